@@ -1,0 +1,271 @@
+"""What every export script shares: from a PyTorch module to a fixture file and its line in the manifest.
+
+A fixture is one program, written as a bundled program (`.bpte`: the program, inputs, and the outputs PyTorch eager
+computes for them), as a plain program (`.pte`), or both. `manifest.json` lists every fixture with what a test needs to
+know about it, so that a test can walk the manifest instead of the folders.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Iterable, Sequence
+
+warnings.filterwarnings("ignore")
+logging.disable(logging.WARNING)
+
+import torch
+from executorch.devtools.bundled_program import schema as bundle
+from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
+from executorch.devtools.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
+from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, ExecutorchProgramManager, schema, to_edge
+from executorch.exir.tensor import scalar_type_enum
+from torch.utils._pytree import tree_flatten
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+
+torch.set_num_threads(1)
+torch.use_deterministic_algorithms(True, warn_only=True)
+
+Inputs = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an output may lie from PyTorch's: |got - expected| <= atol + rtol * |expected|."""
+
+    rtol: float
+    atol: float
+
+
+EXACT = Tolerance(0.0, 0.0)
+F64 = Tolerance(1e-7, 1e-9)
+F32 = Tolerance(1e-4, 1e-5)
+F16 = Tolerance(2e-3, 2e-3)
+BF16 = Tolerance(1.6e-2, 1e-2)
+
+
+def tolerance_of(dtype: torch.dtype) -> Tolerance:
+    """The tolerance of one operator whose outputs have this dtype."""
+    return {
+        torch.float64: F64,
+        torch.float32: F32,
+        torch.float16: F16,
+        torch.bfloat16: BF16,
+    }.get(dtype, EXACT)
+
+
+@dataclass
+class Method:
+    """One method of a program: the module whose `forward` it is, the inputs it is exported with and tested on."""
+
+    module: torch.nn.Module
+    cases: Sequence[Inputs]
+    dynamic_shapes: Any = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.module, torch.fx.GraphModule):  # those of torch.export refuse `eval`
+            self.module.eval()
+
+    def export(self) -> torch.export.ExportedProgram:
+        module = copy.deepcopy(self.module)
+        example = copy.deepcopy(self.cases[0])
+        return torch.export.export(module, example, dynamic_shapes=self.dynamic_shapes, strict=self.strict)
+
+    def expected(self) -> list[Any]:
+        """PyTorch eager's outputs, the cases in order on one module, so that state carries from case to case."""
+        module = copy.deepcopy(self.module)
+        with torch.no_grad():
+            return [copy.deepcopy(module(*copy.deepcopy(inputs))) for inputs in self.cases]
+
+
+def seed(value: int = 0) -> None:
+    torch.manual_seed(value)
+
+
+def lower(
+    methods: dict[str, Method],
+    *,
+    config: ExecutorchBackendConfig | None = None,
+    to_backend: Callable[[Any], Any] | None = None,
+) -> ExecutorchProgramManager:
+    """Exports every method into one program. `to_backend` may hand parts of the edge program to backends."""
+    exported = {name: method.export() for name, method in methods.items()}
+    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
+    if to_backend is not None:
+        edge = to_backend(edge)
+    return edge.to_executorch(config or ExecutorchBackendConfig())
+
+
+def _plan(program: schema.Program, name: str) -> schema.ExecutionPlan:
+    return next(plan for plan in program.execution_plan if plan.name == name)
+
+
+def _encode_tensor(tensor: torch.Tensor, declared: Any) -> bundle.Tensor:
+    """The tensor's bytes in the dim order that the program declares for this place."""
+    if isinstance(declared, schema.Tensor) and len(declared.dim_order) == tensor.dim():
+        dim_order = [int(d) for d in declared.dim_order]
+    else:
+        dim_order = list(range(tensor.dim()))
+    laid_out = tensor.detach().permute(dim_order).contiguous().reshape(-1)
+    return bundle.Tensor(
+        scalar_type=scalar_type_enum(tensor.dtype),
+        sizes=list(tensor.shape),
+        data=laid_out.view(torch.uint8).numpy().tobytes() if laid_out.numel() else b"",
+        dim_order=bytes(dim_order),
+    )
+
+
+def _encode(value: Any, declared: Any) -> bundle.Value:
+    """None is written as a value whose union is empty."""
+    if isinstance(value, torch.Tensor):
+        return bundle.Value(val=_encode_tensor(value, declared))
+    if isinstance(value, bool):
+        return bundle.Value(val=bundle.Bool(bool_val=value))
+    if isinstance(value, int):
+        return bundle.Value(val=bundle.Int(int_val=value))
+    if isinstance(value, float):
+        return bundle.Value(val=bundle.Double(double_val=value))
+    if value is None:
+        return bundle.Value(val=None)
+    raise TypeError(f"a bundled program cannot hold {type(value)}")
+
+
+def _flatten(values: Any) -> list[Any]:
+    return tree_flatten(values)[0]
+
+
+class _Bundle:
+    """Stands in for the package's own BundledProgram, which refuses outputs that are not tensors."""
+
+    def __init__(self, program: ExecutorchProgramManager, methods: dict[str, Method]):
+        self.program = program
+        self.methods = methods
+
+    def serialize_to_schema(self) -> bundle.BundledProgram:
+        suites = [self._suite(name, method) for name, method in sorted(self.methods.items())]
+        return bundle.BundledProgram(
+            version=BUNDLED_PROGRAM_SCHEMA_VERSION, method_test_suites=suites, program=self.program.buffer
+        )
+
+    def _suite(self, name: str, method: Method) -> bundle.BundledMethodTestSuite:
+        plan = _plan(self.program.executorch_program, name)
+        cases = [
+            bundle.BundledMethodTestCase(
+                inputs=self._values(plan, plan.inputs, inputs),
+                expected_outputs=self._values(plan, plan.outputs, outputs),
+            )
+            for inputs, outputs in zip(method.cases, method.expected())
+        ]
+        return bundle.BundledMethodTestSuite(method_name=name, test_cases=cases)
+
+    @staticmethod
+    def _values(plan: schema.ExecutionPlan, indices: list[int], values: Any) -> list[bundle.Value]:
+        flat = _flatten(values)
+        if len(flat) != len(indices):
+            raise ValueError(f"the program has {len(indices)} values where the module has {len(flat)}")
+        return [_encode(value, plan.values[index].val) for value, index in zip(flat, indices)]
+
+
+def bundled(program: ExecutorchProgramManager, methods: dict[str, Method]) -> bytes:
+    return serialize_from_bundled_program_to_flatbuffer(_Bundle(program, methods))
+
+
+def operators(program: schema.Program) -> list[str]:
+    """Every operator that the program's methods call, as `namespace::name.overload`."""
+    names = set()
+    for plan in program.execution_plan:
+        for op in plan.operators:
+            names.add(f"{op.name}.{op.overload}" if op.overload else op.name)
+    return sorted(names)
+
+
+def backends(program: schema.Program) -> list[str]:
+    return sorted({delegate.id for plan in program.execution_plan for delegate in plan.delegates})
+
+
+@dataclass
+class Fixture:
+    """One program and where it goes: `path` is relative to the fixtures folder and has no suffix."""
+
+    path: str
+    methods: dict[str, Method]
+    tolerance: Tolerance = F32
+    sequence: bool = False
+    plain: bool = False
+    """Write the `.pte` beside the `.bpte`."""
+    note: str = ""
+    config: ExecutorchBackendConfig | None = None
+    to_backend: Callable[[Any], Any] | None = None
+
+    @staticmethod
+    def forward(path: str, module: torch.nn.Module, cases: Sequence[Inputs], **options: Any) -> "Fixture":
+        method = Method(module, cases, options.pop("dynamic_shapes", None), options.pop("strict", False))
+        return Fixture(path, {"forward": method}, **options)
+
+
+@dataclass
+class Manifest:
+    """The entries of one script. Saving replaces what the same kind had in `manifest.json` and keeps the rest."""
+
+    kind: str
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+    def write(self, fixture: Fixture) -> ExecutorchProgramManager:
+        program = lower(fixture.methods, config=fixture.config, to_backend=fixture.to_backend)
+        target = FIXTURES / fixture.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        data = self._write_external_data(program, fixture)
+        bundle_bytes = bundled(program, fixture.methods)
+        with_suffix(target, ".bpte").write_bytes(bundle_bytes)
+        if fixture.plain:
+            with_suffix(target, ".pte").write_bytes(program.buffer)
+        self._add(fixture, program.executorch_program, data)
+        return program
+
+    def _write_external_data(self, program: ExecutorchProgramManager, fixture: Fixture) -> list[str]:
+        """Writes the program's `.ptd` files as `<fixture>.<tag>.ptd`, and returns their names in the manifest."""
+        names = []
+        for tag, blob in sorted(program._tensor_data.items()):
+            name = f"{fixture.path}.{tag}.ptd"
+            (FIXTURES / name).write_bytes(bytes(blob))
+            names.append(name)
+        return names
+
+    def _add(self, fixture: Fixture, program: schema.Program, data: list[str]) -> None:
+        self.entries.append(
+            {
+                "file": f"{fixture.path}.bpte",
+                "kind": self.kind,
+                "family": str(Path(fixture.path).parent),
+                "operators": operators(program),
+                "backends": backends(program),
+                "data": data,
+                "rtol": fixture.tolerance.rtol,
+                "atol": fixture.tolerance.atol,
+                "sequence": fixture.sequence,
+                "note": fixture.note,
+            }
+        )
+
+    def write_all(self, fixtures: Iterable[Fixture]) -> None:
+        for fixture in fixtures:
+            self.write(fixture)
+
+    def save(self) -> None:
+        path = FIXTURES / "manifest.json"
+        old = json.loads(path.read_text()) if path.exists() else []
+        kept = [entry for entry in old if entry["kind"] != self.kind]
+        merged = sorted(kept + self.entries, key=lambda entry: entry["file"])
+        lines = ",\n".join(json.dumps(entry) for entry in merged)
+        path.write_text(f"[\n{lines}\n]\n")
+
+
+def with_suffix(path: Path, suffix: str) -> Path:
+    """Unlike `Path.with_suffix`, keeps dots in the name."""
+    return path.with_name(path.name + suffix)
