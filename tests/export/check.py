@@ -12,26 +12,35 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from common import FIXTURES
 
 import torch
-from executorch.devtools.bundled_program.serialize.generated.bundled_program_flatbuffer import (
-    Bool,
-    BundledProgram,
-    Double,
-    Int,
-    Tensor,
-    ValueUnion,
-)
+from executorch.devtools.bundled_program.serialize.generated import bundled_program_flatbuffer as flatbuffer
 from executorch.exir.tensor import get_scalar_type
 from executorch.extension.pybindings import portable_lib
+
+
+def _reveal_classes() -> None:
+    """The package's readers name each other's modules where they mean the classes in them."""
+    modules = {name: module for name, module in vars(flatbuffer).items() if isinstance(module, ModuleType)}
+    for module in modules.values():
+        for name, other in modules.items():
+            if name in vars(module) and hasattr(other, name):
+                setattr(module, name, vars(other)[name])
+
+
+_reveal_classes()
+from executorch.devtools.bundled_program.serialize.generated.bundled_program_flatbuffer.BundledProgram import (
+    BundledProgram,
+)
 
 Suite = tuple[str, list[tuple[list[Any], list[Any]]]]
 
 
-def _tensor(table: Tensor.Tensor) -> torch.Tensor:
+def _tensor(table: Any) -> torch.Tensor:
     sizes = [table.Sizes(i) for i in range(table.SizesLength())]
     dim_order = [table.DimOrder(i) for i in range(table.DimOrderLength())]
     dtype = get_scalar_type(table.ScalarType())
@@ -43,22 +52,22 @@ def _tensor(table: Tensor.Tensor) -> torch.Tensor:
 
 
 def _value(value: Any) -> Any:
-    kind, table = value.ValType(), value.Val()
-    if kind == ValueUnion.ValueUnion.NONE:
+    kinds = {
+        1: (flatbuffer.Tensor.Tensor, _tensor),
+        2: (flatbuffer.Int.Int, lambda t: t.IntVal()),
+        3: (flatbuffer.Bool.Bool, lambda t: t.BoolVal()),
+        4: (flatbuffer.Double.Double, lambda t: t.DoubleVal()),
+    }
+    if value.ValType() not in kinds:
         return None
-    reader, get = {
-        ValueUnion.ValueUnion.Tensor: (Tensor.Tensor, _tensor),
-        ValueUnion.ValueUnion.Int: (Int.Int, lambda t: t.IntVal()),
-        ValueUnion.ValueUnion.Bool: (Bool.Bool, lambda t: t.BoolVal()),
-        ValueUnion.ValueUnion.Double: (Double.Double, lambda t: t.DoubleVal()),
-    }[kind]
-    typed = reader()
+    reader, get = kinds[value.ValType()]
+    table, typed = value.Val(), reader()
     typed.Init(table.Bytes, table.Pos)
     return get(typed)
 
 
 def read_bundle(path: Path) -> tuple[bytes, list[Suite]]:
-    root = BundledProgram.BundledProgram.GetRootAs(bytearray(path.read_bytes()), 0)
+    root = BundledProgram.GetRootAs(bytearray(path.read_bytes()), 0)
     suites = []
     for i in range(root.MethodTestSuitesLength()):
         suite = root.MethodTestSuites(i)
