@@ -24,7 +24,7 @@ from executorch.devtools.bundled_program.serialize import serialize_from_bundled
 from executorch.devtools.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, ExecutorchProgramManager, schema, to_edge
 from executorch.exir.tensor import scalar_type_enum
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
@@ -74,14 +74,19 @@ class Method:
 
     def export(self) -> torch.export.ExportedProgram:
         module = copy.deepcopy(self.module)
-        example = copy.deepcopy(self.cases[0])
+        example = _apart(self.cases[0])
         return torch.export.export(module, example, dynamic_shapes=self.dynamic_shapes, strict=self.strict)
 
     def expected(self) -> list[Any]:
         """PyTorch eager's outputs, the cases in order on one module, so that state carries from case to case."""
         module = copy.deepcopy(self.module)
         with torch.no_grad():
-            return [copy.deepcopy(module(*copy.deepcopy(inputs))) for inputs in self.cases]
+            return [copy.deepcopy(module(*_apart(inputs))) for inputs in self.cases]
+
+
+def _apart(inputs: Inputs) -> Inputs:
+    """A copy in which no two inputs are one tensor: torch.export would make them one input."""
+    return tree_map(lambda value: copy.deepcopy(value), inputs)
 
 
 def seed(value: int = 0) -> None:
