@@ -43,7 +43,7 @@ class Tolerance:
 
 
 EXACT = Tolerance(0.0, 0.0)
-F64 = Tolerance(1e-7, 1e-9)
+F64 = Tolerance(1e-9, 1e-11)
 F32 = Tolerance(1e-4, 1e-5)
 F16 = Tolerance(2e-3, 2e-3)
 BF16 = Tolerance(1.6e-2, 1e-2)
@@ -98,10 +98,14 @@ def lower(
     *,
     config: ExecutorchBackendConfig | None = None,
     to_backend: Callable[[Any], Any] | None = None,
+    preserve: Sequence[Any] = (),
 ) -> ExecutorchProgramManager:
-    """Exports every method into one program. `to_backend` may hand parts of the edge program to backends."""
+    """Exports every method into one program.
+
+    `to_backend` may hand parts of the edge program to backends; `preserve` names operators that are not decomposed.
+    """
     exported = {name: method.export() for name, method in methods.items()}
-    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False))
+    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False, preserve_ops=list(preserve)))
     if to_backend is not None:
         edge = to_backend(edge)
     return edge.to_executorch(config or ExecutorchBackendConfig())
@@ -207,6 +211,7 @@ class Fixture:
     note: str = ""
     config: ExecutorchBackendConfig | None = None
     to_backend: Callable[[Any], Any] | None = None
+    preserve: Sequence[Any] = ()
 
     @staticmethod
     def forward(path: str, module: torch.nn.Module, cases: Sequence[Inputs], **options: Any) -> "Fixture":
@@ -219,10 +224,12 @@ class Manifest:
     """The entries of one script. Saving replaces what the same kind had in `manifest.json` and keeps the rest."""
 
     kind: str
+    families: Sequence[str] | None = None
+    """Where a script wrote only some of its folders: replace the entries of these alone."""
     entries: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, fixture: Fixture) -> ExecutorchProgramManager:
-        program = lower(fixture.methods, config=fixture.config, to_backend=fixture.to_backend)
+        program = lower(fixture.methods, config=fixture.config, to_backend=fixture.to_backend, preserve=fixture.preserve)
         target = FIXTURES / fixture.path
         target.parent.mkdir(parents=True, exist_ok=True)
         data = self._write_external_data(program, fixture)
@@ -265,10 +272,13 @@ class Manifest:
     def save(self) -> None:
         path = FIXTURES / "manifest.json"
         old = json.loads(path.read_text()) if path.exists() else []
-        kept = [entry for entry in old if entry["kind"] != self.kind]
+        kept = [entry for entry in old if not self._replaces(entry)]
         merged = sorted(kept + self.entries, key=lambda entry: entry["file"])
         lines = ",\n".join(json.dumps(entry) for entry in merged)
         path.write_text(f"[\n{lines}\n]\n")
+
+    def _replaces(self, entry: dict[str, Any]) -> bool:
+        return entry["kind"] == self.kind and (self.families is None or entry["family"] in self.families)
 
 
 def with_suffix(path: Path, suffix: str) -> Path:

@@ -1,0 +1,1 @@
+"""Tables of operator cases, one file per group of families. `operators.py` writes them."""

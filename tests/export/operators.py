@@ -1,0 +1,87 @@
+"""Writes the operator cases: `fixtures/ops/<family>/<case>.bpte`, one program around one operator each.
+
+    python operators.py [family ...]
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+from common import EXACT, FIXTURES, Fixture, Manifest, Method, Tolerance, _flatten, seed, tolerance_of
+
+import torch
+from op_cases import create, index, matrix, pointwise, quantized, reduce, shape, spatial
+from op_cases.skipped import SKIPPED
+from op_cases.table import Case, module_of
+
+FOLDER = "ops"
+FAMILIES = {
+    name: cases
+    for group in (pointwise, reduce, matrix, spatial, shape, index, create, quantized)
+    for name, cases in group.FAMILIES.items()
+}
+
+
+def tolerance(case: Case, method: Method) -> Tolerance:
+    """The loosest that the outputs' dtypes ask for. Low precision is also judged against the largest output."""
+    outputs = [t for out in method.expected() for t in _flatten(out) if isinstance(t, torch.Tensor)]
+    rtol, atol = EXACT.rtol, EXACT.atol
+    for output in outputs:
+        of_dtype = tolerance_of(output.dtype)
+        rtol, atol = max(rtol, of_dtype.rtol), max(atol, of_dtype.atol)
+    return Tolerance(rtol if case.rtol is None else case.rtol, atol if case.atol is None else case.atol)
+
+
+def fixture(family: str, case: Case) -> Fixture:
+    method = Method(module_of(case.run), list(case.inputs), dynamic_shapes(case))
+    return Fixture(f"{FOLDER}/{family}/{case.name}", {"forward": method}, tolerance(case, method), preserve=case.preserve)
+
+
+def dynamic_shapes(case: Case) -> Any:
+    """`Run1` takes its inputs as one variadic argument, a module of its own names them."""
+    if case.dynamic is None or isinstance(case.run, torch.nn.Module):
+        return case.dynamic
+    return (case.dynamic,)
+
+
+def write_family(family: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The manifest's entries of a family, and what went wrong."""
+    folder = FIXTURES / FOLDER / family
+    for stale in folder.glob("*.bpte"):
+        stale.unlink()
+    seed(zlib.crc32(family.encode()))
+    manifest, failures, seen = Manifest("operator"), [], set()
+    for case in FAMILIES[family]():
+        name = f"{family}/{case.name}"
+        if name in SKIPPED:
+            continue
+        if name in seen:
+            failures.append(f"{name}: there are two of this name")
+        seen.add(name)
+        try:
+            manifest.write(fixture(family, case))
+        except Exception as error:
+            failures.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    return manifest.entries, failures
+
+
+def main() -> None:
+    families = sys.argv[1:] or list(FAMILIES)
+    manifest = Manifest("operator", families=[f"{FOLDER}/{family}" for family in families])
+    failed = False
+    with ProcessPoolExecutor(2) as pool:
+        for entries, failures in pool.map(write_family, families):
+            manifest.entries += entries
+            for failure in failures:
+                failed = True
+                print(failure)
+    manifest.save()
+    print(f"{len(manifest.entries)} operator cases")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
