@@ -1,0 +1,114 @@
+//! Convolution in plain loops, for any number of dimensions, order of elements and strides: no workspace at all.
+//!
+//! This is what a microcontroller runs when it has no memory to spare. The loops over taps are cut to the part inside
+//! the image, so that the innermost loop, over the channels of a group, has no conditions.
+
+use super::patches::Axis;
+use super::{Conv, Finish, Layout};
+use crate::compute::gemm::{Context, limit};
+use crate::compute::split::for_each_chunk_mut;
+
+/// Output channels that share the reading of the input.
+const TOGETHER: usize = 4;
+
+/// Distances of neighbours in an image.
+#[derive(Clone, Copy)]
+struct Strides {
+    batch: usize,
+    channel: usize,
+    space: [usize; 3],
+}
+
+fn strides(layout: Layout, channels: usize, size: [usize; 3]) -> Strides {
+    let pixels: usize = size.iter().product();
+    let space = [size[1] * size[2], size[2], 1];
+    match layout {
+        Layout::ChannelsFirst => Strides { batch: channels * pixels, channel: pixels, space },
+        Layout::ChannelsLast => Strides { batch: channels * pixels, channel: 1, space: space.map(|s| s * channels) },
+    }
+}
+
+/// `weights` have the strides of `[first, second, depth, height, width]`, as [`super::WeightForm::Strided`].
+pub(super) fn run(
+    conv: &Conv,
+    context: Context<'_>,
+    input: &[f32],
+    (data, weight): (&[f32], [usize; 5]),
+    finish: &Finish<'_>,
+    output: &mut [f32],
+) {
+    let p = conv.params();
+    let (in_group, out_group) = conv.group();
+    let from = strides(p.layout, p.in_channels, p.input);
+    let (out_stride, in_stride) = if p.transposed { (weight[1], weight[0]) } else { (weight[0], weight[1]) };
+    let group_stride = if p.transposed { in_group * weight[0] } else { out_group * weight[0] };
+    let size = conv.output();
+    let pixels: usize = size.iter().product();
+
+    // One output pixel, `count` channels of one group from `first` on.
+    let sums = |n: usize, g: usize, first: usize, count: usize, at: [usize; 3]| {
+        let mut acc = [0.0f32; TOGETHER];
+        let weights = &data[g * group_stride + first * out_stride..];
+        let image = n * from.batch + g * in_group * from.channel;
+        let mut tap = |w: usize, x: usize| {
+            for c in 0..in_group {
+                let value = input[x + c * from.channel];
+                for (o, acc) in acc.iter_mut().enumerate().take(count) {
+                    *acc += value * weights[w + c * in_stride + o * out_stride];
+                }
+            }
+        };
+        each_tap(&conv.axes[0], at[0], |kd, d| {
+            each_tap(&conv.axes[1], at[1], |ky, y| {
+                each_tap(&conv.axes[2], at[2], |kx, x| {
+                    tap(
+                        kd * weight[2] + ky * weight[3] + kx * weight[4],
+                        image + d * from.space[0] + y * from.space[1] + x * from.space[2],
+                    );
+                });
+            });
+        });
+        acc
+    };
+    let result = |channel: usize, sum: f32| limit(sum + finish.bias.map_or(0.0, |b| b[channel]), finish.min, finish.max);
+    if output.is_empty() {
+        return;
+    }
+    match p.layout {
+        Layout::ChannelsFirst => {
+            // A job is one row of the output of a few channels; to keep the parts contiguous, it is one channel's plane.
+            for_each_chunk_mut(context.parallel, output, pixels, &|index, plane| {
+                let (n, channel) = (index / p.out_channels, index % p.out_channels);
+                let (g, first) = (channel / out_group, channel % out_group);
+                for (i, out) in plane.iter_mut().enumerate() {
+                    let at = [i / (size[1] * size[2]), i / size[2] % size[1], i % size[2]];
+                    *out = result(channel, sums(n, g, first, 1, at)[0]);
+                }
+            });
+        }
+        Layout::ChannelsLast => {
+            for_each_chunk_mut(context.parallel, output, p.out_channels, &|index, channels| {
+                let (n, i) = (index / pixels, index % pixels);
+                let at = [i / (size[1] * size[2]), i / size[2] % size[1], i % size[2]];
+                for (g, group) in channels.chunks_mut(out_group).enumerate() {
+                    for (b, part) in group.chunks_mut(TOGETHER).enumerate() {
+                        let acc = sums(n, g, b * TOGETHER, part.len(), at);
+                        for (o, out) in part.iter_mut().enumerate() {
+                            *out = result(g * out_group + b * TOGETHER + o, acc[o]);
+                        }
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// Calls `f(tap, input position)` for the taps of output `o` that are inside the input.
+#[inline(always)]
+fn each_tap(axis: &Axis, o: usize, mut f: impl FnMut(usize, usize)) {
+    for t in 0..axis.kernel {
+        if let Some(i) = axis.at(o, t) {
+            f(t, i);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The numbers of a convolution, checked.
+
+use super::patches::Axis;
+
+/// Order of the elements of images.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layout {
+    /// `[batch, channel, depth, height, width]`
+    ChannelsFirst,
+    /// `[batch, depth, height, width, channel]`
+    ChannelsLast,
+}
+
+/// The numbers that describe a convolution. Spatial values are `[depth, height, width]`; dimensions that an image does
+/// not have get size, kernel, stride and dilation 1, padding 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConvParams {
+    /// Samples.
+    pub batch: usize,
+    /// Channels of the input, all groups together.
+    pub in_channels: usize,
+    /// Channels of the output, all groups together.
+    pub out_channels: usize,
+    /// Groups.
+    pub groups: usize,
+    /// Size of the input.
+    pub input: [usize; 3],
+    /// Size of the kernel.
+    pub kernel: [usize; 3],
+    /// Stride.
+    pub stride: [usize; 3],
+    /// Zeros around the input.
+    pub padding: [usize; 3],
+    /// Distance of the taps.
+    pub dilation: [usize; 3],
+    /// Planes, rows and columns added to the result of a transposed convolution.
+    pub output_padding: [usize; 3],
+    /// Whether it is a transposed convolution.
+    pub transposed: bool,
+    /// Order of the elements of input and output.
+    pub layout: Layout,
+}
+
+/// A convolution whose numbers have been checked: no product or coordinate of it overflows.
+#[derive(Clone, Copy, Debug)]
+pub struct Conv {
+    p: ConvParams,
+    pub(super) axes: [Axis; 3],
+}
+
+impl Conv {
+    /// Checks the numbers. `None` when a kernel size, stride, dilation or group count is zero, the groups do not divide
+    /// the channels, the kernel is larger than the padded input, or a size overflows.
+    pub fn new(p: ConvParams) -> Option<Conv> {
+        if p.groups == 0 || !p.in_channels.is_multiple_of(p.groups) || !p.out_channels.is_multiple_of(p.groups) {
+            return None;
+        }
+        let mut axes = [Axis::TRIVIAL; 3];
+        for (i, axis) in axes.iter_mut().enumerate() {
+            *axis = axis_of(&p, i)?;
+        }
+        let fits = |sizes: [usize; 3], first: usize, second: usize| {
+            let all = sizes.iter().try_fold(first.checked_mul(second)?, |n, &s| n.checked_mul(s))?;
+            (all <= isize::MAX as usize / 4).then_some(())
+        };
+        fits(p.input, p.batch.max(1), p.in_channels)?;
+        fits(axes.map(|a| a.output), p.batch.max(1), p.out_channels)?;
+        fits(p.kernel, p.in_channels.max(1), p.out_channels.max(1))?;
+        Some(Conv { p, axes })
+    }
+
+    /// The numbers it was made of.
+    pub fn params(&self) -> &ConvParams {
+        &self.p
+    }
+
+    /// Size of the output, `[depth, height, width]`.
+    pub fn output(&self) -> [usize; 3] {
+        self.axes.map(|a| a.output)
+    }
+
+    /// Elements of the input.
+    pub fn input_len(&self) -> usize {
+        self.p.batch * self.p.in_channels * self.p.input.iter().product::<usize>()
+    }
+
+    /// Elements of the output.
+    pub fn output_len(&self) -> usize {
+        self.p.batch * self.p.out_channels * self.output().iter().product::<usize>()
+    }
+
+    pub(super) fn taps(&self) -> usize {
+        self.p.kernel.iter().product()
+    }
+
+    /// Channels of one group: input and output.
+    pub(super) fn group(&self) -> (usize, usize) {
+        (self.p.in_channels / self.p.groups, self.p.out_channels / self.p.groups)
+    }
+}
+
+fn axis_of(p: &ConvParams, i: usize) -> Option<Axis> {
+    let (input, kernel, stride) = (p.input[i], p.kernel[i], p.stride[i]);
+    let (padding, dilation) = (p.padding[i], p.dilation[i]);
+    if kernel == 0 || stride == 0 || dilation == 0 {
+        return None;
+    }
+    let small = |n: usize| isize::try_from(n).ok().filter(|&n| n <= isize::MAX / 4);
+    let reach = dilation.checked_mul(kernel - 1)?;
+    let axis = Axis { input, kernel, ..Axis::TRIVIAL };
+    small(reach)?;
+    small(padding)?;
+    small(stride)?;
+    if p.transposed {
+        let full = input.checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?.checked_add(p.output_padding[i])?;
+        let output = full.checked_add(1)?.checked_sub(padding.checked_mul(2)?)?;
+        small(full)?;
+        let (origin, step) = (padding as isize, -(dilation as isize));
+        return Some(Axis { output, origin, step, up: stride as isize, ..axis });
+    }
+    let padded = input.checked_add(padding.checked_mul(2)?)?;
+    small(padded)?;
+    let output = padded.checked_sub(reach + 1)? / stride + 1;
+    Some(Axis { output, stride: stride as isize, origin: -(padding as isize), step: dilation as isize, ..axis })
+}

@@ -1,0 +1,221 @@
+//! The patches of an image that a kernel's taps see, as a matrix that is never stored: blocks of it are written in the
+//! layout of the register tile when the product asks for them.
+
+use crate::compute::simd::Simd;
+
+/// One spatial axis of a convolution. Tap t of output position o reads input position
+/// `(o * stride + origin + t * step) / up`, where that is whole and inside the input, and zero elsewhere.
+///
+/// A convolution has `origin = -padding`, `step = dilation`, `up = 1`; a transposed one is the same with
+/// `origin = padding`, `step = -dilation`, `stride = 1` and its stride as `up`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Axis {
+    pub input: usize,
+    pub output: usize,
+    pub kernel: usize,
+    pub stride: isize,
+    pub origin: isize,
+    pub step: isize,
+    pub up: isize,
+}
+
+impl Axis {
+    /// The axis of a picture that does not have it.
+    pub(crate) const TRIVIAL: Axis = Axis { input: 1, output: 1, kernel: 1, stride: 1, origin: 0, step: 1, up: 1 };
+
+    /// The input position that tap `t` of output `o` reads.
+    #[inline(always)]
+    pub(crate) fn at(&self, o: usize, t: usize) -> Option<usize> {
+        let v = o as isize * self.stride + self.origin + t as isize * self.step;
+        if self.up != 1 {
+            return (v >= 0 && v % self.up == 0 && v / self.up < self.input as isize).then_some((v / self.up) as usize);
+        }
+        (v >= 0 && v < self.input as isize).then_some(v as usize)
+    }
+
+    /// Whether output o reads input o and nothing else.
+    pub(crate) fn is_identity(&self) -> bool {
+        self.kernel == 1 && self.stride == 1 && self.origin == 0 && self.up == 1 && self.input == self.output
+    }
+
+    /// The part `lo..hi` of the outputs `o..o + len` for which tap `t` is inside the input, relative to `o`, and the
+    /// input position of output `o + lo`. Only for `up == 1`.
+    #[inline(always)]
+    fn inside(&self, o: usize, len: usize, t: usize) -> (usize, usize, usize) {
+        let base = o as isize * self.stride + self.origin + t as isize * self.step;
+        let steps = |distance: isize| match (distance <= 0, self.stride) {
+            (true, _) => 0,
+            (_, 1) => distance as usize,
+            (_, stride) => ((distance - 1) / stride + 1) as usize,
+        };
+        let hi = steps(self.input as isize - base).min(len);
+        let lo = steps(-base).min(hi);
+        (lo, hi, (base + lo as isize * self.stride) as usize)
+    }
+}
+
+/// An image (one sample, the channels of one group) and the geometry of the kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Patches<'a> {
+    /// From the first channel of the group on.
+    pub image: &'a [f32],
+    pub channels: usize,
+    pub channel_stride: usize,
+    pub y_stride: usize,
+    pub x_stride: usize,
+    pub y: Axis,
+    pub x: Axis,
+    /// Order of the sum index: taps outside, channels inside; otherwise channels outside, taps inside.
+    pub channels_inside: bool,
+}
+
+impl Patches<'_> {
+    fn taps(&self) -> usize {
+        self.y.kernel * self.x.kernel
+    }
+
+    /// The value that sum index `k` of output pixel `pixel` reads.
+    pub(crate) fn get(&self, pixel: usize, k: usize) -> f32 {
+        let (c, t) = if self.channels_inside {
+            (k % self.channels, k / self.channels)
+        } else {
+            (k / self.taps(), k % self.taps())
+        };
+        let iy = self.y.at(pixel / self.x.output, t / self.x.kernel);
+        let ix = self.x.at(pixel % self.x.output, t % self.x.kernel);
+        match (iy, ix) {
+            (Some(iy), Some(ix)) => self.image[c * self.channel_stride + iy * self.y_stride + ix * self.x_stride],
+            _ => 0.0,
+        }
+    }
+
+    /// Writes sum indices `k0..k1` (whole channels) of the pixels `j..j + cols` as rows of `width`, zeros behind.
+    #[inline(always)]
+    pub(crate) fn pack_cols<S: Simd>(
+        &self,
+        s: S,
+        j: usize,
+        cols: usize,
+        k0: usize,
+        k1: usize,
+        width: usize,
+        panel: &mut [f32],
+    ) {
+        let taps = self.taps();
+        let channels = k0 / taps..k1 / taps;
+        if cols < width {
+            for row in panel.chunks_exact_mut(width).take(k1 - k0) {
+                row[cols..].fill(0.0);
+            }
+        }
+        let (mut oy, mut ox) = (j / self.x.output, j % self.x.output);
+        let mut done = 0;
+        while done < cols {
+            let len = (self.x.output - ox).min(cols - done);
+            for ky in 0..self.y.kernel {
+                let iy = self.y.at(oy, ky);
+                for kx in 0..self.x.kernel {
+                    let row_at = |c: usize| (c * taps + ky * self.x.kernel + kx - k0) * width + done;
+                    let Some(iy) = iy else {
+                        channels.clone().for_each(|c| panel[row_at(c)..][..len].fill(0.0));
+                        continue;
+                    };
+                    if self.x.up != 1 || self.x_stride != 1 {
+                        for c in channels.clone() {
+                            let row = &mut panel[row_at(c)..][..len];
+                            let src = c * self.channel_stride + iy * self.y_stride;
+                            for (i, value) in row.iter_mut().enumerate() {
+                                *value = match self.x.at(ox + i, kx) {
+                                    Some(ix) => self.image[src + ix * self.x_stride],
+                                    None => 0.0,
+                                };
+                            }
+                        }
+                        continue;
+                    }
+                    let (lo, hi, ix) = self.x.inside(ox, len, kx);
+                    for c in channels.clone() {
+                        let row = &mut panel[row_at(c)..][..len];
+                        if lo > 0 || hi < len {
+                            row[..lo].fill(0.0);
+                            row[hi..].fill(0.0);
+                        }
+                        if lo < hi {
+                            let src = &self.image[c * self.channel_stride + iy * self.y_stride + ix..];
+                            copy_strided(s, src, self.x.stride as usize, &mut row[lo..hi]);
+                        }
+                    }
+                }
+            }
+            done += len;
+            ox = 0;
+            oy += 1;
+        }
+    }
+
+    /// Writes sum indices `k0..k1` of the pixels `i..i + rows`, one pixel after the other.
+    #[inline(always)]
+    pub(crate) fn pack_rows<S: Simd>(&self, s: S, i: usize, rows: usize, k0: usize, k1: usize, block: &mut [f32]) {
+        let kc = k1 - k0;
+        let channels = self.channels;
+        // Neighbouring taps of a kernel row are neighbours in memory: copy them as one.
+        let joined = self.x_stride == channels && self.x.step == 1 && self.x.up == 1;
+        for (r, row) in block.chunks_exact_mut(kc.max(1)).take(rows).enumerate() {
+            let (oy, ox) = ((i + r) / self.x.output, (i + r) % self.x.output);
+            let mut k = k0;
+            while k < k1 {
+                let (t, c) = (k / channels, k % channels);
+                let (ky, kx) = (t / self.x.kernel, t % self.x.kernel);
+                let mut len = (channels - c).min(k1 - k);
+                let dst = &mut row[k - k0..];
+                match (self.y.at(oy, ky), self.x.at(ox, kx)) {
+                    (Some(iy), Some(ix)) => {
+                        if joined {
+                            let run = (self.x.kernel - kx).min(self.x.input - ix);
+                            len = (run * channels - c).min(k1 - k);
+                        }
+                        let src = &self.image[c * self.channel_stride + iy * self.y_stride + ix * self.x_stride..];
+                        copy_strided(s, src, self.channel_stride, &mut dst[..len]);
+                    }
+                    _ => dst[..len].fill(0.0),
+                }
+                k += len;
+            }
+        }
+    }
+}
+
+/// `dst[i] = src[i * stride]`
+#[inline(always)]
+pub(super) fn copy_strided<S: Simd>(s: S, src: &[f32], stride: usize, dst: &mut [f32]) {
+    let len = dst.len();
+    let Some(last) = len.checked_sub(1) else {
+        return;
+    };
+    // All that is read, checked once.
+    let src = &src[..last * stride + 1];
+    let mut i = 0;
+    match stride {
+        1 => {
+            while i < len {
+                // SAFETY: the first `min(LANES, len - i)` elements from i on are inside both slices, which have `len`.
+                unsafe { s.store_upto(dst.as_mut_ptr().add(i), len - i, s.load_upto(src.as_ptr().add(i), len - i)) };
+                i += S::LANES;
+            }
+        }
+        2 if len >= S::LANES => {
+            while i < len {
+                // The last vector overlaps the one before it.
+                let at = i.min(len - S::LANES);
+                // SAFETY: `at + LANES <= len`; so the read ends at or before 2 * (len - 1) + 1, the length of `src`.
+                unsafe { s.store(dst.as_mut_ptr().add(at), s.load_even(src.as_ptr().add(2 * at))) };
+                i += S::LANES;
+            }
+        }
+        _ => {
+            for (i, d) in dst.iter_mut().enumerate() {
+                *d = src[i * stride];
+            }
+        }
+    }
+}

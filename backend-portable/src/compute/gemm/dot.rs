@@ -1,0 +1,153 @@
+//! Products with at most four rows or columns, both operands contiguous in k: inner products.
+//!
+//! The long operand (the weights of a linear layer) is read once, in place, four of its vectors at a time: four streams
+//! are enough for the memory system, and the short operand stays in the first-level cache.
+
+use super::driver::{Problem, Target, store};
+use super::operand::{Lhs, Rhs};
+use super::{Context, Epilogue};
+use crate::compute::element::Element;
+use crate::compute::simd::{Kernel, Simd};
+use crate::compute::split::for_each_job;
+
+/// Vectors of the short operand that are handled together.
+const SHORT: usize = 4;
+/// Vectors of the long operand that are handled together.
+const LONG: usize = 4;
+/// Floats of the long operand below which another thread is not worth waking.
+const GRAIN: usize = 1 << 14;
+
+/// `count` vectors of length k, `stride` apart.
+#[derive(Clone, Copy)]
+struct Vectors<'a> {
+    data: &'a [f32],
+    stride: usize,
+    count: usize,
+}
+
+/// Computes the product here if it has the right form.
+///
+/// # Safety
+/// As [`super::driver::run`].
+pub(super) unsafe fn try_run<A: Element, B: Element>(
+    context: Context<'_>,
+    problem: &Problem<'_, A, B>,
+    target: Target,
+) -> bool {
+    let &Problem { m, n, k, .. } = problem;
+    let (Lhs::Strided(a), Rhs::Strided(b)) = (&problem.lhs, &problem.rhs) else {
+        return false;
+    };
+    let in_place = a.inner == 1 && b.inner == 1 && a.inner_len >= k && b.inner_len >= k && k > 1;
+    let (Some(a_data), Some(b_data), true) = (A::as_f32(a.data), B::as_f32(b.data), in_place) else {
+        return false;
+    };
+    let rows = Vectors { data: a_data, stride: a.other, count: m };
+    let cols = Vectors { data: b_data, stride: b.other, count: n };
+    let (short, long, swapped) = match () {
+        _ if m <= SHORT && m <= n => (rows, cols, false),
+        _ if n <= SHORT => (cols, rows, true),
+        _ => return false,
+    };
+    let threads = context.parallel.threads();
+    let jobs = if threads <= 1 { 1 } else { (long.count.saturating_mul(k) / GRAIN).clamp(1, threads.saturating_mul(4)) };
+    let share = long.count.div_ceil(jobs).next_multiple_of(LONG);
+    let jobs = long.count.div_ceil(share);
+    for_each_job::<()>(context.parallel, jobs, &mut [], 0, &|job, _| {
+        let first = job * share;
+        let last = (first + share).min(long.count);
+        let epilogue = &problem.epilogue;
+        context.tier.dispatch(Dot { k, short, long, swapped, range: (first, last), epilogue, target });
+    });
+    true
+}
+
+struct Dot<'a> {
+    k: usize,
+    short: Vectors<'a>,
+    long: Vectors<'a>,
+    /// The short vectors are columns, not rows.
+    swapped: bool,
+    range: (usize, usize),
+    epilogue: &'a Epilogue<'a>,
+    target: Target,
+}
+
+impl Kernel for Dot<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut q = self.range.0;
+        while q + LONG <= self.range.1 {
+            match self.short.count {
+                1 => block::<S, 1, LONG>(s, &self, q),
+                2 => block::<S, 2, LONG>(s, &self, q),
+                // Accumulators and operands of 4 x 4 would not fit sixteen registers.
+                3 => (0..LONG).step_by(2).for_each(|d| block::<S, 3, 2>(s, &self, q + d)),
+                _ => (0..LONG).step_by(2).for_each(|d| block::<S, 4, 2>(s, &self, q + d)),
+            }
+            q += LONG;
+        }
+        while q < self.range.1 {
+            match self.short.count {
+                1 => block::<S, 1, 1>(s, &self, q),
+                2 => block::<S, 2, 1>(s, &self, q),
+                3 => block::<S, 3, 1>(s, &self, q),
+                _ => block::<S, 4, 1>(s, &self, q),
+            }
+            q += 1;
+        }
+    }
+}
+
+/// The inner products of all R short vectors with the Q long ones from `first` on.
+#[inline(always)]
+fn block<S: Simd, const R: usize, const Q: usize>(s: S, dot: &Dot<'_>, first: usize) {
+    let vector = |v: &Vectors<'_>, i: usize| v.data[i * v.stride..][..dot.k].as_ptr();
+    let mut short = [core::ptr::null(); R];
+    for (r, p) in short.iter_mut().enumerate() {
+        *p = vector(&dot.short, r);
+    }
+    let mut long = [core::ptr::null(); Q];
+    for (q, p) in long.iter_mut().enumerate() {
+        *p = vector(&dot.long, first + q);
+    }
+    let mut acc = [[s.splat(0.0); Q]; R];
+    let full = dot.k - dot.k % S::LANES;
+    let rest = dot.k - full;
+    let mut p = 0;
+    while p < full {
+        let mut x = [s.splat(0.0); R];
+        for r in 0..R {
+            // SAFETY: `short[r]` points to k elements, and p + LANES <= k.
+            x[r] = unsafe { s.load(short[r].add(p)) };
+        }
+        for q in 0..Q {
+            // SAFETY: `long[q]` points to k elements, and p + LANES <= k.
+            let y = unsafe { s.load(long[q].add(p)) };
+            for r in 0..R {
+                acc[r][q] = s.mul_add(x[r], y, acc[r][q]);
+            }
+        }
+        p += S::LANES;
+    }
+    if rest > 0 {
+        for q in 0..Q {
+            // SAFETY: the remaining `rest < LANES` elements of the k.
+            let y = unsafe { s.load_first(long[q].add(full), rest) };
+            for r in 0..R {
+                // SAFETY: as above.
+                let x = unsafe { s.load_first(short[r].add(full), rest) };
+                acc[r][q] = s.mul_add(x, y, acc[r][q]);
+            }
+        }
+    }
+    for (r, row) in acc.iter().enumerate() {
+        for (q, &sum) in row.iter().enumerate() {
+            let (i, j) = if dot.swapped { (first + q, r) } else { (r, first + q) };
+            // SAFETY: (i, j) is inside the result, and only this job has this long vector.
+            unsafe { store(dot.epilogue, dot.target.at(i, j), i, j, s.reduce_sum(sum)) };
+        }
+    }
+}

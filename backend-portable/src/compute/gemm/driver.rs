@@ -1,0 +1,283 @@
+//! The loops around the register tile, and how they are dealt out to threads.
+
+use super::kernel::{self, Tile};
+use super::operand::{Lhs, Rhs};
+use super::{Bias, Context, Epilogue, dot, k_block, limit};
+use crate::compute::element::Element;
+use crate::compute::simd::{Kernel, Simd, Tier};
+use crate::compute::split::for_each_job;
+
+/// Multiply-adds below which another thread is not worth waking.
+const GRAIN: usize = 1 << 16;
+/// Rows of A that are packed at a time.
+const PACKED_ROWS: usize = 96;
+/// Floats of A that should stay in the second-level cache while all panels of B pass by.
+const RESIDENT: usize = 1 << 17;
+/// Rows from which a panel of B is copied although it could be read in place: below, the copy is not used often enough.
+const COPY_ROWS: usize = 48;
+
+/// Operands, shape and epilogue of a product.
+pub(crate) struct Problem<'a, A, B> {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    /// Blocks of k are multiples of this.
+    pub k_step: usize,
+    pub lhs: Lhs<'a, A>,
+    pub rhs: Rhs<'a, B>,
+    pub epilogue: Epilogue<'a>,
+}
+
+/// Where the result goes: element (i, j) at `data + i * row + j * col`.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    data: *mut f32,
+    row: usize,
+    col: usize,
+}
+
+// SAFETY: a target is only an address; what makes writing through it from several threads right is that `run` deals
+// disjoint ranges of rows and columns out, under the promise given to `Target::new`.
+unsafe impl Send for Target {}
+// SAFETY: as above.
+unsafe impl Sync for Target {}
+
+impl Target {
+    /// # Safety
+    /// For the shape that [`run`] is called with, all elements exist, differ, and are accessed by nobody else.
+    pub(crate) unsafe fn new(data: *mut f32, row: usize, col: usize) -> Self {
+        Target { data, row, col }
+    }
+
+    pub(super) fn at(&self, i: usize, j: usize) -> *mut f32 {
+        self.data.wrapping_add(i.wrapping_mul(self.row).wrapping_add(j.wrapping_mul(self.col)))
+    }
+}
+
+/// Sizes of the blocks, and what is packed.
+#[derive(Clone, Copy)]
+struct Plan {
+    pack_a: bool,
+    pack_b: bool,
+    kc: usize,
+    mc: usize,
+    a_len: usize,
+    b_len: usize,
+}
+
+impl Plan {
+    fn new(tier: Tier, m: usize, k: usize, k_step: usize, pack_a: bool, pack_b: bool) -> Option<Plan> {
+        let (mr, nr) = tier.tile();
+        let kc = k_block(tier.lanes(), k, k_step);
+        let mc = if pack_a { PACKED_ROWS } else { (RESIDENT / kc).max(PACKED_ROWS) };
+        let mc = mc.min(m).checked_next_multiple_of(mr)?;
+        let a_len = if pack_a { mc.checked_mul(kc)? } else { 0 };
+        let b_len = if pack_b { nr.checked_mul(kc)? } else { 0 };
+        a_len.checked_add(b_len)?;
+        Some(Plan { pack_a, pack_b, kc, mc, a_len, b_len })
+    }
+
+    fn of<A: Element, B: Element>(tier: Tier, p: &Problem<'_, A, B>) -> Option<Plan> {
+        let lanes = tier.lanes();
+        let pack_a = p.lhs.needs_packing(lanes, p.k);
+        let pack_b = p.rhs.needs_packing(lanes, p.k)
+            || (lanes > 1 && p.m >= COPY_ROWS && matches!(p.rhs, Rhs::Strided(x) if x.inner > 64));
+        Plan::new(tier, p.m, p.k, p.k_step, pack_a, pack_b)
+    }
+
+    fn slot_len(&self) -> usize {
+        self.a_len + self.b_len
+    }
+}
+
+/// Floats of workspace for each thread, for any layout of operands of this shape.
+pub(super) fn slot_len_any(tier: Tier, m: usize, n: usize, k: usize) -> Option<usize> {
+    if m == 0 || n == 0 {
+        return Some(0);
+    }
+    Plan::new(tier, m, k, 1, true, true).map(|plan| plan.slot_len())
+}
+
+/// Floats of workspace that each thread needs for exactly this problem.
+pub(crate) fn slot_len<A: Element, B: Element>(tier: Tier, problem: &Problem<'_, A, B>) -> Option<usize> {
+    Plan::of(tier, problem).map(|plan| plan.slot_len())
+}
+
+/// Rows and columns of one job: about four jobs for each thread, fewer when there is little to do. The side that has
+/// to be packed is split first, so that no two jobs pack the same.
+fn split(tier: Tier, threads: usize, (m, n, k): (usize, usize, usize), plan: &Plan) -> (usize, usize) {
+    let (mr, nr) = tier.tile();
+    let work = m.saturating_mul(n).saturating_mul(k.max(1)) / GRAIN;
+    let jobs = if threads <= 1 { 1 } else { threads.saturating_mul(4).min(work) };
+    if jobs <= 1 {
+        return (m, n);
+    }
+    let (row_tiles, col_panels) = (m.div_ceil(mr), n.div_ceil(nr));
+    let (by_rows, by_cols) = if plan.pack_a && !plan.pack_b {
+        let by_rows = jobs.min(row_tiles);
+        (by_rows, jobs.div_ceil(by_rows).min(col_panels))
+    } else {
+        let by_cols = jobs.min(col_panels);
+        (jobs.div_ceil(by_cols).min(row_tiles), by_cols)
+    };
+    (row_tiles.div_ceil(by_rows) * mr, col_panels.div_ceil(by_cols) * nr)
+}
+
+/// Computes the product.
+///
+/// # Safety
+/// `target` is as [`Target::new`] demands, for `m x n`. The operands, at every index below m, n and k, lie inside their
+/// data (`Matrix::new` or the convolution checked it), a packed operand was packed for
+/// this tier and shape, and a bias has an element for each row or column.
+pub(crate) unsafe fn run<A: Element, B: Element>(
+    context: Context<'_>,
+    problem: &Problem<'_, A, B>,
+    target: Target,
+    workspace: &mut [f32],
+) {
+    let &Problem { m, n, k, .. } = problem;
+    if m == 0 || n == 0 {
+        return;
+    }
+    // SAFETY: the caller's promises.
+    if unsafe { dot::try_run(context, problem, target) } {
+        return;
+    }
+    let plan = match Plan::of(context.tier, problem) {
+        Some(plan) if plan.slot_len() <= workspace.len() => plan,
+        // SAFETY: the caller's promises.
+        _ => return unsafe { unpacked(context.tier, problem, target) },
+    };
+    let (job_rows, job_cols) = split(context.tier, context.parallel.threads(), (m, n, k), &plan);
+    let col_jobs = n.div_ceil(job_cols);
+    let jobs = m.div_ceil(job_rows) * col_jobs;
+    for_each_job(context.parallel, jobs, workspace, plan.slot_len(), &|job, workspace| {
+        let (i, j) = (job / col_jobs * job_rows, job % col_jobs * job_cols);
+        let (rows, cols) = ((i, job_rows.min(m - i)), (j, job_cols.min(n - j)));
+        context.tier.dispatch(Part { problem, plan, target, rows, cols, workspace });
+    });
+}
+
+/// The rows and columns of C that one job computes.
+struct Part<'a, 'p, A, B> {
+    problem: &'a Problem<'p, A, B>,
+    plan: Plan,
+    target: Target,
+    rows: (usize, usize),
+    cols: (usize, usize),
+    workspace: &'a mut [f32],
+}
+
+impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Part { problem, plan, target, rows: (i0, rows), cols: (j0, cols), workspace } = self;
+        let &Problem { n, k, ref epilogue, .. } = problem;
+        let nr = S::LANES * 3;
+        let (a_space, b_space) = workspace.split_at_mut(plan.a_len);
+        let mut i = i0;
+        while i < i0 + rows {
+            let block_rows = plan.mc.min(i0 + rows - i);
+            // Tiles of equal height: 9 rows are 5 + 4, not 8 + 1.
+            let height = block_rows.div_ceil(block_rows.div_ceil(S::ROWS));
+            let mut k0 = 0;
+            loop {
+                let k1 = (k0 + plan.kc).min(k);
+                let (first, last) = (k0 == 0, k1 == k);
+                let a = problem.lhs.block(s, (i, block_rows), (k0, k1), k, plan.pack_a, a_space);
+                for j in (j0..j0 + cols).step_by(nr) {
+                    let width = nr.min(j0 + cols - j);
+                    let b = problem.rhs.panel(s, (j, width), (k0, k1), (n, k), plan.pack_b, b_space);
+                    let mut r = 0;
+                    while r < block_rows {
+                        let h = height.min(block_rows - r);
+                        let bias = |kind| bias_at(epilogue, kind, i + r, j, first);
+                        let tile = Tile {
+                            k: k1 - k0,
+                            a: a.data.wrapping_add(r * a.row),
+                            a_row: a.row,
+                            a_col: a.col,
+                            b: b.data,
+                            b_row: b.row,
+                            b_col: b.col,
+                            c: target.at(i + r, j),
+                            c_row: target.row,
+                            c_col: target.col,
+                            row_bias: bias(Side::Rows),
+                            col_bias: bias(Side::Cols),
+                            alpha: epilogue.alpha,
+                            beta: if first { epilogue.beta } else { 1.0 },
+                            lo: if last { epilogue.min } else { f32::NEG_INFINITY },
+                            hi: if last { epilogue.max } else { f32::INFINITY },
+                        };
+                        // SAFETY: `run` was promised operands and a target of this shape, and gave this job these
+                        // rows and columns alone; a packed block or panel has just been filled for this size.
+                        unsafe { kernel::run(s, h, width, &tile) };
+                        r += h;
+                    }
+                }
+                k0 = k1;
+                if last {
+                    break;
+                }
+            }
+            i += block_rows;
+        }
+    }
+}
+
+#[derive(PartialEq)]
+enum Side {
+    Rows,
+    Cols,
+}
+
+/// The bias from this row or column on; null where there is none, or it was added with an earlier block of k.
+#[inline(always)]
+fn bias_at(epilogue: &Epilogue<'_>, side: Side, i: usize, j: usize, first: bool) -> *const f32 {
+    match epilogue.bias {
+        Bias::Rows(bias) if first && side == Side::Rows => bias.as_ptr().wrapping_add(i),
+        Bias::Cols(bias) if first && side == Side::Cols => bias.as_ptr().wrapping_add(j),
+        _ => core::ptr::null(),
+    }
+}
+
+/// The product without workspace: reads each element where it is. Slow, but it needs nothing.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn unpacked<A: Element, B: Element>(tier: Tier, problem: &Problem<'_, A, B>, target: Target) {
+    for i in 0..problem.m {
+        for j in 0..problem.n {
+            let mut sum = 0.0;
+            for k in 0..problem.k {
+                sum += problem.lhs.get(i, k) * problem.rhs.get(tier, j, k, (problem.n, problem.k));
+            }
+            // SAFETY: the caller's promise; this is the only thread.
+            unsafe { store(&problem.epilogue, target.at(i, j), i, j, sum) };
+        }
+    }
+}
+
+/// Applies the epilogue to one sum and stores it.
+///
+/// # Safety
+/// `c` is valid for reading and writing, and nobody else accesses it.
+#[inline(always)]
+pub(super) unsafe fn store(epilogue: &Epilogue<'_>, c: *mut f32, i: usize, j: usize, sum: f32) {
+    let mut x = epilogue.alpha * sum;
+    match epilogue.bias {
+        Bias::None => {}
+        Bias::Rows(bias) => x += bias[i],
+        Bias::Cols(bias) => x += bias[j],
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if epilogue.beta != 0.0 {
+            x += epilogue.beta * *c;
+        }
+        *c = limit(x, epilogue.min, epilogue.max);
+    }
+}

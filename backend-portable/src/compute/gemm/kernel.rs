@@ -1,0 +1,201 @@
+//! The register tile: `ROWS x VECTORS` accumulators over one block of K, then the epilogue.
+
+use crate::compute::simd::{Kernel, Simd};
+
+/// Operands and result of one tile. Offsets are in elements.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    /// Length of the sum.
+    pub k: usize,
+    /// A[i, p] is at `a + i * a_row + p * a_col`.
+    pub a: *const f32,
+    pub a_row: usize,
+    pub a_col: usize,
+    /// Vector v of row p of B is at `b + p * b_row + v * LANES`; with one lane at `b + p * b_row + v * b_col`.
+    pub b: *const f32,
+    pub b_row: usize,
+    pub b_col: usize,
+    /// C[i, j] is at `c + i * c_row + j * c_col`.
+    pub c: *mut f32,
+    pub c_row: usize,
+    pub c_col: usize,
+    /// Bias for row i, or null.
+    pub row_bias: *const f32,
+    /// Bias for column j, or null.
+    pub col_bias: *const f32,
+    pub alpha: f32,
+    pub beta: f32,
+    /// Limits of the result; not applied when `lo` is minus and `hi` plus infinity.
+    pub lo: f32,
+    pub hi: f32,
+}
+
+/// Computes a tile of `rows <= S::ROWS` and `cols <= 3 * S::LANES`.
+///
+/// # Safety
+/// The addresses that [`Tile`] describes for `rows`, `cols` and `k` are valid: A, B and the biases for reading, C for
+/// reading and writing, with nobody else accessing that part of C.
+#[inline(always)]
+pub(super) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
+    let vectors = cols.div_ceil(S::LANES);
+    let tail = cols % S::LANES;
+    macro_rules! shape {
+        ($rows:literal, $vectors:literal) => {
+            if S::LANES > 1 && tail != 0 {
+                s.vectorize(Shape::<$rows, $vectors, true> { tile, tail })
+            } else {
+                s.vectorize(Shape::<$rows, $vectors, false> { tile, tail: 0 })
+            }
+        };
+    }
+    macro_rules! widths {
+        ($rows:literal) => {
+            match vectors {
+                1 => shape!($rows, 1),
+                2 => shape!($rows, 2),
+                _ => shape!($rows, 3),
+            }
+        };
+    }
+    match rows {
+        1 => widths!(1),
+        2 => widths!(2),
+        3 => widths!(3),
+        4 => widths!(4),
+        // Tiers with a small register file do not get code for taller tiles.
+        5 if S::ROWS > 4 => widths!(5),
+        6 if S::ROWS > 4 => widths!(6),
+        7 if S::ROWS > 4 => widths!(7),
+        _ if S::ROWS > 4 => widths!(8),
+        _ => {}
+    }
+}
+
+/// A tile of a fixed shape; with `TAIL` the last vector has only `tail` lanes.
+struct Shape<'a, const ROWS: usize, const VECTORS: usize, const TAIL: bool> {
+    tile: &'a Tile,
+    tail: usize,
+}
+
+impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Kernel for Shape<'_, ROWS, VECTORS, TAIL> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let t = self.tile;
+        let step = if S::LANES == 1 { t.b_col } else { S::LANES };
+        let mut acc = [[s.splat(0.0); VECTORS]; ROWS];
+        let mut rows = [t.a; ROWS];
+        for (i, row) in rows.iter_mut().enumerate() {
+            *row = t.a.wrapping_add(i * t.a_row);
+        }
+        let mut b = t.b;
+        let mut offset = 0;
+        for _ in 0..t.k {
+            // SAFETY: the caller of `run` promised these addresses for every p < k; the tail reads its lanes only.
+            unsafe {
+                let mut bv = [s.splat(0.0); VECTORS];
+                for v in 0..VECTORS {
+                    let p = b.wrapping_add(v * step);
+                    bv[v] = if TAIL && v == VECTORS - 1 { s.load_first(p, self.tail) } else { s.load(p) };
+                }
+                for i in 0..ROWS {
+                    let a = s.splat(*rows[i].wrapping_add(offset));
+                    for v in 0..VECTORS {
+                        acc[i][v] = s.mul_add(a, bv[v], acc[i][v]);
+                    }
+                }
+            }
+            offset = offset.wrapping_add(t.a_col);
+            b = b.wrapping_add(t.b_row);
+        }
+        // SAFETY: as promised to `run`.
+        unsafe { finish::<S, ROWS, VECTORS, TAIL>(s, t, self.tail, acc) }
+    }
+}
+
+/// Applies the epilogue and stores.
+///
+/// # Safety
+/// As [`run`].
+#[inline(always)]
+unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: bool>(
+    s: S,
+    t: &Tile,
+    tail: usize,
+    mut acc: [[S::F; VECTORS]; ROWS],
+) {
+    let partial = |v: usize| TAIL && v == VECTORS - 1;
+    if t.alpha != 1.0 {
+        let alpha = s.splat(t.alpha);
+        for x in acc.iter_mut().flatten() {
+            *x = s.mul(*x, alpha);
+        }
+    }
+    if !t.row_bias.is_null() {
+        for (i, row) in acc.iter_mut().enumerate() {
+            // SAFETY: a row bias that is not null has an element for each row.
+            let bias = s.splat(unsafe { *t.row_bias.add(i) });
+            for x in row {
+                *x = s.add(*x, bias);
+            }
+        }
+    }
+    if !t.col_bias.is_null() {
+        for v in 0..VECTORS {
+            let p = t.col_bias.wrapping_add(v * S::LANES);
+            // SAFETY: a column bias that is not null has an element for each column; the tail reads its lanes only.
+            let bias = unsafe { if partial(v) { s.load_first(p, tail) } else { s.load(p) } };
+            for row in &mut acc {
+                row[v] = s.add(row[v], bias);
+            }
+        }
+    }
+    let clamp = t.lo != f32::NEG_INFINITY || t.hi != f32::INFINITY;
+    if t.c_col == 1 {
+        if t.beta != 0.0 {
+            let beta = s.splat(t.beta);
+            for (i, row) in acc.iter_mut().enumerate() {
+                for (v, x) in row.iter_mut().enumerate() {
+                    let p = t.c.wrapping_add(i * t.c_row + v * S::LANES);
+                    // SAFETY: these elements of C belong to the tile.
+                    let c = unsafe { if partial(v) { s.load_first(p, tail) } else { s.load(p) } };
+                    *x = s.mul_add(beta, c, *x);
+                }
+            }
+        }
+        if clamp {
+            let (lo, hi) = (s.splat(t.lo), s.splat(t.hi));
+            for x in acc.iter_mut().flatten() {
+                *x = s.clamp(*x, lo, hi);
+            }
+        }
+        for (i, row) in acc.iter().enumerate() {
+            for (v, &x) in row.iter().enumerate() {
+                let p = t.c.wrapping_add(i * t.c_row + v * S::LANES);
+                // SAFETY: these elements of C belong to the tile.
+                unsafe { if partial(v) { s.store_first(p, tail, x) } else { s.store(p, x) } };
+            }
+        }
+        return;
+    }
+    // Columns that are not contiguous: go through memory, element by element. A copy, so that the accumulators
+    // themselves never need an address and stay in registers during the loop over k.
+    let spilled = acc;
+    let lanes = spilled.as_ptr().cast::<f32>();
+    let cols = if TAIL { (VECTORS - 1) * S::LANES + tail } else { VECTORS * S::LANES };
+    for j in 0..cols {
+        for i in 0..ROWS {
+            // SAFETY: the array holds ROWS x VECTORS vectors of LANES floats without gaps; the element of C belongs
+            // to the tile.
+            unsafe {
+                let mut x = *lanes.add(i * VECTORS * S::LANES + j);
+                let c = t.c.add(i * t.c_row + j * t.c_col);
+                if t.beta != 0.0 {
+                    x += t.beta * *c;
+                }
+                *c = super::limit(x, t.lo, t.hi);
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Where the operands of a product come from, and how blocks of them are brought into the layout of the register tile.
+
+use crate::compute::conv::patches::Patches;
+use crate::compute::element::Element;
+use crate::compute::simd::{Kernel, Simd, Tier};
+
+/// A matrix operand seen from the sum index k: element (o, k) is at
+/// `o * other + (k / inner_len) * outer + (k % inner_len) * inner`, where o is the row of A or the column of B.
+///
+/// Two strides for k are what a convolution's weights need: k runs over channels and taps, in either order.
+#[derive(Clone, Copy)]
+pub(crate) struct Operand<'a, E> {
+    pub data: &'a [E],
+    pub other: usize,
+    pub inner_len: usize,
+    pub outer: usize,
+    pub inner: usize,
+}
+
+impl<'a, E: Element> Operand<'a, E> {
+    /// The pieces of `k0..k1` with one stride: calls `piece(first k, length, offset of the first)`.
+    #[inline(always)]
+    fn pieces(&self, k0: usize, k1: usize, mut piece: impl FnMut(usize, usize, usize)) {
+        let mut k = k0;
+        while k < k1 {
+            let (q, r) = if self.inner_len > k { (0, k) } else { (k / self.inner_len, k % self.inner_len) };
+            let len = (self.inner_len - r).min(k1 - k);
+            piece(k, len, q * self.outer + r * self.inner);
+            k += len;
+        }
+    }
+
+    /// The data in place, where k has one stride and the elements are `f32`.
+    fn in_place(&self, ks: usize) -> Option<&'a [f32]> {
+        if self.inner_len >= ks { E::as_f32(self.data) } else { None }
+    }
+
+    pub(crate) fn get(&self, o: usize, k: usize) -> f32 {
+        let at = o * self.other + k / self.inner_len * self.outer + k % self.inner_len * self.inner;
+        self.data[at].to_f32()
+    }
+}
+
+/// The left operand, `m x k`.
+#[derive(Clone, Copy)]
+pub(crate) enum Lhs<'a, E> {
+    Strided(Operand<'a, E>),
+    /// Rows are the patches of an image under the kernel of a convolution (channels last).
+    Patches(Patches<'a>),
+}
+
+/// The right operand, `k x n`.
+#[derive(Clone, Copy)]
+pub(crate) enum Rhs<'a, E> {
+    Strided(Operand<'a, E>),
+    /// As [`pack_rhs`] wrote it.
+    Packed(&'a [f32]),
+    /// Columns are the patches of an image under the kernel of a convolution (channels first).
+    Patches(Patches<'a>),
+}
+
+/// A block of A: element (i, p) at `data + i * row + p * col`.
+pub(super) struct Block {
+    pub data: *const f32,
+    pub row: usize,
+    pub col: usize,
+}
+
+impl<E: Element> Lhs<'_, E> {
+    /// Whether the kernel can only read blocks of this operand from the workspace. In place it wants `f32`, and
+    /// neighbours in k (or rows) that are neighbours in memory.
+    pub(super) fn needs_packing(&self, lanes: usize, k: usize) -> bool {
+        match self {
+            Lhs::Strided(x) => x.in_place(k).is_none() || (lanes > 1 && x.inner != 1),
+            Lhs::Patches(_) => true,
+        }
+    }
+
+    /// Rows `i..i + rows`, sum index `k0..k1`, copied to the workspace where `pack` says so.
+    #[inline(always)]
+    pub(super) fn block<S: Simd>(
+        &self,
+        s: S,
+        (i, rows): (usize, usize),
+        (k0, k1): (usize, usize),
+        k: usize,
+        pack: bool,
+        workspace: &mut [f32],
+    ) -> Block {
+        let kc = k1 - k0;
+        match self {
+            Lhs::Strided(x) => match x.in_place(k) {
+                Some(data) if !pack => {
+                    Block { data: data.as_ptr().wrapping_add(i * x.other + k0 * x.inner), row: x.other, col: x.inner }
+                }
+                _ if x.other == 1 && x.inner_len >= k => {
+                    // Neighbouring rows are neighbours in memory: keep it so.
+                    for (p, row) in workspace.chunks_exact_mut(rows).take(kc).enumerate() {
+                        copy(&x.data[(k0 + p) * x.inner + i..][..rows], row);
+                    }
+                    Block { data: workspace.as_ptr(), row: 1, col: rows }
+                }
+                _ => {
+                    for (r, row) in workspace.chunks_exact_mut(kc.max(1)).take(rows).enumerate() {
+                        x.pieces(k0, k1, |p, len, offset| {
+                            let dst = &mut row[p - k0..][..len];
+                            gather(&x.data[(i + r) * x.other + offset..], x.inner, dst);
+                        });
+                    }
+                    Block { data: workspace.as_ptr(), row: kc, col: 1 }
+                }
+            },
+            Lhs::Patches(x) => {
+                x.pack_rows(s, i, rows, k0, k1, workspace);
+                Block { data: workspace.as_ptr(), row: kc, col: 1 }
+            }
+        }
+    }
+}
+
+/// Rows of B over one panel of columns: vector v of row p at `data + p * row + v * LANES`.
+pub(super) struct Panel {
+    pub data: *const f32,
+    pub row: usize,
+    pub col: usize,
+}
+
+impl<E: Element> Rhs<'_, E> {
+    /// As [`Lhs::needs_packing`]. A vector along the columns has to be contiguous; the single lane of the scalar tier
+    /// always is.
+    pub(super) fn needs_packing(&self, lanes: usize, k: usize) -> bool {
+        match self {
+            Rhs::Strided(x) => x.in_place(k).is_none() || (lanes > 1 && x.other != 1),
+            Rhs::Packed(_) => false,
+            Rhs::Patches(_) => true,
+        }
+    }
+
+    /// Columns `j..j + cols` (at most a panel), sum index `k0..k1`, copied to the workspace where `pack` says so.
+    #[inline(always)]
+    pub(super) fn panel<S: Simd>(
+        &self,
+        s: S,
+        (j, cols): (usize, usize),
+        (k0, k1): (usize, usize),
+        (n, k): (usize, usize),
+        pack: bool,
+        workspace: &mut [f32],
+    ) -> Panel {
+        let width = S::LANES * 3;
+        let packed = Panel { data: workspace.as_ptr(), row: width, col: 1 };
+        match self {
+            Rhs::Strided(x) => match x.in_place(k) {
+                Some(data) if !pack => {
+                    Panel { data: data.as_ptr().wrapping_add(j * x.other + k0 * x.inner), row: x.inner, col: x.other }
+                }
+                _ => {
+                    pack_panel(s, x, (j, cols), (k0, k1), workspace);
+                    packed
+                }
+            },
+            Rhs::Packed(data) => {
+                let at = k0 * n.div_ceil(width) * width + j * (k1 - k0);
+                Panel { data: data.as_ptr().wrapping_add(at), row: width, col: 1 }
+            }
+            Rhs::Patches(x) => {
+                x.pack_cols(s, j, cols, k0, k1, width, workspace);
+                packed
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn copy<E: Element>(src: &[E], dst: &mut [f32]) {
+    match E::as_f32(src) {
+        Some(src) => dst.copy_from_slice(src),
+        None => {
+            for (d, x) in dst.iter_mut().zip(src) {
+                *d = x.to_f32();
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn gather<E: Element>(src: &[E], stride: usize, dst: &mut [f32]) {
+    if stride == 1 {
+        copy(&src[..dst.len()], dst);
+        return;
+    }
+    for (i, d) in dst.iter_mut().enumerate() {
+        *d = src[i * stride].to_f32();
+    }
+}
+
+/// Writes rows `k0..k1` of columns `j..j + cols` as rows of a panel, and zeros behind the last column.
+#[inline(always)]
+fn pack_panel<S: Simd, E: Element>(
+    s: S,
+    x: &Operand<'_, E>,
+    (j, cols): (usize, usize),
+    (k0, k1): (usize, usize),
+    panel: &mut [f32],
+) {
+    let width = S::LANES * 3;
+    if cols < width {
+        for row in panel.chunks_exact_mut(width).take(k1 - k0) {
+            row[cols..].fill(0.0);
+        }
+    }
+    x.pieces(k0, k1, |first, len, offset| {
+        let rows = &mut panel[(first - k0) * width..][..len * width];
+        if x.other == 1 {
+            for (p, row) in rows.chunks_exact_mut(width).enumerate() {
+                copy(&x.data[offset + p * x.inner + j..][..cols], &mut row[..cols]);
+            }
+            return;
+        }
+        let mut done = 0;
+        if let (Some(data), 1) = (E::as_f32(x.data), x.inner) {
+            // Neighbours in k are neighbours in memory: transpose blocks in registers.
+            let (k_blocks, c_blocks) = (len / S::BLOCK * S::BLOCK, cols / S::BLOCK * S::BLOCK);
+            if c_blocks > 0 && k_blocks > 0 {
+                // The last element that the loop reads; a slice operation checks it once for all.
+                let _ = data[offset + (j + c_blocks - 1) * x.other + k_blocks - 1];
+                for c in (0..c_blocks).step_by(S::BLOCK) {
+                    for p in (0..k_blocks).step_by(S::BLOCK) {
+                        // SAFETY: reads rows c..c + BLOCK of BLOCK elements, all before the element checked above;
+                        // writes columns c..c + BLOCK of rows p..p + BLOCK, inside `rows`.
+                        unsafe {
+                            let src = data.as_ptr().add(offset + (j + c) * x.other + p);
+                            s.transpose(src, x.other, rows.as_mut_ptr().add(p * width + c), width);
+                        }
+                    }
+                }
+                done = c_blocks;
+            }
+            for c in 0..done {
+                for p in k_blocks..len {
+                    rows[p * width + c] = data[offset + (j + c) * x.other + p];
+                }
+            }
+        }
+        for c in done..cols {
+            let column = &x.data[offset + (j + c) * x.other..];
+            for p in 0..len {
+                rows[p * width + c] = column[p * x.inner].to_f32();
+            }
+        }
+    });
+}
+
+/// Length of an `n`-column, `k`-row right operand after packing, for the given tier.
+pub(crate) fn packed_len(tier: Tier, n: usize, k: usize) -> Option<usize> {
+    n.checked_next_multiple_of(tier.tile().1)?.checked_mul(k)
+}
+
+/// Packs a whole right operand into the layout of the tier's register tile: for each block of k, panels of columns, and
+/// in a panel the rows one after the other.
+pub(crate) fn pack_rhs<E: Element>(tier: Tier, n: usize, k: usize, x: &Operand<'_, E>, packed: &mut [f32]) {
+    struct Pack<'a, 'b, E>(usize, usize, &'a Operand<'b, E>, &'a mut [f32]);
+    impl<E: Element> Kernel for Pack<'_, '_, E> {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            let Pack(n, k, x, mut rest) = self;
+            let width = S::LANES * 3;
+            let block = super::k_block(S::LANES, k, 1);
+            for k0 in (0..k).step_by(block) {
+                let k1 = (k0 + block).min(k);
+                for j in (0..n).step_by(width) {
+                    let (panel, after) = core::mem::take(&mut rest).split_at_mut((k1 - k0) * width);
+                    pack_panel(s, x, (j, width.min(n - j)), (k0, k1), panel);
+                    rest = after;
+                }
+            }
+        }
+    }
+    tier.dispatch(Pack(n, k, x, packed));
+}
+
+impl<E: Element> Lhs<'_, E> {
+    /// Element (i, k), wherever it is.
+    pub(super) fn get(&self, i: usize, k: usize) -> f32 {
+        match self {
+            Lhs::Strided(x) => x.get(i, k),
+            Lhs::Patches(x) => x.get(i, k),
+        }
+    }
+}
+
+impl<E: Element> Rhs<'_, E> {
+    /// Element (p, j) of a right operand of `k` rows and `n` columns, packed for `tier` if at all.
+    pub(super) fn get(&self, tier: Tier, j: usize, p: usize, (n, k): (usize, usize)) -> f32 {
+        match self {
+            Rhs::Strided(x) => x.get(j, p),
+            Rhs::Packed(data) => {
+                let width = tier.tile().1;
+                let block = super::k_block(tier.lanes(), k, 1);
+                let k0 = p / block * block;
+                let kc = block.min(k - k0);
+                data[k0 * n.next_multiple_of(width) + (j / width * kc + p - k0) * width + j % width]
+            }
+            Rhs::Patches(x) => x.get(j, p),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The numeric engine beneath the kernels: functions over slices that know nothing of tensors, programs or operators.
+//!
+//! - [`simd`]: the vector abstraction, and [`simd::Tier`], the instruction set to use.
+//! - [`gemm`]: products of matrices.
+//! - [`conv`]: convolutions.
+//! - [`split`]: dealing work out to threads; [`threads`]: a pool of them (with `std`).
+//! - [`element`]: half and bfloat16.
+//!
+//! The instruction set and the threads are arguments ([`gemm::Context`]), and so is all memory: each computation that
+//! wants workspace has a function that says how much, and does with less what can be done with less.
+
+pub mod conv;
+pub mod element;
+pub mod gemm;
+pub mod simd;
+pub mod split;
+#[cfg(test)]
+mod testing;
+#[cfg(feature = "std")]
+pub mod threads;

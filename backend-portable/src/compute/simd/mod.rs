@@ -1,0 +1,305 @@
+//! One small vector abstraction, and the value that says which instruction set may be used.
+//!
+//! A loop is written once, generic over [`Simd`], as a struct that implements [`Kernel`]. [`Tier::dispatch`] calls it
+//! inside a function compiled with the instruction set of the tier. The generic body must be `#[inline(always)]`
+//! all the way down: only then does it end up inside the shell that carries `#[target_feature]`.
+//!
+//! A value of a type that implements [`Simd`] is the proof that its instruction set is present; so arithmetic on vectors
+//! is safe, and only loads and stores through raw pointers are `unsafe`.
+//!
+//! | build                       | `Tier::detect()`                                      |
+//! |-----------------------------|-------------------------------------------------------|
+//! | x86-64, feature `std`       | asks the processor: AVX-512, AVX2 + FMA, or scalar     |
+//! | x86-64 without `std`        | what the compiler was told (`-C target-feature`)       |
+//! | aarch64                     | NEON (part of the architecture's baseline)             |
+//! | everything else             | scalar                                                |
+//!
+//! The scalar tier is always there. It is a "vector" of one lane, so that microcontrollers run the same algorithms
+//! with tiles that fit their registers, and it takes transcendental functions from `libm`.
+
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+pub use scalar::Scalar;
+
+/// Upper bound of [`Simd::LANES`], for buffers on the stack.
+pub const MAX_LANES: usize = 16;
+
+/// A vector instruction set for `f32`, held as a token: a value exists only where the instructions do.
+///
+/// Lane-wise methods follow IEEE 754 except where they say so.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// Lanes of a vector.
+    const LANES: usize;
+    /// Rows of the register tile of matrix multiplication: `ROWS * 3` accumulators, three vectors of B and one of A
+    /// have to fit the register file.
+    const ROWS: usize;
+    /// Side of the square block that [`Simd::transpose`] moves.
+    const BLOCK: usize;
+    /// A vector of `LANES` floats.
+    type F: Copy;
+    /// A mask of `LANES` truth values.
+    type M: Copy;
+
+    /// Runs a kernel inside a function compiled for this instruction set.
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
+
+    /// The vector with `x` in each lane.
+    fn splat(self, x: f32) -> Self::F;
+    /// Loads `LANES` floats.
+    ///
+    /// # Safety
+    /// `p` is valid for reading `LANES` floats.
+    unsafe fn load(self, p: *const f32) -> Self::F;
+    /// Stores `LANES` floats.
+    ///
+    /// # Safety
+    /// `p` is valid for writing `LANES` floats.
+    unsafe fn store(self, p: *mut f32, v: Self::F);
+    /// Loads the first `n < LANES` floats and sets the other lanes to zero; reads nothing behind them.
+    ///
+    /// # Safety
+    /// `p` is valid for reading `n` floats.
+    unsafe fn load_first(self, p: *const f32, n: usize) -> Self::F;
+    /// Stores the first `n < LANES` lanes and writes nothing behind them.
+    ///
+    /// # Safety
+    /// `p` is valid for writing `n` floats.
+    unsafe fn store_first(self, p: *mut f32, n: usize, v: Self::F);
+    /// Loads `p[0], p[2], ..., p[2 * (LANES - 1)]`.
+    ///
+    /// # Safety
+    /// `p` is valid for reading `2 * LANES - 1` floats.
+    unsafe fn load_even(self, p: *const f32) -> Self::F;
+    /// Transposes a block: `dst[j * dst_stride + i] = src[i * src_stride + j]` for `i, j < BLOCK`.
+    ///
+    /// # Safety
+    /// All addressed elements are valid for reading in `src` and for writing in `dst`, and do not overlap.
+    unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize);
+
+    /// `a + b`
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a - b`
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b`
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a / b`
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once in all tiers but the scalar one.
+    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The smaller of each lane; `b` where either is NaN.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The larger of each lane; `b` where either is NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `-a`
+    fn neg(self, a: Self::F) -> Self::F;
+    /// `|a|`
+    fn abs(self, a: Self::F) -> Self::F;
+    /// The magnitude of `a` with the sign of `sign`.
+    fn copysign(self, a: Self::F, sign: Self::F) -> Self::F;
+    /// Square root.
+    fn sqrt(self, a: Self::F) -> Self::F;
+    /// Rounds to the nearest integer, ties to even.
+    fn round(self, a: Self::F) -> Self::F;
+    /// `2^n` for lanes that hold integers in `-126..=127`; any value, but no trap, for others.
+    fn exp2i(self, n: Self::F) -> Self::F;
+    /// `a < b`; false where either is NaN.
+    fn lt(self, a: Self::F, b: Self::F) -> Self::M;
+    /// True where `a` is NaN.
+    fn is_nan(self, a: Self::F) -> Self::M;
+    /// `t` where the mask is true, `f` elsewhere.
+    fn select(self, m: Self::M, t: Self::F, f: Self::F) -> Self::F;
+    /// The sum of the lanes.
+    fn reduce_sum(self, a: Self::F) -> f32;
+
+    /// Limits each lane to `lo..=hi`; NaN stays NaN.
+    #[inline(always)]
+    fn clamp(self, x: Self::F, lo: Self::F, hi: Self::F) -> Self::F {
+        self.min(hi, self.max(lo, x))
+    }
+
+    /// Loads `LANES` floats, or the first `n` when fewer.
+    ///
+    /// # Safety
+    /// `p` is valid for reading `min(n, LANES)` floats.
+    #[inline(always)]
+    unsafe fn load_upto(self, p: *const f32, n: usize) -> Self::F {
+        // SAFETY: the caller's promise, for either case.
+        unsafe { if n >= Self::LANES { self.load(p) } else { self.load_first(p, n) } }
+    }
+
+    /// Stores `LANES` lanes, or the first `n` when fewer.
+    ///
+    /// # Safety
+    /// `p` is valid for writing `min(n, LANES)` floats.
+    #[inline(always)]
+    unsafe fn store_upto(self, p: *mut f32, n: usize, v: Self::F) {
+        // SAFETY: the caller's promise, for either case.
+        unsafe { if n >= Self::LANES { self.store(p, v) } else { self.store_first(p, n, v) } }
+    }
+
+    /// The lanes, followed by unspecified values.
+    #[inline(always)]
+    fn to_array(self, v: Self::F) -> [f32; MAX_LANES] {
+        let mut lanes = [0.0; MAX_LANES];
+        // SAFETY: the array holds MAX_LANES >= LANES floats.
+        unsafe { self.store(lanes.as_mut_ptr(), v) };
+        lanes
+    }
+
+    /// Applies a scalar function to each lane: for the scalar tier, and for what is too rare to be a vector.
+    #[inline(always)]
+    fn each(self, v: Self::F, f: impl Fn(f32) -> f32) -> Self::F {
+        let mut lanes = self.to_array(v);
+        for lane in &mut lanes[..Self::LANES] {
+            *lane = f(*lane);
+        }
+        // SAFETY: the array holds MAX_LANES >= LANES floats.
+        unsafe { self.load(lanes.as_ptr()) }
+    }
+
+    /// The largest lane; unspecified when a lane is NaN.
+    #[inline(always)]
+    fn reduce_max(self, v: Self::F) -> f32 {
+        let lanes = self.to_array(v);
+        lanes[1..Self::LANES].iter().fold(lanes[0], |a, &b| if b > a { b } else { a })
+    }
+}
+
+/// A computation that is generic over the instruction set.
+///
+/// `run` must be `#[inline(always)]`, and so must everything in it that touches vectors.
+pub trait Kernel {
+    /// What the computation returns.
+    type Output;
+    /// The body.
+    fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Isa {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2Fma,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+}
+
+/// The instruction set to use. Detect it once, when a program is loaded, and pass it on.
+///
+/// The inside is private: a tier other than scalar can only come from detection, so holding one proves that the
+/// processor has the instructions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tier(Isa);
+
+impl Tier {
+    /// Plain Rust, one element at a time: right on every processor.
+    pub const SCALAR: Tier = Tier(Isa::Scalar);
+
+    /// The best tier of this processor (see the table at the top of this module).
+    pub fn detect() -> Tier {
+        Tier::available().last().unwrap_or(Tier::SCALAR)
+    }
+
+    /// Every tier that this processor has, slowest first; the scalar tier is always one.
+    pub fn available() -> impl Iterator<Item = Tier> {
+        let tiers: &'static [(Isa, fn() -> bool)] = &[
+            (Isa::Scalar, || true),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2Fma, has_avx2_fma),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, has_avx512),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, || cfg!(target_feature = "neon")),
+        ];
+        tiers.iter().filter(|(_, present)| present()).map(|&(isa, _)| Tier(isa))
+    }
+
+    /// A short name for logs: `scalar`, `avx2+fma`, `avx512`, `neon`.
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            Isa::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2Fma => "avx2+fma",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => "neon",
+        }
+    }
+
+    /// Runs a kernel with the instructions of this tier.
+    #[inline]
+    pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.0 {
+            Isa::Scalar => Scalar.vectorize(kernel),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a tier with this value was detected on this processor.
+            Isa::Avx2Fma => unsafe { avx2::Avx2::new() }.vectorize(kernel),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Isa::Avx512 => unsafe { avx512::Avx512::new() }.vectorize(kernel),
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            Isa::Neon => unsafe { neon::Neon::new() }.vectorize(kernel),
+        }
+    }
+
+    /// Rows and columns of the register tile of matrix multiplication.
+    pub(crate) const fn tile(self) -> (usize, usize) {
+        match self.0 {
+            Isa::Scalar => tile_of::<Scalar>(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2Fma => tile_of::<avx2::Avx2>(),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => tile_of::<avx512::Avx512>(),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => tile_of::<neon::Neon>(),
+        }
+    }
+
+    /// Lanes of a vector.
+    pub const fn lanes(self) -> usize {
+        self.tile().1 / 3
+    }
+}
+
+const fn tile_of<S: Simd>() -> (usize, usize) {
+    (S::ROWS, S::LANES * 3)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2_fma() -> bool {
+    #[cfg(feature = "std")]
+    return std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
+    #[cfg(not(feature = "std"))]
+    return cfg!(all(target_feature = "avx2", target_feature = "fma"));
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    #[cfg(feature = "std")]
+    return has_avx2_fma()
+        && std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512dq")
+        && std::arch::is_x86_feature_detected!("avx512bw")
+        && std::arch::is_x86_feature_detected!("avx512vl");
+    #[cfg(not(feature = "std"))]
+    return has_avx2_fma()
+        && cfg!(all(
+            target_feature = "avx512f",
+            target_feature = "avx512dq",
+            target_feature = "avx512bw",
+            target_feature = "avx512vl"
+        ));
+}
+
+#[cfg(test)]
+mod tests;

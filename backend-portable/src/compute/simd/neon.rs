@@ -1,0 +1,175 @@
+//! aarch64 with NEON: four lanes, thirty-two registers.
+
+use super::{Kernel, Simd};
+use core::arch::aarch64::*;
+
+/// Token of the NEON tier.
+#[derive(Clone, Copy, Debug)]
+pub struct Neon(());
+
+impl Neon {
+    /// # Safety
+    /// The processor has NEON.
+    #[inline(always)]
+    pub const unsafe fn new() -> Self {
+        Neon(())
+    }
+}
+
+#[target_feature(enable = "neon")]
+fn shell<K: Kernel>(kernel: K, s: Neon) -> K::Output {
+    kernel.run(s)
+}
+
+/// Calls an intrinsic that needs no more than the token.
+macro_rules! isa {
+    ($e:expr) => {
+        // SAFETY: `self` exists, so the processor has NEON.
+        unsafe { $e }
+    };
+}
+
+impl Simd for Neon {
+    const LANES: usize = 4;
+    // 8 x 3 accumulators, 3 + 1 operands: 28 of 32 registers.
+    const ROWS: usize = 8;
+    const BLOCK: usize = 4;
+    type F = float32x4_t;
+    type M = uint32x4_t;
+
+    #[inline(always)]
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
+        isa!(shell(kernel, self))
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> float32x4_t {
+        isa!(vdupq_n_f32(x))
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> float32x4_t {
+        // SAFETY: the caller's promise, and the token.
+        unsafe { vld1q_f32(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: float32x4_t) {
+        // SAFETY: the caller's promise, and the token.
+        unsafe { vst1q_f32(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(self, p: *const f32, n: usize) -> float32x4_t {
+        let mut lanes = [0.0f32; 4];
+        for (i, lane) in lanes.iter_mut().enumerate().take(n) {
+            // SAFETY: `i < n`, which the caller promised to be readable.
+            *lane = unsafe { *p.add(i) };
+        }
+        // SAFETY: four floats of the array; the token.
+        unsafe { vld1q_f32(lanes.as_ptr()) }
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, p: *mut f32, n: usize, v: float32x4_t) {
+        let mut lanes = [0.0f32; 4];
+        // SAFETY: four floats of the array; the token.
+        unsafe { vst1q_f32(lanes.as_mut_ptr(), v) };
+        for (i, &lane) in lanes.iter().enumerate().take(n) {
+            // SAFETY: `i < n`, which the caller promised to be writable.
+            unsafe { *p.add(i) = lane };
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_even(self, p: *const f32) -> float32x4_t {
+        // SAFETY: reads p[0..4] and p[3..7], which is 2 * 4 - 1 floats in all; the token.
+        unsafe {
+            let a = vld1q_f32(p);
+            let b = vld1q_f32(p.add(3));
+            vcombine_f32(vget_low_f32(vuzp1q_f32(a, a)), vget_low_f32(vuzp2q_f32(b, b)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
+        // SAFETY: the caller's promise for a 4 x 4 block; the token.
+        unsafe {
+            let r = |i: usize| vld1q_f32(src.add(i * src_stride));
+            let (r0, r1, r2, r3) = (r(0), r(1), r(2), r(3));
+            let (a0, a1) = (vtrn1q_f32(r0, r1), vtrn2q_f32(r0, r1));
+            let (a2, a3) = (vtrn1q_f32(r2, r3), vtrn2q_f32(r2, r3));
+            let lo = |x, y| vcombine_f32(vget_low_f32(x), vget_low_f32(y));
+            let hi = |x, y| vcombine_f32(vget_high_f32(x), vget_high_f32(y));
+            vst1q_f32(dst, lo(a0, a2));
+            vst1q_f32(dst.add(dst_stride), lo(a1, a3));
+            vst1q_f32(dst.add(2 * dst_stride), hi(a0, a2));
+            vst1q_f32(dst.add(3 * dst_stride), hi(a1, a3));
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        isa!(vaddq_f32(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        isa!(vsubq_f32(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        isa!(vmulq_f32(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        isa!(vdivq_f32(a, b))
+    }
+    #[inline(always)]
+    fn mul_add(self, a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
+        isa!(vfmaq_f32(c, a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        isa!(vbslq_f32(vcltq_f32(a, b), a, b))
+    }
+    #[inline(always)]
+    fn max(self, a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        isa!(vbslq_f32(vcgtq_f32(a, b), a, b))
+    }
+    #[inline(always)]
+    fn neg(self, a: float32x4_t) -> float32x4_t {
+        isa!(vnegq_f32(a))
+    }
+    #[inline(always)]
+    fn abs(self, a: float32x4_t) -> float32x4_t {
+        isa!(vabsq_f32(a))
+    }
+    #[inline(always)]
+    fn copysign(self, a: float32x4_t, sign: float32x4_t) -> float32x4_t {
+        isa!(vbslq_f32(vdupq_n_u32(0x8000_0000), sign, a))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: float32x4_t) -> float32x4_t {
+        isa!(vsqrtq_f32(a))
+    }
+    #[inline(always)]
+    fn round(self, a: float32x4_t) -> float32x4_t {
+        isa!(vrndnq_f32(a))
+    }
+    #[inline(always)]
+    fn exp2i(self, n: float32x4_t) -> float32x4_t {
+        isa!({
+            let biased = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
+            vreinterpretq_f32_s32(vshlq_n_s32::<23>(biased))
+        })
+    }
+    #[inline(always)]
+    fn lt(self, a: float32x4_t, b: float32x4_t) -> uint32x4_t {
+        isa!(vcltq_f32(a, b))
+    }
+    #[inline(always)]
+    fn is_nan(self, a: float32x4_t) -> uint32x4_t {
+        isa!(vmvnq_u32(vceqq_f32(a, a)))
+    }
+    #[inline(always)]
+    fn select(self, m: uint32x4_t, t: float32x4_t, f: float32x4_t) -> float32x4_t {
+        isa!(vbslq_f32(m, t, f))
+    }
+    #[inline(always)]
+    fn reduce_sum(self, a: float32x4_t) -> f32 {
+        isa!(vaddvq_f32(a))
+    }
+    // min/max use compare and select: `vminq_f32` returns NaN when either operand is NaN, not the second operand.
+}

@@ -1,0 +1,133 @@
+//! The tier without vectors: one lane, plain Rust, `libm`.
+
+use super::{Kernel, Simd};
+
+/// Token of the scalar tier.
+#[derive(Clone, Copy, Debug)]
+pub struct Scalar;
+
+impl Simd for Scalar {
+    const LANES: usize = 1;
+    // 4 x 3 accumulators, 3 + 1 operands: half of the 32 single-precision registers of a Cortex-M4F.
+    const ROWS: usize = 4;
+    const BLOCK: usize = 1;
+    type F = f32;
+    type M = bool;
+
+    #[inline(always)]
+    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
+        // Not inlined, so that each kernel exists once in the image however many places use it.
+        #[inline(never)]
+        fn shell<K: Kernel>(kernel: K) -> K::Output {
+            kernel.run(Scalar)
+        }
+        shell(kernel)
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> f32 {
+        x
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> f32 {
+        // SAFETY: the caller's promise.
+        unsafe { *p }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: f32) {
+        // SAFETY: the caller's promise.
+        unsafe { *p = v }
+    }
+    #[inline(always)]
+    unsafe fn load_first(self, _: *const f32, _: usize) -> f32 {
+        0.0
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, _: *mut f32, _: usize, _: f32) {}
+    #[inline(always)]
+    unsafe fn load_even(self, p: *const f32) -> f32 {
+        // SAFETY: the caller's promise.
+        unsafe { *p }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, src: *const f32, _: usize, dst: *mut f32, _: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { *dst = *src }
+    }
+    #[inline(always)]
+    fn add(self, a: f32, b: f32) -> f32 {
+        a + b
+    }
+    #[inline(always)]
+    fn sub(self, a: f32, b: f32) -> f32 {
+        a - b
+    }
+    #[inline(always)]
+    fn mul(self, a: f32, b: f32) -> f32 {
+        a * b
+    }
+    #[inline(always)]
+    fn div(self, a: f32, b: f32) -> f32 {
+        a / b
+    }
+    #[inline(always)]
+    fn mul_add(self, a: f32, b: f32, c: f32) -> f32 {
+        // A fused operation without hardware is a slow call, and `core` has no way to ask for one.
+        a * b + c
+    }
+    #[inline(always)]
+    fn min(self, a: f32, b: f32) -> f32 {
+        if a < b { a } else { b }
+    }
+    #[inline(always)]
+    fn max(self, a: f32, b: f32) -> f32 {
+        if a > b { a } else { b }
+    }
+    #[inline(always)]
+    fn neg(self, a: f32) -> f32 {
+        -a
+    }
+    #[inline(always)]
+    fn abs(self, a: f32) -> f32 {
+        f32::from_bits(a.to_bits() & 0x7fff_ffff)
+    }
+    #[inline(always)]
+    fn copysign(self, a: f32, sign: f32) -> f32 {
+        f32::from_bits((a.to_bits() & 0x7fff_ffff) | (sign.to_bits() & 0x8000_0000))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: f32) -> f32 {
+        libm::sqrtf(a)
+    }
+    #[inline(always)]
+    fn round(self, a: f32) -> f32 {
+        libm::rintf(a)
+    }
+    #[inline(always)]
+    fn exp2i(self, n: f32) -> f32 {
+        f32::from_bits(((n as i32).wrapping_add(127) as u32) << 23)
+    }
+    #[inline(always)]
+    fn lt(self, a: f32, b: f32) -> bool {
+        a < b
+    }
+    #[inline(always)]
+    fn is_nan(self, a: f32) -> bool {
+        a.is_nan()
+    }
+    #[inline(always)]
+    fn select(self, m: bool, t: f32, f: f32) -> f32 {
+        if m { t } else { f }
+    }
+    #[inline(always)]
+    fn reduce_sum(self, a: f32) -> f32 {
+        a
+    }
+    #[inline(always)]
+    fn each(self, v: f32, f: impl Fn(f32) -> f32) -> f32 {
+        f(v)
+    }
+    #[inline(always)]
+    fn reduce_max(self, v: f32) -> f32 {
+        v
+    }
+}

@@ -1,0 +1,280 @@
+//! Backends: what runs the parts of a model that were lowered for them.
+//!
+//! A [`Backend`] makes a [`Delegate`] from the bytes that its exporter wrote; the delegate then runs whenever
+//! the method calls it. Backends are named in the [`Registry`](crate::Registry) that a method is loaded with.
+
+use crate::call::DelegateCall;
+use crate::data_map::{Blob, DataMap};
+use crate::error::{DelegateError, Message, ProgramError};
+use crate::format::flatbuffer::Vector;
+use crate::format::program_schema::CompileSpecTable;
+use crate::memory::arena::Arena;
+use crate::parallel::Parallel;
+use crate::program::Program;
+use crate::tracer::{DelegateEvent, EventTracer};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+/// A way to run lowered parts of models.
+pub trait Backend: Sync {
+    /// The name that programs call it by, such as `VulkanBackend`.
+    fn name(&self) -> &'static str;
+
+    /// Whether it can work here, or why not.
+    ///
+    /// # Errors
+    /// The reason: no driver, no device.
+    fn is_available(&self) -> Result<(), DelegateError> {
+        Ok(())
+    }
+
+    /// Bytes of the method arena that [`init`](Backend::init) will take for this delegate, placement
+    /// included. It is asked before anything is reserved. [`delegate_size`] gives the bytes of a delegate placed alone.
+    ///
+    /// # Errors
+    /// The processed bytes are not what the backend understands.
+    fn arena_bytes(&self, delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError>;
+
+    /// Makes a delegate: reads the processed bytes, compiles, uploads.
+    ///
+    /// # Errors
+    /// The delegate cannot be run here; the method is not loaded then.
+    fn init<'m>(&self, context: &mut InitContext<'_, 'm>)
+    -> Result<DelegateBox<'m>, DelegateError>;
+}
+
+/// A lowered part of a model, ready to run.
+pub trait Delegate: Send {
+    /// Runs it: reads its inputs, writes its outputs.
+    ///
+    /// # Errors
+    /// An argument does not fit, or the device failed.
+    fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError>;
+
+    /// Forgets the state that it keeps between runs, such as a KV cache.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn reset(&mut self) -> Result<(), DelegateError> {
+        Ok(())
+    }
+}
+
+/// Bytes of the method arena that placing a delegate of type `D` takes.
+pub const fn delegate_size<D: Delegate>() -> usize {
+    // Delegates are placed at multiples of ARENA_ALIGN.
+    size_of::<D>()
+}
+
+/// A delegate as the program describes it.
+#[derive(Debug, Clone, Copy)]
+pub struct DelegateInfo<'p> {
+    pub(crate) backend: &'p str,
+    pub(crate) method: &'p str,
+    pub(crate) index: usize,
+    pub(crate) processed: Blob<'p>,
+    pub(crate) compile_specs: Vector<'p, CompileSpecTable<'p>>,
+    pub(crate) program: Program<'p>,
+    pub(crate) data: &'p [DataMap<'p>],
+}
+
+impl<'p> DelegateInfo<'p> {
+    /// The name of the backend.
+    pub fn backend(&self) -> &'p str {
+        self.backend
+    }
+
+    /// The name of the method that it is part of.
+    pub fn method(&self) -> &'p str {
+        self.method
+    }
+
+    /// Its number within the method.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// What the exporter made of the model's part, for the backend alone to understand. Bytes that storage
+    /// [lends](Blob::lend) stay valid as long as the program; others are read.
+    pub fn processed(&self) -> Blob<'p> {
+        self.processed
+    }
+
+    /// Keys and values that the exporter added.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn compile_specs(
+        &self,
+    ) -> impl Iterator<Item = Result<(&'p str, &'p [u8]), ProgramError>> + use<'p> {
+        self.compile_specs.iter().map(|spec| {
+            let spec = spec?;
+            Ok((spec.key()?.unwrap_or(""), spec.value()?.bytes()))
+        })
+    }
+
+    /// Data of this name: from the program, else from the external data that the method is loaded with.
+    ///
+    /// # Errors
+    /// A file is malformed.
+    pub fn named_data(&self, key: &str) -> Result<Option<Blob<'p>>, ProgramError> {
+        if let Some(data) = self.program.named_data(key)? {
+            return Ok(Some(data));
+        }
+        for map in self.data {
+            if let Some(data) = map.get(key)? {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What a backend gets to make a delegate.
+pub struct InitContext<'c, 'm> {
+    pub(crate) info: DelegateInfo<'m>,
+    pub(crate) processed: Processed<'c, 'm>,
+    pub(crate) arena: &'c mut Arena<'m>,
+    pub(crate) options: &'c [RuntimeOption<'c>],
+    pub(crate) parallel: &'m dyn Parallel,
+    pub(crate) tracer: Option<&'c dyn EventTracer>,
+}
+
+/// The processed bytes of a delegate, and how long they stay.
+#[derive(Debug, Clone, Copy)]
+pub enum Processed<'c, 'm> {
+    /// As long as the method: they lie in the program's storage.
+    Lent(&'m [u8]),
+    /// Until `init` returns: they were read into scratch memory. A delegate copies what it keeps.
+    Temporary(&'c [u8]),
+}
+
+impl<'c, 'm: 'c> Processed<'c, 'm> {
+    /// The bytes, wherever they are.
+    pub fn bytes(self) -> &'c [u8] {
+        match self {
+            Processed::Lent(bytes) => bytes,
+            Processed::Temporary(bytes) => bytes,
+        }
+    }
+}
+
+/// A setting for a backend that comes from the caller at load, not from the file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RuntimeOption<'o> {
+    /// The backend that it is for.
+    pub backend: &'o str,
+    /// Its name.
+    pub key: &'o str,
+    /// Its value.
+    pub value: OptionValue<'o>,
+}
+
+/// The value of a [`RuntimeOption`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum OptionValue<'o> {
+    /// A switch.
+    Bool(bool),
+    /// A number.
+    Int(i64),
+    /// A text.
+    String(&'o str),
+}
+
+impl<'c, 'm> InitContext<'c, 'm> {
+    /// The delegate as the program describes it.
+    pub fn info(&self) -> &DelegateInfo<'m> {
+        &self.info
+    }
+
+    /// The processed bytes. A delegate that does not keep them frees them by doing nothing: core holds no copy.
+    pub fn processed(&self) -> Processed<'c, 'm> {
+        self.processed
+    }
+
+    /// The caller's options for this backend.
+    pub fn options(&self) -> impl Iterator<Item = (&'c str, OptionValue<'c>)> + use<'c, 'm> {
+        let backend = self.info.backend;
+        let options = self.options;
+        options
+            .iter()
+            .filter(move |option| option.backend == backend)
+            .map(|option| (option.key, option.value))
+    }
+
+    /// Memory that lives as long as the method, zeroed, at a multiple of 16 bytes.
+    ///
+    /// # Errors
+    /// The arena has no more: [`Backend::arena_bytes`] asked for too little.
+    pub fn allocate(&mut self, bytes: usize) -> Result<&'m mut [u8], DelegateError> {
+        let memory = self
+            .arena
+            .bytes(bytes, crate::memory::ARENA_ALIGN)
+            .map_err(|_| DelegateError::OutOfMemory(Message::new(format_args!("method arena"))))?;
+        memory.fill(0);
+        Ok(memory)
+    }
+
+    /// Moves the delegate into the method arena.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    pub fn place<D: Delegate + 'm>(
+        &mut self,
+        delegate: D,
+    ) -> Result<DelegateBox<'m>, DelegateError> {
+        let exhausted = |_| DelegateError::OutOfMemory(Message::new(format_args!("method arena")));
+        self.arena.bytes(0, crate::memory::ARENA_ALIGN).map_err(exhausted)?;
+        let place: &'m mut D = self.arena.place_value(delegate).map_err(exhausted)?;
+        Ok(DelegateBox::new(place))
+    }
+
+    /// How to use several threads, for as long as the method lives.
+    pub fn parallel(&self) -> &'m dyn Parallel {
+        self.parallel
+    }
+
+    /// Tells the tracer, if there is one, of an event while compiling.
+    pub fn trace(&self, event: &DelegateEvent<'_>) {
+        if let Some(tracer) = self.tracer {
+            tracer.delegate_event(event);
+        }
+    }
+}
+
+/// A delegate in the method arena, dropped with the method.
+pub struct DelegateBox<'m> {
+    delegate: NonNull<dyn Delegate + 'm>,
+    owner: PhantomData<&'m mut (dyn Delegate + 'm)>,
+}
+
+// SAFETY: it owns a delegate, which is `Send`, through an exclusive borrow of the arena.
+unsafe impl Send for DelegateBox<'_> {}
+
+impl<'m> DelegateBox<'m> {
+    fn new<D: Delegate + 'm>(place: &'m mut D) -> Self {
+        let delegate: NonNull<dyn Delegate + 'm> = NonNull::from(place);
+        DelegateBox { delegate, owner: PhantomData }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut (dyn Delegate + 'm) {
+        // SAFETY: the pointer comes from a `&'m mut` that this box consumed, so nothing else refers to the
+        // delegate, and it is alive until the box drops it.
+        unsafe { self.delegate.as_mut() }
+    }
+}
+
+impl Drop for DelegateBox<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the delegate was moved into the arena, which never drops its contents; this box is its only
+        // owner and is gone after this.
+        unsafe { self.delegate.drop_in_place() }
+    }
+}
+
+impl core::fmt::Debug for DelegateBox<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("DelegateBox")
+    }
+}

@@ -1,0 +1,417 @@
+//! What kernels and delegates see: their arguments, for preparing and for computing.
+//!
+//! This module turns [regions](crate::memory::region) into references. It may, because a call is only
+//! started after [`Values::check_disjoint`] showed that no tensor it writes shares memory with another of its
+//! arguments, because each output is handed out once, and because the references live no longer than the
+//! call, which borrows the method's values mutably.
+
+use crate::arguments::{ArgumentSource, Arguments};
+use crate::error::{KernelError, ShapeNote};
+use crate::kernel::Param;
+use crate::memory::region::Region;
+use crate::parallel::Parallel;
+use crate::tensor::{TensorMut, TensorRef};
+use crate::tracer::{DelegateEvent, EventTracer};
+use crate::value::{ResizeError, Scalar, TensorSlot, Value, list_index};
+use crate::values::{Roles, Values};
+use core::ops::Deref;
+
+/// A call that is being prepared: arguments can be looked at and outputs given shapes; there is no data.
+#[derive(Debug)]
+pub struct Prepare<'c, 'm> {
+    arguments: Arguments<'c, 'm>,
+    /// Whether shapes that fit are given to outputs; otherwise they are only checked, as far as static.
+    apply: bool,
+    threads: usize,
+}
+
+impl<'c, 'm> Deref for Prepare<'c, 'm> {
+    type Target = Arguments<'c, 'm>;
+    fn deref(&self) -> &Arguments<'c, 'm> {
+        &self.arguments
+    }
+}
+
+impl<'c, 'm> Prepare<'c, 'm> {
+    pub(crate) fn new(arguments: Arguments<'c, 'm>, apply: bool, threads: usize) -> Self {
+        Prepare { arguments, apply, threads }
+    }
+
+    /// The most threads that the kernel can use, to size scratch memory by.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Gives an output its shape.
+    ///
+    /// # Errors
+    /// The output has a static shape that differs, or not the memory for this one.
+    pub fn resize(&mut self, arg: usize, sizes: &[i32]) -> Result<(), KernelError> {
+        let handle = self.arguments.handle(arg)?;
+        self.resize_handle(arg, handle, sizes)
+    }
+
+    /// Gives an output in a list its shape.
+    ///
+    /// # Errors
+    /// As [`resize`](Self::resize).
+    pub fn resize_item(
+        &mut self,
+        arg: usize,
+        position: usize,
+        sizes: &[i32],
+    ) -> Result<(), KernelError> {
+        let handle = self.arguments.list_handle(arg, position)?;
+        self.resize_handle(arg, handle, sizes)
+    }
+
+    fn resize_handle(
+        &mut self,
+        arg: usize,
+        handle: Option<u32>,
+        sizes: &[i32],
+    ) -> Result<(), KernelError> {
+        if !self.arguments.params.get(arg).is_some_and(|param| param.is_out()) {
+            return Err(KernelError::Access { arg });
+        }
+        let handle = handle.ok_or(KernelError::Access { arg })?;
+        let apply = self.apply;
+        match &mut self.arguments.source {
+            ArgumentSource::Loaded { values, .. } => {
+                let slot = values.tensor_mut(handle).ok_or(KernelError::Access { arg })?;
+                let fits = if apply { slot.resize(sizes) } else { slot.check_resize(sizes) };
+                fits.map_err(|error| resize_error(arg, slot.sizes, sizes, error))
+            }
+            // Sizes in a file are bounds: there is nothing to resize, and nothing that must fit yet.
+            ArgumentSource::File { .. } => Ok(()),
+        }
+    }
+}
+
+fn resize_error(arg: usize, found: &[i32], expected: &[i32], error: ResizeError) -> KernelError {
+    match error {
+        ResizeError::Rank => KernelError::Rank { arg, found: found.len() },
+        ResizeError::Static | ResizeError::Capacity { .. } => KernelError::Shape {
+            arg,
+            expected: ShapeNote::new(expected),
+            found: ShapeNote::new(found),
+        },
+    }
+}
+
+/// A call that computes: arguments can be looked at, inputs read, outputs written.
+pub struct Invoke<'c, 'm> {
+    arguments: Arguments<'c, 'm>,
+    roles: Roles<'m>,
+    /// The first argument, and position in a list, that has not been handed out for writing.
+    next_out: (usize, usize),
+    scratch: Option<Region<'m>>,
+    packed: Option<Region<'m>>,
+    parallel: &'c dyn Parallel,
+}
+
+impl<'c, 'm> Deref for Invoke<'c, 'm> {
+    type Target = Arguments<'c, 'm>;
+    fn deref(&self) -> &Arguments<'c, 'm> {
+        &self.arguments
+    }
+}
+
+/// What a call gets besides its arguments.
+pub(crate) struct Resources<'c, 'm> {
+    pub(crate) scratch: Region<'m>,
+    pub(crate) packed: Option<Region<'m>>,
+    pub(crate) parallel: &'c dyn Parallel,
+}
+
+impl<'c, 'm> Invoke<'c, 'm> {
+    /// Starts a call. `disjoint` says that [`Values::check_disjoint`] has held for these arguments since the
+    /// method was loaded, and cannot cease to: then it is not repeated.
+    pub(crate) fn new(
+        values: &'c mut Values<'m>,
+        args: &'m [[u8; 4]],
+        params: &'m [Param],
+        disjoint: bool,
+        resources: Resources<'c, 'm>,
+    ) -> Result<Self, KernelError> {
+        let roles = Roles::Params(params);
+        if !disjoint {
+            values.check_disjoint(args, roles)?;
+        }
+        Ok(Invoke {
+            arguments: Arguments::new(ArgumentSource::Loaded { values, args }, params),
+            roles,
+            next_out: (0, 0),
+            scratch: Some(resources.scratch),
+            packed: resources.packed,
+            parallel: resources.parallel,
+        })
+    }
+
+    fn values(&mut self, arg: usize) -> Result<(&mut Values<'m>, &'m [[u8; 4]]), KernelError> {
+        match &mut self.arguments.source {
+            ArgumentSource::Loaded { values, args } => Ok((values, args)),
+            ArgumentSource::File { .. } => Err(KernelError::Access { arg }),
+        }
+    }
+
+    fn slot(&self, arg: usize, handle: u32) -> Result<&TensorSlot<'m>, KernelError> {
+        match &self.arguments.source {
+            ArgumentSource::Loaded { values, .. } => values.tensor(handle),
+            ArgumentSource::File { .. } => None,
+        }
+        .ok_or(KernelError::Access { arg })
+    }
+
+    fn read(&self, arg: usize, handle: u32) -> Result<TensorRef<'c>, KernelError> {
+        if self.roles.is_out(arg) {
+            return Err(KernelError::Access { arg });
+        }
+        let slot = self.slot(arg, handle)?;
+        let region = slot.region().ok_or(KernelError::Unbound { arg })?;
+        // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. During it
+        // only this call touches tensor data, it writes through `write` alone, and `new` made sure that no
+        // written tensor shares bytes with this one, which is not written (checked above).
+        let bytes = unsafe { region.bytes() };
+        TensorRef::new(slot.info(), bytes).ok_or(KernelError::Unbound { arg })
+    }
+
+    /// Checks that an output is handed out for the first time: outputs are asked for in order.
+    fn take_out(&mut self, arg: usize, position: usize) -> Result<(), KernelError> {
+        if !self.roles.is_out(arg) || (arg, position) < self.next_out {
+            return Err(KernelError::Access { arg });
+        }
+        self.next_out = (arg, position + 1);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        arg: usize,
+        position: usize,
+        handle: u32,
+    ) -> Result<TensorMut<'c>, KernelError> {
+        self.take_out(arg, position)?;
+        let slot = self.slot(arg, handle)?;
+        let region = slot.region().ok_or(KernelError::Unbound { arg })?;
+        // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. `new` made
+        // sure that these bytes belong to no other argument of the call, and `take_out` that no
+        // reference to this one was given before: outputs are handed out in increasing order only.
+        let bytes = unsafe { region.bytes_mut() };
+        Ok(TensorMut::new(slot.info(), bytes.ok_or(KernelError::ReadOnly { arg })?))
+    }
+
+    /// An input tensor.
+    ///
+    /// # Errors
+    /// The argument is not an input tensor, or has no memory.
+    pub fn tensor(&self, arg: usize) -> Result<TensorRef<'c>, KernelError> {
+        let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
+        self.read(arg, handle)
+    }
+
+    /// An optional input tensor.
+    ///
+    /// # Errors
+    /// The argument is something else, or has no memory.
+    pub fn optional_tensor(&self, arg: usize) -> Result<Option<TensorRef<'c>>, KernelError> {
+        self.arguments.handle(arg)?.map(|handle| self.read(arg, handle)).transpose()
+    }
+
+    /// An input tensor in a list.
+    ///
+    /// # Errors
+    /// The argument is not a list of inputs or shorter, or the tensor has no memory.
+    pub fn list_tensor(
+        &self,
+        arg: usize,
+        position: usize,
+    ) -> Result<Option<TensorRef<'c>>, KernelError> {
+        self.arguments.list_handle(arg, position)?.map(|handle| self.read(arg, handle)).transpose()
+    }
+
+    /// An output tensor. Each output can be asked for once, in the order of the arguments.
+    ///
+    /// # Errors
+    /// The argument is not an output tensor, has no memory or read-only memory, or was asked for before.
+    pub fn out(&mut self, arg: usize) -> Result<TensorMut<'c>, KernelError> {
+        let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
+        self.write(arg, 0, handle)
+    }
+
+    /// An output tensor in a list. Each can be asked for once, in the order of the list.
+    ///
+    /// # Errors
+    /// As [`out`](Self::out).
+    pub fn list_out(&mut self, arg: usize, position: usize) -> Result<TensorMut<'c>, KernelError> {
+        let handle =
+            self.arguments.list_handle(arg, position)?.ok_or(KernelError::Access { arg })?;
+        self.write(arg, position, handle)
+    }
+
+    /// Gives an output a shape that follows from the data; before the output is asked for.
+    ///
+    /// # Errors
+    /// The output has a static shape that differs or not the memory for this one, or was asked for before.
+    pub fn resize(&mut self, arg: usize, sizes: &[i32]) -> Result<(), KernelError> {
+        if !self.roles.is_out(arg) || (arg, 0) < self.next_out {
+            return Err(KernelError::Access { arg });
+        }
+        let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
+        let (values, _) = self.values(arg)?;
+        let slot = values.tensor_mut(handle).ok_or(KernelError::Access { arg })?;
+        slot.resize(sizes).map_err(|error| resize_error(arg, slot.sizes, sizes, error))
+    }
+
+    /// Writes a number or truth value.
+    ///
+    /// # Errors
+    /// The argument is not an output number.
+    pub fn set_scalar(&mut self, arg: usize, scalar: Scalar) -> Result<(), KernelError> {
+        if !self.roles.is_out(arg) {
+            return Err(KernelError::Access { arg });
+        }
+        let (values, args) = self.values(arg)?;
+        let index = args.get(arg).and_then(|entry| usize::try_from(list_index(*entry)).ok());
+        let value = index.and_then(|index| values.values.get_mut(index));
+        match value {
+            Some(value) if value.scalar().is_some() || matches!(value, Value::None) => {
+                *value = scalar.into();
+                Ok(())
+            }
+            _ => Err(KernelError::Access { arg }),
+        }
+    }
+
+    /// Makes an output share the memory of an input of as many bytes; the output cannot be written then.
+    ///
+    /// # Errors
+    /// The arguments are not an input and an output of equal size, or the output was asked for before.
+    pub fn alias(&mut self, out: usize, input: usize) -> Result<(), KernelError> {
+        let source = self.arguments.handle(input)?.ok_or(KernelError::Access { arg: input })?;
+        let target = self.arguments.handle(out)?.ok_or(KernelError::Access { arg: out })?;
+        self.take_out(out, 0)?;
+        let data = self.slot(input, source)?.region();
+        let (values, _) = self.values(out)?;
+        let slot = values.tensor_mut(target).ok_or(KernelError::Access { arg: out })?;
+        let found = data.map_or(0, |data| data.len());
+        if slot.nbytes() != found {
+            return Err(KernelError::Argument {
+                arg: out,
+                what: "differs in size from what it views",
+            });
+        }
+        slot.data = data;
+        Ok(())
+    }
+
+    /// The scratch memory: at least what prepare asked for, aligned to [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes.
+    /// It can be asked for once; later it is empty.
+    pub fn scratch(&mut self) -> &'c mut [u8] {
+        let region = self.scratch.take();
+        // SAFETY: the scratch memory is not part of any tensor (it was lent separately and exclusively for
+        // 'm), no other call runs while this one borrows the method, and `take` lets it go out once.
+        region.and_then(|region| unsafe { region.bytes_mut() }).unwrap_or_default()
+    }
+
+    /// What the pack function left when the method was loaded.
+    pub fn packed(&self) -> &'c [u8] {
+        match self.packed {
+            // SAFETY: packed memory is written only by the pack function at load, before any call sees it here
+            // (calls of pack functions get no `packed`), and is not part of any tensor.
+            Some(region) => unsafe { region.bytes() },
+            None => &[],
+        }
+    }
+
+    /// How to use several threads.
+    pub fn parallel(&self) -> &'c dyn Parallel {
+        self.parallel
+    }
+}
+
+/// The call of a delegate: inputs first, then outputs. How many are inputs, the delegate knows and says.
+pub struct DelegateCall<'c, 'm> {
+    invoke: Invoke<'c, 'm>,
+    tracer: Option<&'c dyn EventTracer>,
+}
+
+impl<'c, 'm> DelegateCall<'c, 'm> {
+    pub(crate) fn new(
+        values: &'c mut Values<'m>,
+        args: &'m [[u8; 4]],
+        resources: Resources<'c, 'm>,
+        tracer: Option<&'c dyn EventTracer>,
+    ) -> Self {
+        let invoke = Invoke {
+            arguments: Arguments::new(ArgumentSource::Loaded { values, args }, &[]),
+            // Until `split`, everything counts as output and everything has been handed out.
+            roles: Roles::From(0),
+            next_out: (usize::MAX, 0),
+            scratch: Some(resources.scratch),
+            packed: None,
+            parallel: resources.parallel,
+        };
+        DelegateCall { invoke, tracer }
+    }
+
+    /// Number of arguments, inputs and outputs together.
+    pub fn len(&self) -> usize {
+        self.invoke.source.len()
+    }
+
+    /// Whether there are no arguments.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Says how many of the arguments are inputs, and gives access to all: through the methods of [`Invoke`].
+    ///
+    /// # Errors
+    /// There are fewer arguments, or an output shares memory with another argument.
+    pub fn split(&mut self, inputs: usize) -> Result<&mut Invoke<'c, 'm>, KernelError> {
+        let found = self.len();
+        if inputs > found {
+            return Err(KernelError::ArgumentCount { expected: inputs, found });
+        }
+        // What was handed out under an earlier split stays out: a second split gives no more.
+        if self.invoke.next_out.0 != usize::MAX {
+            return Err(KernelError::Access { arg: inputs });
+        }
+        let roles = Roles::From(inputs);
+        let (values, args) = self.invoke.values(inputs)?;
+        values.check_disjoint(args, roles)?;
+        self.invoke.roles = roles;
+        self.invoke.next_out = (inputs, 0);
+        Ok(&mut self.invoke)
+    }
+
+    /// Tells the tracer, if there is one, of an event inside the delegate.
+    pub fn trace(&self, event: &DelegateEvent<'_>) {
+        if let Some(tracer) = self.tracer {
+            tracer.delegate_event(event);
+        }
+    }
+
+    /// Whether anybody listens to [`trace`](Self::trace).
+    pub fn is_traced(&self) -> bool {
+        self.tracer.is_some()
+    }
+}
+
+/// A tensor of a method, for reading between calls.
+pub(crate) fn view<'v>(values: &'v Values<'_>, slot: u32) -> Option<TensorRef<'v>> {
+    let tensor = values.tensor(slot)?;
+    // SAFETY: the values are borrowed for 'v, which 'm outlives; tensor data is written only by calls and by
+    // `view_mut`, all of which borrow the values mutably.
+    let bytes = unsafe { tensor.region()?.bytes() };
+    TensorRef::new(tensor.info(), bytes)
+}
+
+/// A tensor of a method, for writing between calls.
+pub(crate) fn view_mut<'v>(values: &'v mut Values<'_>, slot: u32) -> Option<TensorMut<'v>> {
+    let tensor = values.tensor(slot)?;
+    // SAFETY: as in `view`, with a mutable borrow: no other reference to tensor data exists during 'v.
+    let bytes = unsafe { tensor.region()?.bytes_mut() };
+    Some(TensorMut::new(tensor.info(), bytes?))
+}

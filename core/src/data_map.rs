@@ -1,0 +1,199 @@
+//! External data: `.ptd` files of named tensors and blobs.
+
+use crate::dtype::ScalarType;
+use crate::error::ProgramError;
+use crate::format::flat_tensor_schema::{FlatTensorTable, NamedTensor};
+use crate::format::flatbuffer::{Malformed, Table};
+use crate::format::header::{FlatTensorHeader, HEAD_BYTES};
+use crate::layout::{DimOrder, Sizes, TensorInfo, checked_nbytes, is_permutation};
+use crate::loader::{DataLoader, Source};
+
+/// An opened `.ptd` file.
+#[derive(Debug, Clone, Copy)]
+pub struct DataMap<'p> {
+    root: FlatTensorTable<'p>,
+    source: Source<'p>,
+    segments: (u64, u64),
+}
+
+/// Bytes in a program file or a `.ptd` file.
+#[derive(Debug, Clone, Copy)]
+pub struct Blob<'p> {
+    source: Source<'p>,
+    offset: u64,
+    size: usize,
+}
+
+impl<'p> Blob<'p> {
+    /// `size` bytes at `offset`; `None` if the file does not hold them.
+    pub(crate) fn new(source: Source<'p>, offset: u64, size: u64) -> Option<Self> {
+        if offset.checked_add(size)? > source.size() {
+            return None;
+        }
+        Some(Blob { source, offset, size: usize::try_from(size).ok()? })
+    }
+
+    /// Bytes in the flatbuffer part of a file, which is in memory whatever the storage.
+    pub(crate) fn inline(bytes: &'p [u8]) -> Self {
+        Blob { source: Source::Bytes(bytes), offset: 0, size: bytes.len() }
+    }
+
+    /// Bytes of the data.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The bytes, where the storage can lend them.
+    pub fn lend(&self) -> Option<&'p [u8]> {
+        if self.size == 0 {
+            return Some(&[]);
+        }
+        self.source.lend(self.offset, self.size)
+    }
+
+    /// `len` of the bytes from `offset`; `None` if they are not all inside.
+    pub(crate) fn part(&self, offset: u64, len: usize) -> Option<Self> {
+        let end = offset.checked_add(len as u64)?;
+        if end > self.size as u64 {
+            return None;
+        }
+        Some(Blob { source: self.source, offset: self.offset.checked_add(offset)?, size: len })
+    }
+
+    /// Copies bytes from `offset` within the data.
+    ///
+    /// # Errors
+    /// The data ends before, or the storage failed.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), ProgramError> {
+        let part = self.part(offset as u64, into.len());
+        let past = Malformed { what: "named data (read past its end)", offset };
+        let part = part.ok_or(past)?;
+        Ok(part.source.read(part.offset, into)?)
+    }
+}
+
+impl<'p> DataMap<'p> {
+    /// Opens a `.ptd` file that is in memory.
+    ///
+    /// # Errors
+    /// The bytes are not those of a `.ptd` file.
+    pub fn from_bytes(bytes: &'p [u8]) -> Result<Self, ProgramError> {
+        Self::open(Source::Bytes(bytes), None)
+    }
+
+    /// Opens a `.ptd` file in storage that lends, or reads its directory into `buffer`.
+    ///
+    /// # Errors
+    /// The file is not a `.ptd` file or cannot be read, or the buffer is missing or too small.
+    pub fn load(
+        loader: &'p dyn DataLoader,
+        buffer: Option<&'p mut [u8]>,
+    ) -> Result<Self, ProgramError> {
+        Self::open(Source::Loader(loader), buffer)
+    }
+
+    fn open(source: Source<'p>, buffer: Option<&'p mut [u8]>) -> Result<Self, ProgramError> {
+        let mut head = [0; HEAD_BYTES];
+        let present = usize::try_from(source.size()).unwrap_or(HEAD_BYTES).min(HEAD_BYTES);
+        let head = head.get_mut(..present).unwrap_or_default();
+        source.read(0, head)?;
+        let header = FlatTensorHeader::parse(head)?;
+        let (offset, size) = header.flatbuffer;
+        // Offsets inside the flatbuffer count from its own start, which is the start of the file: the header
+        // lies between the root offset and the tables.
+        let end = offset
+            .checked_add(size)
+            .filter(|end| *end <= source.size())
+            .and_then(|end| usize::try_from(end).ok())
+            .ok_or(Malformed {
+                what: "tensor data header (flatbuffer past the end)",
+                offset: 16,
+            })?;
+        let flatbuffer = read_or_lend(source, end, buffer)?;
+        let root = FlatTensorTable(Table::root(flatbuffer)?);
+        Ok(DataMap { root, source, segments: header.segments })
+    }
+
+    fn segment(&self, entry: &NamedTensor<'p>) -> Result<Blob<'p>, ProgramError> {
+        let index = usize::try_from(entry.segment_index()?).unwrap_or(usize::MAX);
+        let malformed = Malformed { what: "segment of named data", offset: index };
+        let segment = self.root.segments()?.get(index)?.ok_or(malformed)?;
+        let (offset, size) = (segment.offset()?, segment.size()?);
+        if offset.checked_add(size).is_none_or(|end| end > self.segments.1) {
+            return Err(malformed.into());
+        }
+        self.segments
+            .0
+            .checked_add(offset)
+            .and_then(|offset| Blob::new(self.source, offset, size))
+            .ok_or(malformed.into())
+    }
+
+    fn entry(&self, key: &str) -> Result<Option<NamedTensor<'p>>, ProgramError> {
+        for entry in self.root.named_data()?.iter() {
+            let entry = entry?;
+            if entry.key()? == Some(key) {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The data of this name.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn get(&self, key: &str) -> Result<Option<Blob<'p>>, ProgramError> {
+        self.entry(key)?.map(|entry| self.segment(&entry)).transpose()
+    }
+
+    /// The type and shape of the tensor of this name, if it is there and is a tensor. Its data is not read.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn layout(&self, key: &str) -> Result<Option<TensorInfo>, ProgramError> {
+        let Some(entry) = self.entry(key)? else { return Ok(None) };
+        let Some(layout) = entry.tensor_layout()? else { return Ok(None) };
+        let malformed = Malformed { what: "tensor layout", offset: 0 };
+        let scalar_type = ScalarType::from_number(layout.scalar_type()?.into()).ok_or(malformed)?;
+        let mut sizes = Sizes::new();
+        for size in layout.sizes()?.iter() {
+            sizes.push(size?).map_err(|_| malformed)?;
+        }
+        let dim_order = DimOrder::from_slice(layout.dim_order()?.bytes()).map_err(|_| malformed)?;
+        let consistent = dim_order.len() == sizes.len()
+            && is_permutation(&dim_order)
+            && checked_nbytes(scalar_type, &sizes).is_some();
+        if !consistent {
+            return Err(malformed.into());
+        }
+        Ok(Some(TensorInfo { scalar_type, sizes, dim_order }))
+    }
+
+    /// Names of all data in the file.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn names(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<&'p str, ProgramError>> + use<'p>, ProgramError> {
+        Ok(self.root.named_data()?.iter().map(|entry| Ok(entry?.key()?.unwrap_or(""))))
+    }
+}
+
+/// The first `len` bytes of a file: lent, or read into the buffer.
+pub(crate) fn read_or_lend<'p>(
+    source: Source<'p>,
+    len: usize,
+    buffer: Option<&'p mut [u8]>,
+) -> Result<&'p [u8], ProgramError> {
+    if let Some(bytes) = source.lend(0, len) {
+        return Ok(bytes);
+    }
+    let buffer = buffer.ok_or(ProgramError::BufferRequired { needed: len })?;
+    let available = buffer.len();
+    let bytes =
+        buffer.get_mut(..len).ok_or(ProgramError::BufferTooSmall { needed: len, available })?;
+    source.read(0, bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,45 @@
+//! The tables of a `.bpte` file, by field number (ExecuTorch's published `bundled_program_schema.fbs`, identifier `BP08`).
+
+use super::flatbuffer::{Vector, table};
+
+table! {
+    /// The root of a bundled program.
+    BundledTable {
+        0 version: u32,
+        1 method_test_suites: Vector<'a, TestSuiteTable<'a>>,
+        2 program: Vector<'a, u8>,
+    }
+}
+
+table! {
+    /// The test cases of one method.
+    TestSuiteTable {
+        0 method_name: &'a str,
+        1 test_cases: Vector<'a, TestCaseTable<'a>>,
+    }
+}
+
+table! {
+    /// Inputs and the outputs expected of them.
+    TestCaseTable {
+        0 inputs: Vector<'a, BundledValueTable<'a>>,
+        1 expected_outputs: Vector<'a, BundledValueTable<'a>>,
+    }
+}
+
+table! {
+    /// A value: the union's type is field 0 (1 tensor, 2 int, 3 bool, 4 double), its table field 1.
+    BundledValueTable {
+        0 kind: u8,
+    }
+}
+
+table! {
+    /// A tensor with its data.
+    BundledTensorTable {
+        0 scalar_type: i8,
+        1 sizes: Vector<'a, i32>,
+        2 data: Vector<'a, u8>,
+        3 dim_order: Vector<'a, u8>,
+    }
+}

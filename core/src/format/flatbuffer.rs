@@ -1,0 +1,290 @@
+//! Checked access to flatbuffers, without a separate verification pass.
+//!
+//! Every accessor checks what it touches and returns [`Malformed`] where the bytes do not hold up, so
+//! nothing has to be proved about a file before it is read and nothing is read that was not checked.
+//! The code that does this is one small, non-generic set of functions; the tables of a schema are
+//! thin names over field numbers (see the [`table!`] macro).
+//!
+//! Format facts: a table starts with a signed 32-bit distance back to its vtable; a vtable holds its own
+//! length and the table's length as 16-bit numbers, then one 16-bit offset per field, 0 for absent
+//! fields; strings, vectors and tables are reached through unsigned 32-bit forward offsets; vectors
+//! and strings start with a 32-bit length. All numbers are little-endian.
+
+use core::marker::PhantomData;
+
+/// The bytes are not a well-formed flatbuffer of the expected schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Malformed {
+    /// What was being read.
+    pub what: &'static str,
+    /// Where it should have been, in bytes from the start of the flatbuffer.
+    pub offset: usize,
+}
+
+impl core::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "malformed {} at byte {}", self.what, self.offset)
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+fn bytes_at<const N: usize>(
+    buf: &[u8],
+    offset: usize,
+    what: &'static str,
+) -> Result<[u8; N], Malformed> {
+    let end = offset.checked_add(N);
+    match end.and_then(|end| buf.get(offset..end)).map(<[u8; N]>::try_from) {
+        Some(Ok(bytes)) => Ok(bytes),
+        _ => Err(Malformed { what, offset }),
+    }
+}
+
+fn u16_at(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
+    Ok(usize::from(u16::from_le_bytes(bytes_at(buf, offset, "vtable")?)))
+}
+
+/// Reads an unsigned 32-bit number.
+pub(crate) fn u32_at(buf: &[u8], offset: usize) -> Result<u32, Malformed> {
+    Ok(u32::from_le_bytes(bytes_at(buf, offset, "number")?))
+}
+
+/// Follows the forward offset stored at `offset`.
+fn follow(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
+    let distance = u32_at(buf, offset)?;
+    usize::try_from(distance)
+        .ok()
+        .and_then(|distance| offset.checked_add(distance))
+        .filter(|target| *target < buf.len())
+        .ok_or(Malformed { what: "offset", offset })
+}
+
+/// A table: the position of its fields, and the vtable that lists them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Table<'a> {
+    buf: &'a [u8],
+    start: usize,
+    /// The field offsets of the vtable, two bytes each.
+    fields: &'a [u8],
+}
+
+impl<'a> Table<'a> {
+    /// The table that the offset at the start of `buf` leads to.
+    pub(crate) fn root(buf: &'a [u8]) -> Result<Self, Malformed> {
+        Self::at(buf, follow(buf, 0)?)
+    }
+
+    fn at(buf: &'a [u8], start: usize) -> Result<Self, Malformed> {
+        let malformed = Malformed { what: "table", offset: start };
+        let back = i32::from_le_bytes(bytes_at(buf, start, "table")?);
+        let vtable = i64::try_from(start)
+            .ok()
+            .and_then(|start| usize::try_from(start - i64::from(back)).ok())
+            .ok_or(malformed)?;
+        let length = u16_at(buf, vtable)?;
+        let fields = match (vtable.checked_add(4), vtable.checked_add(length)) {
+            (Some(first), Some(end)) => buf.get(first..end),
+            _ => None,
+        };
+        Ok(Table { buf, start, fields: fields.ok_or(malformed)? })
+    }
+
+    /// Where field `slot` is stored; `None` when the table does not have it.
+    fn field(&self, slot: usize) -> Result<Option<usize>, Malformed> {
+        let entry = match self.fields.get(2 * slot..2 * slot + 2) {
+            Some(&[low, high]) => u16::from_le_bytes([low, high]),
+            _ => 0,
+        };
+        if entry == 0 {
+            return Ok(None);
+        }
+        let malformed = Malformed { what: "field", offset: self.start };
+        self.start.checked_add(usize::from(entry)).map(Some).ok_or(malformed)
+    }
+
+    /// The target of the offset stored in field `slot`.
+    fn reference(&self, slot: usize) -> Result<Option<usize>, Malformed> {
+        self.field(slot)?.map(|at| follow(self.buf, at)).transpose()
+    }
+
+    /// The table stored in field `slot` of a union, whatever its type.
+    pub(crate) fn union_value(&self, slot: usize) -> Result<Option<Table<'a>>, Malformed> {
+        self.reference(slot)?.map(|at| Table::at(self.buf, at)).transpose()
+    }
+
+    /// Reads field `slot` as `F` says.
+    pub(crate) fn get<F: Field<'a>>(&self, slot: usize) -> Result<F::Output, Malformed> {
+        F::read(self, slot)
+    }
+}
+
+/// A type of table field.
+pub(crate) trait Field<'a> {
+    /// What reading the field gives: numbers default to 0, vectors to empty, references to `None`.
+    type Output;
+    fn read(table: &Table<'a>, slot: usize) -> Result<Self::Output, Malformed>;
+}
+
+/// A type of vector element.
+pub(crate) trait Item<'a>: Sized {
+    /// Bytes from one element to the next.
+    const SIZE: usize;
+    fn read(buf: &'a [u8], offset: usize) -> Result<Self, Malformed>;
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl<'a> Field<'a> for $number {
+            type Output = $number;
+            fn read(table: &Table<'a>, slot: usize) -> Result<$number, Malformed> {
+                match table.field(slot)? {
+                    Some(at) => <$number as Item<'a>>::read(table.buf, at),
+                    None => Ok(<$number>::default()),
+                }
+            }
+        }
+        impl<'a> Item<'a> for $number {
+            const SIZE: usize = size_of::<$number>();
+            fn read(buf: &'a [u8], offset: usize) -> Result<$number, Malformed> {
+                Ok(<$number>::from_le_bytes(bytes_at(buf, offset, "number")?))
+            }
+        }
+    )*};
+}
+numbers!(u8, i8, u32, i32, u64, i64, f64);
+
+impl<'a> Field<'a> for bool {
+    type Output = bool;
+    fn read(table: &Table<'a>, slot: usize) -> Result<bool, Malformed> {
+        Ok(table.get::<u8>(slot)? != 0)
+    }
+}
+
+impl<'a> Field<'a> for &'a str {
+    type Output = Option<&'a str>;
+    fn read(table: &Table<'a>, slot: usize) -> Result<Option<&'a str>, Malformed> {
+        let Some(at) = table.reference(slot)? else { return Ok(None) };
+        let bytes = Vector::<u8>::at(table.buf, at)?.bytes();
+        match core::str::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(Malformed { what: "string (not UTF-8)", offset: at }),
+        }
+    }
+}
+
+/// A vector whose extent was checked when it was reached; elements are decoded as they are read.
+#[derive(Debug)]
+pub(crate) struct Vector<'a, T> {
+    buf: &'a [u8],
+    first: usize,
+    len: usize,
+    items: PhantomData<T>,
+}
+
+impl<T> Clone for Vector<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Vector<'_, T> {}
+
+impl<'a, T: Item<'a>> Vector<'a, T> {
+    fn at(buf: &'a [u8], start: usize) -> Result<Self, Malformed> {
+        let malformed = Malformed { what: "vector", offset: start };
+        let len = usize::try_from(u32_at(buf, start)?).map_err(|_| malformed)?;
+        let first = start.checked_add(4).ok_or(malformed)?;
+        let end = len.checked_mul(T::SIZE).and_then(|bytes| first.checked_add(bytes));
+        match end {
+            Some(end) if end <= buf.len() => Ok(Vector { buf, first, len, items: PhantomData }),
+            _ => Err(malformed),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Result<Option<T>, Malformed> {
+        if index >= self.len {
+            return Ok(None);
+        }
+        // `at` checked that `first + len * SIZE` lies in the buffer, so this cannot overflow.
+        T::read(self.buf, self.first + index * T::SIZE).map(Some)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<T, Malformed>> + use<'a, T> {
+        let vector = *self;
+        (0..self.len).map(move |index| T::read(vector.buf, vector.first + index * T::SIZE))
+    }
+
+    /// The raw elements, undecoded.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.buf.get(self.first..self.first + self.len * T::SIZE).unwrap_or(&[])
+    }
+}
+
+impl<'a, T: Item<'a>> Field<'a> for Vector<'a, T> {
+    type Output = Vector<'a, T>;
+    fn read(table: &Table<'a>, slot: usize) -> Result<Self, Malformed> {
+        match table.reference(slot)? {
+            Some(at) => Vector::at(table.buf, at),
+            None => Ok(Vector { buf: table.buf, first: 0, len: 0, items: PhantomData }),
+        }
+    }
+}
+
+impl<'a> Item<'a> for Table<'a> {
+    const SIZE: usize = 4;
+    fn read(buf: &'a [u8], offset: usize) -> Result<Self, Malformed> {
+        Table::at(buf, follow(buf, offset)?)
+    }
+}
+
+/// Names the fields of a schema's table: `slot name: type`, in the order of the schema.
+macro_rules! table {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $slot:literal $field:ident: $kind:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(crate) struct $name<'a>(pub(crate) $crate::format::flatbuffer::Table<'a>);
+
+        #[allow(dead_code, reason = "the schema is written out whole")]
+        impl<'a> $name<'a> {
+            $($(#[$field_doc])* pub(crate) fn $field(
+                &self,
+            ) -> Result<
+                <$kind as $crate::format::flatbuffer::Field<'a>>::Output,
+                $crate::format::flatbuffer::Malformed,
+            > {
+                self.0.get::<$kind>($slot)
+            })*
+        }
+
+        impl<'a> $crate::format::flatbuffer::Field<'a> for $name<'a> {
+            type Output = Option<$name<'a>>;
+            fn read(
+                table: &$crate::format::flatbuffer::Table<'a>,
+                slot: usize,
+            ) -> Result<Option<$name<'a>>, $crate::format::flatbuffer::Malformed> {
+                Ok(table.union_value(slot)?.map($name))
+            }
+        }
+
+        impl<'a> $crate::format::flatbuffer::Item<'a> for $name<'a> {
+            const SIZE: usize = 4;
+            fn read(
+                buf: &'a [u8],
+                offset: usize,
+            ) -> Result<Self, $crate::format::flatbuffer::Malformed> {
+                <$crate::format::flatbuffer::Table<'a> as $crate::format::flatbuffer::Item<'a>>::read(buf, offset)
+                    .map($name)
+            }
+        }
+    };
+}
+pub(crate) use table;

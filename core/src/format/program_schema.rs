@@ -1,0 +1,255 @@
+//! The tables of a `.pte` program, by field number (ExecuTorch's published `program.fbs`, identifier `ET12`).
+
+use super::flatbuffer::{Malformed, Table, Vector, table};
+
+table! {
+    /// The root of a program.
+    ProgramTable {
+        0 version: u32,
+        1 execution_plan: Vector<'a, ExecutionPlan<'a>>,
+        2 constant_buffer: Vector<'a, Buffer<'a>>,
+        3 backend_delegate_data: Vector<'a, Buffer<'a>>,
+        4 segments: Vector<'a, DataSegment<'a>>,
+        5 constant_segment: SubsegmentOffsets<'a>,
+        6 mutable_data_segments: Vector<'a, SubsegmentOffsets<'a>>,
+        7 named_data: Vector<'a, NamedData<'a>>,
+    }
+}
+
+table! {
+    /// One method: its values, its instructions and what they refer to.
+    ExecutionPlan {
+        0 name: &'a str,
+        2 values: Vector<'a, EValueTable<'a>>,
+        3 inputs: Vector<'a, i32>,
+        4 outputs: Vector<'a, i32>,
+        5 chains: Vector<'a, Chain<'a>>,
+        6 operators: Vector<'a, Operator<'a>>,
+        7 delegates: Vector<'a, BackendDelegate<'a>>,
+        /// Sizes of the planned buffers; entry 0 is reserved.
+        8 non_const_buffer_sizes: Vector<'a, i64>,
+    }
+}
+
+table! {
+    /// Constant tensor data or delegate data stored inside the flatbuffer.
+    Buffer {
+        0 storage: Vector<'a, u8>,
+    }
+}
+
+table! {
+    /// A piece of data after the flatbuffer; the offset counts from the segment base.
+    DataSegment {
+        0 offset: u64,
+        1 size: u64,
+    }
+}
+
+table! {
+    /// Offsets of pieces of data within one segment.
+    SubsegmentOffsets {
+        0 segment_index: u32,
+        1 offsets: Vector<'a, u64>,
+    }
+}
+
+table! {
+    /// A segment with a name.
+    NamedData {
+        0 key: &'a str,
+        1 segment_index: u32,
+    }
+}
+
+table! {
+    /// A list of instructions.
+    Chain {
+        2 instructions: Vector<'a, InstructionTable<'a>>,
+    }
+}
+
+table! {
+    /// A kernel's name and overload.
+    Operator {
+        0 name: &'a str,
+        1 overload: &'a str,
+    }
+}
+
+table! {
+    /// One lowered part of the model.
+    BackendDelegate {
+        0 id: &'a str,
+        1 processed: DelegateDataReference<'a>,
+        2 compile_specs: Vector<'a, CompileSpecTable<'a>>,
+    }
+}
+
+table! {
+    /// Where a delegate's bytes are: location 0 inline, 1 in a segment.
+    DelegateDataReference {
+        0 location: i8,
+        1 index: u32,
+    }
+}
+
+table! {
+    /// A key and its bytes for a backend.
+    CompileSpecTable {
+        0 key: &'a str,
+        1 value: Vector<'a, u8>,
+    }
+}
+
+table! {
+    /// A tensor's metadata and where its data is.
+    TensorTable {
+        0 scalar_type: i8,
+        1 storage_offset: i32,
+        2 sizes: Vector<'a, i32>,
+        3 dim_order: Vector<'a, u8>,
+        5 data_buffer_idx: u32,
+        6 allocation_info: AllocationDetails<'a>,
+        8 shape_dynamism: i8,
+        9 extra_tensor_info: ExtraTensorInfo<'a>,
+    }
+}
+
+table! {
+    /// Place of a mutable tensor in planned memory.
+    AllocationDetails {
+        0 memory_id: u32,
+        1 memory_offset_low: u32,
+        2 memory_offset_high: u32,
+    }
+}
+
+table! {
+    /// What few tensors need: location 0 in this file, 1 external under the tensor's name.
+    ExtraTensorInfo {
+        0 mutable_data_segments_idx: u64,
+        1 fully_qualified_name: &'a str,
+        2 location: i8,
+        3 device_type: i8,
+        4 device_index: i8,
+    }
+}
+
+table! { IntTable { 0 value: i64, } }
+table! { BoolTable { 0 value: bool, } }
+table! { DoubleTable { 0 value: f64, } }
+table! { StringTable { 0 value: &'a str, } }
+table! { BoolListTable { 0 items: Vector<'a, u8>, } }
+table! { DoubleListTable { 0 items: Vector<'a, f64>, } }
+table! {
+    /// A list of integers: each item is the index of an integer value.
+    IntListTable { 0 items: Vector<'a, i64>, }
+}
+table! {
+    /// A list of tensors: each item is the index of a tensor value, or -1 for none in optional lists.
+    TensorListTable { 0 items: Vector<'a, i32>, }
+}
+
+table! {
+    /// A value: the union's type is field 0, its table field 1.
+    EValueTable {
+        0 kind: u8,
+    }
+}
+
+/// A value of a method as the file describes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum EValue<'a> {
+    None,
+    Int(i64),
+    Bool(bool),
+    Double(f64),
+    Tensor(TensorTable<'a>),
+    String(&'a str),
+    IntList(Vector<'a, i64>),
+    DoubleList(Vector<'a, f64>),
+    BoolList(Vector<'a, u8>),
+    TensorList(Vector<'a, i32>),
+    OptionalTensorList(Vector<'a, i32>),
+}
+
+impl<'a> EValueTable<'a> {
+    pub(crate) fn value(&self) -> Result<EValue<'a>, Malformed> {
+        let kind = self.kind()?;
+        let Some(table) = self.0.union_value(1)? else {
+            return match kind {
+                0 | 1 => Ok(EValue::None),
+                _ => Err(Malformed { what: "value (its union is empty)", offset: 0 }),
+            };
+        };
+        Ok(match kind {
+            0 | 1 => EValue::None,
+            2 => EValue::Int(IntTable(table).value()?),
+            3 => EValue::Bool(BoolTable(table).value()?),
+            4 => EValue::Double(DoubleTable(table).value()?),
+            5 => EValue::Tensor(TensorTable(table)),
+            6 => EValue::String(StringTable(table).value()?.unwrap_or("")),
+            7 => EValue::IntList(IntListTable(table).items()?),
+            8 => EValue::DoubleList(DoubleListTable(table).items()?),
+            9 => EValue::BoolList(BoolListTable(table).items()?),
+            10 => EValue::TensorList(TensorListTable(table).items()?),
+            11 => EValue::OptionalTensorList(TensorListTable(table).items()?),
+            _ => return Err(Malformed { what: "value (unknown type)", offset: usize::from(kind) }),
+        })
+    }
+}
+
+table! {
+    /// An instruction: the union's type is field 0, its table field 1.
+    InstructionTable {
+        0 kind: u8,
+    }
+}
+
+table! { KernelCallTable { 0 op_index: i32, 1 args: Vector<'a, i32>, } }
+table! { DelegateCallTable { 0 delegate_index: i32, 1 args: Vector<'a, i32>, } }
+table! { MoveCallTable { 0 from: i32, 1 to: i32, } }
+table! { JumpFalseCallTable { 0 condition: i32, 1 destination: i32, } }
+table! { FreeCallTable { 0 value: i32, } }
+
+/// An instruction as the file describes it; indices are unchecked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum InstructionArgs<'a> {
+    Kernel { operator: i32, args: Vector<'a, i32> },
+    Delegate { delegate: i32, args: Vector<'a, i32> },
+    Move { from: i32, to: i32 },
+    JumpFalse { condition: i32, destination: i32 },
+    Free { value: i32 },
+}
+
+impl<'a> InstructionTable<'a> {
+    pub(crate) fn args(&self) -> Result<InstructionArgs<'a>, Malformed> {
+        let kind = self.kind()?;
+        let unknown = Malformed { what: "instruction (unknown type)", offset: usize::from(kind) };
+        let table: Table<'a> = self.0.union_value(1)?.ok_or(unknown)?;
+        Ok(match kind {
+            1 => {
+                let call = KernelCallTable(table);
+                InstructionArgs::Kernel { operator: call.op_index()?, args: call.args()? }
+            }
+            2 => {
+                let call = DelegateCallTable(table);
+                InstructionArgs::Delegate { delegate: call.delegate_index()?, args: call.args()? }
+            }
+            3 => {
+                let call = MoveCallTable(table);
+                InstructionArgs::Move { from: call.from()?, to: call.to()? }
+            }
+            4 => {
+                let call = JumpFalseCallTable(table);
+                InstructionArgs::JumpFalse {
+                    condition: call.condition()?,
+                    destination: call.destination()?,
+                }
+            }
+            5 => InstructionArgs::Free { value: FreeCallTable(table).value()? },
+            _ => return Err(unknown),
+        })
+    }
+}

@@ -1,0 +1,166 @@
+//! What a kernel is: a name, a signature, and how to prepare it.
+//!
+//! A kernel is two functions. *Prepare* runs when a method is loaded, and again before an instruction whose
+//! shapes or scalars may have changed: it checks types, ranks and layouts, gives outputs their shapes,
+//! says how much scratch memory is needed and chooses the *invoke* function. Invoke then computes.
+
+use crate::call::{Invoke, Prepare};
+use crate::dtype::ScalarType;
+use crate::error::KernelError;
+
+/// The kind of one argument of an operator, as in its schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Param {
+    /// `Tensor`.
+    Tensor,
+    /// `Tensor?`.
+    OptionalTensor,
+    /// `Tensor[]`.
+    TensorList,
+    /// `Tensor?[]`.
+    OptionalTensorList,
+    /// `Tensor(a!)`: written. An operator that works in place declares its `self` so.
+    Out,
+    /// `Tensor(a!)[]`: all written.
+    OutList,
+    /// `int`, `SymInt`, and the enumerations that are stored as integers (`ScalarType`, `MemoryFormat`).
+    Int,
+    /// `int?`.
+    OptionalInt,
+    /// `int[]`. Where a single integer stands in the file, it is a list of one.
+    IntList,
+    /// `int[]?`.
+    OptionalIntList,
+    /// `float`; an integer is accepted.
+    Float,
+    /// `float?`.
+    OptionalFloat,
+    /// `float[]?`.
+    OptionalFloatList,
+    /// `bool`.
+    Bool,
+    /// `bool?`.
+    OptionalBool,
+    /// `bool[]`.
+    BoolList,
+    /// `Scalar`: an integer, float or bool.
+    Scalar,
+    /// `Scalar?`.
+    OptionalScalar,
+    /// `str`.
+    String,
+    /// `str?`.
+    OptionalString,
+    /// A number or truth value that is written, as by the `executorch_prim` operators.
+    OutScalar,
+}
+
+impl Param {
+    /// The kind's name, for error messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Param::Tensor | Param::Out => "tensor",
+            Param::OptionalTensor => "tensor or None",
+            Param::TensorList | Param::OutList => "tensor list",
+            Param::OptionalTensorList => "optional tensor list",
+            Param::Int => "int",
+            Param::OptionalInt => "int or None",
+            Param::IntList => "int list",
+            Param::OptionalIntList => "int list or None",
+            Param::Float => "float",
+            Param::OptionalFloat => "float or None",
+            Param::OptionalFloatList => "float list or None",
+            Param::Bool => "bool",
+            Param::OptionalBool => "bool or None",
+            Param::BoolList => "bool list",
+            Param::Scalar | Param::OutScalar => "number",
+            Param::OptionalScalar => "number or None",
+            Param::String => "string",
+            Param::OptionalString => "string or None",
+        }
+    }
+
+    /// Whether the argument is written.
+    pub fn is_out(self) -> bool {
+        matches!(self, Param::Out | Param::OutList | Param::OutScalar)
+    }
+}
+
+/// Computes: all checks are done, what remains is to read inputs and write outputs.
+pub type InvokeFn = fn(&mut Invoke<'_, '_>) -> Result<(), KernelError>;
+/// Fills memory that lives as long as the method, from constant arguments: packs weights.
+pub type PackFn = fn(&mut Invoke<'_, '_>, &mut [u8]) -> Result<(), KernelError>;
+/// Checks the arguments and decides how to compute.
+pub type PrepareFn = fn(&mut Prepare<'_, '_>) -> Result<Plan, KernelError>;
+
+/// What prepare decided.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    pub(crate) invoke: InvokeFn,
+    pub(crate) scratch: usize,
+    pub(crate) packed: Option<(usize, PackFn)>,
+}
+
+impl Plan {
+    /// Compute with this function.
+    pub const fn new(invoke: InvokeFn) -> Self {
+        Plan { invoke, scratch: 0, packed: None }
+    }
+
+    /// The function needs this many bytes of scratch memory.
+    #[must_use]
+    pub const fn with_scratch(mut self, bytes: usize) -> Self {
+        self.scratch = bytes;
+        self
+    }
+
+    /// The function needs this many bytes that `pack` fills once, when the method is loaded. Ask for it only
+    /// if what is packed [is constant](Prepare::is_constant); plans made later for the same
+    /// instruction must ask for the same.
+    #[must_use]
+    pub const fn with_packed(mut self, bytes: usize, pack: PackFn) -> Self {
+        self.packed = Some((bytes, pack));
+        self
+    }
+}
+
+/// Element type and dim order that a specialised kernel takes for each of its tensor arguments, in order.
+///
+/// An empty dim order means any.
+pub type KernelKey = &'static [(ScalarType, &'static [u8])];
+
+/// An operator's implementation.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel {
+    /// The operator's name with namespace and overload, such as `aten::add.out`.
+    pub name: &'static str,
+    /// Its arguments.
+    pub params: &'static [Param],
+    /// Only for these types and layouts; `None` for a kernel that serves all that no other is keyed for.
+    pub key: Option<KernelKey>,
+    /// How to prepare it.
+    pub prepare: PrepareFn,
+    /// Whether it makes an output share memory with an input, as `et_view` does.
+    pub aliases: bool,
+}
+
+impl Kernel {
+    /// A kernel for all types and layouts.
+    pub const fn new(name: &'static str, params: &'static [Param], prepare: PrepareFn) -> Self {
+        Kernel { name, params, key: None, prepare, aliases: false }
+    }
+
+    /// The same, for these types and layouts only.
+    #[must_use]
+    pub const fn keyed(mut self, key: KernelKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// The same, declared to alias an output with an input.
+    #[must_use]
+    pub const fn aliasing(mut self) -> Self {
+        self.aliases = true;
+        self
+    }
+}

@@ -1,0 +1,228 @@
+//! Shapes and memory layouts of tensors: sizes, dim order, strides.
+
+use crate::dtype::ScalarType;
+
+/// The most dimensions a tensor can have, as in ExecuTorch.
+pub const MAX_RANK: usize = 16;
+
+/// The size of each dimension.
+pub type Sizes = heapless::Vec<i32, MAX_RANK, u8>;
+/// The dimensions from outermost to innermost in memory.
+pub type DimOrder = heapless::Vec<u8, MAX_RANK, u8>;
+/// The distance in elements between neighbours of each dimension.
+pub type Strides = heapless::Vec<usize, MAX_RANK, u8>;
+
+/// Whether and how a tensor's shape can change between runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum ShapeDynamism {
+    /// The shape never changes.
+    Static,
+    /// The shape in the file is an upper bound, by number of elements.
+    DynamicBound,
+    /// As `DynamicBound`: like ExecuTorch's, this runtime never allocates for a tensor.
+    DynamicUnbound,
+}
+
+impl ShapeDynamism {
+    pub(crate) fn from_number(number: i8) -> Option<Self> {
+        Some(match number {
+            0 => ShapeDynamism::Static,
+            1 => ShapeDynamism::DynamicBound,
+            2 => ShapeDynamism::DynamicUnbound,
+            _ => return None,
+        })
+    }
+}
+
+/// Type, shape and layout of a tensor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// The type of the elements.
+    pub scalar_type: ScalarType,
+    /// The size of each dimension, none negative.
+    pub sizes: Sizes,
+    /// A permutation of the dimensions, outermost first.
+    pub dim_order: DimOrder,
+}
+
+/// Number of elements of a tensor of these sizes.
+///
+/// `None` where a size is negative, or where the product, with sizes of 0 counted as 1, exceeds what a
+/// buffer can hold: strides of empty tensors stay in range too.
+pub fn checked_numel(sizes: &[i32]) -> Option<usize> {
+    let mut product: usize = 1;
+    let mut empty = false;
+    for &size in sizes {
+        let size = usize::try_from(size).ok()?;
+        empty |= size == 0;
+        product = product.checked_mul(size.max(1))?;
+    }
+    if product > isize::MAX as usize {
+        return None;
+    }
+    Some(if empty { 0 } else { product })
+}
+
+/// Bytes of a tensor of these sizes; `None` where that exceeds what a buffer can hold.
+pub fn checked_nbytes(scalar_type: ScalarType, sizes: &[i32]) -> Option<usize> {
+    checked_numel(sizes)?
+        .checked_mul(scalar_type.size())
+        .filter(|bytes| *bytes <= isize::MAX as usize)
+}
+
+/// Whether `dim_order` names each of its dimensions once.
+pub fn is_permutation(dim_order: &[u8]) -> bool {
+    let mut seen: u32 = 0;
+    for &dim in dim_order {
+        if usize::from(dim) >= dim_order.len() || seen & (1 << dim) != 0 {
+            return false;
+        }
+        seen |= 1 << dim;
+    }
+    true
+}
+
+/// Strides of a densely packed tensor; `dim_order` is a permutation as long as `sizes`, whose numel is checked.
+pub fn strides_of(sizes: &[i32], dim_order: &[u8]) -> Strides {
+    let mut strides = Strides::new();
+    // Both slices have at most MAX_RANK entries; shorter results only follow from broken invariants.
+    let _ = strides.resize(sizes.len(), 1);
+    let mut step = 1usize;
+    for &dim in dim_order.iter().rev() {
+        let dim = usize::from(dim);
+        if let (Some(stride), Some(&size)) = (strides.get_mut(dim), sizes.get(dim)) {
+            *stride = step;
+            step = step.saturating_mul(usize::try_from(size).unwrap_or(1).max(1));
+        }
+    }
+    strides
+}
+
+/// The dim order of a contiguous (row-major) tensor.
+pub fn contiguous_order(rank: usize) -> DimOrder {
+    (0..rank.min(MAX_RANK) as u8).collect()
+}
+
+/// The dim order of a channels-last tensor of 3 to 5 dimensions: batch, space, channels.
+pub fn channels_last_order(rank: usize) -> Option<DimOrder> {
+    let orders: &[u8] = match rank {
+        3 => &[0, 2, 1],
+        4 => &[0, 2, 3, 1],
+        5 => &[0, 2, 3, 4, 1],
+        _ => return None,
+    };
+    DimOrder::from_slice(orders).ok()
+}
+
+/// Whether two tensors of equal sizes lie in memory alike: sizes of 1 make different dim orders equivalent.
+pub fn same_layout(sizes: &[i32], a: &[u8], b: &[u8]) -> bool {
+    let significant = |order: &[u8]| -> DimOrder {
+        order
+            .iter()
+            .copied()
+            .filter(|&dim| sizes.get(usize::from(dim)).is_some_and(|&size| size > 1))
+            .collect()
+    };
+    a == b || significant(a) == significant(b)
+}
+
+impl TensorInfo {
+    /// A contiguous tensor of this type and shape; `None` if it has more than [`MAX_RANK`] dimensions or a
+    /// shape that no buffer can hold.
+    pub fn contiguous(scalar_type: ScalarType, sizes: &[i32]) -> Option<Self> {
+        checked_nbytes(scalar_type, sizes)?;
+        let dim_order = contiguous_order(sizes.len());
+        Some(TensorInfo { scalar_type, sizes: Sizes::from_slice(sizes).ok()?, dim_order })
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        checked_numel(&self.sizes).unwrap_or(0)
+    }
+
+    /// Bytes of the elements.
+    pub fn nbytes(&self) -> usize {
+        checked_nbytes(self.scalar_type, &self.sizes).unwrap_or(0)
+    }
+
+    /// Size of dimension `dim`, 1 beyond the rank.
+    pub fn size(&self, dim: usize) -> usize {
+        self.sizes.get(dim).map_or(1, |&size| usize::try_from(size).unwrap_or(0))
+    }
+
+    /// Distance in elements between neighbours of each dimension.
+    pub fn strides(&self) -> Strides {
+        strides_of(&self.sizes, &self.dim_order)
+    }
+
+    /// Whether memory order is row-major. Dimensions of size 1 do not matter.
+    pub fn is_contiguous(&self) -> bool {
+        same_layout(&self.sizes, &self.dim_order, &contiguous_order(self.rank()))
+    }
+
+    /// Whether memory order is batch, space, channels. Dimensions of size 1 do not matter, so a tensor can
+    /// be both this and contiguous.
+    pub fn is_channels_last(&self) -> bool {
+        channels_last_order(self.rank())
+            .is_some_and(|order| same_layout(&self.sizes, &self.dim_order, &order))
+    }
+
+    /// Whether the other tensor's elements of equal index lie at equal places: same sizes, same memory order.
+    pub fn same_layout_as(&self, other: &TensorInfo) -> bool {
+        self.sizes == other.sizes && same_layout(&self.sizes, &self.dim_order, &other.dim_order)
+    }
+}
+
+impl core::fmt::Display for TensorInfo {
+    /// `float32[1, 3, 224, 224]`, with the dim order where it is not row-major.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}{:?}", self.scalar_type, self.sizes.as_slice())?;
+        if !self.is_contiguous() {
+            write!(f, " dim order {:?}", self.dim_order.as_slice())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numel_checks_range() {
+        assert_eq!(checked_numel(&[]), Some(1));
+        assert_eq!(checked_numel(&[2, 3]), Some(6));
+        assert_eq!(checked_numel(&[2, 0, 3]), Some(0));
+        assert_eq!(checked_numel(&[2, -1]), None);
+        assert_eq!(checked_numel(&[0, i32::MAX, i32::MAX, i32::MAX]), None);
+    }
+
+    #[test]
+    fn strides_follow_dim_order() {
+        assert_eq!(strides_of(&[2, 3, 4, 5], &[0, 1, 2, 3]).as_slice(), [60, 20, 5, 1]);
+        assert_eq!(strides_of(&[2, 3, 4, 5], &[0, 2, 3, 1]).as_slice(), [60, 1, 15, 3]);
+        assert_eq!(strides_of(&[], &[]).as_slice(), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn layouts_ignore_dimensions_of_one() {
+        let mut info = TensorInfo::contiguous(ScalarType::Float, &[1, 1, 4, 4]).unwrap();
+        assert!(info.is_contiguous() && info.is_channels_last());
+        info.sizes[1] = 2;
+        assert!(info.is_contiguous() && !info.is_channels_last());
+        info.dim_order = channels_last_order(4).unwrap();
+        assert!(!info.is_contiguous() && info.is_channels_last());
+    }
+
+    #[test]
+    fn permutations() {
+        assert!(is_permutation(&[]) && is_permutation(&[1, 0, 2]));
+        assert!(!is_permutation(&[0, 0]) && !is_permutation(&[1]));
+    }
+}

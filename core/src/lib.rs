@@ -1,0 +1,75 @@
+//! The torchlet runtime: it reads ExecuTorch programs (`.pte`), lays out their values in memory that the caller
+//! lends, and runs their instructions.
+//!
+//! It has no heap, no threads, no operating system and no operators of its own: kernels and backends are
+//! passed in through a [`Registry`]. It does no floating-point arithmetic. What it is given, files above all, is
+//! hostile until checked; nothing in a file can make it panic, read out of bounds or allocate.
+//!
+//! ```text
+//! bytes ── Program ── method_meta ──► exact sizes ──► the caller's memory
+//!             └────── load_method(name, registry, memory) ──► Method ── execute
+//! ```
+//!
+//! Start reading at [`Program`], go on to [`Method`], then to [`Kernel`] and [`Backend`], the two things that others
+//! implement. The file formats are in [`format`]; memory safety rests on the modules `memory` and `call`.
+
+#![no_std]
+#![cfg_attr(
+    not(test),
+    warn(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)
+)]
+
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+mod arguments;
+mod backend;
+mod bundled;
+mod call;
+mod data_map;
+mod dtype;
+pub mod error;
+pub mod format;
+mod kernel;
+pub mod layout;
+mod loader;
+mod memory;
+mod meta;
+mod method;
+mod parallel;
+mod place;
+pub mod platform;
+mod program;
+mod registry;
+mod tensor;
+mod tracer;
+mod value;
+mod values;
+
+pub use arguments::{Arguments, Ints, MAX_INTS};
+pub use backend::{
+    Backend, Delegate, DelegateBox, DelegateInfo, InitContext, OptionValue, Processed,
+    RuntimeOption, delegate_size,
+};
+pub use bundled::{BundledProgram, TestCase, TestSuite};
+pub use call::{DelegateCall, Invoke, Prepare};
+pub use data_map::{Blob, DataMap};
+pub use dtype::{Bool, Element, ScalarType};
+pub use error::{
+    DelegateError, ExecuteError, InitError, InputError, KernelError, Message, ProgramError,
+    ReadError,
+};
+pub use kernel::{InvokeFn, Kernel, KernelKey, PackFn, Param, Plan, PrepareFn};
+pub use layout::{ShapeDynamism, Sizes, TensorInfo};
+pub use loader::DataLoader;
+#[cfg(feature = "std")]
+pub use loader::FileLoader;
+pub use memory::{ARENA_ALIGN, AlignedBytes};
+pub use meta::{ArenaUse, InstructionName, MemoryNeeds, MethodMeta, TensorMeta, ValueMeta};
+pub use method::{DEFAULT_JUMP_LIMIT, LoadOptions, Method, MethodMemory, Progress};
+pub use parallel::{Parallel, Serial};
+pub use program::Program;
+pub use registry::{MAX_BACKENDS, MAX_TABLES, Missing, OperatorName, Registry, RegistryError};
+pub use tensor::{TensorMut, TensorRef, ValueRef};
+pub use tracer::{DelegateEvent, Event, EventKind, EventTracer};
+pub use value::Scalar;

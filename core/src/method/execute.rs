@@ -1,0 +1,181 @@
+//! Running: a loop over resolved instructions.
+
+use super::{Instruction, KernelCall, Method};
+use crate::call::{DelegateCall, Invoke, Prepare, Resources, view};
+use crate::dtype::ScalarType;
+use crate::error::{ExecuteError, InstructionError, KernelError};
+use crate::tracer::{Event, EventKind, EventTracer, traced};
+use crate::value::Value;
+
+/// Whether a step was taken, or the method is at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Progress {
+    /// An instruction was executed; there may be more.
+    Stepped,
+    /// There was none left. The next step starts over.
+    Ended,
+}
+
+impl<'m> Method<'m> {
+    /// Runs the method from its first instruction to its end.
+    ///
+    /// # Errors
+    /// The instruction that failed, and why. Tensors may be partly written then.
+    pub fn execute(&mut self) -> Result<(), ExecuteError> {
+        let tracer = self.options.tracer;
+        let event = Event { kind: EventKind::Execute, name: self.meta.name(), instruction: 0 };
+        traced(tracer, &event, || {
+            self.position = 0;
+            while self.step()? == Progress::Stepped {}
+            Ok(())
+        })
+    }
+
+    /// Runs one instruction.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn step(&mut self) -> Result<Progress, ExecuteError> {
+        if self.position == 0 {
+            self.backward_jumps = 0;
+        }
+        let instruction = self.position;
+        let Some(current) = self.instructions.get(instruction) else {
+            self.position = 0;
+            return Ok(Progress::Ended);
+        };
+        self.position += 1;
+        let fail = |name, source| ExecuteError { instruction, name, source };
+        match *current {
+            Instruction::Kernel(ref call) => {
+                let name = call.kernel.name;
+                self.kernel(call, instruction)
+                    .map_err(|error| fail(name, InstructionError::Kernel(error)))?;
+            }
+            Instruction::Delegate { delegate, args } => {
+                self.delegate(delegate, args, instruction)
+                    .map_err(|source| fail("delegate", source))?;
+            }
+            Instruction::Move { from, to } => {
+                if let Some(value) = self.values.value(from)
+                    && let Some(target) = self.values.values.get_mut(to)
+                {
+                    *target = value;
+                }
+            }
+            Instruction::JumpFalse { condition, destination } => {
+                let holds =
+                    self.condition(condition).ok_or(fail("", InstructionError::Condition))?;
+                if !holds {
+                    if destination <= instruction {
+                        self.backward_jumps += 1;
+                        if self.backward_jumps > self.jump_limit {
+                            return Err(fail("", InstructionError::JumpLimit));
+                        }
+                    }
+                    self.position = destination;
+                }
+            }
+            Instruction::Free { value } => self.free(value),
+        }
+        Ok(Progress::Stepped)
+    }
+
+    fn kernel(&mut self, call: &KernelCall<'m>, instruction: usize) -> Result<(), KernelError> {
+        let Some(tracer) = self.options.tracer else { return self.invoke(call) };
+        let event = Event { kind: EventKind::Operator, name: call.kernel.name, instruction };
+        let token = tracer.begin(&event);
+        let result = self.invoke(call);
+        tracer.end(&event, token);
+        if result.is_ok() && tracer.wants_outputs() {
+            self.trace_outputs(call, tracer, &event);
+        }
+        result
+    }
+
+    fn invoke(&mut self, call: &KernelCall<'m>) -> Result<(), KernelError> {
+        let mut invoke = call.invoke;
+        if call.dynamic {
+            let threads = self.options.parallel.threads();
+            let arguments = Self::arguments(&mut self.values, call);
+            let plan = (call.kernel.prepare)(&mut Prepare::new(arguments, true, threads))?;
+            let (needed, available) = (plan.scratch, self.scratch.len());
+            if needed > available {
+                return Err(KernelError::Scratch { needed, available });
+            }
+            let packed = plan.packed.map_or(0, |(bytes, _)| bytes);
+            if packed != call.packed.map_or(0, |region| region.len()) {
+                return Err(KernelError::Unsupported { what: "packing that changes with shapes" });
+            }
+            invoke = plan.invoke;
+        }
+        let resources = Resources {
+            scratch: self.scratch,
+            packed: call.packed,
+            parallel: self.options.parallel,
+        };
+        let params = call.kernel.params;
+        invoke(&mut Invoke::new(&mut self.values, call.args, params, call.disjoint, resources)?)
+    }
+
+    #[cold]
+    fn trace_outputs(&self, call: &KernelCall<'m>, tracer: &dyn EventTracer, event: &Event<'_>) {
+        for (arg, param) in call.kernel.params.iter().enumerate() {
+            let index = call.args.get(arg).map(|entry| crate::value::list_index(*entry));
+            let index = index.and_then(|index| usize::try_from(index).ok());
+            if param.is_out()
+                && let Some(slot) = index.and_then(|index| self.values.slot(index))
+                && let Some(tensor) = view(&self.values, slot)
+            {
+                tracer.output(event, arg, &tensor);
+            }
+        }
+    }
+
+    fn delegate(
+        &mut self,
+        index: usize,
+        args: &'m [[u8; 4]],
+        instruction: usize,
+    ) -> Result<(), InstructionError> {
+        let tracer = self.options.tracer;
+        let name = self.meta.delegate_backend(index).unwrap_or("");
+        let event = Event { kind: EventKind::Delegate, name, instruction };
+        let resources =
+            Resources { scratch: self.scratch, packed: None, parallel: self.options.parallel };
+        let Some(Some(delegate)) = self.delegates.get_mut(index) else {
+            return Err(InstructionError::Kernel(KernelError::Access { arg: 0 }));
+        };
+        let delegate = delegate.get_mut();
+        let mut call = DelegateCall::new(&mut self.values, args, resources, tracer);
+        traced(tracer, &event, || delegate.execute(&mut call)).map_err(InstructionError::Delegate)
+    }
+
+    /// The truth value of a jump's condition: a bool, or a bool tensor, all of whose elements count.
+    fn condition(&self, index: usize) -> Option<bool> {
+        match self.values.value(index)? {
+            Value::Bool(value) => Some(value),
+            Value::Tensor(slot) => {
+                let tensor = view(&self.values, slot)?;
+                if tensor.scalar_type != ScalarType::Bool {
+                    return None;
+                }
+                Some(tensor.bytes().iter().all(|byte| *byte != 0))
+            }
+            _ => None,
+        }
+    }
+
+    /// Gives up the memory of a tensor, unless the memory is planned.
+    fn free(&mut self, value: usize) {
+        let planned = self.planned;
+        if let Some(slot) = self.values.slot(value)
+            && let Some(tensor) = self.values.tensor_mut(slot)
+            && !tensor.constant
+            && !tensor.data.is_some_and(|data| planned.iter().any(|region| region.overlaps(&data)))
+        {
+            tensor.data = None;
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Inputs and outputs of a loaded method.
+
+use super::Method;
+use crate::call::{view, view_mut};
+use crate::error::{InputError, ShapeNote};
+use crate::layout::{ShapeDynamism, TensorInfo, same_layout};
+use crate::memory::region::Region;
+use crate::tensor::{TensorMut, TensorRef, ValueRef};
+use crate::value::{ResizeError, Value};
+
+impl<'m> Method<'m> {
+    /// Number of inputs.
+    pub fn input_count(&self) -> usize {
+        self.meta.input_count()
+    }
+
+    /// Number of outputs.
+    pub fn output_count(&self) -> usize {
+        self.meta.output_count()
+    }
+
+    fn input_value(&self, index: usize) -> Result<usize, InputError> {
+        let inputs = self.meta.plan.inputs().ok();
+        let value = inputs.and_then(|inputs| inputs.get(index).ok().flatten());
+        let error = InputError::Index { index, count: self.input_count() };
+        value.and_then(|value| usize::try_from(value).ok()).ok_or(error)
+    }
+
+    fn output_value(&self, index: usize) -> Result<usize, InputError> {
+        let outputs = self.meta.plan.outputs().ok();
+        let value = outputs.and_then(|outputs| outputs.get(index).ok().flatten());
+        let error = InputError::Index { index, count: self.output_count() };
+        value.and_then(|value| usize::try_from(value).ok()).ok_or(error)
+    }
+
+    fn slot(&self, value: usize) -> Result<u32, InputError> {
+        self.values.slot(value).ok_or_else(|| {
+            let found = self.values.value(value).map_or("nothing", |value| value.type_name());
+            InputError::Kind { expected: "tensor", found }
+        })
+    }
+
+    /// Copies a value into an input. A tensor must be of the exported type and layout; where the exported
+    /// shape is dynamic, its shape may be any within the bound.
+    ///
+    /// # Errors
+    /// The value does not fit, and how, or the input has no memory yet.
+    pub fn set_input(&mut self, index: usize, value: &ValueRef<'_>) -> Result<(), InputError> {
+        let target = self.input_value(index)?;
+        match value {
+            ValueRef::Tensor(tensor) => self.set_input_tensor(index, tensor),
+            ValueRef::None | ValueRef::Scalar(_) => {
+                let new = match value {
+                    ValueRef::Scalar(scalar) => (*scalar).into(),
+                    _ => Value::None,
+                };
+                let mismatch = |expected| InputError::Kind { expected, found: new.type_name() };
+                let Some(current) = self.values.values.get_mut(target) else {
+                    return Err(mismatch("value"));
+                };
+                if current.type_name() != new.type_name() {
+                    return Err(mismatch(current.type_name()));
+                }
+                *current = new;
+                Ok(())
+            }
+            ValueRef::String(_) => self.unsettable(target, "string"),
+            ValueRef::List(_) => self.unsettable(target, "list"),
+        }
+    }
+
+    fn unsettable(&self, target: usize, found: &'static str) -> Result<(), InputError> {
+        let expected = self.values.value(target).map_or("nothing", |value| value.type_name());
+        Err(InputError::Kind { expected, found })
+    }
+
+    /// Copies a tensor into an input.
+    ///
+    /// # Errors
+    /// As [`set_input`](Self::set_input).
+    pub fn set_input_tensor(
+        &mut self,
+        index: usize,
+        tensor: &TensorRef<'_>,
+    ) -> Result<(), InputError> {
+        let slot = self.slot(self.input_value(index)?)?;
+        self.check_info(slot, tensor.info())?;
+        self.resize_input(index, &tensor.sizes)?;
+        let mut target = view_mut(&mut self.values, slot).ok_or(InputError::Unbound)?;
+        target.bytes_mut().copy_from_slice(tensor.bytes());
+        Ok(())
+    }
+
+    fn check_info(&self, slot: u32, info: &TensorInfo) -> Result<(), InputError> {
+        let Some(target) = self.values.tensor(slot) else { return Err(InputError::Unbound) };
+        if target.scalar_type != info.scalar_type {
+            let (expected, found) = (target.scalar_type, info.scalar_type);
+            return Err(InputError::ScalarType { expected, found });
+        }
+        if target.sizes.len() == info.sizes.len()
+            && !same_layout(&info.sizes, &info.dim_order, target.dim_order)
+        {
+            return Err(InputError::Layout);
+        }
+        Ok(())
+    }
+
+    /// Gives an input of dynamic shape the shape of this run.
+    ///
+    /// # Errors
+    /// The shape differs from a static one, or exceeds the bound.
+    pub fn resize_input(&mut self, index: usize, sizes: &[i32]) -> Result<(), InputError> {
+        let slot = self.slot(self.input_value(index)?)?;
+        let Some(target) = self.values.tensor_mut(slot) else { return Err(InputError::Unbound) };
+        target.resize(sizes).map_err(|error| InputError::Shape {
+            expected: ShapeNote::new(target.sizes),
+            found: ShapeNote::new(sizes),
+            bound: matches!(error, ResizeError::Capacity { .. }),
+        })
+    }
+
+    /// An input tensor in its place, to be written without a copy.
+    ///
+    /// # Errors
+    /// There is no such input, it is not a tensor, or has no memory that can be written.
+    pub fn input_mut(&mut self, index: usize) -> Result<TensorMut<'_>, InputError> {
+        let slot = self.slot(self.input_value(index)?)?;
+        view_mut(&mut self.values, slot).ok_or(InputError::Unbound)
+    }
+
+    /// Lends memory to an input tensor that has none in the plan: to be filled by
+    /// [`set_input`](Self::set_input) or [`input_mut`](Self::input_mut).
+    ///
+    /// # Errors
+    /// The input has memory of its own, or the memory is too small for the (largest) shape or misaligned.
+    pub fn bind_input(&mut self, index: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
+        let slot = self.slot(self.input_value(index)?)?;
+        self.bind(slot, Region::writable(memory))
+    }
+
+    /// Lends constant data to an input tensor that has no memory in the plan.
+    ///
+    /// # Errors
+    /// As [`bind_input`](Self::bind_input).
+    pub fn bind_constant_input(&mut self, index: usize, data: &'m [u8]) -> Result<(), InputError> {
+        let slot = self.slot(self.input_value(index)?)?;
+        self.bind(slot, Region::read_only(data))
+    }
+
+    /// Lends memory to an output tensor that has none in the plan.
+    ///
+    /// # Errors
+    /// As [`bind_input`](Self::bind_input).
+    pub fn bind_output(&mut self, index: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
+        let slot = self.slot(self.output_value(index)?)?;
+        self.bind(slot, Region::writable(memory))
+    }
+
+    fn bind(&mut self, slot: u32, memory: Region<'m>) -> Result<(), InputError> {
+        let planned = self.planned;
+        let Some(tensor) = self.values.tensor_mut(slot) else { return Err(InputError::Unbound) };
+        let own =
+            tensor.data.is_some_and(|data| planned.iter().any(|region| region.overlaps(&data)));
+        if tensor.constant || own {
+            return Err(InputError::Planned);
+        }
+        let (needed, available) = (tensor.capacity, memory.len());
+        if available < needed {
+            return Err(InputError::TooSmall { needed, available });
+        }
+        if needed > 0 && memory.addr() % tensor.scalar_type.size().min(8) != 0 {
+            return Err(InputError::Misaligned);
+        }
+        tensor.data = memory.part(0, needed);
+        Ok(())
+    }
+
+    /// Whether an input needs memory to be bound to it before the method runs.
+    pub fn input_is_unbound(&self, index: usize) -> bool {
+        self.input_value(index).is_ok_and(|value| self.is_unbound(value))
+    }
+
+    /// Whether an output has no memory. It may get some while the method runs; else it must be bound.
+    pub fn output_is_unbound(&self, index: usize) -> bool {
+        self.output_value(index).is_ok_and(|value| self.is_unbound(value))
+    }
+
+    fn is_unbound(&self, value: usize) -> bool {
+        let slot = self.values.slot(value).and_then(|slot| self.values.tensor(slot));
+        slot.is_some_and(|tensor| tensor.data.is_none() && tensor.capacity > 0)
+    }
+
+    /// An output, as the last run left it.
+    ///
+    /// # Errors
+    /// There is no such output, or it is a tensor without memory.
+    pub fn output(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
+        self.value_ref(self.output_value(index)?)
+    }
+
+    /// An input, as it was set.
+    ///
+    /// # Errors
+    /// There is no such input, or it is a tensor without memory.
+    pub fn input(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
+        self.value_ref(self.input_value(index)?)
+    }
+
+    fn value_ref(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
+        let count = self.values.values.len();
+        let value = self.values.value(index).ok_or(InputError::Index { index, count })?;
+        Ok(match value {
+            Value::None => ValueRef::None,
+            Value::String(text) => ValueRef::String(text),
+            Value::Tensor(slot) => {
+                ValueRef::Tensor(view(&self.values, slot).ok_or(InputError::Unbound)?)
+            }
+            Value::IntList(items) => ValueRef::List(items.len()),
+            Value::DoubleList(items) => ValueRef::List(items.len()),
+            Value::BoolList(items) => ValueRef::List(items.len()),
+            Value::TensorList(items, _) => ValueRef::List(items.len()),
+            Value::Int(_) | Value::Bool(_) | Value::Double(_) => match value.scalar() {
+                Some(scalar) => ValueRef::Scalar(scalar),
+                None => ValueRef::None,
+            },
+        })
+    }
+
+    /// Whether an input's shape may change between runs.
+    pub fn input_dynamism(&self, index: usize) -> Option<ShapeDynamism> {
+        let slot = self.slot(self.input_value(index).ok()?).ok()?;
+        Some(self.values.tensor(slot)?.dynamism)
+    }
+}

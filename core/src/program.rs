@@ -1,0 +1,272 @@
+//! A program: the immutable contents of a `.pte` file.
+
+use crate::data_map::{Blob, DataMap, read_or_lend};
+use crate::error::{InitError, ProgramError};
+use crate::format::flatbuffer::{Malformed, Table, Vector};
+use crate::format::header::{HEAD_BYTES, ProgramHeader};
+use crate::format::program_schema::{
+    DelegateDataReference, ExecutionPlan, ProgramTable, SubsegmentOffsets,
+};
+use crate::loader::{DataLoader, Source};
+use crate::meta::MethodMeta;
+use crate::method::{LoadOptions, Method, MethodMemory};
+use crate::registry::Registry;
+
+/// An opened program. It borrows the file's bytes, never changes, and can be shared between threads.
+#[derive(Debug, Clone, Copy)]
+pub struct Program<'p> {
+    root: ProgramTable<'p>,
+    source: Source<'p>,
+    segment_base: Option<u64>,
+    flatbuffer: &'p [u8],
+}
+
+impl<'p> Program<'p> {
+    /// Opens a program that is in memory.
+    ///
+    /// Constants will be used where they lie, so the bytes must start at an address that is aligned for
+    /// them: 16 suffices for every element type ([`AlignedBytes`](crate::AlignedBytes) aligns a static).
+    ///
+    /// # Errors
+    /// The bytes are not those of a program.
+    pub fn from_bytes(bytes: &'p [u8]) -> Result<Self, ProgramError> {
+        Self::open(Source::Bytes(bytes), None)
+    }
+
+    /// Opens a program in storage that lends its bytes.
+    ///
+    /// # Errors
+    /// The file is not a program or cannot be read; [`ProgramError::BufferRequired`] if the storage does not lend.
+    pub fn load(loader: &'p dyn DataLoader) -> Result<Self, ProgramError> {
+        Self::open(Source::Loader(loader), None)
+    }
+
+    /// Opens a program in storage that can only be read, with a buffer for all but its segments.
+    ///
+    /// # Errors
+    /// The file is not a program or cannot be read, or the buffer is too small: the error tells the need.
+    pub fn load_into(
+        loader: &'p dyn DataLoader,
+        buffer: &'p mut [u8],
+    ) -> Result<Self, ProgramError> {
+        Self::open(Source::Loader(loader), Some(buffer))
+    }
+
+    fn open(source: Source<'p>, buffer: Option<&'p mut [u8]>) -> Result<Self, ProgramError> {
+        let mut head = [0; HEAD_BYTES];
+        let present = usize::try_from(source.size()).unwrap_or(HEAD_BYTES).min(HEAD_BYTES);
+        let head = head.get_mut(..present).unwrap_or_default();
+        source.read(0, head)?;
+        let header = ProgramHeader::parse(head)?;
+        let size = header.program_size.unwrap_or(source.size());
+        let past_end = Malformed { what: "extended header (program past the end)", offset: 16 };
+        if size > source.size() {
+            return Err(past_end.into());
+        }
+        let flatbuffer =
+            read_or_lend(source, usize::try_from(size).map_err(|_| past_end)?, buffer)?;
+        let root = ProgramTable(Table::root(flatbuffer)?);
+        let program = Program { root, source, segment_base: header.segment_base, flatbuffer };
+        // The file must hold all of its segments, so that a truncated file is noticed here.
+        if let (Some(base), Some(size)) = (header.segment_base, header.segment_data_size)
+            && base.checked_add(size).is_none_or(|end| end > source.size())
+        {
+            return Err(
+                Malformed { what: "segments (past the end of the file)", offset: 24 }.into()
+            );
+        }
+        for index in 0..program.segment_count() {
+            program.segment(index)?;
+        }
+        Ok(program)
+    }
+
+    /// Version of the schema that the file was written with.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn version(&self) -> Result<u32, ProgramError> {
+        Ok(self.root.version()?)
+    }
+
+    /// Bytes of the whole file.
+    pub fn file_size(&self) -> u64 {
+        self.source.size()
+    }
+
+    /// Bytes of the file's flatbuffer, which stay in use as long as the program.
+    pub fn flatbuffer_size(&self) -> usize {
+        self.flatbuffer.len()
+    }
+
+    /// Number of segments.
+    pub fn segment_count(&self) -> usize {
+        self.root.segments().map_or(0, |segments| segments.len())
+    }
+
+    /// Bytes of a segment.
+    ///
+    /// # Errors
+    /// The file is malformed, or there is no such segment.
+    pub fn segment_size(&self, index: usize) -> Result<usize, ProgramError> {
+        Ok(self.segment(index)?.size())
+    }
+
+    fn segment(&self, index: usize) -> Result<Blob<'p>, ProgramError> {
+        let malformed = Malformed { what: "segment", offset: index };
+        let segment = self.root.segments()?.get(index)?.ok_or(malformed)?;
+        let (offset, size) = (segment.offset()?, segment.size()?);
+        if size == 0 {
+            return Blob::new(self.source, 0, 0).ok_or(malformed.into());
+        }
+        let start = self.segment_base.and_then(|base| base.checked_add(offset));
+        start.and_then(|start| Blob::new(self.source, start, size)).ok_or(malformed.into())
+    }
+
+    /// The first `len` bytes of an entry in a table of offsets into a segment.
+    fn subsegment(
+        &self,
+        table: &SubsegmentOffsets<'p>,
+        entry: usize,
+        len: usize,
+    ) -> Result<Blob<'p>, ProgramError> {
+        let malformed = Malformed { what: "data of a tensor", offset: entry };
+        let offset = table.offsets()?.get(entry)?.ok_or(malformed)?;
+        let index = usize::try_from(table.segment_index()?).map_err(|_| malformed)?;
+        if len == 0 {
+            return Blob::new(self.source, 0, 0).ok_or(malformed.into());
+        }
+        self.segment(index)?.part(offset, len).ok_or(malformed.into())
+    }
+
+    /// The first `len` bytes of entry `index` of the program's constants.
+    pub(crate) fn constant(&self, index: usize, len: usize) -> Result<Blob<'p>, ProgramError> {
+        let segment = self.root.constant_segment()?;
+        if let Some(segment) =
+            segment.filter(|segment| segment.offsets().is_ok_and(|o| !o.is_empty()))
+        {
+            return self.subsegment(&segment, index, len);
+        }
+        let malformed = Malformed { what: "inline data of a tensor", offset: index };
+        let buffer = self.root.constant_buffer()?.get(index)?.ok_or(malformed)?;
+        let bytes = buffer.storage()?.bytes().get(..len).ok_or(malformed)?;
+        Ok(Blob::inline(bytes))
+    }
+
+    /// The first `len` bytes of the initial data of a mutable tensor: entry `index` of table `table`.
+    pub(crate) fn initial_data(
+        &self,
+        table: u64,
+        index: usize,
+        len: usize,
+    ) -> Result<Blob<'p>, ProgramError> {
+        let tables = self.root.mutable_data_segments()?;
+        if tables.is_empty() {
+            return self.constant(index, len);
+        }
+        let malformed = Malformed { what: "initial data of a tensor", offset: index };
+        let table = usize::try_from(table).map_err(|_| malformed)?;
+        let table = tables.get(table)?.ok_or(malformed)?;
+        self.subsegment(&table, index, len)
+    }
+
+    /// A delegate's processed bytes.
+    pub(crate) fn delegate_data(
+        &self,
+        reference: &DelegateDataReference<'p>,
+    ) -> Result<Blob<'p>, ProgramError> {
+        let malformed = Malformed { what: "data of a delegate", offset: 0 };
+        let index = usize::try_from(reference.index()?).map_err(|_| malformed)?;
+        match reference.location()? {
+            0 => {
+                let data = self.root.backend_delegate_data()?.get(index)?.ok_or(malformed)?;
+                Ok(Blob::inline(data.storage()?.bytes()))
+            }
+            1 => self.segment(index),
+            _ => Err(malformed.into()),
+        }
+    }
+
+    /// The data of this name in the file.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn named_data(&self, key: &str) -> Result<Option<Blob<'p>>, ProgramError> {
+        for entry in self.root.named_data()?.iter() {
+            let entry = entry?;
+            if entry.key()? == Some(key) {
+                let index = usize::try_from(entry.segment_index()?).unwrap_or(usize::MAX);
+                return self.segment(index).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Names of all named data in the file.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn data_names(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<&'p str, ProgramError>> + use<'p>, ProgramError> {
+        let entries = self.root.named_data()?;
+        Ok(entries.iter().map(|entry| Ok(entry?.key()?.unwrap_or(""))))
+    }
+
+    fn plans(&self) -> Result<Vector<'p, ExecutionPlan<'p>>, ProgramError> {
+        Ok(self.root.execution_plan()?)
+    }
+
+    /// Names of the methods.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn method_names(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<&'p str, ProgramError>> + use<'p>, ProgramError> {
+        Ok(self.plans()?.iter().map(|plan| Ok(plan?.name()?.unwrap_or(""))))
+    }
+
+    /// What a method takes, gives and needs.
+    ///
+    /// # Errors
+    /// The file is malformed, or has no such method.
+    pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'p>, ProgramError> {
+        for plan in self.plans()?.iter() {
+            let plan = plan?;
+            if plan.name()? == Some(name) {
+                return MethodMeta::new(*self, plan);
+            }
+        }
+        Err(ProgramError::NoSuchMethod)
+    }
+
+    /// Loads a method into the caller's memory. Everything is resolved and checked here: operators, arguments,
+    /// delegates, memory.
+    ///
+    /// # Errors
+    /// What is wrong or missing, and where.
+    pub fn load_method(
+        &self,
+        name: &str,
+        registry: &Registry<'p>,
+        memory: MethodMemory<'p>,
+        options: LoadOptions<'p>,
+    ) -> Result<Method<'p>, InitError<'p>> {
+        let meta = self.method_meta(name)?;
+        Method::load(&meta, registry, memory, options)
+    }
+
+    /// As [`DelegateInfo::named_data`](crate::DelegateInfo::named_data), for tensors.
+    pub(crate) fn external(
+        data: &'p [DataMap<'p>],
+        key: &str,
+    ) -> Result<Option<(DataMap<'p>, Blob<'p>)>, ProgramError> {
+        for map in data {
+            if let Some(named) = map.get(key)? {
+                return Ok(Some((*map, named)));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,296 @@
+//! Which kernels and backends there are: values that the caller builds and passes in.
+
+use crate::backend::Backend;
+use crate::dtype::ScalarType;
+use crate::error::code;
+use crate::kernel::Kernel;
+use crate::layout::TensorInfo;
+use crate::meta::MethodMeta;
+use core::fmt;
+
+/// The most kernel tables that a registry can hold.
+pub const MAX_TABLES: usize = 8;
+/// The most backends that a registry can hold.
+pub const MAX_BACKENDS: usize = 8;
+
+/// A registry cannot be built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// Two kernels of this name serve the same types and layouts.
+    DuplicateKernel {
+        /// The operator.
+        name: &'static str,
+    },
+    /// A table is not sorted by name.
+    Unsorted {
+        /// The first name that is out of order.
+        name: &'static str,
+    },
+    /// More than [`MAX_TABLES`] tables.
+    TooManyTables,
+    /// Two backends have this name.
+    DuplicateBackend {
+        /// The backend.
+        name: &'static str,
+    },
+    /// More than [`MAX_BACKENDS`] backends.
+    TooManyBackends,
+}
+
+impl RegistryError {
+    /// ExecuTorch's code for the condition.
+    pub fn code(&self) -> u32 {
+        match self {
+            RegistryError::DuplicateKernel { .. } | RegistryError::DuplicateBackend { .. } => {
+                code::REGISTRATION_ALREADY_REGISTERED
+            }
+            RegistryError::TooManyTables | RegistryError::TooManyBackends => {
+                code::REGISTRATION_EXCEEDING_MAX_KERNELS
+            }
+            RegistryError::Unsorted { .. } => code::INVALID_ARGUMENT,
+        }
+    }
+}
+
+impl fmt::Display for RegistryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegistryError::DuplicateKernel { name } => {
+                write!(f, "two kernels are registered for {name} with the same types and layouts")
+            }
+            RegistryError::Unsorted { name } => {
+                write!(f, "a kernel table is not sorted by name: {name} is out of order")
+            }
+            RegistryError::TooManyTables => write!(f, "more than {MAX_TABLES} kernel tables"),
+            RegistryError::DuplicateBackend { name } => write!(f, "two backends are named {name}"),
+            RegistryError::TooManyBackends => write!(f, "more than {MAX_BACKENDS} backends"),
+        }
+    }
+}
+
+impl core::error::Error for RegistryError {}
+
+/// The kernels and backends that programs can use.
+///
+/// Kernels come in tables sorted by name, usually `static`; what no table names is not linked. Tables added
+/// first win over later ones only through more specialised keys: equal keys are an error.
+#[derive(Clone, Default)]
+pub struct Registry<'r> {
+    tables: heapless::Vec<&'r [Kernel], MAX_TABLES>,
+    backends: heapless::Vec<&'r dyn Backend, MAX_BACKENDS>,
+}
+
+impl fmt::Debug for Registry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kernels: usize = self.tables.iter().map(|table| table.len()).sum();
+        write!(f, "Registry({kernels} kernels, {} backends)", self.backends.len())
+    }
+}
+
+/// Index of the first kernel that is not before `name`.
+fn first_at(table: &[Kernel], name: &str) -> usize {
+    table.partition_point(|kernel| kernel.name < name)
+}
+
+/// The kernels of this name in a sorted table.
+fn named<'r>(table: &'r [Kernel], name: &str) -> &'r [Kernel] {
+    let tail = table.get(first_at(table, name)..).unwrap_or(&[]);
+    let count = tail.iter().take_while(|kernel| kernel.name == name).count();
+    tail.get(..count).unwrap_or(&[])
+}
+
+impl<'r> Registry<'r> {
+    /// A registry without kernels and backends.
+    pub const fn new() -> Self {
+        Registry { tables: heapless::Vec::new(), backends: heapless::Vec::new() }
+    }
+
+    /// Adds a table of kernels, sorted by name.
+    ///
+    /// # Errors
+    /// The table is not sorted, has a kernel that is there already, or is one too many.
+    pub fn with_kernels(mut self, table: &'r [Kernel]) -> Result<Self, RegistryError> {
+        let mut previous = "";
+        for kernel in table {
+            if kernel.name < previous {
+                return Err(RegistryError::Unsorted { name: kernel.name });
+            }
+            previous = kernel.name;
+        }
+        for (position, kernel) in table.iter().enumerate() {
+            let others = self.tables.iter().flat_map(|other| named(other, kernel.name));
+            let here = table.get(position + 1..).unwrap_or(&[]);
+            let here = here.iter().take_while(|next| next.name == kernel.name);
+            if others.chain(here).any(|other| other.key == kernel.key) {
+                return Err(RegistryError::DuplicateKernel { name: kernel.name });
+            }
+        }
+        self.tables.push(table).map_err(|_| RegistryError::TooManyTables)?;
+        Ok(self)
+    }
+
+    /// Adds a backend.
+    ///
+    /// # Errors
+    /// A backend of that name is there already, or it is one too many.
+    pub fn with_backend(mut self, backend: &'r dyn Backend) -> Result<Self, RegistryError> {
+        let name = backend.name();
+        if self.backend(name).is_some() {
+            return Err(RegistryError::DuplicateBackend { name });
+        }
+        self.backends.push(backend).map_err(|_| RegistryError::TooManyBackends)?;
+        Ok(self)
+    }
+
+    /// The backend of this name.
+    pub fn backend(&self, name: &str) -> Option<&'r dyn Backend> {
+        self.backends.iter().copied().find(|backend| backend.name() == name)
+    }
+
+    /// All kernels, table by table.
+    pub fn kernels(&self) -> impl Iterator<Item = &'r Kernel> {
+        self.tables.iter().flat_map(|table| table.iter())
+    }
+
+    /// All backends.
+    pub fn backends(&self) -> impl Iterator<Item = &'r dyn Backend> {
+        self.backends.iter().copied()
+    }
+
+    /// Whether any kernel has this name.
+    pub fn has_operator(&self, name: &str) -> bool {
+        self.tables.iter().any(|table| !named(table, name).is_empty())
+    }
+
+    /// The kernel of this name whose key fits the tensor arguments, else the one without key. `tensor` gives
+    /// the n-th tensor argument.
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        tensor: impl Fn(usize) -> Option<TensorInfo>,
+    ) -> Option<&'r Kernel> {
+        let fits = |key: &[(ScalarType, &[u8])]| {
+            key.iter().enumerate().all(|(position, (scalar_type, dim_order))| {
+                tensor(position).is_some_and(|info| {
+                    info.scalar_type == *scalar_type
+                        && (dim_order.is_empty()
+                            || crate::layout::same_layout(&info.sizes, &info.dim_order, dim_order))
+                })
+            })
+        };
+        let mut fallback = None;
+        for kernel in self.tables.iter().flat_map(|table| named(table, name)) {
+            match kernel.key {
+                Some(key) if fits(key) => return Some(kernel),
+                Some(_) => {}
+                None => fallback = Some(kernel),
+            }
+        }
+        fallback
+    }
+}
+
+/// The operators and backends that a method needs and a registry does not have.
+#[derive(Debug, Clone)]
+pub struct Missing<'p> {
+    pub(crate) meta: MethodMeta<'p>,
+    pub(crate) registry: Registry<'p>,
+}
+
+impl<'p> Missing<'p> {
+    /// Names of the missing operators.
+    pub fn operators(&self) -> impl Iterator<Item = OperatorName<'p>> + '_ {
+        let names = self.meta.operators();
+        names.flatten().filter(|name| name.in_registry(&self.registry) != Some(true))
+    }
+
+    /// Names of the missing backends.
+    pub fn backends(&self) -> impl Iterator<Item = &'p str> + '_ {
+        let mut position = 0;
+        core::iter::from_fn(move || {
+            while let Some(name) = self.meta.delegate_backend(position) {
+                position += 1;
+                let first = (0..position - 1)
+                    .all(|earlier| self.meta.delegate_backend(earlier) != Some(name));
+                if first && self.registry.backend(name).is_none() {
+                    return Some(name);
+                }
+            }
+            None
+        })
+    }
+
+    /// Whether nothing is missing.
+    pub fn is_empty(&self) -> bool {
+        self.operators().next().is_none() && self.backends().next().is_none()
+    }
+
+    /// ExecuTorch's code for the condition.
+    pub fn code(&self) -> u32 {
+        if self.operators().next().is_some() { code::OPERATOR_MISSING } else { code::NOT_FOUND }
+    }
+}
+
+impl fmt::Display for Missing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "operators not registered: ";
+        for name in self.operators() {
+            write!(f, "{separator}{name}")?;
+            separator = ", ";
+        }
+        separator = if separator == ", " {
+            "; backends not registered: "
+        } else {
+            "backends not registered: "
+        };
+        for name in self.backends() {
+            write!(f, "{separator}{name}")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// An operator's name as the file has it, in two parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OperatorName<'p> {
+    pub(crate) name: &'p str,
+    pub(crate) overload: &'p str,
+}
+
+/// The longest operator name that is looked up.
+const MAX_NAME: usize = 96;
+
+impl<'p> OperatorName<'p> {
+    /// Name and overload in one, such as `aten::add.out`; `None` if longer than any registered name.
+    pub fn joined(&self) -> Option<heapless::String<MAX_NAME>> {
+        let mut joined = heapless::String::new();
+        joined.push_str(self.name).ok()?;
+        if !self.overload.is_empty() {
+            joined.push('.').ok()?;
+            joined.push_str(self.overload).ok()?;
+        }
+        Some(joined)
+    }
+
+    /// The name without overload.
+    pub fn name(&self) -> &'p str {
+        self.name
+    }
+
+    fn in_registry(&self, registry: &Registry<'_>) -> Option<bool> {
+        Some(registry.has_operator(&self.joined()?))
+    }
+}
+
+impl fmt::Display for OperatorName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        if !self.overload.is_empty() {
+            write!(f, ".{}", self.overload)?;
+        }
+        Ok(())
+    }
+}

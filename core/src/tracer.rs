@@ -1,0 +1,89 @@
+//! Watching a method load and run.
+//!
+//! A tracer is passed to [`Program::load_method`](crate::Program::load_method); without one, tracing costs a branch.
+
+use crate::tensor::TensorRef;
+
+/// What happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum EventKind {
+    /// A method is loaded.
+    Load,
+    /// A delegate is initialised while its method is loaded.
+    DelegateInit,
+    /// A method runs.
+    Execute,
+    /// An operator's kernel runs.
+    Operator,
+    /// A delegate runs.
+    Delegate,
+}
+
+/// One event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Event<'e> {
+    /// What happens.
+    pub kind: EventKind,
+    /// The operator, backend or method.
+    pub name: &'e str,
+    /// The instruction's index, or the delegate's for [`EventKind::DelegateInit`]; 0 for whole methods.
+    pub instruction: usize,
+}
+
+/// An event inside a delegate, told after the fact and measured by the delegate's own clock.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DelegateEvent<'e> {
+    /// What the delegate calls it: a shader, a layer.
+    pub name: &'e str,
+    /// The delegate's own number of the event, for a debug handle map.
+    pub id: u32,
+    /// Start, in ticks of the delegate's clock.
+    pub start: u64,
+    /// End, in ticks of the delegate's clock.
+    pub end: u64,
+    /// Nanoseconds per tick, as a fraction.
+    pub nanoseconds_per_tick: (u64, u64),
+    /// What the delegate has to add, in its own format.
+    pub metadata: &'e [u8],
+}
+
+/// Receives events. Methods take `&self`: a method may move between threads, so a tracer that
+/// records synchronises itself.
+pub trait EventTracer: Sync {
+    /// Something begins. The result comes back with the end: a time, an index, whatever serves.
+    fn begin(&self, event: &Event<'_>) -> u64;
+
+    /// What began ends, with success or not.
+    fn end(&self, event: &Event<'_>, token: u64);
+
+    /// A delegate tells of an event of its own.
+    fn delegate_event(&self, event: &DelegateEvent<'_>) {
+        let _ = event;
+    }
+
+    /// Whether [`output`](EventTracer::output) should be called: it costs a view of every output.
+    fn wants_outputs(&self) -> bool {
+        false
+    }
+
+    /// An operator wrote a tensor.
+    fn output(&self, event: &Event<'_>, arg: usize, tensor: &TensorRef<'_>) {
+        let _ = (event, arg, tensor);
+    }
+}
+
+/// Runs `body` between begin and end.
+pub(crate) fn traced<R>(
+    tracer: Option<&dyn EventTracer>,
+    event: &Event<'_>,
+    body: impl FnOnce() -> R,
+) -> R {
+    let Some(tracer) = tracer else { return body() };
+    let token = tracer.begin(event);
+    let result = body();
+    tracer.end(event, token);
+    result
+}

@@ -1,0 +1,190 @@
+//! Values: what instructions read and write.
+
+use crate::dtype::ScalarType;
+use crate::layout::{DimOrder, ShapeDynamism, Sizes, TensorInfo, checked_nbytes};
+use crate::memory::region::Region;
+
+/// A number of a program: PyTorch's `Scalar`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Scalar {
+    /// An integer.
+    Int(i64),
+    /// A truth value.
+    Bool(bool),
+    /// A floating-point number.
+    Double(f64),
+}
+
+impl Scalar {
+    /// As a floating-point number.
+    #[inline]
+    pub fn to_f64(self) -> f64 {
+        match self {
+            Scalar::Int(value) => value as f64,
+            Scalar::Bool(value) => f64::from(u8::from(value)),
+            Scalar::Double(value) => value,
+        }
+    }
+
+    /// As an integer; floating-point numbers lose their fraction and saturate.
+    #[inline]
+    pub fn to_i64(self) -> i64 {
+        match self {
+            Scalar::Int(value) => value,
+            Scalar::Bool(value) => i64::from(value),
+            Scalar::Double(value) => value as i64,
+        }
+    }
+
+    /// As a truth value: whether it is not zero.
+    #[inline]
+    pub fn to_bool(self) -> bool {
+        match self {
+            Scalar::Int(value) => value != 0,
+            Scalar::Bool(value) => value,
+            Scalar::Double(value) => value != 0.0,
+        }
+    }
+
+    /// The type that PyTorch gives to a tensor of this number alone, with float32 as default type.
+    pub fn scalar_type(self) -> ScalarType {
+        match self {
+            Scalar::Int(_) => ScalarType::Long,
+            Scalar::Bool(_) => ScalarType::Bool,
+            Scalar::Double(_) => ScalarType::Float,
+        }
+    }
+}
+
+/// A value of a loaded method. Lists of integers and tensors hold indices of other values, undecoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Value<'m> {
+    None,
+    Int(i64),
+    Bool(bool),
+    Double(f64),
+    String(&'m str),
+    /// An index into the tensors.
+    Tensor(u32),
+    /// Little-endian i64 value indices.
+    IntList(&'m [[u8; 8]]),
+    /// Little-endian doubles.
+    DoubleList(&'m [[u8; 8]]),
+    BoolList(&'m [u8]),
+    /// Little-endian i32 value indices; -1 for none where `optional`.
+    TensorList(&'m [[u8; 4]], bool),
+}
+
+impl Value<'_> {
+    /// The name of the value's type, for error messages.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Value::None => "None",
+            Value::Int(_) => "int",
+            Value::Bool(_) => "bool",
+            Value::Double(_) => "float",
+            Value::String(_) => "string",
+            Value::Tensor(_) => "tensor",
+            Value::IntList(_) => "int list",
+            Value::DoubleList(_) => "float list",
+            Value::BoolList(_) => "bool list",
+            Value::TensorList(_, false) => "tensor list",
+            Value::TensorList(_, true) => "optional tensor list",
+        }
+    }
+
+    pub(crate) fn scalar(&self) -> Option<Scalar> {
+        match *self {
+            Value::Int(value) => Some(Scalar::Int(value)),
+            Value::Bool(value) => Some(Scalar::Bool(value)),
+            Value::Double(value) => Some(Scalar::Double(value)),
+            _ => None,
+        }
+    }
+}
+
+impl From<Scalar> for Value<'_> {
+    fn from(scalar: Scalar) -> Self {
+        match scalar {
+            Scalar::Int(value) => Value::Int(value),
+            Scalar::Bool(value) => Value::Bool(value),
+            Scalar::Double(value) => Value::Double(value),
+        }
+    }
+}
+
+/// The value index in an entry of a list of tensors.
+pub(crate) fn list_index(entry: [u8; 4]) -> i32 {
+    i32::from_le_bytes(entry)
+}
+
+/// A tensor of a loaded method: its current shape, and where its data is.
+#[derive(Debug)]
+pub(crate) struct TensorSlot<'m> {
+    pub(crate) scalar_type: ScalarType,
+    pub(crate) dynamism: ShapeDynamism,
+    /// The data is part of the program or of external data.
+    pub(crate) constant: bool,
+    /// The current shape.
+    pub(crate) sizes: &'m mut [i32],
+    pub(crate) dim_order: &'m [u8],
+    /// Bytes of the largest shape.
+    pub(crate) capacity: usize,
+    /// `None` until an unplanned tensor is bound to memory.
+    pub(crate) data: Option<Region<'m>>,
+}
+
+/// Why a tensor cannot take a shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResizeError {
+    Static,
+    Rank,
+    Capacity { needed: usize },
+}
+
+impl<'m> TensorSlot<'m> {
+    pub(crate) fn info(&self) -> TensorInfo {
+        TensorInfo {
+            scalar_type: self.scalar_type,
+            sizes: Sizes::from_slice(self.sizes).unwrap_or_default(),
+            dim_order: DimOrder::from_slice(self.dim_order).unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn nbytes(&self) -> usize {
+        checked_nbytes(self.scalar_type, self.sizes).unwrap_or(0)
+    }
+
+    /// Whether the tensor can take the shape.
+    pub(crate) fn check_resize(&self, sizes: &[i32]) -> Result<(), ResizeError> {
+        if *self.sizes == *sizes {
+            return Ok(());
+        }
+        if sizes.len() != self.sizes.len() {
+            return Err(ResizeError::Rank);
+        }
+        if self.dynamism == ShapeDynamism::Static {
+            return Err(ResizeError::Static);
+        }
+        match checked_nbytes(self.scalar_type, sizes) {
+            Some(bytes) if bytes <= self.capacity => Ok(()),
+            needed => Err(ResizeError::Capacity { needed: needed.unwrap_or(usize::MAX) }),
+        }
+    }
+
+    pub(crate) fn resize(&mut self, sizes: &[i32]) -> Result<(), ResizeError> {
+        self.check_resize(sizes)?;
+        self.sizes.copy_from_slice(sizes);
+        Ok(())
+    }
+
+    /// The bytes of the current shape; `None` if the tensor has no memory or too little.
+    pub(crate) fn region(&self) -> Option<Region<'m>> {
+        let bytes = self.nbytes();
+        if bytes == 0 {
+            return Some(Region::empty());
+        }
+        self.data?.part(0, bytes)
+    }
+}
