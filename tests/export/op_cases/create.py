@@ -38,7 +38,7 @@ def creation() -> Iterator[Case]:
         "arange_backward": lambda x: (x + 1, torch.arange(5, -3, -2)),
         "arange_empty": lambda x: (x + 1, torch.arange(3, 3)),
         "full_infinite": lambda x: torch.full((2, 3), -float("inf")) + x,
-        "full_bool": lambda x: torch.full((2, 3), True) & (x > 0),
+        "full_true": lambda x: torch.full((2, 3), True) & (x > 0),
         "full_zero_dim": lambda x: torch.full((), 4.0) + x,
         "full_empty": lambda x: (x + 1, torch.full((0, 2), 4.0)),
         "linspace": lambda x: (x + 1, torch.linspace(-1, 2, 5)),

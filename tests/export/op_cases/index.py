@@ -24,7 +24,7 @@ def reading() -> Iterator[Case]:
     yield case("gather_negative_dim", lambda x, i: torch.gather(x, -1, i), (deep, torch.randint(0, 2, (2, 4, 3))))
     yield case("gather_zero_dim", lambda x, i: torch.gather(x, 0, i), (torch.tensor(2.0), torch.tensor(0)))
     yield from each("index_select", lambda x, i: x.index_select(1, i), SOME + (boolean,), lambda d: (values(d, *SHAPE), longs(3, 0, 0)))
-    yield case("index_select_i32", lambda x, i: x.index_select(0, i), (x, torch.tensor([2, 0], dtype=i32)))
+    yield case("index_select_by_i32", lambda x, i: x.index_select(0, i), (x, torch.tensor([2, 0], dtype=i32)))
     yield case("index_select_negative_dim", lambda x, i: x.index_select(-2, i), (deep, longs(1, 3)))
     yield case("index_select_none", lambda x, i: x.index_select(0, i), (x, torch.empty(0, dtype=i64)))
     yield from each("index", lambda x, i: x[i], SOME, lambda d: (values(d, *SHAPE), longs(2, 0, -1)))
@@ -34,7 +34,7 @@ def reading() -> Iterator[Case]:
         ("outer", lambda x, i, j: x[i, :, j], (longs(0, 2), longs(1, 0))),
         ("broadcast", lambda x, i, j: x[i, j], (torch.tensor([[0], [2]]), longs(1, 0, 3))),
         ("matrix", lambda x, i: x[i], (torch.tensor([[0, 1], [2, 2]]),)),
-        ("i32", lambda x, i: x[i], (torch.tensor([1, 0], dtype=i32),)),
+        ("by_i32", lambda x, i: x[i], (torch.tensor([1, 0], dtype=i32),)),
         ("zero_dim", lambda x, i: x[i], (torch.tensor(1),)),
     ):
         yield case(f"index_{name}", run, (deep, *indices))
@@ -42,7 +42,7 @@ def reading() -> Iterator[Case]:
     yield case("index_bool_rows", lambda x, m: x[m], (x, torch.tensor([True, False, True])))
     yield from each("embedding", lambda w, i: F.embedding(i, w), (f32, f16), lambda d: (values(d, 6, 3), torch.tensor([[0, 5], [2, 2]])))
     yield case("embedding_module", nn.Embedding(6, 3, padding_idx=1), (torch.tensor([1, 4, 0]),))
-    yield case("embedding_i32", nn.Embedding(6, 3), (torch.tensor([1, 4, 0], dtype=i32),))
+    yield case("embedding_by_i32", nn.Embedding(6, 3), (torch.tensor([1, 4, 0], dtype=i32),))
     for mode in ("sum", "mean", "max"):
         yield case(f"embedding_bag_{mode}", nn.EmbeddingBag(6, 3, mode=mode), (torch.tensor([[1, 4, 0], [2, 2, 5]]),))
     yield case("take_along_dim", lambda x, i: torch.take_along_dim(x, i, 1), (x, index.repeat(2, 1)[:3].clone()))

@@ -1,0 +1,36 @@
+"""Writes every fixture anew, and the manifest.
+
+    pip install -r requirements.txt
+    python all.py
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FIXTURES = HERE.parent / "fixtures"
+SCRIPTS = ("digits.py", "programs.py", "models.py", "formats.py", "operators.py")
+
+
+def clear() -> None:
+    """Everything but the page that explains it."""
+    for entry in FIXTURES.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != "README.md":
+            entry.unlink()
+
+
+def main() -> None:
+    clear()
+    for script in SCRIPTS:
+        print(script, flush=True)
+        subprocess.run([sys.executable, str(HERE / script)], check=True)
+
+
+if __name__ == "__main__":
+    main()
