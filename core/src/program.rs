@@ -250,7 +250,7 @@ impl<'p> Program<'p> {
         &self,
         name: &str,
         registry: &Registry<'p>,
-        memory: MethodMemory<'p>,
+        memory: MethodMemory<'p, '_>,
         options: LoadOptions<'p>,
     ) -> Result<Method<'p>, InitError<'p>> {
         let meta = self.method_meta(name)?;

@@ -43,7 +43,7 @@ impl<'m> Method<'m> {
     pub(crate) fn load(
         meta: &MethodMeta<'m>,
         registry: &Registry<'m>,
-        memory: MethodMemory<'m>,
+        memory: MethodMemory<'m, '_>,
         options: LoadOptions<'m>,
     ) -> Result<Self, InitError<'m>> {
         let event = Event { kind: EventKind::Load, name: meta.name(), instruction: 0 };
@@ -70,7 +70,7 @@ impl<'m> Method<'m> {
     fn build(
         meta: &MethodMeta<'m>,
         registry: &Registry<'m>,
-        memory: MethodMemory<'m>,
+        memory: MethodMemory<'m, '_>,
         options: LoadOptions<'m>,
     ) -> Result<Self, Step<'m>> {
         let misaligned = |memory| InitError::MemoryMisaligned { memory };
@@ -466,7 +466,7 @@ fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
 
 fn planned_regions<'m>(
     meta: &MethodMeta<'m>,
-    buffers: &'m mut [&'m mut [u8]],
+    buffers: &mut [&'m mut [u8]],
     arena: &mut Arena<'m>,
 ) -> Result<&'m [Region<'m>], Step<'m>> {
     let (expected, found) = (meta.planned_buffer_count(), buffers.len());
@@ -476,7 +476,7 @@ fn planned_regions<'m>(
     let mut buffers = buffers.iter_mut();
     let regions = arena.slice(expected, |index| {
         let bytes: &'m mut [u8] = match buffers.next() {
-            Some(buffer) => buffer,
+            Some(buffer) => core::mem::take(buffer),
             None => &mut [],
         };
         let memory = MemoryKind::Planned(index);

@@ -20,11 +20,12 @@ use crate::values::Values;
 /// [`MethodMeta`] tells the exact sizes. All must start at multiples of
 /// [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes.
 #[derive(Debug)]
-pub struct MethodMemory<'m> {
+pub struct MethodMemory<'m, 'b> {
     /// For what the method is made of: [`MemoryNeeds::arena`](crate::MemoryNeeds::arena) bytes.
     pub arena: &'m mut [u8],
-    /// For tensors: one buffer for each [`MethodMeta::planned_buffer_size`].
-    pub planned: &'m mut [&'m mut [u8]],
+    /// For tensors: one buffer for each [`MethodMeta::planned_buffer_size`]. Only the list is given back after loading,
+    /// and holds empty buffers then.
+    pub planned: &'b mut [&'m mut [u8]],
     /// For kernels while they run: [`MemoryNeeds::scratch`](crate::MemoryNeeds::scratch) bytes.
     pub scratch: &'m mut [u8],
 }
