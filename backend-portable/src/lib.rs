@@ -1,2 +1,35 @@
+//! CPU kernels: the operators of ExecuTorch's portable library, with PyTorch's semantics, in portable Rust.
+//!
+//! The same source runs on a microcontroller (`no_std`, no heap, one thread, scalar code) and, with feature `std`, on
+//! servers (threads through [`torchlet_core::Parallel`], SIMD chosen at run time). It knows nothing of files or methods.
+//!
+//! Every operator is a constant, such as [`elementwise::ADD_OUT`]; [`KERNELS`] is the sorted table of all. A
+//! firmware image names the few it uses in a table of its own, and the linker drops the rest. Start reading at
+//! `elementwise/mod.rs`; `RECIPE.md` says how to add an operator.
+
 #![no_std]
-//! Kernels.
+
+#[cfg(any(test, feature = "std"))]
+extern crate std;
+
+pub mod compute;
+pub mod elementwise;
+mod map;
+mod number;
+/// How the engine in [`compute`] uses several threads.
+mod parallel {
+    pub(crate) use torchlet_core::Parallel;
+}
+mod table;
+mod walk;
+
+#[cfg(feature = "std")]
+pub use compute::threads::ThreadPool;
+
+use torchlet_core::Kernel;
+
+/// The families and their kernels. A new operator goes into the list of its family.
+const FAMILIES: &[&[Kernel]] = &[&[elementwise::ADD_OUT], &[elementwise::RELU_OUT]];
+
+/// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).
+pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);

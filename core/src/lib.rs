@@ -41,6 +41,7 @@ mod place;
 pub mod platform;
 mod program;
 mod registry;
+pub mod rules;
 mod tensor;
 mod tracer;
 mod value;

@@ -131,9 +131,14 @@ mod tests {
     fn chunks_cover_the_slice_once() {
         for (len, chunk) in [(0, 4), (1, 4), (8, 4), (9, 4), (10, 1), (7, 0), (7, usize::MAX)] {
             let mut data = vec![0u32; len];
-            for_each_chunk_mut(&Serial, &mut data, chunk, &|i, part| part.iter_mut().for_each(|x| *x += 1 + i as u32));
+            for_each_chunk_mut(&Serial, &mut data, chunk, &|i, part| {
+                part.iter_mut().for_each(|x| *x += 1 + i as u32)
+            });
             let chunk = chunk.max(1);
-            assert!(data.iter().enumerate().all(|(i, &x)| x == 1 + (i / chunk) as u32), "{len} {chunk}");
+            assert!(
+                data.iter().enumerate().all(|(i, &x)| x == 1 + (i / chunk) as u32),
+                "{len} {chunk}"
+            );
         }
     }
 

@@ -27,7 +27,8 @@ impl Noise {
 pub(crate) fn assert_close(got: &[f32], want: &[f32], tolerance: f32, what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (&g, &w)) in got.iter().zip(want).enumerate() {
-        let ok = g == w || (g.is_nan() && w.is_nan()) || (g - w).abs() <= tolerance * w.abs().max(1.0);
+        let ok =
+            g == w || (g.is_nan() && w.is_nan()) || (g - w).abs() <= tolerance * w.abs().max(1.0);
         assert!(ok, "{what}: element {i} is {g}, not {w}");
     }
 }

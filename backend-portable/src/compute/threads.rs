@@ -78,7 +78,12 @@ impl Shared {
         loop {
             let state = self.state.load(Ordering::SeqCst);
             if state & OPEN != 0 && state & !(OPEN | JOINED_MASK) != seen {
-                let joined = self.state.compare_exchange(state, state + JOINED, Ordering::Acquire, Ordering::Relaxed);
+                let joined = self.state.compare_exchange(
+                    state,
+                    state + JOINED,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                );
                 if joined.is_ok() {
                     seen = state & !(OPEN | JOINED_MASK);
                     // SAFETY: this worker has joined an open run; see `Sync for Shared`.
@@ -138,7 +143,10 @@ impl ThreadPool {
         let mut workers = Vec::with_capacity(wanted);
         for index in 0..wanted {
             let own = Arc::clone(&shared);
-            match thread::Builder::new().name(std::format!("torchlet-{}", index + 1)).spawn(move || own.worker(index)) {
+            match thread::Builder::new()
+                .name(std::format!("torchlet-{}", index + 1))
+                .spawn(move || own.worker(index))
+            {
                 Ok(handle) => {
                     let thread = handle.thread().clone();
                     workers.push((handle, thread));

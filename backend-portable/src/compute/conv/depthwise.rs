@@ -12,12 +12,12 @@ use super::patches::copy_strided;
 use super::{Conv, Filter, Finish, Layout, WeightForm};
 use crate::compute::gemm::Context;
 use crate::compute::simd::{Kernel, MAX_LANES, Simd, Tier};
-use crate::compute::split::{for_each_chunk_mut, for_each_job, Parts};
+use crate::compute::split::{Parts, for_each_chunk_mut, for_each_job};
 
 /// Vectors that are computed together, to hide the latency of the multiply-add.
 const WIDE: usize = 4;
-/// Taps whose offsets are listed; larger kernels compute them.
-const LISTED: usize = 32;
+/// Most taps of a kernel that is computed here.
+pub(super) const TAPS: usize = 64;
 
 /// The planes of one channel.
 #[derive(Clone, Copy)]
@@ -49,7 +49,8 @@ impl Planes {
         // Vectors start at most at the last output of a row and may read to their end, in groups of WIDE.
         let len = plane.checked_mul(sy)?.checked_mul(sx)?.checked_add(WIDE * lanes)?;
         let joined = lanes > 1 && x.output * 4 < x.output.div_ceil(lanes) * lanes * 3;
-        let staging = if joined { y.output.checked_mul(pitch)?.checked_add(WIDE * lanes)? } else { 0 };
+        let staging =
+            if joined { y.output.checked_mul(pitch)?.checked_add(WIDE * lanes)? } else { 0 };
         len.checked_add(staging)?;
         Some(Planes { sy, sx, pitch, rows, plane, len, joined, staging })
     }
@@ -60,7 +61,9 @@ pub(super) fn slot_len(conv: &Conv, tier: Tier, form: WeightForm) -> Option<usiz
     match (conv.params().layout, form) {
         (Layout::ChannelsFirst, _) => Planes::new(conv, tier.lanes()).map(|p| p.len + p.staging),
         (Layout::ChannelsLast, WeightForm::Packed) => Some(0),
-        (Layout::ChannelsLast, WeightForm::Strided(_)) => conv.taps().checked_mul(conv.params().out_channels),
+        (Layout::ChannelsLast, WeightForm::Strided(_)) => {
+            conv.taps().checked_mul(conv.params().out_channels)
+        }
     }
 }
 
@@ -102,27 +105,34 @@ pub(super) fn run(
             let together = (16_384 / (pixels * conv.taps()).max(1)).clamp(1, 64);
             let images = output.len() / pixels;
             let parts = Parts::new(output);
-            for_each_job(context.parallel, images.div_ceil(together), workspace, slot, &|job, workspace| {
-                let first = job * together;
-                let count = together.min(images - first);
-                // SAFETY: each job index comes once, and the images of different jobs do not overlap.
-                let output = unsafe { parts.part(first * pixels, count * pixels) };
-                for (i, output) in (first..).zip(output.chunks_exact_mut(pixels)) {
-                    let (n, channel) = (i / channels, i % channels);
-                    let from = (n * conv.params().in_channels + channel / multiplier) * area;
-                    context.tier.dispatch(Channel {
-                        conv,
-                        planes,
-                        image: &input[from..][..area],
-                        weights: &filter.data[channel / multiplier * filter.group + channel % multiplier * filter.out..],
-                        tap: filter.tap,
-                        bias: finish.bias.map_or(0.0, |b| b[channel]),
-                        finish,
-                        output,
-                        workspace: &mut *workspace,
-                    });
-                }
-            });
+            for_each_job(
+                context.parallel,
+                images.div_ceil(together),
+                workspace,
+                slot,
+                &|job, workspace| {
+                    let first = job * together;
+                    let count = together.min(images - first);
+                    // SAFETY: each job index comes once, and the images of different jobs do not overlap.
+                    let output = unsafe { parts.part(first * pixels, count * pixels) };
+                    for (i, output) in (first..).zip(output.chunks_exact_mut(pixels)) {
+                        let (n, channel) = (i / channels, i % channels);
+                        let from = (n * conv.params().in_channels + channel / multiplier) * area;
+                        context.tier.dispatch(Channel {
+                            conv,
+                            planes,
+                            image: &input[from..][..area],
+                            weights: &filter.data[channel / multiplier * filter.group
+                                + channel % multiplier * filter.out..],
+                            tap: filter.tap,
+                            bias: finish.bias.map_or(0.0, |b| b[channel]),
+                            finish,
+                            output,
+                            workspace: &mut *workspace,
+                        });
+                    }
+                },
+            );
         }
         (_, weights) => {
             let packed = match weights {
@@ -162,35 +172,28 @@ impl Kernel for Channel<'_> {
         let (planes, staging) = self.workspace.split_at_mut(p.len);
         split_planes(s, self.conv, &p, self.image, planes);
 
-        let mut listed = [(0usize, 0.0f32); LISTED];
+        let mut listed = [(0usize, 0.0f32); TAPS];
         let taps = y.kernel * x.kernel;
-        let tap = |t: usize| {
+        for (t, entry) in listed.iter_mut().enumerate().take(taps) {
             let (ky, kx) = (t / x.kernel * y.step as usize, t % x.kernel * x.step as usize);
             let plane = (ky % p.sy) * p.sx + kx % p.sx;
-            (plane * p.plane + ky / p.sy * p.pitch + kx / p.sx, self.weights[t * self.tap])
-        };
-        for (t, entry) in listed.iter_mut().enumerate().take(taps) {
-            *entry = tap(t);
+            *entry =
+                (plane * p.plane + ky / p.sy * p.pitch + kx / p.sx, self.weights[t * self.tap]);
         }
-        let run = Run { bias: self.bias, min: self.finish.min, max: self.finish.max, planes };
-        // Every start is at most the last output's index; with the largest tap offset it stays in the planes, of which
-        // `len` counts WIDE vectors more.
-        let compute = |start: usize, out: &mut [f32]| match taps {
-            9 => run.go(s, start, out, 9, |t| listed[t]),
-            25 => run.go(s, start, out, 25, |t| listed[t]),
-            _ if taps <= LISTED => run.go(s, start, out, taps, |t| listed[t]),
-            _ => run.go(s, start, out, taps, tap),
+        let run = Run {
+            bias: self.bias,
+            min: self.finish.min,
+            max: self.finish.max,
+            planes,
+            pitch: p.pitch,
+            width: x.output,
+            staging: p.joined.then_some(staging),
         };
-        if p.joined {
-            let len = (y.output - 1) * p.pitch + x.output;
-            compute(0, &mut staging[..len]);
-            for (row, out) in self.output.chunks_exact_mut(x.output).enumerate() {
-                copy_strided(s, &staging[row * p.pitch..], 1, out);
-            }
-        } else {
-            for (row, out) in self.output.chunks_exact_mut(x.output).enumerate() {
-                compute(row * p.pitch, out);
-            }
+        // The common sizes with a known number of taps, so that the loops over taps are unrolled.
+        match taps {
+            9 => run.all(s, &listed[..9], self.output),
+            25 => run.all(s, &listed[..25], self.output),
+            _ => run.all(s, &listed[..taps.min(TAPS)], self.output),
         }
     }
 }
@@ -200,55 +203,79 @@ struct Run<'a> {
     min: f32,
     max: f32,
     planes: &'a [f32],
+    pitch: usize,
+    width: usize,
+    /// Where to compute all rows as one run, if so.
+    staging: Option<&'a mut [f32]>,
 }
 
 impl Run<'_> {
+    #[inline(always)]
+    fn all<S: Simd>(mut self, s: S, taps: &[(usize, f32)], output: &mut [f32]) {
+        let (width, pitch) = (self.width, self.pitch);
+        match self.staging.take() {
+            Some(staging) => {
+                let len = (output.len() / width - 1) * pitch + width;
+                self.go(s, 0, &mut staging[..len], taps);
+                for (row, out) in output.chunks_exact_mut(width).enumerate() {
+                    copy_strided(s, &staging[row * pitch..], 1, out);
+                }
+            }
+            None => {
+                for (row, out) in output.chunks_exact_mut(width).enumerate() {
+                    self.go(s, row * pitch, out, taps);
+                }
+            }
+        }
+    }
+
     /// `out[i] = limit(bias + sum over taps of weight * planes[start + i + offset])`
     #[inline(always)]
-    fn go<S: Simd>(&self, s: S, start: usize, out: &mut [f32], taps: usize, tap: impl Fn(usize) -> (usize, f32)) {
+    fn go<S: Simd>(&self, s: S, start: usize, out: &mut [f32], taps: &[(usize, f32)]) {
         let len = out.len();
         let mut i = 0;
         while i < len {
             let left = len - i;
             if left > 2 * S::LANES {
-                self.vectors::<S, WIDE>(s, start + i, left, &mut out[i..], taps, &tap);
+                self.vectors::<S, WIDE>(s, start + i, &mut out[i..], taps);
                 i += WIDE * S::LANES;
             } else if left > S::LANES {
-                self.vectors::<S, 2>(s, start + i, left, &mut out[i..], taps, &tap);
+                self.vectors::<S, 2>(s, start + i, &mut out[i..], taps);
                 i += 2 * S::LANES;
             } else {
-                self.vectors::<S, 1>(s, start + i, left, &mut out[i..], taps, &tap);
+                self.vectors::<S, 1>(s, start + i, &mut out[i..], taps);
                 i += S::LANES;
             }
         }
     }
 
+    /// V vectors, of which `out` takes as many elements as it has.
     #[inline(always)]
     fn vectors<S: Simd, const V: usize>(
         &self,
         s: S,
         start: usize,
-        left: usize,
         out: &mut [f32],
-        taps: usize,
-        tap: &impl Fn(usize) -> (usize, f32),
+        taps: &[(usize, f32)],
     ) {
         let mut acc = [s.splat(self.bias); V];
-        for t in 0..taps {
-            let (offset, weight) = tap(t);
+        for &(offset, weight) in taps {
             let weight = s.splat(weight);
+            // Every start is at most the index of the last output; with the largest offset of a tap it stays in the
+            // planes, which end with WIDE vectors more.
             let values = &self.planes[start + offset..][..V * S::LANES];
             for (v, acc) in acc.iter_mut().enumerate() {
                 // SAFETY: `values` holds V vectors.
-                *acc = s.mul_add(weight, unsafe { s.load(values.as_ptr().add(v * S::LANES)) }, *acc);
+                *acc =
+                    s.mul_add(weight, unsafe { s.load(values.as_ptr().add(v * S::LANES)) }, *acc);
             }
         }
         let (lo, hi) = (s.splat(self.min), s.splat(self.max));
         for (v, acc) in acc.iter().enumerate() {
             let done = v * S::LANES;
-            if done < left {
-                // SAFETY: `out` has `left` elements; no more than those behind `done` are written.
-                unsafe { s.store_upto(out.as_mut_ptr().add(done), left - done, s.clamp(*acc, lo, hi)) };
+            if let Some(left) = out.len().checked_sub(done).filter(|&left| left > 0) {
+                // SAFETY: `left` elements of `out` follow `done`; no more are written.
+                unsafe { s.store_upto(out.as_mut_ptr().add(done), left, s.clamp(*acc, lo, hi)) };
             }
         }
     }
@@ -339,7 +366,13 @@ impl Kernel for Row<'_> {
                 let out = &mut out[c..][..run];
                 for (v, acc) in acc.iter().enumerate().take(if wide { WIDE } else { 1 }) {
                     // SAFETY: `out` has `run` elements: WIDE vectors, or the first `left` lanes of one.
-                    unsafe { s.store_upto(out.as_mut_ptr().add(v * S::LANES), left, s.clamp(*acc, lo, hi)) };
+                    unsafe {
+                        s.store_upto(
+                            out.as_mut_ptr().add(v * S::LANES),
+                            left,
+                            s.clamp(*acc, lo, hi),
+                        )
+                    };
                 }
                 c += run;
             }

@@ -24,7 +24,9 @@ fn strides(layout: Layout, channels: usize, size: [usize; 3]) -> Strides {
     let space = [size[1] * size[2], size[2], 1];
     match layout {
         Layout::ChannelsFirst => Strides { batch: channels * pixels, channel: pixels, space },
-        Layout::ChannelsLast => Strides { batch: channels * pixels, channel: 1, space: space.map(|s| s * channels) },
+        Layout::ChannelsLast => {
+            Strides { batch: channels * pixels, channel: 1, space: space.map(|s| s * channels) }
+        }
     }
 }
 
@@ -40,7 +42,8 @@ pub(super) fn run(
     let p = conv.params();
     let (in_group, out_group) = conv.group();
     let from = strides(p.layout, p.in_channels, p.input);
-    let (out_stride, in_stride) = if p.transposed { (weight[1], weight[0]) } else { (weight[0], weight[1]) };
+    let (out_stride, in_stride) =
+        if p.transposed { (weight[1], weight[0]) } else { (weight[0], weight[1]) };
     let group_stride = if p.transposed { in_group * weight[0] } else { out_group * weight[0] };
     let size = conv.output();
     let pixels: usize = size.iter().product();
@@ -70,7 +73,9 @@ pub(super) fn run(
         });
         acc
     };
-    let result = |channel: usize, sum: f32| limit(sum + finish.bias.map_or(0.0, |b| b[channel]), finish.min, finish.max);
+    let result = |channel: usize, sum: f32| {
+        limit(sum + finish.bias.map_or(0.0, |b| b[channel]), finish.min, finish.max)
+    };
     if output.is_empty() {
         return;
     }

@@ -94,7 +94,10 @@ impl Conv {
         if self.axes[0] != Axis::TRIVIAL {
             return Method::Direct;
         }
-        let depthwise = p.in_channels == p.groups && p.groups > 1 && !p.transposed;
+        let depthwise = p.in_channels == p.groups
+            && p.groups > 1
+            && !p.transposed
+            && self.taps() <= depthwise::TAPS;
         match p.layout {
             _ if !depthwise => Method::Product,
             Layout::ChannelsLast if p.out_channels != p.groups => Method::Product,
@@ -161,11 +164,20 @@ impl Conv {
             if channels_last { (1, p.in_channels) } else { (y.input * x.input, 1) };
         let in_place = y.is_identity() && x.is_identity();
         let (pixel, channel) = (x_stride, channel_stride);
-        let plain = Operand { data: image, other: pixel, inner_len: usize::MAX, outer: 0, inner: channel };
+        let plain =
+            Operand { data: image, other: pixel, inner_len: usize::MAX, outer: 0, inner: channel };
         let y_stride = x_stride * x.input;
         let channels_inside = channels_last;
-        let patches =
-            Patches { image, channels: in_group, channel_stride, y_stride, x_stride, y, x, channels_inside };
+        let patches = Patches {
+            image,
+            channels: in_group,
+            channel_stride,
+            y_stride,
+            x_stride,
+            y,
+            x,
+            channels_inside,
+        };
         if channels_last {
             let lhs = if in_place { Lhs::Strided(plain) } else { Lhs::Patches(patches) };
             return Problem { m: pixels, n: out_group, k, k_step: 1, lhs, rhs: weights, epilogue };
@@ -176,7 +188,8 @@ impl Conv {
             // There is no packed form of these; `run` rejects it.
             _ => Lhs::Strided(plain),
         };
-        let (rhs, k_step) = if in_place { (Rhs::Strided(plain), 1) } else { (Rhs::Patches(patches), self.taps()) };
+        let (rhs, k_step) =
+            if in_place { (Rhs::Strided(plain), 1) } else { (Rhs::Patches(patches), self.taps()) };
         Problem { m: out_group, n: pixels, k, k_step, lhs, rhs, epilogue }
     }
 
@@ -235,7 +248,13 @@ impl Conv {
         }
         let (in_group, out_group) = self.group();
         for (g, part) in packed.chunks_exact_mut(len / self.params().groups).enumerate() {
-            pack_rhs(tier, out_group, in_group * self.taps(), &self.filter_operand(filter, g), part);
+            pack_rhs(
+                tier,
+                out_group,
+                in_group * self.taps(),
+                &self.filter_operand(filter, g),
+                part,
+            );
         }
         Ok(())
     }
@@ -243,12 +262,16 @@ impl Conv {
     fn check_weights(&self, data: &[f32], strides: [usize; 5]) -> Result<(), ShapeMismatch> {
         let p = self.params();
         let (in_group, out_group) = self.group();
-        let (first, second) = if p.transposed { (p.in_channels, out_group) } else { (p.out_channels, in_group) };
+        let (first, second) =
+            if p.transposed { (p.in_channels, out_group) } else { (p.out_channels, in_group) };
         let sizes = [first, second, p.kernel[0], p.kernel[1], p.kernel[2]];
         if sizes.contains(&0) {
             return Ok(());
         }
-        let last = sizes.iter().zip(strides).try_fold(0usize, |at, (&n, s)| at.checked_add((n - 1).checked_mul(s)?));
+        let last = sizes
+            .iter()
+            .zip(strides)
+            .try_fold(0usize, |at, (&n, s)| at.checked_add((n - 1).checked_mul(s)?));
         if last.is_some_and(|last| last < data.len()) { Ok(()) } else { Err(ShapeMismatch) }
     }
 
@@ -279,7 +302,9 @@ impl Conv {
             WeightForm::Strided(strides) => {
                 self.check_weights(weights.data, strides)?;
                 let filter = self.filter(weights.data, strides);
-                let enough = self.slot_len(context.tier, weights.form).is_some_and(|len| len <= workspace.len());
+                let enough = self
+                    .slot_len(context.tier, weights.form)
+                    .is_some_and(|len| len <= workspace.len());
                 if filter.is_none() || !enough || self.method(context.tier) == Method::Direct {
                     direct::run(self, context, input, (weights.data, strides), finish, output);
                     return Ok(());
@@ -288,10 +313,18 @@ impl Conv {
             }
         };
         match self.method(context.tier) {
-            Method::Depthwise => {
-                depthwise::run(self, context, input, filter.ok_or(weights.data), finish, output, workspace)
+            Method::Depthwise => depthwise::run(
+                self,
+                context,
+                input,
+                filter.ok_or(weights.data),
+                finish,
+                output,
+                workspace,
+            ),
+            _ => {
+                self.product(context, input, filter.ok_or(weights.data), finish, output, workspace)
             }
-            _ => self.product(context, input, filter.ok_or(weights.data), finish, output, workspace),
         }
         Ok(())
     }
@@ -311,13 +344,20 @@ impl Conv {
         let channels_last = p.layout == Layout::ChannelsLast;
         let in_pixels: usize = p.input.iter().product();
         let out_pixels: usize = self.output().iter().product();
-        let joined = if channels_last && self.axes.iter().all(Axis::is_identity) { p.batch } else { 1 };
+        let joined =
+            if channels_last && self.axes.iter().all(Axis::is_identity) { p.batch } else { 1 };
         for n in (0..p.batch).step_by(joined.max(1)) {
             for g in 0..p.groups {
                 let (from, to) = if channels_last {
-                    (n * in_pixels * p.in_channels + g * in_group, n * out_pixels * p.out_channels + g * out_group)
+                    (
+                        n * in_pixels * p.in_channels + g * in_group,
+                        n * out_pixels * p.out_channels + g * out_group,
+                    )
                 } else {
-                    ((n * p.in_channels + g * in_group) * in_pixels, (n * p.out_channels + g * out_group) * out_pixels)
+                    (
+                        (n * p.in_channels + g * in_group) * in_pixels,
+                        (n * p.out_channels + g * out_group) * out_pixels,
+                    )
                 };
                 let rhs = match weights {
                     Ok(filter) => Rhs::Strided(self.filter_operand(filter, g)),
@@ -332,7 +372,8 @@ impl Conv {
                     Some(bias) if channels_last => Bias::Cols(bias),
                     Some(bias) => Bias::Rows(bias),
                 };
-                let epilogue = Epilogue { bias, min: finish.min, max: finish.max, ..Epilogue::default() };
+                let epilogue =
+                    Epilogue { bias, min: finish.min, max: finish.max, ..Epilogue::default() };
                 let problem = self.problem(&input[from..], rhs, epilogue, joined);
                 let (row, col) = if channels_last { (p.out_channels, 1) } else { (out_pixels, 1) };
                 // SAFETY: input and output have the lengths that the shape demands, and the weights were checked; so

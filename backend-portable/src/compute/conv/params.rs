@@ -52,7 +52,10 @@ impl Conv {
     /// Checks the numbers. `None` when a kernel size, stride, dilation or group count is zero, the groups do not divide
     /// the channels, the kernel is larger than the padded input, or a size overflows.
     pub fn new(p: ConvParams) -> Option<Conv> {
-        if p.groups == 0 || !p.in_channels.is_multiple_of(p.groups) || !p.out_channels.is_multiple_of(p.groups) {
+        if p.groups == 0
+            || !p.in_channels.is_multiple_of(p.groups)
+            || !p.out_channels.is_multiple_of(p.groups)
+        {
             return None;
         }
         let mut axes = [Axis::TRIVIAL; 3];
@@ -60,7 +63,8 @@ impl Conv {
             *axis = axis_of(&p, i)?;
         }
         let fits = |sizes: [usize; 3], first: usize, second: usize| {
-            let all = sizes.iter().try_fold(first.checked_mul(second)?, |n, &s| n.checked_mul(s))?;
+            let all =
+                sizes.iter().try_fold(first.checked_mul(second)?, |n, &s| n.checked_mul(s))?;
             (all <= isize::MAX as usize / 4).then_some(())
         };
         fits(p.input, p.batch.max(1), p.in_channels)?;
@@ -112,7 +116,11 @@ fn axis_of(p: &ConvParams, i: usize) -> Option<Axis> {
     small(padding)?;
     small(stride)?;
     if p.transposed {
-        let full = input.checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?.checked_add(p.output_padding[i])?;
+        let full = input
+            .checked_sub(1)?
+            .checked_mul(stride)?
+            .checked_add(reach)?
+            .checked_add(p.output_padding[i])?;
         let output = full.checked_add(1)?.checked_sub(padding.checked_mul(2)?)?;
         small(full)?;
         let (origin, step) = (padding as isize, -(dilation as isize));
@@ -121,5 +129,11 @@ fn axis_of(p: &ConvParams, i: usize) -> Option<Axis> {
     let padded = input.checked_add(padding.checked_mul(2)?)?;
     small(padded)?;
     let output = padded.checked_sub(reach + 1)? / stride + 1;
-    Some(Axis { output, stride: stride as isize, origin: -(padding as isize), step: dilation as isize, ..axis })
+    Some(Axis {
+        output,
+        stride: stride as isize,
+        origin: -(padding as isize),
+        step: dilation as isize,
+        ..axis
+    })
 }

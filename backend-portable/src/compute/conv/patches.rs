@@ -21,21 +21,27 @@ pub(crate) struct Axis {
 
 impl Axis {
     /// The axis of a picture that does not have it.
-    pub(crate) const TRIVIAL: Axis = Axis { input: 1, output: 1, kernel: 1, stride: 1, origin: 0, step: 1, up: 1 };
+    pub(crate) const TRIVIAL: Axis =
+        Axis { input: 1, output: 1, kernel: 1, stride: 1, origin: 0, step: 1, up: 1 };
 
     /// The input position that tap `t` of output `o` reads.
     #[inline(always)]
     pub(crate) fn at(&self, o: usize, t: usize) -> Option<usize> {
         let v = o as isize * self.stride + self.origin + t as isize * self.step;
         if self.up != 1 {
-            return (v >= 0 && v % self.up == 0 && v / self.up < self.input as isize).then_some((v / self.up) as usize);
+            return (v >= 0 && v % self.up == 0 && v / self.up < self.input as isize)
+                .then_some((v / self.up) as usize);
         }
         (v >= 0 && v < self.input as isize).then_some(v as usize)
     }
 
     /// Whether output o reads input o and nothing else.
     pub(crate) fn is_identity(&self) -> bool {
-        self.kernel == 1 && self.stride == 1 && self.origin == 0 && self.up == 1 && self.input == self.output
+        self.kernel == 1
+            && self.stride == 1
+            && self.origin == 0
+            && self.up == 1
+            && self.input == self.output
     }
 
     /// The part `lo..hi` of the outputs `o..o + len` for which tap `t` is inside the input, relative to `o`, and the
@@ -84,7 +90,9 @@ impl Patches<'_> {
         let iy = self.y.at(pixel / self.x.output, t / self.x.kernel);
         let ix = self.x.at(pixel % self.x.output, t % self.x.kernel);
         match (iy, ix) {
-            (Some(iy), Some(ix)) => self.image[c * self.channel_stride + iy * self.y_stride + ix * self.x_stride],
+            (Some(iy), Some(ix)) => {
+                self.image[c * self.channel_stride + iy * self.y_stride + ix * self.x_stride]
+            }
             _ => 0.0,
         }
     }
@@ -115,7 +123,8 @@ impl Patches<'_> {
             for ky in 0..self.y.kernel {
                 let iy = self.y.at(oy, ky);
                 for kx in 0..self.x.kernel {
-                    let row_at = |c: usize| (c * taps + ky * self.x.kernel + kx - k0) * width + done;
+                    let row_at =
+                        |c: usize| (c * taps + ky * self.x.kernel + kx - k0) * width + done;
                     let Some(iy) = iy else {
                         channels.clone().for_each(|c| panel[row_at(c)..][..len].fill(0.0));
                         continue;
@@ -141,7 +150,8 @@ impl Patches<'_> {
                             row[hi..].fill(0.0);
                         }
                         if lo < hi {
-                            let src = &self.image[c * self.channel_stride + iy * self.y_stride + ix..];
+                            let src =
+                                &self.image[c * self.channel_stride + iy * self.y_stride + ix..];
                             copy_strided(s, src, self.x.stride as usize, &mut row[lo..hi]);
                         }
                     }
@@ -155,7 +165,15 @@ impl Patches<'_> {
 
     /// Writes sum indices `k0..k1` of the pixels `i..i + rows`, one pixel after the other.
     #[inline(always)]
-    pub(crate) fn pack_rows<S: Simd>(&self, s: S, i: usize, rows: usize, k0: usize, k1: usize, block: &mut [f32]) {
+    pub(crate) fn pack_rows<S: Simd>(
+        &self,
+        s: S,
+        i: usize,
+        rows: usize,
+        k0: usize,
+        k1: usize,
+        block: &mut [f32],
+    ) {
         let kc = k1 - k0;
         let channels = self.channels;
         // Neighbouring taps of a kernel row are neighbours in memory: copy them as one.
@@ -174,7 +192,8 @@ impl Patches<'_> {
                             let run = (self.x.kernel - kx).min(self.x.input - ix);
                             len = (run * channels - c).min(k1 - k);
                         }
-                        let src = &self.image[c * self.channel_stride + iy * self.y_stride + ix * self.x_stride..];
+                        let src = &self.image
+                            [c * self.channel_stride + iy * self.y_stride + ix * self.x_stride..];
                         copy_strided(s, src, self.channel_stride, &mut dst[..len]);
                     }
                     _ => dst[..len].fill(0.0),
@@ -199,17 +218,28 @@ pub(super) fn copy_strided<S: Simd>(s: S, src: &[f32], stride: usize, dst: &mut 
         1 => {
             while i < len {
                 // SAFETY: the first `min(LANES, len - i)` elements from i on are inside both slices, which have `len`.
-                unsafe { s.store_upto(dst.as_mut_ptr().add(i), len - i, s.load_upto(src.as_ptr().add(i), len - i)) };
+                unsafe {
+                    s.store_upto(
+                        dst.as_mut_ptr().add(i),
+                        len - i,
+                        s.load_upto(src.as_ptr().add(i), len - i),
+                    )
+                };
                 i += S::LANES;
             }
         }
-        2 if len >= S::LANES => {
-            while i < len {
-                // The last vector overlaps the one before it.
-                let at = i.min(len - S::LANES);
-                // SAFETY: `at + LANES <= len`; so the read ends at or before 2 * (len - 1) + 1, the length of `src`.
-                unsafe { s.store(dst.as_mut_ptr().add(at), s.load_even(src.as_ptr().add(2 * at))) };
+        2 if S::LANES > 1 => {
+            while i + S::LANES <= len {
+                // SAFETY: the read ends at or before 2 * (len - 1) + 1, the length of `src`.
+                unsafe { s.store(dst.as_mut_ptr().add(i), s.load_even(src.as_ptr().add(2 * i))) };
                 i += S::LANES;
+            }
+            if i < len {
+                // SAFETY: as above for the `len - i` lanes that are left.
+                unsafe {
+                    let rest = s.load_even_first(src.as_ptr().add(2 * i), len - i);
+                    s.store_first(dst.as_mut_ptr().add(i), len - i, rest);
+                }
             }
         }
         _ => {

@@ -39,7 +39,8 @@ pub(super) unsafe fn try_run<A: Element, B: Element>(
         return false;
     };
     let in_place = a.inner == 1 && b.inner == 1 && a.inner_len >= k && b.inner_len >= k && k > 1;
-    let (Some(a_data), Some(b_data), true) = (A::as_f32(a.data), B::as_f32(b.data), in_place) else {
+    let (Some(a_data), Some(b_data), true) = (A::as_f32(a.data), B::as_f32(b.data), in_place)
+    else {
         return false;
     };
     let rows = Vectors { data: a_data, stride: a.other, count: m };
@@ -50,14 +51,26 @@ pub(super) unsafe fn try_run<A: Element, B: Element>(
         _ => return false,
     };
     let threads = context.parallel.threads();
-    let jobs = if threads <= 1 { 1 } else { (long.count.saturating_mul(k) / GRAIN).clamp(1, threads.saturating_mul(4)) };
+    let jobs = if threads <= 1 {
+        1
+    } else {
+        (long.count.saturating_mul(k) / GRAIN).clamp(1, threads.saturating_mul(4))
+    };
     let share = long.count.div_ceil(jobs).next_multiple_of(LONG);
     let jobs = long.count.div_ceil(share);
     for_each_job::<()>(context.parallel, jobs, &mut [], 0, &|job, _| {
         let first = job * share;
         let last = (first + share).min(long.count);
         let epilogue = &problem.epilogue;
-        context.tier.dispatch(Dot { k, short, long, swapped, range: (first, last), epilogue, target });
+        context.tier.dispatch(Dot {
+            k,
+            short,
+            long,
+            swapped,
+            range: (first, last),
+            epilogue,
+            target,
+        });
     });
     true
 }
@@ -84,8 +97,14 @@ impl Kernel for Dot<'_> {
                 1 => block::<S, 1, LONG>(s, &self, q),
                 2 => block::<S, 2, LONG>(s, &self, q),
                 // Accumulators and operands of 4 x 4 would not fit sixteen registers.
-                3 => (0..LONG).step_by(2).for_each(|d| block::<S, 3, 2>(s, &self, q + d)),
-                _ => (0..LONG).step_by(2).for_each(|d| block::<S, 4, 2>(s, &self, q + d)),
+                3 => {
+                    block::<S, 3, 2>(s, &self, q);
+                    block::<S, 3, 2>(s, &self, q + 2);
+                }
+                _ => {
+                    block::<S, 4, 2>(s, &self, q);
+                    block::<S, 4, 2>(s, &self, q + 2);
+                }
             }
             q += LONG;
         }

@@ -66,7 +66,14 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(tier: Tier, m: usize, k: usize, k_step: usize, pack_a: bool, pack_b: bool) -> Option<Plan> {
+    fn new(
+        tier: Tier,
+        m: usize,
+        k: usize,
+        k_step: usize,
+        pack_a: bool,
+        pack_b: bool,
+    ) -> Option<Plan> {
         let (mr, nr) = tier.tile();
         let kc = k_block(tier.lanes(), k, k_step);
         let mc = if pack_a { PACKED_ROWS } else { (RESIDENT / kc).max(PACKED_ROWS) };
@@ -99,13 +106,21 @@ pub(super) fn slot_len_any(tier: Tier, m: usize, n: usize, k: usize) -> Option<u
 }
 
 /// Floats of workspace that each thread needs for exactly this problem.
-pub(crate) fn slot_len<A: Element, B: Element>(tier: Tier, problem: &Problem<'_, A, B>) -> Option<usize> {
+pub(crate) fn slot_len<A: Element, B: Element>(
+    tier: Tier,
+    problem: &Problem<'_, A, B>,
+) -> Option<usize> {
     Plan::of(tier, problem).map(|plan| plan.slot_len())
 }
 
 /// Rows and columns of one job: about four jobs for each thread, fewer when there is little to do. The side that has
 /// to be packed is split first, so that no two jobs pack the same.
-fn split(tier: Tier, threads: usize, (m, n, k): (usize, usize, usize), plan: &Plan) -> (usize, usize) {
+fn split(
+    tier: Tier,
+    threads: usize,
+    (m, n, k): (usize, usize, usize),
+    plan: &Plan,
+) -> (usize, usize) {
     let (mr, nr) = tier.tile();
     let work = m.saturating_mul(n).saturating_mul(k.max(1)) / GRAIN;
     let jobs = if threads <= 1 { 1 } else { threads.saturating_mul(4).min(work) };
@@ -189,7 +204,8 @@ impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
                 let a = problem.lhs.block(s, (i, block_rows), (k0, k1), k, plan.pack_a, a_space);
                 for j in (j0..j0 + cols).step_by(nr) {
                     let width = nr.min(j0 + cols - j);
-                    let b = problem.rhs.panel(s, (j, width), (k0, k1), (n, k), plan.pack_b, b_space);
+                    let b =
+                        problem.rhs.panel(s, (j, width), (k0, k1), (n, k), plan.pack_b, b_space);
                     let mut r = 0;
                     while r < block_rows {
                         let h = height.min(block_rows - r);
@@ -248,7 +264,11 @@ fn bias_at(epilogue: &Epilogue<'_>, side: Side, i: usize, j: usize, first: bool)
 ///
 /// # Safety
 /// As [`run`].
-unsafe fn unpacked<A: Element, B: Element>(tier: Tier, problem: &Problem<'_, A, B>, target: Target) {
+unsafe fn unpacked<A: Element, B: Element>(
+    tier: Tier,
+    problem: &Problem<'_, A, B>,
+    target: Target,
+) {
     for i in 0..problem.m {
         for j in 0..problem.n {
             let mut sum = 0.0;

@@ -1,6 +1,12 @@
 //! The register tile: `ROWS x VECTORS` accumulators over one block of K, then the epilogue.
 
-use crate::compute::simd::{Kernel, Simd};
+// Loops here index several arrays by constants; iterators would hide from the compiler that all of it is registers.
+#![allow(clippy::needless_range_loop)]
+
+use crate::compute::simd::{Kernel, MAX_LANES, Simd};
+
+/// Upper bound of [`Simd::ROWS`].
+const MAX_ROWS: usize = 8;
 
 /// Operands and result of one tile. Offsets are in elements.
 #[derive(Clone, Copy)]
@@ -77,7 +83,9 @@ struct Shape<'a, const ROWS: usize, const VECTORS: usize, const TAIL: bool> {
     tail: usize,
 }
 
-impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Kernel for Shape<'_, ROWS, VECTORS, TAIL> {
+impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Kernel
+    for Shape<'_, ROWS, VECTORS, TAIL>
+{
     type Output = ();
 
     #[inline(always)]
@@ -86,8 +94,8 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Kernel for Shape
         let step = if S::LANES == 1 { t.b_col } else { S::LANES };
         let mut acc = [[s.splat(0.0); VECTORS]; ROWS];
         let mut rows = [t.a; ROWS];
-        for (i, row) in rows.iter_mut().enumerate() {
-            *row = t.a.wrapping_add(i * t.a_row);
+        for i in 0..ROWS {
+            rows[i] = t.a.wrapping_add(i * t.a_row);
         }
         let mut b = t.b;
         let mut offset = 0;
@@ -97,7 +105,11 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Kernel for Shape
                 let mut bv = [s.splat(0.0); VECTORS];
                 for v in 0..VECTORS {
                     let p = b.wrapping_add(v * step);
-                    bv[v] = if TAIL && v == VECTORS - 1 { s.load_first(p, self.tail) } else { s.load(p) };
+                    bv[v] = if TAIL && v == VECTORS - 1 {
+                        s.load_first(p, self.tail)
+                    } else {
+                        s.load(p)
+                    };
                 }
                 for i in 0..ROWS {
                     let a = s.splat(*rows[i].wrapping_add(offset));
@@ -125,19 +137,22 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
     tail: usize,
     mut acc: [[S::F; VECTORS]; ROWS],
 ) {
-    let partial = |v: usize| TAIL && v == VECTORS - 1;
+    // Index loops with constant bounds throughout: they are unrolled completely, and only then do the accumulators stay in
+    // registers, here and in the loop over k before. For the same reason nothing takes their address.
     if t.alpha != 1.0 {
         let alpha = s.splat(t.alpha);
-        for x in acc.iter_mut().flatten() {
-            *x = s.mul(*x, alpha);
+        for i in 0..ROWS {
+            for v in 0..VECTORS {
+                acc[i][v] = s.mul(acc[i][v], alpha);
+            }
         }
     }
     if !t.row_bias.is_null() {
-        for (i, row) in acc.iter_mut().enumerate() {
+        for i in 0..ROWS {
             // SAFETY: a row bias that is not null has an element for each row.
             let bias = s.splat(unsafe { *t.row_bias.add(i) });
-            for x in row {
-                *x = s.add(*x, bias);
+            for v in 0..VECTORS {
+                acc[i][v] = s.add(acc[i][v], bias);
             }
         }
     }
@@ -145,51 +160,79 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
         for v in 0..VECTORS {
             let p = t.col_bias.wrapping_add(v * S::LANES);
             // SAFETY: a column bias that is not null has an element for each column; the tail reads its lanes only.
-            let bias = unsafe { if partial(v) { s.load_first(p, tail) } else { s.load(p) } };
-            for row in &mut acc {
-                row[v] = s.add(row[v], bias);
+            let bias =
+                unsafe { if TAIL && v == VECTORS - 1 { s.load_first(p, tail) } else { s.load(p) } };
+            for i in 0..ROWS {
+                acc[i][v] = s.add(acc[i][v], bias);
             }
         }
     }
-    let clamp = t.lo != f32::NEG_INFINITY || t.hi != f32::INFINITY;
-    if t.c_col == 1 {
-        if t.beta != 0.0 {
-            let beta = s.splat(t.beta);
-            for (i, row) in acc.iter_mut().enumerate() {
-                for (v, x) in row.iter_mut().enumerate() {
-                    let p = t.c.wrapping_add(i * t.c_row + v * S::LANES);
-                    // SAFETY: these elements of C belong to the tile.
-                    let c = unsafe { if partial(v) { s.load_first(p, tail) } else { s.load(p) } };
-                    *x = s.mul_add(beta, c, *x);
-                }
-            }
-        }
-        if clamp {
-            let (lo, hi) = (s.splat(t.lo), s.splat(t.hi));
-            for x in acc.iter_mut().flatten() {
-                *x = s.clamp(*x, lo, hi);
-            }
-        }
-        for (i, row) in acc.iter().enumerate() {
-            for (v, &x) in row.iter().enumerate() {
-                let p = t.c.wrapping_add(i * t.c_row + v * S::LANES);
-                // SAFETY: these elements of C belong to the tile.
-                unsafe { if partial(v) { s.store_first(p, tail, x) } else { s.store(p, x) } };
-            }
-        }
+    if t.c_col != 1 {
+        // SAFETY: the caller's promises.
+        unsafe { scatter::<S, ROWS, VECTORS, TAIL>(s, t, tail, acc) };
         return;
     }
-    // Columns that are not contiguous: go through memory, element by element. A copy, so that the accumulators
-    // themselves never need an address and stay in registers during the loop over k.
-    let spilled = acc;
-    let lanes = spilled.as_ptr().cast::<f32>();
+    if t.beta != 0.0 {
+        let beta = s.splat(t.beta);
+        for i in 0..ROWS {
+            for v in 0..VECTORS {
+                let p = t.c.wrapping_add(i * t.c_row + v * S::LANES);
+                // SAFETY: these elements of C belong to the tile.
+                let c = unsafe {
+                    if TAIL && v == VECTORS - 1 { s.load_first(p, tail) } else { s.load(p) }
+                };
+                acc[i][v] = s.mul_add(beta, c, acc[i][v]);
+            }
+        }
+    }
+    if t.lo != f32::NEG_INFINITY || t.hi != f32::INFINITY {
+        let (lo, hi) = (s.splat(t.lo), s.splat(t.hi));
+        for i in 0..ROWS {
+            for v in 0..VECTORS {
+                acc[i][v] = s.clamp(acc[i][v], lo, hi);
+            }
+        }
+    }
+    for i in 0..ROWS {
+        for v in 0..VECTORS {
+            let p = t.c.wrapping_add(i * t.c_row + v * S::LANES);
+            // SAFETY: these elements of C belong to the tile.
+            unsafe {
+                if TAIL && v == VECTORS - 1 {
+                    s.store_first(p, tail, acc[i][v])
+                } else {
+                    s.store(p, acc[i][v])
+                }
+            };
+        }
+    }
+}
+
+/// Stores to columns that are not contiguous: through memory, element by element.
+///
+/// # Safety
+/// As [`run`].
+#[inline(always)]
+unsafe fn scatter<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: bool>(
+    s: S,
+    t: &Tile,
+    tail: usize,
+    acc: [[S::F; VECTORS]; ROWS],
+) {
+    let mut lanes = [0.0f32; MAX_ROWS * 3 * MAX_LANES];
+    const { assert!(ROWS <= MAX_ROWS && VECTORS <= 3 && S::LANES <= MAX_LANES) };
+    for i in 0..ROWS {
+        for v in 0..VECTORS {
+            // SAFETY: the array holds MAX_ROWS x 3 vectors of MAX_LANES, which is enough, as asserted.
+            unsafe { s.store(lanes.as_mut_ptr().add((i * VECTORS + v) * S::LANES), acc[i][v]) };
+        }
+    }
     let cols = if TAIL { (VECTORS - 1) * S::LANES + tail } else { VECTORS * S::LANES };
     for j in 0..cols {
         for i in 0..ROWS {
-            // SAFETY: the array holds ROWS x VECTORS vectors of LANES floats without gaps; the element of C belongs
-            // to the tile.
+            let mut x = lanes[i * VECTORS * S::LANES + j];
+            // SAFETY: the element of C belongs to the tile.
             unsafe {
-                let mut x = *lanes.add(i * VECTORS * S::LANES + j);
                 let c = t.c.add(i * t.c_row + j * t.c_col);
                 if t.beta != 0.0 {
                     x += t.beta * *c;

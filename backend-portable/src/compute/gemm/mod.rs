@@ -49,7 +49,13 @@ pub struct Matrix<'a, E> {
 
 impl<'a, E: Element> Matrix<'a, E> {
     /// `None` when an element would lie outside the data.
-    pub fn new(data: &'a [E], rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> Option<Self> {
+    pub fn new(
+        data: &'a [E],
+        rows: usize,
+        cols: usize,
+        row_stride: usize,
+        col_stride: usize,
+    ) -> Option<Self> {
         (rows == 0 || cols == 0 || last(rows, cols, row_stride, col_stride)? < data.len())
             .then_some(Matrix { data, rows, cols, row_stride, col_stride })
     }
@@ -92,12 +98,20 @@ pub struct MatrixMut<'a> {
 
 impl<'a> MatrixMut<'a> {
     /// `None` when an element would lie outside the data, or two at the same place.
-    pub fn new(data: &'a mut [f32], rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> Option<Self> {
+    pub fn new(
+        data: &'a mut [f32],
+        rows: usize,
+        cols: usize,
+        row_stride: usize,
+        col_stride: usize,
+    ) -> Option<Self> {
         if rows > 0 && cols > 0 {
             let inside = last(rows, cols, row_stride, col_stride)? < data.len();
             // Both dimensions move, and a step in one goes beyond all of the other.
-            let by_rows = (cols == 1 || col_stride > 0) && (rows == 1 || row_stride > (cols - 1).checked_mul(col_stride)?);
-            let by_cols = (rows == 1 || row_stride > 0) && (cols == 1 || col_stride > (rows - 1).checked_mul(row_stride)?);
+            let by_rows = (cols == 1 || col_stride > 0)
+                && (rows == 1 || row_stride > (cols - 1).checked_mul(col_stride)?);
+            let by_cols = (rows == 1 || row_stride > 0)
+                && (cols == 1 || col_stride > (rows - 1).checked_mul(row_stride)?);
             if !inside || !(by_rows || by_cols) {
                 return None;
             }
@@ -140,7 +154,13 @@ pub struct Epilogue<'a> {
 
 impl Default for Epilogue<'_> {
     fn default() -> Self {
-        Epilogue { alpha: 1.0, beta: 0.0, bias: Bias::None, min: f32::NEG_INFINITY, max: f32::INFINITY }
+        Epilogue {
+            alpha: 1.0,
+            beta: 0.0,
+            bias: Bias::None,
+            min: f32::NEG_INFINITY,
+            max: f32::INFINITY,
+        }
     }
 }
 
@@ -184,7 +204,11 @@ impl<'a> PackedRhs<'a> {
     }
 
     /// Packs `b` into `storage`, which must have [`PackedRhs::len`] elements at least.
-    pub fn pack<E: Element>(tier: Tier, b: Matrix<'_, E>, storage: &'a mut [f32]) -> Result<Self, ShapeMismatch> {
+    pub fn pack<E: Element>(
+        tier: Tier,
+        b: Matrix<'_, E>,
+        storage: &'a mut [f32],
+    ) -> Result<Self, ShapeMismatch> {
         let len = Self::len(tier, b.rows, b.cols).ok_or(ShapeMismatch)?;
         let data = storage.get_mut(..len).ok_or(ShapeMismatch)?;
         operand::pack_rhs(tier, b.cols, b.rows, &b.operand(b.col_stride, b.row_stride), data);
@@ -192,7 +216,12 @@ impl<'a> PackedRhs<'a> {
     }
 
     /// Takes storage that an earlier [`PackedRhs::pack`] with the same tier and shape has filled.
-    pub fn from_packed(tier: Tier, k: usize, n: usize, data: &'a [f32]) -> Result<Self, ShapeMismatch> {
+    pub fn from_packed(
+        tier: Tier,
+        k: usize,
+        n: usize,
+        data: &'a [f32],
+    ) -> Result<Self, ShapeMismatch> {
         let data = Self::len(tier, k, n).and_then(|len| data.get(..len)).ok_or(ShapeMismatch)?;
         Ok(PackedRhs { data, tier, k, n })
     }
@@ -200,7 +229,13 @@ impl<'a> PackedRhs<'a> {
 
 /// Floats of workspace with which the product `m x k` by `k x n` runs at full speed on `threads` threads, whatever the
 /// strides and element types; `None` when that is more than memory.
-pub fn gemm_workspace_len(tier: Tier, threads: usize, m: usize, n: usize, k: usize) -> Option<usize> {
+pub fn gemm_workspace_len(
+    tier: Tier,
+    threads: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+) -> Option<usize> {
     driver::slot_len_any(tier, m, n, k)?.checked_mul(threads.max(1))
 }
 

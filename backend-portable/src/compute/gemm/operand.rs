@@ -18,16 +18,12 @@ pub(crate) struct Operand<'a, E> {
 }
 
 impl<'a, E: Element> Operand<'a, E> {
-    /// The pieces of `k0..k1` with one stride: calls `piece(first k, length, offset of the first)`.
+    /// The piece of `k..k1` from k on that has one stride: its length, and the offset of its first element.
     #[inline(always)]
-    fn pieces(&self, k0: usize, k1: usize, mut piece: impl FnMut(usize, usize, usize)) {
-        let mut k = k0;
-        while k < k1 {
-            let (q, r) = if self.inner_len > k { (0, k) } else { (k / self.inner_len, k % self.inner_len) };
-            let len = (self.inner_len - r).min(k1 - k);
-            piece(k, len, q * self.outer + r * self.inner);
-            k += len;
-        }
+    fn piece(&self, k: usize, k1: usize) -> (usize, usize) {
+        let (q, r) =
+            if self.inner_len > k { (0, k) } else { (k / self.inner_len, k % self.inner_len) };
+        ((self.inner_len - r).min(k1 - k), q * self.outer + r * self.inner)
     }
 
     /// The data in place, where k has one stride and the elements are `f32`.
@@ -90,9 +86,11 @@ impl<E: Element> Lhs<'_, E> {
         let kc = k1 - k0;
         match self {
             Lhs::Strided(x) => match x.in_place(k) {
-                Some(data) if !pack => {
-                    Block { data: data.as_ptr().wrapping_add(i * x.other + k0 * x.inner), row: x.other, col: x.inner }
-                }
+                Some(data) if !pack => Block {
+                    data: data.as_ptr().wrapping_add(i * x.other + k0 * x.inner),
+                    row: x.other,
+                    col: x.inner,
+                },
                 _ if x.other == 1 && x.inner_len >= k => {
                     // Neighbouring rows are neighbours in memory: keep it so.
                     for (p, row) in workspace.chunks_exact_mut(rows).take(kc).enumerate() {
@@ -102,10 +100,13 @@ impl<E: Element> Lhs<'_, E> {
                 }
                 _ => {
                     for (r, row) in workspace.chunks_exact_mut(kc.max(1)).take(rows).enumerate() {
-                        x.pieces(k0, k1, |p, len, offset| {
+                        let mut p = k0;
+                        while p < k1 {
+                            let (len, offset) = x.piece(p, k1);
                             let dst = &mut row[p - k0..][..len];
                             gather(&x.data[(i + r) * x.other + offset..], x.inner, dst);
-                        });
+                            p += len;
+                        }
                     }
                     Block { data: workspace.as_ptr(), row: kc, col: 1 }
                 }
@@ -151,9 +152,11 @@ impl<E: Element> Rhs<'_, E> {
         let packed = Panel { data: workspace.as_ptr(), row: width, col: 1 };
         match self {
             Rhs::Strided(x) => match x.in_place(k) {
-                Some(data) if !pack => {
-                    Panel { data: data.as_ptr().wrapping_add(j * x.other + k0 * x.inner), row: x.inner, col: x.other }
-                }
+                Some(data) if !pack => Panel {
+                    data: data.as_ptr().wrapping_add(j * x.other + k0 * x.inner),
+                    row: x.inner,
+                    col: x.other,
+                },
                 _ => {
                     pack_panel(s, x, (j, cols), (k0, k1), workspace);
                     packed
@@ -209,46 +212,66 @@ fn pack_panel<S: Simd, E: Element>(
             row[cols..].fill(0.0);
         }
     }
-    x.pieces(k0, k1, |first, len, offset| {
+    let mut first = k0;
+    while first < k1 {
+        let (len, offset) = x.piece(first, k1);
         let rows = &mut panel[(first - k0) * width..][..len * width];
         if x.other == 1 {
             for (p, row) in rows.chunks_exact_mut(width).enumerate() {
                 copy(&x.data[offset + p * x.inner + j..][..cols], &mut row[..cols]);
             }
-            return;
+        } else {
+            transpose_piece(s, x, offset + j * x.other, cols, len, rows);
         }
-        let mut done = 0;
-        if let (Some(data), 1) = (E::as_f32(x.data), x.inner) {
-            // Neighbours in k are neighbours in memory: transpose blocks in registers.
-            let (k_blocks, c_blocks) = (len / S::BLOCK * S::BLOCK, cols / S::BLOCK * S::BLOCK);
-            if c_blocks > 0 && k_blocks > 0 {
-                // The last element that the loop reads; a slice operation checks it once for all.
-                let _ = data[offset + (j + c_blocks - 1) * x.other + k_blocks - 1];
-                for c in (0..c_blocks).step_by(S::BLOCK) {
-                    for p in (0..k_blocks).step_by(S::BLOCK) {
-                        // SAFETY: reads rows c..c + BLOCK of BLOCK elements, all before the element checked above;
-                        // writes columns c..c + BLOCK of rows p..p + BLOCK, inside `rows`.
-                        unsafe {
-                            let src = data.as_ptr().add(offset + (j + c) * x.other + p);
-                            s.transpose(src, x.other, rows.as_mut_ptr().add(p * width + c), width);
-                        }
+        first += len;
+    }
+}
+
+/// `rows[p][c] = x.data[from + c * x.other + p * x.inner]` for `c < cols`, `p < len`.
+#[inline(always)]
+fn transpose_piece<S: Simd, E: Element>(
+    s: S,
+    x: &Operand<'_, E>,
+    from: usize,
+    cols: usize,
+    len: usize,
+    rows: &mut [f32],
+) {
+    let width = S::LANES * 3;
+    let mut done = 0;
+    if let (Some(data), 1) = (E::as_f32(x.data), x.inner) {
+        // Neighbours in k are neighbours in memory: transpose blocks in registers.
+        let (k_blocks, c_blocks) = (len / S::BLOCK * S::BLOCK, cols / S::BLOCK * S::BLOCK);
+        if c_blocks > 0 && k_blocks > 0 {
+            // The last elements that the loop reads and writes: checked here once for all.
+            let _ = (
+                data[from + (c_blocks - 1) * x.other + k_blocks - 1],
+                rows[(k_blocks - 1) * width + c_blocks - 1],
+            );
+            for c in (0..c_blocks).step_by(S::BLOCK) {
+                for p in (0..k_blocks).step_by(S::BLOCK) {
+                    // SAFETY: reads columns c..c + BLOCK and writes rows p..p + BLOCK, none behind the elements
+                    // checked above; the slices do not overlap, one being borrowed mutably.
+                    unsafe {
+                        let src = data.as_ptr().add(from + c * x.other + p);
+                        s.transpose(src, x.other, rows.as_mut_ptr().add(p * width + c), width);
                     }
                 }
-                done = c_blocks;
             }
+            done = c_blocks;
             for c in 0..done {
                 for p in k_blocks..len {
-                    rows[p * width + c] = data[offset + (j + c) * x.other + p];
+                    rows[p * width + c] = data[from + c * x.other + p];
                 }
             }
         }
-        for c in done..cols {
-            let column = &x.data[offset + (j + c) * x.other..];
-            for p in 0..len {
-                rows[p * width + c] = column[p * x.inner].to_f32();
-            }
+    }
+    for c in done..cols {
+        let column = &x.data[from + c * x.other..];
+        for p in 0..len {
+            rows[p * width + c] = column[p * x.inner].to_f32();
         }
-    });
+    }
 }
 
 /// Length of an `n`-column, `k`-row right operand after packing, for the given tier.
@@ -258,7 +281,13 @@ pub(crate) fn packed_len(tier: Tier, n: usize, k: usize) -> Option<usize> {
 
 /// Packs a whole right operand into the layout of the tier's register tile: for each block of k, panels of columns, and
 /// in a panel the rows one after the other.
-pub(crate) fn pack_rhs<E: Element>(tier: Tier, n: usize, k: usize, x: &Operand<'_, E>, packed: &mut [f32]) {
+pub(crate) fn pack_rhs<E: Element>(
+    tier: Tier,
+    n: usize,
+    k: usize,
+    x: &Operand<'_, E>,
+    packed: &mut [f32],
+) {
     struct Pack<'a, 'b, E>(usize, usize, &'a Operand<'b, E>, &'a mut [f32]);
     impl<E: Element> Kernel for Pack<'_, '_, E> {
         type Output = ();

@@ -43,7 +43,10 @@ pub fn gemm_plain<T: Number>(
     let inside = |data: &[T], rows: usize, cols: usize, row: usize, col: usize| {
         rows == 0 || cols == 0 || last(rows, cols, row, col).is_some_and(|at| at < data.len())
     };
-    if !inside(a, m, k, a_row, a_col) || !inside(b, k, n, b_row, b_col) || m.checked_mul(n).is_none_or(|l| c.len() < l) {
+    if !inside(a, m, k, a_row, a_col)
+        || !inside(b, k, n, b_row, b_col)
+        || m.checked_mul(n).is_none_or(|l| c.len() < l)
+    {
         return Err(ShapeMismatch);
     }
     if n == 0 {
@@ -53,7 +56,9 @@ pub fn gemm_plain<T: Number>(
         if b_col != 1 && b_row == 1 {
             // B is transposed: inner products run along its columns.
             for (j, c) in c.iter_mut().enumerate() {
-                *c = (0..k).fold(T::ZERO, |sum, p| sum.mul_add(a[i * a_row + p * a_col], b[p + j * b_col]));
+                *c = (0..k).fold(T::ZERO, |sum, p| {
+                    sum.mul_add(a[i * a_row + p * a_col], b[p + j * b_col])
+                });
             }
             continue;
         }

@@ -5,9 +5,29 @@ use crate::compute::threads::ThreadPool;
 
 /// Shapes around the edges of tiles, panels and blocks.
 const SHAPES: &[(usize, usize, usize)] = &[
-    (0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1), (1, 17, 5), (1, 100, 300), (2, 33, 64), (3, 50, 65), (4, 49, 96),
-    (5, 48, 7), (7, 3, 19), (8, 48, 513), (9, 49, 31), (13, 1, 40), (16, 96, 24), (17, 95, 23), (50, 2, 70),
-    (50, 100, 1030), (64, 64, 64), (97, 50, 600), (100, 7, 3), (130, 145, 33), (200, 300, 40),
+    (0, 3, 4),
+    (3, 0, 4),
+    (3, 4, 0),
+    (1, 1, 1),
+    (1, 17, 5),
+    (1, 100, 300),
+    (2, 33, 64),
+    (3, 50, 65),
+    (4, 49, 96),
+    (5, 48, 7),
+    (7, 3, 19),
+    (8, 48, 513),
+    (9, 49, 31),
+    (13, 1, 40),
+    (16, 96, 24),
+    (17, 95, 23),
+    (50, 2, 70),
+    (50, 100, 1030),
+    (64, 64, 64),
+    (97, 50, 600),
+    (100, 7, 3),
+    (130, 145, 33),
+    (200, 300, 40),
 ];
 
 /// All that a case varies besides its shape.
@@ -29,7 +49,12 @@ fn strides(rows: usize, cols: usize, transposed: bool, gap: usize) -> (usize, us
     (row, col, len)
 }
 
-fn check<E: Element>(context: Context<'_>, (m, n, k): (usize, usize, usize), case: Case, noise: &mut Noise) {
+fn check<E: Element>(
+    context: Context<'_>,
+    (m, n, k): (usize, usize, usize),
+    case: Case,
+    noise: &mut Noise,
+) {
     let (ar, ac, al) = strides(m, k, case.a_transposed, case.gap);
     let (br, bc, bl) = strides(k, n, case.b_transposed, case.gap);
     let (cr, cc, cl) = strides(m, n, case.c_transposed, case.gap);
@@ -42,8 +67,13 @@ fn check<E: Element>(context: Context<'_>, (m, n, k): (usize, usize, usize), cas
     let epilogue = Epilogue { alpha: case.alpha, beta: case.beta, bias, min, max };
 
     let at = |i: usize, j: usize| {
-        let sum: f64 = (0..k).map(|p| f64::from(a[i * ar + p * ac].to_f32()) * f64::from(b[p * br + j * bc].to_f32())).sum();
-        let mut x = f64::from(case.alpha) * sum + [0.0, f64::from(row_bias[i]), f64::from(col_bias[j])][case.bias];
+        let sum: f64 = (0..k)
+            .map(|p| {
+                f64::from(a[i * ar + p * ac].to_f32()) * f64::from(b[p * br + j * bc].to_f32())
+            })
+            .sum();
+        let mut x = f64::from(case.alpha) * sum
+            + [0.0, f64::from(row_bias[i]), f64::from(col_bias[j])][case.bias];
         if case.beta != 0.0 {
             x += f64::from(case.beta) * f64::from(before[i * cr + j * cc]);
         }
@@ -64,14 +94,24 @@ fn check<E: Element>(context: Context<'_>, (m, n, k): (usize, usize, usize), cas
         let mut c = before.clone();
         let target = MatrixMut::new(&mut c, m, n, cr, cc).unwrap();
         gemm(context, lhs, rhs, target, &epilogue, &mut workspace).unwrap();
-        assert_close(&c, &want, tolerance, &format!("{:?} {m}x{n}x{k} {case:?} workspace {len}", context.tier));
+        assert_close(
+            &c,
+            &want,
+            tolerance,
+            &format!("{:?} {m}x{n}x{k} {case:?} workspace {len}", context.tier),
+        );
 
         let mut storage = vec![f32::NAN; PackedRhs::len(context.tier, k, n).unwrap()];
         let packed = PackedRhs::pack(context.tier, rhs, &mut storage).unwrap();
         let mut c = before.clone();
         let target = MatrixMut::new(&mut c, m, n, cr, cc).unwrap();
         gemm_packed(context, lhs, packed, target, &epilogue, &mut workspace).unwrap();
-        assert_close(&c, &want, tolerance, &format!("packed {:?} {m}x{n}x{k} {case:?} workspace {len}", context.tier));
+        assert_close(
+            &c,
+            &want,
+            tolerance,
+            &format!("packed {:?} {m}x{n}x{k} {case:?} workspace {len}", context.tier),
+        );
     }
 }
 
@@ -110,7 +150,10 @@ fn every_tier_agrees_with_the_definition() {
 fn threads_do_not_change_the_result() {
     let pool = ThreadPool::new(3);
     for tier in Tier::available() {
-        all::<f32>(Context { tier, parallel: &pool }, &[(64, 64, 64), (200, 300, 40), (1, 700, 300), (700, 1, 300), (97, 50, 600)]);
+        all::<f32>(
+            Context { tier, parallel: &pool },
+            &[(64, 64, 64), (200, 300, 40), (1, 700, 300), (700, 1, 300), (97, 50, 600)],
+        );
     }
 }
 
@@ -151,9 +194,11 @@ fn nan_passes_the_clamp() {
             let (a, b) = (vec![f32::NAN; 8 * 6], vec![1.0; 6 * n]);
             let mut c = vec![0.0; 8 * n];
             let relu = Epilogue { min: 0.0, max: 6.0, ..Epilogue::default() };
-            let (a, b) = (Matrix::row_major(&a, 8, 6).unwrap(), Matrix::row_major(&b, 6, n).unwrap());
+            let (a, b) =
+                (Matrix::row_major(&a, 8, 6).unwrap(), Matrix::row_major(&b, 6, n).unwrap());
             let mut workspace = vec![0.0; gemm_workspace_len(tier, 1, 8, n, 6).unwrap()];
-            gemm(context, a, b, MatrixMut::row_major(&mut c, 8, n).unwrap(), &relu, &mut workspace).unwrap();
+            gemm(context, a, b, MatrixMut::row_major(&mut c, 8, n).unwrap(), &relu, &mut workspace)
+                .unwrap();
             assert!(c.iter().all(|x| x.is_nan()), "{tier:?} {n}");
         }
     }

@@ -86,7 +86,24 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
+    unsafe fn load_even_first(self, p: *const f32, n: usize) -> __m256 {
+        let count = (2 * n).saturating_sub(1);
+        // SAFETY: the masks cover p[0..count] and no more; the token.
+        unsafe {
+            let a = _mm256_maskload_ps(p, mask(count));
+            let b = _mm256_maskload_ps(p.wrapping_add(7), mask(count.saturating_sub(7)));
+            let mixed = _mm256_shuffle_ps::<0b11_01_10_00>(a, b);
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(mixed)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        src: *const f32,
+        src_stride: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
         // SAFETY: the caller's promise for an 8 x 8 block; the token.
         unsafe { transpose8(src, src_stride, dst, dst_stride) }
     }
@@ -174,8 +191,14 @@ impl Simd for Avx2 {
 ///
 /// # Safety
 /// As [`Simd::transpose`] for `BLOCK == 8`; the processor has AVX2.
-#[inline(always)]
-pub(super) unsafe fn transpose8(src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn transpose8(
+    src: *const f32,
+    src_stride: usize,
+    dst: *mut f32,
+    dst_stride: usize,
+) {
     // SAFETY: the caller's promise covers rows 0..8 of eight floats on both sides, and the instruction set.
     unsafe {
         let r = |i: usize| _mm256_loadu_ps(src.add(i * src_stride));

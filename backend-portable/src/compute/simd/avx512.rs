@@ -82,7 +82,24 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
-    unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
+    unsafe fn load_even_first(self, p: *const f32, n: usize) -> __m512 {
+        let count = (2 * n).saturating_sub(1);
+        // SAFETY: the masks cover p[0..count] and no more; the token.
+        unsafe {
+            let a = _mm512_maskz_loadu_ps(mask(count), p);
+            let b = _mm512_maskz_loadu_ps(mask(count.saturating_sub(15)), p.wrapping_add(15));
+            let pick = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31);
+            _mm512_permutex2var_ps(a, pick, b)
+        }
+    }
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        src: *const f32,
+        src_stride: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
         // SAFETY: the caller's promise for an 8 x 8 block; the token implies AVX2.
         unsafe { super::avx2::transpose8(src, src_stride, dst, dst_stride) }
     }

@@ -17,13 +17,13 @@
 //! The scalar tier is always there. It is a "vector" of one lane, so that microcontrollers run the same algorithms
 //! with tiles that fit their registers, and it takes transcendental functions from `libm`.
 
-#[cfg(target_arch = "aarch64")]
-mod neon;
-mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod scalar;
 
 pub use scalar::Scalar;
 
@@ -76,6 +76,20 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reading `2 * LANES - 1` floats.
     unsafe fn load_even(self, p: *const f32) -> Self::F;
+    /// As [`Simd::load_even`] for the first `n < LANES` lanes; the others are unspecified.
+    ///
+    /// # Safety
+    /// `p` is valid for reading `2 * n - 1` floats, or `n` is 0.
+    #[inline(always)]
+    unsafe fn load_even_first(self, p: *const f32, n: usize) -> Self::F {
+        let mut lanes = [0.0; MAX_LANES];
+        for (i, lane) in lanes.iter_mut().enumerate().take(n) {
+            // SAFETY: `2 * i <= 2 * n - 2`.
+            *lane = unsafe { *p.add(2 * i) };
+        }
+        // SAFETY: the array holds MAX_LANES >= LANES floats.
+        unsafe { self.load(lanes.as_ptr()) }
+    }
     /// Transposes a block: `dst[j * dst_stride + i] = src[i * src_stride + j]` for `i, j < BLOCK`.
     ///
     /// # Safety
@@ -278,7 +292,8 @@ const fn tile_of<S: Simd>() -> (usize, usize) {
 #[cfg(target_arch = "x86_64")]
 fn has_avx2_fma() -> bool {
     #[cfg(feature = "std")]
-    return std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
+    return std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("fma");
     #[cfg(not(feature = "std"))]
     return cfg!(all(target_feature = "avx2", target_feature = "fma"));
 }

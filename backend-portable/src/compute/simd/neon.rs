@@ -85,7 +85,13 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
+    unsafe fn transpose(
+        self,
+        src: *const f32,
+        src_stride: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
         // SAFETY: the caller's promise for a 4 x 4 block; the token.
         unsafe {
             let r = |i: usize| vld1q_f32(src.add(i * src_stride));

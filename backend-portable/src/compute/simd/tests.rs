@@ -9,13 +9,29 @@ impl Kernel for Operations {
 
     fn run<S: Simd>(self, s: S) {
         let special = [
-            0.0, -0.0, 1.0, -1.5, 2.5, 3.5, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE, 1e-40, 1e30,
-            -7.25, 100.5, 0.5, -0.5,
+            0.0,
+            -0.0,
+            1.0,
+            -1.5,
+            2.5,
+            3.5,
+            f32::NAN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::MIN_POSITIVE,
+            1e-40,
+            1e30,
+            -7.25,
+            100.5,
+            0.5,
+            -0.5,
         ];
         let mut noise = Noise::new(5);
         for round in 0..50 {
             let mut pick = || -> [f32; 16] {
-                core::array::from_fn(|_| if round < 25 { special[noise.below(16)] } else { noise.floats(1)[0] * 9.0 })
+                core::array::from_fn(|_| {
+                    if round < 25 { special[noise.below(16)] } else { noise.floats(1)[0] * 9.0 }
+                })
             };
             let (a, b, c) = (pick(), pick(), pick());
             // SAFETY: the arrays have MAX_LANES elements.
@@ -43,8 +59,18 @@ impl Kernel for Operations {
             check("copysign", s.copysign(x, y), &|i| a[i].copysign(b[i]), 0);
             check("sqrt", s.sqrt(x), &|i| a[i].sqrt(), 0);
             check("round", s.round(x), &|i| a[i].round_ties_even(), 0);
-            check("select", s.select(s.lt(x, y), x, z), &|i| if a[i] < b[i] { a[i] } else { c[i] }, 0);
-            check("nan", s.select(s.is_nan(x), y, z), &|i| if a[i].is_nan() { b[i] } else { c[i] }, 0);
+            check(
+                "select",
+                s.select(s.lt(x, y), x, z),
+                &|i| if a[i] < b[i] { a[i] } else { c[i] },
+                0,
+            );
+            check(
+                "nan",
+                s.select(s.is_nan(x), y, z),
+                &|i| if a[i].is_nan() { b[i] } else { c[i] },
+                0,
+            );
             check("each", s.each(x, |v| v + 1.0), &|i| a[i] + 1.0, 0);
             if round >= 25 {
                 let sum: f32 = a[..S::LANES].iter().sum();
@@ -61,7 +87,12 @@ impl Kernel for Operations {
             let mut to = vec![0.0; n];
             // SAFETY: both have n elements.
             let v = unsafe { s.load_first(from.as_ptr(), n) };
-            assert!(s.to_array(v)[..S::LANES].iter().enumerate().all(|(i, &x)| x == if i < n { i as f32 + 1.0 } else { 0.0 }));
+            assert!(
+                s.to_array(v)[..S::LANES]
+                    .iter()
+                    .enumerate()
+                    .all(|(i, &x)| x == if i < n { i as f32 + 1.0 } else { 0.0 })
+            );
             // SAFETY: as above.
             unsafe { s.store_first(to.as_mut_ptr(), n, v) };
             assert_eq!(from, to);
@@ -70,6 +101,12 @@ impl Kernel for Operations {
         // SAFETY: exactly the elements that it demands.
         let even = s.to_array(unsafe { s.load_even(from.as_ptr()) });
         assert!((0..S::LANES).all(|i| even[i] == 2.0 * i as f32));
+        for n in 1..S::LANES {
+            let from: Vec<f32> = (0..2 * n - 1).map(|i| i as f32).collect();
+            // SAFETY: as above.
+            let even = s.to_array(unsafe { s.load_even_first(from.as_ptr(), n) });
+            assert!((0..n).all(|i| even[i] == 2.0 * i as f32));
+        }
         let (rows, stride) = (S::BLOCK, S::BLOCK + 3);
         let from: Vec<f32> = (0..rows * stride).map(|i| i as f32).collect();
         let mut to = vec![-1.0; rows * stride];

@@ -1,0 +1,315 @@
+//! Elements as numbers: conversion between all element types and the three types that kernels compute in.
+//!
+//! Operators are written for `f32`, `f64` and `i64`: half and bfloat16 compute in `f32` and round once, as PyTorch does;
+//! integers and bool compute in `i64` and keep the low bits. [`load`] and [`store`] convert blocks, so
+//! that an operator serves every mix of element types with three instances of its loop.
+
+use half::{bf16, f16};
+use torchlet_core::{Bool, Element, KernelError, Scalar, ScalarType};
+
+/// An element that converts to and from the computing types.
+pub trait Number: Element {
+    /// As `f32`, rounded to nearest.
+    fn to_f32(self) -> f32;
+    /// As `f64`.
+    fn to_f64(self) -> f64;
+    /// As `i64`; fractions are cut, values out of range saturate.
+    fn to_i64(self) -> i64;
+    /// From `f32`: integers cut the fraction and keep the low bits, bool is "not zero".
+    fn from_f32(value: f32) -> Self;
+    /// From `f64`, likewise.
+    fn from_f64(value: f64) -> Self;
+    /// From `i64`: integers keep the low bits, bool is "not zero".
+    fn from_i64(value: i64) -> Self;
+}
+
+macro_rules! integers {
+    ($($t:ty),*) => {$(
+        impl Number for $t {
+            #[inline(always)]
+            fn to_f32(self) -> f32 { self as f32 }
+            #[inline(always)]
+            fn to_f64(self) -> f64 { self as f64 }
+            #[inline(always)]
+            fn to_i64(self) -> i64 { self as i64 }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self { value as i64 as $t }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self { value as i64 as $t }
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self { value as $t }
+        }
+    )*};
+}
+integers!(u8, i8, u16, i16, u32, i32, u64, i64);
+
+macro_rules! floats {
+    ($($t:ty),*) => {$(
+        impl Number for $t {
+            #[inline(always)]
+            fn to_f32(self) -> f32 { self as f32 }
+            #[inline(always)]
+            fn to_f64(self) -> f64 { self as f64 }
+            #[inline(always)]
+            fn to_i64(self) -> i64 { self as i64 }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self { value as $t }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self { value as $t }
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self { value as $t }
+        }
+    )*};
+}
+floats!(f32, f64);
+
+macro_rules! narrow_floats {
+    ($($t:ty),*) => {$(
+        impl Number for $t {
+            #[inline(always)]
+            fn to_f32(self) -> f32 { <$t>::to_f32(self) }
+            #[inline(always)]
+            fn to_f64(self) -> f64 { <$t>::to_f64(self) }
+            #[inline(always)]
+            fn to_i64(self) -> i64 { <$t>::to_f32(self) as i64 }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self { <$t>::from_f32(value) }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self { <$t>::from_f64(value) }
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self { <$t>::from_f32(value as f32) }
+        }
+    )*};
+}
+narrow_floats!(f16, bf16);
+
+impl Number for Bool {
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        f32::from(u8::from(self.get()))
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f64::from(u8::from(self.get()))
+    }
+    #[inline(always)]
+    fn to_i64(self) -> i64 {
+        i64::from(self.get())
+    }
+    #[inline(always)]
+    fn from_f32(value: f32) -> Self {
+        Bool::new(value != 0.0)
+    }
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        Bool::new(value != 0.0)
+    }
+    #[inline(always)]
+    fn from_i64(value: i64) -> Self {
+        Bool::new(value != 0)
+    }
+}
+
+/// A type that kernels compute in: `f32`, `f64` or `i64`.
+pub trait Compute: Number + Default + PartialOrd {
+    /// Converts from any element type.
+    fn of<T: Number>(value: T) -> Self;
+    /// Converts to any element type.
+    fn to<T: Number>(self) -> T;
+    /// From an argument.
+    fn of_scalar(scalar: Scalar) -> Self;
+    /// Whether the value is not zero. NaN is not.
+    #[inline(always)]
+    fn truth(self) -> bool {
+        self != Self::default()
+    }
+    /// 1 or 0.
+    #[inline(always)]
+    fn of_bool(value: bool) -> Self {
+        Self::from_i64(i64::from(value))
+    }
+}
+
+impl Compute for f32 {
+    #[inline(always)]
+    fn of<T: Number>(value: T) -> f32 {
+        value.to_f32()
+    }
+    #[inline(always)]
+    fn to<T: Number>(self) -> T {
+        T::from_f32(self)
+    }
+    fn of_scalar(scalar: Scalar) -> f32 {
+        scalar.to_f64() as f32
+    }
+}
+
+impl Compute for f64 {
+    #[inline(always)]
+    fn of<T: Number>(value: T) -> f64 {
+        value.to_f64()
+    }
+    #[inline(always)]
+    fn to<T: Number>(self) -> T {
+        T::from_f64(self)
+    }
+    fn of_scalar(scalar: Scalar) -> f64 {
+        scalar.to_f64()
+    }
+}
+
+impl Compute for i64 {
+    #[inline(always)]
+    fn of<T: Number>(value: T) -> i64 {
+        value.to_i64()
+    }
+    #[inline(always)]
+    fn to<T: Number>(self) -> T {
+        T::from_i64(self)
+    }
+    fn of_scalar(scalar: Scalar) -> i64 {
+        scalar.to_i64()
+    }
+}
+
+/// The type that values of an element type are computed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ComputeType {
+    /// Half, bfloat16 and float.
+    F32,
+    /// Double.
+    F64,
+    /// Integers and bool.
+    I64,
+}
+
+impl ComputeType {
+    /// `None` for element types that are data only (quantized, bits, complex, 8-bit floats).
+    pub fn of(scalar_type: ScalarType) -> Option<Self> {
+        match scalar_type {
+            ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => Some(ComputeType::F32),
+            ScalarType::Double => Some(ComputeType::F64),
+            other if other.is_integral(true) => Some(ComputeType::I64),
+            _ => None,
+        }
+    }
+}
+
+/// Runs `$body` with `$T` standing for the Rust type of an element type; `$otherwise` for types that are data only.
+macro_rules! with_number {
+    ($scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
+        match $scalar_type {
+            torchlet_core::ScalarType::Byte => {
+                type $T = u8;
+                $body
+            }
+            torchlet_core::ScalarType::Char => {
+                type $T = i8;
+                $body
+            }
+            torchlet_core::ScalarType::Short => {
+                type $T = i16;
+                $body
+            }
+            torchlet_core::ScalarType::Int => {
+                type $T = i32;
+                $body
+            }
+            torchlet_core::ScalarType::Long => {
+                type $T = i64;
+                $body
+            }
+            torchlet_core::ScalarType::Half => {
+                type $T = half::f16;
+                $body
+            }
+            torchlet_core::ScalarType::Float => {
+                type $T = f32;
+                $body
+            }
+            torchlet_core::ScalarType::Double => {
+                type $T = f64;
+                $body
+            }
+            torchlet_core::ScalarType::Bool => {
+                type $T = torchlet_core::Bool;
+                $body
+            }
+            torchlet_core::ScalarType::BFloat16 => {
+                type $T = half::bf16;
+                $body
+            }
+            torchlet_core::ScalarType::UInt16 => {
+                type $T = u16;
+                $body
+            }
+            torchlet_core::ScalarType::UInt32 => {
+                type $T = u32;
+                $body
+            }
+            torchlet_core::ScalarType::UInt64 => {
+                type $T = u64;
+                $body
+            }
+            _ => $otherwise,
+        }
+    };
+}
+pub(crate) use with_number;
+
+/// The bytes as elements. Tensors are checked for alignment when they get their memory; bytes that are not
+/// aligned all the same read as no elements.
+pub(crate) fn elements<T: Element>(bytes: &[u8]) -> &[T] {
+    bytemuck::try_cast_slice(bytes).unwrap_or(&[])
+}
+
+/// As [`elements`], for writing.
+pub(crate) fn elements_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
+    bytemuck::try_cast_slice_mut(bytes).unwrap_or(&mut [])
+}
+
+/// Reads `out.len()` elements from position `start` on, `stride` apart, as `C`. Positions outside `bytes` read as zero.
+pub(crate) fn load<C: Compute>(
+    scalar_type: ScalarType,
+    bytes: &[u8],
+    start: isize,
+    stride: isize,
+    out: &mut [C],
+) {
+    with_number!(scalar_type, |T| load_as::<T, C>(elements(bytes), start, stride, out), else ());
+}
+
+fn load_as<T: Number, C: Compute>(data: &[T], start: isize, stride: isize, out: &mut [C]) {
+    let first = usize::try_from(start).unwrap_or(usize::MAX);
+    match stride {
+        1 => {
+            let data = data.get(first..).unwrap_or(&[]);
+            for (out, value) in out.iter_mut().zip(data) {
+                *out = C::of(*value);
+            }
+        }
+        0 => out.fill(data.get(first).map_or_else(C::default, |value| C::of(*value))),
+        _ => {
+            let mut position = start;
+            for out in out {
+                let value = usize::try_from(position).ok().and_then(|at| data.get(at));
+                *out = value.map_or_else(C::default, |value| C::of(*value));
+                position = position.wrapping_add(stride);
+            }
+        }
+    }
+}
+
+/// Writes values as elements, from the first on.
+pub(crate) fn store<C: Compute>(scalar_type: ScalarType, bytes: &mut [u8], values: &[C]) {
+    with_number!(scalar_type, |T| {
+        for (out, value) in elements_mut::<T>(bytes).iter_mut().zip(values) {
+            *out = value.to();
+        }
+    }, else ());
+}
+
+/// The error for an argument whose element type is data only.
+pub(crate) fn unsupported(arg: usize, found: ScalarType) -> KernelError {
+    KernelError::ScalarType { arg, found }
+}

@@ -1,0 +1,11 @@
+//! What operators do to shapes and types, in integer arithmetic: written once, for every backend.
+//!
+//! Rules take sizes and options and give sizes, or `None` where PyTorch refuses. Each family has its file.
+
+mod broadcast;
+mod dims;
+mod promotion;
+
+pub use broadcast::{broadcast, broadcast_all};
+pub use dims::{normalize_dim, normalize_index};
+pub use promotion::{Operand, result_type};
