@@ -99,13 +99,16 @@ def lower(
     config: ExecutorchBackendConfig | None = None,
     to_backend: Callable[[Any], Any] | None = None,
     preserve: Sequence[Any] = (),
+    dim_order: bool = True,
 ) -> ExecutorchProgramManager:
     """Exports every method into one program.
 
-    `to_backend` may hand parts of the edge program to backends; `preserve` names operators that are not decomposed.
+    `to_backend` may hand parts of the edge program to backends; `preserve` names operators that are not decomposed;
+    without `dim_order` the copies are those of ATen, as exporters before ExecuTorch 0.6 wrote them.
     """
     exported = {name: method.export() for name, method in methods.items()}
-    edge = to_edge(exported, compile_config=EdgeCompileConfig(_check_ir_validity=False, preserve_ops=list(preserve)))
+    checks = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=not dim_order, preserve_ops=list(preserve))
+    edge = to_edge(exported, compile_config=checks)
     if to_backend is not None:
         edge = to_backend(edge)
     return edge.to_executorch(config or ExecutorchBackendConfig())
@@ -212,6 +215,7 @@ class Fixture:
     config: ExecutorchBackendConfig | None = None
     to_backend: Callable[[Any], Any] | None = None
     preserve: Sequence[Any] = ()
+    dim_order: bool = True
 
     @staticmethod
     def forward(path: str, module: torch.nn.Module, cases: Sequence[Inputs], **options: Any) -> "Fixture":
@@ -229,7 +233,13 @@ class Manifest:
     entries: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, fixture: Fixture) -> ExecutorchProgramManager:
-        program = lower(fixture.methods, config=fixture.config, to_backend=fixture.to_backend, preserve=fixture.preserve)
+        program = lower(
+            fixture.methods,
+            config=fixture.config,
+            to_backend=fixture.to_backend,
+            preserve=fixture.preserve,
+            dim_order=fixture.dim_order,
+        )
         target = FIXTURES / fixture.path
         target.parent.mkdir(parents=True, exist_ok=True)
         data = self._write_external_data(program, fixture)

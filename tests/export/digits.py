@@ -105,6 +105,13 @@ def save_image(image: torch.Tensor, label: int) -> None:
     (folder / "labels.txt").write_text("".join(f"{digit}\n" for digit in range(10)))
 
 
+def save_held_out(images: torch.Tensor, labels: torch.Tensor, count: int = 20) -> None:
+    """Enough images to see that a runtime recognises them, and what they are, one label per line."""
+    folder = FIXTURES / FOLDER
+    np.save(folder / "held_out.npy", images[:count].numpy())
+    (folder / "held_out_labels.txt").write_text("".join(f"{label}\n" for label in labels[:count].tolist()))
+
+
 def one_by_one(images: torch.Tensor) -> list[tuple[torch.Tensor]]:
     return [(image[None].clone(),) for image in images[:SHOWN]]
 
@@ -170,6 +177,7 @@ def main() -> None:
     manifest.write_all(fixtures(model, train_x, test_x))
     manifest.save()
     save_image(test_x[0], int(test_y[0]))
+    save_held_out(test_x, test_y)
 
 
 if __name__ == "__main__":

@@ -366,7 +366,7 @@ def image_models() -> list[Fixture]:
         model("segmenter", Segmenter(), images(2, 3, 8)),
         model("super_resolution", SuperResolution(), images(2, 1, 6)),
         model("vit", VisionTransformer(16, 8, 2, 2, 16, 32, num_classes=CLASSES), small),
-        model("swin", SwinTransformer([2, 2], 8, [2, 2], [2, 2], [2, 2], num_classes=CLASSES), images(2, 3, 16)),
+        model("swin", SwinTransformer([2, 2], 8, [2, 1], [2, 2], [2, 2], num_classes=CLASSES), images(2, 3, 16)),
         model("video", video(), [(torch.randn(1, 2, 4, 6, 6),)]),
     ]
 

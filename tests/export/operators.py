@@ -13,14 +13,15 @@ from typing import Any
 from common import EXACT, FIXTURES, Fixture, Manifest, Method, Tolerance, _flatten, seed, tolerance_of
 
 import torch
-from op_cases import create, index, matrix, pointwise, quantized, reduce, shape, spatial
+from executorch.exir import ExecutorchBackendConfig
+from op_cases import by_name, create, index, matrix, pointwise, quantized, reduce, shape, spatial
 from op_cases.skipped import SKIPPED
 from op_cases.table import Case, module_of
 
 FOLDER = "ops"
 FAMILIES = {
     name: cases
-    for group in (pointwise, reduce, matrix, spatial, shape, index, create, quantized)
+    for group in (pointwise, reduce, matrix, spatial, shape, index, create, quantized, by_name)
     for name, cases in group.FAMILIES.items()
 }
 
@@ -37,7 +38,14 @@ def tolerance(case: Case, method: Method) -> Tolerance:
 
 def fixture(family: str, case: Case) -> Fixture:
     method = Method(module_of(case.run), list(case.inputs), dynamic_shapes(case))
-    return Fixture(f"{FOLDER}/{family}/{case.name}", {"forward": method}, tolerance(case, method), preserve=case.preserve)
+    return Fixture(
+        f"{FOLDER}/{family}/{case.name}",
+        {"forward": method},
+        tolerance(case, method),
+        preserve=case.preserve,
+        dim_order=case.dim_order,
+        config=ExecutorchBackendConfig(run_reinplace_pass=case.reinplace),
+    )
 
 
 def dynamic_shapes(case: Case) -> Any:

@@ -12,6 +12,7 @@ from torch import nn
 from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 from torch.export import Dim
+from torch.export.experimental import _export_forward_backward
 
 from common import EXACT, Fixture, Manifest, Method, seed
 
@@ -323,10 +324,45 @@ def external_weights() -> list[Fixture]:
     ]
 
 
+class Loss(nn.Module):
+    """A network and its loss, as a program that trains it on the device computes them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+
+    def forward(self, x: torch.Tensor, label: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        prediction = self.net(x)
+        return nn.functional.cross_entropy(prediction, label), prediction.detach().argmax(dim=1)
+
+
+class Training(Method):
+    """Outputs: the loss, what the module returns beside it, the gradients of the parameters, the parameters."""
+
+    def export(self) -> torch.export.ExportedProgram:
+        return _export_forward_backward(super().export())
+
+    def expected(self) -> list[list[torch.Tensor]]:
+        return [self._step(inputs) for inputs in self.cases]
+
+    def _step(self, inputs: tuple) -> list[torch.Tensor]:
+        self.module.zero_grad()
+        loss, *others = self.module(*inputs)
+        loss.backward()
+        parameters = list(self.module.parameters())
+        return [loss.detach(), *others, *(p.grad.clone() for p in parameters), *(p.detach().clone() for p in parameters)]
+
+
+def training() -> list[Fixture]:
+    cases = [(torch.randn(2, 4), ints(0, 2)), (torch.randn(2, 4), ints(1, 1))]
+    note = "a joint forward and backward program"
+    return [Fixture(f"{FOLDER}/training", {"forward": Training(Loss(), cases)}, note=note, plain=True)]
+
+
 def main() -> None:
     seed(1)
     manifest = Manifest("program")
-    for group in (control_flow, state, methods, inputs_and_outputs, dynamic_shapes, external_weights):
+    for group in (control_flow, state, methods, inputs_and_outputs, dynamic_shapes, external_weights, training):
         for fixture in group():
             try:
                 manifest.write(fixture)

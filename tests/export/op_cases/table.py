@@ -34,6 +34,10 @@ class Case:
     """As torch.export's `dynamic_shapes`: for each input the dimensions that vary."""
     preserve: Sequence[Any] = ()
     """Operators that would otherwise be decomposed."""
+    dim_order: bool = True
+    """Without it, copies are ATen's own instead of those that name a dim order."""
+    reinplace: bool = False
+    """Whether the exporter may turn operators into those that write to their input."""
     atol: float | None = None
     """The absolute tolerance, where the one that follows from the dtypes is not the honest one."""
     rtol: float | None = None
