@@ -323,14 +323,14 @@ impl<'p> MethodMeta<'p> {
     }
 
     /// The operators and backends that the method needs and the registry does not have.
-    pub fn missing(&self, registry: &Registry<'p>) -> Missing<'p> {
-        Missing { meta: *self, registry: registry.clone() }
+    pub fn missing(&self, registry: &'p Registry<'p>) -> Missing<'p> {
+        Missing { meta: *self, registry }
     }
 
     /// The kernel of an instruction.
     pub(crate) fn find_kernel(
         &self,
-        registry: &Registry<'p>,
+        registry: &'p Registry<'p>,
         operator: OperatorName<'p>,
         args: Vector<'p, i32>,
     ) -> Result<Option<&'p Kernel>, Malformed> {
@@ -363,7 +363,7 @@ impl<'p> MethodMeta<'p> {
     /// The method could not be loaded either: the file is malformed, or something is missing.
     pub fn memory_needs(
         &self,
-        registry: &Registry<'p>,
+        registry: &'p Registry<'p>,
         data: &'p [DataMap<'p>],
         threads: usize,
     ) -> Result<MemoryNeeds, InitError<'p>> {
@@ -376,7 +376,7 @@ impl<'p> MethodMeta<'p> {
     /// As [`memory_needs`](Self::memory_needs).
     pub fn memory_report(
         &self,
-        registry: &Registry<'p>,
+        registry: &'p Registry<'p>,
         data: &'p [DataMap<'p>],
         threads: usize,
     ) -> Result<(MemoryNeeds, ArenaUse), InitError<'p>> {

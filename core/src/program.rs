@@ -18,7 +18,6 @@ pub struct Program<'p> {
     root: ProgramTable<'p>,
     source: Source<'p>,
     segment_base: Option<u64>,
-    flatbuffer: &'p [u8],
 }
 
 impl<'p> Program<'p> {
@@ -66,7 +65,7 @@ impl<'p> Program<'p> {
         let flatbuffer =
             read_or_lend(source, usize::try_from(size).map_err(|_| past_end)?, buffer)?;
         let root = ProgramTable(Table::root(flatbuffer)?);
-        let program = Program { root, source, segment_base: header.segment_base, flatbuffer };
+        let program = Program { root, source, segment_base: header.segment_base };
         // The file must hold all of its segments, so that a truncated file is noticed here.
         if let (Some(base), Some(size)) = (header.segment_base, header.segment_data_size)
             && base.checked_add(size).is_none_or(|end| end > source.size())
@@ -96,7 +95,7 @@ impl<'p> Program<'p> {
 
     /// Bytes of the file's flatbuffer, which stay in use as long as the program.
     pub fn flatbuffer_size(&self) -> usize {
-        self.flatbuffer.len()
+        self.root.0.buffer().len()
     }
 
     /// Number of segments.
@@ -249,7 +248,7 @@ impl<'p> Program<'p> {
     pub fn load_method(
         &self,
         name: &str,
-        registry: &Registry<'p>,
+        registry: &'p Registry<'p>,
         memory: MethodMemory<'p, '_>,
         options: LoadOptions<'p>,
     ) -> Result<Method<'p>, InitError<'p>> {

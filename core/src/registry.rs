@@ -196,14 +196,14 @@ impl<'r> Registry<'r> {
 #[derive(Debug, Clone)]
 pub struct Missing<'p> {
     pub(crate) meta: MethodMeta<'p>,
-    pub(crate) registry: Registry<'p>,
+    pub(crate) registry: &'p Registry<'p>,
 }
 
 impl<'p> Missing<'p> {
     /// Names of the missing operators.
     pub fn operators(&self) -> impl Iterator<Item = OperatorName<'p>> + '_ {
         let names = self.meta.operators();
-        names.flatten().filter(|name| name.in_registry(&self.registry) != Some(true))
+        names.flatten().filter(|name| name.in_registry(self.registry) != Some(true))
     }
 
     /// Names of the missing backends.

@@ -109,6 +109,11 @@ impl<'a> Table<'a> {
         self.field(slot)?.map(|at| follow(self.buf, at)).transpose()
     }
 
+    /// The flatbuffer that the table is part of.
+    pub(crate) fn buffer(&self) -> &'a [u8] {
+        self.buf
+    }
+
     /// The table stored in field `slot` of a union, whatever its type.
     pub(crate) fn union_value(&self, slot: usize) -> Result<Option<Table<'a>>, Malformed> {
         self.reference(slot)?.map(|at| Table::at(self.buf, at)).transpose()

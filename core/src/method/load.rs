@@ -42,7 +42,7 @@ const VARIABLE: u8 = 1;
 impl<'m> Method<'m> {
     pub(crate) fn load(
         meta: &MethodMeta<'m>,
-        registry: &Registry<'m>,
+        registry: &'m Registry<'m>,
         memory: MethodMemory<'m, '_>,
         options: LoadOptions<'m>,
     ) -> Result<Self, InitError<'m>> {
@@ -69,7 +69,7 @@ impl<'m> Method<'m> {
 
     fn build(
         meta: &MethodMeta<'m>,
-        registry: &Registry<'m>,
+        registry: &'m Registry<'m>,
         memory: MethodMemory<'m, '_>,
         options: LoadOptions<'m>,
     ) -> Result<Self, Step<'m>> {
@@ -124,7 +124,7 @@ impl<'m> Method<'m> {
 
     fn init_delegates(
         &mut self,
-        registry: &Registry<'m>,
+        registry: &'m Registry<'m>,
         arena: &mut Arena<'m>,
     ) -> Result<(), Step<'m>> {
         for index in 0..self.delegates.len() {
@@ -254,7 +254,7 @@ impl<'m> Method<'m> {
     /// change. Returns whether no tensor ever changes its place.
     fn resolve(
         &self,
-        registry: &Registry<'m>,
+        registry: &'m Registry<'m>,
         instructions: &mut [Instruction<'m>],
         flags: &mut [u8],
     ) -> Result<bool, Step<'m>> {
