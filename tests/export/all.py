@@ -1,7 +1,7 @@
 """Writes every fixture anew, and the manifest.
 
-    pip install -r requirements.txt
-    python all.py
+pip install -r requirements.txt
+python all.py
 """
 
 from __future__ import annotations

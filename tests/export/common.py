@@ -148,7 +148,7 @@ def _encode(value: Any, declared: Any) -> bundle.Value:
     raise TypeError(f"a bundled program cannot hold {type(value)}")
 
 
-def _flatten(values: Any) -> list[Any]:
+def flatten(values: Any) -> list[Any]:
     return tree_flatten(values)[0]
 
 
@@ -178,7 +178,7 @@ class _Bundle:
 
     @staticmethod
     def _values(plan: schema.ExecutionPlan, indices: list[int], values: Any) -> list[bundle.Value]:
-        flat = _flatten(values)
+        flat = flatten(values)
         if len(flat) != len(indices):
             raise ValueError(f"the program has {len(indices)} values where the module has {len(flat)}")
         return [_encode(value, plan.values[index].val) for value, index in zip(flat, indices)]

@@ -73,7 +73,9 @@ def fixtures() -> list[Fixture]:
     aligned = ExecutorchBackendConfig(segment_alignment=4096)
     note = "runs nowhere without a backend of this name: for tests of loading"
 
-    def fixture(name: str, module: nn.Module, inputs: list, partitioner: Partitioner | None = None, **options: Any) -> Fixture:
+    def fixture(
+        name: str, module: nn.Module, inputs: list, partitioner: Partitioner | None = None, **options: Any
+    ) -> Fixture:
         if partitioner is not None:
             options |= {"to_backend": lambda edge: edge.to_backend(partitioner), "note": note}
         return Fixture.forward(f"{FOLDER}/{name}", module, inputs, plain=True, **options)
@@ -89,7 +91,9 @@ def fixtures() -> list[Fixture]:
         fixture("delegate_named_data", AddTwice(), cases, OneByOne(NAMED, ADD)),
         fixture("weights_align_16", Weighted(), vectors, config=ExecutorchBackendConfig(segment_alignment=16)),
         fixture("weights_align_4096", Weighted(), vectors, config=aligned),
-        fixture("weights_tensor_align_64", Weighted(), vectors, config=ExecutorchBackendConfig(constant_tensor_alignment=64)),
+        fixture(
+            "weights_tensor_align_64", Weighted(), vectors, config=ExecutorchBackendConfig(constant_tensor_alignment=64)
+        ),
     ]
 
 

@@ -1,6 +1,6 @@
 """The families of models that people run, each cut down to a few kilobytes: the same blocks, few channels, few layers.
 
-Weights are random, and so are the running statistics of batch norms, which would hide mistakes if they were zero and one.
+Weights are random, and so are the running statistics of batch norms, which would hide mistakes if they were 0 and 1.
 """
 
 from __future__ import annotations
@@ -12,11 +12,20 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
-from torchvision.models import convnext, densenet, efficientnet, mobilenetv2, mobilenetv3, resnet, shufflenetv2, squeezenet
+from torchvision.models import (
+    convnext,
+    densenet,
+    efficientnet,
+    mobilenetv2,
+    mobilenetv3,
+    resnet,
+    shufflenetv2,
+    squeezenet,
+)
 from torchvision.models.swin_transformer import SwinTransformer
 from torchvision.models.vision_transformer import VisionTransformer
 
-from common import Fixture, Manifest, Tolerance, _flatten, seed
+from common import Fixture, Manifest, Tolerance, flatten, seed
 from digits import quantize
 
 FOLDER = "models"
@@ -37,7 +46,7 @@ def tolerance(module: nn.Module, cases: list[tuple], relative: float) -> Toleran
     """Errors are judged against the largest output."""
     module = copy.deepcopy(module)
     with torch.no_grad():
-        outputs = [out for inputs in cases for out in _flatten(module(*copy.deepcopy(inputs)))]
+        outputs = [out for inputs in cases for out in flatten(module(*copy.deepcopy(inputs)))]
     largest = max(out.double().abs().max().item() for out in outputs if isinstance(out, torch.Tensor))
     return Tolerance(relative, float(f"{relative * largest:.2g}"))
 
@@ -60,7 +69,8 @@ class Classifier(nn.Module):
     def __init__(self, stem: int, body: nn.Module, features: int, activation: type[nn.Module] = nn.ReLU) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, stem, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(stem), activation())
+            nn.Conv2d(3, stem, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(stem), activation()
+        )
         self.body = body
         self.head = nn.Linear(features, CLASSES)
 
@@ -77,7 +87,8 @@ def mobilenet_v2() -> nn.Module:
 def mobilenet_v3() -> nn.Module:
     def block(*settings: Any) -> nn.Module:
         return mobilenetv3.InvertedResidual(
-            mobilenetv3.InvertedResidualConfig(*settings, width_mult=1.0), nn.BatchNorm2d)
+            mobilenetv3.InvertedResidualConfig(*settings, width_mult=1.0), nn.BatchNorm2d
+        )
 
     # in, kernel, expanded, out, squeeze-and-excitation, activation, stride, dilation
     body = nn.Sequential(block(8, 3, 16, 8, True, "RE", 2, 1), block(8, 5, 24, 8, True, "HS", 1, 1))
@@ -117,7 +128,8 @@ def shuffle_net() -> nn.Module:
 
 def dense_net() -> nn.Module:
     body = nn.Sequential(
-        densenet._DenseBlock(3, 8, bn_size=2, growth_rate=4, drop_rate=0.0), densenet._Transition(20, 10))
+        densenet._DenseBlock(3, 8, bn_size=2, growth_rate=4, drop_rate=0.0), densenet._Transition(20, 10)
+    )
     return Classifier(8, body, 10)
 
 
@@ -144,12 +156,26 @@ class DepthwiseSpeech(nn.Module):
         super().__init__()
 
         def separable(channels: int) -> list[nn.Module]:
-            return [nn.Conv2d(channels, channels, 3, padding=1, groups=channels), nn.BatchNorm2d(channels), nn.ReLU(),
-                    nn.Conv2d(channels, channels, 1), nn.BatchNorm2d(channels), nn.ReLU()]
+            return [
+                nn.Conv2d(channels, channels, 3, padding=1, groups=channels),
+                nn.BatchNorm2d(channels),
+                nn.ReLU(),
+                nn.Conv2d(channels, channels, 1),
+                nn.BatchNorm2d(channels),
+                nn.ReLU(),
+            ]
 
         self.net = nn.Sequential(
-            nn.Conv2d(1, 8, (10, 4), stride=2, padding=(5, 1)), nn.BatchNorm2d(8), nn.ReLU(),
-            *separable(8), *separable(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES), nn.Softmax(1))
+            nn.Conv2d(1, 8, (10, 4), stride=2, padding=(5, 1)),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            *separable(8),
+            *separable(8),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(8, CLASSES),
+            nn.Softmax(1),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.net(x)
@@ -174,9 +200,14 @@ class Segmenter(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, 6, 3, stride=2, padding=1), nn.GroupNorm(2, 6), nn.ReLU(),
-            nn.Conv2d(6, 6, 3, padding=2, dilation=2), nn.InstanceNorm2d(6, affine=True), nn.LeakyReLU(0.1),
-            nn.Conv2d(6, 3, 1))
+            nn.Conv2d(3, 6, 3, stride=2, padding=1),
+            nn.GroupNorm(2, 6),
+            nn.ReLU(),
+            nn.Conv2d(6, 6, 3, padding=2, dilation=2),
+            nn.InstanceNorm2d(6, affine=True),
+            nn.LeakyReLU(0.1),
+            nn.Conv2d(6, 3, 1),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         small = self.features(x)
@@ -188,7 +219,8 @@ class SuperResolution(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            nn.ReflectionPad2d(2), nn.Conv2d(1, 8, 5), nn.PReLU(8), nn.Conv2d(8, 4, 3, padding=1), nn.PixelShuffle(2))
+            nn.ReflectionPad2d(2), nn.Conv2d(1, 8, 5), nn.PReLU(8), nn.Conv2d(8, 4, 3, padding=1), nn.PixelShuffle(2)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.clamp(self.net(x), -1, 1)
@@ -196,21 +228,47 @@ class SuperResolution(nn.Module):
 
 def video() -> nn.Module:
     return nn.Sequential(
-        nn.Conv3d(2, 4, 3, padding=1), nn.BatchNorm3d(4), nn.ReLU(), nn.MaxPool3d(2), nn.Conv3d(4, 4, (1, 3, 3)),
-        nn.ReLU(), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, CLASSES))
+        nn.Conv3d(2, 4, 3, padding=1),
+        nn.BatchNorm3d(4),
+        nn.ReLU(),
+        nn.MaxPool3d(2),
+        nn.Conv3d(4, 4, (1, 3, 3)),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool3d(1),
+        nn.Flatten(),
+        nn.Linear(4, CLASSES),
+    )
 
 
 def waveform() -> nn.Module:
     return nn.Sequential(
-        nn.Conv1d(1, 8, 7, stride=2, padding=3), nn.BatchNorm1d(8), nn.ReLU(), nn.MaxPool1d(2),
-        nn.Conv1d(8, 8, 3, padding=2, dilation=2), nn.ELU(), nn.AvgPool1d(2), nn.ConvTranspose1d(8, 4, 4, stride=2),
-        nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(16, CLASSES), nn.LogSoftmax(1))
+        nn.Conv1d(1, 8, 7, stride=2, padding=3),
+        nn.BatchNorm1d(8),
+        nn.ReLU(),
+        nn.MaxPool1d(2),
+        nn.Conv1d(8, 8, 3, padding=2, dilation=2),
+        nn.ELU(),
+        nn.AvgPool1d(2),
+        nn.ConvTranspose1d(8, 4, 4, stride=2),
+        nn.AdaptiveAvgPool1d(4),
+        nn.Flatten(),
+        nn.Linear(16, CLASSES),
+        nn.LogSoftmax(1),
+    )
 
 
 def autoencoder() -> nn.Module:
     return nn.Sequential(
-        nn.Linear(20, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 4), nn.Tanh(), nn.Linear(4, 12), nn.GELU(),
-        nn.Linear(12, 20), nn.Sigmoid())
+        nn.Linear(20, 12),
+        nn.BatchNorm1d(12),
+        nn.ReLU(),
+        nn.Linear(12, 4),
+        nn.Tanh(),
+        nn.Linear(4, 12),
+        nn.GELU(),
+        nn.Linear(12, 20),
+        nn.Sigmoid(),
+    )
 
 
 class Recurrent(nn.Module):
@@ -242,8 +300,15 @@ def bert() -> nn.Module:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
-        vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=16, attn_implementation="eager", return_dict=False)
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=16,
+        attn_implementation="eager",
+        return_dict=False,
+    )
     return Outputs(BertModel(config), "input_ids", "attention_mask")
 
 
@@ -311,7 +376,9 @@ class LlamaBlock(nn.Module):
 class Llama(nn.Module):
     """A decoder of the Llama architecture: tokens and their positions in, logits of the last token out."""
 
-    def __init__(self, vocabulary: int = 32, width: int = 16, heads: int = 4, shared: int = 2, context: int = 12) -> None:
+    def __init__(
+        self, vocabulary: int = 32, width: int = 16, heads: int = 4, shared: int = 2, context: int = 12
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
         self.blocks = nn.ModuleList(LlamaBlock(width, heads, shared, context) for _ in range(2))
@@ -351,8 +418,7 @@ def image_models() -> list[Fixture]:
         model("mobilenet_v2_half", copy.deepcopy(v2).half(), [(x.half(),) for (x,) in small], HALF),
         model("mobilenet_v2_bf16", copy.deepcopy(v2).bfloat16(), [(x.bfloat16(),) for (x,) in small], BF16),
         model("mobilenet_v2_channels_last", copy.deepcopy(v2).to(memory_format=torch.channels_last), last),
-        model("mobilenet_v2_dynamic_size", copy.deepcopy(v2), sizes,
-              dynamic_shapes=({2: 2 * side, 3: 2 * side},)),
+        model("mobilenet_v2_dynamic_size", copy.deepcopy(v2), sizes, dynamic_shapes=({2: 2 * side, 3: 2 * side},)),
         model("mobilenet_v3", v3, small),
         model("resnet_basic", resnet_basic(), small),
         model("resnet_bottleneck", resnet_bottleneck(), small),
@@ -373,17 +439,26 @@ def image_models() -> list[Fixture]:
 
 def quantized_models() -> list[Fixture]:
     fixtures = []
-    for name, module, shape in (("mobilenet_v2_int8", mobilenet_v2(), (3, 16, 16)),
-                                ("depthwise_speech_int8", DepthwiseSpeech(), (1, 20, 10)),
-                                ("autoencoder_int8", autoencoder(), (20,))):
+    for name, module, shape in (
+        ("mobilenet_v2_int8", mobilenet_v2(), (3, 16, 16)),
+        ("depthwise_speech_int8", DepthwiseSpeech(), (1, 20, 10)),
+        ("autoencoder_int8", autoencoder(), (20,)),
+    ):
         module = randomize_statistics(module)
         calibration = torch.randn(8, *shape)
         cases = [(x[None].clone(),) for x in calibration[:3]]
         converted = quantize(module, calibration)
         spread = tolerance(converted, cases, 1.0).atol
         quanta = Tolerance(0.0, float(f"{4 * 2 * spread / 255:.2g}"))
-        fixtures.append(Fixture.forward(f"{FOLDER}/{name}", converted, cases, tolerance=quanta,
-                                        note="the tolerance is four quanta of the output"))
+        fixtures.append(
+            Fixture.forward(
+                f"{FOLDER}/{name}",
+                converted,
+                cases,
+                tolerance=quanta,
+                note="the tolerance is four quanta of the output",
+            )
+        )
     return fixtures
 
 
@@ -407,12 +482,21 @@ def sequence_models() -> list[Fixture]:
         model("rnn", Recurrent(nn.RNN), tokens),
         model("gru_streaming", StreamingGru(), [(torch.randn(1, 4),) for _ in range(5)], sequence=True),
         model("bert", bert(), text),
-        model("transformer_encoder", nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True),
-              [(torch.randn(2, 4, 16),)]),
+        model(
+            "transformer_encoder",
+            nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True),
+            [(torch.randn(2, 4, 16),)],
+        ),
         model("llama", Llama(), decoding(1, 1, 1, 1, 1), sequence=True, plain=True),
         model("llama_half", Llama().half(), decoding(1, 1, 1, 1, 1), HALF, sequence=True),
-        model("llama_prefill", Llama(), prefill, sequence=True, dynamic_shapes=({1: length}, {0: length}),
-              note="the prompt in one piece, then tokens"),
+        model(
+            "llama_prefill",
+            Llama(),
+            prefill,
+            sequence=True,
+            dynamic_shapes=({1: length}, {0: length}),
+            note="the prompt in one piece, then tokens",
+        ),
     ]
 
 

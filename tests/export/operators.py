@@ -1,6 +1,6 @@
 """Writes the operator cases: `fixtures/ops/<family>/<case>.bpte`, one program around one operator each.
 
-    python operators.py [family ...]
+python operators.py [family ...]
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import zlib
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from common import EXACT, FIXTURES, Fixture, Manifest, Method, Tolerance, _flatten, seed, tolerance_of
+from common import EXACT, FIXTURES, Fixture, Manifest, Method, Tolerance, flatten, seed, tolerance_of
 
 import torch
 from executorch.exir import ExecutorchBackendConfig
@@ -28,7 +28,7 @@ FAMILIES = {
 
 def tolerance(case: Case, method: Method) -> Tolerance:
     """The loosest that the outputs' dtypes ask for. Low precision is also judged against the largest output."""
-    outputs = [t for out in method.expected() for t in _flatten(out) if isinstance(t, torch.Tensor)]
+    outputs = [t for out in method.expected() for t in flatten(out) if isinstance(t, torch.Tensor)]
     rtol, atol = EXACT.rtol, EXACT.atol
     for output in outputs:
         of_dtype = tolerance_of(output.dtype)
@@ -49,7 +49,7 @@ def fixture(family: str, case: Case) -> Fixture:
 
 
 def dynamic_shapes(case: Case) -> Any:
-    """`Run1` takes its inputs as one variadic argument, a module of its own names them."""
+    """`Function` takes its inputs as one variadic argument, a module of its own names them."""
     if case.dynamic is None or isinstance(case.run, torch.nn.Module):
         return case.dynamic
     return (case.dynamic,)

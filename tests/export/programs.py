@@ -1,4 +1,4 @@
-"""Tiny programs, each around one thing that the executor does: jumps, state, several methods, odd inputs and outputs."""
+"""Tiny programs, each around one thing that the executor does: jumps, state, several methods, odd inputs, outputs."""
 
 from __future__ import annotations
 
@@ -141,8 +141,15 @@ class ManyInputs(nn.Module):
         if flag:
             y = -y
         values, indices = torch.topk(y, 2)
-        return {"values": values, "indices": indices, "count": count + 1, "flag": flag, "scale": scale, "none": nothing,
-                "above": (y > 0, y.argmax(1))}
+        return {
+            "values": values,
+            "indices": indices,
+            "count": count + 1,
+            "flag": flag,
+            "scale": scale,
+            "none": nothing,
+            "above": (y > 0, y.argmax(1)),
+        }
 
 
 class Nested(nn.Module):
@@ -200,8 +207,7 @@ def control_flow() -> list[Fixture]:
     xs, y = torch.randn(4, 2, 3), torch.randn(2, 3)
     return [
         program("cond", Cond(), [(ones,), (minus,), (torch.zeros(2, 3),)]),
-        program("cond_nested", NestedCond(),
-                [(ones, ones), (ones, minus), (minus, ones), (minus, ones * 5)]),
+        program("cond_nested", NestedCond(), [(ones, ones), (ones, minus), (minus, ones), (minus, ones * 5)]),
         program("cond_on_input", CondOnInput(), [(yes, ones), (no, ones)]),
         program("map", Map(), [(xs, y), (xs * 2, -y)]),
         program("scan", Scan(), [(y, xs), (-y, xs + 1)]),
@@ -223,15 +229,31 @@ def state() -> list[Fixture]:
     store = {"write": Method(StoreWrite(), [(torch.ones(3),)]), "read": Method(StoreRead(), [(torch.ones(3),)])}
     return [
         program("state_from_zero", Counter(0.0), steps, sequence=True),
-        program("state_initialized", Counter(40.0), steps, sequence=True, config=initialized,
-                note="the mutable buffers' first values are in the file"),
+        program(
+            "state_initialized",
+            Counter(40.0),
+            steps,
+            sequence=True,
+            config=initialized,
+            note="the mutable buffers' first values are in the file",
+        ),
         program("state_named", Counter(0.0), steps, sequence=True, config=named),
-        program("state_unplanned", Counter(0.0), steps, sequence=True, config=unplanned,
-                note="the mutable buffers are not memory planned: the host allocates them"),
+        program(
+            "state_unplanned",
+            Counter(0.0),
+            steps,
+            sequence=True,
+            config=unplanned,
+            note="the mutable buffers are not memory planned: the host allocates them",
+        ),
         program("state_window", Window(), rows, sequence=True),
         program("state_write_at", WriteAt(), writes, sequence=True),
-        Fixture(f"{FOLDER}/state_shared", store, config=shared,
-                note="two methods may share the buffer `kept`; expected outputs are those of fresh methods, read first"),
+        Fixture(
+            f"{FOLDER}/state_shared",
+            store,
+            config=shared,
+            note="two methods may share the buffer `kept`; expected outputs are those of fresh methods, read first",
+        ),
     ]
 
 
@@ -240,25 +262,43 @@ def methods() -> list[Fixture]:
     linear, encode = Shared(), Encode()
     encode.load_state_dict(linear.state_dict())
     return [
-        Fixture(f"{FOLDER}/two_methods",
-                {"forward": Method(linear, cases), "encode": Method(encode, [(torch.randn(1, 4),)])}, plain=True),
+        Fixture(
+            f"{FOLDER}/two_methods",
+            {"forward": Method(linear, cases), "encode": Method(encode, [(torch.randn(1, 4),)])},
+            plain=True,
+        ),
     ]
 
 
 def inputs_and_outputs() -> list[Fixture]:
     x, y = torch.randn(2, 5), torch.randn(2, 3)
-    every_dtype = (torch.randn(2, 3), torch.randn(2, 3).double(), torch.randn(2, 3).half(),
-                   torch.arange(6, dtype=torch.int32).reshape(2, 3), ints(1, -2, 3),
-                   torch.tensor([True, False]), torch.tensor([0, 7, 255], dtype=torch.uint8))
+    every_dtype = (
+        torch.randn(2, 3),
+        torch.randn(2, 3).double(),
+        torch.randn(2, 3).half(),
+        torch.arange(6, dtype=torch.int32).reshape(2, 3),
+        ints(1, -2, 3),
+        torch.tensor([True, False]),
+        torch.tensor([0, 7, 255], dtype=torch.uint8),
+    )
     unplanned = ExecutorchBackendConfig(
-        memory_planning_pass=MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False))
+        memory_planning_pass=MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)
+    )
     return [
-        program("many_inputs", ManyInputs(), [(x, 3, True, 0.5, None), (-x, 3, True, 0.5, None)],
-                note="inputs and outputs that are integers, booleans, doubles and none"),
+        program(
+            "many_inputs",
+            ManyInputs(),
+            [(x, 3, True, 0.5, None), (-x, 3, True, 0.5, None)],
+            note="inputs and outputs that are integers, booleans, doubles and none",
+        ),
         program("nested_containers", Nested(), [((y, y + 1), {"a": y * 2, "b": -y})]),
         program("many_dtypes", ManyDtypes(), [every_dtype]),
-        program("outputs_not_computed", Constants(), [(y,), (-y,)],
-                note="outputs: a constant, an input, the same value twice"),
+        program(
+            "outputs_not_computed",
+            Constants(),
+            [(y,), (-y,)],
+            note="outputs: a constant, an input, the same value twice",
+        ),
         program("outputs_not_computed_unplanned", Constants(), [(y,), (-y,)], config=unplanned),
         program("identity", Elements(lambda x: x), [(y,)], note="a program without instructions"),
         program("no_inputs", Elements(lambda: torch.ones(2, 2) + torch.arange(2)), [()]),
@@ -276,7 +316,7 @@ def deep_chain(x: torch.Tensor) -> torch.Tensor:
 
 def dynamic_shapes() -> list[Fixture]:
     n = Dim("n", min=1, max=12)
-    rows, half_rows = Dim("rows", min=2, max=16), Dim("half", min=1, max=8)
+    half_rows = Dim("half", min=1, max=8)
 
     def sized(*lengths: int) -> list[tuple[torch.Tensor]]:
         return [(torch.randn(length, 3),) for length in lengths]
@@ -292,21 +332,35 @@ def dynamic_shapes() -> list[Fixture]:
     def one_hot_rows(x: torch.Tensor) -> torch.Tensor:
         return torch.zeros(x.shape[0], 4) + x[:, :1]
 
-    two = [(torch.randn(4, 3), torch.randn(2, 3)), (torch.randn(16, 3), torch.randn(8, 3)),
-           (torch.randn(2, 3), torch.randn(1, 3))]
+    two = [
+        (torch.randn(4, 3), torch.randn(2, 3)),
+        (torch.randn(16, 3), torch.randn(8, 3)),
+        (torch.randn(2, 3), torch.randn(1, 3)),
+    ]
     return [
-        program("dynamic_rows", Elements(lambda x: torch.relu(x) + x.mean(0)), sized(5, 1, 12),
-                dynamic_shapes=(({0: n},),)),
+        program(
+            "dynamic_rows", Elements(lambda x: torch.relu(x) + x.mean(0)), sized(5, 1, 12), dynamic_shapes=(({0: n},),)
+        ),
         program("dynamic_arithmetic", Elements(arithmetic), sized(5, 2, 12), dynamic_shapes=(({0: n},),)),
         program("dynamic_two", Elements(both), two, dynamic_shapes=(({0: 2 * half_rows}, {0: half_rows}),)),
         program("dynamic_created", Elements(one_hot_rows), sized(5, 1, 12), dynamic_shapes=(({0: n},),)),
-        program("nonzero", Elements(torch.nonzero),
-                [(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]]),), (torch.zeros(2, 3),), (torch.ones(2, 3),)],
-                tolerance=EXACT, note="the output's shape depends on the data"),
-        program("nonzero_gathered", Elements(lambda x: x.reshape(-1)[torch.nonzero(x.reshape(-1)).squeeze(1)] * 2),
-                [(torch.tensor([[1.0, 0.0], [0.0, -3.0]]),), (torch.ones(2, 2),)]),
-        program("masked_select", Elements(lambda x: torch.masked_select(x, x > 0)),
-                [(torch.tensor([1.0, -2.0, 3.0, 0.0]),), (-torch.ones(4),)]),
+        program(
+            "nonzero",
+            Elements(torch.nonzero),
+            [(torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]]),), (torch.zeros(2, 3),), (torch.ones(2, 3),)],
+            tolerance=EXACT,
+            note="the output's shape depends on the data",
+        ),
+        program(
+            "nonzero_gathered",
+            Elements(lambda x: x.reshape(-1)[torch.nonzero(x.reshape(-1)).squeeze(1)] * 2),
+            [(torch.tensor([[1.0, 0.0], [0.0, -3.0]]),), (torch.ones(2, 2),)],
+        ),
+        program(
+            "masked_select",
+            Elements(lambda x: torch.masked_select(x, x > 0)),
+            [(torch.tensor([1.0, -2.0, 3.0, 0.0]),), (-torch.ones(4),)],
+        ),
     ]
 
 
@@ -314,13 +368,23 @@ def external_weights() -> list[Fixture]:
     linear = nn.Linear(3, 4)
     cases = [(torch.randn(2, 3),)]
     config = ExecutorchBackendConfig(external_constants=lambda node: "shared")
-    mutable = ExecutorchBackendConfig(external_mutable_weights=True)
     return [
-        program("external_a", LinearA(linear), cases, config=config, plain=True,
-                note="external_a and external_b run on either's .ptd"),
+        program(
+            "external_a",
+            LinearA(linear),
+            cases,
+            config=config,
+            plain=True,
+            note="external_a and external_b run on either's .ptd",
+        ),
         program("external_b", LinearB(linear), cases, config=config, plain=True),
-        program("external_two_files", nn.Sequential(linear, nn.ReLU(), nn.Linear(4, 2)), cases, plain=True,
-                config=ExecutorchBackendConfig(external_constants=lambda n: "bias" if "bias" in n.name else "weight")),
+        program(
+            "external_two_files",
+            nn.Sequential(linear, nn.ReLU(), nn.Linear(4, 2)),
+            cases,
+            plain=True,
+            config=ExecutorchBackendConfig(external_constants=lambda n: "bias" if "bias" in n.name else "weight"),
+        ),
     ]
 
 
@@ -350,7 +414,12 @@ class Training(Method):
         loss, *others = self.module(*inputs)
         loss.backward()
         parameters = list(self.module.parameters())
-        return [loss.detach(), *others, *(p.grad.clone() for p in parameters), *(p.detach().clone() for p in parameters)]
+        return [
+            loss.detach(),
+            *others,
+            *(p.grad.clone() for p in parameters),
+            *(p.detach().clone() for p in parameters),
+        ]
 
 
 def training() -> list[Fixture]:

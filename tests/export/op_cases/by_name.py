@@ -1,4 +1,4 @@
-"""Operators that a program may hold, though the usual way of exporting replaces them by others; and symbolic arithmetic."""
+"""Operators that the usual way of exporting replaces by others, and arithmetic on sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Iterator
 import torch
 from torch.export import Dim
 
-from .table import Case, boolean, case, f16, f32, i8, i32, i64, last, longs, positive, u8, values
+from .table import Case, boolean, case, f16, f32, i32, i64, last, longs, positive, u8, values
 
 A = torch.ops.aten
 Q = torch.ops.quantized_decomposed
@@ -38,18 +38,35 @@ def preserved() -> Iterator[Case]:
         ("arange", A.arange.default, lambda x: (x + 1, torch.arange(6)), (x,)),
         ("arange_float", A.arange.default, lambda x: (x + 1, torch.arange(3.5)), (x,)),
         ("lift_fresh_copy", A.lift_fresh_copy.default, A.lift_fresh_copy.default, (x,)),
-        ("embedding_2bit_to_half", Q.embedding_2bit.dtype, lambda w, s, i: Q.embedding_2bit.dtype(w, s, None, -2, 1, i, dtype=f16),
-         (torch.randint(0, 256, (6, 4), dtype=u8), torch.rand(6), longs(0, 5))),
+        (
+            "embedding_2bit_to_half",
+            Q.embedding_2bit.dtype,
+            lambda w, s, i: Q.embedding_2bit.dtype(w, s, None, -2, 1, i, dtype=f16),
+            (torch.randint(0, 256, (6, 4), dtype=u8), torch.rand(6), longs(0, 5)),
+        ),
         ("conj_physical", A._conj_physical.default, A._conj_physical.default, (torch.complex(x, y),)),
         ("linear", A.linear.default, torch.nn.functional.linear, (x, values(f32, 2, 4), values(f32, 2))),
         ("softplus", A.softplus.default, torch.nn.functional.softplus, (x,)),
         ("addmv", A.addmv.default, torch.addmv, (values(f32, 3), x, values(f32, 4))),
     ):
         yield case(name, run, inputs, preserve=[operator])
-    yield case("convolution_backward", convolution_backward, (values(f32, 1, 3, 3, 3), values(f32, 1, 2, 5, 5), values(f32, 3, 2, 3, 3)))
+    yield case(
+        "convolution_backward",
+        convolution_backward,
+        (values(f32, 1, 3, 3, 3), values(f32, 1, 2, 5, 5), values(f32, 3, 2, 3, 3)),
+    )
     yield case("max_pool_backward", max_pool_backward, (values(f32, 1, 2, 2, 2), values(f32, 1, 2, 4, 4)))
-    yield case("batch_norm_training", lambda x: A._native_batch_norm_legit.no_stats(x, None, None, True, 0.1, 1e-5), (values(f32, 2, 3, 4),))
-    yield case("index_put_in_place", lambda x, i, v: torch.index_put(x * 1, (i,), v) + 1, (x, longs(2, 0), values(f32, 2, 4)), reinplace=True)
+    yield case(
+        "batch_norm_training",
+        lambda x: A._native_batch_norm_legit.no_stats(x, None, None, True, 0.1, 1e-5),
+        (values(f32, 2, 3, 4),),
+    )
+    yield case(
+        "index_put_in_place",
+        lambda x, i, v: torch.index_put(x * 1, (i,), v) + 1,
+        (x, longs(2, 0), values(f32, 2, 4)),
+        reinplace=True,
+    )
 
 
 def convolution_backward(grad, x, weight):

@@ -8,7 +8,23 @@ import torch
 from torch.export import Dim
 
 from .table import (
-    ALL, FLOATS, INTEGERS, NAMES, Case, bf16, boolean, case, each, f16, f32, f64, i32, i64, last, specials, u8, values,
+    ALL,
+    FLOATS,
+    NAMES,
+    Case,
+    bf16,
+    boolean,
+    case,
+    each,
+    f16,
+    f32,
+    f64,
+    i32,
+    i64,
+    last,
+    specials,
+    u8,
+    values,
 )
 
 A = torch.ops.aten
@@ -74,13 +90,23 @@ def casting() -> Iterator[Case]:
     for source in ALL:
         for target in ALL:
             if source != target:
-                yield case(f"{NAMES[source]}_to_{NAMES[target]}", lambda x, d=target: x.to(d), *castable(source, target))
+                yield case(
+                    f"{NAMES[source]}_to_{NAMES[target]}", lambda x, d=target: x.to(d), *castable(source, target)
+                )
     for dtype in FLOATS:
         yield case(f"specials_{NAMES[dtype]}_to_bool", lambda x: x.to(boolean), (specials(dtype, 15),))
     for source, target in ((f64, f32), (f32, f16), (f32, bf16), (f16, f32), (bf16, f16)):
         yield case(f"specials_{NAMES[source]}_to_{NAMES[target]}", lambda x, d=target: x.to(d), (specials(source, 15),))
-    yield case("rounding_f32_to_f16", lambda x: x.to(f16), (torch.tensor([1.00048828125, 1.00146484375, 65519.0, 65520.0, 5.9e-8, 2.9e-8, 6.1e-5]),))
-    yield case("rounding_f32_to_bf16", lambda x: x.to(bf16), (torch.tensor([1.00390625, 1.01171875, 3.39e38, 1e-40, -1.00390625]),))
+    yield case(
+        "rounding_f32_to_f16",
+        lambda x: x.to(f16),
+        (torch.tensor([1.00048828125, 1.00146484375, 65519.0, 65520.0, 5.9e-8, 2.9e-8, 6.1e-5]),),
+    )
+    yield case(
+        "rounding_f32_to_bf16",
+        lambda x: x.to(bf16),
+        (torch.tensor([1.00390625, 1.01171875, 3.39e38, 1e-40, -1.00390625]),),
+    )
 
 
 def castable(source: torch.dtype, target: torch.dtype) -> list[tuple]:
@@ -111,13 +137,30 @@ def copying() -> Iterator[Case]:
         "channels_last_to_half_contiguous": lambda x: x.to(f16, memory_format=torch.contiguous_format),
     }.items():
         yield case(name, run, (last(x),))
-    yield from each("copy", torch.ops.aten.copy.default, (f32, i64), lambda d: (values(d, *SHAPE), values(d, *SHAPE)), preserve=[A.copy.default])
-    yield case("copy_broadcast", torch.ops.aten.copy.default, (values(f32, *SHAPE), values(f32, 3)), preserve=[A.copy.default])
-    yield case("copy_cast", torch.ops.aten.copy.default, (values(f32, *SHAPE), values(i32, *SHAPE)), preserve=[A.copy.default])
+    yield from each(
+        "copy",
+        torch.ops.aten.copy.default,
+        (f32, i64),
+        lambda d: (values(d, *SHAPE), values(d, *SHAPE)),
+        preserve=[A.copy.default],
+    )
+    yield case(
+        "copy_broadcast", torch.ops.aten.copy.default, (values(f32, *SHAPE), values(f32, 3)), preserve=[A.copy.default]
+    )
+    yield case(
+        "copy_cast", torch.ops.aten.copy.default, (values(f32, *SHAPE), values(i32, *SHAPE)), preserve=[A.copy.default]
+    )
     yield case("clone_empty", lambda x: x.clone(), (torch.empty(0, 3),))
     yield case("clone_zero_dim", lambda x: x.clone(), (torch.tensor(3.0),))
-    yield case("clone_dynamic", lambda x: x.clone(), *[(values(f32, n, 3),) for n in (4, 1, 8)], dynamic=({0: Dim("n", min=1, max=8)},))
-    yield case("view_as_real", lambda x, y: torch.view_as_real(torch.complex(x, y)) * 1, (values(f32, 3), values(f32, 3)))
+    yield case(
+        "clone_dynamic",
+        lambda x: x.clone(),
+        *[(values(f32, n, 3),) for n in (4, 1, 8)],
+        dynamic=({0: Dim("n", min=1, max=8)},),
+    )
+    yield case(
+        "view_as_real", lambda x, y: torch.view_as_real(torch.complex(x, y)) * 1, (values(f32, 3), values(f32, 3))
+    )
 
 
 FAMILIES = {"creation": creation, "casting": casting, "copying": copying}

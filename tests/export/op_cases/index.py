@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .reduce import distinct
-from .table import ALL, SOME, Case, boolean, case, each, f16, f32, i32, i64, longs, specials, u8, values
+from .table import ALL, SOME, Case, boolean, case, each, f16, f32, i32, i64, longs, plain, specials, u8, values
 
 A = torch.ops.aten
 SHAPE = (3, 4)
@@ -23,7 +23,12 @@ def reading() -> Iterator[Case]:
     yield case("gather_first", lambda x, i: torch.gather(x, 0, i), (x, torch.tensor([[0, 2, 1, 0]])))
     yield case("gather_negative_dim", lambda x, i: torch.gather(x, -1, i), (deep, torch.randint(0, 2, (2, 4, 3))))
     yield case("gather_zero_dim", lambda x, i: torch.gather(x, 0, i), (torch.tensor(2.0), torch.tensor(0)))
-    yield from each("index_select", lambda x, i: x.index_select(1, i), SOME + (boolean,), lambda d: (values(d, *SHAPE), longs(3, 0, 0)))
+    yield from each(
+        "index_select",
+        lambda x, i: x.index_select(1, i),
+        SOME + (boolean,),
+        lambda d: (values(d, *SHAPE), longs(3, 0, 0)),
+    )
     yield case("index_select_by_i32", lambda x, i: x.index_select(0, i), (x, torch.tensor([2, 0], dtype=i32)))
     yield case("index_select_negative_dim", lambda x, i: x.index_select(-2, i), (deep, longs(1, 3)))
     yield case("index_select_none", lambda x, i: x.index_select(0, i), (x, torch.empty(0, dtype=i64)))
@@ -40,15 +45,33 @@ def reading() -> Iterator[Case]:
         yield case(f"index_{name}", run, (deep, *indices))
     yield case("index_bool", lambda x, m: x[m], (x, x > 0))
     yield case("index_bool_rows", lambda x, m: x[m], (x, torch.tensor([True, False, True])))
-    yield from each("embedding", lambda w, i: F.embedding(i, w), (f32, f16), lambda d: (values(d, 6, 3), torch.tensor([[0, 5], [2, 2]])))
+    yield from each(
+        "embedding",
+        lambda w, i: F.embedding(i, w),
+        (f32, f16),
+        lambda d: (values(d, 6, 3), torch.tensor([[0, 5], [2, 2]])),
+    )
     yield case("embedding_module", nn.Embedding(6, 3, padding_idx=1), (torch.tensor([1, 4, 0]),))
     yield case("embedding_by_i32", nn.Embedding(6, 3), (torch.tensor([1, 4, 0], dtype=i32),))
     for mode in ("sum", "mean", "max"):
         yield case(f"embedding_bag_{mode}", nn.EmbeddingBag(6, 3, mode=mode), (torch.tensor([[1, 4, 0], [2, 2, 5]]),))
     yield case("take_along_dim", lambda x, i: torch.take_along_dim(x, i, 1), (x, index.repeat(2, 1)[:3].clone()))
-    yield from each("masked_select", torch.masked_select, (f32, i64, boolean), lambda d: [(values(d, *SHAPE), values(boolean, *SHAPE)) for _ in range(2)] + [(values(d, *SHAPE), torch.zeros(SHAPE, dtype=boolean))])
+    yield from each(
+        "masked_select",
+        torch.masked_select,
+        (f32, i64, boolean),
+        lambda d: (
+            [(values(d, *SHAPE), values(boolean, *SHAPE)) for _ in range(2)]
+            + [(values(d, *SHAPE), torch.zeros(SHAPE, dtype=boolean))]
+        ),
+    )
     yield case("masked_select_broadcast", torch.masked_select, (x, torch.tensor([True, False, True, False])))
-    yield from each("nonzero", torch.nonzero, (f32, i64, boolean, u8), lambda d: [(values(d, *SHAPE),), (torch.zeros(SHAPE, dtype=d),)])
+    yield from each(
+        "nonzero",
+        torch.nonzero,
+        (f32, i64, boolean, u8),
+        lambda d: [(values(d, *SHAPE),), (torch.zeros(SHAPE, dtype=d),)],
+    )
     yield case("nonzero_specials", torch.nonzero, (specials(f32, 15),))
 
 
@@ -56,12 +79,18 @@ def writing() -> Iterator[Case]:
     x, source = values(f32, *SHAPE), values(f32, *SHAPE)
     index = torch.tensor([[0, 3, 1], [2, 1, 0]])
     for name, run in {"scatter": torch.scatter, "scatter_add": torch.scatter_add}.items():
-        yield from each(name, lambda x, i, s, r=run: r(x, 1, i, s), SOME, lambda d: (values(d, *SHAPE), index, values(d, 2, 3)))
+        yield from each(
+            name, lambda x, i, s, r=run: r(x, 1, i, s), SOME, lambda d: (values(d, *SHAPE), index, values(d, 2, 3))
+        )
         yield case(f"{name}_first", lambda x, i, s, r=run: r(x, 0, i, s), (x, torch.tensor([[2, 0, 1, 1]]), source))
         yield case(f"{name}_negative_dim", lambda x, i, s, r=run: r(x, -1, i, s), (x, index, source))
         yield case(f"{name}_empty", lambda x, i, s, r=run: r(x, 0, i, s), (x, torch.empty(0, 4, dtype=i64), source))
-    yield case("scatter_add_repeated", lambda x, i, s: torch.scatter_add(x, 1, i, s), (x, torch.zeros(3, 4, dtype=i64), source))
-    yield from each("scatter_value", lambda x, i: torch.scatter(x, 1, i, 7), SOME + (boolean,), lambda d: (values(d, *SHAPE), index))
+    yield case(
+        "scatter_add_repeated", lambda x, i, s: torch.scatter_add(x, 1, i, s), (x, torch.zeros(3, 4, dtype=i64), source)
+    )
+    yield from each(
+        "scatter_value", lambda x, i: torch.scatter(x, 1, i, 7), SOME + (boolean,), lambda d: (values(d, *SHAPE), index)
+    )
     yield case("scatter_reduce", lambda x, i, s: torch.scatter_reduce(x, 1, i, s, "amax"), (x, index, source))
     for accumulate in (False, True):
         suffix = "_accumulated" if accumulate else ""
@@ -70,14 +99,33 @@ def writing() -> Iterator[Case]:
         yield case(f"index_put_two{suffix}", put, (x, longs(0, 2, 1), longs(1, 0, 3), values(f32, 3)))
         yield case(f"index_put_broadcast{suffix}", put, (x, longs(0, 2, 1), longs(1, 0, 3), torch.tensor(9.0)))
         yield case(f"index_put_negative{suffix}", put, (x, longs(-1), values(f32, 1, 4)))
-    yield case("index_put_repeated_accumulated", lambda x, i, s: torch.index_put(x, (i,), s, True), (x, longs(1, 1, 1), values(f32, 3, 4)))
-    yield case("index_put_second", lambda x, i, s: torch.ops.aten.index_put(x, [None, i], s), (x, longs(3, 0), values(f32, 3, 2)))
+    yield case(
+        "index_put_repeated_accumulated",
+        lambda x, i, s: torch.index_put(x, (i,), s, True),
+        (x, longs(1, 1, 1), values(f32, 3, 4)),
+    )
+    yield case(
+        "index_put_second",
+        lambda x, i, s: torch.ops.aten.index_put(x, [None, i], s),
+        (x, longs(3, 0), values(f32, 3, 2)),
+    )
     yield case("index_put_bool", lambda x, m: torch.index_put(x, (m,), torch.tensor(5.0)), (x, x > 0))
     yield case("index_copy", lambda x, i, s: torch.index_copy(x, 0, i, s), (x, longs(2, 0), values(f32, 2, 4)))
     yield case("index_add", lambda x, i, s: torch.index_add(x, 0, i, s), (x, longs(2, 0), values(f32, 2, 4)))
     yield case("index_fill", lambda x, i: torch.index_fill(x, 1, i, 4.0), (x, longs(2, 0)))
-    yield from each("masked_scatter", lambda x, m, s: x.masked_scatter(m, s), (f32, i64), lambda d: (values(d, *SHAPE), values(boolean, *SHAPE), values(d, *SHAPE)), preserve=[A.masked_scatter.default])
-    yield case("masked_scatter_broadcast", lambda x, m, s: x.masked_scatter(m, s), (x, torch.tensor([True, False, False, True]), source), preserve=[A.masked_scatter.default])
+    yield from each(
+        "masked_scatter",
+        lambda x, m, s: x.masked_scatter(m, s),
+        (f32, i64),
+        lambda d: (values(d, *SHAPE), values(boolean, *SHAPE), values(d, *SHAPE)),
+        preserve=[A.masked_scatter.default],
+    )
+    yield case(
+        "masked_scatter_broadcast",
+        lambda x, m, s: x.masked_scatter(m, s),
+        (x, torch.tensor([True, False, False, True]), source),
+        preserve=[A.masked_scatter.default],
+    )
     for name, run, part in (
         ("slice_scatter", lambda x, s: torch.slice_scatter(x, s, 1, 1, 3), (3, 2)),
         ("slice_scatter_step", lambda x, s: torch.slice_scatter(x, s, 1, 0, 4, 2), (3, 2)),
@@ -86,8 +134,13 @@ def writing() -> Iterator[Case]:
         ("select_scatter_negative", lambda x, s: torch.select_scatter(x, s, -1, -1), (3,)),
         ("diagonal_scatter", lambda x, s: torch.diagonal_scatter(x, s), (3,)),
     ):
-        yield from each(name, run, (f32, f16, i64), lambda d, p=part: (values(d, *SHAPE), values(d, *p)),
-                        preserve=[A.slice_scatter.default, A.select_scatter.default])
+        yield from each(
+            name,
+            run,
+            (f32, f16, i64),
+            lambda d, p=part: (values(d, *SHAPE), values(d, *p)),
+            preserve=[A.slice_scatter.default, A.select_scatter.default],
+        )
 
 
 def ordering() -> Iterator[Case]:
@@ -101,10 +154,16 @@ def ordering() -> Iterator[Case]:
         "argsort": lambda x: torch.argsort(x, 1),
         "kthvalue": lambda x: torch.kthvalue(x, 2, 1),
     }.items():
-        yield from each(name, lambda x, r=run: [*r(x)] if isinstance(r(x), tuple) else r(x), (f32, f16, i64) if name != "kthvalue" else (f32,),
-                        lambda d: (distinct(d, *SHAPE),))
-    yield case("sort_stable", lambda x: [*torch.sort(x, stable=True)], (torch.tensor([[2.0, 1.0, 2.0, 1.0, 0.0]]),))
-    yield case("bucketize", lambda x, edges: torch.bucketize(x, edges), (values(f32, *SHAPE), torch.tensor([-1.0, 0.0, 1.0])))
+        yield from each(
+            name,
+            lambda x, r=run: plain(r(x)),
+            (f32, f16, i64) if name != "kthvalue" else (f32,),
+            lambda d: (distinct(d, *SHAPE),),
+        )
+    yield case("sort_stable", lambda x: plain(torch.sort(x, stable=True)), (torch.tensor([[2.0, 1.0, 2.0, 1.0, 0.0]]),))
+    yield case(
+        "bucketize", lambda x, edges: torch.bucketize(x, edges), (values(f32, *SHAPE), torch.tensor([-1.0, 0.0, 1.0]))
+    )
     yield case("one_hot", lambda i: F.one_hot(i, 5), (longs(0, 4, 2),))
     yield case("unique_consecutive", lambda x: torch.unique_consecutive(x), (longs(1, 1, 2, 2, 1),))
 

@@ -10,8 +10,29 @@ from torch import nn
 from torch.export import Dim
 
 from .table import (
-    ALL, FLOATS, INTEGERS, SOME, Case, bf16, boolean, case, each, f16, f32, f64, i8, i16, i32, i64, last, longs,
-    nonzero_values, positive, specials, u8, values,
+    ALL,
+    FLOATS,
+    INTEGERS,
+    NAMES,
+    SOME,
+    Case,
+    bf16,
+    boolean,
+    case,
+    each,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    last,
+    nonzero_values,
+    positive,
+    specials,
+    u8,
+    values,
 )
 
 SHAPE = (3, 5)
@@ -23,9 +44,29 @@ def both_kinds(dtype: torch.dtype) -> list[tuple]:
 
 
 TRANSCENDENTAL = (
-    torch.sqrt, torch.rsqrt, torch.exp, torch.log, torch.log1p, torch.expm1, torch.log2, torch.log10, torch.sin,
-    torch.cos, torch.tan, torch.asin, torch.acos, torch.atan, torch.sinh, torch.cosh, torch.tanh, torch.asinh,
-    torch.acosh, torch.atanh, torch.sigmoid, torch.erf, torch.reciprocal,
+    torch.sqrt,
+    torch.rsqrt,
+    torch.exp,
+    torch.log,
+    torch.log1p,
+    torch.expm1,
+    torch.log2,
+    torch.log10,
+    torch.sin,
+    torch.cos,
+    torch.tan,
+    torch.asin,
+    torch.acos,
+    torch.atan,
+    torch.sinh,
+    torch.cosh,
+    torch.tanh,
+    torch.asinh,
+    torch.acosh,
+    torch.atanh,
+    torch.sigmoid,
+    torch.erf,
+    torch.reciprocal,
 )
 
 
@@ -46,7 +87,12 @@ def unary() -> Iterator[Case]:
     yield from each("logical_not", torch.logical_not, ALL, both_kinds)
     yield from each("bitwise_not", torch.bitwise_not, INTEGERS + (boolean,), both_kinds)
     yield from each("logit", torch.logit, (f32, f16), lambda d: (torch.rand(*SHAPE).to(d),))
-    yield case("logit_eps", lambda x: torch.logit(x, 0.1), (torch.rand(SHAPE),), (torch.tensor([0.0, 1.0, 0.05, 0.5, 2.0]).expand(SHAPE).clone(),))
+    yield case(
+        "logit_eps",
+        lambda x: torch.logit(x, 0.1),
+        (torch.rand(SHAPE),),
+        (torch.tensor([0.0, 1.0, 0.05, 0.5, 2.0]).expand(SHAPE).clone(),),
+    )
     yield from unary_shapes()
 
 
@@ -58,8 +104,9 @@ def unary_shapes() -> Iterator[Case]:
         yield case(f"{name}_zero_dim", run, (torch.tensor(0.7),))
         yield case(f"{name}_empty", run, (torch.empty(2, 0, 3),))
         yield case(f"{name}_channels_last", run, (last(values(f32, 2, 3, 4, 5)),))
-        yield case(f"{name}_dynamic", run, (values(f32, 4, 3),), (values(f32, 1, 3),), (values(f32, 9, 3),),
-                   dynamic=({0: n},))
+        yield case(
+            f"{name}_dynamic", run, (values(f32, 4, 3),), (values(f32, 1, 3),), (values(f32, 9, 3),), dynamic=({0: n},)
+        )
         yield case(f"{name}_long", run, (values(f32, 1027),))
 
 
@@ -89,16 +136,23 @@ def activations() -> Iterator[Case]:
     }
     for name, run in runs.items():
         shape = (3, 6) if name == "glu" else SHAPE
-        yield from each(name, run, (f32, f16, bf16),
-                        lambda d: [(values(d, *shape),), (specials(d, *shape),)] if name != "glu" else (values(d, *shape),))
+        yield from each(
+            name,
+            run,
+            (f32, f16, bf16),
+            lambda d: [(values(d, *shape),), (specials(d, *shape),)] if name != "glu" else (values(d, *shape),),
+        )
     for run in (F.relu, F.gelu, F.hardswish):
         yield from each(run.__name__, run, (f64,), both_kinds)
     yield from each("relu", F.relu, INTEGERS, both_kinds)
     yield from each("hardtanh_int", lambda x: F.hardtanh(x, -3, 5), (i8, i32), both_kinds)
     yield case("glu_preserved", lambda x: F.glu(x, 0), (values(f32, 4, 3),), preserve=[torch.ops.aten.glu.default])
     yield case("prelu", nn.PReLU(3), (values(f32, 2, 3, 2, 2),))
-    keep = {"hardsigmoid": torch.ops.aten.hardsigmoid.default, "hardswish": torch.ops.aten.hardswish.default,
-            "silu": torch.ops.aten.silu.default}
+    keep = {
+        "hardsigmoid": torch.ops.aten.hardsigmoid.default,
+        "hardswish": torch.ops.aten.hardswish.default,
+        "silu": torch.ops.aten.silu.default,
+    }
     for name, operator in keep.items():
         yield case(f"{name}_preserved", runs[name], (values(f32, *SHAPE),), preserve=[operator])
 
@@ -111,7 +165,11 @@ def safe_pair(dtype: torch.dtype) -> list[tuple]:
     """No zero on the right where zero is an error."""
     ordinary = (values(dtype, *SHAPE), nonzero_values(dtype, *SHAPE))
     if dtype.is_floating_point:
-        return [ordinary, (specials(dtype, *SHAPE), values(dtype, *SHAPE)), (values(dtype, *SHAPE), specials(dtype, *SHAPE))]
+        return [
+            ordinary,
+            (specials(dtype, *SHAPE), values(dtype, *SHAPE)),
+            (values(dtype, *SHAPE), specials(dtype, *SHAPE)),
+        ]
     return [ordinary]
 
 
@@ -158,26 +216,43 @@ def rounding(mode: str):
 
 
 def powers() -> Iterator[Case]:
-    yield from each("pow", torch.pow, (f32, f64, f16, bf16), lambda d: [(positive(d, *SHAPE), values(d, *SHAPE)), (values(d, *SHAPE), specials(d, *SHAPE))])
+    yield from each(
+        "pow",
+        torch.pow,
+        (f32, f64, f16, bf16),
+        lambda d: [(positive(d, *SHAPE), values(d, *SHAPE)), (values(d, *SHAPE), specials(d, *SHAPE))],
+    )
     yield from each("pow", torch.pow, (i32, i64), lambda d: (values(d, *SHAPE), torch.randint(0, 4, SHAPE, dtype=d)))
     for exponent in (2, 3, 0.5, -1, 0, 2.5):
-        yield case(f"pow_scalar_{str(exponent).replace('.', '_').replace('-', 'minus')}",
-                   lambda x, e=exponent: torch.pow(x, e), *both_kinds(f32))
+        yield case(
+            f"pow_scalar_{str(exponent).replace('.', '_').replace('-', 'minus')}",
+            lambda x, e=exponent: torch.pow(x, e),
+            *both_kinds(f32),
+        )
     yield from each("pow_scalar", lambda x: torch.pow(x, 3), (f16, i32, u8), both_kinds)
     yield from each("pow_of_scalar", lambda x: torch.pow(2.0, x), (f32, f16, i32), both_kinds)
 
 
 def broadcasting() -> Iterator[Case]:
-    shapes = {"row": ((3, 4), (4,)), "column": ((3, 4), (3, 1)), "both": ((3, 1, 4), (2, 1)), "one": ((2, 3), (1,)),
-              "zero_dim": ((2, 3), ()), "zero_dims": ((), ()), "empty": ((0, 3), (1, 3)), "deep": ((2, 1, 3, 1, 2), (4, 1, 3, 1)),
-              "left": ((4,), (2, 3, 4))}
+    shapes = {
+        "row": ((3, 4), (4,)),
+        "column": ((3, 4), (3, 1)),
+        "both": ((3, 1, 4), (2, 1)),
+        "one": ((2, 3), (1,)),
+        "zero_dim": ((2, 3), ()),
+        "zero_dims": ((), ()),
+        "empty": ((0, 3), (1, 3)),
+        "deep": ((2, 1, 3, 1, 2), (4, 1, 3, 1)),
+        "left": ((4,), (2, 3, 4)),
+    }
     for name, (a, b) in shapes.items():
         yield case(f"add_broadcast_{name}", torch.add, (values(f32, *a), values(f32, *b)))
         yield case(f"mul_broadcast_{name}", torch.mul, (values(f32, *a), values(f32, *b)))
         yield case(f"maximum_broadcast_{name}", torch.maximum, (values(i32, *a), values(i32, *b)))
     n = Dim("n", min=1, max=8)
-    yield case("add_dynamic", torch.add, *[(values(f32, k, 3), values(f32, k, 1)) for k in (4, 1, 8)],
-               dynamic=({0: n}, {0: n}))
+    yield case(
+        "add_dynamic", torch.add, *[(values(f32, k, 3), values(f32, k, 1)) for k in (4, 1, 8)], dynamic=({0: n}, {0: n})
+    )
     a, b = values(f32, 1, 3, 4, 4), values(f32, 1, 3, 4, 4)
     yield case("add_channels_last", torch.add, (last(a), last(b)))
     yield case("add_mixed_layouts", torch.add, (last(a), b))
@@ -186,9 +261,18 @@ def broadcasting() -> Iterator[Case]:
 
 def mixed() -> Iterator[Case]:
     """Two dtypes, and the one that PyTorch promotes them to."""
-    pairs = [(i32, f32), (f16, f32), (bf16, f16), (u8, i8), (i64, i32), (boolean, i32), (boolean, f32), (f64, f32), (u8, i64), (i16, f16)]
-    from .table import NAMES
-
+    pairs = [
+        (i32, f32),
+        (f16, f32),
+        (bf16, f16),
+        (u8, i8),
+        (i64, i32),
+        (boolean, i32),
+        (boolean, f32),
+        (f64, f32),
+        (u8, i64),
+        (i16, f16),
+    ]
     for a, b in pairs:
         name = f"{NAMES[a]}_{NAMES[b]}"
         yield case(f"add_mixed_{name}", torch.add, (values(a, *SHAPE), values(b, *SHAPE)))
@@ -200,8 +284,12 @@ def mixed() -> Iterator[Case]:
 
 def comparison() -> Iterator[Case]:
     for run in (torch.eq, torch.ne, torch.lt, torch.le, torch.gt, torch.ge):
-        yield from each(run.__name__, run, (f32, f16, bf16, u8, i32, i64, boolean),
-                        lambda d: pair(d) + [(specials(d, *SHAPE), specials(d, *SHAPE))])
+        yield from each(
+            run.__name__,
+            run,
+            (f32, f16, bf16, u8, i32, i64, boolean),
+            lambda d: pair(d) + [(specials(d, *SHAPE), specials(d, *SHAPE))],
+        )
         yield from each(f"{run.__name__}_scalar", lambda x, r=run: r(x, 1), (f32, f16, i32, u8, boolean), both_kinds)
         yield case(f"{run.__name__}_scalar_fraction", lambda x, r=run: r(x, 0.5), *both_kinds(i32))
         yield case(f"{run.__name__}_broadcast", run, (values(i32, 3, 1), values(i32, 4)))
@@ -214,26 +302,45 @@ def comparison() -> Iterator[Case]:
         yield case(f"{run.__name__}_scalar", lambda x, r=run: r(x, 6), *both_kinds(i32))
     for run in (torch.bitwise_left_shift, torch.bitwise_right_shift):
         name = run.__name__.removeprefix("bitwise_")
-        yield from each(name, run, (u8, i8, i32, i64), lambda d: (values(d, *SHAPE), torch.randint(0, 7, SHAPE, dtype=d)))
+        yield from each(
+            name, run, (u8, i8, i32, i64), lambda d: (values(d, *SHAPE), torch.randint(0, 7, SHAPE, dtype=d))
+        )
         yield from each(f"{name}_scalar", lambda x, r=run: r(x, 2), (u8, i32), both_kinds)
 
 
 def choice() -> Iterator[Case]:
-    yield from each("where", torch.where, ALL, lambda d: (values(boolean, *SHAPE), values(d, *SHAPE), values(d, *SHAPE)))
+    yield from each(
+        "where", torch.where, ALL, lambda d: (values(boolean, *SHAPE), values(d, *SHAPE), values(d, *SHAPE))
+    )
     yield case("where_broadcast", torch.where, (values(boolean, 3, 1), values(f32, 4), values(f32, 2, 1, 1)))
     yield case("where_scalar", lambda x: torch.where(x > 0, x, 0.0), *both_kinds(f32))
     yield case("where_mixed", torch.where, (values(boolean, *SHAPE), values(f32, *SHAPE), values(i32, *SHAPE)))
-    yield from each("masked_fill", lambda x, m: x.masked_fill(m, 3), SOME + (boolean,), lambda d: (values(d, *SHAPE), values(boolean, *SHAPE)))
-    yield case("masked_fill_broadcast", lambda x, m: x.masked_fill(m, -float("inf")), (values(f32, 2, *SHAPE), values(boolean, 5)))
+    yield from each(
+        "masked_fill",
+        lambda x, m: x.masked_fill(m, 3),
+        SOME + (boolean,),
+        lambda d: (values(d, *SHAPE), values(boolean, *SHAPE)),
+    )
+    yield case(
+        "masked_fill_broadcast",
+        lambda x, m: x.masked_fill(m, -float("inf")),
+        (values(f32, 2, *SHAPE), values(boolean, 5)),
+    )
     yield from each("clamp", lambda x: torch.clamp(x, -1, 2), (f32, f64, f16, bf16, i8, i32, i64), both_kinds)
     yield from each("clamp_min", lambda x: torch.clamp(x, min=1), (f32, u8, i32), both_kinds)
     yield from each("clamp_max", lambda x: torch.clamp(x, max=1), (f32, u8, i32), both_kinds)
     yield case("clamp_fraction_of_int", lambda x: torch.clamp(x, -1.5, 2.5), *both_kinds(i32))
     yield case("clamp_crossed", lambda x: torch.clamp(x, 2.0, -1.0), *both_kinds(f32))
-    yield from each("clamp_tensor", torch.clamp, (f32, f16, i32), lambda d: (values(d, *SHAPE), values(d, 5), values(d, 3, 1)))
+    yield from each(
+        "clamp_tensor", torch.clamp, (f32, f16, i32), lambda d: (values(d, *SHAPE), values(d, 5), values(d, 3, 1))
+    )
     yield case("clamp_tensor_min", lambda x, low: torch.clamp(x, min=low), (values(f32, *SHAPE), values(f32, 5)))
 
 
 FAMILIES = {
-    "unary": unary, "activation": activations, "arithmetic": arithmetic, "comparison": comparison, "choice": choice,
+    "unary": unary,
+    "activation": activations,
+    "arithmetic": arithmetic,
+    "comparison": comparison,
+    "choice": choice,
 }

@@ -9,7 +9,22 @@ import torch.nn.functional as F
 from torch.export import Dim
 
 from .table import (
-    ALL, FLOATS, INTEGERS, Case, bf16, boolean, case, each, f16, f32, f64, i8, i16, i32, i64, last, specials, u8, values,
+    ALL,
+    FLOATS,
+    Case,
+    bf16,
+    boolean,
+    case,
+    each,
+    f16,
+    f32,
+    f64,
+    i32,
+    i64,
+    last,
+    specials,
+    u8,
+    values,
 )
 
 SHAPE = (2, 3, 4)
@@ -29,22 +44,37 @@ def sums() -> Iterator[Case]:
         yield from each(name, run, dtypes, lambda d: (values(d, *SHAPE, scale=1.0),))
         for which, dim in DIMS.items():
             yield case(f"{name}_{which}", lambda x, r=run, d=dim: r(x, dim=d), (values(f32, *SHAPE),))
-            yield case(f"{name}_{which}_kept", lambda x, r=run, d=dim: r(x, dim=d, keepdim=True), (values(f32, *SHAPE),))
-        yield from each(f"{name}_dim", lambda x, r=run: r(x, dim=1), (f16, bf16, f64), lambda d: (values(d, *SHAPE, scale=1.0),))
+            yield case(
+                f"{name}_{which}_kept", lambda x, r=run, d=dim: r(x, dim=d, keepdim=True), (values(f32, *SHAPE),)
+            )
+        yield from each(
+            f"{name}_dim", lambda x, r=run: r(x, dim=1), (f16, bf16, f64), lambda d: (values(d, *SHAPE, scale=1.0),)
+        )
         yield case(f"{name}_specials", lambda x, r=run: r(x, dim=1), (specials(f32, 5, 3),))
         yield case(f"{name}_to_double", lambda x, r=run: r(x, dim=1, dtype=f64), (values(f32, *SHAPE),))
         yield case(f"{name}_zero_dim", run, (torch.tensor(2.5),))
         yield case(f"{name}_empty_dim", lambda x, r=run: r(x, dim=1), (torch.empty(3, 0, 2),))
         yield case(f"{name}_no_dims", lambda x, r=run: r(x, dim=[]), (values(f32, *SHAPE),))
-        yield case(f"{name}_channels_last", lambda x, r=run: r(x, dim=(2, 3), keepdim=True), (last(values(f32, 2, 3, 4, 4)),))
+        yield case(
+            f"{name}_channels_last", lambda x, r=run: r(x, dim=(2, 3), keepdim=True), (last(values(f32, 2, 3, 4, 4)),)
+        )
         yield case(f"{name}_long", lambda x, r=run: r(x, dim=-1), (torch.rand(2, 2000),))
-        yield case(f"{name}_dynamic", lambda x, r=run: r(x, dim=0), *[(values(f32, n, 3),) for n in (4, 1, 8)],
-                   dynamic=({0: Dim("n", min=1, max=8)},))
+        yield case(
+            f"{name}_dynamic",
+            lambda x, r=run: r(x, dim=0),
+            *[(values(f32, n, 3),) for n in (4, 1, 8)],
+            dynamic=({0: Dim("n", min=1, max=8)},),
+        )
     yield from each("sum_dim", lambda x: torch.sum(x, dim=1), (boolean, u8, i32), lambda d: (values(d, *SHAPE),))
     yield from each("prod", torch.prod, (f32, f16, i32, boolean), lambda d: (values(d, 2, 3, scale=1.0),))
     yield from each("prod_dim", lambda x: torch.prod(x, 1), (f32, f64, i64), lambda d: (values(d, *SHAPE, scale=1.0),))
     yield case("prod_kept", lambda x: torch.prod(x, -1, keepdim=True), (values(f32, *SHAPE),))
-    yield from each("cumsum", lambda x: torch.cumsum(x, 1), (f32, f64, f16, i32, i64, u8, boolean), lambda d: (values(d, *SHAPE, scale=1.0),))
+    yield from each(
+        "cumsum",
+        lambda x: torch.cumsum(x, 1),
+        (f32, f64, f16, i32, i64, u8, boolean),
+        lambda d: (values(d, *SHAPE, scale=1.0),),
+    )
     yield case("cumsum_last", lambda x: torch.cumsum(x, -1), (values(f32, *SHAPE),))
     yield case("cumsum_zero_dim", lambda x: torch.cumsum(x, 0), (torch.tensor(3.0),))
     yield case("cumsum_to_double", lambda x: torch.cumsum(x, 0, dtype=f64), (values(i32, *SHAPE),))
@@ -71,12 +101,22 @@ def extremes() -> Iterator[Case]:
         yield from each(name, run, ALL, lambda d: (values(d, *SHAPE),))
         for which, dim in DIMS.items():
             yield case(f"{name}_{which}", lambda x, r=run, d=dim: r(x, dim=d), (values(f32, *SHAPE),))
-        yield from each(f"{name}_kept", lambda x, r=run: r(x, 1, keepdim=True), (f32, f16, i32), lambda d: [(values(d, *SHAPE),), (specials(d, *SHAPE),)])
+        yield from each(
+            f"{name}_kept",
+            lambda x, r=run: r(x, 1, keepdim=True),
+            (f32, f16, i32),
+            lambda d: [(values(d, *SHAPE),), (specials(d, *SHAPE),)],
+        )
         yield case(f"{name}_zero_dim", lambda x, r=run: r(x, 0), (torch.tensor(2.5),))
     for run in (torch.max, torch.min):
         name = run.__name__
         yield from each(name, run, (f32, f64, f16, bf16, u8, i32, i64, boolean), lambda d: (values(d, *SHAPE),))
-        yield from each(f"{name}_dim", lambda x, r=run: tuple(r(x, 1)), (f32, f16, bf16, i32, i64, u8), lambda d: (distinct(d, *SHAPE),))
+        yield from each(
+            f"{name}_dim",
+            lambda x, r=run: tuple(r(x, 1)),
+            (f32, f16, bf16, i32, i64, u8),
+            lambda d: (distinct(d, *SHAPE),),
+        )
         yield case(f"{name}_dim_kept", lambda x, r=run: tuple(r(x, -1, keepdim=True)), (distinct(f32, *SHAPE),))
         yield case(f"{name}_dim_nan", lambda x, r=run: r(x, 1)[0], (specials(f32, 3, 5),))
         yield case(f"{name}_nan", run, (specials(f32, 3, 5),))
@@ -90,7 +130,12 @@ def extremes() -> Iterator[Case]:
         yield case(f"{name}_zero_dim", run, (torch.tensor(2.5),))
     for run in (torch.any, torch.all):
         name = run.__name__
-        yield from each(name, run, (boolean, f32, i32, u8), lambda d: [(values(d, *SHAPE),), (torch.zeros(SHAPE, dtype=d),), (torch.ones(SHAPE, dtype=d),)])
+        yield from each(
+            name,
+            run,
+            (boolean, f32, i32, u8),
+            lambda d: [(values(d, *SHAPE),), (torch.zeros(SHAPE, dtype=d),), (torch.ones(SHAPE, dtype=d),)],
+        )
         yield from each(f"{name}_dim", lambda x, r=run: r(x, 1), (boolean, f32), lambda d: (values(d, *SHAPE),))
         yield case(f"{name}_dims_kept", lambda x, r=run: r(x, (0, 2), keepdim=True), (values(boolean, *SHAPE),))
         yield case(f"{name}_nan", run, (specials(f32, 3, 5),))
@@ -105,15 +150,21 @@ def softmaxes() -> Iterator[Case]:
         for dim in (0, 1, -1):
             yield case(f"{name}_{'last' if dim < 0 else dim}", lambda x, r=run, d=dim: r(x, d), (values(f32, *SHAPE),))
         yield from each(name, lambda x, r=run: r(x, 1), (f64, f16, bf16), lambda d: (values(d, *SHAPE),))
-        yield case(f"{name}_large", lambda x, r=run: r(x, -1), (torch.tensor([[1000.0, 999.0, -1000.0], [-3e38, 3e38, 0.0]]),))
+        yield case(
+            f"{name}_large", lambda x, r=run: r(x, -1), (torch.tensor([[1000.0, 999.0, -1000.0], [-3e38, 3e38, 0.0]]),)
+        )
         yield case(f"{name}_minus_infinity", lambda x, r=run: r(x, -1), (torch.tensor([[0.0, -float("inf"), 1.0]]),))
         yield case(f"{name}_specials", lambda x, r=run: r(x, -1), (specials(f32, 3, 5),))
         yield case(f"{name}_zero_dim", lambda x, r=run: r(x, 0), (torch.tensor(1.0),))
         yield case(f"{name}_empty", lambda x, r=run: r(x, 1), (torch.empty(0, 3),))
         yield case(f"{name}_channels_last", lambda x, r=run: r(x, 1), (last(values(f32, 1, 3, 2, 4)),))
         yield case(f"{name}_long", lambda x, r=run: r(x, -1), (values(f32, 1, 700),))
-        yield case(f"{name}_dynamic", lambda x, r=run: r(x, -1), *[(values(f32, 2, n),) for n in (4, 1, 8)],
-                   dynamic=({1: Dim("n", min=1, max=8)},))
+        yield case(
+            f"{name}_dynamic",
+            lambda x, r=run: r(x, -1),
+            *[(values(f32, 2, n),) for n in (4, 1, 8)],
+            dynamic=({1: Dim("n", min=1, max=8)},),
+        )
 
 
 FAMILIES = {"sum": sums, "extreme": extremes, "softmax": softmaxes}

@@ -68,12 +68,24 @@ def views() -> Iterator[Case]:
     yield case("permute_channels_last", lambda x: x.permute(0, 2, 3, 1) * 1, (last(values(f32, 1, 3, 2, 4)),))
     yield case("view_empty", lambda x: x.view(3, 0) + 1, (torch.empty(0, 3),))
     yield case("view_to_zero_dim", lambda x: x.view(()) * 2, (torch.tensor([3.0]),))
-    yield case("view_dynamic", lambda x: x.view(x.shape[0] * 3, 2) * 1, *[(values(f32, n, 6),) for n in (4, 1, 8)],
-               dynamic=({0: Dim("n", min=1, max=8)},))
-    yield case("slice_dynamic", lambda x: x[1 : x.shape[0] - 1] * 1, *[(values(f32, n, 2),) for n in (5, 4, 8)],
-               dynamic=({0: Dim("n", min=4, max=8)},))
-    yield case("transpose_dynamic", lambda x: x.transpose(0, 1).contiguous(), *[(values(f32, n, 2),) for n in (5, 1, 8)],
-               dynamic=({0: Dim("n", min=1, max=8)},))
+    yield case(
+        "view_dynamic",
+        lambda x: x.view(x.shape[0] * 3, 2) * 1,
+        *[(values(f32, n, 6),) for n in (4, 1, 8)],
+        dynamic=({0: Dim("n", min=1, max=8)},),
+    )
+    yield case(
+        "slice_dynamic",
+        lambda x: x[1 : x.shape[0] - 1] * 1,
+        *[(values(f32, n, 2),) for n in (5, 4, 8)],
+        dynamic=({0: Dim("n", min=4, max=8)},),
+    )
+    yield case(
+        "transpose_dynamic",
+        lambda x: x.transpose(0, 1).contiguous(),
+        *[(values(f32, n, 2),) for n in (5, 1, 8)],
+        dynamic=({0: Dim("n", min=1, max=8)},),
+    )
     yield case("alias", lambda x: A.alias_copy(x) + 1, (x,))
     yield case("detach", lambda x: A.detach_copy(x) + 1, (x,))
 
@@ -101,8 +113,12 @@ def copies() -> Iterator[Case]:
         ("lift_fresh_copy", A.lift_fresh_copy.default, (x,)),
     ):
         operator = getattr(A, name.removesuffix("_dim").removesuffix("_dims"))
-        yield case(name, run, inputs, preserve=[getattr(operator, overload) for overload in operator.overloads()
-                                                if "out" not in overload])
+        yield case(
+            name,
+            run,
+            inputs,
+            preserve=[getattr(operator, overload) for overload in operator.overloads() if "out" not in overload],
+        )
 
 
 def joins() -> Iterator[Case]:
@@ -119,9 +135,17 @@ def joins() -> Iterator[Case]:
     yield case("cat_one", lambda x: torch.cat([x], 1), (x,))
     yield case("cat_many", lambda *t: torch.cat(t, 0), tuple(values(f32, 1, 2) for _ in range(9)))
     yield from each("cat", lambda x, y: torch.cat([x, y], 1), ALL, lambda d: (values(d, 2, 2), values(d, 2, 3)))
-    yield case("cat_channels_last", lambda x, y: torch.cat([x, y], 1), (last(values(f32, 1, 2, 3, 4)), last(values(f32, 1, 3, 3, 4))))
-    yield case("cat_dynamic", lambda x, y: torch.cat([x, y], 0), *[(values(f32, n, 2), values(f32, 3, 2)) for n in (4, 1, 8)],
-               dynamic=({0: Dim("n", min=1, max=8)}, None))
+    yield case(
+        "cat_channels_last",
+        lambda x, y: torch.cat([x, y], 1),
+        (last(values(f32, 1, 2, 3, 4)), last(values(f32, 1, 3, 3, 4))),
+    )
+    yield case(
+        "cat_dynamic",
+        lambda x, y: torch.cat([x, y], 0),
+        *[(values(f32, n, 2), values(f32, 3, 2)) for n in (4, 1, 8)],
+        dynamic=({0: Dim("n", min=1, max=8)}, None),
+    )
     for name, run in {
         "split": lambda x: x.split(2, 1),
         "split_even": lambda x: x.split(2, -1),
@@ -155,15 +179,35 @@ def repeats() -> Iterator[Case]:
         "triu": lambda x: x.triu(),
     }.items():
         yield case(name, run, (x,))
-    for name, run in {"flip": lambda x: x.flip(0), "roll": lambda x: x.roll(1, 1), "repeat": lambda x: x.repeat(2, 2), "tril": lambda x: x.tril()}.items():
+    for name, run in {
+        "flip": lambda x: x.flip(0),
+        "roll": lambda x: x.roll(1, 1),
+        "repeat": lambda x: x.repeat(2, 2),
+        "tril": lambda x: x.tril(),
+    }.items():
         yield from each(name, run, (f16, u8, i64, boolean), lambda d: (values(d, 3, 3),))
     yield case("repeat_preserved", lambda x: x.repeat(2, 1, 3), (x,), preserve=[A.repeat.default])
     yield case("roll_preserved", lambda x: x.roll(1, 2), (x,), preserve=[A.roll.default])
-    yield case("repeat_interleave_tensor", lambda r: torch.repeat_interleave(r, output_size=6), (torch.tensor([2, 0, 3, 1]),), preserve=[A.repeat_interleave.Tensor])
+    yield case(
+        "repeat_interleave_tensor",
+        lambda r: torch.repeat_interleave(r, output_size=6),
+        (torch.tensor([2, 0, 3, 1]),),
+        preserve=[A.repeat_interleave.Tensor],
+    )
     yield case("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), (values(f32, 1, 8, 2, 3),))
     yield case("pixel_unshuffle", lambda x: F.pixel_unshuffle(x, 2), (values(f32, 1, 2, 4, 6),))
-    yield case("pixel_shuffle_preserved", lambda x: F.pixel_shuffle(x, 2), (values(f32, 1, 8, 2, 3),), preserve=[A.pixel_shuffle.default])
-    yield case("pixel_unshuffle_preserved", lambda x: F.pixel_unshuffle(x, 2), (values(f32, 1, 2, 4, 6),), preserve=[A.pixel_unshuffle.default])
+    yield case(
+        "pixel_shuffle_preserved",
+        lambda x: F.pixel_shuffle(x, 2),
+        (values(f32, 1, 8, 2, 3),),
+        preserve=[A.pixel_shuffle.default],
+    )
+    yield case(
+        "pixel_unshuffle_preserved",
+        lambda x: F.pixel_unshuffle(x, 2),
+        (values(f32, 1, 2, 4, 6),),
+        preserve=[A.pixel_unshuffle.default],
+    )
     yield case("channel_shuffle", lambda x: F.channel_shuffle(x, 2), (values(f32, 1, 4, 2, 2),))
     yield case("meshgrid", lambda x, y: torch.meshgrid(x, y, indexing="ij"), (values(f32, 2), values(f32, 3)))
 
@@ -174,18 +218,25 @@ def padding() -> Iterator[Case]:
     yield case("constant_pad_value", lambda x: F.pad(x, (1, 1), value=-7.5), (x,))
     yield case("constant_pad_negative", lambda x: F.pad(x, (-1, 2, 1, -2)), (x,))
     yield case("constant_pad_all_dims", lambda x: F.pad(x, (0, 1, 1, 0, 2, 0, 0, 1), value=1.0), (x,))
-    yield from each("constant_pad", lambda x: F.pad(x, (1, 0, 2, 1), value=1), (f16, u8, i64, boolean), lambda d: (values(d, 2, 3),))
+    yield from each(
+        "constant_pad", lambda x: F.pad(x, (1, 0, 2, 1), value=1), (f16, u8, i64, boolean), lambda d: (values(d, 2, 3),)
+    )
     yield case("constant_pad_channels_last", lambda x: F.pad(x, (1, 1, 1, 1)), (last(values(f32, 1, 3, 2, 3)),))
     for mode in ("reflect", "replicate"):
         family = "reflection" if mode == "reflect" else "replication"
         for rank, pads in ((1, (2, 1)), (2, (2, 1, 1, 3)), (3, (1, 1, 0, 1, 1, 0))):
             operator = getattr(A, f"{family}_pad{rank}d").default
-            shape = (1, 2, 4, 4, 5)[: 2] + (4, 4, 5)[3 - rank :]
+            shape = (1, 2, 4, 4, 5)[:2] + (4, 4, 5)[3 - rank :]
             run = lambda x, m=mode, p=pads: F.pad(x, p, mode=m)
             yield case(f"{family}_pad{rank}d", run, (values(f32, *shape),), preserve=[operator])
             yield case(f"{family}_pad{rank}d_no_batch", run, (values(f32, *shape[1:]),), preserve=[operator])
             yield case(f"{family}_pad{rank}d_decomposed", run, (values(f32, *shape),))
-    yield case("reflection_pad2d_f16", lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), (values(f16, 1, 2, 3, 3),), preserve=[A.reflection_pad2d.default])
+    yield case(
+        "reflection_pad2d_f16",
+        lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"),
+        (values(f16, 1, 2, 3, 3),),
+        preserve=[A.reflection_pad2d.default],
+    )
     yield case("circular_pad", lambda x: F.pad(x, (1, 2, 1, 0), mode="circular"), (x,))
 
 

@@ -26,27 +26,53 @@ def convolutions() -> Iterator[Case]:
     for rank, kind in kinds.items():
         size = {1: (9,), 2: (7, 6), 3: (5, 4, 5)}[rank]
         for name, chosen in options.items():
-            yield case(f"conv{rank}d_{name}", kind(4, 6, 3, **({"padding": 1} | chosen if rank == 3 else chosen)),
-                       (values(f32, 2, 4, *size),))
+            yield case(
+                f"conv{rank}d_{name}",
+                kind(4, 6, 3, **({"padding": 1} | chosen if rank == 3 else chosen)),
+                (values(f32, 2, 4, *size),),
+            )
         yield case(f"conv{rank}d_depthwise", kind(4, 4, 3, padding=1, groups=4), (values(f32, 1, 4, *size),))
         yield case(f"conv{rank}d_depthwise_multiplied", kind(4, 8, 3, groups=4, padding=1), (values(f32, 1, 4, *size),))
         yield case(f"conv{rank}d_pointwise", kind(4, 5, 1), (values(f32, 1, 4, *size),))
         yield case(f"conv{rank}d_same", kind(4, 3, 3, padding="same"), (values(f32, 1, 4, *size),))
-    yield case("conv2d_uneven", nn.Conv2d(2, 3, (1, 4), stride=(1, 2), padding=(0, 3), dilation=(1, 2)), (values(f32, 1, 2, 5, 9),))
+    yield case(
+        "conv2d_uneven",
+        nn.Conv2d(2, 3, (1, 4), stride=(1, 2), padding=(0, 3), dilation=(1, 2)),
+        (values(f32, 1, 2, 5, 9),),
+    )
     yield case("conv2d_large_kernel", nn.Conv2d(1, 2, 7, padding=3), (values(f32, 1, 1, 6, 6),))
     yield case("conv2d_no_batch", nn.Conv2d(2, 3, 3), (values(f32, 2, 5, 5),))
     yield case("conv1d_no_batch", nn.Conv1d(2, 3, 3), (values(f32, 2, 8),))
     yield case("conv2d_many_channels", nn.Conv2d(19, 17, 3, padding=1), (values(f32, 1, 19, 5, 5, scale=1.0),))
     yield case("conv2d_reflected", nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), (values(f32, 1, 2, 5, 5),))
-    yield case("conv2d_channels_last", nn.Conv2d(3, 4, 3, padding=1).to(memory_format=torch.channels_last), (last(values(f32, 2, 3, 5, 6)),))
-    yield case("conv2d_channels_last_depthwise", nn.Conv2d(3, 3, 3, padding=1, groups=3).to(memory_format=torch.channels_last), (last(values(f32, 2, 3, 5, 6)),))
+    yield case(
+        "conv2d_channels_last",
+        nn.Conv2d(3, 4, 3, padding=1).to(memory_format=torch.channels_last),
+        (last(values(f32, 2, 3, 5, 6)),),
+    )
+    yield case(
+        "conv2d_channels_last_depthwise",
+        nn.Conv2d(3, 3, 3, padding=1, groups=3).to(memory_format=torch.channels_last),
+        (last(values(f32, 2, 3, 5, 6)),),
+    )
     yield case("conv2d_channels_last_input", nn.Conv2d(3, 4, 3), (last(values(f32, 2, 3, 5, 6)),))
     yield case("conv2d_infinite", nn.Conv2d(1, 1, 3, padding=1), (specials(f32, 1, 1, 5, 5),))
     yield case("conv2d_weight_input", F.conv2d, (values(f32, 1, 2, 5, 5), values(f32, 3, 2, 3, 3), values(f32, 3)))
-    yield case("conv2d_dynamic", nn.Conv2d(2, 3, 3, stride=2, padding=1), *[(values(f32, 1, 2, n, n + 1),) for n in (6, 3, 10)],
-               dynamic=({2: Dim("h", min=3, max=10), 3: Dim("w", min=4, max=11)},))
-    yield from each("conv2d", F.conv2d, (f64, f16, bf16), lambda d: (values(d, 1, 3, 5, 5), values(d, 4, 3, 3, 3, scale=0.3), values(d, 4)))
-    yield from each("conv1d", F.conv1d, (f16,), lambda d: (values(d, 1, 3, 8), values(d, 4, 3, 3, scale=0.3), values(d, 4)))
+    yield case(
+        "conv2d_dynamic",
+        nn.Conv2d(2, 3, 3, stride=2, padding=1),
+        *[(values(f32, 1, 2, n, n + 1),) for n in (6, 3, 10)],
+        dynamic=({2: Dim("h", min=3, max=10), 3: Dim("w", min=4, max=11)},),
+    )
+    yield from each(
+        "conv2d",
+        F.conv2d,
+        (f64, f16, bf16),
+        lambda d: (values(d, 1, 3, 5, 5), values(d, 4, 3, 3, 3, scale=0.3), values(d, 4)),
+    )
+    yield from each(
+        "conv1d", F.conv1d, (f16,), lambda d: (values(d, 1, 3, 8), values(d, 4, 3, 3, scale=0.3), values(d, 4))
+    )
 
 
 def transposed() -> Iterator[Case]:
@@ -64,8 +90,17 @@ def transposed() -> Iterator[Case]:
         size = {1: (6,), 2: (4, 5), 3: (3, 2, 3)}[rank]
         for name, chosen in options.items():
             yield case(f"conv_transpose{rank}d_{name}", kind(4, 6, 3, **chosen), (values(f32, 1, 4, *size),))
-    yield case("conv_transpose2d_channels_last", nn.ConvTranspose2d(3, 4, 3, stride=2).to(memory_format=torch.channels_last), (last(values(f32, 2, 3, 4, 4)),))
-    yield from each("conv_transpose2d", F.conv_transpose2d, (f16,), lambda d: (values(d, 1, 3, 4, 4), values(d, 3, 4, 2, 2, scale=0.3)))
+    yield case(
+        "conv_transpose2d_channels_last",
+        nn.ConvTranspose2d(3, 4, 3, stride=2).to(memory_format=torch.channels_last),
+        (last(values(f32, 2, 3, 4, 4)),),
+    )
+    yield from each(
+        "conv_transpose2d",
+        F.conv_transpose2d,
+        (f16,),
+        lambda d: (values(d, 1, 3, 4, 4), values(d, 3, 4, 2, 2, scale=0.3)),
+    )
 
 
 def pooling() -> Iterator[Case]:
@@ -80,28 +115,53 @@ def pooling() -> Iterator[Case]:
             "ceil": {"kernel_size": 3, "stride": 2, "ceil_mode": True},
             "ceil_padding": {"kernel_size": 2, "stride": 2, "padding": 1, "ceil_mode": True},
         }.items():
-            yield case(f"avg_pool{rank}d_{name}", lambda x, f=average, o=options: f(x, **o), (values(f32, 2, 3, *size),))
-            yield case(f"max_pool{rank}d_{name}", lambda x, f=biggest, o=options: f(x, **o), (values(f32, 2, 3, *size),))
-        yield case(f"avg_pool{rank}d_padding_not_counted",
-                   lambda x, f=average: f(x, 3, 2, 1, count_include_pad=False), (values(f32, 1, 2, *size),))
-        yield case(f"max_pool{rank}d_dilation", lambda x, f=biggest: f(x, 2, 1, dilation=2), (values(f32, 1, 2, *size),))
+            yield case(
+                f"avg_pool{rank}d_{name}", lambda x, f=average, o=options: f(x, **o), (values(f32, 2, 3, *size),)
+            )
+            yield case(
+                f"max_pool{rank}d_{name}", lambda x, f=biggest, o=options: f(x, **o), (values(f32, 2, 3, *size),)
+            )
+        yield case(
+            f"avg_pool{rank}d_padding_not_counted",
+            lambda x, f=average: f(x, 3, 2, 1, count_include_pad=False),
+            (values(f32, 1, 2, *size),),
+        )
+        yield case(
+            f"max_pool{rank}d_dilation", lambda x, f=biggest: f(x, 2, 1, dilation=2), (values(f32, 1, 2, *size),)
+        )
         yield case(f"max_pool{rank}d_no_batch", lambda x, f=biggest: f(x, 2), (values(f32, 2, *size),))
-        yield case(f"max_pool{rank}d_indices", lambda x, f=biggest: f(x, 2, return_indices=True), (values(f32, 1, 2, *size),))
+        yield case(
+            f"max_pool{rank}d_indices", lambda x, f=biggest: f(x, 2, return_indices=True), (values(f32, 1, 2, *size),)
+        )
         yield case(f"max_pool{rank}d_specials", lambda x, f=biggest: f(x, 2), (specials(f32, 1, 2, *size),))
         for goal in (1, 2, 3):
             adaptive = getattr(F, f"adaptive_avg_pool{rank}d")
-            yield case(f"adaptive_avg_pool{rank}d_to_{goal}", lambda x, f=adaptive, g=goal: f(x, g), (values(f32, 2, 3, *size),))
+            yield case(
+                f"adaptive_avg_pool{rank}d_to_{goal}",
+                lambda x, f=adaptive, g=goal: f(x, g),
+                (values(f32, 2, 3, *size),),
+            )
             adaptive = getattr(F, f"adaptive_max_pool{rank}d")
-            yield case(f"adaptive_max_pool{rank}d_to_{goal}", lambda x, f=adaptive, g=goal: f(x, g), (values(f32, 2, 3, *size),))
+            yield case(
+                f"adaptive_max_pool{rank}d_to_{goal}",
+                lambda x, f=adaptive, g=goal: f(x, g),
+                (values(f32, 2, 3, *size),),
+            )
     yield case("adaptive_avg_pool2d_uneven", lambda x: F.adaptive_avg_pool2d(x, (3, None)), (values(f32, 1, 2, 7, 5),))
     yield case("avg_pool2d_divisor", lambda x: F.avg_pool2d(x, 2, divisor_override=3), (values(f32, 1, 2, 4, 4),))
     yield case("avg_pool2d_uneven", lambda x: F.avg_pool2d(x, (1, 3), (2, 1), (0, 1)), (values(f32, 1, 2, 5, 6),))
     yield case("avg_pool2d_channels_last", lambda x: F.avg_pool2d(x, 2), (last(values(f32, 2, 3, 4, 6)),))
     yield case("max_pool2d_channels_last", lambda x: F.max_pool2d(x, 2), (last(values(f32, 2, 3, 4, 6)),))
     yield from each("avg_pool2d", lambda x: F.avg_pool2d(x, 2), (f16, bf16, f64), lambda d: (values(d, 1, 2, 4, 4),))
-    yield from each("max_pool2d", lambda x: F.max_pool2d(x, 2), (f16, bf16, f64, u8, i32), lambda d: (values(d, 1, 2, 4, 4),))
-    yield case("max_pool2d_dynamic", lambda x: F.max_pool2d(x, 2), *[(values(f32, 1, 2, n, 4),) for n in (6, 2, 10)],
-               dynamic=({2: 2 * Dim("h", min=1, max=5)},))
+    yield from each(
+        "max_pool2d", lambda x: F.max_pool2d(x, 2), (f16, bf16, f64, u8, i32), lambda d: (values(d, 1, 2, 4, 4),)
+    )
+    yield case(
+        "max_pool2d_dynamic",
+        lambda x: F.max_pool2d(x, 2),
+        *[(values(f32, 1, 2, n, 4),) for n in (6, 2, 10)],
+        dynamic=({2: 2 * Dim("h", min=1, max=5)},),
+    )
 
 
 class Normalized(nn.Module):
@@ -150,8 +210,12 @@ def normalization() -> Iterator[Case]:
         yield case(f"batch_norm_{suffix}", Normalized(nn.BatchNorm2d(3)).to(dtype), (values(dtype, 1, 3, 2, 2),))
     yield case("batch_norm_channels_last", Normalized(nn.BatchNorm2d(3)), (last(values(f32, 2, 3, 4, 4)),))
     yield case("layer_norm_constant", Normalized(nn.LayerNorm(4)), (torch.full((2, 4), 7.0),))
-    yield case("layer_norm_dynamic", Normalized(nn.LayerNorm(5)), *[(values(f32, n, 5),) for n in (4, 1, 8)],
-               dynamic=({0: Dim("n", min=1, max=8)},))
+    yield case(
+        "layer_norm_dynamic",
+        Normalized(nn.LayerNorm(5)),
+        *[(values(f32, n, 5),) for n in (4, 1, 8)],
+        dynamic=({0: Dim("n", min=1, max=8)},),
+    )
     yield case("dropout", nn.Dropout(0.5), (values(f32, 3, 5),))
     yield case("native_dropout", lambda x: torch.ops.aten.native_dropout(x, 0.5, False), (values(f32, 3, 5),))
     yield case("normalize", lambda x: F.normalize(x, dim=-1), (values(f32, 3, 5),))
@@ -175,24 +239,53 @@ def resampling() -> Iterator[Case]:
         "bicubic": {"scale_factor": 2.0, "mode": "bicubic"},
     }.items():
         yield case(f"upsample_{name}", lambda x, o=options: F.interpolate(x, **o), (x,))
-    for name, operator in {"nearest": torch.ops.aten.upsample_nearest2d.vec, "bilinear": torch.ops.aten.upsample_bilinear2d.vec}.items():
+    for name, operator in {
+        "nearest": torch.ops.aten.upsample_nearest2d.vec,
+        "bilinear": torch.ops.aten.upsample_bilinear2d.vec,
+    }.items():
         for scale in (2.0, 1.6):
-            yield case(f"upsample_{name}_preserved_{str(scale).replace('.', '_')}",
-                       lambda x, m=name, s=scale: F.interpolate(x, scale_factor=s, mode=m), (x,), preserve=[operator])
-        yield from each(f"upsample_{name}", lambda x, m=name: F.interpolate(x, size=(5, 7), mode=m), (f16,), lambda d: (values(d, 1, 2, 3, 4),), preserve=[operator])
-        yield case(f"upsample_{name}_channels_last", lambda x, m=name: F.interpolate(x, scale_factor=2.0, mode=m), (last(values(f32, 1, 3, 2, 3)),), preserve=[operator])
+            yield case(
+                f"upsample_{name}_preserved_{str(scale).replace('.', '_')}",
+                lambda x, m=name, s=scale: F.interpolate(x, scale_factor=s, mode=m),
+                (x,),
+                preserve=[operator],
+            )
+        yield from each(
+            f"upsample_{name}",
+            lambda x, m=name: F.interpolate(x, size=(5, 7), mode=m),
+            (f16,),
+            lambda d: (values(d, 1, 2, 3, 4),),
+            preserve=[operator],
+        )
+        yield case(
+            f"upsample_{name}_channels_last",
+            lambda x, m=name: F.interpolate(x, scale_factor=2.0, mode=m),
+            (last(values(f32, 1, 3, 2, 3)),),
+            preserve=[operator],
+        )
     grid = torch.rand(1, 3, 4, 2) * 2.4 - 1.2
     keep = [torch.ops.aten.grid_sampler_2d.default]
     for mode in ("bilinear", "nearest", "bicubic"):
         for padding in ("zeros", "border", "reflection"):
             for corners in (False, True):
-                yield case(f"grid_sample_{mode}_{padding}{'_corners' if corners else ''}",
-                           lambda x, g, m=mode, p=padding, c=corners: F.grid_sample(x, g, m, p, c), (x, grid), preserve=keep)
+                yield case(
+                    f"grid_sample_{mode}_{padding}{'_corners' if corners else ''}",
+                    lambda x, g, m=mode, p=padding, c=corners: F.grid_sample(x, g, m, p, c),
+                    (x, grid),
+                    preserve=keep,
+                )
     yield case("grid_sample_decomposed", lambda x, g: F.grid_sample(x, g, align_corners=False), (x, grid))
-    yield case("affine_grid", lambda t: F.affine_grid(t, [1, 1, 3, 4], align_corners=False), (torch.tensor([[[1.0, 0.2, 0.1], [0.0, 0.9, -0.3]]]),))
+    yield case(
+        "affine_grid",
+        lambda t: F.affine_grid(t, [1, 1, 3, 4], align_corners=False),
+        (torch.tensor([[[1.0, 0.2, 0.1], [0.0, 0.9, -0.3]]]),),
+    )
 
 
 FAMILIES = {
-    "convolution": convolutions, "transposed_convolution": transposed, "pooling": pooling,
-    "normalization": normalization, "resampling": resampling,
+    "convolution": convolutions,
+    "transposed_convolution": transposed,
+    "pooling": pooling,
+    "normalization": normalization,
+    "resampling": resampling,
 }

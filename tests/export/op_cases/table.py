@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
@@ -16,8 +16,18 @@ INTEGERS = (u8, i8, i16, i32, i64)
 ALL = FLOATS + INTEGERS + (boolean,)
 SOME = (f32, f16, bf16, i32, i64)
 
-NAMES = {f64: "f64", f32: "f32", f16: "f16", bf16: "bf16", i8: "i8", u8: "u8", i16: "i16", i32: "i32", i64: "i64",
-         boolean: "bool"}
+NAMES = {
+    f64: "f64",
+    f32: "f32",
+    f16: "f16",
+    bf16: "bf16",
+    i8: "i8",
+    u8: "u8",
+    i16: "i16",
+    i32: "i32",
+    i64: "i64",
+    boolean: "bool",
+}
 
 Inputs = tuple[Any, ...]
 Run = Callable[..., Any]
@@ -47,8 +57,9 @@ def case(name: str, run: Run, *inputs: Inputs, **options: Any) -> Case:
     return Case(name, run, inputs, **options)
 
 
-def each(name: str, run: Run, dtypes: Sequence[torch.dtype], inputs: Callable[[torch.dtype], Any],
-         **options: Any) -> Iterator[Case]:
+def each(
+    name: str, run: Run, dtypes: Sequence[torch.dtype], inputs: Callable[[torch.dtype], Any], **options: Any
+) -> Iterator[Case]:
     """The same operator for several dtypes. `inputs` gives one tuple of inputs, or a list of them."""
     for dtype in dtypes:
         made = inputs(dtype)
@@ -105,7 +116,12 @@ def longs(*items: int) -> torch.Tensor:
     return torch.tensor(items, dtype=i64)
 
 
-class Run1(nn.Module):
+def plain(outputs: Any) -> Any:
+    """A plain tuple for the named ones that PyTorch returns."""
+    return tuple(outputs) if isinstance(outputs, tuple) else outputs
+
+
+class Function(nn.Module):
     """A module around one function. A module that the function closes over would not be exported: pass it itself."""
 
     def __init__(self, run: Run) -> None:
@@ -117,4 +133,4 @@ class Run1(nn.Module):
 
 
 def module_of(run: Run) -> nn.Module:
-    return run if isinstance(run, nn.Module) else Run1(run)
+    return run if isinstance(run, nn.Module) else Function(run)
