@@ -5,6 +5,7 @@ use crate::call::{view, view_mut};
 use crate::error::{InputError, ShapeNote};
 use crate::layout::{ShapeDynamism, TensorInfo, same_layout};
 use crate::memory::region::Region;
+use crate::meta::ValueMeta;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
 use crate::value::{ResizeError, Value};
 
@@ -112,10 +113,15 @@ impl<'m> Method<'m> {
     pub fn resize_input(&mut self, index: usize, sizes: &[i32]) -> Result<(), InputError> {
         let slot = self.slot(self.input_value(index)?)?;
         let Some(target) = self.values.tensor_mut(slot) else { return Err(InputError::Unbound) };
-        target.resize(sizes).map_err(|error| InputError::Shape {
-            expected: ShapeNote::new(target.sizes),
-            found: ShapeNote::new(sizes),
-            bound: matches!(error, ResizeError::Capacity { .. }),
+        target.resize(sizes).map_err(|error| {
+            let bound = matches!(error, ResizeError::Capacity { .. });
+            // The present shape is that of an earlier run; the bound is in the file.
+            let declared = self.meta.input(index).ok().flatten();
+            let expected = match &declared {
+                Some(ValueMeta::Tensor(tensor)) => ShapeNote::new(&tensor.info.sizes),
+                _ => ShapeNote::new(target.sizes),
+            };
+            InputError::Shape { expected, found: ShapeNote::new(sizes), bound }
         })
     }
 
