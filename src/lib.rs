@@ -1,1 +1,121 @@
-//! Facade.
+//! Runs PyTorch programs that were exported with ExecuTorch (`.pte` files), in pure Rust.
+//!
+//! This crate is the front door: [`Module`] opens a file, [`Tensor`] and [`Value`] go in and come out.
+//!
+//! ```
+//! use torchlet::{Module, Tensor};
+//!
+//! let mut module = Module::load("tests/fixtures/ops/arithmetic/add_f32.bpte")?;
+//! let a = Tensor::rand(torchlet::ScalarType::Float, &[3, 5], 1)?;
+//! let outputs = module.forward([&a, &a])?;
+//! println!("{}", outputs[0]);
+//! # Ok::<(), torchlet::Error>(())
+//! ```
+//!
+//! It holds no kernel, no file format and no executor itself. The runtime is [`core`], the kernels are in `portable`, and
+//! firmware uses these two without this crate's conveniences (`default-features = false`). There, nothing is
+//! allocated; the program says how much memory it needs:
+//!
+//! ```
+//! use torchlet::core::{
+//!     AlignedBytes, BundledProgram, LoadOptions, MethodMemory, Program, Registry, TensorRef, ValueRef,
+//! };
+//!
+//! // On a board, `include_bytes!` puts the file into flash.
+//! let file = std::fs::read("tests/fixtures/ops/arithmetic/add_f32.bpte")?;
+//! let program = Program::from_bytes(BundledProgram::from_bytes(&file)?.program()?)?;
+//!
+//! // A table that names only the kernels that are needed keeps the others out of the image.
+//! let registry = Registry::new().with_kernels(&torchlet::portable::KERNELS)?;
+//! let meta = program.method_meta("forward")?;
+//! let needs = meta.memory_needs(&registry, &[], 1).expect("all operators are there");
+//!
+//! // On a board, these are statics of just the sizes that are needed.
+//! let mut arena = AlignedBytes([0; 2048]);
+//! let mut planned = AlignedBytes([0; 256]);
+//! assert!(needs.arena <= 2048 && needs.scratch == 0 && meta.planned_buffer_count() == 1);
+//! let mut method = program
+//!     .load_method(
+//!         "forward",
+//!         &registry,
+//!         MethodMemory {
+//!             arena: &mut arena.0[..needs.arena],
+//!             planned: &mut [&mut planned.0],
+//!             scratch: &mut [],
+//!         },
+//!         LoadOptions::default(),
+//!     )
+//!     .expect("the method fits its memory");
+//!
+//! let input = TensorRef::from_slice(&[3, 5], &[0.5f32; 15]).expect("fifteen elements");
+//! method.set_input_tensor(0, &input)?;
+//! method.set_input_tensor(1, &input)?;
+//! method.execute()?;
+//! let ValueRef::Tensor(sum) = method.output(0)? else { unreachable!() };
+//! assert_eq!(sum.data::<f32>()?, [1.0; 15]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Features
+//!
+//! | feature | default | |
+//! |---|---|---|
+//! | `std` | yes | [`Module`], [`Tensor`], files, memory maps, threads, SIMD chosen at run time |
+//! | `portable` | yes | the CPU kernels |
+//! | `ndarray` | | [`Tensor`] from arrays and back |
+//! | `log`, `defmt` | | log lines of the runtime; errors and events through `defmt` |
+//!
+//! Start reading at [`Module`], then [`Tensor`]. How a loaded method owns the memory that it borrows from is in
+//! `module/method.rs`.
+
+#![cfg_attr(not(feature = "std"), no_std)]
+
+#[doc(no_inline)]
+pub use torchlet_core as core;
+#[cfg(feature = "portable")]
+#[doc(no_inline)]
+pub use torchlet_portable as portable;
+
+pub use torchlet_core::{Bool, Element, ScalarType};
+
+#[cfg(feature = "std")]
+mod buffer;
+#[cfg(feature = "std")]
+mod error;
+#[cfg(feature = "std")]
+mod files;
+#[cfg(feature = "std")]
+mod module;
+#[cfg(feature = "std")]
+mod profile;
+#[cfg(feature = "std")]
+mod tensor;
+#[cfg(feature = "std")]
+mod threads;
+#[cfg(feature = "std")]
+mod value;
+
+#[cfg(feature = "std")]
+pub use error::{Error, TensorError};
+#[cfg(feature = "std")]
+pub use files::FileAccess;
+#[cfg(feature = "std")]
+pub use module::{
+    BackendOptionValue, DEFAULT_MEMORY_LIMIT, MemoryReport, Method, Module, ModuleBuilder,
+};
+#[cfg(feature = "std")]
+pub use profile::{ProfileEntry, ProfileKind, Profiler};
+#[cfg(feature = "std")]
+pub use tensor::{Comparison, Tensor};
+#[cfg(feature = "std")]
+pub use value::{Inputs, Value};
+
+/// The kernel tables of the enabled features.
+#[cfg(feature = "std")]
+fn default_kernels() -> impl Iterator<Item = &'static [torchlet_core::Kernel]> {
+    #[cfg(feature = "portable")]
+    let tables = [&torchlet_portable::KERNELS[..]];
+    #[cfg(not(feature = "portable"))]
+    let tables: [&'static [torchlet_core::Kernel]; 0] = [];
+    tables.into_iter()
+}

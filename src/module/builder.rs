@@ -1,0 +1,193 @@
+//! Choosing how a module is opened.
+
+use super::Module;
+use super::environment::{
+    BackendOption, BackendOptionValue, BackendOptions, Capabilities, Environment, OwnedRegistry,
+};
+use crate::error::Error;
+use crate::files::{FileAccess, OpenProgram, Source};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use torchlet_core::{Backend, DEFAULT_JUMP_LIMIT, EventTracer, Kernel, Parallel};
+
+/// The memory that a method may take unless [set otherwise](ModuleBuilder::memory_limit): 4 GiB.
+pub const DEFAULT_MEMORY_LIMIT: u64 = 4 << 30;
+
+/// How a [`Module`] is opened; made by [`Module::builder`].
+///
+/// ```no_run
+/// # use torchlet::Module;
+/// let module = Module::builder()
+///     .data("weights.ptd")
+///     .threads(4)
+///     .load("model.pte")?;
+/// # Ok::<(), torchlet::Error>(())
+/// ```
+#[must_use = "a builder does nothing until it loads"]
+pub struct ModuleBuilder {
+    data: Vec<Source>,
+    access: FileAccess,
+    threads: Option<usize>,
+    parallel: Option<Arc<dyn Parallel + Send + Sync>>,
+    default_kernels: bool,
+    kernels: Vec<&'static [Kernel]>,
+    backends: Vec<Arc<dyn Backend + Send + Sync>>,
+    backend_options: Vec<BackendOption>,
+    tracer: Option<Arc<dyn EventTracer + Send + Sync>>,
+    memory_limit: u64,
+    jump_limit: u64,
+}
+
+impl Default for ModuleBuilder {
+    fn default() -> Self {
+        ModuleBuilder {
+            data: Vec::new(),
+            access: FileAccess::default(),
+            threads: None,
+            parallel: None,
+            default_kernels: true,
+            kernels: Vec::new(),
+            backends: Vec::new(),
+            backend_options: Vec::new(),
+            tracer: None,
+            memory_limit: DEFAULT_MEMORY_LIMIT,
+            jump_limit: DEFAULT_JUMP_LIMIT,
+        }
+    }
+}
+
+impl ModuleBuilder {
+    /// Adds a `.ptd` file of external data. Files are searched in the order in which they were added.
+    pub fn data(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data.push(Source::Path(path.into()));
+        self
+    }
+
+    /// Adds the bytes of a `.ptd` file.
+    pub fn data_bytes(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.data.push(Source::Bytes(bytes.into()));
+        self
+    }
+
+    /// How files get into memory: mapped, unless set otherwise.
+    pub fn file_access(mut self, access: FileAccess) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// The number of threads that kernels use: as many as there are processors, unless set otherwise.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads.max(1));
+        self
+    }
+
+    /// Threads of your own for kernels to use.
+    pub fn parallel(mut self, parallel: Arc<dyn Parallel + Send + Sync>) -> Self {
+        self.parallel = Some(parallel);
+        self
+    }
+
+    /// Adds a table of kernels, sorted by name, to those of the enabled features.
+    pub fn kernels(mut self, table: &'static [Kernel]) -> Self {
+        self.kernels.push(table);
+        self
+    }
+
+    /// Whether the kernels of the enabled features are used. They are, unless set otherwise.
+    pub fn default_kernels(mut self, enabled: bool) -> Self {
+        self.default_kernels = enabled;
+        self
+    }
+
+    /// Adds a backend for delegates.
+    pub fn backend(mut self, backend: Arc<dyn Backend + Send + Sync>) -> Self {
+        self.backends.push(backend);
+        self
+    }
+
+    /// Sets an option of a backend.
+    pub fn backend_option(
+        mut self,
+        backend: impl Into<String>,
+        key: impl Into<String>,
+        value: impl Into<BackendOptionValue>,
+    ) -> Self {
+        let (backend, key) = (backend.into(), key.into());
+        self.backend_options.push(BackendOption { backend, key, value: value.into() });
+        self
+    }
+
+    /// The most bytes that a method may take in memory when it is loaded, [4 GiB](DEFAULT_MEMORY_LIMIT) unless set
+    /// otherwise. A malicious file can ask for any amount; one that asks for more than this is refused
+    /// before anything is reserved. Weights are used where they lie in the file and do not count, packed ones do.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.memory_limit = bytes;
+        self
+    }
+
+    /// How many backward jumps one call may take, so that loops of a malicious program end.
+    pub fn jump_limit(mut self, jumps: u64) -> Self {
+        self.jump_limit = jumps;
+        self
+    }
+
+    /// Who is told of events while methods load and run. Keep a clone to read what it recorded.
+    pub fn event_tracer(mut self, tracer: Arc<dyn EventTracer + Send + Sync>) -> Self {
+        self.tracer = Some(tracer);
+        self
+    }
+
+    /// Opens a program file, `.pte` or `.bpte`.
+    ///
+    /// # Errors
+    /// A file cannot be read or is not what it should be, or kernels or backends clash.
+    pub fn load(self, path: impl AsRef<Path>) -> Result<Module, Error> {
+        self.open(&Source::Path(path.as_ref().into()))
+    }
+
+    /// Opens a program that is in memory. The bytes are copied.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn from_bytes(self, bytes: impl Into<Vec<u8>>) -> Result<Module, Error> {
+        self.open(&Source::Bytes(bytes.into()))
+    }
+
+    /// Opens a program that is part of the binary, without a copy. Constants are used where they lie if the bytes
+    /// start at a multiple of 16, as those of an [`AlignedBytes`](torchlet_core::AlignedBytes) do.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn from_static(self, bytes: &'static [u8]) -> Result<Module, Error> {
+        self.open(&Source::Static(bytes))
+    }
+
+    fn open(self, source: &Source) -> Result<Module, Error> {
+        let mut kernels = self.kernels;
+        if self.default_kernels {
+            kernels.extend(crate::default_kernels());
+        }
+        let environment = Environment {
+            program: OpenProgram::open(source, &self.data, self.access)?,
+            registry: OwnedRegistry::of(Capabilities { kernels, backends: self.backends })?,
+            backend_options: BackendOptions::of(self.backend_options),
+            tracer: self.tracer,
+            memory_limit: self.memory_limit,
+            jump_limit: self.jump_limit,
+            parallel: self.parallel.map_or_else(OnceLock::new, OnceLock::from),
+            threads: self.threads,
+        };
+        Ok(Module::new(environment))
+    }
+}
+
+impl std::fmt::Debug for ModuleBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModuleBuilder")
+            .field("data", &self.data)
+            .field("access", &self.access)
+            .field("threads", &self.threads)
+            .field("memory_limit", &self.memory_limit)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,242 @@
+//! `Module` over real programs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use torchlet::core::layout::channels_last_order;
+use torchlet::core::{ValueMeta, ValueRef};
+use torchlet::{Error, FileAccess, Module, ProfileKind, Profiler, ScalarType, Tensor, Value};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+const ADD: &str = "ops/arithmetic/add_f32.bpte";
+
+fn tensor(values: &[f32]) -> Tensor {
+    Tensor::from_slice(&[3, 5], values).unwrap()
+}
+
+fn first(outputs: &[Value]) -> &[f32] {
+    outputs[0].tensor().unwrap().as_slice().unwrap()
+}
+
+#[test]
+fn every_way_of_opening_gives_the_same() {
+    let x = Tensor::rand(ScalarType::Float, &[3, 5], 3).unwrap();
+    let expected: Vec<f32> = x.as_slice::<f32>().unwrap().iter().map(|x| x + x).collect();
+    let bytes = std::fs::read(fixture(ADD)).unwrap();
+    let by_access = |access| Module::builder().file_access(access).load(fixture(ADD)).unwrap();
+    let modules = [
+        Module::load(fixture(ADD)).unwrap(),
+        by_access(FileAccess::Read),
+        by_access(FileAccess::MapPrefetched),
+        Module::from_bytes(bytes.clone()).unwrap(),
+        Module::builder().threads(1).from_static(bytes.leak()).unwrap(),
+    ];
+    for mut module in modules {
+        assert_eq!(module.method_names().unwrap(), ["forward"]);
+        assert!(!module.is_method_loaded("forward"));
+        assert_eq!(first(&module.forward([&x, &x]).unwrap()), expected);
+        assert!(module.is_method_loaded("forward"));
+        assert!(module.bundled().is_some());
+        assert!(module.unload("forward") && !module.unload("forward"));
+        assert_eq!(first(&module.forward((&x, &x)).unwrap()), expected);
+    }
+}
+
+#[test]
+fn files_that_are_no_programs_are_named() {
+    let missing = Module::load(fixture("nothing.pte")).unwrap_err();
+    assert!(missing.to_string().contains("nothing.pte"), "{missing}");
+    assert_eq!(missing.code(), 0x22);
+    let folder = Module::load(fixture("")).unwrap_err();
+    assert!(matches!(folder, Error::File { .. }), "{folder}");
+    let text = Module::load(fixture("README.md")).unwrap_err();
+    assert!(text.to_string().contains("README.md"), "{text}");
+    assert_eq!(text.code(), 0x23);
+    let data = Module::builder().data(fixture(ADD)).load(fixture(ADD)).unwrap_err();
+    assert!(matches!(data, Error::Format { path: Some(_), .. }), "{data}");
+    for len in 0..100 {
+        assert!(Module::from_bytes(vec![0; len]).is_err());
+    }
+}
+
+#[test]
+fn inputs_that_do_not_fit_say_why() {
+    let mut module = Module::load(fixture(ADD)).unwrap();
+    let x = tensor(&[1.0; 15]);
+    let messages = [
+        (module.forward(()), "input 0 of 'forward' has no value; it takes float32[3, 5]"),
+        (module.forward([&x]), "input 1 of 'forward' has no value"),
+        (module.forward([&x, &x, &x]), "'forward' takes 2 inputs, 3 were given"),
+        (
+            module.forward([&x, &x.reshape(&[5, 3]).unwrap()]),
+            "input 1 of 'forward' (float32[3, 5]): expected shape [3, 5], found [5, 3]",
+        ),
+        (module.forward([&x, &x.reshape(&[15]).unwrap()]), "expected shape [3, 5], found [15]"),
+        (
+            module.forward([&x.to_type(ScalarType::Half).unwrap(), &x]),
+            "expected elements of type float32, found float16",
+        ),
+        (module.forward((&x, 1)), "expected a tensor, found a int"),
+        (module.execute("backward", ()), "no method 'backward'; it has forward"),
+    ];
+    for (result, text) in messages {
+        let error = result.unwrap_err();
+        assert!(error.to_string().contains(text), "{error}");
+        assert!(error.code() != 0);
+    }
+}
+
+#[test]
+fn preset_inputs_persist() {
+    let mut module = Module::load(fixture(ADD)).unwrap();
+    let (one, two) = (tensor(&[1.0; 15]), tensor(&[2.0; 15]));
+    module.set_input("forward", 1, &two).unwrap();
+    for _ in 0..2 {
+        assert_eq!(first(&module.forward(&one).unwrap()), [3.0; 15]);
+    }
+    // What a call gives wins, for this call.
+    assert_eq!(first(&module.forward([&one, &one]).unwrap()), [2.0; 15]);
+    assert_eq!(first(&module.forward(&one).unwrap()), [3.0; 15]);
+    // None leaves an input to the preset.
+    module.set_input("forward", 0, &one).unwrap();
+    assert_eq!(first(&module.forward([Value::None, Value::None]).unwrap()), [3.0; 15]);
+    module.reset("forward").unwrap();
+    assert_eq!(first(&module.forward(()).unwrap()), [3.0; 15]);
+    module.set_input("forward", 1, Value::None).unwrap();
+    assert!(matches!(module.forward(&one), Err(Error::InputNotSet { index: 1, .. })));
+    assert!(module.set_input("forward", 0, 5).is_err());
+    assert!(module.set_input("forward", 2, &one).is_err());
+}
+
+#[test]
+fn missing_operators_are_listed() {
+    let module = Module::builder().default_kernels(false);
+    let mut module = module.load(fixture("digits/digits.pte")).unwrap();
+    let error = module.load_method("forward").unwrap_err();
+    let Error::Missing { operators, backends, .. } = &error else { panic!("{error}") };
+    assert!(operators.iter().any(|name| name == "aten::convolution.out"), "{operators:?}");
+    assert!(operators.len() > 3 && backends.is_empty());
+    assert_eq!(error.code(), 0x14);
+
+    let mut module = Module::load(fixture("formats/delegates_two.pte")).unwrap();
+    let error = module.load_method("forward").unwrap_err();
+    let Error::Missing { backends, .. } = &error else { panic!("{error}") };
+    assert!(!backends.is_empty() && error.to_string().contains(&backends[0]), "{error}");
+}
+
+#[test]
+fn memory_is_limited_and_reported() {
+    let mut module = Module::load(fixture(ADD)).unwrap();
+    let report = module.memory_report("forward").unwrap();
+    assert!(report.total() > 3 * 60 && report.planned.len() == 1, "{report:?}");
+    module.load_method("forward").unwrap();
+    let limited = |limit| Module::builder().memory_limit(limit).load(fixture(ADD)).unwrap();
+    limited(report.total()).load_method("forward").unwrap();
+    let error = limited(report.total() - 1).load_method("forward").unwrap_err();
+    assert!(matches!(error, Error::MemoryLimit { needed, .. } if needed == report.total()));
+    assert_eq!(error.code(), 0x21);
+}
+
+#[test]
+fn layouts_are_converted() {
+    let mut module = Module::load(fixture("ops/arithmetic/add_channels_last.bpte")).unwrap();
+    let meta = module.method_meta("forward").unwrap();
+    let Some(ValueMeta::Tensor(input)) = meta.input(0).unwrap() else { panic!() };
+    let shape: Vec<usize> = input.info.sizes.iter().map(|size| *size as usize).collect();
+    assert_eq!(Some(input.info.dim_order), channels_last_order(4));
+    let x = Tensor::rand(ScalarType::Float, &shape, 1).unwrap();
+    let count = module.method_meta("forward").unwrap().input_count();
+    let contiguous = module.forward(vec![&x; count]).unwrap();
+    let converted = module.forward(vec![&x.to_channels_last().unwrap(); count]).unwrap();
+    assert_eq!(contiguous, converted);
+    let sum = contiguous[0].tensor().unwrap();
+    assert_eq!(sum.dim_order(), [0, 2, 3, 1]);
+    assert_eq!(sum.to_vec::<f32>().unwrap()[1], 2.0 * x.as_slice::<f32>().unwrap()[1]);
+}
+
+#[test]
+fn inputs_and_outputs_can_be_used_in_place() {
+    let mut module = Module::load(fixture(ADD)).unwrap();
+    let method = module.method("forward").unwrap();
+    assert_eq!((method.input_count(), method.output_count()), (2, 1));
+    for index in 0..2 {
+        method.input_mut(index).unwrap().data_mut::<f32>().unwrap().fill(4.0);
+    }
+    method.run().unwrap();
+    let ValueRef::Tensor(sum) = method.output(0).unwrap() else { panic!() };
+    assert_eq!(sum.data::<f32>().unwrap(), [8.0; 15]);
+    assert!(method.output(1).is_err() && method.input_mut(2).is_err());
+}
+
+#[test]
+fn dynamic_shapes_within_the_bound() {
+    let mut module = Module::load(fixture("ops/arithmetic/add_dynamic.bpte")).unwrap();
+    let meta = module.method_meta("forward").unwrap();
+    let shapes: Vec<Vec<usize>> = (0..meta.input_count())
+        .map(|index| match meta.input(index).unwrap() {
+            Some(ValueMeta::Tensor(input)) => {
+                input.info.sizes.iter().map(|size| *size as usize).collect()
+            }
+            _ => panic!("not a tensor"),
+        })
+        .collect();
+    let bound = shapes[0][0];
+    let inputs = |rows: usize| -> Vec<Tensor> {
+        let with_rows = |shape: &Vec<usize>| [&[rows], &shape[1..]].concat();
+        shapes.iter().map(|shape| Tensor::full(&with_rows(shape), 0.25f32).unwrap()).collect()
+    };
+    for rows in [1, bound, 2] {
+        let outputs = module.forward(inputs(rows)).unwrap();
+        let sum = outputs[0].tensor().unwrap();
+        assert_eq!(sum.shape(), [&[rows], &shapes[0][1..]].concat());
+        assert!(sum.as_slice::<f32>().unwrap().iter().all(|x| *x == 0.5));
+    }
+    let error = module.forward(inputs(bound + 1)).unwrap_err();
+    let text = format!("exceeds the bound {:?}", shapes[0]);
+    assert!(error.to_string().contains(&text), "{error}");
+    assert_eq!(error.code(), 0x10);
+}
+
+#[test]
+fn modules_share_a_program_between_threads() {
+    let module = Module::load(fixture(ADD)).unwrap();
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let mut own = module.share();
+            scope.spawn(move || {
+                let x = tensor(&[number as f32; 15]);
+                for _ in 0..50 {
+                    assert_eq!(first(&own.forward([&x, &x]).unwrap()), [2.0 * number as f32; 15]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn profiles_name_operators() {
+    let profiler = Arc::new(Profiler::new());
+    let mut module = Module::builder().event_tracer(profiler.clone()).load(fixture(ADD)).unwrap();
+    let x = tensor(&[0.0; 15]);
+    for _ in 0..3 {
+        module.forward([&x, &x]).unwrap();
+    }
+    let entries = profiler.entries();
+    let operator = entries.iter().find(|entry| entry.kind == ProfileKind::Operator).unwrap();
+    assert_eq!((operator.name.as_str(), operator.count), ("aten::add.out", 3));
+    assert!(entries.iter().any(|entry| entry.kind == ProfileKind::Load && entry.count == 1));
+    profiler.clear();
+    assert!(profiler.entries().is_empty());
+}
+
+#[test]
+fn a_program_without_instructions_passes_its_input_on() {
+    let mut module = Module::load(fixture("programs/identity.bpte")).unwrap();
+    let suite = module.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+    let case = suite.cases().unwrap().next().unwrap().unwrap();
+    let ValueRef::Tensor(input) = case.inputs().unwrap().next().unwrap().unwrap() else { panic!() };
+    let input = Tensor::try_from(&input).unwrap();
+    assert_eq!(module.forward(&input).unwrap()[0], Value::from(input));
+}
