@@ -20,6 +20,8 @@ mod number;
 mod parallel {
     pub(crate) use torchlet_core::Parallel;
 }
+mod real;
+pub mod reduce;
 mod table;
 mod walk;
 
@@ -29,7 +31,12 @@ pub use compute::threads::ThreadPool;
 use torchlet_core::Kernel;
 
 /// The families and their kernels. A new operator goes into the list of its family.
-const FAMILIES: &[&[Kernel]] = &[&[elementwise::ADD_OUT], &[elementwise::RELU_OUT]];
+const FAMILIES: &[&[Kernel]] = &[
+    &[elementwise::ADD_OUT],
+    &[elementwise::RELU_OUT],
+    reduce::sums::KERNELS,
+    reduce::extremes::KERNELS,
+];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).
 pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);

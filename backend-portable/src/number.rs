@@ -123,6 +123,11 @@ pub trait Compute: Number + Default + PartialOrd {
     fn truth(self) -> bool {
         self != Self::default()
     }
+    /// Whether the value is not a number. Integers always are.
+    #[inline(always)]
+    fn is_nan(self) -> bool {
+        self.partial_cmp(&self).is_none()
+    }
     /// 1 or 0.
     #[inline(always)]
     fn of_bool(value: bool) -> Self {
@@ -305,6 +310,15 @@ pub(crate) fn store<C: Compute>(scalar_type: ScalarType, bytes: &mut [u8], value
     with_number!(scalar_type, |T| {
         for (out, value) in elements_mut::<T>(bytes).iter_mut().zip(values) {
             *out = value.to();
+        }
+    }, else ());
+}
+
+/// Rounds values as if they had been stored as elements of this type: integers keep the low bits, half and bfloat16 round.
+pub(crate) fn round_through<C: Compute>(scalar_type: ScalarType, values: &mut [C]) {
+    with_number!(scalar_type, |T| {
+        for value in values {
+            *value = C::of(value.to::<T>());
         }
     }, else ());
 }

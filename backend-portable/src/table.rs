@@ -2,6 +2,24 @@
 
 use torchlet_core::{Kernel, KernelError, Param, Plan, Prepare};
 
+/// Declares the operators of a file: a public constant for each, and `KERNELS`, the list of all.
+///
+/// `/// What it computes.`, then `NAME = kernel expression;`.
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $id:ident = $kernel:expr;)*) => {
+        $($(#[$doc])* pub const $id: torchlet_core::Kernel = $kernel;)*
+
+        /// The kernels of this file.
+        pub const KERNELS: &[torchlet_core::Kernel] = &[$($id),*];
+    };
+}
+pub(crate) use kernels;
+
+/// The same kernel under another name.
+pub(crate) const fn renamed(kernel: Kernel, name: &'static str) -> Kernel {
+    Kernel { name, ..kernel }
+}
+
 const fn never(_: &mut Prepare) -> Result<Plan, KernelError> {
     Err(KernelError::Unsupported { what: "no kernel" })
 }

@@ -113,6 +113,61 @@ pub fn for_each_chunk_mut<T: Send>(
     });
 }
 
+/// Calls `task(index, chunks)` once for each index: `chunks` are the parts of the slices that begin at `index` times
+/// their chunk length; the last may be shorter. There are as many indices as the first slice has chunks.
+pub fn for_each_chunks_mut<T: Send, const M: usize>(
+    parallel: &dyn Parallel,
+    data: [&mut [T]; M],
+    chunk_lens: [usize; M],
+    task: &(dyn Fn(usize, [&mut [T]; M]) + Sync),
+) {
+    let (Some(first), Some(chunk_len)) = (data.first(), chunk_lens.first()) else { return };
+    let chunks = first.len().div_ceil((*chunk_len).max(1));
+    let parts = data.map(Parts::new);
+    for_each_job::<()>(parallel, chunks, &mut [], 0, &|index, _| {
+        // SAFETY: `for_each_job` calls with each index once, and chunks of different indices do not overlap (where the
+        // product saturates, `part` is empty).
+        let chunk =
+            |i: usize| unsafe { parts[i].part(index.saturating_mul(chunk_lens[i]), chunk_lens[i]) };
+        task(index, core::array::from_fn(chunk));
+    });
+}
+
+/// Some columns of a matrix, for writing: a part of each of its rows.
+pub struct Columns<'a, T> {
+    parts: &'a Parts<'a, T>,
+    start: usize,
+    len: usize,
+    width: usize,
+}
+
+impl<T> Columns<'_, T> {
+    /// The columns' part of a row, empty behind the last.
+    pub fn row(&mut self, row: usize) -> &mut [T] {
+        let at = row.saturating_mul(self.width).saturating_add(self.start);
+        // SAFETY: parts of the same columns do not overlap between rows, nor within a row with those of other columns,
+        // which `for_each_columns_mut` made; the borrow of `self` keeps two parts of these from living together.
+        unsafe { self.parts.part(at, self.len) }
+    }
+}
+
+/// Cuts a matrix of rows of `width` elements into groups of `columns` columns, of which the last may be narrower, and calls
+/// `task(first column, columns)` once for each group.
+pub fn for_each_columns_mut<T: Send>(
+    parallel: &dyn Parallel,
+    data: &mut [T],
+    width: usize,
+    columns: usize,
+    task: &(dyn Fn(usize, &mut Columns<T>) + Sync),
+) {
+    let columns = columns.clamp(1, width.max(1));
+    let parts = Parts::new(data);
+    for_each_job::<()>(parallel, width.div_ceil(columns), &mut [], 0, &|index, _| {
+        let start = index * columns;
+        task(start, &mut Columns { parts: &parts, start, len: columns.min(width - start), width });
+    });
+}
+
 /// A chunk length for `len` elements of which one thread should get at least `grain`: about four chunks for each
 /// thread, so that dealing them out evens the load.
 pub(crate) fn chunk_len(parallel: &dyn Parallel, len: usize, grain: usize) -> usize {
@@ -162,6 +217,36 @@ mod tests {
         let mut data = vec![0u32; 1000];
         for_each_chunk_mut(&Twice, &mut data, 3, &|_, part| part.iter_mut().for_each(|x| *x += 1));
         assert!(data.iter().all(|&x| x == 1));
+    }
+
+    #[test]
+    fn several_slices_are_cut_alike() {
+        let (mut a, mut b) = (vec![0u32; 10], vec![0u32; 5]);
+        for_each_chunks_mut(&Twice, [&mut a, &mut b], [4, 2], &|i, [a, b]| {
+            a.fill(i as u32);
+            b.fill(i as u32);
+        });
+        assert_eq!(a, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
+        assert_eq!(b, [0, 0, 1, 1, 2]);
+    }
+
+    #[test]
+    fn columns_cover_the_matrix_once() {
+        for (width, columns) in [(7, 3), (1, 5), (8, 4), (5, 0)] {
+            let mut data = vec![0u32; width * 6];
+            for_each_columns_mut(&Twice, &mut data, width, columns, &|first, part| {
+                for row in 0..7 {
+                    part.row(row).iter_mut().for_each(|x| *x += 1 + first as u32);
+                }
+            });
+            let columns = columns.max(1);
+            assert!(
+                data.iter()
+                    .enumerate()
+                    .all(|(i, &x)| { x as usize == 1 + i % width / columns * columns }),
+                "{width} {columns}"
+            );
+        }
     }
 
     #[test]

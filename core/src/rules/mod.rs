@@ -5,7 +5,9 @@
 mod broadcast;
 mod dims;
 mod promotion;
+mod reduce;
 
 pub use broadcast::{broadcast, broadcast_all};
 pub use dims::{normalize_dim, normalize_index};
 pub use promotion::{Operand, result_type};
+pub use reduce::{DimSet, reduced_count, reduced_shape};

@@ -1,0 +1,344 @@
+//! The loop that all reductions share: which elements make a result, in which order, on how many threads.
+//!
+//! An operator gives a [`Reducer`]. There are two ways through memory. Where neighbouring results come from
+//! neighbouring elements (the reduced dimensions lie outside), several results are computed side by side, row by row. Else
+//! each result is computed by itself, in runs along the innermost reduced dimension.
+//!
+//! Elements are folded into partial states of a few hundred, and those are merged in pairs, like a tournament: the
+//! rounding errors of a sum grow with the logarithm of its length. What is merged with what depends on the
+//! shape alone, never on the number of threads.
+
+use crate::compute::split::{for_each_chunk_mut, for_each_chunks_mut};
+use crate::number::{Compute, elements, load};
+use crate::walk::{Steps, Walk};
+use torchlet_core::layout::{DimOrder, MAX_RANK, Sizes};
+use torchlet_core::rules::{DimSet, reduced_count};
+use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo, TensorRef};
+
+/// How values become a result.
+pub(crate) trait Reducer<C>: Sync {
+    /// What is known after some of the values.
+    type State: Copy + Send + Sync;
+    /// What is known of no values.
+    fn start(&self) -> Self::State;
+    /// Takes in values that follow each other; `first` is the number of the first.
+    fn fold(&self, state: &mut Self::State, values: &[C], first: usize);
+    /// Takes a value into each state; they all are number `number`.
+    fn fold_each(&self, states: &mut [Self::State], values: &[C], number: usize);
+    /// What is known of the values of both; those of `a` come first.
+    fn merge(&self, a: Self::State, b: Self::State) -> Self::State;
+}
+
+/// Values converted at a time, and results computed side by side.
+const BLOCK: usize = 32;
+/// Values folded into a state before it is merged.
+const FOLD: usize = 256;
+/// Rows folded into a state before it is merged, where results are computed side by side.
+const ROWS: usize = 32;
+/// Values of a long reduction that make a part, which a thread of its own may take.
+const PART: usize = 1 << 15;
+/// Parts taken together.
+const PARTS: usize = 16;
+/// Elements worth a thread of their own.
+const GRAIN: usize = 1 << 14;
+
+/// The order in which the elements of a result are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// As they lie in memory.
+    Memory,
+    /// As PyTorch counts them: the last dimension fastest.
+    Index,
+}
+
+/// Where the elements of each result lie.
+#[derive(Debug)]
+pub(crate) struct Geometry {
+    /// Over the results; the input position is that of the first element.
+    results: Walk<1>,
+    /// Over the elements of a result, from its first.
+    elements: Walk<1>,
+}
+
+impl Geometry {
+    /// Of a reduction of `dims` of the input; `out` is the reduced shape, with the dimensions kept or not.
+    pub(crate) fn new(input: &TensorInfo, dims: DimSet, out: &TensorInfo, order: Order) -> Self {
+        let strides = input.strides();
+        let stride = |dim: usize| strides.get(dim).map_or(0, |&stride| stride as isize);
+        let mut steps = Steps { strides: [0; MAX_RANK], base: 0 };
+        let kept = out.rank() == input.rank();
+        let left = (0..input.rank()).filter(|&dim| kept || !dims.contains(dim));
+        for (slot, dim) in steps.strides.iter_mut().zip(left) {
+            *slot = if dims.contains(dim) { 0 } else { stride(dim) };
+        }
+        let results = Walk::new(out, &[steps]);
+
+        let mut inner = Steps { strides: [0; MAX_RANK], base: 0 };
+        let mut sizes = Sizes::new();
+        let memory = input.dim_order.iter().map(|&dim| usize::from(dim));
+        let index = 0..input.rank();
+        let mut reduce = |dim: usize| {
+            if dims.contains(dim)
+                && let Some(slot) = inner.strides.get_mut(sizes.len())
+            {
+                *slot = stride(dim);
+                // There are no more dimensions than the input has.
+                let _ = sizes.push(input.sizes.get(dim).copied().unwrap_or(1));
+            }
+        };
+        match order {
+            Order::Memory => memory.for_each(&mut reduce),
+            Order::Index => index.for_each(&mut reduce),
+        }
+        let dim_order: DimOrder = (0..sizes.len() as u8).collect();
+        let inner_info = TensorInfo { scalar_type: input.scalar_type, sizes, dim_order };
+        let elements = Walk::new(&inner_info, &[inner]);
+        debug_assert_eq!(elements.numel(), reduced_count(&input.sizes, dims));
+        Geometry { results, elements }
+    }
+
+    /// Elements of each result.
+    pub(crate) fn count(&self) -> usize {
+        self.elements.numel()
+    }
+}
+
+/// Partial states, merged in pairs of equal weight.
+struct Tournament<S> {
+    levels: [S; 32],
+    taken: u32,
+}
+
+impl<S: Copy> Tournament<S> {
+    fn new(start: S) -> Self {
+        Tournament { levels: [start; 32], taken: 0 }
+    }
+
+    fn push(&mut self, mut state: S, merge: impl Fn(S, S) -> S) {
+        let free = self.taken.trailing_ones() as usize;
+        for level in self.levels.iter().take(free) {
+            state = merge(*level, state);
+        }
+        if let Some(level) = self.levels.get_mut(free) {
+            *level = state;
+        }
+        self.taken = self.taken.wrapping_add(1);
+    }
+
+    /// All merged, with a last state behind them.
+    fn finish(&self, last: S, merge: impl Fn(S, S) -> S) -> S {
+        let mut state = last;
+        for (bit, level) in self.levels.iter().enumerate() {
+            if self.taken & (1 << bit) != 0 {
+                state = merge(*level, state);
+            }
+        }
+        state
+    }
+}
+
+/// Elements of a tensor, read as `C`.
+struct Source<'a, C> {
+    scalar_type: ScalarType,
+    bytes: &'a [u8],
+    /// The elements, if they are of that type.
+    direct: Option<&'a [C]>,
+}
+
+impl<'a, C: Compute> Source<'a, C> {
+    fn new(tensor: &TensorRef<'a>) -> Self {
+        let direct = (tensor.scalar_type == C::SCALAR_TYPE).then(|| elements(tensor.bytes()));
+        Source { scalar_type: tensor.scalar_type, bytes: tensor.bytes(), direct }
+    }
+
+    /// Calls `f(values, number of the first)` for elements from `start` on, `stride` apart.
+    #[inline(always)]
+    fn each_block(&self, start: isize, stride: isize, len: usize, mut f: impl FnMut(&[C], usize)) {
+        if let (Some(direct), 1) = (self.direct, stride) {
+            let values = usize::try_from(start).ok().and_then(|at| direct.get(at..)?.get(..len));
+            for (i, values) in values.unwrap_or(&[]).chunks(FOLD).enumerate() {
+                f(values, i * FOLD);
+            }
+            return;
+        }
+        let mut block = [C::default(); BLOCK];
+        let mut done = 0;
+        while done < len {
+            let block = &mut block[..(len - done).min(BLOCK)];
+            let at = start.wrapping_add(stride.wrapping_mul(done as isize));
+            load(self.scalar_type, self.bytes, at, stride, block);
+            f(block, done);
+            done += block.len();
+        }
+    }
+}
+
+/// The states of results `from..to`, handed to `take(number of the first, states)`.
+fn each_states<C: Compute, R: Reducer<C>>(
+    parallel: &dyn Parallel,
+    source: &Source<C>,
+    geometry: &Geometry,
+    reducer: &R,
+    (from, to): (usize, usize),
+    take: &mut dyn FnMut(usize, &[R::State]),
+) {
+    let [step] = geometry.results.inner_steps();
+    geometry.results.for_each_run(from, to, &mut |first, [at], len| {
+        let mut done = 0;
+        while done < len {
+            let base = at.wrapping_add(step.wrapping_mul(done as isize));
+            if step == 1 {
+                let mut states = [reducer.start(); BLOCK];
+                let states = &mut states[..(len - done).min(BLOCK)];
+                side_by_side(source, &geometry.elements, reducer, base, states);
+                take(first + done, states);
+                done += states.len();
+            } else {
+                let state = one_result(parallel, source, &geometry.elements, reducer, base);
+                take(first + done, &[state]);
+                done += 1;
+            }
+        }
+    });
+}
+
+/// The states of neighbouring results from neighbouring elements; `states` are at their start.
+fn side_by_side<C: Compute, R: Reducer<C>>(
+    source: &Source<C>,
+    walk: &Walk<1>,
+    reducer: &R,
+    base: isize,
+    states: &mut [R::State],
+) {
+    // States of ROWS rows, of ROWS times as many, and of all before.
+    let (mut low, mut middle) = ([reducer.start(); BLOCK], [reducer.start(); BLOCK]);
+    let len = states.len();
+    let (low, middle) = (&mut low[..len], &mut middle[..len]);
+    let carry = |from: &mut [R::State], into: &mut [R::State]| {
+        for (from, into) in from.iter_mut().zip(into) {
+            *into = reducer.merge(*into, *from);
+            *from = reducer.start();
+        }
+    };
+    let [stride] = walk.inner_steps();
+    walk.for_each_run(0, walk.numel(), &mut |number, [at], rows| {
+        for row in 0..rows {
+            let at = base.wrapping_add(at).wrapping_add(stride.wrapping_mul(row as isize));
+            source.each_block(at, 1, len, |values, first| {
+                reducer.fold_each(&mut low[first..], values, number + row);
+            });
+            if (number + row + 1).is_multiple_of(ROWS) {
+                carry(low, middle);
+                if (number + row + 1).is_multiple_of(ROWS * ROWS) {
+                    carry(middle, states);
+                }
+            }
+        }
+    });
+    carry(low, middle);
+    carry(middle, states);
+}
+
+/// The state of a single result, whose parts may run in parallel.
+fn one_result<C: Compute, R: Reducer<C>>(
+    parallel: &dyn Parallel,
+    source: &Source<C>,
+    walk: &Walk<1>,
+    reducer: &R,
+    base: isize,
+) -> R::State {
+    let merge = |a, b| reducer.merge(a, b);
+    let count = walk.numel();
+    if count <= 2 * PART {
+        return one_part(source, walk, reducer, base, 0, count);
+    }
+    let mut all = Tournament::new(reducer.start());
+    let mut done = 0;
+    while done < count {
+        let mut states = [reducer.start(); PARTS];
+        let parts = (count - done).div_ceil(PART).min(PARTS);
+        let states = &mut states[..parts];
+        for_each_chunk_mut(parallel, states, 1, &|i, state| {
+            let from = done + i * PART;
+            let to = (from + PART).min(count);
+            state.fill(one_part(source, walk, reducer, base, from, to));
+        });
+        for state in states.iter() {
+            all.push(*state, merge);
+        }
+        done += parts * PART;
+    }
+    all.finish(reducer.start(), merge)
+}
+
+/// The state of elements `from..to` of a result.
+fn one_part<C: Compute, R: Reducer<C>>(
+    source: &Source<C>,
+    walk: &Walk<1>,
+    reducer: &R,
+    base: isize,
+    from: usize,
+    to: usize,
+) -> R::State {
+    let merge = |a, b| reducer.merge(a, b);
+    let [stride] = walk.inner_steps();
+    let (mut state, mut folded) = (reducer.start(), 0);
+    if to - from <= FOLD {
+        // Short: nothing to merge.
+        walk.for_each_run(from, to, &mut |number, [at], len| {
+            source.each_block(base.wrapping_add(at), stride, len, |values, first| {
+                reducer.fold(&mut state, values, number + first);
+            });
+        });
+        return state;
+    }
+    let mut all = Tournament::new(reducer.start());
+    walk.for_each_run(from, to, &mut |number, [at], len| {
+        source.each_block(base.wrapping_add(at), stride, len, |values, first| {
+            reducer.fold(&mut state, values, number + first);
+            folded += values.len();
+            if folded >= FOLD {
+                all.push(state, merge);
+                (state, folded) = (reducer.start(), 0);
+            }
+        });
+    });
+    all.finish(state, merge)
+}
+
+/// Reduces a tensor into `M` outputs of as many elements, given by bytes and element size: `write(states, parts)` writes the
+/// results of the states to the parts of the outputs that belong to them.
+pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
+    parallel: &dyn Parallel,
+    input: &TensorRef,
+    geometry: &Geometry,
+    reducer: &R,
+    (outs, sizes): ([&mut [u8]; M], [usize; M]),
+    write: &(dyn Fn(&[R::State], [&mut [u8]; M]) + Sync),
+) {
+    let source = Source::new(input);
+    let numel = geometry.results.numel();
+    let count = geometry.count();
+    // Results for each thread at least, so that it has enough to do, and enough side by side.
+    let least = (GRAIN / count.max(1)).clamp(1, GRAIN);
+    let chunk = numel.div_ceil(parallel.threads().max(1) * 4).max(least);
+    let chunk = if chunk > BLOCK { chunk.next_multiple_of(BLOCK) } else { chunk };
+    let within = numel < parallel.threads() && count > 2 * PART;
+    let (outer, inner): (&dyn Parallel, &dyn Parallel) =
+        if within { (&Serial, parallel) } else { (parallel, &Serial) };
+    let lens = sizes.map(|size| chunk.saturating_mul(size));
+    for_each_chunks_mut(outer, outs, lens, &|index, mut parts: [&mut [u8]; M]| {
+        let from = index * chunk;
+        let to = (from + chunk).min(numel);
+        each_states(inner, &source, geometry, reducer, (from, to), &mut |first, states| {
+            let mut i = 0;
+            let parts = parts.each_mut().map(|part| {
+                let at = (first - from) * sizes[i];
+                let len = states.len() * sizes[i];
+                i += 1;
+                part.get_mut(at..).and_then(|part| part.get_mut(..len)).unwrap_or_default()
+            });
+            write(states, parts);
+        });
+    });
+}

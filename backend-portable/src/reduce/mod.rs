@@ -1,0 +1,185 @@
+//! Reductions: many values become one. Also running sums, and distances.
+//!
+//! [`Form`] says where a reduction has its arguments; [`reduced`] checks them and gives the output its shape; [`single`] and
+//! [`double`] compute one output or two, in the engine's loop.
+
+pub(crate) mod engine;
+pub mod extremes;
+pub(crate) mod reducers;
+pub mod sums;
+
+use crate::number::{Compute, ComputeType, store, unsupported};
+use engine::{Geometry, Order, Reducer, reduce};
+use torchlet_core::rules::{DimSet, reduced_count, reduced_shape};
+use torchlet_core::{Arguments, Invoke, KernelError, Prepare, ScalarType, TensorInfo, TensorRef};
+
+/// What a call says about the dimensions to reduce.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Dims {
+    /// All.
+    All,
+    /// The one in this argument; all if it has none.
+    One(usize),
+    /// Those in this list; all if there is no list or an empty one.
+    List(usize),
+    /// Those in this list; all if there is no list, none if it is empty.
+    ExactList(usize),
+}
+
+/// Where a reduction has its arguments. The tensor is argument 0.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    pub(crate) dims: Dims,
+    /// Where it says whether reduced dimensions are kept, with size 1.
+    pub(crate) keep: Option<usize>,
+}
+
+impl Form {
+    pub(crate) const ALL: Form = Form { dims: Dims::All, keep: None };
+
+    /// The dimensions that a call reduces.
+    pub(crate) fn dims(&self, args: &Arguments, rank: usize) -> Result<DimSet, KernelError> {
+        let (arg, set) = match self.dims {
+            Dims::All => return Ok(DimSet::all(rank)),
+            Dims::One(arg) => {
+                let dim = args.optional_int(arg)?;
+                (arg, DimSet::of_or_all(dim.as_ref().map(core::slice::from_ref), rank))
+            }
+            Dims::List(arg) => (arg, DimSet::of_or_all(args.optional_ints(arg)?.as_deref(), rank)),
+            Dims::ExactList(arg) => match args.optional_ints(arg)? {
+                Some(dims) => (arg, DimSet::of(&dims, rank)),
+                None => (arg, Some(DimSet::all(rank))),
+            },
+        };
+        set.ok_or(KernelError::Argument { arg, what: "not distinct dimensions of the tensor" })
+    }
+
+    fn keep(&self, args: &Arguments) -> Result<bool, KernelError> {
+        self.keep.map_or(Ok(false), |arg| args.bool(arg))
+    }
+}
+
+/// Gives the outputs the reduced shape. Returns the input.
+pub(crate) fn reduced(
+    ctx: &mut Prepare,
+    form: Form,
+    outs: &[usize],
+) -> Result<TensorInfo, KernelError> {
+    let input = ctx.info(0)?;
+    ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
+    let dims = form.dims(ctx, input.rank())?;
+    let sizes = reduced_shape(&input.sizes, dims, form.keep(ctx)?);
+    for &out in outs {
+        ctx.resize(out, &sizes)?;
+    }
+    Ok(input)
+}
+
+/// As [`reduced`], for what no values have none of, such as a maximum.
+pub(crate) fn reduced_of_some(
+    ctx: &mut Prepare,
+    form: Form,
+    outs: &[usize],
+) -> Result<TensorInfo, KernelError> {
+    let input = reduced(ctx, form, outs)?;
+    let dims = form.dims(ctx, input.rank())?;
+    let results = reduced_shape(&input.sizes, dims, false);
+    if reduced_count(&input.sizes, dims) == 0 && !results.contains(&0) {
+        return Err(KernelError::Argument { arg: 0, what: "reduces no values" });
+    }
+    Ok(input)
+}
+
+/// Checks that an output is of the type.
+pub(crate) fn expect_type(
+    args: &Arguments,
+    arg: usize,
+    expected: ScalarType,
+) -> Result<(), KernelError> {
+    let found = args.info(arg)?.scalar_type;
+    if found == expected { Ok(()) } else { Err(unsupported(arg, found)) }
+}
+
+/// Results that are stored at a time.
+const BLOCK: usize = 32;
+
+/// Stores what `finish` makes of states.
+pub(crate) fn store_states<S: Copy, D: Compute>(
+    scalar_type: ScalarType,
+    states: &[S],
+    bytes: &mut [u8],
+    finish: impl Fn(S) -> D,
+) {
+    let size = scalar_type.size();
+    for (states, bytes) in states.chunks(BLOCK).zip(bytes.chunks_mut(BLOCK * size)) {
+        let mut values = [D::default(); BLOCK];
+        for (value, state) in values.iter_mut().zip(states) {
+            *value = finish(*state);
+        }
+        store(scalar_type, bytes, &values[..states.len()]);
+    }
+}
+
+/// Reduces argument 0 into output `out`.
+pub(crate) fn single<C: Compute, R: Reducer<C>, D: Compute>(
+    ctx: &mut Invoke,
+    form: Form,
+    order: Order,
+    out: usize,
+    reducer: &R,
+    finish: impl Fn(R::State) -> D + Sync,
+) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let dims = form.dims(ctx, input.rank())?;
+    let out = ctx.out(out)?;
+    let info = out.info().clone();
+    let bytes = out.into_bytes();
+    reduce_tensor(ctx, &input, dims, order, reducer, (&info, bytes), finish);
+    Ok(())
+}
+
+/// Reduces a tensor into an output of the reduced shape.
+pub(crate) fn reduce_tensor<C: Compute, R: Reducer<C>, D: Compute>(
+    ctx: &Invoke,
+    input: &TensorRef,
+    dims: DimSet,
+    order: Order,
+    reducer: &R,
+    (info, bytes): (&TensorInfo, &mut [u8]),
+    finish: impl Fn(R::State) -> D + Sync,
+) {
+    let geometry = Geometry::new(input.info(), dims, info, order);
+    let scalar_type = info.scalar_type;
+    let outs = ([bytes], [scalar_type.size()]);
+    reduce(ctx.parallel(), input, &geometry, reducer, outs, &|states, [bytes]| {
+        store_states(scalar_type, states, bytes, &finish);
+    });
+}
+
+/// Reduces argument 0 into outputs `outs`, which follow each other and are of equal layout.
+pub(crate) fn double<C: Compute, R: Reducer<C>, D: Compute, E: Compute>(
+    ctx: &mut Invoke,
+    form: Form,
+    order: Order,
+    outs: [usize; 2],
+    reducer: &R,
+    (first, second): (impl Fn(R::State) -> D + Sync, impl Fn(R::State) -> E + Sync),
+) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let dims = form.dims(ctx, input.rank())?;
+    let (a, b) = (ctx.out(outs[0])?, ctx.out(outs[1])?);
+    let (types, info) = ([a.scalar_type, b.scalar_type], a.info().clone());
+    let geometry = Geometry::new(input.info(), dims, &info, order);
+    let outs = ([a.into_bytes(), b.into_bytes()], types.map(ScalarType::size));
+    reduce(ctx.parallel(), &input, &geometry, reducer, outs, &|states, [a, b]| {
+        store_states(types[0], states, a, &first);
+        store_states(types[1], states, b, &second);
+    });
+    Ok(())
+}
+
+/// Checks that two outputs lie in memory alike.
+pub(crate) fn expect_same_layout(args: &Arguments, outs: [usize; 2]) -> Result<(), KernelError> {
+    let (a, b) = (args.info(outs[0])?, args.info(outs[1])?);
+    if a.same_layout_as(&b) { Ok(()) } else { Err(KernelError::Layout { arg: outs[1] }) }
+}

@@ -1,0 +1,254 @@
+//! What is computed of many values: sums, products, extremes, moments.
+
+use super::engine::Reducer;
+use crate::elementwise::Arithmetic;
+use crate::number::Compute;
+use crate::real::Real;
+
+/// Partial results that run side by side.
+const LANES: usize = 16;
+
+/// Folds values in [`LANES`] lanes, and those in a tree.
+#[inline(always)]
+pub(crate) fn fold_lanes<C: Copy, A: Copy>(
+    start: A,
+    values: &[C],
+    fold: impl Fn(A, C) -> A,
+    merge: impl Fn(A, A) -> A,
+) -> A {
+    let mut lanes = [start; LANES];
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    for block in blocks {
+        for (lane, value) in lanes.iter_mut().zip(block) {
+            *lane = fold(*lane, *value);
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane = fold(*lane, *value);
+    }
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = merge(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// A reducer whose state is a value and whose folding and merging are the same function of two.
+macro_rules! fold_of_two {
+    ($(#[$doc:meta])* $name:ident: $bound:ident, $start:expr, $function:expr) => {
+        $(#[$doc])*
+        pub(crate) struct $name;
+        impl<C: $bound> Reducer<C> for $name {
+            type State = C;
+            #[inline(always)]
+            fn start(&self) -> C {
+                $start
+            }
+            #[inline(always)]
+            fn fold(&self, state: &mut C, values: &[C], _: usize) {
+                *state = $function(*state, fold_lanes($start, values, $function, $function));
+            }
+            #[inline(always)]
+            fn fold_each(&self, states: &mut [C], values: &[C], _: usize) {
+                for (state, value) in states.iter_mut().zip(values) {
+                    *state = $function(*state, *value);
+                }
+            }
+            #[inline(always)]
+            fn merge(&self, a: C, b: C) -> C {
+                $function(a, b)
+            }
+        }
+    };
+}
+
+fold_of_two! {
+    /// The sum; integers wrap.
+    Sum: Arithmetic, C::default(), |a: C, b: C| a.add(b)
+}
+fold_of_two! {
+    /// The product; integers wrap.
+    Product: Arithmetic, C::of_bool(true), |a: C, b: C| a.mul(b)
+}
+fold_of_two! {
+    /// The largest value; NaN if there is one.
+    Largest: Ordered, C::LOWEST, |a: C, b: C| if b.above(a) { b } else { a }
+}
+fold_of_two! {
+    /// The smallest value; NaN if there is one.
+    Smallest: Ordered, C::HIGHEST, |a: C, b: C| if b.below(a) { b } else { a }
+}
+
+/// Values that can be compared, where NaN wins every comparison, but not against NaN.
+pub(crate) trait Ordered: Compute {
+    /// No value is less.
+    const LOWEST: Self;
+    /// No value is greater.
+    const HIGHEST: Self;
+    /// Whether `self` replaces `other` as the largest.
+    #[inline(always)]
+    fn above(self, other: Self) -> bool {
+        self > other || self.is_nan() & !other.is_nan()
+    }
+    /// Whether `self` replaces `other` as the smallest.
+    #[inline(always)]
+    fn below(self, other: Self) -> bool {
+        self < other || self.is_nan() & !other.is_nan()
+    }
+}
+impl Ordered for f32 {
+    const LOWEST: f32 = f32::NEG_INFINITY;
+    const HIGHEST: f32 = f32::INFINITY;
+}
+impl Ordered for f64 {
+    const LOWEST: f64 = f64::NEG_INFINITY;
+    const HIGHEST: f64 = f64::INFINITY;
+}
+impl Ordered for i64 {
+    const LOWEST: i64 = i64::MIN;
+    const HIGHEST: i64 = i64::MAX;
+}
+
+/// The largest value (or the smallest) and the number of the first that is so; the first NaN if there is one.
+pub(crate) struct Place<const LARGEST: bool>;
+
+impl<const LARGEST: bool> Place<LARGEST> {
+    #[inline(always)]
+    fn beats<C: Ordered>(a: C, b: C) -> bool {
+        if LARGEST { a.above(b) } else { a.below(b) }
+    }
+}
+
+impl<C: Ordered, const LARGEST: bool> Reducer<C> for Place<LARGEST> {
+    type State = (C, usize);
+    #[inline(always)]
+    fn start(&self) -> (C, usize) {
+        // What does not beat this is equal to it, and then the first value is as good as any.
+        (if LARGEST { C::LOWEST } else { C::HIGHEST }, 0)
+    }
+    #[inline(always)]
+    fn fold(&self, state: &mut (C, usize), values: &[C], first: usize) {
+        let better = |a: C, b: C| if Self::beats(b, a) { b } else { a };
+        let (start, _) = Reducer::<C>::start(self);
+        let best = fold_lanes(start, values, better, better);
+        if Self::beats(best, state.0) {
+            // Neither beats the other: equal, or both NaN.
+            let is_best = |value: &C| !Self::beats(best, *value);
+            let number = values.iter().position(is_best).unwrap_or(0);
+            *state = (best, first + number);
+        }
+    }
+    #[inline(always)]
+    fn fold_each(&self, states: &mut [(C, usize)], values: &[C], number: usize) {
+        for (state, value) in states.iter_mut().zip(values) {
+            if Self::beats(*value, state.0) {
+                *state = (*value, number);
+            }
+        }
+    }
+    #[inline(always)]
+    fn merge(&self, a: (C, usize), b: (C, usize)) -> (C, usize) {
+        if Self::beats(b.0, a.0) { b } else { a }
+    }
+}
+
+/// Whether one of the values is not zero (or, if `ALL`, none is zero).
+pub(crate) struct Truth<const ALL: bool>;
+
+impl<C: Compute, const ALL: bool> Reducer<C> for Truth<ALL> {
+    type State = bool;
+    #[inline(always)]
+    fn start(&self) -> bool {
+        ALL
+    }
+    #[inline(always)]
+    fn fold(&self, state: &mut bool, values: &[C], _: usize) {
+        *state = if ALL {
+            *state && values.iter().all(|value| value.truth())
+        } else {
+            *state || values.iter().any(|value| value.truth())
+        };
+    }
+    #[inline(always)]
+    fn fold_each(&self, states: &mut [bool], values: &[C], _: usize) {
+        for (state, value) in states.iter_mut().zip(values) {
+            *state = Reducer::<C>::merge(self, *state, value.truth());
+        }
+    }
+    #[inline(always)]
+    fn merge(&self, a: bool, b: bool) -> bool {
+        if ALL { a & b } else { a | b }
+    }
+}
+
+/// Number of values, their mean, and the sum of the squares of their distances from it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Spread<C> {
+    pub(crate) count: C,
+    pub(crate) mean: C,
+    pub(crate) squares: C,
+}
+
+impl<C: Real> Spread<C> {
+    /// The variance, of which `correction` values count as known.
+    pub(crate) fn variance(&self, correction: C) -> C {
+        let freedom = self.count - correction;
+        self.squares / if freedom > C::default() { freedom } else { C::default() }
+    }
+}
+
+/// The moments of the values, up to the second.
+pub(crate) struct Moments;
+
+impl<C: Real> Reducer<C> for Moments {
+    type State = Spread<C>;
+    #[inline(always)]
+    fn start(&self) -> Spread<C> {
+        Spread { count: C::default(), mean: C::default(), squares: C::default() }
+    }
+    #[inline(always)]
+    fn fold(&self, state: &mut Spread<C>, values: &[C], _: usize) {
+        if values.is_empty() {
+            return;
+        }
+        let (zero, count) = (C::default(), C::count(values.len()));
+        let add = |a: C, b: C| a + b;
+        let mean = fold_lanes(zero, values, add, add) / count;
+        let square = |sum: C, x: C| sum + (x - mean) * (x - mean);
+        let squares = fold_lanes(zero, values, square, add);
+        *state = self.merge(*state, Spread { count, mean, squares });
+    }
+    #[inline(always)]
+    fn fold_each(&self, states: &mut [Spread<C>], values: &[C], _: usize) {
+        // All states have taken in as many values.
+        let count = states.first().map_or(C::default(), |state| state.count) + C::count(1);
+        let weight = C::count(1) / count;
+        for (state, value) in states.iter_mut().zip(values) {
+            let distance = *value - state.mean;
+            state.count = count;
+            state.mean = state.mean + distance * weight;
+            state.squares = state.squares + distance * (*value - state.mean);
+        }
+    }
+    #[inline(always)]
+    fn merge(&self, a: Spread<C>, b: Spread<C>) -> Spread<C> {
+        let zero = C::default();
+        if a.count == zero {
+            return b;
+        }
+        if b.count == zero {
+            return a;
+        }
+        let count = a.count + b.count;
+        let weight = b.count / count;
+        let distance = b.mean - a.mean;
+        Spread {
+            count,
+            mean: a.mean + distance * weight,
+            squares: a.squares + b.squares + distance * distance * (a.count * weight),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Sums, products, means and variances.
+
+use super::engine::Order::Memory;
+use super::reducers::{Moments, Product, Spread, Sum, Truth};
+use super::{Dims, Form, double, expect_same_layout, reduced, single};
+use crate::elementwise::{Arithmetic, by_compute, can_cast};
+use crate::number::{ComputeType, unsupported};
+use crate::real::Real;
+use crate::table::kernels;
+use torchlet_core::Param::{Bool, Int, OptionalInt, OptionalIntList, OptionalScalar, Out, Tensor};
+use torchlet_core::rules::reduced_count;
+use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
+
+kernels! {
+    /// `aten::sum.IntList_out(self, dim, keepdim, dtype, out)`
+    SUM_OUT = Kernel::new(
+        "aten::sum.IntList_out",
+        &[Tensor, OptionalIntList, Bool, OptionalInt, Out],
+        |ctx| accumulate(ctx, DIMS, 3, 4, by_compute!(sum), any),
+    );
+    /// `aten::mean.out(self, dim, keepdim, dtype, out)`
+    MEAN_OUT = Kernel::new(
+        "aten::mean.out",
+        &[Tensor, OptionalIntList, Bool, OptionalInt, Out],
+        |ctx| floating(ctx, DIMS, &[4], [mean::<f32>, mean::<f64>]),
+    );
+    /// `aten::mean.dtype_out(self, dtype, out)`: of all values.
+    MEAN_ALL_OUT = Kernel::new(
+        "aten::mean.dtype_out",
+        &[Tensor, OptionalInt, Out],
+        |ctx| floating(ctx, Form::ALL, &[2], [mean_all::<f32>, mean_all::<f64>]),
+    );
+    /// `aten::prod.out(self, dtype, out)`: of all values.
+    PROD_OUT = Kernel::new(
+        "aten::prod.out",
+        &[Tensor, OptionalInt, Out],
+        |ctx| accumulate(ctx, Form::ALL, 1, 2, by_compute!(product_of_all), all_of_all),
+    );
+    /// `aten::prod.int_out(self, dim, keepdim, dtype, out)`
+    PROD_DIM_OUT = Kernel::new(
+        "aten::prod.int_out",
+        &[Tensor, Int, Bool, OptionalInt, Out],
+        |ctx| accumulate(ctx, ONE, 3, 4, by_compute!(product), all),
+    );
+    /// `aten::var.out(self, dim, unbiased, keepdim, out)`
+    VAR_OUT = Kernel::new(
+        "aten::var.out",
+        &[Tensor, OptionalIntList, Bool, Bool, Out],
+        |ctx| floating(ctx, VAR, &[4], [variance::<f32, false>, variance::<f64, false>]),
+    );
+    /// `aten::var.correction_out(self, dim, correction, keepdim, out)`
+    VAR_CORRECTION_OUT = Kernel::new(
+        "aten::var.correction_out",
+        &[Tensor, OptionalIntList, OptionalScalar, Bool, Out],
+        |ctx| floating(ctx, VAR, &[4], [variance::<f32, false>, variance::<f64, false>]),
+    );
+    /// `aten::std.out(self, dim, unbiased, keepdim, out)`
+    STD_OUT = Kernel::new(
+        "aten::std.out",
+        &[Tensor, OptionalIntList, Bool, Bool, Out],
+        |ctx| floating(ctx, VAR, &[4], [variance::<f32, true>, variance::<f64, true>]),
+    );
+    /// `aten::std.correction_out(self, dim, correction, keepdim, out)`
+    STD_CORRECTION_OUT = Kernel::new(
+        "aten::std.correction_out",
+        &[Tensor, OptionalIntList, OptionalScalar, Bool, Out],
+        |ctx| floating(ctx, VAR, &[4], [variance::<f32, true>, variance::<f64, true>]),
+    );
+    /// `aten::var_mean.correction_out(self, dim, correction, keepdim, out0, out1)`
+    VAR_MEAN_OUT = Kernel::new(
+        "aten::var_mean.correction_out",
+        &[Tensor, OptionalIntList, OptionalScalar, Bool, Out, Out],
+        |ctx| {
+            let plan = floating(ctx, VAR, &[4, 5], [var_mean::<f32>, var_mean::<f64>])?;
+            expect_same_layout(ctx, [4, 5])?;
+            Ok(plan)
+        },
+    );
+}
+
+const DIMS: Form = Form { dims: Dims::List(1), keep: Some(2) };
+const ONE: Form = Form { dims: Dims::One(1), keep: Some(2) };
+const VAR: Form = Form { dims: Dims::List(1), keep: Some(3) };
+
+/// Prepares sums and products, computed in the type of the output, to which values are converted first.
+fn accumulate(
+    ctx: &mut Prepare,
+    form: Form,
+    dtype: usize,
+    out: usize,
+    functions: crate::elementwise::ByCompute,
+    of_bool: InvokeFn,
+) -> Result<Plan, KernelError> {
+    let input = reduced(ctx, form, &[out])?;
+    let from = ctx.optional_scalar_type(dtype)?.unwrap_or(input.scalar_type);
+    let to = ctx.info(out)?.scalar_type;
+    match ComputeType::of(to) {
+        Some(_) if to == ScalarType::Bool && can_cast(from, to) => Ok(Plan::new(of_bool)),
+        Some(compute) if can_cast(from, to) => Ok(Plan::new(functions.choose(compute))),
+        _ => Err(unsupported(out, to)),
+    }
+}
+
+/// Prepares what is computed in floating-point types only: in `f32`, or in `f64` if the outputs are doubles.
+fn floating(
+    ctx: &mut Prepare,
+    form: Form,
+    outs: &[usize],
+    functions: [InvokeFn; 2],
+) -> Result<Plan, KernelError> {
+    reduced(ctx, form, outs)?;
+    let mut function = functions[0];
+    for &out in outs {
+        match ctx.info(out)?.scalar_type {
+            ScalarType::Double => function = functions[1],
+            found if found.is_floating() => {}
+            found => return Err(unsupported(out, found)),
+        }
+    }
+    Ok(Plan::new(function))
+}
+
+fn sum<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    single(ctx, DIMS, Memory, 4, &Sum, |sum: C| sum)
+}
+
+fn any(ctx: &mut Invoke) -> Result<(), KernelError> {
+    single::<f64, _, _>(ctx, DIMS, Memory, 4, &Truth::<false>, i64::from)
+}
+
+fn product<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    single(ctx, ONE, Memory, 4, &Product, |product: C| product)
+}
+
+fn all(ctx: &mut Invoke) -> Result<(), KernelError> {
+    single::<f64, _, _>(ctx, ONE, Memory, 4, &Truth::<true>, i64::from)
+}
+
+fn product_of_all<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    single(ctx, Form::ALL, Memory, 2, &Product, |product: C| product)
+}
+
+fn all_of_all(ctx: &mut Invoke) -> Result<(), KernelError> {
+    single::<f64, _, _>(ctx, Form::ALL, Memory, 2, &Truth::<true>, i64::from)
+}
+
+fn mean_in<C: Real + Arithmetic>(
+    ctx: &mut Invoke,
+    form: Form,
+    out: usize,
+) -> Result<(), KernelError> {
+    let input = ctx.info(0)?;
+    let count = C::count(reduced_count(&input.sizes, form.dims(ctx, input.rank())?));
+    single(ctx, form, Memory, out, &Sum, |sum: C| sum / count)
+}
+
+fn mean<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    mean_in::<C>(ctx, DIMS, 4)
+}
+
+fn mean_all<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    mean_in::<C>(ctx, Form::ALL, 2)
+}
+
+/// The correction in argument 2: a number, 1 if there is none; or whether to correct by 1.
+fn correction<C: Real>(ctx: &Invoke) -> Result<C, KernelError> {
+    Ok(ctx.optional_scalar(2)?.map_or(C::count(1), C::of_scalar))
+}
+
+fn variance<C: Real, const ROOT: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let correction = correction::<C>(ctx)?;
+    single(ctx, VAR, Memory, 4, &Moments, |spread: Spread<C>| {
+        let variance = spread.variance(correction);
+        if ROOT { variance.sqrt() } else { variance }
+    })
+}
+
+fn var_mean<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let correction = correction::<C>(ctx)?;
+    let variance = |spread: Spread<C>| spread.variance(correction);
+    let nan = C::default() / C::default();
+    let mean = |spread: Spread<C>| if spread.count == C::default() { nan } else { spread.mean };
+    double(ctx, VAR, Memory, [4, 5], &Moments, (variance, mean))
+}

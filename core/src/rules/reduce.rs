@@ -1,0 +1,87 @@
+//! Reductions: the dimensions that are reduced, and the shape that is left.
+
+use super::normalize_dim;
+use crate::layout::{MAX_RANK, Sizes};
+
+/// A set of dimensions of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DimSet(u32);
+
+impl DimSet {
+    /// No dimension.
+    pub const NONE: DimSet = DimSet(0);
+
+    /// All dimensions of a tensor.
+    pub fn all(rank: usize) -> DimSet {
+        DimSet((1 << rank.min(MAX_RANK)) - 1)
+    }
+
+    /// These dimensions, each given once and counted from the end when negative; of a tensor without dimensions,
+    /// 0 and -1 name what it does not have.
+    pub fn of(dims: &[i64], rank: usize) -> Option<DimSet> {
+        let mut set = 0u32;
+        for &dim in dims {
+            let bit = 1 << normalize_dim(dim, rank.min(MAX_RANK))?;
+            if set & bit != 0 {
+                return None;
+            }
+            set |= bit;
+        }
+        Some(DimSet(set & DimSet::all(rank).0))
+    }
+
+    /// As [`of`](DimSet::of); no list, and an empty one, stand for all dimensions.
+    pub fn of_or_all(dims: Option<&[i64]>, rank: usize) -> Option<DimSet> {
+        match dims {
+            None | Some([]) => Some(DimSet::all(rank)),
+            Some(dims) => DimSet::of(dims, rank),
+        }
+    }
+
+    /// Whether the dimension is one of them.
+    pub fn contains(self, dim: usize) -> bool {
+        dim < MAX_RANK && self.0 & (1 << dim) != 0
+    }
+}
+
+/// What is left of a shape: reduced dimensions have size 1 if they are kept, and else are gone.
+pub fn reduced_shape(sizes: &[i32], dims: DimSet, keep: bool) -> Sizes {
+    let sized = |(dim, &size): (usize, &i32)| match dims.contains(dim) {
+        true => keep.then_some(1),
+        false => Some(size),
+    };
+    sizes.iter().enumerate().take(MAX_RANK).filter_map(sized).collect()
+}
+
+/// How many elements each result is reduced from.
+pub fn reduced_count(sizes: &[i32], dims: DimSet) -> usize {
+    let reduced = sizes.iter().enumerate().filter(|(dim, _)| dims.contains(*dim));
+    reduced.fold(1, |count, (_, &size)| count.saturating_mul(usize::try_from(size).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions() {
+        assert_eq!(DimSet::of(&[-1, 0], 3), Some(DimSet(0b101)));
+        assert_eq!(DimSet::of(&[0, -3], 3), None);
+        assert_eq!(DimSet::of(&[3], 3), None);
+        assert_eq!(DimSet::of(&[-1], 0), Some(DimSet::NONE));
+        assert_eq!(DimSet::of(&[1], 0), None);
+        assert_eq!(DimSet::of_or_all(Some(&[]), 2), Some(DimSet(0b11)));
+        assert_eq!(DimSet::of_or_all(None, 0), Some(DimSet::NONE));
+        assert_eq!(DimSet::all(MAX_RANK), DimSet(0xffff));
+    }
+
+    #[test]
+    fn shapes() {
+        let dims = DimSet(0b101);
+        assert_eq!(reduced_shape(&[2, 3, 4], dims, false), [3]);
+        assert_eq!(reduced_shape(&[2, 3, 4], dims, true), [1, 3, 1]);
+        assert_eq!(reduced_shape(&[], DimSet::NONE, true), [] as [i32; 0]);
+        assert_eq!(reduced_count(&[2, 3, 4], dims), 8);
+        assert_eq!(reduced_count(&[0, 3, 4], dims), 0);
+    }
+}
