@@ -22,6 +22,7 @@ mod parallel {
 }
 mod real;
 pub mod reduce;
+pub mod shape;
 mod table;
 mod walk;
 
@@ -36,6 +37,7 @@ const FAMILIES: &[&[Kernel]] = &[
     &[elementwise::RELU_OUT],
     reduce::sums::KERNELS,
     reduce::extremes::KERNELS,
+    shape::VIEWS,
 ];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).

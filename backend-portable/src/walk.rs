@@ -116,6 +116,12 @@ impl<const N: usize> Walk<N> {
         self.numel
     }
 
+    /// Sizes and steps from outermost to innermost, and where the inputs start.
+    pub(crate) fn levels(&self) -> (&[usize], &[[isize; N]], [isize; N]) {
+        let sizes = self.sizes.get(..self.rank).unwrap_or(&[]);
+        (sizes, self.strides.get(..self.rank).unwrap_or(&[]), self.base)
+    }
+
     /// The steps of the inputs along runs.
     pub(crate) fn inner_steps(&self) -> [isize; N] {
         match self.rank.checked_sub(1) {

@@ -4,10 +4,14 @@
 
 mod broadcast;
 mod dims;
+mod join;
 mod promotion;
 mod reduce;
+mod view;
 
 pub use broadcast::{broadcast, broadcast_all};
 pub use dims::{normalize_dim, normalize_index};
+pub use join::{cat, pad, repeat};
 pub use promotion::{Operand, result_type};
 pub use reduce::{DimSet, reduced_count, reduced_shape};
+pub use view::{Steps, View, slice_range, view_sizes};

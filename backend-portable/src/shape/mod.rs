@@ -1,0 +1,46 @@
+//! Operators that move elements: views made real, joining and splitting, padding and repeating.
+//!
+//! None of them looks at what it moves, so all work for every element type, those that are only data included.
+//! [`moves`] is the copy that they share. Operators of one input are views, in `views.rs`.
+
+pub(crate) mod moves;
+mod views;
+
+pub use views::*;
+
+use crate::walk::{Steps, Walk};
+use torchlet_core::layout::MAX_RANK;
+use torchlet_core::rules::View;
+use torchlet_core::{Arguments, KernelError, TensorInfo};
+
+/// The error for an argument's value.
+pub(crate) fn bad(arg: usize, what: &'static str) -> KernelError {
+    KernelError::Argument { arg, what }
+}
+
+/// Checks that two arguments have the same element type.
+pub(crate) fn same_type(ctx: &Arguments, input: usize, out: usize) -> Result<(), KernelError> {
+    let found = ctx.info(out)?.scalar_type;
+    if found == ctx.info(input)?.scalar_type {
+        Ok(())
+    } else {
+        Err(KernelError::ScalarType { arg: out, found })
+    }
+}
+
+/// The steps of a view, for a walk.
+pub(crate) fn steps_of(view: &View) -> Steps {
+    let mut strides = [0; MAX_RANK];
+    for (stride, step) in strides.iter_mut().zip(&view.steps) {
+        *stride = *step;
+    }
+    Steps { strides, base: view.base }
+}
+
+/// A walk over a tensor of the view's shape.
+pub(crate) fn walk_of(out: &TensorInfo, view: &View) -> Result<Walk<1>, KernelError> {
+    if out.sizes != view.sizes {
+        return Err(KernelError::Rank { arg: 0, found: out.rank() });
+    }
+    Ok(Walk::new(out, &[steps_of(view)]))
+}

@@ -1,0 +1,345 @@
+//! Moving elements without looking at them: one strided copy for all types, by the size of their elements.
+//!
+//! [`copy`] fills a dense output from an input that is walked over with any steps. Contiguous runs are `memcpy`; where
+//! the input is contiguous along another dimension than the output, both are walked in square tiles, so that
+//! each cache line is fetched once; large outputs are dealt out to threads.
+
+use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use crate::walk::Walk;
+use torchlet_core::Parallel;
+
+/// Plain data of an element's size.
+pub(crate) trait Item: bytemuck::Pod + Send + Sync + PartialEq {}
+impl Item for u8 {}
+impl Item for u16 {}
+impl Item for u32 {}
+impl Item for u64 {}
+/// 16 bytes, as of complex doubles, which are aligned like their halves.
+impl Item for [u64; 2] {}
+
+/// Runs `$body` with `$E` standing for plain data of `$size` bytes.
+macro_rules! by_size {
+    ($size:expr, |$E:ident| $body:expr) => {
+        match $size {
+            1 => {
+                type $E = u8;
+                $body
+            }
+            2 => {
+                type $E = u16;
+                $body
+            }
+            4 => {
+                type $E = u32;
+                $body
+            }
+            8 => {
+                type $E = u64;
+                $body
+            }
+            _ => {
+                type $E = [u64; 2];
+                $body
+            }
+        }
+    };
+}
+pub(crate) use by_size;
+
+/// Bytes that are worth a thread of their own.
+const GRAIN_BYTES: usize = 64 * 1024;
+/// Rows and columns of the tiles that transposing works in: a cache line of 4-byte elements.
+const TILE: usize = 16;
+
+/// The bytes as items; bytes that are not aligned read as none.
+pub(crate) fn items<E: Item>(bytes: &[u8]) -> &[E] {
+    bytemuck::try_cast_slice(bytes).unwrap_or(&[])
+}
+
+/// As [`items`], for writing.
+pub(crate) fn items_mut<E: Item>(bytes: &mut [u8]) -> &mut [E] {
+    bytemuck::try_cast_slice_mut(bytes).unwrap_or(&mut [])
+}
+
+/// Fills the whole output, of elements of `size` bytes.
+pub(crate) fn copy(
+    parallel: &dyn Parallel,
+    size: usize,
+    walk: &Walk<1>,
+    input: &[u8],
+    out: &mut [u8],
+) {
+    by_size!(size, |E| copy_items::<E>(parallel, walk, items(input), items_mut(out)));
+}
+
+/// As [`copy`], by items.
+pub(crate) fn copy_items<E: Item>(
+    parallel: &dyn Parallel,
+    walk: &Walk<1>,
+    input: &[E],
+    out: &mut [E],
+) {
+    let grain = chunk_len(parallel, out.len(), GRAIN_BYTES / size_of::<E>());
+    if let Some(transposed) = Transposed::find(walk) {
+        let rows = (grain / transposed.row_len).max(1).next_multiple_of(TILE);
+        let chunk = rows.saturating_mul(transposed.row_len);
+        for_each_chunk_mut(parallel, out, chunk, &|index, part: &mut [E]| {
+            transposed.copy(index * rows, input, part);
+        });
+        return;
+    }
+    for_each_chunk_mut(parallel, out, grain, &|index, part: &mut [E]| {
+        copy_range(walk, index * grain, input, part);
+    });
+}
+
+/// Fills positions of the output from `from` on.
+pub(crate) fn copy_range<E: Item>(walk: &Walk<1>, from: usize, input: &[E], out: &mut [E]) {
+    let [step] = walk.inner_steps();
+    walk.for_each_run(from, from + out.len(), &mut |start, [at], len| {
+        if let Some(target) = out.get_mut(start - from..start - from + len) {
+            copy_run(input, at, step, target);
+        }
+    });
+}
+
+/// Fills `out` from elements of `input` that are `step` apart. Elements outside of it are left alone; there are none
+/// after a kernel's checks.
+#[inline]
+pub(crate) fn copy_run<E: Item>(input: &[E], at: isize, step: isize, out: &mut [E]) {
+    let Ok(first) = usize::try_from(at) else { return };
+    match step {
+        1 => {
+            if let Some(source) = input.get(first..first.saturating_add(out.len())) {
+                out.copy_from_slice(source);
+            }
+        }
+        0 => {
+            if let Some(value) = input.get(first) {
+                out.fill(*value);
+            }
+        }
+        _ => {
+            let apart = step.unsigned_abs();
+            if step > 0 {
+                let source = input.get(first..).unwrap_or(&[]).iter().step_by(apart);
+                out.iter_mut().zip(source).for_each(|(out, value)| *out = *value);
+            } else {
+                let source = input.get(..=first).unwrap_or(&[]).iter().rev().step_by(apart);
+                out.iter_mut().zip(source).for_each(|(out, value)| *out = *value);
+            }
+        }
+    }
+}
+
+/// Writes elements to positions of `out` that are `step` apart.
+pub(crate) fn write_run<E: Item>(out: &mut [E], at: isize, step: isize, values: &[E]) {
+    let Ok(first) = usize::try_from(at) else { return };
+    if step == 1 {
+        if let Some(target) = out.get_mut(first..first.saturating_add(values.len())) {
+            target.copy_from_slice(values);
+        }
+        return;
+    }
+    let mut position = at;
+    for value in values {
+        if let Some(target) = usize::try_from(position).ok().and_then(|at| out.get_mut(at)) {
+            *target = *value;
+        }
+        position = position.wrapping_add(step);
+    }
+}
+
+/// A copy whose input is contiguous along another dimension than the innermost of the output.
+struct Transposed<'w> {
+    sizes: &'w [usize],
+    steps: &'w [[isize; 1]],
+    base: isize,
+    /// The level that the input is contiguous along.
+    level: usize,
+    /// Output elements for each index of that level.
+    row_len: usize,
+}
+
+impl<'w> Transposed<'w> {
+    /// `None` where tiles are of no use.
+    fn find(walk: &'w Walk<1>) -> Option<Self> {
+        let (sizes, steps, [base]) = walk.levels();
+        let (last_size, [last_step]) = (sizes.last()?, steps.last()?);
+        if last_step.unsigned_abs() <= 1 || *last_size < 4 {
+            return None;
+        }
+        let level = steps.iter().position(|step| *step == [1])?;
+        if *sizes.get(level)? < 4 {
+            return None;
+        }
+        let row_len = sizes.get(level + 1..)?.iter().product();
+        Some(Transposed { sizes, steps, base, level, row_len })
+    }
+
+    /// Fills whole rows of the output, from row `first` on.
+    fn copy<E: Item>(&self, first: usize, input: &[E], out: &mut [E]) {
+        let Some(&along) = self.sizes.get(self.level) else { return };
+        let rows = out.len() / self.row_len.max(1);
+        let mut done = 0;
+        while done < rows {
+            // Rows that follow each other in the input.
+            let inner = (first + done) % along;
+            let count = (along - inner).min(rows - done);
+            let mut outer = (first + done) / along;
+            let mut at = self.base.wrapping_add(inner as isize);
+            for (&size, &[step]) in self.sizes.iter().zip(self.steps).take(self.level).rev() {
+                at = at.wrapping_add(step.wrapping_mul((outer % size) as isize));
+                outer /= size;
+            }
+            let range = done * self.row_len..(done + count) * self.row_len;
+            self.rows(at, input, out.get_mut(range).unwrap_or_default());
+            done += count;
+        }
+    }
+
+    /// Fills rows that follow each other in the input, from position `at`.
+    fn rows<E: Item>(&self, at: isize, input: &[E], out: &mut [E]) {
+        let middle = self.sizes.get(self.level + 1..self.sizes.len() - 1).unwrap_or(&[]);
+        let middle_steps = self.steps.get(self.level + 1..).unwrap_or(&[]);
+        let (Some(&columns), Some(&[step])) = (self.sizes.last(), self.steps.last()) else {
+            return;
+        };
+        for index in 0..middle.iter().product() {
+            let (mut rest, mut from) = (index, at);
+            for (&size, &[step]) in middle.iter().zip(middle_steps).rev() {
+                from = from.wrapping_add(step.wrapping_mul((rest % size) as isize));
+                rest /= size;
+            }
+            let target = out.get_mut(index * columns..).unwrap_or_default();
+            transpose(input, from, step, target, self.row_len, columns);
+        }
+    }
+}
+
+/// Fills rows of `columns` elements, `apart` from each other in `out`: column `c` of row `r` is the element of `input` at
+/// `at + r + c * step`.
+fn transpose<E: Item>(
+    input: &[E],
+    at: isize,
+    step: isize,
+    out: &mut [E],
+    apart: usize,
+    columns: usize,
+) {
+    let rows = (out.len().saturating_sub(columns)) / apart + 1;
+    for top in (0..rows).step_by(TILE) {
+        let height = TILE.min(rows - top);
+        for left in (0..columns).step_by(TILE) {
+            let width = TILE.min(columns - left);
+            let from = at.wrapping_add(top as isize).wrapping_add(step.wrapping_mul(left as isize));
+            let target = out.get_mut(top * apart + left..).unwrap_or_default();
+            if height == TILE && width == TILE {
+                tile::<E>(input, from, step, target, apart);
+            } else {
+                edge(input, from, step, target, apart, height, width);
+            }
+        }
+    }
+}
+
+/// A whole tile, read along the input's rows and written along the output's.
+#[inline]
+fn tile<E: Item>(input: &[E], at: isize, step: isize, out: &mut [E], apart: usize) {
+    let mut block = [[E::zeroed(); TILE]; TILE];
+    let mut from = at;
+    for line in &mut block {
+        let source = usize::try_from(from).ok().and_then(|from| input.get(from..));
+        if let Some(source) = source.and_then(|source| source.first_chunk::<TILE>()) {
+            *line = *source;
+        }
+        from = from.wrapping_add(step);
+    }
+    for row in 0..TILE {
+        let target = out.get_mut(row * apart..).and_then(|out| out.first_chunk_mut::<TILE>());
+        if let Some(target) = target {
+            *target = core::array::from_fn(|column| block[column][row]);
+        }
+    }
+}
+
+/// Part of a tile.
+fn edge<E: Item>(
+    input: &[E],
+    at: isize,
+    step: isize,
+    out: &mut [E],
+    apart: usize,
+    height: usize,
+    width: usize,
+) {
+    for row in 0..height {
+        if let Some(target) = out.get_mut(row * apart..row * apart + width) {
+            copy_run(input, at.wrapping_add(row as isize), step, target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet_core::rules::View;
+    use torchlet_core::{ScalarType, Serial, TensorInfo};
+
+    /// The copy, element by element.
+    fn expected(view: &View, input: &[u32]) -> Vec<u32> {
+        let numel: i32 = view.sizes.iter().product();
+        let mut out = Vec::new();
+        for index in 0..numel {
+            let (mut rest, mut at) = (index, view.base);
+            for (&size, &step) in view.sizes.iter().zip(&view.steps).rev() {
+                at += step * (rest % size) as isize;
+                rest /= size;
+            }
+            out.push(input[at as usize]);
+        }
+        out
+    }
+
+    fn check(view: &View, input: &[u32]) {
+        let info = TensorInfo::contiguous(ScalarType::Int, &view.sizes).unwrap();
+        let walk = crate::shape::walk_of(&info, view).unwrap();
+        let expected = expected(view, input);
+        let mut out = vec![0u32; expected.len()];
+        copy_items(&Serial, &walk, input, &mut out);
+        assert_eq!(out, expected, "{view:?}");
+        let pool = crate::ThreadPool::new(3);
+        let mut out = vec![0u32; expected.len()];
+        copy_items(&pool, &walk, input, &mut out);
+        assert_eq!(out, expected, "{view:?} in parallel");
+    }
+
+    #[cfg(feature = "std")]
+    #[test]
+    fn every_order_of_dimensions() {
+        for sizes in [[2, 3, 4, 5], [17, 1, 33, 16], [4, 40, 5, 37], [3, 16, 16, 48]] {
+            let info = TensorInfo::contiguous(ScalarType::Int, &sizes).unwrap();
+            let input: Vec<u32> = (0..info.numel() as u32).collect();
+            let view = View::of(&info).unwrap();
+            for code in 0..256i64 {
+                let dims = [code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6];
+                if let Some(view) = view.clone().permute(&dims) {
+                    check(&view, &input);
+                    check(&view.clone().flip(&[1, 3]).unwrap(), &input);
+                    check(&view.slice(2, Some(1), None, 2).unwrap(), &input);
+                }
+            }
+        }
+    }
+
+    #[cfg(feature = "std")]
+    #[test]
+    fn large_ones_are_dealt_out() {
+        let info = TensorInfo::contiguous(ScalarType::Int, &[3, 130, 515]).unwrap();
+        let input: Vec<u32> = (0..info.numel() as u32).collect();
+        let view = View::of(&info).unwrap();
+        for dims in [[0, 2, 1], [2, 1, 0], [1, 0, 2], [2, 0, 1]] {
+            check(&view.clone().permute(&dims).unwrap(), &input);
+        }
+    }
+}

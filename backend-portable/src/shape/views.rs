@@ -1,0 +1,418 @@
+//! Operators that rearrange one tensor: each is a [`View`] of its input, copied.
+
+use super::{bad, same_type, walk_of};
+use crate::shape::moves;
+use torchlet_core::Param::{Int, IntList, OptionalInt, Out, OutList, Tensor};
+use torchlet_core::rules::{View, view_sizes};
+use torchlet_core::{Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorInfo};
+
+/// The operators of this file.
+pub const VIEWS: &[Kernel] = &[
+    PERMUTE_COPY_OUT,
+    TRANSPOSE_COPY_INT_OUT,
+    T_COPY_OUT,
+    SQUEEZE_COPY_DIM_OUT,
+    SQUEEZE_COPY_DIMS_OUT,
+    UNSQUEEZE_COPY_OUT,
+    EXPAND_COPY_OUT,
+    SLICE_COPY_TENSOR_OUT,
+    SELECT_COPY_INT_OUT,
+    NARROW_COPY_OUT,
+    DIAGONAL_COPY_OUT,
+    UNFOLD_COPY_OUT,
+    AS_STRIDED_COPY_OUT,
+    FLIP_OUT,
+    VIEW_COPY_OUT,
+    VIEW_AS_REAL_COPY_OUT,
+    SPLIT_COPY_TENSOR_OUT,
+    SPLIT_WITH_SIZES_COPY_OUT,
+    UNBIND_COPY_INT_OUT,
+];
+
+/// How an operator sees its input.
+type Rule = fn(&Arguments) -> Result<View, KernelError>;
+
+/// An operator that copies a view of argument 0 into argument `$out`.
+macro_rules! view_kernel {
+    ($(#[$doc:meta])* $name:ident, $operator:literal, [$($param:expr),*], $out:literal, $rule:path) => {
+        $(#[$doc])*
+        pub const $name: Kernel = Kernel::new($operator, &[$($param),*], |ctx| {
+            prepare(ctx, $out, $rule, |ctx| invoke(ctx, $out, $rule))
+        });
+    };
+}
+
+pub(crate) fn prepare(
+    ctx: &mut Prepare,
+    out: usize,
+    rule: Rule,
+    invoke: InvokeFn,
+) -> Result<Plan, KernelError> {
+    let view = rule(ctx)?;
+    ctx.resize(out, &view.sizes)?;
+    same_type(ctx, 0, out)?;
+    Ok(Plan::new(invoke))
+}
+
+pub(crate) fn invoke(ctx: &mut Invoke, out: usize, rule: Rule) -> Result<(), KernelError> {
+    let view = rule(ctx)?;
+    let (input, out) = (ctx.tensor(0)?, ctx.out(out)?);
+    let walk = walk_of(out.info(), &view)?;
+    let size = input.scalar_type.size();
+    moves::copy(ctx.parallel(), size, &walk, input.bytes(), out.into_bytes());
+    Ok(())
+}
+
+/// The input as it is.
+pub(crate) fn input(ctx: &Arguments) -> Result<View, KernelError> {
+    View::of(&ctx.info(0)?).ok_or(bad(0, "it is too large"))
+}
+
+view_kernel! {
+    /// `aten::permute_copy.out(self, dims, out)`.
+    PERMUTE_COPY_OUT, "aten::permute_copy.out", [Tensor, IntList, Out], 2, permute
+}
+fn permute(ctx: &Arguments) -> Result<View, KernelError> {
+    input(ctx)?.permute(&ctx.ints(1)?).ok_or(bad(1, "must name each dimension once"))
+}
+
+view_kernel! {
+    /// `aten::transpose_copy.int_out(self, dim0, dim1, out)`.
+    TRANSPOSE_COPY_INT_OUT, "aten::transpose_copy.int_out", [Tensor, Int, Int, Out], 3, transpose
+}
+fn transpose(ctx: &Arguments) -> Result<View, KernelError> {
+    input(ctx)?
+        .transpose(ctx.int(1)?, ctx.int(2)?)
+        .ok_or(bad(1, "this or the next argument is not a dimension"))
+}
+
+view_kernel! {
+    /// `aten::t_copy.out(self, out)`: at most two dimensions.
+    T_COPY_OUT, "aten::t_copy.out", [Tensor, Out], 1, t
+}
+fn t(ctx: &Arguments) -> Result<View, KernelError> {
+    let view = input(ctx)?;
+    match view.rank() {
+        0 | 1 => Ok(view),
+        2 => view.transpose(0, 1).ok_or(bad(0, "cannot be transposed")),
+        found => Err(KernelError::Rank { arg: 0, found }),
+    }
+}
+
+view_kernel! {
+    /// `aten::squeeze_copy.dim_out(self, dim, out)`.
+    SQUEEZE_COPY_DIM_OUT, "aten::squeeze_copy.dim_out", [Tensor, Int, Out], 2, squeeze_dim
+}
+fn squeeze_dim(ctx: &Arguments) -> Result<View, KernelError> {
+    input(ctx)?.squeeze(&[ctx.int(1)?]).ok_or(bad(1, "is not a dimension"))
+}
+
+view_kernel! {
+    /// `aten::squeeze_copy.dims_out(self, dims, out)`.
+    SQUEEZE_COPY_DIMS_OUT, "aten::squeeze_copy.dims_out", [Tensor, IntList, Out], 2, squeeze_dims
+}
+fn squeeze_dims(ctx: &Arguments) -> Result<View, KernelError> {
+    input(ctx)?.squeeze(&ctx.ints(1)?).ok_or(bad(1, "must name dimensions, each once"))
+}
+
+view_kernel! {
+    /// `aten::unsqueeze_copy.out(self, dim, out)`.
+    UNSQUEEZE_COPY_OUT, "aten::unsqueeze_copy.out", [Tensor, Int, Out], 2, unsqueeze
+}
+fn unsqueeze(ctx: &Arguments) -> Result<View, KernelError> {
+    input(ctx)?.unsqueeze(ctx.int(1)?).ok_or(bad(1, "is not a place for a dimension"))
+}
+
+view_kernel! {
+    /// `aten::expand_copy.out(self, size, implicit, out)`.
+    EXPAND_COPY_OUT, "aten::expand_copy.out", [Tensor, IntList, torchlet_core::Param::Bool, Out], 3, expand
+}
+fn expand(ctx: &Arguments) -> Result<View, KernelError> {
+    input(ctx)?.expand(&ctx.ints(1)?).ok_or(bad(1, "the input cannot be expanded to this"))
+}
+
+view_kernel! {
+    /// `aten::slice_copy.Tensor_out(self, dim, start, end, step, out)`.
+    SLICE_COPY_TENSOR_OUT, "aten::slice_copy.Tensor_out",
+    [Tensor, Int, OptionalInt, OptionalInt, Int, Out], 5, slice
+}
+fn slice(ctx: &Arguments) -> Result<View, KernelError> {
+    let (dim, step) = (ctx.int(1)?, ctx.int(4)?);
+    let (start, end) = (ctx.optional_int(2)?, ctx.optional_int(3)?);
+    let view = input(ctx)?;
+    if view.rank() == 0 {
+        return Err(KernelError::Rank { arg: 0, found: 0 });
+    }
+    view.slice(dim, start, end, step)
+        .ok_or(bad(1, "is not a dimension, or the step is not positive"))
+}
+
+view_kernel! {
+    /// `aten::select_copy.int_out(self, dim, index, out)`.
+    SELECT_COPY_INT_OUT, "aten::select_copy.int_out", [Tensor, Int, Int, Out], 3, select
+}
+fn select(ctx: &Arguments) -> Result<View, KernelError> {
+    input(ctx)?
+        .select(ctx.int(1)?, ctx.int(2)?)
+        .ok_or(bad(2, "is not an index of the dimension, or there is no such dimension"))
+}
+
+view_kernel! {
+    /// `aten::narrow_copy.out(self, dim, start, length, out)`.
+    NARROW_COPY_OUT, "aten::narrow_copy.out", [Tensor, Int, Int, Int, Out], 4, narrow
+}
+fn narrow(ctx: &Arguments) -> Result<View, KernelError> {
+    let view = input(ctx)?;
+    if view.rank() == 0 {
+        return Err(KernelError::Rank { arg: 0, found: 0 });
+    }
+    view.narrow(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
+        .ok_or(bad(2, "start and length do not fit the dimension"))
+}
+
+view_kernel! {
+    /// `aten::diagonal_copy.out(self, offset, dim1, dim2, out)`.
+    DIAGONAL_COPY_OUT, "aten::diagonal_copy.out", [Tensor, Int, Int, Int, Out], 4, diagonal
+}
+fn diagonal(ctx: &Arguments) -> Result<View, KernelError> {
+    input(ctx)?
+        .diagonal(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
+        .ok_or(bad(2, "a diagonal is of two different dimensions"))
+}
+
+view_kernel! {
+    /// `aten::unfold_copy.out(self, dimension, size, step, out)`.
+    UNFOLD_COPY_OUT, "aten::unfold_copy.out", [Tensor, Int, Int, Int, Out], 4, unfold
+}
+fn unfold(ctx: &Arguments) -> Result<View, KernelError> {
+    input(ctx)?
+        .unfold(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
+        .ok_or(bad(2, "the dimension has no such windows"))
+}
+
+view_kernel! {
+    /// `aten::as_strided_copy.out(self, size, stride, storage_offset, out)`.
+    AS_STRIDED_COPY_OUT, "aten::as_strided_copy.out",
+    [Tensor, IntList, IntList, OptionalInt, Out], 4, as_strided
+}
+fn as_strided(ctx: &Arguments) -> Result<View, KernelError> {
+    let (sizes, strides) = (ctx.ints(1)?, ctx.ints(2)?);
+    let offset = ctx.optional_int(3)?.unwrap_or(0);
+    View::as_strided(ctx.info(0)?.numel(), &sizes, &strides, offset)
+        .ok_or(bad(2, "leads outside of the input"))
+}
+
+view_kernel! {
+    /// `aten::flip.out(self, dims, out)`.
+    FLIP_OUT, "aten::flip.out", [Tensor, IntList, Out], 2, flip
+}
+fn flip(ctx: &Arguments) -> Result<View, KernelError> {
+    input(ctx)?.flip(&ctx.ints(1)?).ok_or(bad(1, "must name dimensions, each once"))
+}
+
+/// `aten::view_as_real_copy.out(self, out)`: the parts of complex numbers as last dimension.
+pub const VIEW_AS_REAL_COPY_OUT: Kernel =
+    Kernel::new("aten::view_as_real_copy.out", &[Tensor, Out], |ctx| {
+        use torchlet_core::ScalarType as S;
+        let view = view_as_real(ctx)?;
+        ctx.resize(1, &view.sizes)?;
+        let (from, found) = (ctx.info(0)?.scalar_type, ctx.info(1)?.scalar_type);
+        let fits = matches!(
+            (from, found),
+            (S::ComplexHalf, S::Half) | (S::ComplexFloat, S::Float) | (S::ComplexDouble, S::Double)
+        );
+        if !fits {
+            return Err(KernelError::ScalarType { arg: 1, found });
+        }
+        Ok(Plan::new(|ctx| {
+            let view = view_as_real(ctx)?;
+            let (input, out) = (ctx.tensor(0)?, ctx.out(1)?);
+            let walk = walk_of(out.info(), &view)?;
+            let size = out.scalar_type.size();
+            moves::copy(ctx.parallel(), size, &walk, input.bytes(), out.into_bytes());
+            Ok(())
+        }))
+    });
+
+fn view_as_real(ctx: &Arguments) -> Result<View, KernelError> {
+    let mut view = input(ctx)?;
+    for step in &mut view.steps {
+        *step = step.saturating_mul(2);
+    }
+    let rank = KernelError::Rank { arg: 0, found: view.rank() };
+    view.sizes.push(2).map_err(|_| rank.clone())?;
+    view.steps.push(1).map_err(|_| rank)?;
+    Ok(view)
+}
+
+/// `aten::view_copy.out(self, size, out)`: the elements in row-major order, in another shape.
+pub const VIEW_COPY_OUT: Kernel =
+    Kernel::new("aten::view_copy.out", &[Tensor, IntList, Out], |ctx| {
+        let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
+            .ok_or(bad(1, "the input does not have this many elements"))?;
+        ctx.resize(2, &sizes)?;
+        same_type(ctx, 0, 2)?;
+        Ok(Plan::new(|ctx| {
+            let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
+            let (from, to) = (input.info().clone(), out.info().clone());
+            reshape(ctx, &from, input.bytes(), &to, out.into_bytes())
+        }))
+    });
+
+/// Copies elements in row-major order from one shape to another of as many.
+pub(crate) fn reshape(
+    ctx: &Invoke,
+    from: &TensorInfo,
+    input: &[u8],
+    to: &TensorInfo,
+    out: &mut [u8],
+) -> Result<(), KernelError> {
+    let wrong = bad(0, "its shape and the output's have different numbers of elements");
+    if from.numel() != to.numel() {
+        return Err(wrong);
+    }
+    let size = from.scalar_type.size();
+    // Row-major memory can be seen in any shape: so the copy is done in the shape of the side that is not.
+    let contiguous = |info: &TensorInfo| {
+        TensorInfo::contiguous(info.scalar_type, &info.sizes).ok_or(bad(0, "is too large"))
+    };
+    let walk = if to.is_contiguous() {
+        walk_of(&contiguous(from)?, &View::of(from).ok_or(wrong)?)?
+    } else if from.is_contiguous() {
+        walk_of(to, &View::of(&contiguous(to)?).ok_or(wrong)?)?
+    } else {
+        moves::by_size!(size, |E| reshape_slow::<E>(
+            from,
+            moves::items(input),
+            to,
+            moves::items_mut(out)
+        ));
+        return Ok(());
+    };
+    moves::copy(ctx.parallel(), size, &walk, input, out);
+    Ok(())
+}
+
+fn reshape_slow<E: moves::Item>(from: &TensorInfo, input: &[E], to: &TensorInfo, out: &mut [E]) {
+    for index in 0..to.numel() {
+        let (at, target) = (position(from, index), position(to, index));
+        if let (Some(value), Some(target)) = (input.get(at), out.get_mut(target)) {
+            *target = *value;
+        }
+    }
+}
+
+/// Where the element with this number in row-major order lies.
+pub(crate) fn position(info: &TensorInfo, index: usize) -> usize {
+    let (mut rest, mut at) = (index, 0usize);
+    for (&size, &stride) in info.sizes.iter().zip(&info.strides()).rev() {
+        let size = usize::try_from(size).unwrap_or(1).max(1);
+        at = at.wrapping_add((rest % size).wrapping_mul(stride));
+        rest /= size;
+    }
+    at
+}
+
+/// A part of the input that becomes one of a list of outputs.
+///
+/// Gets its number, and a place to keep where the next one starts.
+type PartRule = fn(&Arguments, usize, &mut i64) -> Result<View, KernelError>;
+
+fn prepare_parts(
+    ctx: &mut Prepare,
+    out: usize,
+    parts: usize,
+    rule: PartRule,
+    invoke: InvokeFn,
+) -> Result<Plan, KernelError> {
+    if ctx.list_len(out)? != parts {
+        return Err(bad(out, "must have as many tensors as there are parts"));
+    }
+    let scalar_type = ctx.info(0)?.scalar_type;
+    let mut next = 0;
+    for position in 0..parts {
+        let view = rule(ctx, position, &mut next)?;
+        ctx.resize_item(out, position, &view.sizes)?;
+        let item = ctx.list_info(out, position)?.ok_or(bad(out, "lacks a tensor"))?;
+        if item.scalar_type != scalar_type {
+            return Err(KernelError::ScalarType { arg: out, found: item.scalar_type });
+        }
+    }
+    Ok(Plan::new(invoke))
+}
+
+fn invoke_parts(ctx: &mut Invoke, out: usize, rule: PartRule) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let size = input.scalar_type.size();
+    let mut next = 0;
+    for position in 0..ctx.list_len(out)? {
+        let view = rule(ctx, position, &mut next)?;
+        let part = ctx.list_out(out, position)?;
+        let walk = walk_of(part.info(), &view)?;
+        moves::copy(ctx.parallel(), size, &walk, input.bytes(), part.into_bytes());
+    }
+    Ok(())
+}
+
+fn dim_size(ctx: &Arguments, dim: i64, arg: usize) -> Result<i64, KernelError> {
+    let info = ctx.info(0)?;
+    let dim = torchlet_core::rules::normalize_dim(dim, info.rank());
+    let size = dim.and_then(|dim| info.sizes.get(dim));
+    size.map(|&size| i64::from(size)).ok_or(bad(arg, "is not a dimension"))
+}
+
+/// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size, the last may be smaller.
+pub const SPLIT_COPY_TENSOR_OUT: Kernel =
+    Kernel::new("aten::split_copy.Tensor_out", &[Tensor, Int, Int, OutList], |ctx| {
+        let (part, size) = (ctx.int(1)?, dim_size(ctx, ctx.int(2)?, 2)?);
+        // PyTorch gives one part for a size of 0, which only an empty dimension may have.
+        let parts = match part {
+            0 if size == 0 => 1,
+            1.. => (size / part + i64::from(size % part != 0)).max(1),
+            _ => return Err(bad(1, "must be positive")),
+        };
+        let parts = usize::try_from(parts).map_err(|_| bad(1, "gives too many parts"))?;
+        prepare_parts(ctx, 3, parts, split, |ctx| invoke_parts(ctx, 3, split))
+    });
+
+fn split(ctx: &Arguments, _: usize, next: &mut i64) -> Result<View, KernelError> {
+    let (part, dim) = (ctx.int(1)?, ctx.int(2)?);
+    let start = *next;
+    let len = part.min(dim_size(ctx, dim, 2)?.saturating_sub(start));
+    *next = start.saturating_add(len);
+    input(ctx)?.narrow(dim, start, len).ok_or(bad(1, "does not fit the dimension"))
+}
+
+/// `aten::split_with_sizes_copy.out(self, split_sizes, dim, out)`.
+pub const SPLIT_WITH_SIZES_COPY_OUT: Kernel =
+    Kernel::new("aten::split_with_sizes_copy.out", &[Tensor, IntList, Int, OutList], |ctx| {
+        let parts = ctx.list_len(1)?;
+        let mut sum = 0i64;
+        for position in 0..parts {
+            sum = sum.saturating_add(ctx.list_int(1, position)?);
+        }
+        if sum != dim_size(ctx, ctx.int(2)?, 2)? {
+            return Err(bad(1, "must add up to the dimension's size"));
+        }
+        prepare_parts(ctx, 3, parts, split_sizes, |ctx| invoke_parts(ctx, 3, split_sizes))
+    });
+
+fn split_sizes(ctx: &Arguments, position: usize, next: &mut i64) -> Result<View, KernelError> {
+    let (start, len) = (*next, ctx.list_int(1, position)?);
+    *next = start.saturating_add(len);
+    input(ctx)?.narrow(ctx.int(2)?, start, len).ok_or(bad(1, "does not fit the dimension"))
+}
+
+/// `aten::unbind_copy.int_out(self, dim, out)`.
+pub const UNBIND_COPY_INT_OUT: Kernel =
+    Kernel::new("aten::unbind_copy.int_out", &[Tensor, Int, OutList], |ctx| {
+        let parts = dim_size(ctx, ctx.int(1)?, 1)?;
+        let parts = usize::try_from(parts).map_err(|_| bad(1, "has too many indices"))?;
+        prepare_parts(ctx, 2, parts, unbind, |ctx| invoke_parts(ctx, 2, unbind))
+    });
+
+fn unbind(ctx: &Arguments, position: usize, _: &mut i64) -> Result<View, KernelError> {
+    let wrong = bad(1, "is not a dimension");
+    let index = i64::try_from(position).map_err(|_| wrong.clone())?;
+    input(ctx)?.select(ctx.int(1)?, index).ok_or(wrong)
+}

@@ -1,0 +1,408 @@
+//! Views: operators that only rearrange, as steps over the elements of a tensor.
+//!
+//! A [`View`] says for each index of a result which element of the input is there: a first position and a step for each
+//! dimension. Permuting, slicing, expanding and their like turn one view into another, so that one strided copy serves
+//! them all, on every backend.
+
+use super::{normalize_dim, normalize_index};
+use crate::layout::{MAX_RANK, Sizes, TensorInfo, checked_numel};
+
+/// Steps, in elements, by dimension.
+pub type Steps = heapless::Vec<isize, MAX_RANK, u8>;
+
+/// The elements of a tensor, seen in another arrangement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// The size of each dimension of the result.
+    pub sizes: Sizes,
+    /// By how many elements the position in the input's memory moves with each dimension.
+    pub steps: Steps,
+    /// The position of the first element. Without meaning if the view is empty.
+    pub base: isize,
+}
+
+impl View {
+    /// The tensor as it is.
+    pub fn of(info: &TensorInfo) -> Option<Self> {
+        let mut steps = Steps::new();
+        for stride in info.strides() {
+            steps.push(isize::try_from(stride).ok()?).ok()?;
+        }
+        Some(View { sizes: info.sizes.clone(), steps, base: 0 })
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+
+    fn size(&self, dim: usize) -> Option<i64> {
+        self.sizes.get(dim).map(|&size| i64::from(size))
+    }
+
+    fn step(&self, dim: usize) -> Option<isize> {
+        self.steps.get(dim).copied()
+    }
+
+    /// Moves the first element by `count` steps along a dimension. Empty views may lead anywhere, so nothing overflows.
+    fn advance(&mut self, dim: usize, count: i64) -> Option<()> {
+        let by = self.step(dim)?.wrapping_mul(isize::try_from(count).ok()?);
+        self.base = self.base.wrapping_add(by);
+        Some(())
+    }
+
+    /// Sets size and step of a dimension.
+    fn set(&mut self, dim: usize, size: i64, step: isize) -> Option<()> {
+        *self.sizes.get_mut(dim)? = i32::try_from(size).ok()?;
+        *self.steps.get_mut(dim)? = step;
+        Some(())
+    }
+
+    fn push(&mut self, size: i64, step: isize) -> Option<()> {
+        self.sizes.push(i32::try_from(size).ok()?).ok()?;
+        self.steps.push(step).ok()
+    }
+
+    /// The dimensions in another order.
+    pub fn permute(self, dims: &[i64]) -> Option<Self> {
+        if dims.len() != self.rank() {
+            return None;
+        }
+        let mut result = View { sizes: Sizes::new(), steps: Steps::new(), base: self.base };
+        let mut seen = 0u32;
+        for &dim in dims {
+            let dim = normalize_dim(dim, self.rank())?;
+            if seen & 1 << dim != 0 {
+                return None;
+            }
+            seen |= 1 << dim;
+            result.push(self.size(dim)?, self.step(dim)?)?;
+        }
+        Some(result)
+    }
+
+    /// Two dimensions exchanged.
+    pub fn transpose(mut self, a: i64, b: i64) -> Option<Self> {
+        let (a, b) = (normalize_dim(a, self.rank())?, normalize_dim(b, self.rank())?);
+        if self.rank() > 0 {
+            self.sizes.swap(a, b);
+            self.steps.swap(a, b);
+        }
+        Some(self)
+    }
+
+    /// Every `step`-th index from `start` up to, not including, `end`; bounds count from the end when negative, and
+    /// are clamped to the dimension.
+    pub fn slice(
+        mut self,
+        dim: i64,
+        start: Option<i64>,
+        end: Option<i64>,
+        step: i64,
+    ) -> Option<Self> {
+        let dim = normalize_dim(dim, self.rank())?;
+        let size = self.size(dim)?;
+        let (start, len) = slice_range(size, start, end, step)?;
+        self.advance(dim, start)?;
+        let stride = self.step(dim)?.wrapping_mul(isize::try_from(step).unwrap_or(isize::MAX));
+        self.set(dim, len, stride)?;
+        Some(self)
+    }
+
+    /// `length` indices from `start` on.
+    pub fn narrow(mut self, dim: i64, start: i64, length: i64) -> Option<Self> {
+        let dim = normalize_dim(dim, self.rank())?;
+        let size = self.size(dim)?;
+        let start = if start < 0 { start.checked_add(size)? } else { start };
+        if start < 0 || length < 0 || start.checked_add(length)? > size {
+            return None;
+        }
+        self.advance(dim, start)?;
+        let step = self.step(dim)?;
+        self.set(dim, length, step)?;
+        Some(self)
+    }
+
+    /// One index of a dimension, which disappears.
+    pub fn select(mut self, dim: i64, index: i64) -> Option<Self> {
+        if self.rank() == 0 {
+            return None;
+        }
+        let dim = normalize_dim(dim, self.rank())?;
+        let index = normalize_index(index, usize::try_from(self.size(dim)?).ok()?)?;
+        self.advance(dim, i64::try_from(index).ok()?)?;
+        self.remove(dim);
+        Some(self)
+    }
+
+    fn remove(&mut self, dim: usize) {
+        if dim < self.rank() {
+            self.sizes.remove(dim);
+            self.steps.remove(dim);
+        }
+    }
+
+    /// Without those of the dimensions that have size 1.
+    pub fn squeeze(mut self, dims: &[i64]) -> Option<Self> {
+        let mut named = 0u32;
+        for &dim in dims {
+            let dim = normalize_dim(dim, self.rank())?;
+            if named & 1 << dim != 0 {
+                return None;
+            }
+            named |= 1 << dim;
+        }
+        for dim in (0..self.rank()).rev() {
+            if named & 1 << dim != 0 && self.size(dim) == Some(1) {
+                self.remove(dim);
+            }
+        }
+        Some(self)
+    }
+
+    /// With a new dimension of size 1.
+    pub fn unsqueeze(mut self, dim: i64) -> Option<Self> {
+        let dim = normalize_dim(dim, self.rank() + 1)?;
+        self.sizes.insert(dim, 1).ok()?;
+        self.steps.insert(dim, 0).ok()?;
+        Some(self)
+    }
+
+    /// Dimensions of 1 repeated, and new ones in front; -1 leaves a dimension as it is.
+    pub fn expand(self, sizes: &[i64]) -> Option<Self> {
+        let missing = sizes.len().checked_sub(self.rank())?;
+        let mut result = View { sizes: Sizes::new(), steps: Steps::new(), base: self.base };
+        for (dim, &size) in sizes.iter().enumerate() {
+            let own = dim.checked_sub(missing);
+            let (own_size, own_step) = match own {
+                Some(own) => (self.size(own)?, self.step(own)?),
+                None => (1, 0),
+            };
+            let size = if size == -1 && own.is_some() { own_size } else { size };
+            if size < 0 || size != own_size && own_size != 1 {
+                return None;
+            }
+            result.push(size, if size == own_size { own_step } else { 0 })?;
+        }
+        checked_numel(&result.sizes)?;
+        Some(result)
+    }
+
+    /// The diagonal of two dimensions, as last dimension in their place.
+    pub fn diagonal(mut self, offset: i64, a: i64, b: i64) -> Option<Self> {
+        if self.rank() < 2 {
+            return None;
+        }
+        let (a, b) = (normalize_dim(a, self.rank())?, normalize_dim(b, self.rank())?);
+        if a == b {
+            return None;
+        }
+        let (rows, columns) = (self.size(a)?, self.size(b)?);
+        let len = if offset >= 0 {
+            rows.min(columns.saturating_sub(offset))
+        } else {
+            columns.min(rows.saturating_add(offset))
+        }
+        .max(0);
+        if len > 0 {
+            if offset >= 0 {
+                self.advance(b, offset)?;
+            } else {
+                self.advance(a, offset.checked_neg()?)?;
+            }
+        }
+        let step = self.step(a)?.wrapping_add(self.step(b)?);
+        self.remove(a.max(b));
+        self.remove(a.min(b));
+        self.push(len, step)?;
+        Some(self)
+    }
+
+    /// Windows of `size` indices, `step` apart; what is inside the window becomes the last dimension.
+    pub fn unfold(mut self, dim: i64, size: i64, step: i64) -> Option<Self> {
+        let dim = normalize_dim(dim, self.rank())?;
+        let (len, stride) =
+            if self.rank() == 0 { (1, 1) } else { (self.size(dim)?, self.step(dim)?) };
+        if size < 0 || size > len || step <= 0 {
+            return None;
+        }
+        let windows = (len - size) / step + 1;
+        if self.rank() > 0 {
+            let apart = stride.wrapping_mul(isize::try_from(step).unwrap_or(isize::MAX));
+            self.set(dim, windows, apart)?;
+        }
+        self.push(size, stride)?;
+        Some(self)
+    }
+
+    /// The dimensions backwards.
+    pub fn flip(mut self, dims: &[i64]) -> Option<Self> {
+        let mut named = 0u32;
+        for &dim in dims {
+            let dim = normalize_dim(dim, self.rank())?;
+            if named & 1 << dim != 0 {
+                return None;
+            }
+            named |= 1 << dim;
+            if self.rank() > 0 {
+                self.advance(dim, self.size(dim)?.saturating_sub(1))?;
+                let step = self.step(dim)?.wrapping_neg();
+                self.set(dim, self.size(dim)?, step)?;
+            }
+        }
+        Some(self)
+    }
+
+    /// Any sizes and steps over `numel` elements, none of which may lie outside.
+    pub fn as_strided(numel: usize, sizes: &[i64], steps: &[i64], offset: i64) -> Option<Self> {
+        if sizes.len() != steps.len() || offset < 0 {
+            return None;
+        }
+        let mut view =
+            View { sizes: Sizes::new(), steps: Steps::new(), base: isize::try_from(offset).ok()? };
+        let mut last = offset;
+        for (&size, &step) in sizes.iter().zip(steps) {
+            if size < 0 || step < 0 {
+                return None;
+            }
+            last = last.checked_add(step.checked_mul(size.saturating_sub(1).max(0))?)?;
+            view.push(size, isize::try_from(step).ok()?)?;
+        }
+        let inside = usize::try_from(last).is_ok_and(|last| last < numel);
+        (inside || checked_numel(&view.sizes)? == 0).then_some(view)
+    }
+
+    /// Whether every element that the view shows is among `numel`.
+    pub fn is_inside(&self, numel: usize) -> bool {
+        let (mut first, mut last) = (self.base, self.base);
+        for (&size, &step) in self.sizes.iter().zip(&self.steps) {
+            let Ok(size) = isize::try_from(size) else { return false };
+            if size == 0 {
+                return true;
+            }
+            let Some(span) = step.checked_mul(size - 1) else { return false };
+            let moved = if span < 0 { &mut first } else { &mut last };
+            let Some(end) = moved.checked_add(span) else { return false };
+            *moved = end;
+        }
+        first >= 0 && usize::try_from(last).is_ok_and(|last| last < numel)
+    }
+}
+
+/// First index and number of indices of a slice.
+pub fn slice_range(
+    size: i64,
+    start: Option<i64>,
+    end: Option<i64>,
+    step: i64,
+) -> Option<(i64, i64)> {
+    if step <= 0 {
+        return None;
+    }
+    let bound = |bound: i64| if bound < 0 { bound.saturating_add(size) } else { bound };
+    let start = bound(start.unwrap_or(0)).clamp(0, size);
+    let end = bound(end.unwrap_or(i64::MAX)).clamp(start, size);
+    let len = end - start;
+    Some((start, len / step + i64::from(len % step != 0)))
+}
+
+/// The sizes that a tensor of `numel` elements gets by a reshape; one of them may be -1.
+pub fn view_sizes(numel: usize, sizes: &[i64]) -> Option<Sizes> {
+    let mut result = Sizes::new();
+    let mut product = 1usize;
+    let mut inferred = None;
+    for (dim, &size) in sizes.iter().enumerate() {
+        if size == -1 && inferred.is_none() {
+            inferred = Some(dim);
+            result.push(1).ok()?;
+        } else {
+            product = product.checked_mul(usize::try_from(size).ok()?)?;
+            result.push(i32::try_from(size).ok()?).ok()?;
+        }
+    }
+    if let Some(dim) = inferred {
+        if numel.checked_rem(product)? != 0 {
+            return None;
+        }
+        *result.get_mut(dim)? = i32::try_from(numel / product).ok()?;
+    } else if product != numel {
+        return None;
+    }
+    checked_numel(&result)?;
+    Some(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::ScalarType;
+
+    fn view(sizes: &[i32]) -> View {
+        View::of(&TensorInfo::contiguous(ScalarType::Float, sizes).unwrap()).unwrap()
+    }
+
+    fn is(view: Option<View>, sizes: &[i32], steps: &[isize], base: isize) {
+        let view = view.unwrap();
+        assert_eq!((&view.sizes[..], &view.steps[..], view.base), (sizes, steps, base));
+    }
+
+    /// Sizes, strides and storage offsets of PyTorch's views.
+    #[test]
+    fn views_are_pytorchs() {
+        is(view(&[2, 3, 4]).permute(&[2, -3, 1]), &[4, 2, 3], &[1, 12, 4], 0);
+        is(view(&[2, 3, 4]).transpose(-1, 0), &[4, 3, 2], &[1, 4, 12], 0);
+        is(view(&[2, 3, 4]).slice(1, Some(-2), None, 1), &[2, 2, 4], &[12, 4, 1], 4);
+        is(view(&[7]).slice(0, Some(1), Some(100), 3), &[2], &[3], 1);
+        is(view(&[7]).slice(0, Some(5), Some(2), 1), &[0], &[1], 5);
+        is(view(&[2, 3]).select(-1, -1), &[2], &[3], 2);
+        is(view(&[2, 3]).narrow(1, -2, 2), &[2, 2], &[3, 1], 1);
+        is(view(&[1, 2, 1]).squeeze(&[0, 1]), &[2, 1], &[1, 1], 0);
+        is(view(&[2, 3]).unsqueeze(-1), &[2, 3, 1], &[3, 1, 0], 0);
+        is(view(&[2, 1]).expand(&[4, -1, 3]), &[4, 2, 3], &[0, 1, 0], 0);
+        is(view(&[3, 4]).diagonal(1, 0, 1), &[3], &[5], 1);
+        is(view(&[3, 4]).diagonal(-1, 0, 1), &[2], &[5], 4);
+        is(view(&[3, 4]).diagonal(9, 0, 1), &[0], &[5], 0);
+        is(view(&[5, 2]).unfold(0, 2, 2), &[2, 2, 2], &[4, 1, 2], 0);
+        is(view(&[2, 3]).flip(&[1]), &[2, 3], &[3, -1], 2);
+        is(View::as_strided(6, &[2, 2], &[3, 1], 1), &[2, 2], &[3, 1], 1);
+    }
+
+    #[test]
+    fn what_pytorch_refuses() {
+        assert!(view(&[2, 3]).permute(&[0, 0]).is_none());
+        assert!(view(&[2, 3]).permute(&[0]).is_none());
+        assert!(view(&[2]).slice(0, None, None, 0).is_none());
+        assert!(view(&[2, 3]).select(1, 3).is_none());
+        assert!(view(&[]).select(0, 0).is_none());
+        assert!(view(&[2, 3]).narrow(1, 2, 2).is_none());
+        assert!(view(&[2, 3]).narrow(1, i64::MAX, i64::MAX).is_none());
+        assert!(view(&[2]).expand(&[-1, 2]).is_none());
+        assert!(view(&[2]).expand(&[3]).is_none());
+        assert!(view(&[3, 4]).diagonal(0, 1, -1).is_none());
+        assert!(view(&[5]).unfold(0, 6, 1).is_none());
+        assert!(View::as_strided(6, &[2, 2], &[3, 3], 0).is_none());
+        assert!(View::as_strided(6, &[i64::MAX, 2], &[i64::MAX, 1], 0).is_none());
+        assert!(View::as_strided(6, &[2], &[1], -1).is_none());
+    }
+
+    #[test]
+    fn reshapes_infer_one_size() {
+        assert_eq!(view_sizes(6, &[2, -1]).unwrap(), [2, 3]);
+        assert_eq!(view_sizes(0, &[0, 4]).unwrap(), [0, 4]);
+        assert_eq!(view_sizes(0, &[-1, 4]).unwrap(), [0, 4]);
+        assert_eq!(view_sizes(1, &[]).unwrap(), [] as [i32; 0]);
+        assert_eq!(view_sizes(0, &[-1, 0]), None);
+        assert_eq!(view_sizes(6, &[-1, -1]), None);
+        assert_eq!(view_sizes(6, &[4, -1]), None);
+        assert_eq!(view_sizes(6, &[7]), None);
+        assert_eq!(view_sizes(6, &[i64::MAX, i64::MAX]), None);
+    }
+
+    #[test]
+    fn views_know_whether_they_stay_inside() {
+        assert!(view(&[2, 3]).flip(&[0, 1]).unwrap().is_inside(6));
+        assert!(!view(&[2, 3]).is_inside(5));
+        let outside = View { base: -1, ..view(&[2]) };
+        assert!(!outside.is_inside(9));
+    }
+}
