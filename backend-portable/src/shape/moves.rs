@@ -79,6 +79,9 @@ pub(crate) fn copy_items<E: Item>(
     input: &[E],
     out: &mut [E],
 ) {
+    if out.is_empty() || walk.numel() != out.len() {
+        return;
+    }
     let grain = chunk_len(parallel, out.len(), GRAIN_BYTES / size_of::<E>());
     if let Some(transposed) = Transposed::find(walk) {
         let rows = (grain / transposed.row_len).max(1).next_multiple_of(TILE);
