@@ -3,7 +3,7 @@
 //! The same source runs on a microcontroller (`no_std`, no heap, one thread, scalar code) and, with feature `std`, on
 //! servers (threads through [`torchlet_core::Parallel`], SIMD chosen at run time). It knows nothing of files or methods.
 //!
-//! Every operator is a constant, such as [`elementwise::ADD_OUT`]; [`KERNELS`] is the sorted table of all. A
+//! Every operator is a constant, such as [`elementwise::arithmetic::ADD_OUT`]; [`KERNELS`] is the sorted table of all. A
 //! firmware image names the few it uses in a table of its own, and the linker drops the rest. Start reading at
 //! `elementwise/mod.rs`; `RECIPE.md` says how to add an operator.
 
@@ -33,8 +33,16 @@ use torchlet_core::Kernel;
 
 /// The families and their kernels. A new operator goes into the list of its family.
 const FAMILIES: &[&[Kernel]] = &[
-    &[elementwise::ADD_OUT],
-    &[elementwise::RELU_OUT],
+    elementwise::activation::KERNELS,
+    elementwise::arithmetic::KERNELS,
+    elementwise::bitwise::KERNELS,
+    elementwise::choice::KERNELS,
+    elementwise::comparison::KERNELS,
+    elementwise::division::KERNELS,
+    elementwise::elementary::KERNELS,
+    elementwise::logic::KERNELS,
+    elementwise::power::KERNELS,
+    elementwise::rounding::KERNELS,
     reduce::sums::KERNELS,
     reduce::extremes::KERNELS,
     shape::VIEWS,

@@ -5,12 +5,13 @@
 //! where it has another type, is strided, or is broadcast.
 
 use crate::compute::split::for_each_chunk_mut;
-use crate::number::{Compute, elements, load, store};
+use crate::number::{Compute, ComputeType, elements, elements_mut, load, round_through, store};
 use crate::walk::Walk;
-use torchlet_core::{Invoke, KernelError, TensorInfo, TensorRef};
+use torchlet_core::rules::{Operand, result_type};
+use torchlet_core::{Invoke, KernelError, ScalarType, TensorInfo, TensorRef};
 
 /// Values converted at a time, for each input. They live on the stack, which is small on microcontrollers.
-const BLOCK: usize = 64;
+const BLOCK: usize = if cfg!(feature = "std") { 256 } else { 64 };
 
 /// Elements that are worth a thread of their own, for cheap operations.
 const GRAIN: usize = 16 * 1024;
@@ -26,6 +27,15 @@ impl<C: Compute, F: Fn(C) -> C + Sync> Function<1, C> for F {
         for (out, &a) in out.iter_mut().zip(a) {
             *out = self(a);
         }
+    }
+}
+
+/// A function of one value that is at its best on slices.
+pub(crate) struct Slices<F>(pub(crate) F);
+impl<C: Compute, F: Fn(&[C], &mut [C]) + Sync> Function<1, C> for Slices<F> {
+    #[inline(always)]
+    fn apply(&self, [a]: [&[C]; 1], out: &mut [C]) {
+        (self.0)(a, out);
     }
 }
 
@@ -52,11 +62,13 @@ impl<C: Compute, F: Fn(C, C, C) -> C + Sync> Function<3, C> for Three<F> {
 }
 
 /// Computes output `out` from the tensors `inputs`, broadcast to its shape, in type `C`.
+///
+/// The loop is shared by all functions: they are called once for each run or block, not for each element.
 pub(crate) fn map<C: Compute, const N: usize>(
     ctx: &mut Invoke,
     inputs: [usize; N],
     out: usize,
-    function: &impl Function<N, C>,
+    function: &dyn Function<N, C>,
 ) -> Result<(), KernelError> {
     let mut tensors: heapless::Vec<TensorRef, N> = heapless::Vec::new();
     for arg in inputs {
@@ -80,63 +92,119 @@ pub(crate) fn map_tensors<C: Compute, const N: usize>(
     tensors: &[TensorRef; N],
     out: &TensorInfo,
     bytes: &mut [u8],
-    function: &impl Function<N, C>,
+    function: &dyn Function<N, C>,
 ) {
     let size = out.scalar_type.size();
     let parallel = ctx.parallel();
     let grain = walk.numel().div_ceil(parallel.threads().max(1)).max(GRAIN);
+    let work = Work { walk, tensors, out, narrow: narrow::<C>(tensors, out), function };
     for_each_chunk_mut(parallel, bytes, grain.saturating_mul(size), &|chunk, bytes: &mut [u8]| {
-        let from = chunk * grain;
-        map_range(walk, tensors, out, from, bytes, function);
+        work.range(chunk * grain, bytes);
     });
 }
 
-fn map_range<C: Compute, const N: usize>(
-    walk: &Walk<N>,
-    tensors: &[TensorRef; N],
-    out: &TensorInfo,
-    from: usize,
-    bytes: &mut [u8],
-    function: &impl Function<N, C>,
-) {
-    let size = out.scalar_type.size();
-    let steps = walk.inner_steps();
-    // What needs no conversion is used where it lies.
-    let direct: [Option<&[C]>; N] = core::array::from_fn(|i| {
-        let tensor = &tensors[i];
-        (tensor.scalar_type == C::SCALAR_TYPE && steps[i] == 1).then(|| elements(tensor.bytes()))
-    });
-    let out_direct = out.scalar_type == C::SCALAR_TYPE;
-    let all_direct = out_direct && direct.iter().all(|input| input.is_some());
-    let mut blocks = [[C::default(); BLOCK]; N];
-    walk.for_each_run(from, from + bytes.len() / size, &mut |start, inputs, len| {
-        let mut done = 0;
-        while done < len {
-            let count = if all_direct { len } else { (len - done).min(BLOCK) };
-            for (i, block) in blocks.iter_mut().enumerate() {
-                if direct[i].is_none() {
-                    let at = inputs[i].wrapping_add(steps[i].wrapping_mul(done as isize));
-                    let tensor = &tensors[i];
-                    load(tensor.scalar_type, tensor.bytes(), at, steps[i], &mut block[..count]);
+/// The type that values have to be rounded through, where that makes a difference.
+///
+/// PyTorch converts its operands to their common type first. Integers then lose their high bits. Half and bfloat16
+/// matter to predicates, whose answer depends on the last bit; otherwise the wider value is kept, which only adds precision.
+fn narrow<C: Compute>(tensors: &[TensorRef], out: &TensorInfo) -> Option<ScalarType> {
+    let first = tensors.first()?.scalar_type;
+    if tensors.iter().all(|tensor| tensor.scalar_type == first) && out.scalar_type == first {
+        return None;
+    }
+    let common = result_type(tensors.iter().map(|tensor| Operand::from(tensor.info())))?;
+    let predicate = out.scalar_type == ScalarType::Bool;
+    let integer = C::SCALAR_TYPE == ScalarType::Long;
+    let lossy = common != C::SCALAR_TYPE
+        && common != ScalarType::Bool
+        && ComputeType::of(common) == ComputeType::of(C::SCALAR_TYPE);
+    (lossy && (predicate || integer)).then_some(common)
+}
+
+/// A number argument as an operand beside tensor `tensor`: rounded as [`map`] rounds tensors.
+pub(crate) fn scalar_operand<C: Compute>(
+    ctx: &Invoke,
+    tensor: usize,
+    scalar: usize,
+    out: usize,
+) -> Result<C, KernelError> {
+    let number = ctx.scalar(scalar)?;
+    let mut value = [C::of_scalar(number)];
+    let common = result_type([Operand::from(&ctx.info(tensor)?), Operand::from(number)]);
+    let predicate = ctx.info(out)?.scalar_type == ScalarType::Bool;
+    if let Some(common) = common
+        && ComputeType::of(common) == ComputeType::of(C::SCALAR_TYPE)
+        && (predicate || C::SCALAR_TYPE == ScalarType::Long)
+    {
+        round_through(common, &mut value);
+    }
+    Ok(value[0])
+}
+
+/// What all chunks of a map have in common.
+struct Work<'w, 't, C, const N: usize> {
+    walk: &'w Walk<N>,
+    tensors: &'w [TensorRef<'t>; N],
+    out: &'w TensorInfo,
+    narrow: Option<ScalarType>,
+    function: &'w dyn Function<N, C>,
+}
+
+impl<C: Compute, const N: usize> Work<'_, '_, C, N> {
+    /// Computes the elements from position `from` on that `bytes` holds.
+    fn range(&self, from: usize, bytes: &mut [u8]) {
+        let (tensors, out) = (self.tensors, self.out);
+        let size = out.scalar_type.size();
+        let steps = self.walk.inner_steps();
+        // What needs no conversion is used where it lies.
+        let direct: [Option<&[C]>; N] = core::array::from_fn(|i| {
+            let tensor = &tensors[i];
+            let same = tensor.scalar_type == C::SCALAR_TYPE && self.narrow.is_none();
+            (same && steps[i] == 1).then(|| elements(tensor.bytes()))
+        });
+        let out_direct = out.scalar_type == C::SCALAR_TYPE;
+        let narrow_out = self.narrow.filter(|narrow| *narrow != out.scalar_type);
+        let all_direct = out_direct && direct.iter().all(|input| input.is_some());
+        let mut blocks = [[C::default(); BLOCK]; N];
+        let mut computed = [C::default(); BLOCK];
+        self.walk.for_each_run(from, from + bytes.len() / size, &mut |start, inputs, len| {
+            let mut done = 0;
+            while done < len {
+                let count = if all_direct { len } else { (len - done).min(BLOCK) };
+                for (i, block) in blocks.iter_mut().enumerate() {
+                    if direct[i].is_none() {
+                        let at = inputs[i].wrapping_add(steps[i].wrapping_mul(done as isize));
+                        let (tensor, block) = (&tensors[i], &mut block[..count]);
+                        load(tensor.scalar_type, tensor.bytes(), at, steps[i], block);
+                        if let Some(narrow) = self.narrow.filter(|t| *t != tensor.scalar_type) {
+                            round_through(narrow, block);
+                        }
+                    }
                 }
-            }
-            let values: [&[C]; N] = core::array::from_fn(|i| match direct[i] {
-                Some(data) => {
-                    let at = inputs[i] as usize + done;
-                    data.get(at..at + count).unwrap_or(&[])
+                let values: [&[C]; N] = core::array::from_fn(|i| match direct[i] {
+                    Some(data) => {
+                        let at = inputs[i] as usize + done;
+                        data.get(at..at + count).unwrap_or(&[])
+                    }
+                    None => &blocks[i][..count],
+                });
+                let place = start - from + done;
+                let target = bytes.get_mut(place * size..(place + count) * size);
+                let target = target.unwrap_or_default();
+                let apply = |results: &mut [C]| {
+                    self.function.apply(values, results);
+                    if let Some(narrow) = narrow_out {
+                        round_through(narrow, results);
+                    }
+                };
+                if out_direct {
+                    apply(elements_mut(target));
+                } else {
+                    apply(&mut computed[..count]);
+                    store(out.scalar_type, target, &computed[..count]);
                 }
-                None => &blocks[i][..count],
-            });
-            let place = start - from + done;
-            let target = bytes.get_mut(place * size..(place + count) * size).unwrap_or_default();
-            if out_direct {
-                function.apply(values, crate::number::elements_mut(target));
-            } else {
-                let mut results = [C::default(); BLOCK];
-                function.apply(values, &mut results[..count]);
-                store(out.scalar_type, target, &results[..count]);
+                done += count;
             }
-            done += count;
-        }
-    });
+        });
+    }
 }

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use torchlet_core::{Bool, Element, KernelError, Scalar, ScalarType};
 
 /// An element that converts to and from the computing types.
-pub trait Number: Element {
+pub(crate) trait Number: Element {
     /// As `f32`, rounded to nearest.
     fn to_f32(self) -> f32;
     /// As `f64`.
@@ -111,7 +111,7 @@ impl Number for Bool {
 }
 
 /// A type that kernels compute in: `f32`, `f64` or `i64`.
-pub trait Compute: Number + Default + PartialOrd {
+pub(crate) trait Compute: Number + Default + PartialOrd {
     /// Converts from any element type.
     fn of<T: Number>(value: T) -> Self;
     /// Converts to any element type.
@@ -179,7 +179,7 @@ impl Compute for i64 {
 
 /// The type that values of an element type are computed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ComputeType {
+pub(crate) enum ComputeType {
     /// Half, bfloat16 and float.
     F32,
     /// Double.
@@ -190,7 +190,7 @@ pub enum ComputeType {
 
 impl ComputeType {
     /// `None` for element types that are data only (quantized, bits, complex, 8-bit floats).
-    pub fn of(scalar_type: ScalarType) -> Option<Self> {
+    pub(crate) fn of(scalar_type: ScalarType) -> Option<Self> {
         match scalar_type {
             ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => Some(ComputeType::F32),
             ScalarType::Double => Some(ComputeType::F64),

@@ -1,9 +1,10 @@
-//! Arithmetic of the two floating-point types that kernels compute in.
+//! Elementary functions of floating-point numbers: from the standard library where there is one, from `libm` elsewhere.
 
 use crate::number::Compute;
 use core::ops::{Add, Div, Mul, Neg, Sub};
 
-/// `f32` or `f64`.
+/// A floating-point type that kernels compute in: `f32` or `f64`.
+#[allow(missing_docs, reason = "the names say it")]
 pub(crate) trait Real:
     Compute
     + Add<Output = Self>
@@ -12,65 +13,128 @@ pub(crate) trait Real:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    fn sqrt(self) -> Self;
+    /// A constant.
+    fn real(value: f64) -> Self;
     fn exp(self) -> Self;
+    fn exp_m1(self) -> Self;
     fn ln(self) -> Self;
+    fn ln_1p(self) -> Self;
+    fn log2(self) -> Self;
+    fn log10(self) -> Self;
+    fn sin(self) -> Self;
+    fn cos(self) -> Self;
+    fn tan(self) -> Self;
+    fn asin(self) -> Self;
+    fn acos(self) -> Self;
+    fn atan(self) -> Self;
+    fn atan2(self, other: Self) -> Self;
+    fn sinh(self) -> Self;
+    fn cosh(self) -> Self;
+    fn tanh(self) -> Self;
+    fn asinh(self) -> Self;
+    fn acosh(self) -> Self;
+    fn atanh(self) -> Self;
+    fn erf(self) -> Self;
+    fn sqrt(self) -> Self;
+    fn floor(self) -> Self;
+    fn ceil(self) -> Self;
+    fn trunc(self) -> Self;
+    /// To the nearest integer, halves to the even one.
+    fn round_even(self) -> Self;
     fn pow(self, exponent: Self) -> Self;
+    fn copysign(self, sign: Self) -> Self;
     fn abs(self) -> Self;
     /// The number of elements of something.
     fn count(count: usize) -> Self;
-}
 
-impl Real for f32 {
+    /// `1 / (1 + e^-x)`
     #[inline(always)]
-    fn sqrt(self) -> f32 {
-        libm::sqrtf(self)
-    }
-    #[inline(always)]
-    fn exp(self) -> f32 {
-        libm::expf(self)
-    }
-    #[inline(always)]
-    fn ln(self) -> f32 {
-        libm::logf(self)
-    }
-    #[inline(always)]
-    fn pow(self, exponent: f32) -> f32 {
-        libm::powf(self, exponent)
-    }
-    #[inline(always)]
-    fn abs(self) -> f32 {
-        f32::abs(self)
-    }
-    #[inline(always)]
-    fn count(count: usize) -> f32 {
-        count as f32
+    fn sigmoid(self) -> Self {
+        let one = Self::real(1.0);
+        one / (one + (-self).exp())
     }
 }
 
-impl Real for f64 {
-    #[inline(always)]
-    fn sqrt(self) -> f64 {
-        libm::sqrt(self)
-    }
-    #[inline(always)]
-    fn exp(self) -> f64 {
-        libm::exp(self)
-    }
-    #[inline(always)]
-    fn ln(self) -> f64 {
-        libm::log(self)
-    }
-    #[inline(always)]
-    fn pow(self, exponent: f64) -> f64 {
-        libm::pow(self, exponent)
-    }
-    #[inline(always)]
-    fn abs(self) -> f64 {
-        f64::abs(self)
-    }
-    #[inline(always)]
-    fn count(count: usize) -> f64 {
-        count as f64
-    }
+macro_rules! real {
+    ($t:ident: $($name:ident($($arg:ident),*) = $std:ident, $libm:ident;)*) => {
+        impl Real for $t {
+            #[inline(always)]
+            fn real(value: f64) -> Self { value as $t }
+            #[inline(always)]
+            fn count(count: usize) -> Self { count as $t }
+            #[inline(always)]
+            fn abs(self) -> Self { <$t>::abs(self) }
+            #[inline(always)]
+            fn copysign(self, sign: Self) -> Self { <$t>::copysign(self, sign) }
+            $(
+                #[inline(always)]
+                fn $name(self $(, $arg: Self)*) -> Self {
+                    #[cfg(any(test, feature = "std"))]
+                    return <$t>::$std(self $(, $arg)*);
+                    #[cfg(not(any(test, feature = "std")))]
+                    return libm::$libm(self $(, $arg)*);
+                }
+            )*
+            #[inline(always)]
+            fn erf(self) -> Self { real!(@erf $t, self) }
+        }
+    };
+    (@erf f32, $x:expr) => { libm::erff($x) };
+    (@erf f64, $x:expr) => { libm::erf($x) };
+}
+
+real! { f32:
+    exp() = exp, expf;
+    exp_m1() = exp_m1, expm1f;
+    ln() = ln, logf;
+    ln_1p() = ln_1p, log1pf;
+    log2() = log2, log2f;
+    log10() = log10, log10f;
+    sin() = sin, sinf;
+    cos() = cos, cosf;
+    tan() = tan, tanf;
+    asin() = asin, asinf;
+    acos() = acos, acosf;
+    atan() = atan, atanf;
+    atan2(other) = atan2, atan2f;
+    sinh() = sinh, sinhf;
+    cosh() = cosh, coshf;
+    tanh() = tanh, tanhf;
+    asinh() = asinh, asinhf;
+    acosh() = acosh, acoshf;
+    atanh() = atanh, atanhf;
+    sqrt() = sqrt, sqrtf;
+    floor() = floor, floorf;
+    ceil() = ceil, ceilf;
+    trunc() = trunc, truncf;
+    round_even() = round_ties_even, rintf;
+    pow(exponent) = powf, powf;
+}
+
+real! { f64:
+    exp() = exp, exp;
+    exp_m1() = exp_m1, expm1;
+    ln() = ln, log;
+    ln_1p() = ln_1p, log1p;
+    log2() = log2, log2;
+    log10() = log10, log10;
+    sin() = sin, sin;
+    cos() = cos, cos;
+    tan() = tan, tan;
+    asin() = asin, asin;
+    acos() = acos, acos;
+    atan() = atan, atan;
+    atan2(other) = atan2, atan2;
+    sinh() = sinh, sinh;
+    cosh() = cosh, cosh;
+    tanh() = tanh, tanh;
+    asinh() = asinh, asinh;
+    acosh() = acosh, acosh;
+    atanh() = atanh, atanh;
+    sqrt() = sqrt, sqrt;
+    floor() = floor, floor;
+    ceil() = ceil, ceil;
+    trunc() = trunc, trunc;
+    round_even() = round_ties_even, rint;
+    pow(exponent) = powf, pow;
 }

@@ -1,17 +1,26 @@
 //! Element-wise operators: the result at an index depends on the inputs at that index alone.
 //!
 //! [`prepare`] is what they have in common: broadcasting, type rules and the choice of computing type. Each operator adds a
-//! function of values, in the file of its family.
+//! function of values, in the file of its family; most are one line of [`unary!`] or [`binary!`].
 
-mod binary;
-mod unary;
+pub mod activation;
+pub mod arithmetic;
+pub mod bitwise;
+pub mod choice;
+pub mod comparison;
+pub mod division;
+pub mod elementary;
+pub mod logic;
+pub mod power;
+pub mod rounding;
 
-pub use binary::*;
-pub use unary::*;
+pub(crate) use crate::real::Real;
+pub(crate) use arithmetic::Arithmetic;
 
-use crate::number::{ComputeType, unsupported};
+use crate::map::{Two, map, scalar_operand};
+use crate::number::{Compute, ComputeType, unsupported};
 use torchlet_core::rules::{Operand, broadcast_all, result_type};
-use torchlet_core::{InvokeFn, KernelError, Plan, Prepare, ScalarType, TensorInfo};
+use torchlet_core::{Invoke, InvokeFn, KernelError, Plan, Prepare, ScalarType, TensorInfo};
 
 /// An invoke function for each computing type.
 #[derive(Clone, Copy)]
@@ -36,6 +45,79 @@ macro_rules! by_compute {
     };
 }
 pub(crate) use by_compute;
+
+/// A kernel `(Tensor self, *, Tensor(a!) out)`: `unary!(name, type rule, bound, |a| …)`. The bound is a trait of computing
+/// types, `C` in the function; with `float` before it, integers are computed as floating-point numbers.
+macro_rules! unary {
+    ($name:literal, $rule:ident, float $bound:ident, $function:expr) => {
+        $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
+            $crate::elementwise::by_compute!(float invoke))
+    };
+    ($name:literal, $rule:ident, $bound:ident, $function:expr) => {
+        $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
+            $crate::elementwise::by_compute!(invoke))
+    };
+    (@ $name:literal, $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
+        fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+            let function: &dyn $crate::map::Function<1, C> = &$function;
+            $crate::map::map(ctx, [0], 1, function)
+        }
+        torchlet_core::Kernel::new(
+            $name,
+            &[torchlet_core::Param::Tensor, torchlet_core::Param::Out],
+            |ctx| $crate::elementwise::prepare(
+                ctx, &[0], &[], 1, $crate::elementwise::TypeRule::$rule, $by_compute),
+        )
+    }};
+}
+pub(crate) use unary;
+
+/// A kernel `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` behind the name `(Tensor self, Scalar other,
+/// *, Tensor(a!) out)`: `binary!(name, type rule, bound, |a, b| …)`.
+macro_rules! binary {
+    ($name:literal Scalar, $rule:ident, $bound:ident, $function:expr) => {
+        $crate::elementwise::binary!(@ $name, Scalar, true, &[0], &[1], $rule, $bound, $function,
+            $crate::elementwise::by_compute!(invoke))
+    };
+    ($name:literal Scalar, $rule:ident, float $bound:ident, $function:expr) => {
+        $crate::elementwise::binary!(@ $name, Scalar, true, &[0], &[1], $rule, $bound, $function,
+            $crate::elementwise::by_compute!(float invoke))
+    };
+    ($name:literal, $rule:ident, float $bound:ident, $function:expr) => {
+        $crate::elementwise::binary!(@ $name, Tensor, false, &[0, 1], &[], $rule, $bound, $function,
+            $crate::elementwise::by_compute!(float invoke))
+    };
+    ($name:literal, $rule:ident, $bound:ident, $function:expr) => {
+        $crate::elementwise::binary!(@ $name, Tensor, false, &[0, 1], &[], $rule, $bound, $function,
+            $crate::elementwise::by_compute!(invoke))
+    };
+    (@ $name:literal, $other:ident, $scalar:literal, $inputs:expr, $scalars:expr,
+        $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
+        fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+            $crate::elementwise::with_other::<C, $scalar>(ctx, 2, $function)
+        }
+        torchlet_core::Kernel::new(
+            $name,
+            &[torchlet_core::Param::Tensor, torchlet_core::Param::$other, torchlet_core::Param::Out],
+            |ctx| $crate::elementwise::prepare(
+                ctx, $inputs, $scalars, 2, $crate::elementwise::TypeRule::$rule, $by_compute),
+        )
+    }};
+}
+pub(crate) use binary;
+
+/// Computes `out` from tensor 0 and argument 1, which is a tensor or, if `SCALAR`, a number.
+pub(crate) fn with_other<C: Compute, const SCALAR: bool>(
+    ctx: &mut Invoke,
+    out: usize,
+    function: impl Fn(C, C) -> C + Sync,
+) -> Result<(), KernelError> {
+    if SCALAR {
+        let other = scalar_operand::<C>(ctx, 0, 1, out)?;
+        return map(ctx, [0], out, &|a| function(a, other));
+    }
+    map(ctx, [0, 1], out, &Two(function))
+}
 
 /// How the output's type follows from the inputs'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,13 +151,28 @@ pub(crate) fn prepare(
     rule: TypeRule,
     functions: ByCompute,
 ) -> Result<Plan, KernelError> {
+    prepare_with(ctx, &[], inputs, scalars, out, rule, functions)
+}
+
+/// As [`prepare`], with tensors `others` that take part in the shape, but not in the type: conditions and masks.
+pub(crate) fn prepare_with(
+    ctx: &mut Prepare,
+    others: &[usize],
+    inputs: &[usize],
+    scalars: &[usize],
+    out: usize,
+    rule: TypeRule,
+    functions: ByCompute,
+) -> Result<Plan, KernelError> {
     let mut infos: heapless::Vec<TensorInfo, 4> = heapless::Vec::new();
     let mut operands: heapless::Vec<Operand, 8> = heapless::Vec::new();
     let too_many = KernelError::Access { arg: out };
-    for &arg in inputs {
+    for (position, &arg) in inputs.iter().chain(others).enumerate() {
         let info = ctx.info(arg)?;
         ComputeType::of(info.scalar_type).ok_or(unsupported(arg, info.scalar_type))?;
-        operands.push(Operand::from(&info)).map_err(|_| too_many.clone())?;
+        if position < inputs.len() {
+            operands.push(Operand::from(&info)).map_err(|_| too_many.clone())?;
+        }
         infos.push(info).map_err(|_| too_many.clone())?;
     }
     for &arg in scalars {

@@ -1,0 +1,124 @@
+//! The activation functions of neural networks.
+
+use super::{Real, TypeRule, by_compute, prepare, unary};
+use crate::map::map;
+use crate::number::Compute;
+use crate::table::kernels;
+use torchlet_core::Param::{OptionalFloat, OptionalString, Out, Scalar, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError};
+
+kernels! {
+    /// `aten::relu.out(self, out)`: `max(self, 0)`; NaN stays.
+    RELU_OUT = unary!("aten::relu.out", Common, Compute, |a: C| {
+        if a < C::default() { C::default() } else { a }
+    });
+    /// `aten::sigmoid.out(self, out)`: `1 / (1 + e^-self)`.
+    SIGMOID_OUT = unary!("aten::sigmoid.out", Float, float Real, C::sigmoid);
+    /// `aten::silu.out(self, out)`: `self * sigmoid(self)`.
+    SILU_OUT = unary!("aten::silu.out", Float, float Real, |a: C| a * a.sigmoid());
+    /// `aten::hardsigmoid.out(self, out)`: `clamp(self + 3, 0, 6) / 6`.
+    HARDSIGMOID_OUT = unary!("aten::hardsigmoid.out", Common, float Real, |a: C| {
+        limit(a + C::real(3.0), C::real(0.0), C::real(6.0)) / C::real(6.0)
+    });
+    /// `aten::hardswish.out(self, out)`: `self * clamp(self + 3, 0, 6) / 6`.
+    HARDSWISH_OUT = unary!("aten::hardswish.out", Common, float Real, |a: C| {
+        a * limit(a + C::real(3.0), C::real(0.0), C::real(6.0)) / C::real(6.0)
+    });
+    /// `aten::leaky_relu.out(self, negative_slope, out)`: `self`, times the slope where negative.
+    LEAKY_RELU_OUT = Kernel::new("aten::leaky_relu.out", &[Tensor, Scalar, Out], |ctx| {
+        prepare(ctx, &[0], &[], 2, TypeRule::Common, by_compute!(float leaky_relu))
+    });
+    /// `aten::elu.out(self, alpha, scale, input_scale, out)`: `scale * self`, and
+    /// `scale * alpha * (e^(input_scale * self) - 1)` where negative.
+    ELU_OUT = Kernel::new("aten::elu.out", &[Tensor, Scalar, Scalar, Scalar, Out], |ctx| {
+        prepare(ctx, &[0], &[], 4, TypeRule::Common, by_compute!(float elu))
+    });
+    /// `aten::gelu.out(self, approximate, out)`: `self` times the normal distribution at `self`; exact, or with
+    /// `approximate` "tanh" by a hyperbolic tangent.
+    GELU_OUT = Kernel::new("aten::gelu.out", &[Tensor, OptionalString, Out], |ctx| {
+        let functions = match ctx.optional_string(1)? {
+            None | Some("none") => by_compute!(float gelu),
+            Some("tanh") => by_compute!(float gelu_tanh),
+            Some(_) => {
+                return Err(KernelError::Argument { arg: 1, what: "must be none or tanh" });
+            }
+        };
+        prepare(ctx, &[0], &[], 2, TypeRule::Common, functions)
+    });
+    /// `aten::hardtanh.out(self, min_val, max_val, out)`: limited to that range; NaN stays.
+    HARDTANH_OUT = Kernel::new("aten::hardtanh.out", &[Tensor, Scalar, Scalar, Out], |ctx| {
+        prepare(ctx, &[0], &[], 3, TypeRule::Common, by_compute!(hardtanh))
+    });
+    /// `aten::softplus.out(self, beta, threshold, out)`: `log(1 + e^(beta * self)) / beta`, and `self` where
+    /// `beta * self` exceeds the threshold.
+    SOFTPLUS_OUT = Kernel::new("aten::softplus.out", &[Tensor, Scalar, Scalar, Out], |ctx| {
+        prepare(ctx, &[0], &[], 3, TypeRule::Common, by_compute!(float softplus))
+    });
+    /// `aten::logit.out(self, eps, out)`: `log(self / (1 - self))`, of `self` limited to `eps ..= 1 - eps` if given.
+    LOGIT_OUT = Kernel::new("aten::logit.out", &[Tensor, OptionalFloat, Out], |ctx| {
+        prepare(ctx, &[0], &[], 2, TypeRule::Float, by_compute!(float logit))
+    });
+}
+
+/// Limits a value to a range; NaN stays.
+#[inline(always)]
+pub(crate) fn limit<C: Compute>(a: C, low: C, high: C) -> C {
+    let a = if a < low { low } else { a };
+    if a > high { high } else { a }
+}
+
+fn leaky_relu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let slope = C::of_scalar(ctx.scalar(1)?);
+    map(ctx, [0], 2, &|a: C| if a > C::default() { a } else { a * slope })
+}
+
+fn elu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let alpha = C::of_scalar(ctx.scalar(1)?);
+    let scale = C::of_scalar(ctx.scalar(2)?);
+    let input_scale = C::of_scalar(ctx.scalar(3)?);
+    let negative = alpha * scale;
+    map(ctx, [0], 4, &|a: C| {
+        if a < C::default() { (a * input_scale).exp_m1() * negative } else { a * scale }
+    })
+}
+
+fn gelu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (half, one) = (C::real(0.5), C::real(1.0));
+    let factor = C::real(core::f64::consts::FRAC_1_SQRT_2);
+    map(ctx, [0], 2, &|a: C| a * half * (one + (a * factor).erf()))
+}
+
+fn gelu_tanh<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (half, one) = (C::real(0.5), C::real(1.0));
+    // sqrt(2 / pi)
+    let factor = C::real(core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::FRAC_1_SQRT_2);
+    let cubic = C::real(0.044_715);
+    map(ctx, [0], 2, &|a: C| a * half * (one + (factor * (a + cubic * a * a * a)).tanh()))
+}
+
+fn hardtanh<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (low, high) = (C::of_scalar(ctx.scalar(1)?), C::of_scalar(ctx.scalar(2)?));
+    map(ctx, [0], 3, &|a: C| limit(a, low, high))
+}
+
+fn softplus<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (beta, threshold) = (C::of_scalar(ctx.scalar(1)?), C::of_scalar(ctx.scalar(2)?));
+    map(ctx, [0], 3, &|a: C| {
+        let scaled = a * beta;
+        if scaled > threshold { a } else { scaled.exp().ln_1p() / beta }
+    })
+}
+
+fn logit<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let one = C::real(1.0);
+    match ctx.optional_float(1)? {
+        None => map(ctx, [0], 2, &|a: C| (a / (one - a)).ln()),
+        Some(eps) => {
+            let (low, high) = (C::real(eps), one - C::real(eps));
+            map(ctx, [0], 2, &|a: C| {
+                let a = limit(a, low, high);
+                (a / (one - a)).ln()
+            })
+        }
+    }
+}

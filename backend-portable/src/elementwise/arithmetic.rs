@@ -1,0 +1,124 @@
+//! Sums, products, signs and magnitudes. Integers wrap where they overflow.
+
+use super::{TypeRule, binary, by_compute, prepare, unary, with_other};
+use crate::number::Compute;
+use crate::table::kernels;
+use torchlet_core::Param::{Out, Scalar, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError};
+
+kernels! {
+    /// `aten::add.out(self, other, alpha, out)`: `self + alpha * other`.
+    ADD_OUT = Kernel::new("aten::add.out", &[Tensor, Tensor, Scalar, Out], |ctx| {
+        prepare(ctx, &[0, 1], &[], 3, TypeRule::Common, by_compute!(add_tensor))
+    });
+    /// `aten::add.Scalar_out(self, other, alpha, out)`: `self + alpha * other`.
+    ADD_SCALAR_OUT = Kernel::new("aten::add.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
+        prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(add_scalar))
+    });
+    /// `aten::sub.out(self, other, alpha, out)`: `self - alpha * other`.
+    SUB_OUT = Kernel::new("aten::sub.out", &[Tensor, Tensor, Scalar, Out], |ctx| {
+        prepare(ctx, &[0, 1], &[], 3, TypeRule::Common, by_compute!(sub_tensor))
+    });
+    /// `aten::sub.Scalar_out(self, other, alpha, out)`: `self - alpha * other`.
+    SUB_SCALAR_OUT = Kernel::new("aten::sub.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
+        prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(sub_scalar))
+    });
+    /// `aten::rsub.Scalar_out(self, other, alpha, out)`: `other - alpha * self`.
+    RSUB_SCALAR_OUT = Kernel::new("aten::rsub.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
+        prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(rsub_scalar))
+    });
+    /// `aten::mul.out(self, other, out)`: `self * other`.
+    MUL_OUT = binary!("aten::mul.out", Common, Arithmetic, C::mul);
+    /// `aten::mul.Scalar_out(self, other, out)`: `self * other`.
+    MUL_SCALAR_OUT = binary!("aten::mul.Scalar_out" Scalar, Common, Arithmetic, C::mul);
+    /// `aten::abs.out(self, out)`: the magnitude.
+    ABS_OUT = unary!("aten::abs.out", Common, Arithmetic, C::magnitude);
+    /// `aten::neg.out(self, out)`: `-self`.
+    NEG_OUT = unary!("aten::neg.out", Common, Arithmetic, C::negated);
+    /// `aten::sign.out(self, out)`: -1, 0 or 1; 0 of NaN.
+    SIGN_OUT = unary!("aten::sign.out", Common, Arithmetic, |a: C| {
+        let zero = C::default();
+        C::of_bool(a > zero).sub(C::of_bool(a < zero))
+    });
+}
+
+/// Arithmetic that cannot fail.
+pub(crate) trait Arithmetic: Compute {
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    fn negated(self) -> Self;
+    fn magnitude(self) -> Self;
+}
+
+macro_rules! float_arithmetic {
+    ($($t:ty),*) => {$(impl Arithmetic for $t {
+        #[inline(always)]
+        fn add(self, other: Self) -> Self { self + other }
+        #[inline(always)]
+        fn sub(self, other: Self) -> Self { self - other }
+        #[inline(always)]
+        fn mul(self, other: Self) -> Self { self * other }
+        #[inline(always)]
+        fn negated(self) -> Self { -self }
+        #[inline(always)]
+        fn magnitude(self) -> Self { self.abs() }
+    })*};
+}
+float_arithmetic!(f32, f64);
+
+impl Arithmetic for i64 {
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        self.wrapping_sub(other)
+    }
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        self.wrapping_mul(other)
+    }
+    #[inline(always)]
+    fn negated(self) -> Self {
+        self.wrapping_neg()
+    }
+    #[inline(always)]
+    fn magnitude(self) -> Self {
+        self.wrapping_abs()
+    }
+}
+
+/// `function(self, other, alpha)`; `alpha` is argument 2.
+fn with_alpha<C: Arithmetic, const SCALAR: bool>(
+    ctx: &mut Invoke,
+    function: impl Fn(C, C, C) -> C + Sync,
+) -> Result<(), KernelError> {
+    let alpha = C::of_scalar(ctx.scalar(2)?);
+    if alpha == C::of_bool(true) {
+        // The usual case, without the product.
+        return with_other::<C, SCALAR>(ctx, 3, |a, b| function(a, b, C::of_bool(true)));
+    }
+    with_other::<C, SCALAR>(ctx, 3, |a, b| function(a, b, alpha))
+}
+
+fn add_tensor<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    with_alpha::<C, false>(ctx, |a, b, alpha| a.add(b.mul(alpha)))
+}
+
+fn add_scalar<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    with_alpha::<C, true>(ctx, |a, b, alpha| a.add(b.mul(alpha)))
+}
+
+fn sub_tensor<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    with_alpha::<C, false>(ctx, |a, b, alpha| a.sub(b.mul(alpha)))
+}
+
+fn sub_scalar<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    with_alpha::<C, true>(ctx, |a, b, alpha| a.sub(b.mul(alpha)))
+}
+
+fn rsub_scalar<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    with_alpha::<C, true>(ctx, |a, b, alpha| b.sub(a.mul(alpha)))
+}

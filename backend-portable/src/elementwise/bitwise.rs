@@ -1,0 +1,113 @@
+//! Bits of integers. Bool counts as one bit.
+
+use super::{ByCompute, TypeRule, prepare, with_other};
+use crate::map::map;
+use crate::number::{Compute, unsupported};
+use crate::table::{kernels, renamed};
+use torchlet_core::Param::{Out, Scalar, Tensor};
+use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
+
+/// `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` a number as `other`.
+macro_rules! bitwise {
+    ($name:literal Scalar, $function:expr) => {
+        Kernel::new($name, &[Tensor, Scalar, Out], |ctx| {
+            fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
+                with_other::<i64, true>(ctx, 2, $function)
+            }
+            prepare_integers(ctx, &[0], &[1], 2, invoke)
+        })
+    };
+    ($name:literal, $function:expr) => {
+        Kernel::new($name, &[Tensor, Tensor, Out], |ctx| {
+            fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
+                with_other::<i64, false>(ctx, 2, $function)
+            }
+            prepare_integers(ctx, &[0, 1], &[], 2, invoke)
+        })
+    };
+}
+
+kernels! {
+    /// `aten::bitwise_not.out(self, out)`: all bits inverted; of bool, the other truth value.
+    BITWISE_NOT_OUT = Kernel::new("aten::bitwise_not.out", &[Tensor, Out], |ctx| {
+        let truth = ctx.info(0)?.scalar_type == ScalarType::Bool;
+        prepare_integers(ctx, &[0], &[], 1, if truth { not_truth } else { not_bits })
+    });
+    /// `aten::bitwise_and.Tensor_out(self, other, out)`
+    BITWISE_AND_TENSOR_OUT = bitwise!("aten::bitwise_and.Tensor_out", |a, b| a & b);
+    /// `aten::bitwise_and.Scalar_out(self, other, out)`
+    BITWISE_AND_SCALAR_OUT = bitwise!("aten::bitwise_and.Scalar_out" Scalar, |a, b| a & b);
+    /// `aten::bitwise_or.Tensor_out(self, other, out)`
+    BITWISE_OR_TENSOR_OUT = bitwise!("aten::bitwise_or.Tensor_out", |a, b| a | b);
+    /// `aten::bitwise_or.Scalar_out(self, other, out)`
+    BITWISE_OR_SCALAR_OUT = bitwise!("aten::bitwise_or.Scalar_out" Scalar, |a, b| a | b);
+    /// `aten::bitwise_xor.Tensor_out(self, other, out)`
+    BITWISE_XOR_TENSOR_OUT = bitwise!("aten::bitwise_xor.Tensor_out", |a, b| a ^ b);
+    /// `aten::bitwise_xor.Scalar_out(self, other, out)`
+    BITWISE_XOR_SCALAR_OUT = bitwise!("aten::bitwise_xor.Scalar_out" Scalar, |a, b| a ^ b);
+    /// `aten::bitwise_left_shift.Tensor_out(self, other, out)`: `self << other`; 0 where `other` is negative or the width or more.
+    BITWISE_LEFT_SHIFT_TENSOR_OUT = bitwise!("aten::bitwise_left_shift.Tensor_out", left);
+    /// `aten::bitwise_left_shift.Tensor_Scalar_out(self, other, out)`: the same with a number.
+    BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT =
+        bitwise!("aten::bitwise_left_shift.Tensor_Scalar_out" Scalar, left);
+    /// `aten::bitwise_right_shift.Tensor_out(self, other, out)`: `self >> other` with the sign kept; 0 or -1 where `other` is
+    /// negative or the width or more.
+    BITWISE_RIGHT_SHIFT_TENSOR_OUT = bitwise!("aten::bitwise_right_shift.Tensor_out", right);
+    /// `aten::bitwise_right_shift.Tensor_Scalar_out(self, other, out)`: the same with a number.
+    BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT =
+        bitwise!("aten::bitwise_right_shift.Tensor_Scalar_out" Scalar, right);
+    /// `bitwise_left_shift.Tensor_out`: [`BITWISE_LEFT_SHIFT_TENSOR_OUT`] as some exporters name it.
+    LEFT_SHIFT_TENSOR_OUT = renamed(BITWISE_LEFT_SHIFT_TENSOR_OUT, "bitwise_left_shift.Tensor_out");
+    /// `bitwise_left_shift.Tensor_Scalar_out`: [`BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT`] likewise.
+    LEFT_SHIFT_TENSOR_SCALAR_OUT =
+        renamed(BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT, "bitwise_left_shift.Tensor_Scalar_out");
+    /// `bitwise_right_shift.Tensor_out`: [`BITWISE_RIGHT_SHIFT_TENSOR_OUT`] likewise.
+    RIGHT_SHIFT_TENSOR_OUT = renamed(BITWISE_RIGHT_SHIFT_TENSOR_OUT, "bitwise_right_shift.Tensor_out");
+    /// `bitwise_right_shift.Tensor_Scalar_out`: [`BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT`] likewise.
+    RIGHT_SHIFT_TENSOR_SCALAR_OUT =
+        renamed(BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT, "bitwise_right_shift.Tensor_Scalar_out");
+}
+
+/// As [`prepare`], for functions of integers alone.
+fn prepare_integers(
+    ctx: &mut Prepare,
+    inputs: &[usize],
+    scalars: &[usize],
+    out: usize,
+    invoke: InvokeFn,
+) -> Result<Plan, KernelError> {
+    for &arg in inputs {
+        let info = ctx.info(arg)?;
+        if !info.scalar_type.is_integral(true) {
+            return Err(unsupported(arg, info.scalar_type));
+        }
+    }
+    for &arg in scalars {
+        let found = ctx.scalar(arg)?.scalar_type();
+        if !found.is_integral(true) {
+            return Err(unsupported(arg, found));
+        }
+    }
+    let functions = ByCompute { f32: invoke, f64: invoke, i64: Some(invoke) };
+    prepare(ctx, inputs, scalars, out, TypeRule::Common, functions)
+}
+
+fn not_bits(ctx: &mut Invoke) -> Result<(), KernelError> {
+    map(ctx, [0], 1, &|a: i64| !a)
+}
+
+fn not_truth(ctx: &mut Invoke) -> Result<(), KernelError> {
+    map(ctx, [0], 1, &|a: i64| i64::of_bool(!a.truth()))
+}
+
+/// Narrower types keep the low bits, which a shift by their width or more has emptied.
+#[inline(always)]
+fn left(a: i64, b: i64) -> i64 {
+    if (0..64).contains(&b) { a << b } else { 0 }
+}
+
+/// Narrower types are sign-extended, so that a shift by their width or more leaves the sign.
+#[inline(always)]
+fn right(a: i64, b: i64) -> i64 {
+    a >> if (0..64).contains(&b) { b } else { 63 }
+}

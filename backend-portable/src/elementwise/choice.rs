@@ -1,0 +1,71 @@
+//! Choosing between values: by a condition, a mask, or bounds.
+
+use super::comparison::{larger, smaller};
+use super::{TypeRule, by_compute, prepare, prepare_with};
+use crate::map::{Three, Two, map};
+use crate::number::Compute;
+use crate::table::kernels;
+use torchlet_core::Param::{OptionalScalar, OptionalTensor, Out, Scalar, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError};
+
+kernels! {
+    /// `aten::where.self_out(condition, self, other, out)`: `self` where the condition is true, `other` elsewhere.
+    WHERE_SELF_OUT = Kernel::new("aten::where.self_out", &[Tensor, Tensor, Tensor, Out], |ctx| {
+        prepare_with(ctx, &[0], &[1, 2], &[], 3, TypeRule::Common, by_compute!(choose))
+    });
+    /// `aten::masked_fill.Scalar_out(self, mask, value, out)`: the value where the mask is true, `self` elsewhere.
+    MASKED_FILL_SCALAR_OUT =
+        Kernel::new("aten::masked_fill.Scalar_out", &[Tensor, Tensor, Scalar, Out], |ctx| {
+            prepare_with(ctx, &[1], &[0], &[], 3, TypeRule::Common, by_compute!(masked_fill))
+        });
+    /// `aten::clamp.out(self, min, max, out)`: `self` limited to a range of which either end may be open; NaN stays.
+    CLAMP_OUT =
+        Kernel::new("aten::clamp.out", &[Tensor, OptionalScalar, OptionalScalar, Out], |ctx| {
+            prepare(ctx, &[0], &[1, 2], 3, TypeRule::Common, by_compute!(clamp))
+        });
+    /// `aten::clamp.Tensor_out(self, min, max, out)`: the same with tensors; NaN if any of them is.
+    CLAMP_TENSOR_OUT =
+        Kernel::new("aten::clamp.Tensor_out", &[Tensor, OptionalTensor, OptionalTensor, Out], |ctx| {
+            let (inputs, functions): (&[usize], _) = match (ctx.is_none(1), ctx.is_none(2)) {
+                (false, false) => (&[0, 1, 2], by_compute!(clamp_both)),
+                (false, true) => (&[0, 1], by_compute!(clamp_low)),
+                (true, false) => (&[0, 2], by_compute!(clamp_high)),
+                (true, true) => {
+                    return Err(KernelError::Argument { arg: 1, what: "min or max must be given" });
+                }
+            };
+            prepare(ctx, inputs, &[], 3, TypeRule::Common, functions)
+        });
+}
+
+fn choose<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    map(ctx, [0, 1, 2], 3, &Three(|condition: C, a: C, b: C| if condition.truth() { a } else { b }))
+}
+
+fn masked_fill<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let value = C::of_scalar(ctx.scalar(2)?);
+    map(ctx, [0, 1], 3, &Two(|a: C, mask: C| if mask.truth() { value } else { a }))
+}
+
+fn clamp<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let low = ctx.optional_scalar(1)?.map(C::of_scalar);
+    let high = ctx.optional_scalar(2)?.map(C::of_scalar);
+    match (low, high) {
+        (Some(low), Some(high)) => map(ctx, [0], 3, &|a: C| smaller(larger(a, low), high)),
+        (Some(low), None) => map(ctx, [0], 3, &|a: C| larger(a, low)),
+        (None, Some(high)) => map(ctx, [0], 3, &|a: C| smaller(a, high)),
+        (None, None) => Err(KernelError::Argument { arg: 1, what: "min or max must be given" }),
+    }
+}
+
+fn clamp_both<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    map(ctx, [0, 1, 2], 3, &Three(|a: C, low: C, high: C| smaller(larger(a, low), high)))
+}
+
+fn clamp_low<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    map(ctx, [0, 1], 3, &Two(|a: C, low: C| larger(a, low)))
+}
+
+fn clamp_high<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    map(ctx, [0, 2], 3, &Two(|a: C, high: C| smaller(a, high)))
+}

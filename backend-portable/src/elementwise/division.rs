@@ -1,0 +1,238 @@
+//! Division, true or rounded, and the remainders that go with it.
+//!
+//! Integer division by zero is an error, as in PyTorch; the smallest integer divided by -1 wraps.
+
+use super::{Real, TypeRule, binary, by_compute, prepare, with_other};
+use crate::number::Compute;
+use crate::table::kernels;
+use core::sync::atomic::{AtomicBool, Ordering};
+use torchlet_core::Param::{OptionalString, Out, Scalar, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
+
+/// A kernel whose function divides: `(self, other, out)`, a number as `other` with `Scalar`.
+macro_rules! dividing {
+    ($name:literal Scalar, $method:ident) => {
+        Kernel::new($name, &[Tensor, Scalar, Out], |ctx| {
+            fn invoke<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                checked::<C, true>(ctx, 2, C::$method)
+            }
+            prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(invoke))
+        })
+    };
+    ($name:literal, $method:ident) => {
+        Kernel::new($name, &[Tensor, Tensor, Out], |ctx| {
+            fn invoke<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                checked::<C, false>(ctx, 2, C::$method)
+            }
+            prepare(ctx, &[0, 1], &[], 2, TypeRule::Common, by_compute!(invoke))
+        })
+    };
+}
+
+kernels! {
+    /// `aten::div.out(self, other, out)`: `self / other`; integers give `float32`.
+    DIV_OUT = binary!("aten::div.out", Float, float Real, |a: C, b: C| a / b);
+    /// `aten::div.Scalar_out(self, other, out)`: `self / other`; integers give `float32`.
+    DIV_SCALAR_OUT = binary!("aten::div.Scalar_out" Scalar, Float, float Real, |a: C, b: C| a / b);
+    /// `aten::div.out_mode(self, other, rounding_mode, out)`: `self / other`, rounded down with "floor", towards zero with
+    /// "trunc".
+    DIV_OUT_MODE = Kernel::new("aten::div.out_mode", &[Tensor, Tensor, OptionalString, Out], |ctx| {
+        prepare_mode::<false>(ctx, &[0, 1], &[])
+    });
+    /// `aten::div.Scalar_mode_out(self, other, rounding_mode, out)`: the same with a number.
+    DIV_SCALAR_MODE_OUT =
+        Kernel::new("aten::div.Scalar_mode_out", &[Tensor, Scalar, OptionalString, Out], |ctx| {
+            prepare_mode::<true>(ctx, &[0], &[1])
+        });
+    /// `aten::floor_divide.out(self, other, out)`: `self / other` rounded down.
+    FLOOR_DIVIDE_OUT = dividing!("aten::floor_divide.out", quotient_down);
+    /// `aten::fmod.Tensor_out(self, other, out)`: the remainder with the sign of `self`.
+    FMOD_TENSOR_OUT = dividing!("aten::fmod.Tensor_out", remainder_of_self);
+    /// `aten::fmod.Scalar_out(self, other, out)`: the remainder with the sign of `self`.
+    FMOD_SCALAR_OUT = dividing!("aten::fmod.Scalar_out" Scalar, remainder_of_self);
+    /// `aten::remainder.Tensor_out(self, other, out)`: the remainder with the sign of `other`.
+    REMAINDER_TENSOR_OUT = dividing!("aten::remainder.Tensor_out", remainder_of_other);
+    /// `aten::remainder.Scalar_out(self, other, out)`: the remainder with the sign of `other`.
+    REMAINDER_SCALAR_OUT = dividing!("aten::remainder.Scalar_out" Scalar, remainder_of_other);
+}
+
+/// Division. Methods are only called where `other` [divides](Self::divides).
+pub(crate) trait Division: Compute {
+    /// Whether one can divide by this number: integers not by zero.
+    fn divides(self) -> bool;
+    /// The quotient rounded down.
+    fn quotient_down(self, other: Self) -> Self;
+    /// The quotient rounded towards zero.
+    fn quotient_inward(self, other: Self) -> Self;
+    /// The remainder with the sign of `self`.
+    fn remainder_of_self(self, other: Self) -> Self;
+    /// The remainder with the sign of `other`.
+    fn remainder_of_other(self, other: Self) -> Self;
+}
+
+macro_rules! float_division {
+    ($($t:ty),*) => {$(impl Division for $t {
+        #[inline(always)]
+        fn divides(self) -> bool {
+            true
+        }
+        /// As Python's `//`: the quotient that belongs to the remainder, so that the two never contradict each other.
+        #[inline(always)]
+        fn quotient_down(self, other: Self) -> Self {
+            if other == 0.0 {
+                return self / other;
+            }
+            let remainder = self % other;
+            let mut quotient = (self - remainder) / other;
+            if remainder != 0.0 && (other < 0.0) != (remainder < 0.0) {
+                quotient -= 1.0;
+            }
+            if quotient == 0.0 {
+                return Real::copysign(0.0, self / other);
+            }
+            let rounded = Real::floor(quotient);
+            if quotient - rounded > 0.5 { rounded + 1.0 } else { rounded }
+        }
+        #[inline(always)]
+        fn quotient_inward(self, other: Self) -> Self {
+            Real::trunc(self / other)
+        }
+        #[inline(always)]
+        fn remainder_of_self(self, other: Self) -> Self {
+            self % other
+        }
+        #[inline(always)]
+        fn remainder_of_other(self, other: Self) -> Self {
+            let remainder = self % other;
+            let adjust = remainder != 0.0 && (other < 0.0) != (remainder < 0.0);
+            if adjust { remainder + other } else { remainder }
+        }
+    })*};
+}
+float_division!(f32, f64);
+
+impl Division for i64 {
+    #[inline(always)]
+    fn divides(self) -> bool {
+        self != 0
+    }
+    #[inline(always)]
+    fn quotient_down(self, other: Self) -> Self {
+        let quotient = self.wrapping_div(other);
+        let exact = quotient.wrapping_mul(other) == self;
+        if !exact && (self < 0) != (other < 0) { quotient - 1 } else { quotient }
+    }
+    #[inline(always)]
+    fn quotient_inward(self, other: Self) -> Self {
+        self.wrapping_div(other)
+    }
+    #[inline(always)]
+    fn remainder_of_self(self, other: Self) -> Self {
+        self.wrapping_rem(other)
+    }
+    #[inline(always)]
+    fn remainder_of_other(self, other: Self) -> Self {
+        let remainder = self.wrapping_rem(other);
+        if remainder != 0 && (other < 0) != (remainder < 0) { remainder + other } else { remainder }
+    }
+}
+
+/// Computes `function(self, other)`; an error if an `other` does not divide.
+fn checked<C: Division, const SCALAR: bool>(
+    ctx: &mut Invoke,
+    out: usize,
+    function: impl Fn(C, C) -> C + Sync,
+) -> Result<(), KernelError> {
+    let by_zero = AtomicBool::new(false);
+    with_other::<C, SCALAR>(ctx, out, |a, b: C| {
+        if b.divides() {
+            function(a, b)
+        } else {
+            by_zero.store(true, Ordering::Relaxed);
+            C::default()
+        }
+    })?;
+    if by_zero.into_inner() {
+        return Err(KernelError::Argument { arg: 1, what: "integer division by zero" });
+    }
+    Ok(())
+}
+
+fn prepare_mode<const SCALAR: bool>(
+    ctx: &mut Prepare,
+    inputs: &[usize],
+    scalars: &[usize],
+) -> Result<Plan, KernelError> {
+    let (rule, functions) = match (ctx.optional_string(2)?, SCALAR) {
+        (None, false) => (TypeRule::Float, by_compute!(float exact_tensor)),
+        (None, true) => (TypeRule::Float, by_compute!(float exact_scalar)),
+        (Some("floor"), false) => (TypeRule::Common, by_compute!(down_tensor)),
+        (Some("floor"), true) => (TypeRule::Common, by_compute!(down_scalar)),
+        (Some("trunc"), false) => (TypeRule::Common, by_compute!(inward_tensor)),
+        (Some("trunc"), true) => (TypeRule::Common, by_compute!(inward_scalar)),
+        _ => return Err(KernelError::Argument { arg: 2, what: "must be None, floor or trunc" }),
+    };
+    prepare(ctx, inputs, scalars, 3, rule, functions)
+}
+
+fn exact_tensor<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    with_other::<C, false>(ctx, 3, |a, b| a / b)
+}
+
+fn exact_scalar<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    with_other::<C, true>(ctx, 3, |a, b| a / b)
+}
+
+fn down_tensor<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    checked::<C, false>(ctx, 3, C::quotient_down)
+}
+
+fn down_scalar<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    checked::<C, true>(ctx, 3, C::quotient_down)
+}
+
+fn inward_tensor<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    checked::<C, false>(ctx, 3, C::quotient_inward)
+}
+
+fn inward_scalar<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    checked::<C, true>(ctx, 3, C::quotient_inward)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values of `torch.div(a, b, rounding_mode="floor")`.
+    #[test]
+    fn floor_division_of_floats_is_pytorchs() {
+        let inf = f32::INFINITY;
+        for (b, expected) in [
+            (0.0, [inf, -inf, inf, inf, -inf]),
+            (2.0, [0.0, -1.0, f32::NAN, 2.0, -3.0]),
+            (-2.0, [-1.0, 0.0, f32::NAN, -3.0, 2.0]),
+            (inf, [0.0, -1.0, f32::NAN, 0.0, -1.0]),
+        ] {
+            for (a, expected) in [1.0, -1.0, inf, 5.5, -5.5].into_iter().zip(expected) {
+                let found = Division::quotient_down(a, b);
+                assert!(
+                    found == expected || found.is_nan() && expected.is_nan(),
+                    "{a} {b} {found}"
+                );
+            }
+        }
+        // The quotient rounds to 10, but the remainder is not zero.
+        assert_eq!(Division::quotient_down(1.0f64, 0.1), 9.0);
+    }
+
+    #[test]
+    fn integers_at_the_edge_do_not_trap() {
+        assert_eq!(Division::quotient_down(i64::MIN, -1), i64::MIN);
+        assert_eq!(Division::quotient_inward(i64::MIN, -1), i64::MIN);
+        assert_eq!(Division::remainder_of_other(i64::MIN, -1), 0);
+        assert_eq!(Division::quotient_down(-7i64, 2), -4);
+        assert_eq!(Division::remainder_of_other(-7i64, 2), 1);
+        assert_eq!(Division::remainder_of_self(-7i64, 2), -1);
+        assert_eq!(Division::quotient_down(i64::MIN, i64::MAX), -2);
+    }
+}

@@ -1,0 +1,58 @@
+//! Elementary functions of one tensor. Integers give `float32`, as in PyTorch.
+
+use super::{Real, unary};
+use crate::number::Compute;
+use crate::table::kernels;
+
+kernels! {
+    /// `aten::sqrt.out(self, out)`: square root.
+    SQRT_OUT = unary!("aten::sqrt.out", Float, float Real, C::sqrt);
+    /// `aten::rsqrt.out(self, out)`: `1 / sqrt(self)`.
+    RSQRT_OUT = unary!("aten::rsqrt.out", Float, float Real, |a: C| C::real(1.0) / a.sqrt());
+    /// `aten::reciprocal.out(self, out)`: `1 / self`.
+    RECIPROCAL_OUT = unary!("aten::reciprocal.out", Float, float Real, |a: C| C::real(1.0) / a);
+    /// `aten::exp.out(self, out)`: `e^self`.
+    EXP_OUT = unary!("aten::exp.out", Float, float Real, C::exp);
+    /// `aten::expm1.out(self, out)`: `e^self - 1`, precise near zero.
+    EXPM1_OUT = unary!("aten::expm1.out", Float, float Real, C::exp_m1);
+    /// `aten::log.out(self, out)`: natural logarithm.
+    LOG_OUT = unary!("aten::log.out", Float, float Real, C::ln);
+    /// `aten::log1p.out(self, out)`: `log(1 + self)`, precise near zero.
+    LOG1P_OUT = unary!("aten::log1p.out", Float, float Real, C::ln_1p);
+    /// `aten::log2.out(self, out)`: logarithm to base 2.
+    LOG2_OUT = unary!("aten::log2.out", Float, float Real, C::log2);
+    /// `aten::log10.out(self, out)`: logarithm to base 10.
+    LOG10_OUT = unary!("aten::log10.out", Float, float Real, C::log10);
+    /// `aten::sin.out(self, out)`
+    SIN_OUT = unary!("aten::sin.out", Float, float Real, C::sin);
+    /// `aten::cos.out(self, out)`
+    COS_OUT = unary!("aten::cos.out", Float, float Real, C::cos);
+    /// `aten::tan.out(self, out)`
+    TAN_OUT = unary!("aten::tan.out", Float, float Real, C::tan);
+    /// `aten::asin.out(self, out)`
+    ASIN_OUT = unary!("aten::asin.out", Float, float Real, C::asin);
+    /// `aten::acos.out(self, out)`
+    ACOS_OUT = unary!("aten::acos.out", Float, float Real, C::acos);
+    /// `aten::atan.out(self, out)`
+    ATAN_OUT = unary!("aten::atan.out", Float, float Real, C::atan);
+    /// `aten::sinh.out(self, out)`
+    SINH_OUT = unary!("aten::sinh.out", Float, float Real, C::sinh);
+    /// `aten::cosh.out(self, out)`
+    COSH_OUT = unary!("aten::cosh.out", Float, float Real, C::cosh);
+    /// `aten::tanh.out(self, out)`
+    TANH_OUT = unary!("aten::tanh.out", Float, float Real, C::tanh);
+    /// `aten::asinh.out(self, out)`
+    ASINH_OUT = unary!("aten::asinh.out", Float, float Real, C::asinh);
+    /// `aten::acosh.out(self, out)`
+    ACOSH_OUT = unary!("aten::acosh.out", Float, float Real, C::acosh);
+    /// `aten::atanh.out(self, out)`
+    ATANH_OUT = unary!("aten::atanh.out", Float, float Real, C::atanh);
+    /// `aten::erf.out(self, out)`: the error function.
+    ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf);
+    /// `aten::isnan.out(self, out)`: whether it is not a number.
+    ISNAN_OUT = unary!("aten::isnan.out", Truth, Compute, |a: C| C::of_bool(a.is_nan()));
+    /// `aten::isinf.out(self, out)`: whether it is infinite, of either sign.
+    ISINF_OUT = unary!("aten::isinf.out", Truth, Compute, |a: C| C::of_bool(
+        a.to_f64().is_infinite()
+    ));
+}

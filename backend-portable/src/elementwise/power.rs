@@ -1,0 +1,138 @@
+//! Powers, and the angle of two coordinates.
+
+use super::{Real, TypeRule, binary, by_compute, prepare};
+use crate::map::{map, scalar_operand};
+use crate::number::Compute;
+use crate::table::kernels;
+use torchlet_core::Param::{Out, Scalar, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError};
+
+kernels! {
+    /// `aten::pow.Tensor_Tensor_out(self, exponent, out)`: `self` to the power of `exponent`. Of integers, negative powers
+    /// are cut to integers.
+    POW_TENSOR_TENSOR_OUT = binary!("aten::pow.Tensor_Tensor_out", Common, Power, C::power);
+    /// `aten::pow.Tensor_Scalar_out(self, exponent, out)`: the same with a number; of integers, not a negative one.
+    POW_TENSOR_SCALAR_OUT =
+        Kernel::new("aten::pow.Tensor_Scalar_out", &[Tensor, Scalar, Out], |ctx| {
+            prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(to_scalar))
+        });
+    /// `aten::pow.Scalar_out(self, exponent, out)`: a number to the powers of a tensor.
+    POW_SCALAR_OUT = Kernel::new("aten::pow.Scalar_out", &[Scalar, Tensor, Out], |ctx| {
+        prepare(ctx, &[1], &[0], 2, TypeRule::Common, by_compute!(of_scalar))
+    });
+    /// `aten::atan2.out(self, other, out)`: the angle of the point at `other` across and `self` up.
+    ATAN2_OUT = binary!("aten::atan2.out", Float, float Real, C::atan2);
+}
+
+/// Powers.
+pub(crate) trait Power: Compute {
+    fn power(self, exponent: Self) -> Self;
+    fn product(self, other: Self) -> Self;
+    /// For exponents that have a shorter way, the function to use instead.
+    fn root_or_inverse(exponent: Self) -> Option<fn(Self) -> Self>;
+    /// Whether powers with this exponent are defined.
+    fn is_exponent(exponent: Self) -> bool;
+}
+
+macro_rules! float_power {
+    ($($t:ty),*) => {$(impl Power for $t {
+        #[inline(always)]
+        fn power(self, exponent: Self) -> Self { Real::pow(self, exponent) }
+        #[inline(always)]
+        fn product(self, other: Self) -> Self { self * other }
+        fn root_or_inverse(exponent: Self) -> Option<fn(Self) -> Self> {
+            if exponent == 0.5 {
+                Some(|a| Real::sqrt(a))
+            } else if exponent == -0.5 {
+                Some(|a| 1.0 / Real::sqrt(a))
+            } else if exponent == -1.0 {
+                Some(|a| 1.0 / a)
+            } else if exponent == -2.0 {
+                Some(|a| 1.0 / (a * a))
+            } else {
+                None
+            }
+        }
+        fn is_exponent(_: Self) -> bool { true }
+    })*};
+}
+float_power!(f32, f64);
+
+impl Power for i64 {
+    #[inline(always)]
+    fn power(self, exponent: Self) -> Self {
+        match (self, exponent) {
+            (1, _) => 1,
+            (-1, odd) if odd & 1 != 0 => -1,
+            (-1, _) => 1,
+            (_, ..0) => 0,
+            _ => {
+                // At most 63 rounds: the exponent is halved each time.
+                let (mut result, mut factor, mut rest) = (1i64, self, exponent);
+                while rest > 0 {
+                    if rest & 1 != 0 {
+                        result = result.wrapping_mul(factor);
+                    }
+                    factor = factor.wrapping_mul(factor);
+                    rest >>= 1;
+                }
+                result
+            }
+        }
+    }
+    #[inline(always)]
+    fn product(self, other: Self) -> Self {
+        self.wrapping_mul(other)
+    }
+    fn root_or_inverse(_: Self) -> Option<fn(Self) -> Self> {
+        None
+    }
+    fn is_exponent(exponent: Self) -> bool {
+        exponent >= 0
+    }
+}
+
+fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let exponent = scalar_operand::<C>(ctx, 0, 1, 2)?;
+    if !C::is_exponent(exponent) {
+        return Err(KernelError::Argument { arg: 1, what: "integers to negative powers" });
+    }
+    if let Some(function) = C::root_or_inverse(exponent) {
+        return map(ctx, [0], 2, &function);
+    }
+    if exponent == C::from_i64(2) {
+        return map(ctx, [0], 2, &|a: C| a.product(a));
+    }
+    if exponent == C::from_i64(3) {
+        return map(ctx, [0], 2, &|a: C| a.product(a).product(a));
+    }
+    map(ctx, [0], 2, &|a: C| a.power(exponent))
+}
+
+fn of_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let base = scalar_operand::<C>(ctx, 1, 0, 2)?;
+    map(ctx, [1], 2, &|exponent: C| base.power(exponent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values of `torch.pow` on int64 tensors.
+    #[test]
+    fn powers_of_integers() {
+        for (base, exponent, expected) in [
+            (1, -1, 1),
+            (-1, -1, -1),
+            (-1, -2, 1),
+            (2, -1, 0),
+            (0, -1, 0),
+            (0, 0, 1),
+            (-3, 3, -27),
+            (2, 64, 0),
+            (3, i64::MAX, -6148914691236517205),
+        ] {
+            assert_eq!(Power::power(base, exponent), expected, "{base} {exponent}");
+        }
+    }
+}
