@@ -98,19 +98,30 @@ pub type PrepareFn = fn(&mut Prepare<'_, '_>) -> Result<Plan, KernelError>;
 pub struct Plan {
     pub(crate) invoke: InvokeFn,
     pub(crate) scratch: usize,
+    /// Whether less scratch memory will do.
+    pub(crate) scratch_optional: bool,
     pub(crate) packed: Option<(usize, PackFn)>,
 }
 
 impl Plan {
     /// Compute with this function.
     pub const fn new(invoke: InvokeFn) -> Self {
-        Plan { invoke, scratch: 0, packed: None }
+        Plan { invoke, scratch: 0, scratch_optional: false, packed: None }
     }
 
     /// The function needs this many bytes of scratch memory.
     #[must_use]
     pub const fn with_scratch(mut self, bytes: usize) -> Self {
         self.scratch = bytes;
+        self
+    }
+
+    /// The function is at its best with this many bytes of scratch memory, and right with fewer. A method is loaded
+    /// with as much; a plan made later, for shapes that happen to want more, is content with what there is.
+    #[must_use]
+    pub const fn with_scratch_up_to(mut self, bytes: usize) -> Self {
+        self.scratch = bytes;
+        self.scratch_optional = true;
         self
     }
 

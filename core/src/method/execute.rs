@@ -101,7 +101,7 @@ impl<'m> Method<'m> {
             let arguments = Self::arguments(&mut self.values, call);
             let plan = (call.kernel.prepare)(&mut Prepare::new(arguments, true, threads))?;
             let (needed, available) = (plan.scratch, self.scratch.len());
-            if needed > available {
+            if needed > available && !plan.scratch_optional {
                 return Err(KernelError::Scratch { needed, available });
             }
             let packed = plan.packed.map_or(0, |(bytes, _)| bytes);

@@ -8,6 +8,9 @@ mod join;
 mod promotion;
 mod reduce;
 mod view;
+pub mod matmul;
+mod promotion;
+pub mod window;
 
 pub use broadcast::{broadcast, broadcast_all};
 pub use dims::{normalize_dim, normalize_index};
