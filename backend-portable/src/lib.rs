@@ -14,6 +14,7 @@ extern crate std;
 
 pub mod compute;
 pub mod elementwise;
+pub mod linear;
 mod map;
 mod number;
 /// How the engine in [`compute`] uses several threads.
@@ -47,6 +48,8 @@ const FAMILIES: &[&[Kernel]] = &[
     reduce::extremes::KERNELS,
     shape::VIEWS,
 ];
+const FAMILIES: &[&[Kernel]] =
+    &[&[elementwise::ADD_OUT], &[elementwise::RELU_OUT], linear::KERNELS];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).
 pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);

@@ -1,0 +1,250 @@
+//! Products through the numeric engine: `f32`, and half and bfloat16 summed up in `f32`.
+
+use super::{Place, Products, plain};
+use crate::compute::element::{self, Element as Stored};
+use crate::compute::gemm::{
+    Bias, Context, Epilogue, Matrix, MatrixMut, PackedRhs, ShapeMismatch, gemm, gemm_packed,
+    gemm_workspace_len,
+};
+use crate::compute::simd::Tier;
+use crate::compute::split::{Parts, for_each_job};
+use crate::number::{Number, elements, elements_mut};
+use torchlet_core::rules::matmul::Product;
+use torchlet_core::{Invoke, KernelError, ScalarType, Serial, TensorRef};
+
+/// Results that are kept in `f32` before they are narrowed.
+const STAGED: usize = 1 << 14;
+/// Sum terms that the engine takes in one block at most: shorter sums can want as much memory as this many.
+const TERMS: usize = 512;
+
+/// Rows of results that are kept in `f32` together.
+fn staged_rows(product: &Product) -> usize {
+    (STAGED / product.n.max(1)).clamp(1, product.m.max(1))
+}
+
+/// Scratch memory with which the products run at full speed, whatever the strides.
+pub(super) fn scratch_bytes(scalar_type: ScalarType, product: &Product, threads: usize) -> usize {
+    let tier = Tier::detect();
+    let &Product { m, k, n, .. } = product;
+    let workspace = |m: usize, n: usize| {
+        let exact = gemm_workspace_len(tier, threads, m, n, k).unwrap_or(0);
+        exact.max(gemm_workspace_len(tier, threads, m, n, k.min(TERMS)).unwrap_or(0))
+    };
+    let floats = match scalar_type {
+        // Which side is the left one depends on the strides.
+        ScalarType::Float => workspace(m, n).max(workspace(n, m)),
+        ScalarType::Half | ScalarType::BFloat16 if tier != Tier::SCALAR => {
+            let rows = staged_rows(product);
+            workspace(rows, n).saturating_add(rows.saturating_mul(n))
+        }
+        _ => 0,
+    };
+    floats.saturating_mul(size_of::<f32>())
+}
+
+/// Size of the packed right operand; `None` where packing does not pay: the scalar tier reads it in place, and an
+/// operand that is contiguous along the sum is read in place by products of few rows.
+pub(super) fn packed_bytes(
+    scalar_type: ScalarType,
+    product: &Product,
+    place: Place,
+) -> Option<usize> {
+    let tier = Tier::detect();
+    if scalar_type != ScalarType::Float || tier == Tier::SCALAR || place.col != 1 || product.k < 2 {
+        return None;
+    }
+    PackedRhs::len(tier, product.k, product.n)?.checked_mul(size_of::<f32>()).filter(|&len| len > 0)
+}
+
+fn mismatch(arg: usize) -> impl Fn(ShapeMismatch) -> KernelError {
+    move |_| short(arg)
+}
+
+fn short(arg: usize) -> KernelError {
+    KernelError::Argument { arg, what: "its data is shorter than its shape says" }
+}
+
+fn matrix<E: Stored>(
+    arg: usize,
+    data: &[E],
+    place: Place,
+    rows: usize,
+    cols: usize,
+) -> Result<Matrix<'_, E>, KernelError> {
+    let data = data.get(place.start..).unwrap_or(&[]);
+    Matrix::new(data, rows, cols, place.row, place.col).ok_or(short(arg))
+}
+
+/// Packs the right operand.
+pub(super) fn pack(
+    tensor: &TensorRef,
+    arg: usize,
+    product: &Product,
+    place: Place,
+    packed: &mut [u8],
+) -> Result<(), KernelError> {
+    let b = matrix(arg, tensor.data::<f32>()?, place, product.k, product.n)?;
+    PackedRhs::pack(Tier::detect(), b, elements_mut(packed)).map_err(mismatch(arg))?;
+    Ok(())
+}
+
+pub(super) fn run_f32(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
+    let [a_arg, b_arg, out] = products.args;
+    let (a, b) = (ctx.tensor(a_arg)?, ctx.tensor(b_arg)?);
+    let addend = products.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;
+    let packed: &[f32] = elements(ctx.packed());
+    let workspace: &mut [f32] = elements_mut(ctx.scratch());
+    let out = ctx.out(out)?.into_data::<f32>()?;
+    let (a, b) = (a.data::<f32>()?, b.data::<f32>()?);
+    let addend = addend.as_ref().map(|addend| addend.data::<f32>()).transpose()?;
+    let one = One { products, a, b, addend, packed };
+    let (count, parallel) = (products.batch.count(), ctx.parallel());
+    let Product { m, n, .. } = products.product;
+    let each = m.saturating_mul(n);
+    // Several products are dealt out to the threads one by one, if their results lie one after the other.
+    let separate = |index: usize| products.places(index)[2].start == index * each;
+    let [_, _, c] = products.places;
+    let dense = (c.col == 1 && (c.row == n || m == 1)) || (c.row == 1 && (c.col == m || n == 1));
+    if count >= 2 * parallel.threads() && each > 0 && dense && (0..count).all(separate) {
+        let slot = workspace.len() / parallel.threads().max(1);
+        let parts = Parts::new(out);
+        for_each_job(parallel, count, workspace, slot, &|index, workspace| {
+            // SAFETY: each index comes once, and parts of different indices are `each` elements apart.
+            let out = unsafe { parts.part(index * each, each) };
+            // The shapes are equal for all products; the first one that failed would have failed for all.
+            let _ = one.compute(&Serial, index, out, workspace);
+        });
+        return Ok(());
+    }
+    for index in 0..count {
+        let start = products.places(index)[2].start;
+        one.compute(parallel, index, out.get_mut(start..).unwrap_or_default(), workspace)?;
+    }
+    Ok(())
+}
+
+/// The data of a batch of products.
+struct One<'a> {
+    products: &'a Products,
+    a: &'a [f32],
+    b: &'a [f32],
+    addend: Option<&'a [f32]>,
+    packed: &'a [f32],
+}
+
+impl One<'_> {
+    /// Computes one product into `out`, which begins with its first element.
+    fn compute(
+        &self,
+        parallel: &dyn torchlet_core::Parallel,
+        index: usize,
+        out: &mut [f32],
+        workspace: &mut [f32],
+    ) -> Result<(), KernelError> {
+        let context = Context { tier: Tier::detect(), parallel };
+        let [a_arg, b_arg, out_arg] = self.products.args;
+        let Product { m, k, n, .. } = self.products.product;
+        let [a, b, mut c] = self.products.places(index);
+        c.start = 0;
+        let mut epilogue =
+            Epilogue { alpha: self.products.alpha.to_f64() as f32, ..Epilogue::default() };
+        if let (Some((addend, place)), Some(data)) =
+            (self.products.addend_place(index), self.addend)
+        {
+            let data = data.get(place.start..).unwrap_or(&[]);
+            let beta = addend.beta.to_f64() as f32;
+            let is_row = place.row == 0 && (place.col == 1 || n == 1) && data.len() >= n;
+            let is_column = place.col == 0 && (place.row == 1 || m == 1) && data.len() >= m;
+            if beta == 1.0 && is_row {
+                epilogue.bias = Bias::Cols(data);
+            } else if beta == 1.0 && is_column {
+                epilogue.bias = Bias::Rows(data);
+            } else if beta != 0.0 {
+                for i in 0..m {
+                    for j in 0..n {
+                        if let (Some(out), Some(value)) = (
+                            out.get_mut(i * c.row + j * c.col),
+                            data.get(i * place.row + j * place.col),
+                        ) {
+                            *out = *value;
+                        }
+                    }
+                }
+                epilogue.beta = beta;
+            }
+        }
+        let a = matrix(a_arg, self.a, a, m, k)?;
+        if !self.packed.is_empty() {
+            let b =
+                PackedRhs::from_packed(context.tier, k, n, self.packed).map_err(mismatch(b_arg))?;
+            let c = MatrixMut::new(out, m, n, c.row, c.col).ok_or(short(out_arg))?;
+            return gemm_packed(context, a, b, c, &epilogue, workspace).map_err(mismatch(out_arg));
+        }
+        let b = matrix(b_arg, self.b, b, k, n)?;
+        // The engine writes rows; where columns of the result are contiguous, it computes the transposed product.
+        let swapped = c.col != 1 && c.row == 1 && n > 1;
+        let (a, b, m, n) =
+            if swapped { (b.transposed(), a.transposed(), n, m) } else { (a, b, m, n) };
+        if swapped {
+            c = c.transposed();
+            epilogue.bias = match epilogue.bias {
+                Bias::None => Bias::None,
+                Bias::Rows(bias) => Bias::Cols(bias),
+                Bias::Cols(bias) => Bias::Rows(bias),
+            };
+        }
+        let c = MatrixMut::new(out, m, n, c.row, c.col).ok_or(short(out_arg))?;
+        gemm(context, a, b, c, &epilogue, workspace).map_err(mismatch(out_arg))
+    }
+}
+
+/// Products of half or bfloat16 matrices: sums in `f32`, narrowed some rows at a time.
+pub(super) fn run_narrow<E: Stored + Number>(
+    ctx: &mut Invoke,
+    products: &Products,
+) -> Result<(), KernelError> {
+    let [a_arg, b_arg, out_arg] = products.args;
+    let Product { m, k, n, .. } = products.product;
+    let rows = staged_rows(&products.product);
+    let (a, b) = (ctx.tensor(a_arg)?, ctx.tensor(b_arg)?);
+    let addend = products.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;
+    let scratch: &mut [f32] = elements_mut(ctx.scratch());
+    let out = ctx.out(out_arg)?;
+    let [.., c] = products.places;
+    if scratch.len() <= rows.saturating_mul(n) || c.col != 1 && n > 1 {
+        plain::compute::<f32>(ctx, products, &a, &b, addend.as_ref(), out.into_bytes());
+        return Ok(());
+    }
+    let (a, b) = (a.data::<E>()?, b.data::<E>()?);
+    let addend = addend.as_ref().map(|addend| addend.data::<E>()).transpose()?;
+    let out = out.into_data::<E>()?;
+    let (staged, workspace) = scratch.split_at_mut(rows * n);
+    let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
+    let epilogue = Epilogue { alpha: products.alpha.to_f64() as f32, ..Epilogue::default() };
+    for index in 0..products.batch.count() {
+        let [a_place, b_place, c] = products.places(index);
+        let b = matrix(b_arg, b, b_place, k, n)?;
+        for first in (0..m).step_by(rows) {
+            let count = rows.min(m - first);
+            let from = Place { start: a_place.start + first * a_place.row, ..a_place };
+            let a = matrix(a_arg, a, from, count, k)?;
+            let target = MatrixMut::row_major(staged, count, n).ok_or(short(out_arg))?;
+            gemm(context, a, b, target, &epilogue, workspace).map_err(mismatch(out_arg))?;
+            for (i, sums) in staged.chunks_exact_mut(n.max(1)).take(count).enumerate() {
+                let i = first + i;
+                if let (Some((add, place)), Some(data)) = (products.addend_place(index), addend) {
+                    let beta = add.beta.to_f64() as f32;
+                    for (j, sum) in sums.iter_mut().enumerate() {
+                        if let Some(value) = data.get(place.start + i * place.row + j * place.col) {
+                            *sum += beta * Number::to_f32(*value);
+                        }
+                    }
+                }
+                if let Some(out) = out.get_mut(c.start + i * c.row..) {
+                    element::narrow(sums, out.get_mut(..n).unwrap_or_default());
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Products of matrices: `mm`, `bmm`, `addmm` and their relatives.
+//!
+//! Every operator describes its call as [`Products`]: a batch of products of strided matrices, to whose results an
+//! addend may be added. How they are computed depends on the element type: `fast.rs` brings `f32`, half and
+//! bfloat16 to the numeric engine, `plain.rs` is a loop for every type and order of elements that needs no memory.
+
+mod fast;
+mod operators;
+mod plain;
+#[cfg(test)]
+mod tests;
+
+pub use operators::*;
+
+use crate::number::{Compute, ComputeType, unsupported};
+use crate::walk::Steps;
+use torchlet_core::layout::MAX_RANK;
+use torchlet_core::rules::matmul::Product;
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, Scalar, ScalarType, TensorInfo};
+
+/// The kernels of this family.
+pub const KERNELS: &[Kernel] =
+    &[ADDMM_OUT, ADDMV_OUT, BADDBMM_OUT, BMM_OUT, DOT_OUT, LINEAR_OUT, MM_OUT];
+
+/// A computing type with sums of products; integers wrap around.
+pub(crate) trait Ring: Compute {
+    /// `self + a * b`
+    #[must_use]
+    fn mul_add(self, a: Self, b: Self) -> Self;
+}
+
+impl Ring for f32 {
+    #[inline(always)]
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        self + a * b
+    }
+}
+
+impl Ring for f64 {
+    #[inline(always)]
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        self + a * b
+    }
+}
+
+impl Ring for i64 {
+    #[inline(always)]
+    fn mul_add(self, a: Self, b: Self) -> Self {
+        self.wrapping_add(a.wrapping_mul(b))
+    }
+}
+
+/// Where a matrix lies: element (i, j) at `start + i * row + j * col`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Place {
+    start: usize,
+    row: usize,
+    col: usize,
+}
+
+impl Place {
+    /// The last two dimensions of a tensor; a missing first one counts as of size 1.
+    fn last_two(info: &TensorInfo) -> Self {
+        let strides = info.strides();
+        let mut last = strides.iter().rev().copied();
+        let (col, row) = (last.next().unwrap_or(0), last.next().unwrap_or(0));
+        Place { start: 0, row, col }
+    }
+
+    fn transposed(self) -> Self {
+        Place { row: self.col, col: self.row, ..self }
+    }
+}
+
+/// The dimensions around the matrices, and the steps of left operand, right operand and result along them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Batch {
+    rank: usize,
+    sizes: [usize; MAX_RANK],
+    steps: [[usize; 3]; MAX_RANK],
+}
+
+impl Batch {
+    fn push(&mut self, size: usize, steps: [usize; 3]) {
+        if let (Some(slot), Some(own)) =
+            (self.sizes.get_mut(self.rank), self.steps.get_mut(self.rank))
+        {
+            *slot = size;
+            *own = steps;
+            self.rank += 1;
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.sizes.iter().take(self.rank).product()
+    }
+
+    /// Where the matrices of one product start.
+    fn starts(&self, mut index: usize) -> [usize; 3] {
+        let mut starts = [0; 3];
+        for (&size, steps) in self.sizes.iter().zip(&self.steps).take(self.rank).rev() {
+            for (start, step) in starts.iter_mut().zip(steps) {
+                *start += index % size.max(1) * step;
+            }
+            index /= size.max(1);
+        }
+        starts
+    }
+}
+
+/// What is added to the results: `beta * addend`, the addend broadcast to the output's shape.
+#[derive(Clone, Copy)]
+struct Addend {
+    arg: usize,
+    beta: Scalar,
+    /// By the output's dimensions.
+    steps: Steps,
+}
+
+/// `out = alpha * a * b + beta * addend`, for each matrix of a batch.
+#[derive(Clone)]
+struct Products {
+    /// Numbers of the arguments.
+    args: [usize; 3],
+    product: Product,
+    /// Where the first matrices are.
+    places: [Place; 3],
+    batch: Batch,
+    alpha: Scalar,
+    addend: Option<Addend>,
+    /// Of the output: to know by which steps the addend moves.
+    out: TensorInfo,
+}
+
+impl Products {
+    /// The matrices of one product.
+    fn places(&self, index: usize) -> [Place; 3] {
+        let starts = self.batch.starts(index);
+        let mut places = self.places;
+        for (place, start) in places.iter_mut().zip(starts) {
+            place.start += start;
+        }
+        places
+    }
+
+    /// Where the addend of one product is. Only for outputs of at most one batch dimension.
+    fn addend_place(&self, index: usize) -> Option<(Addend, Place)> {
+        let addend = self.addend?;
+        let mut last = self.out.rank();
+        let mut step = || {
+            last = last.checked_sub(1)?;
+            usize::try_from(*addend.steps.strides.get(last)?).ok()
+        };
+        let col = step().unwrap_or(0);
+        // A vector as output is a row or a column: then either step is right.
+        let row = if self.out.rank() == 1 { col } else { step().unwrap_or(0) };
+        let start = step().unwrap_or(0) * index;
+        Some((addend, Place { start, row, col }))
+    }
+}
+
+/// Checks what all products have in common, and decides how to compute them.
+///
+/// `tensors` are all tensor arguments, which must be of one type. `right` is the right operand, which is packed when
+/// the method is loaded if it is constant and `packs`.
+fn prepare(
+    ctx: &mut Prepare,
+    tensors: &[usize],
+    product: Product,
+    right: Option<(Place, bool)>,
+    invoke: torchlet_core::InvokeFn,
+    pack: torchlet_core::PackFn,
+) -> Result<Plan, KernelError> {
+    let mut scalar_type = None;
+    for &arg in tensors {
+        let found = ctx.info(arg)?.scalar_type;
+        let known = ComputeType::of(found).is_some() && found != ScalarType::Bool;
+        if !known || scalar_type.is_some_and(|first| first != found) {
+            return Err(unsupported(arg, found));
+        }
+        scalar_type = Some(found);
+    }
+    let scalar_type = scalar_type.unwrap_or(ScalarType::Float);
+    let mut plan = Plan::new(invoke).with_scratch_up_to(fast::scratch_bytes(
+        scalar_type,
+        &product,
+        ctx.threads(),
+    ));
+    if let Some((place, true)) = right
+        && let Some(bytes) = fast::packed_bytes(scalar_type, &product, place)
+    {
+        plan = plan.with_packed(bytes, pack);
+    }
+    Ok(plan)
+}
+
+/// Computes the products.
+fn run(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
+    match products.out.scalar_type {
+        ScalarType::Float => fast::run_f32(ctx, products),
+        ScalarType::Half => fast::run_narrow::<half::f16>(ctx, products),
+        ScalarType::BFloat16 => fast::run_narrow::<half::bf16>(ctx, products),
+        ScalarType::Double => plain::run::<f64>(ctx, products),
+        _ => plain::run::<i64>(ctx, products),
+    }
+}

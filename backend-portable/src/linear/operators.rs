@@ -1,0 +1,261 @@
+//! The operators: their arguments as [`Products`].
+
+use super::{Addend, Batch, Place, Products, fast, prepare, run};
+use crate::walk::Steps;
+use torchlet_core::Param::{OptionalTensor, Out, Scalar as Number, Tensor};
+use torchlet_core::rules::matmul::{Product, batched_product, linear, matrix_product};
+use torchlet_core::{
+    Arguments, Invoke, Kernel, KernelError, PackFn, Plan, Prepare, Scalar, TensorInfo,
+};
+
+/// `aten::mm.out(self, mat2, out)`: the product of two matrices.
+pub const MM_OUT: Kernel = Kernel::new("aten::mm.out", &[Tensor, Tensor, Out], |ctx| {
+    let (product, sizes) =
+        matrix_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
+    ctx.resize(2, &sizes)?;
+    plan(ctx, &[0, 1, 2], product, (1, pack::<1>), |ctx| {
+        run(ctx, &Products::matrices(ctx, [0, 1, 2], None)?)
+    })
+});
+
+/// `aten::bmm.out(self, mat2, out)`: the products of two batches of matrices.
+pub const BMM_OUT: Kernel = Kernel::new("aten::bmm.out", &[Tensor, Tensor, Out], |ctx| {
+    let (product, sizes) =
+        batched_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
+    ctx.resize(2, &sizes)?;
+    prepare(
+        ctx,
+        &[0, 1, 2],
+        product,
+        None,
+        |ctx| run(ctx, &Products::batched(ctx, [0, 1, 2], None)?),
+        never,
+    )
+});
+
+/// `aten::addmm.out(self, mat1, mat2, beta, alpha, out)`: `beta * self + alpha * mat1 * mat2`.
+pub const ADDMM_OUT: Kernel =
+    Kernel::new("aten::addmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
+        let (product, sizes) =
+            matrix_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(misfit(2))?;
+        ctx.resize(5, &sizes)?;
+        check_addend(ctx, &sizes)?;
+        plan(ctx, &[0, 1, 2, 5], product, (2, pack::<2>), |ctx| {
+            run(ctx, &Products::matrices(ctx, [1, 2, 5], Some((3, 4)))?)
+        })
+    });
+
+/// `aten::baddbmm.out(self, batch1, batch2, beta, alpha, out)`: `beta * self + alpha * batch1 * batch2`.
+pub const BADDBMM_OUT: Kernel =
+    Kernel::new("aten::baddbmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
+        let (product, sizes) =
+            batched_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(misfit(2))?;
+        ctx.resize(5, &sizes)?;
+        check_addend(ctx, &sizes)?;
+        let invoke = |ctx: &mut Invoke| run(ctx, &Products::batched(ctx, [1, 2, 5], Some((3, 4)))?);
+        prepare(ctx, &[0, 1, 2, 5], product, None, invoke, never)
+    });
+
+/// `aten::addmv.out(self, mat, vec, beta, alpha, out)`: `beta * self + alpha * mat * vec`.
+pub const ADDMV_OUT: Kernel =
+    Kernel::new("aten::addmv.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
+        let (product, sizes) = addmv_shape(&ctx.info(1)?, &ctx.info(2)?)?;
+        ctx.resize(5, &sizes)?;
+        check_addend(ctx, &sizes)?;
+        prepare(ctx, &[0, 1, 2, 5], product, None, addmv, never)
+    });
+
+/// `aten::dot.out(self, tensor, out)`: the inner product of two vectors.
+pub const DOT_OUT: Kernel = Kernel::new("aten::dot.out", &[Tensor, Tensor, Out], |ctx| {
+    let product = dot_shape(&ctx.info(0)?, &ctx.info(1)?)?;
+    ctx.resize(2, &[])?;
+    prepare(ctx, &[0, 1, 2], product, None, dot, never)
+});
+
+/// `aten::linear.out(input, weight, bias, out)`: `input * transposed weight + bias`, over the last dimension.
+pub const LINEAR_OUT: Kernel =
+    Kernel::new("aten::linear.out", &[Tensor, Tensor, OptionalTensor, Out], |ctx| {
+        let (product, sizes) = linear(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
+        ctx.resize(3, &sizes)?;
+        if let Some(bias) = ctx.optional_info(2)? {
+            if bias.rank() > 1 || (bias.numel() != 1 && bias.numel() != product.n) {
+                return Err(misfit(2));
+            }
+            return prepare(ctx, &[0, 1, 2, 3], product, None, linear_run, never);
+        }
+        prepare(ctx, &[0, 1, 3], product, None, linear_run, never)
+    });
+
+fn misfit(arg: usize) -> KernelError {
+    KernelError::Argument { arg, what: "its shape does not fit the other operand's" }
+}
+
+/// Checks that argument 0 can be broadcast to the result.
+fn check_addend(ctx: &Prepare, sizes: &[i32]) -> Result<(), KernelError> {
+    let addend = ctx.info(0)?;
+    let fits =
+        torchlet_core::rules::broadcast(&addend.sizes, sizes).is_some_and(|both| *both == *sizes);
+    if fits { Ok(()) } else { Err(misfit(0)) }
+}
+
+fn plan(
+    ctx: &mut Prepare,
+    tensors: &[usize],
+    product: Product,
+    (right, pack): (usize, PackFn),
+    invoke: torchlet_core::InvokeFn,
+) -> Result<Plan, KernelError> {
+    let place = Place::last_two(&ctx.info(right)?);
+    let packs = ctx.is_constant(right);
+    prepare(ctx, tensors, product, Some((place, packs)), invoke, pack)
+}
+
+/// Packs the right operand of a product of matrices, which is argument `B`; the left one is the argument before.
+fn pack<const B: usize>(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
+    let b = ctx.tensor(B)?;
+    let left = ctx.info(B - 1)?;
+    let (product, _) = matrix_product(&left.sizes, &b.sizes).ok_or(misfit(B))?;
+    fast::pack(&b, B, &product, Place::last_two(&b), packed)
+}
+
+fn never(_: &mut Invoke, _: &mut [u8]) -> Result<(), KernelError> {
+    Ok(())
+}
+
+impl Products {
+    fn new(
+        ctx: &Arguments,
+        args: [usize; 3],
+        product: Product,
+        places: [Place; 3],
+        factors: Option<(usize, usize)>,
+    ) -> Result<Self, KernelError> {
+        let out = ctx.info(args[2])?;
+        let (mut alpha, mut addend) = (Scalar::Int(1), None);
+        if let Some((beta, alpha_arg)) = factors {
+            alpha = ctx.scalar(alpha_arg)?;
+            addend = Addend::new(ctx, 0, ctx.scalar(beta)?, &out)?;
+        }
+        Ok(Products { args, product, places, batch: Batch::default(), alpha, addend, out })
+    }
+
+    /// A product of two matrices; `factors` are the arguments beta and alpha, with the addend as argument 0.
+    fn matrices(
+        ctx: &Arguments,
+        args: [usize; 3],
+        factors: Option<(usize, usize)>,
+    ) -> Result<Self, KernelError> {
+        let [a, b, out] = [ctx.info(args[0])?, ctx.info(args[1])?, ctx.info(args[2])?];
+        let (product, _) = matrix_product(&a.sizes, &b.sizes).ok_or(misfit(args[1]))?;
+        let places = [&a, &b, &out].map(Place::last_two);
+        Products::new(ctx, args, product, places, factors)
+    }
+
+    fn batched(
+        ctx: &Arguments,
+        args: [usize; 3],
+        factors: Option<(usize, usize)>,
+    ) -> Result<Self, KernelError> {
+        let [a, b, out] = [ctx.info(args[0])?, ctx.info(args[1])?, ctx.info(args[2])?];
+        let (product, _) = batched_product(&a.sizes, &b.sizes).ok_or(misfit(args[1]))?;
+        let places = [&a, &b, &out].map(Place::last_two);
+        let mut products = Products::new(ctx, args, product, places, factors)?;
+        let first = |info: &TensorInfo| info.strides().first().copied().unwrap_or(0);
+        products.batch.push(product.batch, [first(&a), first(&b), first(&out)]);
+        Ok(products)
+    }
+}
+
+impl Addend {
+    /// `None` where it does not count: PyTorch ignores even NaN when beta is zero.
+    fn new(
+        ctx: &Arguments,
+        arg: usize,
+        beta: Scalar,
+        out: &TensorInfo,
+    ) -> Result<Option<Self>, KernelError> {
+        let counts =
+            if out.scalar_type.is_floating() { beta.to_f64() != 0.0 } else { beta.to_i64() != 0 };
+        if !counts {
+            return Ok(None);
+        }
+        let steps = Steps::broadcast(out, &ctx.info(arg)?).ok_or(misfit(arg))?;
+        Ok(Some(Addend { arg, beta, steps }))
+    }
+}
+
+fn addmv_shape(
+    matrix: &TensorInfo,
+    vector: &TensorInfo,
+) -> Result<(Product, [i32; 1]), KernelError> {
+    match (&*matrix.sizes, &*vector.sizes) {
+        (&[rows, k], &[k2]) if k == k2 => {
+            Ok((Product { batch: 1, m: matrix.size(0), k: matrix.size(1), n: 1 }, [rows]))
+        }
+        _ => Err(misfit(2)),
+    }
+}
+
+fn addmv(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (matrix, vector) = (ctx.info(1)?, ctx.info(2)?);
+    let (product, _) = addmv_shape(&matrix, &vector)?;
+    let column = Place { start: 0, row: 1, col: 1 };
+    let places = [Place::last_two(&matrix), column, column];
+    let products = Products::new(ctx, [1, 2, 5], product, places, Some((3, 4)))?;
+    run(ctx, &products)
+}
+
+fn dot_shape(a: &TensorInfo, b: &TensorInfo) -> Result<Product, KernelError> {
+    if a.rank() != 1 || a.sizes != b.sizes {
+        return Err(misfit(1));
+    }
+    Ok(Product { batch: 1, m: 1, k: a.size(0), n: 1 })
+}
+
+fn dot(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let product = dot_shape(&ctx.info(0)?, &ctx.info(1)?)?;
+    let place = Place { start: 0, row: 1, col: 1 };
+    let products = Products::new(ctx, [0, 1, 2], product, [place; 3], None)?;
+    run(ctx, &products)
+}
+
+fn linear_run(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let [input, weight, out] = [ctx.info(0)?, ctx.info(1)?, ctx.info(3)?];
+    let (mut product, _) = linear(&input.sizes, &weight.sizes).ok_or(misfit(1))?;
+    let b = match weight.rank() {
+        1 => Place { start: 0, row: 1, col: 1 },
+        _ => Place::last_two(&weight).transposed(),
+    };
+    let (k, n) = (product.k, product.n);
+    let mut batch = Batch::default();
+    let (a, c) = if input.is_contiguous() && out.is_contiguous() {
+        (Place { start: 0, row: k, col: 1 }, Place { start: 0, row: n, col: 1 })
+    } else {
+        // Rows of the innermost dimension but one; the others are a batch.
+        let (from, to) = (input.strides(), out.strides());
+        let rows = input.rank() - 1;
+        let step = |strides: &[usize], dim: usize| strides.get(dim).copied().unwrap_or(1);
+        for dim in 0..rows.saturating_sub(1) {
+            batch.push(input.size(dim), [step(&from, dim), 0, step(&to, dim)]);
+        }
+        product.m = if rows > 0 { input.size(rows - 1) } else { 1 };
+        let row = |strides: &[usize]| if rows > 0 { step(strides, rows - 1) } else { 0 };
+        (
+            Place { start: 0, row: row(&from), col: step(&from, rows) },
+            Place { start: 0, row: row(&to), col: step(&to, rows) },
+        )
+    };
+    let mut products = Products::new(ctx, [0, 1, 3], product, [a, b, c], None)?;
+    products.batch = batch;
+    if let Some(bias) = ctx.optional_info(2)? {
+        // The bias moves along columns only, so that its place is the same for all products of the batch.
+        let mut steps = Steps { strides: [0; torchlet_core::layout::MAX_RANK], base: 0 };
+        if bias.numel() > 1
+            && let Some(step) = steps.strides.get_mut(out.rank().saturating_sub(1))
+        {
+            *step = 1;
+        }
+        products.addend = Some(Addend { arg: 2, beta: Scalar::Int(1), steps });
+    }
+    run(ctx, &products)
+}

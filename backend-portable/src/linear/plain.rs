@@ -1,0 +1,145 @@
+//! Products in a plain loop: any element type, any order of elements, no memory.
+
+use super::{Place, Products, Ring};
+use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use crate::number::{load, store};
+use torchlet_core::{Invoke, KernelError, ScalarType, TensorRef};
+
+/// Columns that are summed up together, and terms that are converted together.
+const BLOCK: usize = 32;
+/// Multiply-adds that are worth a thread of their own.
+const GRAIN: usize = 1 << 15;
+
+/// One product, computed in `C`.
+struct Job<'a, C> {
+    scalar_type: ScalarType,
+    n: usize,
+    k: usize,
+    a: &'a [u8],
+    a_place: Place,
+    b: &'a [u8],
+    b_place: Place,
+    alpha: C,
+    /// Factor, data and place of the addend.
+    addend: Option<(C, &'a [u8], Place)>,
+}
+
+impl<C: Ring> Job<'_, C> {
+    /// Columns `j..` of row `i`, as many as `out` has.
+    fn block(&self, i: usize, j: usize, out: &mut [C]) {
+        out.fill(C::default());
+        let read = |bytes: &[u8], start: usize, stride: usize, values: &mut [C]| {
+            load(self.scalar_type, bytes, start as isize, stride as isize, values);
+        };
+        let (mut terms, mut row) = ([C::default(); BLOCK], [C::default(); BLOCK]);
+        let row = &mut row[..out.len().min(BLOCK)];
+        for first in (0..self.k).step_by(BLOCK) {
+            let terms = &mut terms[..BLOCK.min(self.k - first)];
+            let a = self.a_place;
+            read(self.a, a.start + i * a.row + first * a.col, a.col, terms);
+            for (p, &term) in terms.iter().enumerate() {
+                let b = self.b_place;
+                read(self.b, b.start + (first + p) * b.row + j * b.col, b.col, row);
+                for (sum, &value) in out.iter_mut().zip(row.iter()) {
+                    *sum = sum.mul_add(term, value);
+                }
+            }
+        }
+        for sum in out.iter_mut() {
+            *sum = C::default().mul_add(self.alpha, *sum);
+        }
+        if let Some((beta, bytes, place)) = self.addend {
+            read(bytes, place.start + i * place.row + j * place.col, place.col, row);
+            for (sum, &value) in out.iter_mut().zip(row.iter()) {
+                *sum = sum.mul_add(beta, value);
+            }
+        }
+    }
+
+    /// The rows from `first` on into contiguous rows of results.
+    fn rows(&self, first: usize, out: &mut [u8]) {
+        let size = self.scalar_type.size();
+        let mut sums = [C::default(); BLOCK];
+        for (i, row) in out.chunks_mut((self.n * size).max(1)).enumerate() {
+            for (block, part) in row.chunks_mut(BLOCK * size).enumerate() {
+                let sums = &mut sums[..part.len() / size];
+                self.block(first + i, block * BLOCK, sums);
+                store(self.scalar_type, part, sums);
+            }
+        }
+    }
+}
+
+/// Computes the products in `C`.
+pub(super) fn run<C: Ring>(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
+    let [a, b, out] = products.args;
+    let (a, b) = (ctx.tensor(a)?, ctx.tensor(b)?);
+    let addend = products.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;
+    let out = ctx.out(out)?.into_bytes();
+    compute::<C>(ctx, products, &a, &b, addend.as_ref(), out);
+    Ok(())
+}
+
+/// As [`run`], with the tensors at hand.
+pub(super) fn compute<C: Ring>(
+    ctx: &Invoke,
+    products: &Products,
+    a: &TensorRef,
+    b: &TensorRef,
+    addend: Option<&TensorRef>,
+    out: &mut [u8],
+) {
+    let product = &products.product;
+    let size = products.out.scalar_type.size();
+    for index in 0..products.batch.count() {
+        let [mut a_place, mut b_place, mut c] = products.places(index);
+        let (mut m, mut n, mut a, mut b) = (product.m, product.n, a.bytes(), b.bytes());
+        let mut addend = products
+            .addend_place(index)
+            .zip(addend)
+            .map(|((add, place), tensor)| (C::of_scalar(add.beta), tensor.bytes(), place));
+        // Longer rows are faster, and contiguous rows of results can be shared among threads.
+        if (c.col != 1 && c.row == 1) || (n == 1 && c.row == 1) {
+            (a_place, b_place) = (b_place.transposed(), a_place.transposed());
+            (m, n, a, b, c) = (n, m, b, a, c.transposed());
+            addend = addend.map(|(beta, bytes, place)| (beta, bytes, place.transposed()));
+        }
+        if m == 0 || n == 0 {
+            continue;
+        }
+        let job = Job {
+            scalar_type: products.out.scalar_type,
+            n,
+            k: product.k,
+            a,
+            a_place,
+            b,
+            b_place,
+            alpha: C::of_scalar(products.alpha),
+            addend,
+        };
+        if (c.col == 1 || n == 1) && (c.row == n || m == 1) {
+            let Some(out) = out.get_mut(c.start * size..(c.start + m * n) * size) else { continue };
+            let row = n * size;
+            let grain = (GRAIN / n.saturating_mul(product.k).max(1)).max(1);
+            let rows = chunk_len(ctx.parallel(), m, grain);
+            for_each_chunk_mut(ctx.parallel(), out, rows.saturating_mul(row), &|chunk, out| {
+                job.rows(chunk * rows, out);
+            });
+            continue;
+        }
+        let mut sums = [C::default(); BLOCK];
+        for i in 0..m {
+            for first in (0..n).step_by(BLOCK) {
+                let sums = &mut sums[..BLOCK.min(n - first)];
+                job.block(i, first, sums);
+                for (j, sum) in sums.iter().enumerate() {
+                    let at = (c.start + i * c.row + (first + j) * c.col) * size;
+                    if let Some(out) = out.get_mut(at..at + size) {
+                        store(products.out.scalar_type, out, core::slice::from_ref(sum));
+                    }
+                }
+            }
+        }
+    }
+}
