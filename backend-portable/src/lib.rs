@@ -24,6 +24,7 @@ mod parallel {
 mod real;
 pub mod reduce;
 pub mod shape;
+pub mod spatial;
 mod table;
 mod walk;
 
@@ -49,7 +50,7 @@ const FAMILIES: &[&[Kernel]] = &[
     shape::VIEWS,
 ];
 const FAMILIES: &[&[Kernel]] =
-    &[&[elementwise::ADD_OUT], &[elementwise::RELU_OUT], linear::KERNELS];
+    &[&[elementwise::ADD_OUT], &[elementwise::RELU_OUT], linear::KERNELS, spatial::KERNELS];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).
 pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);

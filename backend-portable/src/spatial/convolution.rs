@@ -1,0 +1,296 @@
+//! Convolutions, plain and transposed, of one to three spatial dimensions.
+//!
+//! `f32` pictures whose elements lie in an order that the numeric engine knows go there; half and bfloat16 do so
+//! too, widened in scratch memory, where there are vectors to gain from. All else is computed by `convolve_plain.rs`.
+
+use super::convolve_plain;
+use super::picture::Picture;
+use crate::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights};
+use crate::compute::element::{self, Element as Stored};
+use crate::compute::gemm::Context;
+use crate::compute::simd::Tier;
+use crate::number::{ComputeType, elements, elements_mut, unsupported};
+use torchlet_core::Param::{Bool, Int, IntList, OptionalTensor, Out, Tensor};
+use torchlet_core::layout::channels_last_order;
+use torchlet_core::rules::window::{ConvolutionKind, Windows, convolution, convolution_windows};
+use torchlet_core::{
+    Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, Sizes, TensorInfo,
+};
+
+/// `aten::convolution.out(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out)`
+pub const CONVOLUTION_OUT: Kernel = Kernel::new(
+    "aten::convolution.out",
+    &[Tensor, Tensor, OptionalTensor, IntList, IntList, IntList, Bool, IntList, Int, Out],
+    prepare,
+);
+
+const OUT: usize = 9;
+
+/// The numbers of a call, checked.
+pub(super) struct Call {
+    pub(super) windows: Windows,
+    pub(super) transposed: bool,
+    pub(super) groups: usize,
+    pub(super) input: Picture,
+    pub(super) out: Picture,
+    /// Sizes of the weights' dimensions and their strides: first, second, depth, height, width.
+    pub(super) weight: Picture,
+    output_padding: [usize; 3],
+    /// The order that input and output have in common, if the engine knows it.
+    layout: Option<Layout>,
+    /// Whether the order follows from the dim orders alone, whatever the sizes.
+    fixed_layout: bool,
+}
+
+impl Call {
+    /// Reads the arguments; also gives the shape of the output.
+    fn read(ctx: &Arguments) -> Result<(Self, Sizes), KernelError> {
+        let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
+        let wrong = |arg, what| KernelError::Argument { arg, what };
+        let windows =
+            convolution_windows(&weight.sizes, &ctx.ints(3)?, &ctx.ints(4)?, &ctx.ints(5)?)
+                .ok_or(wrong(3, "stride, padding and dilation do not fit the weights"))?;
+        let extra = ctx.ints(7)?;
+        let (transposed, groups) = (ctx.bool(6)?, ctx.int(8)?);
+        let kind = ConvolutionKind { transposed, output_padding: &extra, groups };
+        let sizes = convolution(&input.sizes, &weight.sizes, &windows, kind)
+            .ok_or(wrong(0, "its shape does not fit the weights, or leaves no output"))?;
+        let rank = windows.len();
+        let mut output_padding = [0; 3];
+        for (dim, padding) in output_padding[3 - rank..].iter_mut().enumerate() {
+            let given = match *extra {
+                [one] => one,
+                ref list => list.get(dim).copied().unwrap_or(0),
+            };
+            *padding = usize::try_from(given).unwrap_or(0);
+        }
+        // What the output will be; its dim order is known already.
+        let mut out = ctx.info(OUT)?;
+        if out.rank() != sizes.len() {
+            return Err(KernelError::Rank { arg: OUT, found: out.rank() });
+        }
+        out.sizes = sizes.clone();
+        let picture = |info: &TensorInfo, arg| {
+            Picture::new(info, rank).ok_or(KernelError::Rank { arg, found: info.rank() })
+        };
+        let (from, to) = (picture(&input, 0)?, picture(&out, OUT)?);
+        let last = |info: &TensorInfo| {
+            channels_last_order(info.rank()).is_some_and(|order| order == info.dim_order)
+                && info.rank() == rank + 2
+        };
+        let first = |info: &TensorInfo| {
+            info.dim_order.iter().enumerate().all(|(i, &dim)| i == usize::from(dim))
+        };
+        let (layout, fixed_layout) = if last(&input) && last(&out) {
+            (Some(Layout::ChannelsLast), true)
+        } else if first(&input) && first(&out) {
+            (Some(Layout::ChannelsFirst), true)
+        } else if from.is_channels_last() && to.is_channels_last() {
+            (Some(Layout::ChannelsLast), false)
+        } else if from.is_channels_first() && to.is_channels_first() {
+            (Some(Layout::ChannelsFirst), false)
+        } else {
+            (None, false)
+        };
+        let call = Call {
+            weight: picture(&weight, 1)?,
+            groups: usize::try_from(groups).unwrap_or(1),
+            input: from,
+            out: to,
+            windows,
+            transposed,
+            output_padding,
+            layout,
+            fixed_layout,
+        };
+        Ok((call, sizes))
+    }
+
+    fn params(&self, layout: Layout) -> ConvParams {
+        let mut params = ConvParams {
+            batch: self.input.sizes[0],
+            in_channels: self.input.sizes[1],
+            out_channels: self.out.sizes[1],
+            groups: self.groups,
+            input: self.input.space(),
+            kernel: [1; 3],
+            stride: [1; 3],
+            padding: [0; 3],
+            dilation: [1; 3],
+            output_padding: self.output_padding,
+            transposed: self.transposed,
+            layout,
+        };
+        let missing = 3 - self.windows.len();
+        for (dim, window) in self.windows.iter().enumerate() {
+            params.kernel[missing + dim] = window.kernel;
+            params.stride[missing + dim] = window.stride;
+            params.padding[missing + dim] = window.padding;
+            params.dilation[missing + dim] = window.dilation;
+        }
+        params
+    }
+
+    /// The convolution as the engine takes it; `None` where it does not. Without elements there is nothing to gain.
+    fn engine(&self) -> Option<Conv> {
+        if self.input.sizes.contains(&0) || self.out.sizes.contains(&0) {
+            return None;
+        }
+        Conv::new(self.params(self.layout?))
+    }
+
+    /// Length of the packed weights; 0 where they are not packed. It depends on the weights and on dim orders only:
+    /// what is packed at load must serve all sizes that come.
+    fn packed_len(&self, tier: Tier) -> usize {
+        let Some(layout) = self.layout.filter(|_| self.fixed_layout) else { return 0 };
+        let small = ConvParams {
+            batch: 1,
+            input: if self.transposed { [1; 3] } else { self.params(layout).kernel },
+            stride: [1; 3],
+            padding: [0; 3],
+            dilation: [1; 3],
+            output_padding: [0; 3],
+            ..self.params(layout)
+        };
+        Conv::new(small).and_then(|conv| conv.packed_weights_len(tier)).unwrap_or(0)
+    }
+
+    fn strided(&self) -> WeightForm {
+        WeightForm::Strided(self.weight.strides)
+    }
+}
+
+/// Elements of input, weights, bias and output that are widened, in this order.
+fn widened_lens(call: &Call, conv: &Conv) -> Option<[usize; 4]> {
+    let weights = call.weight.sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size))?;
+    Some([conv.input_len(), weights, conv.params().out_channels, conv.output_len()])
+}
+
+fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let (call, sizes) = Call::read(ctx)?;
+    ctx.resize(OUT, &sizes)?;
+    let scalar_type = ctx.info(0)?.scalar_type;
+    for arg in [0, 1, OUT] {
+        let found = ctx.info(arg)?.scalar_type;
+        let known = ComputeType::of(found).is_some() && found != ScalarType::Bool;
+        if found != scalar_type || !known {
+            return Err(unsupported(arg, found));
+        }
+    }
+    if let Some(bias) = ctx.optional_info(2)? {
+        if bias.scalar_type != scalar_type {
+            return Err(unsupported(2, bias.scalar_type));
+        }
+        if bias.rank() != 1 || bias.size(0) != call.out.sizes[1] {
+            return Err(KernelError::Argument { arg: 2, what: "it needs an element per channel" });
+        }
+    }
+    let (tier, threads) = (Tier::detect(), ctx.threads());
+    let conv = call.engine();
+    match scalar_type {
+        ScalarType::Float => {
+            let packed = if ctx.is_constant(1) { call.packed_len(tier) } else { 0 };
+            let form = if packed > 0 { WeightForm::Packed } else { call.strided() };
+            let floats = conv.and_then(|conv| conv.workspace_len(tier, threads, form));
+            let bytes = floats.unwrap_or(0).saturating_mul(size_of::<f32>());
+            let plan = Plan::new(run_f32).with_scratch_up_to(bytes);
+            let packed = packed.saturating_mul(size_of::<f32>());
+            Ok(if packed > 0 { plan.with_packed(packed, pack) } else { plan })
+        }
+        ScalarType::Half | ScalarType::BFloat16 if tier != Tier::SCALAR => {
+            let floats = conv.and_then(|conv| {
+                let workspace = conv.workspace_len(tier, threads, call.strided())?;
+                let lens = widened_lens(&call, &conv)?;
+                lens.iter().try_fold(workspace, |sum, &len| sum.checked_add(len))
+            });
+            let bytes = floats.unwrap_or(0).saturating_mul(size_of::<f32>());
+            let invoke = match scalar_type {
+                ScalarType::Half => run_widened::<half::f16>,
+                _ => run_widened::<half::bf16>,
+            };
+            Ok(Plan::new(invoke).with_scratch_up_to(bytes))
+        }
+        _ => Ok(Plan::new(match ComputeType::of(scalar_type) {
+            Some(ComputeType::F64) => convolve_plain::run::<f64>,
+            Some(ComputeType::I64) => convolve_plain::run::<i64>,
+            _ => convolve_plain::run::<f32>,
+        })),
+    }
+}
+
+/// Reads the arguments again; prepare has checked them.
+pub(super) fn call(ctx: &Arguments) -> Result<Call, KernelError> {
+    Ok(Call::read(ctx)?.0)
+}
+
+fn short(_: crate::compute::gemm::ShapeMismatch) -> KernelError {
+    KernelError::Argument { arg: 0, what: "its data is shorter than its shape says" }
+}
+
+fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
+    let call = call(ctx)?;
+    let weight = ctx.tensor(1)?;
+    let tier = Tier::detect();
+    let params = call.params(call.layout.unwrap_or(Layout::ChannelsLast));
+    // The same convolution that `packed_len` asked, so that an input without elements does not matter.
+    let small = ConvParams {
+        batch: 1,
+        input: if call.transposed { [1; 3] } else { params.kernel },
+        stride: [1; 3],
+        padding: [0; 3],
+        dilation: [1; 3],
+        output_padding: [0; 3],
+        ..params
+    };
+    let Some(conv) = Conv::new(small) else { return Ok(()) };
+    conv.pack_weights(tier, weight.data::<f32>()?, call.weight.strides, elements_mut(packed))
+        .map_err(short)
+}
+
+fn run_f32(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let call = call(ctx)?;
+    let Some(conv) = call.engine() else { return convolve_plain::run::<f32>(ctx) };
+    let (input, weight, bias) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.optional_tensor(2)?);
+    let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
+    let packed: &[f32] = elements(ctx.packed());
+    let workspace = elements_mut(ctx.scratch());
+    let out = ctx.out(OUT)?.into_data::<f32>()?;
+    let weights = if packed.is_empty() {
+        Weights { data: weight.data::<f32>()?, form: call.strided() }
+    } else {
+        Weights { data: packed, form: WeightForm::Packed }
+    };
+    let bias = bias.as_ref().map(|bias| bias.data::<f32>()).transpose()?;
+    let finish = Finish { bias, ..Finish::default() };
+    conv.run(context, input.data::<f32>()?, weights, &finish, out, workspace).map_err(short)
+}
+
+/// As [`run_f32`], with copies of everything in `f32`.
+fn run_widened<E: Stored + torchlet_core::Element>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let call = call(ctx)?;
+    let scratch: &mut [f32] = elements_mut(ctx.scratch());
+    let engine = call.engine().and_then(|conv| {
+        let lens = widened_lens(&call, &conv)?;
+        let all = lens.iter().try_fold(0usize, |sum, &len| sum.checked_add(len))?;
+        (all <= scratch.len()).then_some((conv, lens))
+    });
+    let Some((conv, lens)) = engine else { return convolve_plain::run::<f32>(ctx) };
+    let [input_len, weight_len, bias_len, out_len] = lens;
+    let (input, weight, bias) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.optional_tensor(2)?);
+    let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
+    let out = ctx.out(OUT)?.into_data::<E>()?;
+    let (input_f32, rest) = scratch.split_at_mut(input_len);
+    let (weight_f32, rest) = rest.split_at_mut(weight_len);
+    let (bias_f32, rest) = rest.split_at_mut(bias_len);
+    let (out_f32, workspace) = rest.split_at_mut(out_len);
+    element::widen(input.data::<E>()?, input_f32);
+    element::widen(weight.data::<E>()?, weight_f32);
+    if let Some(bias) = &bias {
+        element::widen(bias.data::<E>()?, bias_f32);
+    }
+    let weights = Weights { data: weight_f32, form: call.strided() };
+    let finish = Finish { bias: bias.is_some().then_some(&*bias_f32), ..Finish::default() };
+    conv.run(context, input_f32, weights, &finish, out_f32, workspace).map_err(short)?;
+    element::narrow(out_f32, out);
+    Ok(())
+}

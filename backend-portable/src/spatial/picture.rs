@@ -1,0 +1,95 @@
+//! A tensor as batch, channels and three spatial dimensions.
+
+use torchlet_core::TensorInfo;
+
+/// Dimensions of a [`Picture`]: batch, channels, depth, height, width.
+pub(super) const DIMS: usize = 5;
+/// The dimension of channels.
+pub(super) const CHANNELS: usize = 1;
+/// The first spatial dimension.
+pub(super) const SPACE: usize = 2;
+
+/// Sizes and strides of batch, channels, depth, height and width. Dimensions that the tensor lacks have size 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Picture {
+    pub(super) sizes: [usize; DIMS],
+    pub(super) strides: [usize; DIMS],
+}
+
+impl Picture {
+    /// A tensor `[channels, space…]` or `[batch, channels, space…]`. `None` for another number of dimensions.
+    pub(super) fn new(info: &TensorInfo, spatial: usize) -> Option<Self> {
+        let batched = info.rank() == spatial + 2;
+        if (!batched && info.rank() != spatial + 1) || spatial > DIMS - SPACE {
+            return None;
+        }
+        let mut picture = Picture { sizes: [1; DIMS], strides: [0; DIMS] };
+        let leading = info.rank() - spatial;
+        for (dim, stride) in info.strides().into_iter().enumerate() {
+            let at = if dim < leading { dim + 2 - leading } else { DIMS - info.rank() + dim };
+            picture.sizes[at] = info.size(dim);
+            picture.strides[at] = stride;
+        }
+        Some(picture)
+    }
+
+    /// Whether the elements lie as in a dense picture whose dimensions have this order, outermost first.
+    fn is_dense(&self, order: [usize; DIMS]) -> bool {
+        let mut step = 1;
+        for &dim in order.iter().rev() {
+            if self.sizes[dim] != 1 && self.strides[dim] != step {
+                return false;
+            }
+            step *= self.sizes[dim].max(1);
+        }
+        true
+    }
+
+    /// Whether the elements lie in the order batch, channels, space.
+    pub(super) fn is_channels_first(&self) -> bool {
+        self.is_dense([0, 1, 2, 3, 4])
+    }
+
+    /// Whether the elements lie in the order batch, space, channels.
+    pub(super) fn is_channels_last(&self) -> bool {
+        self.is_dense([0, 2, 3, 4, 1])
+    }
+
+    /// Depth, height and width.
+    pub(super) fn space(&self) -> [usize; 3] {
+        [self.sizes[2], self.sizes[3], self.sizes[4]]
+    }
+
+    /// The dimensions from outermost to innermost in memory.
+    pub(super) fn order(&self) -> [usize; DIMS] {
+        let mut order = [0, 1, 2, 3, 4];
+        // Dimensions of one element come first; among the others, the larger stride.
+        order.sort_unstable_by_key(|&dim| {
+            let rank = if self.sizes[dim] == 1 { usize::MAX } else { self.strides[dim] };
+            (core::cmp::Reverse(rank), dim)
+        });
+        order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet_core::ScalarType;
+
+    #[test]
+    fn dimensions_find_their_places() {
+        let mut info = TensorInfo::contiguous(ScalarType::Float, &[2, 3, 4, 5]).unwrap();
+        let picture = Picture::new(&info, 2).unwrap();
+        assert_eq!(picture.sizes, [2, 3, 1, 4, 5]);
+        assert_eq!(picture.strides, [60, 20, 0, 5, 1]);
+        assert!(picture.is_channels_first() && !picture.is_channels_last());
+        assert_eq!(picture.order(), [2, 0, 1, 3, 4]);
+        assert_eq!(Picture::new(&info, 3).unwrap().sizes, [1, 2, 3, 4, 5]);
+        assert_eq!(Picture::new(&info, 1), None);
+        info.dim_order = torchlet_core::layout::channels_last_order(4).unwrap();
+        let picture = Picture::new(&info, 2).unwrap();
+        assert!(!picture.is_channels_first() && picture.is_channels_last());
+        assert_eq!(picture.order(), [2, 0, 3, 4, 1]);
+    }
+}

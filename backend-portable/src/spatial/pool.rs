@@ -1,0 +1,339 @@
+//! Poolings: the average or the largest element of windows, in one loop for all of them.
+//!
+//! Outputs are computed in blocks of neighbours along the output's innermost dimension, whichever that is: channels for
+//! channels last, width for channels first. For each tap of the window, the inputs of the whole block are a
+//! strided run, which is converted to the computing type and taken in at once. So every element type, layout
+//! and kind of pooling shares the loop.
+
+use super::picture::{CHANNELS, DIMS, Picture, SPACE};
+use crate::compute::split::{Parts, chunk_len, for_each_job};
+use crate::linear::Ring;
+use crate::number::{load, store};
+use torchlet_core::rules::window::{Window, adaptive_range};
+use torchlet_core::{Parallel, ScalarType};
+
+/// Outputs that are computed together.
+const BLOCK: usize = 64;
+/// Elements looked at that are worth a thread of their own.
+const GRAIN: usize = 1 << 15;
+
+/// Which part of one dimension each output sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Axis {
+    /// A sliding window.
+    Sliding(Window),
+    /// As many windows as there are outputs, evenly spread.
+    Adaptive { output: usize },
+}
+
+impl Axis {
+    /// The dimension of a picture that does not have it.
+    pub(super) const NONE: Axis =
+        Axis::Sliding(Window { kernel: 1, stride: 1, padding: 0, dilation: 1 });
+
+    /// What output `at` sees of an input of this size.
+    fn seen(&self, at: usize, input: usize) -> Seen {
+        match self {
+            Axis::Sliding(window) => {
+                let taps = window.taps(at, input);
+                Seen { start: taps.start as i64, count: taps.count, step: window.dilation }
+            }
+            Axis::Adaptive { output } => {
+                let (start, end) = adaptive_range(at, input, *output);
+                Seen { start: start as i64, count: end.saturating_sub(start), step: 1 }
+            }
+        }
+    }
+
+    /// How many elements output `at` sees, and by how many an average is divided.
+    fn counts(&self, at: usize, input: usize, count_padding: bool) -> (i64, i64) {
+        let inside = self.seen(at, input).count as i64;
+        match self {
+            Axis::Sliding(window) if count_padding => (inside, window.covered(at, input) as i64),
+            _ => (inside, inside),
+        }
+    }
+}
+
+/// What becomes of the elements of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Their sum, divided by how many they are.
+    Average {
+        /// Places in the padding count.
+        count_padding: bool,
+        /// Divides by this instead.
+        divisor: Option<i64>,
+    },
+    /// The largest, and where in the input's depth, height and width it is. NaN counts as larger than all.
+    Largest,
+}
+
+/// A computing type that poolings need.
+pub(super) trait Pooled: Ring {
+    /// Less than, or equal to, all values.
+    const LEAST: Self;
+    fn is_nan(self) -> bool;
+    /// Integers are cut towards zero.
+    fn divided(self, by: i64) -> Self;
+}
+
+impl Pooled for f32 {
+    const LEAST: Self = f32::NEG_INFINITY;
+    #[inline(always)]
+    fn is_nan(self) -> bool {
+        self.is_nan()
+    }
+    #[inline(always)]
+    fn divided(self, by: i64) -> Self {
+        self / by as f32
+    }
+}
+
+impl Pooled for f64 {
+    const LEAST: Self = f64::NEG_INFINITY;
+    #[inline(always)]
+    fn is_nan(self) -> bool {
+        self.is_nan()
+    }
+    #[inline(always)]
+    fn divided(self, by: i64) -> Self {
+        self / by as f64
+    }
+}
+
+impl Pooled for i64 {
+    const LEAST: Self = i64::MIN;
+    #[inline(always)]
+    fn is_nan(self) -> bool {
+        false
+    }
+    #[inline(always)]
+    fn divided(self, by: i64) -> Self {
+        self.checked_div(by).unwrap_or(0)
+    }
+}
+
+/// A pooling and its input.
+pub(super) struct Pooling<'a> {
+    pub(super) kind: Kind,
+    pub(super) axes: [Axis; 3],
+    pub(super) scalar_type: ScalarType,
+    pub(super) input: &'a [u8],
+    pub(super) from: Picture,
+}
+
+/// A block of outputs: their sums or largest elements, and where these are.
+struct Block<C> {
+    values: [C; BLOCK],
+    places: [i64; BLOCK],
+}
+
+impl Pooling<'_> {
+    /// The most outputs along `dim` in a block, so that the taps of a block are about as many as the input's positions.
+    fn block_len(&self, dim: usize) -> usize {
+        match dim.checked_sub(SPACE).and_then(|dim| self.axes.get(dim)) {
+            None => BLOCK,
+            Some(Axis::Adaptive { .. }) => 1,
+            Some(Axis::Sliding(window)) => {
+                (1 + self.from.sizes[dim] / window.stride.max(1)).min(BLOCK)
+            }
+        }
+    }
+
+    /// The outputs from `at` on, `len` along the dimension `inner`.
+    fn block<C: Pooled>(&self, at: [usize; DIMS], inner: usize, len: usize, block: &mut Block<C>) {
+        let from = &self.from;
+        let [_, _, _, height, width] = from.sizes;
+        let largest = self.kind == Kind::Largest;
+        let values = &mut block.values[..len];
+        let places = &mut block.places[..len];
+        values.fill(if largest { C::LEAST } else { C::default() });
+        // What a tap of the inner dimension, if that is spatial, sees.
+        let sliding = match inner.checked_sub(SPACE).map(|dim| self.axes[dim]) {
+            Some(Axis::Sliding(window)) if len > 1 => Some(window),
+            _ => None,
+        };
+        let mut seen = [Seen::default(); 3];
+        for (dim, seen) in seen.iter_mut().enumerate() {
+            *seen = match sliding {
+                Some(window) if inner == SPACE + dim => {
+                    Seen::jointly(&window, at[inner], len, from.sizes[inner])
+                }
+                _ => self.axes[dim].seen(at[SPACE + dim], from.sizes[SPACE + dim]),
+            };
+        }
+        if largest {
+            // Where nothing is larger than minus infinity, the first place of the window.
+            for (i, place) in places.iter_mut().enumerate() {
+                let mut starts = seen.map(|seen| seen.start);
+                if let Some(window) = sliding {
+                    let taps = window.taps(at[inner] + i, from.sizes[inner]);
+                    starts[inner - SPACE] = taps.start as i64;
+                }
+                *place = (starts[0] * height as i64 + starts[1]) * width as i64 + starts[2];
+            }
+        }
+        let start = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
+        let mut step = if inner < SPACE { from.strides[inner] } else { 0 };
+        let mut buffer = [C::default(); BLOCK];
+        for d in seen[0].positions() {
+            for h in seen[1].positions() {
+                for w in seen[2].positions() {
+                    let mut tap = [d, h, w];
+                    let (mut lo, mut hi, mut place_step) = (0, len, 0);
+                    if let Some(window) = sliding {
+                        // The tap is that of the block's first output and may be before the input's begin.
+                        let dim = inner - SPACE;
+                        let stride = window.stride as i64;
+                        let input = from.sizes[inner] as i64;
+                        lo = ((-tap[dim] + stride - 1).div_euclid(stride)).clamp(0, len as i64)
+                            as usize;
+                        let room = input - tap[dim];
+                        hi = ((room + stride - 1).div_euclid(stride)).clamp(0, len as i64) as usize;
+                        if lo >= hi {
+                            continue;
+                        }
+                        tap[dim] += lo as i64 * stride;
+                        step = window.stride * from.strides[inner];
+                        place_step = stride * [(height * width) as i64, width as i64, 1][dim];
+                    }
+                    let at = start
+                        + tap[0] as usize * from.strides[2]
+                        + tap[1] as usize * from.strides[3]
+                        + tap[2] as usize * from.strides[4];
+                    let run = &mut buffer[..hi - lo];
+                    load(self.scalar_type, self.input, at as isize, step as isize, run);
+                    if !largest {
+                        for (sum, &value) in values[lo..hi].iter_mut().zip(run.iter()) {
+                            *sum = sum.mul_add(value, C::of_bool(true));
+                        }
+                        continue;
+                    }
+                    let mut place = (tap[0] * height as i64 + tap[1]) * width as i64 + tap[2];
+                    let best = values[lo..hi].iter_mut().zip(&mut places[lo..hi]);
+                    for ((best, best_place), &value) in best.zip(run.iter()) {
+                        let better = value > *best || value.is_nan();
+                        *best = if better { value } else { *best };
+                        *best_place = if better { place } else { *best_place };
+                        place += place_step;
+                    }
+                }
+            }
+        }
+        if let Kind::Average { count_padding, divisor } = self.kind {
+            self.divide(values, at, inner, count_padding, divisor);
+        }
+    }
+
+    /// Makes sums of a block averages.
+    fn divide<C: Pooled>(
+        &self,
+        values: &mut [C],
+        at: [usize; DIMS],
+        inner: usize,
+        count_padding: bool,
+        divisor: Option<i64>,
+    ) {
+        let counts = |dim: usize, at: usize| {
+            self.axes[dim].counts(at, self.from.sizes[SPACE + dim], count_padding)
+        };
+        let (mut seen, mut count) = (1i64, 1i64);
+        for dim in (0..3).filter(|dim| SPACE + dim != inner) {
+            let (inside, counted) = counts(dim, at[SPACE + dim]);
+            (seen, count) = (seen.saturating_mul(inside), count.saturating_mul(counted));
+        }
+        for (i, sum) in values.iter_mut().enumerate() {
+            let (mut seen, mut count) = (seen, count);
+            if inner >= SPACE {
+                let (inside, counted) = counts(inner - SPACE, at[inner] + i);
+                (seen, count) = (seen.saturating_mul(inside), count.saturating_mul(counted));
+            }
+            let empty = seen == 0;
+            *sum = if empty { C::default() } else { sum.divided(divisor.unwrap_or(count)) };
+        }
+    }
+
+    /// Computes outputs in the order of their memory. Values and indices, where both are wanted, lie alike in `to`.
+    pub(super) fn run<C: Pooled>(
+        &self,
+        parallel: &dyn Parallel,
+        to: &Picture,
+        values: Option<&mut [u8]>,
+        indices: Option<&mut [u8]>,
+    ) {
+        let order = to.order();
+        let inner = order[DIMS - 1];
+        let row = to.sizes[inner];
+        let rows: usize = order[..DIMS - 1].iter().map(|&dim| to.sizes[dim]).product();
+        if row == 0 || rows == 0 {
+            return;
+        }
+        let size = self.scalar_type.size();
+        let (write_values, write_indices) = (values.is_some(), indices.is_some());
+        let values = Parts::new(values.unwrap_or_default());
+        let indices = Parts::new(indices.unwrap_or_default());
+        let taps =
+            (self.from.sizes.iter().product::<usize>() / to.sizes.iter().product::<usize>()).max(1);
+        let share = chunk_len(parallel, rows, (GRAIN / (row * taps)).max(1));
+        let most = self.block_len(inner);
+        for_each_job::<()>(parallel, rows.div_ceil(share), &mut [], 0, &|job, _| {
+            let mut block = Block { values: [C::default(); BLOCK], places: [0; BLOCK] };
+            for index in job * share..((job + 1) * share).min(rows) {
+                // SAFETY: each job comes once, and each row, of `row` elements, is in one job only.
+                let (values, indices) = unsafe {
+                    (
+                        values.part(index * row * size, row * size),
+                        indices.part(index * row * 8, row * 8),
+                    )
+                };
+                let mut at = [0; DIMS];
+                let mut rest = index;
+                for &dim in order.iter().rev().skip(1) {
+                    at[dim] = rest % to.sizes[dim];
+                    rest /= to.sizes[dim];
+                }
+                for first in (0..row).step_by(most) {
+                    let len = most.min(row - first);
+                    at[inner] = first;
+                    self.block(at, inner, len, &mut block);
+                    if write_values
+                        && let Some(out) = values.get_mut(first * size..(first + len) * size)
+                    {
+                        store(self.scalar_type, out, &block.values[..len]);
+                    }
+                    if write_indices
+                        && let Some(out) = indices.get_mut(first * 8..(first + len) * 8)
+                    {
+                        store(ScalarType::Long, out, &block.places[..len]);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// The taps along one dimension that are looked at: position of the first, number, distance.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    start: i64,
+    count: usize,
+    step: usize,
+}
+
+impl Seen {
+    /// The taps that some output of a block sees, by their positions for the first output of the block: these may be
+    /// before the input's begin.
+    fn jointly(window: &Window, first: usize, len: usize, input: usize) -> Self {
+        let dilation = window.dilation as i64;
+        let (origin, last) = (window.origin(first), window.origin(first + len - 1));
+        let from = (-last).max(0).div_euclid(dilation) + i64::from((-last).max(0) % dilation != 0);
+        let to = (input as i64 - 1 - origin).div_euclid(dilation).min(window.kernel as i64 - 1);
+        let count = usize::try_from(to - from + 1).unwrap_or(0);
+        Seen { start: origin + from * dilation, count, step: window.dilation }
+    }
+
+    fn positions(self) -> impl Iterator<Item = i64> {
+        (0..self.count as i64).map(move |i| self.start + i * self.step as i64)
+    }
+}

@@ -1,0 +1,222 @@
+//! The pooling operators: their arguments and checks.
+
+use super::picture::Picture;
+use super::pool::{Axis, Kind, Pooled, Pooling};
+use crate::number::{ComputeType, unsupported};
+use torchlet_core::Param::{Bool, IntList, OptionalInt, Out, Tensor};
+use torchlet_core::rules::window::{Windows, adaptive_pooling, pooling, windows};
+use torchlet_core::{
+    Arguments, Invoke, Kernel, KernelError, Param, Plan, Prepare, ScalarType, Sizes,
+};
+
+const AVERAGE: &[Param] = &[Tensor, IntList, IntList, IntList, Bool, Bool, OptionalInt, Out];
+const LARGEST: &[Param] = &[Tensor, IntList, IntList, IntList, IntList, Bool, Out, Out];
+
+/// `aten::avg_pool1d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, out)`
+pub const AVG_POOL1D_OUT: Kernel = Kernel::new(
+    "aten::avg_pool1d.out",
+    &[Tensor, IntList, IntList, IntList, Bool, Bool, Out],
+    |ctx| average_prepare::<1>(ctx, 6),
+);
+
+/// `aten::avg_pool2d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, out)`
+pub const AVG_POOL2D_OUT: Kernel =
+    Kernel::new("aten::avg_pool2d.out", AVERAGE, |ctx| average_prepare::<2>(ctx, 7));
+
+/// `aten::avg_pool3d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, out)`
+pub const AVG_POOL3D_OUT: Kernel =
+    Kernel::new("aten::avg_pool3d.out", AVERAGE, |ctx| average_prepare::<3>(ctx, 7));
+
+/// `aten::max_pool2d_with_indices.out(self, kernel_size, stride, padding, dilation, ceil_mode, out, indices)`
+pub const MAX_POOL2D_WITH_INDICES_OUT: Kernel =
+    Kernel::new("aten::max_pool2d_with_indices.out", LARGEST, largest_prepare::<2>);
+
+/// `aten::max_pool3d_with_indices.out(self, kernel_size, stride, padding, dilation, ceil_mode, out, indices)`
+pub const MAX_POOL3D_WITH_INDICES_OUT: Kernel =
+    Kernel::new("aten::max_pool3d_with_indices.out", LARGEST, largest_prepare::<3>);
+
+/// `aten::_adaptive_avg_pool2d.out(self, output_size, out)`
+pub const ADAPTIVE_AVG_POOL2D_OUT: Kernel = Kernel::new(
+    "aten::_adaptive_avg_pool2d.out",
+    &[Tensor, IntList, Out],
+    adaptive_average_prepare::<2>,
+);
+
+/// `aten::_adaptive_avg_pool3d.out(self, output_size, out)`
+pub const ADAPTIVE_AVG_POOL3D_OUT: Kernel = Kernel::new(
+    "aten::_adaptive_avg_pool3d.out",
+    &[Tensor, IntList, Out],
+    adaptive_average_prepare::<3>,
+);
+
+/// `aten::adaptive_max_pool2d.out(self, output_size, out, indices)`
+pub const ADAPTIVE_MAX_POOL2D_OUT: Kernel = Kernel::new(
+    "aten::adaptive_max_pool2d.out",
+    &[Tensor, IntList, Out, Out],
+    adaptive_largest_prepare::<2>,
+);
+
+/// `aten::adaptive_max_pool3d.out(self, output_size, out, indices)`
+pub const ADAPTIVE_MAX_POOL3D_OUT: Kernel = Kernel::new(
+    "aten::adaptive_max_pool3d.out",
+    &[Tensor, IntList, Out, Out],
+    adaptive_largest_prepare::<3>,
+);
+
+fn refused() -> KernelError {
+    KernelError::Argument {
+        arg: 0,
+        what: "its shape does not fit the windows, or leaves no output",
+    }
+}
+
+/// The windows of a pooling, from arguments 1 to 3 and perhaps a list of dilations.
+pub(super) fn read_windows(
+    ctx: &Arguments,
+    rank: usize,
+    dilation: Option<usize>,
+) -> Result<Windows, KernelError> {
+    let dilation = dilation.map(|arg| ctx.ints(arg)).transpose()?;
+    windows(rank, &ctx.ints(1)?, &ctx.ints(2)?, &ctx.ints(3)?, dilation.as_deref().unwrap_or(&[1]))
+        .ok_or(KernelError::Argument {
+            arg: 1,
+            what: "kernel, stride, padding or dilation is wrong",
+        })
+}
+
+/// The last of three axes are these windows.
+fn sliding(windows: &Windows) -> [Axis; 3] {
+    let mut axes = [Axis::NONE; 3];
+    for (axis, window) in axes.iter_mut().rev().zip(windows.iter().rev()) {
+        *axis = Axis::Sliding(*window);
+    }
+    axes
+}
+
+/// Checks types, gives outputs their shape, and chooses the computing type's function.
+fn prepare(
+    ctx: &mut Prepare,
+    sizes: Option<Sizes>,
+    (out, indices): (usize, Option<usize>),
+    functions: [torchlet_core::InvokeFn; 3],
+) -> Result<Plan, KernelError> {
+    let sizes = sizes.ok_or(refused())?;
+    ctx.resize(out, &sizes)?;
+    let found = ctx.info(0)?.scalar_type;
+    if found == ScalarType::Bool || ctx.info(out)?.scalar_type != found {
+        return Err(unsupported(out, found));
+    }
+    if let Some(arg) = indices {
+        ctx.resize(arg, &sizes)?;
+        let found = ctx.info(arg)?.scalar_type;
+        if found != ScalarType::Long {
+            return Err(unsupported(arg, found));
+        }
+    }
+    let [f32, f64, i64] = functions;
+    Ok(Plan::new(match ComputeType::of(found).ok_or(unsupported(0, found))? {
+        ComputeType::F32 => f32,
+        ComputeType::F64 => f64,
+        ComputeType::I64 => i64,
+    }))
+}
+
+/// The instances of a generic invoke function for a number of dimensions.
+macro_rules! instances {
+    ($function:ident, $rank:ident) => {
+        [$function::<f32, $rank>, $function::<f64, $rank>, $function::<i64, $rank>]
+    };
+}
+
+fn run<C: Pooled>(
+    ctx: &mut Invoke,
+    rank: usize,
+    kind: Kind,
+    axes: [Axis; 3],
+    (out, indices): (usize, Option<usize>),
+) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let picture = |info: &torchlet_core::TensorInfo, arg| {
+        Picture::new(info, rank).ok_or(KernelError::Rank { arg, found: info.rank() })
+    };
+    let pooling = Pooling {
+        kind,
+        axes,
+        scalar_type: input.scalar_type,
+        input: input.bytes(),
+        from: picture(&input, 0)?,
+    };
+    let values = ctx.out(out)?;
+    let to = picture(&values, out)?;
+    let Some(arg) = indices else {
+        pooling.run::<C>(ctx.parallel(), &to, Some(values.into_bytes()), None);
+        return Ok(());
+    };
+    let indices = ctx.out(arg)?;
+    let places = picture(&indices, arg)?;
+    if places == to {
+        let (values, indices) = (values.into_bytes(), indices.into_bytes());
+        pooling.run::<C>(ctx.parallel(), &to, Some(values), Some(indices));
+    } else {
+        pooling.run::<C>(ctx.parallel(), &to, Some(values.into_bytes()), None);
+        pooling.run::<C>(ctx.parallel(), &places, None, Some(indices.into_bytes()));
+    }
+    Ok(())
+}
+
+fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<Plan, KernelError> {
+    let windows = read_windows(ctx, RANK, None)?;
+    if out == 7 && ctx.optional_int(6)? == Some(0) {
+        return Err(KernelError::Argument { arg: 6, what: "must not be zero" });
+    }
+    let sizes = pooling(&ctx.info(0)?.sizes, &windows, ctx.bool(4)?);
+    prepare(ctx, sizes, (out, None), instances!(average, RANK))
+}
+
+fn average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let windows = read_windows(ctx, RANK, None)?;
+    // The operator of one dimension has no divisor.
+    let (out, divisor) = if RANK == 1 { (6, None) } else { (7, ctx.optional_int(6)?) };
+    let kind = Kind::Average { count_padding: ctx.bool(5)?, divisor };
+    run::<C>(ctx, RANK, kind, sliding(&windows), (out, None))
+}
+
+fn largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let windows = read_windows(ctx, RANK, Some(4))?;
+    let sizes = pooling(&ctx.info(0)?.sizes, &windows, ctx.bool(5)?);
+    prepare(ctx, sizes, (6, Some(7)), instances!(largest, RANK))
+}
+
+fn largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let windows = read_windows(ctx, RANK, Some(4))?;
+    run::<C>(ctx, RANK, Kind::Largest, sliding(&windows), (6, Some(7)))
+}
+
+fn adaptive_average_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let sizes = adaptive_pooling(&ctx.info(0)?.sizes, &ctx.ints(1)?, RANK);
+    prepare(ctx, sizes, (2, None), instances!(adaptive_average, RANK))
+}
+
+fn adaptive_largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let sizes = adaptive_pooling(&ctx.info(0)?.sizes, &ctx.ints(1)?, RANK);
+    prepare(ctx, sizes, (2, Some(3)), instances!(adaptive_largest, RANK))
+}
+
+/// The axes of an adaptive pooling, from the size of its output.
+fn adaptive(ctx: &Arguments, rank: usize) -> Result<[Axis; 3], KernelError> {
+    let out = ctx.info(2)?;
+    let mut axes = [Axis::NONE; 3];
+    for (axis, &size) in axes.iter_mut().rev().zip(out.sizes.iter().rev()).take(rank) {
+        *axis = Axis::Adaptive { output: usize::try_from(size).unwrap_or(0) };
+    }
+    Ok(axes)
+}
+
+fn adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let kind = Kind::Average { count_padding: false, divisor: None };
+    run::<C>(ctx, RANK, kind, adaptive(ctx, RANK)?, (2, None))
+}
+
+fn adaptive_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    run::<C>(ctx, RANK, Kind::Largest, adaptive(ctx, RANK)?, (2, Some(3)))
+}
