@@ -48,9 +48,9 @@ const FAMILIES: &[&[Kernel]] = &[
     reduce::sums::KERNELS,
     reduce::extremes::KERNELS,
     shape::VIEWS,
+    linear::KERNELS,
+    spatial::KERNELS,
 ];
-const FAMILIES: &[&[Kernel]] =
-    &[&[elementwise::ADD_OUT], &[elementwise::RELU_OUT], linear::KERNELS, spatial::KERNELS];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).
 pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);

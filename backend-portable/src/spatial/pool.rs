@@ -73,17 +73,12 @@ pub(super) enum Kind {
 pub(super) trait Pooled: Ring {
     /// Less than, or equal to, all values.
     const LEAST: Self;
-    fn is_nan(self) -> bool;
     /// Integers are cut towards zero.
     fn divided(self, by: i64) -> Self;
 }
 
 impl Pooled for f32 {
     const LEAST: Self = f32::NEG_INFINITY;
-    #[inline(always)]
-    fn is_nan(self) -> bool {
-        self.is_nan()
-    }
     #[inline(always)]
     fn divided(self, by: i64) -> Self {
         self / by as f32
@@ -93,10 +88,6 @@ impl Pooled for f32 {
 impl Pooled for f64 {
     const LEAST: Self = f64::NEG_INFINITY;
     #[inline(always)]
-    fn is_nan(self) -> bool {
-        self.is_nan()
-    }
-    #[inline(always)]
     fn divided(self, by: i64) -> Self {
         self / by as f64
     }
@@ -104,10 +95,6 @@ impl Pooled for f64 {
 
 impl Pooled for i64 {
     const LEAST: Self = i64::MIN;
-    #[inline(always)]
-    fn is_nan(self) -> bool {
-        false
-    }
     #[inline(always)]
     fn divided(self, by: i64) -> Self {
         self.checked_div(by).unwrap_or(0)

@@ -5,11 +5,10 @@
 mod broadcast;
 mod dims;
 mod join;
+pub mod matmul;
 mod promotion;
 mod reduce;
 mod view;
-pub mod matmul;
-mod promotion;
 pub mod window;
 
 pub use broadcast::{broadcast, broadcast_all};
