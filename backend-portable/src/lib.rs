@@ -50,6 +50,9 @@ const FAMILIES: &[&[Kernel]] = &[
     shape::VIEWS,
     linear::KERNELS,
     spatial::KERNELS,
+    shape::PADDING,
+    shape::JOINING,
+    shape::BLOCKS,
 ];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).

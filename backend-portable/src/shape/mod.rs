@@ -3,9 +3,16 @@
 //! None of them looks at what it moves, so all work for every element type, those that are only data included.
 //! [`moves`] is the copy that they share. Operators of one input are views, in `views.rs`.
 
+mod blocks;
+mod joining;
+mod maps;
 pub(crate) mod moves;
+mod padding;
 mod views;
 
+pub use blocks::*;
+pub use joining::*;
+pub use padding::*;
 pub use views::*;
 
 use crate::walk::{Steps, Walk};
