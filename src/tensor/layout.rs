@@ -1,8 +1,9 @@
 //! The same elements in another order or shape.
 
-use super::{Tensor, dim_order_of};
+use super::{Layout, Tensor, dim_order_of};
 use crate::buffer::Buffer;
 use crate::error::{Error, TensorError};
+use std::sync::Arc;
 use torchlet_core::TensorInfo;
 use torchlet_core::layout::{
     DimOrder, Sizes, Strides, channels_last_order, contiguous_order, same_layout, strides_of,
@@ -45,8 +46,8 @@ impl Iterator for Positions {
 
 impl Tensor {
     pub(super) fn positions(&self) -> Positions {
-        let strides = strides_of(&self.info.sizes, &self.info.dim_order);
-        Positions::new(&self.shape, strides, self.numel())
+        let strides = strides_of(&self.layout.info.sizes, &self.layout.info.dim_order);
+        Positions::new(&self.layout.shape, strides, self.numel())
     }
 
     /// The tensor with its elements in row-major order. Shares them if they are so already.
@@ -63,7 +64,7 @@ impl Tensor {
     /// It does not have 3 to 5 dimensions, or there is no memory.
     pub fn to_channels_last(&self) -> Result<Tensor, Error> {
         let order = channels_last_order(self.rank())
-            .ok_or_else(|| TensorError::Shape { shape: self.shape.to_vec() })?;
+            .ok_or_else(|| TensorError::Shape { shape: self.layout.shape.to_vec() })?;
         self.to_dim_order(&order)
     }
 
@@ -74,24 +75,24 @@ impl Tensor {
     /// `dim_order` is not a permutation of the dimensions, or there is no memory.
     pub fn to_dim_order(&self, dim_order: &[u8]) -> Result<Tensor, Error> {
         let dim_order = dim_order_of(dim_order, self.rank())?;
-        if same_layout(&self.info.sizes, &self.info.dim_order, &dim_order) {
+        if same_layout(&self.layout.info.sizes, &self.layout.info.dim_order, &dim_order) {
             let mut same = self.clone();
-            same.info.dim_order = dim_order;
+            Arc::make_mut(&mut same.layout).info.dim_order = dim_order;
             return Ok(same);
         }
         let mut data = Buffer::zeroed(self.bytes().len())?;
         self.copy_to(&dim_order, data.bytes_mut());
-        Ok(Tensor::with_info(TensorInfo { dim_order, ..self.info.clone() }, data))
+        Ok(Tensor::with_info(TensorInfo { dim_order, ..self.layout.info.clone() }, data))
     }
 
     /// Writes the elements in another order. The target is walked from start to end.
     fn copy_to(&self, dim_order: &DimOrder, target: &mut [u8]) {
-        let own = strides_of(&self.info.sizes, &self.info.dim_order);
+        let own = strides_of(&self.layout.info.sizes, &self.layout.info.dim_order);
         let pick = |values: &Strides| -> Strides {
             dim_order.iter().map(|&dim| values[usize::from(dim)]).collect()
         };
-        let positions = Positions::new(&pick(&self.shape), pick(&own), self.numel());
-        let size = self.info.scalar_type.size();
+        let positions = Positions::new(&pick(&self.layout.shape), pick(&own), self.numel());
+        let size = self.layout.info.scalar_type.size();
         let source = self.bytes();
         for (to, from) in target.chunks_exact_mut(size).zip(positions) {
             to.copy_from_slice(&source[from * size..][..size]);
@@ -103,13 +104,13 @@ impl Tensor {
     /// # Errors
     /// The shape has another number of elements, or there is no memory.
     pub fn reshape(&self, shape: &[usize]) -> Result<Tensor, Error> {
-        let info = super::create::info_of(self.info.scalar_type, shape)?;
+        let info = super::create::info_of(self.layout.info.scalar_type, shape)?;
         if info.numel() != self.numel() {
             let (expected, found) = (info.numel(), self.numel());
             return Err(TensorError::Length { shape: shape.to_vec(), expected, found }.into());
         }
         let data = self.to_contiguous()?.data;
-        Ok(Tensor { info, shape: Strides::from_slice(shape).unwrap_or_default(), data })
+        Ok(Tensor { layout: Layout::new(info), data })
     }
 
     /// The same elements with dimensions in another order: dimension `n` of the result is dimension
@@ -120,11 +121,11 @@ impl Tensor {
     pub fn permute(&self, dims: &[u8]) -> Result<Tensor, Error> {
         let dims = dim_order_of(dims, self.rank())?;
         let place = |dim: u8| dims.iter().position(|&other| other == dim).unwrap_or(0) as u8;
-        let sizes: Sizes = dims.iter().map(|&dim| self.info.sizes[usize::from(dim)]).collect();
-        let dim_order = self.info.dim_order.iter().map(|&dim| place(dim)).collect();
-        let shape = dims.iter().map(|&dim| self.shape[usize::from(dim)]).collect();
-        let info = TensorInfo { scalar_type: self.info.scalar_type, sizes, dim_order };
-        Ok(Tensor { info, shape, data: self.data.clone() })
+        let sizes: Sizes =
+            dims.iter().map(|&dim| self.layout.info.sizes[usize::from(dim)]).collect();
+        let dim_order = self.layout.info.dim_order.iter().map(|&dim| place(dim)).collect();
+        let info = TensorInfo { scalar_type: self.layout.info.scalar_type, sizes, dim_order };
+        Ok(Tensor { layout: Layout::new(info), data: self.data.clone() })
     }
 }
 

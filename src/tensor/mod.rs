@@ -30,55 +30,68 @@ use torchlet_core::{Bool, Element, ScalarType, TensorInfo, TensorRef};
 /// ```
 #[derive(Clone)]
 pub struct Tensor {
-    info: TensorInfo,
-    shape: Strides,
+    layout: Arc<Layout>,
     data: Arc<Buffer>,
+}
+
+/// Type, shape and memory layout.
+#[derive(Clone)]
+struct Layout {
+    info: TensorInfo,
+    /// The sizes of `info`, none of which is negative, as Rust counts.
+    shape: Strides,
+}
+
+impl Layout {
+    fn new(info: TensorInfo) -> Arc<Self> {
+        let shape = info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
+        Arc::new(Layout { info, shape })
+    }
 }
 
 impl Tensor {
     fn with_info(info: TensorInfo, data: Buffer) -> Self {
-        let shape = info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
-        Tensor { info, shape, data: Arc::new(data) }
+        Tensor { layout: Layout::new(info), data: Arc::new(data) }
     }
 
     /// The type of the elements.
     pub fn scalar_type(&self) -> ScalarType {
-        self.info.scalar_type
+        self.layout.info.scalar_type
     }
 
     /// The size of each dimension.
     pub fn shape(&self) -> &[usize] {
-        &self.shape
+        &self.layout.shape
     }
 
     /// Number of dimensions.
     pub fn rank(&self) -> usize {
-        self.shape.len()
+        self.layout.shape.len()
     }
 
     /// Number of elements.
     pub fn numel(&self) -> usize {
-        self.info.numel()
+        self.layout.info.numel()
     }
 
     /// The dimensions from outermost to innermost in memory.
     pub fn dim_order(&self) -> &[u8] {
-        &self.info.dim_order
+        &self.layout.info.dim_order
     }
 
     /// The distance in elements between neighbours of each dimension.
     pub fn strides(&self) -> Vec<usize> {
-        strides_of(&self.info.sizes, &self.info.dim_order).iter().copied().collect()
+        strides_of(&self.layout.info.sizes, &self.layout.info.dim_order).iter().copied().collect()
     }
 
     /// Type, shape and layout in one.
     pub fn info(&self) -> &TensorInfo {
-        &self.info
+        &self.layout.info
     }
 
     /// Whether the elements lie in row-major order.
     pub fn is_contiguous(&self) -> bool {
-        self.info.is_contiguous()
+        self.layout.info.is_contiguous()
     }
 
     /// The elements in memory order, as bytes.
@@ -92,7 +105,7 @@ impl Tensor {
     }
 
     fn check_type<T: Element>(&self) -> Result<(), TensorError> {
-        let (expected, found) = (T::SCALAR_TYPE, self.info.scalar_type);
+        let (expected, found) = (T::SCALAR_TYPE, self.layout.info.scalar_type);
         if expected == found { Ok(()) } else { Err(TensorError::ScalarType { expected, found }) }
     }
 
@@ -171,7 +184,7 @@ impl Tensor {
         match self.memory::<T>()? {
             [item] => Ok(*item),
             all => {
-                let shape = self.shape.to_vec();
+                let shape = self.layout.shape.to_vec();
                 Err(TensorError::Length { shape, expected: all.len(), found: 1 }.into())
             }
         }
@@ -194,14 +207,14 @@ impl Tensor {
 
     /// A view, as kernels and the core runtime take it.
     pub fn as_tensor_ref(&self) -> TensorRef<'_> {
-        match TensorRef::new(self.info.clone(), self.bytes()) {
+        match TensorRef::new(self.layout.info.clone(), self.bytes()) {
             Some(tensor) => tensor,
             None => unreachable!("a tensor has as many bytes as its type and shape say"),
         }
     }
 
     fn unsupported(&self, operation: &'static str) -> TensorError {
-        TensorError::Unsupported { scalar_type: self.info.scalar_type, operation }
+        TensorError::Unsupported { scalar_type: self.layout.info.scalar_type, operation }
     }
 }
 
@@ -218,7 +231,9 @@ impl PartialEq for Tensor {
     /// Whether type, shape and elements are equal; layouts may differ. Elements that are not numbers (NaN)
     /// differ from themselves.
     fn eq(&self, other: &Self) -> bool {
-        if self.info.scalar_type != other.info.scalar_type || self.shape != other.shape {
+        if self.layout.info.scalar_type != other.layout.info.scalar_type
+            || self.shape() != other.shape()
+        {
             return false;
         }
         match (self.numbers(""), other.numbers("")) {
@@ -240,7 +255,7 @@ impl PartialEq for Tensor {
 
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({})", self.info)
+        write!(f, "Tensor({})", self.layout.info)
     }
 }
 
