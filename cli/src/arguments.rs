@@ -1,0 +1,199 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Runs PyTorch programs that were exported with ExecuTorch (.pte), in pure Rust.
+#[derive(Debug, Parser)]
+#[command(name = "torchlet", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "Examples:
+  torchlet inspect model.pte
+  torchlet run model.pte --image cat.jpg --labels labels.txt
+  torchlet verify *.bpte
+  torchlet bench model.pte --threads 4")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a program and shows its outputs.
+    #[command(after_help = "Examples:
+  torchlet run digits.pte --image digit.png --labels labels.txt --top 3
+  torchlet run model.pte --input tokens.npy --input mask.npy --out results
+  torchlet run model.pte --random 1 --iterations 20 --profile
+  torchlet run model.bpte            (the inputs of its first test case)")]
+    Run(RunArguments),
+    /// Shows what a program consists of: methods, inputs and outputs, operators, delegates, memory.
+    #[command(after_help = "Examples:
+  torchlet inspect model.pte
+  torchlet inspect model.pte --json | jq '.methods[].operators'")]
+    Inspect(InspectArguments),
+    /// Runs the test cases of bundled programs and compares with the outputs that they expect.
+    #[command(after_help = "Exit status: 0 if all pass, 1 if some differ, 2 if some could not run.
+
+Examples:
+  torchlet verify model.bpte
+  torchlet verify cases/*.bpte --rtol 1e-4 --atol 1e-5
+  torchlet verify model.bpte --data weights.ptd --json")]
+    Verify(VerifyArguments),
+    /// Measures a program: time of an inference, time to load, peak memory.
+    #[command(after_help = "Examples:
+  torchlet bench model.pte
+  torchlet bench model.pte --threads 1 --iterations 200 --json")]
+    Bench(BenchArguments),
+    /// Shows what programs can run on here.
+    Devices,
+    /// Writes completions for a shell to standard output.
+    #[command(after_help = "Examples:
+  torchlet completions bash > ~/.local/share/bash-completion/completions/torchlet
+  torchlet completions zsh > ~/.zfunc/_torchlet")]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What delegates run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Backend {
+    /// The best that there is for the program.
+    #[default]
+    Auto,
+    /// The CPU kernels alone.
+    Portable,
+    /// A GPU, through Vulkan.
+    Vulkan,
+}
+
+impl Backend {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Backend::Auto | Backend::Portable => "portable",
+            Backend::Vulkan => "vulkan",
+        }
+    }
+}
+
+/// How a program is opened.
+#[derive(Debug, Args)]
+pub(crate) struct ModelOptions {
+    /// External weights that the program needs; may be given several times
+    #[arg(long, value_name = "FILE.ptd")]
+    pub(crate) data: Vec<PathBuf>,
+    /// Threads that kernels use [default: one per processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// What to run on
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) backend: Backend,
+    /// The most memory that a method may take, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    pub(crate) memory_limit: u64,
+}
+
+/// Where inputs come from.
+#[derive(Debug, Args)]
+pub(crate) struct InputOptions {
+    /// An input: .npy, .npz (several inputs) or .bin (bare elements); may be given several times, in order
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) input: Vec<PathBuf>,
+    /// An image for the first input that takes one, scaled and cropped to its size
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Option<PathBuf>,
+    /// Subtracted from the image's values, which go from 0 to 1: one number, or one per channel
+    #[arg(long, value_name = "M", value_delimiter = ',', requires = "image")]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) mean: Vec<f32>,
+    /// Divides the image's values after that: one number, or one per channel
+    #[arg(long, value_name = "S", value_delimiter = ',', requires = "image")]
+    pub(crate) std: Vec<f32>,
+    /// Fill all other inputs at random, from this seed
+    #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0")]
+    pub(crate) random: Option<u64>,
+    /// Fill all other inputs with ones
+    #[arg(long, conflicts_with = "random")]
+    pub(crate) ones: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// The program, .pte or .bpte
+    pub(crate) model: PathBuf,
+    /// The method [default: forward, or the only one]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) method: Option<String>,
+    #[command(flatten)]
+    pub(crate) inputs: InputOptions,
+    #[command(flatten)]
+    pub(crate) model_options: ModelOptions,
+    /// Names of classes, one a line, for the largest values of the first output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labels: Option<PathBuf>,
+    /// Show the K largest values of the first output [default: 5, with --labels or --image]
+    #[arg(long, value_name = "K")]
+    pub(crate) top: Option<usize>,
+    /// Write each output to DIR/output_<n>.npy
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Run so many times; the outputs of the last run are shown
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) iterations: u32,
+    /// Show where the time goes, by operator
+    #[arg(long)]
+    pub(crate) profile: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArguments {
+    /// The program, .pte or .bpte
+    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) model_options: ModelOptions,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    /// Bundled programs
+    #[arg(required = true, value_name = "FILE.bpte")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Tolerance in relation to the expected value
+    #[arg(long, value_name = "R", default_value_t = 1e-5)]
+    pub(crate) rtol: f64,
+    /// Absolute tolerance
+    #[arg(long, value_name = "A", default_value_t = 1e-8)]
+    pub(crate) atol: f64,
+    #[command(flatten)]
+    pub(crate) model_options: ModelOptions,
+    /// Print one JSON object a line for each file
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArguments {
+    /// The program, .pte or .bpte
+    pub(crate) model: PathBuf,
+    /// The method [default: forward, or the only one]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) method: Option<String>,
+    #[command(flatten)]
+    pub(crate) inputs: InputOptions,
+    #[command(flatten)]
+    pub(crate) model_options: ModelOptions,
+    /// Inferences to measure
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) iterations: u32,
+    /// Inferences before that
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) warmup: u32,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}

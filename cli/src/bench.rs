@@ -1,0 +1,130 @@
+//! `torchlet bench`.
+
+use crate::arguments::{BenchArguments, InputOptions};
+use crate::failure::Failure;
+use crate::terminal::{FAINT, TITLE, bytes, paint, progress};
+use crate::{bundle, inputs, model};
+use serde_json::json;
+use std::time::{Duration, Instant};
+use torchlet::{Module, Value};
+
+/// Measures a program.
+pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
+    let start = Instant::now();
+    let mut module = model::open(&arguments.model, &arguments.model_options)?;
+    let name = model::choose_method(&module, arguments.method.as_deref())?;
+    module.load_method(&name)?;
+    let load = start.elapsed();
+
+    let values = bench_inputs(&module, &name, &arguments.inputs)?;
+    let threads = module.threads();
+    let method = module.method(&name)?;
+    let rounds = arguments.warmup.saturating_add(arguments.iterations);
+    let bar = progress(rounds.into(), "measuring");
+    let mut times = Vec::new();
+    for round in 0..rounds {
+        let start = Instant::now();
+        std::hint::black_box(method.execute(&values)?);
+        let time = start.elapsed();
+        if round >= arguments.warmup {
+            times.push(time);
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+
+    times.sort();
+    let (min, median, p90) = (times[0], percentile(&times, 50), percentile(&times, 90));
+    let peak = peak_memory();
+    let backend = arguments.model_options.backend.name();
+    if arguments.json {
+        let object = json!({
+            "median_ms": millis(median),
+            "min_ms": millis(min),
+            "p90_ms": millis(p90),
+            "load_ms": millis(load),
+            "peak_bytes": peak,
+            "iterations": arguments.iterations,
+            "backend": backend,
+            "threads": threads,
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    let line = |what: &str, text: String| anstream::println!("{:12}{text}", paint(TITLE, what));
+    let ms = |time| format!("{:>10.3} ms", millis(time));
+    line("median      ", ms(median));
+    line("min         ", ms(min));
+    line("p90         ", ms(p90));
+    line("load        ", ms(load));
+    if let Some(peak) = peak {
+        line("peak memory ", format!("{:>13}", bytes(peak)));
+    }
+    let plural = if threads == 1 { "" } else { "s" };
+    let how = format!("{} inferences, {backend}, {threads} thread{plural}", arguments.iterations);
+    anstream::println!("{}", paint(FAINT, how));
+    Ok(())
+}
+
+/// What the options say, else a bundled test case, else random inputs.
+fn bench_inputs(
+    module: &Module,
+    method: &str,
+    options: &InputOptions,
+) -> Result<Vec<Value>, Failure> {
+    let nothing_given = options.input.is_empty() && options.image.is_none() && !options.ones;
+    let has_case = bundle::suites(module)?
+        .iter()
+        .any(|suite| suite.method == method && !suite.cases.is_empty());
+    if nothing_given && options.random.is_none() && !has_case {
+        let random = InputOptions {
+            input: Vec::new(),
+            image: None,
+            mean: Vec::new(),
+            std: Vec::new(),
+            random: Some(0),
+            ones: false,
+        };
+        return inputs::gather(module, method, &random);
+    }
+    inputs::gather(module, method, options)
+}
+
+/// The smallest time that so many percent of the times do not exceed.
+fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted[rank.min(sorted.len()) - 1]
+}
+
+fn millis(time: Duration) -> f64 {
+    // Nanoseconds are what clocks give; more digits would be noise.
+    (time.as_secs_f64() * 1e9).round() / 1e6
+}
+
+/// The most memory that this process has had in use, mapped files included, where the system tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles() {
+        let times: Vec<Duration> = (1..=10).map(Duration::from_millis).collect();
+        assert_eq!(percentile(&times, 50), Duration::from_millis(5));
+        assert_eq!(percentile(&times, 90), Duration::from_millis(9));
+        assert_eq!(percentile(&times[..1], 90), Duration::from_millis(1));
+        assert_eq!(millis(Duration::from_micros(1500)), 1.5);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn memory_is_told() {
+        assert!(peak_memory().unwrap() > 100_000);
+    }
+}

@@ -1,0 +1,38 @@
+//! Errors as the command shows them: one sentence, and the way out.
+
+use std::fmt;
+use torchlet::Error;
+
+/// Why the command failed.
+#[derive(Debug)]
+pub(crate) struct Failure(String);
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Failure(message.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let hint = match &error {
+            Error::NoSuchMethod { .. } => "; choose one with --method",
+            Error::Missing { backends, .. } if backends.iter().any(|b| b == "VulkanBackend") => {
+                "; this torchlet was built without Vulkan"
+            }
+            Error::Missing { operators, .. } if operators.is_empty() => {
+                "; export the model for a backend that torchlet has, or for none"
+            }
+            Error::Load { message, .. } if message.contains(".ptd") => "; use --data FILE.ptd",
+            Error::MemoryLimit { .. } => " with --memory-limit",
+            _ => "",
+        };
+        Failure(format!("{error}{hint}"))
+    }
+}

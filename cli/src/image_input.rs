@@ -1,0 +1,125 @@
+//! Images as inputs.
+
+use crate::failure::Failure;
+use image::imageops::FilterType;
+use std::path::Path;
+use torchlet::core::TensorInfo;
+use torchlet::{ScalarType, Tensor};
+
+/// Whether an input takes an image: batch (of one), one or three channels, height, width; or the same without batch.
+pub(crate) fn takes_image(info: &TensorInfo) -> bool {
+    let element = info.scalar_type;
+    plane(info).is_some() && (element.is_floating() || element == ScalarType::Byte)
+}
+
+/// Channels, height and width.
+fn plane(info: &TensorInfo) -> Option<(usize, usize, usize)> {
+    let sizes: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
+    match *sizes {
+        [_, channels @ (1 | 3), height, width] | [channels @ (1 | 3), height, width] => {
+            Some((channels, height, width)).filter(|_| height > 0 && width > 0)
+        }
+        _ => None,
+    }
+}
+
+/// The number for a channel: the only one, or its own.
+fn of_channel(values: &[f32], channel: usize, default: f32) -> f32 {
+    match values {
+        [] => default,
+        [one] => *one,
+        many => many.get(channel).copied().unwrap_or(default),
+    }
+}
+
+/// Reads an image as a tensor for the input: scaled so that it fills the input's height and width, cropped in the
+/// middle, values from 0 to 1, then `(value - mean) / std`. An input of bytes gets values from 0 to 255 instead.
+pub(crate) fn read(
+    path: &Path,
+    info: &TensorInfo,
+    mean: &[f32],
+    std: &[f32],
+) -> Result<Tensor, Failure> {
+    let in_file = |what: String| Failure::new(format!("'{}': {what}", path.display()));
+    let (channels, height, width) = plane(info)
+        .ok_or_else(|| Failure::new(format!("an input {info} does not take an image")))?;
+    for (name, values) in [("--mean", mean), ("--std", std)] {
+        if values.len() > 1 && values.len() != channels {
+            let found = values.len();
+            return Err(Failure::new(format!(
+                "{name} has {found} values and the input {channels} channels; give one value or {channels}"
+            )));
+        }
+    }
+    let image = image::ImageReader::open(path)
+        .and_then(|reader| reader.with_guessed_format())
+        .map_err(|error| in_file(error.to_string()))?
+        .decode()
+        .map_err(|error| in_file(error.to_string()))?;
+    let (wide, high) =
+        (u32::try_from(width).unwrap_or(u32::MAX), u32::try_from(height).unwrap_or(u32::MAX));
+    let image = if (image.width(), image.height()) == (wide, high) {
+        image
+    } else {
+        image.resize_to_fill(wide, high, FilterType::Triangle)
+    };
+    let interleaved =
+        if channels == 1 { image.to_luma32f().into_raw() } else { image.into_rgb32f().into_raw() };
+    let mut planar = Vec::with_capacity(interleaved.len());
+    for channel in 0..channels {
+        let (mean, std) = (of_channel(mean, channel, 0.0), of_channel(std, channel, 1.0));
+        let values = interleaved.iter().skip(channel).step_by(channels);
+        if info.scalar_type == ScalarType::Byte {
+            planar.extend(values.map(|value| (value * 255.0).round()));
+        } else {
+            planar.extend(values.map(|value| (value - mean) / std));
+        }
+    }
+    let mut shape = vec![channels, height, width];
+    if info.rank() == 4 {
+        shape.insert(0, 1);
+    }
+    Ok(Tensor::from_vec(&shape, planar)?.to_type(info.scalar_type)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(sizes: &[i32]) -> TensorInfo {
+        TensorInfo::contiguous(ScalarType::Float, sizes).unwrap()
+    }
+
+    #[test]
+    fn which_inputs_take_images() {
+        for (sizes, takes) in [
+            (&[1, 3, 224, 224][..], true),
+            (&[1, 28, 28], true),
+            (&[4, 1, 8, 8], true),
+            (&[1, 10], false),
+            (&[1, 16, 8, 8], false),
+            (&[1, 3, 0, 8], false),
+        ] {
+            assert_eq!(takes_image(&info(sizes)), takes, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn pixels_become_planes() {
+        let mut image = image::RgbImage::new(2, 1);
+        image.put_pixel(0, 0, image::Rgb([255, 0, 51]));
+        image.put_pixel(1, 0, image::Rgb([0, 255, 102]));
+        let path = std::env::temp_dir().join(format!("torchlet-{}.png", std::process::id()));
+        image.save(&path).unwrap();
+        let plain = read(&path, &info(&[1, 3, 1, 2]), &[], &[]).unwrap();
+        assert_eq!(plain.as_slice::<f32>().unwrap(), [1.0, 0.0, 0.0, 1.0, 0.2, 0.4]);
+        let scaled = read(&path, &info(&[3, 1, 2]), &[0.5], &[0.5, 1.0, 2.0]).unwrap();
+        let expected = Tensor::from_slice(&[3, 1, 2], &[1.0f32, -1.0, -0.5, 0.5, -0.15, -0.05]);
+        assert!(scaled.allclose(&expected.unwrap(), 0.0, 1e-6));
+        let bytes = TensorInfo::contiguous(ScalarType::Byte, &[1, 3, 2, 2]).unwrap();
+        assert_eq!(read(&path, &bytes, &[], &[]).unwrap().shape(), [1, 3, 2, 2]);
+        assert!(read(&path, &info(&[1, 3, 1, 2]), &[0.5, 0.5], &[]).is_err());
+        std::fs::remove_file(&path).unwrap();
+        assert!(read(&path, &info(&[1, 3, 1, 2]), &[], &[]).is_err());
+    }
+}

@@ -1,0 +1,216 @@
+//! The inputs of a run: from files, images, a bundled test case, or made up.
+
+use crate::arguments::InputOptions;
+use crate::failure::Failure;
+use crate::terminal::{WARN, paint};
+use crate::{bundle, image_input, npy};
+use std::path::Path;
+use torchlet::core::{Scalar, ShapeDynamism, TensorMeta, ValueMeta};
+use torchlet::{Module, ScalarType, Tensor, Value};
+
+fn shape_of(meta: &TensorMeta<'_>) -> Vec<usize> {
+    (0..meta.info.rank()).map(|dim| meta.info.size(dim)).collect()
+}
+
+/// All inputs of a method.
+pub(crate) fn gather(
+    module: &Module,
+    method: &str,
+    options: &InputOptions,
+) -> Result<Vec<Value>, Failure> {
+    let meta = module.method_meta(method)?;
+    let malformed = |error| Failure::new(format!("method '{method}': {error}"));
+    let slots: Vec<ValueMeta<'_>> = (0..meta.input_count())
+        .map(|index| Ok(meta.input(index).map_err(malformed)?.unwrap_or(ValueMeta::None)))
+        .collect::<Result<_, Failure>>()?;
+    let mut values: Vec<Option<Value>> = vec![None; slots.len()];
+
+    if let Some(path) = &options.image {
+        let position = slots.iter().position(
+            |slot| matches!(slot, ValueMeta::Tensor(meta) if image_input::takes_image(&meta.info)),
+        );
+        let Some(position) = position else {
+            return Err(Failure::new(format!(
+                "method '{method}' has no input that takes an image (batch, 1 or 3 channels, height, width)"
+            )));
+        };
+        if let ValueMeta::Tensor(meta) = &slots[position] {
+            let image = image_input::read(path, &meta.info, &options.mean, &options.std)?;
+            values[position] = Some(image.into());
+        }
+    }
+    let mut free: Vec<usize> = (0..slots.len()).filter(|index| values[*index].is_none()).collect();
+    free.reverse();
+    for path in &options.input {
+        for tensor in read_file(path, free.last().map(|index| &slots[*index]))? {
+            let Some(index) = free.pop() else {
+                let count = slots.len();
+                return Err(Failure::new(format!(
+                    "'{}' is one input too many: method '{method}' takes {count}",
+                    path.display()
+                )));
+            };
+            values[index] = Some(fit(tensor, &slots[index], index)?);
+        }
+    }
+    let fill = if let Some(seed) = options.random {
+        Some(Fill::Random(seed))
+    } else {
+        options.ones.then_some(Fill::Ones)
+    };
+    if fill.is_none() && values.iter().all(Option::is_none) && !slots.is_empty() {
+        for suite in bundle::suites(module)? {
+            if suite.method == method
+                && let Some(case) = suite.cases.first()
+            {
+                return bundle::inputs(case);
+            }
+        }
+    }
+    let mut missing = Vec::new();
+    for (index, (value, slot)) in values.iter_mut().zip(&slots).enumerate() {
+        if value.is_none() {
+            *value = made_up(slot, index, fill)?;
+        }
+        if value.is_none() {
+            missing.push(format!("{index} ({})", describe(slot)));
+        }
+    }
+    if !missing.is_empty() {
+        let plural = if missing.len() == 1 { "" } else { "s" };
+        return Err(Failure::new(format!(
+            "no value for input{plural} {} of '{method}'; give files with --input, or --random or --ones",
+            missing.join(", ")
+        )));
+    }
+    Ok(values.into_iter().flatten().collect())
+}
+
+/// What an input takes or an output gives, in short.
+pub(crate) fn describe(slot: &ValueMeta<'_>) -> String {
+    match slot {
+        ValueMeta::None => "None".into(),
+        ValueMeta::Scalar(Scalar::Int(_)) => "int".into(),
+        ValueMeta::Scalar(Scalar::Bool(_)) => "bool".into(),
+        ValueMeta::Scalar(Scalar::Double(_)) => "float".into(),
+        ValueMeta::String(text) => format!("the string {text:?}"),
+        ValueMeta::List(len) => format!("list of {len}"),
+        ValueMeta::Tensor(meta) if meta.dynamism == ShapeDynamism::Static => meta.info.to_string(),
+        ValueMeta::Tensor(meta) => format!("at most {}", meta.info),
+        _ => "unknown".into(),
+    }
+}
+
+fn read_file(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Vec<Tensor>, Failure> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
+    match extension.to_ascii_lowercase().as_str() {
+        "npy" => Ok(vec![npy::read(path)?]),
+        "npz" => npy::read_archive(path),
+        "bin" | "raw" => Ok(vec![read_bare(path, slot)?]),
+        "png" | "jpg" | "jpeg" => Err(Failure::new(format!(
+            "'{}' is an image; give it with --image instead of --input",
+            path.display()
+        ))),
+        _ => Err(Failure::new(format!(
+            "'{}' is not of a kind that is known as input: .npy, .npz or .bin",
+            path.display()
+        ))),
+    }
+}
+
+/// Reads bare elements, of the type and shape that the input takes. Where the shape is dynamic, the first dimension
+/// is as long as the file.
+fn read_bare(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Tensor, Failure> {
+    let in_file = |what: String| Failure::new(format!("'{}': {what}", path.display()));
+    let bytes = std::fs::read(path).map_err(|error| in_file(error.to_string()))?;
+    let Some(ValueMeta::Tensor(meta)) = slot else {
+        return Err(in_file("bare elements can only be given to a tensor input".into()));
+    };
+    let mut shape = shape_of(meta);
+    let row = shape.iter().skip(1).product::<usize>() * meta.info.scalar_type.size();
+    if meta.dynamism != ShapeDynamism::Static
+        && row > 0
+        && let Some(first) = shape.first_mut()
+    {
+        *first = (bytes.len() / row).min(*first);
+    }
+    Tensor::from_bytes(meta.info.scalar_type, &shape, &bytes).map_err(|_| {
+        let (expected, found) = (meta.info.nbytes(), bytes.len());
+        in_file(format!("the input {} has {expected} bytes, the file {found}", meta.info))
+    })
+}
+
+/// The tensor as the input takes it: numbers for numbers, and another element type where nothing is lost in kind.
+fn fit(tensor: Tensor, slot: &ValueMeta<'_>, index: usize) -> Result<Value, Failure> {
+    let scalar_type = match slot {
+        ValueMeta::Tensor(meta) => meta.info.scalar_type,
+        ValueMeta::Scalar(scalar) if tensor.numel() == 1 => {
+            let numbers = tensor.to_f64_vec()?;
+            let number = numbers.first().copied().unwrap_or_default();
+            return Ok(match scalar {
+                Scalar::Double(_) => Value::Float(number),
+                Scalar::Bool(_) => Value::Bool(number != 0.0),
+                Scalar::Int(_) => {
+                    Value::Int(tensor.reshape(&[])?.to_type(ScalarType::Long)?.item::<i64>()?)
+                }
+            });
+        }
+        _ => return Ok(tensor.into()),
+    };
+    let found = tensor.scalar_type();
+    if found == scalar_type {
+        return Ok(tensor.into());
+    }
+    let to_float = scalar_type.is_floating() && (found.is_floating() || found.is_integral(true));
+    let to_int = scalar_type.is_integral(false) && found.is_integral(true);
+    if !(to_float || to_int) {
+        return Err(Failure::new(format!(
+            "input {index} takes {scalar_type} and the file has {found}; convert it first"
+        )));
+    }
+    let note = format!("input {index} takes {scalar_type}: converted from {found}");
+    anstream::eprintln!("{} {note}", paint(WARN, "note:"));
+    Ok(tensor.to_type(scalar_type)?.into())
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fill {
+    Random(u64),
+    Ones,
+}
+
+/// A made-up value; `None` where there is no way to make one up. Numbers and strings keep their exported values.
+fn made_up(
+    slot: &ValueMeta<'_>,
+    index: usize,
+    fill: Option<Fill>,
+) -> Result<Option<Value>, Failure> {
+    Ok(match (slot, fill) {
+        (ValueMeta::None, _) => Some(Value::None),
+        (ValueMeta::String(text), _) => Some((*text).into()),
+        (ValueMeta::Scalar(scalar), Some(_)) => Some((*scalar).into()),
+        (ValueMeta::Tensor(meta), Some(fill)) => {
+            let (scalar_type, shape) = (meta.info.scalar_type, shape_of(meta));
+            let tensor = match fill {
+                Fill::Ones => Tensor::ones(scalar_type, &shape)?,
+                Fill::Random(seed) => {
+                    let seed = seed.wrapping_add((index as u64).wrapping_mul(0x1_0001));
+                    random(scalar_type, &shape, seed)?
+                }
+            };
+            Some(tensor.into())
+        }
+        _ => None,
+    })
+}
+
+/// Random elements. Wide integers are often indices, of which 0 and 1 are nearly always valid.
+fn random(scalar_type: ScalarType, shape: &[usize], seed: u64) -> Result<Tensor, torchlet::Error> {
+    let range = match scalar_type {
+        _ if scalar_type.is_floating() => return Tensor::rand(scalar_type, shape, seed),
+        ScalarType::Byte => 0..256,
+        ScalarType::Char => -128..128,
+        _ => 0..2,
+    };
+    Tensor::randint(scalar_type, shape, range, seed)
+}

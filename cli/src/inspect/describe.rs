@@ -1,0 +1,288 @@
+//! What there is to say about a program.
+
+use crate::bundle;
+use crate::failure::Failure;
+use crate::inputs::describe;
+use std::collections::BTreeMap;
+use torchlet::core::{
+    Blob, DataMap, InstructionName, MethodMeta, ProgramError, ShapeDynamism, ValueMeta,
+};
+use torchlet::{Error, MemoryReport, Module};
+
+pub(crate) struct Description {
+    pub(crate) file_size: u64,
+    pub(crate) bundled: bool,
+    pub(crate) version: u32,
+    pub(crate) flatbuffer: u64,
+    pub(crate) segments: Vec<u64>,
+    pub(crate) named_data: Vec<Named>,
+    /// For each data file, what is in it.
+    pub(crate) external: Vec<Vec<Named>>,
+    pub(crate) methods: Vec<Method>,
+    pub(crate) threads: usize,
+}
+
+/// Data with a name.
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    /// Type and shape, of a tensor.
+    pub(crate) tensor: Option<String>,
+}
+
+pub(crate) struct Method {
+    pub(crate) name: String,
+    pub(crate) test_cases: usize,
+    pub(crate) inputs: Vec<Slot>,
+    pub(crate) outputs: Vec<Slot>,
+    pub(crate) instructions: usize,
+    /// Operators and how often each is called, most often first.
+    pub(crate) operators: Vec<Operator>,
+    pub(crate) control: Control,
+    pub(crate) delegates: Vec<Delegate>,
+    /// Constants by element type.
+    pub(crate) weights: Vec<Weights>,
+    /// Tensors that keep their values between runs.
+    pub(crate) state: Vec<(String, String)>,
+    pub(crate) planned: Vec<u64>,
+    pub(crate) memory: Result<MemoryReport, String>,
+    pub(crate) missing_backends: Vec<String>,
+}
+
+pub(crate) struct Slot {
+    pub(crate) what: String,
+    pub(crate) dynamic: bool,
+    /// A tensor for which the caller supplies the memory.
+    pub(crate) unplanned: bool,
+}
+
+pub(crate) struct Operator {
+    pub(crate) name: String,
+    pub(crate) calls: usize,
+    pub(crate) available: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Control {
+    pub(crate) moves: usize,
+    pub(crate) jumps: usize,
+    pub(crate) frees: usize,
+}
+
+pub(crate) struct Delegate {
+    pub(crate) backend: String,
+    pub(crate) calls: usize,
+    pub(crate) bytes: u64,
+    /// The identifier of its data's format, where there is one.
+    pub(crate) format: Option<String>,
+    pub(crate) compile_specs: Vec<(String, String)>,
+}
+
+pub(crate) struct Weights {
+    pub(crate) scalar_type: String,
+    pub(crate) tensors: usize,
+    pub(crate) elements: u64,
+    pub(crate) bytes: u64,
+}
+
+fn malformed(error: ProgramError) -> Failure {
+    Failure::new(format!("the file is malformed: {error}"))
+}
+
+impl Description {
+    pub(crate) fn of(module: &Module) -> Result<Self, Failure> {
+        let program = module.program();
+        let segments = (0..program.segment_count())
+            .map(|index| Ok(program.segment_size(index).map_err(malformed)? as u64))
+            .collect::<Result<_, Failure>>()?;
+        let mut named_data = Vec::new();
+        for name in program.data_names().map_err(malformed)? {
+            let name = name.map_err(malformed)?;
+            let data = program.named_data(name).map_err(malformed)?;
+            let bytes = data.map_or(0, |data| data.size() as u64);
+            named_data.push(Named { name: name.into(), bytes, tensor: None });
+        }
+        let suites = bundle::suites(module)?;
+        let mut methods = Vec::new();
+        for name in module.method_names()? {
+            let cases = suites.iter().filter(|suite| suite.method == name);
+            let test_cases = cases.map(|suite| suite.cases.len()).sum();
+            methods.push(Method::of(module, &name, test_cases)?);
+        }
+        Ok(Description {
+            file_size: module.file_size() as u64,
+            bundled: module.bundled().is_some(),
+            version: program.version().map_err(malformed)?,
+            flatbuffer: program.flatbuffer_size() as u64,
+            segments,
+            named_data,
+            external: module.data().iter().map(external).collect::<Result<_, _>>()?,
+            methods,
+            threads: module.threads(),
+        })
+    }
+}
+
+fn external(map: &DataMap<'_>) -> Result<Vec<Named>, Failure> {
+    let mut entries = Vec::new();
+    for name in map.names().map_err(malformed)? {
+        let name = name.map_err(malformed)?;
+        let bytes = map.get(name).map_err(malformed)?.map_or(0, |data| data.size() as u64);
+        let tensor = map.layout(name).map_err(malformed)?.map(|info| info.to_string());
+        entries.push(Named { name: name.into(), bytes, tensor });
+    }
+    Ok(entries)
+}
+
+fn slot(value: Option<ValueMeta<'_>>) -> Slot {
+    let value = value.unwrap_or(ValueMeta::None);
+    let (dynamic, unplanned) = match &value {
+        ValueMeta::Tensor(meta) => {
+            (meta.dynamism != ShapeDynamism::Static, !meta.planned && !meta.constant)
+        }
+        _ => (false, false),
+    };
+    Slot { what: describe(&value), dynamic, unplanned }
+}
+
+impl Method {
+    fn of(module: &Module, name: &str, test_cases: usize) -> Result<Self, Failure> {
+        let meta = module.method_meta(name)?;
+        let memory = module.memory_report(name);
+        let (missing_operators, missing_backends) = match &memory {
+            Err(Error::Missing { operators, backends, .. }) => {
+                (operators.clone(), backends.clone())
+            }
+            _ => Default::default(),
+        };
+        let (operators, control, calls) = instructions(&meta, &missing_operators)?;
+        let delegates = (0..meta.delegate_count())
+            .map(|index| delegate(&meta, index, calls.get(&index).copied().unwrap_or(0)))
+            .collect::<Result<_, _>>()?;
+        let (weights, state) = tensors(&meta)?;
+        let inputs = (0..meta.input_count()).map(|index| meta.input(index).map(slot));
+        let outputs = (0..meta.output_count()).map(|index| meta.output(index).map(slot));
+        Ok(Method {
+            name: name.into(),
+            test_cases,
+            inputs: inputs.collect::<Result<_, _>>().map_err(malformed)?,
+            outputs: outputs.collect::<Result<_, _>>().map_err(malformed)?,
+            instructions: meta.instruction_count(),
+            operators,
+            control,
+            delegates,
+            weights,
+            state,
+            planned: (0..meta.planned_buffer_count())
+                .map(|index| Ok(meta.planned_buffer_size(index).map_err(malformed)? as u64))
+                .collect::<Result<_, Failure>>()?,
+            memory: memory.map_err(|error| Failure::from(error).to_string()),
+            missing_backends,
+        })
+    }
+}
+
+type Instructions = (Vec<Operator>, Control, BTreeMap<usize, usize>);
+
+/// Operators with their calls, control flow, and the calls of each delegate.
+fn instructions(meta: &MethodMeta<'_>, missing: &[String]) -> Result<Instructions, Failure> {
+    let mut operators: BTreeMap<String, usize> = BTreeMap::new();
+    let mut control = Control::default();
+    let mut delegates: BTreeMap<usize, usize> = BTreeMap::new();
+    for instruction in meta.instruction_names().map_err(malformed)? {
+        match instruction.map_err(malformed)? {
+            InstructionName::Kernel(name) => *operators.entry(name.to_string()).or_default() += 1,
+            InstructionName::Delegate(index) => *delegates.entry(index).or_default() += 1,
+            InstructionName::Move => control.moves += 1,
+            InstructionName::JumpFalse => control.jumps += 1,
+            InstructionName::Free => control.frees += 1,
+            _ => {}
+        }
+    }
+    let mut operators: Vec<Operator> = operators
+        .into_iter()
+        .map(|(name, calls)| Operator { available: !missing.contains(&name), name, calls })
+        .collect();
+    operators.sort_by_key(|operator| std::cmp::Reverse(operator.calls));
+    Ok((operators, control, delegates))
+}
+
+/// The identifier of a flatbuffer or of a backend's header: behind the first offset, two letters and two digits.
+fn format_identifier(data: &Blob<'_>) -> Option<String> {
+    let mut head = [0; 8];
+    data.read(0, &mut head).ok()?;
+    let (letters, digits) = (&head[4..6], &head[6..8]);
+    let known = letters.iter().all(u8::is_ascii_uppercase) && digits.iter().all(u8::is_ascii_digit);
+    known.then(|| String::from_utf8_lossy(&head[4..8]).into_owned())
+}
+
+/// The value of a compile spec: a text, a number, or bytes.
+fn spec_value(value: &[u8]) -> String {
+    match std::str::from_utf8(value) {
+        Ok(text) if !text.is_empty() && !text.chars().any(char::is_control) => format!("{text:?}"),
+        _ => match value {
+            [byte] => byte.to_string(),
+            [a, b, c, d] => i32::from_le_bytes([*a, *b, *c, *d]).to_string(),
+            _ if value.len() <= 16 => format!("{value:?}"),
+            _ => format!("{} bytes", value.len()),
+        },
+    }
+}
+
+fn delegate(meta: &MethodMeta<'_>, index: usize, calls: usize) -> Result<Delegate, Failure> {
+    let info = meta.delegate(index, &[]).map_err(malformed)?;
+    let specs = info.compile_specs().map(|spec| {
+        let (key, value) = spec.map_err(malformed)?;
+        Ok((key.into(), spec_value(value)))
+    });
+    Ok(Delegate {
+        backend: info.backend().into(),
+        calls,
+        bytes: info.processed().size() as u64,
+        format: format_identifier(&info.processed()),
+        compile_specs: specs.collect::<Result<_, Failure>>()?,
+    })
+}
+
+type Tensors = (Vec<Weights>, Vec<(String, String)>);
+
+/// Constants by type, and named tensors that a method writes.
+fn tensors(meta: &MethodMeta<'_>) -> Result<Tensors, Failure> {
+    let mut weights: BTreeMap<&str, Weights> = BTreeMap::new();
+    let mut state = Vec::new();
+    for index in 0..meta.value_count() {
+        let Some(ValueMeta::Tensor(tensor)) = meta.value_meta(index).map_err(malformed)? else {
+            continue;
+        };
+        if tensor.constant {
+            let name = tensor.info.scalar_type.name();
+            let entry = weights.entry(name).or_insert_with(|| Weights {
+                scalar_type: name.into(),
+                tensors: 0,
+                elements: 0,
+                bytes: 0,
+            });
+            entry.tensors += 1;
+            entry.elements = entry.elements.saturating_add(tensor.info.numel() as u64);
+            entry.bytes = entry.bytes.saturating_add(tensor.info.nbytes() as u64);
+        } else if let Some(name) = tensor.name {
+            state.push((name.into(), tensor.info.to_string()));
+        }
+    }
+    Ok((weights.into_values().collect(), state))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compile_specs_are_readable() {
+        assert_eq!(spec_value(b"hello"), "\"hello\"");
+        assert_eq!(spec_value(&[1]), "1");
+        assert_eq!(spec_value(&[1, 1, 0, 0]), "257");
+        assert_eq!(spec_value(&[0xff, 0, 1]), "[255, 0, 1]");
+        assert_eq!(spec_value(&[0xff; 40]), "40 bytes");
+        assert_eq!(spec_value(&[]), "[]");
+    }
+}

@@ -1,0 +1,109 @@
+//! A program's description for programs.
+
+use super::describe::{Description, Method, Named, Slot};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// The description as one object.
+pub(crate) fn object(path: &Path, description: &Description) -> Value {
+    json!({
+        "file": path.display().to_string(),
+        "bytes": description.file_size,
+        "bundled": description.bundled,
+        "schema_version": description.version,
+        "flatbuffer_bytes": description.flatbuffer,
+        "segments": description.segments,
+        "named_data": named(&description.named_data),
+        "external_data": description.external.iter().map(|file| named(file)).collect::<Vec<_>>(),
+        "threads": description.threads,
+        "methods": description.methods.iter().map(method).collect::<Vec<_>>(),
+    })
+}
+
+fn named(entries: &[Named]) -> Value {
+    let entries = entries
+        .iter()
+        .map(|entry| json!({ "name": entry.name, "bytes": entry.bytes, "tensor": entry.tensor }));
+    entries.collect()
+}
+
+fn slots(slots: &[Slot]) -> Value {
+    let slots = slots.iter().map(
+        |slot| json!({ "value": slot.what, "dynamic": slot.dynamic, "planned": !slot.unplanned }),
+    );
+    slots.collect()
+}
+
+fn method(method: &Method) -> Value {
+    let operators = method.operators.iter().map(|operator| {
+        json!({
+            "name": operator.name,
+            "calls": operator.calls,
+            "available": operator.available,
+        })
+    });
+    let delegates = method.delegates.iter().map(|delegate| {
+        let specs = delegate.compile_specs.iter();
+        json!({
+            "backend": delegate.backend,
+            "bytes": delegate.bytes,
+            "format": delegate.format,
+            "calls": delegate.calls,
+            "available": !method.missing_backends.contains(&delegate.backend),
+            "compile_specs": specs
+                .map(|(key, value)| json!({ "key": key, "value": value }))
+                .collect::<Vec<_>>(),
+        })
+    });
+    let weights = method.weights.iter().map(|weights| {
+        json!({
+            "type": weights.scalar_type,
+            "tensors": weights.tensors,
+            "elements": weights.elements,
+            "bytes": weights.bytes,
+        })
+    });
+    let state = method.state.iter();
+    json!({
+        "name": method.name,
+        "test_cases": method.test_cases,
+        "inputs": slots(&method.inputs),
+        "outputs": slots(&method.outputs),
+        "instructions": method.instructions,
+        "jumps": method.control.jumps,
+        "moves": method.control.moves,
+        "frees": method.control.frees,
+        "operators": operators.collect::<Vec<_>>(),
+        "delegates": delegates.collect::<Vec<_>>(),
+        "weights": weights.collect::<Vec<_>>(),
+        "state": state
+            .map(|(name, info)| json!({ "name": name, "tensor": info }))
+            .collect::<Vec<_>>(),
+        "memory": memory(method),
+    })
+}
+
+fn memory(method: &Method) -> Value {
+    match &method.memory {
+        Ok(report) => {
+            let parts = &report.arena_use;
+            json!({
+                "planned": method.planned,
+                "arena": report.arena,
+                "arena_parts": {
+                    "values": parts.values,
+                    "tensors": parts.tensors,
+                    "instructions": parts.instructions,
+                    "delegates": parts.delegates,
+                    "constants": parts.constants,
+                    "packed": parts.packed,
+                },
+                "scratch": report.scratch,
+                "unplanned": report.unplanned,
+                "total": report.total(),
+                "error": null,
+            })
+        }
+        Err(error) => json!({ "planned": method.planned, "error": error }),
+    }
+}

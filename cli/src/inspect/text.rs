@@ -1,0 +1,178 @@
+//! A program's description for people.
+
+use super::describe::{Description, Method, Named, Slot};
+use crate::terminal::{BAD, FAINT, NAME, TITLE, WARN, bytes, count, grouped, paint};
+use anstream::println;
+use std::path::Path;
+use torchlet::MemoryReport;
+
+/// Most entries of a list of names that are shown.
+const MOST_NAMES: usize = 12;
+
+/// Shows the description.
+pub(crate) fn show(path: &Path, description: &Description) {
+    let kind = if description.bundled { ", bundled with test cases" } else { "" };
+    let size = bytes(description.file_size);
+    println!("{}  {size}{kind}", paint(TITLE, path.display()));
+    let mut parts = vec![format!("program {}", bytes(description.flatbuffer))];
+    if !description.segments.is_empty() {
+        let total: u64 = description.segments.iter().sum();
+        let segments = count(description.segments.len(), "segment");
+        parts.push(format!("{segments} of {} in all", bytes(total)));
+    }
+    parts.push(format!("schema version {}", description.version));
+    println!("{}", paint(FAINT, parts.join(", ")));
+    show_names("named data", &description.named_data);
+    for (index, entries) in description.external.iter().enumerate() {
+        show_names(&format!("data file {index}"), entries);
+    }
+    for method in &description.methods {
+        show_method(method, description.threads);
+    }
+}
+
+fn show_names(title: &str, entries: &[Named]) {
+    if entries.is_empty() {
+        return;
+    }
+    println!("\n{} {}", paint(TITLE, title), paint(FAINT, count(entries.len(), "blob")));
+    for entry in entries.iter().take(MOST_NAMES) {
+        let tensor = entry.tensor.as_deref().map_or(String::new(), |info| format!("  {info}"));
+        println!("  {:>10}  {}{tensor}", bytes(entry.bytes), paint(NAME, &entry.name));
+    }
+    if entries.len() > MOST_NAMES {
+        println!("  {}", paint(FAINT, format!("and {} more", entries.len() - MOST_NAMES)));
+    }
+}
+
+fn show_slots(label: &str, slots: &[Slot]) {
+    for (index, slot) in slots.iter().enumerate() {
+        let mut notes = Vec::new();
+        if slot.dynamic {
+            notes.push("dynamic");
+        }
+        if slot.unplanned {
+            notes.push("memory of the caller");
+        }
+        let notes = match notes.as_slice() {
+            [] => String::new(),
+            notes => paint(FAINT, format!("  {}", notes.join(", "))),
+        };
+        println!("  {label:<7}{index:>3}  {}{notes}", paint(NAME, &slot.what));
+    }
+}
+
+fn show_method(method: &Method, threads: usize) {
+    let cases = match method.test_cases {
+        0 => String::new(),
+        cases => paint(FAINT, format!("  {}", count(cases, "test case"))),
+    };
+    println!("\n{}{cases}", paint(TITLE, format!("method {}", method.name)));
+    show_slots("input", &method.inputs);
+    show_slots("output", &method.outputs);
+    show_operators(method);
+    for (index, delegate) in method.delegates.iter().enumerate() {
+        let title = format!("delegate {index}");
+        let format = delegate.format.as_deref().map_or(String::new(), |f| format!(", format {f}"));
+        let calls = count(delegate.calls, "call");
+        let size = bytes(delegate.bytes);
+        let missing = if method.missing_backends.contains(&delegate.backend) {
+            paint(BAD, "  not available")
+        } else {
+            String::new()
+        };
+        let backend = paint(NAME, &delegate.backend);
+        println!("\n  {} {backend}  {size}{format}, {calls}{missing}", paint(TITLE, title));
+        for (key, value) in &delegate.compile_specs {
+            println!("    {key} = {value}");
+        }
+    }
+    show_tensors(method);
+    show_memory(method, threads);
+}
+
+fn show_operators(method: &Method) {
+    let calls: usize = method.operators.iter().map(|operator| operator.calls).sum();
+    let mut summary = vec![
+        count(method.instructions, "instruction"),
+        count(method.operators.len(), "operator"),
+        count(calls, "operator call"),
+    ];
+    let control = &method.control;
+    for (number, noun) in
+        [(control.jumps, "jump"), (control.moves, "move"), (control.frees, "free")]
+    {
+        if number > 0 {
+            summary.push(count(number, noun));
+        }
+    }
+    println!("\n  {}  {}", paint(TITLE, "instructions"), paint(FAINT, summary.join(", ")));
+    for operator in &method.operators {
+        let missing = if operator.available { String::new() } else { paint(BAD, "  missing") };
+        println!("  {:>6}  {}{missing}", operator.calls, paint(NAME, &operator.name));
+    }
+}
+
+fn show_tensors(method: &Method) {
+    if !method.weights.is_empty() {
+        println!("\n  {}", paint(TITLE, "weights"));
+    }
+    for weights in &method.weights {
+        println!(
+            "  {:>10}  {} in {}, {}",
+            bytes(weights.bytes),
+            paint(NAME, format!("{:<8}", weights.scalar_type)),
+            count(weights.tensors, "tensor"),
+            count(weights.elements as usize, "element"),
+        );
+    }
+    if !method.state.is_empty() {
+        println!("\n  {}", paint(TITLE, "state that persists between runs"));
+    }
+    for (name, info) in method.state.iter().take(MOST_NAMES) {
+        println!("    {}  {info}", paint(NAME, name));
+    }
+    if method.state.len() > MOST_NAMES {
+        println!("    {}", paint(FAINT, format!("and {} more", method.state.len() - MOST_NAMES)));
+    }
+}
+
+fn show_memory(method: &Method, threads: usize) {
+    let with = format!("to the byte, with {}", count(threads, "thread"));
+    println!("\n  {}  {}", paint(TITLE, "memory"), paint(FAINT, with));
+    let line = |size: u64, what: &str, note: String| {
+        println!("  {:>13}  {what:<12}{}", grouped(size), paint(FAINT, note));
+    };
+    for (index, size) in method.planned.iter().enumerate() {
+        line(*size, "planned", format!("tensors, buffer {index}"));
+    }
+    match &method.memory {
+        Ok(report) => {
+            line(report.arena as u64, "arena", arena_parts(report));
+            line(report.scratch as u64, "scratch", "while kernels run".into());
+            if report.unplanned > 0 {
+                let what = "inputs and outputs, of the caller".into();
+                line(report.unplanned as u64, "unplanned", what);
+            }
+            line(report.total(), "in all", bytes(report.total()));
+        }
+        Err(why) => println!("  {} {why}", paint(WARN, "the rest is not known:")),
+    }
+}
+
+/// Where the bytes of the arena go.
+fn arena_parts(report: &MemoryReport) -> String {
+    let parts = &report.arena_use;
+    let parts = [
+        (parts.values, "values"),
+        (parts.tensors, "tensors"),
+        (parts.instructions, "instructions"),
+        (parts.delegates, "delegates"),
+        (parts.constants, "copied constants"),
+        (parts.packed, "packed weights"),
+    ];
+    let parts = parts.iter().filter(|(size, _)| *size > 0);
+    let parts: Vec<_> =
+        parts.map(|(size, what)| format!("{what} {}", grouped(*size as u64))).collect();
+    parts.join(", ")
+}

@@ -1,0 +1,219 @@
+//! The command as people use it, on the fixtures.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const ADD: &str = "ops/arithmetic/add_f32.bpte";
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
+}
+
+/// Runs the command in the folder of the fixtures.
+fn torchlet(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
+    command.current_dir(fixture("")).args(arguments).output().unwrap()
+}
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = torchlet(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The error of a run that must fail: one line.
+fn error(arguments: &[&str]) -> String {
+    let output = torchlet(arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    assert!(text.starts_with("error: "), "{text}");
+    text
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// A folder of this test, gone when it ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("torchlet-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().into()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn help_has_examples() {
+    for command in ["run", "inspect", "verify", "bench"] {
+        assert!(stdout(&[command, "--help"]).contains("Examples:"));
+    }
+    assert!(stdout(&["--version"]).starts_with("torchlet "));
+    assert!(stdout(&["completions", "bash"]).contains("_torchlet"));
+    assert!(stdout(&["devices"]).contains("portable"));
+    assert_eq!(torchlet(&["run"]).status.code(), Some(2));
+}
+
+#[test]
+fn run_takes_a_bundled_case_if_nothing_is_given() {
+    let text = stdout(&["run", ADD]);
+    assert!(text.contains("output 0 float32[3, 5]\ntensor([["), "{text}");
+    assert!(!text.contains('\u{1b}'), "colours only on a terminal");
+}
+
+#[test]
+fn run_reads_and_writes_arrays() {
+    let folder = Folder::new("arrays");
+    let ones = stdout(&["run", ADD, "--ones", "--out", &folder.path("")]);
+    assert!(ones.contains("[2., 2., 2., 2., 2.]"), "{ones}");
+    let twos = folder.path("output_0.npy");
+    let fours = stdout(&["run", ADD, "--input", &twos, "--input", &twos]);
+    assert!(fours.contains("[4., 4., 4., 4., 4.]"), "{fours}");
+    let mixed = stdout(&["run", ADD, "-i", &twos, "--ones"]);
+    assert!(mixed.contains("[3., 3., 3., 3., 3.]"), "{mixed}");
+
+    let bare = folder.path("bare.bin");
+    std::fs::write(&bare, 0.5f32.to_le_bytes().repeat(15)).unwrap();
+    let one = stdout(&["run", ADD, "-i", &bare, "-i", &bare, "--iterations", "3"]);
+    assert!(one.contains("[1., 1., 1., 1., 1.]") && one.contains("3 runs"), "{one}");
+
+    let archive = folder.path("both.npz");
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(&archive).unwrap());
+    for name in ["a.npy", "b.npy"] {
+        zip.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+        std::io::Write::write_all(&mut zip, &std::fs::read(&twos).unwrap()).unwrap();
+    }
+    zip.finish().unwrap();
+    assert!(stdout(&["run", ADD, "-i", &archive]).contains("[4., 4., 4., 4., 4.]"));
+
+    let third = error(&["run", ADD, "-i", &archive, "-i", &twos]);
+    assert!(third.contains("one input too many"), "{third}");
+    std::fs::write(&bare, [0; 7]).unwrap();
+    assert!(error(&["run", ADD, "-i", &bare]).contains("has 60 bytes, the file 7"));
+    std::fs::write(folder.path("x.npy"), b"no array").unwrap();
+    assert!(error(&["run", ADD, "-i", &folder.path("x.npy")]).contains("not a valid .npy file"));
+}
+
+#[test]
+fn random_inputs_repeat() {
+    let run = |seed| {
+        let text = stdout(&["run", ADD, "--random", seed]);
+        text.split("\n\n").next().unwrap().to_string()
+    };
+    assert_eq!(run("5"), run("5"));
+    assert_ne!(run("5"), run("6"));
+}
+
+#[test]
+fn profiles_show_operators() {
+    let text = stdout(&["run", ADD, "--random", "--profile", "--iterations", "4"]);
+    assert!(text.contains("aten::add.out") && text.contains("share"), "{text}");
+}
+
+#[test]
+fn errors_are_one_sentence_with_a_way_out() {
+    assert!(error(&["run", "nothing.pte"]).contains("nothing.pte"));
+    assert!(error(&["inspect", "README.md"]).contains("README.md"));
+    assert!(error(&["run", ADD, "--method", "backward"]).contains("--method"));
+    assert!(error(&["run", ADD, "--backend", "vulkan"]).contains("--backend portable"));
+    assert!(error(&["run", ADD, "--image", "digits/image_2.png"]).contains("takes an image"));
+    assert!(error(&["run", "digits/digits.pte"]).contains("--random"));
+    assert!(error(&["run", ADD, "--ones", "--memory-limit", "0"]).contains("--memory-limit"));
+    let unplanned = error(&["run", "digits/digits_external.pte", "--ones"]);
+    assert!(unplanned.contains("--data") || unplanned.contains("not registered"), "{unplanned}");
+}
+
+#[test]
+fn inspect_explains() {
+    let text = stdout(&["inspect", "digits/digits.bpte"]);
+    for part in ["method forward", "test cases", "float32[1, 1, 8, 8]", "aten::convolution.out"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let object = json(&stdout(&["inspect", "digits/digits.bpte", "--json"]));
+    let method = &object["methods"][0];
+    assert_eq!(method["inputs"][0]["value"], "float32[1, 1, 8, 8]");
+    assert_eq!(method["operators"][0]["calls"], 2);
+    assert!(method["weights"][0]["elements"].as_u64().unwrap() > 3000);
+
+    let add = json(&stdout(&["inspect", ADD, "--json"]));
+    let memory = &add["methods"][0]["memory"];
+    let parts = memory["arena_parts"].as_object().unwrap();
+    let sum: u64 = parts.values().map(|part| part.as_u64().unwrap()).sum();
+    assert_eq!(memory["arena"], sum);
+
+    let delegates = json(&stdout(&["inspect", "formats/delegate_compile_specs.pte", "--json"]));
+    let delegate = &delegates["methods"][0]["delegates"][0];
+    assert_eq!(delegate["available"], false);
+    assert!(!delegate["compile_specs"].as_array().unwrap().is_empty());
+
+    let data = "digits/digits_external._default_external_constant.ptd";
+    let external = stdout(&["inspect", "digits/digits_external.pte", "--data", data]);
+    assert!(external.contains("data file 0"), "{external}");
+}
+
+#[test]
+fn verify_compares() {
+    assert!(stdout(&["verify", ADD]).contains("pass"));
+    let output = torchlet(&["verify", ADD, "digits/digits.pte", "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = text.lines().map(json).collect();
+    assert_eq!((lines.len(), lines[0]["status"].as_str()), (2, Some("pass")));
+    assert_eq!((lines[0]["max_abs"].as_f64(), lines[0]["error"].is_null()), (Some(0.0), true));
+    assert_eq!(lines[1]["status"], "error");
+    assert!(lines[1]["error"].as_str().unwrap().contains("test cases"));
+    assert!(text.starts_with("{\"file\":\"ops/arithmetic/add_f32.bpte\",\"status\":\"pass\""));
+
+    // An expected output is changed.
+    let folder = Folder::new("verify");
+    let mut bytes = std::fs::read(fixture(ADD)).unwrap();
+    let expected = expected_bytes();
+    let place = bytes.windows(expected.len()).position(|window| window == expected).unwrap();
+    bytes[place + 3] ^= 0x40;
+    let changed = folder.path("changed.bpte");
+    std::fs::write(&changed, bytes).unwrap();
+    let output = torchlet(&["verify", &changed, ADD]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("1 of 15 elements differ; element 0 is"), "{text}");
+    assert!(text.contains("1 passed, 1 differ"), "{text}");
+}
+
+/// The bytes of the first expected output of the first case.
+fn expected_bytes() -> Vec<u8> {
+    let module = torchlet::Module::load(fixture(ADD)).unwrap();
+    let suite = module.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+    let case = suite.cases().unwrap().next().unwrap().unwrap();
+    match case.expected_outputs().unwrap().next().unwrap().unwrap() {
+        torchlet::core::ValueRef::Tensor(tensor) => tensor.bytes().to_vec(),
+        _ => panic!("not a tensor"),
+    }
+}
+
+#[test]
+fn bench_measures() {
+    let arguments = ["bench", ADD, "--iterations", "7", "--warmup", "1", "--threads", "1"];
+    let object = json(&stdout(&[&arguments[..], &["--json"]].concat()));
+    for key in ["median_ms", "min_ms", "p90_ms", "load_ms"] {
+        assert!(object[key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    assert!(object["min_ms"].as_f64() <= object["median_ms"].as_f64());
+    assert_eq!((&object["iterations"], &object["threads"]), (&7.into(), &1.into()));
+    assert_eq!(object["backend"], "portable");
+    assert!(cfg!(not(target_os = "linux")) || object["peak_bytes"].as_u64().unwrap() > 100_000);
+    assert!(stdout(&arguments).contains("median"));
+}
