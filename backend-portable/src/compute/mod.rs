@@ -1,17 +1,24 @@
-//! The numeric engine beneath the kernels: functions over slices that know nothing of tensors, programs or operators.
+//! The numeric engine beneath the kernels: functions over slices that know nothing of tensors,
+//! programs or operators.
 //!
 //! - [`simd`]: the vector abstraction, and [`simd::Tier`], the instruction set to use.
 //! - [`gemm`]: products of matrices.
-//! - [`conv`]: convolutions.
+//! - [`conv`]: convolutions, one to three dimensions.
 //! - [`split`]: dealing work out to threads; [`threads`]: a pool of them (with `std`).
+//! - [`map`]: element by element; [`rows`]: reductions and normalisations; [`math`]: their
+//!   functions.
 //! - [`element`]: half and bfloat16.
 //!
-//! The instruction set and the threads are arguments ([`gemm::Context`]), and so is all memory: each computation that
-//! wants workspace has a function that says how much, and does with less what can be done with less.
+//! The instruction set and the threads are arguments ([`gemm::Context`]), and so is all memory:
+//! each computation that wants workspace has a function that says how much, and does with less what
+//! can be done with less.
 
 pub mod conv;
 pub mod element;
 pub mod gemm;
+pub mod map;
+pub mod math;
+pub mod rows;
 pub mod simd;
 pub mod split;
 #[cfg(test)]

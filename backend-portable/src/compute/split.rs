@@ -1,8 +1,10 @@
-//! Sharing work and memory among tasks: the only place that hands out parts of a `&mut` slice to several threads.
+//! Sharing work and memory among tasks: the only place that hands out parts of a `&mut` slice to
+//! several threads.
 //!
-//! [`for_each_job`] deals jobs out one by one, so that threads that finish early take more. Each job index, and each
-//! workspace part, is claimed from an atomic counter: that no two threads ever get the same one does not depend on
-//! the [`Parallel`] implementation calling each task exactly once.
+//! [`for_each_job`] deals jobs out one by one, so that threads that finish early take more. Each
+//! job index, and each workspace part, is claimed from an atomic counter: that no two threads ever
+//! get the same one does not depend on the [`Parallel`] implementation calling each task exactly
+//! once.
 
 use crate::parallel::Parallel;
 use core::marker::PhantomData;
@@ -29,8 +31,8 @@ pub(crate) struct Parts<'a, T> {
     lifetime: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: the only access is `part`, whose caller promises that no two live parts overlap; so sharing it among threads
-// is like sending them disjoint `&mut [T]`, for which `T: Send` suffices.
+// SAFETY: the only access is `part`, whose caller promises that no two live parts overlap; so
+// sharing it among threads is like sending them disjoint `&mut [T]`, for which `T: Send` suffices.
 unsafe impl<T: Send> Sync for Parts<'_, T> {}
 
 impl<'a, T> Parts<'a, T> {
@@ -46,15 +48,17 @@ impl<'a, T> Parts<'a, T> {
     pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &'a mut [T] {
         let start = start.min(self.len);
         let len = len.min(self.len - start);
-        // SAFETY: the range lies in the slice borrowed for 'a, and the caller promises that it is not aliased.
+        // SAFETY: the range lies in the slice borrowed for 'a, and the caller promises that it is
+        // not aliased.
         unsafe { core::slice::from_raw_parts_mut(self.data.add(start), len) }
     }
 }
 
-/// Calls `job(index, workspace)` once for each index in `0..jobs`, with a workspace of its own of `slot_len` elements.
+/// Calls `job(index, workspace)` once for each index in `0..jobs`, with a workspace of its own of
+/// `slot_len` elements.
 ///
-/// As many threads take part as there are threads, jobs, and workspaces in `workspace`. With less than one slot of
-/// workspace everything runs on this thread and gets what there is.
+/// As many threads take part as there are threads, jobs, and workspaces in `workspace`. With less
+/// than one slot of workspace everything runs on this thread and gets what there is.
 pub fn for_each_job<W: Send>(
     parallel: &dyn Parallel,
     jobs: usize,
@@ -75,8 +79,9 @@ pub fn for_each_job<W: Send>(
                 if slot >= slots {
                     return;
                 }
-                // SAFETY: the counter gives each slot number out once, and slots are `slot_len` apart; `slots * slot_len`
-                // is at most the length of the workspace, so the product does not overflow.
+                // SAFETY: the counter gives each slot number out once, and slots are `slot_len`
+                // apart; `slots * slot_len` is at most the length of the workspace, so the product
+                // does not overflow.
                 let own = unsafe { parts.part(slot * slot_len, slot_len) };
                 loop {
                     let index = next_job.fetch_add(1, Relaxed);
@@ -107,14 +112,15 @@ pub fn for_each_chunk_mut<T: Send>(
     let chunks = data.len().div_ceil(chunk_len);
     let parts = Parts::new(data);
     for_each_job::<()>(parallel, chunks, &mut [], 0, &|index, _| {
-        // SAFETY: `for_each_job` calls with each index once, and chunks of different indices do not overlap; the start
-        // is less than the length, so the product does not overflow.
+        // SAFETY: `for_each_job` calls with each index once, and chunks of different indices do not
+        // overlap; the start is less than the length, so the product does not overflow.
         task(index, unsafe { parts.part(index * chunk_len, chunk_len) });
     });
 }
 
-/// Calls `task(index, chunks)` once for each index: `chunks` are the parts of the slices that begin at `index` times
-/// their chunk length; the last may be shorter. There are as many indices as the first slice has chunks.
+/// Calls `task(index, chunks)` once for each index: `chunks` are the parts of the slices that begin
+/// at `index` times their chunk length; the last may be shorter. There are as many indices as the
+/// first slice has chunks.
 pub fn for_each_chunks_mut<T: Send, const M: usize>(
     parallel: &dyn Parallel,
     data: [&mut [T]; M],
@@ -125,8 +131,8 @@ pub fn for_each_chunks_mut<T: Send, const M: usize>(
     let chunks = first.len().div_ceil((*chunk_len).max(1));
     let parts = data.map(Parts::new);
     for_each_job::<()>(parallel, chunks, &mut [], 0, &|index, _| {
-        // SAFETY: `for_each_job` calls with each index once, and chunks of different indices do not overlap (where the
-        // product saturates, `part` is empty).
+        // SAFETY: `for_each_job` calls with each index once, and chunks of different indices do not
+        // overlap (where the product saturates, `part` is empty).
         let chunk =
             |i: usize| unsafe { parts[i].part(index.saturating_mul(chunk_lens[i]), chunk_lens[i]) };
         task(index, core::array::from_fn(chunk));
@@ -145,14 +151,15 @@ impl<T> Columns<'_, T> {
     /// The columns' part of a row, empty behind the last.
     pub fn row(&mut self, row: usize) -> &mut [T] {
         let at = row.saturating_mul(self.width).saturating_add(self.start);
-        // SAFETY: parts of the same columns do not overlap between rows, nor within a row with those of other columns,
-        // which `for_each_columns_mut` made; the borrow of `self` keeps two parts of these from living together.
+        // SAFETY: parts of the same columns do not overlap between rows, nor within a row with
+        // those of other columns, which `for_each_columns_mut` made; the borrow of `self` keeps two
+        // parts of these from living together.
         unsafe { self.parts.part(at, self.len) }
     }
 }
 
-/// Cuts a matrix of rows of `width` elements into groups of `columns` columns, of which the last may be narrower, and calls
-/// `task(first column, columns)` once for each group.
+/// Cuts a matrix of rows of `width` elements into groups of `columns` columns, of which the last
+/// may be narrower, and calls `task(first column, columns)` once for each group.
 pub fn for_each_columns_mut<T: Send>(
     parallel: &dyn Parallel,
     data: &mut [T],
@@ -168,8 +175,8 @@ pub fn for_each_columns_mut<T: Send>(
     });
 }
 
-/// A chunk length for `len` elements of which one thread should get at least `grain`: about four chunks for each
-/// thread, so that dealing them out evens the load.
+/// A chunk length for `len` elements of which one thread should get at least `grain`: about four
+/// chunks for each thread, so that dealing them out evens the load.
 pub(crate) fn chunk_len(parallel: &dyn Parallel, len: usize, grain: usize) -> usize {
     let threads = parallel.threads();
     if threads <= 1 {

@@ -1,12 +1,14 @@
 //! A fork-join pool of threads with the latency of a few cache misses.
 //!
-//! A run is announced by one atomic word. Workers spin on it for some tens of microseconds after their last work, then
-//! sleep; so the calls of one inference, which follow each other closely, find them awake. Joining is voluntary: the
-//! caller takes tasks itself, and when none is left it closes the run and waits only for workers that did join, never
-//! for one that is still waking up. A thread pool of work-stealing deques does more than is needed here (nested
-//! parallelism, stealing) and pays for it on each run.
+//! A run is announced by one atomic word. Workers spin on it for some tens of microseconds after
+//! their last work, then sleep; so the calls of one inference, which follow each other closely,
+//! find them awake. Joining is voluntary: the caller takes tasks itself, and when none is left it
+//! closes the run and waits only for workers that did join, never for one that is still waking up.
+//! A thread pool of work-stealing deques does more than is needed here (nested parallelism,
+//! stealing) and pays for it on each run.
 //!
-//! The state word: bit 0 says that a run is open, bits 1..16 count the workers in it, the rest numbers the runs.
+//! The state word: bit 0 says that a run is open, bits 1..16 count the workers in it, the rest
+//! numbers the runs.
 
 use crate::parallel::Parallel;
 use core::cell::UnsafeCell;
@@ -44,18 +46,20 @@ struct Shared {
     asleep: Vec<AtomicBool>,
 }
 
-// SAFETY: `job` is written only by the thread that holds `busy`, while no run is open and no worker has joined (the
-// previous run ends by waiting for that), and read only by workers that joined an open run, which they do with an
-// acquiring operation on `state` after the writer released it. The task that it points to is `Sync`.
+// SAFETY: `job` is written only by the thread that holds `busy`, while no run is open and no worker
+// has joined (the previous run ends by waiting for that), and read only by workers that joined an
+// open run, which they do with an acquiring operation on `state` after the writer released it. The
+// task that it points to is `Sync`.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; nothing in it belongs to a particular thread.
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// Takes tasks of the open run until none is left. Keeps the first panic and drops the rest of the tasks then.
+    /// Takes tasks of the open run until none is left. Keeps the first panic and drops the rest of
+    /// the tasks then.
     fn work(&self, job: Job) {
-        // SAFETY: the caller is the thread inside `run`, or has joined its run; `run` returns, and so ends the borrow of
-        // the task, only after all who joined have left.
+        // SAFETY: the caller is the thread inside `run`, or has joined its run; `run` returns, and
+        // so ends the borrow of the task, only after all who joined have left.
         let task = unsafe { &*job.task };
         let result = catch_unwind(AssertUnwindSafe(|| {
             loop {
@@ -103,8 +107,8 @@ impl Shared {
                 core::hint::spin_loop();
                 continue;
             }
-            // Announce the sleep, then look again: either the next run sees the announcement and wakes this thread, or
-            // this thread sees the run.
+            // Announce the sleep, then look again: either the next run sees the announcement and
+            // wakes this thread, or this thread sees the run.
             self.asleep[index].store(true, Ordering::SeqCst);
             let now = self.state.load(Ordering::SeqCst);
             let idle = now & OPEN == 0 || now & !(OPEN | JOINED_MASK) == seen;
@@ -119,16 +123,17 @@ impl Shared {
 
 /// Threads that run tasks together with the one that asks.
 ///
-/// A `run` inside a task, or from a second thread while one is under way, does its tasks on the calling thread: it
-/// never waits for the pool and so cannot deadlock. A panic in a task ends the run and continues on the caller.
+/// A `run` inside a task, or from a second thread while one is under way, does its tasks on the
+/// calling thread: it never waits for the pool and so cannot deadlock. A panic in a task ends the
+/// run and continues on the caller.
 pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<(JoinHandle<()>, Thread)>,
 }
 
 impl ThreadPool {
-    /// A pool that runs on `threads` threads: the caller and `threads - 1` workers (at most 1024, and as many as the
-    /// system lets it start).
+    /// A pool that runs on `threads` threads: the caller and `threads - 1` workers (at most 1024,
+    /// and as many as the system lets it start).
     pub fn new(threads: usize) -> Self {
         let wanted = threads.clamp(1, 1024) - 1;
         let shared = Arc::new(Shared {
@@ -183,14 +188,16 @@ impl Parallel for ThreadPool {
             return;
         }
         let task: *const (dyn Fn(usize) + Sync + '_) = task;
-        // SAFETY: only the lifetime in the type changes. The pointer is used only by this thread and by workers that
-        // joined the run, and this function does not return before they have left it.
+        // SAFETY: only the lifetime in the type changes. The pointer is used only by this thread
+        // and by workers that joined the run, and this function does not return before they have
+        // left it.
         let task: *const (dyn Fn(usize) + Sync + 'static) = unsafe { core::mem::transmute(task) };
         let job = Job { task, count };
         // SAFETY: `busy` is held by this thread, and no run is open; see `Sync for Shared`.
         unsafe { *shared.job.get() = Some(job) };
         shared.next.store(0, Ordering::Relaxed);
-        // The run number wraps around; a worker that missed exactly that many runs misses one more, which is harmless.
+        // The run number wraps around; a worker that missed exactly that many runs misses one more,
+        // which is harmless.
         let closed = shared.state.load(Ordering::Relaxed);
         let open = closed.wrapping_add(RUN) | OPEN;
         shared.state.store(open, Ordering::SeqCst);

@@ -1,12 +1,14 @@
 //! Depthwise convolution: each output channel sees one input channel.
 //!
-//! **Channels first.** The channel is copied once into the workspace, with its padding, and taken apart by stride: a
-//! stride of (2, 2) gives four planes, of even and odd rows and columns. In these planes every tap of every output is
-//! at the output's own index plus an offset that depends only on the tap; so all kernels, strides and dilations are the
-//! same loop of multiply-adds on contiguous vectors, without conditions. Rows much narrower than the vectors are
-//! computed as one run across the ends of rows, of which the padding columns are thrown away.
+//! **Channels first.** The channel is copied once into the workspace, with its padding, and taken
+//! apart by stride: a stride of (2, 2) gives four planes, of even and odd rows and columns. In
+//! these planes every tap of every output is at the output's own index plus an offset that depends
+//! only on the tap; so all kernels, strides and dilations are the same loop of multiply-adds on
+//! contiguous vectors, without conditions. Rows much narrower than the vectors are computed as one
+//! run across the ends of rows, of which the padding columns are thrown away.
 //!
-//! **Channels last.** A vector is a run of channels; weights are needed with channels inside (`[tap, channel]`).
+//! **Channels last.** A vector is a run of channels; weights are needed with channels inside
+//! (`[tap, channel]`).
 
 use super::patches::copy_strided;
 use super::{Conv, Filter, Finish, Layout, WeightForm};
@@ -46,7 +48,8 @@ impl Planes {
         let width = (x.output - 1) * sx + (x.kernel - 1) * x.step as usize + 1;
         let (rows, pitch) = (height.div_ceil(sy), width.div_ceil(sx));
         let plane = rows.checked_mul(pitch)?;
-        // Vectors start at most at the last output of a row and may read to their end, in groups of WIDE.
+        // Vectors start at most at the last output of a row and may read to their end, in groups of
+        // WIDE.
         let len = plane.checked_mul(sy)?.checked_mul(sx)?.checked_add(WIDE * lanes)?;
         let joined = lanes > 1 && x.output * 4 < x.output.div_ceil(lanes) * lanes * 3;
         let staging =
@@ -102,7 +105,7 @@ pub(super) fn run(
             let multiplier = channels / conv.params().groups;
             let area = conv.params().input[1] * conv.params().input[2];
             // Small channels are dealt out several at a time.
-            let together = (16_384 / (pixels * conv.taps()).max(1)).clamp(1, 64);
+            let together = (16_384 / pixels.saturating_mul(conv.taps()).max(1)).clamp(1, 64);
             let images = output.len() / pixels;
             let parts = Parts::new(output);
             for_each_job(
@@ -113,7 +116,8 @@ pub(super) fn run(
                 &|job, workspace| {
                     let first = job * together;
                     let count = together.min(images - first);
-                    // SAFETY: each job index comes once, and the images of different jobs do not overlap.
+                    // SAFETY: each job index comes once, and the images of different jobs do not
+                    // overlap.
                     let output = unsafe { parts.part(first * pixels, count * pixels) };
                     for (i, output) in (first..).zip(output.chunks_exact_mut(pixels)) {
                         let (n, channel) = (i / channels, i % channels);
@@ -261,8 +265,8 @@ impl Run<'_> {
         let mut acc = [s.splat(self.bias); V];
         for &(offset, weight) in taps {
             let weight = s.splat(weight);
-            // Every start is at most the index of the last output; with the largest offset of a tap it stays in the
-            // planes, which end with WIDE vectors more.
+            // Every start is at most the index of the last output; with the largest offset of a tap
+            // it stays in the planes, which end with WIDE vectors more.
             let values = &self.planes[start + offset..][..V * S::LANES];
             for (v, acc) in acc.iter_mut().enumerate() {
                 // SAFETY: `values` holds V vectors.
@@ -281,8 +285,8 @@ impl Run<'_> {
     }
 }
 
-/// Copies a channel with its padding into planes: input row r, column c of the padded image goes to plane
-/// `(r % sy) * sx + c % sx`, row `r / sy`, column `c / sx`.
+/// Copies a channel with its padding into planes: input row r, column c of the padded image goes to
+/// plane `(r % sy) * sx + c % sx`, row `r / sy`, column `c / sx`.
 #[inline(always)]
 fn split_planes<S: Simd>(s: S, conv: &Conv, p: &Planes, image: &[f32], planes: &mut [f32]) {
     let [_, y, x] = conv.axes;
@@ -290,7 +294,8 @@ fn split_planes<S: Simd>(s: S, conv: &Conv, p: &Planes, image: &[f32], planes: &
     for py in 0..p.sy {
         for px in 0..p.sx {
             let plane = &mut planes[(py * p.sx + px) * p.plane..][..p.plane];
-            // Columns of this plane that lie inside the image: those with pad_x <= c * sx + px < pad_x + input.
+            // Columns of this plane that lie inside the image: those with pad_x <= c * sx + px <
+            // pad_x + input.
             let lo = pad_x.saturating_sub(px).div_ceil(p.sx).min(p.pitch);
             let hi = (pad_x + x.input).saturating_sub(px).div_ceil(p.sx).clamp(lo, p.pitch);
             for r in 0..p.rows {
@@ -365,7 +370,8 @@ impl Kernel for Row<'_> {
                 }
                 let out = &mut out[c..][..run];
                 for (v, acc) in acc.iter().enumerate().take(if wide { WIDE } else { 1 }) {
-                    // SAFETY: `out` has `run` elements: WIDE vectors, or the first `left` lanes of one.
+                    // SAFETY: `out` has `run` elements: WIDE vectors, or the first `left` lanes of
+                    // one.
                     unsafe {
                         s.store_upto(
                             out.as_mut_ptr().add(v * S::LANES),

@@ -1,7 +1,9 @@
-//! Convolution in plain loops, for any number of dimensions, order of elements and strides: no workspace at all.
+//! Convolution in plain loops, for any number of dimensions, order of elements and strides: no
+//! workspace at all.
 //!
-//! This is what a microcontroller runs when it has no memory to spare. The loops over taps are cut to the part inside
-//! the image, so that the innermost loop, over the channels of a group, has no conditions.
+//! This is what a microcontroller runs when it has no memory to spare. The loops over taps are cut
+//! to the part inside the image, so that the innermost loop, over the channels of a group, has no
+//! conditions.
 
 use super::patches::Axis;
 use super::{Conv, Finish, Layout};
@@ -30,7 +32,8 @@ fn strides(layout: Layout, channels: usize, size: [usize; 3]) -> Strides {
     }
 }
 
-/// `weights` have the strides of `[first, second, depth, height, width]`, as [`super::WeightForm::Strided`].
+/// `weights` have the strides of `[first, second, depth, height, width]`, as
+/// [`super::WeightForm::Strided`].
 pub(super) fn run(
     conv: &Conv,
     context: Context<'_>,
@@ -44,7 +47,11 @@ pub(super) fn run(
     let from = strides(p.layout, p.in_channels, p.input);
     let (out_stride, in_stride) =
         if p.transposed { (weight[1], weight[0]) } else { (weight[0], weight[1]) };
-    let group_stride = if p.transposed { in_group * weight[0] } else { out_group * weight[0] };
+    let group_stride = if p.transposed {
+        in_group.saturating_mul(weight[0])
+    } else {
+        out_group.saturating_mul(weight[0])
+    };
     let size = conv.output();
     let pixels: usize = size.iter().product();
 
@@ -81,7 +88,8 @@ pub(super) fn run(
     }
     match p.layout {
         Layout::ChannelsFirst => {
-            // A job is one row of the output of a few channels; to keep the parts contiguous, it is one channel's plane.
+            // A job is one row of the output of a few channels; to keep the parts contiguous, it is
+            // one channel's plane.
             for_each_chunk_mut(context.parallel, output, pixels, &|index, plane| {
                 let (n, channel) = (index / p.out_channels, index % p.out_channels);
                 let (g, first) = (channel / out_group, channel % out_group);

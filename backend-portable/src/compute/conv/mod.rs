@@ -1,4 +1,5 @@
-//! Convolutions of one to three spatial dimensions, plain and transposed, channels first and channels last, `f32`.
+//! Convolutions of one to three spatial dimensions, plain and transposed, channels first and
+//! channels last, `f32`.
 //!
 //! | form                                   | computed as                                                        |
 //! |----------------------------------------|--------------------------------------------------------------------|
@@ -7,9 +8,9 @@
 //! | depthwise, one or two dimensions       | `depthwise.rs`                                                      |
 //! | three dimensions, or no workspace      | `direct.rs`: plain loops, which need no memory                       |
 //!
-//! Channels first, the product is `weights [out, in * taps] x patches [in * taps, pixels]`: the weights are read in
-//! place. Channels last it is `patches [pixels, taps * in] x weights [taps * in, out]`, for which the weights can be
-//! packed once ([`Conv::pack_weights`]).
+//! Channels first, the product is `weights [out, in * taps] x patches [in * taps, pixels]`: the
+//! weights are read in place. Channels last it is `patches [pixels, taps * in] x weights [taps *
+//! in, out]`, for which the weights can be packed once ([`Conv::pack_weights`]).
 
 mod depthwise;
 mod direct;
@@ -28,8 +29,8 @@ use patches::{Axis, Patches};
 /// How weights are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WeightForm {
-    /// In any order. The strides are those of `[out, in / groups, depth, height, width]` for a convolution, of
-    /// `[in, out / groups, depth, height, width]` for a transposed one.
+    /// In any order. The strides are those of `[out, in / groups, depth, height, width]` for a
+    /// convolution, of `[in, out / groups, depth, height, width]` for a transposed one.
     Strided([usize; 5]),
     /// As [`Conv::pack_weights`] wrote them, for the same tier.
     Packed,
@@ -45,7 +46,8 @@ pub struct Weights<'a> {
 }
 
 impl WeightForm {
-    /// Elements in the order of the dimensions: `second` is the size of the second one, `kernel` `[depth, height, width]`.
+    /// Elements in the order of the dimensions: `second` is the size of the second one, `kernel`
+    /// `[depth, height, width]`.
     pub fn contiguous(second: usize, kernel: [usize; 3]) -> Self {
         let plane = kernel[1].saturating_mul(kernel[2]);
         let taps = kernel[0].saturating_mul(plane);
@@ -70,7 +72,8 @@ impl Default for Finish<'_> {
     }
 }
 
-/// Weights that are not packed: element (out, in, tap) of a group at `out * .out + in * .input + tap * .tap`.
+/// Weights that are not packed: element (out, in, tap) of a group at `out * .out + in * .input +
+/// tap * .tap`.
 #[derive(Clone, Copy)]
 struct Filter<'a> {
     data: &'a [f32],
@@ -124,9 +127,21 @@ impl Conv {
         let (in_group, out_group) = self.group();
         let tap = tap.unwrap_or(1);
         Some(if self.params().transposed {
-            Filter { data, out: strides[1], input: strides[0], tap, group: in_group * strides[0] }
+            Filter {
+                data,
+                out: strides[1],
+                input: strides[0],
+                tap,
+                group: in_group.saturating_mul(strides[0]),
+            }
         } else {
-            Filter { data, out: strides[0], input: strides[1], tap, group: out_group * strides[0] }
+            Filter {
+                data,
+                out: strides[0],
+                input: strides[1],
+                tap,
+                group: out_group.saturating_mul(strides[0]),
+            }
         })
     }
 
@@ -138,12 +153,16 @@ impl Conv {
         let (inner_len, outer, inner) = match self.params().layout {
             _ if taps == 1 => one(filter.input),
             _ if in_group == 1 => one(filter.tap),
-            Layout::ChannelsFirst if filter.input == taps * filter.tap => one(filter.tap),
+            Layout::ChannelsFirst if filter.input == taps.saturating_mul(filter.tap) => {
+                one(filter.tap)
+            }
             Layout::ChannelsFirst => (taps, filter.input, filter.tap),
-            Layout::ChannelsLast if filter.tap == in_group * filter.input => one(filter.input),
+            Layout::ChannelsLast if filter.tap == in_group.saturating_mul(filter.input) => {
+                one(filter.input)
+            }
             Layout::ChannelsLast => (in_group, filter.tap, filter.input),
         };
-        let data = filter.data.get(group * filter.group..).unwrap_or(&[]);
+        let data = filter.data.get(group.saturating_mul(filter.group)..).unwrap_or(&[]);
         Operand { data, other: filter.out, inner_len, outer, inner }
     }
 
@@ -193,9 +212,9 @@ impl Conv {
         Problem { m: out_group, n: pixels, k, k_step, lhs, rhs, epilogue }
     }
 
-    /// Floats of workspace with which the convolution runs at full speed on `threads` threads, with weights of this form.
-    /// With fewer it runs on fewer threads; with less than one thread's share, in plain loops. `None` when it is more
-    /// than memory.
+    /// Floats of workspace with which the convolution runs at full speed on `threads` threads, with
+    /// weights of this form. With fewer it runs on fewer threads; with less than one thread's
+    /// share, in plain loops. `None` when it is more than memory.
     pub fn workspace_len(&self, tier: Tier, threads: usize, form: WeightForm) -> Option<usize> {
         self.slot_len(tier, form)?.checked_mul(threads.max(1))
     }
@@ -217,8 +236,8 @@ impl Conv {
         }
     }
 
-    /// Length of the packed form of the weights; 0 when packing has no use (channels first, three dimensions, the scalar
-    /// tier), `None` when it is more than memory.
+    /// Length of the packed form of the weights; 0 when packing has no use (channels first, three
+    /// dimensions, the scalar tier), `None` when it is more than memory.
     pub fn packed_weights_len(&self, tier: Tier) -> Option<usize> {
         let (in_group, out_group) = self.group();
         match self.method(tier) {
@@ -230,7 +249,8 @@ impl Conv {
         }
     }
 
-    /// Packs weights with the given strides into `packed`, which has [`Conv::packed_weights_len`] elements, not 0.
+    /// Packs weights with the given strides into `packed`, which has [`Conv::packed_weights_len`]
+    /// elements, not 0.
     pub fn pack_weights(
         &self,
         tier: Tier,
@@ -275,8 +295,8 @@ impl Conv {
         if last.is_some_and(|last| last < data.len()) { Ok(()) } else { Err(ShapeMismatch) }
     }
 
-    /// Computes the convolution. Fails only when a slice is shorter than its shape says, or weights are packed though
-    /// there is no packed form.
+    /// Computes the convolution. Fails only when a slice is shorter than its shape says, or weights
+    /// are packed though there is no packed form.
     pub fn run(
         &self,
         context: Context<'_>,
@@ -376,9 +396,9 @@ impl Conv {
                     Epilogue { bias, min: finish.min, max: finish.max, ..Epilogue::default() };
                 let problem = self.problem(&input[from..], rhs, epilogue, joined);
                 let (row, col) = if channels_last { (p.out_channels, 1) } else { (out_pixels, 1) };
-                // SAFETY: input and output have the lengths that the shape demands, and the weights were checked; so
-                // all elements of this group exist. `output` is borrowed mutably, and elements of C differ: they are the
-                // group's channels of one image, or of all.
+                // SAFETY: input and output have the lengths that the shape demands, and the weights
+                // were checked; so all elements of this group exist. `output` is borrowed mutably,
+                // and elements of C differ: they are the group's channels of one image, or of all.
                 unsafe {
                     let target = Target::new(output[to..].as_mut_ptr(), row, col);
                     run_problem(context, &problem, target, workspace);

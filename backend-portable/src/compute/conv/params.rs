@@ -11,8 +11,8 @@ pub enum Layout {
     ChannelsLast,
 }
 
-/// The numbers that describe a convolution. Spatial values are `[depth, height, width]`; dimensions that an image does
-/// not have get size, kernel, stride and dilation 1, padding 0.
+/// The numbers that describe a convolution. Spatial values are `[depth, height, width]`; dimensions
+/// that an image does not have get size, kernel, stride and dilation 1, padding 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ConvParams {
     /// Samples.
@@ -49,8 +49,9 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// Checks the numbers. `None` when a kernel size, stride, dilation or group count is zero, the groups do not divide
-    /// the channels, the kernel is larger than the padded input, or a size overflows.
+    /// Checks the numbers. `None` when a kernel size, stride, dilation or group count is zero, the
+    /// groups do not divide the channels, the kernel is larger than the padded input, or a size
+    /// overflows.
     pub fn new(p: ConvParams) -> Option<Conv> {
         if p.groups == 0
             || !p.in_channels.is_multiple_of(p.groups)

@@ -1,13 +1,13 @@
-//! The patches of an image that a kernel's taps see, as a matrix that is never stored: blocks of it are written in the
-//! layout of the register tile when the product asks for them.
+//! The patches of an image that a kernel's taps see, as a matrix that is never stored: blocks of it
+//! are written in the layout of the register tile when the product asks for them.
 
 use crate::compute::simd::Simd;
 
-/// One spatial axis of a convolution. Tap t of output position o reads input position
-/// `(o * stride + origin + t * step) / up`, where that is whole and inside the input, and zero elsewhere.
+/// One spatial axis of a convolution. Tap t of output position o reads input position `(o * stride
+/// + origin + t * step) / up`, where that is whole and inside the input, and zero elsewhere.
 ///
-/// A convolution has `origin = -padding`, `step = dilation`, `up = 1`; a transposed one is the same with
-/// `origin = padding`, `step = -dilation`, `stride = 1` and its stride as `up`.
+/// A convolution has `origin = -padding`, `step = dilation`, `up = 1`; a transposed one is the same
+/// with `origin = padding`, `step = -dilation`, `stride = 1` and its stride as `up`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
     pub input: usize,
@@ -44,8 +44,8 @@ impl Axis {
             && self.input == self.output
     }
 
-    /// The part `lo..hi` of the outputs `o..o + len` for which tap `t` is inside the input, relative to `o`, and the
-    /// input position of output `o + lo`. Only for `up == 1`.
+    /// The part `lo..hi` of the outputs `o..o + len` for which tap `t` is inside the input,
+    /// relative to `o`, and the input position of output `o + lo`. Only for `up == 1`.
     #[inline(always)]
     fn inside(&self, o: usize, len: usize, t: usize) -> (usize, usize, usize) {
         let base = o as isize * self.stride + self.origin + t as isize * self.step;
@@ -71,7 +71,8 @@ pub(crate) struct Patches<'a> {
     pub x_stride: usize,
     pub y: Axis,
     pub x: Axis,
-    /// Order of the sum index: taps outside, channels inside; otherwise channels outside, taps inside.
+    /// Order of the sum index: taps outside, channels inside; otherwise channels outside, taps
+    /// inside.
     pub channels_inside: bool,
 }
 
@@ -97,15 +98,14 @@ impl Patches<'_> {
         }
     }
 
-    /// Writes sum indices `k0..k1` (whole channels) of the pixels `j..j + cols` as rows of `width`, zeros behind.
+    /// Writes sum indices `k0..k1` (whole channels) of the pixels `j..j + cols` as rows of `width`,
+    /// zeros behind.
     #[inline(always)]
     pub(crate) fn pack_cols<S: Simd>(
         &self,
         s: S,
-        j: usize,
-        cols: usize,
-        k0: usize,
-        k1: usize,
+        (j, cols): (usize, usize),
+        (k0, k1): (usize, usize),
         width: usize,
         panel: &mut [f32],
     ) {
@@ -217,7 +217,8 @@ pub(super) fn copy_strided<S: Simd>(s: S, src: &[f32], stride: usize, dst: &mut 
     match stride {
         1 => {
             while i < len {
-                // SAFETY: the first `min(LANES, len - i)` elements from i on are inside both slices, which have `len`.
+                // SAFETY: the first `min(LANES, len - i)` elements from i on are inside both
+                // slices, which have `len`.
                 unsafe {
                     s.store_upto(
                         dst.as_mut_ptr().add(i),

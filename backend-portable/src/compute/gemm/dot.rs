@@ -1,7 +1,8 @@
 //! Products with at most four rows or columns, both operands contiguous in k: inner products.
 //!
-//! The long operand (the weights of a linear layer) is read once, in place, four of its vectors at a time: four streams
-//! are enough for the memory system, and the short operand stays in the first-level cache.
+//! The long operand (the weights of a linear layer) is read once, in place, four of its vectors at
+//! a time: four streams are enough for the memory system, and the short operand stays in the
+//! first-level cache.
 
 use super::driver::{Problem, Target, store};
 use super::operand::{Lhs, Rhs};

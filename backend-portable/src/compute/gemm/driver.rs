@@ -13,7 +13,8 @@ const GRAIN: usize = 1 << 16;
 const PACKED_ROWS: usize = 96;
 /// Floats of A that should stay in the second-level cache while all panels of B pass by.
 const RESIDENT: usize = 1 << 17;
-/// Rows from which a panel of B is copied although it could be read in place: below, the copy is not used often enough.
+/// Rows from which a panel of B is copied although it could be read in place: below, the copy is
+/// not used often enough.
 const COPY_ROWS: usize = 48;
 
 /// Operands, shape and epilogue of a product.
@@ -36,15 +37,17 @@ pub(crate) struct Target {
     col: usize,
 }
 
-// SAFETY: a target is only an address; what makes writing through it from several threads right is that `run` deals
-// disjoint ranges of rows and columns out, under the promise given to `Target::new`.
+// SAFETY: a target is only an address; what makes writing through it from several threads right is
+// that `run` deals disjoint ranges of rows and columns out, under the promise given to
+// `Target::new`.
 unsafe impl Send for Target {}
 // SAFETY: as above.
 unsafe impl Sync for Target {}
 
 impl Target {
     /// # Safety
-    /// For the shape that [`run`] is called with, all elements exist, differ, and are accessed by nobody else.
+    /// For the shape that [`run`] is called with, all elements exist, differ, and are accessed by
+    /// nobody else.
     pub(crate) unsafe fn new(data: *mut f32, row: usize, col: usize) -> Self {
         Target { data, row, col }
     }
@@ -113,8 +116,8 @@ pub(crate) fn slot_len<A: Element, B: Element>(
     Plan::of(tier, problem).map(|plan| plan.slot_len())
 }
 
-/// Rows and columns of one job: about four jobs for each thread, fewer when there is little to do. The side that has
-/// to be packed is split first, so that no two jobs pack the same.
+/// Rows and columns of one job: about four jobs for each thread, fewer when there is little to do.
+/// The side that has to be packed is split first, so that no two jobs pack the same.
 fn split(
     tier: Tier,
     threads: usize,
@@ -141,9 +144,9 @@ fn split(
 /// Computes the product.
 ///
 /// # Safety
-/// `target` is as [`Target::new`] demands, for `m x n`. The operands, at every index below m, n and k, lie inside their
-/// data (`Matrix::new` or the convolution checked it), a packed operand was packed for
-/// this tier and shape, and a bias has an element for each row or column.
+/// `target` is as [`Target::new`] demands, for `m x n`. The operands, at every index below m, n and
+/// k, lie inside their data (`Matrix::new` or the convolution checked it), a packed operand was
+/// packed for this tier and shape, and a bias has an element for each row or column.
 pub(crate) unsafe fn run<A: Element, B: Element>(
     context: Context<'_>,
     problem: &Problem<'_, A, B>,
@@ -190,7 +193,7 @@ impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
     fn run<S: Simd>(self, s: S) {
         let Part { problem, plan, target, rows: (i0, rows), cols: (j0, cols), workspace } = self;
         let &Problem { n, k, ref epilogue, .. } = problem;
-        let nr = S::LANES * 3;
+        let nr = S::LANES * S::VECTORS;
         let (a_space, b_space) = workspace.split_at_mut(plan.a_len);
         let mut i = i0;
         while i < i0 + rows {
@@ -228,8 +231,9 @@ impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
                             lo: if last { epilogue.min } else { f32::NEG_INFINITY },
                             hi: if last { epilogue.max } else { f32::INFINITY },
                         };
-                        // SAFETY: `run` was promised operands and a target of this shape, and gave this job these
-                        // rows and columns alone; a packed block or panel has just been filled for this size.
+                        // SAFETY: `run` was promised operands and a target of this shape, and gave
+                        // this job these rows and columns alone; a packed block or panel has just
+                        // been filled for this size.
                         unsafe { kernel::run(s, h, width, &tile) };
                         r += h;
                     }
@@ -250,7 +254,8 @@ enum Side {
     Cols,
 }
 
-/// The bias from this row or column on; null where there is none, or it was added with an earlier block of k.
+/// The bias from this row or column on; null where there is none, or it was added with an earlier
+/// block of k.
 #[inline(always)]
 fn bias_at(epilogue: &Epilogue<'_>, side: Side, i: usize, j: usize, first: bool) -> *const f32 {
     match epilogue.bias {

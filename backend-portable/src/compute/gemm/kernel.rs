@@ -1,6 +1,7 @@
 //! The register tile: `ROWS x VECTORS` accumulators over one block of K, then the epilogue.
 
-// Loops here index several arrays by constants; iterators would hide from the compiler that all of it is registers.
+// Loops here index several arrays by constants; iterators would hide from the compiler that all of
+// it is registers.
 #![allow(clippy::needless_range_loop)]
 
 use crate::compute::simd::{Kernel, MAX_LANES, Simd};
@@ -17,7 +18,8 @@ pub(super) struct Tile {
     pub a: *const f32,
     pub a_row: usize,
     pub a_col: usize,
-    /// Vector v of row p of B is at `b + p * b_row + v * LANES`; with one lane at `b + p * b_row + v * b_col`.
+    /// Vector v of row p of B is at `b + p * b_row + v * LANES`; with one lane at `b + p * b_row +
+    /// v * b_col`.
     pub b: *const f32,
     pub b_row: usize,
     pub b_col: usize,
@@ -36,11 +38,11 @@ pub(super) struct Tile {
     pub hi: f32,
 }
 
-/// Computes a tile of `rows <= S::ROWS` and `cols <= 3 * S::LANES`.
+/// Computes a tile of `rows <= S::ROWS` and `cols <= S::VECTORS * S::LANES`.
 ///
 /// # Safety
-/// The addresses that [`Tile`] describes for `rows`, `cols` and `k` are valid: A, B and the biases for reading, C for
-/// reading and writing, with nobody else accessing that part of C.
+/// The addresses that [`Tile`] describes for `rows`, `cols` and `k` are valid: A, B and the biases
+/// for reading, C for reading and writing, with nobody else accessing that part of C.
 #[inline(always)]
 pub(super) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
     let vectors = cols.div_ceil(S::LANES);
@@ -59,7 +61,8 @@ pub(super) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
             match vectors {
                 1 => shape!($rows, 1),
                 2 => shape!($rows, 2),
-                _ => shape!($rows, 3),
+                _ if S::VECTORS > 2 => shape!($rows, 3),
+                _ => {}
             }
         };
     }
@@ -71,8 +74,8 @@ pub(super) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
         // Tiers with a small register file do not get code for taller tiles.
         5 if S::ROWS > 4 => widths!(5),
         6 if S::ROWS > 4 => widths!(6),
-        7 if S::ROWS > 4 => widths!(7),
-        _ if S::ROWS > 4 => widths!(8),
+        7 if S::ROWS > 6 => widths!(7),
+        _ if S::ROWS > 6 => widths!(8),
         _ => {}
     }
 }
@@ -100,7 +103,8 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Kernel
         let mut b = t.b;
         let mut offset = 0;
         for _ in 0..t.k {
-            // SAFETY: the caller of `run` promised these addresses for every p < k; the tail reads its lanes only.
+            // SAFETY: the caller of `run` promised these addresses for every p < k; the tail reads
+            // its lanes only.
             unsafe {
                 let mut bv = [s.splat(0.0); VECTORS];
                 for v in 0..VECTORS {
@@ -137,8 +141,9 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
     tail: usize,
     mut acc: [[S::F; VECTORS]; ROWS],
 ) {
-    // Index loops with constant bounds throughout: they are unrolled completely, and only then do the accumulators stay in
-    // registers, here and in the loop over k before. For the same reason nothing takes their address.
+    // Index loops with constant bounds throughout: they are unrolled completely, and only then do
+    // the accumulators stay in registers, here and in the loop over k before. For the same reason
+    // nothing takes their address.
     if t.alpha != 1.0 {
         let alpha = s.splat(t.alpha);
         for i in 0..ROWS {
@@ -159,7 +164,8 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
     if !t.col_bias.is_null() {
         for v in 0..VECTORS {
             let p = t.col_bias.wrapping_add(v * S::LANES);
-            // SAFETY: a column bias that is not null has an element for each column; the tail reads its lanes only.
+            // SAFETY: a column bias that is not null has an element for each column; the tail reads
+            // its lanes only.
             let bias =
                 unsafe { if TAIL && v == VECTORS - 1 { s.load_first(p, tail) } else { s.load(p) } };
             for i in 0..ROWS {
@@ -223,7 +229,8 @@ unsafe fn scatter<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: 
     const { assert!(ROWS <= MAX_ROWS && VECTORS <= 3 && S::LANES <= MAX_LANES) };
     for i in 0..ROWS {
         for v in 0..VECTORS {
-            // SAFETY: the array holds MAX_ROWS x 3 vectors of MAX_LANES, which is enough, as asserted.
+            // SAFETY: the array holds MAX_ROWS x 3 vectors of MAX_LANES, which is enough, as
+            // asserted.
             unsafe { s.store(lanes.as_mut_ptr().add((i * VECTORS + v) * S::LANES), acc[i][v]) };
         }
     }

@@ -1,16 +1,19 @@
 //! Products of matrices in single precision: `C = alpha * A * B + beta * C + bias`, clamped.
 //!
-//! A register tile (see `kernel.rs`) keeps up to 8 x 3 vectors of C while it runs over a block of K. Around it, in
-//! this order: rows of C in blocks whose part of A stays in the second-level cache, blocks of K, panels of columns
-//! of B, and the tiles of the panel. A is read in place when its rows are contiguous: eight row streams cost nothing,
-//! so weights stored `[out, in]` need no packing on the left. B is copied panel by panel when its rows are not
-//! contiguous or so far apart that the copy pays for itself, or packed once by [`PackedRhs::pack`].
+//! A register tile (see `kernel.rs`) keeps up to 8 x 3 vectors of C while it runs over a block of
+//! K. Around it, in this order: rows of C in blocks whose part of A stays in the second-level
+//! cache, blocks of K, panels of columns of B, and the tiles of the panel. A is read in place when
+//! its rows are contiguous: eight row streams cost nothing, so weights stored `[out, in]` need no
+//! packing on the left. B is copied panel by panel when its rows are not contiguous or so far apart
+//! that the copy pays for itself, or packed once by [`PackedRhs::pack`].
 //!
-//! Products with at most four rows or columns whose operands are both contiguous in k (a linear layer on one token)
-//! take another path, `dot.rs`: each weight is used once, so only the speed of reading them counts.
+//! Products with at most four rows or columns whose operands are both contiguous in k (a linear
+//! layer on one token) take another path, `dot.rs`: each weight is used once, so only the speed of
+//! reading them counts.
 //!
-//! Workspace: [`Gemm::workspace_len`] says what each thread's panels need. With less the product is still right:
-//! fewer threads take part, and with none at all it falls back to plain loops where it has to.
+//! Workspace: [`Gemm::workspace_len`] says what each thread's panels need. With less the product is
+//! still right: fewer threads take part, and with none at all it falls back to plain loops where it
+//! has to.
 
 mod dot;
 mod driver;
@@ -86,7 +89,8 @@ fn last(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> Optio
     (rows - 1).checked_mul(row_stride)?.checked_add((cols - 1).checked_mul(col_stride)?)
 }
 
-/// A matrix to write: element (i, j) is at `i * row_stride + j * col_stride`, each at a place of its own.
+/// A matrix to write: element (i, j) is at `i * row_stride + j * col_stride`, each at a place of
+/// its own.
 #[derive(Debug)]
 pub struct MatrixMut<'a> {
     data: &'a mut [f32],
@@ -137,7 +141,8 @@ pub enum Bias<'a> {
     Cols(&'a [f32]),
 }
 
-/// What happens to the sums before they are stored: `clamp(alpha * sum + bias + beta * C, min, max)`.
+/// What happens to the sums before they are stored: `clamp(alpha * sum + bias + beta * C, min,
+/// max)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a> {
     /// Factor of the product.
@@ -227,8 +232,8 @@ impl<'a> PackedRhs<'a> {
     }
 }
 
-/// Floats of workspace with which the product `m x k` by `k x n` runs at full speed on `threads` threads, whatever the
-/// strides and element types; `None` when that is more than memory.
+/// Floats of workspace with which the product `m x k` by `k x n` runs at full speed on `threads`
+/// threads, whatever the strides and element types; `None` when that is more than memory.
 pub fn gemm_workspace_len(
     tier: Tier,
     threads: usize,
@@ -295,7 +300,8 @@ fn run<A: Element, B: Element>(
         rhs,
         epilogue: *epilogue,
     };
-    // SAFETY: `MatrixMut` was built over elements that exist, all different, and is borrowed for this call.
+    // SAFETY: `MatrixMut` was built over elements that exist, all different, and is borrowed for
+    // this call.
     unsafe {
         let target = Target::new(c.data.as_mut_ptr(), c.row_stride, c.col_stride);
         driver::run(context, &problem, target, workspace);
@@ -303,8 +309,8 @@ fn run<A: Element, B: Element>(
     Ok(())
 }
 
-/// Length of the blocks of k: at most what keeps a panel of B in the nearest caches, all blocks about equal, and a
-/// multiple of `step`.
+/// Length of the blocks of k: at most what keeps a panel of B in the nearest caches, all blocks
+/// about equal, and a multiple of `step`.
 pub(crate) const fn k_block(lanes: usize, k: usize, step: usize) -> usize {
     let most = if lanes > 1 { 512 } else { 128 };
     let (k, step) = (if k == 0 { 1 } else { k }, if step == 0 { 1 } else { step });

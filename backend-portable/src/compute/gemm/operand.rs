@@ -1,13 +1,15 @@
-//! Where the operands of a product come from, and how blocks of them are brought into the layout of the register tile.
+//! Where the operands of a product come from, and how blocks of them are brought into the layout of
+//! the register tile.
 
 use crate::compute::conv::patches::Patches;
 use crate::compute::element::Element;
 use crate::compute::simd::{Kernel, Simd, Tier};
 
-/// A matrix operand seen from the sum index k: element (o, k) is at
-/// `o * other + (k / inner_len) * outer + (k % inner_len) * inner`, where o is the row of A or the column of B.
+/// A matrix operand seen from the sum index k: element (o, k) is at `o * other + (k / inner_len) *
+/// outer + (k % inner_len) * inner`, where o is the row of A or the column of B.
 ///
-/// Two strides for k are what a convolution's weights need: k runs over channels and taps, in either order.
+/// Two strides for k are what a convolution's weights need: k runs over channels and taps, in
+/// either order.
 #[derive(Clone, Copy)]
 pub(crate) struct Operand<'a, E> {
     pub data: &'a [E],
@@ -18,7 +20,8 @@ pub(crate) struct Operand<'a, E> {
 }
 
 impl<'a, E: Element> Operand<'a, E> {
-    /// The piece of `k..k1` from k on that has one stride: its length, and the offset of its first element.
+    /// The piece of `k..k1` from k on that has one stride: its length, and the offset of its first
+    /// element.
     #[inline(always)]
     fn piece(&self, k: usize, k1: usize) -> (usize, usize) {
         let (q, r) =
@@ -63,8 +66,8 @@ pub(super) struct Block {
 }
 
 impl<E: Element> Lhs<'_, E> {
-    /// Whether the kernel can only read blocks of this operand from the workspace. In place it wants `f32`, and
-    /// neighbours in k (or rows) that are neighbours in memory.
+    /// Whether the kernel can only read blocks of this operand from the workspace. In place it
+    /// wants `f32`, and neighbours in k (or rows) that are neighbours in memory.
     pub(super) fn needs_packing(&self, lanes: usize, k: usize) -> bool {
         match self {
             Lhs::Strided(x) => x.in_place(k).is_none() || (lanes > 1 && x.inner != 1),
@@ -127,8 +130,8 @@ pub(super) struct Panel {
 }
 
 impl<E: Element> Rhs<'_, E> {
-    /// As [`Lhs::needs_packing`]. A vector along the columns has to be contiguous; the single lane of the scalar tier
-    /// always is.
+    /// As [`Lhs::needs_packing`]. A vector along the columns has to be contiguous; the single lane
+    /// of the scalar tier always is.
     pub(super) fn needs_packing(&self, lanes: usize, k: usize) -> bool {
         match self {
             Rhs::Strided(x) => x.in_place(k).is_none() || (lanes > 1 && x.other != 1),
@@ -137,7 +140,8 @@ impl<E: Element> Rhs<'_, E> {
         }
     }
 
-    /// Columns `j..j + cols` (at most a panel), sum index `k0..k1`, copied to the workspace where `pack` says so.
+    /// Columns `j..j + cols` (at most a panel), sum index `k0..k1`, copied to the workspace where
+    /// `pack` says so.
     #[inline(always)]
     pub(super) fn panel<S: Simd>(
         &self,
@@ -148,7 +152,7 @@ impl<E: Element> Rhs<'_, E> {
         pack: bool,
         workspace: &mut [f32],
     ) -> Panel {
-        let width = S::LANES * 3;
+        let width = S::LANES * S::VECTORS;
         let packed = Panel { data: workspace.as_ptr(), row: width, col: 1 };
         match self {
             Rhs::Strided(x) => match x.in_place(k) {
@@ -167,7 +171,7 @@ impl<E: Element> Rhs<'_, E> {
                 Panel { data: data.as_ptr().wrapping_add(at), row: width, col: 1 }
             }
             Rhs::Patches(x) => {
-                x.pack_cols(s, j, cols, k0, k1, width, workspace);
+                x.pack_cols(s, (j, cols), (k0, k1), width, workspace);
                 packed
             }
         }
@@ -197,7 +201,8 @@ fn gather<E: Element>(src: &[E], stride: usize, dst: &mut [f32]) {
     }
 }
 
-/// Writes rows `k0..k1` of columns `j..j + cols` as rows of a panel, and zeros behind the last column.
+/// Writes rows `k0..k1` of columns `j..j + cols` as rows of a panel, and zeros behind the last
+/// column.
 #[inline(always)]
 fn pack_panel<S: Simd, E: Element>(
     s: S,
@@ -206,7 +211,7 @@ fn pack_panel<S: Simd, E: Element>(
     (k0, k1): (usize, usize),
     panel: &mut [f32],
 ) {
-    let width = S::LANES * 3;
+    let width = S::LANES * S::VECTORS;
     if cols < width {
         for row in panel.chunks_exact_mut(width).take(k1 - k0) {
             row[cols..].fill(0.0);
@@ -237,7 +242,7 @@ fn transpose_piece<S: Simd, E: Element>(
     len: usize,
     rows: &mut [f32],
 ) {
-    let width = S::LANES * 3;
+    let width = S::LANES * S::VECTORS;
     let mut done = 0;
     if let (Some(data), 1) = (E::as_f32(x.data), x.inner) {
         // Neighbours in k are neighbours in memory: transpose blocks in registers.
@@ -250,8 +255,9 @@ fn transpose_piece<S: Simd, E: Element>(
             );
             for c in (0..c_blocks).step_by(S::BLOCK) {
                 for p in (0..k_blocks).step_by(S::BLOCK) {
-                    // SAFETY: reads columns c..c + BLOCK and writes rows p..p + BLOCK, none behind the elements
-                    // checked above; the slices do not overlap, one being borrowed mutably.
+                    // SAFETY: reads columns c..c + BLOCK and writes rows p..p + BLOCK, none behind
+                    // the elements checked above; the slices do not overlap, one being borrowed
+                    // mutably.
                     unsafe {
                         let src = data.as_ptr().add(from + c * x.other + p);
                         s.transpose(src, x.other, rows.as_mut_ptr().add(p * width + c), width);
@@ -279,8 +285,8 @@ pub(crate) fn packed_len(tier: Tier, n: usize, k: usize) -> Option<usize> {
     n.checked_next_multiple_of(tier.tile().1)?.checked_mul(k)
 }
 
-/// Packs a whole right operand into the layout of the tier's register tile: for each block of k, panels of columns, and
-/// in a panel the rows one after the other.
+/// Packs a whole right operand into the layout of the tier's register tile: for each block of k,
+/// panels of columns, and in a panel the rows one after the other.
 pub(crate) fn pack_rhs<E: Element>(
     tier: Tier,
     n: usize,
@@ -294,7 +300,7 @@ pub(crate) fn pack_rhs<E: Element>(
         #[inline(always)]
         fn run<S: Simd>(self, s: S) {
             let Pack(n, k, x, mut rest) = self;
-            let width = S::LANES * 3;
+            let width = S::LANES * S::VECTORS;
             let block = super::k_block(S::LANES, k, 1);
             for k0 in (0..k).step_by(block) {
                 let k1 = (k0 + block).min(k);

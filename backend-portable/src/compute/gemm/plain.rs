@@ -1,4 +1,5 @@
-//! Products of any number type: no tiles, but a loop order that reads B and writes C along their rows.
+//! Products of any number type: no tiles, but a loop order that reads B and writes C along their
+//! rows.
 
 use super::{ShapeMismatch, last};
 
@@ -32,8 +33,8 @@ macro_rules! numbers {
 
 numbers!(f32 f64; u8 i8 i16 i32 i64);
 
-/// `c = a * b`, for `a` of `m x k` and `b` of `k x n`, each with its row and column strides, and `c` of `m x n` with
-/// contiguous rows.
+/// `c = a * b`, for `a` of `m x k` and `b` of `k x n`, each with its row and column strides, and
+/// `c` of `m x n` with contiguous rows.
 pub fn gemm_plain<T: Number>(
     (m, n, k): (usize, usize, usize),
     (a, a_row, a_col): (&[T], usize, usize),

@@ -5,17 +5,20 @@ use core::arch::x86_64::*;
 
 /// Token of the AVX2 + FMA tier.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx2(());
+pub(super) struct Avx2(());
 
 impl Avx2 {
     /// # Safety
     /// The processor has AVX2 and FMA.
     #[inline(always)]
-    pub const unsafe fn new() -> Self {
+    pub(super) const unsafe fn new() -> Self {
         Avx2(())
     }
 }
 
+// Never inlined: a kernel called from another one (a register tile from the loops around it) is to
+// have all registers, not share them with what the caller keeps in vectors.
+#[inline(never)]
 #[target_feature(enable = "avx2,fma")]
 fn shell<K: Kernel>(kernel: K, s: Avx2) -> K::Output {
     kernel.run(s)
@@ -40,8 +43,10 @@ unsafe fn mask(n: usize) -> __m256i {
 
 impl Simd for Avx2 {
     const LANES: usize = 8;
-    // 4 x 3 accumulators, 3 + 1 operands: all sixteen registers.
-    const ROWS: usize = 4;
+    // 6 x 2 accumulators, 2 + 1 operands: 15 of 16 registers. With 4 x 3 nothing is spare, and the
+    // compiler keeps an accumulator in memory.
+    const ROWS: usize = 6;
+    const VECTORS: usize = 2;
     const BLOCK: usize = 8;
     type F = __m256;
     type M = __m256;
@@ -199,7 +204,8 @@ pub(super) unsafe fn transpose8(
     dst: *mut f32,
     dst_stride: usize,
 ) {
-    // SAFETY: the caller's promise covers rows 0..8 of eight floats on both sides, and the instruction set.
+    // SAFETY: the caller's promise covers rows 0..8 of eight floats on both sides, and the
+    // instruction set.
     unsafe {
         let r = |i: usize| _mm256_loadu_ps(src.add(i * src_stride));
         let (r0, r1, r2, r3) = (r(0), r(1), r(2), r(3));

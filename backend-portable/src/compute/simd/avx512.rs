@@ -5,17 +5,20 @@ use core::arch::x86_64::*;
 
 /// Token of the AVX-512 tier.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx512(());
+pub(super) struct Avx512(());
 
 impl Avx512 {
     /// # Safety
     /// The processor has AVX2, FMA and AVX-512 F, DQ, BW and VL.
     #[inline(always)]
-    pub const unsafe fn new() -> Self {
+    pub(super) const unsafe fn new() -> Self {
         Avx512(())
     }
 }
 
+// Never inlined: a kernel called from another one (a register tile from the loops around it) is to
+// have all registers, not share them with what the caller keeps in vectors.
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,avx512f,avx512dq,avx512bw,avx512vl")]
 fn shell<K: Kernel>(kernel: K, s: Avx512) -> K::Output {
     kernel.run(s)
@@ -36,8 +39,10 @@ fn mask(n: usize) -> __mmask16 {
 
 impl Simd for Avx512 {
     const LANES: usize = 16;
-    // 8 x 3 accumulators, 3 + 1 operands: 28 of 32 registers, and eight row pointers fit the integer registers.
+    // 8 x 3 accumulators, 3 + 1 operands: 28 of 32 registers, and eight row pointers fit the
+    // integer registers.
     const ROWS: usize = 8;
+    const VECTORS: usize = 3;
     const BLOCK: usize = 8;
     type F = __m512;
     type M = __mmask16;

@@ -1,11 +1,12 @@
 //! One small vector abstraction, and the value that says which instruction set may be used.
 //!
-//! A loop is written once, generic over [`Simd`], as a struct that implements [`Kernel`]. [`Tier::dispatch`] calls it
-//! inside a function compiled with the instruction set of the tier. The generic body must be `#[inline(always)]`
-//! all the way down: only then does it end up inside the shell that carries `#[target_feature]`.
+//! A loop is written once, generic over [`Simd`], as a struct that implements [`Kernel`].
+//! [`Tier::dispatch`] calls it inside a function compiled with the instruction set of the tier. The
+//! generic body must be `#[inline(always)]` all the way down: only then does it end up inside the
+//! shell that carries `#[target_feature]`.
 //!
-//! A value of a type that implements [`Simd`] is the proof that its instruction set is present; so arithmetic on vectors
-//! is safe, and only loads and stores through raw pointers are `unsafe`.
+//! A value of a type that implements [`Simd`] is the proof that its instruction set is present; so
+//! arithmetic on vectors is safe, and only loads and stores through raw pointers are `unsafe`.
 //!
 //! | build                       | `Tier::detect()`                                      |
 //! |-----------------------------|-------------------------------------------------------|
@@ -14,8 +15,9 @@
 //! | aarch64                     | NEON (part of the architecture's baseline)             |
 //! | everything else             | scalar                                                |
 //!
-//! The scalar tier is always there. It is a "vector" of one lane, so that microcontrollers run the same algorithms
-//! with tiles that fit their registers, and it takes transcendental functions from `libm`.
+//! The scalar tier is always there. It is a "vector" of one lane, so that microcontrollers run the
+//! same algorithms with tiles that fit their registers, and it takes transcendental functions from
+//! `libm`.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -30,15 +32,18 @@ pub use scalar::Scalar;
 /// Upper bound of [`Simd::LANES`], for buffers on the stack.
 pub const MAX_LANES: usize = 16;
 
-/// A vector instruction set for `f32`, held as a token: a value exists only where the instructions do.
+/// A vector instruction set for `f32`, held as a token: a value exists only where the instructions
+/// do.
 ///
 /// Lane-wise methods follow IEEE 754 except where they say so.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Lanes of a vector.
     const LANES: usize;
-    /// Rows of the register tile of matrix multiplication: `ROWS * 3` accumulators, three vectors of B and one of A
-    /// have to fit the register file.
+    /// Rows of the register tile of matrix multiplication, at most 8.
     const ROWS: usize;
+    /// Vectors in a row of the register tile, at most 3: `ROWS * VECTORS` accumulators, `VECTORS` vectors of B and one
+    /// of A have to fit the register file.
+    const VECTORS: usize;
     /// Side of the square block that [`Simd::transpose`] moves.
     const BLOCK: usize;
     /// A vector of `LANES` floats.
@@ -61,7 +66,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for writing `LANES` floats.
     unsafe fn store(self, p: *mut f32, v: Self::F);
-    /// Loads the first `n < LANES` floats and sets the other lanes to zero; reads nothing behind them.
+    /// Loads the first `n < LANES` floats and sets the other lanes to zero; reads nothing behind
+    /// them.
     ///
     /// # Safety
     /// `p` is valid for reading `n` floats.
@@ -93,7 +99,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Transposes a block: `dst[j * dst_stride + i] = src[i * src_stride + j]` for `i, j < BLOCK`.
     ///
     /// # Safety
-    /// All addressed elements are valid for reading in `src` and for writing in `dst`, and do not overlap.
+    /// All addressed elements are valid for reading in `src` and for writing in `dst`, and do not
+    /// overlap.
     unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize);
 
     /// `a + b`
@@ -166,7 +173,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
         lanes
     }
 
-    /// Applies a scalar function to each lane: for the scalar tier, and for what is too rare to be a vector.
+    /// Applies a scalar function to each lane: for the scalar tier, and for what is too rare to be
+    /// a vector.
     #[inline(always)]
     fn each(self, v: Self::F, f: impl Fn(f32) -> f32) -> Self::F {
         let mut lanes = self.to_array(v);
@@ -206,10 +214,13 @@ enum Isa {
     Neon,
 }
 
+/// A tier, and the question whether this processor has it.
+type Candidate = (Isa, fn() -> bool);
+
 /// The instruction set to use. Detect it once, when a program is loaded, and pass it on.
 ///
-/// The inside is private: a tier other than scalar can only come from detection, so holding one proves that the
-/// processor has the instructions.
+/// The inside is private: a tier other than scalar can only come from detection, so holding one
+/// proves that the processor has the instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tier(Isa);
 
@@ -224,7 +235,7 @@ impl Tier {
 
     /// Every tier that this processor has, slowest first; the scalar tier is always one.
     pub fn available() -> impl Iterator<Item = Tier> {
-        let tiers: &'static [(Isa, fn() -> bool)] = &[
+        let tiers: &'static [Candidate] = &[
             (Isa::Scalar, || true),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2Fma, has_avx2_fma),
@@ -281,12 +292,20 @@ impl Tier {
 
     /// Lanes of a vector.
     pub const fn lanes(self) -> usize {
-        self.tile().1 / 3
+        match self.0 {
+            Isa::Scalar => 1,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2Fma => avx2::Avx2::LANES,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => avx512::Avx512::LANES,
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => neon::Neon::LANES,
+        }
     }
 }
 
 const fn tile_of<S: Simd>() -> (usize, usize) {
-    (S::ROWS, S::LANES * 3)
+    (S::ROWS, S::LANES * S::VECTORS)
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -5,17 +5,20 @@ use core::arch::aarch64::*;
 
 /// Token of the NEON tier.
 #[derive(Clone, Copy, Debug)]
-pub struct Neon(());
+pub(super) struct Neon(());
 
 impl Neon {
     /// # Safety
     /// The processor has NEON.
     #[inline(always)]
-    pub const unsafe fn new() -> Self {
+    pub(super) const unsafe fn new() -> Self {
         Neon(())
     }
 }
 
+// Never inlined: a kernel called from another one (a register tile from the loops around it) is to
+// have all registers, not share them with what the caller keeps in vectors.
+#[inline(never)]
 #[target_feature(enable = "neon")]
 fn shell<K: Kernel>(kernel: K, s: Neon) -> K::Output {
     kernel.run(s)
@@ -33,6 +36,7 @@ impl Simd for Neon {
     const LANES: usize = 4;
     // 8 x 3 accumulators, 3 + 1 operands: 28 of 32 registers.
     const ROWS: usize = 8;
+    const VECTORS: usize = 3;
     const BLOCK: usize = 4;
     type F = float32x4_t;
     type M = uint32x4_t;
@@ -177,5 +181,6 @@ impl Simd for Neon {
     fn reduce_sum(self, a: float32x4_t) -> f32 {
         isa!(vaddvq_f32(a))
     }
-    // min/max use compare and select: `vminq_f32` returns NaN when either operand is NaN, not the second operand.
+    // min/max use compare and select: `vminq_f32` returns NaN when either operand is NaN, not the
+    // second operand.
 }

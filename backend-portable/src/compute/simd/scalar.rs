@@ -8,8 +8,10 @@ pub struct Scalar;
 
 impl Simd for Scalar {
     const LANES: usize = 1;
-    // 4 x 3 accumulators, 3 + 1 operands: half of the 32 single-precision registers of a Cortex-M4F.
+    // 4 x 3 accumulators, 3 + 1 operands: half of the 32 single-precision registers of a
+    // Cortex-M4F.
     const ROWS: usize = 4;
+    const VECTORS: usize = 3;
     const BLOCK: usize = 1;
     type F = f32;
     type M = bool;

@@ -1,0 +1,434 @@
+//! Reductions along rows, and the normalisations that are built of them. A row is `len` elements;
+//! rows follow each other.
+
+use super::gemm::Context;
+use super::math;
+use super::simd::{Kernel, Simd};
+use super::split::for_each_chunk_mut;
+
+/// Elements that one job should at least have.
+const GRAIN: usize = 1 << 13;
+
+/// The largest element of each row into `out`; NaN if the row has one, minus infinity for an empty
+/// row.
+pub fn max_rows(context: Context<'_>, src: &[f32], len: usize, out: &mut [f32]) {
+    each_row(context, src, len, out, 1, &|_, row, out| out[0] = context.tier.dispatch(Max(row)));
+}
+
+/// The sum of each row into `out`.
+pub fn sum_rows(context: Context<'_>, src: &[f32], len: usize, out: &mut [f32]) {
+    each_row(context, src, len, out, 1, &|_, row, out| out[0] = context.tier.dispatch(Sum(row)));
+}
+
+/// `dst = e^(x - max) / sum of e^(x - max)`
+pub fn softmax_rows(context: Context<'_>, src: &[f32], len: usize, dst: &mut [f32]) {
+    each_row(context, src, len, dst, len, &|_, row, dst| {
+        context.tier.dispatch(Softmax(row, dst));
+    });
+}
+
+/// `dst = x - max - ln(sum of e^(x - max))`
+pub fn log_softmax_rows(context: Context<'_>, src: &[f32], len: usize, dst: &mut [f32]) {
+    each_row(context, src, len, dst, len, &|_, row, dst| {
+        let (max, sum) = context.tier.dispatch(Softmax(row, dst));
+        context.tier.dispatch(Rescale {
+            src: row,
+            dst,
+            shift: max,
+            scale: 1.0,
+            gamma: None,
+            beta: Some(Plus(-libm::logf(sum))),
+        });
+    });
+}
+
+/// Layer normalisation: `dst = (x - mean) / sqrt(variance + epsilon) * gamma + beta`, the variance
+/// being that of the row itself (not the estimate for a population). `gamma` and `beta` have an
+/// element for each of a row's; shorter ones are ignored.
+pub fn layer_norm_rows(
+    context: Context<'_>,
+    src: &[f32],
+    len: usize,
+    (gamma, beta): (Option<&[f32]>, Option<&[f32]>),
+    epsilon: f32,
+    dst: &mut [f32],
+) {
+    let (gamma, beta) = (gamma.filter(|g| g.len() >= len), beta.filter(|b| b.len() >= len));
+    each_row(context, src, len, dst, len, &|_, row, dst| {
+        let mean = context.tier.dispatch(Sum(row)) / len as f32;
+        let variance = context.tier.dispatch(Squares(row, mean)) / len as f32;
+        let scale = 1.0 / libm::sqrtf(variance + epsilon);
+        context.tier.dispatch(Rescale {
+            src: row,
+            dst,
+            shift: mean,
+            scale,
+            gamma,
+            beta: beta.map(Each),
+        });
+    });
+}
+
+/// Normalisation by the root of the mean square: `dst = x / sqrt(mean of x^2 + epsilon) * gamma`.
+pub fn rms_norm_rows(
+    context: Context<'_>,
+    src: &[f32],
+    len: usize,
+    gamma: Option<&[f32]>,
+    epsilon: f32,
+    dst: &mut [f32],
+) {
+    let gamma = gamma.filter(|g| g.len() >= len);
+    each_row(context, src, len, dst, len, &|_, row, dst| {
+        let scale =
+            1.0 / libm::sqrtf(context.tier.dispatch(Squares(row, 0.0)) / len as f32 + epsilon);
+        context.tier.dispatch(Rescale {
+            src: row,
+            dst,
+            shift: 0.0,
+            scale,
+            gamma,
+            beta: None::<Plus>,
+        });
+    });
+}
+
+/// What is done with a row: its index, the row, and its part of the result.
+type RowTask<'a> = dyn Fn(usize, &[f32], &mut [f32]) + Sync + 'a;
+
+/// Calls `f(row index, row, its part of dst)` for the rows that both have completely, several in
+/// one job.
+fn each_row(
+    context: Context<'_>,
+    src: &[f32],
+    len: usize,
+    dst: &mut [f32],
+    dst_len: usize,
+    f: &RowTask<'_>,
+) {
+    if dst_len == 0 {
+        return;
+    }
+    let rows = dst.len() / dst_len;
+    let rows = src.len().checked_div(len).map_or(rows, |n| n.min(rows));
+    let together = (GRAIN / len.max(1)).max(1);
+    let Some(dst) = dst.get_mut(..rows * dst_len) else {
+        return;
+    };
+    for_each_chunk_mut(context.parallel, dst, together.saturating_mul(dst_len), &|job, dst| {
+        for (i, dst) in dst.chunks_exact_mut(dst_len).enumerate() {
+            let row = job * together + i;
+            f(row, &src[row * len..][..len], dst);
+        }
+    });
+}
+
+/// Accumulators that run side by side, to hide the latency of an addition.
+const WIDE: usize = 4;
+
+struct Max<'a>(&'a [f32]);
+
+impl Kernel for Max<'_> {
+    type Output = f32;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        let x = self.0;
+        let mut acc = s.splat(f32::NEG_INFINITY);
+        // Sums of what is NaN: the comparison forgets a NaN, the sum does not.
+        let mut nan = s.splat(0.0);
+        let full = x.len() - x.len() % S::LANES;
+        let mut i = 0;
+        while i < full {
+            // SAFETY: `i + LANES <= len`.
+            let v = unsafe { s.load(x.as_ptr().add(i)) };
+            acc = s.max(v, acc);
+            nan = s.select(s.is_nan(v), v, nan);
+            i += S::LANES;
+        }
+        let mut max = s.reduce_max(acc);
+        for &v in &x[full..] {
+            if v > max || v.is_nan() {
+                max = v;
+            }
+            if max.is_nan() {
+                break;
+            }
+        }
+        if s.reduce_sum(nan).is_nan() { f32::NAN } else { max }
+    }
+}
+
+struct Sum<'a>(&'a [f32]);
+
+impl Kernel for Sum<'_> {
+    type Output = f32;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        fold(s, self.0, Identity)
+    }
+}
+
+/// The sum of `(x - .1)^2`.
+struct Squares<'a>(&'a [f32], f32);
+
+impl Kernel for Squares<'_> {
+    type Output = f32;
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        fold(s, self.0, Square(self.1))
+    }
+}
+
+/// What is summed up.
+trait Term: Copy {
+    fn of<S: Simd>(self, s: S, x: S::F, acc: S::F) -> S::F;
+}
+
+#[derive(Clone, Copy)]
+struct Identity;
+
+impl Term for Identity {
+    #[inline(always)]
+    fn of<S: Simd>(self, s: S, x: S::F, acc: S::F) -> S::F {
+        s.add(x, acc)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Square(f32);
+
+impl Term for Square {
+    #[inline(always)]
+    fn of<S: Simd>(self, s: S, x: S::F, acc: S::F) -> S::F {
+        let d = s.sub(x, s.splat(self.0));
+        s.mul_add(d, d, acc)
+    }
+}
+
+#[inline(always)]
+fn fold<S: Simd, T: Term>(s: S, x: &[f32], term: T) -> f32 {
+    let mut acc = [s.splat(0.0); WIDE];
+    let mut blocks = x.chunks_exact(WIDE * S::LANES);
+    for block in &mut blocks {
+        for (v, acc) in acc.iter_mut().enumerate() {
+            // SAFETY: the block holds WIDE vectors.
+            *acc = term.of(s, unsafe { s.load(block.as_ptr().add(v * S::LANES)) }, *acc);
+        }
+    }
+    let mut vectors = blocks.remainder().chunks_exact(S::LANES);
+    for vector in &mut vectors {
+        // SAFETY: one vector.
+        acc[0] = term.of(s, unsafe { s.load(vector.as_ptr()) }, acc[0]);
+    }
+    let mut sum = s.reduce_sum(s.add(s.add(acc[0], acc[1]), s.add(acc[2], acc[3])));
+    for &x in vectors.remainder() {
+        sum = term.of(super::simd::Scalar, x, sum);
+    }
+    sum
+}
+
+/// Writes the softmax of a row; returns its maximum and the sum of the exponentials.
+struct Softmax<'a>(&'a [f32], &'a mut [f32]);
+
+impl Kernel for Softmax<'_> {
+    type Output = (f32, f32);
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> (f32, f32) {
+        let Softmax(x, dst) = self;
+        let max = Max(x).run(s);
+        let shift = s.splat(max);
+        let mut acc = s.splat(0.0);
+        let full = x.len() - x.len() % S::LANES;
+        let mut i = 0;
+        while i < full {
+            // SAFETY: `i + LANES <= len`, of both slices.
+            unsafe {
+                let e = math::exp(s, s.sub(s.load(x.as_ptr().add(i)), shift));
+                acc = s.add(acc, e);
+                s.store(dst.as_mut_ptr().add(i), e);
+            }
+            i += S::LANES;
+        }
+        let mut sum = s.reduce_sum(acc);
+        for (d, &x) in dst[full..].iter_mut().zip(&x[full..]) {
+            *d = libm::expf(x - max);
+            sum += *d;
+        }
+        let (scale, ptr, len) = (s.splat(sum), dst.as_mut_ptr(), dst.len());
+        let mut i = 0;
+        while i < len {
+            // SAFETY: at most `len - i` elements behind i.
+            unsafe {
+                s.store_upto(ptr.add(i), len - i, s.div(s.load_upto(ptr.add(i), len - i), scale))
+            };
+            i += S::LANES;
+        }
+        (max, sum)
+    }
+}
+
+/// What is added last.
+trait Summand: Copy {
+    /// # Safety
+    /// Element i exists, and as many behind it as a vector or the rest of the row has.
+    unsafe fn at<S: Simd>(self, s: S, i: usize, left: usize) -> S::F;
+}
+
+#[derive(Clone, Copy)]
+struct Each<'a>(&'a [f32]);
+
+impl Summand for Each<'_> {
+    #[inline(always)]
+    unsafe fn at<S: Simd>(self, s: S, i: usize, left: usize) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_upto(self.0.as_ptr().add(i), left) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Plus(f32);
+
+impl Summand for Plus {
+    #[inline(always)]
+    unsafe fn at<S: Simd>(self, s: S, _: usize, _: usize) -> S::F {
+        s.splat(self.0)
+    }
+}
+
+/// `dst = (src - shift) * scale * gamma + beta`
+struct Rescale<'a, B = Each<'a>> {
+    src: &'a [f32],
+    dst: &'a mut [f32],
+    shift: f32,
+    scale: f32,
+    gamma: Option<&'a [f32]>,
+    beta: Option<B>,
+}
+
+impl<B: Summand> Kernel for Rescale<'_, B> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (shift, scale) = (s.splat(self.shift), s.splat(self.scale));
+        let len = self.src.len().min(self.dst.len());
+        let mut i = 0;
+        while i < len {
+            let left = len - i;
+            // SAFETY: at most `left` elements behind i; gamma and beta have as many as a row.
+            unsafe {
+                let mut x = s.mul(s.sub(s.load_upto(self.src.as_ptr().add(i), left), shift), scale);
+                match (self.gamma, self.beta) {
+                    (Some(gamma), beta) => {
+                        let gamma = s.load_upto(gamma.as_ptr().add(i), left);
+                        x = match beta {
+                            Some(beta) => s.mul_add(x, gamma, beta.at(s, i, left)),
+                            None => s.mul(x, gamma),
+                        };
+                    }
+                    (None, Some(beta)) => x = s.add(x, beta.at(s, i, left)),
+                    (None, None) => {}
+                }
+                s.store_upto(self.dst.as_mut_ptr().add(i), left, x);
+            }
+            i += S::LANES;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::simd::Tier;
+    use crate::compute::split::Serial;
+    use crate::compute::testing::{Noise, assert_close};
+    use crate::compute::threads::ThreadPool;
+
+    fn f64s(x: &[f32]) -> Vec<f64> {
+        x.iter().map(|&x| f64::from(x)).collect()
+    }
+
+    #[test]
+    fn rows_of_all_lengths() {
+        let pool = ThreadPool::new(2);
+        let mut noise = Noise::new(21);
+        for tier in Tier::available() {
+            for len in (1..40).chain([64, 100, 129, 1000, 5000]) {
+                let rows = 1 + noise.below(9);
+                let context = Context { tier, parallel: if len > 20 { &pool } else { &Serial } };
+                let x: Vec<f32> = noise.floats(rows * len).iter().map(|x| x * 20.0).collect();
+                let (gamma, beta) = (noise.floats(len), noise.floats(len));
+                let (mut small, mut dst) = (vec![0.0; rows], vec![0.0; rows * len]);
+                let expect = |f: &dyn Fn(&[f64]) -> Vec<f64>| -> Vec<f32> {
+                    x.chunks(len).flat_map(|row| f(&f64s(row))).map(|x| x as f32).collect()
+                };
+                let max = |row: &[f64]| row.iter().copied().fold(f64::MIN, f64::max);
+                let logsum = |row: &[f64]| {
+                    let max = max(row);
+                    max + row.iter().map(|x| (x - max).exp()).sum::<f64>().ln()
+                };
+                max_rows(context, &x, len, &mut small);
+                assert_eq!(small, expect(&|row| vec![max(row)]));
+                sum_rows(context, &x, len, &mut small);
+                assert_close(&small, &expect(&|row| vec![row.iter().sum()]), 1e-4, "sum");
+                softmax_rows(context, &x, len, &mut dst);
+                let want = expect(&|row| {
+                    let all = logsum(row);
+                    row.iter().map(|x| (x - all).exp()).collect()
+                });
+                assert_close(&dst, &want, 1e-6, "softmax");
+                log_softmax_rows(context, &x, len, &mut dst);
+                let want = expect(&|row| {
+                    let all = logsum(row);
+                    row.iter().map(|x| x - all).collect()
+                });
+                assert_close(&dst, &want, 2e-6, "log softmax");
+                let n = len as f64;
+                layer_norm_rows(context, &x, len, (Some(&gamma), Some(&beta)), 1e-5, &mut dst);
+                let want = expect(&|row| {
+                    let mean = row.iter().sum::<f64>() / n;
+                    let scale = 1.0
+                        / (row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n + 1e-5).sqrt();
+                    let at = |i: usize| {
+                        (row[i] - mean) * scale * f64::from(gamma[i]) + f64::from(beta[i])
+                    };
+                    (0..len).map(at).collect()
+                });
+                // A row of one element has no variance: what is left is rounding, magnified.
+                assert_close(&dst, &want, if len < 3 { 1e-2 } else { 1e-5 }, "layer norm");
+                rms_norm_rows(context, &x, len, Some(&gamma), 1e-5, &mut dst);
+                let want = expect(&|row| {
+                    let scale = 1.0 / (row.iter().map(|x| x * x).sum::<f64>() / n + 1e-5).sqrt();
+                    (0..len).map(|i| row[i] * scale * f64::from(gamma[i])).collect()
+                });
+                assert_close(&dst, &want, 1e-5, "rms norm");
+            }
+        }
+    }
+
+    #[test]
+    fn special_values() {
+        for tier in Tier::available() {
+            let context = Context { tier, parallel: &Serial };
+            for len in [1, 5, 16, 40] {
+                for at in [0, len / 2, len - 1] {
+                    let mut x = vec![1.0; len];
+                    x[at] = f32::NAN;
+                    let mut max = [0.0];
+                    max_rows(context, &x, len, &mut max);
+                    assert!(max[0].is_nan(), "{} {len} {at}", tier.name());
+                    let mut dst = vec![0.0; len];
+                    softmax_rows(context, &x, len, &mut dst);
+                    assert!(dst.iter().all(|x| x.is_nan()));
+                    x[at] = f32::NEG_INFINITY;
+                    softmax_rows(context, &x, len, &mut dst);
+                    assert!(len == 1 || dst[at] == 0.0);
+                }
+            }
+            let mut max = [0.0; 2];
+            max_rows(context, &[], 0, &mut max);
+            assert_eq!(max, [f32::NEG_INFINITY; 2]);
+            sum_rows(context, &[], 0, &mut max);
+            assert_eq!(max, [0.0; 2]);
+        }
+    }
+}
