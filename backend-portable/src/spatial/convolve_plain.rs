@@ -4,8 +4,7 @@
 //! taps are cut to the input, so that no parameter makes them longer than the tensors are.
 
 use super::convolution::{Call, call};
-use super::picture::{CHANNELS, DIMS, SPACE};
-use crate::compute::split::for_each_chunk_mut;
+use super::picture::{CHANNELS, DIMS, SPACE, for_each_row};
 use crate::linear::Ring;
 use crate::number::{load, store};
 use torchlet_core::rules::window::{Taps, Window};
@@ -155,20 +154,14 @@ pub(super) fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
         weight: weight.bytes(),
         bias: bias.as_ref().map(|bias| bias.bytes()),
     };
-    let (sizes, order) = (call.out.sizes, call.out.order());
-    let run = sizes[order[DIMS - 1]].max(1);
-    for_each_chunk_mut(ctx.parallel(), out.into_bytes(), run * size, &|row, out| {
-        let mut at = [0; DIMS];
-        let mut rest = row;
-        for &dim in order.iter().rev().skip(1) {
-            at[dim] = rest % sizes[dim].max(1);
-            rest /= sizes[dim].max(1);
-        }
-        for (i, out) in out.chunks_exact_mut(size).enumerate() {
-            at[order[DIMS - 1]] = i;
+    let terms = call.weight.sizes.iter().product::<usize>() / call.weight.sizes[0].max(1);
+    let write = |mut at: [usize; DIMS], inner: usize, row: &mut [u8]| {
+        for (i, out) in row.chunks_exact_mut(size).enumerate() {
+            at[inner] = i;
             store(scalar_type, out, &[job.element::<C>(at)]);
         }
-    });
+    };
+    for_each_row(ctx.parallel(), &call.out, out.into_bytes(), size, terms, &write);
     Ok(())
 }
 

@@ -5,12 +5,17 @@
 
 mod convolution;
 mod convolve_plain;
+mod grid;
 mod picture;
 mod pool;
 mod pool_operators;
+mod resample;
+mod sample;
 
 pub use convolution::CONVOLUTION_OUT;
+pub use grid::GRID_SAMPLER_2D_OUT;
 pub use pool_operators::*;
+pub use resample::*;
 
 use torchlet_core::Kernel;
 
@@ -26,4 +31,9 @@ pub const KERNELS: &[Kernel] = &[
     ADAPTIVE_AVG_POOL3D_OUT,
     ADAPTIVE_MAX_POOL2D_OUT,
     ADAPTIVE_MAX_POOL3D_OUT,
+    GRID_SAMPLER_2D_OUT,
+    UPSAMPLE_BICUBIC2D_VEC_OUT,
+    UPSAMPLE_BILINEAR2D_AA_OUT,
+    UPSAMPLE_BILINEAR2D_VEC_OUT,
+    UPSAMPLE_NEAREST2D_VEC_OUT,
 ];

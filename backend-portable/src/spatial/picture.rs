@@ -1,6 +1,7 @@
 //! A tensor as batch, channels and three spatial dimensions.
 
-use torchlet_core::TensorInfo;
+use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use torchlet_core::{Parallel, TensorInfo};
 
 /// Dimensions of a [`Picture`]: batch, channels, depth, height, width.
 pub(super) const DIMS: usize = 5;
@@ -8,6 +9,9 @@ pub(super) const DIMS: usize = 5;
 pub(super) const CHANNELS: usize = 1;
 /// The first spatial dimension.
 pub(super) const SPACE: usize = 2;
+
+/// Operations that are worth a thread of their own.
+const GRAIN: usize = 1 << 15;
 
 /// Sizes and strides of batch, channels, depth, height and width. Dimensions that the tensor lacks have size 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +74,39 @@ impl Picture {
         });
         order
     }
+}
+
+/// Writes a picture row by row, a row being the elements along its innermost dimension in memory, on several threads:
+/// calls `write` with the index of the row's first element, the innermost dimension, and the row's bytes.
+///
+/// `cost` is about how many operations an element takes.
+pub(super) fn for_each_row(
+    parallel: &dyn Parallel,
+    to: &Picture,
+    out: &mut [u8],
+    size: usize,
+    cost: usize,
+    write: &(dyn Fn([usize; DIMS], usize, &mut [u8]) + Sync),
+) {
+    let order = to.order();
+    let inner = order[DIMS - 1];
+    let row = to.sizes[inner].saturating_mul(size);
+    if row == 0 || out.is_empty() {
+        return;
+    }
+    let grain = (GRAIN / to.sizes[inner].saturating_mul(cost).max(1)).max(1);
+    let rows = chunk_len(parallel, out.len() / row, grain);
+    for_each_chunk_mut(parallel, out, rows.saturating_mul(row), &|chunk, out| {
+        for (index, out) in out.chunks_exact_mut(row).enumerate() {
+            let mut at = [0; DIMS];
+            let mut rest = chunk * rows + index;
+            for &dim in order.iter().rev().skip(1) {
+                at[dim] = rest % to.sizes[dim].max(1);
+                rest /= to.sizes[dim].max(1);
+            }
+            write(at, inner, out);
+        }
+    });
 }
 
 #[cfg(test)]

@@ -1,0 +1,375 @@
+//! Pictures of another size: nearest pixels, linear and cubic interpolation, linear with antialiasing.
+
+use super::picture::{CHANNELS, DIMS, Picture, for_each_row};
+use super::sample::{Taps, cubic, weighted};
+use crate::number::{ComputeType, Number, elements, elements_mut, unsupported};
+use crate::real::Real;
+use torchlet_core::Param::{
+    Bool, IntList, OptionalFloat, OptionalFloatList, OptionalIntList, Out, Tensor,
+};
+use torchlet_core::{
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, Sizes, TensorInfo,
+};
+
+/// `aten::upsample_nearest2d.vec_out(input, output_size, scale_factors, out)`
+pub const UPSAMPLE_NEAREST2D_VEC_OUT: Kernel = Kernel::new(
+    "aten::upsample_nearest2d.vec_out",
+    &[Tensor, OptionalIntList, OptionalFloatList, Out],
+    |ctx| {
+        let size = ctx.info(0)?.scalar_type.size();
+        // Pixels are moved, not computed with: only their width counts.
+        let invoke: InvokeFn = match size {
+            1 => nearest::<u8>,
+            2 => nearest::<u16>,
+            4 => nearest::<u32>,
+            8 => nearest::<u64>,
+            _ => return Err(unsupported(0, ctx.info(0)?.scalar_type)),
+        };
+        prepare(ctx, VECTOR_NEAREST, Some(invoke))
+    },
+);
+
+/// `aten::upsample_bilinear2d.vec_out(input, output_size, align_corners, scale_factors, out)`
+pub const UPSAMPLE_BILINEAR2D_VEC_OUT: Kernel = Kernel::new(
+    "aten::upsample_bilinear2d.vec_out",
+    &[Tensor, OptionalIntList, Bool, OptionalFloatList, Out],
+    |ctx| prepare(ctx, VECTOR_LINEAR, None),
+);
+
+/// `aten::upsample_bicubic2d.vec_out(input, output_size, align_corners, scale_factors, out)`
+pub const UPSAMPLE_BICUBIC2D_VEC_OUT: Kernel = Kernel::new(
+    "aten::upsample_bicubic2d.vec_out",
+    &[Tensor, OptionalIntList, Bool, OptionalFloatList, Out],
+    |ctx| prepare(ctx, VECTOR_CUBIC, None),
+);
+
+/// `aten::_upsample_bilinear2d_aa.out(self, output_size, align_corners, scales_h, scales_w, out)`
+pub const UPSAMPLE_BILINEAR2D_AA_OUT: Kernel = Kernel::new(
+    "aten::_upsample_bilinear2d_aa.out",
+    &[Tensor, IntList, Bool, OptionalFloat, OptionalFloat, Out],
+    |ctx| prepare(ctx, ANTIALIASED, None),
+);
+
+/// How pixels of the output follow from the input's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Nearest,
+    Linear,
+    Cubic,
+    /// Linear, over as many pixels as an output pixel covers.
+    Antialiased,
+}
+
+/// Where an operator has its arguments.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    method: Method,
+    align_corners: Option<usize>,
+    /// A list of two scales, or two numbers.
+    scales: Scales,
+    out: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Scales {
+    List(usize),
+    Two(usize, usize),
+}
+
+const VECTOR_NEAREST: Form =
+    Form { method: Method::Nearest, align_corners: None, scales: Scales::List(2), out: 3 };
+const VECTOR_LINEAR: Form =
+    Form { method: Method::Linear, align_corners: Some(2), scales: Scales::List(3), out: 4 };
+const VECTOR_CUBIC: Form = Form { method: Method::Cubic, ..VECTOR_LINEAR };
+const ANTIALIASED: Form =
+    Form { method: Method::Antialiased, align_corners: Some(2), scales: Scales::Two(3, 4), out: 5 };
+
+impl Form {
+    /// The given scales of height and width.
+    fn scales(&self, ctx: &Arguments) -> Result<[Option<f64>; 2], KernelError> {
+        match self.scales {
+            Scales::List(arg) if ctx.is_none(arg) => Ok([None; 2]),
+            Scales::List(arg) => Ok([Some(ctx.list_float(arg, 0)?), Some(ctx.list_float(arg, 1)?)]),
+            Scales::Two(height, width) => {
+                Ok([ctx.optional_float(height)?, ctx.optional_float(width)?])
+            }
+        }
+    }
+
+    /// The shape of the output.
+    fn shape(&self, ctx: &Arguments) -> Result<Sizes, KernelError> {
+        let input = ctx.info(0)?;
+        let (&[batch, channels, height, width], wrong) = (
+            &*input.sizes,
+            KernelError::Argument { arg: 1, what: "is not the height and width of a picture" },
+        ) else {
+            return Err(KernelError::Rank { arg: 0, found: input.rank() });
+        };
+        if [channels, height, width].contains(&0) {
+            return Err(KernelError::Argument { arg: 0, what: "has no elements" });
+        }
+        let mut sizes = Sizes::new();
+        // The capacity is that of any tensor.
+        let _ = sizes.extend_from_slice(&[batch, channels]);
+        let given = ctx.optional_ints(1)?;
+        let scales = self.scales(ctx)?;
+        for (dim, size) in [height, width].into_iter().enumerate() {
+            let size = match (&given, scales[dim]) {
+                (Some(given), _) if given.len() == 2 => given[dim],
+                // As in PyTorch: the product in double precision, cut.
+                (None, Some(scale)) => (f64::from(size) * scale) as i64,
+                _ => return Err(wrong),
+            };
+            match i32::try_from(size) {
+                Ok(size) if size > 0 => {
+                    let _ = sizes.push(size);
+                }
+                _ => return Err(wrong),
+            }
+        }
+        Ok(sizes)
+    }
+}
+
+/// The places of one dimension's output pixels in the input.
+#[derive(Debug, Clone, Copy)]
+struct Axis<C> {
+    method: Method,
+    input: usize,
+    output: usize,
+    align_corners: bool,
+    /// Input pixels for each output pixel.
+    scale: C,
+}
+
+impl<C: Real> Axis<C> {
+    fn new(
+        form: &Form,
+        align_corners: bool,
+        input: usize,
+        output: usize,
+        given: Option<f64>,
+    ) -> Self {
+        let scale = match given {
+            _ if align_corners && output > 1 => C::count(input - 1) / C::count(output - 1),
+            _ if align_corners => C::default(),
+            Some(scale) if scale > 0.0 => C::real(1.0 / scale),
+            _ => C::count(input) / C::count(output),
+        };
+        Axis { method: form.method, input, output, align_corners, scale }
+    }
+
+    /// The input's place that output pixel `at` shows.
+    fn place(&self, at: usize) -> C {
+        if self.align_corners {
+            return self.scale * C::count(at);
+        }
+        self.scale * (C::count(at) + C::real(0.5)) - C::real(0.5)
+    }
+
+    fn taps(&self, at: usize) -> Taps<C> {
+        let last = self.input - 1;
+        let clamped = |position: C| usize::try_from(position.to_i64()).unwrap_or(0).min(last);
+        match self.method {
+            Method::Nearest if self.input == self.output => Taps::one(at),
+            Method::Nearest => Taps::one(clamped((self.scale * C::count(at)).floor())),
+            Method::Cubic => {
+                let place = self.place(at);
+                let first = place.floor();
+                let mut taps = Taps::none();
+                for (i, weight) in cubic(place - first).into_iter().enumerate() {
+                    taps.push(clamped(first + C::count(i) - C::real(1.0)), weight);
+                }
+                taps
+            }
+            _ if self.input == self.output => Taps::one(at),
+            _ => {
+                let place = self.place(at);
+                let place = if place < C::default() { C::default() } else { place };
+                let first = clamped(place);
+                let behind = place - C::count(first);
+                let behind = if behind > C::real(1.0) { C::real(1.0) } else { behind };
+                let mut taps = Taps::none();
+                taps.push(first, C::real(1.0) - behind);
+                taps.push((first + 1).min(last), behind);
+                taps
+            }
+        }
+    }
+
+    /// For antialiasing: the first pixel that counts, how many do, and the sum of their weights.
+    fn covered(&self, at: usize) -> (usize, usize, C) {
+        let one = C::real(1.0);
+        let support = if self.scale > one { self.scale } else { one };
+        let center = self.center(at);
+        let half = C::real(0.5);
+        let cut = |value: C| usize::try_from(value.to_i64()).unwrap_or(0).min(self.input);
+        let first = cut(center - support + half);
+        let count = cut(center + support + half).saturating_sub(first);
+        let mut total = C::default();
+        for position in first..first + count {
+            total = total + self.weight(at, position);
+        }
+        (first, count, total)
+    }
+
+    fn center(&self, at: usize) -> C {
+        self.scale * (C::count(at) + if self.align_corners { C::default() } else { C::real(0.5) })
+    }
+
+    fn weight(&self, at: usize, position: usize) -> C {
+        let one = C::real(1.0);
+        let shift = if self.align_corners { C::default() } else { C::real(0.5) };
+        let distance = (C::count(position) - self.center(at) + shift).abs();
+        let distance = if self.scale > one { distance / self.scale } else { distance };
+        if distance < one { one - distance } else { C::default() }
+    }
+}
+
+fn prepare(ctx: &mut Prepare, form: Form, invoke: Option<InvokeFn>) -> Result<Plan, KernelError> {
+    let sizes = form.shape(ctx)?;
+    ctx.resize(form.out, &sizes)?;
+    let found = ctx.info(0)?.scalar_type;
+    if ctx.info(form.out)?.scalar_type != found || ComputeType::of(found).is_none() {
+        return Err(unsupported(form.out, found));
+    }
+    if let Some(invoke) = invoke {
+        return Ok(Plan::new(invoke));
+    }
+    macro_rules! by_method {
+        ($t:ty, $c:ty) => {
+            match form.method {
+                Method::Antialiased => antialiased::<$t, $c>,
+                Method::Cubic => interpolated_cubic::<$t, $c>,
+                _ => interpolated_linear::<$t, $c>,
+            }
+        };
+    }
+    Ok(Plan::new(match found {
+        ScalarType::Float => by_method!(f32, f32),
+        ScalarType::Half => by_method!(half::f16, f32),
+        ScalarType::BFloat16 => by_method!(half::bf16, f32),
+        ScalarType::Double => by_method!(f64, f64),
+        _ => return Err(unsupported(0, found)),
+    }))
+}
+
+/// The pictures of a call, the axes of height and width, and the bytes.
+struct Call<'c, C> {
+    from: Picture,
+    to: Picture,
+    axes: [Axis<C>; 2],
+    input: &'c [u8],
+    out: &'c mut [u8],
+}
+
+fn call<'c, C: Real>(ctx: &mut Invoke<'c, '_>, form: &Form) -> Result<Call<'c, C>, KernelError> {
+    let align_corners = form.align_corners.map(|arg| ctx.bool(arg)).transpose()?.unwrap_or(false);
+    let scales = form.scales(ctx)?;
+    let input = ctx.tensor(0)?;
+    let out = ctx.out(form.out)?;
+    let picture = |info: &TensorInfo, arg| {
+        Picture::new(info, 2).ok_or(KernelError::Rank { arg, found: info.rank() })
+    };
+    let (from, to) = (picture(&input, 0)?, picture(&out, form.out)?);
+    let axis = |dim: usize| {
+        Axis::new(form, align_corners, from.sizes[3 + dim], to.sizes[3 + dim], scales[dim])
+    };
+    Ok(Call { from, to, axes: [axis(0), axis(1)], input: input.bytes(), out: out.into_bytes() })
+}
+
+fn nearest<T: Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
+    let Call { from, to, axes: [y, x], input, out } = call::<f32>(ctx, &VECTOR_NEAREST)?;
+    let data: &[T] = elements(input);
+    let position = |axis: &Axis<f32>, at: usize| axis.taps(at).iter().next().map_or(0, |tap| tap.0);
+    for_each_row(parallel, &to, out, size_of::<T>(), 2, &|mut at, inner, row| {
+        let start = |at: [usize; DIMS]| {
+            at[0] * from.strides[0]
+                + at[CHANNELS] * from.strides[CHANNELS]
+                + position(&y, at[3]) * from.strides[3]
+        };
+        let row: &mut [T] = elements_mut(row);
+        if inner == CHANNELS {
+            let start = start(at) + position(&x, at[4]) * from.strides[4];
+            for (channel, out) in row.iter_mut().enumerate() {
+                if let Some(&value) = data.get(start + channel * from.strides[CHANNELS]) {
+                    *out = value;
+                }
+            }
+            return;
+        }
+        let fixed = (inner == 4).then(|| start(at));
+        for (i, out) in row.iter_mut().enumerate() {
+            at[inner] = i;
+            let start = fixed.unwrap_or_else(|| start(at));
+            if let Some(&value) = data.get(start + position(&x, at[4]) * from.strides[4]) {
+                *out = value;
+            }
+        }
+    });
+    Ok(())
+}
+
+fn interpolated_linear<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    interpolated::<T, C>(ctx, &VECTOR_LINEAR)
+}
+
+fn interpolated_cubic<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    interpolated::<T, C>(ctx, &VECTOR_CUBIC)
+}
+
+fn interpolated<T: Number, C: Real>(ctx: &mut Invoke, form: &Form) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
+    let Call { from, to, axes: [y, x], input, out } = call::<C>(ctx, form)?;
+    let data: &[T] = elements(input);
+    for_each_row(parallel, &to, out, size_of::<T>(), 8, &|mut at, inner, row| {
+        let (mut rows, mut columns) = (y.taps(at[3]), x.taps(at[4]));
+        for (i, out) in elements_mut::<T>(row).iter_mut().enumerate() {
+            at[inner] = i;
+            match inner {
+                3 => rows = y.taps(i),
+                4 => columns = x.taps(i),
+                _ => {}
+            }
+            let plane = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
+            *out = weighted(data, plane, &from, &rows, &columns).to();
+        }
+    });
+    Ok(())
+}
+
+fn antialiased<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
+    let Call { from, to, axes: [y, x], input, out } = call::<C>(ctx, &ANTIALIASED)?;
+    let data: &[T] = elements(input);
+    let pixels = (from.sizes[3] / to.sizes[3] + 2).saturating_mul(from.sizes[4] / to.sizes[4] + 2);
+    for_each_row(
+        parallel,
+        &to,
+        out,
+        size_of::<T>(),
+        pixels.saturating_mul(4),
+        &|mut at, inner, row| {
+            for (i, out) in elements_mut::<T>(row).iter_mut().enumerate() {
+                at[inner] = i;
+                let plane = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
+                let ((top, height, down), (left, width, across)) =
+                    (y.covered(at[3]), x.covered(at[4]));
+                let mut sum = C::default();
+                for row in top..top + height {
+                    let start = plane + row * from.strides[3];
+                    let mut line = C::default();
+                    for column in left..left + width {
+                        if let Some(&value) = data.get(start + column * from.strides[4]) {
+                            line = line + x.weight(at[4], column) * C::of(value);
+                        }
+                    }
+                    sum = sum + y.weight(at[3], row) * line;
+                }
+                *out = (sum / (down * across)).to();
+            }
+        },
+    );
+    Ok(())
+}

@@ -1,0 +1,89 @@
+//! Reading a picture between its pixels: the pixels that take part along each dimension, and their weights.
+
+use super::picture::Picture;
+use crate::number::Number;
+use crate::real::Real;
+
+/// The most pixels that take part along one dimension.
+const MOST: usize = 4;
+
+/// Positions along one dimension, and what they weigh.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taps<C> {
+    count: usize,
+    positions: [usize; MOST],
+    weights: [C; MOST],
+}
+
+impl<C: Real> Taps<C> {
+    pub(super) fn none() -> Self {
+        Taps { count: 0, positions: [0; MOST], weights: [C::default(); MOST] }
+    }
+
+    /// A position alone.
+    pub(super) fn one(position: usize) -> Self {
+        let mut taps = Taps::none();
+        taps.push(position, C::real(1.0));
+        taps
+    }
+
+    pub(super) fn push(&mut self, position: usize, weight: C) {
+        if let (Some(slot), Some(own)) =
+            (self.positions.get_mut(self.count), self.weights.get_mut(self.count))
+        {
+            *slot = position;
+            *own = weight;
+            self.count += 1;
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, C)> + '_ {
+        self.positions.iter().copied().zip(self.weights.iter().copied()).take(self.count)
+    }
+}
+
+/// The weights of the four pixels around a place, which is `t` behind the second of them: cubic convolution with
+/// a coefficient of -0.75.
+pub(super) fn cubic<C: Real>(t: C) -> [C; 4] {
+    let real = C::real;
+    let a = real(-0.75);
+    let near = |x: C| ((a + real(2.0)) * x - (a + real(3.0))) * x * x + real(1.0);
+    let far = |x: C| ((a * x - real(5.0) * a) * x + real(8.0) * a) * x - real(4.0) * a;
+    let s = real(1.0) - t;
+    [far(t + real(1.0)), near(t), near(s), far(s + real(1.0))]
+}
+
+/// The weighted sum at rows `y` and columns `x` of one plane.
+pub(super) fn weighted<T: Number, C: Real>(
+    data: &[T],
+    plane: usize,
+    from: &Picture,
+    y: &Taps<C>,
+    x: &Taps<C>,
+) -> C {
+    let mut sum = C::default();
+    for (row, row_weight) in y.iter() {
+        let start = plane + row * from.strides[3];
+        let mut across = C::default();
+        for (column, weight) in x.iter() {
+            if let Some(&value) = data.get(start + column * from.strides[4]) {
+                across = across + weight * C::of(value);
+            }
+        }
+        sum = sum + row_weight * across;
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cubic_weights_interpolate() {
+        assert_eq!(cubic(0.0f64), [0.0, 1.0, 0.0, 0.0]);
+        // Of `torch.nn.functional.interpolate(mode="bicubic")`.
+        assert_eq!(cubic(0.5f64), [-0.09375, 0.59375, 0.59375, -0.09375]);
+        assert!((cubic(0.3f64).iter().sum::<f64>() - 1.0).abs() < 1e-12);
+    }
+}
