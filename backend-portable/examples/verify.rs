@@ -1,9 +1,11 @@
 //! Runs the test cases of bundled programs with these kernels over core alone:
 //! `cargo run --example verify --features std -- FILE.bpte…`. (The `torchlet verify` command does more.)
+//! With `TIMES=n` in the environment, each method then runs n times, and a table says what its operators took; with
+//! `TIMES_EACH=1` also each instruction. `THREADS` is the number of threads.
 
 use torchlet_core::{
-    AlignedBytes, BundledProgram, LoadOptions, MethodMemory, Program, Registry, ScalarType,
-    TensorRef, ValueRef,
+    AlignedBytes, BundledProgram, Event, EventTracer, LoadOptions, MethodMemory, Parallel, Program,
+    Registry, ScalarType, TensorRef, ValueRef,
 };
 
 fn aligned(bytes: usize) -> Vec<AlignedBytes<[u8; 16]>> {
@@ -15,6 +17,10 @@ fn view(memory: &mut [AlignedBytes<[u8; 16]>], bytes: usize) -> &mut [u8] {
     // SAFETY: `AlignedBytes<[u8; 16]>` is 16 plain bytes; the slice is borrowed exclusively.
     let all = unsafe { std::slice::from_raw_parts_mut(memory.as_mut_ptr().cast::<u8>(), len) };
     &mut all[..bytes]
+}
+
+fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 fn values(tensor: &TensorRef) -> Vec<f64> {
@@ -69,6 +75,55 @@ fn compare(found: &ValueRef, expected: &ValueRef, rtol: f64, atol: f64) -> Resul
     }
 }
 
+/// Sums up the time of each operator and instruction.
+#[derive(Default)]
+struct Clock {
+    started: std::sync::OnceLock<std::time::Instant>,
+    spent: std::sync::Mutex<std::collections::BTreeMap<(String, usize), Vec<u64>>>,
+}
+
+impl EventTracer for Clock {
+    fn begin(&self, _: &Event<'_>) -> u64 {
+        self.started.get_or_init(std::time::Instant::now).elapsed().as_nanos() as u64
+    }
+
+    fn end(&self, event: &Event<'_>, token: u64) {
+        let took = self.begin(event) - token;
+        let key = (event.name.to_owned(), event.instruction);
+        self.spent.lock().unwrap().entry(key).or_default().push(took);
+    }
+}
+
+impl Clock {
+    fn clear(&self) {
+        self.spent.lock().unwrap().clear();
+    }
+
+    /// Medians of each instruction, summed up by operator; the slowest first.
+    fn print(&self, each: bool) {
+        let mut by_name: std::collections::BTreeMap<String, (u64, usize)> = Default::default();
+        let mut all = Vec::new();
+        for ((name, instruction), times) in self.spent.lock().unwrap().iter_mut() {
+            times.sort();
+            let median = times[times.len() / 2];
+            let entry = by_name.entry(name.clone()).or_default();
+            *entry = (entry.0 + median, entry.1 + 1);
+            all.push((median, *instruction, name.clone()));
+        }
+        let mut rows: Vec<_> = by_name.into_iter().collect();
+        rows.sort_by_key(|(_, (time, _))| std::cmp::Reverse(*time));
+        for (name, (time, count)) in rows {
+            println!("{:10.1} us {count:4} x {name}", time as f64 / 1e3);
+        }
+        if each {
+            all.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
+            for (time, instruction, name) in all {
+                println!("{:10.1} us  instruction {instruction:4} {name}", time as f64 / 1e3);
+            }
+        }
+    }
+}
+
 fn verify(path: &str, rtol: f64, atol: f64) -> Result<f64, String> {
     let file = std::fs::read(path).map_err(|e| e.to_string())?;
     let mut storage = aligned(file.len());
@@ -80,7 +135,7 @@ fn verify(path: &str, rtol: f64, atol: f64) -> Result<f64, String> {
     let registry =
         Registry::new().with_kernels(&torchlet_portable::KERNELS).map_err(|e| e.to_string())?;
     #[cfg(feature = "std")]
-    let pool = torchlet_portable::ThreadPool::new(2);
+    let pool = torchlet_portable::ThreadPool::new(number("THREADS").unwrap_or(2));
     #[cfg(not(feature = "std"))]
     let pool = torchlet_core::Serial;
     let mut worst = 0f64;
@@ -88,7 +143,7 @@ fn verify(path: &str, rtol: f64, atol: f64) -> Result<f64, String> {
         let suite = suite.unwrap();
         let name = suite.method_name().unwrap();
         let meta = program.method_meta(name).map_err(|e| e.to_string())?;
-        let needs = meta.memory_needs(&registry, &[], 2).map_err(|e| e.to_string())?;
+        let needs = meta.memory_needs(&registry, &[], pool.threads()).map_err(|e| e.to_string())?;
         let mut arena = aligned(needs.arena);
         let mut scratch = aligned(needs.scratch);
         let sizes: Vec<usize> = (0..meta.planned_buffer_count())
@@ -116,7 +171,13 @@ fn verify(path: &str, rtol: f64, atol: f64) -> Result<f64, String> {
             planned: &mut planned,
             scratch: view(&mut scratch, needs.scratch),
         };
-        let options = LoadOptions::default().with_parallel(&pool);
+        let times = number("TIMES").unwrap_or(0);
+        let clock = Clock::default();
+        let mut options = LoadOptions::default().with_parallel(&pool);
+        if times > 0 {
+            options = options.with_tracer(&clock);
+            println!("{path} {name}: arena {} bytes, scratch {}", needs.arena, needs.scratch);
+        }
         let mut method =
             program.load_method(name, &registry, memory, options).map_err(|e| e.to_string())?;
         for i in 0..meta.input_count() {
@@ -145,6 +206,16 @@ fn verify(path: &str, rtol: f64, atol: f64) -> Result<f64, String> {
                     .map_err(|e| format!("case {number} output {i}: {e}"))?;
                 worst = worst.max(error);
             }
+        }
+        if times > 0 {
+            for _ in 0..3 {
+                method.execute().map_err(|e| e.to_string())?;
+            }
+            clock.clear();
+            for _ in 0..times {
+                method.execute().map_err(|e| e.to_string())?;
+            }
+            clock.print(number("TIMES_EACH").is_some());
         }
     }
     Ok(worst)

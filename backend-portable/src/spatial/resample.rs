@@ -213,14 +213,14 @@ impl<C: Real> Axis<C> {
         (first, count, total)
     }
 
+    /// As in PyTorch, whether corners are aligned decides the scale only.
     fn center(&self, at: usize) -> C {
-        self.scale * (C::count(at) + if self.align_corners { C::default() } else { C::real(0.5) })
+        self.scale * (C::count(at) + C::real(0.5))
     }
 
     fn weight(&self, at: usize, position: usize) -> C {
         let one = C::real(1.0);
-        let shift = if self.align_corners { C::default() } else { C::real(0.5) };
-        let distance = (C::count(position) - self.center(at) + shift).abs();
+        let distance = (C::count(position) - self.center(at) + C::real(0.5)).abs();
         let distance = if self.scale > one { distance / self.scale } else { distance };
         if distance < one { one - distance } else { C::default() }
     }
