@@ -15,7 +15,9 @@ extern crate std;
 pub mod compute;
 pub mod elementwise;
 pub mod linear;
+mod lines;
 mod map;
+pub mod normalize;
 mod number;
 /// How the engine in [`compute`] uses several threads.
 mod parallel {
@@ -23,6 +25,7 @@ mod parallel {
 }
 mod real;
 pub mod reduce;
+mod scratch;
 pub mod shape;
 pub mod spatial;
 mod table;
@@ -53,6 +56,10 @@ const FAMILIES: &[&[Kernel]] = &[
     shape::PADDING,
     shape::JOINING,
     shape::BLOCKS,
+    normalize::batch::KERNELS,
+    normalize::group::KERNELS,
+    normalize::layer::KERNELS,
+    normalize::softmax::KERNELS,
 ];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).

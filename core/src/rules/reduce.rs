@@ -38,6 +38,12 @@ impl DimSet {
         }
     }
 
+    /// The other dimensions of a tensor.
+    #[must_use]
+    pub fn complement(self, rank: usize) -> DimSet {
+        DimSet(DimSet::all(rank).0 & !self.0)
+    }
+
     /// Whether the dimension is one of them.
     pub fn contains(self, dim: usize) -> bool {
         dim < MAX_RANK && self.0 & (1 << dim) != 0
@@ -73,6 +79,7 @@ mod tests {
         assert_eq!(DimSet::of_or_all(Some(&[]), 2), Some(DimSet(0b11)));
         assert_eq!(DimSet::of_or_all(None, 0), Some(DimSet::NONE));
         assert_eq!(DimSet::all(MAX_RANK), DimSet(0xffff));
+        assert_eq!(DimSet(0b001).complement(3), DimSet(0b110));
     }
 
     #[test]

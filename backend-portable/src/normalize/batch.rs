@@ -1,0 +1,220 @@
+//! Batch normalisation: each channel by its mean and variance, given or its own.
+
+use super::{affine, coefficients, expect_shape, fill, is_double, moments};
+use crate::number::{load, store};
+use crate::real::Real;
+use crate::reduce::store_states;
+use crate::scratch;
+use crate::table::kernels;
+use torchlet_core::Param::{Bool, Float, OptionalTensor, Out, Tensor};
+use torchlet_core::rules::DimSet;
+use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorMut};
+
+kernels! {
+    /// `aten::_native_batch_norm_legit_no_training.out(input, weight, bias, running_mean, running_var, momentum, eps,
+    /// out0, out1, out2)`: by given moments. The last two outputs are empty.
+    BATCH_NORM_NO_TRAINING_OUT = Kernel::new(
+        "aten::_native_batch_norm_legit_no_training.out",
+        &[Tensor, OptionalTensor, OptionalTensor, Tensor, Tensor, Float, Float, Out, Out, Out],
+        |ctx| prepare(ctx, NO_TRAINING),
+    );
+    /// `aten::_native_batch_norm_legit.out(input, weight, bias, running_mean, running_var, training, momentum, eps, out,
+    /// save_mean, save_invstd)`: by given moments, or, in training, by those of the batch, which update the given.
+    BATCH_NORM_OUT = Kernel::new(
+        "aten::_native_batch_norm_legit.out",
+        &[
+            Tensor, OptionalTensor, OptionalTensor, Out, Out, Bool, Float, Float, Out, Out, Out,
+        ],
+        |ctx| prepare(ctx, TRAINING),
+    );
+    /// `aten::_native_batch_norm_legit.no_stats_out(input, weight, bias, training, momentum, eps, out, save_mean,
+    /// save_invstd)`: by the moments of the batch.
+    BATCH_NORM_NO_STATS_OUT = Kernel::new(
+        "aten::_native_batch_norm_legit.no_stats_out",
+        &[Tensor, OptionalTensor, OptionalTensor, Bool, Float, Float, Out, Out, Out],
+        |ctx| prepare(ctx, NO_STATS),
+    );
+}
+
+/// Where an operator has its arguments. The input is 0, weight and bias are 1 and 2.
+#[derive(Clone, Copy)]
+struct Call {
+    /// Mean and variance, one after the other.
+    running: Option<usize>,
+    training: Option<usize>,
+    /// The factor by which the batch's moments go into the running ones, followed by epsilon.
+    momentum: usize,
+    /// The output, followed by the batch's mean and the inverse of its standard deviation.
+    out: usize,
+    invoke: [torchlet_core::InvokeFn; 2],
+}
+
+const NO_TRAINING: Call = Call {
+    running: Some(3),
+    training: None,
+    momentum: 5,
+    out: 7,
+    invoke: [no_training::<f32>, no_training::<f64>],
+};
+const TRAINING: Call = Call {
+    running: Some(3),
+    training: Some(5),
+    momentum: 6,
+    out: 8,
+    invoke: [with_stats::<f32>, with_stats::<f64>],
+};
+const NO_STATS: Call = Call {
+    running: None,
+    training: Some(3),
+    momentum: 4,
+    out: 6,
+    invoke: [no_stats::<f32>, no_stats::<f64>],
+};
+
+impl Call {
+    /// Whether the moments are the batch's.
+    fn trains(&self, args: &Arguments) -> Result<bool, KernelError> {
+        self.training.map_or(Ok(false), |arg| args.bool(arg))
+    }
+}
+
+fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
+    let input = ctx.info(0)?;
+    let double = is_double(ctx, 0)?;
+    if input.rank() < 2 {
+        return Err(KernelError::Rank { arg: 0, found: input.rank() });
+    }
+    let trains = call.trains(ctx)?;
+    let channels = [input.sizes[1]];
+    for arg in [1, 2] {
+        expect_shape(ctx, arg, &channels)?;
+    }
+    match call.running {
+        Some(running) => {
+            expect_shape(ctx, running, &channels)?;
+            expect_shape(ctx, running + 1, &channels)?;
+        }
+        None if !trains => {
+            return Err(KernelError::Unsupported { what: "batch norm without moments" });
+        }
+        None => {}
+    }
+    ctx.resize(call.out, &input.sizes)?;
+    is_double(ctx, call.out)?;
+    for arg in [call.out + 1, call.out + 2] {
+        ctx.resize(arg, if trains { &channels } else { &[0] })?;
+        is_double(ctx, arg)?;
+    }
+    let element = if double { 8 } else { 4 };
+    let scratch = scratch::bytes_for(input.size(1), 2 * element)?;
+    Ok(Plan::new(call.invoke[usize::from(double)]).with_scratch(scratch))
+}
+
+/// Applies the moments in `mean` and `variance`, whose memory is used up.
+fn apply<C: Real>(
+    ctx: &Invoke,
+    eps: C,
+    mean: &mut [C],
+    variance: &mut [C],
+    out: TensorMut,
+) -> Result<(), KernelError> {
+    let (input, weight, bias) = (ctx.tensor(0)?, ctx.optional_tensor(1)?, ctx.optional_tensor(2)?);
+    coefficients(weight.as_ref(), bias.as_ref(), 0, eps, mean, variance);
+    // One for each channel.
+    let mut sizes = [1; torchlet_core::layout::MAX_RANK];
+    sizes[1] = input.sizes[1];
+    let sizes = &sizes[..input.rank()];
+    let inner = input.strides().get(1).copied();
+    let info = out.info().clone();
+    affine(ctx, &input, (&info, out.into_bytes()), (sizes, variance, mean), inner)
+}
+
+fn no_training<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let channels = ctx.info(0)?.size(1);
+    let memory = scratch::take::<C>(ctx, 2 * channels)?;
+    let (mean, variance) = memory.split_at_mut(channels);
+    fill(Some(&ctx.tensor(3)?), 0, C::default(), mean);
+    fill(Some(&ctx.tensor(4)?), 0, C::default(), variance);
+    let eps = C::from_f64(ctx.float(NO_TRAINING.momentum + 1)?);
+    let out = ctx.out(NO_TRAINING.out)?;
+    apply(ctx, eps, mean, variance, out)
+}
+
+fn with_stats<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let channels = ctx.info(0)?.size(1);
+    let memory = scratch::take::<C>(ctx, 2 * channels)?;
+    let (mean, variance) = memory.split_at_mut(channels);
+    let (mut running_mean, mut running_var) = (ctx.out(3)?, ctx.out(4)?);
+    if TRAINING.trains(ctx)? {
+        batch_moments(ctx, mean, variance)?;
+        let momentum = C::from_f64(ctx.float(TRAINING.momentum)?);
+        // The estimate for what the batch was taken from.
+        let input = ctx.info(0)?;
+        let count = C::count(input.numel().checked_div(channels).unwrap_or(0));
+        let correction = count / (count - C::count(1));
+        update(&mut running_mean, mean, momentum, C::count(1));
+        update(&mut running_var, variance, momentum, correction);
+        return finish_training(ctx, TRAINING, mean, variance);
+    }
+    for (values, running) in [(&mut *mean, &mut running_mean), (&mut *variance, &mut running_var)] {
+        let scalar_type = running.scalar_type;
+        load(scalar_type, running.bytes_mut(), 0, 1, values);
+    }
+    let eps = C::from_f64(ctx.float(TRAINING.momentum + 1)?);
+    let out = ctx.out(TRAINING.out)?;
+    apply(ctx, eps, mean, variance, out)
+}
+
+fn no_stats<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let channels = ctx.info(0)?.size(1);
+    let memory = scratch::take::<C>(ctx, 2 * channels)?;
+    let (mean, variance) = memory.split_at_mut(channels);
+    batch_moments(ctx, mean, variance)?;
+    finish_training(ctx, NO_STATS, mean, variance)
+}
+
+fn batch_moments<C: Real>(
+    ctx: &Invoke,
+    mean: &mut [C],
+    variance: &mut [C],
+) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let channel = DimSet::of(&[1], input.rank()).unwrap_or(DimSet::NONE);
+    let dims = channel.complement(input.rank());
+    let layout = TensorInfo::contiguous(C::SCALAR_TYPE, &[input.sizes[1]]);
+    let layout = layout.ok_or(KernelError::Access { arg: 0 })?;
+    moments(ctx, &input, dims, &layout, mean, variance);
+    Ok(())
+}
+
+/// Lets a batch's values go into the running ones.
+fn update<C: Real>(running: &mut TensorMut, batch: &[C], momentum: C, correction: C) {
+    let (scalar_type, size) = (running.scalar_type, running.scalar_type.size());
+    for (batch, bytes) in batch.chunks(32).zip(running.bytes_mut().chunks_mut(32 * size)) {
+        let mut values = [C::default(); 32];
+        let values = &mut values[..batch.len()];
+        load(scalar_type, bytes, 0, 1, values);
+        for (value, batch) in values.iter_mut().zip(batch) {
+            *value = *value * (C::count(1) - momentum) + *batch * correction * momentum;
+        }
+        store(scalar_type, bytes, values);
+    }
+}
+
+/// Saves the batch's moments and applies them.
+fn finish_training<C: Real>(
+    ctx: &mut Invoke,
+    call: Call,
+    mean: &mut [C],
+    variance: &mut [C],
+) -> Result<(), KernelError> {
+    let eps = C::from_f64(ctx.float(call.momentum + 1)?);
+    let out = ctx.out(call.out)?;
+    let mut save_mean = ctx.out(call.out + 1)?;
+    let mut save_invstd = ctx.out(call.out + 2)?;
+    store(save_mean.scalar_type, save_mean.bytes_mut(), mean);
+    let scalar_type = save_invstd.scalar_type;
+    let bytes = save_invstd.bytes_mut();
+    store_states(scalar_type, variance, bytes, |variance| C::count(1) / (variance + eps).sqrt());
+    apply(ctx, eps, mean, variance, out)
+}

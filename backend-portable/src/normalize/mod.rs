@@ -1,0 +1,211 @@
+//! Normalisations: batch, group and layer norm, and softmax.
+//!
+//! Those of the first kind are made of two loops: the moments of groups of values, in the engine of
+//! [`reduce`](crate::reduce), and `x * scale + shift` ([`affine`]) or the like over all values.
+
+pub mod batch;
+pub mod group;
+pub mod layer;
+pub mod softmax;
+
+use crate::compute::simd::{Kernel, Simd, Tier};
+use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use crate::map::{Three, map_tensors};
+use crate::number::{Compute, Number, elements, elements_mut, load, unsupported};
+use crate::real::Real;
+use crate::reduce::engine::{Geometry, Order, reduce};
+use crate::reduce::reducers::{Moments, Spread};
+use crate::reduce::store_states;
+use crate::walk::Walk;
+use torchlet_core::rules::DimSet;
+use torchlet_core::{Arguments, Invoke, KernelError, ScalarType, TensorInfo, TensorRef};
+
+/// Elements worth a thread of their own.
+const GRAIN: usize = 1 << 14;
+
+/// Checks that a tensor is of floating-point type; whether it is of doubles.
+fn is_double(args: &Arguments, arg: usize) -> Result<bool, KernelError> {
+    match args.info(arg)?.scalar_type {
+        ScalarType::Double => Ok(true),
+        found if found.is_floating() => Ok(false),
+        found => Err(unsupported(arg, found)),
+    }
+}
+
+/// Checks that an argument, if it is there, is a floating-point tensor of this shape.
+fn expect_shape(args: &Arguments, arg: usize, sizes: &[i32]) -> Result<(), KernelError> {
+    match args.optional_info(arg)? {
+        Some(info) if !info.scalar_type.is_floating() => Err(unsupported(arg, info.scalar_type)),
+        Some(info) if info.sizes != *sizes => {
+            Err(KernelError::Argument { arg, what: "its shape does not match what is normalised" })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The values of a tensor, in memory order, from `start` on; where there is no tensor, a constant.
+fn fill<C: Compute>(tensor: Option<&TensorRef>, start: usize, absent: C, out: &mut [C]) {
+    match tensor {
+        Some(tensor) => load(tensor.scalar_type, tensor.bytes(), start as isize, 1, out),
+        None => out.fill(absent),
+    }
+}
+
+/// The means and variances of a tensor's values over the dimensions `dims`. `layout` is the shape of the rest, and how
+/// it lies in `mean` and `variance`.
+fn moments<C: Real>(
+    ctx: &Invoke,
+    input: &TensorRef,
+    dims: DimSet,
+    layout: &TensorInfo,
+    mean: &mut [C],
+    variance: &mut [C],
+) {
+    let geometry = Geometry::new(input.info(), dims, layout, Order::Memory);
+    let outs = [bytemuck::cast_slice_mut(mean), bytemuck::cast_slice_mut(variance)];
+    let sizes = [size_of::<C>(); 2];
+    let parallel = ctx.parallel();
+    reduce(parallel, input, &geometry, &Moments, (outs, sizes), &|states, [mean, variance]| {
+        store_states(C::SCALAR_TYPE, states, mean, |spread: Spread<C>| spread.mean);
+        store_states(C::SCALAR_TYPE, states, variance, |spread: Spread<C>| {
+            spread.variance(C::default())
+        });
+    });
+}
+
+/// `x * scale + shift`, with scales and shifts for groups of elements that lie side by side.
+struct Planes<'a, T, C> {
+    src: &'a [T],
+    dst: &'a mut [T],
+    /// The position of the first element of `src` and `dst` in the whole.
+    position: usize,
+    /// Neighbouring elements of equal scale.
+    inner: usize,
+    scale: &'a [C],
+    shift: &'a [C],
+}
+
+impl<T: Number, C: Real> Kernel for Planes<'_, T, C> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let period = self.scale.len().min(self.shift.len());
+        let (mut src, mut dst, mut position) = (self.src, self.dst, self.position);
+        if period == 0 || self.inner == 0 {
+            return;
+        }
+        while !dst.is_empty() {
+            let channel = position / self.inner % period;
+            let len =
+                if self.inner == 1 { period - channel } else { self.inner - position % self.inner };
+            let len = len.min(dst.len()).min(src.len());
+            if len == 0 {
+                return;
+            }
+            let (x, rest_src) = src.split_at(len);
+            let (out, rest_dst) = dst.split_at_mut(len);
+            if self.inner == 1 {
+                let coefficients = self.scale[channel..].iter().zip(&self.shift[channel..]);
+                for ((out, x), (scale, shift)) in out.iter_mut().zip(x).zip(coefficients) {
+                    *out = (C::of(*x) * *scale + *shift).to();
+                }
+            } else {
+                let (scale, shift) = (self.scale[channel], self.shift[channel]);
+                for (out, x) in out.iter_mut().zip(x) {
+                    *out = (C::of(*x) * scale + shift).to();
+                }
+            }
+            (src, dst) = (rest_src, rest_dst);
+            position += len;
+        }
+    }
+}
+
+/// Runs `$body` with `$T` standing for the Rust type of a floating-point element type.
+macro_rules! with_float {
+    ($scalar_type:expr, |$T:ident| $body:expr) => {
+        match $scalar_type {
+            torchlet_core::ScalarType::Half => {
+                type $T = half::f16;
+                $body
+            }
+            torchlet_core::ScalarType::BFloat16 => {
+                type $T = half::bf16;
+                $body
+            }
+            torchlet_core::ScalarType::Float => {
+                type $T = f32;
+                $body
+            }
+            torchlet_core::ScalarType::Double => {
+                type $T = f64;
+                $body
+            }
+            _ => {}
+        }
+    };
+}
+use with_float;
+
+/// `out = input * scale + shift`. Scales and shifts, contiguous tensors of shape `sizes`, are broadcast; if input and output
+/// lie in memory alike, `inner` may say that each of them serves as many neighbours, in turn.
+fn affine<C: Real>(
+    ctx: &Invoke,
+    input: &TensorRef,
+    (info, bytes): (&TensorInfo, &mut [u8]),
+    (sizes, scale, shift): (&[i32], &[C], &[C]),
+    inner: Option<usize>,
+) -> Result<(), KernelError> {
+    let scalar_type = info.scalar_type;
+    if let Some(inner) = inner
+        && input.same_layout_as(info)
+        && input.scalar_type == scalar_type
+    {
+        let (parallel, tier) = (ctx.parallel(), Tier::detect());
+        with_float!(scalar_type, |T| {
+            let (src, dst) = (elements::<T>(input.bytes()), elements_mut::<T>(bytes));
+            let chunk = chunk_len(parallel, dst.len(), GRAIN);
+            for_each_chunk_mut(parallel, dst, chunk, &|index, dst: &mut [T]| {
+                let position = index * chunk;
+                let src = src.get(position..).unwrap_or(&[]);
+                tier.dispatch(Planes { src, dst, position, inner, scale, shift });
+            });
+        });
+        return Ok(());
+    }
+    let shape = KernelError::Unsupported { what: "scales of this shape" };
+    let scale = TensorRef::from_slice(sizes, scale).ok_or(shape.clone())?;
+    let shift = TensorRef::from_slice(sizes, shift).ok_or(shape)?;
+    let walk = Walk::broadcast(info, [input.info(), scale.info(), shift.info()])?;
+    let tensors = [input.clone(), scale, shift];
+    let function = Three(|x: C, scale: C, shift: C| x * scale + shift);
+    map_tensors(ctx, &walk, &tensors, info, bytes, &function);
+    Ok(())
+}
+
+/// Turns moments into coefficients, with weights and biases (of which there may be none) for each of `len` channels
+/// from `start` on: `mean` becomes the shift, `variance` the scale.
+fn coefficients<C: Real>(
+    weight: Option<&TensorRef>,
+    bias: Option<&TensorRef>,
+    start: usize,
+    eps: C,
+    mean: &mut [C],
+    variance: &mut [C],
+) {
+    const BLOCK: usize = 32;
+    let one = C::count(1);
+    for (i, (mean, variance)) in mean.chunks_mut(BLOCK).zip(variance.chunks_mut(BLOCK)).enumerate()
+    {
+        let (mut weights, mut biases) = ([one; BLOCK], [C::default(); BLOCK]);
+        let at = start + i * BLOCK;
+        fill(weight, at, one, &mut weights[..mean.len()]);
+        fill(bias, at, C::default(), &mut biases[..mean.len()]);
+        let pairs = mean.iter_mut().zip(variance);
+        for ((mean, variance), (weight, bias)) in pairs.zip(weights.iter().zip(biases)) {
+            let scale = one / (*variance + eps).sqrt() * *weight;
+            *mean = bias - *mean * scale;
+            *variance = scale;
+        }
+    }
+}
