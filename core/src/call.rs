@@ -7,7 +7,7 @@
 
 use crate::arguments::{ArgumentSource, Arguments};
 use crate::error::{KernelError, ShapeNote};
-use crate::kernel::Param;
+use crate::kernel::Kernel;
 use crate::memory::region::Region;
 use crate::parallel::Parallel;
 use crate::tensor::{TensorMut, TensorRef};
@@ -103,6 +103,8 @@ fn resize_error(arg: usize, found: &[i32], expected: &[i32], error: ResizeError)
 pub struct Invoke<'c, 'm> {
     arguments: Arguments<'c, 'm>,
     roles: Roles<'m>,
+    /// Outputs may share memory with inputs, and are not written: they are only made to alias them.
+    aliases: bool,
     /// The first argument, and position in a list, that has not been handed out for writing.
     next_out: (usize, usize),
     scratch: Option<Region<'m>>,
@@ -130,17 +132,19 @@ impl<'c, 'm> Invoke<'c, 'm> {
     pub(crate) fn new(
         values: &'c mut Values<'m>,
         args: &'m [[u8; 4]],
-        params: &'m [Param],
+        kernel: &'m Kernel,
         disjoint: bool,
         resources: Resources<'c, 'm>,
     ) -> Result<Self, KernelError> {
+        let Kernel { params, aliases, .. } = *kernel;
         let roles = Roles::Params(params);
-        if !disjoint {
+        if !disjoint && !aliases {
             values.check_disjoint(args, roles)?;
         }
         Ok(Invoke {
             arguments: Arguments::new(ArgumentSource::Loaded { values, args }, params),
             roles,
+            aliases,
             next_out: (0, 0),
             scratch: Some(resources.scratch),
             packed: resources.packed,
@@ -170,8 +174,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let slot = self.slot(arg, handle)?;
         let region = slot.region().ok_or(KernelError::Unbound { arg })?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. During it
-        // only this call touches tensor data, it writes through `write` alone, and `new` made sure that no
-        // written tensor shares bytes with this one, which is not written (checked above).
+        // only this call touches tensor data, it writes through `write` alone, and `new` made sure that it
+        // writes nothing (`aliases`), or that no written tensor shares bytes with this one, which is not written (checked above).
         let bytes = unsafe { region.bytes() };
         TensorRef::new(slot.info(), bytes).ok_or(KernelError::Unbound { arg })
     }
@@ -191,11 +195,15 @@ impl<'c, 'm> Invoke<'c, 'm> {
         position: usize,
         handle: u32,
     ) -> Result<TensorMut<'c>, KernelError> {
+        if self.aliases {
+            return Err(KernelError::Access { arg });
+        }
         self.take_out(arg, position)?;
         let slot = self.slot(arg, handle)?;
         let region = slot.region().ok_or(KernelError::Unbound { arg })?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. `new` made
-        // sure that these bytes belong to no other argument of the call, and `take_out` that no
+        // sure that these bytes belong to no other argument of the call (or else that `aliases` is set, checked
+        // above), and `take_out` that no
         // reference to this one was given before: outputs are handed out in increasing order only.
         let bytes = unsafe { region.bytes_mut() };
         Ok(TensorMut::new(slot.info(), bytes.ok_or(KernelError::ReadOnly { arg })?))
@@ -347,6 +355,7 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
             arguments: Arguments::new(ArgumentSource::Loaded { values, args }, &[]),
             // Until `split`, everything counts as output and everything has been handed out.
             roles: Roles::From(0),
+            aliases: false,
             next_out: (usize::MAX, 0),
             scratch: Some(resources.scratch),
             packed: None,

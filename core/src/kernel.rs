@@ -151,7 +151,8 @@ pub struct Kernel {
     pub key: Option<KernelKey>,
     /// How to prepare it.
     pub prepare: PrepareFn,
-    /// Whether it makes an output share memory with an input, as `et_view` does.
+    /// Whether it makes an output share memory with an input, as `et_view` does. Its outputs can only be
+    /// [aliased](crate::Invoke::alias), not written.
     pub aliases: bool,
 }
 

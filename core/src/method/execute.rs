@@ -27,6 +27,7 @@ impl<'m> Method<'m> {
         let event = Event { kind: EventKind::Execute, name: self.meta.name(), instruction: 0 };
         traced(tracer, &event, || {
             self.position = 0;
+            self.backward_jumps = 0;
             while self.step()? == Progress::Stepped {}
             Ok(())
         })
@@ -37,12 +38,10 @@ impl<'m> Method<'m> {
     /// # Errors
     /// As [`execute`](Self::execute).
     pub fn step(&mut self) -> Result<Progress, ExecuteError> {
-        if self.position == 0 {
-            self.backward_jumps = 0;
-        }
         let instruction = self.position;
         let Some(current) = self.instructions.get(instruction) else {
             self.position = 0;
+            self.backward_jumps = 0;
             return Ok(Progress::Ended);
         };
         self.position += 1;
@@ -115,8 +114,8 @@ impl<'m> Method<'m> {
             packed: call.packed,
             parallel: self.options.parallel,
         };
-        let params = call.kernel.params;
-        invoke(&mut Invoke::new(&mut self.values, call.args, params, call.disjoint, resources)?)
+        let (args, disjoint) = (call.args, call.disjoint);
+        invoke(&mut Invoke::new(&mut self.values, args, call.kernel, disjoint, resources)?)
     }
 
     #[cold]

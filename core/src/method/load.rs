@@ -417,9 +417,8 @@ impl<'m> Method<'m> {
             packed.fill(0);
             let resources =
                 Resources { scratch: self.scratch, packed: None, parallel: self.options.parallel };
-            let params = call.kernel.params;
-            let mut invoke =
-                Invoke::new(&mut self.values, call.args, params, call.disjoint, resources)?;
+            let (args, disjoint) = (call.args, call.disjoint);
+            let mut invoke = Invoke::new(&mut self.values, args, call.kernel, disjoint, resources)?;
             pack(&mut invoke, packed)?;
             call.packed = Some(Region::read_only(packed));
         }
@@ -573,6 +572,7 @@ impl<'m> Method<'m> {
     /// The storage cannot be read any more, or a delegate failed.
     pub fn reset(&mut self) -> Result<(), InitError<'m>> {
         self.position = 0;
+        self.backward_jumps = 0;
         let mut tensor_count = 0;
         for index in 0..self.values.values.len() {
             let value = decode_value(&self.meta, index, &mut tensor_count)?;
