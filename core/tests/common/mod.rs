@@ -1,0 +1,325 @@
+//! What core's integration tests share: fixtures, aligned memory, operators that stand in for real ones.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+
+pub mod backend;
+pub mod kernels;
+
+use std::path::{Path, PathBuf};
+use torchlet_core::{
+    BundledProgram, DataLoader, DataMap, LoadOptions, Method, MethodMemory, Program, ReadError,
+    Registry, ValueMeta, ValueRef,
+};
+
+/// The folder of the fixtures.
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures")
+}
+
+/// A fixture, at an address that suits every element type.
+pub fn fixture(path: &str) -> Aligned {
+    let path = fixtures().join(path);
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Aligned::from(&bytes[..])
+}
+
+/// The program of a fixture, out of its bundle if it is in one.
+pub fn program_of(path: &str) -> Aligned {
+    let file = fixture(path);
+    if path.ends_with(".bpte") {
+        let bundle = BundledProgram::from_bytes(file.bytes()).unwrap();
+        return Aligned::from(bundle.program().unwrap());
+    }
+    file
+}
+
+/// All fixtures in a folder with this ending.
+pub fn files(folder: &str, ending: &str) -> Vec<String> {
+    let mut found: Vec<String> = std::fs::read_dir(fixtures().join(folder))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(ending))
+        .map(|name| format!("{folder}/{name}"))
+        .collect();
+    found.sort();
+    assert!(!found.is_empty(), "no {ending} in {folder}");
+    found
+}
+
+/// Bytes at a multiple of 16.
+#[derive(Clone, Default)]
+pub struct Aligned {
+    blocks: Vec<Block>,
+    len: usize,
+}
+
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(16))]
+struct Block([u8; 16]);
+
+impl Aligned {
+    /// Zeroes.
+    pub fn new(len: usize) -> Self {
+        Aligned { blocks: vec![Block([0; 16]); len.div_ceil(16)], len }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.blocks)[..self.len]
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.blocks)[..self.len]
+    }
+}
+
+impl From<&[u8]> for Aligned {
+    fn from(bytes: &[u8]) -> Self {
+        let mut aligned = Aligned::new(bytes.len());
+        aligned.bytes_mut().copy_from_slice(bytes);
+        aligned
+    }
+}
+
+/// Storage that can be read but not borrowed from, as SPI flash.
+pub struct ReadOnly<'a>(pub &'a [u8]);
+
+impl DataLoader for ReadOnly<'_> {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        let error = ReadError { offset, len: into.len() };
+        let start = usize::try_from(offset).map_err(|_| error)?;
+        let end = start.checked_add(into.len()).ok_or(error)?;
+        into.copy_from_slice(self.0.get(start..end).ok_or(error)?);
+        Ok(())
+    }
+}
+
+/// Storage that lends all that it has.
+pub struct Lending<'a>(pub &'a [u8]);
+
+impl DataLoader for Lending<'_> {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        ReadOnly(self.0).read(offset, into)
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.0.get(start..start.checked_add(len)?)
+    }
+}
+
+/// More memory than any fixture needs: a file that asks for more is not given it.
+const MEMORY_LIMIT: usize = 1 << 20;
+
+/// The memory of a method, of exactly the sizes that its description gives.
+pub struct Memory {
+    pub arena: Aligned,
+    pub scratch: Aligned,
+    pub planned: Vec<Aligned>,
+    pub interface: Vec<Aligned>,
+}
+
+impl Memory {
+    /// Memory for a method; an error for sizes that no test program has.
+    pub fn of(
+        program: &Program<'_>,
+        name: &str,
+        registry: &Registry<'_>,
+        data: &[DataMap<'_>],
+    ) -> Result<Self, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        // The needs do not depend on how long the registry lives, but the types want one lifetime.
+        let meta = program.method_meta(name).map_err(|error| text(&error))?;
+        let needs = meta.memory_needs(registry, data, 1).map_err(|error| text(&error))?;
+        let mut left = MEMORY_LIMIT;
+        let mut take = |bytes: usize| {
+            left = left.checked_sub(bytes).ok_or("asks for more than the tests' limit")?;
+            Ok::<_, String>(Aligned::new(bytes))
+        };
+        let planned = (0..meta.planned_buffer_count())
+            .map(|index| take(meta.planned_buffer_size(index).map_err(|error| text(&error))?))
+            .collect::<Result<_, _>>()?;
+        let mut interface = Vec::new();
+        for index in 0..meta.input_count().min(1000) {
+            interface.push(take(nbytes(meta.input(index)))?);
+        }
+        for index in 0..meta.output_count().min(1000) {
+            interface.push(take(nbytes(meta.output(index)))?);
+        }
+        Ok(Memory { arena: take(needs.arena)?, scratch: take(needs.scratch)?, planned, interface })
+    }
+
+    /// Loads the method.
+    pub fn load<'m>(
+        &'m mut self,
+        program: &Program<'m>,
+        name: &str,
+        registry: &'m Registry<'m>,
+        options: LoadOptions<'m>,
+    ) -> Result<Method<'m>, String> {
+        let mut planned: Vec<&'m mut [u8]> =
+            self.planned.iter_mut().map(|buffer| buffer.bytes_mut()).collect();
+        let memory = MethodMemory {
+            arena: self.arena.bytes_mut(),
+            planned: &mut planned,
+            scratch: self.scratch.bytes_mut(),
+        };
+        let mut method = program
+            .load_method(name, registry, memory, options)
+            .map_err(|error| error.to_string())?;
+        let mut interface = self.interface.iter_mut();
+        let mut next =
+            || interface.next().map_or(&mut [] as &mut [u8], |memory| memory.bytes_mut());
+        for index in 0..method.input_count().min(1000) {
+            let memory = next();
+            if method.input_is_unbound(index) {
+                method.bind_input(index, memory).map_err(|error| error.to_string())?;
+            }
+        }
+        for index in 0..method.output_count().min(1000) {
+            let memory = next();
+            if method.output_is_unbound(index) {
+                method.bind_output(index, memory).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(method)
+    }
+}
+
+fn nbytes(value: Result<Option<ValueMeta<'_>>, torchlet_core::ProgramError>) -> usize {
+    match value {
+        Ok(Some(ValueMeta::Tensor(tensor))) if !tensor.planned && !tensor.constant => {
+            tensor.info.nbytes()
+        }
+        _ => 0,
+    }
+}
+
+/// Loads and runs every method of a program with inputs of small numbers, twice with a reset between, and gives
+/// the bytes of all outputs. An error is a result, too: what is tested is that one comes back.
+pub fn exercise(
+    program: &Program<'_>,
+    registry: &Registry<'_>,
+    data: &[DataMap<'_>],
+) -> Result<Vec<u8>, String> {
+    let mut results = Vec::new();
+    let names: Vec<String> = program
+        .method_names()
+        .map_err(|error| error.to_string())?
+        .take(10)
+        .map(|name| name.map(str::to_owned).map_err(|error| error.to_string()))
+        .collect::<Result<_, _>>()?;
+    for name in &names {
+        describe(program, name);
+        let mut memory = Memory::of(program, name, registry, data)?;
+        let options = LoadOptions::default().with_data(data);
+        let mut method = memory.load(program, name, registry, options)?;
+        method.set_jump_limit(50);
+        for round in 0..2 {
+            fill_inputs(&mut method);
+            method.execute().map_err(|error| error.to_string())?;
+            let before = results.len();
+            for index in 0..method.output_count().min(1000) {
+                if let Ok(ValueRef::Tensor(tensor)) = method.output(index) {
+                    results.extend_from_slice(tensor.bytes());
+                }
+            }
+            if round == 0 {
+                method.reset().map_err(|error| error.to_string())?;
+            } else {
+                let half = before - (results.len() - before);
+                assert_eq!(results[half..before], results[before..], "reset left something");
+            }
+        }
+    }
+    Ok(results)
+}
+
+/// Gives every tensor input some small numbers.
+pub fn fill_inputs(method: &mut Method<'_>) {
+    for index in 0..method.input_count().min(1000) {
+        if let Ok(mut tensor) = method.input_mut(index) {
+            if let Ok(elements) = tensor.data_mut::<f32>() {
+                for (position, element) in elements.iter_mut().enumerate() {
+                    *element = (position % 7) as f32 * 0.25 - 0.5;
+                }
+            } else {
+                for (position, byte) in tensor.bytes_mut().iter_mut().enumerate() {
+                    *byte = u8::from(position % 8 == 0);
+                }
+            }
+        }
+    }
+}
+
+/// Asks for all that can be asked of a method without loading it.
+fn describe(program: &Program<'_>, name: &str) {
+    let Ok(meta) = program.method_meta(name) else { return };
+    for index in 0..meta.value_count().min(1000) {
+        let _ = meta.value_meta(index).map(|value| format!("{value:?}"));
+    }
+    for index in 0..meta.input_count().min(1000) + 1 {
+        let _ = meta.input(index);
+        let _ = meta.output(index);
+    }
+    let _ = meta.instruction_names().map(|names| names.take(1000).filter(Result::is_err).count());
+    let _ = meta.operators().take(1000).filter(Result::is_err).count();
+    for index in 0..meta.delegate_count().min(1000) + 1 {
+        if let Ok(delegate) = meta.delegate(index, &[]) {
+            let _ = delegate.compile_specs().take(1000).count();
+            let _ = delegate.named_data("some");
+        }
+    }
+    let _ = program.data_names().map(|names| names.take(1000).filter(Result::is_err).count());
+}
+
+/// A small generator of random numbers (xorshift), so that failures repeat.
+pub struct MutationRng(u64);
+
+impl MutationRng {
+    pub fn new(seed: u64) -> Self {
+        MutationRng(seed | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    /// One change somewhere: a byte, a word, a copied stretch, or a stretch of zeroes.
+    pub fn damage(&mut self, bytes: &mut [u8]) {
+        let at = self.below(bytes.len());
+        let word = at / 4 * 4;
+        match self.below(5) {
+            0 => bytes[at] = self.next() as u8,
+            1 => bytes[at] ^= 1 << self.below(8),
+            2 if word + 4 <= bytes.len() => {
+                let number = self.next() as u32 >> self.below(32);
+                bytes[word..word + 4].copy_from_slice(&number.to_le_bytes());
+            }
+            3 => {
+                let len = self.below(16).min(bytes.len() - at);
+                let from = self.below(bytes.len() - len);
+                bytes.copy_within(from..from + len, at);
+            }
+            _ => {
+                let len = self.below(8).min(bytes.len() - at);
+                bytes[at..at + len].fill(0);
+            }
+        }
+    }
+}

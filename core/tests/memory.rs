@@ -1,0 +1,173 @@
+//! The memory that a method says it needs is exactly what it needs, whatever the storage.
+
+mod common;
+
+use common::{Aligned, Lending, Memory, ReadOnly, exercise, files, kernels, program_of};
+use torchlet_core::error::MemoryKind;
+use torchlet_core::{InitError, LoadOptions, MethodMemory, Program};
+
+/// Programs that load with the operators of these tests.
+fn programs() -> Vec<String> {
+    let mut list = files("programs", ".bpte");
+    list.extend(files("digits", ".bpte"));
+    list.extend(files("formats", ".bpte"));
+    list.retain(|file| !file.contains("external") && !file.contains("training"));
+    list
+}
+
+/// Loads with memory that is `short` bytes short of the need in one place; gives the error.
+fn load_short<'m>(
+    program: &Program<'m>,
+    name: &str,
+    memory: &'m mut Memory,
+    registry: &'m torchlet_core::Registry<'m>,
+    place: MemoryKind,
+    short: usize,
+) -> Result<(), InitError<'m>> {
+    let cut = |bytes: &'m mut [u8], here: bool| {
+        let len = bytes.len() - if here { short } else { 0 };
+        &mut bytes[..len]
+    };
+    let planned = memory.planned.iter_mut().enumerate();
+    let mut planned: Vec<&'m mut [u8]> = planned
+        .map(|(index, buffer)| cut(buffer.bytes_mut(), place == MemoryKind::Planned(index)))
+        .collect();
+    let memory = MethodMemory {
+        arena: cut(memory.arena.bytes_mut(), place == MemoryKind::Arena),
+        planned: &mut planned,
+        scratch: cut(memory.scratch.bytes_mut(), place == MemoryKind::Scratch),
+    };
+    program.load_method(name, registry, memory, LoadOptions::default()).map(drop)
+}
+
+#[test]
+fn one_byte_less_is_an_error_that_names_the_need() {
+    let demo = common::backend::Demo::default();
+    let named = common::backend::Demo::named("BackendWithNamedDataMap");
+    let registry = kernels::registry().with_backend(&demo).unwrap().with_backend(&named).unwrap();
+    let mut checked = 0;
+    for file in programs() {
+        let bytes = program_of(&file);
+        let program = Program::from_bytes(bytes.bytes()).unwrap();
+        for name in program.method_names().unwrap().map(Result::unwrap) {
+            let sizes = Memory::of(&program, name, &registry, &[]).unwrap();
+            let mut places = vec![
+                (MemoryKind::Arena, sizes.arena.bytes().len()),
+                (MemoryKind::Scratch, sizes.scratch.bytes().len()),
+            ];
+            for (index, buffer) in sizes.planned.iter().enumerate() {
+                places.push((MemoryKind::Planned(index), buffer.bytes().len()));
+            }
+            for (place, size) in places {
+                let mut memory = Memory::of(&program, name, &registry, &[]).unwrap();
+                load_short(&program, name, &mut memory, &registry, place, 0)
+                    .unwrap_or_else(|error| panic!("{file} {name}: {error}"));
+                for short in [1, size / 2, size] {
+                    if short == 0 || short > size {
+                        continue;
+                    }
+                    let mut memory = Memory::of(&program, name, &registry, &[]).unwrap();
+                    let result = load_short(&program, name, &mut memory, &registry, place, short);
+                    match result.unwrap_err() {
+                        InitError::MemoryTooSmall { memory, needed, available } => {
+                            assert_eq!((memory, needed, available), (place, size, size - short));
+                        }
+                        // Delegates are made before kernels ask for scratch memory.
+                        other => panic!("{file} {name} {place}: {other}"),
+                    }
+                    checked += 1;
+                }
+            }
+        }
+    }
+    assert!(checked > 100, "only {checked}");
+}
+
+#[test]
+fn misaligned_memory_is_refused() {
+    let bytes = program_of("digits/digits.pte");
+    let program = Program::from_bytes(bytes.bytes()).unwrap();
+    let registry = kernels::registry();
+    let needs = Memory::of(&program, "forward", &registry, &[]).unwrap();
+    for place in 0..3 {
+        let enlarge = |memory: &Aligned| Aligned::new(memory.bytes().len() + 8);
+        let (mut arena, mut scratch) = (enlarge(&needs.arena), enlarge(&needs.scratch));
+        let mut planned: Vec<Aligned> = needs.planned.iter().map(enlarge).collect();
+        let shift = |bytes: usize| if place == bytes { 8 } else { 0 };
+        let mut planned: Vec<&mut [u8]> =
+            planned.iter_mut().map(|buffer| &mut buffer.bytes_mut()[shift(2)..]).collect();
+        let memory = MethodMemory {
+            arena: &mut arena.bytes_mut()[shift(0)..],
+            planned: &mut planned,
+            scratch: &mut scratch.bytes_mut()[shift(1)..],
+        };
+        let error =
+            program.load_method("forward", &registry, memory, LoadOptions::default()).unwrap_err();
+        assert!(matches!(error, InitError::MemoryMisaligned { .. }), "{error}");
+    }
+}
+
+#[test]
+fn the_number_of_planned_buffers_is_checked() {
+    let bytes = program_of("digits/digits.pte");
+    let program = Program::from_bytes(bytes.bytes()).unwrap();
+    let registry = kernels::registry();
+    let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
+    memory.planned.push(Aligned::new(16));
+    let error = memory.load(&program, "forward", &registry, LoadOptions::default()).unwrap_err();
+    assert!(error.contains("2 planned buffers"), "{error}");
+}
+
+/// Storage that only reads gives what storage that lends gives: constants are copied to the arena.
+#[test]
+fn storage_makes_no_difference() {
+    let demo = common::backend::Demo::default();
+    let named = common::backend::Demo::named("BackendWithNamedDataMap");
+    let registry = kernels::registry().with_backend(&demo).unwrap().with_backend(&named).unwrap();
+    let mut compared = 0;
+    for file in programs() {
+        let bytes = program_of(&file);
+        let direct = Program::from_bytes(bytes.bytes()).unwrap();
+        let expected = exercise(&direct, &registry, &[]);
+        let lending = Lending(bytes.bytes());
+        let lent = Program::load(&lending).unwrap();
+        assert_eq!(exercise(&lent, &registry, &[]), expected, "{file}");
+        let reading = ReadOnly(bytes.bytes());
+        let error = Program::load(&reading).unwrap_err().to_string();
+        assert!(error.contains(&direct.flatbuffer_size().to_string()), "{file}: {error}");
+        let mut buffer = Aligned::new(direct.flatbuffer_size());
+        let read = Program::load_into(&reading, buffer.bytes_mut()).unwrap();
+        assert_eq!(exercise(&read, &registry, &[]), expected, "{file}");
+        let mut short = Aligned::new(direct.flatbuffer_size() - 1);
+        let error = Program::load_into(&reading, short.bytes_mut()).unwrap_err().to_string();
+        assert!(error.contains("must hold"), "{file}: {error}");
+        compared += usize::from(expected.is_ok());
+    }
+    assert!(compared > 30, "only {compared}");
+}
+
+/// A loop that never ends is ended by the limit on backward jumps, wherever it jumps to.
+#[test]
+fn endless_loops_end() {
+    let mut ended = 0;
+    for file in ["programs/cond.bpte", "programs/map.bpte", "programs/scan.bpte"] {
+        let mut bytes = program_of(file);
+        let registry = kernels::registry();
+        for position in (0..bytes.bytes().len() - 3).step_by(4) {
+            let original: [u8; 4] = bytes.bytes()[position..position + 4].try_into().unwrap();
+            // Small numbers: among them, destinations of jumps.
+            if u32::from_le_bytes(original) > 40 {
+                continue;
+            }
+            for destination in [0u8, 1, 2] {
+                bytes.bytes_mut()[position..position + 4].copy_from_slice(&[destination, 0, 0, 0]);
+                let result = Program::from_bytes(bytes.bytes())
+                    .map_err(|error| error.to_string())
+                    .and_then(|program| exercise(&program, &registry, &[]));
+                ended += usize::from(result.is_err_and(|error| error.contains("backward jumps")));
+            }
+            bytes.bytes_mut()[position..position + 4].copy_from_slice(&original);
+        }
+    }
+    assert!(ended > 0, "no loop was made");
+}

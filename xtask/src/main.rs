@@ -1,0 +1,52 @@
+//! What developers of torchlet run. `cargo xtask --help` lists the commands; each is a module here.
+//!
+//! It uses stable cargo and the tools that each command names, nothing else. What it builds goes to `target/`.
+
+mod bench;
+mod board;
+mod deps;
+mod fixtures;
+mod process;
+mod schema;
+mod size;
+mod test;
+mod tools;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "What developers of torchlet run")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs every check that a change must pass, or only the named ones
+    Test(test::Options),
+    /// Links the core for a microcontroller and prints what it takes in flash
+    Size(size::Options),
+    /// Runs the firmware images of boards/ in QEMU and compares what they print
+    Board(board::Options),
+    /// Measures models with torchlet and with ExecuTorch's own runtime, side by side
+    Bench(bench::Options),
+    /// Exports the programs in tests/fixtures anew
+    Fixtures(fixtures::Options),
+    /// Generates the flatbuffers code that tests compare our readers with
+    Schema(schema::Options),
+    /// Checks licences, sources and duplicates of the dependencies
+    Deps,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Test(options) => test::run(&options),
+        Command::Size(options) => size::run(&options),
+        Command::Board(options) => board::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::Fixtures(options) => fixtures::run(&options),
+        Command::Schema(options) => schema::run(&options),
+        Command::Deps => deps::run(),
+    }
+}

@@ -1,0 +1,75 @@
+//! Running other programs.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => root().join(dir),
+        None => root().join("target"),
+    }
+}
+
+/// Cargo, in the root of the repository.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    command("cargo", args)
+}
+
+/// A program, in the root of the repository.
+pub(crate) fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root());
+    // What the cargo that runs us says of xtask would make the cargo that we run build everything again.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// The command line, for people.
+pub(crate) fn show(command: &Command) -> String {
+    let mut line = command.get_program().to_string_lossy().into_owned();
+    for arg in command.get_args() {
+        line.push(' ');
+        line.push_str(&arg.to_string_lossy());
+    }
+    line
+}
+
+/// Runs to the end, with its output on ours.
+pub(crate) fn run(mut command: Command) -> Result<()> {
+    println!("$ {}", show(&command));
+    let status = command.status().with_context(|| format!("cannot start {}", show(&command)))?;
+    if !status.success() {
+        bail!("{} failed: {status}", show(&command));
+    }
+    Ok(())
+}
+
+/// Runs to the end and gives what it wrote to standard output.
+pub(crate) fn output(mut command: Command) -> Result<Vec<u8>> {
+    command.stderr(Stdio::inherit());
+    let output = command.output().with_context(|| format!("cannot start {}", show(&command)))?;
+    if !output.status.success() {
+        bail!("{} failed: {}", show(&command), output.status);
+    }
+    Ok(output.stdout)
+}
+
+/// Whether a program can be started and succeeds, with its output hidden.
+pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
+    let mut command = command(program, args);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}

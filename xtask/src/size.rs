@@ -1,0 +1,118 @@
+//! What the core takes in the flash of a microcontroller.
+
+use crate::process::{self, cargo, root, target_dir};
+use anyhow::{Context, Result, bail};
+use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind};
+use std::path::Path;
+
+/// Bytes of flash that `boards/core-size` may take without texts of errors. Measured when it was last
+/// changed: 43,920 bytes (rustc 1.95, thumbv7em-none-eabihf). Lower it when core shrinks; 32 kB is the aim.
+const LIMIT: u64 = 45_000;
+
+const TARGET: &str = "thumbv7em-none-eabihf";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How many of the largest functions and constants to list
+    #[arg(long, default_value_t = 15)]
+    symbols: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { symbols: 15 }
+    }
+}
+
+/// Bytes of an image by kind.
+#[derive(Default)]
+pub(crate) struct Sizes {
+    text: u64,
+    constants: u64,
+    data: u64,
+    bss: u64,
+}
+
+impl Sizes {
+    /// Bytes that must be stored: initial values of variables are.
+    pub(crate) fn flash(&self) -> u64 {
+        self.text + self.constants + self.data
+    }
+
+    /// Adds up the sections of an ELF file that are loaded.
+    pub(crate) fn of(elf: &[u8]) -> Result<Self> {
+        let file = object::File::parse(elf)?;
+        let mut sizes = Sizes::default();
+        for section in file.sections() {
+            let SectionFlags::Elf { sh_flags } = section.flags() else { continue };
+            if sh_flags & u64::from(object::elf::SHF_ALLOC) == 0 {
+                continue;
+            }
+            let writable = sh_flags & u64::from(object::elf::SHF_WRITE) != 0;
+            let bytes = match section.kind() {
+                SectionKind::Text => &mut sizes.text,
+                SectionKind::UninitializedData => &mut sizes.bss,
+                _ if writable => &mut sizes.data,
+                _ => &mut sizes.constants,
+            };
+            *bytes += section.size();
+        }
+        Ok(sizes)
+    }
+}
+
+impl std::fmt::Display for Sizes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Sizes { text, constants, data, bss } = self;
+        let flash = self.flash();
+        write!(
+            f,
+            ".text {text:>7}  .rodata {constants:>6}  .data {data:>5}  .bss {bss:>6}  flash {flash:>7}"
+        )
+    }
+}
+
+fn link(features: &[&str]) -> Result<Vec<u8>> {
+    let dir = root().join("boards/core-size");
+    let out = target_dir().join("core-size");
+    let features = features.join(",");
+    let mut build = cargo(&["build", "--quiet", "--release", "--locked", "--target", TARGET]);
+    build.args(["--features", &features]).arg("--target-dir").arg(&out).current_dir(dir);
+    process::run(build)?;
+    read(&out.join(TARGET).join("release/core-size"))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    crate::tools::embedded_targets()?;
+    let plain = link(&[])?;
+    let messages = Sizes::of(&link(&["messages"])?)?;
+    let sizes = Sizes::of(&plain)?;
+    println!(
+        "torchlet-core, {TARGET}, opt-level z, LTO, one backend and one operator of next to no size:"
+    );
+    println!("  core                  {sizes}");
+    println!("  with texts of errors  {messages}");
+    list_symbols(&plain, options.symbols)?;
+    if sizes.flash() > LIMIT {
+        bail!("core takes {} bytes of flash, more than the limit of {LIMIT}", sizes.flash());
+    }
+    Ok(())
+}
+
+fn list_symbols(elf: &[u8], count: usize) -> Result<()> {
+    let file = object::File::parse(elf)?;
+    let mut symbols: Vec<(u64, &str)> = file
+        .symbols()
+        .filter_map(|symbol| Some((symbol.size(), symbol.name().ok()?)))
+        .filter(|(size, _)| *size > 0)
+        .collect();
+    symbols.sort_unstable_by(|a, b| b.cmp(a));
+    for (size, name) in symbols.iter().take(count) {
+        println!("  {size:>6}  {:#}", rustc_demangle::demangle(name));
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! What the commands need beside cargo: how to find out that it is there, and how to get it.
+
+use crate::process::{self, command, output, succeeds};
+use anyhow::{Result, bail};
+
+/// The targets that core and kernels are built for without an operating system.
+pub(crate) const EMBEDDED_TARGETS: &[&str] =
+    &["thumbv7em-none-eabihf", "thumbv6m-none-eabi", "riscv32imc-unknown-none-elf"];
+
+/// Makes sure that the standard library of the embedded targets is there.
+pub(crate) fn embedded_targets() -> Result<()> {
+    let sysroot = output(command("rustc", &["--print", "sysroot"]))?;
+    let libraries =
+        std::path::PathBuf::from(String::from_utf8(sysroot)?.trim()).join("lib/rustlib");
+    let missing: Vec<&str> = EMBEDDED_TARGETS
+        .iter()
+        .copied()
+        .filter(|target| !libraries.join(target).join("lib").is_dir())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let mut args = vec!["target", "add"];
+    args.extend(&missing);
+    if !succeeds("rustup", &["--version"]) {
+        bail!(
+            "the Rust targets {missing:?} are missing: install rustup, then `rustup {}`",
+            args.join(" ")
+        );
+    }
+    process::run(command("rustup", &args))
+}
+
+/// Makes sure that there is a nightly toolchain with Miri. The error says why there is none.
+pub(crate) fn miri() -> Result<()> {
+    let present = || succeeds("rustup", &["run", "nightly", "cargo", "miri", "--version"]);
+    if present() {
+        return Ok(());
+    }
+    if !succeeds("rustup", &["--version"]) {
+        bail!("Miri needs rustup, which is not installed");
+    }
+    let install =
+        ["toolchain", "install", "nightly", "--profile", "minimal", "-c", "miri", "-c", "rust-src"];
+    process::run(command("rustup", &install))?;
+    if !present() {
+        bail!("this nightly has no Miri; try `rustup {}` another day", install.join(" "));
+    }
+    Ok(())
+}
+
+/// Makes sure that QEMU for Arm is there.
+pub(crate) fn qemu() -> Result<()> {
+    let present = || succeeds("qemu-system-arm", &["--version"]);
+    if present() {
+        return Ok(());
+    }
+    let advice = "qemu-system-arm is missing. Debian, Ubuntu: `apt-get install qemu-system-arm`; \
+                  Fedora: `dnf install qemu-system-arm`; macOS: `brew install qemu`; \
+                  or leave the board out: `cargo xtask test --skip board`";
+    if !succeeds("apt-get", &["--version"]) {
+        bail!("{advice}");
+    }
+    let is_root = output(command("id", &["-u"])).is_ok_and(|id| id.trim_ascii() == b"0");
+    let (program, first): (&str, &[&str]) =
+        if is_root { ("apt-get", &[]) } else { ("sudo", &["-n", "apt-get"]) };
+    let apt = |args: &[&str]| {
+        let mut all = first.to_vec();
+        all.extend(args);
+        let mut apt = command(program, &all);
+        apt.env("DEBIAN_FRONTEND", "noninteractive");
+        process::run(apt)
+    };
+    let install = ["install", "--yes", "--no-install-recommends", "qemu-system-arm"];
+    if apt(&install).is_err() {
+        // A fresh machine has no list of packages yet.
+        let _ = apt(&["update"]);
+        let _ = apt(&install);
+    }
+    if present() { Ok(()) } else { bail!("{advice}") }
+}
