@@ -13,6 +13,8 @@
 extern crate std;
 
 pub mod compute;
+pub mod copies;
+pub mod creation;
 pub mod elementwise;
 pub mod linear;
 mod lines;
@@ -23,6 +25,7 @@ mod number;
 mod parallel {
     pub(crate) use torchlet_core::Parallel;
 }
+pub mod prims;
 mod real;
 pub mod reduce;
 mod scratch;
@@ -38,6 +41,10 @@ use torchlet_core::Kernel;
 
 /// The families and their kernels. A new operator goes into the list of its family.
 const FAMILIES: &[&[Kernel]] = &[
+    copies::KERNELS,
+    creation::KERNELS,
+    creation::random::KERNELS,
+    prims::KERNELS,
     elementwise::activation::KERNELS,
     elementwise::arithmetic::KERNELS,
     elementwise::bitwise::KERNELS,

@@ -323,6 +323,11 @@ pub(crate) fn round_through<C: Compute>(scalar_type: ScalarType, values: &mut [C
     }, else ());
 }
 
+/// Checks that elements are numbers, not data only.
+pub(crate) fn number_type(arg: usize, found: ScalarType) -> Result<(), KernelError> {
+    ComputeType::of(found).map(|_| ()).ok_or(unsupported(arg, found))
+}
+
 /// The error for an argument whose element type is data only.
 pub(crate) fn unsupported(arg: usize, found: ScalarType) -> KernelError {
     KernelError::ScalarType { arg, found }

@@ -2,12 +2,14 @@
 //!
 //! Integer division by zero is an error, as in PyTorch; the smallest integer divided by -1 wraps.
 
-use super::{Real, TypeRule, binary, by_compute, prepare, with_other};
-use crate::number::Compute;
+use super::{ByCompute, Real, TypeRule, binary, by_compute, prepare, with_other};
+use crate::map::{Function, map};
+use crate::number::{Compute, round_through};
 use crate::table::kernels;
 use core::sync::atomic::{AtomicBool, Ordering};
 use torchlet_core::Param::{OptionalString, Out, Scalar, Tensor};
-use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
+use torchlet_core::rules::{Operand, result_type};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 /// A kernel whose function divides: `(self, other, out)`, a number as `other` with `Scalar`.
 macro_rules! dividing {
@@ -168,7 +170,10 @@ fn prepare_mode<const SCALAR: bool>(
         (None, true) => (TypeRule::Float, by_compute!(float exact_scalar)),
         (Some("floor"), false) => (TypeRule::Common, by_compute!(down_tensor)),
         (Some("floor"), true) => (TypeRule::Common, by_compute!(down_scalar)),
-        (Some("trunc"), false) => (TypeRule::Common, by_compute!(inward_tensor)),
+        (Some("trunc"), false) => {
+            let floats = by_compute!(float inward_rounded);
+            (TypeRule::Common, ByCompute { i64: Some(inward_tensor::<i64>), ..floats })
+        }
         (Some("trunc"), true) => (TypeRule::Common, by_compute!(inward_scalar)),
         _ => return Err(KernelError::Argument { arg: 2, what: "must be None, floor or trunc" }),
     };
@@ -193,6 +198,29 @@ fn down_scalar<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
 
 fn inward_tensor<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
     checked::<C, false>(ctx, 3, C::quotient_inward)
+}
+
+/// The quotient becomes half or bfloat16 before it is cut, as in PyTorch: that may carry it over to the next integer.
+fn inward_rounded<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let operands = [Operand::from(&ctx.info(0)?), Operand::from(&ctx.info(1)?)];
+    let common = result_type(operands).filter(|common| *common != C::SCALAR_TYPE);
+    map::<C, 2>(ctx, [0, 1], 3, &InwardRounded(common))
+}
+
+struct InwardRounded(Option<ScalarType>);
+
+impl<C: Real> Function<2, C> for InwardRounded {
+    fn apply(&self, [a, b]: [&[C]; 2], out: &mut [C]) {
+        for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+            *out = a / b;
+        }
+        if let Some(narrow) = self.0 {
+            round_through(narrow, out);
+        }
+        for out in out {
+            *out = out.trunc();
+        }
+    }
 }
 
 fn inward_scalar<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {

@@ -1,0 +1,133 @@
+//! Copies: of the same elements in another place, memory order or type.
+
+use crate::map::map;
+use crate::number::{Compute, ComputeType, unsupported};
+use crate::shape::moves;
+use crate::table::{kernels, renamed};
+use crate::walk::Walk;
+use torchlet_core::Param::{Bool, OptionalInt, OptionalIntList, Out, Tensor};
+use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
+
+kernels! {
+    /// `aten::clone.out(self, memory_format, out)`: the same elements, in the memory order that `out` has.
+    CLONE_OUT = Kernel::new("aten::clone.out", &[Tensor, OptionalInt, Out], |ctx| {
+        prepare_copy::<0, 2>(ctx)
+    });
+    /// `aten::alias_copy.out(self, out)`: the same elements.
+    ALIAS_COPY_OUT = Kernel::new("aten::alias_copy.out", &[Tensor, Out], |ctx| {
+        prepare_copy::<0, 1>(ctx)
+    });
+    /// `aten::detach_copy.out(self, out)`: the same elements.
+    DETACH_COPY_OUT = renamed(ALIAS_COPY_OUT, "aten::detach_copy.out");
+    /// `aten::lift_fresh_copy.out(self, out)`: the same elements.
+    LIFT_FRESH_COPY_OUT = renamed(ALIAS_COPY_OUT, "aten::lift_fresh_copy.out");
+    /// `et_copy::_h2d_copy.out(self, out)`: from the host to a device, of which there is one here.
+    H2D_COPY_OUT = renamed(ALIAS_COPY_OUT, "et_copy::_h2d_copy.out");
+    /// `et_copy::_d2h_copy.out(self, out)`: from a device to the host.
+    D2H_COPY_OUT = renamed(ALIAS_COPY_OUT, "et_copy::_d2h_copy.out");
+    /// `aten::_to_copy.out(self, non_blocking, memory_format, out)`: the elements as the type of `out`.
+    TO_COPY_OUT = Kernel::new("aten::_to_copy.out", &[Tensor, Bool, OptionalInt, Out], |ctx| {
+        prepare_copy::<0, 3>(ctx)
+    });
+    /// `dim_order_ops::_to_dim_order_copy.out(self, non_blocking, dim_order, out)`: the elements as the type and in the memory
+    /// order of `out`.
+    TO_DIM_ORDER_COPY_OUT = Kernel::new(
+        "dim_order_ops::_to_dim_order_copy.out",
+        &[Tensor, Bool, OptionalIntList, Out],
+        |ctx| prepare_copy::<0, 3>(ctx),
+    );
+    /// `dim_order_ops::_clone_dim_order.out(self, non_blocking, dim_order, out)`: the same elements in the memory order of
+    /// `out`.
+    CLONE_DIM_ORDER_OUT = renamed(TO_DIM_ORDER_COPY_OUT, "dim_order_ops::_clone_dim_order.out");
+    /// `aten::copy.out(self, src, non_blocking, out)`: `src`, broadcast to the shape of `self`, as the type of `out`.
+    COPY_OUT = Kernel::new("aten::copy.out", &[Tensor, Tensor, Bool, Out], |ctx| {
+        let sizes = ctx.info(0)?.sizes;
+        ctx.resize(3, &sizes)?;
+        prepare_broadcast::<1, 3>(ctx)
+    });
+    /// `aten::copy_(self, src, non_blocking)`: overwrites `self` with `src`, broadcast to its shape.
+    COPY_IN_PLACE = Kernel::new("aten::copy_", &[Out, Tensor, Bool], |ctx| {
+        prepare_broadcast::<1, 0>(ctx)
+    });
+    /// `aten::_conj_physical.out(self, out)`: the complex conjugate.
+    CONJ_PHYSICAL_OUT = Kernel::new("aten::_conj_physical.out", &[Tensor, Out], |ctx| {
+        let (from, to) = (ctx.info(0)?, ctx.info(1)?);
+        if from.scalar_type != to.scalar_type {
+            return Err(unsupported(1, to.scalar_type));
+        }
+        let plan = prepare_copy::<0, 1>(ctx)?;
+        Ok(if is_complex(from.scalar_type) { Plan::new(conjugate) } else { plan })
+    });
+}
+
+fn is_complex(scalar_type: ScalarType) -> bool {
+    use ScalarType::{ComplexDouble, ComplexFloat, ComplexHalf};
+    matches!(scalar_type, ComplexHalf | ComplexFloat | ComplexDouble)
+}
+
+/// A copy of all of `IN`, whose shape `OUT` gets.
+fn prepare_copy<const IN: usize, const OUT: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let sizes = ctx.info(IN)?.sizes;
+    ctx.resize(OUT, &sizes)?;
+    prepare_broadcast::<IN, OUT>(ctx)
+}
+
+/// A copy of `IN`, broadcast, to `OUT`, which has its shape.
+fn prepare_broadcast<const IN: usize, const OUT: usize>(
+    ctx: &mut Prepare,
+) -> Result<Plan, KernelError> {
+    let (from, to) = (ctx.info(IN)?, ctx.info(OUT)?);
+    if from.scalar_type == to.scalar_type {
+        return Ok(Plan::new(same_type::<IN, OUT>));
+    }
+    Ok(Plan::new(conversion::<IN, OUT>(from.scalar_type, to.scalar_type)?))
+}
+
+/// The function that converts from one type to the other, in the type that loses least.
+fn conversion<const IN: usize, const OUT: usize>(
+    from: ScalarType,
+    to: ScalarType,
+) -> Result<InvokeFn, KernelError> {
+    let source = ComputeType::of(from).ok_or(unsupported(IN, from))?;
+    let target = ComputeType::of(to).ok_or(unsupported(OUT, to))?;
+    Ok(match (source, target) {
+        (ComputeType::F64, _) | (ComputeType::I64, ComputeType::F64) => cast::<f64, IN, OUT>,
+        (ComputeType::F32, _) | (ComputeType::I64, ComputeType::F32) => cast::<f32, IN, OUT>,
+        (ComputeType::I64, ComputeType::I64) => cast::<i64, IN, OUT>,
+    })
+}
+
+fn cast<C: Compute, const IN: usize, const OUT: usize>(
+    ctx: &mut Invoke,
+) -> Result<(), KernelError> {
+    map(ctx, [IN], OUT, &|a: C| a)
+}
+
+fn same_type<const IN: usize, const OUT: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    copy(ctx, IN, OUT).map(|_| ())
+}
+
+/// Copies elements of the same type; the bytes that were written.
+pub(crate) fn copy<'c>(
+    ctx: &mut Invoke<'c, '_>,
+    input: usize,
+    out: usize,
+) -> Result<&'c mut [u8], KernelError> {
+    let (input, out) = (ctx.tensor(input)?, ctx.out(out)?);
+    let info = out.info().clone();
+    let bytes = out.into_bytes();
+    let walk = Walk::broadcast(&info, [input.info()])?;
+    moves::copy(ctx.parallel(), info.scalar_type.size(), &walk, input.bytes(), bytes);
+    Ok(bytes)
+}
+
+/// Copies complex numbers and turns the sign of the imaginary part, which is the top bit of each element's last byte.
+fn conjugate(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let size = ctx.info(0)?.scalar_type.size();
+    for number in copy(ctx, 0, 1)?.chunks_exact_mut(size) {
+        if let Some(last) = number.last_mut() {
+            *last ^= 0x80;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! Tensors made of numbers.
+
+pub mod random;
+
+use crate::compute::split::for_each_chunk_mut;
+use crate::copies::copy;
+use crate::number::{Number, number_type, unsupported, with_number};
+use crate::table::kernels;
+use torchlet_core::Param::{Int, IntList, OptionalInt, OptionalIntList, Out, Scalar, Tensor};
+use torchlet_core::layout::Sizes;
+use torchlet_core::{
+    Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar as Value, ScalarType,
+};
+
+kernels! {
+    /// `aten::full.out(size, fill_value, out)`: a tensor of one number.
+    FULL_OUT = Kernel::new("aten::full.out", &[IntList, Scalar, Out], |ctx| {
+        prepare_sizes(ctx, 0, 2)?;
+        prepare_fill(ctx, 2, |ctx| { let value = ctx.scalar(1)?; fill(ctx, 2, value) })
+    });
+    /// `aten::full_like.out(self, fill_value, memory_format, out)`: one number in the shape of `self`.
+    FULL_LIKE_OUT = Kernel::new("aten::full_like.out", &[Tensor, Scalar, OptionalInt, Out], |ctx| {
+        prepare_like(ctx, 0, 3)?;
+        prepare_fill(ctx, 3, |ctx| { let value = ctx.scalar(1)?; fill(ctx, 3, value) })
+    });
+    /// `aten::fill.Scalar_out(self, value, out)`: one number in the shape of `self`.
+    FILL_SCALAR_OUT = Kernel::new("aten::fill.Scalar_out", &[Tensor, Scalar, Out], |ctx| {
+        prepare_like(ctx, 0, 2)?;
+        prepare_fill(ctx, 2, |ctx| { let value = ctx.scalar(1)?; fill(ctx, 2, value) })
+    });
+    /// `aten::fill.Tensor_out(self, value, out)`: the number that tensor `value` holds, in the shape of `self`.
+    FILL_TENSOR_OUT = Kernel::new("aten::fill.Tensor_out", &[Tensor, Tensor, Out], |ctx| {
+        let info = ctx.info(1)?;
+        if info.numel() != 1 {
+            return Err(KernelError::Argument { arg: 1, what: "must hold one number" });
+        }
+        number_type(1, info.scalar_type)?;
+        prepare_like(ctx, 0, 2)?;
+        prepare_fill(ctx, 2, |ctx| { let value = number(ctx, 1)?; fill(ctx, 2, value) })
+    });
+    /// `aten::ones.out(size, out)`
+    ONES_OUT = Kernel::new("aten::ones.out", &[IntList, Out], |ctx| {
+        prepare_sizes(ctx, 0, 1)?;
+        prepare_fill(ctx, 1, |ctx| fill(ctx, 1, Value::Int(1)))
+    });
+    /// `aten::zeros.out(size, out)`
+    ZEROS_OUT = Kernel::new("aten::zeros.out", &[IntList, Out], |ctx| {
+        prepare_sizes(ctx, 0, 1)?;
+        prepare_fill(ctx, 1, |ctx| fill(ctx, 1, Value::Int(0)))
+    });
+    /// `aten::scalar_tensor.out(s, out)`: a tensor without dimensions of one number.
+    SCALAR_TENSOR_OUT = Kernel::new("aten::scalar_tensor.out", &[Scalar, Out], |ctx| {
+        ctx.resize(1, &[])?;
+        prepare_fill(ctx, 1, |ctx| { let value = ctx.scalar(0)?; fill(ctx, 1, value) })
+    });
+    /// `aten::empty.out(size, memory_format, out)`: a shape; the elements are whatever is there.
+    EMPTY_OUT = Kernel::new("aten::empty.out", &[IntList, OptionalInt, Out], |ctx| {
+        prepare_sizes(ctx, 0, 2)?;
+        Ok(Plan::new(|_| Ok(())))
+    });
+    /// `aten::empty_permuted.out(size, physical_layout, out)`: the same, in a memory order that `out` has.
+    EMPTY_PERMUTED_OUT =
+        Kernel::new("aten::empty_permuted.out", &[IntList, IntList, Out], EMPTY_OUT.prepare);
+    /// `dim_order_ops::_empty_dim_order.out(size, dim_order, out)`: likewise.
+    EMPTY_DIM_ORDER_OUT = Kernel::new(
+        "dim_order_ops::_empty_dim_order.out",
+        &[IntList, OptionalIntList, Out],
+        EMPTY_OUT.prepare,
+    );
+    /// `aten::arange.out(end, out)`: the numbers from 0 to below `end`.
+    ARANGE_OUT = Kernel::new("aten::arange.out", &[Scalar, Out], |ctx| {
+        prepare_range(ctx, 1, |ctx| Ok((Value::Int(0), ctx.scalar(0)?, Value::Int(1))))?;
+        Ok(Plan::new(|ctx| range(ctx, 1, Value::Int(0), Value::Int(1))))
+    });
+    /// `aten::arange.start_out(start, end, step, out)`: the numbers from `start` to before `end`, `step` apart.
+    ARANGE_START_OUT =
+        Kernel::new("aten::arange.start_out", &[Scalar, Scalar, Scalar, Out], |ctx| {
+            prepare_range(ctx, 3, |ctx| Ok((ctx.scalar(0)?, ctx.scalar(1)?, ctx.scalar(2)?)))?;
+            Ok(Plan::new(|ctx| {
+                let (start, step) = (ctx.scalar(0)?, ctx.scalar(2)?);
+                range(ctx, 3, start, step)
+            }))
+        });
+    /// `aten::tril.out(self, diagonal, out)`: of each matrix the part on and below a diagonal; zero above.
+    TRIL_OUT = Kernel::new("aten::tril.out", &[Tensor, Int, Out], |ctx| {
+        let (from, to) = (ctx.info(0)?, ctx.info(2)?);
+        if from.rank() < 2 {
+            return Err(KernelError::Rank { arg: 0, found: from.rank() });
+        }
+        if from.scalar_type != to.scalar_type {
+            return Err(unsupported(2, to.scalar_type));
+        }
+        prepare_like(ctx, 0, 2)?;
+        Ok(Plan::new(lower_triangle))
+    });
+}
+
+/// Gives `out` the shape in a list of integers.
+fn prepare_sizes(ctx: &mut Prepare, arg: usize, out: usize) -> Result<(), KernelError> {
+    let mut sizes = Sizes::new();
+    for size in ctx.ints(arg)? {
+        let size = i32::try_from(size).ok().filter(|size| *size >= 0);
+        let range = KernelError::Argument { arg, what: "a size is out of range" };
+        let pushed = size.map(|size| sizes.push(size));
+        pushed.and_then(Result::ok).ok_or(range)?;
+    }
+    ctx.resize(out, &sizes)
+}
+
+/// Gives `out` the shape of a tensor.
+fn prepare_like(ctx: &mut Prepare, arg: usize, out: usize) -> Result<(), KernelError> {
+    let sizes = ctx.info(arg)?.sizes;
+    ctx.resize(out, &sizes)
+}
+
+/// Checks that `out` can be filled.
+fn prepare_fill(ctx: &Prepare, out: usize, invoke: InvokeFn) -> Result<Plan, KernelError> {
+    let found = ctx.info(out)?.scalar_type;
+    number_type(out, found)?;
+    Ok(Plan::new(invoke))
+}
+
+/// A number as an element.
+fn element<T: Number>(value: Value) -> T {
+    match value {
+        Value::Double(value) => T::from_f64(value),
+        Value::Int(_) | Value::Bool(_) => T::from_i64(value.to_i64()),
+    }
+}
+
+/// The first element of a tensor, as a number.
+pub(crate) fn number(ctx: &Invoke, arg: usize) -> Result<Value, KernelError> {
+    let tensor = ctx.tensor(arg)?;
+    let empty = KernelError::Argument { arg, what: "must hold a number" };
+    with_number!(tensor.scalar_type, |T| {
+        let value = *tensor.data::<T>()?.first().ok_or(empty)?;
+        Ok(match tensor.scalar_type {
+            ScalarType::Bool => Value::Bool(value.to_i64() != 0),
+            other if other.is_floating() => Value::Double(value.to_f64()),
+            _ => Value::Int(value.to_i64()),
+        })
+    }, else Err(unsupported(arg, tensor.scalar_type)))
+}
+
+/// Elements that are worth a thread of their own.
+const GRAIN: usize = 64 * 1024;
+
+/// Fills an output with a number.
+fn fill(ctx: &mut Invoke, out: usize, value: Value) -> Result<(), KernelError> {
+    let out = ctx.out(out)?;
+    let scalar_type = out.scalar_type;
+    with_number!(scalar_type, |T| {
+        let value = element::<T>(value);
+        for_each_chunk_mut(ctx.parallel(), out.into_data::<T>()?, GRAIN, &|_, part: &mut [T]| {
+            part.fill(value);
+        });
+    }, else ());
+    Ok(())
+}
+
+/// The number of steps from `start` to before `end`; `None` where there is none, or too many.
+fn steps(start: Value, end: Value, step: Value) -> Option<i32> {
+    if let (Value::Int(start), Value::Int(end), Value::Int(step)) = (start, end, step) {
+        let distance = i128::from(end) - i128::from(start);
+        let step = i128::from(step);
+        if step == 0 || distance != 0 && (distance < 0) != (step < 0) {
+            return None;
+        }
+        return i32::try_from((distance.abs() + step.abs() - 1) / step.abs()).ok();
+    }
+    let steps = (end.to_f64() - start.to_f64()) / step.to_f64();
+    // What does not divide is not a number here, or infinite.
+    if !(0.0..=f64::from(i32::MAX)).contains(&steps) {
+        return None;
+    }
+    let whole = steps as i32;
+    if f64::from(whole) < steps { whole.checked_add(1) } else { Some(whole) }
+}
+
+fn prepare_range(
+    ctx: &mut Prepare,
+    out: usize,
+    bounds: impl Fn(&Prepare) -> Result<(Value, Value, Value), KernelError>,
+) -> Result<(), KernelError> {
+    let (start, end, step) = bounds(ctx)?;
+    let what = "no range of numbers goes from start to end by that step";
+    let count = steps(start, end, step).ok_or(KernelError::Argument { arg: out - 1, what })?;
+    ctx.resize(out, &[count])?;
+    number_type(out, ctx.info(out)?.scalar_type)
+}
+
+/// Fills `out` with `start`, `start + step`, and so on. Integers start at the whole part and step by it, as in PyTorch.
+fn range(ctx: &mut Invoke, out: usize, start: Value, step: Value) -> Result<(), KernelError> {
+    let out = ctx.out(out)?;
+    let scalar_type = out.scalar_type;
+    with_number!(scalar_type, |T| {
+        let data = out.into_data::<T>()?;
+        if scalar_type.is_floating() {
+            let (start, step) = (start.to_f64(), step.to_f64());
+            for (i, value) in data.iter_mut().enumerate() {
+                *value = T::from_f64(start + step * i as f64);
+            }
+        } else {
+            let (mut next, step) = (start.to_i64(), step.to_i64());
+            for value in data {
+                *value = T::from_i64(next);
+                next = next.wrapping_add(step);
+            }
+        }
+    }, else ());
+    Ok(())
+}
+
+fn lower_triangle(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let diagonal = ctx.int(1)?;
+    let info = ctx.info(2)?;
+    let bytes = copy(ctx, 0, 2)?;
+    let (size, strides) = (info.scalar_type.size(), info.strides());
+    let Some(column_dim) = info.rank().checked_sub(1).filter(|dim| *dim > 0) else { return Ok(()) };
+    let columns = info.size(column_dim);
+    let column_stride = strides.get(column_dim).copied().unwrap_or(1);
+    for row in 0..info.numel().checked_div(columns).unwrap_or(0) {
+        // The place of the row: its index in every dimension but the last.
+        let (mut rest, mut at, mut in_matrix) = (row, 0, 0);
+        for dim in (0..column_dim).rev() {
+            let index = rest % info.size(dim).max(1);
+            rest /= info.size(dim).max(1);
+            at += index * strides.get(dim).copied().unwrap_or(1);
+            if dim + 1 == column_dim {
+                in_matrix = index as i64;
+            }
+        }
+        let kept = in_matrix.saturating_add(diagonal).saturating_add(1).clamp(0, columns as i64);
+        for column in kept as usize..columns {
+            let first = (at + column * column_stride) * size;
+            bytes.get_mut(first..first + size).unwrap_or_default().fill(0);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lengths of `torch.arange(start, end, step)`.
+    #[test]
+    fn ranges_have_pytorchs_lengths() {
+        use Value::{Double, Int};
+        for (start, end, step, expected) in [
+            (Int(0), Int(5), Int(1), Some(5)),
+            (Int(0), Int(5), Int(2), Some(3)),
+            (Int(5), Int(0), Int(-2), Some(3)),
+            (Int(0), Int(0), Int(1), Some(0)),
+            (Int(0), Int(5), Int(-1), None),
+            (Int(0), Int(5), Int(0), None),
+            (Int(i64::MIN), Int(i64::MAX), Int(1), None),
+            (Double(0.0), Double(1.0), Double(0.1), Some(10)),
+            (Double(0.5), Double(3.5), Double(0.7), Some(5)),
+            (Int(0), Double(3.5), Int(1), Some(4)),
+            (Int(0), Double(f64::NAN), Int(1), None),
+            (Int(0), Double(1.0), Double(0.0), None),
+            (Double(0.0), Double(1e300), Double(1e-300), None),
+        ] {
+            assert_eq!(steps(start, end, step), expected, "{start:?} {end:?} {step:?}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Random numbers, and dropout.
+//!
+//! The generator is a hash of a seed, a counter of calls and the position of the element, so that elements can be made in
+//! any order, on any number of threads. It is not PyTorch's: the distributions are the same, the streams are not. Every
+//! image starts with the same seed; [`set_seed`] changes it.
+
+use crate::map::{Two, map, map_tensors};
+use crate::number::{ComputeType, Number, unsupported, with_number};
+use crate::real::Real;
+use crate::table::kernels;
+use crate::walk::Walk;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use torchlet_core::Param::{Float, IntList, OptionalBool, Out, Tensor};
+use torchlet_core::{Bool, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorRef};
+
+kernels! {
+    /// `aten::rand.out(size, out)`: numbers from 0 to below 1, all alike probable.
+    RAND_OUT = Kernel::new("aten::rand.out", &[IntList, Out], |ctx| {
+        prepare_random(ctx, |ctx| fill(ctx, |key| uniform(hash(key))))
+    });
+    /// `aten::randn.out(size, out)`: normally distributed numbers of mean 0 and deviation 1.
+    RANDN_OUT = Kernel::new("aten::randn.out", &[IntList, Out], |ctx| {
+        prepare_random(ctx, |ctx| fill(ctx, normal))
+    });
+    /// `aten::native_dropout.out(input, p, train, out0, out1)`: in training each element with probability `p` as zero, and
+    /// the others divided by `1 - p`; otherwise all as they are. `out1` says which were kept.
+    NATIVE_DROPOUT_OUT =
+        Kernel::new("aten::native_dropout.out", &[Tensor, Float, OptionalBool, Out, Out], |ctx| {
+            let input = ctx.info(0)?;
+            ctx.resize(3, &input.sizes)?;
+            ctx.resize(4, &input.sizes)?;
+            let (out, mask) = (ctx.info(3)?, ctx.info(4)?);
+            if mask.scalar_type != torchlet_core::ScalarType::Bool {
+                return Err(unsupported(4, mask.scalar_type));
+            }
+            if !out.same_layout_as(&mask) {
+                return Err(KernelError::Layout { arg: 4 });
+            }
+            if out.scalar_type != input.scalar_type {
+                return Err(unsupported(3, out.scalar_type));
+            }
+            match ComputeType::of(input.scalar_type) {
+                Some(ComputeType::F32) => Ok(Plan::new(dropout::<f32>)),
+                Some(ComputeType::F64) => Ok(Plan::new(dropout::<f64>)),
+                _ => Err(unsupported(0, input.scalar_type)),
+            }
+        });
+}
+
+static SEED: AtomicUsize = AtomicUsize::new(0);
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+/// Starts the random numbers of this image over, from another seed.
+pub fn set_seed(seed: usize) {
+    SEED.store(seed, Ordering::Relaxed);
+    CALLS.store(0, Ordering::Relaxed);
+}
+
+/// A key for all elements of a call.
+fn next_key() -> u64 {
+    // Without an atomic addition, which small processors lack, two threads at once may draw the same numbers.
+    let call = CALLS.load(Ordering::Relaxed);
+    CALLS.store(call.wrapping_add(1), Ordering::Relaxed);
+    hash(hash(SEED.load(Ordering::Relaxed) as u64) ^ call as u64)
+}
+
+/// Scatters the bits of a number: the finalizer of SplitMix64.
+fn hash(key: u64) -> u64 {
+    let mut x = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// From 0 to below 1, in steps that half-precision types may round up and `f32` does not: 24 bits.
+fn uniform(bits: u64) -> f64 {
+    (bits >> 40) as f64 / (1u64 << 24) as f64
+}
+
+/// The Box–Muller transform of two uniform numbers.
+fn normal(key: u64) -> f64 {
+    let bits = hash(key);
+    // From above 0 to 1, so that the logarithm is finite.
+    let radius = Real::sqrt(-2.0 * Real::ln(1.0 - uniform(bits)));
+    let angle = 2.0 * core::f64::consts::PI * uniform(hash(bits));
+    radius * Real::cos(angle)
+}
+
+fn prepare_random(ctx: &mut Prepare, invoke: InvokeFn) -> Result<Plan, KernelError> {
+    super::prepare_sizes(ctx, 0, 1)?;
+    let found = ctx.info(1)?.scalar_type;
+    if !found.is_floating() {
+        return Err(unsupported(1, found));
+    }
+    Ok(Plan::new(invoke))
+}
+
+fn fill(ctx: &mut Invoke, draw: impl Fn(u64) -> f64) -> Result<(), KernelError> {
+    let out = ctx.out(1)?;
+    let key = next_key();
+    with_number!(out.scalar_type, |T| {
+        for (i, value) in out.into_data::<T>()?.iter_mut().enumerate() {
+            *value = T::from_f64(draw(key.wrapping_add(i as u64)));
+        }
+    }, else ());
+    Ok(())
+}
+
+fn dropout<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let p = ctx.float(1)?;
+    // As in PyTorch, not to say is to train.
+    let train = ctx.is_none(2) || ctx.bool(2)?;
+    if !train {
+        map(ctx, [0], 3, &|a: C| a)?;
+        ctx.out(4)?.into_data::<Bool>()?.fill(Bool::new(true));
+        return Ok(());
+    }
+    if !(0.0..=1.0).contains(&p) {
+        return Err(KernelError::Argument { arg: 1, what: "a probability is from 0 to 1" });
+    }
+    let key = next_key();
+    let scale = if p < 1.0 { C::real(1.0 / (1.0 - p)) } else { C::default() };
+    let (input, out, mask) = (ctx.tensor(0)?, ctx.out(3)?, ctx.out(4)?);
+    let (info, mask_info) = (out.info().clone(), mask.info().clone());
+    let mask = mask.into_data::<Bool>()?;
+    for (i, kept) in mask.iter_mut().enumerate() {
+        *kept = Bool::new(uniform(hash(key.wrapping_add(i as u64))) >= p);
+    }
+    let mask = TensorRef::new(mask_info, bytemuck::cast_slice(mask));
+    let inputs = [input, mask.ok_or(KernelError::Access { arg: 4 })?];
+    let walk = Walk::broadcast(&info, [inputs[0].info(), inputs[1].info()])?;
+    let scaled = Two(|a: C, kept: C| if kept.truth() { a * scale } else { C::default() });
+    map_tensors(ctx, &walk, &inputs, &info, out.into_bytes(), &scaled);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distributions_have_their_moments() {
+        let count = 100_000;
+        let moments = |draw: &dyn Fn(u64) -> f64| {
+            let values: Vec<f64> = (0..count).map(draw).collect();
+            let mean = values.iter().sum::<f64>() / count as f64;
+            let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count as f64;
+            (mean, variance)
+        };
+        let (mean, variance) = moments(&|key| uniform(hash(key)));
+        assert!((mean - 0.5).abs() < 0.005 && (variance - 1.0 / 12.0).abs() < 0.002);
+        let (mean, variance) = moments(&normal);
+        assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.02, "{mean} {variance}");
+    }
+}
