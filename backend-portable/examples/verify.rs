@@ -34,6 +34,11 @@ fn values(tensor: &TensorRef) -> Vec<f64> {
             rest /= tensor.size(dim);
         }
         let b = &tensor.bytes()[at * size..(at + 1) * size];
+        if tensor.scalar_type == ScalarType::ComplexFloat {
+            let parts = b.chunks_exact(4).map(|part| f32::from_le_bytes(part.try_into().unwrap()));
+            values.extend(parts.map(f64::from));
+            continue;
+        }
         values.push(match tensor.scalar_type {
             ScalarType::Float => f64::from(f32::from_le_bytes(b.try_into().unwrap())),
             ScalarType::Double => f64::from_le_bytes(b.try_into().unwrap()),

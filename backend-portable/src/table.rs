@@ -62,6 +62,14 @@ pub(crate) const fn sorted<const N: usize>(lists: &[&[Kernel]]) -> [Kernel; N] {
                 table[place] = table[place - 1];
                 place -= 1;
             }
+            // A second kernel of a name has to be for types or layouts of its own.
+            if place > 0
+                && !less(table[place - 1].name, kernel.name)
+                && kernel.key.is_none()
+                && table[place - 1].key.is_none()
+            {
+                panic!("two kernels have the same name");
+            }
             table[place] = kernel;
             len += 1;
             j += 1;

@@ -3,10 +3,9 @@
 pub mod random;
 
 use crate::compute::split::for_each_chunk_mut;
-use crate::copies::copy;
 use crate::number::{Number, number_type, unsupported, with_number};
 use crate::table::kernels;
-use torchlet_core::Param::{Int, IntList, OptionalInt, OptionalIntList, Out, Scalar, Tensor};
+use torchlet_core::Param::{IntList, OptionalInt, OptionalIntList, Out, Scalar, Tensor};
 use torchlet_core::layout::Sizes;
 use torchlet_core::{
     Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar as Value, ScalarType,
@@ -81,18 +80,6 @@ kernels! {
                 range(ctx, 3, start, step)
             }))
         });
-    /// `aten::tril.out(self, diagonal, out)`: of each matrix the part on and below a diagonal; zero above.
-    TRIL_OUT = Kernel::new("aten::tril.out", &[Tensor, Int, Out], |ctx| {
-        let (from, to) = (ctx.info(0)?, ctx.info(2)?);
-        if from.rank() < 2 {
-            return Err(KernelError::Rank { arg: 0, found: from.rank() });
-        }
-        if from.scalar_type != to.scalar_type {
-            return Err(unsupported(2, to.scalar_type));
-        }
-        prepare_like(ctx, 0, 2)?;
-        Ok(Plan::new(lower_triangle))
-    });
 }
 
 /// Gives `out` the shape in a list of integers.
@@ -208,34 +195,6 @@ fn range(ctx: &mut Invoke, out: usize, start: Value, step: Value) -> Result<(), 
             }
         }
     }, else ());
-    Ok(())
-}
-
-fn lower_triangle(ctx: &mut Invoke) -> Result<(), KernelError> {
-    let diagonal = ctx.int(1)?;
-    let info = ctx.info(2)?;
-    let bytes = copy(ctx, 0, 2)?;
-    let (size, strides) = (info.scalar_type.size(), info.strides());
-    let Some(column_dim) = info.rank().checked_sub(1).filter(|dim| *dim > 0) else { return Ok(()) };
-    let columns = info.size(column_dim);
-    let column_stride = strides.get(column_dim).copied().unwrap_or(1);
-    for row in 0..info.numel().checked_div(columns).unwrap_or(0) {
-        // The place of the row: its index in every dimension but the last.
-        let (mut rest, mut at, mut in_matrix) = (row, 0, 0);
-        for dim in (0..column_dim).rev() {
-            let index = rest % info.size(dim).max(1);
-            rest /= info.size(dim).max(1);
-            at += index * strides.get(dim).copied().unwrap_or(1);
-            if dim + 1 == column_dim {
-                in_matrix = index as i64;
-            }
-        }
-        let kept = in_matrix.saturating_add(diagonal).saturating_add(1).clamp(0, columns as i64);
-        for column in kept as usize..columns {
-            let first = (at + column * column_stride) * size;
-            bytes.get_mut(first..first + size).unwrap_or_default().fill(0);
-        }
-    }
     Ok(())
 }
 
