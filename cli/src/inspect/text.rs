@@ -7,7 +7,7 @@ use std::path::Path;
 use torchlet::MemoryReport;
 
 /// Most entries of a list of names that are shown.
-const MOST_NAMES: usize = 12;
+const MOST_NAMES: usize = 8;
 
 /// Shows the description.
 pub(crate) fn show(path: &Path, description: &Description) {
@@ -36,12 +36,15 @@ fn show_names(title: &str, entries: &[Named]) {
         return;
     }
     println!("\n{} {}", paint(TITLE, title), paint(FAINT, count(entries.len(), "blob")));
-    for entry in entries.iter().take(MOST_NAMES) {
+    let mut largest: Vec<&Named> = entries.iter().collect();
+    largest.sort_by_key(|entry| std::cmp::Reverse(entry.bytes));
+    for entry in largest.into_iter().take(MOST_NAMES) {
         let tensor = entry.tensor.as_deref().map_or(String::new(), |info| format!("  {info}"));
         println!("  {:>10}  {}{tensor}", bytes(entry.bytes), paint(NAME, &entry.name));
     }
     if entries.len() > MOST_NAMES {
-        println!("  {}", paint(FAINT, format!("and {} more", entries.len() - MOST_NAMES)));
+        let more = format!("and {} smaller ones", entries.len() - MOST_NAMES);
+        println!("  {}", paint(FAINT, more));
     }
 }
 
