@@ -1,6 +1,7 @@
 //! The activation functions of neural networks.
 
-use super::{Real, TypeRule, by_compute, prepare, unary};
+use super::{ByCompute, Real, TypeRule, by_compute, prepare, unary, vector};
+use crate::compute::map::{Gelu, GeluTanh, Sigmoid, Silu};
 use crate::map::map;
 use crate::number::Compute;
 use crate::table::kernels;
@@ -13,9 +14,10 @@ kernels! {
         if a < C::default() { C::default() } else { a }
     });
     /// `aten::sigmoid.out(self, out)`: `1 / (1 + e^-self)`.
-    SIGMOID_OUT = unary!("aten::sigmoid.out", Float, float Real, C::sigmoid);
+    SIGMOID_OUT = unary!("aten::sigmoid.out", Float, float Real, C::sigmoid, vector Sigmoid);
     /// `aten::silu.out(self, out)`: `self * sigmoid(self)`.
-    SILU_OUT = unary!("aten::silu.out", Float, float Real, |a: C| a * a.sigmoid());
+    SILU_OUT = unary!("aten::silu.out", Float, float Real, |a: C| a * a.sigmoid(),
+        vector Silu);
     /// `aten::hardsigmoid.out(self, out)`: `clamp(self + 3, 0, 6) / 6`.
     HARDSIGMOID_OUT = unary!("aten::hardsigmoid.out", Common, float Real, |a: C| {
         limit(a + C::real(3.0), C::real(0.0), C::real(6.0)) / C::real(6.0)
@@ -37,8 +39,10 @@ kernels! {
     /// `approximate` "tanh" by a hyperbolic tangent.
     GELU_OUT = Kernel::new("aten::gelu.out", &[Tensor, OptionalString, Out], |ctx| {
         let functions = match ctx.optional_string(1)? {
-            None | Some("none") => by_compute!(float gelu),
-            Some("tanh") => by_compute!(float gelu_tanh),
+            None | Some("none") => ByCompute { f32: |ctx| vector(ctx, 2, Gelu), ..by_compute!(float gelu) },
+            Some("tanh") => {
+ ByCompute { f32: |ctx| vector(ctx, 2, GeluTanh), ..by_compute!(float gelu_tanh) }
+ }
             Some(_) => {
                 return Err(KernelError::Argument { arg: 1, what: "must be none or tanh" });
             }

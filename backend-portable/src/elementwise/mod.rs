@@ -17,7 +17,11 @@ pub mod rounding;
 pub(crate) use crate::real::Real;
 pub(crate) use arithmetic::Arithmetic;
 
-use crate::map::{Two, map, scalar_operand};
+use crate::compute::gemm::Context;
+use crate::compute::map::{Map1, map1};
+use crate::compute::simd::Tier;
+use crate::compute::split::Serial;
+use crate::map::{Slices, Two, map, scalar_operand};
 use crate::number::{Compute, ComputeType, unsupported};
 use torchlet_core::rules::{Operand, broadcast_all, result_type};
 use torchlet_core::{Invoke, InvokeFn, KernelError, Plan, Prepare, ScalarType, TensorInfo};
@@ -47,7 +51,8 @@ macro_rules! by_compute {
 pub(crate) use by_compute;
 
 /// A kernel `(Tensor self, *, Tensor(a!) out)`: `unary!(name, type rule, bound, |a| …)`. The bound is a trait of computing
-/// types, `C` in the function; with `float` before it, integers are computed as floating-point numbers.
+/// types, `C` in the function; with `float` before it, integers are computed as floating-point numbers. `vector` and a
+/// [`Map1`] at the end is what to use for `f32`.
 macro_rules! unary {
     ($name:literal, $rule:ident, float $bound:ident, $function:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
@@ -56,6 +61,12 @@ macro_rules! unary {
     ($name:literal, $rule:ident, $bound:ident, $function:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
             $crate::elementwise::by_compute!(invoke))
+    };
+    ($name:literal, $rule:ident, float $bound:ident, $function:expr, vector $vector:expr) => {
+        $crate::elementwise::unary!(@ $name, $rule, $bound, $function, {
+            let f32: torchlet_core::InvokeFn = |ctx| $crate::elementwise::vector(ctx, 1, $vector);
+            $crate::elementwise::ByCompute { f32, f64: invoke::<f64>, i64: None }
+        })
     };
     (@ $name:literal, $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
         fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
@@ -105,6 +116,12 @@ macro_rules! binary {
     }};
 }
 pub(crate) use binary;
+
+/// Computes `out` from tensor 0 with a vectorised function.
+pub(crate) fn vector(ctx: &mut Invoke, out: usize, function: impl Map1) -> Result<(), KernelError> {
+    let context = Context { tier: Tier::detect(), parallel: &Serial };
+    map(ctx, [0], out, &Slices(|a: &[f32], out: &mut [f32]| map1(context, function, a, out)))
+}
 
 /// Computes `out` from tensor 0 and argument 1, which is a tensor or, if `SCALAR`, a number.
 pub(crate) fn with_other<C: Compute, const SCALAR: bool>(
