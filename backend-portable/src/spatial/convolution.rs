@@ -106,6 +106,28 @@ impl Call {
         Ok((call, sizes))
     }
 
+    /// A call that only the plain loop can make.
+    pub(super) fn plain(
+        windows: Windows,
+        transposed: bool,
+        groups: usize,
+        input: Picture,
+        out: Picture,
+        weight: Picture,
+    ) -> Self {
+        Call {
+            windows,
+            transposed,
+            groups,
+            input,
+            out,
+            weight,
+            output_padding: [0; 3],
+            layout: None,
+            fixed_layout: false,
+        }
+    }
+
     fn params(&self, layout: Layout) -> ConvParams {
         let mut params = ConvParams {
             batch: self.input.sizes[0],

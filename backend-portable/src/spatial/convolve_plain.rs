@@ -8,17 +8,18 @@ use super::picture::{CHANNELS, DIMS, SPACE, for_each_row};
 use crate::linear::Ring;
 use crate::number::{load, store};
 use torchlet_core::rules::window::{Taps, Window};
-use torchlet_core::{Invoke, KernelError, ScalarType};
+use torchlet_core::{Invoke, KernelError, Parallel, ScalarType};
 
 /// Input channels that are converted together.
 const BLOCK: usize = 32;
 
-struct Job<'a> {
-    call: &'a Call,
-    scalar_type: ScalarType,
-    input: &'a [u8],
-    weight: &'a [u8],
-    bias: Option<&'a [u8]>,
+/// A convolution and its data.
+pub(super) struct Job<'a> {
+    pub(super) call: &'a Call,
+    pub(super) scalar_type: ScalarType,
+    pub(super) input: &'a [u8],
+    pub(super) weight: &'a [u8],
+    pub(super) bias: Option<&'a [u8]>,
 }
 
 const NONE: Window = Window { kernel: 1, stride: 1, padding: 0, dilation: 1 };
@@ -139,6 +140,20 @@ impl Job<'_> {
         }
         sum
     }
+
+    /// Computes the whole output in `C`.
+    pub(super) fn run<C: Ring>(&self, parallel: &dyn Parallel, out: &mut [u8]) {
+        let weight = &self.call.weight.sizes;
+        let terms = weight.iter().product::<usize>() / weight[0].max(1);
+        let size = self.scalar_type.size();
+        let write = |mut at: [usize; DIMS], inner: usize, row: &mut [u8]| {
+            for (i, out) in row.chunks_exact_mut(size).enumerate() {
+                at[inner] = i;
+                store(self.scalar_type, out, &[self.element::<C>(at)]);
+            }
+        };
+        for_each_row(parallel, &self.call.out, out, size, terms, &write);
+    }
 }
 
 /// Computes the convolution in `C`.
@@ -146,22 +161,14 @@ pub(super) fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let call = call(ctx)?;
     let (input, weight, bias) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.optional_tensor(2)?);
     let out = ctx.out(9)?;
-    let (scalar_type, size) = (out.scalar_type, out.scalar_type.size());
     let job = Job {
         call: &call,
-        scalar_type,
+        scalar_type: out.scalar_type,
         input: input.bytes(),
         weight: weight.bytes(),
         bias: bias.as_ref().map(|bias| bias.bytes()),
     };
-    let terms = call.weight.sizes.iter().product::<usize>() / call.weight.sizes[0].max(1);
-    let write = |mut at: [usize; DIMS], inner: usize, row: &mut [u8]| {
-        for (i, out) in row.chunks_exact_mut(size).enumerate() {
-            at[inner] = i;
-            store(scalar_type, out, &[job.element::<C>(at)]);
-        }
-    };
-    for_each_row(ctx.parallel(), &call.out, out.into_bytes(), size, terms, &write);
+    job.run::<C>(ctx.parallel(), out.into_bytes());
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! They see tensors as [`Picture`]s: batch, channels and up to three spatial dimensions with a stride each, whatever
 //! the dim order and with or without a batch dimension. The shapes come from [`torchlet_core::rules::window`].
 
+mod backward;
 mod convolution;
 mod convolve_plain;
 mod grid;
@@ -12,6 +13,7 @@ mod pool_operators;
 mod resample;
 mod sample;
 
+pub use backward::*;
 pub use convolution::CONVOLUTION_OUT;
 pub use grid::GRID_SAMPLER_2D_OUT;
 pub use pool_operators::*;
@@ -22,6 +24,8 @@ use torchlet_core::Kernel;
 /// The kernels of this family.
 pub const KERNELS: &[Kernel] = &[
     CONVOLUTION_OUT,
+    CONVOLUTION_BACKWARD_OUT,
+    MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT,
     AVG_POOL1D_OUT,
     AVG_POOL2D_OUT,
     AVG_POOL3D_OUT,

@@ -70,18 +70,22 @@ fn refused() -> KernelError {
     }
 }
 
-/// The windows of a pooling, from arguments 1 to 3 and perhaps a list of dilations.
+/// The windows of a pooling, from three arguments from `first` on and perhaps a list of dilations.
 pub(super) fn read_windows(
     ctx: &Arguments,
     rank: usize,
+    first: usize,
     dilation: Option<usize>,
 ) -> Result<Windows, KernelError> {
     let dilation = dilation.map(|arg| ctx.ints(arg)).transpose()?;
-    windows(rank, &ctx.ints(1)?, &ctx.ints(2)?, &ctx.ints(3)?, dilation.as_deref().unwrap_or(&[1]))
-        .ok_or(KernelError::Argument {
-            arg: 1,
-            what: "kernel, stride, padding or dilation is wrong",
-        })
+    windows(
+        rank,
+        &ctx.ints(first)?,
+        &ctx.ints(first + 1)?,
+        &ctx.ints(first + 2)?,
+        dilation.as_deref().unwrap_or(&[1]),
+    )
+    .ok_or(KernelError::Argument { arg: 1, what: "kernel, stride, padding or dilation is wrong" })
 }
 
 /// The last of three axes are these windows.
@@ -165,7 +169,7 @@ fn run<C: Pooled>(
 }
 
 fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<Plan, KernelError> {
-    let windows = read_windows(ctx, RANK, None)?;
+    let windows = read_windows(ctx, RANK, 1, None)?;
     if out == 7 && ctx.optional_int(6)? == Some(0) {
         return Err(KernelError::Argument { arg: 6, what: "must not be zero" });
     }
@@ -174,7 +178,7 @@ fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<P
 }
 
 fn average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    let windows = read_windows(ctx, RANK, None)?;
+    let windows = read_windows(ctx, RANK, 1, None)?;
     // The operator of one dimension has no divisor.
     let (out, divisor) = if RANK == 1 { (6, None) } else { (7, ctx.optional_int(6)?) };
     let kind = Kind::Average { count_padding: ctx.bool(5)?, divisor };
@@ -182,13 +186,13 @@ fn average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelE
 }
 
 fn largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    let windows = read_windows(ctx, RANK, Some(4))?;
+    let windows = read_windows(ctx, RANK, 1, Some(4))?;
     let sizes = pooling(&ctx.info(0)?.sizes, &windows, ctx.bool(5)?);
     prepare(ctx, sizes, (6, Some(7)), instances!(largest, RANK))
 }
 
 fn largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    let windows = read_windows(ctx, RANK, Some(4))?;
+    let windows = read_windows(ctx, RANK, 1, Some(4))?;
     run::<C>(ctx, RANK, Kind::Largest, sliding(&windows), (6, Some(7)))
 }
 

@@ -1,0 +1,279 @@
+//! Gradients of convolutions and poolings, in plain loops: for programs that train.
+
+use super::convolution::Call;
+use super::convolve_plain::Job;
+use super::picture::{CHANNELS, DIMS, Picture, SPACE};
+use super::pool_operators::read_windows;
+use crate::linear::Ring;
+use crate::number::{ComputeType, load, store, unsupported};
+use torchlet_core::Param::{Bool, BoolList, Int, IntList, OptionalIntList, Out, Tensor};
+use torchlet_core::rules::window::{ConvolutionKind, convolution, convolution_windows, pooling};
+use torchlet_core::{
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
+};
+
+/// `aten::convolution_backward.out(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed,
+/// output_padding, groups, output_mask, grad_input, grad_weight, grad_bias)`
+pub const CONVOLUTION_BACKWARD_OUT: Kernel = Kernel::new(
+    "aten::convolution_backward.out",
+    &[
+        Tensor,
+        Tensor,
+        Tensor,
+        OptionalIntList,
+        IntList,
+        IntList,
+        IntList,
+        Bool,
+        IntList,
+        Int,
+        BoolList,
+        Out,
+        Out,
+        Out,
+    ],
+    prepare_convolution,
+);
+
+/// `aten::max_pool2d_with_indices_backward.grad_input(grad_output, self, kernel_size, stride, padding, dilation,
+/// ceil_mode, indices, grad_input)`
+pub const MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT: Kernel = Kernel::new(
+    "aten::max_pool2d_with_indices_backward.grad_input",
+    &[Tensor, Tensor, IntList, IntList, IntList, IntList, Bool, Tensor, Out],
+    prepare_pool,
+);
+
+const GRAD_INPUT: usize = 11;
+const GRAD_WEIGHT: usize = 12;
+const GRAD_BIAS: usize = 13;
+
+fn by_type(found: ScalarType, functions: [InvokeFn; 3]) -> Result<Plan, KernelError> {
+    let [f32, f64, i64] = functions;
+    Ok(Plan::new(match ComputeType::of(found).ok_or(unsupported(0, found))? {
+        ComputeType::F32 => f32,
+        ComputeType::F64 => f64,
+        ComputeType::I64 => i64,
+    }))
+}
+
+fn misfit(arg: usize) -> KernelError {
+    KernelError::Argument { arg, what: "its shape does not fit the others" }
+}
+
+fn picture(info: &TensorInfo, spatial: usize, arg: usize) -> Result<Picture, KernelError> {
+    Picture::new(info, spatial).ok_or(KernelError::Rank { arg, found: info.rank() })
+}
+
+/// Which gradients are wanted: those of the input, the weights and the bias.
+fn mask(ctx: &Arguments) -> Result<[bool; 3], KernelError> {
+    Ok([ctx.list_bool(10, 0)?, ctx.list_bool(10, 1)?, ctx.list_bool(10, 2)?])
+}
+
+fn prepare_convolution(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let (grad, input, weight) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
+    let windows = convolution_windows(&weight.sizes, &ctx.ints(4)?, &ctx.ints(5)?, &ctx.ints(6)?)
+        .ok_or(misfit(4))?;
+    let kind = ConvolutionKind {
+        transposed: ctx.bool(7)?,
+        output_padding: &ctx.ints(8)?,
+        groups: ctx.int(9)?,
+    };
+    let sizes = convolution(&input.sizes, &weight.sizes, &windows, kind).ok_or(misfit(1))?;
+    if sizes != grad.sizes {
+        return Err(misfit(0));
+    }
+    let channels = i32::try_from(picture(&grad, windows.len(), 0)?.sizes[CHANNELS]);
+    let bias = [channels.map_err(|_| misfit(0))?];
+    let wanted = mask(ctx)?;
+    let outputs: [(usize, &[i32]); 3] =
+        [(GRAD_INPUT, &input.sizes), (GRAD_WEIGHT, &weight.sizes), (GRAD_BIAS, &bias)];
+    for ((out, sizes), _) in outputs.into_iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+        ctx.resize(out, sizes)?;
+        let found = ctx.info(out)?.scalar_type;
+        if found != grad.scalar_type {
+            return Err(unsupported(out, found));
+        }
+    }
+    for (arg, info) in [(1, &input), (2, &weight)] {
+        if info.scalar_type != grad.scalar_type || info.scalar_type == ScalarType::Bool {
+            return Err(unsupported(arg, info.scalar_type));
+        }
+    }
+    by_type(
+        grad.scalar_type,
+        [run_convolution::<f32>, run_convolution::<f64>, run_convolution::<i64>],
+    )
+}
+
+fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (grad, input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
+    let windows = convolution_windows(&weight.sizes, &ctx.ints(4)?, &ctx.ints(5)?, &ctx.ints(6)?)
+        .ok_or(misfit(4))?;
+    let spatial = windows.len();
+    let transposed = ctx.bool(7)?;
+    let groups = usize::try_from(ctx.int(9)?).unwrap_or(1).max(1);
+    let [of_input, of_weight, of_bias] = mask(ctx)?;
+    let (grad_picture, weight_picture) =
+        (picture(&grad, spatial, 0)?, picture(&weight, spatial, 2)?);
+    let input_picture = picture(&input, spatial, 1)?;
+    let (scalar_type, size) = (grad.scalar_type, grad.scalar_type.size());
+    if of_input {
+        // The gradient goes the way back: through the transposed convolution, or through a plain one.
+        let out = ctx.out(GRAD_INPUT)?;
+        let to = picture(&out, spatial, GRAD_INPUT)?;
+        let back =
+            Call::plain(windows.clone(), !transposed, groups, grad_picture, to, weight_picture);
+        let job = Job {
+            call: &back,
+            scalar_type,
+            input: grad.bytes(),
+            weight: weight.bytes(),
+            bias: None,
+        };
+        job.run::<C>(ctx.parallel(), out.into_bytes());
+    }
+    let read = |bytes: &[u8], at: usize| {
+        let mut value = [C::default()];
+        load(scalar_type, bytes, at as isize, 0, &mut value);
+        value[0]
+    };
+    if of_weight {
+        let mut out = ctx.out(GRAD_WEIGHT)?;
+        let to = picture(&out, spatial, GRAD_WEIGHT)?;
+        // Element (a, b, tap) of the weights joined place o of `coarse`'s channel a and place
+        // `o * stride - padding + tap * dilation` of `fine`'s channel b.
+        let (coarse, fine) = if transposed {
+            (&input_picture, &grad_picture)
+        } else {
+            (&grad_picture, &input_picture)
+        };
+        let (coarse_bytes, fine_bytes) =
+            if transposed { (input.bytes(), grad.bytes()) } else { (grad.bytes(), input.bytes()) };
+        let in_group = (coarse.sizes[CHANNELS] / groups).max(1);
+        let missing = 3 - spatial;
+        let empty = coarse.sizes.contains(&0) || fine.sizes.contains(&0);
+        for_each(to.sizes, |index| {
+            let [a, b, taps @ ..] = index;
+            let b = a / in_group * to.sizes[1] + b;
+            let mut sum = C::default();
+            let places = if empty { [0; DIMS] } else { coarse.sizes };
+            for_each([places[0], 1, places[2], places[3], places[4]], |place| {
+                let mut from = place[0] * coarse.strides[0] + a * coarse.strides[CHANNELS];
+                let mut at = place[0] * fine.strides[0] + b * fine.strides[CHANNELS];
+                for dim in 0..3 {
+                    let o = place[SPACE + dim];
+                    from += o * coarse.strides[SPACE + dim];
+                    let position = match dim.checked_sub(missing).and_then(|i| windows.get(i)) {
+                        Some(window) => window.origin(o).saturating_add(
+                            (taps[dim] as i64).saturating_mul(window.dilation as i64),
+                        ),
+                        None => 0,
+                    };
+                    match usize::try_from(position) {
+                        Ok(position) if position < fine.sizes[SPACE + dim] => {
+                            at += position * fine.strides[SPACE + dim];
+                        }
+                        _ => return,
+                    }
+                }
+                sum = sum.mul_add(read(coarse_bytes, from), read(fine_bytes, at));
+            });
+            let at: usize = index.iter().zip(to.strides).map(|(i, stride)| i * stride).sum();
+            if let Some(out) = out.bytes_mut().get_mut(at * size..(at + 1) * size) {
+                store(scalar_type, out, &[sum]);
+            }
+        });
+    }
+    if of_bias {
+        let out = ctx.out(GRAD_BIAS)?.into_bytes();
+        let sizes = grad_picture.sizes;
+        for (channel, out) in out.chunks_exact_mut(size).enumerate() {
+            let mut sum = C::default();
+            for_each([sizes[0], 1, sizes[2], sizes[3], sizes[4]], |mut at| {
+                at[CHANNELS] = channel;
+                let at = at.iter().zip(grad_picture.strides).map(|(i, stride)| i * stride).sum();
+                sum = sum.mul_add(read(grad.bytes(), at), C::of_bool(true));
+            });
+            store(scalar_type, out, &[sum]);
+        }
+    }
+    Ok(())
+}
+
+/// Calls `f` with every index below `sizes`.
+fn for_each(sizes: [usize; DIMS], mut f: impl FnMut([usize; DIMS])) {
+    if sizes.contains(&0) {
+        return;
+    }
+    let mut index = [0; DIMS];
+    loop {
+        f(index);
+        let mut dim = DIMS - 1;
+        loop {
+            index[dim] += 1;
+            if index[dim] < sizes[dim] {
+                break;
+            }
+            index[dim] = 0;
+            if dim == 0 {
+                return;
+            }
+            dim -= 1;
+        }
+    }
+}
+
+fn prepare_pool(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let (grad, input, indices) = (ctx.info(0)?, ctx.info(1)?, ctx.info(7)?);
+    let windows = read_windows(ctx, 2, 2, Some(5))?;
+    let sizes = pooling(&input.sizes, &windows, ctx.bool(6)?).ok_or(misfit(1))?;
+    if sizes != grad.sizes || sizes != indices.sizes {
+        return Err(misfit(0));
+    }
+    ctx.resize(8, &input.sizes)?;
+    if indices.scalar_type != ScalarType::Long {
+        return Err(unsupported(7, indices.scalar_type));
+    }
+    let found = ctx.info(8)?.scalar_type;
+    if found != grad.scalar_type || found == ScalarType::Bool {
+        return Err(unsupported(8, found));
+    }
+    by_type(found, [run_pool::<f32>, run_pool::<f64>, run_pool::<i64>])
+}
+
+fn run_pool<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (grad, indices) = (ctx.tensor(0)?, ctx.tensor(7)?);
+    let out = ctx.out(8)?;
+    let (from, places) = (picture(&grad, 2, 0)?, picture(&indices, 2, 7)?);
+    let to = picture(&out, 2, 8)?;
+    let (scalar_type, size) = (grad.scalar_type, grad.scalar_type.size());
+    let out = out.into_bytes();
+    out.fill(0);
+    let mut outside = false;
+    for_each(from.sizes, |index| {
+        let at = |picture: &Picture| -> usize {
+            index.iter().zip(picture.strides).map(|(i, stride)| i * stride).sum()
+        };
+        let mut place = [0i64];
+        load(ScalarType::Long, indices.bytes(), at(&places) as isize, 0, &mut place);
+        let Some(place) = usize::try_from(place[0]).ok().filter(|&p| p < to.sizes[3] * to.sizes[4])
+        else {
+            outside = true;
+            return;
+        };
+        let target = index[0] * to.strides[0]
+            + index[1] * to.strides[1]
+            + place / to.sizes[4] * to.strides[3]
+            + place % to.sizes[4] * to.strides[4];
+        let (mut value, mut sum) = ([C::default()], [C::default()]);
+        load(scalar_type, grad.bytes(), at(&from) as isize, 0, &mut value);
+        load(scalar_type, out, target as isize, 0, &mut sum);
+        if let Some(out) = out.get_mut(target * size..(target + 1) * size) {
+            store(scalar_type, out, &[sum[0].mul_add(value[0], C::of_bool(true))]);
+        }
+    });
+    if outside {
+        return Err(KernelError::Argument { arg: 7, what: "an index is outside the input" });
+    }
+    Ok(())
+}
