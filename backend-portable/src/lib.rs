@@ -16,6 +16,7 @@ pub mod compute;
 pub mod copies;
 pub mod creation;
 pub mod elementwise;
+pub mod index;
 pub mod linear;
 mod lines;
 mod map;
@@ -67,6 +68,11 @@ const FAMILIES: &[&[Kernel]] = &[
     normalize::group::KERNELS,
     normalize::layer::KERNELS,
     normalize::softmax::KERNELS,
+    index::READING,
+    index::ADVANCED,
+    index::WRITING,
+    index::MASKED,
+    index::BAGS,
 ];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).

@@ -7,8 +7,8 @@ mod blocks;
 mod joining;
 mod maps;
 pub(crate) mod moves;
-mod padding;
-mod views;
+pub(crate) mod padding;
+pub(crate) mod views;
 
 pub use blocks::*;
 pub use joining::*;

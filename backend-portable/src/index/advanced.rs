@@ -1,0 +1,375 @@
+//! `x[indices]` and `x[indices] = values`: any mix of index tensors, masks and nothing.
+//!
+//! The indexed dimensions of the input are replaced by the shape that the index tensors broadcast to: in their place if
+//! they are neighbours, else in front. For each index of that shape, where it leads in the input is summed up in scratch
+//! memory, masks included, before anything is moved.
+
+use super::reading::copy_indexed;
+use super::writing::Reduce;
+use super::{Indices, index_type, steps};
+use crate::number::{Number, elements, elements_mut, unsupported, with_number};
+use crate::shape::moves::{by_size, copy, items, items_mut};
+use crate::shape::{bad, same_type, views, walk_of};
+use crate::walk::{Steps, Walk};
+use torchlet_core::Param::{Bool, OptionalTensorList, Out, Tensor};
+use torchlet_core::layout::{MAX_RANK, Sizes, checked_numel};
+use torchlet_core::rules::{View, broadcast, normalize_index};
+use torchlet_core::{
+    Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
+};
+
+/// The operators of this file.
+pub const ADVANCED: &[Kernel] = &[INDEX_TENSOR_OUT, INDEX_PUT_OUT, INDEX_PUT];
+
+fn is_mask(info: &TensorInfo) -> bool {
+    matches!(info.scalar_type, ScalarType::Bool | ScalarType::Byte)
+}
+
+/// What the list of indices, argument 1, does to a tensor.
+struct Pattern {
+    /// The dimensions that are indexed.
+    indexed: [bool; MAX_RANK],
+    /// What the index tensors broadcast to; masks count as in `masks`.
+    shape: Sizes,
+    /// Whether there are masks, so that the shape depends on their data.
+    masked: bool,
+}
+
+impl Pattern {
+    /// `count` says how many elements a mask selects.
+    fn new(
+        ctx: &Arguments,
+        info: &TensorInfo,
+        mut count: impl FnMut(usize, &TensorInfo) -> Result<usize, KernelError>,
+    ) -> Result<Self, KernelError> {
+        let mut pattern =
+            Pattern { indexed: [false; MAX_RANK], shape: Sizes::new(), masked: false };
+        let mut dim = 0;
+        let mut any = false;
+        for position in 0..ctx.list_len(1)? {
+            let Some(index) = ctx.list_info(1, position)? else {
+                dim += 1;
+                continue;
+            };
+            any = true;
+            let shape = if is_mask(&index) {
+                let own = info.sizes.get(dim..).and_then(|sizes| sizes.get(..index.rank()));
+                if index.rank() == 0 || own != Some(&index.sizes[..]) {
+                    return Err(bad(1, "has a mask whose shape differs from what it masks"));
+                }
+                pattern.masked = true;
+                let count = i32::try_from(count(position, &index)?);
+                Sizes::from_slice(&[count.map_err(|_| bad(1, "has a mask that is too large"))?])
+                    .unwrap_or_default()
+            } else {
+                index_type(1, &index)?;
+                index.sizes.clone()
+            };
+            let dims = if is_mask(&index) { index.rank() } else { 1 };
+            for indexed in pattern.indexed.iter_mut().skip(dim).take(dims) {
+                *indexed = true;
+            }
+            dim += dims;
+            pattern.shape = broadcast(&pattern.shape, &shape)
+                .ok_or(bad(1, "the shapes of the indices cannot be broadcast"))?;
+        }
+        if !any || dim > info.rank() {
+            return Err(bad(1, "must index the input, and not more dimensions than it has"));
+        }
+        Ok(pattern)
+    }
+
+    /// How many of the result's dimensions are before those of the indices.
+    fn place(&self) -> usize {
+        let first = self.indexed.iter().position(|&indexed| indexed).unwrap_or(0);
+        let count = self.indexed.iter().filter(|&&indexed| indexed).count();
+        let together = self.indexed.iter().skip(first).take(count).all(|&indexed| indexed);
+        if together { first } else { 0 }
+    }
+
+    /// The shape of the result.
+    fn sizes(&self, info: &TensorInfo) -> Result<Sizes, KernelError> {
+        let kept = info.sizes.iter().zip(&self.indexed).filter(|(_, indexed)| !**indexed);
+        let mut kept = kept.map(|(&size, _)| size);
+        let mut sizes: Sizes = kept.by_ref().take(self.place()).collect();
+        let many = KernelError::Rank { arg: 0, found: info.rank() };
+        for size in self.shape.iter().copied().chain(kept) {
+            sizes.push(size).map_err(|_| many.clone())?;
+        }
+        checked_numel(&sizes).ok_or(bad(1, "make the result too large"))?;
+        Ok(sizes)
+    }
+
+    /// Steps by the result's dimensions: over the tensor, and over the offsets.
+    fn steps(&self, info: &TensorInfo) -> [Steps; 2] {
+        let (place, depth) = (self.place(), self.shape.len());
+        let strides = info.strides();
+        let mut kept = strides.iter().zip(&self.indexed).filter(|(_, indexed)| !**indexed);
+        let (mut tensor, mut offsets) = (steps(|_| 0), steps(|_| 0));
+        for (dim, step) in tensor.strides.iter_mut().enumerate() {
+            if dim < place || dim >= place + depth {
+                *step = kept.next().map_or(0, |(&stride, _)| stride as isize);
+            }
+        }
+        let mut step = 1usize;
+        for (dim, &size) in self.shape.iter().enumerate().rev() {
+            if let Some(slot) = offsets.strides.get_mut(place + dim) {
+                *slot = step as isize;
+            }
+            step = step.saturating_mul(usize::try_from(size).unwrap_or(1).max(1));
+        }
+        [tensor, offsets]
+    }
+}
+
+/// The most offsets that the indices can lead to: bytes of scratch memory.
+fn scratch_bytes(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
+    let (mut most, mut masks) = (0usize, 1usize);
+    let mut shape = Sizes::new();
+    for position in 0..ctx.list_len(1)? {
+        let Some(index) = ctx.list_info(1, position)? else { continue };
+        if is_mask(&index) {
+            masks = masks.max(index.numel());
+        } else if let Some(common) = broadcast(&shape, &index.sizes) {
+            shape = common;
+        }
+        most = most.max(index.numel());
+    }
+    let last = shape.last().and_then(|&last| usize::try_from(last).ok()).unwrap_or(1);
+    let numel = checked_numel(&shape).unwrap_or(0);
+    let widened = (numel / last.max(1)).max(1).saturating_mul(last.max(masks));
+    let large = bad(1, "are too large");
+    let _ = info;
+    widened.max(most).checked_mul(8).filter(|&bytes| bytes <= isize::MAX as usize).ok_or(large)
+}
+
+/// How many elements of a mask are true.
+fn count_true(ctx: &Invoke, position: usize) -> Result<usize, KernelError> {
+    let mask = ctx.list_tensor(1, position)?.ok_or(bad(1, "lacks a mask"))?;
+    Ok(mask.bytes().iter().filter(|&&byte| byte != 0).count())
+}
+
+/// Sums up where the indices lead in a tensor.
+fn fill_offsets(
+    ctx: &Invoke,
+    info: &TensorInfo,
+    pattern: &Pattern,
+    offsets: &mut [i64],
+) -> Result<(), KernelError> {
+    let strides = info.strides();
+    let shape = TensorInfo::contiguous(ScalarType::Long, &pattern.shape);
+    let shape = shape.ok_or(bad(1, "are too large"))?;
+    offsets.fill(0);
+    let mut dim = 0;
+    for position in 0..ctx.list_len(1)? {
+        let Some(index) = ctx.list_tensor(1, position)? else {
+            dim += 1;
+            continue;
+        };
+        if is_mask(index.info()) {
+            add_mask(&index, strides.get(dim..).unwrap_or(&[]), offsets);
+            dim += index.rank();
+            continue;
+        }
+        let (size, stride) = (info.size(dim), strides.get(dim).copied().unwrap_or(1));
+        let first = i64::try_from(size).map_or(0, |size| -size);
+        let indices = Indices::checked(&index, 1, first, size)?;
+        let walk = Walk::broadcast(&shape, [index.info()])?;
+        let [step] = walk.inner_steps();
+        walk.for_each_run(0, walk.numel(), &mut |start, [mut at], len| {
+            for offset in offsets.get_mut(start..start + len).unwrap_or_default() {
+                let index = normalize_index(indices.at(at), size).unwrap_or(0);
+                *offset = offset.wrapping_add(index.wrapping_mul(stride) as i64);
+                at = at.wrapping_add(step);
+            }
+        });
+        dim += 1;
+    }
+    Ok(())
+}
+
+/// Adds where the true elements of a mask lead. They are the last dimension of the offsets, or repeated along it.
+fn add_mask(mask: &torchlet_core::TensorRef, strides: &[usize], offsets: &mut [i64]) {
+    let bytes = mask.bytes();
+    let count = bytes.iter().filter(|&&byte| byte != 0).count();
+    let mut found = 0;
+    for index in 0..bytes.len() {
+        if bytes.get(views::position(mask.info(), index)).is_none_or(|&byte| byte == 0) {
+            continue;
+        }
+        let (mut rest, mut at) = (index, 0usize);
+        for (&size, &stride) in mask.sizes.iter().zip(strides).rev() {
+            let size = usize::try_from(size).unwrap_or(1).max(1);
+            at = at.wrapping_add((rest % size).wrapping_mul(stride));
+            rest /= size;
+        }
+        for offset in offsets.iter_mut().skip(found).step_by(count) {
+            *offset = offset.wrapping_add(at as i64);
+        }
+        found += 1;
+    }
+}
+
+/// `aten::index.Tensor_out(self, indices, out)`.
+pub const INDEX_TENSOR_OUT: Kernel =
+    Kernel::new("aten::index.Tensor_out", &[Tensor, OptionalTensorList, Out], |ctx| {
+        let info = ctx.info(0)?;
+        let pattern = Pattern::new(ctx, &info, |_, mask| Ok(mask.numel()));
+        same_type(ctx, 0, 2)?;
+        match pattern {
+            Ok(pattern) if !pattern.masked => ctx.resize(2, &pattern.sizes(&info)?)?,
+            // How many elements a mask selects shows when it runs.
+            Err(error) if !has_mask(ctx)? => return Err(error),
+            _ => {}
+        }
+        let scratch = scratch_bytes(ctx, &info)?;
+        Ok(Plan::new(index).with_scratch(scratch))
+    });
+
+fn has_mask(ctx: &Arguments) -> Result<bool, KernelError> {
+    for position in 0..ctx.list_len(1)? {
+        if ctx.list_info(1, position)?.is_some_and(|info| is_mask(&info)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn index(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let info = ctx.info(0)?;
+    let pattern = Pattern::new(ctx, &info, |position, _| count_true(ctx, position))?;
+    if pattern.masked {
+        ctx.resize(2, &pattern.sizes(&info)?)?;
+    }
+    let offsets = offsets(ctx, &info, &pattern)?;
+    let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
+    let walk = Walk::new(out.info(), &pattern.steps(&info));
+    by_size!(info.scalar_type.size(), |E| {
+        let (input, out) = (items::<E>(input.bytes()), items_mut::<E>(out.into_bytes()));
+        let offset = |at: isize| offsets.get(at as usize).copied().unwrap_or(0) as isize;
+        copy_indexed(ctx.parallel(), &walk, input, &offset, out);
+    });
+    Ok(())
+}
+
+/// Where the indices lead, in scratch memory.
+fn offsets<'c>(
+    ctx: &mut Invoke<'c, '_>,
+    info: &TensorInfo,
+    pattern: &Pattern,
+) -> Result<&'c [i64], KernelError> {
+    let count = checked_numel(&pattern.shape).unwrap_or(0);
+    let scratch = elements_mut::<i64>(ctx.scratch().as_chunks_mut::<8>().0.as_flattened_mut());
+    let available = scratch.len().saturating_mul(8);
+    let offsets = scratch
+        .get_mut(..count)
+        .ok_or(KernelError::Scratch { needed: count.saturating_mul(8), available })?;
+    fill_offsets(ctx, info, pattern, offsets)?;
+    Ok(offsets)
+}
+
+/// `aten::index_put.out(self, indices, values, accumulate, out)`.
+pub const INDEX_PUT_OUT: Kernel =
+    Kernel::new("aten::index_put.out", &[Tensor, OptionalTensorList, Tensor, Bool, Out], |ctx| {
+        let info = ctx.info(0)?;
+        ctx.resize(4, &info.sizes)?;
+        same_type(ctx, 0, 4)?;
+        prepare_put(ctx)
+            .map(|scratch| Plan::new(|ctx| index_put(ctx, Some(0), 4)).with_scratch(scratch))
+    });
+
+/// `aten::index_put_(self, indices, values, accumulate)`: in place.
+pub const INDEX_PUT: Kernel =
+    Kernel::new("aten::index_put_", &[Out, OptionalTensorList, Tensor, Bool], |ctx| {
+        prepare_put(ctx)
+            .map(|scratch| Plan::new(|ctx| index_put(ctx, None, 0)).with_scratch(scratch))
+    });
+
+/// The scratch memory that writing needs.
+fn prepare_put(ctx: &mut Prepare) -> Result<usize, KernelError> {
+    let (info, values) = (ctx.info(0)?, ctx.info(2)?);
+    if values.scalar_type != info.scalar_type {
+        return Err(unsupported(2, values.scalar_type));
+    }
+    let accumulates = ctx.bool(3)?;
+    if accumulates && crate::number::ComputeType::of(info.scalar_type).is_none() {
+        return Err(unsupported(0, info.scalar_type));
+    }
+    if !has_mask(ctx)? {
+        let pattern = Pattern::new(ctx, &info, |_, mask| Ok(mask.numel()))?;
+        check_values(&pattern.sizes(&info)?, &values)?;
+    }
+    scratch_bytes(ctx, &info)
+}
+
+fn check_values(sizes: &[i32], values: &TensorInfo) -> Result<TensorInfo, KernelError> {
+    let fits = broadcast(sizes, &values.sizes).is_some_and(|common| common == sizes);
+    let info = TensorInfo::contiguous(values.scalar_type, sizes).filter(|_| fits);
+    info.ok_or(bad(2, "cannot be broadcast to the shape that is written"))
+}
+
+fn index_put(ctx: &mut Invoke, input: Option<usize>, out: usize) -> Result<(), KernelError> {
+    let info = ctx.info(out)?;
+    let pattern = Pattern::new(ctx, &info, |position, _| count_true(ctx, position))?;
+    let (values, accumulates) = (ctx.tensor(2)?, ctx.bool(3)?);
+    // The shape that is written, walked over in row-major order.
+    let part = check_values(&pattern.sizes(&info)?, values.info())?;
+    let offsets = offsets(ctx, &info, &pattern)?;
+    let input = input.map(|input| ctx.tensor(input)).transpose()?;
+    let out = ctx.out(out)?.into_bytes();
+    let size = info.scalar_type.size();
+    if let Some(input) = input {
+        let whole = View::of(input.info()).ok_or(bad(0, "is too large"))?;
+        copy(ctx.parallel(), size, &walk_of(&info, &whole)?, input.bytes(), out);
+    }
+    let [target, index] = pattern.steps(&info);
+    let source = Steps::broadcast(&part, values.info()).ok_or(bad(2, "cannot be broadcast"))?;
+    let walk = Walk::new(&part, &[target, index, source]);
+    let offset = |at: isize| offsets.get(at as usize).copied().unwrap_or(0) as isize;
+    if accumulates {
+        with_number!(info.scalar_type, |T| {
+            accumulate::<T>(&walk, &offset, elements(values.bytes()), elements_mut(out));
+        }, else ());
+    } else {
+        by_size!(size, |E| {
+            put::<E>(&walk, &offset, items(values.bytes()), items_mut(out));
+        });
+    }
+    Ok(())
+}
+
+fn put<E: Copy>(walk: &Walk<3>, offset: &dyn Fn(isize) -> isize, values: &[E], out: &mut [E]) {
+    for_each(walk, offset, &mut |place, value| {
+        if let (Some(out), Some(value)) = (out.get_mut(place), values.get(value)) {
+            *out = *value;
+        }
+    });
+}
+
+fn accumulate<T: Number>(
+    walk: &Walk<3>,
+    offset: &dyn Fn(isize) -> isize,
+    values: &[T],
+    out: &mut [T],
+) {
+    for_each(walk, offset, &mut |place, value| {
+        if let (Some(out), Some(value)) = (out.get_mut(place), values.get(value)) {
+            *out = Reduce::Sum.combine(*out, *value);
+        }
+    });
+}
+
+/// Calls `visit` with the place in the output and that in the values.
+fn for_each(walk: &Walk<3>, offset: &dyn Fn(isize) -> isize, visit: &mut dyn FnMut(usize, usize)) {
+    let [step, index_step, value_step] = walk.inner_steps();
+    walk.for_each_run(0, walk.numel(), &mut |_, [mut at, mut index, mut value], len| {
+        let fixed = (index_step == 0).then(|| offset(index));
+        for _ in 0..len {
+            let by = fixed.unwrap_or_else(|| offset(index));
+            visit(at.wrapping_add(by) as usize, value as usize);
+            at = at.wrapping_add(step);
+            index = index.wrapping_add(index_step);
+            value = value.wrapping_add(value_step);
+        }
+    });
+}

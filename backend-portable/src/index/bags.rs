@@ -1,0 +1,175 @@
+//! Sums, means and maxima of groups of rows.
+
+use super::{Indices, index_type, stride};
+use crate::number::{Compute, Number, elements, elements_mut, unsupported, with_number};
+use crate::real::Real;
+use crate::shape::{bad, same_type};
+use half::{bf16, f16};
+use torchlet_core::Param::{Bool, Int, OptionalTensor, Out, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType as S, TensorRef};
+
+/// The operators of this file.
+pub const BAGS: &[Kernel] = &[EMBEDDING_BAG_OUT];
+
+const SUM: i64 = 0;
+const MEAN: i64 = 1;
+const MAX: i64 = 2;
+
+/// `aten::_embedding_bag.out(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
+/// include_last_offset, padding_idx, out0, out1, out2, out3)`: the sum, mean or maximum of rows of a table, for bags of
+/// indices. The other outputs say which bag each index is in, how many rows count in each bag, and where the
+/// maxima are.
+pub const EMBEDDING_BAG_OUT: Kernel = Kernel::new(
+    "aten::_embedding_bag.out",
+    &[Tensor, Tensor, Tensor, Bool, Int, Bool, OptionalTensor, Bool, Int, Out, Out, Out, Out],
+    |ctx| {
+        let (weight, indices, offsets) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
+        index_type(1, &indices)?;
+        index_type(2, &offsets)?;
+        for (arg, info, rank) in [(0, &weight, 2), (1, &indices, 1), (2, &offsets, 1)] {
+            if info.rank() != rank {
+                return Err(KernelError::Rank { arg, found: info.rank() });
+            }
+        }
+        if !weight.scalar_type.is_floating() {
+            return Err(unsupported(0, weight.scalar_type));
+        }
+        let mode = ctx.int(4)?;
+        if !(SUM..=MAX).contains(&mode) {
+            return Err(bad(4, "must be 0 (sum), 1 (mean) or 2 (maximum)"));
+        }
+        if let Some(weights) = ctx.optional_info(6)? {
+            let fits = mode == SUM && weights.sizes == indices.sizes;
+            if !fits || weights.scalar_type != weight.scalar_type {
+                return Err(bad(6, "must weigh each index of sums"));
+            }
+        }
+        let bags = i32::try_from(offsets.numel()).unwrap_or(i32::MAX) - i32::from(ctx.bool(7)?);
+        if bags < 0 {
+            return Err(bad(2, "lacks the last offset"));
+        }
+        let width = i32::try_from(weight.size(1)).unwrap_or(i32::MAX);
+        let count = i32::try_from(indices.numel()).unwrap_or(i32::MAX);
+        ctx.resize(9, &[bags, width])?;
+        ctx.resize(10, &[count])?;
+        ctx.resize(11, &[bags])?;
+        if mode == MAX {
+            ctx.resize(12, &[bags, width])?;
+        }
+        same_type(ctx, 0, 9)?;
+        for arg in 10..13 {
+            index_type(arg, &ctx.info(arg)?)?;
+        }
+        if !ctx.info(9)?.is_contiguous() {
+            return Err(KernelError::Layout { arg: 9 });
+        }
+        Ok(Plan::new(run))
+    },
+);
+
+/// What an index output takes, whatever its type.
+fn set(tensor: &mut torchlet_core::TensorMut, position: usize, value: usize) {
+    with_number!(tensor.info().scalar_type, |T| {
+        if let Some(slot) = elements_mut::<T>(tensor.bytes_mut()).get_mut(position) {
+            *slot = T::from_i64(value as i64);
+        }
+    }, else ());
+}
+
+fn run(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (weight, index, offset) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
+    let scales = ctx.optional_tensor(6)?;
+    let (mode, padding) = (ctx.int(4)?, ctx.int(8)?);
+    let indices = Indices::checked(&index, 1, 0, weight.size(0))?;
+    let offsets = Indices::checked(&offset, 2, 0, index.numel().saturating_add(1))?;
+    let (out, mut bag_of) = (ctx.out(9)?, ctx.out(10)?);
+    let (mut sizes, mut places) = (ctx.out(11)?, ctx.out(12)?);
+    let bags = out.size(0);
+    if bags > 0 && offsets.at(0) != 0 {
+        return Err(bad(2, "must begin with 0"));
+    }
+    let out = out.into_bytes();
+    for bag in 0..bags {
+        let start = offsets.at(bag as isize);
+        let next = bag + 1;
+        let last = next == offset.numel();
+        let end = if last { index.numel() as i64 } else { offsets.at(next as isize) };
+        if end < start {
+            return Err(bad(2, "must not decrease"));
+        }
+        let bag_range = start as usize..end as usize;
+        let mut counted = 0;
+        for position in bag_range.clone() {
+            set(&mut bag_of, position, bag);
+            counted += usize::from(indices.at(position as isize) != padding);
+        }
+        set(&mut sizes, bag, counted);
+        let bag = Bag { bag, range: bag_range, counted, mode, padding };
+        let scales = scales.as_ref();
+        match weight.scalar_type {
+            S::Half => bag.fill::<f16, f32>(&weight, &indices, scales, out, &mut places),
+            S::BFloat16 => bag.fill::<bf16, f32>(&weight, &indices, scales, out, &mut places),
+            S::Float => bag.fill::<f32, f32>(&weight, &indices, scales, out, &mut places),
+            _ => bag.fill::<f64, f64>(&weight, &indices, scales, out, &mut places),
+        }
+    }
+    Ok(())
+}
+
+struct Bag {
+    bag: usize,
+    range: core::ops::Range<usize>,
+    counted: usize,
+    mode: i64,
+    padding: i64,
+}
+
+impl Bag {
+    fn fill<T: Number, C: Compute + Real>(
+        &self,
+        weight: &TensorRef,
+        indices: &Indices,
+        scales: Option<&TensorRef>,
+        out: &mut [u8],
+        places: &mut torchlet_core::TensorMut,
+    ) {
+        let (rows, columns) = (stride(weight.info(), 0), stride(weight.info(), 1));
+        let width = weight.size(1);
+        let table = elements::<T>(weight.bytes());
+        let out = elements_mut::<T>(out);
+        for column in 0..width {
+            let mut result = C::default();
+            let mut first = true;
+            let mut place = 0;
+            for position in self.range.clone() {
+                let row = indices.at(position as isize);
+                if row == self.padding {
+                    continue;
+                }
+                let at = (row as isize).wrapping_mul(rows) + (column as isize) * columns;
+                let value = table.get(at as usize).map_or(C::default(), |value| C::of(*value));
+                if self.mode == MAX {
+                    if first || value > result {
+                        (result, place) = (value, row as usize);
+                    }
+                } else {
+                    let scale = scales.and_then(|scales| {
+                        elements::<T>(scales.bytes()).get(position).map(|scale| C::of(*scale))
+                    });
+                    result = result + scale.map_or(value, |scale| value * scale);
+                }
+                first = false;
+            }
+            if self.mode == MEAN && self.counted > 1 {
+                result = result / C::count(self.counted);
+            }
+            let target = self.bag * width + column;
+            if let Some(out) = out.get_mut(target) {
+                *out = result.to();
+            }
+            if self.mode == MAX {
+                set(places, target, place);
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Operators that read or write where other tensors say.
+//!
+//! Index values are data: every one is checked before anything is moved, so that an index out of range is an error
+//! and writes nothing. Indices are `int32` or `int64`; only `aten::index` and `aten::index_put` count negative ones from the end,
+//! as in PyTorch.
+
+mod advanced;
+mod bags;
+mod masked;
+mod reading;
+mod writing;
+
+pub use advanced::*;
+pub use bags::*;
+pub use masked::*;
+pub use reading::*;
+pub use writing::*;
+
+use crate::number::unsupported;
+use crate::shape::bad;
+use crate::walk::Steps;
+use torchlet_core::layout::MAX_RANK;
+use torchlet_core::{KernelError, ScalarType, TensorInfo, TensorRef};
+
+/// The values of an index tensor, in memory order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Indices<'c> {
+    I32(&'c [i32]),
+    I64(&'c [i64]),
+}
+
+impl<'c> Indices<'c> {
+    /// The values of argument `arg`, each from `first` on and below `size`.
+    pub(crate) fn checked(
+        tensor: &TensorRef<'c>,
+        arg: usize,
+        first: i64,
+        size: usize,
+    ) -> Result<Self, KernelError> {
+        let size = i64::try_from(size).unwrap_or(i64::MAX);
+        let (indices, inside) = match tensor.scalar_type {
+            ScalarType::Int => {
+                let values = tensor.data::<i32>()?;
+                let inside = values.iter().all(|&at| (first..size).contains(&i64::from(at)));
+                (Indices::I32(values), inside)
+            }
+            _ => {
+                let values = tensor.data::<i64>()?;
+                (Indices::I64(values), values.iter().all(|at| (first..size).contains(at)))
+            }
+        };
+        if inside { Ok(indices) } else { Err(bad(arg, "has an index that is out of range")) }
+    }
+
+    /// A value; zero where there is none.
+    #[inline(always)]
+    pub(crate) fn at(&self, position: isize) -> i64 {
+        let position = position as usize;
+        match self {
+            Indices::I32(values) => values.get(position).map_or(0, |&value| value.into()),
+            Indices::I64(values) => values.get(position).copied().unwrap_or(0),
+        }
+    }
+
+    /// A value times a stride.
+    #[inline(always)]
+    pub(crate) fn offset(&self, position: isize, stride: isize) -> isize {
+        (self.at(position) as isize).wrapping_mul(stride)
+    }
+}
+
+/// Checks the type of an index tensor.
+pub(crate) fn index_type(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
+    match info.scalar_type {
+        ScalarType::Int | ScalarType::Long => Ok(()),
+        found => Err(unsupported(arg, found)),
+    }
+}
+
+/// A stride, as steps are counted.
+pub(crate) fn stride(info: &TensorInfo, dim: usize) -> isize {
+    info.strides().get(dim).map_or(1, |&stride| stride as isize)
+}
+
+/// Steps by dimension.
+pub(crate) fn steps(of: impl Fn(usize) -> isize) -> Steps {
+    let mut strides = [0; MAX_RANK];
+    for (dim, stride) in strides.iter_mut().enumerate() {
+        *stride = of(dim);
+    }
+    Steps { strides, base: 0 }
+}

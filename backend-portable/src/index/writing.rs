@@ -1,0 +1,301 @@
+//! Writing along a dimension: the `scatter` operators.
+
+use super::{Indices, index_type, steps};
+use crate::number::{ComputeType, Number, elements, elements_mut, unsupported, with_number};
+use crate::shape::moves::{by_size, copy, items, items_mut};
+use crate::shape::padding::element_bytes;
+use crate::shape::{bad, same_type, walk_of};
+use crate::walk::Walk;
+use torchlet_core::Param::{Bool, Int, Out, Scalar, String, Tensor};
+use torchlet_core::rules::{View, normalize_dim};
+use torchlet_core::{
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorRef,
+};
+
+/// The operators of this file.
+pub const WRITING: &[Kernel] =
+    &[SCATTER_SRC_OUT, SCATTER_VALUE_OUT, SCATTER_ADD_OUT, SCATTER_REDUCE_TWO_OUT];
+
+/// How values that meet at one place become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reduce {
+    Sum,
+    Product,
+    /// The sum, to be divided by a count later.
+    Mean,
+    Max,
+    Min,
+}
+
+impl Reduce {
+    /// One value of two: in `f32` for the short floating types, each time rounded, as in PyTorch.
+    #[inline(always)]
+    pub(crate) fn combine<T: Number>(self, a: T, b: T) -> T {
+        match ComputeType::of(T::SCALAR_TYPE) {
+            Some(ComputeType::F64) => T::from_f64(self.floats(a.to_f64(), b.to_f64())),
+            Some(ComputeType::I64) => {
+                let (a, b) = (a.to_i64(), b.to_i64());
+                T::from_i64(match self {
+                    Reduce::Sum | Reduce::Mean => a.wrapping_add(b),
+                    Reduce::Product => a.wrapping_mul(b),
+                    // The largest unsigned numbers are negative here.
+                    Reduce::Max | Reduce::Min
+                        if T::SCALAR_TYPE == torchlet_core::ScalarType::UInt64 =>
+                    {
+                        if ((a as u64) < b as u64) == (self == Reduce::Max) { b } else { a }
+                    }
+                    Reduce::Max => a.max(b),
+                    Reduce::Min => a.min(b),
+                })
+            }
+            _ => T::from_f32(self.floats(a.to_f32(), b.to_f32())),
+        }
+    }
+
+    /// Not-a-number wins over any other value.
+    #[inline(always)]
+    fn floats<F: crate::real::Real>(self, a: F, b: F) -> F {
+        let nan = |x: F| x.partial_cmp(&x).is_none();
+        match self {
+            Reduce::Sum | Reduce::Mean => a + b,
+            Reduce::Product => a * b,
+            Reduce::Max if nan(a) || !nan(b) && a >= b => a,
+            Reduce::Min if nan(a) || !nan(b) && a <= b => a,
+            Reduce::Max | Reduce::Min => b,
+        }
+    }
+
+    /// The reduction of PyTorch's name.
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "sum" => Reduce::Sum,
+            "prod" => Reduce::Product,
+            "mean" => Reduce::Mean,
+            "amax" => Reduce::Max,
+            "amin" => Reduce::Min,
+            _ => return None,
+        })
+    }
+}
+
+fn dim_of(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
+    normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "is not a dimension"))
+}
+
+/// Checks arguments 0, dim, index and, if there is one, source; gives the output its shape.
+fn prepare(
+    ctx: &mut Prepare,
+    source: Option<usize>,
+    out: usize,
+    numbers: bool,
+    invoke: InvokeFn,
+) -> Result<Plan, KernelError> {
+    let (info, index) = (ctx.info(0)?, ctx.info(2)?);
+    index_type(2, &index)?;
+    let dim = dim_of(ctx, &info)?;
+    if numbers {
+        ComputeType::of(info.scalar_type).ok_or(unsupported(0, info.scalar_type))?;
+    }
+    if index.numel() > 0 {
+        if info.rank().max(1) != index.rank().max(1) {
+            return Err(KernelError::Rank { arg: 2, found: index.rank() });
+        }
+        for (at, (&size, &bound)) in index.sizes.iter().zip(&info.sizes).enumerate() {
+            if at != dim && size > bound {
+                return Err(bad(2, "is larger than what is written"));
+            }
+        }
+    }
+    if let Some(arg) = source {
+        let source = ctx.info(arg)?;
+        if source.scalar_type != info.scalar_type {
+            return Err(unsupported(arg, source.scalar_type));
+        }
+        let larger = index.sizes.iter().zip(&source.sizes).any(|(index, own)| index > own);
+        if index.numel() > 0 && (source.rank().max(1) != index.rank().max(1) || larger) {
+            return Err(bad(arg, "is smaller than the index"));
+        }
+    }
+    ctx.resize(out, &info.sizes)?;
+    same_type(ctx, 0, out)?;
+    Ok(Plan::new(invoke))
+}
+
+/// What the operators have in common when they run.
+struct Scatter<'c> {
+    index: TensorRef<'c>,
+    indices: Indices<'c>,
+    /// Over the index: places in the output but for the indexed dimension, and in the source.
+    walk: Walk<2>,
+    /// The output's stride along the indexed dimension.
+    along: isize,
+    info: TensorInfo,
+    out: &'c mut [u8],
+}
+
+impl<'c> Scatter<'c> {
+    /// Copies argument 0 to the output.
+    fn new(
+        ctx: &mut Invoke<'c, '_>,
+        source: Option<&TensorInfo>,
+        out: usize,
+    ) -> Result<Self, KernelError> {
+        let (input, index) = (ctx.tensor(0)?, ctx.tensor(2)?);
+        let dim = dim_of(ctx, input.info())?;
+        let size = if input.rank() == 0 { 1 } else { input.size(dim) };
+        let indices = Indices::checked(&index, 2, 0, size)?;
+        let out = ctx.out(out)?;
+        let info = out.info().clone();
+        let out = out.into_bytes();
+        let whole = View::of(input.info()).ok_or(bad(0, "is too large"))?;
+        let walk = walk_of(&info, &whole)?;
+        copy(ctx.parallel(), info.scalar_type.size(), &walk, input.bytes(), out);
+        let strides = info.strides();
+        let own = |at: usize| strides.get(at).map_or(0, |&stride| stride as isize);
+        let source = source.map(|info| info.strides()).unwrap_or_default();
+        let walk = Walk::new(
+            index.info(),
+            &[
+                steps(|at| if at == dim { 0 } else { own(at) }),
+                steps(|at| source.get(at).map_or(0, |&stride| stride as isize)),
+            ],
+        );
+        Ok(Scatter { index, indices, walk, along: own(dim), info, out })
+    }
+
+    /// Calls `visit` with the place in the output and that in the source.
+    fn for_each(&self, visit: &mut dyn FnMut(usize, usize)) {
+        let [step, source_step] = self.walk.inner_steps();
+        let numel = self.index.numel();
+        self.walk.for_each_run(0, numel, &mut |start, [mut at, mut source], len| {
+            for position in start..start + len {
+                let by = self.indices.offset(position as isize, self.along);
+                visit(at.wrapping_add(by) as usize, source as usize);
+                at = at.wrapping_add(step);
+                source = source.wrapping_add(source_step);
+            }
+        });
+    }
+}
+
+/// `aten::scatter.src_out(self, dim, index, src, out)`.
+pub const SCATTER_SRC_OUT: Kernel =
+    Kernel::new("aten::scatter.src_out", &[Tensor, Int, Tensor, Tensor, Out], |ctx| {
+        prepare(ctx, Some(3), 4, false, |ctx| {
+            let source = ctx.tensor(3)?;
+            let mut scatter = Scatter::new(ctx, Some(source.info()), 4)?;
+            by_size!(source.scalar_type.size(), |E| {
+                let out = items_mut::<E>(core::mem::take(&mut scatter.out));
+                let source = items::<E>(source.bytes());
+                scatter.for_each(&mut |place, from| {
+                    if let (Some(out), Some(value)) = (out.get_mut(place), source.get(from)) {
+                        *out = *value;
+                    }
+                });
+            });
+            Ok(())
+        })
+    });
+
+/// `aten::scatter.value_out(self, dim, index, value, out)`.
+pub const SCATTER_VALUE_OUT: Kernel =
+    Kernel::new("aten::scatter.value_out", &[Tensor, Int, Tensor, Scalar, Out], |ctx| {
+        prepare(ctx, None, 4, true, |ctx| {
+            let value = ctx.scalar(3)?;
+            let mut scatter = Scatter::new(ctx, None, 4)?;
+            let found = scatter.info.scalar_type;
+            let bytes = element_bytes(found, value).ok_or(unsupported(0, found))?;
+            by_size!(found.size(), |E| {
+                let out = items_mut::<E>(core::mem::take(&mut scatter.out));
+                let value: E = bytemuck::pod_read_unaligned(&bytes[..size_of::<E>()]);
+                scatter.for_each(&mut |place, _| {
+                    if let Some(out) = out.get_mut(place) {
+                        *out = value;
+                    }
+                });
+            });
+            Ok(())
+        })
+    });
+
+/// `aten::scatter_add.out(self, dim, index, src, out)`.
+pub const SCATTER_ADD_OUT: Kernel =
+    Kernel::new("aten::scatter_add.out", &[Tensor, Int, Tensor, Tensor, Out], |ctx| {
+        prepare(ctx, Some(3), 4, true, |ctx| {
+            let source = ctx.tensor(3)?;
+            let mut scatter = Scatter::new(ctx, Some(source.info()), 4)?;
+            with_number!(source.scalar_type, |T| {
+                reduce::<T>(&mut scatter, &source, Reduce::Sum, true, None);
+            }, else ());
+            Ok(())
+        })
+    });
+
+/// `aten::scatter_reduce.two_out(self, dim, index, src, reduce, include_self, out)`.
+pub const SCATTER_REDUCE_TWO_OUT: Kernel = Kernel::new(
+    "aten::scatter_reduce.two_out",
+    &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
+    |ctx| {
+        let kind = reduction(ctx)?;
+        let plan = prepare(ctx, Some(3), 6, true, |ctx| {
+            let (kind, include_self) = (reduction(ctx)?, ctx.bool(5)?);
+            let source = ctx.tensor(3)?;
+            let mut scatter = Scatter::new(ctx, Some(source.info()), 6)?;
+            // How often each element is written.
+            let scratch = ctx.scratch().as_chunks_mut::<4>().0.as_flattened_mut();
+            let counts = elements_mut::<u32>(scratch).get_mut(..scatter.info.numel());
+            with_number!(source.scalar_type, |T| {
+                reduce::<T>(&mut scatter, &source, kind, include_self, counts);
+            }, else ());
+            Ok(())
+        })?;
+        let counted = kind == Reduce::Mean || !ctx.bool(5)?;
+        let bytes = if counted { ctx.info(0)?.numel().saturating_mul(4) } else { 0 };
+        Ok(plan.with_scratch(bytes))
+    },
+);
+
+fn reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
+    let name = ctx.optional_string(4)?.unwrap_or("");
+    Reduce::named(name).ok_or(bad(4, "must be sum, prod, mean, amax or amin"))
+}
+
+/// Combines values with what is in the output, or (not `include_self`) with each other. The counts are needed then, and
+/// for the mean.
+fn reduce<T: Number>(
+    scatter: &mut Scatter,
+    source: &TensorRef,
+    kind: Reduce,
+    include_self: bool,
+    mut counts: Option<&mut [u32]>,
+) {
+    let out = elements_mut::<T>(core::mem::take(&mut scatter.out));
+    let source = elements::<T>(source.bytes());
+    if let Some(counts) = &mut counts {
+        counts.fill(u32::from(include_self));
+    }
+    scatter.for_each(&mut |place, from| {
+        let (Some(out), Some(&value)) = (out.get_mut(place), source.get(from)) else { return };
+        match counts.as_mut().and_then(|counts| counts.get_mut(place)) {
+            Some(count) => {
+                *out = if *count == 0 { value } else { kind.combine(*out, value) };
+                *count = count.saturating_add(1);
+            }
+            None => *out = kind.combine(*out, value),
+        }
+    });
+    if let (Reduce::Mean, Some(counts)) = (kind, counts) {
+        for (out, &count) in out.iter_mut().zip(counts.iter()).filter(|(_, count)| **count > 1) {
+            *out = match ComputeType::of(T::SCALAR_TYPE) {
+                Some(ComputeType::F64) => T::from_f64(out.to_f64() / f64::from(count)),
+                Some(ComputeType::I64) => T::from_i64(div_floor(out.to_i64(), count.into())),
+                _ => T::from_f32(out.to_f32() / count as f32),
+            };
+        }
+    }
+}
+
+/// The quotient rounded down; `b` is positive.
+fn div_floor(a: i64, b: i64) -> i64 {
+    a.checked_div_euclid(b).unwrap_or(0)
+}
