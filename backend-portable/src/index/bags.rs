@@ -51,7 +51,9 @@ pub const EMBEDDING_BAG_OUT: Kernel = Kernel::new(
         let width = i32::try_from(weight.size(1)).unwrap_or(i32::MAX);
         let count = i32::try_from(indices.numel()).unwrap_or(i32::MAX);
         ctx.resize(9, &[bags, width])?;
-        ctx.resize(10, &[count])?;
+        // What it says is for training; PyTorch leaves it empty for some sums.
+        let unused = mode == SUM && ctx.info(10)?.sizes == [0];
+        ctx.resize(10, &[if unused { 0 } else { count }])?;
         ctx.resize(11, &[bags])?;
         if mode == MAX {
             ctx.resize(12, &[bags, width])?;
