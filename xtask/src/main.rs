@@ -13,6 +13,7 @@ mod test;
 mod tools;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "What developers of torchlet run")]
@@ -39,8 +40,8 @@ enum Command {
     Deps,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
         Command::Test(options) => test::run(&options),
         Command::Size(options) => size::run(&options),
         Command::Board(options) => board::run(&options),
@@ -48,5 +49,12 @@ fn main() -> anyhow::Result<()> {
         Command::Fixtures(options) => fixtures::run(&options),
         Command::Schema(options) => schema::run(&options),
         Command::Deps => deps::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
