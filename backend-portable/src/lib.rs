@@ -56,6 +56,8 @@ const FAMILIES: &[&[Kernel]] = &[
     elementwise::logic::KERNELS,
     elementwise::power::KERNELS,
     elementwise::rounding::KERNELS,
+    reduce::distances::KERNELS,
+    reduce::scans::KERNELS,
     reduce::sums::KERNELS,
     reduce::extremes::KERNELS,
     shape::VIEWS,

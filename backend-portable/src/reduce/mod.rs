@@ -3,9 +3,11 @@
 //! [`Form`] says where a reduction has its arguments; [`reduced`] checks them and gives the output its shape; [`single`] and
 //! [`double`] compute one output or two, in the engine's loop.
 
+pub mod distances;
 pub(crate) mod engine;
 pub mod extremes;
 pub(crate) mod reducers;
+pub mod scans;
 pub mod sums;
 
 use crate::number::{Compute, ComputeType, store, unsupported};

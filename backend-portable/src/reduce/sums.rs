@@ -9,7 +9,7 @@ use crate::real::Real;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, Int, OptionalInt, OptionalIntList, OptionalScalar, Out, Tensor};
 use torchlet_core::rules::reduced_count;
-use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
+use torchlet_core::{Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! {
     /// `aten::sum.IntList_out(self, dim, keepdim, dtype, out)`
@@ -91,14 +91,25 @@ fn accumulate(
     functions: crate::elementwise::ByCompute,
     of_bool: InvokeFn,
 ) -> Result<Plan, KernelError> {
-    let input = reduced(ctx, form, &[out])?;
-    let from = ctx.optional_scalar_type(dtype)?.unwrap_or(input.scalar_type);
-    let to = ctx.info(out)?.scalar_type;
-    match ComputeType::of(to) {
-        Some(_) if to == ScalarType::Bool && can_cast(from, to) => Ok(Plan::new(of_bool)),
-        Some(compute) if can_cast(from, to) => Ok(Plan::new(functions.choose(compute))),
-        _ => Err(unsupported(out, to)),
-    }
+    reduced(ctx, form, &[out])?;
+    let compute = castable(ctx, dtype, out)?;
+    let truth = ctx.info(out)?.scalar_type == ScalarType::Bool;
+    Ok(Plan::new(if truth { of_bool } else { functions.choose(compute) }))
+}
+
+/// The type to sum up argument 0 in: that of the output, which the values may be cast to, or the type that argument
+/// `dtype` names.
+pub(crate) fn castable(
+    args: &Arguments,
+    dtype: usize,
+    out: usize,
+) -> Result<ComputeType, KernelError> {
+    let found = args.info(0)?.scalar_type;
+    ComputeType::of(found).ok_or(unsupported(0, found))?;
+    let from = args.optional_scalar_type(dtype)?.unwrap_or(found);
+    let to = args.info(out)?.scalar_type;
+    let compute = ComputeType::of(to).filter(|_| can_cast(from, to));
+    compute.ok_or(unsupported(out, to))
 }
 
 /// Prepares what is computed in floating-point types only: in `f32`, or in `f64` if the outputs are doubles.

@@ -1,0 +1,260 @@
+//! Distances between vectors, and whether tensors are close to each other.
+
+use crate::compute::split::for_each_chunk_mut;
+use crate::number::{Compute, load, store, unsupported};
+use crate::real::Real;
+use crate::reduce::reducers::{Ordered, fold_lanes};
+use crate::table::kernels;
+use crate::walk::{Steps, Walk};
+use torchlet_core::Param::{Bool, Float, OptionalInt, Out, Tensor};
+use torchlet_core::layout::{MAX_RANK, Sizes};
+use torchlet_core::rules::broadcast;
+use torchlet_core::{
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
+    TensorRef,
+};
+
+kernels! {
+    /// `aten::_cdist_forward.out(x1, x2, p, compute_mode, out)`: the distance of each row of one from each of the other.
+    CDIST_OUT = Kernel::new(
+        "aten::_cdist_forward.out",
+        &[Tensor, Tensor, Float, OptionalInt, Out],
+        prepare_between,
+    );
+    /// `aten::_pdist_forward.out(self, p, out)`: the distance of each row from each later one.
+    PDIST_OUT = Kernel::new("aten::_pdist_forward.out", &[Tensor, Float, Out], prepare_within);
+    /// `aten::allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`
+    ALLCLOSE_OUT = Kernel::new(
+        "aten::allclose.out",
+        &[Tensor, Tensor, Float, Float, Bool, Bool, Out],
+        prepare_close,
+    );
+}
+
+/// Values taken at a time.
+const BLOCK: usize = 64;
+/// Operations worth a thread of their own.
+const GRAIN: usize = 1 << 14;
+
+fn by_type(args: &Arguments, arg: usize, functions: [InvokeFn; 2]) -> Result<Plan, KernelError> {
+    match args.info(arg)?.scalar_type {
+        ScalarType::Double => Ok(Plan::new(functions[1])),
+        found if found.is_floating() => Ok(Plan::new(functions[0])),
+        found => Err(unsupported(arg, found)),
+    }
+}
+
+fn check_norm(args: &Arguments, arg: usize) -> Result<(), KernelError> {
+    let p = args.float(arg)?;
+    // Nor NaN.
+    if p >= 0.0 { Ok(()) } else { Err(KernelError::Argument { arg, what: "is negative" }) }
+}
+
+fn prepare_between(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let (a, b) = (ctx.info(0)?, ctx.info(1)?);
+    check_norm(ctx, 2)?;
+    for (arg, info) in [(0, &a), (1, &b)] {
+        if info.rank() < 2 {
+            return Err(KernelError::Rank { arg, found: info.rank() });
+        }
+        by_type(ctx, arg, [between::<f32>, between::<f64>])?;
+    }
+    let what = "its shape does not match the first's";
+    let mismatch = KernelError::Argument { arg: 1, what };
+    let (batch_a, [rows, width]) = split(&a.sizes).ok_or(mismatch.clone())?;
+    let (batch_b, [columns, other]) = split(&b.sizes).ok_or(mismatch.clone())?;
+    let mut sizes: Sizes = broadcast(batch_a, batch_b).ok_or(mismatch.clone())?;
+    let fits = sizes.push(rows).is_ok() && sizes.push(columns).is_ok();
+    if width != other || !fits {
+        return Err(mismatch);
+    }
+    ctx.resize(4, &sizes)?;
+    by_type(ctx, 4, [between::<f32>, between::<f64>])
+}
+
+/// The last two sizes, and those before.
+fn split(sizes: &[i32]) -> Option<(&[i32], [i32; 2])> {
+    let (batch, last) = sizes.split_last_chunk::<2>()?;
+    Some((batch, *last))
+}
+
+fn prepare_within(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let input = ctx.info(0)?;
+    check_norm(ctx, 1)?;
+    if input.rank() != 2 {
+        return Err(KernelError::Rank { arg: 0, found: input.rank() });
+    }
+    let pairs = pairs(input.size(0)).and_then(|pairs| i32::try_from(pairs).ok());
+    let many = KernelError::Argument { arg: 0, what: "has too many pairs of rows" };
+    ctx.resize(2, &[pairs.ok_or(many)?])?;
+    by_type(ctx, 0, [within::<f32>, within::<f64>])?;
+    by_type(ctx, 2, [within::<f32>, within::<f64>])
+}
+
+/// How many pairs there are of so many.
+fn pairs(count: usize) -> Option<usize> {
+    Some(count.checked_mul(count.saturating_sub(1))? / 2)
+}
+
+/// A norm.
+#[derive(Clone, Copy)]
+enum Norm<C> {
+    /// How many are not zero.
+    Zero,
+    One,
+    Two,
+    Infinity,
+    Of(C),
+}
+
+impl<C: Real + Ordered> Norm<C> {
+    fn new(p: f64) -> Self {
+        match p {
+            0.0 => Norm::Zero,
+            1.0 => Norm::One,
+            2.0 => Norm::Two,
+            f64::INFINITY => Norm::Infinity,
+            _ => Norm::Of(C::from_f64(p)),
+        }
+    }
+
+    /// The distance of two vectors of `len` elements, given by first element and step.
+    fn distance(
+        &self,
+        [a, b]: [&TensorRef; 2],
+        at: [isize; 2],
+        steps: [isize; 2],
+        len: usize,
+    ) -> C {
+        let (mut x, mut y) = ([C::default(); BLOCK], [C::default(); BLOCK]);
+        let mut total = C::default();
+        let add = |a: C, b: C| a + b;
+        let largest = |a: C, b: C| if b.above(a) { b } else { a };
+        for done in (0..len).step_by(BLOCK) {
+            let count = BLOCK.min(len - done);
+            let (x, y) = (&mut x[..count], &mut y[..count]);
+            let place = |i: usize| at[i].wrapping_add(steps[i].wrapping_mul(done as isize));
+            load(a.scalar_type, a.bytes(), place(0), steps[0], x);
+            load(b.scalar_type, b.bytes(), place(1), steps[1], y);
+            for (x, y) in x.iter_mut().zip(y) {
+                let distance = Real::abs(*x - *y);
+                *x = match self {
+                    Norm::Zero if distance > C::default() => C::count(1),
+                    Norm::Zero | Norm::One | Norm::Infinity => distance,
+                    Norm::Two => distance * distance,
+                    Norm::Of(p) => distance.pow(*p),
+                };
+            }
+            total = match self {
+                Norm::Infinity => fold_lanes(total, x, largest, largest),
+                _ => total + fold_lanes(C::default(), x, add, add),
+            };
+        }
+        match self {
+            Norm::Two => total.sqrt(),
+            Norm::Of(p) => total.pow(C::count(1) / *p),
+            _ => total,
+        }
+    }
+}
+
+/// Steps of the rows of an input through the output, and along a row.
+fn row_steps(input: &TensorInfo, out: &TensorInfo, own: usize) -> (Steps, isize) {
+    let strides = input.strides();
+    let stride = |dim: usize| strides.get(dim).map_or(0, |&stride| stride as isize);
+    let (rank, batch) = (input.rank(), input.rank() - 2);
+    let mut steps = Steps { strides: [0; MAX_RANK], base: 0 };
+    let missing = out.rank() - rank;
+    for dim in (0..batch).filter(|&dim| input.size(dim) != 1) {
+        steps.strides[dim + missing] = stride(dim);
+    }
+    // Rows of the first go with the output's rows, those of the second with its columns.
+    steps.strides[out.rank() - 2 + own] = stride(rank - 2);
+    (steps, stride(rank - 1))
+}
+
+fn between<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let norm = Norm::<C>::new(ctx.float(2)?);
+    let out = ctx.out(4)?;
+    let ((steps_a, along_a), (steps_b, along_b)) =
+        (row_steps(&a, out.info(), 0), row_steps(&b, out.info(), 1));
+    let walk = Walk::new(out.info(), &[steps_a, steps_b]);
+    let len = a.size(a.rank() - 1);
+    let (scalar_type, size) = (out.scalar_type, out.scalar_type.size());
+    let chunk = (GRAIN / len.max(1)).max(1);
+    let [step_a, step_b] = walk.inner_steps();
+    for_each_chunk_mut(ctx.parallel(), out.into_bytes(), chunk * size, &|index, bytes: &mut [u8]| {
+        let from = index * chunk;
+        let mut places = bytes.chunks_exact_mut(size);
+        let to = from + places.len();
+        walk.for_each_run(from, to, &mut |_, [at_a, at_b], count| {
+            for (i, place) in (0..count as isize).zip(&mut places) {
+                let at = [
+                    at_a.wrapping_add(step_a.wrapping_mul(i)),
+                    at_b.wrapping_add(step_b.wrapping_mul(i)),
+                ];
+                let distance = norm.distance([&a, &b], at, [along_a, along_b], len);
+                store(scalar_type, place, &[distance]);
+            }
+        });
+    });
+    Ok(())
+}
+
+fn within<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let norm = Norm::<C>::new(ctx.float(1)?);
+    let mut out = ctx.out(2)?;
+    let (scalar_type, size) = (out.scalar_type, out.scalar_type.size());
+    let strides = input.strides();
+    let (row, along) = (strides[0] as isize, strides[1] as isize);
+    let (rows, len) = (input.size(0), input.size(1));
+    let mut places = out.bytes_mut().chunks_exact_mut(size);
+    for i in 0..rows {
+        for (j, place) in (i + 1..rows).zip(&mut places) {
+            let at = [i as isize * row, j as isize * row];
+            let distance = norm.distance([&input; 2], at, [along; 2], len);
+            store(scalar_type, place, &[distance]);
+        }
+    }
+    Ok(())
+}
+
+fn prepare_close(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let (a, b, out) = (ctx.info(0)?, ctx.info(1)?, ctx.info(6)?);
+    for (arg, info) in [(0, &a), (1, &b)] {
+        crate::number::ComputeType::of(info.scalar_type)
+            .ok_or(unsupported(arg, info.scalar_type))?;
+    }
+    if a.sizes != b.sizes || a.scalar_type != b.scalar_type {
+        return Err(KernelError::Argument { arg: 1, what: "differs from the first in shape or type" });
+    }
+    if out.scalar_type != ScalarType::Bool || out.numel() != 1 {
+        return Err(KernelError::Argument { arg: 6, what: "not a single truth value" });
+    }
+    Ok(Plan::new(close))
+}
+
+fn close(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let (rtol, atol, equal_nan) = (ctx.float(2)?, ctx.float(3)?, ctx.bool(4)?);
+    let walk = Walk::broadcast(a.info(), [a.info(), b.info()])?;
+    let [step_a, step_b] = walk.inner_steps();
+    let mut all = true;
+    walk.for_each_run(0, walk.numel(), &mut |_, [at_a, at_b], len| {
+        let (mut x, mut y) = ([0f64; BLOCK], [0f64; BLOCK]);
+        for done in (0..len).step_by(BLOCK) {
+            let (x, y) = (&mut x[..BLOCK.min(len - done)], &mut y[..BLOCK.min(len - done)]);
+            let place = |at: isize, step: isize| at.wrapping_add(step.wrapping_mul(done as isize));
+            load(a.scalar_type, a.bytes(), place(at_a, step_a), step_a, x);
+            load(b.scalar_type, b.bytes(), place(at_b, step_b), step_b, y);
+            all &= x.iter().zip(&*y).all(|(&x, &y)| {
+                let near = (x - y).abs() <= atol + (rtol * y).abs() && (x - y).is_finite();
+                x == y || near || (equal_nan && x.is_nan() && y.is_nan())
+            });
+        }
+    });
+    store(ScalarType::Bool, ctx.out(6)?.bytes_mut(), &[i64::of_bool(all)]);
+    Ok(())
+}
