@@ -31,6 +31,7 @@ mod real;
 pub mod reduce;
 mod scratch;
 pub mod shape;
+pub mod sort;
 pub mod spatial;
 mod table;
 mod walk;
@@ -75,6 +76,10 @@ const FAMILIES: &[&[Kernel]] = &[
     index::WRITING,
     index::MASKED,
     index::BAGS,
+    sort::order::KERNELS,
+    sort::search::KERNELS,
+    sort::select::KERNELS,
+    sort::unique::KERNELS,
 ];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).

@@ -184,21 +184,26 @@ fn between<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (scalar_type, size) = (out.scalar_type, out.scalar_type.size());
     let chunk = (GRAIN / len.max(1)).max(1);
     let [step_a, step_b] = walk.inner_steps();
-    for_each_chunk_mut(ctx.parallel(), out.into_bytes(), chunk * size, &|index, bytes: &mut [u8]| {
-        let from = index * chunk;
-        let mut places = bytes.chunks_exact_mut(size);
-        let to = from + places.len();
-        walk.for_each_run(from, to, &mut |_, [at_a, at_b], count| {
-            for (i, place) in (0..count as isize).zip(&mut places) {
-                let at = [
-                    at_a.wrapping_add(step_a.wrapping_mul(i)),
-                    at_b.wrapping_add(step_b.wrapping_mul(i)),
-                ];
-                let distance = norm.distance([&a, &b], at, [along_a, along_b], len);
-                store(scalar_type, place, &[distance]);
-            }
-        });
-    });
+    for_each_chunk_mut(
+        ctx.parallel(),
+        out.into_bytes(),
+        chunk * size,
+        &|index, bytes: &mut [u8]| {
+            let from = index * chunk;
+            let mut places = bytes.chunks_exact_mut(size);
+            let to = from + places.len();
+            walk.for_each_run(from, to, &mut |_, [at_a, at_b], count| {
+                for (i, place) in (0..count as isize).zip(&mut places) {
+                    let at = [
+                        at_a.wrapping_add(step_a.wrapping_mul(i)),
+                        at_b.wrapping_add(step_b.wrapping_mul(i)),
+                    ];
+                    let distance = norm.distance([&a, &b], at, [along_a, along_b], len);
+                    store(scalar_type, place, &[distance]);
+                }
+            });
+        },
+    );
     Ok(())
 }
 
@@ -228,7 +233,10 @@ fn prepare_close(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             .ok_or(unsupported(arg, info.scalar_type))?;
     }
     if a.sizes != b.sizes || a.scalar_type != b.scalar_type {
-        return Err(KernelError::Argument { arg: 1, what: "differs from the first in shape or type" });
+        return Err(KernelError::Argument {
+            arg: 1,
+            what: "differs from the first in shape or type",
+        });
     }
     if out.scalar_type != ScalarType::Bool || out.numel() != 1 {
         return Err(KernelError::Argument { arg: 6, what: "not a single truth value" });

@@ -7,9 +7,7 @@ use crate::number::store;
 use crate::table::kernels;
 use torchlet_core::Param::{Int, OptionalInt, Out, Tensor};
 use torchlet_core::rules::normalize_dim;
-use torchlet_core::{
-    Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef,
-};
+use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! {
     /// `aten::cumsum.out(self, dim, dtype, out)`

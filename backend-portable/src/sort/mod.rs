@@ -1,0 +1,7 @@
+//! Sorting, selecting, searching: results that depend on how values compare, or whose number depends on the data.
+
+pub mod keys;
+pub mod order;
+pub mod search;
+pub mod select;
+pub mod unique;

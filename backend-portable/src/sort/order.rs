@@ -1,0 +1,307 @@
+//! Sorted values, and the first few of them: sort, topk, kthvalue, median.
+
+use super::keys::{Entry, fill, is_wide};
+use crate::number::unsupported;
+use crate::reduce::expect_type;
+use crate::scratch;
+use crate::table::kernels;
+use crate::walk::{Steps, Walk};
+use torchlet_core::Param::{Bool, Int, OptionalBool, Out, Tensor};
+use torchlet_core::layout::{MAX_RANK, Sizes};
+use torchlet_core::rules::{DimSet, normalize_dim, reduced_shape};
+use torchlet_core::{
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
+    TensorMut, TensorRef,
+};
+
+kernels! {
+    /// `aten::sort.values(self, dim, descending, values, indices)`
+    SORT_OUT = Kernel::new("aten::sort.values", &[Tensor, Int, Bool, Out, Out], |ctx| {
+        prepare(ctx, SORT, Shape::Same, [sort::<u64>, sort::<u128>])
+    });
+    /// `aten::sort.values_stable(self, stable, dim, descending, values, indices)`
+    SORT_STABLE_OUT = Kernel::new(
+        "aten::sort.values_stable",
+        &[Tensor, OptionalBool, Int, Bool, Out, Out],
+        |ctx| prepare(ctx, STABLE, Shape::Same, [sort_stable::<u64>, sort_stable::<u128>]),
+    );
+    /// `aten::topk.values(self, k, dim, largest, sorted, values, indices)`
+    TOPK_OUT = Kernel::new(
+        "aten::topk.values",
+        &[Tensor, Int, Int, Bool, Bool, Out, Out],
+        |ctx| prepare(ctx, TOPK, Shape::First(1), [topk::<u64>, topk::<u128>]),
+    );
+    /// `aten::kthvalue.values(self, k, dim, keepdim, values, indices)`
+    KTHVALUE_OUT = Kernel::new(
+        "aten::kthvalue.values",
+        &[Tensor, Int, Int, Bool, Out, Out],
+        |ctx| {
+            let [k] = counts(ctx, [1], 2)?;
+            if k == 0 {
+                return Err(KernelError::Argument { arg: 1, what: "is not positive" });
+            }
+            prepare(ctx, KTH, Shape::One(3), [kth_value::<u64>, kth_value::<u128>])
+        },
+    );
+    /// `aten::median.dim_values(self, dim, keepdim, values, indices)`: NaN if there is one; else the lower of two.
+    MEDIAN_DIM_OUT = Kernel::new(
+        "aten::median.dim_values",
+        &[Tensor, Int, Bool, Out, Out],
+        |ctx| prepare(ctx, MEDIAN, Shape::One(2), [median_dim::<u64>, median_dim::<u128>]),
+    );
+    /// `aten::median.out(self, out)`: of all values.
+    MEDIAN_OUT = Kernel::new("aten::median.out", &[Tensor, Out], prepare_median);
+}
+
+/// Where an operator has its arguments. The tensor is argument 0.
+#[derive(Clone, Copy)]
+struct Call {
+    dim: usize,
+    /// The values; the indices follow.
+    out: usize,
+}
+const SORT: Call = Call { dim: 1, out: 3 };
+const STABLE: Call = Call { dim: 2, out: 4 };
+const TOPK: Call = Call { dim: 2, out: 5 };
+const KTH: Call = Call { dim: 2, out: 4 };
+const MEDIAN: Call = Call { dim: 1, out: 3 };
+
+/// The shape of the outputs.
+#[derive(Clone, Copy)]
+enum Shape {
+    /// The input's.
+    Same,
+    /// The input's, with as many elements along the dimension as this argument says.
+    First(usize),
+    /// Reduced along the dimension, which is kept if this argument says so.
+    One(usize),
+}
+
+fn dim_of(args: &Arguments, arg: usize, rank: usize) -> Result<usize, KernelError> {
+    let what = "not a dimension of the tensor";
+    normalize_dim(args.int(arg)?, rank).ok_or(KernelError::Argument { arg, what })
+}
+
+/// Arguments that count elements along a dimension, and are no more than there are.
+fn counts<const N: usize>(
+    args: &Arguments,
+    which: [usize; N],
+    dim: usize,
+) -> Result<[usize; N], KernelError> {
+    let input = args.info(0)?;
+    let len = input.size(dim_of(args, dim, input.rank())?);
+    let mut counts = [0; N];
+    for (count, arg) in counts.iter_mut().zip(which) {
+        let found = usize::try_from(args.int(arg)?).ok().filter(|count| *count <= len);
+        let what = "not a number of elements along the dimension";
+        *count = found.ok_or(KernelError::Argument { arg, what })?;
+    }
+    Ok(counts)
+}
+
+fn prepare(
+    ctx: &mut Prepare,
+    call: Call,
+    shape: Shape,
+    functions: [InvokeFn; 2],
+) -> Result<Plan, KernelError> {
+    let input = ctx.info(0)?;
+    let wide = is_wide(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
+    let dim = dim_of(ctx, call.dim, input.rank())?;
+    let len = input.size(dim);
+    let mut sizes = input.sizes.clone();
+    match shape {
+        Shape::Same => {}
+        Shape::First(arg) => {
+            let [count] = counts(ctx, [arg], call.dim)?;
+            if let Some(size) = sizes.get_mut(dim) {
+                // No more than the dimension has.
+                *size = count as i32;
+            }
+        }
+        Shape::One(keep) => {
+            let dims = DimSet::of(&[dim as i64], input.rank()).unwrap_or(DimSet::NONE);
+            sizes = reduced_shape(&input.sizes, dims, ctx.bool(keep)?);
+            if len == 0 && !sizes.contains(&0) {
+                return Err(KernelError::Argument { arg: 0, what: "reduces no values" });
+            }
+        }
+    }
+    for arg in [call.out, call.out + 1] {
+        ctx.resize(arg, &sizes)?;
+    }
+    expect_type(ctx, call.out, input.scalar_type)?;
+    expect_type(ctx, call.out + 1, ScalarType::Long)?;
+    let scratch = scratch::bytes_for(len, if wide { 16 } else { 8 })?;
+    Ok(Plan::new(functions[usize::from(wide)]).with_scratch(scratch))
+}
+
+/// The steps of a tensor along the dimensions that `dim` is not, and along `dim`. Without `dim`, which a reduction may have
+/// removed, the dimensions behind it move up.
+fn steps(info: &TensorInfo, rank: usize, dim: usize) -> (Steps, isize) {
+    let mut steps = Steps { strides: [0; MAX_RANK], base: 0 };
+    let strides = info.strides();
+    let mut own = strides.iter().map(|&stride| stride as isize);
+    let mut along = 0;
+    for (d, slot) in steps.strides.iter_mut().enumerate().take(rank) {
+        if d != dim {
+            *slot = own.next().unwrap_or(0);
+        } else if info.rank() == rank {
+            along = own.next().unwrap_or(0);
+        }
+    }
+    (steps, along)
+}
+
+/// Sorts every line of the input: `arrange(entries)` puts those to the front that are wanted, `count` in number.
+fn each_line<E: Entry>(
+    ctx: &mut Invoke,
+    call: Call,
+    descending: bool,
+    count: usize,
+    arrange: &dyn Fn(&mut [E]),
+) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let rank = input.rank();
+    let dim = dim_of(ctx, call.dim, rank)?;
+    let len = input.size(dim);
+    let entries = scratch::take::<E>(ctx, len)?;
+    let (mut values, mut indices) = (ctx.out(call.out)?, ctx.out(call.out + 1)?);
+    let mut sizes: Sizes = input.sizes.clone();
+    if let Some(size) = sizes.get_mut(dim) {
+        *size = 1;
+    }
+    let lines = TensorInfo::contiguous(input.scalar_type, &sizes);
+    let lines = lines.ok_or(KernelError::Access { arg: 0 })?;
+    let (steps_in, along) = steps(input.info(), rank, dim);
+    let (steps_values, along_values) = steps(values.info(), rank, dim);
+    let (steps_indices, along_indices) = steps(indices.info(), rank, dim);
+    let walk = Walk::new(&lines, &[steps_in, steps_values, steps_indices]);
+    let inner = walk.inner_steps();
+    walk.for_each_run(0, walk.numel(), &mut |_, at, lines| {
+        for line in 0..lines {
+            let at: [isize; 3] =
+                core::array::from_fn(|i| at[i].wrapping_add(inner[i].wrapping_mul(line as isize)));
+            fill(&input, at[0], along, descending, entries);
+            arrange(entries);
+            for (number, entry) in entries.iter().take(count).enumerate() {
+                let place = |i: usize, along: isize| {
+                    at[i].wrapping_add(along.wrapping_mul(number as isize))
+                };
+                let from = at[0].wrapping_add(along.wrapping_mul(entry.position() as isize));
+                copy_element(&input, from, &mut values, place(1, along_values));
+                put_index(&mut indices, place(2, along_indices), i64::from(entry.position()));
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Copies an element between tensors of equal type.
+pub(super) fn copy_element(input: &TensorRef, from: isize, out: &mut TensorMut, to: isize) {
+    let size = input.scalar_type.size();
+    let range = |at: isize| {
+        let start = usize::try_from(at).ok()?.checked_mul(size)?;
+        Some(start..start.checked_add(size)?)
+    };
+    let source = range(from).and_then(|range| input.bytes().get(range));
+    let target = range(to).and_then(|range| out.bytes_mut().get_mut(range));
+    if let (Some(source), Some(target)) = (source, target)
+        && source.len() == target.len()
+    {
+        target.copy_from_slice(source);
+    }
+}
+
+/// Writes an element of an output of `int64`.
+pub(super) fn put_index(out: &mut TensorMut, at: isize, index: i64) {
+    let place = usize::try_from(at).ok();
+    if let (Some(place), Ok(data)) = (place, out.data_mut::<i64>())
+        && let Some(slot) = data.get_mut(place)
+    {
+        *slot = index;
+    }
+}
+
+fn sort_all<E: Entry>(ctx: &mut Invoke, call: Call, descending: usize) -> Result<(), KernelError> {
+    let descending = ctx.bool(descending)?;
+    each_line::<E>(ctx, call, descending, usize::MAX, &|entries| entries.sort_unstable())
+}
+
+fn sort<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    sort_all::<E>(ctx, SORT, 2)
+}
+
+fn sort_stable<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    sort_all::<E>(ctx, STABLE, 3)
+}
+
+fn topk<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let [count] = counts(ctx, [1], TOPK.dim)?;
+    let largest = ctx.bool(3)?;
+    // Without dimensions there is one value, whatever the number.
+    let count = if ctx.info(0)?.rank() == 0 { 1 } else { count };
+    each_line::<E>(ctx, TOPK, largest, count, &|entries| {
+        if count < entries.len() {
+            entries.select_nth_unstable(count);
+        }
+        if let Some(first) = entries.get_mut(..count) {
+            first.sort_unstable();
+        }
+    })
+}
+
+fn kth_value<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let [k] = counts(ctx, [1], KTH.dim)?;
+    each_line::<E>(ctx, KTH, false, 1, &|entries| to_front(entries, k.saturating_sub(1)))
+}
+
+fn median_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let floating = ctx.info(0)?.scalar_type.is_floating();
+    each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
+        let place = median_place(entries, floating);
+        to_front(entries, place);
+    })
+}
+
+/// Brings the entry that sorting would bring to `place` to the front.
+fn to_front<E: Entry>(entries: &mut [E], place: usize) {
+    if place < entries.len() {
+        entries.select_nth_unstable(place);
+        entries.swap(0, place);
+    }
+}
+
+/// The place of the median: that of the first NaN if there is one, else the lower middle.
+fn median_place<E: Entry>(entries: &[E], floating: bool) -> usize {
+    let nans = entries.iter().filter(|entry| floating && entry.key() == E::NAN).count();
+    if nans > 0 { entries.len() - nans } else { entries.len().saturating_sub(1) / 2 }
+}
+
+fn prepare_median(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let input = ctx.info(0)?;
+    let wide = is_wide(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
+    ctx.resize(1, &[])?;
+    expect_type(ctx, 1, input.scalar_type)?;
+    let numel = input.numel();
+    if numel == 0 && !input.scalar_type.is_floating() || u32::try_from(numel).is_err() {
+        return Err(KernelError::Argument { arg: 0, what: "has no median" });
+    }
+    let scratch = scratch::bytes_for(numel, if wide { 16 } else { 8 })?;
+    let invoke = if wide { median::<u128> } else { median::<u64> };
+    Ok(Plan::new(invoke).with_scratch(scratch))
+}
+
+fn median<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let entries = scratch::take::<E>(ctx, input.numel())?;
+    let mut out = ctx.out(1)?;
+    fill(&input, 0, 1, false, entries);
+    let place = median_place(entries, input.scalar_type.is_floating());
+    to_front(entries, place);
+    match entries.first() {
+        Some(entry) => copy_element(&input, entry.position() as isize, &mut out, 0),
+        None => crate::number::store(out.scalar_type, out.bytes_mut(), &[f64::NAN]),
+    }
+    Ok(())
+}

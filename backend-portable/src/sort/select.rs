@@ -1,0 +1,131 @@
+//! Selections whose size depends on the data: the places of true values, and the values there.
+
+use super::order::{copy_element, put_index};
+use crate::elementwise::by_compute;
+use crate::number::{Compute, ComputeType, load, unsupported};
+use crate::reduce::expect_type;
+use crate::table::kernels;
+use crate::walk::Walk;
+use torchlet_core::Param::{Out, Tensor};
+use torchlet_core::rules::broadcast;
+use torchlet_core::{
+    Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo, TensorRef,
+};
+
+kernels! {
+    /// `aten::nonzero.out(self, out)`: a row of indices for each value that is not zero.
+    NONZERO_OUT = Kernel::new("aten::nonzero.out", &[Tensor, Out], prepare_nonzero);
+    /// `aten::masked_select.out(self, mask, out)`: the values where the mask is true.
+    MASKED_SELECT_OUT = Kernel::new(
+        "aten::masked_select.out",
+        &[Tensor, Tensor, Out],
+        prepare_masked_select,
+    );
+}
+
+/// Values looked at together.
+const BLOCK: usize = 64;
+
+/// Calls `found(number, position)` for the values that are not zero, in the order of their indices: `number` counts all
+/// values in that order. The tensor is input `which` of the walk.
+fn each_true<C: Compute, const N: usize>(
+    walk: &Walk<N>,
+    mask: &TensorRef,
+    which: usize,
+    found: &mut dyn FnMut(usize, [isize; N]),
+) {
+    let steps = walk.inner_steps();
+    let mut block = [C::default(); BLOCK];
+    walk.for_each_run(0, walk.numel(), &mut |number, at, len| {
+        for from in (0..len).step_by(BLOCK) {
+            let block = &mut block[..BLOCK.min(len - from)];
+            let place = |i: usize, n: usize| at[i].wrapping_add(steps[i].wrapping_mul(n as isize));
+            load(mask.scalar_type, mask.bytes(), place(which, from), steps[which], block);
+            for (i, value) in block.iter().enumerate() {
+                if value.truth() {
+                    let positions = core::array::from_fn(|input| place(input, from + i));
+                    found(number + from + i, positions);
+                }
+            }
+        }
+    });
+}
+
+/// A tensor of this shape whose memory order is the order of its indices.
+fn in_order(sizes: &[i32]) -> Result<TensorInfo, KernelError> {
+    TensorInfo::contiguous(ScalarType::Byte, sizes)
+        .ok_or(KernelError::Argument { arg: 0, what: "its shape is too large" })
+}
+
+/// The size of an output along a dimension.
+fn size_of_count(count: usize) -> Result<i32, KernelError> {
+    i32::try_from(count).map_err(|_| KernelError::Unsupported { what: "more results than fit" })
+}
+
+fn prepare_nonzero(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let found = ctx.info(0)?.scalar_type;
+    let compute = ComputeType::of(found).ok_or(unsupported(0, found))?;
+    expect_type(ctx, 1, ScalarType::Long)?;
+    let out = ctx.info(1)?;
+    if out.rank() != 2 {
+        return Err(KernelError::Rank { arg: 1, found: out.rank() });
+    }
+    Ok(Plan::new(by_compute!(nonzero).choose(compute)))
+}
+
+fn nonzero<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let walk = Walk::broadcast(&in_order(&input.sizes)?, [input.info()])?;
+    let mut count = 0;
+    each_true::<C, 1>(&walk, &input, 0, &mut |_, _| count += 1);
+    let rank = input.rank();
+    // A rank is 16 at most.
+    ctx.resize(1, &[size_of_count(count)?, rank as i32])?;
+    let mut out = ctx.out(1)?;
+    let strides = out.strides();
+    let (row, column) = (strides[0] as isize, strides[1] as isize);
+    let mut at: isize = 0;
+    each_true::<C, 1>(&walk, &input, 0, &mut |mut number, _| {
+        for dim in (0..rank).rev() {
+            let size = input.size(dim).max(1);
+            put_index(&mut out, at + dim as isize * column, (number % size) as i64);
+            number /= size;
+        }
+        at += row;
+    });
+    Ok(())
+}
+
+fn prepare_masked_select(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let (input, mask) = (ctx.info(0)?, ctx.info(1)?);
+    if !matches!(mask.scalar_type, ScalarType::Bool | ScalarType::Byte) {
+        return Err(unsupported(1, mask.scalar_type));
+    }
+    if broadcast(&input.sizes, &mask.sizes).is_none() {
+        return Err(KernelError::Argument { arg: 1, what: "cannot be broadcast with the tensor" });
+    }
+    expect_type(ctx, 2, input.scalar_type)?;
+    let out = ctx.info(2)?;
+    if out.rank() != 1 {
+        return Err(KernelError::Rank { arg: 2, found: out.rank() });
+    }
+    Ok(Plan::new(masked_select))
+}
+
+fn masked_select(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (input, mask) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let what = "cannot be broadcast with the tensor";
+    let sizes = broadcast(&input.sizes, &mask.sizes);
+    let sizes = sizes.ok_or(KernelError::Argument { arg: 1, what })?;
+    let walk = Walk::broadcast(&in_order(&sizes)?, [input.info(), mask.info()])?;
+    let mut count = 0;
+    each_true::<i64, 2>(&walk, &mask, 1, &mut |_, _| count += 1);
+    ctx.resize(2, &[size_of_count(count)?])?;
+    let mut out = ctx.out(2)?;
+    let mut to = 0;
+    each_true::<i64, 2>(&walk, &mask, 1, &mut |_, [from, _]| {
+        copy_element(&input, from, &mut out, to);
+        to += 1;
+    });
+    Ok(())
+}
