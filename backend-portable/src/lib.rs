@@ -27,6 +27,7 @@ mod parallel {
     pub(crate) use torchlet_core::Parallel;
 }
 pub mod prims;
+pub mod quantized;
 mod real;
 pub mod reduce;
 mod scratch;
@@ -80,6 +81,9 @@ const FAMILIES: &[&[Kernel]] = &[
     sort::search::KERNELS,
     sort::select::KERNELS,
     sort::unique::KERNELS,
+    quantized::AFFINE,
+    quantized::PARAMETERS,
+    quantized::WEIGHTS,
 ];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).

@@ -1,0 +1,418 @@
+//! Quantizing and dequantizing: for a whole tensor, by channel, by token.
+
+use super::Rounding;
+use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use crate::number::{ComputeType, Number, elements_mut, load, store, unsupported, with_number};
+use crate::shape::bad;
+use crate::walk::{Steps, Walk};
+use torchlet_core::Param::{Float, Int, OptionalInt, OptionalTensor, Out, Tensor};
+use torchlet_core::layout::MAX_RANK;
+use torchlet_core::rules::normalize_dim;
+use torchlet_core::{
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
+    TensorRef,
+};
+
+/// The operators of this file.
+pub const AFFINE: &[Kernel] = &[
+    QUANTIZE_PER_TENSOR_OUT,
+    QUANTIZE_PER_TENSOR_TENSOR_OUT,
+    QUANTIZE_PER_CHANNEL_OUT,
+    QUANTIZE_PER_TOKEN_OUT,
+    DEQUANTIZE_PER_TENSOR_OUT,
+    DEQUANTIZE_PER_TENSOR_TENSOR_OUT,
+    DEQUANTIZE_PER_CHANNEL_OUT,
+    DEQUANTIZE_PER_TOKEN_OUT,
+];
+
+/// What scale and zero point, arguments 1 and 2, belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Granularity {
+    /// Two numbers for the whole tensor.
+    Numbers,
+    /// The same, in tensors of one element.
+    Tensors,
+    /// One of each for every index of the dimension that argument 3 names.
+    Channel,
+    /// Tensors that are broadcast, normally one of each for every index of all dimensions but the last.
+    Token,
+}
+
+use Granularity::{Channel, Numbers, Tensors, Token};
+
+/// Where the arguments are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    granularity: Granularity,
+    /// Lowest and, behind it, highest quantized number.
+    bounds: usize,
+    out: usize,
+}
+
+const fn form(granularity: Granularity, out: usize) -> Form {
+    Form { granularity, bounds: if let Channel = granularity { 4 } else { 3 }, out }
+}
+
+/// Scale or zero point: a number, or a tensor with steps by the dimensions of the output.
+struct Parameter<'c> {
+    number: f64,
+    tensor: Option<TensorRef<'c>>,
+    steps: Steps,
+}
+
+impl<'c> Parameter<'c> {
+    fn number(number: f64) -> Self {
+        Parameter { number, tensor: None, steps: Steps { strides: [0; MAX_RANK], base: 0 } }
+    }
+
+    /// Argument `arg`; `absent` stands for a tensor that is not there.
+    fn new(
+        ctx: &Invoke<'c, '_>,
+        form: Form,
+        arg: usize,
+        info: &TensorInfo,
+        absent: f64,
+    ) -> Result<Self, KernelError> {
+        if form.granularity == Numbers {
+            return Ok(Self::number(ctx.float(arg)?));
+        }
+        let Some(tensor) = ctx.optional_tensor(arg)? else { return Ok(Self::number(absent)) };
+        let mut steps = Steps { strides: [0; MAX_RANK], base: 0 };
+        match form.granularity {
+            Channel => {
+                let axis = normalize_dim(ctx.int(3)?, info.rank());
+                let stride = axis.and_then(|axis| steps.strides.get_mut(axis));
+                *stride.ok_or(bad(3, "is not a dimension"))? = 1;
+            }
+            Token => {
+                steps = Steps::broadcast(info, tensor.info())
+                    .ok_or(bad(arg, "cannot be broadcast to the input"))?;
+            }
+            Numbers | Tensors => {
+                let mut number = [0.0f64];
+                load(tensor.scalar_type, tensor.bytes(), 0, 0, &mut number);
+                return Ok(Self::number(number[0]));
+            }
+        }
+        Ok(Parameter { number: 0.0, tensor: Some(tensor), steps })
+    }
+
+    fn load<C: Rounding>(&self, at: isize, step: isize, out: &mut [C]) {
+        match &self.tensor {
+            Some(tensor) => load(tensor.scalar_type, tensor.bytes(), at, step, out),
+            None => out.fill(C::from_f64(self.number)),
+        }
+    }
+}
+
+/// Checks the arguments that all these operators have, and tells which type to compute in.
+fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
+    let info = ctx.info(0)?;
+    ctx.resize(form.out, &info.sizes)?;
+    let mut compute = ComputeType::F32;
+    if form.granularity == Numbers {
+        return Ok(compute);
+    }
+    for arg in [1, 2] {
+        let Some(parameter) = ctx.optional_info(arg)? else { continue };
+        match ComputeType::of(parameter.scalar_type) {
+            Some(ComputeType::F64) if form.granularity != Tensors => compute = ComputeType::F64,
+            Some(_) => {}
+            None => return Err(unsupported(arg, parameter.scalar_type)),
+        }
+        let fits = match form.granularity {
+            Tensors => parameter.numel() == 1,
+            Channel => {
+                let axis = normalize_dim(ctx.int(3)?, info.rank());
+                let axis = axis.filter(|_| info.rank() > 0).ok_or(bad(3, "is not a dimension"))?;
+                parameter.rank() == 1 && parameter.size(0) == info.size(axis)
+            }
+            _ => Steps::broadcast(&info, &parameter).is_some(),
+        };
+        if !fits {
+            return Err(bad(arg, "has not the shape that the input asks for"));
+        }
+    }
+    Ok(compute)
+}
+
+fn is_quantized(scalar_type: ScalarType) -> bool {
+    matches!(
+        scalar_type,
+        ScalarType::Byte
+            | ScalarType::Char
+            | ScalarType::Short
+            | ScalarType::Int
+            | ScalarType::UInt16
+    )
+}
+
+fn check_declared(ctx: &Arguments, arg: usize, found: ScalarType) -> Result<(), KernelError> {
+    let declared = ctx.optional_scalar_type(arg)?;
+    if declared.is_none_or(|declared| declared == found) {
+        Ok(())
+    } else {
+        Err(bad(arg, "differs from the tensor's type"))
+    }
+}
+
+/// Prepares quantizing: `by` has the functions for computing in `f32` and `f64`.
+pub(crate) fn prepare_quantize(
+    ctx: &mut Prepare,
+    form: Form,
+    by: [InvokeFn; 2],
+) -> Result<Plan, KernelError> {
+    let compute = prepare(ctx, form)?;
+    let (input, out) = (ctx.info(0)?.scalar_type, ctx.info(form.out)?.scalar_type);
+    if !input.is_floating() {
+        return Err(unsupported(0, input));
+    }
+    if !is_quantized(out) {
+        return Err(unsupported(form.out, out));
+    }
+    check_declared(ctx, form.bounds + 2, out)?;
+    let [single, double] = by;
+    Ok(Plan::new(if compute == ComputeType::F64 || input == ScalarType::Double {
+        double
+    } else {
+        single
+    }))
+}
+
+/// Prepares dequantizing, likewise.
+pub(crate) fn prepare_dequantize(
+    ctx: &mut Prepare,
+    form: Form,
+    by: [InvokeFn; 2],
+) -> Result<Plan, KernelError> {
+    let compute = prepare(ctx, form)?;
+    let (input, out) = (ctx.info(0)?.scalar_type, ctx.info(form.out)?.scalar_type);
+    if !is_quantized(input) {
+        return Err(unsupported(0, input));
+    }
+    if !out.is_floating() {
+        return Err(unsupported(form.out, out));
+    }
+    check_declared(ctx, form.bounds + 2, input)?;
+    if form.out > form.bounds + 3 {
+        check_declared(ctx, form.bounds + 3, out)?;
+    }
+    let [single, double] = by;
+    Ok(Plan::new(if compute == ComputeType::F64 || out == ScalarType::Double {
+        double
+    } else {
+        single
+    }))
+}
+
+/// Values converted at a time.
+const BLOCK: usize = 64;
+
+/// Calls `visit` with blocks of the input, scales, zero points, and the output's bytes.
+fn for_each_block<C: Rounding>(
+    ctx: &mut Invoke,
+    form: Form,
+    visit: &(dyn Fn(&mut [C], &[C], &[C], ScalarType, &mut [u8]) + Sync),
+) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let info = ctx.info(form.out)?;
+    let scale = Parameter::new(ctx, form, 1, &info, 1.0)?;
+    let zero = Parameter::new(ctx, form, 2, &info, 0.0)?;
+    let out = ctx.out(form.out)?.into_bytes();
+    let own = Steps::broadcast(&info, input.info()).ok_or(bad(0, "differs in shape"))?;
+    let walk = Walk::new(&info, &[own, scale.steps, zero.steps]);
+    let [step, scale_step, zero_step] = walk.inner_steps();
+    let size = info.scalar_type.size();
+    let grain = chunk_len(ctx.parallel(), info.numel(), 16 * 1024);
+    for_each_chunk_mut(ctx.parallel(), out, grain * size, &|chunk, out: &mut [u8]| {
+        let from = chunk * grain;
+        let (mut values, mut scales, mut zeros) =
+            ([C::default(); BLOCK], [C::default(); BLOCK], [C::default(); BLOCK]);
+        walk.for_each_run(
+            from,
+            from + out.len() / size,
+            &mut |start, [at, scale_at, zero_at], len| {
+                for done in (0..len).step_by(BLOCK) {
+                    let count = (len - done).min(BLOCK);
+                    let moved =
+                        |at: isize, step: isize| at.wrapping_add(step.wrapping_mul(done as isize));
+                    load(
+                        input.scalar_type,
+                        input.bytes(),
+                        moved(at, step),
+                        step,
+                        &mut values[..count],
+                    );
+                    // Numbers, and parameters that stay the same, are written once.
+                    if done == 0 || scale_step != 0 {
+                        let count = if scale_step == 0 { len.min(BLOCK) } else { count };
+                        scale.load(moved(scale_at, scale_step), scale_step, &mut scales[..count]);
+                    }
+                    if done == 0 || zero_step != 0 {
+                        let count = if zero_step == 0 { len.min(BLOCK) } else { count };
+                        zero.load(moved(zero_at, zero_step), zero_step, &mut zeros[..count]);
+                    }
+                    let place = (start - from + done) * size;
+                    let out = out.get_mut(place..place + count * size).unwrap_or_default();
+                    visit(
+                        &mut values[..count],
+                        &scales[..count],
+                        &zeros[..count],
+                        info.scalar_type,
+                        out,
+                    );
+                }
+            },
+        );
+    });
+    Ok(())
+}
+
+/// Lowest and highest quantized number.
+fn bounds(ctx: &Arguments, form: Form) -> Result<(i64, i64), KernelError> {
+    Ok((ctx.int(form.bounds)?, ctx.int(form.bounds + 1)?))
+}
+
+fn quantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
+    let (low, high) = bounds(ctx, form)?;
+    // PyTorch inverts a number in double precision and a tensor in its own.
+    let inverse = if form.granularity == Numbers || form.granularity == Tensors {
+        let scale = Parameter::new(ctx, form, 1, &ctx.info(form.out)?, 1.0)?;
+        Some(C::from_f64(1.0 / scale.number))
+    } else {
+        None
+    };
+    let one = C::from_f64(1.0);
+    for_each_block::<C>(ctx, form, &|values, scales, zeros, scalar_type, out| {
+        match (form.granularity, inverse) {
+            // With tokens the zero point is added first.
+            (Token, _) => {
+                for ((value, &scale), &zero) in values.iter_mut().zip(scales).zip(zeros) {
+                    *value = (*value * (one / scale) + zero).nearest();
+                }
+            }
+            (_, Some(inverse)) => {
+                for (value, &zero) in values.iter_mut().zip(zeros) {
+                    *value = (*value * inverse).nearest() + zero;
+                }
+            }
+            (_, None) => {
+                for ((value, &scale), &zero) in values.iter_mut().zip(scales).zip(zeros) {
+                    *value = (*value * (one / scale)).nearest() + zero;
+                }
+            }
+        }
+        with_number!(scalar_type, |T| write_bounded::<C, T>(values, low, high, elements_mut(out)), else ());
+    })
+}
+
+fn write_bounded<C: Rounding, T: Number>(values: &[C], low: i64, high: i64, out: &mut [T]) {
+    const EXACT: core::ops::RangeInclusive<i64> = -(1 << 24)..=1 << 24;
+    if EXACT.contains(&low) && EXACT.contains(&high) {
+        // Bounds that every type has exactly; not-a-number becomes the lower one.
+        let (low, high) = (C::from_i64(low), C::from_i64(high));
+        for (out, &value) in out.iter_mut().zip(values) {
+            let value = if value > low { value } else { low };
+            let value = if value < high { value } else { high };
+            *out = T::from_i64(i64::from(value.to_f32() as i32));
+        }
+        return;
+    }
+    for (out, &value) in out.iter_mut().zip(values) {
+        *out = T::from_i64(value.to_i64().max(low).min(high));
+    }
+}
+
+fn dequantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
+    // With one scale for all, PyTorch computes in the type of the output; else it converts at the end.
+    let stepwise = matches!(form.granularity, Numbers | Tensors);
+    for_each_block::<C>(ctx, form, &|values, scales, zeros, scalar_type, out| {
+        match scalar_type {
+            ScalarType::Half if stepwise => {
+                stepped::<C, half::f16>(values, scales, zeros);
+            }
+            ScalarType::BFloat16 if stepwise => {
+                stepped::<C, half::bf16>(values, scales, zeros);
+            }
+            _ => {
+                for ((value, &scale), &zero) in values.iter_mut().zip(scales).zip(zeros) {
+                    *value = (*value - zero) * scale;
+                }
+            }
+        }
+        store(scalar_type, out, values);
+    })
+}
+
+/// Rounds to a short type after each step.
+fn stepped<C: Rounding, T: Number>(values: &mut [C], scales: &[C], zeros: &[C]) {
+    let rounded = |value: C| C::of(value.to::<T>());
+    for ((value, &scale), &zero) in values.iter_mut().zip(scales).zip(zeros) {
+        *value = rounded(rounded(*value) - zero) * scale;
+    }
+}
+
+macro_rules! quantize_kernel {
+    ($(#[$doc:meta])* $name:ident, $operator:literal, $form:expr, [$($param:ident),*]) => {
+        $(#[$doc])*
+        pub const $name: Kernel = Kernel::new($operator, &[$($param),*], |ctx| {
+            const FORM: Form = $form;
+            prepare_quantize(ctx, FORM, [|ctx| quantize::<f32>(ctx, FORM), |ctx| quantize::<f64>(ctx, FORM)])
+        });
+    };
+}
+
+macro_rules! dequantize_kernel {
+    ($(#[$doc:meta])* $name:ident, $operator:literal, $form:expr, [$($param:ident),*]) => {
+        $(#[$doc])*
+        pub const $name: Kernel = Kernel::new($operator, &[$($param),*], |ctx| {
+            const FORM: Form = $form;
+            prepare_dequantize(ctx, FORM, [|ctx| dequantize::<f32>(ctx, FORM), |ctx| dequantize::<f64>(ctx, FORM)])
+        });
+    };
+}
+
+quantize_kernel! {
+    /// `quantized_decomposed::quantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
+    QUANTIZE_PER_TENSOR_OUT, "quantized_decomposed::quantize_per_tensor.out",
+    form(Numbers, 6), [Tensor, Float, Int, Int, Int, Int, Out]
+}
+quantize_kernel! {
+    /// The same, with scale and zero point in tensors.
+    QUANTIZE_PER_TENSOR_TENSOR_OUT, "quantized_decomposed::quantize_per_tensor.Tensor_out",
+    form(Tensors, 6), [Tensor, Tensor, Tensor, Int, Int, Int, Out]
+}
+quantize_kernel! {
+    /// `quantized_decomposed::quantize_per_channel.out(input, scales, zero_points, axis, quant_min, quant_max, dtype,
+    /// out)`.
+    QUANTIZE_PER_CHANNEL_OUT, "quantized_decomposed::quantize_per_channel.out",
+    form(Channel, 7), [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, Out]
+}
+quantize_kernel! {
+    /// `quantized_decomposed::quantize_per_token.out(input, scales, zero_points, quant_min, quant_max, dtype, out)`.
+    QUANTIZE_PER_TOKEN_OUT, "quantized_decomposed::quantize_per_token.out",
+    form(Token, 6), [Tensor, Tensor, Tensor, Int, Int, Int, Out]
+}
+dequantize_kernel! {
+    /// `quantized_decomposed::dequantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out_dtype,
+    /// out)`.
+    DEQUANTIZE_PER_TENSOR_OUT, "quantized_decomposed::dequantize_per_tensor.out",
+    form(Numbers, 7), [Tensor, Float, Int, Int, Int, Int, OptionalInt, Out]
+}
+dequantize_kernel! {
+    /// The same, with scale and zero point in tensors.
+    DEQUANTIZE_PER_TENSOR_TENSOR_OUT, "quantized_decomposed::dequantize_per_tensor.Tensor_out",
+    form(Tensors, 7), [Tensor, Tensor, Tensor, Int, Int, Int, OptionalInt, Out]
+}
+dequantize_kernel! {
+    /// `quantized_decomposed::dequantize_per_channel.out(input, scales, zero_points, axis, quant_min, quant_max, dtype,
+    /// out_dtype, out)`.
+    DEQUANTIZE_PER_CHANNEL_OUT, "quantized_decomposed::dequantize_per_channel.out",
+    form(Channel, 8), [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, OptionalInt, Out]
+}
+dequantize_kernel! {
+    /// `quantized_decomposed::dequantize_per_token.out(input, scales, zero_points, quant_min, quant_max, dtype,
+    /// output_dtype, out)`.
+    DEQUANTIZE_PER_TOKEN_OUT, "quantized_decomposed::dequantize_per_token.out",
+    form(Token, 7), [Tensor, Tensor, Tensor, Int, Int, Int, Int, Out]
+}
