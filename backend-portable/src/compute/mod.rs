@@ -22,6 +22,6 @@ pub mod rows;
 pub mod simd;
 pub mod split;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(feature = "std")]
 pub mod threads;

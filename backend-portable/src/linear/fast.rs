@@ -26,6 +26,9 @@ fn staged_rows(product: &Product) -> usize {
 pub(super) fn scratch_bytes(scalar_type: ScalarType, product: &Product, threads: usize) -> usize {
     let tier = Tier::detect();
     let &Product { m, k, n, .. } = product;
+    if m == 0 || n == 0 {
+        return 0;
+    }
     let workspace = |m: usize, n: usize| {
         let exact = gemm_workspace_len(tier, threads, m, n, k).unwrap_or(0);
         exact.max(gemm_workspace_len(tier, threads, m, n, k.min(TERMS)).unwrap_or(0))
@@ -124,17 +127,17 @@ pub(super) fn run_f32(ctx: &mut Invoke, products: &Products) -> Result<(), Kerne
 }
 
 /// The data of a batch of products.
-struct One<'a> {
-    products: &'a Products,
-    a: &'a [f32],
-    b: &'a [f32],
-    addend: Option<&'a [f32]>,
-    packed: &'a [f32],
+pub(super) struct One<'a> {
+    pub(super) products: &'a Products,
+    pub(super) a: &'a [f32],
+    pub(super) b: &'a [f32],
+    pub(super) addend: Option<&'a [f32]>,
+    pub(super) packed: &'a [f32],
 }
 
 impl One<'_> {
     /// Computes one product into `out`, which begins with its first element.
-    fn compute(
+    pub(super) fn compute(
         &self,
         parallel: &dyn torchlet_core::Parallel,
         index: usize,
@@ -212,7 +215,7 @@ pub(super) fn run_narrow<E: Stored + Number>(
     let out = ctx.out(out_arg)?;
     let [.., c] = products.places;
     if scratch.len() <= rows.saturating_mul(n) || c.col != 1 && n > 1 {
-        plain::compute::<f32>(ctx, products, &a, &b, addend.as_ref(), out.into_bytes());
+        plain::compute::<f32>(ctx.parallel(), products, &a, &b, addend.as_ref(), out.into_bytes());
         return Ok(());
     }
     let (a, b) = (a.data::<E>()?, b.data::<E>()?);

@@ -3,7 +3,7 @@
 use super::{Place, Products, Ring};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::number::{load, store};
-use torchlet_core::{Invoke, KernelError, ScalarType, TensorRef};
+use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, TensorRef};
 
 /// Columns that are summed up together, and terms that are converted together.
 const BLOCK: usize = 32;
@@ -76,13 +76,13 @@ pub(super) fn run<C: Ring>(ctx: &mut Invoke, products: &Products) -> Result<(), 
     let (a, b) = (ctx.tensor(a)?, ctx.tensor(b)?);
     let addend = products.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;
     let out = ctx.out(out)?.into_bytes();
-    compute::<C>(ctx, products, &a, &b, addend.as_ref(), out);
+    compute::<C>(ctx.parallel(), products, &a, &b, addend.as_ref(), out);
     Ok(())
 }
 
 /// As [`run`], with the tensors at hand.
 pub(super) fn compute<C: Ring>(
-    ctx: &Invoke,
+    parallel: &dyn Parallel,
     products: &Products,
     a: &TensorRef,
     b: &TensorRef,
@@ -122,8 +122,8 @@ pub(super) fn compute<C: Ring>(
             let Some(out) = out.get_mut(c.start * size..(c.start + m * n) * size) else { continue };
             let row = n * size;
             let grain = (GRAIN / n.saturating_mul(product.k).max(1)).max(1);
-            let rows = chunk_len(ctx.parallel(), m, grain);
-            for_each_chunk_mut(ctx.parallel(), out, rows.saturating_mul(row), &|chunk, out| {
+            let rows = chunk_len(parallel, m, grain);
+            for_each_chunk_mut(parallel, out, rows.saturating_mul(row), &|chunk, out| {
                 job.rows(chunk * rows, out);
             });
             continue;

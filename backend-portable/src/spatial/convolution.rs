@@ -26,6 +26,9 @@ pub const CONVOLUTION_OUT: Kernel = Kernel::new(
 
 const OUT: usize = 9;
 
+/// Floats of workspace for each thread that are always in proportion: the blocks of a product.
+const LEAST_WORKSPACE: usize = 1 << 18;
+
 /// The numbers of a call, checked.
 pub(super) struct Call {
     pub(super) windows: Windows,
@@ -35,11 +38,11 @@ pub(super) struct Call {
     pub(super) out: Picture,
     /// Sizes of the weights' dimensions and their strides: first, second, depth, height, width.
     pub(super) weight: Picture,
-    output_padding: [usize; 3],
+    pub(super) output_padding: [usize; 3],
     /// The order that input and output have in common, if the engine knows it.
-    layout: Option<Layout>,
+    pub(super) layout: Option<Layout>,
     /// Whether the order follows from the dim orders alone, whatever the sizes.
-    fixed_layout: bool,
+    pub(super) fixed_layout: bool,
 }
 
 impl Call {
@@ -154,7 +157,7 @@ impl Call {
     }
 
     /// The convolution as the engine takes it; `None` where it does not. Without elements there is nothing to gain.
-    fn engine(&self) -> Option<Conv> {
+    pub(super) fn engine(&self) -> Option<Conv> {
         if self.input.sizes.contains(&0) || self.out.sizes.contains(&0) {
             return None;
         }
@@ -163,8 +166,12 @@ impl Call {
 
     /// Length of the packed weights; 0 where they are not packed. It depends on the weights and on dim orders only:
     /// what is packed at load must serve all sizes that come.
-    fn packed_len(&self, tier: Tier) -> usize {
+    pub(super) fn packed_len(&self, tier: Tier) -> usize {
         let Some(layout) = self.layout.filter(|_| self.fixed_layout) else { return 0 };
+        // Of three dimensions the engine packs only what a depth of 1 reduces to two.
+        if self.windows.len() == 3 {
+            return 0;
+        }
         let small = ConvParams {
             batch: 1,
             input: if self.transposed { [1; 3] } else { self.params(layout).kernel },
@@ -177,7 +184,19 @@ impl Call {
         Conv::new(small).and_then(|conv| conv.packed_weights_len(tier)).unwrap_or(0)
     }
 
-    fn strided(&self) -> WeightForm {
+    /// Floats of workspace for the engine. Where parameters make it out of all proportion to the tensors (a stride of
+    /// billions), none: then the engine goes through the output in a plain loop.
+    fn workspace_len(&self, conv: &Conv, tier: Tier, threads: usize, form: WeightForm) -> usize {
+        let weights = self.weight.sizes.iter().product::<usize>();
+        let tensors = conv.input_len().saturating_add(conv.output_len()).saturating_add(weights);
+        let most = tensors.saturating_mul(4).max(LEAST_WORKSPACE);
+        match conv.workspace_len(tier, 1, form) {
+            Some(len) if len <= most => conv.workspace_len(tier, threads, form).unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn strided(&self) -> WeightForm {
         WeightForm::Strided(self.weight.strides)
     }
 }
@@ -213,15 +232,15 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         ScalarType::Float => {
             let packed = if ctx.is_constant(1) { call.packed_len(tier) } else { 0 };
             let form = if packed > 0 { WeightForm::Packed } else { call.strided() };
-            let floats = conv.and_then(|conv| conv.workspace_len(tier, threads, form));
-            let bytes = floats.unwrap_or(0).saturating_mul(size_of::<f32>());
+            let floats = conv.map_or(0, |conv| call.workspace_len(&conv, tier, threads, form));
+            let bytes = floats.saturating_mul(size_of::<f32>());
             let plan = Plan::new(run_f32).with_scratch_up_to(bytes);
             let packed = packed.saturating_mul(size_of::<f32>());
             Ok(if packed > 0 { plan.with_packed(packed, pack) } else { plan })
         }
         ScalarType::Half | ScalarType::BFloat16 if tier != Tier::SCALAR => {
             let floats = conv.and_then(|conv| {
-                let workspace = conv.workspace_len(tier, threads, call.strided())?;
+                let workspace = call.workspace_len(&conv, tier, threads, call.strided());
                 let lens = widened_lens(&call, &conv)?;
                 lens.iter().try_fold(workspace, |sum, &len| sum.checked_add(len))
             });
@@ -275,13 +294,16 @@ fn run_f32(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, weight, bias) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.optional_tensor(2)?);
     let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
     let packed: &[f32] = elements(ctx.packed());
-    let workspace = elements_mut(ctx.scratch());
+    let workspace: &mut [f32] = elements_mut(ctx.scratch());
     let out = ctx.out(OUT)?.into_data::<f32>()?;
     let weights = if packed.is_empty() {
         Weights { data: weight.data::<f32>()?, form: call.strided() }
     } else {
         Weights { data: packed, form: WeightForm::Packed }
     };
+    let wanted = call.workspace_len(&conv, context.tier, context.parallel.threads(), weights.form);
+    let len = wanted.min(workspace.len());
+    let workspace = &mut workspace[..len];
     let bias = bias.as_ref().map(|bias| bias.data::<f32>()).transpose()?;
     let finish = Finish { bias, ..Finish::default() };
     conv.run(context, input.data::<f32>()?, weights, &finish, out, workspace).map_err(short)
@@ -311,6 +333,9 @@ fn run_widened<E: Stored + torchlet_core::Element>(ctx: &mut Invoke) -> Result<(
         element::widen(bias.data::<E>()?, bias_f32);
     }
     let weights = Weights { data: weight_f32, form: call.strided() };
+    let wanted = call.workspace_len(&conv, context.tier, context.parallel.threads(), weights.form);
+    let len = wanted.min(workspace.len());
+    let workspace = &mut workspace[..len];
     let finish = Finish { bias: bias.is_some().then_some(&*bias_f32), ..Finish::default() };
     conv.run(context, input_f32, weights, &finish, out_f32, workspace).map_err(short)?;
     element::narrow(out_f32, out);

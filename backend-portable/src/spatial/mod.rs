@@ -12,6 +12,8 @@ mod pool;
 mod pool_operators;
 mod resample;
 mod sample;
+#[cfg(test)]
+mod tests;
 
 pub use backward::*;
 pub use convolution::CONVOLUTION_OUT;
