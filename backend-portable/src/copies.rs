@@ -100,7 +100,7 @@ fn conversion<const IN: usize, const OUT: usize>(
 fn cast<C: Compute, const IN: usize, const OUT: usize>(
     ctx: &mut Invoke,
 ) -> Result<(), KernelError> {
-    map(ctx, [IN], OUT, &|a: C| a)
+    map(ctx, [IN], OUT, &move |a: C| a)
 }
 
 fn same_type<const IN: usize, const OUT: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {

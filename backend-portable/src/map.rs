@@ -4,7 +4,7 @@
 //! where an input already has the computing type and lies side by side, and converts block by block
 //! where it has another type, is strided, or is broadcast.
 
-use crate::compute::split::for_each_chunk_mut;
+use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::number::{Compute, ComputeType, elements, elements_mut, load, round_through, store};
 use crate::walk::Walk;
 use torchlet_core::rules::{Operand, result_type};
@@ -96,7 +96,7 @@ pub(crate) fn map_tensors<C: Compute, const N: usize>(
 ) {
     let size = out.scalar_type.size();
     let parallel = ctx.parallel();
-    let grain = walk.numel().div_ceil(parallel.threads().max(1)).max(GRAIN);
+    let grain = chunk_len(parallel, walk.numel(), GRAIN);
     let work = Work { walk, tensors, out, narrow: narrow::<C>(tensors, out), function };
     for_each_chunk_mut(parallel, bytes, grain.saturating_mul(size), &|chunk, bytes: &mut [u8]| {
         work.range(chunk * grain, bytes);

@@ -4,6 +4,7 @@
 //! integers and bool compute in `i64` and keep the low bits. [`load`] and [`store`] convert blocks, so
 //! that an operator serves every mix of element types with three instances of its loop.
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use torchlet_core::{Bool, Element, KernelError, Scalar, ScalarType};
 
@@ -21,6 +22,20 @@ pub(crate) trait Number: Element {
     fn from_f64(value: f64) -> Self;
     /// From `i64`: integers keep the low bits, bool is "not zero".
     fn from_i64(value: i64) -> Self;
+    /// [`to_f32`](Self::to_f32) of a slice, as far as the shorter reaches.
+    #[inline(always)]
+    fn all_to_f32(values: &[Self], out: &mut [f32]) {
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = value.to_f32();
+        }
+    }
+    /// [`from_f32`](Self::from_f32) of a slice, as far as the shorter reaches.
+    #[inline(always)]
+    fn all_from_f32(values: &[f32], out: &mut [Self]) {
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = Self::from_f32(*value);
+        }
+    }
 }
 
 macro_rules! integers {
@@ -78,6 +93,15 @@ macro_rules! narrow_floats {
             fn from_f64(value: f64) -> Self { <$t>::from_f64(value) }
             #[inline(always)]
             fn from_i64(value: i64) -> Self { <$t>::from_f32(value as f32) }
+            // On slices `half` uses the instructions of the processor, if it has them.
+            fn all_to_f32(values: &[Self], out: &mut [f32]) {
+                let len = values.len().min(out.len());
+                values[..len].convert_to_f32_slice(&mut out[..len]);
+            }
+            fn all_from_f32(values: &[f32], out: &mut [Self]) {
+                let len = values.len().min(out.len());
+                out[..len].convert_from_f32_slice(&values[..len]);
+            }
         }
     )*};
 }
@@ -118,6 +142,20 @@ pub(crate) trait Compute: Number + Default + PartialOrd {
     fn to<T: Number>(self) -> T;
     /// From an argument.
     fn of_scalar(scalar: Scalar) -> Self;
+    /// [`of`](Self::of) a slice, as far as the shorter reaches.
+    #[inline(always)]
+    fn all_of<T: Number>(values: &[T], out: &mut [Self]) {
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = Self::of(*value);
+        }
+    }
+    /// [`to`](Self::to) of a slice, as far as the shorter reaches.
+    #[inline(always)]
+    fn all_to<T: Number>(values: &[Self], out: &mut [T]) {
+        for (out, value) in out.iter_mut().zip(values) {
+            *out = value.to();
+        }
+    }
     /// Whether the value is not zero. NaN is not.
     #[inline(always)]
     fn truth(self) -> bool {
@@ -146,6 +184,14 @@ impl Compute for f32 {
     }
     fn of_scalar(scalar: Scalar) -> f32 {
         scalar.to_f64() as f32
+    }
+    #[inline(always)]
+    fn all_of<T: Number>(values: &[T], out: &mut [f32]) {
+        T::all_to_f32(values, out);
+    }
+    #[inline(always)]
+    fn all_to<T: Number>(values: &[f32], out: &mut [T]) {
+        T::all_from_f32(values, out);
     }
 }
 
@@ -287,12 +333,7 @@ pub(crate) fn load<C: Compute>(
 fn load_as<T: Number, C: Compute>(data: &[T], start: isize, stride: isize, out: &mut [C]) {
     let first = usize::try_from(start).unwrap_or(usize::MAX);
     match stride {
-        1 => {
-            let data = data.get(first..).unwrap_or(&[]);
-            for (out, value) in out.iter_mut().zip(data) {
-                *out = C::of(*value);
-            }
-        }
+        1 => C::all_of(data.get(first..).unwrap_or(&[]), out),
         0 => out.fill(data.get(first).map_or_else(C::default, |value| C::of(*value))),
         _ => {
             let mut position = start;
@@ -307,11 +348,7 @@ fn load_as<T: Number, C: Compute>(data: &[T], start: isize, stride: isize, out: 
 
 /// Writes values as elements, from the first on.
 pub(crate) fn store<C: Compute>(scalar_type: ScalarType, bytes: &mut [u8], values: &[C]) {
-    with_number!(scalar_type, |T| {
-        for (out, value) in elements_mut::<T>(bytes).iter_mut().zip(values) {
-            *out = value.to();
-        }
-    }, else ());
+    with_number!(scalar_type, |T| C::all_to(values, elements_mut::<T>(bytes)), else ());
 }
 
 /// Rounds values as if they had been stored as elements of this type: integers keep the low bits, half and bfloat16 round.

@@ -111,7 +111,7 @@ fn dropout<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     // As in PyTorch, not to say is to train.
     let train = ctx.is_none(2) || ctx.bool(2)?;
     if !train {
-        map(ctx, [0], 3, &|a: C| a)?;
+        map(ctx, [0], 3, &move |a: C| a)?;
         ctx.out(4)?.into_data::<Bool>()?.fill(Bool::new(true));
         return Ok(());
     }

@@ -73,7 +73,7 @@ pub(crate) fn limit<C: Compute>(a: C, low: C, high: C) -> C {
 
 fn leaky_relu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let slope = C::of_scalar(ctx.scalar(1)?);
-    map(ctx, [0], 2, &|a: C| if a > C::default() { a } else { a * slope })
+    map(ctx, [0], 2, &move |a: C| if a > C::default() { a } else { a * slope })
 }
 
 fn elu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -81,7 +81,7 @@ fn elu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let scale = C::of_scalar(ctx.scalar(2)?);
     let input_scale = C::of_scalar(ctx.scalar(3)?);
     let negative = alpha * scale;
-    map(ctx, [0], 4, &|a: C| {
+    map(ctx, [0], 4, &move |a: C| {
         if a < C::default() { (a * input_scale).exp_m1() * negative } else { a * scale }
     })
 }
@@ -89,7 +89,7 @@ fn elu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn gelu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (half, one) = (C::real(0.5), C::real(1.0));
     let factor = C::real(core::f64::consts::FRAC_1_SQRT_2);
-    map(ctx, [0], 2, &|a: C| a * half * (one + (a * factor).erf()))
+    map(ctx, [0], 2, &move |a: C| a * half * (one + (a * factor).erf()))
 }
 
 fn gelu_tanh<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -97,17 +97,17 @@ fn gelu_tanh<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     // sqrt(2 / pi)
     let factor = C::real(core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::FRAC_1_SQRT_2);
     let cubic = C::real(0.044_715);
-    map(ctx, [0], 2, &|a: C| a * half * (one + (factor * (a + cubic * a * a * a)).tanh()))
+    map(ctx, [0], 2, &move |a: C| a * half * (one + (factor * (a + cubic * a * a * a)).tanh()))
 }
 
 fn hardtanh<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (low, high) = (C::of_scalar(ctx.scalar(1)?), C::of_scalar(ctx.scalar(2)?));
-    map(ctx, [0], 3, &|a: C| limit(a, low, high))
+    map(ctx, [0], 3, &move |a: C| limit(a, low, high))
 }
 
 fn softplus<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (beta, threshold) = (C::of_scalar(ctx.scalar(1)?), C::of_scalar(ctx.scalar(2)?));
-    map(ctx, [0], 3, &|a: C| {
+    map(ctx, [0], 3, &move |a: C| {
         let scaled = a * beta;
         if scaled > threshold { a } else { scaled.exp().ln_1p() / beta }
     })
@@ -116,10 +116,10 @@ fn softplus<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn logit<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let one = C::real(1.0);
     match ctx.optional_float(1)? {
-        None => map(ctx, [0], 2, &|a: C| (a / (one - a)).ln()),
+        None => map(ctx, [0], 2, &move |a: C| (a / (one - a)).ln()),
         Some(eps) => {
             let (low, high) = (C::real(eps), one - C::real(eps));
-            map(ctx, [0], 2, &|a: C| {
+            map(ctx, [0], 2, &move |a: C| {
                 let a = limit(a, low, high);
                 (a / (one - a)).ln()
             })

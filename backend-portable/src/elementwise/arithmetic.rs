@@ -98,9 +98,9 @@ fn with_alpha<C: Arithmetic, const SCALAR: bool>(
     let alpha = C::of_scalar(ctx.scalar(2)?);
     if alpha == C::of_bool(true) {
         // The usual case, without the product.
-        return with_other::<C, SCALAR>(ctx, 3, |a, b| function(a, b, C::of_bool(true)));
+        return with_other::<C, SCALAR>(ctx, 3, move |a, b| function(a, b, C::of_bool(true)));
     }
-    with_other::<C, SCALAR>(ctx, 3, |a, b| function(a, b, alpha))
+    with_other::<C, SCALAR>(ctx, 3, move |a, b| function(a, b, alpha))
 }
 
 fn add_tensor<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {

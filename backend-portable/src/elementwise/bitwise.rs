@@ -93,11 +93,11 @@ fn prepare_integers(
 }
 
 fn not_bits(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map(ctx, [0], 1, &|a: i64| !a)
+    map(ctx, [0], 1, &move |a: i64| !a)
 }
 
 fn not_truth(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map(ctx, [0], 1, &|a: i64| i64::of_bool(!a.truth()))
+    map(ctx, [0], 1, &move |a: i64| i64::of_bool(!a.truth()))
 }
 
 /// Narrower types keep the low bits, which a shift by their width or more has emptied.

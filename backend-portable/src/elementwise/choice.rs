@@ -39,33 +39,38 @@ kernels! {
 }
 
 fn choose<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map(ctx, [0, 1, 2], 3, &Three(|condition: C, a: C, b: C| if condition.truth() { a } else { b }))
+    map(
+        ctx,
+        [0, 1, 2],
+        3,
+        &Three(move |condition: C, a: C, b: C| if condition.truth() { a } else { b }),
+    )
 }
 
 fn masked_fill<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let value = C::of_scalar(ctx.scalar(2)?);
-    map(ctx, [0, 1], 3, &Two(|a: C, mask: C| if mask.truth() { value } else { a }))
+    map(ctx, [0, 1], 3, &Two(move |a: C, mask: C| if mask.truth() { value } else { a }))
 }
 
 fn clamp<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let low = ctx.optional_scalar(1)?.map(C::of_scalar);
     let high = ctx.optional_scalar(2)?.map(C::of_scalar);
     match (low, high) {
-        (Some(low), Some(high)) => map(ctx, [0], 3, &|a: C| smaller(larger(a, low), high)),
-        (Some(low), None) => map(ctx, [0], 3, &|a: C| larger(a, low)),
-        (None, Some(high)) => map(ctx, [0], 3, &|a: C| smaller(a, high)),
+        (Some(low), Some(high)) => map(ctx, [0], 3, &move |a: C| smaller(larger(a, low), high)),
+        (Some(low), None) => map(ctx, [0], 3, &move |a: C| larger(a, low)),
+        (None, Some(high)) => map(ctx, [0], 3, &move |a: C| smaller(a, high)),
         (None, None) => Err(KernelError::Argument { arg: 1, what: "min or max must be given" }),
     }
 }
 
 fn clamp_both<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map(ctx, [0, 1, 2], 3, &Three(|a: C, low: C, high: C| smaller(larger(a, low), high)))
+    map(ctx, [0, 1, 2], 3, &Three(move |a: C, low: C, high: C| smaller(larger(a, low), high)))
 }
 
 fn clamp_low<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map(ctx, [0, 1], 3, &Two(|a: C, low: C| larger(a, low)))
+    map(ctx, [0, 1], 3, &Two(move |a: C, low: C| larger(a, low)))
 }
 
 fn clamp_high<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map(ctx, [0, 2], 3, &Two(|a: C, high: C| smaller(a, high)))
+    map(ctx, [0, 2], 3, &Two(move |a: C, high: C| smaller(a, high)))
 }

@@ -181,11 +181,11 @@ fn prepare_mode<const SCALAR: bool>(
 }
 
 fn exact_tensor<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    with_other::<C, false>(ctx, 3, |a, b| a / b)
+    with_other::<C, false>(ctx, 3, move |a, b| a / b)
 }
 
 fn exact_scalar<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    with_other::<C, true>(ctx, 3, |a, b| a / b)
+    with_other::<C, true>(ctx, 3, move |a, b| a / b)
 }
 
 fn down_tensor<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {

@@ -19,7 +19,7 @@ pub(crate) use arithmetic::Arithmetic;
 
 use crate::compute::gemm::Context;
 use crate::compute::map::{Map1, map1};
-use crate::compute::simd::Tier;
+use crate::compute::simd::{self, Tier};
 use crate::compute::split::Serial;
 use crate::map::{Slices, Two, map, scalar_operand};
 use crate::number::{Compute, ComputeType, unsupported};
@@ -52,7 +52,7 @@ pub(crate) use by_compute;
 
 /// A kernel `(Tensor self, *, Tensor(a!) out)`: `unary!(name, type rule, bound, |a| …)`. The bound is a trait of computing
 /// types, `C` in the function; with `float` before it, integers are computed as floating-point numbers. `vector` and a
-/// [`Map1`] at the end is what to use for `f32`.
+/// [`Map1`] at the end is what to use for `f32`; `recompiled` and the function for `f32` compiles that for each instruction set.
 macro_rules! unary {
     ($name:literal, $rule:ident, float $bound:ident, $function:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
@@ -61,6 +61,12 @@ macro_rules! unary {
     ($name:literal, $rule:ident, $bound:ident, $function:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
             $crate::elementwise::by_compute!(invoke))
+    };
+    ($name:literal, $rule:ident, $bound:ident, $function:expr, recompiled $f32:expr) => {
+        $crate::elementwise::unary!(@ $name, $rule, $bound, $function, {
+            let f32: torchlet_core::InvokeFn = |ctx| $crate::elementwise::recompiled(ctx, 1, $f32);
+            $crate::elementwise::ByCompute { f32, f64: invoke::<f64>, i64: Some(invoke::<i64>) }
+        })
     };
     ($name:literal, $rule:ident, float $bound:ident, $function:expr, vector $vector:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function, {
@@ -123,6 +129,30 @@ pub(crate) fn vector(ctx: &mut Invoke, out: usize, function: impl Map1) -> Resul
     map(ctx, [0], out, &Slices(|a: &[f32], out: &mut [f32]| map1(context, function, a, out)))
 }
 
+/// Computes `out` from tensor 0 with a function that the compiler vectorises itself, once for each instruction set: for
+/// functions that are one instruction in the larger sets and a call in the smallest. The function is `#[inline(always)]`.
+pub(crate) fn recompiled(
+    ctx: &mut Invoke,
+    out: usize,
+    function: impl Fn(f32) -> f32 + Sync,
+) -> Result<(), KernelError> {
+    let tier = Tier::detect();
+    let all = Slices(|a: &[f32], out: &mut [f32]| tier.dispatch(Recompiled(&function, a, out)));
+    map(ctx, [0], out, &all)
+}
+
+struct Recompiled<'a, F>(&'a F, &'a [f32], &'a mut [f32]);
+
+impl<F: Fn(f32) -> f32> simd::Kernel for Recompiled<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: simd::Simd>(self, _: S) {
+        for (out, &a) in self.2.iter_mut().zip(self.1) {
+            *out = (self.0)(a);
+        }
+    }
+}
+
 /// Computes `out` from tensor 0 and argument 1, which is a tensor or, if `SCALAR`, a number.
 pub(crate) fn with_other<C: Compute, const SCALAR: bool>(
     ctx: &mut Invoke,
@@ -131,7 +161,7 @@ pub(crate) fn with_other<C: Compute, const SCALAR: bool>(
 ) -> Result<(), KernelError> {
     if SCALAR {
         let other = scalar_operand::<C>(ctx, 0, 1, out)?;
-        return map(ctx, [0], out, &|a| function(a, other));
+        return map(ctx, [0], out, &move |a| function(a, other));
     }
     map(ctx, [0, 1], out, &Two(function))
 }

@@ -101,17 +101,17 @@ fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
         return map(ctx, [0], 2, &function);
     }
     if exponent == C::from_i64(2) {
-        return map(ctx, [0], 2, &|a: C| a.product(a));
+        return map(ctx, [0], 2, &move |a: C| a.product(a));
     }
     if exponent == C::from_i64(3) {
-        return map(ctx, [0], 2, &|a: C| a.product(a).product(a));
+        return map(ctx, [0], 2, &move |a: C| a.product(a).product(a));
     }
-    map(ctx, [0], 2, &|a: C| a.power(exponent))
+    map(ctx, [0], 2, &move |a: C| a.power(exponent))
 }
 
 fn of_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let base = scalar_operand::<C>(ctx, 1, 0, 2)?;
-    map(ctx, [1], 2, &|exponent: C| base.power(exponent))
+    map(ctx, [1], 2, &move |exponent: C| base.power(exponent))
 }
 
 #[cfg(test)]

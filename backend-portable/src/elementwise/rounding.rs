@@ -9,13 +9,13 @@ use torchlet_core::{Invoke, Kernel, KernelError};
 
 kernels! {
     /// `aten::ceil.out(self, out)`: up.
-    CEIL_OUT = unary!("aten::ceil.out", Common, Rounding, C::up);
+    CEIL_OUT = unary!("aten::ceil.out", Common, Rounding, C::up, recompiled Rounding::up);
     /// `aten::floor.out(self, out)`: down.
-    FLOOR_OUT = unary!("aten::floor.out", Common, Rounding, C::down);
+    FLOOR_OUT = unary!("aten::floor.out", Common, Rounding, C::down, recompiled Rounding::down);
     /// `aten::trunc.out(self, out)`: towards zero.
-    TRUNC_OUT = unary!("aten::trunc.out", Common, Rounding, C::inward);
+    TRUNC_OUT = unary!("aten::trunc.out", Common, Rounding, C::inward, recompiled Rounding::inward);
     /// `aten::round.out(self, out)`: to the nearest, halves to even.
-    ROUND_OUT = unary!("aten::round.out", Common, Rounding, C::nearest);
+    ROUND_OUT = unary!("aten::round.out", Common, Rounding, C::nearest, recompiled Rounding::nearest);
     /// `aten::round.decimals_out(self, decimals, out)`: to so many decimals, before the point if negative.
     ROUND_DECIMALS_OUT = Kernel::new("aten::round.decimals_out", &[Tensor, Int, Out], |ctx| {
         prepare(ctx, &[0], &[], 2, TypeRule::Common, by_compute!(float round_decimals))
@@ -70,8 +70,8 @@ fn round_decimals<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let decimals = ctx.int(1)?;
     let scale = C::real(10.0).pow(C::real(decimals.unsigned_abs() as f64));
     if decimals < 0 {
-        map(ctx, [0], 2, &|a: C| (a / scale).round_even() * scale)
+        map(ctx, [0], 2, &move |a: C| (a / scale).round_even() * scale)
     } else {
-        map(ctx, [0], 2, &|a: C| (a * scale).round_even() / scale)
+        map(ctx, [0], 2, &move |a: C| (a * scale).round_even() / scale)
     }
 }
