@@ -134,7 +134,7 @@ pub(crate) struct RunArguments {
     /// Show the K largest values of the first output [default: 5, with --labels or --image]
     #[arg(long, value_name = "K")]
     pub(crate) top: Option<usize>,
-    /// Write each output to DIR/output_<n>.npy
+    /// Write each output to DIR, as output_0.npy and so on
     #[arg(long, short, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
     /// Run so many times; the outputs of the last run are shown

@@ -1,10 +1,27 @@
-//! Not written yet.
+//! Generates, from the schemas in `core/schema`, the readers that tests compare ours with.
 
-use anyhow::Result;
+use crate::process::{self, command, root, succeeds};
+use anyhow::{Result, bail};
+use std::path::PathBuf;
 
 #[derive(clap::Args)]
-pub(crate) struct Options {}
+pub(crate) struct Options {
+    /// The compiler of flatbuffers, of version 24 or 25; the Python package executorch has one in data/bin
+    #[arg(long, env = "FLATC", default_value = "flatc")]
+    flatc: PathBuf,
+}
 
-pub(crate) fn run(_: &Options) -> Result<()> {
-    anyhow::bail!("not implemented yet")
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let flatc = options.flatc.to_string_lossy();
+    if !succeeds(&flatc, &["--version"]) {
+        bail!("{flatc} is missing: name it with --flatc, or install the flatbuffers compiler");
+    }
+    let mut schemas: Vec<PathBuf> = std::fs::read_dir(root().join("core/schema"))?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<_>>()?;
+    schemas.retain(|path| path.extension().is_some_and(|ending| ending == "fbs"));
+    schemas.sort();
+    let mut generate = command(&flatc, &["--rust", "-o"]);
+    generate.arg(root().join("core/tests/readers_agree/generated")).args(schemas);
+    process::run(generate)
 }

@@ -5,3 +5,7 @@ pub(crate) mod flat_tensor_schema;
 pub mod flatbuffer;
 pub mod header;
 pub(crate) mod program_schema;
+
+#[cfg(test)]
+#[path = "../../tests/readers_agree/mod.rs"]
+mod readers_agree;

@@ -1,0 +1,30 @@
+"""Exports the models that `cargo xtask bench` measures: export.py FOLDER NAME..."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+import torchvision
+from executorch.exir import to_edge_transform_and_lower
+
+
+def export(folder: Path, name: str) -> None:
+    """Random weights of a fixed seed: times do not depend on the weights."""
+    torch.manual_seed(0)
+    model = torchvision.models.get_model(name, weights=None).eval()
+    inputs = (torch.rand(1, 3, 224, 224),)
+    program = torch.export.export(model, inputs)
+    executorch = to_edge_transform_and_lower(program).to_executorch()
+    (folder / f"{name}.pte").write_bytes(executorch.buffer)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    for name in sys.argv[2:]:
+        export(folder, name)
+
+
+if __name__ == "__main__":
+    main()
