@@ -110,6 +110,12 @@ def unary_shapes() -> Iterator[Case]:
         yield case(f"{name}_long", run, (values(f32, 1027),))
 
 
+def without_infinity(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """PyTorch's vector code for `gelu` makes NaN of infinity, its scalar code and its `float64` infinity."""
+    x = specials(dtype, *shape)
+    return torch.where(x == float("inf"), 30.0, x)
+
+
 def activations() -> Iterator[Case]:
     runs = {
         "relu": F.relu,
@@ -136,11 +142,12 @@ def activations() -> Iterator[Case]:
     }
     for name, run in runs.items():
         shape = (3, 6) if name == "glu" else SHAPE
+        special = without_infinity if name == "gelu" else specials
         yield from each(
             name,
             run,
             (f32, f16, bf16),
-            lambda d: [(values(d, *shape),), (specials(d, *shape),)] if name != "glu" else (values(d, *shape),),
+            lambda d: [(values(d, *shape),), (special(d, *shape),)] if name != "glu" else (values(d, *shape),),
         )
     for run in (F.relu, F.gelu, F.hardswish):
         yield from each(run.__name__, run, (f64,), both_kinds)
