@@ -106,6 +106,12 @@ impl Lines {
         })
     }
 
+    /// Whether lines lie one after the other, in the input as in the output.
+    pub(crate) fn are_rows(&self) -> bool {
+        let rows = isize::try_from(self.len).is_ok_and(|len| self.walk.is_plain(len));
+        self.inner == 1 && (self.step == 1 || self.len == 1) && rows
+    }
+
     /// Calls `task` for all lines; `bytes` are the output's, of elements of `size` bytes.
     pub(crate) fn for_each(
         &self,

@@ -17,12 +17,6 @@ pub(crate) trait Real:
     fn real(value: f64) -> Self;
     fn exp(self) -> Self;
     fn exp_m1(self) -> Self;
-    /// `exp` of each.
-    fn exp_all(values: &mut [Self]) {
-        for value in values {
-            *value = value.exp();
-        }
-    }
     fn ln(self) -> Self;
     fn ln_1p(self) -> Self;
     fn log2(self) -> Self;

@@ -122,6 +122,12 @@ impl<const N: usize> Walk<N> {
         (sizes, self.strides.get(..self.rank).unwrap_or(&[]), self.base)
     }
 
+    /// Whether every input begins at its first element and goes `step` elements from each position to the next.
+    pub(crate) fn is_plain(&self, step: isize) -> bool {
+        let steps = self.inner_steps().iter().all(|own| *own == step);
+        self.base.iter().all(|base| *base == 0) && (self.rank == 0 || self.rank == 1 && steps)
+    }
+
     /// The steps of the inputs along runs.
     pub(crate) fn inner_steps(&self) -> [isize; N] {
         match self.rank.checked_sub(1) {

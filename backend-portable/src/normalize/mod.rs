@@ -209,3 +209,6 @@ fn coefficients<C: Real>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,14 +1,18 @@
 //! Softmax and its logarithm.
 
+use crate::compute::gemm::Context;
+use crate::compute::map::{Exp, map1_in_place};
+use crate::compute::rows::{log_softmax_rows, softmax_rows};
+use crate::compute::simd::Tier;
 use crate::lines::{LANES, Lanes, Line, Lines, Target};
-use crate::number::{store, unsupported};
+use crate::number::{elements_mut, store, unsupported};
 use crate::real::Real;
 use crate::reduce::reducers::{Ordered, fold_lanes};
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, Int, Out, Tensor};
 use torchlet_core::rules::normalize_dim;
 use torchlet_core::{
-    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef,
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, Serial, TensorRef,
 };
 
 kernels! {
@@ -47,6 +51,15 @@ fn invoke<C: Real + Ordered, const LOG: bool>(ctx: &mut Invoke) -> Result<(), Ke
     let out = ctx.out(3)?;
     let scalar_type = out.scalar_type;
     let lines = Lines::new(out.info(), input.info(), dim)?;
+    if lines.are_rows()
+        && scalar_type == ScalarType::Float
+        && let Ok(src) = input.data::<f32>()
+    {
+        let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
+        let rows = if LOG { log_softmax_rows } else { softmax_rows };
+        rows(context, src, input.size(dim), elements_mut(out.into_bytes()));
+        return Ok(());
+    }
     let size = scalar_type.size();
     lines.for_each(ctx.parallel(), out.into_bytes(), size, &|line, target| match target {
         Target::Row(row) => one::<C, LOG>(&input, line, scalar_type, row),
@@ -57,6 +70,19 @@ fn invoke<C: Real + Ordered, const LOG: bool>(ctx: &mut Invoke) -> Result<(), Ke
 
 fn largest<C: Ordered>(a: C, b: C) -> C {
     if b.above(a) { b } else { a }
+}
+
+/// `exp` of each.
+fn exp_all<C: Real>(values: &mut [C]) {
+    if C::SCALAR_TYPE == ScalarType::Float
+        && let Ok(values) = bytemuck::try_cast_slice_mut(values)
+    {
+        let context = Context { tier: Tier::detect(), parallel: &Serial };
+        return map1_in_place(context, Exp, values);
+    }
+    for value in values {
+        *value = value.exp();
+    }
 }
 
 /// The softmax of a single line.
@@ -78,7 +104,7 @@ fn one<C: Real + Ordered, const LOG: bool>(
     each_block(&mut |x, _| max = fold_lanes(max, x, largest, largest));
     each_block(&mut |x, _| {
         x.iter_mut().for_each(|x| *x = *x - max);
-        C::exp_all(x);
+        exp_all(x);
         sum = sum + fold_lanes(C::default(), x, |a, b| a + b, |a, b| a + b);
     });
     let log = sum.ln();
@@ -87,7 +113,7 @@ fn one<C: Real + Ordered, const LOG: bool>(
             x.iter_mut().for_each(|x| *x = *x - max - log);
         } else {
             x.iter_mut().for_each(|x| *x = *x - max);
-            C::exp_all(x);
+            exp_all(x);
             x.iter_mut().for_each(|x| *x = *x / sum);
         }
         let size = scalar_type.size();
@@ -114,7 +140,7 @@ fn side_by_side<C: Real + Ordered, const LOG: bool>(
     let exponentials = |x: &mut [C], number| {
         line.load_lanes(input, number, x);
         x.iter_mut().zip(&*max).for_each(|(x, max)| *x = *x - *max);
-        C::exp_all(x);
+        exp_all(x);
     };
     for number in 0..line.len {
         exponentials(x, number);

@@ -185,3 +185,6 @@ pub(crate) fn expect_same_layout(args: &Arguments, outs: [usize; 2]) -> Result<(
     let (a, b) = (args.info(outs[0])?, args.info(outs[1])?);
     if a.same_layout_as(&b) { Ok(()) } else { Err(KernelError::Layout { arg: outs[1] }) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+use super::Planes;
+use crate::ThreadPool;
+use crate::compute::simd::Tier;
+use crate::compute::testing::Noise;
+use crate::lines::{Lines, Target};
+use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo, TensorRef};
+
+#[test]
+fn planes_have_their_scale() {
+    let mut noise = Noise::new(8);
+    for tier in Tier::available() {
+        for (inner, channels) in [(1, 1), (1, 5), (3, 4), (50, 3), (7, 1)] {
+            let total = inner * channels * 3;
+            let (x, scale) = (noise.floats(total), noise.floats(channels));
+            let shift = noise.floats(channels);
+            for position in [0, total / 3, total - 1] {
+                let src = &x[position..];
+                let mut out = vec![0f32; total - position];
+                let (dst, scale, shift) = (&mut out[..], &scale[..], &shift[..]);
+                tier.dispatch(Planes { src, dst, position, inner, scale, shift });
+                for (i, out) in (position..).zip(&out) {
+                    let channel = i / inner % channels;
+                    let expected = x[i] * scale[channel] + shift[channel];
+                    assert!((*out - expected).abs() < 1e-6f32);
+                }
+            }
+        }
+    }
+}
+
+/// Every element of every line is visited once, whatever the layouts.
+#[test]
+fn lines_of_any_layout() {
+    let pool = ThreadPool::new(2);
+    let sizes = [2, 3, 4, 70];
+    let orders = [[0, 1, 2, 3], [0, 2, 3, 1], [3, 1, 0, 2], [2, 3, 1, 0]];
+    for (i, order_in) in orders.iter().enumerate() {
+        for order_out in orders {
+            for dim in 0..4 {
+                let parallel: &dyn Parallel = if i % 2 == 0 { &pool } else { &Serial };
+                let mut input = TensorInfo::contiguous(ScalarType::Int, &sizes).unwrap();
+                let mut out = input.clone();
+                input.dim_order.copy_from_slice(order_in);
+                out.dim_order.copy_from_slice(&order_out);
+                let data: Vec<i32> = (0..input.numel() as i32).collect();
+                let mut result = vec![-1i32; data.len()];
+                let tensor = TensorRef::new(input.clone(), bytemuck::cast_slice(&data)).unwrap();
+                let lines = Lines::new(&out, &input, dim).unwrap();
+                let bytes = bytemuck::cast_slice_mut(&mut result);
+                lines.for_each(parallel, bytes, 4, &|line, target| {
+                    let mut values = vec![0i64; line.len.max(line.lanes)];
+                    match target {
+                        Target::Row(row) => {
+                            let values = &mut values[..line.len];
+                            line.load(&tensor, 0, values);
+                            crate::number::store(ScalarType::Int, row, values);
+                        }
+                        Target::Lanes(lanes) => {
+                            for number in 0..line.len {
+                                let values = &mut values[..line.lanes];
+                                line.load_lanes(&tensor, number, values);
+                                crate::number::store(ScalarType::Int, lanes.row(number), values);
+                            }
+                        }
+                    }
+                });
+                let (strides_in, strides_out) = (input.strides(), out.strides());
+                for flat in 0..data.len() {
+                    let index = [flat / 840, flat / 280 % 3, flat / 70 % 4, flat % 70];
+                    let at = |strides: &[usize]| -> usize {
+                        index.iter().zip(strides).map(|(i, stride)| i * stride).sum()
+                    };
+                    assert_eq!(result[at(&strides_out)], data[at(&strides_in)], "{flat} {dim}");
+                }
+            }
+        }
+    }
+}
