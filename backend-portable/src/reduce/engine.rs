@@ -29,8 +29,10 @@ pub(crate) trait Reducer<C>: Sync {
     fn merge(&self, a: Self::State, b: Self::State) -> Self::State;
 }
 
-/// Values converted at a time, and results computed side by side.
+/// Values converted at a time.
 const BLOCK: usize = 32;
+/// Results computed side by side. They live on the stack, which is small on microcontrollers.
+const LANES: usize = if cfg!(feature = "std") { 128 } else { 32 };
 /// Values folded into a state before it is merged.
 const FOLD: usize = 256;
 /// Rows folded into a state before it is merged, where results are computed side by side.
@@ -188,8 +190,8 @@ fn each_states<C: Compute, R: Reducer<C>>(
         while done < len {
             let base = at.wrapping_add(step.wrapping_mul(done as isize));
             if step == 1 {
-                let mut states = [reducer.start(); BLOCK];
-                let states = &mut states[..(len - done).min(BLOCK)];
+                let mut states = [reducer.start(); LANES];
+                let states = &mut states[..(len - done).min(LANES)];
                 side_by_side(source, &geometry.elements, reducer, base, states);
                 take(first + done, states);
                 done += states.len();
@@ -210,8 +212,13 @@ fn side_by_side<C: Compute, R: Reducer<C>>(
     base: isize,
     states: &mut [R::State],
 ) {
+    if walk.numel() <= ROWS {
+        return each_row(source, walk, base, states.len(), &mut |row, first, values| {
+            reducer.fold_each(&mut states[first..], values, row);
+        });
+    }
     // States of ROWS rows, of ROWS times as many, and of all before.
-    let (mut low, mut middle) = ([reducer.start(); BLOCK], [reducer.start(); BLOCK]);
+    let (mut low, mut middle) = ([reducer.start(); LANES], [reducer.start(); LANES]);
     let len = states.len();
     let (low, middle) = (&mut low[..len], &mut middle[..len]);
     let carry = |from: &mut [R::State], into: &mut [R::State]| {
@@ -220,23 +227,35 @@ fn side_by_side<C: Compute, R: Reducer<C>>(
             *from = reducer.start();
         }
     };
-    let [stride] = walk.inner_steps();
-    walk.for_each_run(0, walk.numel(), &mut |number, [at], rows| {
-        for row in 0..rows {
-            let at = base.wrapping_add(at).wrapping_add(stride.wrapping_mul(row as isize));
-            source.each_block(at, 1, len, |values, first| {
-                reducer.fold_each(&mut low[first..], values, number + row);
-            });
-            if (number + row + 1).is_multiple_of(ROWS) {
-                carry(low, middle);
-                if (number + row + 1).is_multiple_of(ROWS * ROWS) {
-                    carry(middle, states);
-                }
+    each_row(source, walk, base, len, &mut |row, first, values| {
+        reducer.fold_each(&mut low[first..], values, row);
+        if first + values.len() == len && (row + 1).is_multiple_of(ROWS) {
+            carry(low, middle);
+            if (row + 1).is_multiple_of(ROWS * ROWS) {
+                carry(middle, states);
             }
         }
     });
     carry(low, middle);
     carry(middle, states);
+}
+
+/// Calls `take(row, first, values)` for the elements number `row` of `len` neighbouring results, block by block.
+#[inline(always)]
+fn each_row<C: Compute>(
+    source: &Source<C>,
+    walk: &Walk<1>,
+    base: isize,
+    len: usize,
+    take: &mut impl FnMut(usize, usize, &[C]),
+) {
+    let [stride] = walk.inner_steps();
+    walk.for_each_run(0, walk.numel(), &mut |number, [at], rows| {
+        for row in 0..rows {
+            let at = base.wrapping_add(at).wrapping_add(stride.wrapping_mul(row as isize));
+            source.each_block(at, 1, len, |values, first| take(number + row, first, values));
+        }
+    });
 }
 
 /// The state of a single result, whose parts may run in parallel.
@@ -322,7 +341,7 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
     // Results for each thread at least, so that it has enough to do, and enough side by side.
     let least = (GRAIN / count.max(1)).clamp(1, GRAIN);
     let chunk = numel.div_ceil(parallel.threads().max(1) * 4).max(least);
-    let chunk = if chunk > BLOCK { chunk.next_multiple_of(BLOCK) } else { chunk };
+    let chunk = if chunk > LANES { chunk.next_multiple_of(LANES) } else { chunk };
     let within = numel < parallel.threads() && count > 2 * PART;
     let (outer, inner): (&dyn Parallel, &dyn Parallel) =
         if within { (&Serial, parallel) } else { (parallel, &Serial) };

@@ -82,43 +82,62 @@ fold_of_two! {
     Smallest: Ordered, C::HIGHEST, |a: C, b: C| if b.below(a) { b } else { a }
 }
 
-/// Values that can be compared, where NaN wins every comparison, but not against NaN.
+/// Values that can be compared, where NaN wins every comparison.
 pub(crate) trait Ordered: Compute {
     /// No value is less.
     const LOWEST: Self;
     /// No value is greater.
     const HIGHEST: Self;
-    /// Whether `self` replaces `other` as the largest.
-    #[inline(always)]
-    fn above(self, other: Self) -> bool {
-        self > other || self.is_nan() & !other.is_nan()
-    }
-    /// Whether `self` replaces `other` as the smallest.
-    #[inline(always)]
-    fn below(self, other: Self) -> bool {
-        self < other || self.is_nan() & !other.is_nan()
-    }
+    /// Whether `self` is greater or NaN: of two NaN either may stay.
+    fn above(self, other: Self) -> bool;
+    /// Whether `self` is less or NaN.
+    fn below(self, other: Self) -> bool;
 }
-impl Ordered for f32 {
-    const LOWEST: f32 = f32::NEG_INFINITY;
-    const HIGHEST: f32 = f32::INFINITY;
+
+macro_rules! ordered_floats {
+    ($($t:ident),*) => {$(impl Ordered for $t {
+        const LOWEST: $t = $t::NEG_INFINITY;
+        const HIGHEST: $t = $t::INFINITY;
+        // Without branches, so that folds become vector instructions.
+        #[inline(always)]
+        fn above(self, other: $t) -> bool {
+            (self > other) | self.is_nan()
+        }
+        #[inline(always)]
+        fn below(self, other: $t) -> bool {
+            (self < other) | self.is_nan()
+        }
+    })*};
 }
-impl Ordered for f64 {
-    const LOWEST: f64 = f64::NEG_INFINITY;
-    const HIGHEST: f64 = f64::INFINITY;
-}
+ordered_floats!(f32, f64);
+
 impl Ordered for i64 {
     const LOWEST: i64 = i64::MIN;
     const HIGHEST: i64 = i64::MAX;
+    #[inline(always)]
+    fn above(self, other: i64) -> bool {
+        self > other
+    }
+    #[inline(always)]
+    fn below(self, other: i64) -> bool {
+        self < other
+    }
 }
 
 /// The largest value (or the smallest) and the number of the first that is so; the first NaN if there is one.
 pub(crate) struct Place<const LARGEST: bool>;
 
 impl<const LARGEST: bool> Place<LARGEST> {
+    /// The better of two values.
+    #[inline(always)]
+    fn better<C: Ordered>(a: C, b: C) -> C {
+        let second = if LARGEST { b.above(a) } else { b.below(a) };
+        if second { b } else { a }
+    }
+    /// Whether `a` is better than `b`, and not just as good.
     #[inline(always)]
     fn beats<C: Ordered>(a: C, b: C) -> bool {
-        if LARGEST { a.above(b) } else { a.below(b) }
+        !b.is_nan() && if LARGEST { a.above(b) } else { a.below(b) }
     }
 }
 
@@ -131,9 +150,8 @@ impl<C: Ordered, const LARGEST: bool> Reducer<C> for Place<LARGEST> {
     }
     #[inline(always)]
     fn fold(&self, state: &mut (C, usize), values: &[C], first: usize) {
-        let better = |a: C, b: C| if Self::beats(b, a) { b } else { a };
         let (start, _) = Reducer::<C>::start(self);
-        let best = fold_lanes(start, values, better, better);
+        let best = fold_lanes(start, values, Self::better, Self::better);
         if Self::beats(best, state.0) {
             // Neither beats the other: equal, or both NaN.
             let is_best = |value: &C| !Self::beats(best, *value);
