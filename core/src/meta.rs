@@ -356,6 +356,33 @@ impl<'p> MethodMeta<'p> {
             .and_then(|()| (kernel.prepare)(&mut Prepare::new(arguments, false, threads))))
     }
 
+    /// Checks that what the file lists from several places does not unfold to more than the file could list
+    /// once: then loading takes time and memory in proportion to the file, even if its tables are shared.
+    pub(crate) fn check_unfolded(&self) -> Result<(), Malformed> {
+        // Every instruction, argument and size takes four bytes at least.
+        let mut left = self.program.flatbuffer_size() / 4;
+        let mut take = |count: usize, what| {
+            left = left.checked_sub(count).ok_or(Malformed { what, offset: 0 })?;
+            Ok(())
+        };
+        take(self.instruction_count(), "chains (shared)")?;
+        for instruction in self.instructions()? {
+            if let (
+                _,
+                InstructionArgs::Kernel { args, .. } | InstructionArgs::Delegate { args, .. },
+            ) = instruction?
+            {
+                take(args.len(), "arguments (shared)")?;
+            }
+        }
+        for value in self.plan.values()?.iter() {
+            if let EValue::Tensor(tensor) = value?.value()? {
+                take(tensor.sizes()?.len(), "sizes (shared)")?;
+            }
+        }
+        Ok(())
+    }
+
     /// The exact bytes of method arena and scratch memory for this method with these kernels and backends,
     /// this external data and at most `threads` threads.
     ///
@@ -384,6 +411,7 @@ impl<'p> MethodMeta<'p> {
         if !missing.is_empty() {
             return Err(InitError::Missing(missing));
         }
+        self.check_unfolded()?;
         let values = self.plan.values()?;
         let (mut tensors, mut ranks) = (0usize, 0usize);
         for value in values.iter() {

@@ -73,6 +73,7 @@ impl<'m> Method<'m> {
         memory: MethodMemory<'m, '_>,
         options: LoadOptions<'m>,
     ) -> Result<Self, Step<'m>> {
+        meta.check_unfolded()?;
         let misaligned = |memory| InitError::MemoryMisaligned { memory };
         let mut arena = Arena::new(memory.arena).ok_or_else(|| misaligned(MemoryKind::Arena))?;
         let planned = planned_regions(meta, memory.planned, &mut arena)?;

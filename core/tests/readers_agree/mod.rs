@@ -325,3 +325,43 @@ fn external_data_reads_alike() {
         compare_flat(flat::FlatTensorTable(Table::root(&bytes).unwrap()), theirs);
     }
 }
+
+/// A program whose one chain of `instructions` is listed `chains` times.
+fn repeated(chains: usize, instructions: usize) -> Vec<u8> {
+    use program::{
+        Chain, ChainArgs, ExecutionPlan, ExecutionPlanArgs, FreeCall, FreeCallArgs, Instruction,
+        InstructionArgs, InstructionArguments, Program, ProgramArgs,
+    };
+    let mut builder = flatbuffers::FlatBufferBuilder::new();
+    let free = FreeCall::create(&mut builder, &FreeCallArgs { value_index: 0 }).as_union_value();
+    let (instr_args_type, instr_args) = (InstructionArguments::FreeCall, Some(free));
+    let free = Instruction::create(&mut builder, &InstructionArgs { instr_args_type, instr_args });
+    let list = builder.create_vector(&std::vec![free; instructions]);
+    let chain = Chain::create(&mut builder, &ChainArgs { instructions: Some(list) });
+    let chains = builder.create_vector(&std::vec![chain; chains]);
+    let name = builder.create_string("forward");
+    let plan = ExecutionPlanArgs { name: Some(name), chains: Some(chains), ..Default::default() };
+    let plan = ExecutionPlan::create(&mut builder, &plan);
+    let plans = builder.create_vector(&[plan]);
+    let root = ProgramArgs { execution_plan: Some(plans), ..Default::default() };
+    let root = Program::create(&mut builder, &root);
+    builder.finish(root, Some("ET12"));
+    builder.finished_data().to_vec()
+}
+
+/// Tables that are listed many times would unfold to much more than the file is long.
+#[test]
+fn shared_tables_cannot_unfold_without_limit() {
+    for (chains, instructions, accepted) in [(1, 1, true), (1, 50, true), (1000, 10_000, false)] {
+        let bytes = repeated(chains, instructions);
+        let program = crate::Program::from_bytes(&bytes).unwrap();
+        let meta = program.method_meta("forward").unwrap();
+        assert_eq!(meta.instruction_count(), chains * instructions);
+        let registry = crate::Registry::new();
+        let start = std::time::Instant::now();
+        // Values are missing, so that nothing loads; but what is refused, and how fast, is told.
+        let needs = meta.memory_needs(&registry, &[], 1);
+        assert_eq!(needs.is_ok(), accepted, "{chains} {instructions}");
+        assert!(start.elapsed().as_secs() < 5);
+    }
+}
