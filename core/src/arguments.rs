@@ -6,11 +6,15 @@ use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{EValue, EValueTable, TensorTable};
 use crate::kernel::Param;
 use crate::layout::{DimOrder, Sizes, TensorInfo, checked_nbytes, is_permutation};
+use crate::memory::ARENA_ALIGN;
 use crate::value::{Scalar, Value, list_index};
-use crate::values::Values;
+use crate::values::{Roles, Values};
 
 /// The most integers in a list that [`Arguments::ints`] returns.
 pub const MAX_INTS: usize = 16;
+/// Arguments that share memory with outputs.
+pub(crate) type SharedInputs = heapless::Vec<usize, 4>;
+
 /// A short list of integers.
 pub type Ints = heapless::Vec<i64, MAX_INTS, u8>;
 
@@ -83,6 +87,47 @@ impl<'m> ArgumentSource<'_, 'm> {
             }
             ArgumentSource::File { values, .. } => {
                 file_tensor(values, handle).is_some_and(|tensor| is_constant(&tensor))
+            }
+        }
+    }
+}
+
+/// The memory that a tensor can use: a range in one of several memories.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    memory: usize,
+    start: usize,
+    len: usize,
+}
+
+impl Extent {
+    fn overlaps(&self, other: &Extent) -> bool {
+        self.memory == other.memory
+            && self.len != 0
+            && other.len != 0
+            && self.start < other.start.saturating_add(other.len)
+            && other.start < self.start.saturating_add(self.len)
+    }
+}
+
+impl ArgumentSource<'_, '_> {
+    /// The memory of a tensor in its largest shape; `None` if it has none yet, or none that is ever written.
+    fn extent(&self, handle: u32) -> Option<Extent> {
+        match self {
+            ArgumentSource::Loaded { values, .. } => {
+                let tensor = values.tensor(handle)?;
+                let data = tensor.data?;
+                let len = tensor.capacity.min(data.len());
+                Some(Extent { memory: 0, start: data.addr(), len })
+            }
+            ArgumentSource::File { values, .. } => {
+                let tensor = file_tensor(values, handle)?;
+                let place = tensor.allocation_info().ok()??;
+                let memory = usize::try_from(place.memory_id().ok()?).ok()?;
+                let low = u64::from(place.memory_offset_low().ok()?);
+                let high = u64::from(place.memory_offset_high().ok()?);
+                let start = usize::try_from(low | high << 32).ok()?;
+                Some(Extent { memory, start, len: tensor_info(&tensor)?.nbytes() })
             }
         }
     }
@@ -398,6 +443,81 @@ impl<'c, 'm> Arguments<'c, 'm> {
             Some(Value::None) if optional => Ok(None),
             _ => Err(KernelError::Argument { arg, what: "list item is not a tensor" }),
         }
+    }
+
+    /// Calls `visit` with argument, whether it is in a list, and handle of every tensor among the first `count` arguments.
+    fn for_each_tensor(
+        &self,
+        count: usize,
+        visit: &mut dyn FnMut(usize, bool, u32) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        for arg in 0..count {
+            match self.value(arg) {
+                Ok(Value::Tensor(handle)) => visit(arg, false, handle)?,
+                Ok(Value::TensorList(items, _)) => {
+                    for position in 0..items.len() {
+                        if let Ok(Some(handle)) = self.list_handle(arg, position) {
+                            visit(arg, true, handle)?;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The inputs that share memory with an output of the same call: exporters that work in place plan such. A call can run
+    /// if it reads copies of them; with no others shared, references to all arguments' data can exist together.
+    ///
+    /// # Errors
+    /// Two outputs share memory, or an output and an input in a list, or too many inputs are shared.
+    pub(crate) fn shared_inputs(&self, roles: Roles<'_>) -> Result<SharedInputs, KernelError> {
+        let mut shared = SharedInputs::new();
+        // Behind the declared arguments, files repeat the outputs as return values.
+        let count = roles.count(self.source.len());
+        let mut order = 0usize;
+        self.for_each_tensor(count, &mut |arg, _, handle| {
+            order += 1;
+            if !roles.is_out(arg) {
+                return Ok(());
+            }
+            let written = self.source.extent(handle);
+            let mut other_order = 0usize;
+            self.for_each_tensor(count, &mut |other, in_list, other_handle| {
+                other_order += 1;
+                let overlaps = match (written, self.source.extent(other_handle)) {
+                    (Some(a), Some(b)) => a.overlaps(&b),
+                    _ => false,
+                };
+                if other_order == order || !(overlaps || handle == other_handle) {
+                    return Ok(());
+                }
+                let overlap = KernelError::Overlap { arg, other };
+                if roles.is_out(other) || in_list {
+                    return Err(overlap);
+                }
+                if !shared.contains(&other) {
+                    shared.push(other).map_err(|_| overlap)?;
+                }
+                Ok(())
+            })
+        })?;
+        Ok(shared)
+    }
+
+    /// Bytes of scratch memory that copies of these inputs take in their largest shapes, on top of `scratch` bytes.
+    pub(crate) fn scratch_with_copies(
+        &self,
+        scratch: usize,
+        shared: &SharedInputs,
+    ) -> Option<usize> {
+        shared.iter().try_fold(scratch, |total, arg| {
+            let bytes =
+                self.handle(*arg).ok().flatten().and_then(|handle| self.source.extent(handle));
+            let aligned = total.checked_next_multiple_of(ARENA_ALIGN)?;
+            aligned.checked_add(bytes.map_or(0, |extent| extent.len))
+        })
     }
 
     fn info_of(&self, arg: usize, handle: Option<u32>) -> Result<TensorInfo, KernelError> {

@@ -1,13 +1,14 @@
 //! What kernels and delegates see: their arguments, for preparing and for computing.
 //!
 //! This module turns [regions](crate::memory::region) into references. It may, because a call is only
-//! started after [`Values::check_disjoint`] showed that no tensor it writes shares memory with another of its
-//! arguments, because each output is handed out once, and because the references live no longer than the
+//! started after [`Arguments::shared_inputs`] showed that no tensor it writes shares memory with another of its
+//! arguments (those that do are read from copies), because each output is handed out once, and because the references live no longer than the
 //! call, which borrows the method's values mutably.
 
-use crate::arguments::{ArgumentSource, Arguments};
+use crate::arguments::{ArgumentSource, Arguments, SharedInputs};
 use crate::error::{KernelError, ShapeNote};
 use crate::kernel::Kernel;
+use crate::memory::ARENA_ALIGN;
 use crate::memory::region::Region;
 use crate::parallel::Parallel;
 use crate::tensor::{TensorMut, TensorRef};
@@ -108,6 +109,8 @@ pub struct Invoke<'c, 'm> {
     /// The first argument, and position in a list, that has not been handed out for writing.
     next_out: (usize, usize),
     scratch: Option<Region<'m>>,
+    /// Copies of the inputs that share memory with outputs: the arguments, and where the copies are.
+    copies: heapless::Vec<(usize, Region<'m>), 4>,
     packed: Option<Region<'m>>,
     parallel: &'c dyn Parallel,
 }
@@ -127,8 +130,8 @@ pub(crate) struct Resources<'c, 'm> {
 }
 
 impl<'c, 'm> Invoke<'c, 'm> {
-    /// Starts a call. `disjoint` says that [`Values::check_disjoint`] has held for these arguments since the
-    /// method was loaded, and cannot cease to: then it is not repeated.
+    /// Starts a call. `disjoint` says that there have been no [shared inputs](Arguments::shared_inputs) since the method
+    /// was loaded, and cannot be any: then they are not looked for.
     pub(crate) fn new(
         values: &'c mut Values<'m>,
         args: &'m [[u8; 4]],
@@ -138,18 +141,55 @@ impl<'c, 'm> Invoke<'c, 'm> {
     ) -> Result<Self, KernelError> {
         let Kernel { params, aliases, .. } = *kernel;
         let roles = Roles::Params(params);
-        if !disjoint && !aliases {
-            values.check_disjoint(args, roles)?;
-        }
-        Ok(Invoke {
-            arguments: Arguments::new(ArgumentSource::Loaded { values, args }, params),
+        let arguments = Arguments::new(ArgumentSource::Loaded { values, args }, params);
+        let mut invoke = Invoke {
+            arguments,
             roles,
             aliases,
             next_out: (0, 0),
             scratch: Some(resources.scratch),
+            copies: heapless::Vec::new(),
             packed: resources.packed,
             parallel: resources.parallel,
-        })
+        };
+        if !disjoint && !aliases {
+            let shared = invoke.arguments.shared_inputs(roles)?;
+            invoke.copy_inputs(&shared, resources.scratch)?;
+        }
+        Ok(invoke)
+    }
+
+    /// Copies inputs to the end of the scratch memory, which the kernel then gets without them.
+    #[cold]
+    fn copy_inputs(
+        &mut self,
+        shared: &SharedInputs,
+        scratch: Region<'m>,
+    ) -> Result<(), KernelError> {
+        let mut rest = scratch;
+        // The last takes the end, as `Arguments::scratch_with_copies` counts.
+        for &arg in shared.iter().rev() {
+            let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
+            let source = self.slot(arg, handle)?.region().ok_or(KernelError::Unbound { arg })?;
+            let available = rest.len();
+            let start = available.checked_sub(source.len()).map(|start| start & !(ARENA_ALIGN - 1));
+            let split = start
+                .and_then(|start| Some((rest.part(0, start)?, rest.part(start, source.len())?)));
+            let needed = source.len().saturating_add(ARENA_ALIGN);
+            let (before, copy) = split.ok_or(KernelError::Scratch { needed, available })?;
+            // SAFETY: no reference to tensor data or scratch memory exists yet in this call, which borrows the method
+            // mutably; the two ranges are distinct memories, and end with this statement.
+            unsafe {
+                if let Some(target) = copy.bytes_mut() {
+                    target.copy_from_slice(source.bytes());
+                }
+            }
+            rest = before;
+            // As many as `SharedInputs` holds fit.
+            let _ = self.copies.push((arg, copy));
+        }
+        self.scratch = Some(rest);
+        Ok(())
     }
 
     fn values(&mut self, arg: usize) -> Result<(&mut Values<'m>, &'m [[u8; 4]]), KernelError> {
@@ -172,10 +212,12 @@ impl<'c, 'm> Invoke<'c, 'm> {
             return Err(KernelError::Access { arg });
         }
         let slot = self.slot(arg, handle)?;
-        let region = slot.region().ok_or(KernelError::Unbound { arg })?;
+        let copy = self.copies.iter().find(|(copied, _)| *copied == arg).map(|(_, copy)| *copy);
+        let region = copy.or_else(|| slot.region()).ok_or(KernelError::Unbound { arg })?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. During it
         // only this call touches tensor data, it writes through `write` alone, and `new` made sure that it
-        // writes nothing (`aliases`), or that no written tensor shares bytes with this one, which is not written (checked above).
+        // writes nothing (`aliases`), or that no written tensor shares bytes with this one, which is not written
+        // (checked above), or that this is a copy, in scratch memory that is not handed out.
         let bytes = unsafe { region.bytes() };
         TensorRef::new(slot.info(), bytes).ok_or(KernelError::Unbound { arg })
     }
@@ -358,6 +400,7 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
             aliases: false,
             next_out: (usize::MAX, 0),
             scratch: Some(resources.scratch),
+            copies: heapless::Vec::new(),
             packed: None,
             parallel: resources.parallel,
         };
@@ -388,8 +431,10 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
             return Err(KernelError::Access { arg: inputs });
         }
         let roles = Roles::From(inputs);
-        let (values, args) = self.invoke.values(inputs)?;
-        values.check_disjoint(args, roles)?;
+        let shared = self.invoke.arguments.shared_inputs(roles)?;
+        if let Some(&other) = shared.first() {
+            return Err(KernelError::Overlap { arg: inputs, other });
+        }
         self.invoke.roles = roles;
         self.invoke.next_out = (inputs, 0);
         Ok(&mut self.invoke)

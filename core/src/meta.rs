@@ -18,6 +18,7 @@ use crate::method::Instruction;
 use crate::program::Program;
 use crate::registry::{Missing, OperatorName, Registry};
 use crate::value::{Scalar, TensorSlot, Value};
+use crate::values::Roles;
 
 /// A method's description in its program.
 #[derive(Debug, Clone, Copy)]
@@ -181,6 +182,32 @@ impl<'p> MethodMeta<'p> {
     /// The file is malformed.
     pub fn value_meta(&self, index: usize) -> Result<Option<ValueMeta<'p>>, ProgramError> {
         if index < self.value_count() { self.value(index).map(Some) } else { Ok(None) }
+    }
+
+    /// The method's state that has no place in planned memory: value index and description of tensors that keep their
+    /// contents between runs and that the caller [binds memory to](crate::Method::bind_state). Exporters leave such state
+    /// to the caller on request only.
+    pub fn unplanned_state(
+        &self,
+    ) -> impl Iterator<Item = Result<(usize, TensorMeta<'p>), ProgramError>> + use<'p> {
+        let meta = *self;
+        (0..self.value_count()).filter_map(move |index| match meta.value(index) {
+            Ok(ValueMeta::Tensor(tensor)) => {
+                let state = !tensor.planned && !tensor.constant && tensor.name.is_some();
+                (state && !meta.is_interface(index)).then_some(Ok((index, tensor)))
+            }
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
+
+    /// Whether a value is an input or an output.
+    fn is_interface(&self, index: usize) -> bool {
+        let names = |indices: Result<Vector<'p, i32>, Malformed>| {
+            let mut indices = indices.iter().flat_map(|indices| indices.iter()).flatten();
+            indices.any(|other| usize::try_from(other) == Ok(index))
+        };
+        names(self.plan.inputs()) || names(self.plan.outputs())
     }
 
     /// Number of planned buffers that the caller supplies. (Files list one more: their first is reserved.)
@@ -474,7 +501,12 @@ impl<'p> MethodMeta<'p> {
             let Some(kernel) = self.find_kernel(registry, operator, args)? else { continue };
             // What fails here fails again, with its place, when the method is loaded.
             if let Ok(plan) = self.plan_kernel(kernel, args, threads)? {
-                scratch = scratch.max(plan.scratch);
+                let source = ArgumentSource::File { values, args };
+                let arguments = Arguments::new(source, kernel.params);
+                let shared =
+                    arguments.shared_inputs(Roles::Params(kernel.params)).unwrap_or_default();
+                let needed = arguments.scratch_with_copies(plan.scratch, &shared);
+                scratch = scratch.max(needed.ok_or(InitError::TooLarge)?);
                 if let Some((bytes, _)) = plan.packed {
                     measure.bytes(bytes, ARENA_ALIGN);
                 }

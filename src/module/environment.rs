@@ -160,12 +160,14 @@ impl Environment {
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| of_load(error.into()))?;
         let interface = super::signature::Signature::of(&meta).map_err(|e| of_load(e.into()))?;
+        let state = super::method::unplanned_state(&meta).map_err(|e| of_load(e.into()))?;
+        let state = state.iter().fold(0usize, |total, (_, bytes)| total.saturating_add(*bytes));
         Ok(MemoryReport {
             arena: needs.arena,
             arena_use,
             scratch: needs.scratch,
             planned,
-            unplanned: interface.unplanned_bytes(),
+            unplanned: interface.unplanned_bytes().saturating_add(state),
         })
     }
 }

@@ -10,7 +10,10 @@ use self_cell::{MutBorrow, self_cell};
 use std::sync::Arc;
 use torchlet_core as core;
 use torchlet_core::layout::same_layout;
-use torchlet_core::{ArenaUse, InputError, LoadOptions, MethodMemory, Scalar, TensorMut, ValueRef};
+use torchlet_core::{
+    ArenaUse, InputError, LoadOptions, MethodMemory, MethodMeta, ProgramError, Scalar, TensorMut,
+    ValueRef,
+};
 
 /// The memory that a loaded method takes, to the byte. Weights are used where they lie in the file and do not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +27,7 @@ pub struct MemoryReport {
     pub scratch: usize,
     /// The buffers that the exporter planned for tensors.
     pub planned: Vec<usize>,
-    /// Inputs and outputs that the exporter left to the caller, in their largest shapes.
+    /// Inputs, outputs and state that the exporter left to the caller, in their largest shapes.
     pub unplanned: usize,
 }
 
@@ -46,6 +49,8 @@ struct Ground {
     /// Memory for inputs and outputs without a place in the plan.
     inputs: MutBorrow<Vec<Option<Buffer>>>,
     outputs: MutBorrow<Vec<Option<Buffer>>>,
+    /// Memory for state without a place in the plan, by value index.
+    state: MutBorrow<Vec<(usize, Buffer)>>,
 }
 
 type CoreMethod<'g> = core::Method<'g>;
@@ -76,6 +81,7 @@ impl Ground {
         environment: &Arc<Environment>,
         report: &MemoryReport,
         signature: &Signature,
+        state: &[(usize, usize)],
     ) -> Result<Self, Error> {
         let unplanned = |slots: &[Slot]| -> Result<Vec<Option<Buffer>>, Error> {
             slots
@@ -84,6 +90,7 @@ impl Ground {
                 .collect()
         };
         let planned = report.planned.iter().map(|size| Buffer::zeroed(*size));
+        let state = state.iter().map(|(value, bytes)| Ok((*value, Buffer::zeroed(*bytes)?)));
         Ok(Ground {
             environment: environment.clone(),
             arena: MutBorrow::new(Buffer::zeroed(report.arena)?),
@@ -91,6 +98,7 @@ impl Ground {
             planned: MutBorrow::new(planned.collect::<Result<_, _>>()?),
             inputs: MutBorrow::new(unplanned(&signature.inputs)?),
             outputs: MutBorrow::new(unplanned(&signature.outputs)?),
+            state: MutBorrow::new(state.collect::<Result<_, Error>>()?),
         })
     }
 
@@ -131,8 +139,20 @@ impl Ground {
                     .map_err(|source| output_error(name, index, source))?;
             }
         }
+        for (value, buffer) in self.state.borrow_mut().iter_mut() {
+            method
+                .bind_state(*value, buffer.bytes_mut())
+                .map_err(|source| input_error(name, *value, "memory for state", source))?;
+        }
         Ok(method)
     }
+}
+
+/// Value index and bytes of every tensor of the method's state that has no place in the plan.
+pub(super) fn unplanned_state(meta: &MethodMeta<'_>) -> Result<Vec<(usize, usize)>, ProgramError> {
+    meta.unplanned_state()
+        .map(|state| state.map(|(value, tensor)| (value, tensor.info.nbytes())))
+        .collect()
 }
 
 fn input_error(method: &str, index: usize, expected: &str, source: InputError) -> Error {
@@ -152,7 +172,8 @@ impl Method {
         if needed > limit {
             return Err(Error::MemoryLimit { method: name.into(), needed, limit });
         }
-        let ground = Ground::allocate(environment, &report, &signature)?;
+        let state = unplanned_state(&meta).map_err(|e| Error::of_load(name, &e.into()))?;
+        let ground = Ground::allocate(environment, &report, &signature, &state)?;
         let loaded = Loaded::try_new(ground, |ground| ground.build(name))?;
         let preset = signature.inputs.iter().map(|_| Value::None).collect();
         Ok(Method { name: name.into(), signature, preset, loaded })

@@ -162,6 +162,17 @@ impl<'m> Method<'m> {
         self.bind(slot, Region::writable(memory))
     }
 
+    /// Lends memory to a tensor of the method's [unplanned state](crate::MethodMeta::unplanned_state), by its value
+    /// index. The memory is zeroed.
+    ///
+    /// # Errors
+    /// As [`bind_input`](Self::bind_input).
+    pub fn bind_state(&mut self, value: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
+        let slot = self.slot(value)?;
+        memory.fill(0);
+        self.bind(slot, Region::writable(memory))
+    }
+
     fn bind(&mut self, slot: u32, memory: Region<'m>) -> Result<(), InputError> {
         let planned = self.planned;
         let Some(tensor) = self.values.tensor_mut(slot) else { return Err(InputError::Unbound) };

@@ -225,6 +225,16 @@ impl<'m> Method<'m> {
                         blob.read(0, bytes.get_mut(..stored).unwrap_or_default())?;
                     }
                 }
+                // State that the caller bound memory to starts from zero again.
+                (Place::Unplanned, None) => {
+                    let state = crate::meta::tensor_name(&tensor)?.is_some();
+                    // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists.
+                    let bytes =
+                        target.data.filter(|_| state).and_then(|data| unsafe { data.bytes_mut() });
+                    if let Some(bytes) = bytes {
+                        bytes.fill(0);
+                    }
+                }
                 _ => {}
             }
         }
@@ -405,14 +415,16 @@ impl<'m> Method<'m> {
             Err(error) => return Err(error.into()),
         };
         call.invoke = plan.invoke;
+        let arguments = Self::arguments(&mut self.values, call);
+        let shared = arguments.shared_inputs(Roles::Params(call.kernel.params));
+        // Where tensors change their places, what is shared is looked for at each call instead.
+        let shared = if fixed { shared? } else { shared.unwrap_or_default() };
+        let needed = arguments.scratch_with_copies(plan.scratch, &shared).unwrap_or(usize::MAX);
         let available = self.scratch.len();
-        if plan.scratch > available {
-            return Err(KernelStep::Scratch { needed: plan.scratch, available });
+        if needed > available {
+            return Err(KernelStep::Scratch { needed, available });
         }
-        if fixed {
-            self.values.check_disjoint(call.args, Roles::Params(call.kernel.params))?;
-            call.disjoint = true;
-        }
+        call.disjoint = fixed && shared.is_empty();
         if let Some((bytes, pack)) = plan.packed {
             let packed = arena.bytes(bytes, ARENA_ALIGN)?;
             packed.fill(0);
