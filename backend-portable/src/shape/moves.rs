@@ -345,4 +345,40 @@ mod tests {
             check(&view.clone().permute(&dims).unwrap(), &input);
         }
     }
+
+    /// `cargo test --release --features std -- --ignored --nocapture throughput`: bytes read and written per second.
+    #[cfg(feature = "std")]
+    #[test]
+    #[ignore = "a measurement"]
+    fn throughput() {
+        fn measure<E: Item>(name: &str, sizes: &[i32], dims: &[i64], threads: usize) {
+            let info = TensorInfo::contiguous(ScalarType::Byte, sizes).unwrap();
+            let view = View::of(&info).unwrap().permute(dims).unwrap();
+            let out = TensorInfo::contiguous(ScalarType::Byte, &view.sizes).unwrap();
+            let walk = crate::shape::walk_of(&out, &view).unwrap();
+            let input = vec![E::zeroed(); info.numel()];
+            let mut target = vec![E::zeroed(); info.numel()];
+            let pool = crate::ThreadPool::new(threads);
+            let mut best = f64::MAX;
+            for _ in 0..20 {
+                let start = std::time::Instant::now();
+                copy_items(&pool, &walk, &input, &mut target);
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            let bytes = (2 * info.numel() * size_of::<E>()) as f64;
+            std::println!("{name}, {} bytes each, {threads} threads: {:.1} GB/s", size_of::<E>(), bytes / best / 1e9);
+        }
+        for threads in [1, 2] {
+            measure::<u32>("copy", &[1, 64, 112, 112], &[0, 1, 2, 3], threads);
+            measure::<u32>("NCHW to NHWC", &[1, 64, 112, 112], &[0, 2, 3, 1], threads);
+            measure::<u32>("NHWC to NCHW", &[1, 112, 112, 64], &[0, 3, 1, 2], threads);
+            measure::<u32>("NHWC to NCHW, 3 channels", &[1, 224, 224, 3], &[0, 3, 1, 2], threads);
+            measure::<u32>("weight 1024x1024", &[1024, 1024], &[1, 0], threads);
+            measure::<u32>("weight 1000x1280", &[1000, 1280], &[1, 0], threads);
+            measure::<u32>("heads", &[1, 196, 12, 64], &[0, 2, 1, 3], threads);
+            measure::<u16>("weight 1024x1024", &[1024, 1024], &[1, 0], threads);
+            measure::<u8>("weight 1024x1024", &[1024, 1024], &[1, 0], threads);
+            measure::<u64>("weight 1024x1024", &[1024, 1024], &[1, 0], threads);
+        }
+    }
 }
