@@ -84,6 +84,10 @@ const FAMILIES: &[&[Kernel]] = &[
     quantized::AFFINE,
     quantized::PARAMETERS,
     quantized::WEIGHTS,
+    quantized::cortex_m::ELEMENTWISE,
+    quantized::cortex_m::LINEAR,
+    quantized::cortex_m::CONVOLUTION,
+    quantized::cortex_m::POOLING,
 ];
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).

@@ -53,6 +53,11 @@ const fn form(granularity: Granularity, out: usize) -> Form {
     Form { granularity, bounds: if let Channel = granularity { 4 } else { 3 }, out }
 }
 
+/// A whole tensor by numbers, without a type for the result.
+pub(crate) const QUANTIZE_FORM: Form = form(Numbers, 6);
+/// The same, backwards.
+pub(crate) const DEQUANTIZE_FORM: Form = form(Numbers, 6);
+
 /// Scale or zero point: a number, or a tensor with steps by the dimensions of the output.
 struct Parameter<'c> {
     number: f64,
@@ -273,7 +278,7 @@ fn bounds(ctx: &Arguments, form: Form) -> Result<(i64, i64), KernelError> {
     Ok((ctx.int(form.bounds)?, ctx.int(form.bounds + 1)?))
 }
 
-fn quantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
+pub(crate) fn quantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     let (low, high) = bounds(ctx, form)?;
     // PyTorch inverts a number in double precision and a tensor in its own.
     let inverse = if form.granularity == Numbers || form.granularity == Tensors {
@@ -323,7 +328,7 @@ fn write_bounded<C: Rounding, T: Number>(values: &[C], low: i64, high: i64, out:
     }
 }
 
-fn dequantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
+pub(crate) fn dequantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     // With one scale for all, PyTorch computes in the type of the output; else it converts at the end.
     let stepwise = matches!(form.granularity, Numbers | Tensors);
     for_each_block::<C>(ctx, form, &|values, scales, zeros, scalar_type, out| {

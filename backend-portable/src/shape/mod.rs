@@ -5,7 +5,7 @@
 
 mod blocks;
 mod joining;
-mod maps;
+pub(crate) mod maps;
 pub(crate) mod moves;
 pub(crate) mod padding;
 pub(crate) mod views;

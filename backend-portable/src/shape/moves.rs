@@ -50,6 +50,8 @@ pub(crate) use by_size;
 const GRAIN_BYTES: usize = 64 * 1024;
 /// Rows and columns of the tiles that transposing works in: a cache line of 4-byte elements.
 const TILE: usize = 16;
+/// Rows of the output that are worked on together.
+const BAND: usize = 4 * TILE;
 
 /// The bytes as items; bytes that are not aligned read as none.
 pub(crate) fn items<E: Item>(bytes: &[u8]) -> &[E] {
@@ -231,16 +233,20 @@ fn transpose<E: Item>(
     columns: usize,
 ) {
     let rows = (out.len().saturating_sub(columns)) / apart + 1;
-    for top in (0..rows).step_by(TILE) {
-        let height = TILE.min(rows - top);
+    // Several tiles side by side in the input, so that whole runs of its cache lines are read together.
+    for band in (0..rows).step_by(BAND) {
         for left in (0..columns).step_by(TILE) {
             let width = TILE.min(columns - left);
-            let from = at.wrapping_add(top as isize).wrapping_add(step.wrapping_mul(left as isize));
-            let target = out.get_mut(top * apart + left..).unwrap_or_default();
-            if height == TILE && width == TILE {
-                tile::<E>(input, from, step, target, apart);
-            } else {
-                edge(input, from, step, target, apart, height, width);
+            for top in (band..rows.min(band + BAND)).step_by(TILE) {
+                let height = TILE.min(rows - top);
+                let from =
+                    at.wrapping_add(top as isize).wrapping_add(step.wrapping_mul(left as isize));
+                let target = out.get_mut(top * apart + left..).unwrap_or_default();
+                if height == TILE && width == TILE {
+                    tile::<E>(input, from, step, target, apart);
+                } else {
+                    edge(input, from, step, target, apart, height, width);
+                }
             }
         }
     }
@@ -366,7 +372,11 @@ mod tests {
                 best = best.min(start.elapsed().as_secs_f64());
             }
             let bytes = (2 * info.numel() * size_of::<E>()) as f64;
-            std::println!("{name}, {} bytes each, {threads} threads: {:.1} GB/s", size_of::<E>(), bytes / best / 1e9);
+            std::println!(
+                "{name}, {} bytes each, {threads} threads: {:.1} GB/s",
+                size_of::<E>(),
+                bytes / best / 1e9
+            );
         }
         for threads in [1, 2] {
             measure::<u32>("copy", &[1, 64, 112, 112], &[0, 1, 2, 3], threads);
