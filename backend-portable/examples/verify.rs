@@ -129,6 +129,33 @@ impl Clock {
     }
 }
 
+/// The tensor in another dim order, in `memory`: bundled inputs may lie otherwise than the program wants them.
+fn relaid<'m>(
+    tensor: &TensorRef<'m>,
+    dim_order: &[u8],
+    memory: &'m mut Vec<AlignedBytes<[u8; 16]>>,
+) -> ValueRef<'m> {
+    if dim_order.len() != tensor.rank() || *dim_order == tensor.dim_order[..] {
+        return tensor.clone().into();
+    }
+    let mut info = tensor.info().clone();
+    info.dim_order.copy_from_slice(dim_order);
+    let (from, to, size) = (tensor.strides(), info.strides(), info.scalar_type.size());
+    *memory = aligned(info.nbytes());
+    let bytes = view(memory, info.nbytes());
+    for i in 0..info.numel() {
+        let (mut rest, mut at, mut target) = (i, 0, 0);
+        for dim in (0..info.rank()).rev() {
+            let index = rest % info.size(dim);
+            rest /= info.size(dim);
+            (at, target) = (at + index * from[dim], target + index * to[dim]);
+        }
+        let element = &tensor.bytes()[at * size..(at + 1) * size];
+        bytes[target * size..(target + 1) * size].copy_from_slice(element);
+    }
+    TensorRef::new(info, bytes).expect("as many bytes").into()
+}
+
 fn verify(path: &str, rtol: f64, atol: f64) -> Result<f64, String> {
     let file = std::fs::read(path).map_err(|e| e.to_string())?;
     let mut storage = aligned(file.len());
@@ -200,9 +227,16 @@ fn verify(path: &str, rtol: f64, atol: f64) -> Result<f64, String> {
         for (number, case) in suite.cases().unwrap().enumerate() {
             let case = case.unwrap();
             for (i, input) in case.inputs().unwrap().enumerate() {
-                method
-                    .set_input(i, &input.unwrap())
-                    .map_err(|e| format!("case {number} input {i}: {e}"))?;
+                let input = input.unwrap();
+                let mut memory = Vec::new();
+                let input = match (&input, meta.input(i)) {
+                    (
+                        ValueRef::Tensor(tensor),
+                        Ok(Some(torchlet_core::ValueMeta::Tensor(wanted))),
+                    ) => relaid(tensor, &wanted.info.dim_order, &mut memory),
+                    _ => input,
+                };
+                method.set_input(i, &input).map_err(|e| format!("case {number} input {i}: {e}"))?;
             }
             method.execute().map_err(|e| format!("case {number}: {e}"))?;
             for (i, expected) in case.expected_outputs().unwrap().enumerate() {
