@@ -186,7 +186,13 @@ impl Call {
 
     /// Floats of workspace for the engine. Where parameters make it out of all proportion to the tensors (a stride of
     /// billions), none: then the engine goes through the output in a plain loop.
-    fn workspace_len(&self, conv: &Conv, tier: Tier, threads: usize, form: WeightForm) -> usize {
+    pub(super) fn workspace_len(
+        &self,
+        conv: &Conv,
+        tier: Tier,
+        threads: usize,
+        form: WeightForm,
+    ) -> usize {
         let weights = self.weight.sizes.iter().product::<usize>();
         let tensors = conv.input_len().saturating_add(conv.output_len()).saturating_add(weights);
         let most = tensors.saturating_mul(4).max(LEAST_WORKSPACE);

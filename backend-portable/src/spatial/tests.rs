@@ -181,6 +181,34 @@ fn engine_and_plain_loop_agree_with_the_definition() {
     assert!(packs > 0);
 }
 
+/// A stride and a padding of a billion leave a small output, but a padded picture of billions of elements.
+#[test]
+fn parameters_out_of_proportion_want_no_workspace() {
+    let window = Window { kernel: 3, stride: 1 << 29, padding: 1 << 29, dilation: 1 };
+    let channels = 4;
+    let mut call = Call::plain(
+        Windows::from_slice(&[window, window]).unwrap(),
+        false,
+        channels,
+        dense([1, channels, 1, 4, 4], FIRST),
+        dense([1, channels, 1, 3, 3], FIRST),
+        dense([channels, 1, 1, 3, 3], FIRST),
+    );
+    call.layout = Some(Layout::ChannelsFirst);
+    let conv = call.engine().unwrap();
+    for tier in Tier::available() {
+        assert_eq!(call.workspace_len(&conv, tier, 1, call.strided()), 0);
+    }
+    let (input, weight, bias) = (vec![1.0; 64], vec![1.0; 36], vec![0.5; 4]);
+    let want = by_definition(&call, &input, &weight, &bias);
+    let context = Context { tier: Tier::detect(), parallel: &Serial };
+    let weights = Weights { data: &weight, form: call.strided() };
+    let finish = Finish { bias: Some(&bias), ..Finish::default() };
+    let mut out = vec![0.0; want.len()];
+    conv.run(context, &input, weights, &finish, &mut out, &mut []).unwrap();
+    assert_close(&out, &want, 1e-5, "no workspace");
+}
+
 /// What a pooling gives at one place: value and index.
 fn pooled(pooling: &Pooling, input: &[f32], index: [usize; DIMS]) -> (f32, i64) {
     let sizes = pooling.from.sizes;
