@@ -40,7 +40,9 @@ fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
         }
     }
     let groups = usize::try_from(args.int(6)?).ok();
-    let groups = groups.filter(|groups| *groups > 0 && channels.is_multiple_of(*groups));
+    let groups = groups.filter(|groups| {
+        (1..=channels.max(1)).contains(groups) && channels.is_multiple_of(*groups)
+    });
     let what = "does not divide the number of channels";
     Ok((samples, channels, groups.ok_or(KernelError::Argument { arg: 6, what })?))
 }

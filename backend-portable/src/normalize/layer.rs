@@ -58,7 +58,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         is_double(ctx, arg)?;
     }
     expect_same_layout(ctx, [6, 7])?;
-    let len = rows.checked_add(len).unwrap_or(usize::MAX);
+    let len = rows.saturating_add(len);
     let scratch = scratch::bytes_for(len, if double { 16 } else { 8 })?;
     Ok(Plan::new(if double { invoke::<f64> } else { invoke::<f32> }).with_scratch(scratch))
 }
