@@ -6,6 +6,7 @@ use crate::shape::moves;
 use crate::table::{kernels, renamed};
 use crate::walk::Walk;
 use torchlet_core::Param::{Bool, OptionalInt, OptionalIntList, Out, Tensor};
+use torchlet_core::rules::broadcast;
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! {
@@ -48,6 +49,25 @@ kernels! {
     /// `aten::copy_(self, src, non_blocking)`: overwrites `self` with `src`, broadcast to its shape.
     COPY_IN_PLACE = Kernel::new("aten::copy_", &[Out, Tensor, Bool], |ctx| {
         prepare_broadcast::<1, 0>(ctx)
+    });
+    /// `aten::complex.out(real, imag, out)`: complex numbers from their parts.
+    COMPLEX_OUT = Kernel::new("aten::complex.out", &[Tensor, Tensor, Out], |ctx| {
+        let (real, imaginary, out) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
+        let whole = match real.scalar_type {
+            ScalarType::Half => ScalarType::ComplexHalf,
+            ScalarType::Float => ScalarType::ComplexFloat,
+            ScalarType::Double => ScalarType::ComplexDouble,
+            other => return Err(unsupported(0, other)),
+        };
+        if imaginary.scalar_type != real.scalar_type {
+            return Err(unsupported(1, imaginary.scalar_type));
+        }
+        if out.scalar_type != whole {
+            return Err(unsupported(2, out.scalar_type));
+        }
+        let mismatch = KernelError::Argument { arg: 1, what: "the parts' shapes cannot be broadcast" };
+        ctx.resize(2, &broadcast(&real.sizes, &imaginary.sizes).ok_or(mismatch)?)?;
+        Ok(Plan::new(complex))
     });
     /// `aten::_conj_physical.out(self, out)`: the complex conjugate.
     CONJ_PHYSICAL_OUT = Kernel::new("aten::_conj_physical.out", &[Tensor, Out], |ctx| {
@@ -119,6 +139,30 @@ pub(crate) fn copy<'c>(
     let walk = Walk::broadcast(&info, [input.info()])?;
     moves::copy(ctx.parallel(), info.scalar_type.size(), &walk, input.bytes(), bytes);
     Ok(bytes)
+}
+
+/// Puts real and imaginary parts side by side.
+fn complex(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (parts, out) = ([ctx.tensor(0)?, ctx.tensor(1)?], ctx.out(2)?);
+    let size = parts[0].scalar_type.size();
+    let walk = Walk::broadcast(out.info(), [parts[0].info(), parts[1].info()])?;
+    let bytes = out.into_bytes();
+    let steps = walk.inner_steps();
+    walk.for_each_run(0, walk.numel(), &mut |start, mut at, len| {
+        let numbers = bytes.chunks_exact_mut(size).skip(2 * start).take(2 * len);
+        for (i, target) in numbers.enumerate() {
+            let part = i % 2;
+            let source = usize::try_from(at[part]).ok().and_then(|at| {
+                let first = at.checked_mul(size)?;
+                parts[part].bytes().get(first..first.checked_add(size)?)
+            });
+            if let Some(source) = source {
+                target.copy_from_slice(source);
+            }
+            at[part] = at[part].wrapping_add(steps[part]);
+        }
+    });
+    Ok(())
 }
 
 /// Copies complex numbers and turns the sign of the imaginary part, which is the top bit of each element's last byte.

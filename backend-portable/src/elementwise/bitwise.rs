@@ -56,6 +56,16 @@ kernels! {
     /// `aten::bitwise_right_shift.Tensor_Scalar_out(self, other, out)`: the same with a number.
     BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT =
         bitwise!("aten::bitwise_right_shift.Tensor_Scalar_out" Scalar, right);
+    /// `aten::__lshift__.Tensor_out`: `self << other`, as Python's operator exports.
+    DUNDER_LSHIFT_TENSOR_OUT = renamed(BITWISE_LEFT_SHIFT_TENSOR_OUT, "aten::__lshift__.Tensor_out");
+    /// `aten::__lshift__.Scalar_out`: the same with a number.
+    DUNDER_LSHIFT_SCALAR_OUT =
+        renamed(BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT, "aten::__lshift__.Scalar_out");
+    /// `aten::__rshift__.Tensor_out`: `self >> other`, as Python's operator exports.
+    DUNDER_RSHIFT_TENSOR_OUT = renamed(BITWISE_RIGHT_SHIFT_TENSOR_OUT, "aten::__rshift__.Tensor_out");
+    /// `aten::__rshift__.Scalar_out`: the same with a number.
+    DUNDER_RSHIFT_SCALAR_OUT =
+        renamed(BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT, "aten::__rshift__.Scalar_out");
     /// `bitwise_left_shift.Tensor_out`: [`BITWISE_LEFT_SHIFT_TENSOR_OUT`] as some exporters name it.
     LEFT_SHIFT_TENSOR_OUT = renamed(BITWISE_LEFT_SHIFT_TENSOR_OUT, "bitwise_left_shift.Tensor_out");
     /// `bitwise_left_shift.Tensor_Scalar_out`: [`BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT`] likewise.

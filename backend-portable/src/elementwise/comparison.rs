@@ -1,8 +1,11 @@
 //! Comparisons, and the larger and smaller of two. Integers compare as integers, everything else in the common type.
 
 use super::binary;
-use crate::number::Compute;
-use crate::table::kernels;
+use crate::number::{Compute, load, number_type, unsupported};
+use crate::table::{kernels, renamed};
+use crate::walk::Walk;
+use torchlet_core::Param::{Bool, Float, Out, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
     /// `aten::eq.Tensor_out(self, other, out)`: `self == other`.
@@ -33,6 +36,57 @@ kernels! {
     MAXIMUM_OUT = binary!("aten::maximum.out", Common, Compute, larger);
     /// `aten::minimum.out(self, other, out)`: the smaller; NaN if either is.
     MINIMUM_OUT = binary!("aten::minimum.out", Common, Compute, smaller);
+    /// `allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`: whether all elements satisfy
+    /// `|self - other| <= atol + rtol * |other|`, NaN counting as equal to NaN if asked for.
+    ALLCLOSE_OUT = Kernel::new(
+        "allclose.out",
+        &[Tensor, Tensor, Float, Float, Bool, Bool, Out],
+        |ctx| {
+            let (a, b) = (ctx.info(0)?, ctx.info(1)?);
+            number_type(0, a.scalar_type)?;
+            number_type(1, b.scalar_type)?;
+            let found = ctx.info(6)?.scalar_type;
+            if found != ScalarType::Bool {
+                return Err(unsupported(6, found));
+            }
+            Walk::broadcast(&a, [&b])?;
+            ctx.resize(6, &[])?;
+            Ok(Plan::new(all_close))
+        },
+    );
+    /// `allclose.Tensor`: the same, with the result as its last argument.
+    ALLCLOSE_TENSOR = renamed(ALLCLOSE_OUT, "allclose.Tensor");
+}
+
+/// Elements that are compared at a time.
+const BLOCK: usize = 32;
+
+fn all_close(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let (rtol, atol, equal_nan) = (ctx.float(2)?, ctx.float(3)?, ctx.bool(4)?);
+    let close = |a: f64, b: f64| {
+        a == b
+            || (a - b).abs() <= atol + rtol * b.abs() && b.is_finite()
+            || equal_nan && a.is_nan() && b.is_nan()
+    };
+    let walk = Walk::broadcast(a.info(), [b.info()])?;
+    let [step] = walk.inner_steps();
+    let mut all = true;
+    walk.for_each_run(0, walk.numel(), &mut |start, [at], len| {
+        let mut done = 0;
+        while all && done < len {
+            let count = BLOCK.min(len - done);
+            let (mut left, mut right) = ([0f64; BLOCK], [0f64; BLOCK]);
+            let right_at = at.wrapping_add(step.wrapping_mul(done as isize));
+            load(a.scalar_type, a.bytes(), (start + done) as isize, 1, &mut left[..count]);
+            load(b.scalar_type, b.bytes(), right_at, step, &mut right[..count]);
+            all &= left.iter().zip(&right).take(count).all(|(&a, &b)| close(a, b));
+            done += count;
+        }
+    });
+    let out = ctx.out(6)?.into_data::<torchlet_core::Bool>()?;
+    out.fill(torchlet_core::Bool::new(all));
+    Ok(())
 }
 
 #[inline(always)]
