@@ -5,10 +5,23 @@
 //! ```
 //! use torchlet::{Module, Tensor};
 //!
-//! let mut module = Module::load("tests/fixtures/ops/arithmetic/add_f32.bpte")?;
-//! let a = Tensor::rand(torchlet::ScalarType::Float, &[3, 5], 1)?;
-//! let outputs = module.forward([&a, &a])?;
-//! println!("{}", outputs[0]);
+//! let seven = [
+//!     "        ",
+//!     "  ####  ",
+//!     "     #  ",
+//!     "    #   ",
+//!     "   ###  ",
+//!     "   #    ",
+//!     "   #    ",
+//!     "   #    ",
+//! ];
+//! let pixels: Vec<f32> =
+//!     seven.concat().chars().map(|pixel| if pixel == '#' { 1.0 } else { 0.0 }).collect();
+//!
+//! let mut module = Module::load("tests/fixtures/digits/digits.pte")?;
+//! let image = Tensor::from_slice(&[1, 1, 8, 8], &pixels)?;
+//! let outputs = module.forward(&image)?;
+//! assert_eq!(outputs[0].tensor()?.argmax()?, Some(7));
 //! # Ok::<(), torchlet::Error>(())
 //! ```
 //!
@@ -18,12 +31,12 @@
 //!
 //! ```
 //! use torchlet::core::{
-//!     AlignedBytes, BundledProgram, LoadOptions, MethodMemory, Program, Registry, TensorRef, ValueRef,
+//!     AlignedBytes, LoadOptions, MethodMemory, Program, Registry, TensorRef, ValueRef,
 //! };
 //!
 //! // On a board, `include_bytes!` puts the file into flash.
-//! let file = std::fs::read("tests/fixtures/ops/arithmetic/add_f32.bpte")?;
-//! let program = Program::from_bytes(BundledProgram::from_bytes(&file)?.program()?)?;
+//! let file = std::fs::read("tests/fixtures/digits/digits.pte")?;
+//! let program = Program::from_bytes(&file)?;
 //!
 //! // A table that names only the kernels that are needed keeps the others out of the image.
 //! let registry = Registry::new().with_kernels(&torchlet::portable::KERNELS)?;
@@ -31,9 +44,10 @@
 //! let needs = meta.memory_needs(&registry, &[], 1).expect("all operators are there");
 //!
 //! // On a board, these are statics of just the sizes that are needed.
-//! let mut arena = AlignedBytes([0; 2048]);
-//! let mut planned = AlignedBytes([0; 256]);
-//! assert!(needs.arena <= 2048 && needs.scratch == 0 && meta.planned_buffer_count() == 1);
+//! let mut arena = AlignedBytes([0; 64 << 10]);
+//! let mut scratch = AlignedBytes([0; 256 << 10]);
+//! let mut planned = AlignedBytes([0; 16 << 10]);
+//! assert_eq!(meta.planned_buffer_count(), 1);
 //! let mut method = program
 //!     .load_method(
 //!         "forward",
@@ -41,18 +55,17 @@
 //!         MethodMemory {
 //!             arena: &mut arena.0[..needs.arena],
 //!             planned: &mut [&mut planned.0],
-//!             scratch: &mut [],
+//!             scratch: &mut scratch.0[..needs.scratch],
 //!         },
 //!         LoadOptions::default(),
 //!     )
 //!     .expect("the method fits its memory");
 //!
-//! let input = TensorRef::from_slice(&[3, 5], &[0.5f32; 15]).expect("fifteen elements");
-//! method.set_input_tensor(0, &input)?;
-//! method.set_input_tensor(1, &input)?;
+//! let image = TensorRef::from_slice(&[1, 1, 8, 8], &[0.5f32; 64]).expect("64 elements");
+//! method.set_input_tensor(0, &image)?;
 //! method.execute()?;
-//! let ValueRef::Tensor(sum) = method.output(0)? else { unreachable!() };
-//! assert_eq!(sum.data::<f32>()?, [1.0; 15]);
+//! let ValueRef::Tensor(logits) = method.output(0)? else { unreachable!() };
+//! assert_eq!(logits.data::<f32>()?.len(), 10);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

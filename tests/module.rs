@@ -4,10 +4,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use torchlet::core::layout::channels_last_order;
 use torchlet::core::{ValueMeta, ValueRef};
-use torchlet::{Error, FileAccess, Module, ProfileKind, Profiler, ScalarType, Tensor, Value};
+use torchlet::{
+    Error, FileAccess, Module, ModuleBuilder, ProfileKind, Profiler, ScalarType, Tensor, Value,
+};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+/// A builder that Miri can run: it knows no memory maps.
+fn builder() -> ModuleBuilder {
+    let access = if cfg!(miri) { FileAccess::Read } else { FileAccess::Map };
+    Module::builder().file_access(access)
+}
+
+fn open(name: &str) -> Module {
+    builder().load(fixture(name)).unwrap()
 }
 
 const ADD: &str = "ops/arithmetic/add_f32.bpte";
@@ -21,6 +33,7 @@ fn first(outputs: &[Value]) -> &[f32] {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "maps files")]
 fn every_way_of_opening_gives_the_same() {
     let x = Tensor::rand(ScalarType::Float, &[3, 5], 3).unwrap();
     let expected: Vec<f32> = x.as_slice::<f32>().unwrap().iter().map(|x| x + x).collect();
@@ -45,6 +58,7 @@ fn every_way_of_opening_gives_the_same() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "maps files")]
 fn files_that_are_no_programs_are_named() {
     let missing = Module::load(fixture("nothing.pte")).unwrap_err();
     assert!(missing.to_string().contains("nothing.pte"), "{missing}");
@@ -63,7 +77,7 @@ fn files_that_are_no_programs_are_named() {
 
 #[test]
 fn inputs_that_do_not_fit_say_why() {
-    let mut module = Module::load(fixture(ADD)).unwrap();
+    let mut module = open(ADD);
     let x = tensor(&[1.0; 15]);
     let messages = [
         (module.forward(()), "input 0 of 'forward' has no value; it takes float32[3, 5]"),
@@ -90,7 +104,7 @@ fn inputs_that_do_not_fit_say_why() {
 
 #[test]
 fn preset_inputs_persist() {
-    let mut module = Module::load(fixture(ADD)).unwrap();
+    let mut module = open(ADD);
     let (one, two) = (tensor(&[1.0; 15]), tensor(&[2.0; 15]));
     module.set_input("forward", 1, &two).unwrap();
     for _ in 0..2 {
@@ -112,7 +126,7 @@ fn preset_inputs_persist() {
 
 #[test]
 fn missing_operators_are_listed() {
-    let module = Module::builder().default_kernels(false);
+    let module = builder().default_kernels(false);
     let mut module = module.load(fixture("digits/digits.pte")).unwrap();
     let error = module.load_method("forward").unwrap_err();
     let Error::Missing { operators, backends, .. } = &error else { panic!("{error}") };
@@ -120,7 +134,7 @@ fn missing_operators_are_listed() {
     assert!(operators.len() > 3 && backends.is_empty());
     assert_eq!(error.code(), 0x14);
 
-    let mut module = Module::load(fixture("formats/delegates_two.pte")).unwrap();
+    let mut module = open("formats/delegates_two.pte");
     let error = module.load_method("forward").unwrap_err();
     let Error::Missing { backends, .. } = &error else { panic!("{error}") };
     assert!(!backends.is_empty() && error.to_string().contains(&backends[0]), "{error}");
@@ -128,11 +142,11 @@ fn missing_operators_are_listed() {
 
 #[test]
 fn memory_is_limited_and_reported() {
-    let mut module = Module::load(fixture(ADD)).unwrap();
+    let mut module = open(ADD);
     let report = module.memory_report("forward").unwrap();
     assert!(report.total() > 3 * 60 && report.planned.len() == 1, "{report:?}");
     module.load_method("forward").unwrap();
-    let limited = |limit| Module::builder().memory_limit(limit).load(fixture(ADD)).unwrap();
+    let limited = |limit| builder().memory_limit(limit).load(fixture(ADD)).unwrap();
     limited(report.total()).load_method("forward").unwrap();
     let error = limited(report.total() - 1).load_method("forward").unwrap_err();
     assert!(matches!(error, Error::MemoryLimit { needed, .. } if needed == report.total()));
@@ -141,7 +155,7 @@ fn memory_is_limited_and_reported() {
 
 #[test]
 fn layouts_are_converted() {
-    let mut module = Module::load(fixture("ops/arithmetic/add_channels_last.bpte")).unwrap();
+    let mut module = open("ops/arithmetic/add_channels_last.bpte");
     let meta = module.method_meta("forward").unwrap();
     let Some(ValueMeta::Tensor(input)) = meta.input(0).unwrap() else { panic!() };
     let shape: Vec<usize> = input.info.sizes.iter().map(|size| *size as usize).collect();
@@ -158,7 +172,7 @@ fn layouts_are_converted() {
 
 #[test]
 fn inputs_and_outputs_can_be_used_in_place() {
-    let mut module = Module::load(fixture(ADD)).unwrap();
+    let mut module = open(ADD);
     let method = module.method("forward").unwrap();
     assert_eq!((method.input_count(), method.output_count()), (2, 1));
     for index in 0..2 {
@@ -172,7 +186,7 @@ fn inputs_and_outputs_can_be_used_in_place() {
 
 #[test]
 fn dynamic_shapes_within_the_bound() {
-    let mut module = Module::load(fixture("ops/arithmetic/add_dynamic.bpte")).unwrap();
+    let mut module = open("ops/arithmetic/add_dynamic.bpte");
     let meta = module.method_meta("forward").unwrap();
     let shapes: Vec<Vec<usize>> = (0..meta.input_count())
         .map(|index| match meta.input(index).unwrap() {
@@ -201,7 +215,7 @@ fn dynamic_shapes_within_the_bound() {
 
 #[test]
 fn modules_share_a_program_between_threads() {
-    let module = Module::load(fixture(ADD)).unwrap();
+    let module = open(ADD);
     std::thread::scope(|scope| {
         for number in 0..4 {
             let mut own = module.share();
@@ -218,7 +232,7 @@ fn modules_share_a_program_between_threads() {
 #[test]
 fn profiles_name_operators() {
     let profiler = Arc::new(Profiler::new());
-    let mut module = Module::builder().event_tracer(profiler.clone()).load(fixture(ADD)).unwrap();
+    let mut module = builder().event_tracer(profiler.clone()).load(fixture(ADD)).unwrap();
     let x = tensor(&[0.0; 15]);
     for _ in 0..3 {
         module.forward([&x, &x]).unwrap();
@@ -233,7 +247,7 @@ fn profiles_name_operators() {
 
 #[test]
 fn a_program_without_instructions_passes_its_input_on() {
-    let mut module = Module::load(fixture("programs/identity.bpte")).unwrap();
+    let mut module = open("programs/identity.bpte");
     let suite = module.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
     let case = suite.cases().unwrap().next().unwrap().unwrap();
     let ValueRef::Tensor(input) = case.inputs().unwrap().next().unwrap().unwrap() else { panic!() };

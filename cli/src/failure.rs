@@ -29,7 +29,7 @@ impl From<Error> for Failure {
             Error::Missing { operators, .. } if operators.is_empty() => {
                 "; export the model for a backend that torchlet has, or for none"
             }
-            Error::Load { message, .. } if message.contains(".ptd") => "; use --data FILE.ptd",
+            Error::Load { message, .. } if message.contains(".ptd") => " with --data",
             Error::MemoryLimit { .. } => " with --memory-limit",
             _ => "",
         };

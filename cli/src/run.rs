@@ -94,10 +94,10 @@ fn show_top(scores: &Tensor, top: usize, labels: &[String]) -> Result<(), Failur
         let title = if several { format!("\ntop of row {number}") } else { "\ntop".into() };
         anstream::println!("{}", paint(TITLE, title));
         for class in order.into_iter().take(top) {
-            let label = labels.get(class).map_or("", String::as_str);
+            let label = labels.get(class).map_or(String::new(), |label| format!("  {label}"));
             let chance = 100.0 * chances[class];
             let score = paint(FAINT, format!("score {:.4}", row[class]));
-            anstream::println!("{chance:6.2}%  {class:>4}  {}  {score}", paint(NAME, label));
+            anstream::println!("{chance:6.2}%  {class:>4}{}  {score}", paint(NAME, label));
         }
     }
     Ok(())
