@@ -154,7 +154,7 @@ fn show_memory(method: &Method, threads: usize) {
             line(report.arena as u64, "arena", arena_parts(report));
             line(report.scratch as u64, "scratch", "while kernels run".into());
             if report.unplanned > 0 {
-                let what = "inputs and outputs, of the caller".into();
+                let what = "inputs, outputs and state, of the caller".into();
                 line(report.unplanned as u64, "unplanned", what);
             }
             line(report.total(), "in all", bytes(report.total()));
