@@ -11,13 +11,9 @@ use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar
 
 kernels! {
     /// `aten::clone.out(self, memory_format, out)`: the same elements, in the memory order that `out` has.
-    CLONE_OUT = Kernel::new("aten::clone.out", &[Tensor, OptionalInt, Out], |ctx| {
-        prepare_copy::<0, 2>(ctx)
-    });
+    CLONE_OUT = Kernel::new("aten::clone.out", &[Tensor, OptionalInt, Out], prepare_copy::<0, 2>);
     /// `aten::alias_copy.out(self, out)`: the same elements.
-    ALIAS_COPY_OUT = Kernel::new("aten::alias_copy.out", &[Tensor, Out], |ctx| {
-        prepare_copy::<0, 1>(ctx)
-    });
+    ALIAS_COPY_OUT = Kernel::new("aten::alias_copy.out", &[Tensor, Out], prepare_copy::<0, 1>);
     /// `aten::detach_copy.out(self, out)`: the same elements.
     DETACH_COPY_OUT = renamed(ALIAS_COPY_OUT, "aten::detach_copy.out");
     /// `aten::lift_fresh_copy.out(self, out)`: the same elements.
@@ -27,15 +23,13 @@ kernels! {
     /// `et_copy::_d2h_copy.out(self, out)`: from a device to the host.
     D2H_COPY_OUT = renamed(ALIAS_COPY_OUT, "et_copy::_d2h_copy.out");
     /// `aten::_to_copy.out(self, non_blocking, memory_format, out)`: the elements as the type of `out`.
-    TO_COPY_OUT = Kernel::new("aten::_to_copy.out", &[Tensor, Bool, OptionalInt, Out], |ctx| {
-        prepare_copy::<0, 3>(ctx)
-    });
+    TO_COPY_OUT = Kernel::new("aten::_to_copy.out", &[Tensor, Bool, OptionalInt, Out], prepare_copy::<0, 3>);
     /// `dim_order_ops::_to_dim_order_copy.out(self, non_blocking, dim_order, out)`: the elements as the type and in the memory
     /// order of `out`.
     TO_DIM_ORDER_COPY_OUT = Kernel::new(
         "dim_order_ops::_to_dim_order_copy.out",
         &[Tensor, Bool, OptionalIntList, Out],
-        |ctx| prepare_copy::<0, 3>(ctx),
+        prepare_copy::<0, 3>,
     );
     /// `dim_order_ops::_clone_dim_order.out(self, non_blocking, dim_order, out)`: the same elements in the memory order of
     /// `out`.
@@ -47,9 +41,7 @@ kernels! {
         prepare_broadcast::<1, 3>(ctx)
     });
     /// `aten::copy_(self, src, non_blocking)`: overwrites `self` with `src`, broadcast to its shape.
-    COPY_IN_PLACE = Kernel::new("aten::copy_", &[Out, Tensor, Bool], |ctx| {
-        prepare_broadcast::<1, 0>(ctx)
-    });
+    COPY_IN_PLACE = Kernel::new("aten::copy_", &[Out, Tensor, Bool], prepare_broadcast::<1, 0>);
     /// `aten::complex.out(real, imag, out)`: complex numbers from their parts.
     COMPLEX_OUT = Kernel::new("aten::complex.out", &[Tensor, Tensor, Out], |ctx| {
         let (real, imaginary, out) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);

@@ -249,12 +249,13 @@ fn prepare_view(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 
 /// The shape of a view of `numel` elements, in which one size may be -1.
 fn view_sizes(numel: usize, sizes: &[i64]) -> Option<Sizes> {
-    let known = sizes.iter().filter(|size| **size != -1);
-    let known = known.map(|size| usize::try_from(*size).ok());
-    let known = known.fold(Some(1usize), |product, size| product?.checked_mul(size?))?;
+    let known = sizes
+        .iter()
+        .filter(|size| **size != -1)
+        .try_fold(1usize, |product, size| product.checked_mul(usize::try_from(*size).ok()?))?;
     let inferred = match sizes.iter().filter(|size| **size == -1).count() {
         0 if known == numel => 0,
-        1 if known != 0 && numel % known == 0 => i32::try_from(numel / known).ok()?,
+        1 if known != 0 && numel.is_multiple_of(known) => i32::try_from(numel / known).ok()?,
         _ => return None,
     };
     let mut shape = Sizes::new();
@@ -275,7 +276,7 @@ fn prepare_copy_index(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     // Elements go where they lie in `copy_from`, so both have to be in the same order, the new dimension outermost.
     let order = to.dim_order.iter().skip(1).copied().eq(from.dim_order.iter().map(|dim| dim + 1));
-    if !order && !(to.is_contiguous() && from.is_contiguous()) {
+    if !(order || to.is_contiguous() && from.is_contiguous()) {
         return Err(KernelError::Layout { arg: 1 });
     }
     let index = ctx.int(2)?;
