@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Aligned, Lending, Memory, ReadOnly, exercise, files, kernels, program_of};
+use common::{
+    Aligned, EVERY, FILES, Lending, Memory, ReadOnly, exercise, files, kernels, program_of,
+};
 use torchlet_core::error::MemoryKind;
 use torchlet_core::{InitError, LoadOptions, MethodMemory, Program};
 
@@ -12,6 +14,7 @@ fn programs() -> Vec<String> {
     list.extend(files("digits", ".bpte"));
     list.extend(files("formats", ".bpte"));
     list.retain(|file| !file.contains("external") && !file.contains("training"));
+    list.truncate(FILES);
     list
 }
 
@@ -80,7 +83,7 @@ fn one_byte_less_is_an_error_that_names_the_need() {
             }
         }
     }
-    assert!(checked > 100, "only {checked}");
+    assert!(checked > 100 || cfg!(miri), "only {checked}");
 }
 
 #[test]
@@ -143,7 +146,7 @@ fn storage_makes_no_difference() {
         assert!(error.contains("must hold"), "{file}: {error}");
         compared += usize::from(expected.is_ok());
     }
-    assert!(compared > 30, "only {compared}");
+    assert!(compared > 30 || cfg!(miri), "only {compared}");
 }
 
 /// A loop that never ends is ended by the limit on backward jumps, wherever it jumps to.
@@ -153,7 +156,7 @@ fn endless_loops_end() {
     for file in ["programs/cond.bpte", "programs/map.bpte", "programs/scan.bpte"] {
         let mut bytes = program_of(file);
         let registry = kernels::registry();
-        for position in (0..bytes.bytes().len() - 3).step_by(4) {
+        for position in (0..bytes.bytes().len() - 3).step_by(4 * EVERY) {
             let original: [u8; 4] = bytes.bytes()[position..position + 4].try_into().unwrap();
             // Small numbers: among them, destinations of jumps.
             if u32::from_le_bytes(original) > 40 {
@@ -169,5 +172,5 @@ fn endless_loops_end() {
             bytes.bytes_mut()[position..position + 4].copy_from_slice(&original);
         }
     }
-    assert!(ended > 0, "no loop was made");
+    assert!(ended > 0 || cfg!(miri), "no loop was made");
 }

@@ -6,6 +6,7 @@ pub mod flatbuffer;
 pub mod header;
 pub(crate) mod program_schema;
 
-#[cfg(test)]
+// Not under Miri: it is slow, and nothing here is unsafe but what was generated.
+#[cfg(all(test, not(miri)))]
 #[path = "../../tests/readers_agree/mod.rs"]
 mod readers_agree;

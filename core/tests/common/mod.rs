@@ -11,6 +11,12 @@ use torchlet_core::{
     Registry, ValueMeta, ValueRef,
 };
 
+/// Every how many bytes tests change one. Miri is a thousand times slower than the processor: a sample serves.
+pub const EVERY: usize = if cfg!(miri) { 211 } else { 1 };
+
+/// How many files tests take of a list.
+pub const FILES: usize = if cfg!(miri) { 3 } else { usize::MAX };
+
 /// The folder of the fixtures.
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures")
