@@ -362,7 +362,9 @@ mod tests {
             let view = View::of(&info).unwrap().permute(dims).unwrap();
             let out = TensorInfo::contiguous(ScalarType::Byte, &view.sizes).unwrap();
             let walk = crate::shape::walk_of(&out, &view).unwrap();
-            let input = vec![E::zeroed(); info.numel()];
+            let mut input = vec![E::zeroed(); info.numel()];
+            // Pages that were never written are all the same one.
+            bytemuck::cast_slice_mut::<E, u8>(&mut input).fill(1);
             let mut target = vec![E::zeroed(); info.numel()];
             let pool = crate::ThreadPool::new(threads);
             let mut best = f64::MAX;
