@@ -90,3 +90,21 @@ pub(crate) fn steps(of: impl Fn(usize) -> isize) -> Steps {
     }
     Steps { strides, base: 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_index_is_checked() {
+        let longs = [0i64, 2, -3];
+        let tensor = TensorRef::from_slice(&[3], &longs).unwrap();
+        assert!(Indices::checked(&tensor, 0, -3, 3).is_ok());
+        assert!(Indices::checked(&tensor, 0, 0, 3).is_err());
+        assert!(Indices::checked(&tensor, 0, -3, 2).is_err());
+        let ints = [i32::MAX];
+        let tensor = TensorRef::from_slice(&[1], &ints).unwrap();
+        assert!(Indices::checked(&tensor, 0, 0, 3).is_err());
+        assert_eq!(Indices::I32(&ints).at(-1), 0);
+    }
+}

@@ -299,3 +299,24 @@ fn reduce<T: Number>(
 fn div_floor(a: i64, b: i64) -> i64 {
     a.checked_div_euclid(b).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::f16;
+    use torchlet_core::Bool;
+
+    /// Values of PyTorch's `scatter_reduce` with two numbers at one place.
+    #[test]
+    fn values_that_meet_are_combined() {
+        assert_eq!(Reduce::Sum.combine(250u8, 10), 4);
+        assert_eq!(Reduce::Product.combine(i64::MAX, 2), -2);
+        assert_eq!(Reduce::Max.combine(u64::MAX, 1), u64::MAX);
+        assert_eq!(Reduce::Min.combine(u64::MAX, 1), 1);
+        assert_eq!(Reduce::Sum.combine(Bool::new(true), Bool::new(true)), Bool::new(true));
+        assert_eq!(Reduce::Sum.combine(f16::from_f32(2048.0), f16::ONE), f16::from_f32(2048.0));
+        assert!(Reduce::Max.combine(f32::NAN, 1.0).is_nan());
+        assert!(Reduce::Min.combine(1.0, f64::NAN).is_nan());
+        assert_eq!(div_floor(-7, 2), -4);
+    }
+}

@@ -425,3 +425,19 @@ dequantize_kernel! {
     DEQUANTIZE_PER_TOKEN_OUT, "quantized_decomposed::dequantize_per_token.out",
     form(Token, 7), [Tensor, Tensor, Tensor, Int, Int, Int, Int, Out]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::write_bounded;
+
+    #[test]
+    fn numbers_keep_to_their_bounds() {
+        let values = [f32::NEG_INFINITY, -128.0, 0.0, 127.0, f32::INFINITY, f32::NAN];
+        let mut out = [0i8; 6];
+        write_bounded(&values, -128, 127, &mut out);
+        assert_eq!(out, [-128, -128, 0, 127, 127, -128]);
+        let mut out = [0i32; 6];
+        write_bounded(&values, i32::MIN.into(), i32::MAX.into(), &mut out);
+        assert_eq!(out, [i32::MIN, -128, 0, 127, i32::MAX, 0]);
+    }
+}

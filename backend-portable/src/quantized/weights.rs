@@ -355,3 +355,20 @@ fn add(ctx: &mut Invoke) -> Result<(), KernelError> {
     });
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::packed;
+
+    /// The packing of ExecuTorch's quantized embeddings.
+    #[test]
+    fn numbers_share_bytes() {
+        let four: Vec<f32> = (0..4).map(|column| packed(&[0x1f, 0x80], column, 4, false)).collect();
+        assert_eq!(four, [-7.0, 7.0, 0.0, -8.0]);
+        let two: Vec<f32> =
+            (0..4).map(|column| packed(&[0b11_10_01_00], column, 2, false)).collect();
+        assert_eq!(two, [-2.0, -1.0, 0.0, 1.0]);
+        assert_eq!(packed(&[0xff], 0, 8, true), -1.0);
+        assert_eq!(packed(&[0xff], 0, 8, false), 255.0);
+    }
+}
