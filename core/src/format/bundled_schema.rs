@@ -1,8 +1,8 @@
 //! The tables of a `.bpte` file, by field number (ExecuTorch's published `bundled_program_schema.fbs`, identifier `BP08`).
 
-use super::flatbuffer::{Vector, table};
+use super::flatbuffer::Vector;
 
-table! {
+crate::flatbuffer_table! {
     /// The root of a bundled program.
     BundledTable {
         0 version: u32,
@@ -11,7 +11,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// The test cases of one method.
     TestSuiteTable {
         0 method_name: &'a str,
@@ -19,7 +19,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// Inputs and the outputs expected of them.
     TestCaseTable {
         0 inputs: Vector<'a, BundledValueTable<'a>>,
@@ -27,14 +27,14 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// A value: the union's type is field 0 (1 tensor, 2 int, 3 bool, 4 double), its table field 1.
     BundledValueTable {
         0 kind: u8,
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// A tensor with its data.
     BundledTensorTable {
         0 scalar_type: i8,

@@ -1,9 +1,9 @@
 //! The tables of a `.ptd` file, by field number (ExecuTorch's published `flat_tensor.fbs`, identifier `FT01`).
 
-use super::flatbuffer::{Vector, table};
+use super::flatbuffer::Vector;
 use super::program_schema::DataSegment;
 
-table! {
+crate::flatbuffer_table! {
     /// The root of a `.ptd` file.
     FlatTensorTable {
         0 version: u32,
@@ -12,7 +12,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// A named segment, with a layout when it is a tensor.
     NamedTensor {
         0 key: &'a str,
@@ -21,7 +21,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// The type and shape of a tensor.
     TensorLayoutTable {
         0 scalar_type: i8,

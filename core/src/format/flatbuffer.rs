@@ -3,7 +3,7 @@
 //! Every accessor checks what it touches and returns [`Malformed`] where the bytes do not hold up, so
 //! nothing has to be proved about a file before it is read and nothing is read that was not checked.
 //! The code that does this is one small, non-generic set of functions; the tables of a schema are
-//! thin names over field numbers (see the [`table!`] macro).
+//! thin names over field numbers (see the [`flatbuffer_table!`](crate::flatbuffer_table) macro).
 //!
 //! Format facts: a table starts with a signed 32-bit distance back to its vtable; a vtable holds its own
 //! length and the table's length as 16-bit numbers, then one 16-bit offset per field, 0 for absent
@@ -63,7 +63,7 @@ fn follow(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
 
 /// A table: the position of its fields, and the vtable that lists them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Table<'a> {
+pub struct Table<'a> {
     buf: &'a [u8],
     start: usize,
     /// The field offsets of the vtable, two bytes each.
@@ -72,7 +72,7 @@ pub(crate) struct Table<'a> {
 
 impl<'a> Table<'a> {
     /// The table that the offset at the start of `buf` leads to.
-    pub(crate) fn root(buf: &'a [u8]) -> Result<Self, Malformed> {
+    pub fn root(buf: &'a [u8]) -> Result<Self, Malformed> {
         Self::at(buf, follow(buf, 0)?)
     }
 
@@ -110,32 +110,40 @@ impl<'a> Table<'a> {
     }
 
     /// The flatbuffer that the table is part of.
-    pub(crate) fn buffer(&self) -> &'a [u8] {
+    pub fn buffer(&self) -> &'a [u8] {
         self.buf
     }
 
     /// The table stored in field `slot` of a union, whatever its type.
-    pub(crate) fn union_value(&self, slot: usize) -> Result<Option<Table<'a>>, Malformed> {
+    pub fn union_value(&self, slot: usize) -> Result<Option<Table<'a>>, Malformed> {
         self.reference(slot)?.map(|at| Table::at(self.buf, at)).transpose()
     }
 
     /// Reads field `slot` as `F` says.
-    pub(crate) fn get<F: Field<'a>>(&self, slot: usize) -> Result<F::Output, Malformed> {
+    pub fn get<F: Field<'a>>(&self, slot: usize) -> Result<F::Output, Malformed> {
         F::read(self, slot)
     }
 }
 
 /// A type of table field.
-pub(crate) trait Field<'a> {
+pub trait Field<'a> {
     /// What reading the field gives: numbers default to 0, vectors to empty, references to `None`.
     type Output;
+    /// Reads the field.
+    ///
+    /// # Errors
+    /// The bytes are not those of such a field.
     fn read(table: &Table<'a>, slot: usize) -> Result<Self::Output, Malformed>;
 }
 
 /// A type of vector element.
-pub(crate) trait Item<'a>: Sized {
+pub trait Item<'a>: Sized {
     /// Bytes from one element to the next.
     const SIZE: usize;
+    /// Reads the element at `offset`.
+    ///
+    /// # Errors
+    /// The bytes are not those of such an element.
     fn read(buf: &'a [u8], offset: usize) -> Result<Self, Malformed>;
 }
 
@@ -160,6 +168,14 @@ macro_rules! numbers {
 }
 numbers!(u8, i8, u32, i32, u64, i64, f64);
 
+/// A signed byte whose default is not zero: `None` where it is absent.
+impl<'a> Field<'a> for Option<i8> {
+    type Output = Option<i8>;
+    fn read(table: &Table<'a>, slot: usize) -> Result<Option<i8>, Malformed> {
+        table.field(slot)?.map(|at| <i8 as Item<'a>>::read(table.buf, at)).transpose()
+    }
+}
+
 impl<'a> Field<'a> for bool {
     type Output = bool;
     fn read(table: &Table<'a>, slot: usize) -> Result<bool, Malformed> {
@@ -181,7 +197,7 @@ impl<'a> Field<'a> for &'a str {
 
 /// A vector whose extent was checked when it was reached; elements are decoded as they are read.
 #[derive(Debug)]
-pub(crate) struct Vector<'a, T> {
+pub struct Vector<'a, T> {
     buf: &'a [u8],
     first: usize,
     len: usize,
@@ -207,15 +223,21 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
         self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    pub(crate) fn get(&self, index: usize) -> Result<Option<T>, Malformed> {
+    /// The element of this index; `None` beyond the last.
+    ///
+    /// # Errors
+    /// The element is not well-formed.
+    pub fn get(&self, index: usize) -> Result<Option<T>, Malformed> {
         if index >= self.len {
             return Ok(None);
         }
@@ -223,13 +245,14 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
         T::read(self.buf, self.first + index * T::SIZE).map(Some)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Result<T, Malformed>> + use<'a, T> {
+    /// All elements, each checked as it is read.
+    pub fn iter(&self) -> impl Iterator<Item = Result<T, Malformed>> + use<'a, T> {
         let vector = *self;
         (0..self.len).map(move |index| T::read(vector.buf, vector.first + index * T::SIZE))
     }
 
     /// The raw elements, undecoded.
-    pub(crate) fn bytes(&self) -> &'a [u8] {
+    pub fn bytes(&self) -> &'a [u8] {
         self.buf.get(self.first..self.first + self.len * T::SIZE).unwrap_or(&[])
     }
 }
@@ -252,7 +275,11 @@ impl<'a> Item<'a> for Table<'a> {
 }
 
 /// Names the fields of a schema's table: `slot name: type`, in the order of the schema.
-macro_rules! table {
+///
+/// For each table it makes a type whose methods read the fields, for use within the crate: numbers default to 0 (or to
+/// `None` as `Option<i8>`), vectors to empty, strings and tables to `None`.
+#[macro_export]
+macro_rules! flatbuffer_table {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $slot:literal $field:ident: $kind:ty,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
@@ -292,4 +319,3 @@ macro_rules! table {
         }
     };
 }
-pub(crate) use table;

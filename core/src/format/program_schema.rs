@@ -1,8 +1,8 @@
 //! The tables of a `.pte` program, by field number (ExecuTorch's published `program.fbs`, identifier `ET12`).
 
-use super::flatbuffer::{Malformed, Table, Vector, table};
+use super::flatbuffer::{Malformed, Table, Vector};
 
-table! {
+crate::flatbuffer_table! {
     /// The root of a program.
     ProgramTable {
         0 version: u32,
@@ -16,7 +16,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// One method: its values, its instructions and what they refer to.
     ExecutionPlan {
         0 name: &'a str,
@@ -31,14 +31,14 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// Constant tensor data or delegate data stored inside the flatbuffer.
     Buffer {
         0 storage: Vector<'a, u8>,
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// A piece of data after the flatbuffer; the offset counts from the segment base.
     DataSegment {
         0 offset: u64,
@@ -46,7 +46,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// Offsets of pieces of data within one segment.
     SubsegmentOffsets {
         0 segment_index: u32,
@@ -54,7 +54,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// A segment with a name.
     NamedData {
         0 key: &'a str,
@@ -62,14 +62,14 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// A list of instructions.
     Chain {
         2 instructions: Vector<'a, InstructionTable<'a>>,
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// A kernel's name and overload.
     Operator {
         0 name: &'a str,
@@ -77,7 +77,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// One lowered part of the model.
     BackendDelegate {
         0 id: &'a str,
@@ -86,7 +86,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// Where a delegate's bytes are: location 0 inline, 1 in a segment.
     DelegateDataReference {
         0 location: i8,
@@ -94,7 +94,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// A key and its bytes for a backend.
     CompileSpecTable {
         0 key: &'a str,
@@ -102,7 +102,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// A tensor's metadata and where its data is.
     TensorTable {
         0 scalar_type: i8,
@@ -116,7 +116,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// Place of a mutable tensor in planned memory.
     AllocationDetails {
         0 memory_id: u32,
@@ -125,7 +125,7 @@ table! {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// What few tensors need: location 0 in this file, 1 external under the tensor's name.
     ExtraTensorInfo {
         0 mutable_data_segments_idx: u64,
@@ -136,22 +136,22 @@ table! {
     }
 }
 
-table! { IntTable { 0 value: i64, } }
-table! { BoolTable { 0 value: bool, } }
-table! { DoubleTable { 0 value: f64, } }
-table! { StringTable { 0 value: &'a str, } }
-table! { BoolListTable { 0 items: Vector<'a, u8>, } }
-table! { DoubleListTable { 0 items: Vector<'a, f64>, } }
-table! {
+crate::flatbuffer_table! { IntTable { 0 value: i64, } }
+crate::flatbuffer_table! { BoolTable { 0 value: bool, } }
+crate::flatbuffer_table! { DoubleTable { 0 value: f64, } }
+crate::flatbuffer_table! { StringTable { 0 value: &'a str, } }
+crate::flatbuffer_table! { BoolListTable { 0 items: Vector<'a, u8>, } }
+crate::flatbuffer_table! { DoubleListTable { 0 items: Vector<'a, f64>, } }
+crate::flatbuffer_table! {
     /// A list of integers: each item is the index of an integer value.
     IntListTable { 0 items: Vector<'a, i64>, }
 }
-table! {
+crate::flatbuffer_table! {
     /// A list of tensors: each item is the index of a tensor value, or -1 for none in optional lists.
     TensorListTable { 0 items: Vector<'a, i32>, }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// A value: the union's type is field 0, its table field 1.
     EValueTable {
         0 kind: u8,
@@ -200,18 +200,18 @@ impl<'a> EValueTable<'a> {
     }
 }
 
-table! {
+crate::flatbuffer_table! {
     /// An instruction: the union's type is field 0, its table field 1.
     InstructionTable {
         0 kind: u8,
     }
 }
 
-table! { KernelCallTable { 0 op_index: i32, 1 args: Vector<'a, i32>, } }
-table! { DelegateCallTable { 0 delegate_index: i32, 1 args: Vector<'a, i32>, } }
-table! { MoveCallTable { 0 from: i32, 1 to: i32, } }
-table! { JumpFalseCallTable { 0 condition: i32, 1 destination: i32, } }
-table! { FreeCallTable { 0 value: i32, } }
+crate::flatbuffer_table! { KernelCallTable { 0 op_index: i32, 1 args: Vector<'a, i32>, } }
+crate::flatbuffer_table! { DelegateCallTable { 0 delegate_index: i32, 1 args: Vector<'a, i32>, } }
+crate::flatbuffer_table! { MoveCallTable { 0 from: i32, 1 to: i32, } }
+crate::flatbuffer_table! { JumpFalseCallTable { 0 condition: i32, 1 destination: i32, } }
+crate::flatbuffer_table! { FreeCallTable { 0 value: i32, } }
 
 /// An instruction as the file describes it; indices are unchecked.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,229 @@
+//! The front-end for what ExecuTorch's `VulkanPartitioner` writes: a header (`VH00`), a graph (`VK00`) and constants.
+//!
+//! Storage types and memory layouts in the blob are choices of the exporter for phones and are not followed.
+
+use crate::error::Error;
+use crate::ir::{Graph, Node, Tensor, Value};
+use std::borrow::Cow;
+use torchlet_core::format::flatbuffer::{Malformed, Table, Vector};
+use torchlet_core::layout::MAX_RANK;
+use torchlet_core::{DelegateInfo, ScalarType};
+
+torchlet_core::flatbuffer_table! { GraphTable {
+    0 version: &'a str,
+    1 chain: Vector<'a, OperatorCallTable<'a>>,
+    2 values: Vector<'a, ValueTable<'a>>,
+    3 input_ids: Vector<'a, u32>,
+    4 output_ids: Vector<'a, u32>,
+    5 constants: Vector<'a, BytesTable<'a>>,
+} }
+torchlet_core::flatbuffer_table! { OperatorCallTable {
+    0 node_id: u32,
+    1 name: &'a str,
+    2 args: Vector<'a, i32>,
+} }
+torchlet_core::flatbuffer_table! {
+    /// A value: the union's type is field 0, its table field 1.
+    ValueTable { 0 kind: u8, }
+}
+torchlet_core::flatbuffer_table! { TensorTable {
+    0 datatype: i8,
+    1 dims: Vector<'a, u32>,
+    /// Negative for tensors that are not constant; absent means 0.
+    2 constant_id: i32,
+    6 staging_datatype: Option<i8>,
+} }
+torchlet_core::flatbuffer_table! {
+    /// A region of bytes: an offset behind the header, or named data where the offset is all ones.
+    BytesTable { 0 offset: u64, 1 length: u64, 2 named_key: &'a str, }
+}
+torchlet_core::flatbuffer_table! { IntTable { 0 value: i64, } }
+torchlet_core::flatbuffer_table! { BoolTable { 0 value: bool, } }
+torchlet_core::flatbuffer_table! { DoubleTable { 0 value: f64, } }
+torchlet_core::flatbuffer_table! { StringTable { 0 value: &'a str, } }
+torchlet_core::flatbuffer_table! { IntListTable { 0 items: Vector<'a, i64>, } }
+torchlet_core::flatbuffer_table! { DoubleListTable { 0 items: Vector<'a, f64>, } }
+torchlet_core::flatbuffer_table! { BoolListTable { 0 items: Vector<'a, u8>, } }
+torchlet_core::flatbuffer_table! { ValueListTable { 0 items: Vector<'a, i32>, } }
+torchlet_core::flatbuffer_table! { SymIntTable { 0 value: i32, } }
+
+/// The blob's number for "no staging type".
+const UNSET: i8 = 127;
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, Error> {
+    let field =
+        bytes.get(at..at + N).ok_or_else(|| Error::invalid("the delegate header is cut off"))?;
+    Ok(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+}
+
+fn part<'b>(bytes: &'b [u8], offset: u64, size: u64) -> Option<&'b [u8]> {
+    let start = usize::try_from(offset).ok()?;
+    bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
+}
+
+fn scalar_type(number: i8) -> Result<ScalarType, Error> {
+    Ok(match number {
+        0 => ScalarType::Bool,
+        1 => ScalarType::Byte,
+        2 => ScalarType::Char,
+        3 => ScalarType::Int,
+        4 => ScalarType::Half,
+        5 => ScalarType::Float,
+        6 => ScalarType::Double,
+        7 => ScalarType::Long,
+        other => {
+            return Err(Error::Invalid(format!("element type {other} of a tensor is unknown")));
+        }
+    })
+}
+
+fn id(number: i32, count: usize) -> Result<usize, Error> {
+    usize::try_from(number)
+        .ok()
+        .filter(|id| *id < count)
+        .ok_or_else(|| Error::Invalid(format!("value {number} is out of range")))
+}
+
+/// Reads the graph of a delegate from its processed bytes.
+pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph<'p>, Error> {
+    if bytes.get(4..8) != Some(b"VH00") {
+        return Err(Error::invalid("the delegate header does not start with VH00"));
+    }
+    let (graph_offset, graph_size) = (number::<4>(bytes, 10)?, number::<4>(bytes, 14)?);
+    let (data_offset, data_size) = (number::<4>(bytes, 18)?, number::<8>(bytes, 22)?);
+    let graph = part(bytes, graph_offset, graph_size)
+        .ok_or_else(|| Error::invalid("the graph lies outside the delegate's data"))?;
+    // A size of zero stands for everything behind the offset.
+    let data = match data_size {
+        0 => usize::try_from(data_offset).ok().and_then(|start| bytes.get(start..)),
+        size => part(bytes, data_offset, size),
+    };
+    let data =
+        data.ok_or_else(|| Error::invalid("the constants lie outside the delegate's data"))?;
+    if graph.get(4..8) != Some(b"VK00") {
+        return Err(Error::invalid("the graph does not start with VK00"));
+    }
+    let root = GraphTable(Table::root(graph)?);
+    let file_values = root.values()?;
+    let count = file_values.len();
+    let constants = root.constants()?;
+    let mut values = Vec::new();
+    for value in file_values.iter() {
+        values.push(read_value(&value?, count, data, &constants, info)?);
+    }
+    let mut nodes = Vec::new();
+    for call in root.chain()?.iter() {
+        let call = call?;
+        let args: Result<Vec<usize>, Error> =
+            call.args()?.iter().map(|arg| id(arg?, count)).collect();
+        let operator = call.name()?.unwrap_or("").to_owned();
+        nodes.push(Node { id: call.node_id()?, operator, args: args? });
+    }
+    let ids = |vector: Vector<'p, u32>| -> Result<Vec<usize>, Error> {
+        vector.iter().map(|value| id(i32::try_from(value?).unwrap_or(-1), count)).collect()
+    };
+    let (inputs, outputs) = (ids(root.input_ids()?)?, ids(root.output_ids()?)?);
+    Ok(Graph { values, nodes, inputs, outputs })
+}
+
+fn read_value<'p>(
+    value: &ValueTable<'p>,
+    count: usize,
+    data: &'p [u8],
+    constants: &Vector<'p, BytesTable<'p>>,
+    info: &DelegateInfo<'p>,
+) -> Result<Value<'p>, Error> {
+    let kind = value.kind()?;
+    let Some(table) = value.0.union_value(1)? else { return Ok(Value::None) };
+    Ok(match kind {
+        0 | 1 => Value::None,
+        2 => Value::Int(IntTable(table).value()?),
+        3 => Value::Double(DoubleTable(table).value()?),
+        4 => Value::Bool(BoolTable(table).value()?),
+        5 => Value::Tensor(read_tensor(&TensorTable(table), data, constants, info)?),
+        6 => Value::IntList(IntListTable(table).items()?.iter().collect::<Result<_, Malformed>>()?),
+        7 => Value::DoubleList(
+            DoubleListTable(table).items()?.iter().collect::<Result<_, Malformed>>()?,
+        ),
+        8 => Value::BoolList(
+            BoolListTable(table).items()?.bytes().iter().map(|byte| *byte != 0).collect(),
+        ),
+        9 => {
+            let items = ValueListTable(table).items()?;
+            Value::List(items.iter().map(|item| id(item?, count)).collect::<Result<_, Error>>()?)
+        }
+        10 => Value::String(StringTable(table).value()?.unwrap_or("").to_owned()),
+        11 => Value::SymInt(SymIntTable(table).value()?.into()),
+        other => return Err(Error::Invalid(format!("value type {other} is unknown"))),
+    })
+}
+
+fn read_tensor<'p>(
+    table: &TensorTable<'p>,
+    data: &'p [u8],
+    constants: &Vector<'p, BytesTable<'p>>,
+    info: &DelegateInfo<'p>,
+) -> Result<Tensor<'p>, Error> {
+    let scalar_type_ = scalar_type(table.datatype()?)?;
+    let host_type = match table.staging_datatype()? {
+        None | Some(UNSET) => scalar_type_,
+        Some(number) => scalar_type(number)?,
+    };
+    let mut sizes = Vec::new();
+    let mut bytes = scalar_type_.size();
+    for size in table.dims()?.iter() {
+        let size =
+            i32::try_from(size?).map_err(|_| Error::invalid("a tensor's size is out of range"))?;
+        let size = usize::try_from(size).unwrap_or(0);
+        bytes = bytes
+            .checked_mul(size.max(1))
+            .filter(|bytes| *bytes <= isize::MAX as usize)
+            .ok_or_else(|| Error::invalid("a tensor is too large"))?;
+        sizes.push(size);
+    }
+    if sizes.len() > MAX_RANK {
+        return Err(Error::Invalid(format!("a tensor has {} dimensions", sizes.len())));
+    }
+    if sizes.contains(&0) {
+        bytes = 0;
+    }
+    let constant = table.constant_id()?;
+    let data = if constant < 0 {
+        None
+    } else {
+        let missing = || Error::Invalid(format!("constant {constant} is missing"));
+        let entry =
+            constants.get(usize::try_from(constant).unwrap_or(usize::MAX))?.ok_or_else(missing)?;
+        Some(read_constant(&entry, bytes, data, info)?)
+    };
+    Ok(Tensor { scalar_type: scalar_type_, host_type, sizes, data })
+}
+
+fn read_constant<'p>(
+    entry: &BytesTable<'p>,
+    bytes: usize,
+    data: &'p [u8],
+    info: &DelegateInfo<'p>,
+) -> Result<Cow<'p, [u8]>, Error> {
+    if let (Some(key), u64::MAX) = (entry.named_key()?, entry.offset()?) {
+        let blob = info.named_data(key)?.ok_or_else(|| {
+            Error::Invalid(format!("named data '{key}' is missing; pass the .ptd file that has it"))
+        })?;
+        if blob.size() < bytes {
+            let size = blob.size();
+            return Err(Error::Invalid(format!(
+                "named data '{key}' has {size} bytes, its tensor {bytes}"
+            )));
+        }
+        if let Some(lent) = blob.lend() {
+            return Ok(Cow::Borrowed(lent.get(..bytes).unwrap_or(lent)));
+        }
+        let mut copy = vec![0; bytes];
+        blob.read(0, &mut copy)?;
+        return Ok(Cow::Owned(copy));
+    }
+    let inline = part(data, entry.offset()?, bytes as u64);
+    inline
+        .map(Cow::Borrowed)
+        .ok_or_else(|| Error::invalid("a constant lies outside the delegate's data"))
+}

@@ -1,0 +1,419 @@
+//! A compiled graph: memory, a recording, and staging for inputs and outputs.
+
+use crate::device::{Binding, Buffer, Command, Context, MemoryKind, PipelineKey, Recording};
+use crate::encoder::{Encoder, State, Step};
+use crate::error::Error;
+use crate::ir::{Graph, Value, ValueId};
+use crate::memory_plan::{Request, place};
+use crate::tensors::{Storage, TensorId, element_of, padded_bytes};
+use crate::transfer::{download, upload};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use torchlet_core::{DelegateCall, Scalar, ScalarType};
+use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
+
+/// Where a tensor's memory is.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    constant: bool,
+    offset: u64,
+    bytes: u64,
+}
+
+/// The part of a staging buffer that an input or output has.
+#[derive(Debug, Clone, Copy)]
+struct Staging {
+    element: Element,
+    offset: u64,
+    bytes: u64,
+}
+
+/// A graph that is ready to run.
+pub(crate) struct Compiled {
+    graph: Graph<'static>,
+    state: State,
+    places: HashMap<TensorId, Place>,
+    tensors: Option<Buffer>,
+    constants: Option<Buffer>,
+    upload: Buffer,
+    download: Buffer,
+    inputs: Vec<Option<Staging>>,
+    outputs: Vec<Option<Staging>>,
+    recording: Recording,
+    /// Whether the recording is that of the current shapes.
+    recorded: bool,
+    context: Arc<Context>,
+}
+
+impl Compiled {
+    pub(crate) fn new(context: &Arc<Context>, graph: Graph<'_>) -> Result<Self, Error> {
+        report_missing(&graph)?;
+        let mut state = State::new(&graph)?;
+        let steps = Encoder::encode(&graph, &mut state, true)?;
+        let align = context.limits.min_storage_buffer_offset_alignment.max(16);
+        let (places, tensor_bytes, constant_bytes) = plan_memory(&graph, &state, &steps, align)?;
+        make_pipelines(context, &steps)?;
+
+        let mut offset = 0;
+        let mut stage = |ids: &[ValueId]| -> Result<(Vec<Option<Staging>>, u64), Error> {
+            offset = 0;
+            let mut staging = Vec::new();
+            for id in ids {
+                staging.push(match graph.values.get(*id) {
+                    Some(Value::Tensor(tensor)) => {
+                        let element = element_of(tensor.host_type)?;
+                        let bytes = padded_bytes(element, tensor.sizes.iter().product());
+                        let at = offset;
+                        offset = (offset + bytes).next_multiple_of(align);
+                        Some(Staging { element, offset: at, bytes })
+                    }
+                    _ => None,
+                });
+            }
+            Ok((staging, offset))
+        };
+        let (inputs, input_bytes) = stage(&graph.inputs)?;
+        let (outputs, output_bytes) = stage(&graph.outputs)?;
+        let buffer = |bytes: u64| -> Result<Option<Buffer>, Error> {
+            if bytes == 0 {
+                Ok(None)
+            } else {
+                Buffer::new(context, bytes, MemoryKind::Device).map(Some)
+            }
+        };
+        let mut compiled = Compiled {
+            tensors: buffer(tensor_bytes)?,
+            constants: buffer(constant_bytes)?,
+            upload: Buffer::new(context, input_bytes, MemoryKind::Upload)?,
+            download: Buffer::new(context, output_bytes, MemoryKind::Download)?,
+            graph: forget_data(graph),
+            state,
+            places,
+            inputs,
+            outputs,
+            recording: Recording::new(context)?,
+            recorded: false,
+            context: context.clone(),
+        };
+        compiled.upload_constants()?;
+        compiled.record(&steps)?;
+        Ok(compiled)
+    }
+
+    /// Copies all constants to the device.
+    pub(crate) fn upload_constants(&mut self) -> Result<(), Error> {
+        let Some(constants) = &self.constants else { return Ok(()) };
+        let mut staging = Buffer::new(&self.context, constants.size(), MemoryKind::Upload)?;
+        let target = constants.raw;
+        let memory = staging.mapped();
+        let mut end = 0;
+        for (id, place) in self.places.iter().filter(|(_, place)| place.constant) {
+            let Storage::Constant(bytes) = &self.state.tensor(*id)?.storage else { continue };
+            let start = place.offset as usize;
+            if let Some(memory) = memory.get_mut(start..start + bytes.len()) {
+                memory.copy_from_slice(bytes);
+            }
+            end = end.max(place.offset + place.bytes);
+        }
+        let size = end;
+        let from = Binding { buffer: staging.raw, offset: 0, size, written: false };
+        let to = Binding { buffer: target, offset: 0, size, written: true };
+        let mut recording = Recording::new(&self.context)?;
+        recording.record(&[Command::Copy { from, to }])?;
+        recording.run()
+    }
+
+    fn binding(&self, id: TensorId, written: bool) -> Result<Binding, Error> {
+        let root = self.state.root(id);
+        let missing = || Error::Invalid(format!("tensor {id} has no memory"));
+        let place = self.places.get(&root).ok_or_else(missing)?;
+        let needed = self.state.tensor(id)?.bytes();
+        if needed > place.bytes {
+            return Err(Error::invalid("a tensor exceeds the bound that it was exported with"));
+        }
+        let buffer = if place.constant { &self.constants } else { &self.tensors };
+        let buffer = buffer.as_ref().ok_or_else(missing)?.raw;
+        Ok(Binding { buffer, offset: place.offset, size: place.bytes, written })
+    }
+
+    fn record(&mut self, steps: &[Step]) -> Result<(), Error> {
+        let mut commands = Vec::with_capacity(steps.len() + self.inputs.len() + self.outputs.len());
+        for (id, staging) in self.graph.inputs.iter().zip(&self.inputs) {
+            let Some(staging) = staging else { continue };
+            if !self.places.contains_key(&self.state.root(*id)) {
+                continue;
+            }
+            let host = Binding {
+                buffer: self.upload.raw,
+                offset: staging.offset,
+                size: staging.bytes,
+                written: false,
+            };
+            let tensor = self.state.tensor(*id)?;
+            let device = self.binding(*id, true)?;
+            commands.push(transfer(host, staging.element, device, tensor.element, tensor.numel())?);
+        }
+        for step in steps {
+            let bindings: Result<Vec<Binding>, Error> = step
+                .accesses
+                .iter()
+                .map(|access| self.binding(access.tensor, access.written))
+                .collect();
+            commands.push(Command::Dispatch {
+                key: step.key.clone(),
+                bindings: bindings?,
+                push: step.push.clone(),
+                groups: step.groups,
+            });
+        }
+        for (id, staging) in self.graph.outputs.iter().zip(&self.outputs) {
+            let Some(staging) = staging else { continue };
+            let host = Binding {
+                buffer: self.download.raw,
+                offset: staging.offset,
+                size: staging.bytes,
+                written: true,
+            };
+            let tensor = self.state.tensor(*id)?;
+            let device = self.binding(*id, false)?;
+            commands.push(transfer(device, tensor.element, host, staging.element, tensor.numel())?);
+        }
+        self.recording.record(&commands)?;
+        self.recorded = true;
+        Ok(())
+    }
+
+    /// Runs the graph over the arguments of a call.
+    pub(crate) fn run(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), Error> {
+        let (input_count, output_count) = (self.graph.inputs.len(), self.graph.outputs.len());
+        let found = call.len();
+        if found != input_count + output_count {
+            let expected = input_count + output_count;
+            return Err(torchlet_core::KernelError::ArgumentCount { expected, found }.into());
+        }
+        let invoke = call.split(input_count)?;
+        for position in 0..input_count {
+            let id = self.graph.inputs[position];
+            if let Some(staging) = self.inputs[position] {
+                let tensor = invoke.tensor(position)?;
+                let sizes: Vec<usize> = (0..tensor.rank()).map(|dim| tensor.size(dim)).collect();
+                let slot = self.state.tensors.get_mut(id).and_then(Option::as_mut);
+                let slot = slot
+                    .ok_or_else(|| Error::Invalid(format!("input {position} is not a tensor")))?;
+                if slot.sizes != sizes {
+                    if padded_bytes(staging.element, tensor.numel()) > staging.bytes {
+                        return Err(Error::Invalid(format!("input {position} exceeds its bound")));
+                    }
+                    slot.sizes = sizes;
+                    self.recorded = false;
+                }
+                if element_of(tensor.scalar_type)? != staging.element {
+                    let found = tensor.scalar_type;
+                    return Err(Error::Invalid(format!("input {position} has type {found}")));
+                }
+                let memory =
+                    self.upload.mapped().get_mut(staging.offset as usize..).unwrap_or_default();
+                upload(tensor.info(), tensor.bytes(), memory)?;
+            } else if let Some(Some(slot)) = self.state.integers.get_mut(id) {
+                let value = match invoke.tensor(position) {
+                    Ok(tensor) => match tensor.scalar_type {
+                        ScalarType::Long => tensor.data::<i64>()?.first().copied().unwrap_or(0),
+                        ScalarType::Int => {
+                            tensor.data::<i32>()?.first().copied().unwrap_or(0).into()
+                        }
+                        found => {
+                            return Err(Error::Invalid(format!(
+                                "input {position} has type {found}"
+                            )));
+                        }
+                    },
+                    Err(_) => invoke.int(position)?,
+                };
+                if *slot != value {
+                    *slot = value;
+                    self.recorded = false;
+                }
+            }
+        }
+        if !self.recorded {
+            let steps = Encoder::encode(&self.graph, &mut self.state, false)?;
+            self.record(&steps)?;
+        }
+        self.recording.run()?;
+        for position in 0..output_count {
+            let id = self.graph.outputs[position];
+            let arg = input_count + position;
+            if let Some(staging) = self.outputs[position] {
+                let sizes = &self.state.tensor(id)?.sizes;
+                let sizes: Vec<i32> = sizes.iter().map(|size| *size as i32).collect();
+                invoke.resize(arg, &sizes)?;
+                let out = invoke.out(arg)?;
+                if element_of(out.scalar_type)? != staging.element {
+                    let found = out.scalar_type;
+                    return Err(Error::Invalid(format!("output {position} has type {found}")));
+                }
+                let info = out.info().clone();
+                let memory =
+                    self.download.mapped().get(staging.offset as usize..).unwrap_or_default();
+                download(memory, &info, out.into_bytes())?;
+            } else if let Some(Some(value)) = self.state.integers.get(id) {
+                invoke.set_scalar(arg, Scalar::Int(*value))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives state its initial values again.
+    pub(crate) fn reset(&mut self) -> Result<(), Error> {
+        self.upload_constants()
+    }
+}
+
+/// A copy between a tensor and its staging memory, with conversion where the types differ.
+fn transfer(
+    from: Binding,
+    from_element: Element,
+    to: Binding,
+    to_element: Element,
+    numel: usize,
+) -> Result<Command, Error> {
+    let (from, to) = (Binding { written: false, ..from }, Binding { written: true, ..to });
+    if from_element == to_element {
+        let size = padded_bytes(from_element, numel).min(from.size).min(to.size);
+        return Ok(Command::Copy { from: Binding { size, ..from }, to: Binding { size, ..to } });
+    }
+    let pipeline = Gather { input: from_element, output: to_element, contiguous: true };
+    let push = GatherPush {
+        numel: crate::encoder::u32_of(numel)?,
+        base: 0,
+        sizes: [1; MAX_DIMS],
+        strides: [0; MAX_DIMS],
+    };
+    let workgroup = [64, 1, 1];
+    Ok(Command::Dispatch {
+        key: PipelineKey { module: Gather::MODULE, constants: pipeline.constants(), workgroup },
+        bindings: vec![from, to],
+        push: push.bytes(),
+        groups: [crate::encoder::u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1],
+    })
+}
+
+/// All operators of the graph that there are none of, in one error.
+fn report_missing(graph: &Graph<'_>) -> Result<(), Error> {
+    let mut missing: Vec<&str> = Vec::new();
+    for node in &graph.nodes {
+        if crate::ops::find(&node.operator).is_none() && !missing.contains(&node.operator.as_str())
+        {
+            missing.push(&node.operator);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!("operators {}", missing.join(", "))))
+}
+
+/// The graph without the data of its constants, which is on the device by now.
+fn forget_data(graph: Graph<'_>) -> Graph<'static> {
+    let values = graph
+        .values
+        .into_iter()
+        .map(|value| match value {
+            Value::None => Value::None,
+            Value::Int(value) => Value::Int(value),
+            Value::Double(value) => Value::Double(value),
+            Value::Bool(value) => Value::Bool(value),
+            Value::String(value) => Value::String(value),
+            Value::IntList(items) => Value::IntList(items),
+            Value::DoubleList(items) => Value::DoubleList(items),
+            Value::BoolList(items) => Value::BoolList(items),
+            Value::List(items) => Value::List(items),
+            Value::SymInt(value) => Value::SymInt(value),
+            Value::Tensor(tensor) => Value::Tensor(crate::ir::Tensor {
+                data: tensor.data.map(|_| std::borrow::Cow::Owned(Vec::new())),
+                scalar_type: tensor.scalar_type,
+                host_type: tensor.host_type,
+                sizes: tensor.sizes,
+            }),
+        })
+        .collect();
+    Graph { values, nodes: graph.nodes, inputs: graph.inputs, outputs: graph.outputs }
+}
+
+type Places = HashMap<TensorId, Place>;
+
+/// Places every tensor that is bound, entered or left: planned ones in shared memory, constants in memory of their own.
+fn plan_memory(
+    graph: &Graph<'_>,
+    state: &State,
+    steps: &[Step],
+    align: u64,
+) -> Result<(Places, u64, u64), Error> {
+    let end = steps.len() + 1;
+    let mut lives: HashMap<TensorId, (usize, usize)> = HashMap::new();
+    let mut bytes: HashMap<TensorId, u64> = HashMap::new();
+    let mut touch = |id: TensorId, at: usize| -> Result<(), Error> {
+        let root = state.root(id);
+        let life = lives.entry(root).or_insert((at, at));
+        *life = (life.0.min(at), life.1.max(at));
+        let size = bytes.entry(root).or_insert(0);
+        *size = (*size).max(state.tensor(id)?.bytes()).max(state.tensor(root)?.bytes());
+        Ok(())
+    };
+    for id in &graph.inputs {
+        if state.tensor(*id).is_ok() {
+            touch(*id, 0)?;
+        }
+    }
+    for (index, step) in steps.iter().enumerate() {
+        for access in &step.accesses {
+            touch(access.tensor, index + 1)?;
+        }
+    }
+    for id in &graph.outputs {
+        if state.tensor(*id).is_ok() {
+            touch(*id, end)?;
+        }
+    }
+    let mut roots: Vec<TensorId> = lives.keys().copied().collect();
+    roots.sort_unstable();
+    let mut places = HashMap::new();
+    let (mut requests, mut planned, mut constant_bytes) = (Vec::new(), Vec::new(), 0u64);
+    for root in roots {
+        let ((first, last), size) = (lives[&root], bytes[&root]);
+        if let Storage::Constant(data) = &state.tensor(root)?.storage {
+            let size = size.max(data.len() as u64).next_multiple_of(16);
+            places.insert(root, Place { constant: true, offset: constant_bytes, bytes: size });
+            constant_bytes = (constant_bytes + size).next_multiple_of(align);
+        } else {
+            requests.push(Request { bytes: size, first, last });
+            planned.push(root);
+        }
+    }
+    let (offsets, total) = place(&requests, align);
+    for ((root, request), offset) in planned.into_iter().zip(&requests).zip(offsets) {
+        places.insert(root, Place { constant: false, offset, bytes: request.bytes });
+    }
+    Ok((places, total, constant_bytes))
+}
+
+/// Makes all pipelines, several at a time.
+fn make_pipelines(context: &Context, steps: &[Step]) -> Result<(), Error> {
+    let keys: Vec<&PipelineKey> =
+        steps.iter().map(|step| &step.key).collect::<HashSet<_>>().into_iter().collect();
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get()).min(8);
+    let chunk = keys.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = keys
+            .chunks(chunk)
+            .map(|keys| {
+                scope.spawn(move || {
+                    keys.iter().try_for_each(|key| context.pipelines.get(key).map(drop))
+                })
+            })
+            .collect();
+        workers.into_iter().try_for_each(|worker| {
+            worker.join().unwrap_or_else(|_| Err(Error::unsupported("making a pipeline panicked")))
+        })
+    })
+}

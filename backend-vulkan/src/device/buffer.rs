@@ -1,0 +1,88 @@
+//! Buffers with memory of their own.
+
+use super::Context;
+use crate::error::Error;
+use ash::vk;
+use gpu_allocator::MemoryLocation;
+use gpu_allocator::vulkan::{Allocation, AllocationCreateDesc, AllocationScheme};
+use std::sync::Arc;
+
+/// What a buffer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemoryKind {
+    /// Tensors: on the device.
+    Device,
+    /// Written by the host, read by the device.
+    Upload,
+    /// Written by the device, read by the host.
+    Download,
+}
+
+/// A buffer and its memory.
+pub(crate) struct Buffer {
+    pub(crate) raw: vk::Buffer,
+    size: u64,
+    allocation: Option<Allocation>,
+    context: Arc<Context>,
+}
+
+impl Buffer {
+    /// A buffer of at least `size` bytes, with unspecified contents.
+    pub(crate) fn new(context: &Arc<Context>, size: u64, kind: MemoryKind) -> Result<Self, Error> {
+        let size = size.max(16).next_multiple_of(16);
+        let usage = vk::BufferUsageFlags::STORAGE_BUFFER
+            | vk::BufferUsageFlags::TRANSFER_SRC
+            | vk::BufferUsageFlags::TRANSFER_DST;
+        let create = vk::BufferCreateInfo::default().size(size).usage(usage);
+        // SAFETY: the create info is complete; the device is alive.
+        let raw = unsafe { context.raw.create_buffer(&create, None) }
+            .map_err(Error::of("vkCreateBuffer"))?;
+        let mut buffer = Buffer { raw, size, allocation: None, context: context.clone() };
+        // SAFETY: the buffer was just created on this device.
+        let requirements = unsafe { context.raw.get_buffer_memory_requirements(raw) };
+        let allocation = context
+            .allocator()
+            .allocate(&AllocationCreateDesc {
+                name: "tensors",
+                requirements,
+                location: match kind {
+                    MemoryKind::Device => MemoryLocation::GpuOnly,
+                    MemoryKind::Upload => MemoryLocation::CpuToGpu,
+                    MemoryKind::Download => MemoryLocation::GpuToCpu,
+                },
+                linear: true,
+                allocation_scheme: AllocationScheme::GpuAllocatorManaged,
+            })
+            .map_err(|error| Error::OutOfMemory(format!("{size} bytes: {error}")))?;
+        // SAFETY: the memory was allocated for this buffer's requirements and is bound once.
+        let bound = unsafe {
+            context.raw.bind_buffer_memory(raw, allocation.memory(), allocation.offset())
+        };
+        buffer.allocation = Some(allocation);
+        bound.map_err(Error::of("vkBindBufferMemory"))?;
+        Ok(buffer)
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The memory as the host sees it; empty for buffers on the device.
+    pub(crate) fn mapped(&mut self) -> &mut [u8] {
+        self.allocation
+            .as_mut()
+            .and_then(|allocation| allocation.mapped_slice_mut())
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the owner waits for every submission that uses the buffer, so it is idle; it is destroyed once.
+        unsafe { self.context.raw.destroy_buffer(self.raw, None) };
+        if let Some(allocation) = self.allocation.take() {
+            // An error would mean that the allocation is not the allocator's; there is nothing to do about it here.
+            let _ = self.context.allocator().free(allocation);
+        }
+    }
+}

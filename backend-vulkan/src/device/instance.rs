@@ -1,0 +1,140 @@
+//! Opening the Vulkan loader, and the devices that it finds.
+
+use crate::error::Error;
+use ash::vk;
+use std::ffi::CStr;
+
+/// What kind of processor a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// Software on the CPU.
+    Cpu,
+    /// Something else.
+    Other,
+    /// Part of a virtual machine.
+    Virtual,
+    /// A graphics processor that shares memory with the CPU.
+    Integrated,
+    /// A graphics processor with memory of its own.
+    Discrete,
+}
+
+/// A device that the Vulkan loader found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// Its position in the loader's list.
+    pub index: usize,
+    /// What the driver calls it.
+    pub name: String,
+    /// What kind of processor it is.
+    pub kind: DeviceKind,
+    /// The Vulkan version that it supports: major, minor, patch.
+    pub version: (u32, u32, u32),
+    /// Bytes of its largest device-local heap.
+    pub memory: u64,
+    /// Why it cannot be used; `None` if it can.
+    pub unusable: Option<String>,
+}
+
+/// The loader and an instance.
+pub(crate) struct Instance {
+    pub(crate) raw: ash::Instance,
+    // Keeps the loader's library open as long as the instance.
+    _entry: ash::Entry,
+}
+
+impl Instance {
+    pub(crate) fn open() -> Result<Self, Error> {
+        // SAFETY: the loader is the system's Vulkan loader, whose initialisation has no preconditions; the library stays
+        // open as long as anything made from it (`Instance` keeps the entry, `Context` the instance).
+        let entry = unsafe { ash::Entry::load() }.map_err(|error| {
+            Error::Unavailable(format!("the Vulkan loader cannot be opened: {error}"))
+        })?;
+        let application = vk::ApplicationInfo::default()
+            .application_name(c"torchlet")
+            .api_version(vk::API_VERSION_1_1);
+        let create = vk::InstanceCreateInfo::default().application_info(&application);
+        // SAFETY: `create` points to data that lives through the call.
+        let raw = unsafe { entry.create_instance(&create, None) }
+            .map_err(|error| Error::Unavailable(format!("no Vulkan driver: {error:?}")))?;
+        Ok(Instance { raw, _entry: entry })
+    }
+
+    pub(crate) fn physical_devices(&self) -> Result<Vec<vk::PhysicalDevice>, Error> {
+        // SAFETY: the instance is alive.
+        unsafe { self.raw.enumerate_physical_devices() }
+            .map_err(Error::of("vkEnumeratePhysicalDevices"))
+    }
+
+    pub(crate) fn info(&self, index: usize, device: vk::PhysicalDevice) -> DeviceInfo {
+        // SAFETY: the device was enumerated from this instance.
+        let properties = unsafe { self.raw.get_physical_device_properties(device) };
+        // SAFETY: as above.
+        let memory = unsafe { self.raw.get_physical_device_memory_properties(device) };
+        let heaps = memory.memory_heaps_as_slice().iter();
+        let local = heaps.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+        let version = properties.api_version;
+        let unusable = if version < vk::API_VERSION_1_1 {
+            Some("it supports Vulkan 1.0 only; 1.1 is needed".to_owned())
+        } else if self.compute_family(device).is_none() {
+            Some("it has no queue for compute".to_owned())
+        } else {
+            None
+        };
+        DeviceInfo {
+            index,
+            name: properties
+                .device_name_as_c_str()
+                .map(CStr::to_string_lossy)
+                .unwrap_or_default()
+                .into_owned(),
+            kind: match properties.device_type {
+                vk::PhysicalDeviceType::DISCRETE_GPU => DeviceKind::Discrete,
+                vk::PhysicalDeviceType::INTEGRATED_GPU => DeviceKind::Integrated,
+                vk::PhysicalDeviceType::VIRTUAL_GPU => DeviceKind::Virtual,
+                vk::PhysicalDeviceType::CPU => DeviceKind::Cpu,
+                _ => DeviceKind::Other,
+            },
+            version: (
+                vk::api_version_major(version),
+                vk::api_version_minor(version),
+                vk::api_version_patch(version),
+            ),
+            memory: local.map(|heap| heap.size).max().unwrap_or(0),
+            unusable,
+        }
+    }
+
+    /// The first queue family that computes.
+    pub(crate) fn compute_family(&self, device: vk::PhysicalDevice) -> Option<u32> {
+        // SAFETY: the device was enumerated from this instance.
+        let families = unsafe { self.raw.get_physical_device_queue_family_properties(device) };
+        let family = families.iter().position(|family| {
+            family.queue_flags.contains(vk::QueueFlags::COMPUTE) && family.queue_count > 0
+        });
+        family.and_then(|family| u32::try_from(family).ok())
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // SAFETY: everything made from the instance holds it by reference count and is gone by now.
+        unsafe { self.raw.destroy_instance(None) };
+    }
+}
+
+/// The devices that the Vulkan loader finds.
+///
+/// # Errors
+/// Why there are none: no loader, no driver.
+pub fn devices() -> Result<Vec<DeviceInfo>, torchlet_core::DelegateError> {
+    let instance = Instance::open()?;
+    let physical = instance.physical_devices()?;
+    Ok(physical
+        .into_iter()
+        .enumerate()
+        .map(|(index, device)| instance.info(index, device))
+        .collect())
+}

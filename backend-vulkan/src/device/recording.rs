@@ -1,0 +1,299 @@
+//! A recorded command buffer: dispatches and copies with the barriers between them, to be run again and again.
+
+use super::Context;
+use super::pipeline::{Pipeline, PipelineKey};
+use crate::error::Error;
+use ash::vk;
+use std::sync::Arc;
+
+/// A range of a buffer that a command reads or writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Binding {
+    pub(crate) buffer: vk::Buffer,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+    pub(crate) written: bool,
+}
+
+impl Binding {
+    fn overlaps(&self, other: &Binding) -> bool {
+        self.buffer == other.buffer
+            && self.offset < other.offset + other.size
+            && other.offset < self.offset + self.size
+    }
+}
+
+/// One step of a recording.
+#[derive(Debug, Clone)]
+pub(crate) enum Command {
+    /// Runs a shader over its bindings.
+    Dispatch { key: PipelineKey, bindings: Vec<Binding>, push: Vec<u8>, groups: [u32; 3] },
+    /// Copies bytes; sizes are those of `from`.
+    Copy { from: Binding, to: Binding },
+}
+
+impl Command {
+    fn bindings(&self) -> Vec<Binding> {
+        match self {
+            Command::Dispatch { bindings, .. } => bindings.clone(),
+            Command::Copy { from, to } => vec![*from, *to],
+        }
+    }
+}
+
+/// A command buffer and what it needs.
+pub(crate) struct Recording {
+    pool: vk::CommandPool,
+    commands: vk::CommandBuffer,
+    fence: vk::Fence,
+    descriptors: vk::DescriptorPool,
+    /// Pipelines that the command buffer refers to.
+    pipelines: Vec<Arc<Pipeline>>,
+    barriers: usize,
+    context: Arc<Context>,
+}
+
+impl Recording {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Error> {
+        let device = &context.raw;
+        let mut recording = Recording {
+            pool: vk::CommandPool::null(),
+            commands: vk::CommandBuffer::null(),
+            fence: vk::Fence::null(),
+            descriptors: vk::DescriptorPool::null(),
+            pipelines: Vec::new(),
+            barriers: 0,
+            context: context.clone(),
+        };
+        let create = vk::CommandPoolCreateInfo::default().queue_family_index(context.family);
+        // SAFETY: the queue family is the device's.
+        recording.pool = unsafe { device.create_command_pool(&create, None) }
+            .map_err(Error::of("vkCreateCommandPool"))?;
+        let allocate = vk::CommandBufferAllocateInfo::default()
+            .command_pool(recording.pool)
+            .level(vk::CommandBufferLevel::PRIMARY)
+            .command_buffer_count(1);
+        // SAFETY: the pool was just made.
+        let buffers = unsafe { device.allocate_command_buffers(&allocate) }
+            .map_err(Error::of("vkAllocateCommandBuffers"))?;
+        recording.commands = buffers.first().copied().unwrap_or_default();
+        // SAFETY: a fence has no preconditions.
+        recording.fence = unsafe { device.create_fence(&Default::default(), None) }
+            .map_err(Error::of("vkCreateFence"))?;
+        Ok(recording)
+    }
+
+    /// Number of barriers in the recording.
+    pub(crate) fn barriers(&self) -> usize {
+        self.barriers
+    }
+
+    /// Records commands in place of what was recorded before.
+    pub(crate) fn record(&mut self, commands: &[Command]) -> Result<(), Error> {
+        let device = self.context.raw.clone();
+        let mut pipelines = Vec::with_capacity(commands.len());
+        for command in commands {
+            if let Command::Dispatch { key, groups, .. } = command {
+                let limit = self.context.limits.max_compute_work_group_count;
+                if groups.iter().zip(limit).any(|(count, limit)| *count > limit) {
+                    let name = key.module.name;
+                    return Err(Error::unsupported(format!(
+                        "{name}: {groups:?} workgroups are too many for the device"
+                    )));
+                }
+                pipelines.push(self.context.pipelines.get(key)?);
+            }
+        }
+        let sets = self.allocate_sets(&pipelines, commands)?;
+        // SAFETY: nothing recorded from this pool is pending: every submission is waited for.
+        unsafe { device.reset_command_pool(self.pool, Default::default()) }
+            .map_err(Error::of("vkResetCommandPool"))?;
+        // SAFETY: the command buffer is in its initial state after the reset.
+        unsafe { device.begin_command_buffer(self.commands, &Default::default()) }
+            .map_err(Error::of("vkBeginCommandBuffer"))?;
+        self.barriers = 0;
+        let mut pending: Vec<Binding> = Vec::new();
+        let mut dispatches = pipelines.iter().zip(&sets);
+        for command in commands {
+            let bindings = command.bindings();
+            let hazard = bindings.iter().any(|binding| {
+                pending.iter().any(|earlier| {
+                    (binding.written || earlier.written) && binding.overlaps(earlier)
+                })
+            });
+            if hazard {
+                self.barrier();
+                pending.clear();
+            }
+            pending.extend(&bindings);
+            match command {
+                Command::Dispatch { push, groups, .. } => {
+                    let Some((pipeline, set)) = dispatches.next() else { break };
+                    let sets = [*set];
+                    // SAFETY: the command buffer is being recorded; pipeline, layout and set were made for one another,
+                    // push constants have the size of the layout's range, and group counts are within the limits.
+                    unsafe {
+                        let point = vk::PipelineBindPoint::COMPUTE;
+                        device.cmd_bind_pipeline(self.commands, point, pipeline.raw);
+                        device.cmd_bind_descriptor_sets(
+                            self.commands,
+                            point,
+                            pipeline.layout,
+                            0,
+                            &sets,
+                            &[],
+                        );
+                        if !push.is_empty() {
+                            let stage = vk::ShaderStageFlags::COMPUTE;
+                            device.cmd_push_constants(
+                                self.commands,
+                                pipeline.layout,
+                                stage,
+                                0,
+                                push,
+                            );
+                        }
+                        device.cmd_dispatch(self.commands, groups[0], groups[1], groups[2]);
+                    }
+                }
+                Command::Copy { from, to } => {
+                    let region = [vk::BufferCopy {
+                        src_offset: from.offset,
+                        dst_offset: to.offset,
+                        size: from.size,
+                    }];
+                    // SAFETY: both ranges lie in their buffers (their owners made the bindings) and do not overlap.
+                    unsafe {
+                        device.cmd_copy_buffer(self.commands, from.buffer, to.buffer, &region)
+                    };
+                }
+            }
+        }
+        // What the device wrote becomes visible to the host.
+        let barrier = [vk::MemoryBarrier::default()
+            .src_access_mask(vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE)
+            .dst_access_mask(vk::AccessFlags::HOST_READ)];
+        let stages = vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER;
+        // SAFETY: the command buffer is being recorded.
+        unsafe {
+            device.cmd_pipeline_barrier(
+                self.commands,
+                stages,
+                vk::PipelineStageFlags::HOST,
+                Default::default(),
+                &barrier,
+                &[],
+                &[],
+            );
+            device.end_command_buffer(self.commands)
+        }
+        .map_err(Error::of("vkEndCommandBuffer"))?;
+        self.pipelines = pipelines;
+        Ok(())
+    }
+
+    fn barrier(&mut self) {
+        self.barriers += 1;
+        let access = vk::AccessFlags::SHADER_READ
+            | vk::AccessFlags::SHADER_WRITE
+            | vk::AccessFlags::TRANSFER_READ
+            | vk::AccessFlags::TRANSFER_WRITE;
+        let barrier = [vk::MemoryBarrier::default()
+            .src_access_mask(vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE)
+            .dst_access_mask(access)];
+        let stages = vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER;
+        // SAFETY: the command buffer is being recorded, outside of any render pass.
+        unsafe {
+            self.context.raw.cmd_pipeline_barrier(
+                self.commands,
+                stages,
+                stages,
+                Default::default(),
+                &barrier,
+                &[],
+                &[],
+            );
+        }
+    }
+
+    fn allocate_sets(
+        &mut self,
+        pipelines: &[Arc<Pipeline>],
+        commands: &[Command],
+    ) -> Result<Vec<vk::DescriptorSet>, Error> {
+        let device = &self.context.raw;
+        // SAFETY: no submission that uses the old sets is pending; null is ignored.
+        unsafe { device.destroy_descriptor_pool(self.descriptors, None) };
+        self.descriptors = vk::DescriptorPool::null();
+        if pipelines.is_empty() {
+            return Ok(Vec::new());
+        }
+        let dispatches = || {
+            commands.iter().filter_map(|command| match command {
+                Command::Dispatch { bindings, .. } => Some(bindings),
+                Command::Copy { .. } => None,
+            })
+        };
+        let buffers: usize = dispatches().map(Vec::len).sum();
+        let sizes = [vk::DescriptorPoolSize {
+            ty: vk::DescriptorType::STORAGE_BUFFER,
+            descriptor_count: buffers.max(1) as u32,
+        }];
+        let create = vk::DescriptorPoolCreateInfo::default()
+            .max_sets(pipelines.len() as u32)
+            .pool_sizes(&sizes);
+        // SAFETY: the create info is complete and lives through the call.
+        self.descriptors = unsafe { device.create_descriptor_pool(&create, None) }
+            .map_err(Error::of("vkCreateDescriptorPool"))?;
+        let layouts: Vec<_> = pipelines.iter().map(|pipeline| pipeline.set_layout).collect();
+        let allocate = vk::DescriptorSetAllocateInfo::default()
+            .descriptor_pool(self.descriptors)
+            .set_layouts(&layouts);
+        // SAFETY: the pool has room for these sets.
+        let sets = unsafe { device.allocate_descriptor_sets(&allocate) }
+            .map_err(Error::of("vkAllocateDescriptorSets"))?;
+        let infos: Vec<Vec<vk::DescriptorBufferInfo>> = dispatches()
+            .map(|bindings| {
+                bindings
+                    .iter()
+                    .map(|binding| vk::DescriptorBufferInfo {
+                        buffer: binding.buffer,
+                        offset: binding.offset,
+                        range: binding.size,
+                    })
+                    .collect()
+            })
+            .collect();
+        let writes: Vec<_> = sets
+            .iter()
+            .zip(&infos)
+            .map(|(set, infos)| {
+                vk::WriteDescriptorSet::default()
+                    .dst_set(*set)
+                    .dst_binding(0)
+                    .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                    .buffer_info(infos)
+            })
+            .collect();
+        // SAFETY: consecutive bindings of one type may be written at once; ranges lie in their buffers.
+        unsafe { device.update_descriptor_sets(&writes, &[]) };
+        Ok(sets)
+    }
+
+    /// Runs what was recorded, and waits until it is done.
+    pub(crate) fn run(&self) -> Result<(), Error> {
+        self.context.run(self.commands, self.fence)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let device = &self.context.raw;
+        // SAFETY: every submission was waited for; each object is destroyed once, and null handles are ignored.
+        unsafe {
+            device.destroy_descriptor_pool(self.descriptors, None);
+            device.destroy_fence(self.fence, None);
+            device.destroy_command_pool(self.pool, None);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What can go wrong in the delegate.
+
+use ash::vk;
+use torchlet_core::format::flatbuffer::Malformed;
+use torchlet_core::{DelegateError, KernelError, Message, ProgramError};
+
+/// An error of the Vulkan delegate.
+#[derive(Debug, Clone)]
+pub(crate) enum Error {
+    /// There is no driver or device that can be used.
+    Unavailable(String),
+    /// The delegate's data is not valid.
+    Invalid(String),
+    /// The graph needs something that this delegate does not have.
+    Unsupported(String),
+    /// A Vulkan call failed.
+    Vulkan(&'static str, vk::Result),
+    /// Memory is exhausted.
+    OutOfMemory(String),
+    /// An argument of the delegate's call does not fit.
+    Argument(KernelError),
+}
+
+impl Error {
+    pub(crate) fn invalid(what: &str) -> Self {
+        Error::Invalid(what.to_owned())
+    }
+
+    pub(crate) fn unsupported(what: impl Into<String>) -> Self {
+        Error::Unsupported(what.into())
+    }
+
+    /// Names the Vulkan call that failed.
+    pub(crate) fn of(call: &'static str) -> impl FnOnce(vk::Result) -> Error {
+        move |result| Error::Vulkan(call, result)
+    }
+
+    /// Whether the device is gone, so that a new context is needed.
+    pub(crate) fn is_device_loss(&self) -> bool {
+        matches!(self, Error::Vulkan(_, vk::Result::ERROR_DEVICE_LOST))
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Unavailable(what) | Error::Invalid(what) | Error::Unsupported(what) => {
+                f.write_str(what)
+            }
+            Error::Vulkan(call, result) => write!(f, "{call}: {result:?}"),
+            Error::OutOfMemory(what) => write!(f, "out of device memory: {what}"),
+            Error::Argument(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(malformed: Malformed) -> Self {
+        Error::Invalid(malformed.to_string())
+    }
+}
+impl From<ProgramError> for Error {
+    fn from(error: ProgramError) -> Self {
+        Error::Invalid(error.to_string())
+    }
+}
+impl From<KernelError> for Error {
+    fn from(error: KernelError) -> Self {
+        Error::Argument(error)
+    }
+}
+
+impl From<Error> for DelegateError {
+    fn from(error: Error) -> Self {
+        let message = Message::new(format_args!("{error}"));
+        match error {
+            Error::Unavailable(_) => DelegateError::Unavailable(message),
+            Error::Invalid(_) => DelegateError::InvalidData(message),
+            Error::Unsupported(_) => DelegateError::Unsupported(message),
+            Error::OutOfMemory(_)
+            | Error::Vulkan(
+                _,
+                vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY,
+            ) => DelegateError::OutOfMemory(message),
+            Error::Vulkan(..) => DelegateError::Device(message),
+            Error::Argument(error) => DelegateError::Argument(error),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The operators: how each call of a graph becomes dispatches.
+//!
+//! An operator is an entry in the table of its family's file: its names in the blob, and a function that gives its outputs
+//! shapes and emits dispatches. [`find`] is the one truth about what can run.
+
+mod elementwise;
+mod symbolic;
+mod views;
+
+use crate::encoder::Encoder;
+use crate::error::Error;
+use crate::ir::ValueId;
+
+/// How a call is encoded.
+pub(crate) type EncodeFn = fn(&mut Encoder<'_, '_>, &[ValueId]) -> Result<(), Error>;
+
+/// An operator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Operator {
+    pub(crate) name: &'static str,
+    pub(crate) encode: EncodeFn,
+}
+
+/// An entry of an operator table.
+pub(crate) const fn operator(name: &'static str, encode: EncodeFn) -> Operator {
+    Operator { name, encode }
+}
+
+/// The families. A new operator goes into the table of its family.
+const FAMILIES: &[&[Operator]] = &[elementwise::OPERATORS, symbolic::OPERATORS, views::OPERATORS];
+
+/// The operator of this name.
+pub(crate) fn find(name: &str) -> Option<&'static Operator> {
+    FAMILIES.iter().flat_map(|family| family.iter()).find(|operator| operator.name == name)
+}

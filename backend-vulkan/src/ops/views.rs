@@ -1,0 +1,265 @@
+//! Operators that move elements without computing: views, permutations, slices, copies.
+
+use super::{Operator, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+use torchlet_shaders::{Gather, GatherPush, MAX_DIMS};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("aten.view_copy.default", |e, args| {
+        let sizes = e.ints(e.arg(args, 1)?)?;
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let known: i64 = sizes.iter().filter(|size| **size >= 0).product();
+        let numel = input.numel() as i64;
+        let sizes: Vec<usize> = sizes
+            .iter()
+            .map(|size| if *size >= 0 { *size } else { numel / known.max(1) } as usize)
+            .collect();
+        reshape(e, args, &sizes)
+    }),
+    operator("aten.unsqueeze_copy.default", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let dim = e.int(e.arg(args, 1)?)?;
+        let dim = torchlet_core::rules::normalize_dim(dim, input.rank() + 1)
+            .ok_or_else(|| Error::Invalid(format!("dimension {dim}")))?;
+        let mut sizes = input.sizes.clone();
+        sizes.insert(dim, 1);
+        reshape(e, args, &sizes)
+    }),
+    operator("aten.squeeze_copy.dims", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let mut dims = Vec::new();
+        for dim in e.ints(e.arg(args, 1)?)? {
+            dims.push(input.dim(dim)?);
+        }
+        let kept = input.sizes.iter().enumerate();
+        let sizes: Vec<usize> = kept
+            .filter(|(dim, size)| **size != 1 || !dims.contains(dim))
+            .map(|(_, size)| *size)
+            .collect();
+        reshape(e, args, &sizes)
+    }),
+    operator("aten.clone.default", same_shape),
+    operator("aten.alias_copy.default", same_shape),
+    operator("aten._to_copy.default", same_shape),
+    operator("dim_order_ops._to_dim_order_copy.default", same_shape),
+    operator("dim_order_ops._clone_dim_order.default", same_shape),
+    operator("et_vk.prepack.default", same_shape),
+    operator("aten.permute_copy.default", permute),
+    operator("aten.permute.default", permute),
+    operator("aten.expand_copy.default", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let wanted = e.ints(e.arg(args, 1)?)?;
+        let missing = wanted
+            .len()
+            .checked_sub(input.rank())
+            .ok_or_else(|| Error::invalid("expands to fewer dimensions"))?;
+        let own = input.strides();
+        let (mut sizes, mut strides) = (Vec::new(), Vec::new());
+        for (dim, size) in wanted.iter().enumerate() {
+            let source = dim.checked_sub(missing);
+            let from = source.map_or(1, |dim| input.size(dim));
+            let size = if *size < 0 { from } else { *size as usize };
+            sizes.push(size);
+            strides.push(match source {
+                Some(source) if from != 1 => own[source] as i64,
+                _ => 0,
+            });
+        }
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &sizes)?;
+        gather(e, &input, &out, &sizes, &strides, 0)
+    }),
+    operator("aten.select_copy.int", select),
+    operator("aten.select.int", select),
+    operator("aten.slice_copy.Tensor", slice),
+    operator("aten.slice.Tensor", slice),
+    operator("aten.flip.default", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let mut strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
+        let mut base = 0;
+        for dim in e.ints(e.arg(args, 1)?)? {
+            let dim = input.dim(dim)?;
+            if let Some(stride) = strides.get_mut(dim) {
+                base += *stride * (input.size(dim) as i64 - 1).max(0);
+                *stride = -*stride;
+            }
+        }
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &input.sizes)?;
+        gather(e, &input, &out, &input.sizes, &strides, base)
+    }),
+    operator("aten.split_with_sizes_copy.default", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let sizes = e.ints(e.arg(args, 1)?)?;
+        let dim = if args.len() > 3 { e.int(args[2])? } else { 0 };
+        let dim = input.dim(dim)?;
+        let outs = e.outs(args)?;
+        let mut start = 0usize;
+        for (size, out) in sizes.iter().zip(outs) {
+            let size = usize::try_from(*size).map_err(|_| Error::invalid("a split is negative"))?;
+            if start + size > input.size(dim) {
+                return Err(Error::invalid("the splits exceed the tensor"));
+            }
+            slice_into(e, &input, dim, start, size, 1, out)?;
+            start += size;
+        }
+        Ok(())
+    }),
+];
+
+/// The output is the input's elements in another shape: it shares the memory, unless the types differ.
+fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let out = e.out(args)?;
+    if input.numel() != sizes.iter().product::<usize>() {
+        return Err(Error::Invalid(format!("{:?} cannot be viewed as {sizes:?}", input.sizes)));
+    }
+    let out = e.resize(out.id, sizes)?;
+    if input.element == out.element {
+        return e.alias(out.id, input.id);
+    }
+    let numel = [input.numel()];
+    gather(e, &input, &out, &numel, &[1], 0)
+}
+
+fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let sizes = e.tensor(e.arg(args, 0)?)?.sizes;
+    reshape(e, args, &sizes)
+}
+
+fn permute(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let own = input.strides();
+    let (mut sizes, mut strides) = (Vec::new(), Vec::new());
+    for dim in e.ints(e.arg(args, 1)?)? {
+        let dim = input.dim(dim)?;
+        sizes.push(input.size(dim));
+        strides.push(own[dim] as i64);
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    gather(e, &input, &out, &sizes, &strides, 0)
+}
+
+fn select(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    let index = e.int(e.arg(args, 2)?)?;
+    let index = torchlet_core::rules::normalize_index(index, input.size(dim))
+        .ok_or_else(|| Error::Invalid(format!("index {index} of dimension {dim}")))?;
+    let mut strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
+    let mut sizes = input.sizes.clone();
+    let base = strides.get(dim).copied().unwrap_or(0) * index as i64;
+    if dim < sizes.len() {
+        strides.remove(dim);
+        sizes.remove(dim);
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    gather(e, &input, &out, &sizes, &strides, base)
+}
+
+fn slice(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let dim = if args.len() > 2 { e.int(args[1])? } else { 0 };
+    let dim = input.dim(dim)?;
+    let size = input.size(dim) as i64;
+    let optional = |position: usize, none: i64| -> Result<i64, Error> {
+        if args.len() > position + 1 {
+            Ok(e.optional_int(args[position])?.unwrap_or(none))
+        } else {
+            Ok(none)
+        }
+    };
+    let clamp =
+        |index: i64| if index < 0 { (index.saturating_add(size)).max(0) } else { index.min(size) };
+    let start = clamp(optional(2, 0)?);
+    let end = clamp(optional(3, i64::MAX)?).max(start);
+    let step = optional(4, 1)?;
+    if step <= 0 {
+        return Err(Error::invalid("the step of a slice is not positive"));
+    }
+    let count = (end - start + step - 1) / step;
+    let out = e.out(args)?.id;
+    slice_into(e, &input, dim, start as usize, count as usize, step, out)
+}
+
+fn slice_into(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    dim: usize,
+    start: usize,
+    count: usize,
+    step: i64,
+    out: ValueId,
+) -> Result<(), Error> {
+    let mut strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
+    let mut sizes = input.sizes.clone();
+    let mut base = 0;
+    if let (Some(stride), Some(size)) = (strides.get_mut(dim), sizes.get_mut(dim)) {
+        base = *stride * start as i64;
+        *stride *= step;
+        *size = count;
+    }
+    let out = e.resize(out, &sizes)?;
+    gather(e, input, &out, &sizes, &strides, base)
+}
+
+/// Emits `out[i] = input[base + strides * index(i)]` over `sizes`, the output's shape.
+pub(super) fn gather(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    out: &Operand,
+    sizes: &[usize],
+    strides: &[i64],
+    base: i64,
+) -> Result<(), Error> {
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let dims = merge_dims(sizes, &[strides.to_vec()])?;
+    let contiguous = base == 0 && (dims.is_empty() || dims.len() == 1 && dims[0].1[0] == 1);
+    let mut push = GatherPush {
+        numel: u32_of(out.numel())?,
+        base: i32::try_from(base).map_err(|_| Error::unsupported("a view beyond 2^31 elements"))?,
+        sizes: [1; MAX_DIMS],
+        strides: [0; MAX_DIMS],
+    };
+    for (slot, (size, strides)) in (0..MAX_DIMS).rev().zip(dims.iter().rev()) {
+        push.sizes[slot] = u32_of(*size)?;
+        push.strides[slot] = i32::try_from(strides[0])
+            .map_err(|_| Error::unsupported("a stride beyond 2^31 elements"))?;
+    }
+    let pipeline = Gather { input: input.element, output: out.element, contiguous };
+    e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
+}
+
+/// Dimensions with the strides of several tensors, without those of size 1 and with those merged that all walk alike.
+pub(super) fn merge_dims(
+    sizes: &[usize],
+    strides: &[Vec<i64>],
+) -> Result<Vec<(usize, Vec<i64>)>, Error> {
+    let mut dims: Vec<(usize, Vec<i64>)> = Vec::new();
+    for (dim, size) in sizes.iter().enumerate().filter(|(_, size)| **size != 1) {
+        let steps: Vec<i64> = strides.iter().map(|strides| strides[dim]).collect();
+        match dims.last_mut() {
+            Some((outer, outer_steps))
+                if outer_steps
+                    .iter()
+                    .zip(&steps)
+                    .all(|(outer, step)| *outer == step * *size as i64) =>
+            {
+                *outer *= size;
+                *outer_steps = steps;
+            }
+            _ => dims.push((*size, steps)),
+        }
+    }
+    if dims.len() > MAX_DIMS {
+        return Err(Error::unsupported(format!("{} dimensions that cannot be merged", dims.len())));
+    }
+    Ok(dims)
+}

@@ -1,0 +1,95 @@
+// Tensors in buffers of 32-bit words. The element type is a specialisation constant, so that the branches below are
+// folded away when the pipeline is made.
+//
+// TENSOR_IN(binding, name, type) declares a tensor to read:
+//   float name_f(uint i), int name_i(uint i): element i
+//   vec4 name_f4(uint i), ivec4 name_i4(uint i): elements i to i + 3; i is a multiple of 4
+// TENSOR_OUT(binding, name, type) declares a tensor to write, four elements at a time, so that each word has one writer:
+//   void name_write_f4(uint i, vec4 v), void name_write_i4(uint i, ivec4 v); i is a multiple of 4
+// Memory of a tensor is a multiple of 16 bytes: four elements can always be read and written.
+
+#extension GL_EXT_control_flow_attributes : enable
+
+const uint F32 = 0;
+const uint F16 = 1;
+const uint I32 = 2;
+const uint U8 = 3;
+const uint I8 = 4;
+const uint BOOL = 5;
+
+layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
+
+bool is_float(uint type) { return type == F32 || type == F16; }
+
+float word_f(uint word, uint type, uint lane) {
+    if (type == F32) return uintBitsToFloat(word);
+    if (type == F16) return unpackHalf2x16(word)[lane];
+    if (type == I32) return float(int(word));
+    if (type == I8) return float(bitfieldExtract(int(word), int(lane) * 8, 8));
+    return float(bitfieldExtract(word, int(lane) * 8, 8));
+}
+
+int word_i(uint word, uint type, uint lane) {
+    if (type == F32) return int(uintBitsToFloat(word));
+    if (type == F16) return int(unpackHalf2x16(word)[lane]);
+    if (type == I32) return int(word);
+    if (type == I8) return bitfieldExtract(int(word), int(lane) * 8, 8);
+    return int(bitfieldExtract(word, int(lane) * 8, 8));
+}
+
+uint shift_of(uint type) { return type == F32 || type == I32 ? 0 : type == F16 ? 1 : 2; }
+
+uint pack_bytes(ivec4 v) {
+    v &= 0xff;
+    return uint(v.x) | uint(v.y) << 8 | uint(v.z) << 16 | uint(v.w) << 24;
+}
+
+#define TENSOR_READERS(name, type) \
+    float name##_f(uint i) { return word_f(name.words[i >> shift_of(type)], type, i & ((1 << shift_of(type)) - 1)); } \
+    int name##_i(uint i) { return word_i(name.words[i >> shift_of(type)], type, i & ((1 << shift_of(type)) - 1)); } \
+    vec4 name##_f4(uint i) { \
+        if (type == F32) return uintBitsToFloat(uvec4(name.words[i], name.words[i + 1], name.words[i + 2], name.words[i + 3])); \
+        if (type == F16) return vec4(unpackHalf2x16(name.words[i >> 1]), unpackHalf2x16(name.words[(i >> 1) + 1])); \
+        return vec4(name##_f(i), name##_f(i + 1), name##_f(i + 2), name##_f(i + 3)); \
+    } \
+    ivec4 name##_i4(uint i) { return ivec4(name##_i(i), name##_i(i + 1), name##_i(i + 2), name##_i(i + 3)); }
+
+#define TENSOR_WRITERS(name, type) \
+    void name##_write_i4(uint i, ivec4 v) { \
+        if (type == F32 || type == F16) { \
+            vec4 f = vec4(v); \
+            if (type == F32) { \
+                name.words[i] = floatBitsToUint(f.x); name.words[i + 1] = floatBitsToUint(f.y); \
+                name.words[i + 2] = floatBitsToUint(f.z); name.words[i + 3] = floatBitsToUint(f.w); \
+            } else { \
+                name.words[i >> 1] = packHalf2x16(f.xy); name.words[(i >> 1) + 1] = packHalf2x16(f.zw); \
+            } \
+        } else if (type == I32) { \
+            name.words[i] = uint(v.x); name.words[i + 1] = uint(v.y); name.words[i + 2] = uint(v.z); name.words[i + 3] = uint(v.w); \
+        } else if (type == BOOL) { \
+            name.words[i >> 2] = pack_bytes(ivec4(notEqual(v, ivec4(0)))); \
+        } else { \
+            name.words[i >> 2] = pack_bytes(v); \
+        } \
+    } \
+    void name##_write_f4(uint i, vec4 v) { \
+        if (type == F32) { \
+            name.words[i] = floatBitsToUint(v.x); name.words[i + 1] = floatBitsToUint(v.y); \
+            name.words[i + 2] = floatBitsToUint(v.z); name.words[i + 3] = floatBitsToUint(v.w); \
+        } else if (type == F16) { \
+            name.words[i >> 1] = packHalf2x16(v.xy); name.words[(i >> 1) + 1] = packHalf2x16(v.zw); \
+        } else if (type == BOOL) { \
+            name.words[i >> 2] = pack_bytes(ivec4(notEqual(v, vec4(0)))); \
+        } else { \
+            name##_write_i4(i, ivec4(v)); \
+        } \
+    }
+
+#define TENSOR_IN(slot, name, type) \
+    layout(set = 0, binding = slot) readonly buffer name##_block { uint words[]; } name; \
+    TENSOR_READERS(name, type)
+
+#define TENSOR_OUT(slot, name, type) \
+    layout(set = 0, binding = slot) buffer name##_block { uint words[]; } name; \
+    TENSOR_READERS(name, type) \
+    TENSOR_WRITERS(name, type)
