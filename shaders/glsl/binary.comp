@@ -90,6 +90,7 @@ int apply_i(int a, int b) {
         case 17: return a & b;
         case 18: return a | b;
         case 19: return a ^ b;
+        case 20: return a * int(push.alpha) + b; // linear index
     }
     return a;
 }

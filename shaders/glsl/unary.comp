@@ -12,6 +12,8 @@ layout(push_constant) uniform Push {
     uint numel;
     float a;
     float b;
+    float c;
+    float d;
 } push;
 
 TENSOR_IN(0, x, IN)
@@ -80,7 +82,8 @@ float apply_f(float x) {
         case 26: return 1.0 / x;
         case 27: return erf_of(x);
         case 28: return x > 0.0 ? x : push.a * (exp(x) - 1.0); // elu
-        case 29: return push.b == 2.0 ? x * x : x; // reserved for powers
+        case 31: return clamp(roundEven(x * push.a) + push.b, push.c, push.d); // quantize
+        case 32: return (x - push.b) * push.a; // dequantize
     }
     return x;
 }

@@ -64,7 +64,7 @@ pipelines! {
     Unary, UnaryPush = "unary", 2 buffers, {
         function: u32, input: Element, output: Element,
     }, {
-        numel: u32, a: f32, b: f32,
+        numel: u32, a: f32, b: f32, c: f32, d: f32,
     };
 
     /// A function of two tensors that are broadcast to the output's shape, four elements an invocation.
@@ -86,6 +86,55 @@ pipelines! {
         output: Element,
     }, {
         numel: u32, value: f32, step: f32,
+    };
+
+    /// Writes the input into a part of the output along one dimension.
+    Insert, InsertPush = "insert", 2 buffers, {
+        input: Element, output: Element,
+    }, {
+        numel: u32, out_size: u32, in_size: u32, inner: u32, start: u32, step: u32,
+    };
+
+    /// Surrounds the input with a number.
+    Pad, PadPush = "pad", 2 buffers, {
+        input: Element, output: Element,
+    }, {
+        numel: u32, value: f32, out_sizes: [u32; MAX_DIMS], in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
+    };
+
+    /// Reduces the middle of three dimensions. The second buffer is what some functions subtract, by output.
+    Reduce, ReducePush = "reduce", 3 buffers, {
+        function: u32, input: Element, other: Element, output: Element,
+    }, {
+        numel: u32, count: u32, inner: u32, scale: f32,
+    };
+
+    /// Softmax and normalisations, given the statistics of each row (two buffers of `F32`).
+    Normalize, NormalizePush = "normalize", 6 buffers, {
+        function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool,
+    }, {
+        numel: u32, row_size: u32, row_inner: u32, weight_step: u32, weight_count: u32, epsilon: f32,
+    };
+
+    /// Enlarges planes.
+    Upsample, UpsamplePush = "upsample", 2 buffers, {
+        bilinear: bool, align_corners: bool, element: Element,
+    }, {
+        numel: u32, in_height: u32, in_width: u32, out_height: u32, out_width: u32, scale_y: f32, scale_x: f32,
+    };
+
+    /// Picks by an index tensor (the second buffer) along one dimension.
+    Take, TakePush = "take", 3 buffers, {
+        input: Element, output: Element, by_element: bool,
+    }, {
+        numel: u32, in_size: u32, out_size: u32, inner: u32, in_outer_step: u32, in_inner: u32,
+    };
+
+    /// Chooses between two tensors by a third.
+    Where, WherePush = "where", 4 buffers, {
+        condition: Element, a: Element, b: Element, output: Element,
+    }, {
+        numel: u32, sizes: [u32; 6], c_strides: [u32; 6], a_strides: [u32; 6], b_strides: [u32; 6],
     };
 }
 

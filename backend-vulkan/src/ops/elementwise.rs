@@ -131,7 +131,7 @@ pub(super) fn apply_unary(
     b: f64,
 ) -> Result<(), Error> {
     let pipeline = Unary { function, input: input.element, output: out.element };
-    let push = UnaryPush { numel: u32_of(out.numel())?, a: a as f32, b: b as f32 };
+    let push = UnaryPush { numel: u32_of(out.numel())?, a: a as f32, b: b as f32, c: 0.0, d: 0.0 };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }
 

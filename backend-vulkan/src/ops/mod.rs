@@ -4,6 +4,10 @@
 //! shapes and emits dispatches. [`find`] is the one truth about what can run.
 
 mod elementwise;
+mod index;
+mod join;
+mod reduce;
+mod resize;
 mod symbolic;
 mod views;
 
@@ -27,7 +31,15 @@ pub(crate) const fn operator(name: &'static str, encode: EncodeFn) -> Operator {
 }
 
 /// The families. A new operator goes into the table of its family.
-const FAMILIES: &[&[Operator]] = &[elementwise::OPERATORS, symbolic::OPERATORS, views::OPERATORS];
+const FAMILIES: &[&[Operator]] = &[
+    elementwise::OPERATORS,
+    index::OPERATORS,
+    join::OPERATORS,
+    reduce::OPERATORS,
+    resize::OPERATORS,
+    symbolic::OPERATORS,
+    views::OPERATORS,
+];
 
 /// The operator of this name.
 pub(crate) fn find(name: &str) -> Option<&'static Operator> {

@@ -91,6 +91,66 @@ pub(super) const OPERATORS: &[Operator] = &[
         let out = e.resize(out.id, &input.sizes)?;
         gather(e, &input, &out, &input.sizes, &strides, base)
     }),
+    operator("aten.repeat.default", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let repeats = e.ints(e.arg(args, 1)?)?;
+        let missing = repeats.len().checked_sub(input.rank());
+        let missing =
+            missing.ok_or_else(|| Error::invalid("repeats fewer dimensions than there are"))?;
+        let own = input.strides();
+        let (mut sizes, mut view, mut strides) = (Vec::new(), Vec::new(), Vec::new());
+        for (dim, repeat) in repeats.iter().enumerate() {
+            let source = dim.checked_sub(missing);
+            let size = source.map_or(1, |dim| input.size(dim));
+            let repeat =
+                usize::try_from(*repeat).map_err(|_| Error::invalid("a repeat is negative"))?;
+            sizes.push(repeat * size);
+            view.extend([repeat, size]);
+            strides.extend([0, source.map_or(0, |dim| own[dim] as i64)]);
+        }
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &sizes)?;
+        gather(e, &input, &out, &view, &strides, 0)
+    }),
+    operator("aten.repeat_interleave.self_int", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let repeat = usize::try_from(e.int(e.arg(args, 1)?)?);
+        let repeat = repeat.map_err(|_| Error::invalid("a repeat is negative"))?;
+        let (mut view, dim) = match e.optional_int(e.arg(args, 2)?)? {
+            Some(dim) => (input.sizes.clone(), input.dim(dim)?),
+            None => (vec![input.numel()], 0),
+        };
+        let mut sizes = view.clone();
+        sizes[dim] *= repeat;
+        let own = crate::tensors::strides(&view);
+        let mut strides: Vec<i64> = own.iter().map(|stride| *stride as i64).collect();
+        view.insert(dim + 1, repeat);
+        strides.insert(dim + 1, 0);
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &sizes)?;
+        gather(e, &input, &out, &view, &strides, 0)
+    }),
+    operator("aten.unfold_copy.default", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+        let (size, step) = (e.int(e.arg(args, 2)?)?, e.int(e.arg(args, 3)?)?);
+        let length = input.size(dim) as i64;
+        if size < 0 || size > length || step <= 0 {
+            return Err(Error::Invalid(format!("windows of {size} every {step} of {length}")));
+        }
+        let mut sizes = input.sizes.clone();
+        let mut strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
+        let stride = strides.get(dim).copied().unwrap_or(1);
+        if let (Some(count), Some(slot)) = (sizes.get_mut(dim), strides.get_mut(dim)) {
+            *count = ((length - size) / step + 1) as usize;
+            *slot = stride * step;
+        }
+        sizes.push(size as usize);
+        strides.push(stride);
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &sizes)?;
+        gather(e, &input, &out, &sizes, &strides, 0)
+    }),
     operator("aten.split_with_sizes_copy.default", |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let sizes = e.ints(e.arg(args, 1)?)?;

@@ -1,0 +1,225 @@
+//! Operators that pick elements by index tensors, and by conditions.
+
+use super::views::merge_dims;
+use super::{Operator, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+use torchlet_core::rules::broadcast_all;
+use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Take, TakePush, Where, WherePush};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("aten.index_select.default", |e, args| {
+        let (input, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
+        let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+        let mut sizes = input.sizes.clone();
+        if let Some(size) = sizes.get_mut(dim) {
+            *size = index.numel();
+        }
+        take(e, args, &input, &index, dim, 1, &sizes)
+    }),
+    operator("aten.embedding.default", |e, args| {
+        let (weight, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let mut sizes = index.sizes.clone();
+        sizes.extend(weight.sizes.iter().skip(1));
+        take(e, args, &weight, &index, 0, 1, &sizes)
+    }),
+    operator("aten.index.Tensor", index_tensor),
+    operator("aten.gather.default", gather),
+    operator("aten.where.self", where_self),
+];
+
+/// Emits a pick along `count` dimensions from `dim` on, which one index counts through together.
+fn take(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    input: &Operand,
+    index: &Operand,
+    dim: usize,
+    count: usize,
+    sizes: &[usize],
+) -> Result<(), Error> {
+    if index.element != Element::I32 {
+        return Err(Error::unsupported(format!("indices of type {:?}", index.element)));
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, sizes)?;
+    let end = (dim + count).min(input.rank());
+    let inner: usize = input.sizes[end..].iter().product();
+    let in_size: usize = input.sizes[dim.min(end)..end].iter().product();
+    if out.numel() > 0 && in_size == 0 {
+        return Err(Error::invalid("picks from an empty dimension"));
+    }
+    let push = TakePush {
+        numel: u32_of(out.numel())?,
+        in_size: u32_of(in_size)?,
+        out_size: u32_of(index.numel())?,
+        inner: u32_of(inner)?,
+        in_outer_step: u32_of(in_size * inner)?,
+        in_inner: u32_of(inner)?,
+    };
+    let pipeline = Take { input: input.element, output: out.element, by_element: false };
+    e.dispatch_by_four(
+        &pipeline,
+        [read(input.id), read(index.id), write(out.id)],
+        &push,
+        out.numel(),
+    )
+}
+
+fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let mut indices: Vec<(usize, Operand)> = Vec::new();
+    for (dim, id) in e.list(e.arg(args, 1)?)?.into_iter().enumerate() {
+        if let Some(index) = e.optional_tensor(id)? {
+            indices.push((dim, index));
+        }
+    }
+    let neighbours = indices.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1);
+    let Some(&(first, _)) = indices.first() else {
+        return Err(Error::invalid("there are no index tensors"));
+    };
+    if !neighbours || first + indices.len() > input.rank() {
+        return Err(Error::unsupported("index tensors of dimensions that are not neighbours"));
+    }
+    let shapes: Vec<Vec<i32>> = indices
+        .iter()
+        .map(|(_, index)| index.sizes.iter().map(|size| *size as i32).collect())
+        .collect();
+    let shape = broadcast_all(shapes.iter().map(Vec::as_slice))
+        .ok_or_else(|| Error::invalid("the index tensors do not broadcast"))?;
+    let shape: Vec<usize> = shape.iter().map(|size| *size as usize).collect();
+    // Several indices become one that counts through their dimensions together.
+    let mut index = indices[0].1.clone();
+    for (dim, next) in &indices[1..] {
+        let combined = e.temporary(Element::I32, &shape)?;
+        linear_index(e, &index, next, input.size(*dim), &combined)?;
+        index = combined;
+    }
+    let count = indices.len();
+    let mut sizes = input.sizes[..first].to_vec();
+    sizes.extend(&shape);
+    sizes.extend(&input.sizes[first + count..]);
+    take(e, args, &input, &index, first, count, &sizes)
+}
+
+/// Emits `out = a * size + b`, broadcast.
+fn linear_index(
+    e: &mut Encoder<'_, '_>,
+    a: &Operand,
+    b: &Operand,
+    size: usize,
+    out: &Operand,
+) -> Result<(), Error> {
+    let strides = |index: &Operand| -> Vec<i64> {
+        let own = index.strides();
+        let missing = out.rank() - index.rank();
+        (0..out.rank())
+            .map(|dim| match dim.checked_sub(missing) {
+                Some(dim) if index.size(dim) != 1 => own[dim] as i64,
+                _ => 0,
+            })
+            .collect()
+    };
+    let mut push = BinaryPush {
+        numel: u32_of(out.numel())?,
+        alpha: size as f32,
+        sizes: [1; MAX_DIMS],
+        a_strides: [0; MAX_DIMS],
+        b_strides: [0; MAX_DIMS],
+    };
+    let dims = merge_dims(&out.sizes, &[strides(a), strides(b)])?;
+    for (slot, (size, strides)) in (0..MAX_DIMS).rev().zip(dims.iter().rev()) {
+        push.sizes[slot] = u32_of(*size)?;
+        push.a_strides[slot] = strides[0] as u32;
+        push.b_strides[slot] = strides[1] as u32;
+    }
+    let pipeline = Binary {
+        function: 20,
+        a: a.element,
+        b: b.element,
+        output: out.element,
+        same_layout: false,
+    };
+    e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
+}
+
+fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
+    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    let same = input.rank() == index.rank()
+        && (0..input.rank()).all(|other| other == dim || input.size(other) == index.size(other));
+    if !same {
+        return Err(Error::unsupported(
+            "gathering from a tensor that is larger in other dimensions",
+        ));
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &index.sizes)?;
+    let inner: usize = input.sizes.iter().skip(dim + 1).product();
+    let push = TakePush {
+        numel: u32_of(out.numel())?,
+        in_size: u32_of(input.size(dim))?,
+        out_size: u32_of(index.size(dim))?,
+        inner: u32_of(inner)?,
+        in_outer_step: u32_of(input.size(dim) * inner)?,
+        in_inner: u32_of(inner)?,
+    };
+    let pipeline = Take { input: input.element, output: out.element, by_element: true };
+    e.dispatch_by_four(
+        &pipeline,
+        [read(input.id), read(index.id), write(out.id)],
+        &push,
+        out.numel(),
+    )
+}
+
+fn where_self(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let operands =
+        [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?];
+    let shapes: Vec<Vec<i32>> = operands
+        .iter()
+        .map(|operand| operand.sizes.iter().map(|size| *size as i32).collect())
+        .collect();
+    let sizes = broadcast_all(shapes.iter().map(Vec::as_slice))
+        .ok_or_else(|| Error::invalid("the shapes do not broadcast"))?;
+    let sizes: Vec<usize> = sizes.iter().map(|size| *size as usize).collect();
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    let strides: Vec<Vec<i64>> = operands
+        .iter()
+        .map(|operand| {
+            let own = operand.strides();
+            let missing = sizes.len() - operand.rank();
+            (0..sizes.len())
+                .map(|dim| match dim.checked_sub(missing) {
+                    Some(dim) if operand.size(dim) != 1 => own[dim] as i64,
+                    _ => 0,
+                })
+                .collect()
+        })
+        .collect();
+    let dims = merge_dims(&sizes, &strides)?;
+    let mut push = WherePush {
+        numel: u32_of(out.numel())?,
+        sizes: [1; 6],
+        c_strides: [0; 6],
+        a_strides: [0; 6],
+        b_strides: [0; 6],
+    };
+    if dims.len() > push.sizes.len() {
+        return Err(Error::unsupported(format!("{} dimensions that cannot be merged", dims.len())));
+    }
+    for (slot, (size, strides)) in (0..push.sizes.len()).rev().zip(dims.iter().rev()) {
+        push.sizes[slot] = u32_of(*size)?;
+        push.c_strides[slot] = strides[0] as u32;
+        push.a_strides[slot] = strides[1] as u32;
+        push.b_strides[slot] = strides[2] as u32;
+    }
+    let [condition, a, b] = &operands;
+    let pipeline =
+        Where { condition: condition.element, a: a.element, b: b.element, output: out.element };
+    let accesses = [read(condition.id), read(a.id), read(b.id), write(out.id)];
+    e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
+}

@@ -1,0 +1,134 @@
+//! Operators that put tensors into larger ones: concatenation, padding, writing into slices.
+
+use super::elementwise::apply_fill;
+use super::views::gather;
+use super::{Operator, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+use torchlet_shaders::{Insert, InsertPush, MAX_DIMS, Pad, PadPush};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("aten.cat.default", cat),
+    operator("aten.constant_pad_nd.default", constant_pad),
+    operator("aten.slice_scatter.default", slice_scatter),
+];
+
+fn cat(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let mut inputs = Vec::new();
+    for id in e.list(e.arg(args, 0)?)? {
+        inputs.push(e.tensor(id)?);
+    }
+    let dim = if args.len() > 2 { e.int(args[1])? } else { 0 };
+    // PyTorch ignores empty one-dimensional tensors among others.
+    let legacy = |input: &Operand| input.rank() == 1 && input.numel() == 0;
+    let first = inputs.iter().find(|input| !legacy(input)).or(inputs.first());
+    let first = first.ok_or_else(|| Error::invalid("concatenates nothing"))?;
+    let dim = first.dim(dim)?;
+    let mut sizes = first.sizes.clone();
+    let total = inputs.iter().filter(|input| !legacy(input)).map(|input| input.size(dim)).sum();
+    match sizes.get_mut(dim) {
+        Some(size) => *size = total,
+        None => return Err(Error::invalid("concatenates numbers")),
+    }
+    for input in inputs.iter().filter(|input| !legacy(input)) {
+        let fits = input.rank() == sizes.len()
+            && (0..sizes.len()).all(|other| other == dim || input.size(other) == sizes[other]);
+        if !fits {
+            return Err(Error::Invalid(format!("{:?} does not fit into {sizes:?}", input.sizes)));
+        }
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    let mut start = 0;
+    for input in inputs.iter().filter(|input| !legacy(input)) {
+        insert(e, input, &out, dim, start, 1)?;
+        start += input.size(dim);
+    }
+    Ok(())
+}
+
+/// Writes a tensor into a part of another, along one dimension.
+pub(super) fn insert(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    out: &Operand,
+    dim: usize,
+    start: usize,
+    step: usize,
+) -> Result<(), Error> {
+    if input.numel() == 0 {
+        return Ok(());
+    }
+    let inner: usize = out.sizes.iter().skip(dim + 1).product();
+    let push = InsertPush {
+        numel: u32_of(out.numel())?,
+        out_size: u32_of(out.size(dim))?,
+        in_size: u32_of(input.size(dim))?,
+        inner: u32_of(inner)?,
+        start: u32_of(start)?,
+        step: u32_of(step.max(1))?,
+    };
+    let pipeline = Insert { input: input.element, output: out.element };
+    e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
+}
+
+fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, source) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let dim = input.dim(e.int(e.arg(args, 2)?)?)?;
+    let start = e.optional_int(e.arg(args, 3)?)?.unwrap_or(0);
+    let step = e.int(e.arg(args, 5)?)?;
+    let size = input.size(dim) as i64;
+    let start = if start < 0 { (start + size).max(0) } else { start.min(size) } as usize;
+    let step = usize::try_from(step).ok().filter(|step| *step > 0);
+    let step = step.ok_or_else(|| Error::invalid("the step of a slice is not positive"))?;
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &input.sizes)?;
+    gather(e, &input, &out, &[input.numel()], &[1], 0)?;
+    insert(e, &source, &out, dim, start, step)
+}
+
+fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let pads = e.ints(e.arg(args, 1)?)?;
+    let value = if args.len() > 3 { e.float(args[2])? } else { 0.0 };
+    if pads.len() % 2 != 0 || pads.len() / 2 > input.rank() {
+        return Err(Error::Invalid(format!("{} pads for {} dimensions", pads.len(), input.rank())));
+    }
+    if input.rank() > MAX_DIMS {
+        return Err(Error::unsupported(format!("padding of {} dimensions", input.rank())));
+    }
+    let mut push = PadPush {
+        numel: 0,
+        value: value as f32,
+        out_sizes: [1; MAX_DIMS],
+        in_sizes: [1; MAX_DIMS],
+        before: [0; MAX_DIMS],
+    };
+    let mut sizes = input.sizes.clone();
+    for (position, pair) in pads.chunks_exact(2).enumerate() {
+        let dim = input.rank() - 1 - position;
+        let size = (input.size(dim) as i64)
+            .checked_add(pair[0])
+            .and_then(|size| size.checked_add(pair[1]));
+        let size = size.and_then(|size| usize::try_from(size).ok());
+        sizes[dim] = size.ok_or_else(|| Error::invalid("a padded size is negative"))?;
+        push.before[MAX_DIMS - 1 - position] =
+            i32::try_from(pair[0]).map_err(|_| Error::invalid("a pad is out of range"))?;
+    }
+    for (slot, (out_size, in_size)) in
+        (0..MAX_DIMS).rev().zip(sizes.iter().rev().zip(input.sizes.iter().rev()))
+    {
+        push.out_sizes[slot] = u32_of(*out_size)?;
+        push.in_sizes[slot] = u32_of(*in_size)?;
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    if input.numel() == 0 {
+        return apply_fill(e, &out, value, 0.0);
+    }
+    push.numel = u32_of(out.numel())?;
+    let pipeline = Pad { input: input.element, output: out.element };
+    e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
+}

@@ -1,0 +1,95 @@
+//! Operators that change the resolution of planes.
+
+use super::views::gather;
+use super::{Operator, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use torchlet_shaders::{Upsample, UpsamplePush};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("aten.upsample_nearest2d.vec", |e, args| upsample(e, args, None)),
+    operator("aten.upsample_bilinear2d.vec", |e, args| {
+        let align_corners = e.bool(e.arg(args, 2)?)?;
+        upsample(e, args, Some(align_corners))
+    }),
+    operator("aten.pixel_shuffle.default", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let factor = usize::try_from(e.int(e.arg(args, 1)?)?).unwrap_or(0);
+        let rank = input.rank();
+        if rank < 3 || factor == 0 || input.size(rank - 3) % (factor * factor) != 0 {
+            return Err(Error::Invalid(format!("{:?} shuffled by {factor}", input.sizes)));
+        }
+        let (channels, height, width) =
+            (input.size(rank - 3), input.size(rank - 2), input.size(rank - 1));
+        let out_channels = channels / (factor * factor);
+        let batch: usize = input.sizes[..rank - 3].iter().product();
+        let plane = (height * width) as i64;
+        let mut sizes = input.sizes[..rank - 3].to_vec();
+        sizes.extend([out_channels, height * factor, width * factor]);
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &sizes)?;
+        let factor = factor as i64;
+        let view = [batch, out_channels, height, factor as usize, width, factor as usize];
+        let channel = plane * factor * factor;
+        let strides =
+            [channel * out_channels as i64, channel, width as i64, plane * factor, 1, plane];
+        gather(e, &input, &out, &view, &strides, 0)
+    }),
+];
+
+/// `bilinear` is whether corners are aligned; nearest neighbour without.
+fn upsample(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    bilinear: Option<bool>,
+) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    if input.rank() != 4 || input.numel() == 0 {
+        return Err(Error::Invalid(format!("planes of shape {:?}", input.sizes)));
+    }
+    let output_size = e.optional_ints(e.arg(args, 1)?)?;
+    let factors = e.optional_floats(e.arg(args, if bilinear.is_some() { 3 } else { 2 })?)?;
+    let (height, width) = (input.size(2), input.size(3));
+    let sizes: Vec<usize> = match (&output_size, &factors) {
+        (Some(sizes), _) if sizes.len() == 2 => {
+            sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect()
+        }
+        (_, Some(factors)) if factors.len() == 2 => [height, width]
+            .iter()
+            .zip(factors)
+            .map(|(size, factor)| (*size as f64 * factor) as usize)
+            .collect(),
+        _ => return Err(Error::invalid("neither sizes nor factors are given")),
+    };
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &[input.size(0), input.size(1), sizes[0], sizes[1]])?;
+    let scale = |axis: usize, from: usize| -> f32 {
+        let to = sizes[axis];
+        match (bilinear, &factors) {
+            (Some(true), _) if to > 1 => (from as f32 - 1.0) / (to as f32 - 1.0),
+            (Some(true), _) => 0.0,
+            // With factors, PyTorch steps by their inverse, not by the ratio of sizes.
+            (_, Some(factors)) if output_size.is_none() => (1.0 / factors[axis]) as f32,
+            _ => from as f32 / to as f32,
+        }
+    };
+    let push = UpsamplePush {
+        numel: u32_of(out.numel())?,
+        in_height: u32_of(height)?,
+        in_width: u32_of(width)?,
+        out_height: u32_of(sizes[0].max(1))?,
+        out_width: u32_of(sizes[1].max(1))?,
+        scale_y: scale(0, height),
+        scale_x: scale(1, width),
+    };
+    if input.element != out.element {
+        return Err(Error::invalid("input and output differ in type"));
+    }
+    let pipeline = Upsample {
+        bilinear: bilinear.is_some(),
+        align_corners: bilinear == Some(true),
+        element: input.element,
+    };
+    e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
+}
