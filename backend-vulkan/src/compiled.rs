@@ -49,6 +49,7 @@ impl Compiled {
     pub(crate) fn new(context: &Arc<Context>, graph: Graph<'_>) -> Result<Self, Error> {
         report_missing(&graph)?;
         let mut state = State::new(&graph)?;
+        state.busy = context.info.kind.busy_invocations();
         let steps = Encoder::encode(&graph, &mut state, true)?;
         let align = context.limits.min_storage_buffer_offset_alignment.max(16);
         let (places, tensor_bytes, constant_bytes) = plan_memory(&graph, &state, &steps, align)?;

@@ -51,6 +51,8 @@ pub(crate) struct State {
     added: HashMap<(usize, usize), TensorId>,
     /// Constants that operators derived, by value and purpose.
     derived: HashMap<(ValueId, String), TensorId>,
+    /// Invocations that keep the device busy: dispatches of fewer are split further where they can be.
+    pub(crate) busy: usize,
 }
 
 impl State {
@@ -77,7 +79,13 @@ impl State {
                 _ => None,
             });
         }
-        Ok(State { tensors, integers, added: HashMap::new(), derived: HashMap::new() })
+        Ok(State {
+            tensors,
+            integers,
+            added: HashMap::new(),
+            derived: HashMap::new(),
+            busy: 1 << 15,
+        })
     }
 
     pub(crate) fn tensor(&self, id: TensorId) -> Result<&DeviceTensor, Error> {
@@ -192,6 +200,28 @@ impl<'e, 'p> Encoder<'e, 'p> {
             Ok(Value::Tensor(tensor)) => tensor.data.as_deref(),
             _ => None,
         }
+    }
+
+    /// The bytes of a constant tensor, as they are on the device.
+    pub(crate) fn device_data(&self, id: TensorId) -> Option<&[u8]> {
+        match &self.state.tensor(self.state.root(id)).ok()?.storage {
+            Storage::Constant(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The shape of a value's tensor when all shapes are at their bounds: what kernels are chosen by, so that a
+    /// change of shapes needs no other pipelines.
+    pub(crate) fn bound_sizes(&self, tensor: &Operand) -> Vec<usize> {
+        match self.value(tensor.value) {
+            Ok(Value::Tensor(bound)) if bound.sizes.len() == tensor.rank() => bound.sizes.clone(),
+            _ => tensor.sizes.clone(),
+        }
+    }
+
+    /// Invocations that keep the device busy.
+    pub(crate) fn busy(&self) -> usize {
+        self.state.busy
     }
 
     /// An integer, symbolic or not.

@@ -20,6 +20,17 @@ pub enum DeviceKind {
     Discrete,
 }
 
+impl DeviceKind {
+    /// How many invocations it takes to keep such a device busy, roughly.
+    pub(crate) fn busy_invocations(self) -> usize {
+        match self {
+            DeviceKind::Cpu => 1 << 7,
+            DeviceKind::Integrated => 1 << 12,
+            DeviceKind::Other | DeviceKind::Virtual | DeviceKind::Discrete => 1 << 15,
+        }
+    }
+}
+
 /// A device that the Vulkan loader found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

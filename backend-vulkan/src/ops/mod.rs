@@ -3,13 +3,18 @@
 //! An operator is an entry in the table of its family's file: its names in the blob, and a function that gives its outputs
 //! shapes and emits dispatches. [`find`] is the one truth about what can run.
 
+mod convolution;
 mod elementwise;
 mod index;
 mod join;
+mod linear;
+mod pooling;
 mod reduce;
 mod resize;
 mod symbolic;
 mod views;
+mod weights;
+mod window;
 
 use crate::encoder::Encoder;
 use crate::error::Error;
@@ -32,9 +37,12 @@ pub(crate) const fn operator(name: &'static str, encode: EncodeFn) -> Operator {
 
 /// The families. A new operator goes into the table of its family.
 const FAMILIES: &[&[Operator]] = &[
+    convolution::OPERATORS,
     elementwise::OPERATORS,
     index::OPERATORS,
     join::OPERATORS,
+    linear::OPERATORS,
+    pooling::OPERATORS,
     reduce::OPERATORS,
     resize::OPERATORS,
     symbolic::OPERATORS,

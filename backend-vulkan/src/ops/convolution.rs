@@ -1,0 +1,350 @@
+//! Convolutions.
+
+use super::linear::{Product, Range, share, workgroup};
+use super::weights::{Matrices, transposed};
+use super::window::{Window, checked_numel, pair};
+use super::{Operator, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+use torchlet_shaders::{
+    Convolution, ConvolutionDepthwise, ConvolutionDepthwisePush, ConvolutionPush,
+    ConvolutionTransposed, ConvolutionTransposedPush,
+};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("aten.convolution.default", full),
+    operator("conv_with_clamp.default", full),
+    operator("et_vk.conv_with_clamp.default", full),
+    operator("et_vk.conv2d_gemm.default", full),
+    operator("et_vk.conv1d_pw.default", simple),
+    operator("et_vk.conv1d_dw.default", simple),
+];
+
+/// A convolution: `[batch, in_channels, size[0], size[1]]` to `[batch, out_channels, out_size[0], out_size[1]]`.
+struct Shape {
+    input: Operand,
+    out: Operand,
+    weight: Operand,
+    bias: Option<Operand>,
+    window: [Window; 2],
+    batch: usize,
+    groups: usize,
+    /// Channels of a group.
+    in_channels: usize,
+    out_channels: usize,
+    size: [usize; 2],
+    out_size: [usize; 2],
+    /// The number of outputs of a plane at most.
+    bound: usize,
+    range: Range,
+}
+
+/// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups, then perhaps a lower and an
+/// upper bound, then the output.
+fn full(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let transposed = e.bool(e.arg(args, 6)?)?;
+    let output_padding = e.ints(e.arg(args, 7)?)?;
+    let groups = e.int(e.arg(args, 8)?)?;
+    let range = if args.len() > 11 { range(e, args[9], args[10])? } else { Range::ALL };
+    convolution(e, args, transposed.then_some(&output_padding), groups, range)
+}
+
+/// Input, weight, bias, stride, padding, dilation, groups, a lower and an upper bound, output.
+fn simple(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let groups = e.int(e.arg(args, 6)?)?;
+    let range = range(e, e.arg(args, 7)?, e.arg(args, 8)?)?;
+    convolution(e, args, None, groups, range)
+}
+
+fn range(e: &Encoder<'_, '_>, low: ValueId, high: ValueId) -> Result<Range, Error> {
+    Ok(Range {
+        low: e.optional_float(low)?.unwrap_or(f64::NEG_INFINITY),
+        high: e.optional_float(high)?.unwrap_or(f64::INFINITY),
+    })
+}
+
+fn convolution(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    transposed: Option<&Vec<i64>>,
+    groups: i64,
+    range: Range,
+) -> Result<(), Error> {
+    let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let bias = e.optional_tensor(e.arg(args, 2)?)?;
+    for operand in [Some(&input), Some(&weight), bias.as_ref()].into_iter().flatten() {
+        checked_numel(&operand.sizes)?;
+        if !operand.element.is_floating() {
+            return Err(Error::unsupported("a convolution of integers"));
+        }
+    }
+    let misfit = || {
+        let (input, weight) = (&input.sizes, &weight.sizes);
+        Error::Invalid(format!("an input of shape {input:?} and weights {weight:?}"))
+    };
+
+    // One dimension counts as two of which the first is 1; an input without batches as one batch.
+    let (lines, kernel) = match weight.sizes[..] {
+        [_, _, x] => (1, [1, x]),
+        [_, _, y, x] => (2, [y, x]),
+        _ => return Err(misfit()),
+    };
+    let (batch, channels, size) = match (lines, &input.sizes[..]) {
+        (1, [channels, x]) => (1, *channels, [1, *x]),
+        (1, [batch, channels, x]) => (*batch, *channels, [1, *x]),
+        (2, [channels, y, x]) => (1, *channels, [*y, *x]),
+        (2, [batch, channels, y, x]) => (*batch, *channels, [*y, *x]),
+        _ => return Err(misfit()),
+    };
+    let lists = [e.ints(e.arg(args, 3)?)?, e.ints(e.arg(args, 4)?)?, e.ints(e.arg(args, 5)?)?];
+    let mut window = [Window::NONE; 2];
+    let [stride, padding, dilation] =
+        [pair(&lists[0], None)?, pair(&lists[1], None)?, pair(&lists[2], None)?];
+    for dim in 2 - lines..2 {
+        let kernel = i64::try_from(kernel[dim]).unwrap_or(i64::MAX);
+        window[dim] = Window::new(kernel, stride[dim], padding[dim], dilation[dim])?;
+    }
+    let groups = usize::try_from(groups)
+        .ok()
+        .filter(|groups| *groups > 0 && channels > 0 && channels.is_multiple_of(*groups))
+        .ok_or_else(|| Error::Invalid(format!("{groups} groups of {channels} channels")))?;
+    let in_channels = channels / groups;
+    // Weights are [out, in / groups, ..], those of transposed convolutions [in, out / groups, ..].
+    let out_channels = match transposed {
+        Some(_) => weight.size(1),
+        None => weight.size(0) / groups,
+    };
+    let fits = match transposed {
+        Some(_) => weight.size(0) == channels,
+        None => weight.size(0) == out_channels * groups && weight.size(1) == in_channels,
+    };
+    if !fits || out_channels == 0 {
+        return Err(misfit());
+    }
+    let all_channels = out_channels
+        .checked_mul(groups)
+        .ok_or_else(|| Error::unsupported("a tensor of more than 2^31 elements"))?;
+    if bias.as_ref().is_some_and(|bias| bias.numel() != all_channels) {
+        return Err(Error::invalid("the bias does not fit the weights"));
+    }
+    let mut out_size = [1, 1];
+    for dim in 2 - lines..2 {
+        out_size[dim] = match transposed {
+            Some(output_padding) => {
+                let output_padding = pair(output_padding, Some([0, 0]))?[dim];
+                window[dim].transposed_count(size[dim], output_padding)?
+            }
+            None => window[dim].count(size[dim], false)?,
+        };
+    }
+    let mut sizes = input.sizes[..input.rank() - lines - 1].to_vec();
+    sizes.push(all_channels);
+    sizes.extend(&out_size[2 - lines..]);
+    checked_numel(&sizes)?;
+    let out = e.resize(e.out(args)?.id, &sizes)?;
+    if !out.element.is_floating() {
+        return Err(Error::unsupported("a convolution of integers"));
+    }
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let bound = checked_numel(&e.bound_sizes(&out))? / (batch * all_channels);
+    let shape = Shape {
+        input,
+        out,
+        weight,
+        bias,
+        window,
+        batch,
+        groups,
+        in_channels,
+        out_channels,
+        size,
+        out_size,
+        bound: bound.max(1),
+        range,
+    };
+    let plain = |window: &Window| *window == Window::NONE;
+    if transposed.is_some() {
+        shape.transposed(e)
+    } else if shape.in_channels == 1 && shape.groups > 1 {
+        shape.depthwise(e)
+    } else if shape.window.iter().all(plain) {
+        shape.pointwise(e)
+    } else {
+        shape.direct(e)
+    }
+}
+
+/// Whether four neighbours of an output need so few neighbours of the input that a shader keeps them.
+fn by_row(window: &Window) -> bool {
+    3 * i64::from(window.stride) + window.reach() <= 16
+}
+
+impl Shape {
+    /// The bias, or any tensor in its place.
+    fn bias(&self) -> &Operand {
+        self.bias.as_ref().unwrap_or(&self.weight)
+    }
+
+    /// Weights as `[group][input channel and tap][output channel]`.
+    fn weights(&self, e: &mut Encoder<'_, '_>) -> Result<Operand, Error> {
+        let taps = (self.window[0].kernel * self.window[1].kernel) as usize;
+        let matrices = Matrices {
+            count: self.groups,
+            rows: self.out_channels,
+            columns: self.in_channels * taps,
+        };
+        transposed(e, &self.weight, matrices)?
+            .ok_or_else(|| Error::unsupported("a convolution whose weights are computed"))
+    }
+
+    /// A product of matrices: weights times planes.
+    fn pointwise(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let weights = self.weights(e)?;
+        let (m, n) = (self.out_channels, self.out_size[0] * self.out_size[1]);
+        let mut product = Product::new(weights, self.input, self.out, [m, n, self.in_channels]);
+        product.a_transposed = true;
+        product.batches = self.batch * self.groups;
+        product.period = Some(self.groups);
+        product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
+        product.range = self.range;
+        product.encode(e)
+    }
+
+    fn direct(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let weights = self.weights(e)?;
+        let [y, x] = self.window;
+        let rows: usize = if self.out_channels > 4 { 8 } else { 4 };
+        let (across, down) = (self.bound.div_ceil(4), self.out_channels.div_ceil(rows));
+        let images = self.batch * self.groups;
+        let shares = share(e.busy(), across * down * images, self.in_channels);
+        let workgroup = workgroup(across, down, shares);
+        let partials =
+            if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };
+        let pipeline = Convolution {
+            input: self.input.element,
+            weight: weights.element,
+            bias: self.bias().element,
+            output: self.out.element,
+            rows: u32_of(rows)?,
+            kernel_x: x.kernel as u32,
+            stride_x: x.stride as u32,
+            dilation_x: x.dilation as u32,
+            by_row: by_row(&x),
+            has_bias: self.bias.is_some(),
+            shares: u32_of(shares)?,
+            partials: u32_of(partials)?,
+        };
+        let push = ConvolutionPush {
+            groups: u32_of(self.groups)?,
+            in_channels: u32_of(self.in_channels)?,
+            out_channels: u32_of(self.out_channels)?,
+            pitch: u32_of(weights.size(2))?,
+            in_y: self.size[0] as i32,
+            in_x: self.size[1] as i32,
+            out_y: u32_of(self.out_size[0])?,
+            out_x: u32_of(self.out_size[1])?,
+            kernel_y: y.kernel as u32,
+            stride_y: y.stride,
+            padding_y: y.padding,
+            padding_x: x.padding,
+            dilation_y: y.dilation,
+            low: self.range.low as f32,
+            high: self.range.high as f32,
+        };
+        let accesses =
+            [read(self.input.id), read(weights.id), read(self.bias().id), write(self.out.id)];
+        let positions = self.out_size[0] * self.out_size[1].div_ceil(4);
+        e.dispatch(&pipeline, accesses, &push, [positions, down, images * shares], workgroup)
+    }
+
+    /// Each input channel has output channels of its own.
+    fn depthwise(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let [y, x] = self.window;
+        let planes = self.batch * self.groups * self.out_channels;
+        // Two rows share what they read, where there is enough to do.
+        let rows = if self.bound * planes / 8 >= e.busy() { 2 } else { 1 };
+        let pipeline = ConvolutionDepthwise {
+            input: self.input.element,
+            weight: self.weight.element,
+            bias: self.bias().element,
+            output: self.out.element,
+            rows,
+            kernel_x: x.kernel as u32,
+            kernel_y: y.kernel as u32,
+            stride_x: x.stride as u32,
+            stride_y: y.stride as u32,
+            dilation_x: x.dilation as u32,
+            dilation_y: y.dilation as u32,
+            by_row: by_row(&x) && y.reach() <= 16 && y.stride <= 4 && x.kernel * y.kernel <= 49,
+            has_bias: self.bias.is_some(),
+        };
+        let push = ConvolutionDepthwisePush {
+            planes: u32_of(planes)?,
+            channels: u32_of(self.groups * self.out_channels)?,
+            multiplier: u32_of(self.out_channels)?,
+            in_y: self.size[0] as i32,
+            in_x: self.size[1] as i32,
+            out_y: u32_of(self.out_size[0])?,
+            out_x: u32_of(self.out_size[1])?,
+            padding_y: y.padding,
+            padding_x: x.padding,
+            low: self.range.low as f32,
+            high: self.range.high as f32,
+        };
+        let accesses =
+            [read(self.input.id), read(self.weight.id), read(self.bias().id), write(self.out.id)];
+        let tiles = self.out_size[0].div_ceil(rows as usize) * self.out_size[1].div_ceil(4);
+        e.dispatch(&pipeline, accesses, &push, [planes * tiles, 1, 1], [64, 1, 1])
+    }
+
+    fn transposed(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let [y, x] = self.window;
+        let matrices = Matrices {
+            count: self.groups * self.in_channels,
+            rows: self.out_channels,
+            columns: (y.kernel * x.kernel) as usize,
+        };
+        let weights = transposed(e, &self.weight, matrices)?
+            .ok_or_else(|| Error::unsupported("a convolution whose weights are computed"))?;
+        let rows: usize = if self.out_channels > 4 { 8 } else { 4 };
+        let pipeline = ConvolutionTransposed {
+            input: self.input.element,
+            weight: weights.element,
+            bias: self.bias().element,
+            output: self.out.element,
+            rows: u32_of(rows)?,
+            has_bias: self.bias.is_some(),
+        };
+        let push = ConvolutionTransposedPush {
+            groups: u32_of(self.groups)?,
+            in_channels: u32_of(self.in_channels)?,
+            out_channels: u32_of(self.out_channels)?,
+            pitch: u32_of(weights.size(2))?,
+            in_y: self.size[0] as i32,
+            in_x: self.size[1] as i32,
+            out_y: u32_of(self.out_size[0])?,
+            out_x: u32_of(self.out_size[1])?,
+            kernel_y: y.kernel,
+            kernel_x: x.kernel,
+            stride_y: y.stride,
+            stride_x: x.stride,
+            padding_y: y.padding,
+            padding_x: x.padding,
+            dilation_y: y.dilation,
+            dilation_x: x.dilation,
+            low: self.range.low as f32,
+            high: self.range.high as f32,
+        };
+        let accesses =
+            [read(self.input.id), read(weights.id), read(self.bias().id), write(self.out.id)];
+        let down = self.out_channels.div_ceil(rows);
+        let workgroup = workgroup(self.bound.div_ceil(4), down, 1);
+        let positions = self.out_size[0] * self.out_size[1].div_ceil(4);
+        let images = self.batch * self.groups;
+        e.dispatch(&pipeline, accesses, &push, [positions, down, images], workgroup)
+    }
+}

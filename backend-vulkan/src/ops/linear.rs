@@ -1,0 +1,266 @@
+//! Products of matrices.
+
+use super::views::gather;
+use super::weights::{Matrices, transposed};
+use super::window::checked_numel;
+use super::{Operator, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+use torchlet_shaders::{Matmul, MatmulPush};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("aten.mm.default", |e, args| {
+        let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        product(e, args, a, b, None)
+    }),
+    operator("aten.bmm.default", |e, args| {
+        let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        product(e, args, a, b, None)
+    }),
+    operator("aten.addmm.default", |e, args| {
+        let bias = e.tensor(e.arg(args, 0)?)?;
+        let (a, b) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
+        let factor = |position: usize| -> Result<f64, Error> {
+            Ok(if args.len() > position + 1 {
+                e.optional_float(args[position])?.unwrap_or(1.0)
+            } else {
+                1.0
+            })
+        };
+        let (beta, alpha) = (factor(3)?, factor(4)?);
+        product(e, args, a, b, Some(Bias { tensor: bias, alpha, beta }))
+    }),
+    operator("aten.linear.default", linear),
+];
+
+/// What is added to a product: `alpha * product + beta * tensor`.
+struct Bias {
+    tensor: Operand,
+    alpha: f64,
+    beta: f64,
+}
+
+/// The output and the bounds of what it may be, for [`matmul`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+impl Range {
+    pub(super) const ALL: Range = Range { low: f64::NEG_INFINITY, high: f64::INFINITY };
+}
+
+/// Matrices `[batch, m, k]` times `[batch, k, n]`, or without batches.
+fn product(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    a: Operand,
+    b: Operand,
+    bias: Option<Bias>,
+) -> Result<(), Error> {
+    let [a_shape, b_shape] = [&a, &b].map(|operand| match operand.sizes[..] {
+        [rows, columns] => Some([1, rows, columns]),
+        [batch, rows, columns] => Some([batch, rows, columns]),
+        _ => None,
+    });
+    let (Some([batches, m, k]), Some([b_batches, b_k, n])) = (a_shape, b_shape) else {
+        return Err(Error::Invalid(format!("a product of {:?} and {:?}", a.sizes, b.sizes)));
+    };
+    if batches != b_batches || k != b_k || a.rank() != b.rank() {
+        return Err(Error::Invalid(format!("a product of {:?} and {:?}", a.sizes, b.sizes)));
+    }
+    let sizes = if a.rank() == 3 { vec![batches, m, n] } else { vec![m, n] };
+    let out = e.resize(e.out(args)?.id, &sizes)?;
+    let mut matmul = Product::new(a, b, out, [m, n, k]);
+    matmul.batches = batches;
+    if let Some(bias) = bias {
+        let [row, column] = match bias.tensor.sizes[..] {
+            [] => [1, 1],
+            [column] => [1, column],
+            [row, column] => [row, column],
+            _ => return Err(Error::Invalid(format!("a bias of shape {:?}", bias.tensor.sizes))),
+        };
+        if row != 1 && row != m || column != 1 && column != n {
+            return Err(Error::Invalid(format!(
+                "a bias of shape {:?} for a product of shape {sizes:?}",
+                bias.tensor.sizes
+            )));
+        }
+        let strides = [if row == 1 { 0 } else { column }, if column == 1 { 0 } else { 1 }];
+        matmul.bias = Some((bias.tensor, 0, strides));
+        (matmul.alpha, matmul.beta) = (bias.alpha, bias.beta);
+    }
+    matmul.encode(e)
+}
+
+fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let bias = if args.len() > 3 { e.optional_tensor(args[2])? } else { None };
+    let (Some((k, outer)), [n, weight_k]) = (input.sizes.split_last(), &weight.sizes[..]) else {
+        return Err(Error::Invalid(format!("weights of shape {:?}", weight.sizes)));
+    };
+    let (k, n) = (*k, *n);
+    if k != *weight_k {
+        let (input, weight) = (&input.sizes, &weight.sizes);
+        return Err(Error::Invalid(format!("an input of shape {input:?} and weights {weight:?}")));
+    }
+    if bias.as_ref().is_some_and(|bias| bias.sizes != [n]) {
+        return Err(Error::invalid("the bias does not fit the weights"));
+    }
+    let m = checked_numel(outer)?;
+    let mut sizes = outer.to_vec();
+    sizes.push(n);
+    let out = e.resize(e.out(args)?.id, &sizes)?;
+    let matrix = Matrices { count: 1, rows: n, columns: k };
+    let transposed = match transposed(e, &weight, matrix)? {
+        Some(transposed) => transposed,
+        None => {
+            let transposed = e.temporary(weight.element, &[k, n])?;
+            gather(e, &weight, &transposed, &[k, n], &[1, k as i64], 0)?;
+            transposed
+        }
+    };
+    let mut matmul = Product::new(input, transposed, out, [m, n, k]);
+    matmul.bias = bias.map(|bias| (bias, 0, [0, 1]));
+    matmul.encode(e)
+}
+
+/// A product of matrices to encode: `out[m][n] = range(alpha * sum of a[m][k] * b[k][n] + beta * bias)` for each batch.
+#[derive(Debug)]
+pub(super) struct Product {
+    a: Operand,
+    b: Operand,
+    out: Operand,
+    m: usize,
+    n: usize,
+    k: usize,
+    pub(super) batches: usize,
+    /// After so many batches, `a` and the bias start again.
+    pub(super) period: Option<usize>,
+    /// `a` is `[k][m]`, from [`transposed`].
+    pub(super) a_transposed: bool,
+    /// With its strides for batches, and for rows and columns.
+    pub(super) bias: Option<(Operand, usize, [usize; 2])>,
+    alpha: f64,
+    beta: f64,
+    pub(super) range: Range,
+}
+
+impl Product {
+    pub(super) fn new(a: Operand, b: Operand, out: Operand, [m, n, k]: [usize; 3]) -> Self {
+        Product {
+            a,
+            b,
+            out,
+            m,
+            n,
+            k,
+            batches: 1,
+            period: None,
+            a_transposed: false,
+            bias: None,
+            alpha: 1.0,
+            beta: 1.0,
+            range: Range::ALL,
+        }
+    }
+
+    /// Emits the dispatch.
+    pub(super) fn encode(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let Product { a, b, out, m, n, k, batches, .. } = self;
+        for operand in [Some(&a), Some(&b), Some(&out), self.bias.as_ref().map(|bias| &bias.0)]
+            .into_iter()
+            .flatten()
+        {
+            checked_numel(&operand.sizes)?;
+            if !operand.element.is_floating() {
+                return Err(Error::unsupported("products of integers"));
+            }
+        }
+        if batches * m * n == 0 {
+            return Ok(());
+        }
+        let a_pitch = if self.a_transposed { a.sizes.last().copied().unwrap_or(m) } else { k };
+        let b_pitch = match b.sizes.last() {
+            // Transposed weights are padded.
+            Some(pitch) if *pitch >= n && b.rank() == 3 && batches == 1 => *pitch,
+            _ => n,
+        };
+        // Kernels are chosen by the largest number of rows and columns.
+        let bound = checked_numel(&e.bound_sizes(&out))?;
+        let (bound_m, bound_n) = match (e.bound_sizes(&out).last(), self.a_transposed) {
+            (_, true) => (m, (bound / (batches * m)).max(1)),
+            (Some(columns), false) => ((bound / columns.max(&1)).max(1), *columns),
+            (None, false) => (m, n),
+        };
+        let bound_m = if batches > 1 && !self.a_transposed { m } else { bound_m };
+        let rows: usize = match bound_m {
+            1 => 1,
+            2 => 2,
+            3 | 4 | 9..=12 => 4,
+            _ => 8,
+        };
+        let (columns, tiles) = (bound_n.div_ceil(4), bound_m.div_ceil(rows));
+        let shares = share(e.busy(), columns * tiles * batches, k / 8);
+        let workgroup = workgroup(columns, tiles, shares);
+        let partials =
+            if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };
+        let (bias, bias_batch, [bias_row, bias_column]) =
+            self.bias.clone().unwrap_or_else(|| (a.clone(), 0, [0, 0]));
+        let period = self.period.unwrap_or(batches).max(1);
+        let pipeline = Matmul {
+            a: a.element,
+            b: b.element,
+            bias: bias.element,
+            output: out.element,
+            rows: u32_of(rows)?,
+            a_transposed: self.a_transposed,
+            a_aligned: k.is_multiple_of(4),
+            b_aligned: b_pitch.is_multiple_of(4),
+            out_aligned: n.is_multiple_of(4),
+            has_bias: self.bias.is_some(),
+            shares: u32_of(shares)?,
+            partials: u32_of(partials)?,
+        };
+        let push = MatmulPush {
+            m: u32_of(m)?,
+            n: u32_of(n)?,
+            k: u32_of(k)?,
+            a_pitch: u32_of(a_pitch)?,
+            b_pitch: u32_of(b_pitch)?,
+            a_batch: u32_of(if self.a_transposed { k * a_pitch } else { m * k })?,
+            b_batch: u32_of(k * b_pitch)?,
+            bias_batch: u32_of(bias_batch)?,
+            period: u32_of(period)?,
+            bias_row: u32_of(bias_row)?,
+            bias_column: u32_of(bias_column)?,
+            alpha: self.alpha as f32,
+            beta: self.beta as f32,
+            low: self.range.low as f32,
+            high: self.range.high as f32,
+        };
+        let accesses = [read(a.id), read(b.id), read(bias.id), write(out.id)];
+        let invocations = [n.div_ceil(4), m.div_ceil(rows), batches * shares];
+        e.dispatch(&pipeline, accesses, &push, invocations, workgroup)
+    }
+}
+
+/// How many invocations share a sum, so that `tiles` of them keep the device busy; each takes two `steps` at least.
+pub(super) fn share(busy: usize, tiles: usize, steps: usize) -> usize {
+    let mut shares = 1;
+    while shares < 32 && tiles * shares * 2 <= busy && steps >= shares * 4 {
+        shares *= 2;
+    }
+    shares
+}
+
+/// A workgroup for so many tiles across and down, with sums that are shared.
+pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
+    let invocations = if shares > 1 { 128 } else { 64 } / shares;
+    let x = across.next_power_of_two().min(invocations).min(32);
+    let y = down.next_power_of_two().min(invocations / x);
+    [x as u32, y as u32, shares as u32]
+}

@@ -1,0 +1,124 @@
+//! Pooling over two dimensions.
+
+use super::window::{Window, checked_numel, pair};
+use super::{Operator, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use torchlet_shaders::{Pool, PoolPush};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("aten.max_pool2d.default", max_pool),
+    operator("aten.max_pool2d_with_indices.default", max_pool),
+    operator("aten.avg_pool2d.default", |e, args| {
+        let ceil = optional(e, args, 4)?.unwrap_or(0) != 0;
+        let count_padding = optional(e, args, 5)?.unwrap_or(1) != 0;
+        let divisor = optional(e, args, 6)?;
+        let divisor = match divisor {
+            None => 0,
+            Some(divisor) => i32::try_from(divisor)
+                .ok()
+                .filter(|divisor| *divisor != 0)
+                .ok_or_else(|| Error::Invalid(format!("divisor {divisor}")))?,
+        };
+        pool(e, args, &[1, 1], ceil, Kind::Mean { count_padding, divisor })
+    }),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Largest,
+    Mean { count_padding: bool, divisor: i32 },
+}
+
+/// An integer argument that may be left out or be nothing.
+fn optional(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<Option<i64>, Error> {
+    if args.len() > position + 1 { e.optional_int(args[position]) } else { Ok(None) }
+}
+
+fn max_pool(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let dilation = if args.len() > 5 { e.ints(args[4])? } else { vec![1] };
+    let ceil = optional(e, args, 5)?.unwrap_or(0) != 0;
+    pool(e, args, &dilation, ceil, Kind::Largest)
+}
+
+fn pool(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    dilation: &[i64],
+    ceil: bool,
+    kind: Kind,
+) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    checked_numel(&input.sizes)?;
+    if !input.element.is_floating() {
+        return Err(Error::unsupported("pooling of integers"));
+    }
+    let kernel = pair(&e.ints(e.arg(args, 1)?)?, None)?;
+    let list = |position: usize| -> Result<Vec<i64>, Error> {
+        Ok(if args.len() > position + 1 {
+            e.optional_ints(args[position])?.unwrap_or_default()
+        } else {
+            Vec::new()
+        })
+    };
+    let stride = pair(&list(2)?, Some(kernel))?;
+    let padding = pair(&list(3)?, Some([0, 0]))?;
+    let dilation = pair(dilation, Some([1, 1]))?;
+    let (outer, in_y, in_x) = match input.sizes[..] {
+        [_, in_y, in_x] | [_, _, in_y, in_x] => (input.rank() - 2, in_y, in_x),
+        _ => return Err(Error::Invalid(format!("an input of shape {:?}", input.sizes))),
+    };
+    let mut window = [Window::NONE; 2];
+    let mut out_size = [0; 2];
+    for (dim, size) in [in_y, in_x].into_iter().enumerate() {
+        window[dim] = Window::new(kernel[dim], stride[dim], padding[dim], dilation[dim])?;
+        if i64::from(window[dim].padding) * 2 > window[dim].reach() {
+            return Err(Error::invalid("the padding is more than half of the window"));
+        }
+        out_size[dim] = window[dim].count(size, ceil)?;
+    }
+    let mut sizes = input.sizes[..outer].to_vec();
+    sizes.extend(out_size);
+    checked_numel(&sizes)?;
+    let outs = e.outs(args)?;
+    let first = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
+    let out = e.resize(first, &sizes)?;
+    let indices = match outs.get(1) {
+        Some(id) if kind == Kind::Largest => Some(e.resize(*id, &sizes)?),
+        _ => None,
+    };
+    // Some exporters give indices that nobody reads no shape.
+    let indices = indices.filter(|indices| indices.numel() == out.numel());
+    let (number, count_padding, divisor) = match kind {
+        Kind::Largest => (u32::from(indices.is_some()), false, 0),
+        Kind::Mean { count_padding, divisor } => (2, count_padding, divisor),
+    };
+    let indices = indices.unwrap_or_else(|| out.clone());
+    let pipeline = Pool {
+        input: input.element,
+        output: out.element,
+        indices: indices.element,
+        kind: number,
+        count_padding,
+    };
+    let [y, x] = window;
+    let push = PoolPush {
+        numel: u32_of(out.numel())?,
+        in_y: in_y as i32,
+        in_x: in_x as i32,
+        out_y: u32_of(out_size[0])?,
+        out_x: u32_of(out_size[1])?,
+        kernel_y: y.kernel,
+        kernel_x: x.kernel,
+        stride_y: y.stride,
+        stride_x: x.stride,
+        padding_y: y.padding,
+        padding_x: x.padding,
+        dilation_y: y.dilation,
+        dilation_x: x.dilation,
+        divisor,
+    };
+    let accesses = [read(input.id), write(out.id), write(indices.id)];
+    e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
+}

@@ -1,0 +1,164 @@
+//! Windows that slide over two dimensions: how convolutions and pooling read theirs from a call, checked.
+
+use crate::error::Error;
+
+/// Limit of sizes, strides and offsets, so that shaders can count in 32 bits.
+const LIMIT: i64 = 1 << 30;
+
+/// A window along one dimension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) kernel: i32,
+    pub(super) stride: i32,
+    pub(super) padding: i32,
+    pub(super) dilation: i32,
+}
+
+impl Window {
+    /// What does nothing: for a dimension that is not there.
+    pub(super) const NONE: Window = Window { kernel: 1, stride: 1, padding: 0, dilation: 1 };
+
+    pub(super) fn new(
+        kernel: i64,
+        stride: i64,
+        padding: i64,
+        dilation: i64,
+    ) -> Result<Self, Error> {
+        let checked = |value: i64, least: i64, what: &str| -> Result<i32, Error> {
+            i32::try_from(value)
+                .ok()
+                .filter(|_| value >= least && value <= LIMIT)
+                .ok_or_else(|| Error::Invalid(format!("{what} {value}")))
+        };
+        let window = Window {
+            kernel: checked(kernel, 1, "kernel size")?,
+            stride: checked(stride, 1, "stride")?,
+            padding: checked(padding, 0, "padding")?,
+            dilation: checked(dilation, 1, "dilation")?,
+        };
+        if window.reach() > LIMIT {
+            return Err(Error::Invalid(format!("kernel size {kernel} with dilation {dilation}")));
+        }
+        Ok(window)
+    }
+
+    /// Elements from the first to the last, in all.
+    pub(super) fn reach(&self) -> i64 {
+        (i64::from(self.kernel) - 1) * i64::from(self.dilation) + 1
+    }
+
+    /// How many windows there are over `size` elements; a last one that does not fit counts if `ceil`.
+    pub(super) fn count(&self, size: usize, ceil: bool) -> Result<usize, Error> {
+        let (stride, padding) = (i64::from(self.stride), i64::from(self.padding));
+        let size = checked_size(size)?;
+        let room = size + 2 * padding - self.reach();
+        if size == 0 || room < 0 {
+            return Err(Error::Invalid(format!(
+                "a window of {} elements over {size} with padding {padding}",
+                self.reach()
+            )));
+        }
+        let mut count = (if ceil { (room + stride - 1) / stride } else { room / stride }) + 1;
+        // The last window starts within the input or the padding before it.
+        if ceil && (count - 1) * stride >= size + padding {
+            count -= 1;
+        }
+        self.bounded(count)
+    }
+
+    /// The size of the output of a transposed convolution.
+    pub(super) fn transposed_count(
+        &self,
+        size: usize,
+        output_padding: i64,
+    ) -> Result<usize, Error> {
+        let largest = i64::from(self.stride).max(self.dilation.into());
+        if output_padding < 0 || output_padding >= largest {
+            return Err(Error::Invalid(format!("output padding {output_padding}")));
+        }
+        let size = checked_size(size)?;
+        let count = (size - 1) * i64::from(self.stride) - 2 * i64::from(self.padding)
+            + self.reach()
+            + output_padding;
+        if size == 0 || count < 1 {
+            return Err(Error::Invalid(format!("an output of {count} elements")));
+        }
+        self.bounded(count)
+    }
+
+    /// Whether all positions that shaders compute for so many windows, and some beyond, fit 32 bits.
+    fn bounded(&self, count: i64) -> Result<usize, Error> {
+        let end = count
+            .checked_add(4)
+            .and_then(|count| count.checked_mul(i64::from(self.stride)))
+            .and_then(|end| end.checked_add(i64::from(self.padding) + self.reach()));
+        match (usize::try_from(count), end) {
+            (Ok(count), Some(end)) if end <= LIMIT * 2 - 1 => Ok(count),
+            _ => Err(Error::unsupported("a dimension of more than 2^30 elements")),
+        }
+    }
+}
+
+fn checked_size(size: usize) -> Result<i64, Error> {
+    i64::try_from(size)
+        .ok()
+        .filter(|size| *size <= LIMIT)
+        .ok_or_else(|| Error::unsupported("a dimension of more than 2^30 elements"))
+}
+
+/// The values for two dimensions: one value stands for both, none for `default`.
+pub(super) fn pair(values: &[i64], default: Option<[i64; 2]>) -> Result<[i64; 2], Error> {
+    match (values, default) {
+        ([both], _) => Ok([*both, *both]),
+        ([y, x], _) => Ok([*y, *x]),
+        ([], Some(default)) => Ok(default),
+        _ => Err(Error::Invalid(format!("{} values for two dimensions", values.len()))),
+    }
+}
+
+/// Checks that shaders can count the elements of a shape in 31 bits.
+pub(super) fn checked_numel(sizes: &[usize]) -> Result<usize, Error> {
+    sizes
+        .iter()
+        .try_fold(1usize, |numel, size| numel.checked_mul(*size))
+        .filter(|numel| *numel <= i32::MAX as usize)
+        .ok_or_else(|| Error::unsupported("a tensor of more than 2^31 elements"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_counted() {
+        let window = Window::new(3, 2, 1, 1).unwrap();
+        assert_eq!(window.count(224, false).unwrap(), 112);
+        assert_eq!(window.count(7, true).unwrap(), 4);
+        assert_eq!(Window::new(2, 2, 0, 1).unwrap().count(5, true).unwrap(), 3);
+        assert_eq!(Window::new(2, 3, 1, 1).unwrap().count(5, true).unwrap(), 3);
+        assert_eq!(window.transposed_count(4, 1).unwrap(), 8);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for [kernel, stride, padding, dilation] in [
+            [0, 1, 0, 1],
+            [1, 0, 0, 1],
+            [1, 1, -1, 1],
+            [1, 1, 0, 0],
+            [-1, 1, 0, 1],
+            [1 << 20, 1, 0, 1 << 20],
+            [i64::MAX, 1, 0, 1],
+            [1, i64::MIN, 0, 1],
+        ] {
+            assert!(Window::new(kernel, stride, padding, dilation).is_err());
+        }
+        let window = Window::new(5, 1, 1, 1).unwrap();
+        assert!(window.count(2, false).is_err());
+        assert!(window.count(0, false).is_err());
+        assert!(window.count(usize::MAX, false).is_err());
+        assert!(window.transposed_count(0, 0).is_err());
+        assert!(window.transposed_count(4, 7).is_err());
+        assert!(Window::new(1, 1 << 30, 0, 1).unwrap().transposed_count(1 << 20, 0).is_err());
+    }
+}

@@ -1,0 +1,134 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "tensor.glsl"
+#include "run.glsl"
+
+// A convolution over two dimensions. An invocation computes four neighbours of an output row in ROWS channels. The invocations of a
+// workgroup that differ in z share the sum over the input channels among themselves.
+// Weights are [group][input channel][ky][kx][output channel], the last padded to a multiple of 8.
+
+layout(constant_id = 3) const uint IN = 0;
+layout(constant_id = 4) const uint WEIGHT = 0;
+layout(constant_id = 5) const uint BIAS = 0;
+layout(constant_id = 6) const uint OUT = 0;
+// 4 or 8.
+layout(constant_id = 7) const uint ROWS = 4;
+layout(constant_id = 8) const uint KERNEL_X = 1;
+layout(constant_id = 9) const uint STRIDE_X = 1;
+layout(constant_id = 10) const uint DILATION_X = 1;
+// Whether four neighbours need at most 16 neighbours of the input, which are then read once.
+layout(constant_id = 11) const uint BY_ROW = 0;
+layout(constant_id = 12) const uint HAS_BIAS = 0;
+layout(constant_id = 13) const uint SHARES = 1;
+layout(constant_id = 14) const uint PARTIALS = 1;
+
+layout(push_constant) uniform Push {
+    uint groups;
+    // Channels of a group, and output channels with padding.
+    uint in_channels;
+    uint out_channels;
+    uint pitch;
+    int in_y;
+    int in_x;
+    uint out_y;
+    uint out_x;
+    uint kernel_y;
+    int stride_y;
+    int padding_y;
+    int padding_x;
+    int dilation_y;
+    float low;
+    float high;
+} push;
+
+RUN_IN(0, x, IN)
+RUN_IN(1, w, WEIGHT)
+RUN_IN(2, bias, BIAS)
+RUN_OUT(3, y, OUT)
+
+shared vec4 partials[PARTIALS];
+
+vec4 sums[8];
+
+void add(uint at, vec4 v) {
+    [[unroll]] for (uint r = 0; r < ROWS; r += 4) {
+        vec4 f = w_f4(at + r);
+        sums[r] += f.x * v;
+        sums[r + 1] += f.y * v;
+        sums[r + 2] += f.z * v;
+        sums[r + 3] += f.w * v;
+    }
+}
+
+// Elements of an input row; zero where there are none.
+float tap(uint row, int ix) {
+    float v = x_f(row + uint(clamp(ix, 0, push.in_x - 1)));
+    return ix >= 0 && ix < push.in_x ? v : 0.0;
+}
+
+void main() {
+    uint image_group = gl_WorkGroupID.z;
+    uint group = image_group % push.groups;
+    uint across = (push.out_x + 3) / 4;
+    uint oy = gl_GlobalInvocationID.x / across;
+    uint ox = gl_GlobalInvocationID.x % across * 4;
+    uint channel = gl_GlobalInvocationID.y * ROWS;
+    uint share = gl_LocalInvocationID.z;
+    bool inside = oy < push.out_y && channel < push.out_channels;
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] = vec4(0);
+
+    if (inside) {
+        int first_x = int(ox * STRIDE_X) - push.padding_x;
+        int first_y = int(oy) * push.stride_y - push.padding_y;
+        uint taps = push.kernel_y * KERNEL_X;
+        for (uint ic = share; ic < push.in_channels; ic += SHARES) {
+            uint plane = (image_group * push.in_channels + ic) * uint(push.in_y);
+            uint weights = (group * push.in_channels + ic) * taps * push.pitch + channel;
+            for (uint ky = 0; ky < push.kernel_y; ++ky) {
+                int iy = first_y + int(ky) * push.dilation_y;
+                if (iy < 0 || iy >= push.in_y) continue;
+                uint row = (plane + uint(iy)) * uint(push.in_x);
+                uint at = weights + ky * KERNEL_X * push.pitch;
+                if (BY_ROW != 0) {
+                    float taps[16];
+                    [[unroll]] for (uint i = 0; i < min(3 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1, 16); ++i) {
+                        taps[i] = tap(row, first_x + int(i));
+                    }
+                    [[unroll]] for (uint kx = 0; kx < min(KERNEL_X, 16); ++kx) {
+                        uint i = kx * DILATION_X;
+                        add(at, vec4(taps[i & 15], taps[(i + STRIDE_X) & 15], taps[(i + 2 * STRIDE_X) & 15], taps[(i + 3 * STRIDE_X) & 15]));
+                        at += push.pitch;
+                    }
+                } else {
+                    for (uint kx = 0; kx < KERNEL_X; ++kx) {
+                        int ix = first_x + int(kx * DILATION_X);
+                        const int step = int(STRIDE_X);
+                        add(at, vec4(tap(row, ix), tap(row, ix + step), tap(row, ix + 2 * step), tap(row, ix + 3 * step)));
+                        at += push.pitch;
+                    }
+                }
+            }
+        }
+    }
+
+    uint tile = gl_WorkGroupSize.x * gl_WorkGroupSize.y;
+    uint place = gl_LocalInvocationID.y * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    if (SHARES > 1) {
+        [[unroll]] for (uint r = 0; r < ROWS; ++r) partials[(share * ROWS + r) * tile + place] = sums[r];
+        barrier();
+    }
+    if (!inside) return;
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+        if (channel + r >= push.out_channels || (SHARES > 1 && r % SHARES != share)) continue;
+        vec4 sum = sums[r];
+        if (SHARES > 1) {
+            sum = vec4(0);
+            for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * tile + place];
+        }
+        if (HAS_BIAS != 0) sum += bias_f(group * push.out_channels + channel + r);
+        sum = mix(sum, vec4(push.low), lessThan(sum, vec4(push.low)));
+        sum = mix(sum, vec4(push.high), greaterThan(sum, vec4(push.high)));
+        uint plane = image_group * push.out_channels + channel + r;
+        y_write_run((plane * push.out_y + oy) * push.out_x + ox, sum, min(push.out_x - ox, 4));
+    }
+}

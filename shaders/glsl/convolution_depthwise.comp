@@ -1,0 +1,111 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "tensor.glsl"
+#include "run.glsl"
+
+// A convolution in which every input channel has `multiplier` output channels of its own. An invocation computes four neighbours of
+// ROWS consecutive output rows, in one channel. Weights are [channel][ky][kx].
+
+layout(constant_id = 3) const uint IN = 0;
+layout(constant_id = 4) const uint WEIGHT = 0;
+layout(constant_id = 5) const uint BIAS = 0;
+layout(constant_id = 6) const uint OUT = 0;
+// 1 or 2.
+layout(constant_id = 7) const uint ROWS = 1;
+layout(constant_id = 8) const uint KERNEL_X = 1;
+layout(constant_id = 9) const uint KERNEL_Y = 1;
+layout(constant_id = 10) const uint STRIDE_X = 1;
+layout(constant_id = 11) const uint STRIDE_Y = 1;
+layout(constant_id = 12) const uint DILATION_X = 1;
+layout(constant_id = 13) const uint DILATION_Y = 1;
+// Whether four neighbours need at most 16 neighbours of the input, which are then read once.
+layout(constant_id = 14) const uint BY_ROW = 0;
+layout(constant_id = 15) const uint HAS_BIAS = 0;
+
+layout(push_constant) uniform Push {
+    // Output planes, channels and channels for each input channel.
+    uint planes;
+    uint channels;
+    uint multiplier;
+    int in_y;
+    int in_x;
+    uint out_y;
+    uint out_x;
+    int padding_y;
+    int padding_x;
+    float low;
+    float high;
+} push;
+
+RUN_IN(0, x, IN)
+RUN_IN(1, w, WEIGHT)
+RUN_IN(2, bias, BIAS)
+RUN_OUT(3, y, OUT)
+
+float tap(uint row, int ix) {
+    float v = x_f(row + uint(clamp(ix, 0, push.in_x - 1)));
+    return ix >= 0 && ix < push.in_x ? v : 0.0;
+}
+
+void main() {
+    uint across = (push.out_x + 3) / 4;
+    uint down = (push.out_y + ROWS - 1) / ROWS;
+    uint plane = gl_GlobalInvocationID.x / (across * down);
+    uint rest = gl_GlobalInvocationID.x % (across * down);
+    uint oy = rest / across * ROWS;
+    uint ox = rest % across * 4;
+    if (plane >= push.planes) return;
+    uint channel = plane % push.channels;
+    int first_x = int(ox * STRIDE_X) - push.padding_x;
+    int first_y = int(oy * STRIDE_Y) - push.padding_y;
+    uint in_plane = plane / push.multiplier * uint(push.in_y);
+    uint weights = channel * KERNEL_X * KERNEL_Y;
+
+    vec4 sums[2];
+    sums[0] = sums[1] = vec4(HAS_BIAS != 0 ? bias_f(channel) : 0.0);
+    if (BY_ROW != 0) {
+        float f[49];
+        [[unroll]] for (uint i = 0; i < min(KERNEL_X * KERNEL_Y, 49); ++i) f[i] = w_f(weights + i);
+        // Each input row serves all output rows that it meets.
+        [[unroll]] for (uint ry = 0; ry < (ROWS - 1) * STRIDE_Y + (KERNEL_Y - 1) * DILATION_Y + 1; ++ry) {
+            int iy = first_y + int(ry);
+            if (iy < 0 || iy >= push.in_y) continue;
+            uint row = (in_plane + uint(iy)) * uint(push.in_x);
+            float taps[16];
+            [[unroll]] for (uint i = 0; i < min(3 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1, 16); ++i) {
+                taps[i] = tap(row, first_x + int(i));
+            }
+            [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+                int step = int(ry) - int(r * STRIDE_Y);
+                if (step < 0 || step % int(DILATION_Y) != 0 || step / int(DILATION_Y) >= int(KERNEL_Y)) continue;
+                uint ky = uint(step) / DILATION_Y;
+                [[unroll]] for (uint kx = 0; kx < min(KERNEL_X, 16); ++kx) {
+                    uint i = kx * DILATION_X;
+                    vec4 v = vec4(taps[i & 15], taps[(i + STRIDE_X) & 15], taps[(i + 2 * STRIDE_X) & 15], taps[(i + 3 * STRIDE_X) & 15]);
+                    sums[r] += f[min(ky * KERNEL_X + kx, 48)] * v;
+                }
+            }
+        }
+    } else {
+        for (uint r = 0; r < ROWS; ++r) {
+            for (uint ky = 0; ky < KERNEL_Y; ++ky) {
+                int iy = first_y + int(r * STRIDE_Y + ky * DILATION_Y);
+                if (iy < 0 || iy >= push.in_y) continue;
+                uint row = (in_plane + uint(iy)) * uint(push.in_x);
+                for (uint kx = 0; kx < KERNEL_X; ++kx) {
+                    int ix = first_x + int(kx * DILATION_X);
+                    const int step = int(STRIDE_X);
+                    vec4 v = vec4(tap(row, ix), tap(row, ix + step), tap(row, ix + 2 * step), tap(row, ix + 3 * step));
+                    sums[r] += w_f(weights + ky * KERNEL_X + kx) * v;
+                }
+            }
+        }
+    }
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+        if (oy + r >= push.out_y) continue;
+        vec4 sum = sums[r];
+        sum = mix(sum, vec4(push.low), lessThan(sum, vec4(push.low)));
+        sum = mix(sum, vec4(push.high), greaterThan(sum, vec4(push.high)));
+        y_write_run((plane * push.out_y + oy + r) * push.out_x + ox, sum, min(push.out_x - ox, 4));
+    }
+}

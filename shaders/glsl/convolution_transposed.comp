@@ -1,0 +1,92 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "tensor.glsl"
+#include "run.glsl"
+
+// A transposed convolution over two dimensions: every output element gathers the input elements that reach it. An invocation
+// computes four neighbours of an output row in ROWS channels.
+// Weights are [group][input channel][ky][kx][output channel], the last padded to a multiple of 8.
+
+layout(constant_id = 3) const uint IN = 0;
+layout(constant_id = 4) const uint WEIGHT = 0;
+layout(constant_id = 5) const uint BIAS = 0;
+layout(constant_id = 6) const uint OUT = 0;
+// 4 or 8.
+layout(constant_id = 7) const uint ROWS = 4;
+layout(constant_id = 8) const uint HAS_BIAS = 0;
+
+layout(push_constant) uniform Push {
+    uint groups;
+    uint in_channels;
+    uint out_channels;
+    uint pitch;
+    int in_y;
+    int in_x;
+    uint out_y;
+    uint out_x;
+    int kernel_y;
+    int kernel_x;
+    int stride_y;
+    int stride_x;
+    int padding_y;
+    int padding_x;
+    int dilation_y;
+    int dilation_x;
+    float low;
+    float high;
+} push;
+
+RUN_IN(0, x, IN)
+RUN_IN(1, w, WEIGHT)
+RUN_IN(2, bias, BIAS)
+RUN_OUT(3, y, OUT)
+
+void main() {
+    uint image_group = gl_WorkGroupID.z;
+    uint group = image_group % push.groups;
+    uint across = (push.out_x + 3) / 4;
+    uint oy = gl_GlobalInvocationID.x / across;
+    uint ox = gl_GlobalInvocationID.x % across * 4;
+    uint channel = gl_GlobalInvocationID.y * ROWS;
+    if (oy >= push.out_y || channel >= push.out_channels) return;
+    vec4 sums[8];
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] = vec4(0);
+
+    uint in_plane = uint(push.in_y * push.in_x);
+    uint weight_plane = uint(push.kernel_y * push.kernel_x) * push.pitch;
+    for (int ky = 0; ky < push.kernel_y; ++ky) {
+        int ty = int(oy) + push.padding_y - ky * push.dilation_y;
+        if (ty < 0 || ty % push.stride_y != 0 || ty / push.stride_y >= push.in_y) continue;
+        uint row = image_group * push.in_channels * in_plane + uint(ty / push.stride_y * push.in_x);
+        for (int kx = 0; kx < push.kernel_x; ++kx) {
+            ivec4 tx = int(ox) + push.padding_x - kx * push.dilation_x + ivec4(0, 1, 2, 3);
+            ivec4 ix = tx / push.stride_x;
+            bvec4 reached = bvec4(ivec4(greaterThanEqual(tx, ivec4(0))) * ivec4(equal(ix * push.stride_x, tx)) * ivec4(lessThan(ix, ivec4(push.in_x))));
+            if (!any(reached)) continue;
+            uvec4 columns = uvec4(clamp(ix, ivec4(0), ivec4(push.in_x - 1)));
+            uint at = group * push.in_channels * weight_plane + uint(ky * push.kernel_x + kx) * push.pitch + channel;
+            uint plane = row;
+            for (uint ic = 0; ic < push.in_channels; ++ic) {
+                vec4 v = mix(vec4(0), x_each(plane + columns), reached);
+                [[unroll]] for (uint r = 0; r < ROWS; r += 4) {
+                    vec4 f = w_f4(at + r);
+                    sums[r] += f.x * v;
+                    sums[r + 1] += f.y * v;
+                    sums[r + 2] += f.z * v;
+                    sums[r + 3] += f.w * v;
+                }
+                plane += in_plane;
+                at += weight_plane;
+            }
+        }
+    }
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+        if (channel + r >= push.out_channels) continue;
+        vec4 sum = sums[r];
+        if (HAS_BIAS != 0) sum += bias_f(group * push.out_channels + channel + r);
+        sum = mix(sum, vec4(push.low), lessThan(sum, vec4(push.low)));
+        sum = mix(sum, vec4(push.high), greaterThan(sum, vec4(push.high)));
+        uint plane = image_group * push.out_channels + channel + r;
+        y_write_run((plane * push.out_y + oy) * push.out_x + ox, sum, min(push.out_x - ox, 4));
+    }
+}

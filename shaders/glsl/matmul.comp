@@ -1,0 +1,161 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "tensor.glsl"
+#include "run.glsl"
+
+// out[m][n] = clamp(alpha * sum over k of a[m][k] * b[k][n] + beta * bias), for each batch. An invocation computes ROWS rows of four
+// columns. The invocations of a workgroup that differ in z share the sum over k among themselves.
+
+layout(constant_id = 3) const uint A = 0;
+layout(constant_id = 4) const uint B = 0;
+layout(constant_id = 5) const uint BIAS = 0;
+layout(constant_id = 6) const uint OUT = 0;
+// 1, 2, 4 or 8.
+layout(constant_id = 7) const uint ROWS = 4;
+// 0: a[m][k]; 1: a[k][m], with rows that are padded to a multiple of 8.
+layout(constant_id = 8) const uint A_TRANSPOSED = 0;
+// Whether all rows start at multiples of four elements.
+layout(constant_id = 9) const uint A_ALIGNED = 0;
+layout(constant_id = 10) const uint B_ALIGNED = 0;
+layout(constant_id = 11) const uint OUT_ALIGNED = 0;
+layout(constant_id = 12) const uint HAS_BIAS = 0;
+// The invocations that share a sum; ROWS times the workgroup's size, or 1 if sums are not shared.
+layout(constant_id = 13) const uint SHARES = 1;
+layout(constant_id = 14) const uint PARTIALS = 1;
+
+layout(push_constant) uniform Push {
+    uint m;
+    uint n;
+    uint k;
+    uint a_pitch;
+    uint b_pitch;
+    // Elements from batch to batch; a and bias start again after so many batches.
+    uint a_batch;
+    uint b_batch;
+    uint bias_batch;
+    uint period;
+    uint bias_row;
+    uint bias_column;
+    float alpha;
+    float beta;
+    float low;
+    float high;
+} push;
+
+RUN_IN(0, a, A)
+RUN_IN(1, b, B)
+RUN_IN(2, bias, BIAS)
+RUN_OUT(3, y, OUT)
+
+shared vec4 partials[PARTIALS];
+
+vec4 b_row(uint at, uvec4 columns) {
+    return B_ALIGNED != 0 ? b_f4(at + columns.x) : b_each(at + columns);
+}
+
+vec4 a_row(uint at) {
+    return A_ALIGNED != 0 ? a_f4(at) : a_each(at + uvec4(0, 1, 2, 3));
+}
+
+void main() {
+    uint batch = gl_WorkGroupID.z;
+    uint m = gl_GlobalInvocationID.y * ROWS;
+    uint n = gl_GlobalInvocationID.x * 4;
+    uint share = gl_LocalInvocationID.z;
+    bool inside = m < push.m && n < push.n;
+    uint part = batch % push.period;
+
+    vec4 sums[8];
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] = vec4(0);
+
+    if (inside) {
+        // Columns beyond the last are read as the last, and not written.
+        uvec4 columns = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
+        uint whole = push.k & ~3u;
+        uint b_at = batch * push.b_batch + share * 4 * push.b_pitch;
+        uint b_step = 4 * SHARES * push.b_pitch;
+        if (A_TRANSPOSED != 0) {
+            uint a_at = part * push.a_batch + share * 4 * push.a_pitch + m;
+            uint a_step = 4 * SHARES * push.a_pitch;
+            for (uint k = share * 4; k < whole; k += 4 * SHARES) {
+                [[unroll]] for (uint j = 0; j < 4; ++j) {
+                    vec4 v = b_row(b_at + j * push.b_pitch, columns);
+                    uint at = a_at + j * push.a_pitch;
+                    if (ROWS < 4) {
+                        [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] += a_f(at + r) * v;
+                    } else {
+                        [[unroll]] for (uint r = 0; r < ROWS; r += 4) {
+                            vec4 w = a_f4(at + r);
+                            sums[r] += w.x * v;
+                            sums[r + 1] += w.y * v;
+                            sums[r + 2] += w.z * v;
+                            sums[r + 3] += w.w * v;
+                        }
+                    }
+                }
+                a_at += a_step;
+                b_at += b_step;
+            }
+            if (share == 0) {
+                for (uint k = whole; k < push.k; ++k) {
+                    vec4 v = b_row(batch * push.b_batch + k * push.b_pitch, columns);
+                    uint at = part * push.a_batch + k * push.a_pitch + m;
+                    [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] += a_f(at + r) * v;
+                }
+            }
+        } else {
+            uint a_at[8];
+            [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+                a_at[r] = part * push.a_batch + min(m + r, push.m - 1) * push.a_pitch;
+            }
+            for (uint k = share * 4; k < whole; k += 4 * SHARES) {
+                vec4 v0 = b_row(b_at, columns);
+                vec4 v1 = b_row(b_at + push.b_pitch, columns);
+                vec4 v2 = b_row(b_at + 2 * push.b_pitch, columns);
+                vec4 v3 = b_row(b_at + 3 * push.b_pitch, columns);
+                [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+                    vec4 w = a_row(a_at[r] + k);
+                    sums[r] += w.x * v0;
+                    sums[r] += w.y * v1;
+                    sums[r] += w.z * v2;
+                    sums[r] += w.w * v3;
+                }
+                b_at += b_step;
+            }
+            if (share == 0) {
+                for (uint k = whole; k < push.k; ++k) {
+                    vec4 v = b_row(batch * push.b_batch + k * push.b_pitch, columns);
+                    [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] += a_f(a_at[r] + k) * v;
+                }
+            }
+        }
+    }
+
+    uint plane = gl_WorkGroupSize.x * gl_WorkGroupSize.y;
+    uint place = gl_LocalInvocationID.y * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    if (SHARES > 1) {
+        [[unroll]] for (uint r = 0; r < ROWS; ++r) partials[(share * ROWS + r) * plane + place] = sums[r];
+        barrier();
+    }
+    if (!inside) return;
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+        // With shared sums, the rows are shared too.
+        if (m + r >= push.m || (SHARES > 1 && r % SHARES != share)) continue;
+        vec4 sum = sums[r];
+        if (SHARES > 1) {
+            sum = vec4(0);
+            for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * plane + place];
+        }
+        sum *= push.alpha;
+        if (HAS_BIAS != 0) {
+            uint at = part * push.bias_batch + (m + r) * push.bias_row;
+            uvec4 columns = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
+            sum += push.beta * bias_each(at + columns * push.bias_column);
+        }
+        sum = mix(sum, vec4(push.low), lessThan(sum, vec4(push.low)));
+        sum = mix(sum, vec4(push.high), greaterThan(sum, vec4(push.high)));
+        uint at = (batch * push.m + m + r) * push.n + n;
+        if (OUT_ALIGNED != 0) y_write_f4(at, sum);
+        else y_write_run(at, sum, min(push.n - n, 4));
+    }
+}
