@@ -130,6 +130,56 @@ pipelines! {
         numel: u32, in_size: u32, out_size: u32, inner: u32, in_outer_step: u32, in_inner: u32,
     };
 
+    /// Quantizes or dequantizes with scales (the second buffer) and zero points (the third) for blocks of elements.
+    Affine, AffinePush = "affine", 4 buffers, {
+        function: u32, input: Element, scale: Element, zero: Element, output: Element, has_zero: bool,
+    }, {
+        numel: u32, low: f32, high: f32, sizes: [u32; MAX_DIMS], strides: [u32; MAX_DIMS],
+    };
+
+    /// Scales and zero points (the last two buffers) from minima and maxima.
+    Qparams, QparamsPush = "qparams", 4 buffers, {
+        mapping: u32, scale: Element, zero: Element,
+    }, {
+        numel: u32, low: f32, high: f32, epsilon: f32,
+    };
+
+    /// From one scale and zero point to another, or the sum of two quantized tensors.
+    Requantize, RequantizePush = "requantize", 3 buffers, {
+        function: u32, a: Element, b: Element, output: Element,
+    }, {
+        numel: u32, a_scale: f32, a_zero: f32, b_scale: f32, b_zero: f32, out_inverse: f32, out_zero: f32,
+        low: f32, high: f32,
+    };
+
+    /// A product with a matrix of weights of 8 or 4 bits. Buffers: input, weights, scales, bias, the input's scales and zero
+    /// points by row, output.
+    LinearQuantized, LinearQuantizedPush = "linear_quantized", 7 buffers, {
+        input: Element, scale: Element, bias: Element, input_scale: Element, input_zero: Element, output: Element,
+        weight: u32, has_bias: bool, by_row: bool, aligned: bool, grouped: bool, rows: u32, relu: bool,
+    }, {
+        m: u32, n: u32, k: u32, weight_row: u32, group: u32, scale_row: u32, input_scale: f32, input_zero: i32,
+        out_inverse: f32, out_zero: f32,
+    };
+
+    /// A convolution with weights of 8 bits. Buffers: input, weights, scales, bias, output.
+    ConvolutionQuantized, ConvolutionQuantizedPush = "convolution_quantized", 5 buffers, {
+        input: Element, scale: Element, bias: Element, output: Element, has_bias: bool, depthwise: bool,
+        transposed: bool, tile: u32, by_four: bool, relu: bool,
+    }, {
+        numel: u32, in_channels: u32, in_height: u32, in_width: u32, out_channels: u32, out_height: u32, out_width: u32,
+        kernel_height: u32, kernel_width: u32, stride_y: u32, stride_x: u32, pad_y: i32, pad_x: i32,
+        dilation_y: i32, dilation_x: i32, group_in: u32, group_out: u32, weight_row: u32, scales: u32,
+        input_scale: f32, input_zero: i32, out_inverse: f32, out_zero: f32,
+    };
+
+    /// Picks rows of a table of 4-bit numbers. Buffers: weights, scales, indices, output.
+    EmbeddingQ4, EmbeddingQ4Push = "embedding_q4", 4 buffers, {
+        scale: Element, output: Element, low_first: bool,
+    }, {
+        numel: u32, rows: u32, depth: u32, group: u32, scale_row: u32,
+    };
+
     /// Chooses between two tensors by a third.
     Where, WherePush = "where", 4 buffers, {
         condition: Element, a: Element, b: Element, output: Element,

@@ -130,8 +130,20 @@ pub(super) fn apply_unary(
     a: f64,
     b: f64,
 ) -> Result<(), Error> {
+    apply_unary_with(e, function, input, out, [a, b, 0.0, 0.0])
+}
+
+/// As [`apply_unary`], with all parameters that the shader takes.
+pub(super) fn apply_unary_with(
+    e: &mut Encoder<'_, '_>,
+    function: u32,
+    input: &Operand,
+    out: &Operand,
+    parameters: [f64; 4],
+) -> Result<(), Error> {
+    let [a, b, c, d] = parameters.map(|parameter| parameter as f32);
     let pipeline = Unary { function, input: input.element, output: out.element };
-    let push = UnaryPush { numel: u32_of(out.numel())?, a: a as f32, b: b as f32, c: 0.0, d: 0.0 };
+    let push = UnaryPush { numel: u32_of(out.numel())?, a, b, c, d };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }
 
@@ -182,11 +194,7 @@ fn apply_binary(
     args: &[ValueId],
     alpha: f64,
 ) -> Result<(), Error> {
-    let narrow = |sizes: &[usize]| sizes.iter().map(|size| *size as i32).collect::<Vec<_>>();
-    let sizes = broadcast(&narrow(&a.sizes), &narrow(&b.sizes)).ok_or_else(|| {
-        Error::Invalid(format!("shapes {:?} and {:?} do not broadcast", a.sizes, b.sizes))
-    })?;
-    let sizes: Vec<usize> = sizes.iter().map(|size| *size as usize).collect();
+    let sizes = broadcast_sizes(a, b)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
     let same_layout = a.sizes == sizes && b.sizes == sizes;
@@ -211,8 +219,17 @@ fn apply_binary(
     e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
 }
 
+/// The shape of two tensors that are broadcast.
+pub(super) fn broadcast_sizes(a: &Operand, b: &Operand) -> Result<Vec<usize>, Error> {
+    let narrow = |sizes: &[usize]| sizes.iter().map(|size| *size as i32).collect::<Vec<_>>();
+    let sizes = broadcast(&narrow(&a.sizes), &narrow(&b.sizes)).ok_or_else(|| {
+        Error::Invalid(format!("shapes {:?} and {:?} do not broadcast", a.sizes, b.sizes))
+    })?;
+    Ok(sizes.iter().map(|size| *size as usize).collect())
+}
+
 /// Strides of a tensor that is broadcast to `rank` dimensions.
-fn broadcast_strides(tensor: &Operand, rank: usize) -> Vec<i64> {
+pub(super) fn broadcast_strides(tensor: &Operand, rank: usize) -> Vec<i64> {
     let own = tensor.strides();
     let missing = rank - tensor.rank();
     (0..rank)

@@ -9,6 +9,7 @@ mod index;
 mod join;
 mod linear;
 mod pooling;
+mod quantized;
 mod reduce;
 mod resize;
 mod symbolic;
@@ -43,6 +44,7 @@ const FAMILIES: &[&[Operator]] = &[
     join::OPERATORS,
     linear::OPERATORS,
     pooling::OPERATORS,
+    quantized::OPERATORS,
     reduce::OPERATORS,
     resize::OPERATORS,
     symbolic::OPERATORS,

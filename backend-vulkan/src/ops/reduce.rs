@@ -40,7 +40,7 @@ pub(super) enum Function {
 const WORKGROUP: u32 = 256;
 
 /// Emits a reduction of the middle one of three dimensions: `input` as `outer * count * inner`.
-fn emit(
+pub(super) fn emit(
     e: &mut Encoder<'_, '_>,
     function: Function,
     input: &Operand,

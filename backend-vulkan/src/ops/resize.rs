@@ -5,6 +5,7 @@ use super::{Operator, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
+use crate::tensors::Operand;
 use torchlet_shaders::{Upsample, UpsamplePush};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -15,28 +16,40 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     operator("aten.pixel_shuffle.default", |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
-        let factor = usize::try_from(e.int(e.arg(args, 1)?)?).unwrap_or(0);
-        let rank = input.rank();
-        if rank < 3 || factor == 0 || input.size(rank - 3) % (factor * factor) != 0 {
-            return Err(Error::Invalid(format!("{:?} shuffled by {factor}", input.sizes)));
-        }
-        let (channels, height, width) =
-            (input.size(rank - 3), input.size(rank - 2), input.size(rank - 1));
-        let out_channels = channels / (factor * factor);
-        let batch: usize = input.sizes[..rank - 3].iter().product();
-        let plane = (height * width) as i64;
-        let mut sizes = input.sizes[..rank - 3].to_vec();
-        sizes.extend([out_channels, height * factor, width * factor]);
-        let out = e.out(args)?;
-        let out = e.resize(out.id, &sizes)?;
-        let factor = factor as i64;
-        let view = [batch, out_channels, height, factor as usize, width, factor as usize];
-        let channel = plane * factor * factor;
-        let strides =
-            [channel * out_channels as i64, channel, width as i64, plane * factor, 1, plane];
-        gather(e, &input, &out, &view, &strides, 0)
+        let factor = e.int(e.arg(args, 1)?)?;
+        let out = e.out(args)?.id;
+        pixel_shuffle(e, &input, factor, out)
     }),
 ];
+
+/// Moves channels into planes that are `factor` times as high and wide.
+pub(super) fn pixel_shuffle(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    factor: i64,
+    out: ValueId,
+) -> Result<(), Error> {
+    let factor = usize::try_from(factor).ok().filter(|factor| (1..=1 << 12).contains(factor));
+    let rank = input.rank();
+    let Some(factor) =
+        factor.filter(|factor| rank >= 3 && input.size(rank - 3) % (factor * factor) == 0)
+    else {
+        return Err(Error::Invalid(format!("{:?} cannot be shuffled", input.sizes)));
+    };
+    let (channels, height, width) =
+        (input.size(rank - 3), input.size(rank - 2), input.size(rank - 1));
+    let out_channels = channels / (factor * factor);
+    let batch: usize = input.sizes[..rank - 3].iter().product();
+    let plane = (height * width) as i64;
+    let mut sizes = input.sizes[..rank - 3].to_vec();
+    sizes.extend([out_channels, height * factor, width * factor]);
+    let out = e.resize(out, &sizes)?;
+    let view = [batch, out_channels, height, factor, width, factor];
+    let factor = factor as i64;
+    let channel = plane * factor * factor;
+    let strides = [channel * out_channels as i64, channel, width as i64, plane * factor, 1, plane];
+    gather(e, input, &out, &view, &strides, 0)
+}
 
 /// `bilinear` is whether corners are aligned; nearest neighbour without.
 fn upsample(

@@ -1,0 +1,35 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "tensor.glsl"
+
+// From one scale and zero point to another, or the sum of two such tensors.
+
+layout(constant_id = 3) const uint FUNCTION = 0; // 0 a, 1 relu(a), 2 a + b
+layout(constant_id = 4) const uint A = 0;
+layout(constant_id = 5) const uint B = 0;
+layout(constant_id = 6) const uint OUT = 0;
+
+layout(push_constant) uniform Push {
+    uint numel;
+    float a_scale;
+    float a_zero;
+    float b_scale; // with the factor of b
+    float b_zero;
+    float out_inverse; // one over the output's scale
+    float out_zero;
+    float low;
+    float high;
+} push;
+
+TENSOR_IN(0, a, A)
+TENSOR_IN(1, b, B)
+TENSOR_OUT(2, y, OUT)
+
+void main() {
+    uint i = gl_GlobalInvocationID.x * 4;
+    if (i >= push.numel) return;
+    vec4 v = (a_f4(i) - push.a_zero) * push.a_scale;
+    if (FUNCTION == 1) v = max(v, 0.0);
+    if (FUNCTION == 2) v += (b_f4(i) - push.b_zero) * push.b_scale;
+    y_write_f4(i, clamp(roundEven(v * push.out_inverse) + push.out_zero, push.low, push.high));
+}
