@@ -75,6 +75,7 @@
 //! |---|---|---|
 //! | `std` | yes | [`Module`], [`Tensor`], files, memory maps, threads, SIMD chosen at run time |
 //! | `portable` | yes | the CPU kernels |
+//! | `vulkan` | | GPUs, for programs lowered with `VulkanPartitioner` |
 //! | `ndarray` | | [`Tensor`] from arrays and back |
 //! | `log`, `defmt` | | log lines of the runtime; errors and events through `defmt` |
 //!
@@ -88,6 +89,10 @@ pub use torchlet_core as core;
 #[cfg(feature = "portable")]
 #[doc(no_inline)]
 pub use torchlet_portable as portable;
+
+#[cfg(feature = "vulkan")]
+#[doc(no_inline)]
+pub use torchlet_vulkan as vulkan;
 
 pub use torchlet_core::{Bool, Element, ScalarType};
 
@@ -122,6 +127,19 @@ pub use profile::{ProfileEntry, ProfileKind, Profiler};
 pub use tensor::{Comparison, Tensor};
 #[cfg(feature = "std")]
 pub use value::{Inputs, Value};
+
+/// The backends of the enabled features. All modules share them, and so the devices that they open.
+#[cfg(feature = "std")]
+fn default_backends() -> Vec<std::sync::Arc<dyn torchlet_core::Backend + Send + Sync>> {
+    #[cfg(feature = "vulkan")]
+    {
+        use std::sync::{Arc, LazyLock};
+        static VULKAN: LazyLock<Arc<torchlet_vulkan::VulkanBackend>> = LazyLock::new(Arc::default);
+        vec![VULKAN.clone()]
+    }
+    #[cfg(not(feature = "vulkan"))]
+    Vec::new()
+}
 
 /// The kernel tables of the enabled features.
 #[cfg(feature = "std")]

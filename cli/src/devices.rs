@@ -11,5 +11,34 @@ pub(crate) fn devices() {
     let tier = Tier::detect().name();
     let threads = count(threads, "thread");
     anstream::println!("{}  {architecture}, {tier}, {threads}", paint(NAME, "portable"));
+    vulkan();
+}
+
+#[cfg(not(feature = "vulkan"))]
+fn vulkan() {
     anstream::println!("{}    {}", paint(NAME, "vulkan"), paint(FAINT, "built without Vulkan"));
+}
+
+#[cfg(feature = "vulkan")]
+fn vulkan() {
+    use crate::terminal::bytes;
+    let found = match torchlet::vulkan::devices() {
+        Ok(found) => found,
+        Err(error) => {
+            anstream::println!("{}    {}", paint(NAME, "vulkan"), paint(FAINT, error.to_string()));
+            return;
+        }
+    };
+    for device in found {
+        let (major, minor, patch) = device.version;
+        let kind = format!("{:?}", device.kind).to_lowercase();
+        let memory = bytes(device.memory);
+        let note = device.unusable.map(|why| format!("; not usable: {why}")).unwrap_or_default();
+        anstream::println!(
+            "{}  {}  {}, {kind}, Vulkan {major}.{minor}.{patch}, {memory}{note}",
+            paint(NAME, "vulkan"),
+            device.index,
+            device.name,
+        );
+    }
 }

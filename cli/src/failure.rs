@@ -24,7 +24,11 @@ impl From<Error> for Failure {
         let hint = match &error {
             Error::NoSuchMethod { .. } => "; choose one with --method",
             Error::Missing { backends, .. } if backends.iter().any(|b| b == "VulkanBackend") => {
-                "; this torchlet was built without Vulkan"
+                if cfg!(feature = "vulkan") {
+                    "; leave --backend portable out"
+                } else {
+                    "; this torchlet was built without Vulkan"
+                }
             }
             Error::Missing { operators, .. } if operators.is_empty() => {
                 "; export the model for a backend that torchlet has, or for none"

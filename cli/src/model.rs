@@ -7,12 +7,23 @@ use torchlet::{Module, ModuleBuilder};
 
 /// A builder with the options of the command line.
 pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
-    if options.backend == Backend::Vulkan {
-        return Err(Failure::new(
-            "this torchlet was built without Vulkan; use --backend portable or auto",
-        ));
-    }
     let mut builder = Module::builder().memory_limit(options.memory_limit.saturating_mul(1 << 20));
+    match options.backend {
+        Backend::Auto => {}
+        Backend::Portable => builder = builder.without_default_backends(),
+        #[cfg(feature = "vulkan")]
+        Backend::Vulkan => {
+            use torchlet::core::Backend as _;
+            let backend = torchlet::vulkan::VulkanBackend::new();
+            backend.is_available().map_err(|error| Failure::new(error.to_string()))?;
+        }
+        #[cfg(not(feature = "vulkan"))]
+        Backend::Vulkan => {
+            return Err(Failure::new(
+                "this torchlet was built without Vulkan; use --backend portable or auto",
+            ));
+        }
+    }
     for path in &options.data {
         builder = builder.data(path);
     }

@@ -30,6 +30,7 @@ pub struct ModuleBuilder {
     threads: Option<usize>,
     parallel: Option<Arc<dyn Parallel + Send + Sync>>,
     default_kernels: bool,
+    default_backends: bool,
     kernels: Vec<&'static [Kernel]>,
     backends: Vec<Arc<dyn Backend + Send + Sync>>,
     backend_options: Vec<BackendOption>,
@@ -46,6 +47,7 @@ impl Default for ModuleBuilder {
             threads: None,
             parallel: None,
             default_kernels: true,
+            default_backends: true,
             kernels: Vec::new(),
             backends: Vec::new(),
             backend_options: Vec::new(),
@@ -99,7 +101,13 @@ impl ModuleBuilder {
         self
     }
 
-    /// Adds a backend for delegates.
+    /// Leaves out the backends of the enabled features: only those added with [`backend`](Self::backend) remain.
+    pub fn without_default_backends(mut self) -> Self {
+        self.default_backends = false;
+        self
+    }
+
+    /// Adds a backend for delegates; it replaces a default one of the same name.
     pub fn backend(mut self, backend: Arc<dyn Backend + Send + Sync>) -> Self {
         self.backends.push(backend);
         self
@@ -167,9 +175,18 @@ impl ModuleBuilder {
         if self.default_kernels {
             kernels.extend(crate::default_kernels());
         }
+        let mut backends = self.backends;
+        if self.default_backends {
+            // A backend that was added replaces that of the same name.
+            let others = crate::default_backends().into_iter();
+            let others =
+                others.filter(|other| backends.iter().all(|own| own.name() != other.name()));
+            let others: Vec<_> = others.collect();
+            backends.extend(others);
+        }
         let environment = Environment {
             program: OpenProgram::open(source, &self.data, self.access)?,
-            registry: OwnedRegistry::of(Capabilities { kernels, backends: self.backends })?,
+            registry: OwnedRegistry::of(Capabilities { kernels, backends })?,
             backend_options: BackendOptions::of(self.backend_options),
             tracer: self.tracer,
             memory_limit: self.memory_limit,
