@@ -48,17 +48,15 @@ RUN_OUT(3, y, OUT)
 
 shared vec4 partials[PARTIALS];
 
-vec4 sums[8];
-
-void add(uint at, vec4 v) {
-    [[unroll]] for (uint r = 0; r < ROWS; r += 4) {
-        vec4 f = w_f4(at + r);
-        sums[r] += f.x * v;
-        sums[r + 1] += f.y * v;
-        sums[r + 2] += f.z * v;
-        sums[r + 3] += f.w * v;
+// Adds four neighbours, times the weights of all rows.
+#define ADD(at, v) \
+    [[unroll]] for (uint r = 0; r < ROWS; r += 4) { \
+        vec4 f = w_f4(at + r); \
+        sums[r] += f.x * v; \
+        sums[r + 1] += f.y * v; \
+        sums[r + 2] += f.z * v; \
+        sums[r + 3] += f.w * v; \
     }
-}
 
 // Elements of an input row; zero where there are none.
 float tap(uint row, int ix) {
@@ -75,6 +73,7 @@ void main() {
     uint channel = gl_GlobalInvocationID.y * ROWS;
     uint share = gl_LocalInvocationID.z;
     bool inside = oy < push.out_y && channel < push.out_channels;
+    vec4 sums[8];
     [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] = vec4(0);
 
     if (inside) {
@@ -96,14 +95,16 @@ void main() {
                     }
                     [[unroll]] for (uint kx = 0; kx < min(KERNEL_X, 16); ++kx) {
                         uint i = kx * DILATION_X;
-                        add(at, vec4(taps[i & 15], taps[(i + STRIDE_X) & 15], taps[(i + 2 * STRIDE_X) & 15], taps[(i + 3 * STRIDE_X) & 15]));
+                        vec4 v = vec4(taps[i & 15], taps[(i + STRIDE_X) & 15], taps[(i + 2 * STRIDE_X) & 15], taps[(i + 3 * STRIDE_X) & 15]);
+                        ADD(at, v)
                         at += push.pitch;
                     }
                 } else {
                     for (uint kx = 0; kx < KERNEL_X; ++kx) {
                         int ix = first_x + int(kx * DILATION_X);
                         const int step = int(STRIDE_X);
-                        add(at, vec4(tap(row, ix), tap(row, ix + step), tap(row, ix + 2 * step), tap(row, ix + 3 * step)));
+                        vec4 v = vec4(tap(row, ix), tap(row, ix + step), tap(row, ix + 2 * step), tap(row, ix + 3 * step));
+                        ADD(at, v)
                         at += push.pitch;
                     }
                 }

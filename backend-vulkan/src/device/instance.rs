@@ -26,7 +26,7 @@ impl DeviceKind {
         match self {
             DeviceKind::Cpu => 1 << 7,
             DeviceKind::Integrated => 1 << 12,
-            DeviceKind::Other | DeviceKind::Virtual | DeviceKind::Discrete => 1 << 15,
+            DeviceKind::Other | DeviceKind::Virtual | DeviceKind::Discrete => 1 << 16,
         }
     }
 }

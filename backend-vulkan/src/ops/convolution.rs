@@ -211,6 +211,7 @@ impl Shape {
         product.period = Some(self.groups);
         product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
         product.range = self.range;
+        product.bound = Some([self.batch * self.groups, m, self.bound]);
         product.encode(e)
     }
 
@@ -220,7 +221,9 @@ impl Shape {
         let rows: usize = if self.out_channels > 4 { 8 } else { 4 };
         let (across, down) = (self.bound.div_ceil(4), self.out_channels.div_ceil(rows));
         let images = self.batch * self.groups;
-        let shares = share(e.busy(), across * down * images, self.in_channels);
+        // Sums are shared by input channels.
+        let terms = self.in_channels * (x.kernel * y.kernel).clamp(1, 8) as usize;
+        let shares = share(e.busy(), across * down * images, terms);
         let workgroup = workgroup(across, down, shares);
         let partials =
             if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };

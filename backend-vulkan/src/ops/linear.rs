@@ -42,7 +42,7 @@ struct Bias {
     beta: f64,
 }
 
-/// The output and the bounds of what it may be, for [`matmul`].
+/// What an output is clamped to.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range {
     pub(super) low: f64,
@@ -76,6 +76,11 @@ fn product(
     let out = e.resize(e.out(args)?.id, &sizes)?;
     let mut matmul = Product::new(a, b, out, [m, n, k]);
     matmul.batches = batches;
+    matmul.bound = match e.bound_sizes(&matmul.out)[..] {
+        [m, n] => Some([1, m, n]),
+        [batches, m, n] => Some([batches, m, n]),
+        _ => None,
+    };
     if let Some(bias) = bias {
         let [row, column] = match bias.tensor.sizes[..] {
             [] => [1, 1],
@@ -125,6 +130,8 @@ fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     };
     let mut matmul = Product::new(input, transposed, out, [m, n, k]);
     matmul.bias = bias.map(|bias| (bias, 0, [0, 1]));
+    let bound = checked_numel(&e.bound_sizes(&matmul.out))?;
+    matmul.bound = Some([1, (bound / n.max(1)).max(1), n]);
     matmul.encode(e)
 }
 
@@ -147,6 +154,8 @@ pub(super) struct Product {
     alpha: f64,
     beta: f64,
     pub(super) range: Range,
+    /// Batches, rows and columns at most: what the kernel is chosen by.
+    pub(super) bound: Option<[usize; 3]>,
 }
 
 impl Product {
@@ -165,6 +174,7 @@ impl Product {
             alpha: 1.0,
             beta: 1.0,
             range: Range::ALL,
+            bound: None,
         }
     }
 
@@ -189,14 +199,7 @@ impl Product {
             Some(pitch) if *pitch >= n && b.rank() == 3 && batches == 1 => *pitch,
             _ => n,
         };
-        // Kernels are chosen by the largest number of rows and columns.
-        let bound = checked_numel(&e.bound_sizes(&out))?;
-        let (bound_m, bound_n) = match (e.bound_sizes(&out).last(), self.a_transposed) {
-            (_, true) => (m, (bound / (batches * m)).max(1)),
-            (Some(columns), false) => ((bound / columns.max(&1)).max(1), *columns),
-            (None, false) => (m, n),
-        };
-        let bound_m = if batches > 1 && !self.a_transposed { m } else { bound_m };
+        let [bound_batches, bound_m, bound_n] = self.bound.unwrap_or([batches, m, n]);
         let rows: usize = match bound_m {
             1 => 1,
             2 => 2,
@@ -204,7 +207,7 @@ impl Product {
             _ => 8,
         };
         let (columns, tiles) = (bound_n.div_ceil(4), bound_m.div_ceil(rows));
-        let shares = share(e.busy(), columns * tiles * batches, k / 8);
+        let shares = share(e.busy(), columns * tiles * bound_batches, k);
         let workgroup = workgroup(columns, tiles, shares);
         let partials =
             if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };
@@ -248,19 +251,30 @@ impl Product {
     }
 }
 
-/// How many invocations share a sum, so that `tiles` of them keep the device busy; each takes two `steps` at least.
-pub(super) fn share(busy: usize, tiles: usize, steps: usize) -> usize {
-    let mut shares = 1;
-    while shares < 32 && tiles * shares * 2 <= busy && steps >= shares * 4 {
-        shares *= 2;
-    }
-    shares
+/// How many invocations share a sum over `count` terms, so that `tiles` of them keep the device busy. There are few
+/// choices, so that there are few pipelines.
+pub(super) fn share(busy: usize, tiles: usize, count: usize) -> usize {
+    let worthwhile = |shares: usize| {
+        tiles.saturating_mul(shares) <= busy && count >= shares.saturating_mul(LEAST_TERMS)
+    };
+    [64, 16, 4].into_iter().find(|shares| worthwhile(*shares)).unwrap_or(1)
 }
 
-/// A workgroup for so many tiles across and down, with sums that are shared.
+/// The terms that an invocation sums at least.
+const LEAST_TERMS: usize = 8;
+
+/// A workgroup for tiles across and down, with sums that are shared.
 pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
-    let invocations = if shares > 1 { 128 } else { 64 } / shares;
-    let x = across.next_power_of_two().min(invocations).min(32);
-    let y = down.next_power_of_two().min(invocations / x);
-    [x as u32, y as u32, shares as u32]
+    match (shares, across > 1, down > 1) {
+        (1, true, true) => [16, 4, 1],
+        (1, _, false) => [64, 1, 1],
+        (1, false, true) => [1, 64, 1],
+        (4, true, true) => [16, 2, 4],
+        (4, _, false) => [32, 1, 4],
+        (4, false, true) => [1, 32, 4],
+        (16, true, _) => [8, 1, 16],
+        (16, false, _) => [1, 8, 16],
+        (_, true, _) => [2, 1, 64],
+        (_, false, _) => [1, 2, 64],
+    }
 }
