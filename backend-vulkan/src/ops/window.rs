@@ -135,7 +135,8 @@ mod tests {
         assert_eq!(window.count(224, false).unwrap(), 112);
         assert_eq!(window.count(7, true).unwrap(), 4);
         assert_eq!(Window::new(2, 2, 0, 1).unwrap().count(5, true).unwrap(), 3);
-        assert_eq!(Window::new(2, 3, 1, 1).unwrap().count(5, true).unwrap(), 3);
+        // The third window would start in the padding behind the input.
+        assert_eq!(Window::new(2, 3, 1, 1).unwrap().count(5, true).unwrap(), 2);
         assert_eq!(window.transposed_count(4, 1).unwrap(), 8);
     }
 
