@@ -39,6 +39,8 @@ pub(crate) struct Compiled {
     download: Buffer,
     inputs: Vec<Option<Staging>>,
     outputs: Vec<Option<Staging>>,
+    /// The inputs whose values operators look at on the host.
+    watched: Vec<ValueId>,
     recording: Recording,
     /// Whether the recording is that of the current shapes.
     recorded: bool,
@@ -82,7 +84,9 @@ impl Compiled {
                 Buffer::new(context, bytes, MemoryKind::Device).map(Some)
             }
         };
+        let watched = watched_inputs(&graph, &state);
         let mut compiled = Compiled {
+            watched,
             tensors: buffer(tensor_bytes)?,
             constants: buffer(constant_bytes)?,
             upload: Buffer::new(context, input_bytes, MemoryKind::Upload)?,
@@ -215,6 +219,15 @@ impl Compiled {
                 let memory =
                     self.upload.mapped().get_mut(staging.offset as usize..).unwrap_or_default();
                 upload(tensor.info(), tensor.bytes(), memory)?;
+                if self.watched.contains(&id) {
+                    let numel = tensor.numel();
+                    let ints = memory.as_chunks::<4>().0.iter().take(numel);
+                    let ints: Vec<i32> = ints.map(|bytes| i32::from_le_bytes(*bytes)).collect();
+                    if self.state.host.get(&id) != Some(&ints) {
+                        self.state.host.insert(id, ints);
+                        self.recorded = false;
+                    }
+                }
             } else if let Some(Some(slot)) = self.state.integers.get_mut(id) {
                 let value = match invoke.tensor(position) {
                     Ok(tensor) => match tensor.scalar_type {
@@ -299,6 +312,18 @@ fn transfer(
     })
 }
 
+/// The inputs of integers that operators look at on the host.
+fn watched_inputs(graph: &Graph<'_>, state: &State) -> Vec<ValueId> {
+    let nodes = graph.nodes.iter().filter(|node| node.operator == crate::ops::SELECT_AS_SYMINT);
+    let roots = nodes.filter_map(|node| node.args.first()).map(|id| state.root(*id));
+    roots
+        .filter(|id| {
+            let ints = state.tensor(*id).is_ok_and(|tensor| tensor.element == Element::I32);
+            ints && graph.inputs.contains(id)
+        })
+        .collect()
+}
+
 /// All operators of the graph that there are none of, in one error.
 fn report_missing(graph: &Graph<'_>) -> Result<(), Error> {
     let mut missing: Vec<&str> = Vec::new();
@@ -359,6 +384,11 @@ fn plan_memory(
         *life = (life.0.min(at), life.1.max(at));
         let size = bytes.entry(root).or_insert(0);
         *size = (*size).max(state.tensor(id)?.bytes()).max(state.tensor(root)?.bytes());
+        // A shape that depends on numbers may be smaller now than the file says it can be.
+        if let Some(Value::Tensor(tensor)) = graph.values.get(id) {
+            let bound = tensor.sizes.iter().product();
+            *size = (*size).max(padded_bytes(element_of(tensor.scalar_type)?, bound));
+        }
         Ok(())
     };
     for id in &graph.inputs {

@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) tensors: Vec<Option<DeviceTensor>>,
     /// Symbolic integers by value.
     pub(crate) integers: Vec<Option<i64>>,
+    /// Integers of inputs that operators look at on the host, by value.
+    pub(crate) host: HashMap<ValueId, Vec<i32>>,
     /// Tensors that operators added, by call and order.
     added: HashMap<(usize, usize), TensorId>,
     /// Constants that operators derived, by value and purpose.
@@ -80,6 +82,7 @@ impl State {
             });
         }
         Ok(State {
+            host: HashMap::new(),
             tensors,
             integers,
             added: HashMap::new(),
@@ -239,6 +242,31 @@ impl<'e, 'p> Encoder<'e, 'p> {
                 .ok_or_else(|| Error::Invalid(format!("value {id} is not an integer"))),
             _ => Err(Error::Invalid(format!("value {id} is not an integer"))),
         }
+    }
+
+    /// Element `at` of a tensor of integers that is known on the host: a constant or an input. `None` for an input while
+    /// memory is planned.
+    pub(crate) fn host_int(&self, id: TensorId, at: usize) -> Result<Option<i64>, Error> {
+        let root = self.state.root(id);
+        let missing = || Error::invalid("the index is out of range");
+        let tensor = self.state.tensor(root)?;
+        if let (Storage::Constant(bytes), Element::I32) = (&tensor.storage, tensor.element) {
+            let value = bytes.as_chunks::<4>().0.get(at).ok_or_else(missing)?;
+            return Ok(Some(i32::from_le_bytes(*value).into()));
+        }
+        if let Some(values) = self.state.host.get(&root) {
+            return Ok(Some((*values.get(at).ok_or_else(missing)?).into()));
+        }
+        if self.planning && self.graph.inputs.contains(&root) {
+            return Ok(None);
+        }
+        Err(Error::unsupported("an integer that is computed on the device"))
+    }
+
+    /// Whether a tensor keeps its contents between runs.
+    pub(crate) fn is_kept(&self, id: TensorId) -> bool {
+        let root = self.state.root(id);
+        matches!(self.state.tensor(root), Ok(DeviceTensor { storage: Storage::Constant(_), .. }))
     }
 
     /// Sets a symbolic integer.

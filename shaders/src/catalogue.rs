@@ -180,6 +180,37 @@ pipelines! {
         numel: u32, rows: u32, depth: u32, group: u32, scale_row: u32,
     };
 
+    /// Scaled dot product attention, a workgroup of 128 for each row of queries. Buffers: queries, keys, values, mask, output.
+    Attention, AttentionPush = "attention", 5 buffers, {
+        query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
+        aligned: bool,
+    }, {
+        heads: u32, heads_per_key: u32, keys: u32, depth: u32, value_depth: u32, offset: u32, scale: f32,
+        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+    };
+
+    /// The scores of causal attention alone.
+    AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {
+        query: Element, key: Element, output: Element,
+    }, {
+        numel: u32, heads: u32, heads_per_key: u32, rows: u32, columns: u32, q_rows: u32, keys: u32, depth: u32,
+        offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3],
+    };
+
+    /// Writes a tensor over a run of elements of another.
+    Overwrite, OverwritePush = "overwrite", 2 buffers, {
+        input: Element, output: Element,
+    }, {
+        numel: u32, start: u32,
+    };
+
+    /// Rotates pairs of elements. Buffers: input, cosines, sines, output.
+    Rotary, RotaryPush = "rotary", 4 buffers, {
+        form: u32, input: Element, angle: Element, output: Element,
+    }, {
+        numel: u32, depth: u32, heads: u32, positions: u32, start: u32, rotated: u32, angle_row: u32, angle_head: u32,
+    };
+
     /// Chooses between two tensors by a third.
     Where, WherePush = "where", 4 buffers, {
         condition: Element, a: Element, b: Element, output: Element,

@@ -3,6 +3,7 @@
 //! An operator is an entry in the table of its family's file: its names in the blob, and a function that gives its outputs
 //! shapes and emits dispatches. [`find`] is the one truth about what can run.
 
+mod attention;
 mod convolution;
 mod elementwise;
 mod index;
@@ -16,6 +17,8 @@ mod symbolic;
 mod views;
 mod weights;
 mod window;
+
+pub(crate) use symbolic::SELECT_AS_SYMINT;
 
 use crate::encoder::Encoder;
 use crate::error::Error;
@@ -38,6 +41,7 @@ pub(crate) const fn operator(name: &'static str, encode: EncodeFn) -> Operator {
 
 /// The families. A new operator goes into the table of its family.
 const FAMILIES: &[&[Operator]] = &[
+    attention::OPERATORS,
     convolution::OPERATORS,
     elementwise::OPERATORS,
     index::OPERATORS,

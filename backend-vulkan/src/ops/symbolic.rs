@@ -20,7 +20,22 @@ pub(super) const OPERATORS: &[Operator] = &[
         let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
         e.set_int(e.arg(args, 2)?, input.size(dim) as i64)
     }),
+    operator(SELECT_AS_SYMINT, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+        let index = torchlet_core::rules::normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
+        let index = index.ok_or_else(|| Error::invalid("the index is out of range"))?;
+        let at = index * input.strides().get(dim).copied().unwrap_or(1);
+        // While memory is planned no input has a value: the one that the exporter saw stays.
+        match e.host_int(input.id, at)? {
+            Some(value) => e.set_int(e.arg(args, 3)?, value),
+            None => Ok(()),
+        }
+    }),
 ];
+
+/// The operator that reads an input on the host.
+pub(crate) const SELECT_AS_SYMINT: &str = "et_vk.select_as_symint.default";
 
 fn binary(
     e: &mut Encoder<'_, '_>,

@@ -1,0 +1,377 @@
+//! Attention, its caches of keys and values, and rotary embeddings.
+//!
+//! A cache is a tensor that keeps its contents between runs: what writes it writes in place.
+
+use super::views::gather;
+use super::{Operator, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+use torchlet_shaders::{
+    Attention, AttentionPush, AttentionScores, AttentionScoresPush, Element, Overwrite,
+    OverwritePush, Rotary, RotaryPush,
+};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("et_vk.sdpa.default", |e, args| {
+        let mask = e.optional_tensor(e.arg(args, 3)?)?;
+        let scale = if args.len() > 5 { e.optional_float(args[4])? } else { None };
+        let [q, k, v] = three(e, args)?;
+        let keys = k.size(2);
+        let order = Order { head: 1, row: 2 };
+        let out = e.out(args)?.id;
+        attend(e, [&q, &k, &v], order, mask.as_ref(), None, keys, scale, out)
+    }),
+    operator("llama.custom_sdpa.default", |e, args| {
+        let tensors = three(e, args)?;
+        custom_sdpa(e, args, tensors, 3, 4)
+    }),
+    operator("sdpa_with_kv_cache.default", |e, args| {
+        let [q, k, v] = three(e, args)?;
+        let caches = update_caches(e, args, [&k, &v])?;
+        let [k, v] = caches;
+        custom_sdpa(e, args, [q, k, v], 5, 7)
+    }),
+    operator("update_cache.default", update_cache),
+    operator("llama.update_cache.default", update_cache),
+    operator("testing.compute_attn_weight_with_kv_cache.default", |e, args| {
+        let [q, k, v] = three(e, args)?;
+        let [cache, _] = update_caches(e, args, [&k, &v])?;
+        let offset = position(e, args, 5)?;
+        let out = e.out(args)?;
+        scores(e, &q, &cache, offset, &out)
+    }),
+    operator("et_vk.apply_rotary_emb.default", |e, args| rotate_both(e, args, false)),
+    operator("et_vk.apply_rotary_emb_hf.default", |e, args| rotate_both(e, args, true)),
+    operator("et_vk.apply_rotary_emb_interleaved.default", |e, args| {
+        let (input, angles) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &input.sizes)?;
+        let (positions, depth) = (input.size(1), input.size(2));
+        if input.rank() != 3 || depth % 2 != 0 || angles.numel() < positions * depth {
+            let (input, angles) = (&input.sizes, &angles.sizes);
+            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
+        }
+        let push = RotaryPush {
+            numel: u32_of(out.numel())?,
+            depth: u32_of(depth)?,
+            heads: 1,
+            positions: u32_of(positions)?,
+            start: 0,
+            rotated: u32_of(depth)?,
+            angle_row: u32_of(depth)?,
+            angle_head: 0,
+        };
+        rotate(e, 2, &input, [&angles, &angles], &push, &out)
+    }),
+];
+
+/// The first three arguments, tensors of four dimensions.
+fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
+    let tensors =
+        [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?];
+    match tensors.iter().find(|tensor| tensor.rank() != 4) {
+        Some(tensor) => Err(Error::Invalid(format!("attention over {:?}", tensor.sizes))),
+        None => Ok(tensors),
+    }
+}
+
+/// A position in a sequence.
+fn position(e: &Encoder<'_, '_>, args: &[ValueId], at: usize) -> Result<usize, Error> {
+    let position = e.int(e.arg(args, at)?)?;
+    usize::try_from(position)
+        .ok()
+        .filter(|position| u32::try_from(*position).is_ok())
+        .ok_or_else(|| Error::Invalid(format!("position {position}")))
+}
+
+/// Which dimensions of a tensor count heads and rows; batches come first, depth last.
+#[derive(Debug, Clone, Copy)]
+struct Order {
+    head: usize,
+    row: usize,
+}
+
+impl Order {
+    /// Strides of batch, head and row.
+    fn strides(self, sizes: &[usize]) -> Result<[u32; 3], Error> {
+        let own = crate::tensors::strides(sizes);
+        let stride = |dim: usize| u32_of(own.get(dim).copied().unwrap_or(0));
+        Ok([stride(0)?, stride(self.head)?, stride(self.row)?])
+    }
+}
+
+/// Keys and values in `[batch, position, head, depth]`, a query at `offset`.
+fn custom_sdpa(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    [q, k, v]: [Operand; 3],
+    offset_at: usize,
+    mask_at: usize,
+) -> Result<(), Error> {
+    let offset = position(e, args, offset_at)?;
+    let mask = e.optional_tensor(e.arg(args, mask_at)?)?;
+    if e.optional_float(e.arg(args, mask_at + 1)?)?.is_some_and(|dropout| dropout != 0.0) {
+        return Err(Error::unsupported("dropout"));
+    }
+    let causal = e.optional_int(e.arg(args, mask_at + 2)?)?.is_none_or(|causal| causal != 0);
+    let scale = e.optional_float(e.arg(args, mask_at + 3)?)?;
+    let keys = match &mask {
+        Some(mask) => mask.sizes.last().copied().unwrap_or(1).min(k.size(1)),
+        None => offset.saturating_add(q.size(1)).min(k.size(1)),
+    };
+    let out = e.out(args)?.id;
+    let order = Order { head: 2, row: 1 };
+    attend(e, [&q, &k, &v], order, mask.as_ref(), causal.then_some(offset), keys, scale, out)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn attend(
+    e: &mut Encoder<'_, '_>,
+    [q, k, v]: [&Operand; 3],
+    order: Order,
+    mask: Option<&Operand>,
+    causal: Option<usize>,
+    keys: usize,
+    scale: Option<f64>,
+    out: ValueId,
+) -> Result<(), Error> {
+    let (batches, heads, rows) = (q.size(0), q.size(order.head), q.size(order.row));
+    let (depth, value_depth) = (q.size(3), v.size(3));
+    let key_heads = k.size(order.head);
+    let fits = k.size(3) == depth
+        && k.size(0) == batches
+        && v.size(0) == batches
+        && v.size(order.head) == key_heads
+        && key_heads > 0
+        && heads % key_heads == 0
+        && keys <= k.size(order.row)
+        && keys <= v.size(order.row);
+    if !fits {
+        let (q, k, v) = (&q.sizes, &k.sizes, &v.sizes);
+        return Err(Error::Invalid(format!("queries {q:?}, keys {k:?} and values {v:?}")));
+    }
+    // What the shader keeps of a row in a workgroup.
+    if depth > 512 || value_depth > 512 {
+        return Err(Error::unsupported(format!("heads of {} elements", depth.max(value_depth))));
+    }
+    let mut sizes = q.sizes.clone();
+    sizes[3] = value_depth;
+    let out = e.resize(out, &sizes)?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let mut mask_strides = [0; 4];
+    if let Some(mask) = mask {
+        let missing = 4usize.checked_sub(mask.rank());
+        let missing = missing.ok_or_else(|| Error::invalid("the mask has five dimensions"))?;
+        let own = mask.strides();
+        for (dim, wanted) in [batches, heads, rows, keys].into_iter().enumerate() {
+            let Some(source) = dim.checked_sub(missing) else { continue };
+            let size = mask.size(source);
+            if size != 1 && size < wanted {
+                return Err(Error::Invalid(format!("a mask of {:?}", mask.sizes)));
+            }
+            mask_strides[dim] = if size == 1 { 0 } else { u32_of(own[source])? };
+        }
+    }
+    // Rows of the output are written four elements at a time: in a wider tensor, if they do not end there.
+    let mut wide = sizes.clone();
+    wide[3] = value_depth.next_multiple_of(4);
+    let padded = wide[3] != value_depth;
+    let target = if padded { e.temporary(out.element, &wide)? } else { out.clone() };
+    for operand in [q, k, v, &target] {
+        u32_of(operand.numel())?;
+    }
+    let push = AttentionPush {
+        heads: u32_of(heads)?,
+        heads_per_key: u32_of(heads / key_heads)?,
+        keys: u32_of(keys)?,
+        depth: u32_of(depth)?,
+        value_depth: u32_of(value_depth)?,
+        offset: u32_of(causal.unwrap_or(0).min(1 << 30))?,
+        scale: scale.unwrap_or(1.0 / (depth.max(1) as f64).sqrt()) as f32,
+        q_strides: order.strides(&q.sizes)?,
+        k_strides: order.strides(&k.sizes)?,
+        v_strides: order.strides(&v.sizes)?,
+        mask_strides,
+        out_strides: order.strides(&wide)?,
+    };
+    let mask_operand = mask.unwrap_or(q);
+    let pipeline = Attention {
+        query: q.element,
+        key: k.element,
+        value: v.element,
+        mask: mask_operand.element,
+        output: out.element,
+        has_mask: mask.is_some(),
+        causal: causal.is_some(),
+        aligned: depth % 4 == 0 && value_depth % 4 == 0,
+    };
+    let accesses = [read(q.id), read(k.id), read(v.id), read(mask_operand.id), write(target.id)];
+    // The invocations of a workgroup: the shader counts on 128.
+    let invocations = [128, rows, batches.saturating_mul(heads)];
+    e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1])?;
+    if padded {
+        let strides: Vec<i64> =
+            crate::tensors::strides(&wide).iter().map(|stride| *stride as i64).collect();
+        gather(e, &target, &out, &sizes, &strides, 0)?;
+    }
+    Ok(())
+}
+
+/// Emits the scores of queries at `offset` and after, for cached keys.
+fn scores(
+    e: &mut Encoder<'_, '_>,
+    q: &Operand,
+    k: &Operand,
+    offset: usize,
+    out: &Operand,
+) -> Result<(), Error> {
+    let (heads, key_heads, rank) = (q.size(2), k.size(2), out.rank());
+    let fits = k.size(3) == q.size(3)
+        && key_heads > 0
+        && heads % key_heads == 0
+        && rank == 4
+        && out.size(0) == q.size(0)
+        && k.size(0) == q.size(0)
+        && out.size(1) == heads;
+    if !fits {
+        return Err(Error::Invalid(format!("queries {:?} and keys {:?}", q.sizes, k.sizes)));
+    }
+    let order = Order { head: 2, row: 1 };
+    let push = AttentionScoresPush {
+        numel: u32_of(out.numel())?,
+        heads: u32_of(heads)?,
+        heads_per_key: u32_of(heads / key_heads)?,
+        rows: u32_of(out.size(2))?,
+        columns: u32_of(out.size(3))?,
+        q_rows: u32_of(q.size(1))?,
+        keys: u32_of(k.size(1))?,
+        depth: u32_of(q.size(3))?,
+        offset: u32_of(offset.min(1 << 30))?,
+        scale: (1.0 / (q.size(3).max(1) as f64).sqrt()) as f32,
+        q_strides: order.strides(&q.sizes)?,
+        k_strides: order.strides(&k.sizes)?,
+    };
+    let pipeline = AttentionScores { query: q.element, key: k.element, output: out.element };
+    e.dispatch_by_four(&pipeline, [read(q.id), read(k.id), write(out.id)], &push, out.numel())
+}
+
+/// Emits writing `value` into a cache, from a position on.
+fn store(
+    e: &mut Encoder<'_, '_>,
+    value: &Operand,
+    cache: &Operand,
+    start: usize,
+) -> Result<(), Error> {
+    let row = cache.size(2).saturating_mul(cache.size(3));
+    let fits = value.rank() == 4
+        && cache.rank() == 4
+        && value.size(0) == 1
+        && cache.size(0) == 1
+        && value.sizes[2..] == cache.sizes[2..]
+        && value.element.is_floating() == cache.element.is_floating()
+        && start.checked_add(value.size(1)).is_some_and(|end| end <= cache.size(1));
+    if !fits {
+        let (value, cache) = (&value.sizes, &cache.sizes);
+        return Err(Error::Invalid(format!("{value:?} into a cache of {cache:?} from {start} on")));
+    }
+    u32_of(cache.numel())?;
+    let push = OverwritePush { numel: u32_of(value.numel())?, start: u32_of(start * row)? };
+    if value.numel() == 0 {
+        return Ok(());
+    }
+    let pipeline = Overwrite { input: value.element, output: cache.element };
+    // One more word than there are, as the first may be begun elsewhere.
+    let numel = value.numel().saturating_add(3);
+    e.dispatch_by_four(&pipeline, [read(value.id), write(cache.id)], &push, numel)
+}
+
+fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (value, cache) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let start = position(e, args, 2)?;
+    store(e, &value, &cache, start)
+}
+
+/// Writes keys and values into the caches that arguments 3 and 4 are.
+fn update_caches(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    values: [&Operand; 2],
+) -> Result<[Operand; 2], Error> {
+    let start = position(e, args, 5)?;
+    let mut caches = [e.arg(args, 3)?, e.arg(args, 4)?].map(|id| e.tensor(id));
+    for (cache, value) in caches.iter_mut().zip(values) {
+        let Ok(cache) = cache else { continue };
+        // What is not kept between runs by itself has a tensor beside it that is.
+        if !e.is_kept(cache.id) {
+            let bytes = crate::tensors::padded_bytes(cache.element, cache.numel());
+            let bytes = usize::try_from(bytes).unwrap_or(0);
+            let (element, sizes) = (cache.element, cache.sizes.clone());
+            *cache = e.derived(cache.id, "cache", element, &sizes, |_| Ok(vec![0; bytes]))?;
+        }
+        store(e, value, cache, start)?;
+    }
+    let [k, v] = caches;
+    Ok([k?, v?])
+}
+
+/// Rotates queries and keys, `[batch, position, head, depth]`.
+fn rotate_both(e: &mut Encoder<'_, '_>, args: &[ValueId], halves: bool) -> Result<(), Error> {
+    let inputs = [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?];
+    let (cosine, sine) = (e.tensor(e.arg(args, 2)?)?, e.tensor(e.arg(args, 3)?)?);
+    let start = if halves { position(e, args, 4)? } else { 0 };
+    let outs = e.outs(args)?;
+    for (input, out) in inputs.iter().zip(outs) {
+        let out = e.resize(out, &input.sizes)?;
+        let (positions, heads, depth) = (input.size(1), input.size(2), input.size(3));
+        let angles = cosine.sizes.last().copied().unwrap_or(1);
+        let rotated = if halves { angles } else { angles.saturating_mul(2) };
+        // A third dimension has angles for each head.
+        let by_head = cosine.rank() == 3 && cosine.size(1) == heads && !halves;
+        let row = if by_head { angles.saturating_mul(heads) } else { angles };
+        let needed = start.saturating_add(positions).saturating_mul(row);
+        let fits = input.rank() == 4
+            && rotated <= depth
+            && rotated % 2 == 0
+            && cosine.sizes == sine.sizes
+            && cosine.element == sine.element
+            && (cosine.rank() == 2 || by_head)
+            && needed <= cosine.numel();
+        if !fits {
+            let (input, angles) = (&input.sizes, &cosine.sizes);
+            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?} from {start} on")));
+        }
+        let push = RotaryPush {
+            numel: u32_of(out.numel())?,
+            depth: u32_of(depth)?,
+            heads: u32_of(heads)?,
+            positions: u32_of(positions)?,
+            start: u32_of(start)?,
+            rotated: u32_of(rotated)?,
+            angle_row: u32_of(row)?,
+            angle_head: if by_head { u32_of(angles)? } else { 0 },
+        };
+        rotate(e, u32::from(halves), input, [&cosine, &sine], &push, &out)?;
+    }
+    Ok(())
+}
+
+fn rotate(
+    e: &mut Encoder<'_, '_>,
+    form: u32,
+    input: &Operand,
+    [cosine, sine]: [&Operand; 2],
+    push: &RotaryPush,
+    out: &Operand,
+) -> Result<(), Error> {
+    if !input.element.is_floating() || out.element == Element::I32 {
+        return Err(Error::invalid("rotates what is not floating-point"));
+    }
+    let pipeline =
+        Rotary { form, input: input.element, angle: cosine.element, output: out.element };
+    let accesses = [read(input.id), read(cosine.id), read(sine.id), write(out.id)];
+    e.dispatch_by_four(&pipeline, accesses, push, out.numel())
+}

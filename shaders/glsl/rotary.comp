@@ -1,0 +1,52 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "tensor.glsl"
+
+// Rotates pairs of elements of each row by angles of its position.
+
+layout(constant_id = 3) const uint FORM = 0;
+layout(constant_id = 4) const uint IN = 0;
+layout(constant_id = 5) const uint ANGLE = 0;
+layout(constant_id = 6) const uint OUT = 0;
+
+layout(push_constant) uniform Push {
+    uint numel;
+    uint depth; // of a row
+    uint heads; // rows that have the same position
+    uint positions;
+    uint start; // the first position
+    uint rotated; // elements of a row that take part
+    uint angle_row; // angles of a position
+    uint angle_head; // from one head's angles to the next
+} push;
+
+TENSOR_IN(0, x, IN)
+TENSOR_IN(1, cosine, ANGLE)
+TENSOR_IN(2, sine, ANGLE)
+TENSOR_OUT(3, y, OUT)
+
+const uint NEIGHBOURS = 0; // pairs are neighbours, with an angle each
+const uint HALVES = 1; // element i of the first half with element i of the second, with an angle for each element
+const uint COMBINED = 2; // pairs are neighbours; cosine and sine are too
+
+void main() {
+    uint i = gl_GlobalInvocationID.x * 4;
+    if (i >= push.numel) return;
+    vec4 r = x_f4(i);
+    [[unroll]] for (uint k = 0; k < 4; ++k) {
+        uint at = i + k;
+        if (at >= push.numel) break;
+        uint d = at % push.depth;
+        if (d >= push.rotated) continue;
+        uint head = at / push.depth % push.heads;
+        uint position = push.start + at / push.depth / push.heads % push.positions;
+        uint base = position * push.angle_row + head * push.angle_head;
+        bool second = FORM == HALVES ? d >= push.rotated / 2 : (d & 1) != 0;
+        uint step = FORM == HALVES ? push.rotated / 2 : 1;
+        uint angle = base + (FORM == NEIGHBOURS ? d / 2 : FORM == HALVES ? d : d & ~1u);
+        float c = cosine_f(angle);
+        float s = FORM == COMBINED ? cosine_f(angle + 1) : sine_f(angle);
+        r[k] = second ? x_f(at) * c + x_f(at - step) * s : x_f(at) * c - x_f(at + step) * s;
+    }
+    y_write_f4(i, r);
+}
