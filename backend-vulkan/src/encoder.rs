@@ -36,8 +36,6 @@ pub(crate) struct Step {
     pub(crate) accesses: Vec<Access>,
     pub(crate) push: Vec<u8>,
     pub(crate) groups: [u32; 3],
-    /// The operator call that it belongs to.
-    pub(crate) node: usize,
 }
 
 /// What is known of a graph's tensors and numbers at the moment.
@@ -461,7 +459,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
         let key = PipelineKey { module: P::MODULE, constants: pipeline.constants(), workgroup };
         let accesses = accesses.as_ref().to_vec();
-        self.steps.push(Step { key, accesses, push: push.bytes(), groups, node: self.node });
+        self.steps.push(Step { key, accesses, push: push.bytes(), groups });
         Ok(())
     }
 

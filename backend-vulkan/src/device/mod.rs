@@ -9,5 +9,5 @@ mod recording;
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::Context;
 pub use instance::{DeviceInfo, DeviceKind, devices};
-pub(crate) use pipeline::{PipelineKey, Pipelines};
+pub(crate) use pipeline::PipelineKey;
 pub(crate) use recording::{Binding, Command, Recording};

@@ -49,7 +49,6 @@ pub(crate) struct Recording {
     descriptors: vk::DescriptorPool,
     /// Pipelines that the command buffer refers to.
     pipelines: Vec<Arc<Pipeline>>,
-    barriers: usize,
     context: Arc<Context>,
 }
 
@@ -62,7 +61,6 @@ impl Recording {
             fence: vk::Fence::null(),
             descriptors: vk::DescriptorPool::null(),
             pipelines: Vec::new(),
-            barriers: 0,
             context: context.clone(),
         };
         let create = vk::CommandPoolCreateInfo::default().queue_family_index(context.family);
@@ -81,11 +79,6 @@ impl Recording {
         recording.fence = unsafe { device.create_fence(&Default::default(), None) }
             .map_err(Error::of("vkCreateFence"))?;
         Ok(recording)
-    }
-
-    /// Number of barriers in the recording.
-    pub(crate) fn barriers(&self) -> usize {
-        self.barriers
     }
 
     /// Records commands in place of what was recorded before.
@@ -111,7 +104,6 @@ impl Recording {
         // SAFETY: the command buffer is in its initial state after the reset.
         unsafe { device.begin_command_buffer(self.commands, &Default::default()) }
             .map_err(Error::of("vkBeginCommandBuffer"))?;
-        self.barriers = 0;
         let mut pending: Vec<Binding> = Vec::new();
         let mut dispatches = pipelines.iter().zip(&sets);
         for command in commands {
@@ -192,8 +184,7 @@ impl Recording {
         Ok(())
     }
 
-    fn barrier(&mut self) {
-        self.barriers += 1;
+    fn barrier(&self) {
         let access = vk::AccessFlags::SHADER_READ
             | vk::AccessFlags::SHADER_WRITE
             | vk::AccessFlags::TRANSFER_READ
