@@ -34,7 +34,7 @@ macro_rules! pipelines {
                     spirv: include_bytes!(concat!("../spv/", $file, ".spv")),
                     bindings: $bindings,
                     push_bytes: <$push as PushConstants>::BYTES,
-                    constants: [$(stringify!($constant)),*].len(),
+                    constants: <[&str]>::len(&[$(stringify!($constant)),*]),
                 };
                 type Bindings<B> = [B; $bindings];
                 type Push = $push;
@@ -209,6 +209,47 @@ pipelines! {
         form: u32, input: Element, angle: Element, output: Element,
     }, {
         numel: u32, depth: u32, heads: u32, positions: u32, start: u32, rotated: u32, angle_row: u32, angle_head: u32,
+    };
+
+    /// Gradients of a product with a matrix. Buffers: the output's gradient, the other factor, scales, gradient.
+    LinearBackward, LinearBackwardPush = "linear_backward", 4 buffers, {
+        function: u32, gradient: Element, factor: Element, scale: Element, output: Element,
+    }, {
+        numel: u32, m: u32, n: u32, k: u32, row: u32, group: u32, scale_row: u32,
+    };
+
+    /// Packs weights as 4-bit numbers. Buffers: weights, scales, packed.
+    PackQ4, PackQ4Push = "pack_q4", 3 buffers, {
+        input: Element, scale: Element,
+    }, {
+        numel: u32, k: u32, row: u32, group: u32, scale_row: u32,
+    };
+
+    /// A step of AdamW, in place. Buffers: parameters, first and second moments, gradients.
+    Adamw, AdamwPush = "adamw", 4 buffers, {
+    }, {
+        numel: u32, rate: f32, beta1: f32, beta2: f32, epsilon: f32, decay: f32, correction1: f32, correction2: f32,
+    };
+
+    /// Cross entropy and its gradient. Buffers: logits, maxima, sums of exponentials, labels, output.
+    CrossEntropy, CrossEntropyPush = "cross_entropy", 5 buffers, {
+        function: u32, input: Element, output: Element,
+    }, {
+        numel: u32, classes: u32, inverse: f32,
+    };
+
+    /// Samples planes where a grid (the second buffer) points to.
+    GridSample, GridSamplePush = "grid_sample", 3 buffers, {
+        input: Element, grid: Element, output: Element, nearest: bool, padding: u32, align_corners: bool,
+    }, {
+        numel: u32, channels: u32, height: u32, width: u32, out_plane: u32,
+    };
+
+    /// The places of the elements of a plane.
+    GridPriors, GridPriorsPush = "grid_priors", 1 buffers, {
+        output: Element,
+    }, {
+        numel: u32, width: u32, stride: f32, offset: f32,
     };
 
     /// Chooses between two tensors by a third.

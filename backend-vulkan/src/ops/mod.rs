@@ -14,6 +14,7 @@ mod quantized;
 mod reduce;
 mod resize;
 mod symbolic;
+mod training;
 mod views;
 mod weights;
 mod window;
@@ -52,6 +53,7 @@ const FAMILIES: &[&[Operator]] = &[
     reduce::OPERATORS,
     resize::OPERATORS,
     symbolic::OPERATORS,
+    training::OPERATORS,
     views::OPERATORS,
 ];
 

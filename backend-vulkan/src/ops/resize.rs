@@ -6,13 +6,35 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
 use crate::tensors::Operand;
-use torchlet_shaders::{Upsample, UpsamplePush};
+use torchlet_shaders::{
+    GridPriors, GridPriorsPush, GridSample, GridSamplePush, Upsample, UpsamplePush,
+};
 
 pub(super) const OPERATORS: &[Operator] = &[
     operator("aten.upsample_nearest2d.vec", |e, args| upsample(e, args, None)),
     operator("aten.upsample_bilinear2d.vec", |e, args| {
         let align_corners = e.bool(e.arg(args, 2)?)?;
         upsample(e, args, Some(align_corners))
+    }),
+    operator("aten.grid_sampler_2d.default", grid_sampler),
+    operator("et_vk.grid_priors.default", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let (stride, offset) = (e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?);
+        let rank = input.rank();
+        if rank < 2 {
+            return Err(Error::Invalid(format!("a plane of shape {:?}", input.sizes)));
+        }
+        let (height, width) = (input.size(rank - 2), input.size(rank - 1));
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &[height * width, 2])?;
+        let push = GridPriorsPush {
+            numel: u32_of(out.numel())?,
+            width: u32_of(width)?,
+            stride: stride as f32,
+            offset: offset as f32,
+        };
+        let pipeline = GridPriors { output: out.element };
+        e.dispatch_by_four(&pipeline, [write(out.id)], &push, out.numel())
     }),
     operator("aten.pixel_shuffle.default", |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
@@ -21,6 +43,46 @@ pub(super) const OPERATORS: &[Operator] = &[
         pixel_shuffle(e, &input, factor, out)
     }),
 ];
+
+fn grid_sampler(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, grid) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let (mode, padding) = (e.int(e.arg(args, 2)?)?, e.int(e.arg(args, 3)?)?);
+    let align_corners = e.bool(e.arg(args, 4)?)?;
+    let fits = input.rank() == 4
+        && grid.rank() == 4
+        && grid.size(3) == 2
+        && grid.size(0) == input.size(0)
+        && input.numel() > 0;
+    if !fits {
+        let (input, grid) = (&input.sizes, &grid.sizes);
+        return Err(Error::Invalid(format!("planes of {input:?} sampled at {grid:?}")));
+    }
+    let padding = u32::try_from(padding).ok().filter(|padding| *padding < 3);
+    let (Some(padding), 0 | 1) = (padding, mode) else {
+        return Err(Error::unsupported(format!("interpolation {mode}")));
+    };
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &[input.size(0), input.size(1), grid.size(1), grid.size(2)])?;
+    u32_of(input.numel())?;
+    u32_of(grid.numel())?;
+    let push = GridSamplePush {
+        numel: u32_of(out.numel())?,
+        channels: u32_of(input.size(1))?,
+        height: u32_of(input.size(2))?,
+        width: u32_of(input.size(3))?,
+        out_plane: u32_of(grid.size(1) * grid.size(2))?,
+    };
+    let pipeline = GridSample {
+        input: input.element,
+        grid: grid.element,
+        output: out.element,
+        nearest: mode == 1,
+        padding,
+        align_corners,
+    };
+    let accesses = [read(input.id), read(grid.id), write(out.id)];
+    e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
+}
 
 /// Moves channels into planes that are `factor` times as high and wide.
 pub(super) fn pixel_shuffle(

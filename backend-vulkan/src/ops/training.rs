@@ -1,0 +1,201 @@
+//! Operators of training: gradients, losses, optimiser steps.
+
+use super::reduce::{Function, emit};
+use super::{Operator, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+use torchlet_shaders::{
+    Adamw, AdamwPush, CrossEntropy, CrossEntropyPush, Element, LinearBackward, LinearBackwardPush,
+    PackQ4, PackQ4Push,
+};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("et_vk.linear_dW.default", |e, args| {
+        let (gradient, input) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let (n, k) = (last(&gradient)?, last(&input)?);
+        let m = input.numel() / k;
+        if gradient.numel() / n != m {
+            let (gradient, input) = (&gradient.sizes, &input.sizes);
+            return Err(Error::Invalid(format!("gradients {gradient:?} of inputs {input:?}")));
+        }
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &[n, k])?;
+        let push = LinearBackwardPush {
+            numel: u32_of(out.numel())?,
+            m: u32_of(m)?,
+            n: u32_of(n)?,
+            k: u32_of(k)?,
+            row: 0,
+            group: 1,
+            scale_row: 0,
+        };
+        backward(e, 0, &gradient, &input, &input, &push, &out)
+    }),
+    operator("et_vk.linear_q4gsw_backward.default", |e, args| {
+        let gradient = e.tensor(e.arg(args, 0)?)?;
+        let (weight, scales) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
+        let n = last(&gradient)?;
+        let (row, k) = (weight.size(1), weight.size(1).saturating_mul(2));
+        let (group, scale_row) = groups(e, args, 3, &scales, k, n)?;
+        if weight.rank() != 2 || weight.element.size() != 1 || weight.size(0) != n || k == 0 {
+            let (gradient, weight) = (&gradient.sizes, &weight.sizes);
+            return Err(Error::Invalid(format!("gradients {gradient:?} of weights {weight:?}")));
+        }
+        let mut sizes = gradient.sizes.clone();
+        if let Some(last) = sizes.last_mut() {
+            *last = k;
+        }
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &sizes)?;
+        let push = LinearBackwardPush {
+            numel: u32_of(out.numel())?,
+            m: u32_of(gradient.numel() / n)?,
+            n: u32_of(n)?,
+            k: u32_of(k)?,
+            row: u32_of(row)?,
+            group: u32_of(group)?,
+            scale_row: u32_of(scale_row)?,
+        };
+        backward(e, 1, &gradient, &weight, &scales, &push, &out)
+    }),
+    operator("et_vk.q4gsw_requant.default", |e, args| {
+        let (input, scales) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let (n, k) = (input.size(0), input.size(1));
+        let (group, scale_row) = groups(e, args, 2, &scales, k, n)?;
+        let out = e.out(args)?;
+        let row = k.div_ceil(2);
+        let out = e.resize(out.id, &[n, row])?;
+        if input.rank() != 2 || out.element != Element::U8 {
+            return Err(Error::Invalid(format!("weights of shape {:?}", input.sizes)));
+        }
+        u32_of(input.numel())?;
+        let push = PackQ4Push {
+            numel: u32_of(out.numel())?,
+            k: u32_of(k)?,
+            row: u32_of(row)?,
+            group: u32_of(group)?,
+            scale_row: u32_of(scale_row)?,
+        };
+        let pipeline = PackQ4 { input: input.element, scale: scales.element };
+        let accesses = [read(input.id), read(scales.id), write(out.id)];
+        e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
+    }),
+    operator("et_vk.fused_ce.default", fused_ce),
+    operator("et_vk.adamw_step.default", adamw_step),
+];
+
+/// The last dimension, which must not be empty.
+fn last(tensor: &Operand) -> Result<usize, Error> {
+    tensor
+        .sizes
+        .last()
+        .copied()
+        .filter(|size| *size > 0)
+        .ok_or_else(|| Error::Invalid(format!("a matrix of shape {:?}", tensor.sizes)))
+}
+
+/// The group size that an argument is, and the length of a row of scales: `[group, n]`.
+fn groups(
+    e: &Encoder<'_, '_>,
+    args: &[ValueId],
+    position: usize,
+    scales: &Operand,
+    k: usize,
+    n: usize,
+) -> Result<(usize, usize), Error> {
+    let group = usize::try_from(e.int(e.arg(args, position)?)?).unwrap_or(0);
+    let row = scales.size(1);
+    if group == 0 || scales.rank() != 2 || row < n || scales.size(0) < k.div_ceil(group) {
+        return Err(Error::Invalid(format!("groups of {group} with scales {:?}", scales.sizes)));
+    }
+    Ok((group, row))
+}
+
+fn backward(
+    e: &mut Encoder<'_, '_>,
+    function: u32,
+    gradient: &Operand,
+    factor: &Operand,
+    scales: &Operand,
+    push: &LinearBackwardPush,
+    out: &Operand,
+) -> Result<(), Error> {
+    for operand in [gradient, factor, scales] {
+        u32_of(operand.numel())?;
+    }
+    let pipeline = LinearBackward {
+        function,
+        gradient: gradient.element,
+        factor: factor.element,
+        scale: scales.element,
+        output: out.element,
+    };
+    let accesses = [read(gradient.id), read(factor.id), read(scales.id), write(out.id)];
+    e.dispatch_by_four(&pipeline, accesses, push, out.numel())
+}
+
+fn fused_ce(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (logits, labels) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let count = e.float(e.arg(args, 2)?)?;
+    let classes = last(&logits)?;
+    let rows = logits.numel() / classes;
+    let [loss, gradient] = e.outs(args)?[..] else {
+        return Err(Error::invalid("there are not two outputs"));
+    };
+    if labels.numel() != rows || labels.element != Element::I32 {
+        let (logits, labels) = (&logits.sizes, &labels.sizes);
+        return Err(Error::Invalid(format!("logits {logits:?} with labels {labels:?}")));
+    }
+    let loss = e.resize(loss, &[])?;
+    let gradient = e.resize(gradient, &logits.sizes)?;
+    let highest = e.temporary(Element::F32, &[rows])?;
+    emit(e, Function::Max, &logits, None, &highest, [classes, 1], 1.0)?;
+    let total = e.temporary(Element::F32, &[rows])?;
+    emit(e, Function::SumExp, &logits, Some(&highest), &total, [classes, 1], 1.0)?;
+    let losses = e.temporary(Element::F32, &[rows])?;
+    for (function, out) in [(0, &losses), (1, &gradient)] {
+        let push = CrossEntropyPush {
+            numel: u32_of(out.numel())?,
+            classes: u32_of(classes)?,
+            inverse: (1.0 / count) as f32,
+        };
+        let pipeline = CrossEntropy { function, input: logits.element, output: out.element };
+        let accesses =
+            [read(logits.id), read(highest.id), read(total.id), read(labels.id), write(out.id)];
+        e.dispatch_by_four(&pipeline, accesses, &push, out.numel())?;
+    }
+    emit(e, Function::Sum, &losses, None, &loss, [rows, 1], 1.0)
+}
+
+fn adamw_step(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let mut tensors = Vec::new();
+    for position in 0..4 {
+        tensors.push(e.tensor(e.arg(args, position)?)?);
+    }
+    let fits = tensors
+        .iter()
+        .all(|tensor| tensor.numel() == tensors[0].numel() && tensor.element == Element::F32);
+    if !fits {
+        return Err(Error::invalid("parameters, moments and gradients differ in size or type"));
+    }
+    let mut numbers = [0.0; 7];
+    for (position, number) in numbers.iter_mut().enumerate() {
+        *number = e.float(e.arg(args, 4 + position)?)? as f32;
+    }
+    let [rate, beta1, beta2, epsilon, decay, correction1, correction2] = numbers;
+    let numel = u32_of(tensors[0].numel())?;
+    let push = AdamwPush { numel, rate, beta1, beta2, epsilon, decay, correction1, correction2 };
+    let accesses =
+        [write(tensors[0].id), write(tensors[1].id), write(tensors[2].id), read(tensors[3].id)];
+    e.dispatch_by_four(&Adamw {}, accesses, &push, tensors[0].numel())?;
+    // The outputs are the tensors that were changed.
+    for (out, tensor) in e.outs(args)?.into_iter().zip(tensors) {
+        e.resize(out, &tensor.sizes)?;
+        if out != tensor.id {
+            e.alias(out, tensor.id)?;
+        }
+    }
+    Ok(())
+}
