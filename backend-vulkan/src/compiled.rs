@@ -39,6 +39,8 @@ pub(crate) struct Compiled {
     download: Buffer,
     inputs: Vec<Option<Staging>>,
     outputs: Vec<Option<Staging>>,
+    /// Tensors whose values become the contents of constants after a run.
+    kept: Vec<(TensorId, TensorId)>,
     /// The inputs whose values operators look at on the host.
     watched: Vec<ValueId>,
     recording: Recording,
@@ -87,6 +89,7 @@ impl Compiled {
         let watched = watched_inputs(&graph, &state);
         let mut compiled = Compiled {
             watched,
+            kept: Vec::new(),
             tensors: buffer(tensor_bytes)?,
             constants: buffer(constant_bytes)?,
             upload: Buffer::new(context, input_bytes, MemoryKind::Upload)?,
@@ -183,8 +186,60 @@ impl Compiled {
             let device = self.binding(*id, false)?;
             commands.push(transfer(device, tensor.element, host, staging.element, tensor.numel())?);
         }
+        for (from, to) in &self.kept {
+            let (source, target) = (self.state.tensor(*from)?, self.state.tensor(*to)?);
+            let (from, to) = (self.binding(*from, false)?, self.binding(*to, true)?);
+            commands.push(transfer(from, source.element, to, target.element, source.numel())?);
+        }
         self.recording.record(&commands)?;
         self.recorded = true;
+        Ok(())
+    }
+
+    /// Makes the first outputs new contents of constants. A graph that owns buffers has their new values as its first
+    /// outputs, which its caller does not know; which buffer each belongs to, the file does not say: it is the first one of
+    /// that shape and type that the value is computed from, or else the first one at all.
+    fn keep_outputs(&mut self, count: usize) -> Result<(), Error> {
+        let outputs: Vec<ValueId> = self.graph.outputs.drain(..count).collect();
+        self.outputs.drain(..count);
+        let mut taken: Vec<TensorId> = Vec::new();
+        for out in outputs {
+            let tensor = self.state.tensor(out)?;
+            let is_target = |id: &TensorId| {
+                let candidate = self.state.tensor(*id);
+                matches!(candidate, Ok(constant) if matches!(constant.storage, Storage::Constant(_))
+                    && constant.element == tensor.element
+                    && constant.sizes == tensor.sizes)
+                    && self.places.contains_key(id)
+                    && !taken.contains(id)
+            };
+            let mut sources: HashSet<ValueId> = HashSet::from([out]);
+            for node in self.graph.nodes.iter().rev() {
+                let Some((result, inputs)) = node.args.split_last() else { continue };
+                let results = match self.graph.values.get(*result) {
+                    Some(Value::List(items)) => items.clone(),
+                    _ => vec![*result],
+                };
+                if results.iter().any(|id| sources.contains(id)) {
+                    for id in inputs {
+                        sources.insert(*id);
+                        if let Some(Value::List(items)) = self.graph.values.get(*id) {
+                            sources.extend(items);
+                        }
+                    }
+                }
+            }
+            let mut constants: Vec<TensorId> = (0..self.graph.values.len()).collect();
+            constants.retain(is_target);
+            let target = constants.iter().find(|id| sources.contains(id)).or(constants.first());
+            if let Some(target) = target.copied() {
+                taken.push(target);
+                if self.state.root(out) != target {
+                    self.kept.push((out, target));
+                }
+            }
+        }
+        self.recorded = false;
         Ok(())
     }
 
@@ -192,6 +247,10 @@ impl Compiled {
     pub(crate) fn run(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), Error> {
         let (input_count, output_count) = (self.graph.inputs.len(), self.graph.outputs.len());
         let found = call.len();
+        if found > input_count && found < input_count + output_count {
+            self.keep_outputs(input_count + output_count - found)?;
+            return self.run(call);
+        }
         if found != input_count + output_count {
             let expected = input_count + output_count;
             return Err(torchlet_core::KernelError::ArgumentCount { expected, found }.into());
