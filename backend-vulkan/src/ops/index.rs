@@ -148,13 +148,25 @@ fn linear_index(
 fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-    let same = input.rank() == index.rank()
-        && (0..input.rank()).all(|other| other == dim || input.size(other) == index.size(other));
-    if !same {
-        return Err(Error::unsupported(
-            "gathering from a tensor that is larger in other dimensions",
-        ));
+    let fits = input.rank() == index.rank()
+        && (0..input.rank()).all(|other| other == dim || input.size(other) >= index.size(other));
+    if !fits {
+        let (input, index) = (&input.sizes, &index.sizes);
+        return Err(Error::Invalid(format!("gathers {index:?} from {input:?}")));
     }
+    // Only the part of the input that the index counts through is looked at.
+    let mut part = index.sizes.clone();
+    if let Some(size) = part.get_mut(dim) {
+        *size = input.size(dim);
+    }
+    let input = if part == input.sizes {
+        input
+    } else {
+        let strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
+        let view = e.temporary(input.element, &part)?;
+        super::views::gather(e, &input, &view, &part, &strides, 0)?;
+        view
+    };
     let out = e.out(args)?;
     let out = e.resize(out.id, &index.sizes)?;
     let inner: usize = input.sizes.iter().skip(dim + 1).product();

@@ -196,13 +196,23 @@ fn variance(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let dims = dims_of(&input, &dims)?;
     let unbiased = if args.len() > 3 { e.bool(args[2])? } else { true };
     let keep = keep_dim(e, args, 3)?;
-    let neighbours = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
-    if !neighbours {
-        return Err(Error::unsupported("variance over dimensions that are not neighbours"));
-    }
     let out = e.out(args)?;
     let out = e.resize(out.id, &reduced_sizes(&input, &dims, keep))?;
     let count: usize = dims.iter().map(|dim| input.size(*dim)).product();
+    let neighbours = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    let (input, dims) = if neighbours {
+        (input, dims)
+    } else {
+        // The reduced dimensions are brought to the end.
+        let own = input.strides();
+        let kept = (0..input.rank()).filter(|dim| !dims.contains(dim));
+        let order: Vec<usize> = kept.chain(dims.iter().copied()).collect();
+        let sizes: Vec<usize> = order.iter().map(|dim| input.size(*dim)).collect();
+        let strides: Vec<i64> = order.iter().map(|dim| own[*dim] as i64).collect();
+        let ordered = e.temporary(input.element, &sizes)?;
+        super::views::gather(e, &input, &ordered, &sizes, &strides, 0)?;
+        (ordered, (input.rank() - dims.len()..input.rank()).collect())
+    };
     let end = dims.last().map_or(input.rank(), |dim| dim + 1);
     let inner: usize = input.sizes[end..].iter().product();
     let mean = e.temporary(Element::F32, &[out.numel()])?;
