@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::ir::{Graph, Node, Value, ValueId};
 use crate::tensors::{DeviceTensor, Operand, Storage, TensorId, element_of};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use torchlet_shaders::{Element, Pipeline, PushConstants};
 
 use crate::device::PipelineKey;
@@ -112,6 +112,8 @@ pub(crate) struct Encoder<'e, 'p> {
     graph: &'e Graph<'p>,
     state: &'e mut State,
     steps: Vec<Step>,
+    /// Tensors that steps bind already.
+    bound: HashSet<TensorId>,
     node: usize,
     added: usize,
     /// Whether the shapes are those that memory is planned for: then tensors and constants may be added.
@@ -128,7 +130,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         state: &'e mut State,
         planning: bool,
     ) -> Result<Vec<Step>, Error> {
-        let mut encoder = Encoder { graph, state, steps: Vec::new(), node: 0, added: 0, planning };
+        let mut encoder = Encoder { graph, state, steps: Vec::new(), bound: HashSet::new(), node: 0, added: 0, planning };
         for (index, node) in graph.nodes.iter().enumerate() {
             encoder.node = index;
             encoder.added = 0;
@@ -350,7 +352,12 @@ impl<'e, 'p> Encoder<'e, 'p> {
             .get_mut(id)
             .and_then(Option::as_mut)
             .ok_or_else(|| Error::Invalid(format!("value {id} is not a tensor")))?;
-        if tensor.sizes.len() != sizes.len() && tensor.numel() != sizes.iter().product::<usize>() {
+        let numel = numel_of(sizes)?;
+        // Memory is planned for the shape in which a tensor was used.
+        if tensor.sizes != sizes && self.bound.contains(&id) {
+            return Err(Error::invalid("a tensor changes its shape after it was used"));
+        }
+        if tensor.sizes.len() != sizes.len() && tensor.numel() != numel {
             let found = &tensor.sizes;
             return Err(Error::Invalid(format!(
                 "the output has shape {found:?}, the operator gives {sizes:?}"
@@ -386,6 +393,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     ) -> Result<Operand, Error> {
         let place = (self.node, self.added);
         self.added += 1;
+        numel_of(sizes)?;
         let tensor = DeviceTensor { element, sizes: sizes.to_vec(), storage: Storage::Planned };
         let id = match self.state.added.get(&place) {
             Some(id) => {
@@ -459,6 +467,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
         let key = PipelineKey { module: P::MODULE, constants: pipeline.constants(), workgroup };
         let accesses = accesses.as_ref().to_vec();
+        self.bound.extend(accesses.iter().map(|access| access.tensor));
         self.steps.push(Step { key, accesses, push: push.bytes(), groups });
         Ok(())
     }
@@ -487,4 +496,15 @@ fn in_operator(node: &Node, error: Error) -> Error {
 /// A number as the 32 bits that shaders count in.
 pub(crate) fn u32_of(number: usize) -> Result<u32, Error> {
     u32::try_from(number).map_err(|_| Error::unsupported("a tensor of more than 2^32 elements"))
+}
+
+/// Number of elements of a shape that shaders can count through.
+pub(crate) fn numel_of(sizes: &[usize]) -> Result<usize, Error> {
+    let product = sizes.iter().try_fold(1u32, |product, size| {
+        u32::try_from((*size).max(1)).ok().and_then(|size| product.checked_mul(size))
+    });
+    if product.is_none() {
+        return Err(Error::unsupported(format!("a tensor of shape {sizes:?}")));
+    }
+    Ok(sizes.iter().product())
 }

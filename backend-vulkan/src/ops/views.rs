@@ -11,7 +11,9 @@ pub(super) const OPERATORS: &[Operator] = &[
     operator("aten.view_copy.default", |e, args| {
         let sizes = e.ints(e.arg(args, 1)?)?;
         let input = e.tensor(e.arg(args, 0)?)?;
-        let known: i64 = sizes.iter().filter(|size| **size >= 0).product();
+        let known = sizes.iter().filter(|size| **size >= 0);
+        let known = known.try_fold(1i64, |known, size| known.checked_mul(*size));
+        let known = known.ok_or_else(|| Error::invalid("a view is too large"))?;
         let numel = input.numel() as i64;
         let sizes: Vec<usize> = sizes
             .iter()
@@ -174,7 +176,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let out = e.out(args)?;
-    if input.numel() != sizes.iter().product::<usize>() {
+    if input.numel() != crate::encoder::numel_of(sizes)? {
         return Err(Error::Invalid(format!("{:?} cannot be viewed as {sizes:?}", input.sizes)));
     }
     let out = e.resize(out.id, sizes)?;
