@@ -56,7 +56,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, Error> {
     Ok(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }
 
-fn part<'b>(bytes: &'b [u8], offset: u64, size: u64) -> Option<&'b [u8]> {
+fn part(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
 }

@@ -130,7 +130,15 @@ impl<'e, 'p> Encoder<'e, 'p> {
         state: &'e mut State,
         planning: bool,
     ) -> Result<Vec<Step>, Error> {
-        let mut encoder = Encoder { graph, state, steps: Vec::new(), bound: HashSet::new(), node: 0, added: 0, planning };
+        let mut encoder = Encoder {
+            graph,
+            state,
+            steps: Vec::new(),
+            bound: HashSet::new(),
+            node: 0,
+            added: 0,
+            planning,
+        };
         for (index, node) in graph.nodes.iter().enumerate() {
             encoder.node = index;
             encoder.added = 0;

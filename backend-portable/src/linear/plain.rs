@@ -99,7 +99,7 @@ pub(super) fn compute<C: Ring>(
             .zip(addend)
             .map(|((add, place), tensor)| (C::of_scalar(add.beta), tensor.bytes(), place));
         // Longer rows are faster, and contiguous rows of results can be shared among threads.
-        if (c.col != 1 && c.row == 1) || (n == 1 && c.row == 1) {
+        if c.row == 1 && (c.col != 1 || n == 1) {
             (a_place, b_place) = (b_place.transposed(), a_place.transposed());
             (m, n, a, b, c) = (n, m, b, a, c.transposed());
             addend = addend.map(|(beta, bytes, place)| (beta, bytes, place.transposed()));

@@ -94,7 +94,7 @@ pub(super) fn pixel_shuffle(
     let factor = usize::try_from(factor).ok().filter(|factor| (1..=1 << 12).contains(factor));
     let rank = input.rank();
     let Some(factor) =
-        factor.filter(|factor| rank >= 3 && input.size(rank - 3) % (factor * factor) == 0)
+        factor.filter(|factor| rank >= 3 && input.size(rank - 3).is_multiple_of(factor * factor))
     else {
         return Err(Error::Invalid(format!("{:?} cannot be shuffled", input.sizes)));
     };

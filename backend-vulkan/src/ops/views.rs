@@ -11,7 +11,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     operator("aten.view_copy.default", |e, args| {
         let sizes = e.ints(e.arg(args, 1)?)?;
         let input = e.tensor(e.arg(args, 0)?)?;
-        let known = sizes.iter().filter(|size| **size >= 0);
+        let mut known = sizes.iter().filter(|size| **size >= 0);
         let known = known.try_fold(1i64, |known, size| known.checked_mul(*size));
         let known = known.ok_or_else(|| Error::invalid("a view is too large"))?;
         let numel = input.numel() as i64;

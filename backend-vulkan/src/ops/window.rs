@@ -93,7 +93,7 @@ impl Window {
             .and_then(|count| count.checked_mul(i64::from(self.stride)))
             .and_then(|end| end.checked_add(i64::from(self.padding) + self.reach()));
         match (usize::try_from(count), end) {
-            (Ok(count), Some(end)) if end <= LIMIT * 2 - 1 => Ok(count),
+            (Ok(count), Some(end)) if end < LIMIT * 2 => Ok(count),
             _ => Err(Error::unsupported("a dimension of more than 2^30 elements")),
         }
     }

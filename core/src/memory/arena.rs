@@ -71,7 +71,7 @@ pub(crate) struct Arena<'m> {
 impl<'m> Arena<'m> {
     /// `None` if the bytes do not start at a multiple of [`ARENA_ALIGN`].
     pub(crate) fn new(bytes: &'m mut [u8]) -> Option<Self> {
-        if !bytes.is_empty() && bytes.as_ptr().addr() % ARENA_ALIGN != 0 {
+        if !bytes.is_empty() && !bytes.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
             return None;
         }
         Some(Arena { rest: bytes, used: 0 })

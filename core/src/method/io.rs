@@ -185,7 +185,7 @@ impl<'m> Method<'m> {
         if available < needed {
             return Err(InputError::TooSmall { needed, available });
         }
-        if needed > 0 && memory.addr() % tensor.scalar_type.size().min(8) != 0 {
+        if needed > 0 && !memory.addr().is_multiple_of(tensor.scalar_type.size().min(8)) {
             return Err(InputError::Misaligned);
         }
         tensor.data = memory.part(0, needed);

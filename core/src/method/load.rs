@@ -77,7 +77,8 @@ impl<'m> Method<'m> {
         let misaligned = |memory| InitError::MemoryMisaligned { memory };
         let mut arena = Arena::new(memory.arena).ok_or_else(|| misaligned(MemoryKind::Arena))?;
         let planned = planned_regions(meta, memory.planned, &mut arena)?;
-        if !memory.scratch.is_empty() && memory.scratch.as_ptr().addr() % ARENA_ALIGN != 0 {
+        if !memory.scratch.is_empty() && !memory.scratch.as_ptr().addr().is_multiple_of(ARENA_ALIGN)
+        {
             return Err(misaligned(MemoryKind::Scratch).into());
         }
 
@@ -212,7 +213,7 @@ impl<'m> Method<'m> {
                     else {
                         return Err(range.into());
                     };
-                    if region.addr() % info.scalar_type.size().min(8) != 0 {
+                    if !region.addr().is_multiple_of(info.scalar_type.size().min(8)) {
                         let what = "its place in planned memory is not aligned for its type";
                         return Err(InitError::Value { index, what }.into());
                     }
@@ -496,7 +497,7 @@ fn planned_regions<'m>(
         if available < needed {
             return Err(InitError::MemoryTooSmall { memory, needed, available }.into());
         }
-        if needed > 0 && bytes.as_ptr().addr() % ARENA_ALIGN != 0 {
+        if needed > 0 && !bytes.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
             return Err(InitError::MemoryMisaligned { memory }.into());
         }
         Ok::<_, Step<'m>>(Region::writable(bytes.get_mut(..needed).unwrap_or_default()))

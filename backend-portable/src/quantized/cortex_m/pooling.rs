@@ -32,7 +32,7 @@ fn prepare(
 }
 
 /// Calls `pool(values, out)` for each channel of each pixel: `values` visits the inputs of the window.
-fn for_each_window<S: Copy>(
+fn for_each_window<S>(
     ctx: &mut Invoke,
     windows: &[Window],
     out: usize,
@@ -41,7 +41,7 @@ fn for_each_window<S: Copy>(
     finish: &(dyn Fn(S, usize) -> i8 + Sync),
 ) -> Result<(), KernelError>
 where
-    S: Send + Sync,
+    S: Copy + Send + Sync,
 {
     let &[down, across] = windows else { return Err(bad(1, "must have two numbers")) };
     let input = ctx.tensor(0)?;
