@@ -9,7 +9,7 @@ use torchlet::{Error, Module, Tensor, Value};
 
 /// Operators that fixtures use and that there is no kernel for yet: the README's table names them too. A kernel that is
 /// added comes off this list, or the test fails.
-const MISSING: &[&str] = &["aten::_trilinear.out", "aten::complex.out"];
+const MISSING: &[&str] = &["aten::_trilinear.out"];
 
 /// Backends of the fixtures that the tests of core provide.
 const OTHER_BACKENDS: &[&str] = &["BackendWithCompilerDemo", "BackendWithNamedDataMap"];

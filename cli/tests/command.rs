@@ -129,7 +129,6 @@ fn errors_are_one_sentence_with_a_way_out() {
     assert!(error(&["run", "nothing.pte"]).contains("nothing.pte"));
     assert!(error(&["inspect", "README.md"]).contains("README.md"));
     assert!(error(&["run", ADD, "--method", "backward"]).contains("--method"));
-    assert!(error(&["run", ADD, "--backend", "vulkan"]).contains("--backend portable"));
     assert!(error(&["run", ADD, "--image", "digits/image_2.png"]).contains("takes an image"));
     assert!(error(&["run", "digits/digits.pte"]).contains("--random"));
     assert!(error(&["run", ADD, "--ones", "--memory-limit", "0"]).contains("--memory-limit"));
@@ -216,4 +215,18 @@ fn bench_measures() {
     assert_eq!(object["backend"], "portable");
     assert!(cfg!(not(target_os = "linux")) || object["peak_bytes"].as_u64().unwrap() > 100_000);
     assert!(stdout(&arguments).contains("median"));
+}
+
+/// Without a driver that the loader finds, or without a loader, Vulkan is not to be had, and says so.
+#[test]
+fn vulkan_without_a_driver_is_an_error() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
+    for variable in ["VK_DRIVER_FILES", "VK_ICD_FILENAMES"] {
+        command.env(variable, "/nonexistent.json");
+    }
+    let arguments = ["run", ADD, "--backend", "vulkan"];
+    let output = command.current_dir(fixture("")).args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
 }

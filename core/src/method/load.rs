@@ -55,6 +55,17 @@ impl<'m> Method<'m> {
             }
             let available = memory.arena.len();
             Self::build(meta, registry, memory, options).map_err(|step| match step {
+                // Name the whole need, not that of the instruction that came first.
+                Step::Other(InitError::MemoryTooSmall {
+                    memory: MemoryKind::Scratch,
+                    needed,
+                    available,
+                }) => {
+                    let needs =
+                        meta.memory_needs(registry, options.data, options.parallel.threads());
+                    let needed = needs.map_or(needed, |needs| needs.scratch);
+                    InitError::MemoryTooSmall { memory: MemoryKind::Scratch, needed, available }
+                }
                 Step::Other(error) => error,
                 Step::Exhausted(exhausted) => {
                     // Name the whole need, not that of the step that failed.
