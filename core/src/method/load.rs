@@ -54,27 +54,23 @@ impl<'m> Method<'m> {
                 return Err(InitError::Missing(missing));
             }
             let available = memory.arena.len();
-            Self::build(meta, registry, memory, options).map_err(|step| match step {
-                // Name the whole need, not that of the instruction that came first.
-                Step::Other(InitError::MemoryTooSmall {
+            let (memory, fallback, available) = match Self::build(meta, registry, memory, options) {
+                Ok(method) => return Ok(method),
+                Err(Step::Exhausted(exhausted)) => (MemoryKind::Arena, exhausted.needed, available),
+                Err(Step::Other(InitError::MemoryTooSmall {
                     memory: MemoryKind::Scratch,
                     needed,
                     available,
-                }) => {
-                    let needs =
-                        meta.memory_needs(registry, options.data, options.parallel.threads());
-                    let needed = needs.map_or(needed, |needs| needs.scratch);
-                    InitError::MemoryTooSmall { memory: MemoryKind::Scratch, needed, available }
-                }
-                Step::Other(error) => error,
-                Step::Exhausted(exhausted) => {
-                    // Name the whole need, not that of the step that failed.
-                    let needs =
-                        meta.memory_needs(registry, options.data, options.parallel.threads());
-                    let needed = needs.map_or(exhausted.needed, |needs| needs.arena);
-                    InitError::MemoryTooSmall { memory: MemoryKind::Arena, needed, available }
-                }
-            })
+                })) => (MemoryKind::Scratch, needed, available),
+                Err(Step::Other(error)) => return Err(error),
+            };
+            // Name the whole need, not that of the step that failed.
+            let needs = meta.memory_needs(registry, options.data, options.parallel.threads());
+            let needed = needs.map_or(fallback, |needs| match memory {
+                MemoryKind::Scratch => needs.scratch,
+                _ => needs.arena,
+            });
+            Err(InitError::MemoryTooSmall { memory, needed, available })
         })
     }
 
