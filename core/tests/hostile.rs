@@ -179,7 +179,7 @@ fn foreign_files() {
 fn misaligned_bytes_give_the_same_results() {
     for file in ["formats/weights_align_16.pte", "programs/many_dtypes.bpte", "digits/digits.pte"]
         .into_iter()
-        .take(FILES - 1)
+        .take(if cfg!(miri) { 1 } else { 3 })
     {
         let program = program_of(file);
         let expected = try_program(program.bytes()).unwrap();
@@ -278,22 +278,22 @@ fn damaged_bundles() {
 #[test]
 fn storage_that_fails() {
     use torchlet_core::{DataLoader, ReadError};
-    struct Flaky<'a>(&'a [u8], std::sync::atomic::AtomicUsize);
+    struct Flaky<'a>(&'a [u8], std::sync::Mutex<usize>);
     impl DataLoader for Flaky<'_> {
         fn size(&self) -> u64 {
             self.0.len() as u64
         }
         fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
-            use std::sync::atomic::Ordering::Relaxed;
             let error = ReadError { offset, len: into.len() };
-            self.1.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).map_err(|_| error)?;
+            let mut left = self.1.lock().map_err(|_| error)?;
+            *left = left.checked_sub(1).ok_or(error)?;
             ReadOnly(self.0).read(offset, into)
         }
     }
     let file = program_of("formats/weights_align_16.pte");
     let registry = kernels::registry();
     let mut succeeded = 0;
-    for reads in 0..40 {
+    for reads in (0..40).step_by(if cfg!(miri) { 13 } else { 1 }) {
         let storage = Flaky(file.bytes(), reads.into());
         let mut buffer = Aligned::new(file.bytes().len());
         let result = Program::load_into(&storage, buffer.bytes_mut())

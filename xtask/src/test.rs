@@ -196,8 +196,10 @@ fn miri() -> Result<Outcome> {
     }
     let mut miri = command("rustup", &["run", "nightly", "cargo", "miri", "test"]);
     miri.args(["--package", "torchlet-core", "--lib", "--tests"]);
-    // Tests read fixtures; pointers are checked strictly.
-    miri.env("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-strict-provenance");
+    // Tests read fixtures; pointers are checked strictly; a sine is the same each time, as on a processor.
+    let flags =
+        ["-Zmiri-disable-isolation", "-Zmiri-strict-provenance", "-Zmiri-deterministic-floats"];
+    miri.env("MIRIFLAGS", flags.join(" "));
     miri.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").env_remove("RUSTC");
     process::run(miri)?;
     Ok(Outcome::Passed)

@@ -12,7 +12,7 @@ use torchlet_core::{
 };
 
 /// Every how many bytes tests change one. Miri is a thousand times slower than the processor: a sample serves.
-pub const EVERY: usize = if cfg!(miri) { 211 } else { 1 };
+pub const EVERY: usize = if cfg!(miri) { 997 } else { 1 };
 
 /// How many files tests take of a list.
 pub const FILES: usize = if cfg!(miri) { 3 } else { usize::MAX };
