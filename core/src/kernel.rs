@@ -126,7 +126,7 @@ impl Plan {
     }
 
     /// The function needs this many bytes that `pack` fills once, when the method is loaded. Ask for it only
-    /// if what is packed [is constant](Prepare::is_constant); plans made later for the same
+    /// if what is packed [is constant](crate::Arguments::is_constant); plans made later for the same
     /// instruction must ask for the same.
     #[must_use]
     pub const fn with_packed(mut self, bytes: usize, pack: PackFn) -> Self {

@@ -11,7 +11,7 @@
 //! layer on one token) take another path, `dot.rs`: each weight is used once, so only the speed of
 //! reading them counts.
 //!
-//! Workspace: [`Gemm::workspace_len`] says what each thread's panels need. With less the product is
+//! Workspace: [`gemm_workspace_len`] says what each thread's panels need. With less the product is
 //! still right: fewer threads take part, and with none at all it falls back to plain loops where it
 //! has to.
 

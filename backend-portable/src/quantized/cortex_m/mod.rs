@@ -1,7 +1,7 @@
 //! The `cortex_m` operators: networks of 8-bit numbers in integer arithmetic, as CMSIS-NN computes them.
 //!
 //! Pictures are channels last. A real scale is a multiplier of 31 fractional bits and a shift, applied by
-//! [`requantize`]. Sums are 32 bits wide and wrap, as on the processors that the operators are named after.
+//! `requantize`. Sums are 32 bits wide and wrap, as on the processors that the operators are named after.
 
 mod convolution;
 mod elementwise;
