@@ -15,7 +15,7 @@ use torchlet_core::{
 pub const EVERY: usize = if cfg!(miri) { 997 } else { 1 };
 
 /// How many files tests take of a list.
-pub const FILES: usize = if cfg!(miri) { 3 } else { usize::MAX };
+pub const FILES: usize = if cfg!(miri) { 1 } else { usize::MAX };
 
 /// The folder of the fixtures.
 pub fn fixtures() -> PathBuf {
