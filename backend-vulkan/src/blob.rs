@@ -117,7 +117,7 @@ pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph
         let args: Result<Vec<usize>, Error> =
             call.args()?.iter().map(|arg| id(arg?, count)).collect();
         let operator = call.name()?.unwrap_or("").to_owned();
-        nodes.push(Node { id: call.node_id()?, operator, args: args? });
+        nodes.push(Node { id: call.node_id()?, operator, args: args?, parts: Vec::new() });
     }
     let ids = |vector: Vector<'p, u32>| -> Result<Vec<usize>, Error> {
         vector.iter().map(|value| id(i32::try_from(value?).unwrap_or(-1), count)).collect()

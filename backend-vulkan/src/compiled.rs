@@ -50,8 +50,9 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    pub(crate) fn new(context: &Arc<Context>, graph: Graph<'_>) -> Result<Self, Error> {
+    pub(crate) fn new(context: &Arc<Context>, mut graph: Graph<'_>) -> Result<Self, Error> {
         report_missing(&graph)?;
+        crate::passes::run(&mut graph);
         let mut state = State::new(&graph)?;
         state.busy = context.info.kind.busy_invocations();
         let steps = Encoder::encode(&graph, &mut state, true)?;

@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use crate::ir::{Graph, Node, Value, ValueId};
+use crate::ops::Stage;
 use crate::tensors::{DeviceTensor, Operand, Storage, TensorId, element_of};
 use std::collections::{HashMap, HashSet};
 use torchlet_shaders::{Element, Pipeline, PushConstants};
@@ -148,6 +149,25 @@ impl<'e, 'p> Encoder<'e, 'p> {
                 .map_err(|error| in_operator(node, error))?;
         }
         Ok(encoder.steps)
+    }
+
+    /// The calls that the current one was fused from.
+    pub(crate) fn parts(&self) -> &'e [Node] {
+        self.graph.nodes.get(self.node).map(|node| node.parts.as_slice()).unwrap_or_default()
+    }
+
+    /// What the current call's operator computes for each element.
+    pub(crate) fn stage(&self, args: &[ValueId]) -> Result<Stage, Error> {
+        let name = self.graph.nodes.get(self.node).map_or("", |node| node.operator.as_str());
+        self.stage_of(name, args)
+    }
+
+    /// What a call of this name computes for each element.
+    pub(crate) fn stage_of(&self, operator: &str, args: &[ValueId]) -> Result<Stage, Error> {
+        let stage = crate::ops::find(operator).and_then(|operator| operator.stage);
+        let stage =
+            stage.ok_or_else(|| Error::Invalid(format!("{operator} is not element-wise")))?;
+        stage(self, args)
     }
 
     fn value(&self, id: ValueId) -> Result<&Value<'p>, Error> {

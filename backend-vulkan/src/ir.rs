@@ -38,12 +38,14 @@ pub(crate) struct Tensor<'p> {
 }
 
 /// A call of an operator: inputs, then the output (a list where there are several).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Node {
     /// The number that the exporter gave it.
     pub(crate) id: u32,
     pub(crate) operator: String,
     pub(crate) args: Vec<ValueId>,
+    /// The calls that were fused into this one, in order; none for a call of the exporter's.
+    pub(crate) parts: Vec<Node>,
 }
 
 /// A graph: calls in order of execution.

@@ -18,6 +18,7 @@ mod error;
 mod ir;
 mod memory_plan;
 mod ops;
+mod passes;
 mod tensors;
 mod transfer;
 

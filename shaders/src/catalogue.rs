@@ -34,13 +34,16 @@ macro_rules! pipelines {
                     spirv: include_bytes!(concat!("../spv/", $file, ".spv")),
                     bindings: $bindings,
                     push_bytes: <$push as PushConstants>::BYTES,
-                    constants: <[&str]>::len(&[$(stringify!($constant)),*]),
+                    constants: 0 $(+ <$constant_type as Constant>::COUNT)*,
                 };
                 type Bindings<B> = [B; $bindings];
                 type Push = $push;
 
                 fn constants(&self) -> Vec<u32> {
-                    vec![$(Constant::bits(&self.$constant)),*]
+                    #[allow(unused_mut, reason = "some shaders have no constants")]
+                    let mut bits = Vec::with_capacity(Self::MODULE.constants);
+                    $(self.$constant.append_to(&mut bits);)*
+                    bits
                 }
             }
 
@@ -72,6 +75,13 @@ pipelines! {
         function: u32, a: Element, b: Element, output: Element, same_layout: bool,
     }, {
         numel: u32, alpha: f32, sizes: [u32; MAX_DIMS], a_strides: [u32; MAX_DIMS], b_strides: [u32; MAX_DIMS],
+    };
+
+    /// A chain of element-wise functions of up to four tensors, four elements an invocation.
+    Pointwise, PointwisePush = "pointwise", 5 buffers, {
+        output: Element, types: [Element; 4], layouts: [u32; 4], functions: [u32; 6], operands: [u32; 6],
+    }, {
+        numel: u32, parameters: [f32; 12], sizes: [u32; 3], base: [i32; 4], strides: [i32; 12],
     };
 
     /// Gathers elements of a strided view of the input: permutes, slices, expands, converts.

@@ -48,25 +48,35 @@ impl Element {
     }
 }
 
-/// A value of a specialisation constant.
+/// A value of a specialisation constant, or an array of them with consecutive numbers.
 pub trait Constant {
-    /// The 32 bits that the shader sees.
-    fn bits(&self) -> u32;
+    /// How many constants it is.
+    const COUNT: usize = 1;
+    /// Appends the 32 bits that the shader sees of each.
+    fn append_to(&self, bits: &mut Vec<u32>);
 }
 
 impl Constant for u32 {
-    fn bits(&self) -> u32 {
-        *self
+    fn append_to(&self, bits: &mut Vec<u32>) {
+        bits.push(*self);
     }
 }
 impl Constant for bool {
-    fn bits(&self) -> u32 {
-        u32::from(*self)
+    fn append_to(&self, bits: &mut Vec<u32>) {
+        bits.push(u32::from(*self));
     }
 }
 impl Constant for Element {
-    fn bits(&self) -> u32 {
-        *self as u32
+    fn append_to(&self, bits: &mut Vec<u32>) {
+        bits.push(*self as u32);
+    }
+}
+impl<T: Constant, const N: usize> Constant for [T; N] {
+    const COUNT: usize = N * T::COUNT;
+    fn append_to(&self, bits: &mut Vec<u32>) {
+        for constant in self {
+            constant.append_to(bits);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A cache is a tensor that keeps its contents between runs: what writes it writes in place.
 
 use super::views::gather;
-use super::{Operator, operator};
+use super::{Operator, in_place, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
@@ -27,15 +27,15 @@ pub(super) const OPERATORS: &[Operator] = &[
         let tensors = three(e, args)?;
         custom_sdpa(e, args, tensors, 3, 4)
     }),
-    operator("sdpa_with_kv_cache.default", |e, args| {
+    in_place("sdpa_with_kv_cache.default", |e, args| {
         let [q, k, v] = three(e, args)?;
         let caches = update_caches(e, args, [&k, &v])?;
         let [k, v] = caches;
         custom_sdpa(e, args, [q, k, v], 5, 7)
     }),
-    operator("update_cache.default", update_cache),
-    operator("llama.update_cache.default", update_cache),
-    operator("testing.compute_attn_weight_with_kv_cache.default", |e, args| {
+    in_place("update_cache.default", update_cache),
+    in_place("llama.update_cache.default", update_cache),
+    in_place("testing.compute_attn_weight_with_kv_cache.default", |e, args| {
         let [q, k, v] = three(e, args)?;
         let [cache, _] = update_caches(e, args, [&k, &v])?;
         let offset = position(e, args, 5)?;

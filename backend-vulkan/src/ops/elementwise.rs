@@ -1,51 +1,73 @@
-//! Functions of one or two tensors, element by element.
+//! Functions of tensors, element by element.
+//!
+//! The table says what each operator computes, as a [`Stage`]: alone, it is a dispatch of its own; several stages in a row
+//! become one (`chain`).
 
-use super::{Operator, operator};
+use super::{Operator, pointwise, pointwise_integers};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
 use crate::tensors::Operand;
 use torchlet_core::rules::broadcast;
-use torchlet_shaders::{Binary, BinaryPush, Element, Fill, FillPush, MAX_DIMS, Unary, UnaryPush};
+use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Unary, UnaryPush};
+
+/// What an element-wise operator computes: a function of the shaders, by its number, and what it takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stage {
+    /// A function of one tensor, with two parameters.
+    Unary(u32, ValueId, [f64; 2]),
+    /// A function of two operands; some multiply the second with a factor.
+    Binary(u32, ValueId, Source, f64),
+    /// The second operand where the first is not zero, else the third.
+    Where([ValueId; 3]),
+}
+
+/// An operand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source {
+    Tensor(ValueId),
+    /// A number, which the call has as its second argument.
+    Number(f64),
+}
 
 pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten.abs.default", |e, args| unary(e, args, 1, 0.0, 0.0)),
-    operator("aten.neg.default", |e, args| unary(e, args, 2, 0.0, 0.0)),
-    operator("aten.sqrt.default", |e, args| unary(e, args, 3, 0.0, 0.0)),
-    operator("aten.rsqrt.default", |e, args| unary(e, args, 4, 0.0, 0.0)),
-    operator("aten.exp.default", |e, args| unary(e, args, 5, 0.0, 0.0)),
-    operator("aten.log10.default", |e, args| unary(e, args, 7, 0.0, 0.0)),
-    operator("aten.sin.default", |e, args| unary(e, args, 8, 0.0, 0.0)),
-    operator("aten.cos.default", |e, args| unary(e, args, 9, 0.0, 0.0)),
-    operator("aten.tan.default", |e, args| unary(e, args, 10, 0.0, 0.0)),
-    operator("aten.tanh.default", |e, args| unary(e, args, 11, 0.0, 0.0)),
-    operator("aten.sigmoid.default", |e, args| unary(e, args, 12, 0.0, 0.0)),
-    operator("aten.gelu.default", |e, args| {
+    pointwise("aten.abs.default", |e, args| unary(e, args, 1, 0.0, 0.0)),
+    pointwise("aten.neg.default", |e, args| unary(e, args, 2, 0.0, 0.0)),
+    pointwise("aten.sqrt.default", |e, args| unary(e, args, 3, 0.0, 0.0)),
+    pointwise("aten.rsqrt.default", |e, args| unary(e, args, 4, 0.0, 0.0)),
+    pointwise("aten.exp.default", |e, args| unary(e, args, 5, 0.0, 0.0)),
+    pointwise("aten.log10.default", |e, args| unary(e, args, 7, 0.0, 0.0)),
+    pointwise("aten.sin.default", |e, args| unary(e, args, 8, 0.0, 0.0)),
+    pointwise("aten.cos.default", |e, args| unary(e, args, 9, 0.0, 0.0)),
+    pointwise("aten.tan.default", |e, args| unary(e, args, 10, 0.0, 0.0)),
+    pointwise("aten.tanh.default", |e, args| unary(e, args, 11, 0.0, 0.0)),
+    pointwise("aten.sigmoid.default", |e, args| unary(e, args, 12, 0.0, 0.0)),
+    pointwise("aten.gelu.default", |e, args| {
         let tanh = args.len() > 2 && e.optional_string(args[1])? == Some("tanh");
         unary(e, args, if tanh { 14 } else { 13 }, 0.0, 0.0)
     }),
-    operator("aten.round.default", |e, args| unary(e, args, 15, 0.0, 0.0)),
-    operator("aten.relu.default", |e, args| unary(e, args, 18, 0.0, f64::INFINITY)),
-    operator("aten.relu6.default", |e, args| unary(e, args, 18, 0.0, 6.0)),
-    operator("aten.hardtanh.default", clamp),
-    operator("aten.clamp.default", clamp),
-    operator("aten.leaky_relu.default", |e, args| {
+    pointwise("aten.round.default", |e, args| unary(e, args, 15, 0.0, 0.0)),
+    pointwise("aten.relu.default", |e, args| unary(e, args, 18, 0.0, f64::INFINITY)),
+    pointwise("aten.relu6.default", |e, args| unary(e, args, 18, 0.0, 6.0)),
+    pointwise("aten.hardtanh.default", clamp),
+    pointwise("aten.clamp.default", clamp),
+    pointwise("aten.leaky_relu.default", |e, args| {
         let slope = if args.len() > 2 { e.float(args[1])? } else { 0.01 };
         unary(e, args, 19, slope, 0.0)
     }),
-    operator("aten.hardswish.default", |e, args| unary(e, args, 20, 0.0, 0.0)),
-    operator("aten.hardsigmoid.default", |e, args| unary(e, args, 21, 0.0, 0.0)),
-    operator("aten.hardshrink.default", |e, args| {
+    pointwise("aten.hardswish.default", |e, args| unary(e, args, 20, 0.0, 0.0)),
+    pointwise("aten.hardsigmoid.default", |e, args| unary(e, args, 21, 0.0, 0.0)),
+    pointwise("aten.hardshrink.default", |e, args| {
         let lambda = if args.len() > 2 { e.float(args[1])? } else { 0.5 };
         unary(e, args, 22, lambda, 0.0)
     }),
-    operator("aten.logical_not.default", |e, args| unary(e, args, 23, 0.0, 0.0)),
-    operator("aten.bitwise_not.default", |e, args| unary(e, args, 30, 0.0, 0.0)),
-    operator("aten.add.Tensor", |e, args| binary_alpha(e, args, 0)),
-    operator("aten.sub.Tensor", |e, args| binary_alpha(e, args, 1)),
-    operator("aten.mul.Tensor", |e, args| binary(e, args, 2)),
-    operator("aten.div.Tensor", |e, args| binary(e, args, 3)),
-    operator("aten.div.Tensor_mode", |e, args| {
+    pointwise("aten.logical_not.default", |e, args| unary(e, args, 23, 0.0, 0.0)),
+    pointwise_integers("aten.bitwise_not.default", |e, args| unary(e, args, 30, 0.0, 0.0)),
+    pointwise("aten.add.Tensor", |e, args| binary_alpha(e, args, 0)),
+    pointwise("aten.sub.Tensor", |e, args| binary_alpha(e, args, 1)),
+    pointwise("aten.mul.Tensor", |e, args| binary(e, args, 2)),
+    pointwise("aten.div.Tensor", |e, args| binary(e, args, 3)),
+    pointwise("aten.div.Tensor_mode", |e, args| {
         let function = match e.optional_string(e.arg(args, 2)?)? {
             Some("floor") => 4,
             Some("trunc") => 5,
@@ -53,87 +75,103 @@ pub(super) const OPERATORS: &[Operator] = &[
         };
         binary(e, args, function)
     }),
-    operator("aten.pow.Tensor_Tensor", |e, args| binary(e, args, 6)),
-    operator("aten.pow.Tensor_Scalar", |e, args| with_number(e, args, 6)),
-    operator("aten.minimum.default", |e, args| binary(e, args, 7)),
-    operator("aten.maximum.default", |e, args| binary(e, args, 8)),
-    operator("aten.eq.Tensor", |e, args| binary(e, args, 9)),
-    operator("aten.eq.Scalar", |e, args| with_number(e, args, 9)),
-    operator("aten.ne.Tensor", |e, args| binary(e, args, 10)),
-    operator("aten.ne.Scalar", |e, args| with_number(e, args, 10)),
-    operator("aten.lt.Tensor", |e, args| binary(e, args, 11)),
-    operator("aten.lt.Scalar", |e, args| with_number(e, args, 11)),
-    operator("aten.le.Tensor", |e, args| binary(e, args, 12)),
-    operator("aten.le.Scalar", |e, args| with_number(e, args, 12)),
-    operator("aten.gt.Tensor", |e, args| binary(e, args, 13)),
-    operator("aten.gt.Scalar", |e, args| with_number(e, args, 13)),
-    operator("aten.ge.Tensor", |e, args| binary(e, args, 14)),
-    operator("aten.ge.Scalar", |e, args| with_number(e, args, 14)),
-    operator("aten.logical_and.default", |e, args| binary(e, args, 15)),
-    operator("aten.logical_or.default", |e, args| binary(e, args, 16)),
-    operator("aten.bitwise_and.Tensor", |e, args| binary(e, args, 17)),
-    operator("aten.bitwise_or.Tensor", |e, args| binary(e, args, 18)),
-    operator("aten.full.default", |e, args| {
-        let sizes = e.ints(e.arg(args, 0)?)?;
-        let value = e.float(e.arg(args, 1)?)?;
-        fill(e, args, Some(&sizes), value)
-    }),
-    operator("aten.full_like.default", |e, args| {
-        let value = e.float(e.arg(args, 1)?)?;
-        fill_like(e, args, value)
-    }),
-    operator("aten.zeros.default", |e, args| {
-        let sizes = e.ints(e.arg(args, 0)?)?;
-        fill(e, args, Some(&sizes), 0.0)
-    }),
-    operator("aten.zeros_like.default", |e, args| fill_like(e, args, 0.0)),
-    operator("aten.ones.default", |e, args| {
-        let sizes = e.ints(e.arg(args, 0)?)?;
-        fill(e, args, Some(&sizes), 1.0)
-    }),
-    operator("aten.ones_like.default", |e, args| fill_like(e, args, 1.0)),
-    operator("aten.scalar_tensor.default", |e, args| {
-        let value = e.float(e.arg(args, 0)?)?;
-        fill(e, args, None, value)
-    }),
-    operator("aten.arange.start_step", arange),
+    pointwise("aten.pow.Tensor_Tensor", |e, args| binary(e, args, 6)),
+    pointwise("aten.pow.Tensor_Scalar", |e, args| with_number(e, args, 6)),
+    pointwise("aten.minimum.default", |e, args| binary(e, args, 7)),
+    pointwise("aten.maximum.default", |e, args| binary(e, args, 8)),
+    pointwise("aten.eq.Tensor", |e, args| binary(e, args, 9)),
+    pointwise("aten.eq.Scalar", |e, args| with_number(e, args, 9)),
+    pointwise("aten.ne.Tensor", |e, args| binary(e, args, 10)),
+    pointwise("aten.ne.Scalar", |e, args| with_number(e, args, 10)),
+    pointwise("aten.lt.Tensor", |e, args| binary(e, args, 11)),
+    pointwise("aten.lt.Scalar", |e, args| with_number(e, args, 11)),
+    pointwise("aten.le.Tensor", |e, args| binary(e, args, 12)),
+    pointwise("aten.le.Scalar", |e, args| with_number(e, args, 12)),
+    pointwise("aten.gt.Tensor", |e, args| binary(e, args, 13)),
+    pointwise("aten.gt.Scalar", |e, args| with_number(e, args, 13)),
+    pointwise("aten.ge.Tensor", |e, args| binary(e, args, 14)),
+    pointwise("aten.ge.Scalar", |e, args| with_number(e, args, 14)),
+    pointwise("aten.logical_and.default", |e, args| binary(e, args, 15)),
+    pointwise("aten.logical_or.default", |e, args| binary(e, args, 16)),
+    pointwise_integers("aten.bitwise_and.Tensor", |e, args| binary(e, args, 17)),
+    pointwise_integers("aten.bitwise_or.Tensor", |e, args| binary(e, args, 18)),
 ];
 
-/// Sizes as the encoder counts them.
-fn to_sizes(sizes: &[i64]) -> Result<Vec<usize>, Error> {
-    sizes
-        .iter()
-        .map(|size| usize::try_from(*size).map_err(|_| Error::Invalid(format!("size {size}"))))
-        .collect()
-}
-
-/// Applies function number `function` of the unary shader.
 fn unary(
-    e: &mut Encoder<'_, '_>,
+    e: &Encoder<'_, '_>,
     args: &[ValueId],
     function: u32,
     a: f64,
     b: f64,
-) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let out = e.out(args)?;
-    let out = e.resize(out.id, &input.sizes)?;
-    apply_unary(e, function, &input, &out, a, b)
+) -> Result<Stage, Error> {
+    Ok(Stage::Unary(function, e.arg(args, 0)?, [a, b]))
 }
 
-/// As [`unary`], over operands.
-pub(super) fn apply_unary(
+fn clamp(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Stage, Error> {
+    let bound = |position: usize, none: f64| -> Result<f64, Error> {
+        if position + 1 < args.len() {
+            Ok(e.optional_float(args[position])?.unwrap_or(none))
+        } else {
+            Ok(none)
+        }
+    };
+    unary(e, args, 18, bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
+}
+
+fn binary_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
+    let alpha = if args.len() > 3 { e.float(args[2])? } else { 1.0 };
+    Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Tensor(e.arg(args, 1)?), alpha))
+}
+
+fn binary(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
+    Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Tensor(e.arg(args, 1)?), 1.0))
+}
+
+fn with_number(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
+    let number = e.float(e.arg(args, 1)?)?;
+    Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Number(number), 1.0))
+}
+
+/// Emits the dispatch of an operator that stands alone.
+pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    match e.stage(args)? {
+        Stage::Unary(function, input, [a, b]) => {
+            let input = e.tensor(input)?;
+            let out = e.out(args)?;
+            let out = e.resize(out.id, &input.sizes)?;
+            apply_unary_with(e, function, &input, &out, [a, b, 0.0, 0.0])
+        }
+        Stage::Binary(function, a, b, alpha) => {
+            let a = e.tensor(a)?;
+            let b = match b {
+                Source::Tensor(b) => e.tensor(b)?,
+                Source::Number(number) => constant(e, args, &a, number)?,
+            };
+            apply_binary(e, function, &a, &b, args, alpha)
+        }
+        Stage::Where(_) => super::index::where_self(e, args),
+    }
+}
+
+/// A number as a constant tensor of one element.
+fn constant(
     e: &mut Encoder<'_, '_>,
-    function: u32,
-    input: &Operand,
-    out: &Operand,
-    a: f64,
-    b: f64,
-) -> Result<(), Error> {
-    apply_unary_with(e, function, input, out, [a, b, 0.0, 0.0])
+    args: &[ValueId],
+    a: &Operand,
+    number: f64,
+) -> Result<Operand, Error> {
+    // An integer tensor meets a fraction in floating point.
+    let fits = !a.element.is_floating() && number.fract() == 0.0;
+    let (element, bytes) = if fits {
+        (Element::I32, (number as i32).to_le_bytes())
+    } else {
+        (Element::F32, (number as f32).to_le_bytes())
+    };
+    let purpose = format!("number {number}");
+    e.derived(e.arg(args, 1)?, &purpose, element, &[], |_| Ok(bytes.to_vec()))
 }
 
-/// As [`apply_unary`], with all parameters that the shader takes.
+/// Emits function number `function` of the unary shader, with all parameters that it takes.
 pub(super) fn apply_unary_with(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -147,45 +185,6 @@ pub(super) fn apply_unary_with(
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }
 
-fn clamp(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let bound = |e: &Encoder<'_, '_>, position: usize, none: f64| -> Result<f64, Error> {
-        if position + 1 < args.len() {
-            Ok(e.optional_float(args[position])?.unwrap_or(none))
-        } else {
-            Ok(none)
-        }
-    };
-    let (low, high) = (bound(e, 1, f64::NEG_INFINITY)?, bound(e, 2, f64::INFINITY)?);
-    unary(e, args, 18, low, high)
-}
-
-fn binary_alpha(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let alpha = if args.len() > 3 { e.float(args[2])? } else { 1.0 };
-    let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    apply_binary(e, function, &a, &b, args, alpha)
-}
-
-fn binary(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    apply_binary(e, function, &a, &b, args, 1.0)
-}
-
-/// The second operand is a number: a constant tensor of one element.
-fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
-    let a = e.tensor(e.arg(args, 0)?)?;
-    let number = e.float(e.arg(args, 1)?)?;
-    // An integer tensor meets a fraction in floating point.
-    let fits = !a.element.is_floating() && number.fract() == 0.0;
-    let (element, bytes) = if fits {
-        (Element::I32, (number as i32).to_le_bytes())
-    } else {
-        (Element::F32, (number as f32).to_le_bytes())
-    };
-    let purpose = format!("number {number}");
-    let b = e.derived(e.arg(args, 1)?, &purpose, element, &[], |_| Ok(bytes.to_vec()))?;
-    apply_binary(e, function, &a, &b, args, 1.0)
-}
-
 fn apply_binary(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -194,7 +193,7 @@ fn apply_binary(
     args: &[ValueId],
     alpha: f64,
 ) -> Result<(), Error> {
-    let sizes = broadcast_sizes(a, b)?;
+    let sizes = broadcast_sizes(&a.sizes, &b.sizes)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
     let same_layout = a.sizes == sizes && b.sizes == sizes;
@@ -219,12 +218,11 @@ fn apply_binary(
     e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
 }
 
-/// The shape of two tensors that are broadcast.
-pub(super) fn broadcast_sizes(a: &Operand, b: &Operand) -> Result<Vec<usize>, Error> {
+/// What two shapes broadcast to.
+pub(super) fn broadcast_sizes(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Error> {
     let narrow = |sizes: &[usize]| sizes.iter().map(|size| *size as i32).collect::<Vec<_>>();
-    let sizes = broadcast(&narrow(&a.sizes), &narrow(&b.sizes)).ok_or_else(|| {
-        Error::Invalid(format!("shapes {:?} and {:?} do not broadcast", a.sizes, b.sizes))
-    })?;
+    let sizes = broadcast(&narrow(a), &narrow(b))
+        .ok_or_else(|| Error::Invalid(format!("shapes {a:?} and {b:?} do not broadcast")))?;
     Ok(sizes.iter().map(|size| *size as usize).collect())
 }
 
@@ -238,49 +236,4 @@ pub(super) fn broadcast_strides(tensor: &Operand, rank: usize) -> Vec<i64> {
             _ => 0,
         })
         .collect()
-}
-
-fn fill_like(e: &mut Encoder<'_, '_>, args: &[ValueId], value: f64) -> Result<(), Error> {
-    let sizes: Vec<i64> =
-        e.tensor(e.arg(args, 0)?)?.sizes.iter().map(|size| *size as i64).collect();
-    fill(e, args, Some(&sizes), value)
-}
-
-fn fill(
-    e: &mut Encoder<'_, '_>,
-    args: &[ValueId],
-    sizes: Option<&[i64]>,
-    value: f64,
-) -> Result<(), Error> {
-    let out = e.out(args)?;
-    let sizes = to_sizes(sizes.unwrap_or(&[]))?;
-    let out = e.resize(out.id, &sizes)?;
-    apply_fill(e, &out, value, 0.0)
-}
-
-/// Writes `value + index * step` to all elements.
-pub(super) fn apply_fill(
-    e: &mut Encoder<'_, '_>,
-    out: &Operand,
-    value: f64,
-    step: f64,
-) -> Result<(), Error> {
-    let push = FillPush { numel: u32_of(out.numel())?, value: value as f32, step: step as f32 };
-    e.dispatch_by_four(&Fill { output: out.element }, [write(out.id)], &push, out.numel())
-}
-
-fn arange(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let start = e.optional_float(e.arg(args, 0)?)?.unwrap_or(0.0);
-    let end = e.float(e.arg(args, 1)?)?;
-    let step = e.optional_float(e.arg(args, 2)?)?.unwrap_or(1.0);
-    if step == 0.0 {
-        return Err(Error::invalid("the step is zero"));
-    }
-    let count = ((end - start) / step).ceil().max(0.0);
-    let out = e.out(args)?;
-    if count > u32::MAX.into() {
-        return Err(Error::unsupported("a range of more than 2^32 elements"));
-    }
-    let out = e.resize(out.id, &[count as usize])?;
-    apply_fill(e, &out, start, step)
 }

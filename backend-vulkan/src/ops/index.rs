@@ -1,7 +1,7 @@
 //! Operators that pick elements by index tensors, and by conditions.
 
 use super::views::merge_dims;
-use super::{Operator, operator};
+use super::{Operator, Stage, operator, pointwise};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
@@ -27,7 +27,9 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     operator("aten.index.Tensor", index_tensor),
     operator("aten.gather.default", gather),
-    operator("aten.where.self", where_self),
+    pointwise("aten.where.self", |e, args| {
+        Ok(Stage::Where([e.arg(args, 0)?, e.arg(args, 1)?, e.arg(args, 2)?]))
+    }),
 ];
 
 /// Emits a pick along `count` dimensions from `dim` on, which one index counts through together.
@@ -187,7 +189,7 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     )
 }
 
-fn where_self(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+pub(super) fn where_self(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let operands =
         [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?];
     let shapes: Vec<Vec<i32>> = operands

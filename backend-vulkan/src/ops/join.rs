@@ -1,6 +1,6 @@
 //! Operators that put tensors into larger ones: concatenation, padding, writing into slices.
 
-use super::elementwise::apply_fill;
+use super::create::apply_fill;
 use super::views::gather;
 use super::{Operator, operator};
 use crate::encoder::{Encoder, read, u32_of, write};

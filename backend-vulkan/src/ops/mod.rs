@@ -4,7 +4,9 @@
 //! shapes and emits dispatches. [`find`] is the one truth about what can run.
 
 mod attention;
+mod chain;
 mod convolution;
+mod create;
 mod elementwise;
 mod index;
 mod join;
@@ -19,6 +21,8 @@ mod views;
 mod weights;
 mod window;
 
+pub(crate) use chain::{CHAIN, MAX_STAGES, fits};
+pub(crate) use elementwise::Stage;
 pub(crate) use symbolic::SELECT_AS_SYMINT;
 
 use crate::encoder::Encoder;
@@ -28,22 +32,54 @@ use crate::ir::ValueId;
 /// How a call is encoded.
 pub(crate) type EncodeFn = fn(&mut Encoder<'_, '_>, &[ValueId]) -> Result<(), Error>;
 
+/// What a call computes for each element.
+pub(crate) type StageFn = fn(&Encoder<'_, '_>, &[ValueId]) -> Result<Stage, Error>;
+
 /// An operator.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operator {
     pub(crate) name: &'static str,
     pub(crate) encode: EncodeFn,
+    /// For operators that work element by element, which can be chained.
+    pub(crate) stage: Option<StageFn>,
+    /// Whether the stage exists for floating-point numbers, so that it can be in a chain.
+    pub(crate) chains: bool,
+    /// Whether it writes to tensors besides its output.
+    pub(crate) in_place: bool,
 }
 
 /// An entry of an operator table.
 pub(crate) const fn operator(name: &'static str, encode: EncodeFn) -> Operator {
-    Operator { name, encode }
+    Operator { name, encode, stage: None, chains: false, in_place: false }
+}
+
+/// The entry of an operator that works element by element.
+pub(crate) const fn pointwise(name: &'static str, stage: StageFn) -> Operator {
+    Operator {
+        name,
+        encode: elementwise::encode,
+        stage: Some(stage),
+        chains: true,
+        in_place: false,
+    }
+}
+
+/// The entry of an operator that works element by element on integers only.
+pub(crate) const fn pointwise_integers(name: &'static str, stage: StageFn) -> Operator {
+    Operator { chains: false, ..pointwise(name, stage) }
+}
+
+/// The entry of an operator that writes to tensors besides its output.
+pub(crate) const fn in_place(name: &'static str, encode: EncodeFn) -> Operator {
+    Operator { name, encode, stage: None, chains: false, in_place: true }
 }
 
 /// The families. A new operator goes into the table of its family.
 const FAMILIES: &[&[Operator]] = &[
     attention::OPERATORS,
+    chain::OPERATORS,
     convolution::OPERATORS,
+    create::OPERATORS,
     elementwise::OPERATORS,
     index::OPERATORS,
     join::OPERATORS,

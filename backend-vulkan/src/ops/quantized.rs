@@ -967,7 +967,7 @@ fn q8ta_add(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (from_a, from_b) = (pair(e, args, [2, 3])?, pair(e, args, [4, 5])?);
     let to = pair(e, args, [6, 7])?;
     let alpha = e.float(e.arg(args, 8)?)?;
-    let sizes = super::elementwise::broadcast_sizes(&a, &b)?;
+    let sizes = super::elementwise::broadcast_sizes(&a.sizes, &b.sizes)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
     let mut expanded = Vec::new();

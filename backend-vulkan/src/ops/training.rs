@@ -1,7 +1,7 @@
 //! Operators of training: gradients, losses, optimiser steps.
 
 use super::reduce::{Function, emit};
-use super::{Operator, operator};
+use super::{Operator, in_place, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
@@ -60,7 +60,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         };
         backward(e, 1, &gradient, &weight, &scales, &push, &out)
     }),
-    operator("et_vk.q4gsw_requant.default", |e, args| {
+    in_place("et_vk.q4gsw_requant.default", |e, args| {
         let (input, scales) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         let (n, k) = (input.size(0), input.size(1));
         let (group, scale_row) = groups(e, args, 2, &scales, k, n)?;
@@ -83,7 +83,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
     }),
     operator("et_vk.fused_ce.default", fused_ce),
-    operator("et_vk.adamw_step.default", adamw_step),
+    in_place("et_vk.adamw_step.default", adamw_step),
 ];
 
 /// The last dimension, which must not be empty.

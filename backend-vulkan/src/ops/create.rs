@@ -1,0 +1,88 @@
+//! Operators that make tensors of numbers.
+
+use super::{Operator, operator};
+use crate::encoder::{Encoder, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+use torchlet_shaders::{Fill, FillPush};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("aten.full.default", |e, args| {
+        let sizes = e.ints(e.arg(args, 0)?)?;
+        let value = e.float(e.arg(args, 1)?)?;
+        fill(e, args, Some(&sizes), value)
+    }),
+    operator("aten.full_like.default", |e, args| {
+        let value = e.float(e.arg(args, 1)?)?;
+        fill_like(e, args, value)
+    }),
+    operator("aten.zeros.default", |e, args| {
+        let sizes = e.ints(e.arg(args, 0)?)?;
+        fill(e, args, Some(&sizes), 0.0)
+    }),
+    operator("aten.zeros_like.default", |e, args| fill_like(e, args, 0.0)),
+    operator("aten.ones.default", |e, args| {
+        let sizes = e.ints(e.arg(args, 0)?)?;
+        fill(e, args, Some(&sizes), 1.0)
+    }),
+    operator("aten.ones_like.default", |e, args| fill_like(e, args, 1.0)),
+    operator("aten.scalar_tensor.default", |e, args| {
+        let value = e.float(e.arg(args, 0)?)?;
+        fill(e, args, None, value)
+    }),
+    operator("aten.arange.start_step", arange),
+];
+
+/// Sizes as the encoder counts them.
+fn to_sizes(sizes: &[i64]) -> Result<Vec<usize>, Error> {
+    sizes
+        .iter()
+        .map(|size| usize::try_from(*size).map_err(|_| Error::Invalid(format!("size {size}"))))
+        .collect()
+}
+
+fn fill_like(e: &mut Encoder<'_, '_>, args: &[ValueId], value: f64) -> Result<(), Error> {
+    let sizes: Vec<i64> =
+        e.tensor(e.arg(args, 0)?)?.sizes.iter().map(|size| *size as i64).collect();
+    fill(e, args, Some(&sizes), value)
+}
+
+fn fill(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    sizes: Option<&[i64]>,
+    value: f64,
+) -> Result<(), Error> {
+    let out = e.out(args)?;
+    let sizes = to_sizes(sizes.unwrap_or(&[]))?;
+    let out = e.resize(out.id, &sizes)?;
+    apply_fill(e, &out, value, 0.0)
+}
+
+/// Writes `value + index * step` to all elements.
+pub(super) fn apply_fill(
+    e: &mut Encoder<'_, '_>,
+    out: &Operand,
+    value: f64,
+    step: f64,
+) -> Result<(), Error> {
+    let push = FillPush { numel: u32_of(out.numel())?, value: value as f32, step: step as f32 };
+    e.dispatch_by_four(&Fill { output: out.element }, [write(out.id)], &push, out.numel())
+}
+
+fn arange(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let start = e.optional_float(e.arg(args, 0)?)?.unwrap_or(0.0);
+    let end = e.float(e.arg(args, 1)?)?;
+    let step = e.optional_float(e.arg(args, 2)?)?.unwrap_or(1.0);
+    if step == 0.0 {
+        return Err(Error::invalid("the step is zero"));
+    }
+    let count = ((end - start) / step).ceil().max(0.0);
+    let out = e.out(args)?;
+    if count > u32::MAX.into() {
+        return Err(Error::unsupported("a range of more than 2^32 elements"));
+    }
+    let out = e.resize(out.id, &[count as usize])?;
+    apply_fill(e, &out, start, step)
+}
