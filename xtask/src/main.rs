@@ -8,6 +8,7 @@ mod deps;
 mod fixtures;
 mod process;
 mod schema;
+mod shaders;
 mod size;
 mod test;
 mod tools;
@@ -34,6 +35,8 @@ enum Command {
     Bench(bench::Options),
     /// Exports the programs in tests/fixtures anew
     Fixtures(fixtures::Options),
+    /// Compiles the compute shaders
+    Shaders(shaders::Options),
     /// Generates the flatbuffers code that tests compare our readers with
     Schema(schema::Options),
     /// Checks licences, sources and duplicates of the dependencies
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Board(options) => board::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Fixtures(options) => fixtures::run(&options),
+        Command::Shaders(options) => shaders::run(&options),
         Command::Schema(options) => schema::run(&options),
         Command::Deps => deps::run(),
     };

@@ -2,7 +2,7 @@
 
 use crate::process::{self, cargo, command, output};
 use crate::tools::{self, EMBEDDED_TARGETS};
-use crate::{board, deps, size};
+use crate::{board, deps, shaders, size};
 use anyhow::{Result, bail};
 use serde_json::Value;
 use std::time::Instant;
@@ -39,6 +39,11 @@ const STEPS: &[Step] = &[
         name: "deps",
         about: "licences, sources and duplicates of dependencies",
         run: deps_step,
+    },
+    Step {
+        name: "shaders",
+        about: "the shader modules are valid and what their sources compile to",
+        run: shaders_step,
     },
     Step { name: "clippy", about: "no warnings, with every combination of features", run: clippy },
     Step { name: "doc", about: "the documentation builds without warnings", run: doc },
@@ -106,6 +111,10 @@ fn fmt() -> Result<Outcome> {
 fn deps_step() -> Result<Outcome> {
     deps::run()?;
     Ok(Outcome::Passed)
+}
+
+fn shaders_step() -> Result<Outcome> {
+    Ok(shaders::check()?.map_or(Outcome::Passed, Outcome::NotRun))
 }
 
 /// The name and features, without `default`, of every package in the workspace.

@@ -51,31 +51,53 @@ pub(crate) fn miri() -> Result<()> {
 
 /// Makes sure that QEMU for Arm is there.
 pub(crate) fn qemu() -> Result<()> {
-    let present = || succeeds("qemu-system-arm", &["--version"]);
+    program(
+        "qemu-system-arm",
+        "qemu-system-arm",
+        "Fedora: `dnf install qemu-system-arm`; macOS: `brew install qemu`; \
+         or leave the board out: `cargo xtask test --skip board`",
+    )
+}
+
+/// Makes sure that the validator of SPIR-V is there.
+pub(crate) fn spirv_val() -> Result<()> {
+    program(
+        "spirv-val",
+        "spirv-tools",
+        "Fedora: `dnf install spirv-tools`; macOS: `brew install spirv-tools`",
+    )
+}
+
+/// Makes sure that a program is there that answers to `--version`, by installing Debian's package if need be.
+fn program(name: &str, package: &str, elsewhere: &str) -> Result<()> {
+    let present = || succeeds(name, &["--version"]);
     if present() {
         return Ok(());
     }
-    let advice = "qemu-system-arm is missing. Debian, Ubuntu: `apt-get install qemu-system-arm`; \
-                  Fedora: `dnf install qemu-system-arm`; macOS: `brew install qemu`; \
-                  or leave the board out: `cargo xtask test --skip board`";
+    apt_install(&[package]);
+    if present() {
+        return Ok(());
+    }
+    bail!("{name} is missing. Debian, Ubuntu: `apt-get install {package}`; {elsewhere}")
+}
+
+/// Installs Debian's packages where that is possible; the caller looks whether it was.
+pub(crate) fn apt_install(packages: &[&str]) {
     if !succeeds("apt-get", &["--version"]) {
-        bail!("{advice}");
+        return;
     }
     let is_root = output(command("id", &["-u"])).is_ok_and(|id| id.trim_ascii() == b"0");
     let (program, first): (&str, &[&str]) =
         if is_root { ("apt-get", &[]) } else { ("sudo", &["-n", "apt-get"]) };
     let apt = |args: &[&str]| {
-        let mut all = first.to_vec();
-        all.extend(args);
-        let mut apt = command(program, &all);
+        let mut apt = command(program, &[first, args].concat());
         apt.env("DEBIAN_FRONTEND", "noninteractive");
         process::run(apt)
     };
-    let install = ["install", "--yes", "--no-install-recommends", "qemu-system-arm"];
+    let install = [&["install", "--yes", "--no-install-recommends"], packages].concat();
     if apt(&install).is_err() {
         // A fresh machine has no list of packages yet.
         let _ = apt(&["update"]);
         let _ = apt(&install);
     }
-    if present() { Ok(()) } else { bail!("{advice}") }
 }

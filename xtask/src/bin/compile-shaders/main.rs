@@ -1,0 +1,103 @@
+//! Compiles the GLSL sources in `shaders/glsl` to the SPIR-V modules in `shaders/spv`: what `cargo xtask shaders` runs.
+//!
+//! A program of its own, behind the feature `shaders`, since the compiler that it links is C++ that takes minutes to build.
+
+mod compile;
+mod modules;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use modules::Module;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Compiles the compute shaders.
+#[derive(Parser)]
+struct Options {
+    /// Compare with the modules that are there instead of writing them
+    #[arg(long)]
+    check: bool,
+    /// The folder with `glsl` and `spv`
+    #[arg(long, default_value = "shaders")]
+    folder: PathBuf,
+    /// Sources or modules to compile, without extension; all if none is named
+    names: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<()> {
+    let (sources, built) = (options.folder.join("glsl"), options.folder.join("spv"));
+    let all = modules::all(&sources)?;
+    let chosen = choose(&all, &options.names)?;
+    let (mut faults, mut changed) = (Vec::new(), 0);
+    for module in &chosen {
+        let file = built.join(format!("{}.spv", module.name));
+        match compile::compile(module, &sources) {
+            Err(error) => faults.push(format!("{error:#}")),
+            Ok(spirv) if std::fs::read(&file).is_ok_and(|old| old == spirv) => {}
+            Ok(_) if options.check => {
+                faults.push(format!("{} is not what its source compiles to", file.display()));
+            }
+            Ok(spirv) => {
+                std::fs::write(&file, &spirv)
+                    .with_context(|| format!("cannot write {}", file.display()))?;
+                println!("{}: {} bytes", file.display(), spirv.len());
+                changed += 1;
+            }
+        }
+    }
+    for orphan in orphans(&all, &built)? {
+        if options.check {
+            faults.push(format!("{} has no source", orphan.display()));
+        } else {
+            std::fs::remove_file(&orphan)?;
+            println!("{}: removed, it has no source", orphan.display());
+        }
+    }
+    if !faults.is_empty() {
+        let advice = if options.check { "\n`cargo xtask shaders` compiles them anew" } else { "" };
+        bail!("{}{advice}", faults.join("\n"));
+    }
+    let result =
+        if options.check { "as checked in".to_owned() } else { format!("{changed} changed") };
+    println!("{} shader modules, {result}", chosen.len());
+    Ok(())
+}
+
+/// The modules that a person named, by their own names or those of their sources.
+fn choose<'a>(all: &'a [Module], names: &[String]) -> Result<Vec<&'a Module>> {
+    let is = |module: &Module, name: &String| module.name == *name || module.source_name() == name;
+    for name in names {
+        if !all.iter().any(|module| is(module, name)) {
+            bail!("there is no shader {name}");
+        }
+    }
+    let named = |module: &&Module| names.is_empty() || names.iter().any(|name| is(module, name));
+    Ok(all.iter().filter(named).collect())
+}
+
+/// Files beside the modules that no source makes.
+fn orphans(all: &[Module], built: &Path) -> Result<Vec<PathBuf>> {
+    let known: BTreeSet<String> = all.iter().map(|module| format!("{}.spv", module.name)).collect();
+    let mut orphans = Vec::new();
+    for entry in
+        std::fs::read_dir(built).with_context(|| format!("cannot read {}", built.display()))?
+    {
+        let entry = entry?;
+        if !entry.file_name().to_str().is_some_and(|name| known.contains(name)) {
+            orphans.push(entry.path());
+        }
+    }
+    orphans.sort();
+    Ok(orphans)
+}

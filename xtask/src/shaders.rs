@@ -1,0 +1,84 @@
+//! Compiles the compute shaders, and checks what is checked in.
+
+use crate::process::{self, cargo, command, root};
+use crate::tools;
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Compare with what is checked in instead of writing, and validate all modules with spirv-val
+    #[arg(long)]
+    check: bool,
+    /// Sources in shaders/glsl or modules of theirs, without extension; all if none is named
+    names: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    compile(options)?;
+    if options.check
+        && let Some(why) = validate()?
+    {
+        println!("NOT RUN: {why}");
+    }
+    Ok(())
+}
+
+/// Checks all that is checked in. The answer says what could not be validated and why, if anything.
+pub(crate) fn check() -> Result<Option<String>> {
+    compile(&Options { check: true, names: Vec::new() })?;
+    validate()
+}
+
+/// Runs the compiler, which is built on first use: that takes minutes.
+fn compile(options: &Options) -> Result<()> {
+    let program = ["--features", "shaders", "--bin", "compile-shaders", "--"];
+    let mut compile = cargo(&[&["run", "--quiet", "--package", "xtask"][..], &program].concat());
+    if options.check {
+        compile.arg("--check");
+    }
+    compile.args(&options.names);
+    process::run(compile)
+}
+
+/// Validates the modules with `spirv-val`, each for the oldest Vulkan that takes its version of SPIR-V.
+fn validate() -> Result<Option<String>> {
+    if let Err(error) = tools::spirv_val() {
+        return Ok(Some(error.to_string()));
+    }
+    let modules = modules()?;
+    for module in &modules {
+        let target = vulkan_of(module)?;
+        let mut validate = command("spirv-val", &["--target-env", target]);
+        validate.arg(module);
+        let output = validate.output().context("cannot start spirv-val")?;
+        if !output.status.success() {
+            let text = [output.stdout, output.stderr].concat();
+            bail!("{}: {}", module.display(), String::from_utf8_lossy(&text).trim());
+        }
+    }
+    println!("{} shader modules, valid", modules.len());
+    Ok(None)
+}
+
+/// The modules that are checked in.
+fn modules() -> Result<Vec<PathBuf>> {
+    let folder = root().join("shaders/spv");
+    let files = std::fs::read_dir(&folder)
+        .with_context(|| format!("cannot read {}", folder.display()))?
+        .map(|entry| entry.map(|entry| entry.path()));
+    let mut files: Vec<PathBuf> = files.collect::<std::io::Result<_>>()?;
+    files.sort();
+    Ok(files)
+}
+
+/// What `spirv-val` calls the Vulkan version that a module is for, from the version of SPIR-V in the module's second word.
+fn vulkan_of(module: &Path) -> Result<&'static str> {
+    let bytes = std::fs::read(module)?;
+    Ok(match bytes.get(4..8) {
+        Some([0, 3, 1, 0]) => "vulkan1.1",
+        Some([0, 5, 1, 0]) => "vulkan1.2",
+        Some([0, 6, 1, 0]) => "vulkan1.3",
+        version => bail!("{}: no known version of SPIR-V: {version:?}", module.display()),
+    })
+}
