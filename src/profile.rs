@@ -1,11 +1,12 @@
 //! Measuring where the time of a method goes.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use torchlet_core::{DelegateEvent, Event, EventKind, EventTracer};
 
-/// An event tracer that adds up the time of every instruction.
+/// An event tracer that adds up the time of every instruction, and of what delegates tell of their own.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -21,7 +22,14 @@ use torchlet_core::{DelegateEvent, Event, EventKind, EventTracer};
 #[derive(Debug)]
 pub struct Profiler {
     start: Instant,
-    entries: Mutex<BTreeMap<Key, Sum>>,
+    record: Mutex<Record>,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    entries: BTreeMap<Key, Sum>,
+    /// The delegate that each thread is in: what it is doing, and the instruction.
+    inside: HashMap<ThreadId, (EventKind, usize)>,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,15 +37,18 @@ struct Key {
     /// Order of kinds: load, delegate initialisation, execution, then what is inside it.
     kind: u8,
     instruction: usize,
+    part: u32,
     name: String,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Sum {
     kind: Option<ProfileKind>,
     count: u64,
     total: Duration,
     longest: Duration,
+    first_start: Duration,
+    detail: String,
 }
 
 /// What was measured.
@@ -56,9 +67,11 @@ pub enum ProfileKind {
     Delegate,
     /// A part of a delegate's run, measured by the delegate.
     DelegatePart,
+    /// A part of a delegate's initialisation, measured by the delegate.
+    DelegateInitPart,
 }
 
-/// The time that one instruction took, over all runs.
+/// The time that one instruction, or one part of a delegate, took over all runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProfileEntry {
@@ -66,8 +79,12 @@ pub struct ProfileEntry {
     pub kind: ProfileKind,
     /// The operator, backend or method.
     pub name: String,
-    /// The instruction's index; a delegate's, for its initialisation.
+    /// The instruction's index; a delegate's, for its initialisation. Of a part, that of the delegate's call.
     pub instruction: usize,
+    /// The delegate's own number of a part: for Vulkan, the number of the operator's call; 0 for all else.
+    pub part: u32,
+    /// What a delegate adds to a part: for Vulkan, the shape that an operator writes.
+    pub detail: String,
     /// How often it ran.
     pub count: u64,
     /// The time of all runs.
@@ -85,17 +102,25 @@ impl Default for Profiler {
 impl Profiler {
     /// A profiler that has recorded nothing.
     pub fn new() -> Self {
-        Profiler { start: Instant::now(), entries: Mutex::default() }
+        Profiler { start: Instant::now(), record: Mutex::default() }
     }
 
-    /// What was recorded: methods first, then instructions in their order.
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was recorded: methods first, then instructions in their order, then parts of delegates in theirs.
     pub fn entries(&self) -> Vec<ProfileEntry> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let entries = entries.iter().filter_map(|(key, sum)| {
+        let record = self.record();
+        let mut sums: Vec<(&Key, &Sum)> = record.entries.iter().collect();
+        sums.sort_by_key(|(key, sum)| (key.kind, key.instruction, sum.first_start));
+        let entries = sums.into_iter().filter_map(|(key, sum)| {
             Some(ProfileEntry {
                 kind: sum.kind?,
                 name: key.name.clone(),
                 instruction: key.instruction,
+                part: key.part,
+                detail: sum.detail.clone(),
                 count: sum.count,
                 total: sum.total,
                 longest: sum.longest,
@@ -106,22 +131,33 @@ impl Profiler {
 
     /// Forgets what was recorded, for instance after warming up.
     pub fn clear(&self) {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.record().entries.clear();
     }
+}
 
-    fn add(&self, kind: ProfileKind, name: &str, instruction: usize, time: Duration) {
-        let key = Key { kind: kind as u8, instruction, name: name.into() };
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let sum = entries.entry(key).or_default();
+impl Record {
+    fn add(
+        &mut self,
+        kind: ProfileKind,
+        (name, instruction, part): (&str, usize, u32),
+        time: Duration,
+    ) -> &mut Sum {
+        let key = Key { kind: kind as u8, instruction, part, name: name.into() };
+        let sum = self.entries.entry(key).or_default();
         sum.kind = Some(kind);
         sum.count += 1;
         sum.total = sum.total.saturating_add(time);
         sum.longest = sum.longest.max(time);
+        sum
     }
 }
 
 impl EventTracer for Profiler {
-    fn begin(&self, _: &Event<'_>) -> u64 {
+    fn begin(&self, event: &Event<'_>) -> u64 {
+        if matches!(event.kind, EventKind::Delegate | EventKind::DelegateInit) {
+            let inside = (event.kind, event.instruction);
+            self.record().inside.insert(thread::current().id(), inside);
+        }
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
@@ -134,14 +170,76 @@ impl EventTracer for Profiler {
             EventKind::Operator => ProfileKind::Operator,
             _ => ProfileKind::Delegate,
         };
-        self.add(kind, event.name, event.instruction, time);
+        let mut record = self.record();
+        if matches!(kind, ProfileKind::Delegate | ProfileKind::DelegateInit) {
+            record.inside.remove(&thread::current().id());
+        }
+        record.add(kind, (event.name, event.instruction, 0), time);
     }
 
     fn delegate_event(&self, event: &DelegateEvent<'_>) {
         let (numerator, denominator) = event.nanoseconds_per_tick;
-        let ticks = u128::from(event.end.saturating_sub(event.start));
-        let nanoseconds = ticks * u128::from(numerator) / u128::from(denominator.max(1));
-        let time = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
-        self.add(ProfileKind::DelegatePart, event.name, event.id as usize, time);
+        let duration = |ticks: u64| {
+            let nanoseconds =
+                u128::from(ticks) * u128::from(numerator) / u128::from(denominator.max(1));
+            Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+        };
+        let mut record = self.record();
+        let (kind, instruction) = match record.inside.get(&thread::current().id()) {
+            Some((EventKind::DelegateInit, index)) => (ProfileKind::DelegateInitPart, *index),
+            Some((_, instruction)) => (ProfileKind::DelegatePart, *instruction),
+            None => (ProfileKind::DelegatePart, 0),
+        };
+        let time = duration(event.end.saturating_sub(event.start));
+        let sum = record.add(kind, (event.name, instruction, event.id), time);
+        if sum.count == 1 {
+            sum.first_start = duration(event.start);
+            sum.detail = String::from_utf8_lossy(event.metadata).into_owned();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part<'e>(name: &'e str, id: u32, start: u64, end: u64) -> DelegateEvent<'e> {
+        DelegateEvent { name, id, start, end, nanoseconds_per_tick: (2, 1), metadata: b"[4]" }
+    }
+
+    fn within(profiler: &Profiler, kind: EventKind, instruction: usize, body: impl Fn()) {
+        let event = Event { kind, name: "gpu", instruction };
+        let token = profiler.begin(&event);
+        body();
+        profiler.end(&event, token);
+    }
+
+    #[test]
+    fn parts_belong_to_their_delegate_and_come_in_order() {
+        let profiler = Profiler::new();
+        within(&profiler, EventKind::DelegateInit, 0, || {
+            profiler.delegate_event(&part("compile", 0, 0, 5));
+        });
+        for instruction in [3, 3, 7] {
+            within(&profiler, EventKind::Delegate, instruction, || {
+                profiler.delegate_event(&part("second", 9, 10, 40));
+                profiler.delegate_event(&part("first", 8, 0, 10));
+            });
+        }
+        let entries = profiler.entries();
+        let parts: Vec<_> = entries
+            .iter()
+            .filter(|entry| entry.kind == ProfileKind::DelegatePart)
+            .map(|entry| (entry.instruction, entry.name.as_str(), entry.part, entry.count))
+            .collect();
+        let expected =
+            [(3, "first", 8, 2), (3, "second", 9, 2), (7, "first", 8, 1), (7, "second", 9, 1)];
+        assert_eq!(parts, expected);
+        let second = entries.iter().find(|entry| entry.part == 9 && entry.count == 2).unwrap();
+        assert_eq!(second.total, Duration::from_nanos(120));
+        assert_eq!((second.longest, second.detail.as_str()), (Duration::from_nanos(60), "[4]"));
+        let compile =
+            entries.iter().find(|entry| entry.kind == ProfileKind::DelegateInitPart).unwrap();
+        assert_eq!((compile.name.as_str(), compile.total), ("compile", Duration::from_nanos(10)));
     }
 }

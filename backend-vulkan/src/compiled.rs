@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::ir::{Graph, Value, ValueId};
 use crate::memory_plan::{Request, place};
 use crate::tensors::{Storage, TensorId, element_of, padded_bytes};
+use crate::trace::{Label, Stopwatch, report_commands};
 use crate::transfer::{download, upload};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,6 +29,14 @@ struct Staging {
     bytes: u64,
 }
 
+/// What a command of the recording is for, by position.
+enum Purpose<'s> {
+    Input(usize),
+    Step(&'s Step),
+    Output(usize),
+    State(usize),
+}
+
 /// A graph that is ready to run.
 pub(crate) struct Compiled {
     graph: Graph<'static>,
@@ -46,19 +55,29 @@ pub(crate) struct Compiled {
     recording: Recording,
     /// Whether the recording is that of the current shapes.
     recorded: bool,
+    /// What each command of the recording is for, where a tracer listens; nothing is known otherwise.
+    labels: Option<Vec<Label>>,
     context: Arc<Context>,
 }
 
 impl Compiled {
-    pub(crate) fn new(context: &Arc<Context>, mut graph: Graph<'_>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        context: &Arc<Context>,
+        mut graph: Graph<'_>,
+        traced: bool,
+        watch: &mut Stopwatch,
+    ) -> Result<Self, Error> {
         report_missing(&graph)?;
         crate::passes::run(&mut graph);
         let mut state = State::new(&graph)?;
         state.busy = context.info.kind.busy_invocations();
         let steps = Encoder::encode(&graph, &mut state, true)?;
+        watch.lap("encode");
         let align = context.limits.min_storage_buffer_offset_alignment.max(16);
         let (places, tensor_bytes, constant_bytes) = plan_memory(&graph, &state, &steps, align)?;
+        watch.lap("plan memory");
         make_pipelines(context, &steps)?;
+        watch.lap("make pipelines");
 
         let mut offset = 0;
         let mut stage = |ids: &[ValueId]| -> Result<(Vec<Option<Staging>>, u64), Error> {
@@ -102,10 +121,14 @@ impl Compiled {
             outputs,
             recording: Recording::new(context)?,
             recorded: false,
+            labels: traced.then(Vec::new),
             context: context.clone(),
         };
+        watch.lap("allocate memory");
         compiled.upload_constants()?;
+        watch.lap("upload constants");
         compiled.record(&steps)?;
+        watch.lap("record");
         Ok(compiled)
     }
 
@@ -128,7 +151,7 @@ impl Compiled {
         let from = Binding { buffer: staging.raw, offset: 0, size, written: false };
         let to = Binding { buffer: target, offset: 0, size, written: true };
         let mut recording = Recording::new(&self.context)?;
-        recording.record(&[Command::Copy { from, to }])?;
+        recording.record(&[Command::Copy { from, to }], false)?;
         recording.run()
     }
 
@@ -145,9 +168,10 @@ impl Compiled {
         Ok(Binding { buffer, offset: place.offset, size: place.bytes, written })
     }
 
+    /// Records the steps, between the transfers of inputs and outputs.
     fn record(&mut self, steps: &[Step]) -> Result<(), Error> {
-        let mut commands = Vec::with_capacity(steps.len() + self.inputs.len() + self.outputs.len());
-        for (id, staging) in self.graph.inputs.iter().zip(&self.inputs) {
+        let (mut commands, mut purposes) = (Vec::new(), Vec::new());
+        for (position, (id, staging)) in self.graph.inputs.iter().zip(&self.inputs).enumerate() {
             let Some(staging) = staging else { continue };
             if !self.places.contains_key(&self.state.root(*id)) {
                 continue;
@@ -160,6 +184,7 @@ impl Compiled {
             };
             let tensor = self.state.tensor(*id)?;
             let device = self.binding(*id, true)?;
+            purposes.push(Purpose::Input(position));
             commands.push(transfer(host, staging.element, device, tensor.element, tensor.numel())?);
         }
         for step in steps {
@@ -168,6 +193,7 @@ impl Compiled {
                 .iter()
                 .map(|access| self.binding(access.tensor, access.written))
                 .collect();
+            purposes.push(Purpose::Step(step));
             commands.push(Command::Dispatch {
                 key: step.key.clone(),
                 bindings: bindings?,
@@ -175,7 +201,7 @@ impl Compiled {
                 groups: step.groups,
             });
         }
-        for (id, staging) in self.graph.outputs.iter().zip(&self.outputs) {
+        for (position, (id, staging)) in self.graph.outputs.iter().zip(&self.outputs).enumerate() {
             let Some(staging) = staging else { continue };
             let host = Binding {
                 buffer: self.download.raw,
@@ -185,16 +211,49 @@ impl Compiled {
             };
             let tensor = self.state.tensor(*id)?;
             let device = self.binding(*id, false)?;
+            purposes.push(Purpose::Output(position));
             commands.push(transfer(device, tensor.element, host, staging.element, tensor.numel())?);
         }
-        for (from, to) in &self.kept {
+        for (position, (from, to)) in self.kept.iter().enumerate() {
             let (source, target) = (self.state.tensor(*from)?, self.state.tensor(*to)?);
             let (from, to) = (self.binding(*from, false)?, self.binding(*to, true)?);
+            purposes.push(Purpose::State(position));
             commands.push(transfer(from, source.element, to, target.element, source.numel())?);
         }
-        self.recording.record(&commands)?;
+        if self.labels.is_some() {
+            self.labels = Some(purposes.iter().map(|purpose| self.label(purpose)).collect());
+        }
+        self.recording.record(&commands, self.labels.is_some())?;
         self.recorded = true;
         Ok(())
+    }
+
+    /// What a command is called where its time is told.
+    fn label(&self, purpose: &Purpose<'_>) -> Label {
+        let of_tensor = |name: &str, position: usize, id: Option<&TensorId>| {
+            let tensor = id.and_then(|id| self.state.tensor(*id).ok());
+            let sizes = tensor.map(|tensor| format!("{:?}", tensor.sizes)).unwrap_or_default();
+            Label { name: name.to_owned(), id: position as u32, detail: sizes }
+        };
+        match purpose {
+            Purpose::Input(position) => {
+                of_tensor("input (copy)", *position, self.graph.inputs.get(*position))
+            }
+            Purpose::Output(position) => {
+                of_tensor("output (copy)", *position, self.graph.outputs.get(*position))
+            }
+            Purpose::State(position) => {
+                of_tensor("state (copy)", *position, self.kept.get(*position).map(|(to, _)| to))
+            }
+            Purpose::Step(step) => {
+                let node = self.graph.nodes.get(step.node);
+                let operator = node.map_or("", |node| node.operator.as_str());
+                let written = step.accesses.iter().find(|access| access.written);
+                let name = format!("{operator} ({})", step.key.module.name);
+                let id = node.map_or(0, |node| node.id);
+                Label { id, ..of_tensor(&name, 0, written.map(|access| &access.tensor)) }
+            }
+        }
     }
 
     /// Makes the first outputs new contents of constants. A graph that owns buffers has their new values as its first
@@ -256,6 +315,11 @@ impl Compiled {
             let expected = input_count + output_count;
             return Err(torchlet_core::KernelError::ArgumentCount { expected, found }.into());
         }
+        let mut watch = Stopwatch::new(call.is_traced());
+        if call.is_traced() != self.labels.is_some() {
+            self.labels = call.is_traced().then(Vec::new);
+            self.recorded = false;
+        }
         let invoke = call.split(input_count)?;
         for position in 0..input_count {
             let id = self.graph.inputs[position];
@@ -309,11 +373,14 @@ impl Compiled {
                 }
             }
         }
+        watch.lap("write inputs");
         if !self.recorded {
             let steps = Encoder::encode(&self.graph, &mut self.state, false)?;
             self.record(&steps)?;
+            watch.lap("record");
         }
         self.recording.run()?;
+        watch.lap("submit and wait");
         for position in 0..output_count {
             let id = self.graph.outputs[position];
             let arg = input_count + position;
@@ -333,6 +400,17 @@ impl Compiled {
             } else if let Some(Some(value)) = self.state.integers.get(id) {
                 invoke.set_scalar(arg, Scalar::Int(*value))?;
             }
+        }
+        watch.lap("read outputs");
+        self.report(call, &watch)
+    }
+
+    /// Tells the tracer, if there is one, of the run's parts.
+    fn report(&self, call: &DelegateCall<'_, '_>, watch: &Stopwatch) -> Result<(), Error> {
+        let Some(labels) = &self.labels else { return Ok(()) };
+        watch.report(|event| call.trace(event));
+        if let (Some(clock), Some(times)) = (&self.context.clock, self.recording.times()?) {
+            report_commands(call, labels, clock, &times);
         }
         Ok(())
     }

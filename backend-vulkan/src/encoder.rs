@@ -33,6 +33,8 @@ pub(crate) fn write(tensor: TensorId) -> Access {
 /// A dispatch over tensors.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
+    /// The call that it is part of: its position in the graph.
+    pub(crate) node: usize,
     pub(crate) key: PipelineKey,
     pub(crate) accesses: Vec<Access>,
     pub(crate) push: Vec<u8>,
@@ -496,7 +498,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         let key = PipelineKey { module: P::MODULE, constants: pipeline.constants(), workgroup };
         let accesses = accesses.as_ref().to_vec();
         self.bound.extend(accesses.iter().map(|access| access.tensor));
-        self.steps.push(Step { key, accesses, push: push.bytes(), groups });
+        self.steps.push(Step { node: self.node, key, accesses, push: push.bytes(), groups });
         Ok(())
     }
 

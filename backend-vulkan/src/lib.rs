@@ -20,6 +20,7 @@ mod memory_plan;
 mod ops;
 mod passes;
 mod tensors;
+mod trace;
 mod transfer;
 
 pub use device::{DeviceInfo, DeviceKind, devices};
@@ -87,6 +88,7 @@ impl Backend for VulkanBackend {
         &self,
         context: &mut InitContext<'_, 'm>,
     ) -> Result<DelegateBox<'m>, DelegateError> {
+        let mut watch = trace::Stopwatch::new(context.is_traced());
         let named = context.options().find_map(|(key, value)| match (key, value) {
             ("device", OptionValue::String(name)) => Some(name),
             _ => None,
@@ -95,13 +97,17 @@ impl Backend for VulkanBackend {
             Some(name) => Context::open(Some(name))?,
             None => self.context()?,
         };
+        watch.lap("open device");
         let graph =
             blob::read(context.processed().bytes(), context.info()).map_err(DelegateError::from)?;
-        let compiled = Compiled::new(&device, graph).inspect_err(|error| {
+        watch.lap("read graph");
+        let traced = context.is_traced();
+        let compiled = Compiled::new(&device, graph, traced, &mut watch).inspect_err(|error| {
             if error.is_device_loss() {
                 self.forget();
             }
         })?;
+        watch.report(|event| context.trace(event));
         context.place(VulkanDelegate { compiled: Box::new(compiled), shared: self.context.clone() })
     }
 }

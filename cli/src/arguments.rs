@@ -141,9 +141,19 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iterations: u32,
-    /// Show where the time goes, by operator
-    #[arg(long)]
-    pub(crate) profile: bool,
+    /// Show where the time goes: by operator, or also each call of a delegate
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "operators")]
+    pub(crate) profile: Option<Profile>,
+}
+
+/// How much a profile tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Profile {
+    /// The time of each operator.
+    Operators,
+    /// The time of each call in a delegate as well.
+    Calls,
 }
 
 #[derive(Debug, Args)]

@@ -1,53 +1,133 @@
-//! Where the time of a run goes, as a table.
+//! Where the time of a run goes, as tables.
 
+use crate::arguments::Profile;
 use crate::terminal::{FAINT, NAME, TITLE, duration, paint};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use torchlet::{ProfileKind, Profiler};
+use torchlet::{ProfileEntry, ProfileKind, Profiler};
 
-/// Shows the time of each operator and delegate, most expensive first.
-pub(crate) fn show(profiler: &Profiler) {
-    let mut sums: BTreeMap<(bool, String), (u64, Duration, usize)> = BTreeMap::new();
-    let (mut runs, mut whole) = (0, Duration::ZERO);
-    for entry in profiler.entries() {
-        match entry.kind {
-            ProfileKind::Execute => {
-                runs += entry.count;
-                whole += entry.total;
-            }
-            ProfileKind::Operator | ProfileKind::Delegate | ProfileKind::DelegatePart => {
-                let part = entry.kind == ProfileKind::DelegatePart;
-                let sum = sums.entry((part, entry.name)).or_default();
-                sum.0 += entry.count;
-                sum.1 += entry.total;
-                sum.2 += 1;
-            }
-            _ => {}
-        }
-    }
-    let runs = runs.max(1);
-    let mut rows: Vec<_> = sums.into_iter().collect();
-    rows.sort_by_key(|((part, _), (_, total, _))| (*part, std::cmp::Reverse(*total)));
-    let header = format!("{:>12}  {:>6}  {:>6}  {}", "time", "share", "calls", "operator");
-    anstream::println!("\n{}", paint(TITLE, header));
+/// What delegates say of the parts that they measured on the host.
+const HOST: &str = "host";
+
+/// Shows the time of each operator and delegate, then that of the parts that delegates told of.
+pub(crate) fn show(profiler: &Profiler, detail: Profile) {
+    let entries = profiler.entries();
+    let of = |kind: ProfileKind| entries.iter().filter(move |entry| entry.kind == kind);
+    let runs = of(ProfileKind::Execute).map(|entry| entry.count).sum::<u64>().max(1);
+    let whole: Duration = of(ProfileKind::Execute).map(|entry| entry.total).sum();
+
+    let table = Table { runs, whole };
+    table.header("operator");
     let mut accounted = Duration::ZERO;
-    let share = |time: Duration| 100.0 * time.as_secs_f64() / whole.as_secs_f64().max(1e-12);
-    let each = |time: Duration| duration(time.div_f64(runs as f64));
-    for ((part, name), (count, total, _)) in rows {
-        if !part {
-            accounted += total;
-        }
-        let calls = count.div_ceil(runs);
-        let name = if part { format!("  {name}") } else { name };
-        anstream::println!(
-            "{:>12}  {:>5.1}%  {calls:>6}  {}",
-            each(total),
-            share(total),
-            paint(NAME, name)
-        );
+    let instructions = of(ProfileKind::Operator).chain(of(ProfileKind::Delegate));
+    for sum in by_name(instructions) {
+        accounted += sum.total;
+        table.row(sum.total, sum.count, &paint(NAME, sum.name));
     }
-    let rest = whole.saturating_sub(accounted);
-    let rest_line = format!("{:>12}  {:>5.1}%  {:>6}  between them", each(rest), share(rest), "");
-    anstream::println!("{}", paint(FAINT, rest_line));
-    anstream::println!("{:>12}  {:>5.1}%  {:>6}  one run", each(whole), 100.0, "");
+    table.rest(whole.saturating_sub(accounted), "between them");
+    table.total("one run");
+
+    let parts: Vec<_> = of(ProfileKind::DelegatePart).collect();
+    let (host, device): (Vec<_>, Vec<_>) = parts.iter().partition(|entry| entry.detail == HOST);
+    if !host.is_empty() {
+        table.header("in delegates, on the host");
+        for sum in in_order(host.into_iter().copied()) {
+            table.row(sum.total, sum.count, &paint(NAME, sum.name));
+        }
+    }
+    if !device.is_empty() {
+        let whole = device.iter().map(|entry| entry.total).sum();
+        let table = Table { runs, whole };
+        table.header("in delegates, on the device");
+        for sum in by_name(device.iter().copied().copied()) {
+            table.row(sum.total, sum.count, &paint(NAME, sum.name));
+        }
+        table.total("one run");
+        if detail == Profile::Calls {
+            table.header("each call, in order");
+            for entry in device {
+                let name = format!("#{} {}", entry.part, entry.name);
+                let detail = paint(FAINT, &entry.detail);
+                table.row(entry.total, entry.count, &format!("{} {detail}", paint(NAME, name)));
+            }
+        }
+    }
+    loading(&entries);
+}
+
+/// Shows what delegates did while the program was loaded.
+fn loading(entries: &[ProfileEntry]) {
+    let of = |kind: ProfileKind| entries.iter().filter(move |entry| entry.kind == kind);
+    if of(ProfileKind::DelegateInitPart).next().is_none() {
+        return;
+    }
+    let whole = of(ProfileKind::Load).map(|entry| entry.total).sum();
+    let table = Table { runs: 1, whole };
+    table.header("loading");
+    for sum in in_order(of(ProfileKind::DelegateInitPart)) {
+        table.row(sum.total, sum.count, &paint(NAME, sum.name));
+    }
+    let delegates: Duration = of(ProfileKind::DelegateInitPart).map(|entry| entry.total).sum();
+    table.rest(whole.saturating_sub(delegates), "all else");
+    table.total("the method");
+}
+
+/// The time of all entries of one name.
+struct Sum<'e> {
+    name: &'e str,
+    count: u64,
+    total: Duration,
+}
+
+/// Sums by name, in the order in which names come.
+fn in_order<'e>(entries: impl Iterator<Item = &'e ProfileEntry>) -> Vec<Sum<'e>> {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut sums: Vec<Sum<'e>> = Vec::new();
+    for entry in entries {
+        let place = *places.entry(&entry.name).or_insert(sums.len());
+        if place == sums.len() {
+            sums.push(Sum { name: &entry.name, count: 0, total: Duration::ZERO });
+        }
+        sums[place].count += entry.count;
+        sums[place].total += entry.total;
+    }
+    sums
+}
+
+/// Sums by name, most expensive first.
+fn by_name<'e>(entries: impl Iterator<Item = &'e ProfileEntry>) -> Vec<Sum<'e>> {
+    let mut sums = in_order(entries);
+    sums.sort_by_key(|sum| std::cmp::Reverse(sum.total));
+    sums
+}
+
+/// Times of one run, with their share of the whole.
+struct Table {
+    runs: u64,
+    whole: Duration,
+}
+
+impl Table {
+    fn header(&self, what: &str) {
+        let header = format!("{:>12}  {:>6}  {:>6}  {what}", "time", "share", "calls");
+        anstream::println!("\n{}", paint(TITLE, header));
+    }
+
+    fn line(&self, time: Duration, calls: &str, what: &str) -> String {
+        let share = 100.0 * time.as_secs_f64() / self.whole.as_secs_f64().max(1e-12);
+        let each = duration(time.div_f64(self.runs as f64));
+        format!("{each:>12}  {share:>5.1}%  {calls:>6}  {what}")
+    }
+
+    fn row(&self, time: Duration, count: u64, what: &str) {
+        anstream::println!("{}", self.line(time, &count.div_ceil(self.runs).to_string(), what));
+    }
+
+    fn rest(&self, time: Duration, what: &str) {
+        anstream::println!("{}", paint(FAINT, self.line(time, "", what)));
+    }
+
+    fn total(&self, what: &str) {
+        anstream::println!("{}", self.line(self.whole, "", what));
+    }
 }

@@ -12,7 +12,7 @@ use torchlet::{Profiler, ScalarType, Tensor, Value};
 /// Runs a program and shows its outputs.
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let labels = arguments.labels.as_deref().map(read_labels).transpose()?;
-    let profiler = arguments.profile.then(|| Arc::new(Profiler::new()));
+    let profiler = arguments.profile.is_some().then(|| Arc::new(Profiler::new()));
     let mut builder = model::builder(&arguments.model_options)?;
     if let Some(profiler) = &profiler {
         builder = builder.event_tracer(profiler.clone());
@@ -45,8 +45,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         write_outputs(directory, &outputs)?;
     }
     show_times(&mut times);
-    if let Some(profiler) = &profiler {
-        profile::show(profiler);
+    if let (Some(profiler), Some(detail)) = (&profiler, arguments.profile) {
+        profile::show(profiler, detail);
     }
     Ok(())
 }

@@ -241,6 +241,11 @@ impl<'c, 'm> InitContext<'c, 'm> {
             tracer.delegate_event(event);
         }
     }
+
+    /// Whether anybody listens to [`trace`](Self::trace).
+    pub fn is_traced(&self) -> bool {
+        self.tracer.is_some()
+    }
 }
 
 /// A delegate in the method arena, dropped with the method.

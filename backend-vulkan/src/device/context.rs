@@ -2,6 +2,7 @@
 
 use super::instance::{DeviceInfo, Instance};
 use super::pipeline::Pipelines;
+use super::timestamps::Clock;
 use crate::error::Error;
 use ash::vk;
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
@@ -18,6 +19,8 @@ pub(crate) struct Context {
     pub(crate) pipelines: ManuallyDrop<Pipelines>,
     pub(crate) raw: ash::Device,
     pub(crate) family: u32,
+    /// The clock of the queue, if it has one.
+    pub(crate) clock: Option<Clock>,
     queue: Mutex<vk::Queue>,
     allocator: ManuallyDrop<Mutex<Allocator>>,
     _instance: Arc<Instance>,
@@ -54,6 +57,7 @@ impl Context {
         let queue = unsafe { raw.get_device_queue(family, 0) };
         // SAFETY: the device is one of the instance's.
         let limits = unsafe { instance.raw.get_physical_device_properties(device) }.limits;
+        let clock = Clock::new(instance.timestamp_bits(device, family), limits.timestamp_period);
         let allocator = Allocator::new(&AllocatorCreateDesc {
             instance: instance.raw.clone(),
             device: raw.clone(),
@@ -70,6 +74,7 @@ impl Context {
             pipelines: ManuallyDrop::new(pipelines),
             raw,
             family,
+            clock,
             queue: Mutex::new(queue),
             allocator: ManuallyDrop::new(Mutex::new(allocator)),
             _instance: instance,

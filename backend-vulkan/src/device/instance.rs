@@ -127,6 +127,13 @@ impl Instance {
         });
         family.and_then(|family| u32::try_from(family).ok())
     }
+
+    /// The bits of a timestamp that count in a queue family.
+    pub(crate) fn timestamp_bits(&self, device: vk::PhysicalDevice, family: u32) -> u32 {
+        // SAFETY: the device was enumerated from this instance.
+        let families = unsafe { self.raw.get_physical_device_queue_family_properties(device) };
+        families.get(family as usize).map_or(0, |family| family.timestamp_valid_bits)
+    }
 }
 
 impl Drop for Instance {

@@ -5,9 +5,11 @@ mod context;
 mod instance;
 mod pipeline;
 mod recording;
+mod timestamps;
 
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::Context;
 pub use instance::{DeviceInfo, DeviceKind, devices};
 pub(crate) use pipeline::PipelineKey;
 pub(crate) use recording::{Binding, Command, Recording};
+pub(crate) use timestamps::Clock;

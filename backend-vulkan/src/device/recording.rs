@@ -2,6 +2,7 @@
 
 use super::Context;
 use super::pipeline::{Pipeline, PipelineKey};
+use super::timestamps::Timestamps;
 use crate::error::Error;
 use ash::vk;
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub(crate) struct Recording {
     descriptors: vk::DescriptorPool,
     /// Pipelines that the command buffer refers to.
     pipelines: Vec<Arc<Pipeline>>,
+    /// The times around each command, where it was recorded with them.
+    timestamps: Option<Timestamps>,
     context: Arc<Context>,
 }
 
@@ -61,6 +64,7 @@ impl Recording {
             fence: vk::Fence::null(),
             descriptors: vk::DescriptorPool::null(),
             pipelines: Vec::new(),
+            timestamps: None,
             context: context.clone(),
         };
         let create = vk::CommandPoolCreateInfo::default().queue_family_index(context.family);
@@ -81,8 +85,9 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Records commands in place of what was recorded before.
-    pub(crate) fn record(&mut self, commands: &[Command]) -> Result<(), Error> {
+    /// Records commands in place of what was recorded before; with the times around each if `timed`, where the device
+    /// has a clock.
+    pub(crate) fn record(&mut self, commands: &[Command], timed: bool) -> Result<(), Error> {
         let device = self.context.raw.clone();
         let mut pipelines = Vec::with_capacity(commands.len());
         for command in commands {
@@ -104,9 +109,16 @@ impl Recording {
         // SAFETY: the command buffer is in its initial state after the reset.
         unsafe { device.begin_command_buffer(self.commands, &Default::default()) }
             .map_err(Error::of("vkBeginCommandBuffer"))?;
+        self.timestamps = match self.context.clock {
+            Some(_) if timed => Some(Timestamps::new(&self.context, commands.len() + 1)?),
+            _ => None,
+        };
+        if let Some(timestamps) = &self.timestamps {
+            timestamps.start(self.commands);
+        }
         let mut pending: Vec<Binding> = Vec::new();
         let mut dispatches = pipelines.iter().zip(&sets);
-        for command in commands {
+        for (index, command) in commands.iter().enumerate() {
             let bindings = command.bindings();
             let hazard = bindings.iter().any(|binding| {
                 pending.iter().any(|earlier| {
@@ -159,6 +171,9 @@ impl Recording {
                         device.cmd_copy_buffer(self.commands, from.buffer, to.buffer, &region)
                     };
                 }
+            }
+            if let Some(timestamps) = &self.timestamps {
+                timestamps.take(self.commands, index + 1);
             }
         }
         // What the device wrote becomes visible to the host.
@@ -274,6 +289,12 @@ impl Recording {
     /// Runs what was recorded, and waits until it is done.
     pub(crate) fn run(&self) -> Result<(), Error> {
         self.context.run(self.commands, self.fence)
+    }
+
+    /// The times before the first command and after each, as the last run took them; `None` where it was recorded
+    /// without them.
+    pub(crate) fn times(&self) -> Result<Option<Vec<u64>>, Error> {
+        self.timestamps.as_ref().map(Timestamps::read).transpose()
     }
 }
 

@@ -1,0 +1,123 @@
+//! Times of the device's clock, taken between the commands of a recording.
+
+use super::Context;
+use crate::error::Error;
+use ash::vk;
+use std::sync::Arc;
+
+/// The clock of a queue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Clock {
+    /// The bits of a time that count.
+    mask: u64,
+    /// Nanoseconds per tick, as a fraction.
+    pub(crate) nanoseconds_per_tick: (u64, u64),
+}
+
+impl Clock {
+    /// The clock of a queue whose times have so many valid bits; `None` where the queue has none.
+    pub(crate) fn new(valid_bits: u32, nanoseconds_per_tick: f32) -> Option<Self> {
+        if valid_bits == 0 || !nanoseconds_per_tick.is_finite() || nanoseconds_per_tick <= 0.0 {
+            return None;
+        }
+        const DENOMINATOR: u64 = 1_000_000;
+        let numerator = (f64::from(nanoseconds_per_tick) * DENOMINATOR as f64).round() as u64;
+        Some(Clock {
+            mask: u64::MAX.checked_shr(64u32.saturating_sub(valid_bits)).unwrap_or(0),
+            nanoseconds_per_tick: (numerator.max(1), DENOMINATOR),
+        })
+    }
+
+    /// Times as ticks since the first of them, across the clock's overflow.
+    pub(crate) fn since_first(&self, times: &[u64]) -> Vec<u64> {
+        let first = times.first().copied().unwrap_or(0);
+        times.iter().map(|time| time.wrapping_sub(first) & self.mask).collect()
+    }
+}
+
+/// Room for the times of one recording.
+pub(crate) struct Timestamps {
+    pool: vk::QueryPool,
+    count: u32,
+    context: Arc<Context>,
+}
+
+impl Timestamps {
+    pub(crate) fn new(context: &Arc<Context>, count: usize) -> Result<Self, Error> {
+        let count =
+            u32::try_from(count).map_err(|_| Error::unsupported("more than 2^32 timestamps"))?;
+        let create = vk::QueryPoolCreateInfo::default()
+            .query_type(vk::QueryType::TIMESTAMP)
+            .query_count(count.max(1));
+        // SAFETY: the create info is complete and lives through the call.
+        let pool = unsafe { context.raw.create_query_pool(&create, None) }
+            .map_err(Error::of("vkCreateQueryPool"))?;
+        Ok(Timestamps { pool, count: count.max(1), context: context.clone() })
+    }
+
+    /// Records that all times are forgotten, and the first one is taken.
+    pub(crate) fn start(&self, commands: vk::CommandBuffer) {
+        // SAFETY: the command buffer is being recorded for a queue that computes, outside of any render pass; the
+        // queries are the pool's.
+        unsafe { self.context.raw.cmd_reset_query_pool(commands, self.pool, 0, self.count) };
+        self.take(commands, 0);
+    }
+
+    /// Records that time `index` is taken when all commands before it are done.
+    pub(crate) fn take(&self, commands: vk::CommandBuffer, index: usize) {
+        let Ok(index) = u32::try_from(index) else { return };
+        if index >= self.count {
+            return;
+        }
+        let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
+        // SAFETY: as above; the context has a clock where timestamps are made, so the queue supports them.
+        unsafe { self.context.raw.cmd_write_timestamp(commands, stage, self.pool, index) };
+    }
+
+    /// The times that the last run of the recording took. It must be done.
+    pub(crate) fn read(&self) -> Result<Vec<u64>, Error> {
+        let mut times = vec![0u64; self.count as usize];
+        let flags = vk::QueryResultFlags::TYPE_64 | vk::QueryResultFlags::WAIT;
+        // SAFETY: the slice has room for each query of the pool, of 64 bits each.
+        unsafe { self.context.raw.get_query_pool_results(self.pool, 0, &mut times, flags) }
+            .map_err(Error::of("vkGetQueryPoolResults"))?;
+        Ok(times)
+    }
+}
+
+impl Drop for Timestamps {
+    fn drop(&mut self) {
+        // SAFETY: the recording that uses the pool waits for its submissions, so the pool is idle; it is destroyed once.
+        unsafe { self.context.raw.destroy_query_pool(self.pool, None) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_without_valid_bits_has_no_clock() {
+        assert_eq!(Clock::new(0, 1.0), None);
+        assert_eq!(Clock::new(64, f32::NAN), None);
+        assert_eq!(Clock::new(64, 0.0), None);
+    }
+
+    #[test]
+    fn ticks_are_counted_across_an_overflow() {
+        let clock = Clock::new(36, 1.0).unwrap();
+        let top = (1 << 36) - 1;
+        assert_eq!(clock.since_first(&[top - 1, top, 3]), [0, 1, 5]);
+        // Bits beyond the valid ones mean nothing.
+        assert_eq!(clock.since_first(&[5 | 1 << 40, 7 | 1 << 50]), [0, 2]);
+        let clock = Clock::new(64, 1.0).unwrap();
+        assert_eq!(clock.since_first(&[u64::MAX, 4]), [0, 5]);
+        assert_eq!(clock.since_first(&[]), []);
+    }
+
+    #[test]
+    fn the_period_is_a_fraction() {
+        assert_eq!(Clock::new(64, 1.0).unwrap().nanoseconds_per_tick, (1_000_000, 1_000_000));
+        assert_eq!(Clock::new(64, 52.083_332).unwrap().nanoseconds_per_tick.0, 52_083_332);
+    }
+}

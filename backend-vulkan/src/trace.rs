@@ -1,0 +1,101 @@
+//! What a tracer is told of a run: the time of every command on the device, and of every transfer on the host.
+
+use crate::device::Clock;
+use std::time::Instant;
+use torchlet_core::{DelegateCall, DelegateEvent};
+
+/// What a command of a recording is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// The operator and the shader, or the transfer.
+    pub(crate) name: String,
+    /// The number of the operator's call in the blob, or the position of the input or output.
+    pub(crate) id: u32,
+    /// The shape of what it makes.
+    pub(crate) detail: String,
+}
+
+/// Tells of the commands of a recording: `times` are those before the first command and after each.
+pub(crate) fn report_commands(
+    call: &DelegateCall<'_, '_>,
+    labels: &[Label],
+    clock: &Clock,
+    times: &[u64],
+) {
+    let times = clock.since_first(times);
+    for (label, pair) in labels.iter().zip(times.windows(2)) {
+        let [start, end] = *pair else { continue };
+        call.trace(&DelegateEvent {
+            name: &label.name,
+            id: label.id,
+            start,
+            end: end.max(start),
+            nanoseconds_per_tick: clock.nanoseconds_per_tick,
+            metadata: label.detail.as_bytes(),
+        });
+    }
+}
+
+/// The times at which parts of a run end on the host; takes none where nobody listens.
+pub(crate) struct Stopwatch {
+    begin: Option<Instant>,
+    laps: Vec<(&'static str, u64, u64)>,
+    last: u64,
+}
+
+impl Stopwatch {
+    pub(crate) fn new(runs: bool) -> Self {
+        Stopwatch { begin: runs.then(Instant::now), laps: Vec::new(), last: 0 }
+    }
+
+    /// Ends a part and begins the next one.
+    pub(crate) fn lap(&mut self, name: &'static str) {
+        let Some(begin) = self.begin else { return };
+        let now = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.laps.push((name, self.last, now));
+        self.last = now;
+    }
+
+    /// Tells of all parts.
+    pub(crate) fn report(&self, tell: impl Fn(&DelegateEvent<'_>)) {
+        for (order, (name, start, end)) in self.laps.iter().enumerate() {
+            tell(&DelegateEvent {
+                name,
+                id: order as u32,
+                start: *start,
+                end: *end,
+                nanoseconds_per_tick: (1, 1),
+                metadata: b"host",
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn laps_follow_one_another() {
+        let mut watch = Stopwatch::new(true);
+        watch.lap("one");
+        watch.lap("two");
+        let told = RefCell::new(Vec::new());
+        watch.report(|event| {
+            told.borrow_mut().push((event.name.to_owned(), event.start, event.end))
+        });
+        let told = told.into_inner();
+        assert_eq!(told.len(), 2);
+        assert_eq!((told[0].0.as_str(), told[0].1, told[1].0.as_str()), ("one", 0, "two"));
+        assert_eq!(told[0].2, told[1].1);
+        assert!(told[1].2 >= told[1].1);
+    }
+
+    #[test]
+    fn nothing_is_measured_where_nobody_listens() {
+        let mut watch = Stopwatch::new(false);
+        watch.lap("one");
+        watch.report(|_| panic!("nothing to tell"));
+    }
+}
