@@ -8,7 +8,7 @@
 // or [ky][kx][channel] if each channel has a kernel of its own. An invocation works on four neighbours of the output
 // plane, of TILE output channels.
 
-layout(constant_id = 3) const uint X = 0;
+layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
 layout(constant_id = 5) const uint BIAS = 0;
 layout(constant_id = 6) const uint OUT = 0;
@@ -39,19 +39,19 @@ layout(push_constant) uniform Push {
     uint group_out;
     uint weight_row; // elements
     uint scales; // how many there are
-    float x_scale;
-    int x_zero;
+    float input_scale;
+    int input_zero;
     float out_inverse; // one over the output's scale, if that is quantized
     float out_zero;
 } push;
 
-TENSOR_IN(0, x, X)
+TENSOR_IN(0, x, IN)
 TENSOR_IN(1, weight, I8)
 TENSOR_IN(2, scale, SCALE)
 TENSOR_IN(3, bias, BIAS)
 TENSOR_OUT(4, y, OUT)
 
-const bool FLOATING = X == F32 || X == F16;
+const bool FLOATING = IN == F32 || IN == F16;
 
 // Where output row or column `to` reads for kernel row or column `k`; -1 outside.
 int source(uint to, uint k, uint stride, int pad, int dilation, uint size) {
@@ -76,7 +76,7 @@ ivec4 int_sums[4] = ivec4[4](ivec4(0), ivec4(0), ivec4(0), ivec4(0));
 
 float finished(float sum, uint channel) {
     sum *= scale_f(channel % push.scales);
-    if (!FLOATING) sum *= push.x_scale;
+    if (!FLOATING) sum *= push.input_scale;
     if (HAS_BIAS != 0) sum += bias_f(channel);
     if (RELU != 0) sum = max(sum, 0.0);
     if (!is_float(OUT)) sum = clamp(roundEven(sum * push.out_inverse) + push.out_zero, -128.0, 127.0);
@@ -137,7 +137,7 @@ void main() {
                     } else {
                         ivec4 v = ivec4(x_i(i), 0, 0, 0);
                         if (BY_FOUR != 0) v.yzw = ivec3(x_i(i + in_plane), x_i(i + 2 * in_plane), x_i(i + 3 * in_plane));
-                        v -= push.x_zero;
+                        v -= push.input_zero;
                         if (TILE == 1) {
                             ivec4 p = v * w[k];
                             int_sums[0][k] += BY_FOUR != 0 ? p.x + p.y + p.z + p.w : p.x;

@@ -6,8 +6,8 @@
 // FUNCTION 1: out[m, k] = sum over n of d[m, n] * w[n, k] * scale[k / group, n], of the input; nibbles, low one first.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
-layout(constant_id = 4) const uint D = 0;
-layout(constant_id = 5) const uint X = 0;
+layout(constant_id = 4) const uint GRADIENT = 0;
+layout(constant_id = 5) const uint FACTOR = 0;
 layout(constant_id = 6) const uint SCALE = 0;
 layout(constant_id = 7) const uint OUT = 0;
 
@@ -21,8 +21,8 @@ layout(push_constant) uniform Push {
     uint scale_row;
 } push;
 
-TENSOR_IN(0, d, D)
-TENSOR_IN(1, x, X)
+TENSOR_IN(0, d, GRADIENT)
+TENSOR_IN(1, x, FACTOR)
 TENSOR_IN(2, scale, SCALE)
 TENSOR_OUT(3, y, OUT)
 

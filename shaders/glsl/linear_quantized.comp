@@ -7,11 +7,11 @@
 // x is floating-point, or quantized with one scale and zero point for all or for each row. An invocation of row y of
 // the workgroup works on four neighbours of the output (of ROWS rows); the invocations along x share the sum.
 
-layout(constant_id = 3) const uint X = 0;
+layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
 layout(constant_id = 5) const uint BIAS = 0;
-layout(constant_id = 6) const uint X_SCALE = 0;
-layout(constant_id = 7) const uint X_ZERO = 0;
+layout(constant_id = 6) const uint IN_SCALE = 0;
+layout(constant_id = 7) const uint IN_ZERO = 0;
 layout(constant_id = 8) const uint OUT = 0;
 layout(constant_id = 9) const uint WEIGHT = 0; // 0: bytes; 1: nibbles, low one first; 2: nibbles, high one first
 layout(constant_id = 10) const uint HAS_BIAS = 0;
@@ -28,23 +28,23 @@ layout(push_constant) uniform Push {
     uint weight_row; // bytes
     uint group;
     uint scale_row;
-    float x_scale;
-    int x_zero;
+    float input_scale;
+    int input_zero;
     float out_inverse; // one over the output's scale, if that is quantized
     float out_zero;
 } push;
 
-TENSOR_IN(0, x, X)
+TENSOR_IN(0, x, IN)
 TENSOR_IN(1, weight, U8)
 TENSOR_IN(2, scale, SCALE)
 TENSOR_IN(3, bias, BIAS)
-TENSOR_IN(4, x_scale, X_SCALE)
-TENSOR_IN(5, x_zero, X_ZERO)
+TENSOR_IN(4, x_scale, IN_SCALE)
+TENSOR_IN(5, x_zero, IN_ZERO)
 TENSOR_OUT(6, y, OUT)
 
 shared vec4 partial[64];
 
-const bool FLOATING = X == F32 || X == F16;
+const bool FLOATING = IN == F32 || IN == F16;
 
 ivec4 weights(uint n, uint k) {
     uint row = n * push.weight_row;
@@ -73,7 +73,7 @@ ivec4 inputs_i(uint m, uint k, int zero) {
     return ALIGNED != 0 ? x_i4(at) - zero : ivec4(x_i(at) - zero, 0, 0, 0);
 }
 
-int zero_of(uint m) { return BY_ROW != 0 ? x_zero_i(m) : push.x_zero; }
+int zero_of(uint m) { return BY_ROW != 0 ? x_zero_i(m) : push.input_zero; }
 
 // The products of four elements from k on.
 float product(uint m, uint k, int zero, ivec4 w) {
@@ -84,7 +84,7 @@ float product(uint m, uint k, int zero, ivec4 w) {
 
 float finished(float sum, uint m, uint n) {
     if (GROUPED == 0) sum *= scale_f(n);
-    if (!FLOATING) sum *= BY_ROW != 0 ? x_scale_f(m) : push.x_scale;
+    if (!FLOATING) sum *= BY_ROW != 0 ? x_scale_f(m) : push.input_scale;
     if (HAS_BIAS != 0) sum += bias_f(n);
     if (RELU != 0) sum = max(sum, 0.0);
     if (!is_float(OUT)) sum = clamp(roundEven(sum * push.out_inverse) + push.out_zero, -128.0, 127.0);

@@ -6,7 +6,7 @@
 
 layout(constant_id = 3) const uint BILINEAR = 0;
 layout(constant_id = 4) const uint ALIGN_CORNERS = 0;
-layout(constant_id = 5) const uint TYPE = 0;
+layout(constant_id = 5) const uint ELEMENT = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
@@ -18,8 +18,8 @@ layout(push_constant) uniform Push {
     float scale_x;
 } push;
 
-TENSOR_IN(0, x, TYPE)
-TENSOR_OUT(1, y, TYPE)
+TENSOR_IN(0, x, ELEMENT)
+TENSOR_OUT(1, y, ELEMENT)
 
 float source(uint index, float scale) {
     if (ALIGN_CORNERS != 0) return float(index) * scale;

@@ -2,17 +2,22 @@
 //! a typed catalogue.
 //!
 //! Each [`Pipeline`] is a shader with values for its specialisation constants; its associated types say how many buffers it
-//! binds and what push constants it takes, so that a dispatch with others does not compile. Tensors are
+//! binds and what push constants it takes, so that a dispatch with others does not compile. Nor does a declaration that
+//! differs from what the SPIR-V says: the modules are read, in `const` functions, when this crate is compiled. Tensors are
 //! arrays of 32-bit words whatever their element type: the element type is a specialisation constant, which the driver
-//! folds away, so that one module serves all types and no optional device feature is needed.
+//! folds away, so that one module serves all types and needs no optional device feature.
 //!
-//! `cargo xtask shaders` compiles the sources; a test checks that every module is there and fits its declaration.
+//! `cargo xtask shaders` compiles the sources; `cargo xtask shaders --check` compares the modules with them.
 
 #![forbid(unsafe_code)]
 
 mod catalogue;
+mod check;
+mod features;
+mod spirv;
 
 pub use catalogue::*;
+pub use features::Feature;
 
 /// The element type of a tensor in device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,16 +88,61 @@ impl<T: Constant, const N: usize> Constant for [T; N] {
 /// The identity of a shader module, and what it declares.
 #[derive(Debug, Clone, Copy)]
 pub struct Module {
-    /// The name of its source file, without extension.
+    /// The name of its file, without extension.
     pub name: &'static str,
     /// The SPIR-V.
     pub spirv: &'static [u8],
     /// How many storage buffers it binds, from binding 0 on.
     pub bindings: usize,
+    /// Its push constants.
+    pub push: &'static [Field],
+    /// Its specialisation constants from constant 3 on; constants 0 to 2 are the workgroup size.
+    pub constants: &'static [ConstantField],
+    /// What it needs of a device beyond Vulkan 1.1.
+    pub features: &'static [Feature],
+}
+
+impl Module {
     /// Bytes of its push constants.
-    pub push_bytes: usize,
-    /// Number of specialisation constants besides the workgroup size, which is constants 0 to 2.
-    pub constants: usize,
+    pub const fn push_bytes(&self) -> usize {
+        let (mut bytes, mut field) = (0, 0);
+        while field < self.push.len() {
+            bytes += 4 * self.push[field].count;
+            field += 1;
+        }
+        bytes
+    }
+}
+
+/// A specialisation constant, or several with consecutive numbers.
+#[derive(Debug, Clone, Copy)]
+pub struct ConstantField {
+    /// Its name; in the shader it is in capitals and may be abbreviated, and numbers follow where there are several.
+    pub name: &'static str,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// A push constant: one number or an array of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Its name, in the shader and here.
+    pub name: &'static str,
+    /// What each number is.
+    pub scalar: Scalar,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// The types of push constants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scalar {
+    /// Unsigned integer.
+    U32,
+    /// Signed integer.
+    I32,
+    /// Floating-point number.
+    F32,
 }
 
 /// A shader with values for its specialisation constants.
@@ -110,34 +160,41 @@ pub trait Pipeline {
 
 /// Push constants: 32-bit fields in the order of the shader's block.
 pub trait PushConstants {
+    /// The fields.
+    const FIELDS: &'static [Field];
     /// The bytes.
     fn bytes(&self) -> Vec<u8>;
-    /// How many there are.
-    const BYTES: usize;
 }
 
 /// A field of push constants.
 pub trait PushField {
+    /// What its numbers are.
+    const SCALAR: Scalar;
+    /// How many there are.
+    const COUNT: usize;
     /// Appends the field's bytes.
     fn append(&self, bytes: &mut Vec<u8>);
 }
 
-impl PushField for u32 {
-    fn append(&self, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(&self.to_le_bytes());
-    }
+macro_rules! push_fields {
+    ($($number:ty = $scalar:ident),*) => {
+        $(
+            impl PushField for $number {
+                const SCALAR: Scalar = Scalar::$scalar;
+                const COUNT: usize = 1;
+                fn append(&self, bytes: &mut Vec<u8>) {
+                    bytes.extend_from_slice(&self.to_le_bytes());
+                }
+            }
+        )*
+    };
 }
-impl PushField for i32 {
-    fn append(&self, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(&self.to_le_bytes());
-    }
-}
-impl PushField for f32 {
-    fn append(&self, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(&self.to_le_bytes());
-    }
-}
+
+push_fields!(u32 = U32, i32 = I32, f32 = F32);
+
 impl<T: PushField, const N: usize> PushField for [T; N] {
+    const SCALAR: Scalar = T::SCALAR;
+    const COUNT: usize = N * T::COUNT;
     fn append(&self, bytes: &mut Vec<u8>) {
         for field in self {
             field.append(bytes);

@@ -1,0 +1,466 @@
+//! Compares a module's declaration in the catalogue with its SPIR-V, when this crate is compiled.
+
+use crate::spirv::{Declarations, Instruction, decoration, op};
+use crate::{ConstantField, Feature, Field, Module, Scalar};
+
+/// Constants 0 to 2 are the workgroup's size.
+const WORKGROUP_CONSTANTS: u32 = 3;
+/// More than any shader has.
+const MOST_CONSTANTS: usize = 64;
+/// What every Vulkan device has for push constants.
+const MOST_PUSH_BYTES: usize = 128;
+const COMPUTE: u32 = 5;
+const BUILT_IN_WORKGROUP_SIZE: u32 = 25;
+const MODE_LOCAL_SIZE_ID: u32 = 38;
+
+/// Storage classes of variables.
+const UNIFORM_CONSTANT: u32 = 0;
+const UNIFORM: u32 = 2;
+const PUSH_CONSTANT: u32 = 9;
+const STORAGE_BUFFER: u32 = 12;
+
+/// The first point in which a declaration is not what the SPIR-V says.
+pub(crate) const fn mismatch(module: &Module) -> Option<&'static str> {
+    let Some(spirv) = Declarations::new(module.spirv) else {
+        return Some("the file is not SPIR-V");
+    };
+    let checks = [
+        entry_point(spirv),
+        capabilities(spirv, module),
+        bindings(spirv, module),
+        workgroup_size(spirv),
+        constants(spirv, module),
+        push_constants(spirv, module),
+    ];
+    let mut check = 0;
+    while check < checks.len() {
+        if checks[check].is_some() {
+            return checks[check];
+        }
+        check += 1;
+    }
+    None
+}
+
+const fn entry_point(spirv: Declarations) -> Option<&'static str> {
+    let Some(entry) = spirv.first(op::ENTRY_POINT) else {
+        return Some("there is no entry point");
+    };
+    if spirv.next(entry, op::ENTRY_POINT).is_some() {
+        return Some("there are several entry points");
+    }
+    if spirv.operand(entry, 0) != COMPUTE || !is_text(spirv, entry, 2, "main") {
+        return Some("the entry point is not a compute shader's `main`");
+    }
+    None
+}
+
+/// Every capability is one that Vulkan 1.1 has, or that a feature gives which the module needs.
+const fn capabilities(spirv: Declarations, module: &Module) -> Option<&'static str> {
+    let mut found = spirv.first(op::CAPABILITY);
+    while let Some(instruction) = found {
+        let capability = spirv.operand(instruction, 0);
+        let mut allowed = position(Feature::BASE_CAPABILITIES, capability).is_some();
+        let mut feature = 0;
+        while feature < module.features.len() {
+            allowed |= position(module.features[feature].capabilities(), capability).is_some();
+            feature += 1;
+        }
+        if !allowed {
+            return Some("the shader uses a capability that no feature of the declaration gives");
+        }
+        found = spirv.next(instruction, op::CAPABILITY);
+    }
+    None
+}
+
+/// Storage buffers in set 0, with all numbers from 0 on; several blocks may be views of one.
+const fn bindings(spirv: Declarations, module: &Module) -> Option<&'static str> {
+    if module.bindings > u32::BITS as usize {
+        return Some("there are too many buffers to check");
+    }
+    let mut seen = 0_u32;
+    let mut found = spirv.first(op::VARIABLE);
+    while let Some(instruction) = found {
+        let variable = spirv.operand(instruction, 1);
+        match spirv.operand(instruction, 2) {
+            STORAGE_BUFFER => {
+                if !is(spirv.decoration(variable, decoration::DESCRIPTOR_SET), 0) {
+                    return Some("a buffer is not in set 0");
+                }
+                match spirv.decoration(variable, decoration::BINDING) {
+                    Some(binding) if (binding as usize) < module.bindings => seen |= 1 << binding,
+                    _ => return Some("the shader binds a buffer that the declaration lacks"),
+                }
+            }
+            UNIFORM | UNIFORM_CONSTANT => {
+                return Some("the shader binds something else than buffers");
+            }
+            _ => {}
+        }
+        found = spirv.next(instruction, op::VARIABLE);
+    }
+    if seen.count_ones() as usize != module.bindings {
+        return Some("the declaration has a buffer that the shader does not bind");
+    }
+    None
+}
+
+/// The workgroup's size is constants 0 to 2: by a built-in vector, or by an execution mode in newer versions.
+const fn workgroup_size(spirv: Declarations) -> Option<&'static str> {
+    let mode = spirv.find(op::EXECUTION_MODE_ID, 1, MODE_LOCAL_SIZE_ID);
+    let vector = match spirv.decorated(decoration::BUILT_IN, BUILT_IN_WORKGROUP_SIZE) {
+        Some(vector) => spirv.find(op::SPEC_CONSTANT_COMPOSITE, 1, vector),
+        None => None,
+    };
+    let Some(size) = (if mode.is_some() { mode } else { vector }) else {
+        return Some("the workgroup's size is fixed");
+    };
+    let mut dimension = 0;
+    while dimension < WORKGROUP_CONSTANTS {
+        let constant = spirv.operand(size, 2 + dimension as usize);
+        if !is(spirv.decoration(constant, decoration::SPEC_ID), dimension) {
+            return Some("the workgroup's size is not specialisation constants 0 to 2");
+        }
+        dimension += 1;
+    }
+    None
+}
+
+const fn constants(spirv: Declarations, module: &Module) -> Option<&'static str> {
+    // The objects by number, 0 for none, and the range in which they lie.
+    let mut objects = [0; MOST_CONSTANTS];
+    let (mut count, mut least, mut most) = (0, u32::MAX, 0);
+    let mut found = spirv.first(op::DECORATE);
+    while let Some(instruction) = found {
+        let id = spirv.operand(instruction, 2);
+        if spirv.operand(instruction, 1) == decoration::SPEC_ID && id >= WORKGROUP_CONSTANTS {
+            let number = (id - WORKGROUP_CONSTANTS) as usize;
+            if number >= MOST_CONSTANTS || constant_at(module, number).is_none() {
+                return Some("the shader has a specialisation constant that the declaration lacks");
+            }
+            let object = spirv.operand(instruction, 0);
+            if !is_word(spirv, object) {
+                return Some("a specialisation constant is not a 32-bit integer or truth value");
+            }
+            objects[number] = object;
+            least = if object < least { object } else { least };
+            most = if object > most { object } else { most };
+            count += 1;
+        }
+        found = spirv.next(instruction, op::DECORATE);
+    }
+    // No two have the same number, as `spirv-val` checks.
+    if constant_at(module, count).is_some() {
+        return Some("the declaration has a specialisation constant that the shader lacks");
+    }
+    found = spirv.first(op::NAME);
+    while let Some(name) = found {
+        let object = spirv.operand(name, 0);
+        if least <= object
+            && object <= most
+            && let Some(number) = position(&objects, object)
+            && let Some((field, index)) = constant_at(module, number)
+            && !abbreviates(spirv, name, 1, field.name, index)
+        {
+            return Some("specialisation constants are in another order or have other names");
+        }
+        found = spirv.next(name, op::NAME);
+    }
+    None
+}
+
+/// What the constant with this number, from 0 on, belongs to, and its place in an array if that is one.
+const fn constant_at(
+    module: &Module,
+    number: usize,
+) -> Option<(&'static ConstantField, Option<u32>)> {
+    let (mut before, mut field) = (0, 0);
+    while field < module.constants.len() {
+        let here = &module.constants[field];
+        if number < before + here.count {
+            let index = if here.count == 1 { None } else { Some((number - before) as u32) };
+            return Some((here, index));
+        }
+        before += here.count;
+        field += 1;
+    }
+    None
+}
+
+const fn is_word(spirv: Declarations, constant: u32) -> bool {
+    if let Some(instruction) = spirv.find(op::SPEC_CONSTANT, 1, constant) {
+        let integer = spirv.find(op::TYPE_INT, 0, spirv.operand(instruction, 0));
+        return matches!(integer, Some(integer) if spirv.operand(integer, 1) == 32);
+    }
+    spirv.find(op::SPEC_CONSTANT_TRUE, 1, constant).is_some()
+        || spirv.find(op::SPEC_CONSTANT_FALSE, 1, constant).is_some()
+}
+
+/// One block, whose members are the declared fields: types, offsets, names.
+const fn push_constants(spirv: Declarations, module: &Module) -> Option<&'static str> {
+    let Some(variable) = spirv.find(op::VARIABLE, 2, PUSH_CONSTANT) else {
+        let none = module.push.is_empty();
+        return if none { None } else { Some("the shader has no push constants") };
+    };
+    let Some(pointer) = spirv.find(op::TYPE_POINTER, 0, spirv.operand(variable, 0)) else {
+        return Some("the push constants have no type");
+    };
+    let structure = spirv.operand(pointer, 2);
+    let Some(block) = spirv.find(op::TYPE_STRUCT, 0, structure) else {
+        return Some("the push constants are no structure");
+    };
+    if spirv.operands(block) - 1 != module.push.len() {
+        return Some("the number of push constants differs");
+    }
+    let (mut offset, mut member) = (0, 0);
+    while member < module.push.len() {
+        let field = &module.push[member];
+        if !has_type(spirv, spirv.operand(block, 1 + member), field) {
+            return Some("the types of push constants differ");
+        }
+        let place = spirv.member_decoration(structure, member as u32, decoration::OFFSET);
+        if !is(place, offset as u32) {
+            return Some("push constants lie at other offsets");
+        }
+        offset += 4 * field.count;
+        member += 1;
+    }
+    if offset > MOST_PUSH_BYTES {
+        return Some("push constants take more bytes than every device has");
+    }
+    let mut found = spirv.first(op::MEMBER_NAME);
+    while let Some(name) = found {
+        let member = spirv.operand(name, 1) as usize;
+        if spirv.operand(name, 0) == structure
+            && member < module.push.len()
+            && !is_text(spirv, name, 2, module.push[member].name)
+        {
+            return Some("push constants are in another order or have other names");
+        }
+        found = spirv.next(name, op::MEMBER_NAME);
+    }
+    None
+}
+
+const fn has_type(spirv: Declarations, declared: u32, field: &Field) -> bool {
+    let Some(array) = spirv.find(op::TYPE_ARRAY, 0, declared) else {
+        return field.count == 1 && is_scalar(spirv, declared, field.scalar);
+    };
+    let length = match spirv.find(op::CONSTANT, 1, spirv.operand(array, 2)) {
+        Some(constant) => spirv.operand(constant, 2) as usize,
+        None => 0,
+    };
+    length == field.count
+        && is(spirv.decoration(declared, decoration::ARRAY_STRIDE), 4)
+        && is_scalar(spirv, spirv.operand(array, 1), field.scalar)
+}
+
+const fn is_scalar(spirv: Declarations, declared: u32, scalar: Scalar) -> bool {
+    let signed = match scalar {
+        Scalar::F32 => {
+            let float = spirv.find(op::TYPE_FLOAT, 0, declared);
+            return matches!(float, Some(float) if spirv.operand(float, 1) == 32);
+        }
+        Scalar::U32 => 0,
+        Scalar::I32 => 1,
+    };
+    let integer = spirv.find(op::TYPE_INT, 0, declared);
+    matches!(integer, Some(integer)
+        if spirv.operand(integer, 1) == 32 && spirv.operand(integer, 2) == signed)
+}
+
+const fn is(value: Option<u32>, expected: u32) -> bool {
+    matches!(value, Some(value) if value == expected)
+}
+
+/// Where a value stands in a list.
+const fn position(list: &[u32], value: u32) -> Option<usize> {
+    let mut index = 0;
+    while index < list.len() {
+        if list[index] == value {
+            return Some(index);
+        }
+        index += 1;
+    }
+    None
+}
+
+const fn is_text(spirv: Declarations, at: Instruction, operand: usize, text: &str) -> bool {
+    let text = text.as_bytes();
+    let mut index = 0;
+    while index < text.len() {
+        if spirv.text_byte(at, operand, index) != text[index] {
+            return false;
+        }
+        index += 1;
+    }
+    spirv.text_byte(at, operand, index) == 0
+}
+
+/// Whether a name in the shader, in capitals, is this one or shortens words of it: `OUT_ALIGNED` is `output_aligned`. With an
+/// index, that follows: `TYPE_2` is `types[2]`.
+const fn abbreviates(
+    spirv: Declarations,
+    at: Instruction,
+    operand: usize,
+    name: &str,
+    index: Option<u32>,
+) -> bool {
+    let name = name.as_bytes();
+    let (mut short, mut long) = (0, 0);
+    loop {
+        let byte = spirv.text_byte(at, operand, short);
+        if byte == 0 || byte == b'_' {
+            while long < name.len() && name[long] != b'_' {
+                long += 1;
+            }
+            if short > 0 && long == name.len() {
+                return match index {
+                    Some(index) => byte == b'_' && is_number(spirv, at, operand, short + 1, index),
+                    None => byte == 0,
+                };
+            }
+        }
+        if long >= name.len() || name[long].to_ascii_uppercase() != byte {
+            return false;
+        }
+        (short, long) = (short + 1, long + 1);
+    }
+}
+
+/// Whether the rest of a text, from a byte on, is this number.
+const fn is_number(
+    spirv: Declarations,
+    at: Instruction,
+    operand: usize,
+    begin: usize,
+    number: u32,
+) -> bool {
+    let (mut value, mut byte) = (0, begin);
+    loop {
+        let digit = spirv.text_byte(at, operand, byte);
+        if digit == 0 {
+            return byte > begin && value == number;
+        }
+        if !digit.is_ascii_digit() || value > number {
+            return false;
+        }
+        value = 10 * value + (digit - b'0') as u32;
+        byte += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MODULES, Matmul, Pipeline, Pointwise};
+
+    const MATMUL: Module = Matmul::MODULE;
+
+    #[test]
+    fn declarations_agree() {
+        for module in MODULES {
+            assert_eq!(mismatch(module), None, "{}", module.name);
+        }
+    }
+
+    #[test]
+    fn bindings_are_counted() {
+        let fewer = Module { bindings: MATMUL.bindings - 1, ..MATMUL };
+        assert_eq!(mismatch(&fewer), Some("the shader binds a buffer that the declaration lacks"));
+        let more = Module { bindings: MATMUL.bindings + 1, ..MATMUL };
+        let expected = "the declaration has a buffer that the shader does not bind";
+        assert_eq!(mismatch(&more), Some(expected));
+    }
+
+    /// The constants with one of them changed.
+    fn with_constant(module: Module, at: usize, changed: ConstantField) -> Module {
+        let mut constants = module.constants.to_vec();
+        constants[at] = changed;
+        Module { constants: constants.leak(), ..module }
+    }
+
+    #[test]
+    fn constants_have_an_order_and_names() {
+        let fewer = Module { constants: &MATMUL.constants[1..], ..MATMUL };
+        let expected = "the shader has a specialisation constant that the declaration lacks";
+        assert_eq!(mismatch(&fewer), Some(expected));
+        let two = ConstantField { count: 2, ..MATMUL.constants[0] };
+        let more = with_constant(MATMUL, 0, two);
+        let expected = "the declaration has a specialisation constant that the shader lacks";
+        assert_eq!(mismatch(&more), Some(expected));
+        let swapped = with_constant(MATMUL, 0, MATMUL.constants[1]);
+        let expected = "specialisation constants are in another order or have other names";
+        assert_eq!(mismatch(&swapped), Some(expected));
+        let array = Pointwise::MODULE.constants[1];
+        assert!(array.count > 1);
+        let renamed = ConstantField { name: "layouts", ..array };
+        assert_eq!(mismatch(&with_constant(Pointwise::MODULE, 1, renamed)), Some(expected));
+    }
+
+    /// The push constants with one of them changed.
+    fn with_push(at: usize, changed: Field) -> Module {
+        let mut push = MATMUL.push.to_vec();
+        push[at] = changed;
+        Module { push: push.leak(), ..MATMUL }
+    }
+
+    #[test]
+    fn push_constants_are_compared() {
+        let fewer = Module { push: &MATMUL.push[1..], ..MATMUL };
+        assert_eq!(mismatch(&fewer), Some("the number of push constants differs"));
+        let none = Module { push: &[], ..MATMUL };
+        assert_eq!(mismatch(&none), Some("the number of push constants differs"));
+        let other = with_push(0, Field { scalar: Scalar::F32, ..MATMUL.push[0] });
+        assert_eq!(mismatch(&other), Some("the types of push constants differ"));
+        let longer = with_push(0, Field { count: 2, ..MATMUL.push[0] });
+        assert_eq!(mismatch(&longer), Some("the types of push constants differ"));
+        let swapped = with_push(0, MATMUL.push[1]);
+        let expected = "push constants are in another order or have other names";
+        assert_eq!(mismatch(&swapped), Some(expected));
+    }
+
+    /// The module with one word changed: the first that is this one, if an instruction begins with it.
+    fn with_word(old: u32, new: u32) -> Module {
+        let mut spirv = MATMUL.spirv.to_vec();
+        let at = spirv.chunks_exact(4).position(|word| word == old.to_le_bytes());
+        let at = 4 * at.expect("a module with this word");
+        spirv[at..at + 4].copy_from_slice(&new.to_le_bytes());
+        Module { spirv: spirv.leak(), ..MATMUL }
+    }
+
+    #[test]
+    fn capabilities_need_features() {
+        // `OpCapability Shader` has the number 1; another in its place.
+        let mut spirv = MATMUL.spirv.to_vec();
+        assert_eq!(spirv[20..28], [17, 0, 2, 0, 1, 0, 0, 0]);
+        spirv[24] = 9;
+        let half = Module { spirv: spirv.leak(), ..MATMUL };
+        let expected = "the shader uses a capability that no feature of the declaration gives";
+        assert_eq!(mismatch(&half), Some(expected));
+        let declared = Module { features: &[Feature::HalfArithmetic], ..half };
+        assert_eq!(mismatch(&declared), None);
+    }
+
+    #[test]
+    fn files_that_are_no_such_shaders() {
+        let empty = Module { spirv: &[], ..MATMUL };
+        assert_eq!(mismatch(&empty), Some("the file is not SPIR-V"));
+        let cut = Module { spirv: &MATMUL.spirv[..MATMUL.spirv.len() - 1], ..MATMUL };
+        assert_eq!(mismatch(&cut), Some("the file is not SPIR-V"));
+        let header = Module { spirv: &MATMUL.spirv[..20], ..MATMUL };
+        assert_eq!(mismatch(&header), Some("there is no entry point"));
+        let other = with_word(0x6e69_616d, 0x7465_7267);
+        let expected = "the entry point is not a compute shader's `main`";
+        assert_eq!(mismatch(&other), Some(expected));
+    }
+
+    /// Modules that end anywhere before their variables are read without fault.
+    #[test]
+    fn modules_that_end_early() {
+        for end in (0..MATMUL.spirv.len()).step_by(4).take(200) {
+            assert!(mismatch(&Module { spirv: &MATMUL.spirv[..end], ..MATMUL }).is_some());
+        }
+    }
+}
