@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::ir::{Graph, Node, Value, ValueId};
-use crate::ops::Stage;
+use crate::ops::{Epilogue, Stage};
 use crate::tensors::{DeviceTensor, Operand, Storage, TensorId, element_of};
 use std::collections::{HashMap, HashSet};
 use torchlet_shaders::{Element, Pipeline, PushConstants};
@@ -119,6 +119,8 @@ pub(crate) struct Encoder<'e, 'p> {
     bound: HashSet<TensorId>,
     node: usize,
     added: usize,
+    /// What is to be done to the result of the current call, until it takes it.
+    epilogue: Option<Epilogue>,
     /// Whether the shapes are those that memory is planned for: then tensors and constants may be added.
     planning: bool,
 }
@@ -140,17 +142,29 @@ impl<'e, 'p> Encoder<'e, 'p> {
             bound: HashSet::new(),
             node: 0,
             added: 0,
+            epilogue: None,
             planning,
         };
         for (index, node) in graph.nodes.iter().enumerate() {
             encoder.node = index;
             encoder.added = 0;
+            encoder.epilogue = None;
             let operator = crate::ops::find(&node.operator)
                 .ok_or_else(|| Error::unsupported(format!("operator {}", node.operator)))?;
             (operator.encode)(&mut encoder, &node.args)
                 .map_err(|error| in_operator(node, error))?;
         }
         Ok(encoder.steps)
+    }
+
+    /// Leaves to the operator of the current call what is to be done to its result.
+    pub(crate) fn set_epilogue(&mut self, epilogue: Epilogue) {
+        self.epilogue = Some(epilogue);
+    }
+
+    /// What is to be done to the result of the current call.
+    pub(crate) fn take_epilogue(&mut self) -> Option<Epilogue> {
+        self.epilogue.take()
     }
 
     /// The calls that the current one was fused from.

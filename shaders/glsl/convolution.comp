@@ -2,6 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
+#include "functions.glsl"
+#include "epilogue.glsl"
 
 // A convolution over two dimensions. An invocation computes four neighbours of an output row in ROWS channels. The invocations of a
 // workgroup that differ in z share the sum over the input channels among themselves.
@@ -22,6 +24,11 @@ layout(constant_id = 12) const uint HAS_BIAS = 0;
 layout(constant_id = 13) const uint SHARES = 1;
 layout(constant_id = 14) const uint PARTIALS = 1;
 
+// See epilogue.glsl.
+layout(constant_id = 15) const uint ACTIVATION = 0;
+layout(constant_id = 16) const uint RESIDUAL = 0;
+layout(constant_id = 17) const uint HAS_RESIDUAL = 0;
+
 layout(push_constant) uniform Push {
     uint groups;
     // Channels of a group, and output channels with padding.
@@ -37,14 +44,16 @@ layout(push_constant) uniform Push {
     int padding_y;
     int padding_x;
     int dilation_y;
-    float low;
-    float high;
+    // Of the activation.
+    float a;
+    float b;
 } push;
 
 RUN_IN(0, x, IN)
 RUN_IN(1, w, WEIGHT)
 RUN_IN(2, bias, BIAS)
-RUN_OUT(3, y, OUT)
+RUN_IN(3, residual, RESIDUAL)
+RUN_OUT(4, y, OUT)
 
 shared vec4 partials[PARTIALS];
 
@@ -127,9 +136,10 @@ void main() {
             for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * tile + place];
         }
         if (HAS_BIAS != 0) sum += bias_f(group * push.out_channels + channel + r);
-        sum = mix(sum, vec4(push.low), lessThan(sum, vec4(push.low)));
-        sum = mix(sum, vec4(push.high), greaterThan(sum, vec4(push.high)));
         uint plane = image_group * push.out_channels + channel + r;
-        y_write_run((plane * push.out_y + oy) * push.out_x + ox, sum, min(push.out_x - ox, 4));
+        uint at = (plane * push.out_y + oy) * push.out_x + ox;
+        uint count = min(push.out_x - ox, 4);
+        EPILOGUE(at, sum, count)
+        y_write_run(at, sum, count);
     }
 }

@@ -2,6 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
+#include "functions.glsl"
+#include "epilogue.glsl"
 
 // A convolution in which every input channel has `multiplier` output channels of its own. An invocation computes four neighbours of
 // ROWS consecutive output rows, in one channel. Weights are [channel][ky][kx].
@@ -22,6 +24,11 @@ layout(constant_id = 13) const uint DILATION_Y = 1;
 layout(constant_id = 14) const uint BY_ROW = 0;
 layout(constant_id = 15) const uint HAS_BIAS = 0;
 
+// See epilogue.glsl.
+layout(constant_id = 16) const uint ACTIVATION = 0;
+layout(constant_id = 17) const uint RESIDUAL = 0;
+layout(constant_id = 18) const uint HAS_RESIDUAL = 0;
+
 layout(push_constant) uniform Push {
     // Output planes, channels and channels for each input channel.
     uint planes;
@@ -33,14 +40,16 @@ layout(push_constant) uniform Push {
     uint out_x;
     int padding_y;
     int padding_x;
-    float low;
-    float high;
+    // Of the activation.
+    float a;
+    float b;
 } push;
 
 RUN_IN(0, x, IN)
 RUN_IN(1, w, WEIGHT)
 RUN_IN(2, bias, BIAS)
-RUN_OUT(3, y, OUT)
+RUN_IN(3, residual, RESIDUAL)
+RUN_OUT(4, y, OUT)
 
 float tap(uint row, int ix) {
     float v = x_f(row + uint(clamp(ix, 0, push.in_x - 1)));
@@ -104,8 +113,9 @@ void main() {
     [[unroll]] for (uint r = 0; r < ROWS; ++r) {
         if (oy + r >= push.out_y) continue;
         vec4 sum = sums[r];
-        sum = mix(sum, vec4(push.low), lessThan(sum, vec4(push.low)));
-        sum = mix(sum, vec4(push.high), greaterThan(sum, vec4(push.high)));
-        y_write_run((plane * push.out_y + oy + r) * push.out_x + ox, sum, min(push.out_x - ox, 4));
+        uint at = (plane * push.out_y + oy + r) * push.out_x + ox;
+        uint count = min(push.out_x - ox, 4);
+        EPILOGUE(at, sum, count)
+        y_write_run(at, sum, count);
     }
 }

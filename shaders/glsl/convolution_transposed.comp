@@ -2,6 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
+#include "functions.glsl"
+#include "epilogue.glsl"
 
 // A transposed convolution over two dimensions: every output element gathers the input elements that reach it. An invocation
 // computes four neighbours of an output row in ROWS channels.
@@ -14,6 +16,11 @@ layout(constant_id = 6) const uint OUT = 0;
 // 4 or 8.
 layout(constant_id = 7) const uint ROWS = 4;
 layout(constant_id = 8) const uint HAS_BIAS = 0;
+
+// See epilogue.glsl.
+layout(constant_id = 9) const uint ACTIVATION = 0;
+layout(constant_id = 10) const uint RESIDUAL = 0;
+layout(constant_id = 11) const uint HAS_RESIDUAL = 0;
 
 layout(push_constant) uniform Push {
     uint groups;
@@ -32,14 +39,16 @@ layout(push_constant) uniform Push {
     int padding_x;
     int dilation_y;
     int dilation_x;
-    float low;
-    float high;
+    // Of the activation.
+    float a;
+    float b;
 } push;
 
 RUN_IN(0, x, IN)
 RUN_IN(1, w, WEIGHT)
 RUN_IN(2, bias, BIAS)
-RUN_OUT(3, y, OUT)
+RUN_IN(3, residual, RESIDUAL)
+RUN_OUT(4, y, OUT)
 
 void main() {
     uint image_group = gl_WorkGroupID.z;
@@ -84,9 +93,10 @@ void main() {
         if (channel + r >= push.out_channels) continue;
         vec4 sum = sums[r];
         if (HAS_BIAS != 0) sum += bias_f(group * push.out_channels + channel + r);
-        sum = mix(sum, vec4(push.low), lessThan(sum, vec4(push.low)));
-        sum = mix(sum, vec4(push.high), greaterThan(sum, vec4(push.high)));
         uint plane = image_group * push.out_channels + channel + r;
-        y_write_run((plane * push.out_y + oy) * push.out_x + ox, sum, min(push.out_x - ox, 4));
+        uint at = (plane * push.out_y + oy) * push.out_x + ox;
+        uint count = min(push.out_x - ox, 4);
+        EPILOGUE(at, sum, count)
+        y_write_run(at, sum, count);
     }
 }

@@ -2,8 +2,10 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
+#include "functions.glsl"
+#include "epilogue.glsl"
 
-// out[m][n] = clamp(alpha * sum over k of a[m][k] * b[k][n] + beta * bias), for each batch. An invocation computes ROWS rows of four
+// out[m][n] = activation(alpha * sum over k of a[m][k] * b[k][n] + beta * bias + residual), for each batch. An invocation computes ROWS rows of four
 // columns. The invocations of a workgroup that differ in z share the sum over k among themselves.
 
 layout(constant_id = 3) const uint A = 0;
@@ -23,6 +25,11 @@ layout(constant_id = 12) const uint HAS_BIAS = 0;
 layout(constant_id = 13) const uint SHARES = 1;
 layout(constant_id = 14) const uint PARTIALS = 1;
 
+// See epilogue.glsl.
+layout(constant_id = 15) const uint ACTIVATION = 0;
+layout(constant_id = 16) const uint RESIDUAL = 0;
+layout(constant_id = 17) const uint HAS_RESIDUAL = 0;
+
 layout(push_constant) uniform Push {
     uint m;
     uint n;
@@ -38,14 +45,16 @@ layout(push_constant) uniform Push {
     uint bias_column;
     float alpha;
     float beta;
-    float low;
-    float high;
+    // Of the activation.
+    float a;
+    float b;
 } push;
 
 RUN_IN(0, a, A)
 RUN_IN(1, b, B)
 RUN_IN(2, bias, BIAS)
-RUN_OUT(3, y, OUT)
+RUN_IN(3, residual, RESIDUAL)
+RUN_OUT(4, y, OUT)
 
 shared vec4 partials[PARTIALS];
 
@@ -152,9 +161,8 @@ void main() {
             uvec4 columns = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
             sum += push.beta * bias_each(at + columns * push.bias_column);
         }
-        sum = mix(sum, vec4(push.low), lessThan(sum, vec4(push.low)));
-        sum = mix(sum, vec4(push.high), greaterThan(sum, vec4(push.high)));
         uint at = (batch * push.m + m + r) * push.n + n;
+        EPILOGUE(at, sum, min(push.n - n, 4))
         if (OUT_ALIGNED != 0) y_write_f4(at, sum);
         else y_write_run(at, sum, min(push.n - n, 4));
     }

@@ -288,41 +288,45 @@ pipelines! {
 
     /// Products of matrices, with a bias and a clamp. An invocation computes `rows` rows of four columns; `shares`
     /// invocations of a workgroup, along z, share a sum, by way of `partials` vectors of shared memory.
-    Matmul, MatmulPush = "matmul", 4 buffers, {
+    Matmul, MatmulPush = "matmul", 5 buffers, {
         a: Element, b: Element, bias: Element, output: Element, rows: u32, a_transposed: bool,
         a_aligned: bool, b_aligned: bool, out_aligned: bool, has_bias: bool, shares: u32, partials: u32,
+        activation: u32, residual: Element, has_residual: bool,
     }, {
         m: u32, n: u32, k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, bias_batch: u32,
-        period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, low: f32, high: f32,
+        period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
     };
 
     /// A convolution over two dimensions. An invocation computes four neighbours in `rows` channels; sums are shared
     /// as in [`Matmul`].
-    Convolution, ConvolutionPush = "convolution", 4 buffers, {
+    Convolution, ConvolutionPush = "convolution", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32,
         kernel_x: u32, stride_x: u32, dilation_x: u32, by_row: bool, has_bias: bool, shares: u32, partials: u32,
+        activation: u32, residual: Element, has_residual: bool,
     }, {
         groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
-        kernel_y: u32, stride_y: i32, padding_y: i32, padding_x: i32, dilation_y: i32, low: f32, high: f32,
+        kernel_y: u32, stride_y: i32, padding_y: i32, padding_x: i32, dilation_y: i32, a: f32, b: f32,
     };
 
     /// A convolution of each channel by itself. An invocation computes four neighbours in `rows` rows.
-    ConvolutionDepthwise, ConvolutionDepthwisePush = "convolution_depthwise", 4 buffers, {
+    ConvolutionDepthwise, ConvolutionDepthwisePush = "convolution_depthwise", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32,
         kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32, dilation_y: u32,
         by_row: bool, has_bias: bool,
+        activation: u32, residual: Element, has_residual: bool,
     }, {
         planes: u32, channels: u32, multiplier: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
-        padding_y: i32, padding_x: i32, low: f32, high: f32,
+        padding_y: i32, padding_x: i32, a: f32, b: f32,
     };
 
     /// A transposed convolution over two dimensions. An invocation computes four neighbours in `rows` channels.
-    ConvolutionTransposed, ConvolutionTransposedPush = "convolution_transposed", 4 buffers, {
+    ConvolutionTransposed, ConvolutionTransposedPush = "convolution_transposed", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32, has_bias: bool,
+        activation: u32, residual: Element, has_residual: bool,
     }, {
         groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         kernel_y: i32, kernel_x: i32, stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32,
-        dilation_y: i32, dilation_x: i32, low: f32, high: f32,
+        dilation_y: i32, dilation_x: i32, a: f32, b: f32,
     };
 
     /// The largest element or the mean of windows over two dimensions, four outputs an invocation.

@@ -1,10 +1,10 @@
 //! Convolutions.
 
-use super::linear::{Product, Range, share, workgroup};
+use super::linear::{Product, share, workgroup};
 use super::weights::{Matrices, transposed};
 use super::window::{Window, checked_numel, pair};
-use super::{Operator, operator};
-use crate::encoder::{Encoder, read, u32_of, write};
+use super::{Epilogue, Operator, product};
+use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
 use crate::tensors::Operand;
@@ -14,12 +14,12 @@ use torchlet_shaders::{
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten.convolution.default", full),
-    operator("conv_with_clamp.default", full),
-    operator("et_vk.conv_with_clamp.default", full),
-    operator("et_vk.conv2d_gemm.default", full),
-    operator("et_vk.conv1d_pw.default", simple),
-    operator("et_vk.conv1d_dw.default", simple),
+    product("aten.convolution.default", None, full),
+    product("conv_with_clamp.default", Some(9), full),
+    product("et_vk.conv_with_clamp.default", Some(9), full),
+    product("et_vk.conv2d_gemm.default", Some(9), full),
+    product("et_vk.conv1d_pw.default", Some(7), simple),
+    product("et_vk.conv1d_dw.default", Some(7), simple),
 ];
 
 /// A convolution: `[batch, in_channels, size[0], size[1]]` to `[batch, out_channels, out_size[0], out_size[1]]`.
@@ -38,7 +38,7 @@ struct Shape {
     out_size: [usize; 2],
     /// The number of outputs of a plane at most.
     bound: usize,
-    range: Range,
+    epilogue: Epilogue,
 }
 
 /// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups, then perhaps a lower and an
@@ -47,22 +47,22 @@ fn full(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let transposed = e.bool(e.arg(args, 6)?)?;
     let output_padding = e.ints(e.arg(args, 7)?)?;
     let groups = e.int(e.arg(args, 8)?)?;
-    let range = if args.len() > 11 { range(e, args[9], args[10])? } else { Range::ALL };
-    convolution(e, args, transposed.then_some(&output_padding), groups, range)
+    let clamp = if args.len() > 11 { clamp(e, args[9], args[10])? } else { Epilogue::none() };
+    convolution(e, args, transposed.then_some(&output_padding), groups, clamp)
 }
 
 /// Input, weight, bias, stride, padding, dilation, groups, a lower and an upper bound, output.
 fn simple(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let groups = e.int(e.arg(args, 6)?)?;
-    let range = range(e, e.arg(args, 7)?, e.arg(args, 8)?)?;
-    convolution(e, args, None, groups, range)
+    let clamp = clamp(e, e.arg(args, 7)?, e.arg(args, 8)?)?;
+    convolution(e, args, None, groups, clamp)
 }
 
-fn range(e: &Encoder<'_, '_>, low: ValueId, high: ValueId) -> Result<Range, Error> {
-    Ok(Range {
-        low: e.optional_float(low)?.unwrap_or(f64::NEG_INFINITY),
-        high: e.optional_float(high)?.unwrap_or(f64::INFINITY),
-    })
+fn clamp(e: &Encoder<'_, '_>, low: ValueId, high: ValueId) -> Result<Epilogue, Error> {
+    Ok(Epilogue::clamp(
+        e.optional_float(low)?.unwrap_or(f64::NEG_INFINITY),
+        e.optional_float(high)?.unwrap_or(f64::INFINITY),
+    ))
 }
 
 fn convolution(
@@ -70,7 +70,7 @@ fn convolution(
     args: &[ValueId],
     transposed: Option<&Vec<i64>>,
     groups: i64,
-    range: Range,
+    clamp: Epilogue,
 ) -> Result<(), Error> {
     let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let bias = e.optional_tensor(e.arg(args, 2)?)?;
@@ -164,7 +164,7 @@ fn convolution(
         size,
         out_size,
         bound: bound.max(1),
-        range,
+        epilogue: e.take_epilogue().unwrap_or(clamp),
     };
     let plain = |window: &Window| *window == Window::NONE;
     if transposed.is_some() {
@@ -189,6 +189,16 @@ impl Shape {
         self.bias.as_ref().unwrap_or(&self.weight)
     }
 
+    /// What is added to the result, or any tensor in its place.
+    fn residual(&self) -> &Operand {
+        self.epilogue.residual.as_ref().unwrap_or(&self.weight)
+    }
+
+    fn accesses(&self, weights: &Operand) -> [Access; 5] {
+        let [bias, residual] = [self.bias().id, self.residual().id].map(read);
+        [read(self.input.id), read(weights.id), bias, residual, write(self.out.id)]
+    }
+
     /// Weights as `[group][input channel and tap][output channel]`.
     fn weights(&self, e: &mut Encoder<'_, '_>) -> Result<Operand, Error> {
         let taps = (self.window[0].kernel * self.window[1].kernel) as usize;
@@ -210,7 +220,7 @@ impl Shape {
         product.batches = self.batch * self.groups;
         product.period = Some(self.groups);
         product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
-        product.range = self.range;
+        product.epilogue = Some(self.epilogue);
         product.bound = Some([self.batch * self.groups, m, self.bound]);
         product.encode(e)
     }
@@ -240,6 +250,9 @@ impl Shape {
             has_bias: self.bias.is_some(),
             shares: u32_of(shares)?,
             partials: u32_of(partials)?,
+            activation: self.epilogue.activation,
+            residual: self.residual().element,
+            has_residual: self.epilogue.residual.is_some(),
         };
         let push = ConvolutionPush {
             groups: u32_of(self.groups)?,
@@ -255,11 +268,10 @@ impl Shape {
             padding_y: y.padding,
             padding_x: x.padding,
             dilation_y: y.dilation,
-            low: self.range.low as f32,
-            high: self.range.high as f32,
+            a: self.epilogue.a,
+            b: self.epilogue.b,
         };
-        let accesses =
-            [read(self.input.id), read(weights.id), read(self.bias().id), write(self.out.id)];
+        let accesses = self.accesses(&weights);
         let positions = self.out_size[0] * self.out_size[1].div_ceil(4);
         e.dispatch(&pipeline, accesses, &push, [positions, down, images * shares], workgroup)
     }
@@ -284,6 +296,9 @@ impl Shape {
             dilation_y: y.dilation as u32,
             by_row: by_row(&x) && y.reach() <= 16 && y.stride <= 4 && x.kernel * y.kernel <= 49,
             has_bias: self.bias.is_some(),
+            activation: self.epilogue.activation,
+            residual: self.residual().element,
+            has_residual: self.epilogue.residual.is_some(),
         };
         let push = ConvolutionDepthwisePush {
             planes: u32_of(planes)?,
@@ -295,11 +310,10 @@ impl Shape {
             out_x: u32_of(self.out_size[1])?,
             padding_y: y.padding,
             padding_x: x.padding,
-            low: self.range.low as f32,
-            high: self.range.high as f32,
+            a: self.epilogue.a,
+            b: self.epilogue.b,
         };
-        let accesses =
-            [read(self.input.id), read(self.weight.id), read(self.bias().id), write(self.out.id)];
+        let accesses = self.accesses(&self.weight);
         let tiles = self.out_size[0].div_ceil(rows as usize) * self.out_size[1].div_ceil(4);
         e.dispatch(&pipeline, accesses, &push, [planes * tiles, 1, 1], [64, 1, 1])
     }
@@ -321,6 +335,9 @@ impl Shape {
             output: self.out.element,
             rows: u32_of(rows)?,
             has_bias: self.bias.is_some(),
+            activation: self.epilogue.activation,
+            residual: self.residual().element,
+            has_residual: self.epilogue.residual.is_some(),
         };
         let push = ConvolutionTransposedPush {
             groups: u32_of(self.groups)?,
@@ -339,11 +356,10 @@ impl Shape {
             padding_x: x.padding,
             dilation_y: y.dilation,
             dilation_x: x.dilation,
-            low: self.range.low as f32,
-            high: self.range.high as f32,
+            a: self.epilogue.a,
+            b: self.epilogue.b,
         };
-        let accesses =
-            [read(self.input.id), read(weights.id), read(self.bias().id), write(self.out.id)];
+        let accesses = self.accesses(&weights);
         let down = self.out_channels.div_ceil(rows);
         let workgroup = workgroup(self.bound.div_ceil(4), down, 1);
         let positions = self.out_size[0] * self.out_size[1].div_ceil(4);

@@ -3,7 +3,7 @@
 use super::views::gather;
 use super::weights::{Matrices, transposed};
 use super::window::checked_numel;
-use super::{Operator, operator};
+use super::{Epilogue, Operator, product};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
@@ -11,15 +11,15 @@ use crate::tensors::Operand;
 use torchlet_shaders::{Matmul, MatmulPush};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten.mm.default", |e, args| {
+    product("aten.mm.default", None, |e, args| {
         let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-        product(e, args, a, b, None)
+        multiply(e, args, a, b, None)
     }),
-    operator("aten.bmm.default", |e, args| {
+    product("aten.bmm.default", None, |e, args| {
         let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-        product(e, args, a, b, None)
+        multiply(e, args, a, b, None)
     }),
-    operator("aten.addmm.default", |e, args| {
+    product("aten.addmm.default", None, |e, args| {
         let bias = e.tensor(e.arg(args, 0)?)?;
         let (a, b) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
         let factor = |position: usize| -> Result<f64, Error> {
@@ -30,9 +30,9 @@ pub(super) const OPERATORS: &[Operator] = &[
             })
         };
         let (beta, alpha) = (factor(3)?, factor(4)?);
-        product(e, args, a, b, Some(Bias { tensor: bias, alpha, beta }))
+        multiply(e, args, a, b, Some(Bias { tensor: bias, alpha, beta }))
     }),
-    operator("aten.linear.default", linear),
+    product("aten.linear.default", None, linear),
 ];
 
 /// What is added to a product: `alpha * product + beta * tensor`.
@@ -42,19 +42,8 @@ struct Bias {
     beta: f64,
 }
 
-/// What an output is clamped to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Range {
-    pub(super) low: f64,
-    pub(super) high: f64,
-}
-
-impl Range {
-    pub(super) const ALL: Range = Range { low: f64::NEG_INFINITY, high: f64::INFINITY };
-}
-
 /// Matrices `[batch, m, k]` times `[batch, k, n]`, or without batches.
-fn product(
+fn multiply(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
     a: Operand,
@@ -135,7 +124,7 @@ fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     matmul.encode(e)
 }
 
-/// A product of matrices to encode: `out[m][n] = range(alpha * sum of a[m][k] * b[k][n] + beta * bias)` for each batch.
+/// A product of matrices to encode: `out[m][n] = epilogue(alpha * sum of a[m][k] * b[k][n] + beta * bias)` for each batch.
 #[derive(Debug)]
 pub(super) struct Product {
     a: Operand,
@@ -153,7 +142,8 @@ pub(super) struct Product {
     pub(super) bias: Option<(Operand, usize, [usize; 2])>,
     alpha: f64,
     beta: f64,
-    pub(super) range: Range,
+    /// If not the one of the call.
+    pub(super) epilogue: Option<Epilogue>,
     /// Batches, rows and columns at most: what the kernel is chosen by.
     pub(super) bound: Option<[usize; 3]>,
 }
@@ -173,7 +163,7 @@ impl Product {
             bias: None,
             alpha: 1.0,
             beta: 1.0,
-            range: Range::ALL,
+            epilogue: None,
             bound: None,
         }
     }
@@ -214,6 +204,8 @@ impl Product {
         let (bias, bias_batch, [bias_row, bias_column]) =
             self.bias.clone().unwrap_or_else(|| (a.clone(), 0, [0, 0]));
         let period = self.period.unwrap_or(batches).max(1);
+        let epilogue = self.epilogue.or_else(|| e.take_epilogue()).unwrap_or_else(Epilogue::none);
+        let residual = epilogue.residual.clone().unwrap_or_else(|| a.clone());
         let pipeline = Matmul {
             a: a.element,
             b: b.element,
@@ -227,6 +219,9 @@ impl Product {
             has_bias: self.bias.is_some(),
             shares: u32_of(shares)?,
             partials: u32_of(partials)?,
+            activation: epilogue.activation,
+            residual: residual.element,
+            has_residual: epilogue.residual.is_some(),
         };
         let push = MatmulPush {
             m: u32_of(m)?,
@@ -242,10 +237,10 @@ impl Product {
             bias_column: u32_of(bias_column)?,
             alpha: self.alpha as f32,
             beta: self.beta as f32,
-            low: self.range.low as f32,
-            high: self.range.high as f32,
+            a: epilogue.a,
+            b: epilogue.b,
         };
-        let accesses = [read(a.id), read(b.id), read(bias.id), write(out.id)];
+        let accesses = [read(a.id), read(b.id), read(bias.id), read(residual.id), write(out.id)];
         let invocations = [n.div_ceil(4), m.div_ceil(rows), batches * shares];
         e.dispatch(&pipeline, accesses, &push, invocations, workgroup)
     }

@@ -8,6 +8,7 @@ mod chain;
 mod convolution;
 mod create;
 mod elementwise;
+mod epilogue;
 mod index;
 mod join;
 mod linear;
@@ -23,7 +24,9 @@ mod window;
 
 pub(crate) use chain::{CHAIN, MAX_STAGES, fits};
 pub(crate) use elementwise::Stage;
+pub(crate) use epilogue::{EPILOGUE, Epilogue, SILU};
 pub(crate) use symbolic::SELECT_AS_SYMINT;
+pub(crate) use views::ALIAS;
 
 use crate::encoder::Encoder;
 use crate::error::Error;
@@ -44,24 +47,41 @@ pub(crate) struct Operator {
     pub(crate) stage: Option<StageFn>,
     /// Whether the stage exists for floating-point numbers, so that it can be in a chain.
     pub(crate) chains: bool,
+    /// Whether it is a function of one tensor, element by element.
+    pub(crate) is_function: bool,
     /// Whether it writes to tensors besides its output.
     pub(crate) in_place: bool,
+    /// Whether it takes what is done to its result (`epilogue`).
+    pub(crate) takes_epilogue: bool,
+    /// Whether the output is the first argument's elements in order, in another shape.
+    pub(crate) is_view: bool,
+    /// Where the arguments begin that say what it clamps its result to, a lower and an upper bound.
+    pub(crate) bounds: Option<usize>,
 }
 
 /// An entry of an operator table.
 pub(crate) const fn operator(name: &'static str, encode: EncodeFn) -> Operator {
-    Operator { name, encode, stage: None, chains: false, in_place: false }
+    Operator {
+        name,
+        encode,
+        stage: None,
+        chains: false,
+        is_function: false,
+        in_place: false,
+        takes_epilogue: false,
+        is_view: false,
+        bounds: None,
+    }
 }
 
 /// The entry of an operator that works element by element.
 pub(crate) const fn pointwise(name: &'static str, stage: StageFn) -> Operator {
-    Operator {
-        name,
-        encode: elementwise::encode,
-        stage: Some(stage),
-        chains: true,
-        in_place: false,
-    }
+    Operator { stage: Some(stage), chains: true, ..operator(name, elementwise::encode) }
+}
+
+/// The entry of a function of one tensor, element by element.
+pub(crate) const fn function(name: &'static str, stage: StageFn) -> Operator {
+    Operator { is_function: true, ..pointwise(name, stage) }
 }
 
 /// The entry of an operator that works element by element on integers only.
@@ -71,7 +91,21 @@ pub(crate) const fn pointwise_integers(name: &'static str, stage: StageFn) -> Op
 
 /// The entry of an operator that writes to tensors besides its output.
 pub(crate) const fn in_place(name: &'static str, encode: EncodeFn) -> Operator {
-    Operator { name, encode, stage: None, chains: false, in_place: true }
+    Operator { in_place: true, ..operator(name, encode) }
+}
+
+/// The entry of a product or convolution: arguments from `bounds` on are a lower and an upper bound.
+pub(crate) const fn product(
+    name: &'static str,
+    bounds: Option<usize>,
+    encode: EncodeFn,
+) -> Operator {
+    Operator { takes_epilogue: true, bounds, ..operator(name, encode) }
+}
+
+/// The entry of an operator whose output is the first argument in another shape.
+pub(crate) const fn view(name: &'static str, encode: EncodeFn) -> Operator {
+    Operator { is_view: true, ..operator(name, encode) }
 }
 
 /// The families. A new operator goes into the table of its family.
@@ -81,6 +115,7 @@ const FAMILIES: &[&[Operator]] = &[
     convolution::OPERATORS,
     create::OPERATORS,
     elementwise::OPERATORS,
+    epilogue::OPERATORS,
     index::OPERATORS,
     join::OPERATORS,
     linear::OPERATORS,

@@ -1,6 +1,6 @@
 //! Operators that move elements without computing: views, permutations, slices, copies.
 
-use super::{Operator, operator};
+use super::{Operator, operator, view};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
@@ -8,7 +8,7 @@ use crate::tensors::Operand;
 use torchlet_shaders::{Gather, GatherPush, MAX_DIMS};
 
 pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten.view_copy.default", |e, args| {
+    view("aten.view_copy.default", |e, args| {
         let sizes = e.ints(e.arg(args, 1)?)?;
         let input = e.tensor(e.arg(args, 0)?)?;
         let mut known = sizes.iter().filter(|size| **size >= 0);
@@ -21,7 +21,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             .collect();
         reshape(e, args, &sizes)
     }),
-    operator("aten.unsqueeze_copy.default", |e, args| {
+    view("aten.unsqueeze_copy.default", |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let dim = e.int(e.arg(args, 1)?)?;
         let dim = torchlet_core::rules::normalize_dim(dim, input.rank() + 1)
@@ -30,7 +30,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         sizes.insert(dim, 1);
         reshape(e, args, &sizes)
     }),
-    operator("aten.squeeze_copy.dims", |e, args| {
+    view("aten.squeeze_copy.dims", |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let mut dims = Vec::new();
         for dim in e.ints(e.arg(args, 1)?)? {
@@ -43,12 +43,12 @@ pub(super) const OPERATORS: &[Operator] = &[
             .collect();
         reshape(e, args, &sizes)
     }),
-    operator("aten.clone.default", same_shape),
-    operator("aten.alias_copy.default", same_shape),
-    operator("aten._to_copy.default", same_shape),
-    operator("dim_order_ops._to_dim_order_copy.default", same_shape),
-    operator("dim_order_ops._clone_dim_order.default", same_shape),
-    operator("et_vk.prepack.default", same_shape),
+    view("aten.clone.default", same_shape),
+    view(ALIAS, same_shape),
+    view("aten._to_copy.default", same_shape),
+    view("dim_order_ops._to_dim_order_copy.default", same_shape),
+    view("dim_order_ops._clone_dim_order.default", same_shape),
+    view("et_vk.prepack.default", same_shape),
     operator("aten.permute_copy.default", permute),
     operator("aten.permute.default", permute),
     operator("aten.expand_copy.default", |e, args| {
@@ -100,19 +100,19 @@ pub(super) const OPERATORS: &[Operator] = &[
         let missing =
             missing.ok_or_else(|| Error::invalid("repeats fewer dimensions than there are"))?;
         let own = input.strides();
-        let (mut sizes, mut view, mut strides) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sizes, mut shape, mut strides) = (Vec::new(), Vec::new(), Vec::new());
         for (dim, repeat) in repeats.iter().enumerate() {
             let source = dim.checked_sub(missing);
             let size = source.map_or(1, |dim| input.size(dim));
             let repeat =
                 usize::try_from(*repeat).map_err(|_| Error::invalid("a repeat is negative"))?;
             sizes.push(repeat * size);
-            view.extend([repeat, size]);
+            shape.extend([repeat, size]);
             strides.extend([0, source.map_or(0, |dim| own[dim] as i64)]);
         }
         let out = e.out(args)?;
         let out = e.resize(out.id, &sizes)?;
-        gather(e, &input, &out, &view, &strides, 0)
+        gather(e, &input, &out, &shape, &strides, 0)
     }),
     operator("aten.repeat_interleave.self_int", |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
@@ -171,6 +171,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         Ok(())
     }),
 ];
+
+/// The operator whose output is its input.
+pub(crate) const ALIAS: &str = "aten.alias_copy.default";
 
 /// The output is the input's elements in another shape: it shares the memory, unless the types differ.
 fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {

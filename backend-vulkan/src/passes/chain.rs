@@ -1,11 +1,10 @@
 //! Element-wise calls in a row become one.
 
-use super::uses;
+use super::{floating, uses};
 use crate::ir::{Graph, Node, Value, ValueId};
 use crate::ops::{self, CHAIN, MAX_STAGES};
-use crate::tensors::{Operand, element_of};
+use crate::tensors::Operand;
 use std::collections::HashMap;
-use torchlet_core::ScalarType;
 
 /// Fuses every element-wise call with those before it whose results only it takes.
 pub(super) fn fuse(graph: &mut Graph<'_>) {
@@ -99,112 +98,5 @@ impl Chain {
         let mut args = self.inputs;
         args.push(self.out);
         Node { id: last.id, operator: CHAIN.to_owned(), args, parts: self.parts }
-    }
-}
-
-/// The tensor of a value, if chains can compute with it: numbers as the shader has them in registers.
-fn floating(graph: &Graph<'_>, id: ValueId) -> Option<Operand> {
-    let Some(Value::Tensor(tensor)) = graph.values.get(id) else { return None };
-    let types = [ScalarType::Float, ScalarType::Half, ScalarType::Double, ScalarType::Bool];
-    if !types.contains(&tensor.scalar_type) {
-        return None;
-    }
-    let element = element_of(tensor.scalar_type).ok()?;
-    Some(Operand { id, value: id, element, sizes: tensor.sizes.clone() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ir::Tensor;
-
-    /// A graph of calls `(operator, inputs, output)` over tensors of these shapes.
-    fn graph(
-        shapes: &[&[usize]],
-        calls: &[(&str, &[ValueId], ValueId)],
-        outputs: &[ValueId],
-    ) -> Graph<'static> {
-        let tensor = |sizes: &&[usize]| {
-            Value::Tensor(Tensor {
-                scalar_type: ScalarType::Float,
-                host_type: ScalarType::Float,
-                sizes: sizes.to_vec(),
-                data: None,
-            })
-        };
-        let mut values: Vec<Value<'_>> = shapes.iter().map(tensor).collect();
-        values.push(Value::Int(1));
-        let nodes = calls.iter().map(|(operator, inputs, out)| Node {
-            operator: (*operator).to_owned(),
-            args: [inputs, &[*out][..]].concat(),
-            ..Node::default()
-        });
-        let nodes = nodes.collect();
-        Graph { values, nodes, inputs: vec![0], outputs: outputs.to_vec() }
-    }
-
-    fn operators(graph: &Graph<'_>) -> Vec<String> {
-        graph.nodes.iter().map(|node| node.operator.clone()).collect()
-    }
-
-    const SHAPE: &[usize] = &[2, 3];
-
-    #[test]
-    fn a_row_of_calls_becomes_one() {
-        let calls: &[(&str, &[ValueId], ValueId)] = &[
-            ("aten.sigmoid.default", &[0], 2),
-            ("aten.mul.Tensor", &[0, 2], 3),
-            ("aten.add.Tensor", &[3, 1, 5], 4),
-        ];
-        let mut graph = graph(&[SHAPE, &[3], SHAPE, SHAPE, SHAPE], calls, &[4]);
-        fuse(&mut graph);
-        assert_eq!(operators(&graph), [CHAIN]);
-        assert_eq!(graph.nodes[0].parts.len(), 3);
-        assert_eq!(graph.nodes[0].args.last(), Some(&4));
-        let mut inputs = graph.nodes[0].args[..2].to_vec();
-        inputs.sort_unstable();
-        assert_eq!(inputs, [0, 1]);
-    }
-
-    #[test]
-    fn what_others_need_is_kept() {
-        let calls: &[(&str, &[ValueId], ValueId)] = &[
-            ("aten.sigmoid.default", &[0], 1),
-            ("aten.abs.default", &[1], 2),
-            ("aten.neg.default", &[1], 3),
-            ("aten.mul.Tensor", &[2, 3], 4),
-        ];
-        let mut both = graph(&[SHAPE; 5], calls, &[4]);
-        fuse(&mut both);
-        // Both branches join; what they share stays.
-        assert_eq!(operators(&both), ["aten.sigmoid.default", CHAIN]);
-        let mut output = graph(&[SHAPE; 5], calls, &[2, 4]);
-        fuse(&mut output);
-        assert_eq!(operators(&output), ["aten.sigmoid.default", "aten.abs.default", CHAIN]);
-    }
-
-    #[test]
-    fn a_chain_ends_where_the_shader_does() {
-        let calls: Vec<(&str, [ValueId; 1], ValueId)> =
-            (0..8).map(|at| ("aten.abs.default", [at], at + 1)).collect();
-        let calls: Vec<(&str, &[ValueId], ValueId)> =
-            calls.iter().map(|(name, inputs, out)| (*name, &inputs[..], *out)).collect();
-        let mut long = graph(&[SHAPE; 9], &calls, &[8]);
-        fuse(&mut long);
-        let parts: Vec<usize> = long.nodes.iter().map(|node| node.parts.len().max(1)).collect();
-        assert_eq!(parts.iter().sum::<usize>(), 8);
-        assert!(parts.iter().all(|parts| *parts <= MAX_STAGES), "{parts:?}");
-    }
-
-    #[test]
-    fn nothing_moves_behind_a_write() {
-        let calls: &[(&str, &[ValueId], ValueId)] = &[
-            ("aten.abs.default", &[0], 1),
-            ("update_cache.default", &[2, 0], 3),
-            ("aten.neg.default", &[1], 4),
-        ];
-        let mut graph = graph(&[SHAPE; 5], calls, &[4]);
-        fuse(&mut graph);
-        assert_eq!(graph.nodes.len(), 3);
     }
 }

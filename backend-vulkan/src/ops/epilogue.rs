@@ -1,0 +1,76 @@
+//! What products and convolutions do to their results before they write them: add a tensor, apply a function.
+//!
+//! [`crate::passes`] makes calls of [`EPILOGUE`] from a product and the element-wise calls behind it.
+
+use super::elementwise::Source;
+use super::{Operator, Stage, find, function, operator};
+use crate::encoder::Encoder;
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+
+/// The operator of a product with an epilogue: inputs, then the output, which is the product's own.
+pub(crate) const EPILOGUE: &str = "torchlet.epilogue";
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator(EPILOGUE, encode),
+    // `x * sigmoid(x)`, which the exporter has as two calls.
+    function(SILU, |e, args| Ok(Stage::Unary(25, e.arg(args, 0)?, [0.0; 2]))),
+];
+
+/// The operator of `x * sigmoid(x)`.
+pub(crate) const SILU: &str = "torchlet.silu";
+
+/// `activation(result + residual)`.
+#[derive(Debug, Clone)]
+pub(crate) struct Epilogue {
+    /// The number of a function of one number in the shaders, and its parameters.
+    pub(super) activation: u32,
+    pub(super) a: f32,
+    pub(super) b: f32,
+    pub(super) residual: Option<Operand>,
+}
+
+impl Epilogue {
+    /// A clamp. A clamp to everything stands for no function at all, so that there are fewer pipelines.
+    pub(super) fn clamp(low: f64, high: f64) -> Self {
+        Epilogue { activation: 18, a: low as f32, b: high as f32, residual: None }
+    }
+
+    /// Nothing.
+    pub(super) fn none() -> Self {
+        Self::clamp(f64::NEG_INFINITY, f64::INFINITY)
+    }
+}
+
+/// Encodes the product, which takes the epilogue with [`Encoder::take_epilogue`].
+fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (product, rest) =
+        e.parts().split_first().ok_or_else(|| Error::invalid("an epilogue of nothing"))?;
+    let (_, inputs) = args.split_last().ok_or_else(|| Error::invalid("it has no output"))?;
+    let mut epilogue = Epilogue::none();
+    for part in rest {
+        match e.stage_of(&part.operator, &part.args)? {
+            Stage::Unary(function, _, [a, b]) => {
+                (epilogue.activation, epilogue.a, epilogue.b) = (function, a as f32, b as f32);
+            }
+            Stage::Binary(_, a, Source::Tensor(b), _) => {
+                // The other operand is the product, or a view of it.
+                let other = if inputs.contains(&a) { a } else { b };
+                epilogue.residual = Some(e.tensor(other)?);
+            }
+            _ => return Err(Error::invalid("this cannot be part of an epilogue")),
+        }
+    }
+    let operator = find(&product.operator)
+        .filter(|operator| operator.takes_epilogue)
+        .ok_or_else(|| Error::Invalid(format!("{} takes no epilogue", product.operator)))?;
+    let residual = epilogue.residual.as_ref().map(|residual| residual.numel());
+    e.set_epilogue(epilogue);
+    (operator.encode)(e, &product.args)?;
+    let numel = e.out(&product.args)?.numel();
+    if residual.is_some_and(|residual| residual != numel) {
+        return Err(Error::unsupported("a sum that broadcasts at these shapes only"));
+    }
+    Ok(())
+}

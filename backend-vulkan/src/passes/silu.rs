@@ -1,0 +1,48 @@
+//! `x * sigmoid(x)` becomes one call.
+
+use super::{by_maker, uses};
+use crate::ir::{Graph, Node};
+use crate::ops::SILU;
+
+pub(super) fn fuse(graph: &mut Graph<'_>) {
+    let uses = uses(graph);
+    let makers = by_maker(graph);
+    let mut replaced = Vec::new();
+    for (place, node) in graph.nodes.iter().enumerate() {
+        let [a, b, out] = node.args[..] else { continue };
+        if node.operator != "aten.mul.Tensor" {
+            continue;
+        }
+        for (x, gate) in [(a, b), (b, a)] {
+            let Some(maker) = makers.get(&gate) else { continue };
+            let sigmoid = graph.nodes.get(*maker).filter(|maker| {
+                maker.operator == "aten.sigmoid.default" && maker.args.first() == Some(&x)
+            });
+            if sigmoid.is_some() && uses.get(&gate) == Some(&1) && x != gate {
+                replaced.push((
+                    place,
+                    *maker,
+                    Node {
+                        id: node.id,
+                        operator: SILU.to_owned(),
+                        args: vec![x, out],
+                        parts: Vec::new(),
+                    },
+                ));
+                break;
+            }
+        }
+    }
+    let mut gone = Vec::new();
+    for (place, maker, silu) in replaced {
+        if let Some(node) = graph.nodes.get_mut(place) {
+            *node = silu;
+            gone.push(maker);
+        }
+    }
+    let mut place = 0;
+    graph.nodes.retain(|_| {
+        place += 1;
+        !gone.contains(&(place - 1))
+    });
+}
