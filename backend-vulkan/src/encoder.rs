@@ -4,11 +4,15 @@
 //! pipelines are there already, and only sizes and parameters differ. Operators look at their arguments,
 //! give their outputs shapes and emit [`Step`]s over tensors; where tensors lie is decided later.
 
+use crate::constants::{Contents, Make};
 use crate::error::Error;
 use crate::ir::{Graph, Node, Value, ValueId};
 use crate::ops::{Epilogue, Stage};
 use crate::tensors::{DeviceTensor, Operand, Storage, TensorId, element_of};
+use crate::transfer::to_device;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use torchlet_core::ScalarType;
 use torchlet_shaders::{Element, Pipeline, PushConstants};
 
 use crate::device::PipelineKey;
@@ -69,9 +73,12 @@ impl State {
                     element: element_of(tensor.scalar_type)?,
                     sizes: tensor.sizes.clone(),
                     storage: match &tensor.data {
-                        Some(data) => {
-                            Storage::Constant(crate::transfer::to_device(tensor.scalar_type, data)?)
-                        }
+                        Some(data) => Storage::Constant(match tensor.scalar_type {
+                            ScalarType::Long | ScalarType::Double => {
+                                Contents::Made(to_device(tensor.scalar_type, data)?)
+                            }
+                            _ => Contents::Graph,
+                        }),
                         None => Storage::Planned,
                     },
                 }),
@@ -252,7 +259,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// The bytes of a constant tensor, as they are on the device.
     pub(crate) fn device_data(&self, id: TensorId) -> Option<&[u8]> {
         match &self.state.tensor(self.state.root(id)).ok()?.storage {
-            Storage::Constant(bytes) => Some(bytes),
+            Storage::Constant(Contents::Made(bytes)) => Some(bytes),
+            Storage::Constant(Contents::Graph) => self.constant_data(self.state.root(id)),
             _ => None,
         }
     }
@@ -290,13 +298,17 @@ impl<'e, 'p> Encoder<'e, 'p> {
 
     /// Element `at` of a tensor of integers that is known on the host: a constant or an input. `None` for an input while
     /// memory is planned.
-    pub(crate) fn host_int(&self, id: TensorId, at: usize) -> Result<Option<i64>, Error> {
+    pub(crate) fn host_int(&mut self, id: TensorId, at: usize) -> Result<Option<i64>, Error> {
         let root = self.state.root(id);
         let missing = || Error::invalid("the index is out of range");
-        let tensor = self.state.tensor(root)?;
-        if let (Storage::Constant(bytes), Element::I32) = (&tensor.storage, tensor.element) {
-            let value = bytes.as_chunks::<4>().0.get(at).ok_or_else(missing)?;
-            return Ok(Some(i32::from_le_bytes(*value).into()));
+        if self.planning
+            && self.state.tensor(root)?.element == Element::I32
+            && let Some(bytes) = self.device_data(root)
+        {
+            // Kept, since the bytes are not once they are on the device.
+            let ints = bytes.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes));
+            let ints = ints.collect();
+            self.state.host.insert(root, ints);
         }
         if let Some(values) = self.state.host.get(&root) {
             return Ok(Some((*values.get(at).ok_or_else(missing)?).into()));
@@ -470,13 +482,41 @@ impl<'e, 'p> Encoder<'e, 'p> {
         sizes: &[usize],
         make: impl FnOnce(&Self) -> Result<Vec<u8>, Error>,
     ) -> Result<Operand, Error> {
+        self.constant(id, purpose, element, sizes, |e| make(e).map(Contents::Made))
+    }
+
+    /// A constant made from the bytes of constant `id` when they go to the device, beside other work.
+    pub(crate) fn derived_later(
+        &mut self,
+        id: ValueId,
+        purpose: &str,
+        element: Element,
+        sizes: &[usize],
+        make: impl Fn(&[u8], &mut [u8]) + Send + Sync + 'static,
+    ) -> Result<Operand, Error> {
+        let source = self.state.root(id);
+        self.constant(id, purpose, element, sizes, |_| {
+            let bytes = numel_of(sizes)?
+                .checked_mul(element.size())
+                .ok_or_else(|| Error::invalid("a constant is too large"))?;
+            Ok(Contents::From(source, bytes, Make(Arc::new(make))))
+        })
+    }
+
+    fn constant(
+        &mut self,
+        id: ValueId,
+        purpose: &str,
+        element: Element,
+        sizes: &[usize],
+        contents: impl FnOnce(&Self) -> Result<Contents, Error>,
+    ) -> Result<Operand, Error> {
         let place = (id, purpose.to_owned());
         let tensor = match self.state.derived.get(&place) {
             Some(tensor) => *tensor,
             None if self.planning => {
-                let bytes = make(self)?;
+                let storage = Storage::Constant(contents(self)?);
                 let tensor = self.state.tensors.len();
-                let storage = Storage::Constant(bytes);
                 self.state.tensors.push(Some(DeviceTensor {
                     element,
                     sizes: sizes.to_vec(),

@@ -48,6 +48,17 @@ pub(crate) struct Node {
     pub(crate) parts: Vec<Node>,
 }
 
+impl Node {
+    /// Its operator, or those of the calls that were fused into it.
+    pub(crate) fn title(&self) -> String {
+        if self.parts.is_empty() {
+            return self.operator.clone();
+        }
+        let parts: Vec<String> = self.parts.iter().map(Node::title).collect();
+        parts.join(" + ")
+    }
+}
+
 /// A graph: calls in order of execution.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Graph<'p> {
@@ -55,4 +66,33 @@ pub(crate) struct Graph<'p> {
     pub(crate) nodes: Vec<Node>,
     pub(crate) inputs: Vec<ValueId>,
     pub(crate) outputs: Vec<ValueId>,
+}
+
+impl Graph<'_> {
+    /// The graph with empty data in place of that of its constants.
+    pub(crate) fn without_data(self) -> Graph<'static> {
+        let values = self
+            .values
+            .into_iter()
+            .map(|value| match value {
+                Value::None => Value::None,
+                Value::Int(value) => Value::Int(value),
+                Value::Double(value) => Value::Double(value),
+                Value::Bool(value) => Value::Bool(value),
+                Value::String(value) => Value::String(value),
+                Value::IntList(items) => Value::IntList(items),
+                Value::DoubleList(items) => Value::DoubleList(items),
+                Value::BoolList(items) => Value::BoolList(items),
+                Value::List(items) => Value::List(items),
+                Value::SymInt(value) => Value::SymInt(value),
+                Value::Tensor(tensor) => Value::Tensor(Tensor {
+                    data: tensor.data.map(|_| Cow::Owned(Vec::new())),
+                    scalar_type: tensor.scalar_type,
+                    host_type: tensor.host_type,
+                    sizes: tensor.sizes,
+                }),
+            })
+            .collect();
+        Graph { values, nodes: self.nodes, inputs: self.inputs, outputs: self.outputs }
+    }
 }

@@ -11,7 +11,9 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod blob;
+mod commands;
 mod compiled;
+mod constants;
 mod device;
 mod encoder;
 mod error;
@@ -23,25 +25,67 @@ mod tensors;
 mod trace;
 mod transfer;
 
-pub use device::{DeviceInfo, DeviceKind, devices};
+pub use device::{
+    DEVICE_VARIABLE, DeviceInfo, DeviceKind, PIPELINE_CACHE_VARIABLE, devices, user_cache_folder,
+};
 
 use compiled::Compiled;
-use device::Context;
+use device::{Context, Options};
 use error::Error;
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, InitContext,
     OptionValue, delegate_size,
 };
+use trace::Stopwatch;
 
 /// The backend for programs lowered with `VulkanPartitioner`. All its delegates share one device context.
 ///
-/// The device is the most capable one, unless `with_device` or the environment variable `TORCHLET_VULKAN_DEVICE` names
-/// another, by index or by a part of its name; the runtime option `device` does for one method.
+/// The device is the most capable one, unless the [builder](Self::builder) or the environment variable
+/// `TORCHLET_VULKAN_DEVICE` names another, by index or by a part of its name; the runtime option `device` does for one
+/// module.
 #[derive(Default)]
 pub struct VulkanBackend {
-    device: Option<String>,
-    context: Arc<Mutex<Option<Arc<Context>>>>,
+    options: Options,
+    contexts: Contexts,
+}
+
+/// The devices that are open, by what they were asked for as.
+type Contexts = Arc<Mutex<HashMap<Option<String>, Arc<Context>>>>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere cannot have left what is locked half-changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a [`VulkanBackend`] opens its device.
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until it builds"]
+pub struct VulkanBackendBuilder {
+    options: Options,
+}
+
+impl VulkanBackendBuilder {
+    /// The device of this index, or this part of its name.
+    pub fn device(mut self, device: impl Into<String>) -> Self {
+        self.options.device = Some(device.into());
+        self
+    }
+
+    /// Remembers compiled pipelines in this folder, in a file for each device and driver, so that they load faster the next
+    /// time; `off` for no folder. Unless it is set here or by the environment variable
+    /// `TORCHLET_VULKAN_PIPELINE_CACHE`, nothing is written. [`user_cache_folder`] is a good place.
+    pub fn pipeline_cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.options.pipeline_cache = Some(folder.into());
+        self
+    }
+
+    /// The backend. It opens its device when it is first needed.
+    pub fn build(self) -> VulkanBackend {
+        VulkanBackend { options: self.options, contexts: Contexts::default() }
+    }
 }
 
 impl VulkanBackend {
@@ -52,23 +96,39 @@ impl VulkanBackend {
 
     /// A backend on the device of this index or part of a name.
     pub fn with_device(device: impl Into<String>) -> Self {
-        VulkanBackend { device: Some(device.into()), ..Self::default() }
+        Self::builder().device(device).build()
     }
 
-    fn context(&self) -> Result<Arc<Context>, Error> {
-        let mut slot = self.context.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(context) = &*slot {
+    /// Chooses how the device is opened.
+    pub fn builder() -> VulkanBackendBuilder {
+        VulkanBackendBuilder::default()
+    }
+
+    /// The context of the device that a module asks for by name; without one, that of the backend.
+    fn context(&self, named: Option<&str>) -> Result<Arc<Context>, Error> {
+        // Locked while a device is opened, so that it is opened once.
+        let mut contexts = lock(&self.contexts);
+        let key = named.map(str::to_owned);
+        if let Some(context) = contexts.get(&key) {
             return Ok(context.clone());
         }
-        let context = Context::open(self.device.as_deref())?;
-        *slot = Some(context.clone());
+        let device = key.clone().or_else(|| self.options.device.clone());
+        let context = Context::open(&Options { device, ..self.options.clone() })?;
+        contexts.insert(key, context.clone());
         Ok(context)
     }
+}
 
-    /// Forgets a context whose device was lost, so that the next load opens it anew.
-    fn forget(&self) {
-        *self.context.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+/// Forgets a context whose device was lost, so that the next load opens it anew.
+fn forget_lost<T>(
+    contexts: &Contexts,
+    lost: &Arc<Context>,
+    result: Result<T, Error>,
+) -> Result<T, DelegateError> {
+    if result.as_ref().is_err_and(Error::is_device_loss) {
+        lock(contexts).retain(|_, context| !Arc::ptr_eq(context, lost));
     }
+    result.map_err(DelegateError::from)
 }
 
 impl Backend for VulkanBackend {
@@ -77,7 +137,7 @@ impl Backend for VulkanBackend {
     }
 
     fn is_available(&self) -> Result<(), DelegateError> {
-        self.context().map(drop).map_err(DelegateError::from)
+        self.context(None).map(drop).map_err(DelegateError::from)
     }
 
     fn arena_bytes(&self, _delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
@@ -88,53 +148,39 @@ impl Backend for VulkanBackend {
         &self,
         context: &mut InitContext<'_, 'm>,
     ) -> Result<DelegateBox<'m>, DelegateError> {
-        let mut watch = trace::Stopwatch::new(context.is_traced());
         let named = context.options().find_map(|(key, value)| match (key, value) {
             ("device", OptionValue::String(name)) => Some(name),
             _ => None,
         });
-        let device = match named {
-            Some(name) => Context::open(Some(name))?,
-            None => self.context()?,
-        };
-        watch.lap("open device");
+        let device = self.context(named)?;
+        let traced = context.is_traced();
+        let opening = if traced { lock(&device.opening).take() } else { None };
+        let mut watch = opening.map_or_else(|| Stopwatch::new(traced), Stopwatch::after);
         let graph =
             blob::read(context.processed().bytes(), context.info()).map_err(DelegateError::from)?;
         watch.lap("read graph");
-        let traced = context.is_traced();
-        let compiled = Compiled::new(&device, graph, traced, &mut watch).inspect_err(|error| {
-            if error.is_device_loss() {
-                self.forget();
-            }
-        })?;
+        let compiled = Compiled::new(&device, graph, traced, context.parallel(), &mut watch);
+        let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));
-        context.place(VulkanDelegate { compiled: Box::new(compiled), shared: self.context.clone() })
+        context.place(VulkanDelegate { compiled, device, contexts: self.contexts.clone() })
     }
 }
 
 /// A compiled graph as a delegate.
 struct VulkanDelegate {
     compiled: Box<Compiled>,
-    shared: Arc<Mutex<Option<Arc<Context>>>>,
-}
-
-impl VulkanDelegate {
-    fn checked(&self, result: Result<(), Error>) -> Result<(), DelegateError> {
-        if result.as_ref().is_err_and(Error::is_device_loss) {
-            *self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
-        }
-        result.map_err(DelegateError::from)
-    }
+    device: Arc<Context>,
+    contexts: Contexts,
 }
 
 impl Delegate for VulkanDelegate {
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
         let result = self.compiled.run(call);
-        self.checked(result)
+        forget_lost(&self.contexts, &self.device, result)
     }
 
     fn reset(&mut self) -> Result<(), DelegateError> {
         let result = self.compiled.reset();
-        self.checked(result)
+        forget_lost(&self.contexts, &self.device, result)
     }
 }

@@ -1,5 +1,11 @@
 //! Placing tensors in one buffer, so that those that are not needed at the same time share memory.
 
+use crate::encoder::{State, Step};
+use crate::error::Error;
+use crate::ir::{Graph, Value};
+use crate::tensors::{Storage, TensorId, element_of, padded_bytes};
+use std::collections::HashMap;
+
 /// A tensor to place: its bytes, and the first and last step that use it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
@@ -38,6 +44,77 @@ pub(crate) fn place(requests: &[Request], align: u64) -> (Vec<u64>, u64) {
         placed.push(index);
     }
     (offsets, total)
+}
+
+/// Where a tensor's memory is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// In the memory of constants, rather than that which tensors take turns to use.
+    pub(crate) constant: bool,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+pub(crate) type Places = HashMap<TensorId, Place>;
+
+/// Places every tensor that is bound, entered or left: planned ones in shared memory, constants in memory of their own.
+pub(crate) fn plan_memory(
+    graph: &Graph<'_>,
+    state: &State,
+    steps: &[Step],
+    align: u64,
+) -> Result<(Places, u64, u64), Error> {
+    let end = steps.len() + 1;
+    let mut lives: HashMap<TensorId, (usize, usize)> = HashMap::new();
+    let mut bytes: HashMap<TensorId, u64> = HashMap::new();
+    let mut touch = |id: TensorId, at: usize| -> Result<(), Error> {
+        let root = state.root(id);
+        let life = lives.entry(root).or_insert((at, at));
+        *life = (life.0.min(at), life.1.max(at));
+        let size = bytes.entry(root).or_insert(0);
+        *size = (*size).max(state.tensor(id)?.bytes()).max(state.tensor(root)?.bytes());
+        // A shape that depends on numbers may be smaller now than the file says it can be.
+        if let Some(Value::Tensor(tensor)) = graph.values.get(id) {
+            let bound = tensor.sizes.iter().product();
+            *size = (*size).max(padded_bytes(element_of(tensor.scalar_type)?, bound));
+        }
+        Ok(())
+    };
+    for id in &graph.inputs {
+        if state.tensor(*id).is_ok() {
+            touch(*id, 0)?;
+        }
+    }
+    for (index, step) in steps.iter().enumerate() {
+        for access in &step.accesses {
+            touch(access.tensor, index + 1)?;
+        }
+    }
+    for id in &graph.outputs {
+        if state.tensor(*id).is_ok() {
+            touch(*id, end)?;
+        }
+    }
+    let mut roots: Vec<TensorId> = lives.keys().copied().collect();
+    roots.sort_unstable();
+    let mut places = HashMap::new();
+    let (mut requests, mut planned, mut constant_bytes) = (Vec::new(), Vec::new(), 0u64);
+    for root in roots {
+        let ((first, last), size) = (lives[&root], bytes[&root]);
+        if let Storage::Constant(contents) = &state.tensor(root)?.storage {
+            let size = size.max(contents.len(graph, root) as u64).next_multiple_of(16);
+            places.insert(root, Place { constant: true, offset: constant_bytes, bytes: size });
+            constant_bytes = (constant_bytes + size).next_multiple_of(align);
+        } else {
+            requests.push(Request { bytes: size, first, last });
+            planned.push(root);
+        }
+    }
+    let (offsets, total) = place(&requests, align);
+    for ((root, request), offset) in planned.into_iter().zip(&requests).zip(offsets) {
+        places.insert(root, Place { constant: false, offset, bytes: request.bytes });
+    }
+    Ok((places, total, constant_bytes))
 }
 
 #[cfg(test)]

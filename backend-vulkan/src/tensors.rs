@@ -1,5 +1,6 @@
 //! The tensors of a compiled graph: their current shapes, and where their data is.
 
+use crate::constants::Contents;
 use crate::error::Error;
 use crate::ir::ValueId;
 use torchlet_core::ScalarType;
@@ -9,12 +10,12 @@ use torchlet_shaders::Element;
 pub(crate) type TensorId = usize;
 
 /// Where the data of a tensor is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Storage {
     /// In memory that tensors take turns to use.
     Planned,
-    /// In memory of its own that keeps its contents between runs, with these bytes to begin with.
-    Constant(Vec<u8>),
+    /// In memory of its own that keeps its contents between runs, with these to begin with.
+    Constant(Contents),
     /// The memory of another tensor.
     Alias(TensorId),
 }

@@ -36,36 +36,57 @@ pub(crate) fn report_commands(
     }
 }
 
+/// A part of a run on the host.
+struct Lap {
+    name: &'static str,
+    detail: String,
+    start: u64,
+    end: u64,
+}
+
 /// The times at which parts of a run end on the host; takes none where nobody listens.
 pub(crate) struct Stopwatch {
     begin: Option<Instant>,
-    laps: Vec<(&'static str, u64, u64)>,
+    /// What was measured before the clock began.
+    before: u64,
+    laps: Vec<Lap>,
     last: u64,
 }
 
 impl Stopwatch {
     pub(crate) fn new(runs: bool) -> Self {
-        Stopwatch { begin: runs.then(Instant::now), laps: Vec::new(), last: 0 }
+        Stopwatch { begin: runs.then(Instant::now), before: 0, laps: Vec::new(), last: 0 }
+    }
+
+    /// Goes on behind the parts of another one.
+    pub(crate) fn after(earlier: Stopwatch) -> Self {
+        Stopwatch { begin: Some(Instant::now()), before: earlier.last, ..earlier }
     }
 
     /// Ends a part and begins the next one.
     pub(crate) fn lap(&mut self, name: &'static str) {
+        self.lap_of(name, String::from("host"));
+    }
+
+    /// Ends a part that there is more to say of.
+    pub(crate) fn lap_of(&mut self, name: &'static str, detail: String) {
         let Some(begin) = self.begin else { return };
-        let now = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.laps.push((name, self.last, now));
+        let elapsed = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = self.before.saturating_add(elapsed);
+        self.laps.push(Lap { name, detail, start: self.last, end: now });
         self.last = now;
     }
 
     /// Tells of all parts.
     pub(crate) fn report(&self, tell: impl Fn(&DelegateEvent<'_>)) {
-        for (order, (name, start, end)) in self.laps.iter().enumerate() {
+        for (order, lap) in self.laps.iter().enumerate() {
             tell(&DelegateEvent {
-                name,
+                name: lap.name,
                 id: order as u32,
-                start: *start,
-                end: *end,
+                start: lap.start,
+                end: lap.end,
                 nanoseconds_per_tick: (1, 1),
-                metadata: b"host",
+                metadata: lap.detail.as_bytes(),
             });
         }
     }
@@ -90,6 +111,19 @@ mod tests {
         assert_eq!((told[0].0.as_str(), told[0].1, told[1].0.as_str()), ("one", 0, "two"));
         assert_eq!(told[0].2, told[1].1);
         assert!(told[1].2 >= told[1].1);
+    }
+
+    #[test]
+    fn one_goes_on_behind_another() {
+        let mut first = Stopwatch::new(true);
+        first.lap("one");
+        let mut second = Stopwatch::after(first);
+        second.lap("two");
+        let told = RefCell::new(Vec::new());
+        second.report(|event| told.borrow_mut().push((event.start, event.end)));
+        let told = told.into_inner();
+        assert_eq!(told.len(), 2);
+        assert_eq!(told[0].1, told[1].0);
     }
 
     #[test]

@@ -88,6 +88,12 @@ pub(crate) struct ModelOptions {
     /// What to run on
     #[arg(long, value_enum, default_value_t)]
     pub(crate) backend: Backend,
+    /// The GPU: its index or a part of its name, as `torchlet devices` shows them [default: the most capable]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Where compiled GPU pipelines are remembered, or `off` [default: the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pipeline_cache: Option<PathBuf>,
     /// The most memory that a method may take, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub(crate) memory_limit: u64,

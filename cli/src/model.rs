@@ -8,21 +8,10 @@ use torchlet::{Module, ModuleBuilder};
 /// A builder with the options of the command line.
 pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
     let mut builder = Module::builder().memory_limit(options.memory_limit.saturating_mul(1 << 20));
-    match options.backend {
-        Backend::Auto => {}
-        Backend::Portable => builder = builder.without_default_backends(),
-        #[cfg(feature = "vulkan")]
-        Backend::Vulkan => {
-            use torchlet::core::Backend as _;
-            let backend = torchlet::vulkan::VulkanBackend::new();
-            backend.is_available().map_err(|error| Failure::new(error.to_string()))?;
-        }
-        #[cfg(not(feature = "vulkan"))]
-        Backend::Vulkan => {
-            return Err(Failure::new(
-                "this torchlet was built without Vulkan; use --backend portable or auto",
-            ));
-        }
+    if options.backend == Backend::Portable {
+        builder = builder.without_default_backends();
+    } else {
+        builder = with_vulkan(builder, options)?;
     }
     for path in &options.data {
         builder = builder.data(path);
@@ -31,6 +20,46 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
         builder = builder.threads(threads.into());
     }
     Ok(builder)
+}
+
+#[cfg(not(feature = "vulkan"))]
+fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
+    if options.backend == Backend::Vulkan || options.device.is_some() {
+        return Err(Failure::new(
+            "this torchlet was built without Vulkan; use --backend portable or auto",
+        ));
+    }
+    Ok(builder)
+}
+
+#[cfg(feature = "vulkan")]
+fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
+    use std::sync::Arc;
+    let backend = Arc::new(vulkan_backend(options));
+    if options.backend == Backend::Vulkan {
+        use torchlet::core::Backend as _;
+        backend.is_available().map_err(|error| Failure::new(error.to_string()))?;
+    }
+    Ok(builder.backend(backend))
+}
+
+/// The backend that a program lowered for Vulkan runs on.
+#[cfg(feature = "vulkan")]
+fn vulkan_backend(options: &ModelOptions) -> torchlet::vulkan::VulkanBackend {
+    use torchlet::vulkan::{PIPELINE_CACHE_VARIABLE, VulkanBackend, user_cache_folder};
+    let mut backend = VulkanBackend::builder();
+    if let Some(device) = &options.device {
+        backend = backend.device(device);
+    }
+    let folder = options.pipeline_cache.clone().or_else(|| {
+        // The environment says where, or it is as for other programs.
+        let unset = std::env::var_os(PIPELINE_CACHE_VARIABLE).is_none();
+        unset.then(user_cache_folder).flatten()
+    });
+    if let Some(folder) = folder {
+        backend = backend.pipeline_cache(folder);
+    }
+    backend.build()
 }
 
 /// Opens a program.

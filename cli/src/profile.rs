@@ -61,13 +61,17 @@ fn loading(entries: &[ProfileEntry]) {
     if of(ProfileKind::DelegateInitPart).next().is_none() {
         return;
     }
-    let whole = of(ProfileKind::Load).map(|entry| entry.total).sum();
+    let load: Duration = of(ProfileKind::Load).map(|entry| entry.total).sum();
+    let delegates: Duration = of(ProfileKind::DelegateInitPart).map(|entry| entry.total).sum();
+    // The device may have been opened before.
+    let whole = load.max(delegates);
     let table = Table { runs: 1, whole };
     table.header("loading");
     for sum in in_order(of(ProfileKind::DelegateInitPart)) {
-        table.row(sum.total, sum.count, &paint(NAME, sum.name));
+        let detail = if sum.detail == HOST { "" } else { sum.detail };
+        let what = format!("{} {}", paint(NAME, sum.name), paint(FAINT, detail));
+        table.row(sum.total, sum.count, what.trim_end());
     }
-    let delegates: Duration = of(ProfileKind::DelegateInitPart).map(|entry| entry.total).sum();
     table.rest(whole.saturating_sub(delegates), "all else");
     table.total("the method");
 }
@@ -75,6 +79,7 @@ fn loading(entries: &[ProfileEntry]) {
 /// The time of all entries of one name.
 struct Sum<'e> {
     name: &'e str,
+    detail: &'e str,
     count: u64,
     total: Duration,
 }
@@ -86,7 +91,12 @@ fn in_order<'e>(entries: impl Iterator<Item = &'e ProfileEntry>) -> Vec<Sum<'e>>
     for entry in entries {
         let place = *places.entry(&entry.name).or_insert(sums.len());
         if place == sums.len() {
-            sums.push(Sum { name: &entry.name, count: 0, total: Duration::ZERO });
+            sums.push(Sum {
+                name: &entry.name,
+                detail: &entry.detail,
+                count: 0,
+                total: Duration::ZERO,
+            });
         }
         sums[place].count += entry.count;
         sums[place].total += entry.total;

@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub(crate) enum MemoryKind {
     /// Tensors: on the device.
     Device,
+    /// Constants: on the device, and seen by the host where that costs nothing.
+    Constants,
     /// Written by the host, read by the device.
     Upload,
     /// Written by the device, read by the host.
@@ -21,7 +23,6 @@ pub(crate) enum MemoryKind {
 /// A buffer and its memory.
 pub(crate) struct Buffer {
     pub(crate) raw: vk::Buffer,
-    size: u64,
     allocation: Option<Allocation>,
     context: Arc<Context>,
 }
@@ -37,7 +38,7 @@ impl Buffer {
         // SAFETY: the create info is complete; the device is alive.
         let raw = unsafe { context.raw.create_buffer(&create, None) }
             .map_err(Error::of("vkCreateBuffer"))?;
-        let mut buffer = Buffer { raw, size, allocation: None, context: context.clone() };
+        let mut buffer = Buffer { raw, allocation: None, context: context.clone() };
         // SAFETY: the buffer was just created on this device.
         let requirements = unsafe { context.raw.get_buffer_memory_requirements(raw) };
         let allocation = context
@@ -47,7 +48,8 @@ impl Buffer {
                 requirements,
                 location: match kind {
                     MemoryKind::Device => MemoryLocation::GpuOnly,
-                    MemoryKind::Upload => MemoryLocation::CpuToGpu,
+                    MemoryKind::Constants if !context.host_sees_device => MemoryLocation::GpuOnly,
+                    MemoryKind::Constants | MemoryKind::Upload => MemoryLocation::CpuToGpu,
                     MemoryKind::Download => MemoryLocation::GpuToCpu,
                 },
                 linear: true,
@@ -63,11 +65,7 @@ impl Buffer {
         Ok(buffer)
     }
 
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// The memory as the host sees it; empty for buffers on the device.
+    /// The memory as the host sees it; empty where it does not.
     pub(crate) fn mapped(&mut self) -> &mut [u8] {
         self.allocation
             .as_mut()

@@ -1,16 +1,17 @@
 //! A logical device with its queue, memory and pipelines, shared by all modules that run on it.
 
+use super::cache_file::{CacheFile, CacheKey};
 use super::instance::{DeviceInfo, Instance};
+use super::options::Options;
 use super::pipeline::Pipelines;
 use super::timestamps::Clock;
 use crate::error::Error;
+use crate::trace::Stopwatch;
 use ash::vk;
+use gpu_allocator::AllocationSizes;
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard};
-
-/// The environment variable that chooses a device: its index, or a part of its name.
-pub(crate) const DEVICE_VARIABLE: &str = "TORCHLET_VULKAN_DEVICE";
 
 /// A device that work runs on.
 pub(crate) struct Context {
@@ -19,6 +20,10 @@ pub(crate) struct Context {
     pub(crate) pipelines: ManuallyDrop<Pipelines>,
     pub(crate) raw: ash::Device,
     pub(crate) family: u32,
+    /// Whether the host can write to all of the device's memory.
+    pub(crate) host_sees_device: bool,
+    /// How long it took to open the device, until somebody asks.
+    pub(crate) opening: Mutex<Option<Stopwatch>>,
     /// The clock of the queue, if it has one.
     pub(crate) clock: Option<Clock>,
     queue: Mutex<vk::Queue>,
@@ -27,19 +32,19 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Opens the device that `wanted` names, by index or part of its name; else the one that the environment names;
-    /// else the most capable.
-    pub(crate) fn open(wanted: Option<&str>) -> Result<Arc<Self>, Error> {
+    /// Opens the device that the options name; else the one that the environment names; else the most capable.
+    pub(crate) fn open(options: &Options) -> Result<Arc<Self>, Error> {
+        let options = options.clone().or_environment(|name| std::env::var(name).ok());
+        let mut watch = Stopwatch::new(true);
         let instance = Arc::new(Instance::open()?);
+        watch.lap("make instance");
         let physical = instance.physical_devices()?;
         let infos: Vec<DeviceInfo> = physical
             .iter()
             .enumerate()
             .map(|(index, device)| instance.info(index, *device))
             .collect();
-        let variable = std::env::var(DEVICE_VARIABLE).ok();
-        let wanted = wanted.or(variable.as_deref());
-        let info = choose(&infos, wanted)?.clone();
+        let info = choose(&infos, options.device.as_deref())?.clone();
         let device = *physical
             .get(info.index)
             .ok_or_else(|| Error::Unavailable("the device has gone".to_owned()))?;
@@ -49,14 +54,17 @@ impl Context {
         let queues = [vk::DeviceQueueCreateInfo::default()
             .queue_family_index(family)
             .queue_priorities(&[1.0])];
+        watch.lap("look at devices");
         let create = vk::DeviceCreateInfo::default().queue_create_infos(&queues);
         // SAFETY: the device is one of the instance's, the queue family exists, and no feature or extension is asked for.
         let raw = unsafe { instance.raw.create_device(device, &create, None) }
             .map_err(Error::of("vkCreateDevice"))?;
         // SAFETY: the family was created with one queue.
         let queue = unsafe { raw.get_device_queue(family, 0) };
+        watch.lap("make device");
         // SAFETY: the device is one of the instance's.
-        let limits = unsafe { instance.raw.get_physical_device_properties(device) }.limits;
+        let properties = unsafe { instance.raw.get_physical_device_properties(device) };
+        let limits = properties.limits;
         let clock = Clock::new(instance.timestamp_bits(device, family), limits.timestamp_period);
         let allocator = Allocator::new(&AllocatorCreateDesc {
             instance: instance.raw.clone(),
@@ -64,10 +72,17 @@ impl Context {
             physical_device: device,
             debug_settings: Default::default(),
             buffer_device_address: false,
-            allocation_sizes: Default::default(),
+            // Blocks that the host sees take long to make: they start small.
+            allocation_sizes: AllocationSizes::new(16 << 20, 4 << 20)
+                .with_max_device_memblock_size(256 << 20)
+                .with_max_host_memblock_size(64 << 20),
         })
         .map_err(|error| Error::OutOfMemory(error.to_string()))?;
-        let pipelines = Pipelines::new(raw.clone());
+        let file = options.pipeline_cache.as_deref();
+        let file = file.map(|folder| CacheFile::new(folder, CacheKey::of(&properties)));
+        let pipelines = Pipelines::new(raw.clone(), file);
+        watch.lap("read pipeline cache");
+        let host_sees_device = instance.host_sees_device(device);
         Ok(Arc::new(Context {
             info,
             limits,
@@ -75,6 +90,8 @@ impl Context {
             raw,
             family,
             clock,
+            host_sees_device,
+            opening: Mutex::new(Some(watch)),
             queue: Mutex::new(queue),
             allocator: ManuallyDrop::new(Mutex::new(allocator)),
             _instance: instance,

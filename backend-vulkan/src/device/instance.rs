@@ -128,6 +128,24 @@ impl Instance {
         family.and_then(|family| u32::try_from(family).ok())
     }
 
+    /// Whether the host can write to all of the device's memory, rather than to a window of it.
+    pub(crate) fn host_sees_device(&self, device: vk::PhysicalDevice) -> bool {
+        // SAFETY: the device was enumerated from this instance.
+        let memory = unsafe { self.raw.get_physical_device_memory_properties(device) };
+        let heaps = memory.memory_heaps_as_slice();
+        let size =
+            |kind: &vk::MemoryType| heaps.get(kind.heap_index as usize).map(|heap| heap.size);
+        let largest = |flags: vk::MemoryPropertyFlags| {
+            let kinds = memory.memory_types_as_slice().iter();
+            kinds.filter(|kind| kind.property_flags.contains(flags)).filter_map(size).max()
+        };
+        let local = vk::MemoryPropertyFlags::DEVICE_LOCAL;
+        let visible =
+            vk::MemoryPropertyFlags::HOST_VISIBLE | vk::MemoryPropertyFlags::HOST_COHERENT;
+        // Some memory may be the driver's own: the two need not be equal.
+        largest(local | visible).is_some_and(|seen| seen >= largest(local).unwrap_or(0) / 2)
+    }
+
     /// The bits of a timestamp that count in a queue family.
     pub(crate) fn timestamp_bits(&self, device: vk::PhysicalDevice, family: u32) -> u32 {
         // SAFETY: the device was enumerated from this instance.

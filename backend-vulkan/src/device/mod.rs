@@ -1,8 +1,10 @@
 //! Vulkan objects: the device that work runs on, its memory, its pipelines. All calls into Vulkan are below this module.
 
 mod buffer;
+mod cache_file;
 mod context;
 mod instance;
+mod options;
 mod pipeline;
 mod recording;
 mod timestamps;
@@ -10,6 +12,8 @@ mod timestamps;
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::Context;
 pub use instance::{DeviceInfo, DeviceKind, devices};
+pub(crate) use options::Options;
+pub use options::{DEVICE_VARIABLE, PIPELINE_CACHE_VARIABLE, user_cache_folder};
 pub(crate) use pipeline::PipelineKey;
 pub(crate) use recording::{Binding, Command, Recording};
 pub(crate) use timestamps::Clock;

@@ -1,9 +1,10 @@
 //! Compute pipelines, made once per device for each shader and set of constants.
 
+use super::cache_file::CacheFile;
 use crate::error::Error;
 use ash::vk;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use torchlet_shaders::Module;
 
 /// A shader, its specialisation constants and its workgroup size.
@@ -32,39 +33,91 @@ impl PipelineKey {
     }
 }
 
-/// A pipeline with its layouts.
+/// What the pipelines of one shader have in common.
+struct Shader {
+    module: vk::ShaderModule,
+    set_layout: vk::DescriptorSetLayout,
+    layout: vk::PipelineLayout,
+    device: ash::Device,
+}
+
+/// A pipeline.
 pub(crate) struct Pipeline {
     pub(crate) raw: vk::Pipeline,
-    pub(crate) layout: vk::PipelineLayout,
-    pub(crate) set_layout: vk::DescriptorSetLayout,
-    device: ash::Device,
+    shader: Arc<Shader>,
 }
 
 /// The pipelines of a device.
 pub(crate) struct Pipelines {
     made: Mutex<HashMap<PipelineKey, Arc<Pipeline>>>,
+    shaders: Mutex<HashMap<&'static str, Arc<Shader>>>,
     cache: vk::PipelineCache,
+    /// Where the cache is saved, and the bytes that are there already.
+    file: Option<Mutex<(CacheFile, usize)>>,
     device: ash::Device,
 }
 
 impl Pipelines {
-    pub(crate) fn new(device: ash::Device) -> Self {
-        // SAFETY: an empty cache has no preconditions. Without one (out of memory), pipelines are made all the same.
-        let cache = unsafe { device.create_pipeline_cache(&Default::default(), None) }
-            .unwrap_or(vk::PipelineCache::null());
-        Pipelines { made: Mutex::default(), cache, device }
+    /// No pipelines yet, with what `file` remembers of those that were made before.
+    pub(crate) fn new(device: ash::Device, file: Option<CacheFile>) -> Self {
+        let known = file.as_ref().and_then(CacheFile::read).unwrap_or_default();
+        let create = vk::PipelineCacheCreateInfo::default().initial_data(&known);
+        // SAFETY: the data is what a driver of the same version gave for the same device, as its header and checksum say.
+        let made = unsafe { device.create_pipeline_cache(&create, None) };
+        let (cache, saved) = match made {
+            Ok(cache) => (cache, known.len()),
+            // What the driver does not take is made anew. Without a cache, pipelines are made all the same.
+            // SAFETY: an empty cache has no preconditions.
+            Err(_) => unsafe { device.create_pipeline_cache(&Default::default(), None) }
+                .map_or((vk::PipelineCache::null(), 0), |cache| (cache, 0)),
+        };
+        Pipelines {
+            made: Mutex::default(),
+            shaders: Mutex::default(),
+            cache,
+            file: file.map(|file| Mutex::new((file, saved))),
+            device,
+        }
     }
 
     /// The pipeline of this key, made if need be.
     pub(crate) fn get(&self, key: &PipelineKey) -> Result<Arc<Pipeline>, Error> {
-        let lock = || self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(pipeline) = lock().get(key) {
+        if let Some(pipeline) = lock(&self.made).get(key) {
             return Ok(pipeline.clone());
         }
+        let shader = self.shader(&key.module)?;
         // Made without the lock, so that several threads make several at a time.
-        let pipeline = Arc::new(Pipeline::new(&self.device, self.cache, key)?);
-        Ok(lock().entry(key.clone()).or_insert(pipeline).clone())
+        let pipeline = Arc::new(Pipeline::new(shader, self.cache, key)?);
+        Ok(lock(&self.made).entry(key.clone()).or_insert(pipeline).clone())
     }
+
+    fn shader(&self, module: &Module) -> Result<Arc<Shader>, Error> {
+        if let Some(shader) = lock(&self.shaders).get(module.name) {
+            return Ok(shader.clone());
+        }
+        let shader = Arc::new(Shader::new(&self.device, module)?);
+        Ok(lock(&self.shaders).entry(module.name).or_insert(shader).clone())
+    }
+
+    /// Saves the cache if there is more in it than was saved before. That it cannot be is no error: the next start takes
+    /// longer, that is all.
+    pub(crate) fn save(&self) {
+        let Some(file) = &self.file else { return };
+        if self.cache == vk::PipelineCache::null() {
+            return;
+        }
+        let mut file = lock(file);
+        // SAFETY: the cache belongs to the device; the driver locks it for the time of the call.
+        let Ok(data) = (unsafe { self.device.get_pipeline_cache_data(self.cache) }) else { return };
+        if data.len() > file.1 && file.0.write(&data).is_ok() {
+            file.1 = data.len();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere cannot have left what is locked half-changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Pipelines {
@@ -74,13 +127,15 @@ impl Drop for Pipelines {
     }
 }
 
-impl Pipeline {
-    fn new(
-        device: &ash::Device,
-        cache: vk::PipelineCache,
-        key: &PipelineKey,
-    ) -> Result<Self, Error> {
-        let module = &key.module;
+impl Shader {
+    fn new(device: &ash::Device, module: &Module) -> Result<Self, Error> {
+        // From here on, dropping `shader` destroys what was made.
+        let mut shader = Shader {
+            module: vk::ShaderModule::null(),
+            set_layout: vk::DescriptorSetLayout::null(),
+            layout: vk::PipelineLayout::null(),
+            device: device.clone(),
+        };
         let bindings: Vec<_> = (0..module.bindings as u32)
             .map(|binding| {
                 vk::DescriptorSetLayoutBinding::default()
@@ -92,16 +147,9 @@ impl Pipeline {
             .collect();
         let create = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
         // SAFETY: the create info is complete and lives through the call.
-        let set_layout = unsafe { device.create_descriptor_set_layout(&create, None) }
+        shader.set_layout = unsafe { device.create_descriptor_set_layout(&create, None) }
             .map_err(Error::of("vkCreateDescriptorSetLayout"))?;
-        // From here on, dropping `pipeline` destroys what was made.
-        let mut pipeline = Pipeline {
-            raw: vk::Pipeline::null(),
-            layout: vk::PipelineLayout::null(),
-            set_layout,
-            device: device.clone(),
-        };
-        let set_layouts = [set_layout];
+        let set_layouts = [shader.set_layout];
         let ranges = [vk::PushConstantRange::default()
             .stage_flags(vk::ShaderStageFlags::COMPUTE)
             .size(module.push_bytes() as u32)];
@@ -110,18 +158,35 @@ impl Pipeline {
             create = create.push_constant_ranges(&ranges);
         }
         // SAFETY: as above; the range is within the 128 bytes that every device has (tested in torchlet-shaders).
-        pipeline.layout = unsafe { device.create_pipeline_layout(&create, None) }
+        shader.layout = unsafe { device.create_pipeline_layout(&create, None) }
             .map_err(Error::of("vkCreatePipelineLayout"))?;
-
-        let words: Vec<u32> = module
-            .spirv
-            .chunks_exact(4)
-            .map(|word| word.iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte)))
-            .collect();
+        let words: Vec<u32> =
+            module.spirv.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let create = vk::ShaderModuleCreateInfo::default().code(&words);
         // SAFETY: the words are a module that spirv-val accepted when the shaders were built.
-        let shader = unsafe { device.create_shader_module(&create, None) }
+        shader.module = unsafe { device.create_shader_module(&create, None) }
             .map_err(Error::of("vkCreateShaderModule"))?;
+        Ok(shader)
+    }
+}
+
+impl Drop for Shader {
+    fn drop(&mut self) {
+        // SAFETY: the pipelines made from it hold the shader by reference count and are gone; null handles are ignored.
+        unsafe {
+            self.device.destroy_shader_module(self.module, None);
+            self.device.destroy_pipeline_layout(self.layout, None);
+            self.device.destroy_descriptor_set_layout(self.set_layout, None);
+        }
+    }
+}
+
+impl Pipeline {
+    fn new(
+        shader: Arc<Shader>,
+        cache: vk::PipelineCache,
+        key: &PipelineKey,
+    ) -> Result<Self, Error> {
         let constants: Vec<u32> = key.workgroup.iter().chain(&key.constants).copied().collect();
         let entries: Vec<_> = (0..constants.len() as u32)
             .map(|id| vk::SpecializationMapEntry { constant_id: id, offset: 4 * id, size: 4 })
@@ -131,33 +196,33 @@ impl Pipeline {
             .data(bytemuck::cast_slice(&constants));
         let stage = vk::PipelineShaderStageCreateInfo::default()
             .stage(vk::ShaderStageFlags::COMPUTE)
-            .module(shader)
+            .module(shader.module)
             .name(c"main")
             .specialization_info(&specialization);
-        let create =
-            [vk::ComputePipelineCreateInfo::default().stage(stage).layout(pipeline.layout)];
-        // SAFETY: stage and layout were made above for the same declaration of bindings and push constants.
-        let made = unsafe { device.create_compute_pipelines(cache, &create, None) };
-        // SAFETY: a shader module is not needed once pipelines are made from it.
-        unsafe { device.destroy_shader_module(shader, None) };
+        let create = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(shader.layout)];
+        // SAFETY: stage and layout were made for the same declaration of bindings and push constants.
+        let made = unsafe { shader.device.create_compute_pipelines(cache, &create, None) };
         match made {
             Ok(pipelines) => {
-                pipeline.raw = pipelines.first().copied().unwrap_or_default();
-                Ok(pipeline)
+                Ok(Pipeline { raw: pipelines.first().copied().unwrap_or_default(), shader })
             }
             Err((_, error)) => Err(Error::Vulkan("vkCreateComputePipelines", error)),
         }
+    }
+
+    pub(crate) fn layout(&self) -> vk::PipelineLayout {
+        self.shader.layout
+    }
+
+    pub(crate) fn set_layout(&self) -> vk::DescriptorSetLayout {
+        self.shader.set_layout
     }
 }
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
         // SAFETY: recordings hold the pipelines they use by reference count and wait for their submissions, so the
-        // objects are idle; null handles are ignored.
-        unsafe {
-            self.device.destroy_pipeline(self.raw, None);
-            self.device.destroy_pipeline_layout(self.layout, None);
-            self.device.destroy_descriptor_set_layout(self.set_layout, None);
-        }
+        // pipeline is idle; a null handle is ignored.
+        unsafe { self.shader.device.destroy_pipeline(self.raw, None) };
     }
 }

@@ -142,7 +142,7 @@ impl Recording {
                         device.cmd_bind_descriptor_sets(
                             self.commands,
                             point,
-                            pipeline.layout,
+                            pipeline.layout(),
                             0,
                             &sets,
                             &[],
@@ -151,7 +151,7 @@ impl Recording {
                             let stage = vk::ShaderStageFlags::COMPUTE;
                             device.cmd_push_constants(
                                 self.commands,
-                                pipeline.layout,
+                                pipeline.layout(),
                                 stage,
                                 0,
                                 push,
@@ -251,7 +251,7 @@ impl Recording {
         // SAFETY: the create info is complete and lives through the call.
         self.descriptors = unsafe { device.create_descriptor_pool(&create, None) }
             .map_err(Error::of("vkCreateDescriptorPool"))?;
-        let layouts: Vec<_> = pipelines.iter().map(|pipeline| pipeline.set_layout).collect();
+        let layouts: Vec<_> = pipelines.iter().map(|pipeline| pipeline.set_layout()).collect();
         let allocate = vk::DescriptorSetAllocateInfo::default()
             .descriptor_pool(self.descriptors)
             .set_layouts(&layouts);

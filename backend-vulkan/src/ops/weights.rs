@@ -23,32 +23,24 @@ pub(super) fn transposed(
     matrices: Matrices,
 ) -> Result<Option<Operand>, Error> {
     let Matrices { count, rows, columns } = matrices;
-    if e.device_data(weight.id).is_none() {
+    if !e.is_kept(weight.id) {
         return Ok(None);
     }
     let pitch = rows.next_multiple_of(PITCH);
     let size = weight.element.size();
-    let numel = pitch
-        .checked_mul(columns)
-        .and_then(|numel| numel.checked_mul(count))
-        .filter(|numel| *numel <= i32::MAX as usize)
-        .ok_or_else(|| Error::unsupported("weights of more than 2^31 elements"))?;
+    let numel = pitch.checked_mul(columns).and_then(|numel| numel.checked_mul(count));
+    if numel.is_none_or(|numel| numel > i32::MAX as usize) {
+        return Err(Error::unsupported("weights of more than 2^31 elements"));
+    }
     let purpose = format!("transposed {count}x{rows}x{columns}");
-    let id = weight.id;
-    e.derived(weight.value, &purpose, weight.element, &[count, columns, pitch], |e| {
-        let bytes = e.device_data(id).unwrap_or_default();
-        if bytes.len() < count * rows * columns * size {
-            return Err(Error::invalid("a constant has too few bytes"));
-        }
-        let mut target = vec![0; numel * size];
-        match size {
-            2 => transpose::<2>(bytes, &mut target, matrices, pitch),
-            4 => transpose::<4>(bytes, &mut target, matrices, pitch),
-            _ => return Err(Error::unsupported("weights of this type")),
-        }
-        Ok(target)
-    })
-    .map(Some)
+    let transpose = match size {
+        2 => transpose::<2>,
+        4 => transpose::<4>,
+        _ => return Err(Error::unsupported("weights of this type")),
+    };
+    let sizes = [count, columns, pitch];
+    let make = move |source: &[u8], target: &mut [u8]| transpose(source, target, matrices, pitch);
+    e.derived_later(weight.value, &purpose, weight.element, &sizes, make).map(Some)
 }
 
 /// Transposes matrices of elements of `SIZE` bytes, tile by tile.
@@ -60,11 +52,15 @@ fn transpose<const SIZE: usize>(
 ) {
     const TILE: usize = 32;
     let Matrices { count, rows, columns } = matrices;
-    if count == 0 || rows == 0 || columns == 0 {
+    let (source, target) = (source.as_chunks::<SIZE>().0, target.as_chunks_mut::<SIZE>().0);
+    let whole = rows * columns;
+    if pitch != rows || source.len() < count * whole {
+        target.fill([0; SIZE]);
+    }
+    if count == 0 || whole == 0 {
         return;
     }
-    let (source, target) = (source.as_chunks::<SIZE>().0, target.as_chunks_mut::<SIZE>().0);
-    let pairs = source.chunks_exact(rows * columns).zip(target.chunks_exact_mut(columns * pitch));
+    let pairs = source.chunks_exact(whole).zip(target.chunks_exact_mut(columns * pitch));
     for (source, target) in pairs.take(count) {
         for first_column in (0..columns).step_by(TILE) {
             for first_row in (0..rows).step_by(TILE) {
@@ -85,7 +81,7 @@ mod tests {
     #[test]
     fn rows_become_padded_columns() {
         let source: Vec<u8> = (0..2 * 3 * 2).flat_map(|value: u16| value.to_le_bytes()).collect();
-        let mut target = vec![0; 2 * 2 * 8 * 2];
+        let mut target = vec![9; 2 * 2 * 8 * 2];
         transpose::<2>(&source, &mut target, Matrices { count: 2, rows: 3, columns: 2 }, 8);
         let values: Vec<u16> =
             target.as_chunks::<2>().0.iter().map(|value| u16::from_le_bytes(*value)).collect();

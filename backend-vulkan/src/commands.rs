@@ -1,0 +1,150 @@
+//! The commands of a compiled graph: its steps, between the transfers of inputs and outputs.
+
+use crate::compiled::Compiled;
+use crate::device::{Binding, Command, PipelineKey};
+use crate::encoder::Step;
+use crate::error::Error;
+use crate::ir::Node;
+use crate::tensors::{TensorId, padded_bytes};
+use crate::trace::Label;
+use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
+
+/// What a command of the recording is for, by position.
+enum Purpose<'s> {
+    Input(usize),
+    Step(&'s Step),
+    Output(usize),
+    State(usize),
+}
+
+impl Compiled {
+    fn binding(&self, id: TensorId, written: bool) -> Result<Binding, Error> {
+        let root = self.state.root(id);
+        let missing = || Error::Invalid(format!("tensor {id} has no memory"));
+        let place = self.places.get(&root).ok_or_else(missing)?;
+        let needed = self.state.tensor(id)?.bytes();
+        if needed > place.bytes {
+            return Err(Error::invalid("a tensor exceeds the bound that it was exported with"));
+        }
+        let buffer = if place.constant { &self.constants } else { &self.tensors };
+        let buffer = buffer.as_ref().ok_or_else(missing)?.raw;
+        Ok(Binding { buffer, offset: place.offset, size: place.bytes, written })
+    }
+
+    /// Records the steps, between the transfers of inputs and outputs.
+    pub(crate) fn record(&mut self, steps: &[Step]) -> Result<(), Error> {
+        let (mut commands, mut purposes) = (Vec::new(), Vec::new());
+        for (position, (id, staging)) in self.graph.inputs.iter().zip(&self.inputs).enumerate() {
+            let Some(staging) = staging else { continue };
+            if !self.places.contains_key(&self.state.root(*id)) {
+                continue;
+            }
+            let host = Binding {
+                buffer: self.upload.raw,
+                offset: staging.offset,
+                size: staging.bytes,
+                written: false,
+            };
+            let tensor = self.state.tensor(*id)?;
+            let device = self.binding(*id, true)?;
+            purposes.push(Purpose::Input(position));
+            commands.push(transfer(host, staging.element, device, tensor.element, tensor.numel())?);
+        }
+        for step in steps {
+            let bindings: Result<Vec<Binding>, Error> = step
+                .accesses
+                .iter()
+                .map(|access| self.binding(access.tensor, access.written))
+                .collect();
+            purposes.push(Purpose::Step(step));
+            commands.push(Command::Dispatch {
+                key: step.key.clone(),
+                bindings: bindings?,
+                push: step.push.clone(),
+                groups: step.groups,
+            });
+        }
+        for (position, (id, staging)) in self.graph.outputs.iter().zip(&self.outputs).enumerate() {
+            let Some(staging) = staging else { continue };
+            let host = Binding {
+                buffer: self.download.raw,
+                offset: staging.offset,
+                size: staging.bytes,
+                written: true,
+            };
+            let tensor = self.state.tensor(*id)?;
+            let device = self.binding(*id, false)?;
+            purposes.push(Purpose::Output(position));
+            commands.push(transfer(device, tensor.element, host, staging.element, tensor.numel())?);
+        }
+        for (position, (from, to)) in self.kept.iter().enumerate() {
+            let (source, target) = (self.state.tensor(*from)?, self.state.tensor(*to)?);
+            let (from, to) = (self.binding(*from, false)?, self.binding(*to, true)?);
+            purposes.push(Purpose::State(position));
+            commands.push(transfer(from, source.element, to, target.element, source.numel())?);
+        }
+        if self.labels.is_some() {
+            self.labels = Some(purposes.iter().map(|purpose| self.label(purpose)).collect());
+        }
+        self.recording.record(&commands, self.labels.is_some())?;
+        self.recorded = true;
+        Ok(())
+    }
+
+    /// What a command is called where its time is told.
+    fn label(&self, purpose: &Purpose<'_>) -> Label {
+        let of_tensor = |name: &str, position: usize, id: Option<&TensorId>| {
+            let tensor = id.and_then(|id| self.state.tensor(*id).ok());
+            let sizes = tensor.map(|tensor| format!("{:?}", tensor.sizes)).unwrap_or_default();
+            Label { name: name.to_owned(), id: position as u32, detail: sizes }
+        };
+        match purpose {
+            Purpose::Input(position) => {
+                of_tensor("input (copy)", *position, self.graph.inputs.get(*position))
+            }
+            Purpose::Output(position) => {
+                of_tensor("output (copy)", *position, self.graph.outputs.get(*position))
+            }
+            Purpose::State(position) => {
+                of_tensor("state (copy)", *position, self.kept.get(*position).map(|(to, _)| to))
+            }
+            Purpose::Step(step) => {
+                let node = self.graph.nodes.get(step.node);
+                let operator = node.map(Node::title).unwrap_or_default();
+                let written = step.accesses.iter().find(|access| access.written);
+                let name = format!("{operator} ({})", step.key.module.name);
+                let id = node.map_or(0, |node| node.id);
+                Label { id, ..of_tensor(&name, 0, written.map(|access| &access.tensor)) }
+            }
+        }
+    }
+}
+
+/// A copy between a tensor and its staging memory, with conversion where the types differ.
+fn transfer(
+    from: Binding,
+    from_element: Element,
+    to: Binding,
+    to_element: Element,
+    numel: usize,
+) -> Result<Command, Error> {
+    let (from, to) = (Binding { written: false, ..from }, Binding { written: true, ..to });
+    if from_element == to_element {
+        let size = padded_bytes(from_element, numel).min(from.size).min(to.size);
+        return Ok(Command::Copy { from: Binding { size, ..from }, to: Binding { size, ..to } });
+    }
+    let pipeline = Gather { input: from_element, output: to_element, contiguous: true };
+    let push = GatherPush {
+        numel: crate::encoder::u32_of(numel)?,
+        base: 0,
+        sizes: [1; MAX_DIMS],
+        strides: [0; MAX_DIMS],
+    };
+    let workgroup = [64, 1, 1];
+    Ok(Command::Dispatch {
+        key: PipelineKey { module: Gather::MODULE, constants: pipeline.constants(), workgroup },
+        bindings: vec![from, to],
+        push: push.bytes(),
+        groups: [crate::encoder::u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1],
+    })
+}

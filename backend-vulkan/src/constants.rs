@@ -1,0 +1,307 @@
+//! Constants: their bytes on the host, and their way to the device.
+
+use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
+use crate::encoder::State;
+use crate::error::Error;
+use crate::ir::{Graph, Value};
+use crate::memory_plan::Place;
+use crate::tensors::{Storage, TensorId};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use torchlet_core::Parallel;
+
+/// What a constant is to begin with.
+#[derive(Debug, Clone)]
+pub(crate) enum Contents {
+    /// The bytes of the graph's value.
+    Graph,
+    /// Bytes that were made when the graph was encoded.
+    Made(Vec<u8>),
+    /// So many bytes to be made of those of another constant.
+    From(TensorId, usize, Make),
+}
+
+impl Contents {
+    /// How many bytes there are, of the value `id` of the graph if need be.
+    pub(crate) fn len(&self, graph: &Graph<'_>, id: TensorId) -> usize {
+        match (self, graph.values.get(id)) {
+            (Contents::Made(bytes), _) => bytes.len(),
+            (Contents::From(_, bytes, _), _) => *bytes,
+            (Contents::Graph, Some(Value::Tensor(tensor))) => {
+                tensor.data.as_ref().map_or(0, |data| data.len())
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Makes the bytes of a constant from those of another; writes all of them.
+#[derive(Clone)]
+pub(crate) struct Make(pub(crate) Arc<dyn Fn(&[u8], &mut [u8]) + Send + Sync>);
+
+impl std::fmt::Debug for Make {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Make")
+    }
+}
+
+/// Bytes of constants that go to the device at once, unless a single one has more.
+const CHUNK: u64 = 32 << 20;
+
+/// A constant on its way to the device.
+struct Constant<'c> {
+    offset: u64,
+    bytes: usize,
+    source: &'c [u8],
+    make: Option<&'c Make>,
+}
+
+impl Constant<'_> {
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(self.bytes as u64)
+    }
+
+    fn write(&self, target: &mut [u8]) {
+        match self.make {
+            Some(make) => (make.0)(self.source, target),
+            None => target.copy_from_slice(self.source),
+        }
+    }
+}
+
+/// Constants in the order of their places in memory.
+pub(crate) struct Upload<'c> {
+    constants: Vec<Constant<'c>>,
+}
+
+/// Work that can be done beside other work.
+pub(crate) type Task<'t> = Box<dyn FnOnce() -> Result<(), Error> + Send + 't>;
+
+/// Does all tasks, several at a time.
+pub(crate) fn run_tasks(parallel: &dyn Parallel, tasks: Vec<Task<'_>>) -> Result<(), Error> {
+    let tasks: Vec<Mutex<Option<Task<'_>>>> =
+        tasks.into_iter().map(|task| Mutex::new(Some(task))).collect();
+    let result = Mutex::new(Ok(()));
+    parallel.run(tasks.len(), &|index| {
+        let slot = tasks.get(index);
+        let task = slot.and_then(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if let Some(Err(error)) = task.map(|task| task()) {
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+        }
+    });
+    result.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'c> Upload<'c> {
+    /// The constants that have a place and for which `wanted` says so.
+    pub(crate) fn of(
+        graph: &'c Graph<'_>,
+        state: &'c State,
+        places: &HashMap<TensorId, Place>,
+        wanted: impl Fn(TensorId) -> bool,
+    ) -> Result<Self, Error> {
+        let mut constants = Vec::new();
+        for (id, place) in places.iter().filter(|(id, place)| place.constant && wanted(**id)) {
+            let Storage::Constant(contents) = &state.tensor(*id)?.storage else { continue };
+            let (source, bytes, make) = match contents {
+                Contents::From(source, bytes, make) => {
+                    (bytes_of(graph, state, *source)?, *bytes, Some(make))
+                }
+                _ => {
+                    let source = bytes_of(graph, state, *id)?;
+                    (source, source.len(), None)
+                }
+            };
+            if bytes as u64 > place.bytes {
+                return Err(Error::invalid("a constant is larger than its place"));
+            }
+            constants.push(Constant { offset: place.offset, bytes, source, make });
+        }
+        constants.sort_by_key(|constant| constant.offset);
+        Ok(Upload { constants })
+    }
+
+    /// All bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.constants.iter().map(|constant| constant.bytes as u64).sum()
+    }
+
+    /// Writes the constants into their buffer, beside other tasks.
+    pub(crate) fn run(
+        &self,
+        context: &Arc<Context>,
+        buffer: &mut Buffer,
+        parallel: &dyn Parallel,
+        others: Vec<Task<'_>>,
+    ) -> Result<(), Error> {
+        let mut tasks = others;
+        if !buffer.mapped().is_empty() {
+            tasks.extend(writes(&self.constants, 0, buffer.mapped())?);
+            return run_tasks(parallel, tasks);
+        }
+        let chunks = self.chunks();
+        let largest = chunks.iter().map(|chunk| extent(chunk).1).max().unwrap_or(0);
+        if largest == 0 {
+            return run_tasks(parallel, tasks);
+        }
+        let mut staging = Buffer::new(context, largest, MemoryKind::Upload)?;
+        let mut recording = Recording::new(context)?;
+        for chunk in chunks {
+            let (start, _) = extent(chunk);
+            let mut tasks = std::mem::take(&mut tasks);
+            tasks.extend(writes(chunk, start, staging.mapped())?);
+            run_tasks(parallel, tasks)?;
+            let copies: Vec<Command> = runs(chunk)
+                .map(|(first, size)| Command::Copy {
+                    from: Binding {
+                        buffer: staging.raw,
+                        offset: first - start,
+                        size,
+                        written: false,
+                    },
+                    to: Binding { buffer: buffer.raw, offset: first, size, written: true },
+                })
+                .collect();
+            recording.record(&copies, false)?;
+            recording.run()?;
+        }
+        Ok(())
+    }
+
+    fn chunks(&self) -> Vec<&[Constant<'c>]> {
+        let mut chunks = Vec::new();
+        let mut rest = self.constants.as_slice();
+        while let Some(first) = rest.first() {
+            let limit = first.offset.saturating_add(CHUNK);
+            let count = rest.iter().take_while(|constant| constant.end() <= limit).count().max(1);
+            let (chunk, others) = rest.split_at(count);
+            chunks.push(chunk);
+            rest = others;
+        }
+        chunks
+    }
+}
+
+/// Where a chunk starts, and its bytes.
+fn extent(chunk: &[Constant<'_>]) -> (u64, u64) {
+    let start = chunk.first().map_or(0, |first| first.offset);
+    (start, chunk.last().map_or(0, Constant::end) - start)
+}
+
+/// The constants of a chunk as ranges with nothing but padding between them.
+fn runs<'r>(chunk: &'r [Constant<'_>]) -> impl Iterator<Item = (u64, u64)> + 'r {
+    const PADDING: u64 = 256;
+    let adjoin = |a: &Constant<'_>, b: &Constant<'_>| b.offset.saturating_sub(a.end()) <= PADDING;
+    chunk.chunk_by(adjoin).map(extent)
+}
+
+/// A task for each constant of a chunk that starts at `start`: writes it to its place in memory.
+fn writes<'t>(
+    chunk: &'t [Constant<'_>],
+    start: u64,
+    memory: &'t mut [u8],
+) -> Result<Vec<Task<'t>>, Error> {
+    let short = || Error::invalid("a constant lies outside its memory");
+    let mut tasks: Vec<Task<'t>> = Vec::new();
+    let (mut rest, mut at) = (memory, start);
+    for constant in chunk {
+        let gap = constant.offset.checked_sub(at).and_then(|gap| usize::try_from(gap).ok());
+        let (_, behind) = rest.split_at_mut_checked(gap.ok_or_else(short)?).ok_or_else(short)?;
+        let (target, behind) = behind.split_at_mut_checked(constant.bytes).ok_or_else(short)?;
+        (rest, at) = (behind, constant.end());
+        tasks.push(Box::new(move || {
+            constant.write(target);
+            Ok(())
+        }));
+    }
+    Ok(tasks)
+}
+
+/// The bytes of a constant that is not made from another.
+fn bytes_of<'c>(graph: &'c Graph<'_>, state: &'c State, id: TensorId) -> Result<&'c [u8], Error> {
+    let bytes = match (&state.tensor(id)?.storage, graph.values.get(id)) {
+        (Storage::Constant(Contents::Made(bytes)), _) => Some(bytes.as_slice()),
+        (Storage::Constant(Contents::Graph), Some(Value::Tensor(tensor))) => tensor.data.as_deref(),
+        _ => None,
+    };
+    bytes.ok_or_else(|| Error::Invalid(format!("constant {id} has no bytes")))
+}
+
+/// Frees the bytes of all constants but those that change, which are what a reset gives them again.
+pub(crate) fn forget(
+    graph: Graph<'_>,
+    state: &mut State,
+    changes: impl Fn(TensorId) -> bool,
+) -> Graph<'static> {
+    for (id, tensor) in state.tensors.iter_mut().enumerate() {
+        let Some(tensor) = tensor else { continue };
+        let Storage::Constant(contents) = &mut tensor.storage else { continue };
+        if !changes(id) {
+            *contents = Contents::Graph;
+        } else if let (Contents::Graph, Some(Value::Tensor(value))) =
+            (&contents, graph.values.get(id))
+        {
+            *contents = Contents::Made(value.data.as_deref().unwrap_or_default().to_vec());
+        }
+    }
+    graph.without_data()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet_core::Serial;
+
+    fn constants(sources: &[(u64, Vec<u8>)]) -> Vec<Constant<'_>> {
+        let constant = |(offset, source): &'_ (u64, Vec<u8>)| (*offset, source.len());
+        sources
+            .iter()
+            .map(|pair| {
+                let (offset, bytes) = constant(pair);
+                Constant { offset, bytes, source: &pair.1, make: None }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn constants_are_written_to_their_places() {
+        let sources = [(64, vec![1; 16]), (80, vec![2; 8]), (128, vec![3; 4])];
+        let chunk = constants(&sources);
+        let mut memory = vec![0; 68];
+        run_tasks(&Serial, writes(&chunk, 64, &mut memory).unwrap()).unwrap();
+        assert_eq!(memory, [vec![1; 16], vec![2; 8], vec![0; 40], vec![3; 4]].concat());
+        let mut short = vec![0; 67];
+        assert!(writes(&chunk, 64, &mut short).is_err());
+        assert!(writes(&chunk, 65, &mut memory).is_err());
+    }
+
+    #[test]
+    fn chunks_are_of_bounded_size_but_for_large_constants() {
+        let half = CHUNK as usize / 2;
+        let sources = [
+            (0, vec![0; half]),
+            (half as u64, vec![0; half]),
+            (2 * half as u64, vec![0; 2 * half + 4]),
+            (5 * half as u64, vec![0; 4]),
+        ];
+        let upload = Upload { constants: constants(&sources) };
+        let sizes: Vec<usize> = upload.chunks().iter().map(|chunk| chunk.len()).collect();
+        assert_eq!(sizes, [2, 1, 1]);
+        assert_eq!(upload.bytes(), CHUNK * 2 + 8);
+    }
+
+    #[test]
+    fn ranges_far_apart_are_copied_apart() {
+        let sources = [(0, vec![0; 16]), (64, vec![0; 16]), (4096, vec![0; 16])];
+        let chunk = constants(&sources);
+        assert_eq!(runs(&chunk).collect::<Vec<_>>(), [(0, 80), (4096, 16)]);
+    }
+
+    #[test]
+    fn the_error_of_a_task_is_told() {
+        let tasks: Vec<Task<'_>> =
+            vec![Box::new(|| Ok(())), Box::new(|| Err(Error::invalid("no"))), Box::new(|| Ok(()))];
+        assert!(run_tasks(&Serial, tasks).is_err());
+        assert!(run_tasks(&Serial, Vec::new()).is_ok());
+    }
+}

@@ -1,0 +1,226 @@
+//! The file in which pipelines are remembered between runs.
+//!
+//! What is in the file goes to the driver, which trusts it. So the file says which device and driver it is of, and its
+//! checksum must be right; a file of which anything is amiss counts as none. It is replaced as a whole, by
+//! renaming: other processes see the old one or the new one.
+
+use ash::vk;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 8] = b"TORCHLPC";
+const VERSION: u32 = 1;
+/// Magic, version, vendor, device, driver version, UUID, length, checksum.
+const HEADER: usize = 8 + 4 * 4 + vk::UUID_SIZE + 8 + 8;
+/// The header that Vulkan prescribes: its size, its version, vendor, device, UUID.
+const DRIVER_HEADER: usize = 4 * 4 + vk::UUID_SIZE;
+/// More than any driver's cache of our shaders.
+const LARGEST: u64 = 256 << 20;
+
+/// The device and driver that a cache is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CacheKey {
+    pub(crate) vendor: u32,
+    pub(crate) device: u32,
+    pub(crate) driver: u32,
+    pub(crate) uuid: [u8; vk::UUID_SIZE],
+}
+
+impl CacheKey {
+    pub(crate) fn of(properties: &vk::PhysicalDeviceProperties) -> Self {
+        CacheKey {
+            vendor: properties.vendor_id,
+            device: properties.device_id,
+            driver: properties.driver_version,
+            uuid: properties.pipeline_cache_uuid,
+        }
+    }
+
+    /// The name of its file: a device of another driver has another.
+    fn file_name(&self) -> String {
+        let uuid: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("vulkan-{:04x}-{:04x}-{uuid}.pipelines", self.vendor, self.device)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let numbers = [self.vendor, self.device, self.driver];
+        numbers.iter().flat_map(|number| number.to_le_bytes()).chain(self.uuid).collect()
+    }
+
+    /// Whether the driver's own header says that the data is of this device.
+    fn matches(&self, data: &[u8]) -> bool {
+        let expected: Vec<u8> = [DRIVER_HEADER as u32, 1, self.vendor, self.device]
+            .iter()
+            .flat_map(|number| number.to_ne_bytes())
+            .chain(self.uuid)
+            .collect();
+        data.get(..DRIVER_HEADER) == Some(&expected)
+    }
+}
+
+/// A file that pipelines of one device are remembered in.
+#[derive(Debug, Clone)]
+pub(crate) struct CacheFile {
+    path: PathBuf,
+    key: CacheKey,
+}
+
+impl CacheFile {
+    /// The file of a device in a folder.
+    pub(crate) fn new(folder: &Path, key: CacheKey) -> Self {
+        CacheFile { path: folder.join(key.file_name()), key }
+    }
+
+    /// The driver's data, if there is a file and all of it is right.
+    pub(crate) fn read(&self) -> Option<Vec<u8>> {
+        if std::fs::metadata(&self.path).ok()?.len() > LARGEST {
+            return None;
+        }
+        let mut file = std::fs::read(&self.path).ok()?;
+        let data = file.get(HEADER..)?;
+        if file.get(..HEADER) != Some(&self.header(data)) || !self.key.matches(data) {
+            return None;
+        }
+        file.drain(..HEADER);
+        Some(file)
+    }
+
+    /// Replaces the file.
+    pub(crate) fn write(&self, data: &[u8]) -> io::Result<()> {
+        if !self.key.matches(data) || data.len() as u64 > LARGEST - HEADER as u64 {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
+        if let Some(folder) = self.path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        // Threads of one process have names of their own, too: each holds the lock of its device's pipelines only.
+        let thread = std::thread::current().id();
+        let name = format!("{}-{thread:?}.part", std::process::id());
+        let part = self.path.with_extension(name.replace(['(', ')'], ""));
+        let written = std::fs::write(&part, [self.header(data).as_slice(), data].concat())
+            .and_then(|()| std::fs::rename(&part, &self.path));
+        if written.is_err() {
+            // What is left of it is of no use; that it cannot be removed changes nothing.
+            let _ = std::fs::remove_file(&part);
+        }
+        written
+    }
+
+    fn header(&self, data: &[u8]) -> Vec<u8> {
+        let mut header = Vec::with_capacity(HEADER);
+        header.extend_from_slice(MAGIC);
+        header.extend_from_slice(&VERSION.to_le_bytes());
+        header.extend_from_slice(&self.key.bytes());
+        header.extend_from_slice(&(data.len() as u64).to_le_bytes());
+        header.extend_from_slice(&checksum(data).to_le_bytes());
+        header
+    }
+}
+
+/// A checksum against accidents: FNV-1a over words of 64 bits, with the high bits mixed back in.
+fn checksum(data: &[u8]) -> u64 {
+    let (words, rest) = data.as_chunks::<8>();
+    let step = |sum: u64, word: u64| {
+        let sum = (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3);
+        sum ^ sum >> 29
+    };
+    let sum =
+        words.iter().fold(0xcbf2_9ce4_8422_2325, |sum, word| step(sum, u64::from_le_bytes(*word)));
+    rest.iter().fold(sum, |sum, byte| step(sum, u64::from(*byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: CacheKey = CacheKey { vendor: 0x10de, device: 7, driver: 9, uuid: [5; 16] };
+
+    /// A folder that is gone at the end of its test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("torchlet-cache-{name}-{}", std::process::id());
+            Folder(std::env::temp_dir().join(name))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn driver_data(key: &CacheKey) -> Vec<u8> {
+        let numbers = [32, 1, key.vendor, key.device];
+        let header = numbers.iter().flat_map(|number: &u32| number.to_ne_bytes());
+        header.chain(key.uuid).chain(0..=99).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = Folder::new("written");
+        let file = CacheFile::new(&folder.0.join("deep"), KEY);
+        assert_eq!(file.read(), None);
+        let data = driver_data(&KEY);
+        file.write(&data).unwrap();
+        assert_eq!(file.read(), Some(data.clone()));
+        let longer = [data, vec![1; 1000]].concat();
+        file.write(&longer).unwrap();
+        assert_eq!(file.read(), Some(longer));
+        assert_eq!(std::fs::read_dir(folder.0.join("deep")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_damaged_or_foreign_is_not_read() {
+        let folder = Folder::new("damaged");
+        let file = CacheFile::new(&folder.0, KEY);
+        let data = driver_data(&KEY);
+        file.write(&data).unwrap();
+        let whole = std::fs::read(&file.path).unwrap();
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x10;
+            std::fs::write(&file.path, &changed).unwrap();
+            assert_eq!(file.read(), None, "byte {at}");
+            std::fs::write(&file.path, &whole[..at]).unwrap();
+            assert_eq!(file.read(), None, "cut at {at}");
+        }
+        std::fs::write(&file.path, [whole.as_slice(), &[0]].concat()).unwrap();
+        assert_eq!(file.read(), None);
+        std::fs::write(&file.path, &whole).unwrap();
+        assert_eq!(file.read(), Some(data));
+        // The same place, another driver.
+        let other = CacheFile { path: file.path.clone(), key: CacheKey { driver: 10, ..KEY } };
+        assert_eq!(other.read(), None);
+    }
+
+    #[test]
+    fn data_of_another_device_is_not_written() {
+        let folder = Folder::new("other");
+        let file = CacheFile::new(&folder.0, KEY);
+        assert!(file.write(&driver_data(&CacheKey { device: 8, ..KEY })).is_err());
+        assert!(file.write(&[]).is_err());
+        assert_eq!(file.read(), None);
+    }
+
+    #[test]
+    fn many_writers_leave_a_whole_file() {
+        let folder = Folder::new("writers");
+        let data = driver_data(&KEY);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (folder, data) = (&folder.0, &data);
+                scope.spawn(move || {
+                    let data = [data.as_slice(), &vec![thread; 1 << 12]].concat();
+                    let file = CacheFile::new(folder, KEY);
+                    for _ in 0..20 {
+                        file.write(&data).unwrap();
+                        assert_eq!(file.read().map(|found| found.len()), Some(data.len()));
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1);
+    }
+}
