@@ -23,6 +23,8 @@ TENSOR_IN(0, a, A)
 TENSOR_IN(1, b, B)
 TENSOR_OUT(2, y, OUT)
 
+BINARY(apply_f, FUNCTION)
+
 int apply_i(int a, int b) {
     switch (FUNCTION) {
         case 0: return a + int(push.alpha) * b;
@@ -70,7 +72,7 @@ void main() {
     if (i >= push.numel) return;
     bool floating = is_float(A) || is_float(B) || (is_float(OUT) && FUNCTION < 9);
     if (SAME_LAYOUT != 0 && floating) {
-        y_write_f4(i, binary_f(FUNCTION, a_f4(i), b_f4(i), push.alpha));
+        y_write_f4(i, apply_f(a_f4(i), b_f4(i), push.alpha));
         return;
     }
     if (floating) {
@@ -83,7 +85,7 @@ void main() {
                 v[k] = b_f(at.y);
             }
         }
-        y_write_f4(i, binary_f(FUNCTION, u, v, push.alpha));
+        y_write_f4(i, apply_f(u, v, push.alpha));
     } else {
         ivec4 r = ivec4(0);
         [[unroll]] for (uint k = 0; k < 4; ++k) {

@@ -3,7 +3,6 @@
 #include "tensor.glsl"
 #include "run.glsl"
 #include "functions.glsl"
-#include "epilogue.glsl"
 
 // A convolution over two dimensions. An invocation computes four neighbours of an output row in ROWS channels. The invocations of a
 // workgroup that differ in z share the sum over the input channels among themselves.
@@ -28,6 +27,8 @@ layout(constant_id = 14) const uint PARTIALS = 1;
 layout(constant_id = 15) const uint ACTIVATION = 0;
 layout(constant_id = 16) const uint RESIDUAL = 0;
 layout(constant_id = 17) const uint HAS_RESIDUAL = 0;
+
+#include "epilogue.glsl"
 
 layout(push_constant) uniform Push {
     uint groups;
@@ -133,7 +134,7 @@ void main() {
         vec4 sum = sums[r];
         if (SHARES > 1) {
             sum = vec4(0);
-            for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * tile + place];
+            [[dont_unroll]] for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * tile + place];
         }
         if (HAS_BIAS != 0) sum += bias_f(group * push.out_channels + channel + r);
         uint plane = image_group * push.out_channels + channel + r;

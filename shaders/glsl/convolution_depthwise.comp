@@ -3,7 +3,6 @@
 #include "tensor.glsl"
 #include "run.glsl"
 #include "functions.glsl"
-#include "epilogue.glsl"
 
 // A convolution in which every input channel has `multiplier` output channels of its own. An invocation computes four neighbours of
 // ROWS consecutive output rows, in one channel. Weights are [channel][ky][kx].
@@ -28,6 +27,8 @@ layout(constant_id = 15) const uint HAS_BIAS = 0;
 layout(constant_id = 16) const uint ACTIVATION = 0;
 layout(constant_id = 17) const uint RESIDUAL = 0;
 layout(constant_id = 18) const uint HAS_RESIDUAL = 0;
+
+#include "epilogue.glsl"
 
 layout(push_constant) uniform Push {
     // Output planes, channels and channels for each input channel.

@@ -3,7 +3,6 @@
 #include "tensor.glsl"
 #include "run.glsl"
 #include "functions.glsl"
-#include "epilogue.glsl"
 
 // A transposed convolution over two dimensions: every output element gathers the input elements that reach it. An invocation
 // computes four neighbours of an output row in ROWS channels.
@@ -21,6 +20,8 @@ layout(constant_id = 8) const uint HAS_BIAS = 0;
 layout(constant_id = 9) const uint ACTIVATION = 0;
 layout(constant_id = 10) const uint RESIDUAL = 0;
 layout(constant_id = 11) const uint HAS_RESIDUAL = 0;
+
+#include "epilogue.glsl"
 
 layout(push_constant) uniform Push {
     uint groups;

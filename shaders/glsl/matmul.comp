@@ -3,7 +3,6 @@
 #include "tensor.glsl"
 #include "run.glsl"
 #include "functions.glsl"
-#include "epilogue.glsl"
 
 // out[m][n] = activation(alpha * sum over k of a[m][k] * b[k][n] + beta * bias + residual), for each batch. An invocation computes ROWS rows of four
 // columns. The invocations of a workgroup that differ in z share the sum over k among themselves.
@@ -29,6 +28,8 @@ layout(constant_id = 14) const uint PARTIALS = 1;
 layout(constant_id = 15) const uint ACTIVATION = 0;
 layout(constant_id = 16) const uint RESIDUAL = 0;
 layout(constant_id = 17) const uint HAS_RESIDUAL = 0;
+
+#include "epilogue.glsl"
 
 layout(push_constant) uniform Push {
     uint m;
@@ -153,7 +154,7 @@ void main() {
         vec4 sum = sums[r];
         if (SHARES > 1) {
             sum = vec4(0);
-            for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * plane + place];
+            [[dont_unroll]] for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * plane + place];
         }
         sum *= push.alpha;
         if (HAS_BIAS != 0) {

@@ -47,7 +47,7 @@ const uint ONE_ELEMENT = 2;
 const uint STRIDED = 3;
 
 const uint NO_STAGE = 0xffffffffu;
-const uint BINARY = 100;
+const uint BINARY_FROM = 100;
 const uint WHERE = 200;
 // In place of a register: the first parameter of the stage.
 const uint NUMBER = 255;
@@ -77,15 +77,26 @@ uint place(uint i, uint input_index) {
 
 #define OPERAND(operands, shift) registers[min((operands >> shift) & 0xff, 9)]
 
-#define STAGE(index, function, operands) \
+#define FUNCTIONS(unary, binary, function) \
+    UNARY(unary, function) \
+    BINARY(binary, function - BINARY_FROM)
+
+FUNCTIONS(unary_0, binary_0, FUNCTION_0)
+FUNCTIONS(unary_1, binary_1, FUNCTION_1)
+FUNCTIONS(unary_2, binary_2, FUNCTION_2)
+FUNCTIONS(unary_3, binary_3, FUNCTION_3)
+FUNCTIONS(unary_4, binary_4, FUNCTION_4)
+FUNCTIONS(unary_5, binary_5, FUNCTION_5)
+
+#define STAGE(index, function, operands, unary, binary) \
     if (function != NO_STAGE) { \
         float p = push.parameters[2 * index]; \
         float q = push.parameters[2 * index + 1]; \
         vec4 a = OPERAND(operands, 0); \
         vec4 b = ((operands >> 8) & 0xff) == NUMBER ? vec4(p) : OPERAND(operands, 8); \
         vec4 result; \
-        if (function < BINARY) result = unary_f(function, a, p, q); \
-        else if (function < WHERE) result = binary_f(function - BINARY, a, b, q); \
+        if (function < BINARY_FROM) result = unary(a, p, q); \
+        else if (function < WHERE) result = binary(a, b, q); \
         else result = mix(OPERAND(operands, 16), b, notEqual(a, vec4(0))); \
         registers[4 + index] = result; \
         last = result; \
@@ -100,11 +111,11 @@ void main() {
     READ(1, in1, LAYOUT_1)
     READ(2, in2, LAYOUT_2)
     READ(3, in3, LAYOUT_3)
-    STAGE(0, FUNCTION_0, OPERANDS_0)
-    STAGE(1, FUNCTION_1, OPERANDS_1)
-    STAGE(2, FUNCTION_2, OPERANDS_2)
-    STAGE(3, FUNCTION_3, OPERANDS_3)
-    STAGE(4, FUNCTION_4, OPERANDS_4)
-    STAGE(5, FUNCTION_5, OPERANDS_5)
+    STAGE(0, FUNCTION_0, OPERANDS_0, unary_0, binary_0)
+    STAGE(1, FUNCTION_1, OPERANDS_1, unary_1, binary_1)
+    STAGE(2, FUNCTION_2, OPERANDS_2, unary_2, binary_2)
+    STAGE(3, FUNCTION_3, OPERANDS_3, unary_3, binary_3)
+    STAGE(4, FUNCTION_4, OPERANDS_4, unary_4, binary_4)
+    STAGE(5, FUNCTION_5, OPERANDS_5, unary_5, binary_5)
     y_write_f4(i, last);
 }

@@ -24,6 +24,8 @@ const uint DEQUANTIZE = 32;
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
 
+UNARY(apply_f, FUNCTION)
+
 int apply_i(int x) {
     switch (FUNCTION) {
         case 1: return abs(x);
@@ -43,7 +45,7 @@ void main() {
         switch (FUNCTION) {
             case QUANTIZE: v = clamp(roundEven(v * push.a) + push.b, push.c, push.d); break;
             case DEQUANTIZE: v = (v - push.b) * push.a; break;
-            default: v = unary_f(FUNCTION, v, push.a, push.b);
+            default: v = apply_f(v, push.a, push.b);
         }
         y_write_f4(i, v);
     } else {
