@@ -1,0 +1,241 @@
+//! Numbers to codes and back.
+
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::ops::views::merge_dims;
+use crate::ops::{Operator, elementwise, operator};
+use crate::tensors::{Operand, strides};
+use torchlet_shaders::{Affine, AffinePush, Element, MAX_DIMS};
+
+pub(in crate::ops) const OPERATORS: &[Operator] = &[
+    operator("quantized_decomposed.quantize_per_tensor.default", |e, args| {
+        per_tensor(e, args, Direction::Quantize)
+    }),
+    operator("quantized_decomposed.dequantize_per_tensor.default", |e, args| {
+        per_tensor(e, args, Direction::Dequantize)
+    }),
+    operator("quantized_decomposed.quantize_per_tensor.tensor", |e, args| {
+        per_tensor_by_tensor(e, args, Direction::Quantize)
+    }),
+    operator("quantized_decomposed.dequantize_per_tensor.tensor", |e, args| {
+        per_tensor_by_tensor(e, args, Direction::Dequantize)
+    }),
+    operator("quantized_decomposed.quantize_per_channel.default", |e, args| {
+        per_channel(e, args, Direction::Quantize)
+    }),
+    operator("quantized_decomposed.dequantize_per_channel.default", |e, args| {
+        per_channel(e, args, Direction::Dequantize)
+    }),
+    operator("quantized_decomposed.quantize_per_token.default", |e, args| {
+        per_token(e, args, Direction::Quantize)
+    }),
+    operator("quantized_decomposed.dequantize_per_token.default", |e, args| {
+        per_token(e, args, Direction::Dequantize)
+    }),
+    operator("torchao.quantize_affine.default", |e, args| by_blocks(e, args, Direction::Quantize)),
+    operator("torchao.dequantize_affine.default", |e, args| {
+        by_blocks(e, args, Direction::Dequantize)
+    }),
+];
+
+/// From numbers to codes, or back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    Quantize = 0,
+    Dequantize = 1,
+}
+
+/// The bounds of codes of a type.
+pub(super) fn bounds(element: Element) -> [f64; 2] {
+    match element {
+        Element::U8 => [0.0, 255.0],
+        Element::I8 => [-128.0, 127.0],
+        _ => [-2_147_483_648.0, 2_147_483_520.0],
+    }
+}
+
+/// The bounds of codes that arguments give, or those of the type.
+pub(super) fn bounds_at(
+    e: &Encoder<'_, '_>,
+    args: &[ValueId],
+    position: usize,
+    element: Element,
+) -> Result<[f64; 2], Error> {
+    let [low, high] = bounds(element);
+    Ok([
+        e.optional_float(e.arg(args, position)?)?.unwrap_or(low),
+        e.optional_float(e.arg(args, position + 1)?)?.unwrap_or(high),
+    ])
+}
+
+fn per_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let (scale, zero) = (e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?);
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &input.sizes)?;
+    match to {
+        Direction::Quantize => {
+            let bounds = bounds_at(e, args, 3, out.element)?;
+            quantize(e, &input, &out, [scale, zero], bounds)
+        }
+        Direction::Dequantize => dequantize(e, &input, &out, [scale, zero]),
+    }
+}
+
+/// Emits `out = round(input / scale) + zero`, within bounds.
+pub(super) fn quantize(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    out: &Operand,
+    [scale, zero]: [f64; 2],
+    [low, high]: [f64; 2],
+) -> Result<(), Error> {
+    let parameters = [1.0 / scale, zero, low, high];
+    elementwise::apply_unary_with(e, 31, input, out, parameters)
+}
+
+/// Emits `out = (input - zero) * scale`.
+pub(super) fn dequantize(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    out: &Operand,
+    [scale, zero]: [f64; 2],
+) -> Result<(), Error> {
+    elementwise::apply_unary_with(e, 32, input, out, [scale, zero, 0.0, 0.0])
+}
+
+/// Quantizes or dequantizes with scales that a tensor has: element `index * step` of it, along each dimension.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn affine(
+    e: &mut Encoder<'_, '_>,
+    to: Direction,
+    input: &Operand,
+    scale: &Operand,
+    zero: Option<&Operand>,
+    view: &[usize],
+    steps: &[i64],
+    [low, high]: [f64; 2],
+    out: &Operand,
+) -> Result<(), Error> {
+    let reach: i64 =
+        view.iter().zip(steps).map(|(size, step)| (*size as i64 - 1).max(0) * step).sum();
+    if input.numel() > 0
+        && reach >= scale.numel().min(zero.map_or(usize::MAX, Operand::numel)) as i64
+    {
+        return Err(Error::invalid("there are too few scales or zero points"));
+    }
+    let dims = merge_dims(view, &[steps.to_vec()])?;
+    let mut push = AffinePush {
+        numel: u32_of(out.numel())?,
+        low: low as f32,
+        high: high as f32,
+        sizes: [1; MAX_DIMS],
+        strides: [0; MAX_DIMS],
+    };
+    for (slot, (size, strides)) in (0..MAX_DIMS).rev().zip(dims.iter().rev()) {
+        push.sizes[slot] = u32_of(*size)?;
+        push.strides[slot] = strides[0] as u32;
+    }
+    let zero_operand = zero.unwrap_or(scale);
+    let pipeline = Affine {
+        function: to as u32,
+        input: input.element,
+        scale: scale.element,
+        zero: zero_operand.element,
+        output: out.element,
+        has_zero: zero.is_some(),
+    };
+    let accesses = [read(input.id), read(scale.id), read(zero_operand.id), write(out.id)];
+    e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
+}
+
+/// With one scale and zero point, in tensors.
+fn per_tensor_by_tensor(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    to: Direction,
+) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let (scale, zero) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &input.sizes)?;
+    let bounds = match to {
+        Direction::Quantize => bounds_at(e, args, 3, out.element)?,
+        Direction::Dequantize => bounds(input.element),
+    };
+    affine(e, to, &input, &scale, Some(&zero), &[input.numel()], &[0], bounds, &out)
+}
+
+/// With a scale for each index of one dimension.
+fn per_channel(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let scale = e.tensor(e.arg(args, 1)?)?;
+    let zero = e.optional_tensor(e.arg(args, 2)?)?;
+    let axis = input.dim(e.int(e.arg(args, 3)?)?)?;
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &input.sizes)?;
+    let bounds = match to {
+        Direction::Quantize => bounds_at(e, args, 4, out.element)?,
+        Direction::Dequantize => bounds(input.element),
+    };
+    let steps: Vec<i64> = (0..input.rank()).map(|dim| i64::from(dim == axis)).collect();
+    affine(e, to, &input, &scale, zero.as_ref(), &input.sizes, &steps, bounds, &out)
+}
+
+/// With a scale for each row.
+fn per_token(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let (scale, zero) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &input.sizes)?;
+    let bounds = match to {
+        Direction::Quantize => bounds_at(e, args, 3, out.element)?,
+        Direction::Dequantize => bounds(input.element),
+    };
+    let count = input.sizes.last().copied().unwrap_or(1);
+    let view = [input.numel() / count.max(1), count];
+    affine(e, to, &input, &scale, Some(&zero), &view, &[1, 0], bounds, &out)
+}
+
+/// The sizes of blocks, each a divisor of its dimension.
+pub(super) fn blocks_of(
+    e: &Encoder<'_, '_>,
+    args: &[ValueId],
+    position: usize,
+    input: &Operand,
+) -> Result<Vec<usize>, Error> {
+    let blocks = e.ints(e.arg(args, position)?)?;
+    let sizes: Vec<usize> = blocks
+        .iter()
+        .zip(&input.sizes)
+        .map(|(block, size)| if *block < 0 { *size } else { *block as usize })
+        .collect();
+    let fit = blocks.len() == input.rank()
+        && sizes.iter().zip(&input.sizes).all(|(block, size)| *block > 0 && size % block == 0);
+    if fit {
+        Ok(sizes)
+    } else {
+        Err(Error::Invalid(format!("blocks of {blocks:?} in a tensor of {:?}", input.sizes)))
+    }
+}
+
+fn by_blocks(e: &mut Encoder<'_, '_>, args: &[ValueId], to: Direction) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let blocks = blocks_of(e, args, 1, &input)?;
+    let scale = e.tensor(e.arg(args, 2)?)?;
+    let zero = e.optional_tensor(e.arg(args, 3)?)?;
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &input.sizes)?;
+    let codes = if to == Direction::Quantize { out.element } else { input.element };
+    let bounds = bounds_at(e, args, 5, codes)?;
+    let counts: Vec<usize> =
+        input.sizes.iter().zip(&blocks).map(|(size, block)| size / block).collect();
+    let own = strides(&counts);
+    let (mut view, mut steps) = (Vec::new(), Vec::new());
+    for (dim, block) in blocks.iter().enumerate() {
+        view.extend([counts[dim], *block]);
+        steps.extend([own[dim] as i64, 0]);
+    }
+    affine(e, to, &input, &scale, zero.as_ref(), &view, &steps, bounds, &out)
+}

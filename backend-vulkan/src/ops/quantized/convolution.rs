@@ -1,0 +1,284 @@
+//! Convolutions with quantized weights.
+
+use super::convert::dequantize;
+use super::{bias_of, is_relu, pair, quantized_input};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::ops::{Operator, operator};
+use crate::tensors::Operand;
+use torchlet_shaders::{ConvolutionQuantized, ConvolutionQuantizedPush, Element};
+
+pub(in crate::ops) const OPERATORS: &[Operator] = &[
+    operator("et_vk.q8ta_conv2d.default", q8ta_conv2d),
+    operator("et_vk.q8ta_conv2d_dw.default", q8ta_conv2d),
+    operator("et_vk.q8ta_conv2d_pw.default", q8ta_conv2d),
+    operator("et_vk.q8ta_conv2d_general.default", q8ta_conv2d),
+    operator("et_vk.q8ta_conv2d_im2col.default", q8ta_conv2d),
+    operator("et_vk.conv2d_q8ta_q8csw_q8to.default", q8ta_conv2d),
+    operator("et_vk.conv2d_q8ta_q8csw_q8to_dw.default", q8ta_conv2d),
+    operator("etvk.test_conv2d_q8ta_q8csw_q8to.default", |e, args| {
+        // Quantizes its input and dequantizes its output; a layout comes before the output.
+        let out = e.out(args)?;
+        let scale = [e.float(e.arg(args, 6)?)?, e.float(e.arg(args, 7)?)?];
+        let target = e.temporary(Element::I8, &out.sizes)?;
+        let shape = convolve(e, args, &Convolution::q8ta(), Some(target.clone()))?;
+        let out = e.resize(out.id, &shape)?;
+        let quantized = Operand { sizes: shape, ..target };
+        dequantize(e, &quantized, &out, scale)
+    }),
+    operator("et_vk.q8ta_conv2d_transposed.default", |e, args| {
+        let convolution = Convolution {
+            output_padding: Some(12),
+            dilation: 13,
+            groups: 14,
+            activation: Some(15),
+            ..Convolution::q8ta()
+        };
+        convolve(e, args, &convolution, None).map(drop)
+    }),
+    operator("et_vk.conv2d_q8ta_q8csw.default", |e, args| {
+        let convolution =
+            Convolution { output: None, bias: 6, kernel: 7, ..Convolution::q8ta() }.shifted();
+        convolve(e, args, &convolution, None).map(drop)
+    }),
+    operator("et_vk.conv2d_q8csw.default", |e, args| {
+        let convolution = Convolution {
+            input: None,
+            output: None,
+            weight: 1,
+            scales: 2,
+            bias: 3,
+            kernel: 4,
+            ..Convolution::q8ta()
+        };
+        convolve(e, args, &convolution.shifted(), None).map(drop)
+    }),
+];
+
+/// Where the arguments of a convolution are.
+#[derive(Debug, Clone, Copy)]
+struct Convolution {
+    /// Scale and zero point of the input.
+    input: Option<[usize; 2]>,
+    weight: usize,
+    scales: usize,
+    /// Scale and zero point of the output.
+    output: Option<[usize; 2]>,
+    bias: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    /// Of a transposed convolution.
+    output_padding: Option<usize>,
+    dilation: usize,
+    groups: usize,
+    activation: Option<usize>,
+}
+
+impl Convolution {
+    const fn q8ta() -> Self {
+        Convolution {
+            input: Some([1, 2]),
+            weight: 3,
+            scales: 5,
+            output: Some([6, 7]),
+            bias: 8,
+            kernel: 9,
+            stride: 10,
+            padding: 11,
+            output_padding: None,
+            dilation: 12,
+            groups: 13,
+            activation: None,
+        }
+    }
+
+    /// With what follows the kernel size right behind it.
+    const fn shifted(self) -> Self {
+        let kernel = self.kernel;
+        Convolution {
+            stride: kernel + 1,
+            padding: kernel + 2,
+            dilation: kernel + 3,
+            groups: kernel + 4,
+            ..self
+        }
+    }
+}
+
+fn q8ta_conv2d(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let activation = if args.len() > 15 { Some(14) } else { None };
+    convolve(e, args, &Convolution { activation, ..Convolution::q8ta() }, None).map(drop)
+}
+
+/// Two sizes from a list of one or two, each from `least` on.
+fn two(
+    e: &Encoder<'_, '_>,
+    args: &[ValueId],
+    position: usize,
+    least: i64,
+) -> Result<[usize; 2], Error> {
+    let sizes = e.ints(e.arg(args, position)?)?;
+    let (y, x) = match sizes[..] {
+        [both] => (both, both),
+        [y, x] => (y, x),
+        _ => return Err(Error::Invalid(format!("{sizes:?} for two dimensions"))),
+    };
+    if y < least || x < least || y > 1 << 24 || x > 1 << 24 {
+        return Err(Error::Invalid(format!("{sizes:?} is out of range")));
+    }
+    Ok([y as usize, x as usize])
+}
+
+/// Emits a convolution into `target` or the output, and tells its shape.
+fn convolve(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    convolution: &Convolution,
+    target: Option<Operand>,
+) -> Result<Vec<usize>, Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let weight = e.tensor(e.arg(args, convolution.weight)?)?;
+    let scales = e.tensor(e.arg(args, convolution.scales)?)?;
+    let kernel = two(e, args, convolution.kernel, 1)?;
+    let stride = two(e, args, convolution.stride, 1)?;
+    let padding = two(e, args, convolution.padding, 0)?;
+    let dilation = two(e, args, convolution.dilation, 1)?;
+    let groups = usize::try_from(e.int(e.arg(args, convolution.groups)?)?).unwrap_or(0);
+    let depthwise = weight.rank() == 3;
+    let out_channels = if depthwise { weight.size(2) } else { weight.size(0) };
+    let rank = input.rank();
+    if rank < 3 || groups == 0 || out_channels == 0 || weight.element != Element::I8 {
+        return Err(Error::Invalid(format!("{:?} convolved with {:?}", input.sizes, weight.sizes)));
+    }
+    let channels = input.size(rank - 3);
+    let (in_height, in_width) = (input.size(rank - 2), input.size(rank - 1));
+    // Depthwise weights have a column for each channel, perhaps with padding.
+    let out_channels = if depthwise { out_channels.min(channels) } else { out_channels };
+    let (group_in, group_out) = (channels / groups, out_channels / groups);
+    let taps = kernel[0].saturating_mul(kernel[1]);
+    let fits = channels % groups == 0
+        && out_channels % groups == 0
+        && group_in > 0
+        && if depthwise {
+            group_in == 1 && taps <= weight.size(0).saturating_mul(weight.size(1))
+        } else {
+            weight.rank() == 2 && taps.saturating_mul(group_in) <= weight.size(1)
+        };
+    if !fits {
+        let (input, weight) = (&input.sizes, &weight.sizes);
+        return Err(Error::Invalid(format!(
+            "{input:?} convolved with {weight:?} in {groups} groups of kernels {kernel:?}"
+        )));
+    }
+    let transposed = convolution.output_padding;
+    let extra = match transposed {
+        Some(position) => two(e, args, position, 0)?,
+        None => [0; 2],
+    };
+    let length = |axis: usize, size: usize| -> Option<usize> {
+        let window = dilation[axis].checked_mul(kernel[axis] - 1)?;
+        if transposed.is_some() {
+            size.checked_sub(1)?
+                .checked_mul(stride[axis])?
+                .checked_add(window)?
+                .checked_add(extra[axis] + 1)?
+                .checked_sub(2 * padding[axis])
+        } else {
+            Some((size + 2 * padding[axis]).checked_sub(window + 1)? / stride[axis] + 1)
+        }
+    };
+    let (Some(out_height), Some(out_width)) = (length(0, in_height), length(1, in_width)) else {
+        return Err(Error::Invalid(format!("kernel {kernel:?} over {:?}", input.sizes)));
+    };
+    if dilation.iter().zip(kernel).any(|(step, size)| step.saturating_mul(size) > 1 << 30) {
+        return Err(Error::invalid("the dilation is out of range"));
+    }
+    let mut sizes = input.sizes[..rank - 3].to_vec();
+    sizes.extend([out_channels, out_height, out_width]);
+    let out = match target {
+        Some(target) => {
+            if target.sizes != sizes {
+                return Err(Error::invalid("the output has another shape"));
+            }
+            target
+        }
+        None => {
+            let out = e.out(args)?;
+            e.resize(out.id, &sizes)?
+        }
+    };
+    if out.element.is_floating() == convolution.output.is_some() {
+        return Err(Error::invalid("the output has another type"));
+    }
+    let bias = bias_of(e, args, convolution.bias, out_channels)?;
+    // A transposed convolution has the scales of one group.
+    let scale_count = if transposed.is_some() { group_out } else { out_channels };
+    if scales.numel() < scale_count {
+        return Err(Error::invalid("there are too few scales"));
+    }
+    let relu = match convolution.activation {
+        Some(position) => is_relu(e, args, position)?,
+        None => false,
+    };
+    let (parameters, source) = match convolution.input {
+        Some(positions) => {
+            let parameters = pair(e, args, positions)?;
+            (parameters, quantized_input(e, &input, parameters)?)
+        }
+        None => ([1.0, 0.0], input.clone()),
+    };
+    let output = match convolution.output {
+        Some(positions) => pair(e, args, positions)?,
+        None => [1.0, 0.0],
+    };
+    let plane = out_height.saturating_mul(out_width);
+    let tile = if !depthwise && plane % 4 == 0 && group_out % 4 == 0 { 4 } else { 1 };
+    let weight_row = weight.sizes.last().copied().unwrap_or(1);
+    let by_four = !depthwise && group_in % 4 == 0 && weight_row % 4 == 0;
+    let i32_of = |size: usize| i32::try_from(size).unwrap_or(i32::MAX);
+    let push = ConvolutionQuantizedPush {
+        numel: u32_of(out.numel())?,
+        in_channels: u32_of(channels)?,
+        in_height: u32_of(in_height)?,
+        in_width: u32_of(in_width)?,
+        out_channels: u32_of(out_channels)?,
+        out_height: u32_of(out_height)?,
+        out_width: u32_of(out_width)?,
+        kernel_height: u32_of(kernel[0])?,
+        kernel_width: u32_of(kernel[1])?,
+        stride_y: u32_of(stride[0])?,
+        stride_x: u32_of(stride[1])?,
+        pad_y: i32_of(padding[0]),
+        pad_x: i32_of(padding[1]),
+        dilation_y: i32_of(dilation[0]),
+        dilation_x: i32_of(dilation[1]),
+        group_in: u32_of(group_in)?,
+        group_out: u32_of(group_out)?,
+        weight_row: u32_of(weight_row)?,
+        scales: u32_of(scale_count)?,
+        input_scale: parameters[0] as f32,
+        input_zero: parameters[1] as i32,
+        out_inverse: (1.0 / output[0]) as f32,
+        out_zero: output[1] as f32,
+    };
+    u32_of(source.numel())?;
+    let bias_operand = bias.as_ref().unwrap_or(&scales);
+    let pipeline = ConvolutionQuantized {
+        input: source.element,
+        scale: scales.element,
+        bias: bias_operand.element,
+        output: out.element,
+        has_bias: bias.is_some(),
+        depthwise,
+        transposed: transposed.is_some(),
+        tile,
+        by_four,
+        relu,
+    };
+    let accesses =
+        [read(source.id), read(weight.id), read(scales.id), read(bias_operand.id), write(out.id)];
+    e.dispatch_by_four(&pipeline, accesses, &push, out.numel().div_ceil(tile as usize))?;
+    Ok(sizes)
+}

@@ -1,0 +1,288 @@
+//! Products with quantized matrices, and tables of quantized embeddings.
+
+use super::convert::{Direction, affine, bounds};
+use super::{bias_of, is_relu, pair, quantized_input};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::ops::{Operator, operator};
+use torchlet_shaders::{
+    Element, EmbeddingQ4, EmbeddingQ4Push, LinearQuantized, LinearQuantizedPush,
+};
+
+pub(in crate::ops) const OPERATORS: &[Operator] = &[
+    operator("aten._weight_int8pack_mm.default", |e, args| {
+        let linear = Linear { weight: 1, scales: 2, ..Linear::new(WeightForm::Bytes) };
+        linear_quantized(e, args, &linear)
+    }),
+    operator("et_vk.linear_qcs4w.default", |e, args| {
+        let linear = Linear { weight: 1, scales: 2, ..Linear::new(WeightForm::HighFirst) };
+        linear_quantized(e, args, &linear)
+    }),
+    operator("et_vk.linear_q8csw.default", |e, args| {
+        let linear =
+            Linear { weight: 1, scales: 2, bias: Some(3), ..Linear::new(WeightForm::Bytes) };
+        linear_quantized(e, args, &linear)
+    }),
+    operator("et_vk.linear_q4gsw.default", linear_q4gsw),
+    operator("et_vk.q4gsw_linear.default", linear_q4gsw),
+    operator("et_vk.linear_dq8ca_q4gsw.default", |e, args| {
+        let linear = Linear {
+            by_row: Some([1, 2]),
+            weight: 3,
+            scales: 5,
+            group: Some(6),
+            bias: Some(7),
+            ..Linear::new(WeightForm::LowFirst)
+        };
+        linear_quantized(e, args, &linear)
+    }),
+    operator("et_vk.linear_q8ta_q8csw.default", |e, args| {
+        let linear = Linear {
+            input: Some([1, 2]),
+            weight: 3,
+            scales: 5,
+            bias: Some(6),
+            ..Linear::new(WeightForm::Bytes)
+        };
+        linear_quantized(e, args, &linear)
+    }),
+    operator("et_vk.q8ta_linear.default", q8ta_linear),
+    operator("et_vk.q8ta_linear_gemv.default", q8ta_linear),
+    operator("et_vk.embedding_q4gsw.default", embedding_q4gsw),
+];
+
+/// How a matrix of weights is packed, by the shader's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WeightForm {
+    Bytes = 0,
+    LowFirst = 1,
+    HighFirst = 2,
+}
+
+/// Where the arguments of a linear operator are.
+#[derive(Debug, Clone, Copy)]
+struct Linear {
+    form: WeightForm,
+    /// Scale and zero point of the input, numbers.
+    input: Option<[usize; 2]>,
+    /// Scale and zero point of each row of the input, tensors.
+    by_row: Option<[usize; 2]>,
+    weight: usize,
+    scales: usize,
+    group: Option<usize>,
+    bias: Option<usize>,
+    /// Scale and zero point of the output, numbers.
+    output: Option<[usize; 2]>,
+    activation: Option<usize>,
+}
+
+impl Linear {
+    const fn new(form: WeightForm) -> Self {
+        Linear {
+            form,
+            input: None,
+            by_row: None,
+            weight: 1,
+            scales: 2,
+            group: None,
+            bias: None,
+            output: None,
+            activation: None,
+        }
+    }
+}
+
+fn linear_q4gsw(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let linear = Linear {
+        weight: 1,
+        scales: 2,
+        group: Some(3),
+        bias: Some(4),
+        ..Linear::new(WeightForm::LowFirst)
+    };
+    linear_quantized(e, args, &linear)
+}
+
+fn q8ta_linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let linear = Linear {
+        input: Some([1, 2]),
+        weight: 3,
+        scales: 5,
+        output: Some([6, 7]),
+        bias: Some(8),
+        activation: Some(9),
+        ..Linear::new(WeightForm::Bytes)
+    };
+    linear_quantized(e, args, &linear)
+}
+
+fn linear_quantized(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    linear: &Linear,
+) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let weight = e.tensor(e.arg(args, linear.weight)?)?;
+    let scales = e.tensor(e.arg(args, linear.scales)?)?;
+    let (Some(k), 2) = (input.sizes.last().copied(), weight.rank()) else {
+        return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
+    };
+    let (n, weight_row) = (weight.size(0), weight.size(1));
+    let m = input.numel() / k.max(1);
+    let bytes = if linear.form == WeightForm::Bytes { k } else { k.div_ceil(2) };
+    if weight.element.size() != 1 || bytes > weight_row || k == 0 {
+        return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
+    }
+    let group = match linear.group {
+        None => k,
+        Some(position) => usize::try_from(e.int(e.arg(args, position)?)?).unwrap_or(0),
+    };
+    if group == 0 {
+        return Err(Error::invalid("the groups of weights are empty"));
+    }
+    let scale_row = match (linear.group, scales.sizes.last()) {
+        (Some(_), Some(row)) => *row,
+        _ => n,
+    };
+    let groups = if linear.group.is_some() { k.div_ceil(group) } else { 1 };
+    if scale_row < n || groups.checked_mul(scale_row).is_none_or(|count| count > scales.numel()) {
+        return Err(Error::invalid("there are too few scales"));
+    }
+    let bias = match linear.bias {
+        Some(position) => bias_of(e, args, position, n)?,
+        None => None,
+    };
+    let relu = match linear.activation {
+        Some(position) => is_relu(e, args, position)?,
+        None => false,
+    };
+    let mut sizes = input.sizes.clone();
+    if let Some(last) = sizes.last_mut() {
+        *last = n;
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    if out.element.is_floating() == linear.output.is_some() {
+        return Err(Error::invalid("the output has another type"));
+    }
+    let (mut input_scale, mut input_zero) = (1.0, 0.0);
+    let mut by_row = None;
+    let source = if let Some(positions) = linear.input {
+        [input_scale, input_zero] = pair(e, args, positions)?;
+        quantized_input(e, &input, [input_scale, input_zero])?
+    } else if let Some([scale, zero]) = linear.by_row {
+        let (scale, zero) = (e.tensor(e.arg(args, scale)?)?, e.tensor(e.arg(args, zero)?)?);
+        if scale.numel() < m || zero.numel() < m {
+            return Err(Error::invalid("there are too few scales of the input"));
+        }
+        let codes = e.temporary(Element::I8, &input.sizes)?;
+        let bounds = bounds(Element::I8);
+        let to = Direction::Quantize;
+        affine(e, to, &input, &scale, Some(&zero), &[m, k], &[1, 0], bounds, &codes)?;
+        by_row = Some((scale, zero));
+        codes
+    } else {
+        input.clone()
+    };
+    let output = match linear.output {
+        Some(positions) => pair(e, args, positions)?,
+        None => [1.0, 0.0],
+    };
+    let grouped = groups > 1;
+    let word = if linear.form == WeightForm::Bytes { 4 } else { 2 };
+    let aligned = k % 4 == 0 && weight_row % word == 0 && (!grouped || group % 4 == 0);
+    let rows = if n % 4 == 0 && m >= 4 { 4 } else { 1 };
+    let push = LinearQuantizedPush {
+        m: u32_of(m)?,
+        n: u32_of(n)?,
+        k: u32_of(k)?,
+        weight_row: u32_of(weight_row)?,
+        group: u32_of(group)?,
+        scale_row: u32_of(scale_row)?,
+        input_scale: input_scale as f32,
+        input_zero: input_zero as i32,
+        out_inverse: (1.0 / output[0]) as f32,
+        out_zero: output[1] as f32,
+    };
+    u32_of(weight.numel())?;
+    u32_of(source.numel())?;
+    u32_of(out.numel())?;
+    let bias_operand = bias.as_ref().unwrap_or(&scales);
+    let (scale_operand, zero_operand) = match &by_row {
+        Some((scale, zero)) => (scale, zero),
+        None => (&scales, &scales),
+    };
+    let pipeline = LinearQuantized {
+        input: source.element,
+        scale: scales.element,
+        bias: bias_operand.element,
+        input_scale: scale_operand.element,
+        input_zero: zero_operand.element,
+        output: out.element,
+        weight: linear.form as u32,
+        has_bias: bias.is_some(),
+        by_row: by_row.is_some(),
+        aligned,
+        grouped,
+        rows,
+        relu,
+    };
+    let accesses = [
+        read(source.id),
+        read(weight.id),
+        read(scales.id),
+        read(bias_operand.id),
+        read(scale_operand.id),
+        read(zero_operand.id),
+        write(out.id),
+    ];
+    if rows > 1 {
+        let tiles = (n / 4).saturating_mul(m.div_ceil(4));
+        return e.dispatch(&pipeline, accesses, &push, [1, tiles, 1], [1, 64, 1]);
+    }
+    // Few invocations share a short sum, many a long one.
+    let steps = k.div_ceil(if aligned { 4 } else { 1 });
+    let lanes = (steps.div_ceil(4).next_power_of_two()).clamp(1, 64) as u32;
+    let quads = out.numel().div_ceil(4);
+    e.dispatch(&pipeline, accesses, &push, [lanes as usize, quads, 1], [lanes, 64 / lanes, 1])
+}
+
+fn embedding_q4gsw(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (weight, scales) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let group = usize::try_from(e.int(e.arg(args, 2)?)?).unwrap_or(0);
+    let index = e.tensor(e.arg(args, 3)?)?;
+    let low_first = if args.len() > 5 { e.bool(args[4])? } else { false };
+    let (rows, depth) = (weight.size(0), weight.size(1).saturating_mul(2));
+    let scale_row = if scales.rank() > 1 { scales.size(1) } else { 0 };
+    let fits = weight.rank() == 2
+        && weight.element.size() == 1
+        && index.element == Element::I32
+        && group > 0
+        && rows > 0
+        && depth > 0
+        && if scale_row == 0 {
+            scales.numel() > 0
+        } else {
+            scales.size(0) >= rows && depth.div_ceil(group) <= scale_row
+        };
+    if !fits {
+        let (weight, scales) = (&weight.sizes, &scales.sizes);
+        return Err(Error::Invalid(format!("a table of {weight:?} with scales of {scales:?}")));
+    }
+    let mut sizes = index.sizes.clone();
+    sizes.push(depth);
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    let push = EmbeddingQ4Push {
+        numel: u32_of(out.numel())?,
+        rows: u32_of(rows)?,
+        depth: u32_of(depth)?,
+        group: u32_of(group)?,
+        scale_row: u32_of(scale_row)?,
+    };
+    u32_of(weight.numel())?;
+    let pipeline = EmbeddingQ4 { scale: scales.element, output: out.element, low_first };
+    let accesses = [read(weight.id), read(scales.id), read(index.id), write(out.id)];
+    e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
+}

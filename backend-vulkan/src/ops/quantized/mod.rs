@@ -1,0 +1,62 @@
+//! Operators over quantized tensors and weights.
+//!
+//! Tensors of bytes between operators are row-major like all others. Zero points are subtracted before
+//! multiplying, so that the sums of weights in the blob are not needed.
+
+pub(super) mod convert;
+pub(super) mod convolution;
+pub(super) mod elementwise;
+pub(super) mod linear;
+pub(super) mod parameters;
+
+use crate::encoder::Encoder;
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+use convert::{bounds, quantize};
+use torchlet_shaders::Element;
+
+fn is_relu(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<bool, Error> {
+    match e.optional_string(e.arg(args, position)?)? {
+        None | Some("none" | "") => Ok(false),
+        Some("relu") => Ok(true),
+        Some(other) => Err(Error::Unsupported(format!("activation {other}"))),
+    }
+}
+
+/// Two numbers: a scale and a zero point.
+fn pair(
+    e: &Encoder<'_, '_>,
+    args: &[ValueId],
+    [scale, zero]: [usize; 2],
+) -> Result<[f64; 2], Error> {
+    Ok([e.float(e.arg(args, scale)?)?, e.float(e.arg(args, zero)?)?])
+}
+
+/// A bias of at least `count` entries.
+fn bias_of(
+    e: &Encoder<'_, '_>,
+    args: &[ValueId],
+    position: usize,
+    count: usize,
+) -> Result<Option<Operand>, Error> {
+    let bias = e.optional_tensor(e.arg(args, position)?)?;
+    match bias {
+        Some(bias) if bias.numel() < count => Err(Error::invalid("the bias is too short")),
+        bias => Ok(bias),
+    }
+}
+
+/// The input as bytes: quantized here, if it is not yet.
+fn quantized_input(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    parameters: [f64; 2],
+) -> Result<Operand, Error> {
+    if !input.element.is_floating() {
+        return Ok(input.clone());
+    }
+    let codes = e.temporary(Element::I8, &input.sizes)?;
+    quantize(e, input, &codes, parameters, bounds(Element::I8))?;
+    Ok(codes)
+}

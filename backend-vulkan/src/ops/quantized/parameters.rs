@@ -1,0 +1,132 @@
+//! Scales and zero points from the range of values.
+
+use super::convert::{blocks_of, bounds_at};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::ops::reduce::{Function, emit};
+use crate::ops::views::gather;
+use crate::ops::{Operator, operator};
+use crate::tensors::Operand;
+use torchlet_shaders::{Element, Qparams, QparamsPush};
+
+pub(in crate::ops) const OPERATORS: &[Operator] = &[
+    operator("torchao.choose_qparams_affine.default", choose_qparams_affine),
+    operator("etvk.choose_qparams_per_row.default", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let low = e.optional_float(e.arg(args, 1)?)?.unwrap_or(-128.0);
+        let high = e.optional_float(e.arg(args, 2)?)?.unwrap_or(127.0);
+        let outs = [e.arg(args, 3)?, e.arg(args, 4)?];
+        let count = input.sizes.last().copied().unwrap_or(1);
+        let sizes = input.sizes[..input.rank().saturating_sub(1)].to_vec();
+        choose(e, &input, count, &sizes, outs, Mapping::Asymmetric, [low, high], None)
+    }),
+];
+
+/// How scales and zero points follow from the range of values, by the shader's numbers.
+#[derive(Debug, Clone, Copy)]
+enum Mapping {
+    Asymmetric = 0,
+    Symmetric = 1,
+    SymmetricNoClipping = 2,
+}
+
+fn choose_qparams_affine(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let mapping = match e.optional_string(e.arg(args, 1)?)? {
+        None | Some("ASYMMETRIC") => Mapping::Asymmetric,
+        Some("SYMMETRIC") => Mapping::Symmetric,
+        Some("SYMMETRIC_NO_CLIPPING_ERR") => Mapping::SymmetricNoClipping,
+        Some(other) => return Err(Error::Unsupported(format!("mapping {other}"))),
+    };
+    let blocks = blocks_of(e, args, 2, &input)?;
+    let outs = e.outs(args)?;
+    let [scale, zero] = outs[..] else {
+        return Err(Error::invalid("there are not two outputs"));
+    };
+    let bounds = bounds_at(e, args, 4, e.tensor(zero)?.element)?;
+    let epsilon = if args.len() > 7 { e.optional_float(args[6])? } else { None };
+    let keep = if args.len() > 10 { e.bool(args[9])? } else { false };
+    let counts: Vec<usize> =
+        input.sizes.iter().zip(&blocks).map(|(size, block)| size / block).collect();
+    // Blocks that are not runs of elements are made so.
+    let first = blocks.iter().position(|block| *block != 1).unwrap_or(0);
+    let run = (first + 1..input.rank()).all(|dim| blocks[dim] == input.sizes[dim]);
+    let source = if run {
+        input.clone()
+    } else {
+        let own = input.strides();
+        let mut view = counts.clone();
+        view.extend(&blocks);
+        let mut steps: Vec<i64> =
+            own.iter().zip(&blocks).map(|(step, block)| (step * block) as i64).collect();
+        steps.extend(own.iter().map(|step| *step as i64));
+        let ordered = e.temporary(input.element, &view)?;
+        gather(e, &input, &ordered, &view, &steps, 0)?;
+        ordered
+    };
+    let sizes: Vec<usize> = if keep {
+        counts
+    } else {
+        counts
+            .iter()
+            .zip(&blocks)
+            .filter(|(_, block)| **block == 1)
+            .map(|(count, _)| *count)
+            .collect()
+    };
+    let expected = e.tensor(scale)?.sizes.len();
+    // The exporter keeps dimensions that have several blocks.
+    let sizes = if sizes.len() == expected {
+        sizes
+    } else {
+        let counts = input.sizes.iter().zip(&blocks).map(|(size, block)| (size / block, *block));
+        if keep || expected == input.rank() {
+            counts.map(|(count, _)| count).collect()
+        } else {
+            counts
+                .filter(|(count, block)| *count != 1 || *block == 1)
+                .map(|(count, _)| count)
+                .collect()
+        }
+    };
+    let count = blocks.iter().product();
+    choose(e, &source, count, &sizes, [scale, zero], mapping, bounds, epsilon)
+}
+
+/// Emits the choice of a scale and zero point for each run of `count` elements.
+#[allow(clippy::too_many_arguments)]
+fn choose(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    count: usize,
+    sizes: &[usize],
+    [scale, zero]: [ValueId; 2],
+    mapping: Mapping,
+    [low, high]: [f64; 2],
+    epsilon: Option<f64>,
+) -> Result<(), Error> {
+    let runs = input.numel() / count.max(1);
+    if count == 0 || high <= low {
+        return Err(Error::invalid("an empty range cannot be quantized"));
+    }
+    let (scale, zero) = (e.resize(scale, sizes)?, e.resize(zero, sizes)?);
+    if scale.numel() != runs || zero.numel() != runs {
+        return Err(Error::invalid("scales do not match the blocks"));
+    }
+    let least = e.temporary(Element::F32, &[runs])?;
+    emit(e, Function::Min, input, None, &least, [count, 1], 1.0)?;
+    let most = e.temporary(Element::F32, &[runs])?;
+    emit(e, Function::Max, input, None, &most, [count, 1], 1.0)?;
+    let default =
+        if input.element == Element::F16 { 0.000_976_562_5 } else { f64::from(f32::EPSILON) };
+    let push = QparamsPush {
+        numel: u32_of(runs)?,
+        low: low as f32,
+        high: high as f32,
+        epsilon: epsilon.unwrap_or(default) as f32,
+    };
+    let pipeline = Qparams { mapping: mapping as u32, scale: scale.element, zero: zero.element };
+    let accesses = [read(least.id), read(most.id), write(scale.id), write(zero.id)];
+    e.dispatch_by_four(&pipeline, accesses, &push, runs)
+}
