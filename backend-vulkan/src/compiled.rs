@@ -1,5 +1,6 @@
 //! A compiled graph: memory, a recording, and staging for inputs and outputs.
 
+use crate::arguments::of_inputs;
 use crate::constants::{Task, Upload, forget, run_tasks};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
 use crate::encoder::{Encoder, State, Step};
@@ -174,20 +175,22 @@ impl Compiled {
             self.keep_outputs(input_count + output_count - found)?;
             return self.run(call);
         }
-        if found != input_count + output_count {
+        let Some(before_outputs) = found.checked_sub(output_count).filter(|n| *n >= input_count)
+        else {
             let expected = input_count + output_count;
             return Err(torchlet_core::KernelError::ArgumentCount { expected, found }.into());
-        }
+        };
         let mut watch = Stopwatch::new(call.is_traced());
         if call.is_traced() != self.labels.is_some() {
             self.labels = call.is_traced().then(Vec::new);
             self.recorded = false;
         }
-        let invoke = call.split(input_count)?;
-        for position in 0..input_count {
+        let invoke = call.split(before_outputs)?;
+        let arguments = of_inputs(&self.graph, invoke, before_outputs);
+        for (position, argument) in arguments.into_iter().enumerate() {
             let id = self.graph.inputs[position];
             if let Some(staging) = self.inputs[position] {
-                let tensor = invoke.tensor(position)?;
+                let tensor = invoke.tensor(argument)?;
                 let sizes: Vec<usize> = (0..tensor.rank()).map(|dim| tensor.size(dim)).collect();
                 let slot = self.state.tensors.get_mut(id).and_then(Option::as_mut);
                 let slot = slot
@@ -216,7 +219,7 @@ impl Compiled {
                     }
                 }
             } else if let Some(Some(slot)) = self.state.integers.get_mut(id) {
-                let value = match invoke.tensor(position) {
+                let value = match invoke.tensor(argument) {
                     Ok(tensor) => match tensor.scalar_type {
                         ScalarType::Long => tensor.data::<i64>()?.first().copied().unwrap_or(0),
                         ScalarType::Int => {
@@ -228,7 +231,7 @@ impl Compiled {
                             )));
                         }
                     },
-                    Err(_) => invoke.int(position)?,
+                    Err(_) => invoke.int(argument)?,
                 };
                 if *slot != value {
                     *slot = value;
@@ -246,7 +249,7 @@ impl Compiled {
         watch.lap("submit and wait");
         for position in 0..output_count {
             let id = self.graph.outputs[position];
-            let arg = input_count + position;
+            let arg = before_outputs + position;
             if let Some(staging) = self.outputs[position] {
                 let sizes = &self.state.tensor(id)?.sizes;
                 let sizes: Vec<i32> = sizes.iter().map(|size| *size as i32).collect();

@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(rustdoc::private_intra_doc_links)]
 
+mod arguments;
 mod blob;
 mod commands;
 mod compiled;

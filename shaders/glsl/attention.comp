@@ -15,13 +15,15 @@ layout(constant_id = 7) const uint OUT = 0;
 layout(constant_id = 8) const uint HAS_MASK = 0;
 layout(constant_id = 9) const uint CAUSAL = 0; // row i sees keys up to offset + i
 layout(constant_id = 10) const uint ALIGNED = 0; // all strides and depths are multiples of four
+layout(constant_id = 11) const uint ROW = 512;
 
 layout(push_constant) uniform Push {
     uint heads;
     uint heads_per_key; // heads of q that share one of k and v
     uint keys;
-    uint depth; // of q and k, at most 512
-    uint value_depth; // at most 512
+    uint depth; // of q and k, at most ROW
+    uint value_start; // the elements of v to sum: at most 512
+    uint value_end;
     uint offset;
     float scale;
     uint q_strides[3]; // batch, head, row
@@ -39,7 +41,7 @@ TENSOR_OUT(4, y, OUT)
 
 const uint LANES = 128;
 
-shared float row[512];
+shared float row[ROW];
 shared float weights[LANES];
 shared float scratch[LANES];
 shared vec4 sums[LANES];
@@ -79,10 +81,10 @@ void main() {
     for (uint d = lane; d < push.depth; d += LANES) row[d] = q_f(q_base + d) * push.scale;
     barrier();
 
-    uint quads = (push.value_depth + 3) / 4;
+    uint quads = (push.value_end - push.value_start + 3) / 4;
     uint parts = LANES / quads;
     uint part = lane / quads;
-    uint column = lane % quads * 4;
+    uint column = push.value_start + lane % quads * 4;
     uint limit = CAUSAL != 0 ? min(push.keys, push.offset + i + 1) : push.keys;
     float infinity = uintBitsToFloat(0x7f800000);
     float highest = -infinity;
@@ -125,7 +127,7 @@ void main() {
                     sum += weights[j] * v_f4(at);
                 } else {
                     [[unroll]] for (uint d = 0; d < 4; ++d) {
-                        if (column + d < push.value_depth) sum[d] += weights[j] * v_f(at + d);
+                        if (column + d < push.value_end) sum[d] += weights[j] * v_f(at + d);
                     }
                 }
             }

@@ -14,6 +14,7 @@ layout(constant_id = 7) const uint SAME_LAYOUT = 0;
 layout(push_constant) uniform Push {
     uint numel;
     float alpha;
+    int alpha_int;
     uint sizes[8];
     uint a_strides[8];
     uint b_strides[8];
@@ -25,10 +26,21 @@ TENSOR_OUT(2, y, OUT)
 
 BINARY(apply_f, FUNCTION)
 
+// Powers of integers; those of negative exponents are fractions, rounded towards zero.
+int power_of(int a, int b) {
+    if (b < 0) return a == 1 ? 1 : a == -1 ? 1 - 2 * (b & 1) : 0;
+    int result = 1;
+    for (; b > 0; b >>= 1) {
+        if ((b & 1) != 0) result *= a;
+        a *= a;
+    }
+    return result;
+}
+
 int apply_i(int a, int b) {
     switch (FUNCTION) {
-        case 0: return a + int(push.alpha) * b;
-        case 1: return a - int(push.alpha) * b;
+        case 0: return a + push.alpha_int * b;
+        case 1: return a - push.alpha_int * b;
         case 2: return a * b;
         case 4: {
             if (b == 0) return 0;
@@ -37,6 +49,7 @@ int apply_i(int a, int b) {
         }
         case 3:
         case 5: return b == 0 ? 0 : a / b;
+        case 6: return power_of(a, b);
         case 7: return min(a, b);
         case 8: return max(a, b);
         case 9: return int(a == b);
@@ -50,7 +63,7 @@ int apply_i(int a, int b) {
         case 17: return a & b;
         case 18: return a | b;
         case 19: return a ^ b;
-        case 20: return a * int(push.alpha) + b; // linear index
+        case 20: return a * push.alpha_int + (b < 0 ? b + push.alpha_int : b); // linear index; b may count from the end
     }
     return a;
 }

@@ -7,7 +7,7 @@
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint GRID = 0;
 layout(constant_id = 5) const uint OUT = 0;
-layout(constant_id = 6) const uint NEAREST = 0;
+layout(constant_id = 6) const uint MODE = 0; // 0 bilinear, 1 nearest, 2 bicubic
 layout(constant_id = 7) const uint PADDING = 0; // 0 zeros, 1 border, 2 reflection
 layout(constant_id = 8) const uint ALIGN_CORNERS = 0;
 
@@ -26,7 +26,12 @@ TENSOR_OUT(2, y, OUT)
 // Where the grid points to, in elements of a dimension.
 float source(float at, uint size) {
     float n = float(size);
-    float p = ALIGN_CORNERS != 0 ? (at + 1.0) / 2.0 * (n - 1.0) : ((at + 1.0) * n - 1.0) / 2.0;
+    return ALIGN_CORNERS != 0 ? (at + 1.0) / 2.0 * (n - 1.0) : ((at + 1.0) * n - 1.0) / 2.0;
+}
+
+// The place that stands for one outside.
+float padded(float p, uint size) {
+    float n = float(size);
     if (PADDING == 2) {
         float low = ALIGN_CORNERS != 0 ? 0.0 : -0.5;
         float span = ALIGN_CORNERS != 0 ? n - 1.0 : n;
@@ -46,6 +51,37 @@ float at(uint plane, int iy, int ix) {
     return x_f((plane * push.height + uint(iy)) * push.width + uint(ix));
 }
 
+// How much the four elements around a place count, which lies by t behind the second.
+vec4 cubic(float t) {
+    const float a = -0.75;
+    vec4 d = vec4(1.0 + t, t, 1.0 - t, 2.0 - t);
+    vec4 near = ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
+    vec4 far = ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;
+    return vec4(far.x, near.y, near.z, far.w);
+}
+
+float bicubic(uint plane, float fx, float fy) {
+    vec4 across = cubic(fx - floor(fx));
+    vec4 down = cubic(fy - floor(fy));
+    float sum = 0.0;
+    for (int j = 0; j < 4; ++j) {
+        int iy = int(padded(floor(fy) + float(j - 1), push.height));
+        vec4 row;
+        [[unroll]] for (int i = 0; i < 4; ++i) row[i] = at(plane, iy, int(padded(floor(fx) + float(i - 1), push.width)));
+        sum += down[j] * dot(across, row);
+    }
+    return sum;
+}
+
+float bilinear(uint plane, float fx, float fy) {
+    int ix = int(floor(fx));
+    int iy = int(floor(fy));
+    float wx = fx - float(ix);
+    float wy = fy - float(iy);
+    return (at(plane, iy, ix) * (1.0 - wx) + at(plane, iy, ix + 1) * wx) * (1.0 - wy)
+        + (at(plane, iy + 1, ix) * (1.0 - wx) + at(plane, iy + 1, ix + 1) * wx) * wy;
+}
+
 void main() {
     uint i = gl_GlobalInvocationID.x * 4;
     if (i >= push.numel) return;
@@ -56,16 +92,13 @@ void main() {
         uint place = (plane / push.channels * push.out_plane + (i + k) % push.out_plane) * 2;
         float fx = source(grid_f(place), push.width);
         float fy = source(grid_f(place + 1), push.height);
-        if (NEAREST != 0) {
-            v[k] = at(plane, int(roundEven(fy)), int(roundEven(fx)));
+        if (MODE == 2) {
+            v[k] = bicubic(plane, fx, fy);
             continue;
         }
-        int ix = int(floor(fx));
-        int iy = int(floor(fy));
-        float wx = fx - float(ix);
-        float wy = fy - float(iy);
-        v[k] = (at(plane, iy, ix) * (1.0 - wx) + at(plane, iy, ix + 1) * wx) * (1.0 - wy)
-            + (at(plane, iy + 1, ix) * (1.0 - wx) + at(plane, iy + 1, ix + 1) * wx) * wy;
+        fx = padded(fx, push.width);
+        fy = padded(fy, push.height);
+        v[k] = MODE == 1 ? at(plane, int(roundEven(fy)), int(roundEven(fx))) : bilinear(plane, fx, fy);
     }
     y_write_f4(i, v);
 }

@@ -10,6 +10,7 @@ layout(constant_id = 4) const uint OUT = 0;
 layout(push_constant) uniform Push {
     uint numel;
     float value;
+    int value_int;
     uint out_sizes[8];
     uint in_sizes[8];
     int before[8];
@@ -44,7 +45,7 @@ void main() {
         }
         y_write_f4(i, r);
     } else {
-        ivec4 r = ivec4(int(push.value));
+        ivec4 r = ivec4(push.value_int);
         [[unroll]] for (uint k = 0; k < 4; ++k) {
             uint at = i + k < push.numel ? place(i + k) : 0xffffffffu;
             if (at != 0xffffffffu) r[k] = x_i(at);

@@ -12,7 +12,9 @@ layout(constant_id = 5) const uint OUT = 0;
 layout(push_constant) uniform Push {
     uint numel;
     float a;
+    int a_int;
     float b;
+    int b_int;
     float c;
     float d;
 } push;
@@ -30,7 +32,7 @@ int apply_i(int x) {
     switch (FUNCTION) {
         case 1: return abs(x);
         case 2: return -x;
-        case 18: return x < int(push.a) ? int(push.a) : x > int(push.b) ? int(push.b) : x;
+        case 18: return min(max(x, push.a_int), push.b_int);
         case 23: return x == 0 ? 1 : 0;
         case 30: return IN == BOOL ? 1 - x : ~x; // bitwise not
     }

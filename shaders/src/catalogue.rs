@@ -84,14 +84,14 @@ pipelines! {
     Unary, UnaryPush = "unary", 2 buffers, {
         function: u32, input: Element, output: Element,
     }, {
-        numel: u32, a: f32, b: f32, c: f32, d: f32,
+        numel: u32, a: f32, a_int: i32, b: f32, b_int: i32, c: f32, d: f32,
     };
 
     /// A function of two tensors that are broadcast to the output's shape, four elements an invocation.
     Binary, BinaryPush = "binary", 3 buffers, {
         function: u32, a: Element, b: Element, output: Element, same_layout: bool,
     }, {
-        numel: u32, alpha: f32, sizes: [u32; MAX_DIMS], a_strides: [u32; MAX_DIMS], b_strides: [u32; MAX_DIMS],
+        numel: u32, alpha: f32, alpha_int: i32, sizes: [u32; MAX_DIMS], a_strides: [u32; MAX_DIMS], b_strides: [u32; MAX_DIMS],
     };
 
     /// A chain of element-wise functions of up to four tensors, four elements an invocation.
@@ -112,7 +112,7 @@ pipelines! {
     Fill, FillPush = "fill", 1 buffers, {
         output: Element,
     }, {
-        numel: u32, value: f32, step: f32,
+        numel: u32, value: f32, value_int: i32, step: f32, step_int: i32,
     };
 
     /// Writes the input into a part of the output along one dimension.
@@ -126,7 +126,7 @@ pipelines! {
     Pad, PadPush = "pad", 2 buffers, {
         input: Element, output: Element,
     }, {
-        numel: u32, value: f32, out_sizes: [u32; MAX_DIMS], in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
+        numel: u32, value: f32, value_int: i32, out_sizes: [u32; MAX_DIMS], in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
     };
 
     /// Reduces the middle of three dimensions. The second buffer is what some functions subtract, by output.
@@ -210,9 +210,9 @@ pipelines! {
     /// Scaled dot product attention, a workgroup of 128 for each row of queries. Buffers: queries, keys, values, mask, output.
     Attention, AttentionPush = "attention", 5 buffers, {
         query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
-        aligned: bool,
+        aligned: bool, row: u32,
     }, {
-        heads: u32, heads_per_key: u32, keys: u32, depth: u32, value_depth: u32, offset: u32, scale: f32,
+        heads: u32, heads_per_key: u32, keys: u32, depth: u32, value_start: u32, value_end: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
     };
 
@@ -224,11 +224,11 @@ pipelines! {
         offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3],
     };
 
-    /// Writes a tensor over a run of elements of another.
+    /// Writes a tensor over a run of elements in each batch of another.
     Overwrite, OverwritePush = "overwrite", 2 buffers, {
         input: Element, output: Element,
     }, {
-        numel: u32, start: u32,
+        numel: u32, start: u32, from: u32, batch: u32, out_batch: u32,
     };
 
     /// Rotates pairs of elements. Buffers: input, cosines, sines, output.
@@ -267,7 +267,7 @@ pipelines! {
 
     /// Samples planes where a grid (the second buffer) points to.
     GridSample, GridSamplePush = "grid_sample", 3 buffers, {
-        input: Element, grid: Element, output: Element, nearest: bool, padding: u32, align_corners: bool,
+        input: Element, grid: Element, output: Element, mode: u32, padding: u32, align_corners: bool,
     }, {
         numel: u32, channels: u32, height: u32, width: u32, out_plane: u32,
     };

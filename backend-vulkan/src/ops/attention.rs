@@ -152,10 +152,12 @@ fn attend(
         let (q, k, v) = (&q.sizes, &k.sizes, &v.sizes);
         return Err(Error::Invalid(format!("queries {q:?}, keys {k:?} and values {v:?}")));
     }
-    // What the shader keeps of a row in a workgroup.
-    if depth > 512 || value_depth > 512 {
-        return Err(Error::unsupported(format!("heads of {} elements", depth.max(value_depth))));
-    }
+    // What the shader keeps of a row in the memory of a workgroup: any device has 16 kilobytes.
+    let row = match depth {
+        0..=512 => 512,
+        513..=2048 => 2048,
+        _ => return Err(Error::unsupported(format!("heads of {depth} elements"))),
+    };
     let mut sizes = q.sizes.clone();
     sizes[3] = value_depth;
     let out = e.resize(out, &sizes)?;
@@ -189,7 +191,8 @@ fn attend(
         heads_per_key: u32_of(heads / key_heads)?,
         keys: u32_of(keys)?,
         depth: u32_of(depth)?,
-        value_depth: u32_of(value_depth)?,
+        value_start: 0,
+        value_end: 0,
         offset: u32_of(causal.unwrap_or(0).min(1 << 30))?,
         scale: scale.unwrap_or(1.0 / (depth.max(1) as f64).sqrt()) as f32,
         q_strides: order.strides(&q.sizes)?,
@@ -208,11 +211,16 @@ fn attend(
         has_mask: mask.is_some(),
         causal: causal.is_some(),
         aligned: depth % 4 == 0 && value_depth % 4 == 0,
+        row,
     };
     let accesses = [read(q.id), read(k.id), read(v.id), read(mask_operand.id), write(target.id)];
-    // The invocations of a workgroup: the shader counts on 128.
+    // The invocations of a workgroup: the shader counts on 128, each of which sums four elements.
     let invocations = [128, rows, batches.saturating_mul(heads)];
-    e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1])?;
+    for start in (0..value_depth).step_by(512) {
+        let (value_start, value_end) = (u32_of(start)?, u32_of(value_depth.min(start + 512))?);
+        let push = AttentionPush { value_start, value_end, ..push };
+        e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1])?;
+    }
     if padded {
         let strides: Vec<i64> =
             crate::tensors::strides(&wide).iter().map(|stride| *stride as i64).collect();
@@ -269,8 +277,7 @@ fn store(
     let row = cache.size(2).saturating_mul(cache.size(3));
     let fits = value.rank() == 4
         && cache.rank() == 4
-        && value.size(0) == 1
-        && cache.size(0) == 1
+        && value.size(0) == cache.size(0)
         && value.sizes[2..] == cache.sizes[2..]
         && value.element.is_floating() == cache.element.is_floating()
         && start.checked_add(value.size(1)).is_some_and(|end| end <= cache.size(1));
@@ -279,14 +286,35 @@ fn store(
         return Err(Error::Invalid(format!("{value:?} into a cache of {cache:?} from {start} on")));
     }
     u32_of(cache.numel())?;
-    let push = OverwritePush { numel: u32_of(value.numel())?, start: u32_of(start * row)? };
     if value.numel() == 0 {
         return Ok(());
     }
+    let batches = value.size(0);
+    let (batch, out_batch) = (value.numel() / batches, cache.numel() / batches);
+    let push = OverwritePush {
+        numel: u32_of(batch)?,
+        start: u32_of(start * row)?,
+        from: 0,
+        batch: u32_of(batch)?,
+        out_batch: u32_of(out_batch)?,
+    };
     let pipeline = Overwrite { input: value.element, output: cache.element };
-    // One more word than there are, as the first may be begun elsewhere.
-    let numel = value.numel().saturating_add(3);
-    e.dispatch_by_four(&pipeline, [read(value.id), write(cache.id)], &push, numel)
+    let accesses = [read(value.id), write(cache.id)];
+    // One more group of four than there are, as the first may be begun elsewhere.
+    let across = batch.saturating_add(3).div_ceil(4);
+    if out_batch % 4 == 0 || batches == 1 {
+        return e.dispatch(&pipeline, accesses, &push, [across, batches, 1], [64, 1, 1]);
+    }
+    // Batches share groups of four: one after the other, so that each group has one writer at a time.
+    for number in 0..batches {
+        let push = OverwritePush {
+            start: u32_of(start * row + number * out_batch)?,
+            from: u32_of(number * batch)?,
+            ..push
+        };
+        e.dispatch(&pipeline, accesses, &push, [across, 1, 1], [64, 1, 1])?;
+    }
+    Ok(())
 }
 
 fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {

@@ -207,8 +207,7 @@ impl Shape {
             rows: self.out_channels,
             columns: self.in_channels * taps,
         };
-        transposed(e, &self.weight, matrices)?
-            .ok_or_else(|| Error::unsupported("a convolution whose weights are computed"))
+        transposed(e, &self.weight, matrices)
     }
 
     /// A product of matrices: weights times planes.
@@ -325,8 +324,7 @@ impl Shape {
             rows: self.out_channels,
             columns: (y.kernel * x.kernel) as usize,
         };
-        let weights = transposed(e, &self.weight, matrices)?
-            .ok_or_else(|| Error::unsupported("a convolution whose weights are computed"))?;
+        let weights = transposed(e, &self.weight, matrices)?;
         let rows: usize = if self.out_channels > 4 { 8 } else { 4 };
         let pipeline = ConvolutionTransposed {
             input: self.input.element,

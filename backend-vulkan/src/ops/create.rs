@@ -67,7 +67,13 @@ pub(super) fn apply_fill(
     value: f64,
     step: f64,
 ) -> Result<(), Error> {
-    let push = FillPush { numel: u32_of(out.numel())?, value: value as f32, step: step as f32 };
+    let push = FillPush {
+        numel: u32_of(out.numel())?,
+        value: value as f32,
+        value_int: value as i32,
+        step: step as f32,
+        step_int: step as i32,
+    };
     e.dispatch_by_four(&Fill { output: out.element }, [write(out.id)], &push, out.numel())
 }
 

@@ -147,7 +147,8 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
                 Source::Tensor(b) => e.tensor(b)?,
                 Source::Number(number) => constant(e, args, &a, number)?,
             };
-            apply_binary(e, function, &a, &b, args, alpha)
+            let out = e.out(args)?.id;
+            apply_binary(e, function, [&a, &b], out, alpha)
         }
         Stage::Where(_) => super::index::where_self(e, args),
     }
@@ -160,8 +161,8 @@ fn constant(
     a: &Operand,
     number: f64,
 ) -> Result<Operand, Error> {
-    // An integer tensor meets a fraction in floating point.
-    let fits = !a.element.is_floating() && number.fract() == 0.0;
+    // An integer tensor meets a fraction, or a number that is too large, in floating point.
+    let fits = !a.element.is_floating() && number == f64::from(number as i32);
     let (element, bytes) = if fits {
         (Element::I32, (number as i32).to_le_bytes())
     } else {
@@ -179,27 +180,35 @@ pub(super) fn apply_unary_with(
     out: &Operand,
     parameters: [f64; 4],
 ) -> Result<(), Error> {
-    let [a, b, c, d] = parameters.map(|parameter| parameter as f32);
+    let [a, b, c, d] = parameters;
     let pipeline = Unary { function, input: input.element, output: out.element };
-    let push = UnaryPush { numel: u32_of(out.numel())?, a, b, c, d };
+    let push = UnaryPush {
+        numel: u32_of(out.numel())?,
+        a: a as f32,
+        a_int: a as i32,
+        b: b as f32,
+        b_int: b as i32,
+        c: c as f32,
+        d: d as f32,
+    };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }
 
-fn apply_binary(
+/// Emits function number `function` of the binary shader.
+pub(super) fn apply_binary(
     e: &mut Encoder<'_, '_>,
     function: u32,
-    a: &Operand,
-    b: &Operand,
-    args: &[ValueId],
+    [a, b]: [&Operand; 2],
+    out: ValueId,
     alpha: f64,
 ) -> Result<(), Error> {
     let sizes = broadcast_sizes(&a.sizes, &b.sizes)?;
-    let out = e.out(args)?;
-    let out = e.resize(out.id, &sizes)?;
+    let out = e.resize(out, &sizes)?;
     let same_layout = a.sizes == sizes && b.sizes == sizes;
     let mut push = BinaryPush {
         numel: u32_of(out.numel())?,
         alpha: alpha as f32,
+        alpha_int: alpha as i32,
         sizes: [1; MAX_DIMS],
         a_strides: [0; MAX_DIMS],
         b_strides: [0; MAX_DIMS],

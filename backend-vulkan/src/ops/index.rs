@@ -1,5 +1,6 @@
 //! Operators that pick elements by index tensors, and by conditions.
 
+use super::elementwise::broadcast_strides;
 use super::views::merge_dims;
 use super::{Operator, Stage, operator, pointwise};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -78,13 +79,24 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
             indices.push((dim, index));
         }
     }
-    let neighbours = indices.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1);
-    let Some(&(first, _)) = indices.first() else {
+    let (Some(&(first, _)), Some(&(last, _))) = (indices.first(), indices.last()) else {
         return Err(Error::invalid("there are no index tensors"));
     };
-    if !neighbours || first + indices.len() > input.rank() {
-        return Err(Error::unsupported("index tensors of dimensions that are not neighbours"));
+    if last >= input.rank() {
+        return Err(Error::invalid("there are more index tensors than dimensions"));
     }
+    // Dimensions that are not neighbours come first in the output: they are brought there before.
+    let (first, input) = if last - first + 1 == indices.len() {
+        (first, input)
+    } else {
+        let indexed: Vec<usize> = indices.iter().map(|(dim, _)| *dim).collect();
+        let others = (0..input.rank()).filter(|dim| !indexed.contains(dim));
+        let order: Vec<usize> = indexed.iter().copied().chain(others).collect();
+        for ((dim, _), place) in indices.iter_mut().zip(0..) {
+            *dim = place;
+        }
+        (0, super::views::permuted(e, &input, &order)?)
+    };
     let shapes: Vec<Vec<i32>> = indices
         .iter()
         .map(|(_, index)| index.sizes.iter().map(|size| *size as i32).collect())
@@ -106,7 +118,7 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     take(e, args, &input, &index, first, count, &sizes)
 }
 
-/// Emits `out = a * size + b`, broadcast.
+/// Emits `out = a * size + b`, broadcast; negative indices `b` count from the end.
 fn linear_index(
     e: &mut Encoder<'_, '_>,
     a: &Operand,
@@ -114,24 +126,17 @@ fn linear_index(
     size: usize,
     out: &Operand,
 ) -> Result<(), Error> {
-    let strides = |index: &Operand| -> Vec<i64> {
-        let own = index.strides();
-        let missing = out.rank() - index.rank();
-        (0..out.rank())
-            .map(|dim| match dim.checked_sub(missing) {
-                Some(dim) if index.size(dim) != 1 => own[dim] as i64,
-                _ => 0,
-            })
-            .collect()
-    };
     let mut push = BinaryPush {
         numel: u32_of(out.numel())?,
         alpha: size as f32,
+        alpha_int: i32::try_from(size)
+            .map_err(|_| Error::unsupported("a dimension of more than 2^31 elements"))?,
         sizes: [1; MAX_DIMS],
         a_strides: [0; MAX_DIMS],
         b_strides: [0; MAX_DIMS],
     };
-    let dims = merge_dims(&out.sizes, &[strides(a), strides(b)])?;
+    let steps = [broadcast_strides(a, out.rank()), broadcast_strides(b, out.rank())];
+    let dims = merge_dims(&out.sizes, &steps)?;
     for (slot, (size, strides)) in (0..MAX_DIMS).rev().zip(dims.iter().rev()) {
         push.sizes[slot] = u32_of(*size)?;
         push.a_strides[slot] = strides[0] as u32;
@@ -201,19 +206,7 @@ pub(super) fn where_self(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<()
     let sizes: Vec<usize> = sizes.iter().map(|size| *size as usize).collect();
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
-    let strides: Vec<Vec<i64>> = operands
-        .iter()
-        .map(|operand| {
-            let own = operand.strides();
-            let missing = sizes.len() - operand.rank();
-            (0..sizes.len())
-                .map(|dim| match dim.checked_sub(missing) {
-                    Some(dim) if operand.size(dim) != 1 => own[dim] as i64,
-                    _ => 0,
-                })
-                .collect()
-        })
-        .collect();
+    let strides = operands.each_ref().map(|operand| broadcast_strides(operand, sizes.len()));
     let dims = merge_dims(&sizes, &strides)?;
     let mut push = WherePush {
         numel: u32_of(out.numel())?,

@@ -96,16 +96,7 @@ fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     if pads.len() % 2 != 0 || pads.len() / 2 > input.rank() {
         return Err(Error::Invalid(format!("{} pads for {} dimensions", pads.len(), input.rank())));
     }
-    if input.rank() > MAX_DIMS {
-        return Err(Error::unsupported(format!("padding of {} dimensions", input.rank())));
-    }
-    let mut push = PadPush {
-        numel: 0,
-        value: value as f32,
-        out_sizes: [1; MAX_DIMS],
-        in_sizes: [1; MAX_DIMS],
-        before: [0; MAX_DIMS],
-    };
+    let mut before = vec![0; input.rank()];
     let mut sizes = input.sizes.clone();
     for (position, pair) in pads.chunks_exact(2).enumerate() {
         let dim = input.rank() - 1 - position;
@@ -114,21 +105,41 @@ fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
             .and_then(|size| size.checked_add(pair[1]));
         let size = size.and_then(|size| usize::try_from(size).ok());
         sizes[dim] = size.ok_or_else(|| Error::invalid("a padded size is negative"))?;
-        push.before[MAX_DIMS - 1 - position] =
+        before[dim] =
             i32::try_from(pair[0]).map_err(|_| Error::invalid("a pad is out of range"))?;
-    }
-    for (slot, (out_size, in_size)) in
-        (0..MAX_DIMS).rev().zip(sizes.iter().rev().zip(input.sizes.iter().rev()))
-    {
-        push.out_sizes[slot] = u32_of(*out_size)?;
-        push.in_sizes[slot] = u32_of(*in_size)?;
     }
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
-    if input.numel() == 0 {
-        return apply_fill(e, &out, value, 0.0);
+    pad(e, &input, &out, &before, value)
+}
+
+/// Surrounds a tensor with a number: `before` is how many elements come before it in each dimension.
+pub(super) fn pad(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    out: &Operand,
+    before: &[i32],
+    value: f64,
+) -> Result<(), Error> {
+    if input.rank() > MAX_DIMS {
+        return Err(Error::unsupported(format!("padding of {} dimensions", input.rank())));
     }
-    push.numel = u32_of(out.numel())?;
+    if input.numel() == 0 {
+        return apply_fill(e, out, value, 0.0);
+    }
+    let mut push = PadPush {
+        numel: u32_of(out.numel())?,
+        value: value as f32,
+        value_int: value as i32,
+        out_sizes: [1; MAX_DIMS],
+        in_sizes: [1; MAX_DIMS],
+        before: [0; MAX_DIMS],
+    };
+    for (slot, dim) in (0..MAX_DIMS).rev().zip((0..input.rank()).rev()) {
+        push.out_sizes[slot] = u32_of(out.size(dim))?;
+        push.in_sizes[slot] = u32_of(input.size(dim))?;
+        push.before[slot] = before.get(dim).copied().unwrap_or(0);
+    }
     let pipeline = Pad { input: input.element, output: out.element };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }

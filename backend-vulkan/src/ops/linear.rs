@@ -1,6 +1,5 @@
 //! Products of matrices.
 
-use super::views::gather;
 use super::weights::{Matrices, transposed};
 use super::window::checked_numel;
 use super::{Epilogue, Operator, product};
@@ -70,7 +69,10 @@ fn multiply(
         [batches, m, n] => Some([batches, m, n]),
         _ => None,
     };
-    if let Some(bias) = bias {
+    // What is multiplied with zero does not count, whatever it is.
+    if let Some(bias) = bias.as_ref().filter(|bias| bias.beta == 0.0) {
+        matmul.alpha = bias.alpha;
+    } else if let Some(bias) = bias {
         let [row, column] = match bias.tensor.sizes[..] {
             [] => [1, 1],
             [column] => [1, column],
@@ -109,14 +111,7 @@ fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     sizes.push(n);
     let out = e.resize(e.out(args)?.id, &sizes)?;
     let matrix = Matrices { count: 1, rows: n, columns: k };
-    let transposed = match transposed(e, &weight, matrix)? {
-        Some(transposed) => transposed,
-        None => {
-            let transposed = e.temporary(weight.element, &[k, n])?;
-            gather(e, &weight, &transposed, &[k, n], &[1, k as i64], 0)?;
-            transposed
-        }
-    };
+    let transposed = transposed(e, &weight, matrix)?;
     let mut matmul = Product::new(input, transposed, out, [m, n, k]);
     matmul.bias = bias.map(|bias| (bias, 0, [0, 1]));
     let bound = checked_numel(&e.bound_sizes(&matmul.out))?;

@@ -1,5 +1,6 @@
 //! Reductions, softmax and normalisations.
 
+use super::elementwise::{apply_binary, apply_unary_with};
 use super::{Operator, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -204,13 +205,9 @@ fn variance(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         (input, dims)
     } else {
         // The reduced dimensions are brought to the end.
-        let own = input.strides();
         let kept = (0..input.rank()).filter(|dim| !dims.contains(dim));
         let order: Vec<usize> = kept.chain(dims.iter().copied()).collect();
-        let sizes: Vec<usize> = order.iter().map(|dim| input.size(*dim)).collect();
-        let strides: Vec<i64> = order.iter().map(|dim| own[*dim] as i64).collect();
-        let ordered = e.temporary(input.element, &sizes)?;
-        super::views::gather(e, &input, &ordered, &sizes, &strides, 0)?;
+        let ordered = super::views::permuted(e, &input, &order)?;
         (ordered, (input.rank() - dims.len()..input.rank()).collect())
     };
     let end = dims.last().map_or(input.rank(), |dim| dim + 1);
@@ -397,10 +394,63 @@ pub(super) fn float_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
 fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let channels = input.size(1);
-    let id = e.arg(args, 3)?;
-    // Scale and shift are made once, from the parameters.
     let epsilon = e.float(e.arg(args, 6)?)?;
-    let parameters = [e.arg(args, 1)?, e.arg(args, 2)?, id, e.arg(args, 4)?];
+    let parameters = [e.arg(args, 1)?, e.arg(args, 2)?, e.arg(args, 3)?, e.arg(args, 4)?];
+    let constant = |id: &ValueId| e.is_none(*id) || e.constant_data(*id).is_some();
+    let [scale, shift] = if parameters.iter().all(constant) {
+        constant_scale_and_shift(e, parameters, channels, epsilon)?
+    } else {
+        scale_and_shift(e, parameters, channels, epsilon)?
+    };
+    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out = e.resize(out, &input.sizes)?;
+    let step = input.sizes.iter().skip(2).product();
+    let weights = Weights { weight: Some(&scale), bias: Some(&shift), step, count: channels };
+    normalize(e, 4, &input, [&scale, &scale], Rows { size: 1, inner: 1 }, weights, 0.0, &out)
+}
+
+/// What a batch normalisation multiplies with and adds, computed in every run.
+fn scale_and_shift(
+    e: &mut Encoder<'_, '_>,
+    [weight, bias, mean, variance]: [ValueId; 4],
+    channels: usize,
+    epsilon: f64,
+) -> Result<[Operand; 2], Error> {
+    let (weight, bias) = (e.optional_tensor(weight)?, e.optional_tensor(bias)?);
+    let (mean, variance) = (e.tensor(mean)?, e.tensor(variance)?);
+    for parameter in [weight.as_ref(), bias.as_ref(), Some(&mean), Some(&variance)] {
+        if parameter.is_some_and(|parameter| parameter.sizes != [channels]) {
+            return Err(Error::invalid("parameters do not match the channels"));
+        }
+    }
+    let mut temporary = || e.temporary(Element::F32, &[channels]);
+    let [raised, inverse, scale, moved, shift] =
+        [temporary()?, temporary()?, temporary()?, temporary()?, temporary()?];
+    apply_unary_with(e, 24, &variance, &raised, [1.0, epsilon, 0.0, 0.0])?;
+    apply_unary_with(e, 4, &raised, &inverse, [0.0; 4])?;
+    let scale = match &weight {
+        Some(weight) => {
+            apply_binary(e, 2, [weight, &inverse], scale.id, 1.0)?;
+            scale
+        }
+        None => inverse,
+    };
+    apply_binary(e, 2, [&mean, &scale], moved.id, 1.0)?;
+    match &bias {
+        Some(bias) => apply_binary(e, 1, [bias, &moved], shift.id, 1.0)?,
+        None => apply_unary_with(e, 2, &moved, &shift, [0.0; 4])?,
+    }
+    Ok([scale, shift])
+}
+
+/// What a batch normalisation multiplies with and adds, made once.
+fn constant_scale_and_shift(
+    e: &mut Encoder<'_, '_>,
+    parameters: [ValueId; 4],
+    channels: usize,
+    epsilon: f64,
+) -> Result<[Operand; 2], Error> {
+    let id = parameters[2];
     let values = |e: &Encoder<'_, '_>, position: usize, default: f32| -> Result<Vec<f32>, Error> {
         let values =
             constant_floats(e, parameters[position])?.unwrap_or_else(|| vec![default; channels]);
@@ -424,9 +474,5 @@ fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         let shift = |((bias, mean), scale): ((f32, f32), f32)| bias - mean * scale;
         Ok(float_bytes(bias.into_iter().zip(mean).zip(scales).map(shift)))
     })?;
-    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
-    let out = e.resize(out, &input.sizes)?;
-    let step = input.sizes.iter().skip(2).product();
-    let weights = Weights { weight: Some(&scale), bias: Some(&shift), step, count: channels };
-    normalize(e, 4, &input, [&scale, &scale], Rows { size: 1, inner: 1 }, weights, 0.0, &out)
+    Ok([scale, shift])
 }

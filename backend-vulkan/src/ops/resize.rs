@@ -57,9 +57,9 @@ fn grid_sampler(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
         let (input, grid) = (&input.sizes, &grid.sizes);
         return Err(Error::Invalid(format!("planes of {input:?} sampled at {grid:?}")));
     }
-    let padding = u32::try_from(padding).ok().filter(|padding| *padding < 3);
-    let (Some(padding), 0 | 1) = (padding, mode) else {
-        return Err(Error::unsupported(format!("interpolation {mode}")));
+    let choice = |number: i64| u32::try_from(number).ok().filter(|number| *number < 3);
+    let (Some(mode), Some(padding)) = (choice(mode), choice(padding)) else {
+        return Err(Error::Invalid(format!("interpolation {mode} with padding {padding}")));
     };
     let out = e.out(args)?;
     let out = e.resize(out.id, &[input.size(0), input.size(1), grid.size(1), grid.size(2)])?;
@@ -76,7 +76,7 @@ fn grid_sampler(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
         input: input.element,
         grid: grid.element,
         output: out.element,
-        nearest: mode == 1,
+        mode,
         padding,
         align_corners,
     };
@@ -144,7 +144,9 @@ fn upsample(
         match (bilinear, &factors) {
             (Some(true), _) if to > 1 => (from as f32 - 1.0) / (to as f32 - 1.0),
             (Some(true), _) => 0.0,
-            // With factors, PyTorch steps by their inverse, not by the ratio of sizes.
+            // With factors, PyTorch steps by their inverse, not by the ratio of sizes; nearest neighbours of what is
+            // twice as large are an exception.
+            (None, _) if to == 2 * from => 0.5,
             (_, Some(factors)) if output_size.is_none() => (1.0 / factors[axis]) as f32,
             _ => from as f32 / to as f32,
         }

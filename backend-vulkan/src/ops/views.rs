@@ -106,7 +106,8 @@ pub(super) const OPERATORS: &[Operator] = &[
             let size = source.map_or(1, |dim| input.size(dim));
             let repeat =
                 usize::try_from(*repeat).map_err(|_| Error::invalid("a repeat is negative"))?;
-            sizes.push(repeat * size);
+            let whole = repeat.checked_mul(size);
+            sizes.push(whole.ok_or_else(|| Error::invalid("a repeat is out of range"))?);
             shape.extend([repeat, size]);
             strides.extend([0, source.map_or(0, |dim| own[dim] as i64)]);
         }
@@ -119,11 +120,12 @@ pub(super) const OPERATORS: &[Operator] = &[
         let repeat = usize::try_from(e.int(e.arg(args, 1)?)?);
         let repeat = repeat.map_err(|_| Error::invalid("a repeat is negative"))?;
         let (mut view, dim) = match e.optional_int(e.arg(args, 2)?)? {
-            Some(dim) => (input.sizes.clone(), input.dim(dim)?),
-            None => (vec![input.numel()], 0),
+            Some(dim) if input.rank() > 0 => (input.sizes.clone(), input.dim(dim)?),
+            _ => (vec![input.numel()], 0),
         };
         let mut sizes = view.clone();
-        sizes[dim] *= repeat;
+        let whole = sizes[dim].checked_mul(repeat);
+        sizes[dim] = whole.ok_or_else(|| Error::invalid("a repeat is out of range"))?;
         let own = crate::tensors::strides(&view);
         let mut strides: Vec<i64> = own.iter().map(|stride| *stride as i64).collect();
         view.insert(dim + 1, repeat);
@@ -197,16 +199,34 @@ fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 fn permute(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
-    let own = input.strides();
-    let (mut sizes, mut strides) = (Vec::new(), Vec::new());
+    let mut order = Vec::new();
     for dim in e.ints(e.arg(args, 1)?)? {
-        let dim = input.dim(dim)?;
-        sizes.push(input.size(dim));
-        strides.push(own[dim] as i64);
+        order.push(input.dim(dim)?);
     }
+    let (sizes, strides) = reordered(&input, &order);
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
     gather(e, &input, &out, &sizes, &strides, 0)
+}
+
+/// Sizes and strides of a tensor's dimensions in another order.
+fn reordered(input: &Operand, order: &[usize]) -> (Vec<usize>, Vec<i64>) {
+    let own = input.strides();
+    let size = |dim: &usize| input.size(*dim);
+    let stride = |dim: &usize| own.get(*dim).copied().unwrap_or(1) as i64;
+    (order.iter().map(size).collect(), order.iter().map(stride).collect())
+}
+
+/// A copy of a tensor with its dimensions in another order.
+pub(super) fn permuted(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    order: &[usize],
+) -> Result<Operand, Error> {
+    let (sizes, strides) = reordered(input, order);
+    let out = e.temporary(input.element, &sizes)?;
+    gather(e, input, &out, &sizes, &strides, 0)?;
+    Ok(out)
 }
 
 fn select(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -247,6 +267,8 @@ fn slice(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if step <= 0 {
         return Err(Error::invalid("the step of a slice is not positive"));
     }
+    // A step beyond the end is one to the end.
+    let step = step.min(size.max(1));
     let count = (end - start + step - 1) / step;
     let out = e.out(args)?.id;
     slice_into(e, &input, dim, start as usize, count as usize, step, out)
@@ -285,6 +307,7 @@ pub(super) fn gather(
     if out.numel() == 0 {
         return Ok(());
     }
+    check_reach(input, sizes, strides, base)?;
     let dims = merge_dims(sizes, &[strides.to_vec()])?;
     let contiguous = base == 0 && (dims.is_empty() || dims.len() == 1 && dims[0].1[0] == 1);
     let mut push = GatherPush {
@@ -300,6 +323,19 @@ pub(super) fn gather(
     }
     let pipeline = Gather { input: input.element, output: out.element, contiguous };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
+}
+
+/// Checks that a strided view lies within its tensor.
+fn check_reach(input: &Operand, sizes: &[usize], strides: &[i64], base: i64) -> Result<(), Error> {
+    let (mut least, mut most) = (i128::from(base), i128::from(base));
+    for (size, stride) in sizes.iter().zip(strides) {
+        let end = (*size as i128 - 1).max(0) * i128::from(*stride);
+        if end < 0 { least += end } else { most += end }
+    }
+    if least < 0 || most >= input.numel() as i128 {
+        return Err(Error::Invalid(format!("a view of {sizes:?} beyond {:?}", input.sizes)));
+    }
+    Ok(())
 }
 
 /// Dimensions with the strides of several tensors, without those of size 1 and with those merged that all walk alike.

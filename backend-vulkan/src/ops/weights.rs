@@ -1,5 +1,7 @@
-//! Constant weights in the order in which shaders read them: made once, when a graph is compiled.
+//! Weights in the order in which shaders read them: constant ones are made once, when a graph is compiled.
 
+use super::join::pad;
+use super::views::gather;
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -15,22 +17,30 @@ pub(super) struct Matrices {
 /// What rows of transposed matrices are padded to, so that shaders can read so many elements from any multiple of them.
 pub(super) const PITCH: usize = 8;
 
-/// The matrices of a constant tensor, transposed: `count` matrices of `columns` rows of `rows` elements, each row
-/// padded with zeros to [`PITCH`]. `None` if the tensor is not constant.
+/// The matrices of a tensor, transposed: `count` matrices of `columns` rows of `rows` elements, each row padded with
+/// zeros to [`PITCH`].
 pub(super) fn transposed(
     e: &mut Encoder<'_, '_>,
     weight: &Operand,
     matrices: Matrices,
-) -> Result<Option<Operand>, Error> {
+) -> Result<Operand, Error> {
     let Matrices { count, rows, columns } = matrices;
-    if !e.is_kept(weight.id) {
-        return Ok(None);
-    }
     let pitch = rows.next_multiple_of(PITCH);
     let size = weight.element.size();
     let numel = pitch.checked_mul(columns).and_then(|numel| numel.checked_mul(count));
     if numel.is_none_or(|numel| numel > i32::MAX as usize) {
         return Err(Error::unsupported("weights of more than 2^31 elements"));
+    }
+    if !e.is_kept(weight.id) {
+        let compact = e.temporary(weight.element, &[count, columns, rows])?;
+        let strides = [rows * columns, 1, columns].map(|stride| stride as i64);
+        gather(e, weight, &compact, &[count, columns, rows], &strides, 0)?;
+        if pitch == rows {
+            return Ok(compact);
+        }
+        let padded = e.temporary(weight.element, &[count, columns, pitch])?;
+        pad(e, &compact, &padded, &[], 0.0)?;
+        return Ok(padded);
     }
     let purpose = format!("transposed {count}x{rows}x{columns}");
     let transpose = match size {
@@ -40,7 +50,7 @@ pub(super) fn transposed(
     };
     let sizes = [count, columns, pitch];
     let make = move |source: &[u8], target: &mut [u8]| transpose(source, target, matrices, pitch);
-    e.derived_later(weight.value, &purpose, weight.element, &sizes, make).map(Some)
+    e.derived_later(weight.value, &purpose, weight.element, &sizes, make)
 }
 
 /// Transposes matrices of elements of `SIZE` bytes, tile by tile.
