@@ -94,7 +94,7 @@ pub use torchlet_portable as portable;
 #[doc(no_inline)]
 pub use torchlet_vulkan as vulkan;
 
-pub use torchlet_core::{Bool, Element, ScalarType};
+pub use torchlet_core::{Bool, DeviceMemory, Element, ScalarType};
 
 #[cfg(feature = "std")]
 mod buffer;

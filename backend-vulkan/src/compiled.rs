@@ -60,6 +60,7 @@ impl Compiled {
         crate::passes::run(&mut graph);
         let mut state = State::new(&graph)?;
         state.busy = context.info.kind.busy_invocations();
+        state.features = context.features.clone();
         let steps = Encoder::encode(&graph, &mut state, true)?;
         watch.lap("encode");
         let align = context.limits.min_storage_buffer_offset_alignment.max(16);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use torchlet_core::ScalarType;
 use torchlet_shaders::{Element, Pipeline, PushConstants};
 
-use crate::device::PipelineKey;
+use crate::device::{DeviceFeatures, PipelineKey};
 
 /// A tensor that a dispatch binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +60,8 @@ pub(crate) struct State {
     derived: HashMap<(ValueId, String), TensorId>,
     /// Invocations that keep the device busy: dispatches of fewer are split further where they can be.
     pub(crate) busy: usize,
+    /// What the device can do beyond Vulkan 1.1.
+    pub(crate) features: DeviceFeatures,
 }
 
 impl State {
@@ -96,6 +98,7 @@ impl State {
             added: HashMap::new(),
             derived: HashMap::new(),
             busy: 1 << 15,
+            features: DeviceFeatures::default(),
         })
     }
 
@@ -277,6 +280,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Invocations that keep the device busy.
     pub(crate) fn busy(&self) -> usize {
         self.state.busy
+    }
+
+    /// What the device can do beyond Vulkan 1.1. A pipeline that needs more cannot be dispatched.
+    pub(crate) fn features(&self) -> &DeviceFeatures {
+        &self.state.features
     }
 
     /// An integer, symbolic or not.
@@ -541,6 +549,10 @@ impl<'e, 'p> Encoder<'e, 'p> {
         invocations: [usize; 3],
         workgroup: [u32; 3],
     ) -> Result<(), Error> {
+        if !self.features().have(P::MODULE.features) {
+            let (name, needed) = (P::MODULE.name, P::MODULE.features);
+            return Err(Error::unsupported(format!("{name} needs {needed:?} of the device")));
+        }
         let mut groups = [0; 3];
         for ((groups, count), size) in groups.iter_mut().zip(invocations).zip(workgroup) {
             *groups = u32::try_from(count.div_ceil(size as usize))

@@ -1,6 +1,7 @@
 //! What can go wrong in the delegate.
 
 use ash::vk;
+use std::time::Duration;
 use torchlet_core::format::flatbuffer::Malformed;
 use torchlet_core::{DelegateError, KernelError, Message, ProgramError};
 
@@ -17,6 +18,8 @@ pub(crate) enum Error {
     Vulkan(&'static str, vk::Result),
     /// Memory is exhausted.
     OutOfMemory(String),
+    /// The device did not finish in time; what it does is not known.
+    Hung(Duration),
     /// An argument of the delegate's call does not fit.
     Argument(KernelError),
 }
@@ -37,7 +40,7 @@ impl Error {
 
     /// Whether the device is gone, so that a new context is needed.
     pub(crate) fn is_device_loss(&self) -> bool {
-        matches!(self, Error::Vulkan(_, vk::Result::ERROR_DEVICE_LOST))
+        matches!(self, Error::Hung(_) | Error::Vulkan(_, vk::Result::ERROR_DEVICE_LOST))
     }
 }
 
@@ -49,6 +52,7 @@ impl std::fmt::Display for Error {
             }
             Error::Vulkan(call, result) => write!(f, "{call}: {result:?}"),
             Error::OutOfMemory(what) => write!(f, "out of device memory: {what}"),
+            Error::Hung(time) => write!(f, "the device did not finish within {time:?}"),
             Error::Argument(error) => error.fmt(f),
         }
     }
@@ -82,7 +86,7 @@ impl From<Error> for DelegateError {
                 _,
                 vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY,
             ) => DelegateError::OutOfMemory(message),
-            Error::Vulkan(..) => DelegateError::Device(message),
+            Error::Vulkan(..) | Error::Hung(_) => DelegateError::Device(message),
             Error::Argument(error) => DelegateError::Argument(error),
         }
     }

@@ -27,7 +27,9 @@ mod trace;
 mod transfer;
 
 pub use device::{
-    DEVICE_VARIABLE, DeviceInfo, DeviceKind, PIPELINE_CACHE_VARIABLE, devices, user_cache_folder,
+    CooperativeMatrix, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
+    DeviceInfo, DeviceKind, MEMORY_LIMIT_VARIABLE, MatrixElement, PIPELINE_CACHE_VARIABLE,
+    TIMEOUT_VARIABLE, devices, user_cache_folder,
 };
 
 use compiled::Compiled;
@@ -36,9 +38,10 @@ use error::Error;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use torchlet_core::{
-    Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, InitContext,
-    OptionValue, delegate_size,
+    Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DeviceMemory,
+    InitContext, OptionValue, delegate_size,
 };
 use trace::Stopwatch;
 
@@ -83,6 +86,28 @@ impl VulkanBackendBuilder {
         self
     }
 
+    /// Does without a feature even if the device has it; may be called several times. So does the environment variable
+    /// `TORCHLET_VULKAN_DISABLE`, which takes [names](DeviceFeature::name) separated by commas, or `all`.
+    pub fn disable(mut self, feature: DeviceFeature) -> Self {
+        self.options.disabled.push(feature);
+        self
+    }
+
+    /// The most bytes of memory to use for tensors and weights on the device; all that there is unless it is set here or by
+    /// the environment variable `TORCHLET_VULKAN_MEMORY_LIMIT`. What exceeds it fails to load.
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
+        self.options.memory_limit = Some(bytes);
+        self
+    }
+
+    /// The longest that the device may take for one call of a delegate, zero for any time; then the call fails, and what the
+    /// device holds of it is given up. Unless it is set here or, in seconds, by the environment variable
+    /// `TORCHLET_VULKAN_TIMEOUT`, a minute on GPUs, and any time on software devices.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = Some(timeout);
+        self
+    }
+
     /// The backend. It opens its device when it is first needed.
     pub fn build(self) -> VulkanBackend {
         VulkanBackend { options: self.options, contexts: Contexts::default() }
@@ -105,12 +130,18 @@ impl VulkanBackend {
         VulkanBackendBuilder::default()
     }
 
+    /// Makes the open devices behave as if they were lost: calls fail, later loads open them anew. For tests.
+    #[doc(hidden)]
+    pub fn lose_devices(&self) {
+        lock(&self.contexts).values().for_each(|context| context.lose());
+    }
+
     /// The context of the device that a module asks for by name; without one, that of the backend.
     fn context(&self, named: Option<&str>) -> Result<Arc<Context>, Error> {
         // Locked while a device is opened, so that it is opened once.
         let mut contexts = lock(&self.contexts);
         let key = named.map(str::to_owned);
-        if let Some(context) = contexts.get(&key) {
+        if let Some(context) = contexts.get(&key).filter(|context| context.works()) {
             return Ok(context.clone());
         }
         let device = key.clone().or_else(|| self.options.device.clone());
@@ -139,6 +170,12 @@ impl Backend for VulkanBackend {
 
     fn is_available(&self) -> Result<(), DelegateError> {
         self.context(None).map(drop).map_err(DelegateError::from)
+    }
+
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        let contexts = lock(&self.contexts);
+        let reports = contexts.values().map(|context| context.meter.report());
+        reports.reduce(|a, b| DeviceMemory { used: a.used + b.used, peak: a.peak + b.peak })
     }
 
     fn arena_bytes(&self, _delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError> {

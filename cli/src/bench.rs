@@ -40,6 +40,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     times.sort();
     let (min, median, p90) = (times[0], percentile(&times, 50), percentile(&times, 90));
     let peak = peak_memory();
+    let on_device = module.device_memory();
     let backend = arguments.model_options.backend.name();
     if arguments.json {
         let object = json!({
@@ -49,6 +50,8 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
             "device_ms": millis(device),
             "load_ms": millis(load),
             "peak_bytes": peak,
+            "device_bytes": on_device.used,
+            "device_peak_bytes": on_device.peak,
             "iterations": arguments.iterations,
             "backend": backend,
             "threads": threads,
@@ -67,6 +70,10 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     line("load        ", ms(load));
     if let Some(peak) = peak {
         line("peak memory ", format!("{:>13}", bytes(peak)));
+    }
+    if on_device.peak > 0 {
+        let (used, peak) = (bytes(on_device.used), bytes(on_device.peak));
+        line("on device   ", format!("{used:>13}, at most {peak}"));
     }
     let plural = if threads == 1 { "" } else { "s" };
     let how = format!("{} inferences, {backend}, {threads} thread{plural}", arguments.iterations);

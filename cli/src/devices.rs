@@ -40,5 +40,11 @@ fn vulkan() {
             device.index,
             device.name,
         );
+        let features: Vec<&str> = device.features.iter().map(|feature| feature.name()).collect();
+        if !features.is_empty() {
+            let (features, size) = (features.join(", "), device.features.subgroup_size);
+            let line = format!("           {features}; subgroups of {size}");
+            anstream::println!("{}", paint(FAINT, line));
+        }
     }
 }

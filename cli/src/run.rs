@@ -2,7 +2,7 @@
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
-use crate::terminal::{FAINT, NAME, TITLE, duration, paint, progress};
+use crate::terminal::{FAINT, NAME, TITLE, bytes, duration, paint, progress};
 use crate::{inputs, model, npy, profile};
 use std::path::Path;
 use std::sync::Arc;
@@ -47,6 +47,11 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     show_times(&mut times);
     if let (Some(profiler), Some(detail)) = (&profiler, arguments.profile) {
         profile::show(profiler, detail);
+        let memory = module.device_memory();
+        if memory.peak > 0 {
+            let (used, peak) = (bytes(memory.used), bytes(memory.peak));
+            anstream::println!("\n{used} of device memory in use, at most {peak}");
+        }
     }
     Ok(())
 }

@@ -28,6 +28,11 @@ pub trait Backend: Sync {
         Ok(())
     }
 
+    /// The memory of its own, on a device, that its delegates use; `None` if they use none, or it does not count.
+    fn device_memory(&self) -> Option<DeviceMemory> {
+        None
+    }
+
     /// Bytes of the method arena that [`init`](Backend::init) will take for this delegate, placement
     /// included. It is asked before anything is reserved. [`delegate_size`] gives the bytes of a delegate placed alone.
     ///
@@ -41,6 +46,15 @@ pub trait Backend: Sync {
     /// The delegate cannot be run here; the method is not loaded then.
     fn init<'m>(&self, context: &mut InitContext<'_, 'm>)
     -> Result<DelegateBox<'m>, DelegateError>;
+}
+
+/// Memory on a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Bytes in use.
+    pub used: u64,
+    /// The most bytes that were in use at a time.
+    pub peak: u64,
 }
 
 /// A lowered part of a model, ready to run.

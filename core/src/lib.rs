@@ -49,8 +49,8 @@ mod values;
 
 pub use arguments::{Arguments, Ints, MAX_INTS};
 pub use backend::{
-    Backend, Delegate, DelegateBox, DelegateInfo, InitContext, OptionValue, Processed,
-    RuntimeOption, delegate_size,
+    Backend, Delegate, DelegateBox, DelegateInfo, DeviceMemory, InitContext, OptionValue,
+    Processed, RuntimeOption, delegate_size,
 };
 pub use bundled::{BundledProgram, TestCase, TestSuite};
 pub use call::{DelegateCall, Invoke, Prepare};

@@ -15,7 +15,7 @@ use environment::Environment;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use torchlet_core::{BundledProgram, DataMap, EventTracer, MethodMeta, Program};
+use torchlet_core::{BundledProgram, DataMap, DeviceMemory, EventTracer, MethodMeta, Program};
 
 /// The method that [`Module::forward`] runs.
 const FORWARD: &str = "forward";
@@ -207,6 +207,19 @@ impl Module {
     /// The number of threads that kernels use.
     pub fn threads(&self) -> usize {
         self.environment.parallel().threads()
+    }
+
+    /// The memory on devices that all delegates of this module's backends use, those of other modules on the same devices
+    /// included.
+    pub fn device_memory(&self) -> DeviceMemory {
+        let backends = self.environment.registry.borrow_owner().backends.iter();
+        backends.filter_map(|backend| backend.device_memory()).fold(
+            DeviceMemory::default(),
+            |sum, memory| DeviceMemory {
+                used: sum.used.saturating_add(memory.used),
+                peak: sum.peak.saturating_add(memory.peak),
+            },
+        )
     }
 
     /// The tracer that was set when the module was built.

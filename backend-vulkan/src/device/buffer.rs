@@ -24,13 +24,17 @@ pub(crate) enum MemoryKind {
 pub(crate) struct Buffer {
     pub(crate) raw: vk::Buffer,
     allocation: Option<Allocation>,
+    /// The bytes that count as used.
+    counted: u64,
     context: Arc<Context>,
 }
 
 impl Buffer {
     /// A buffer of at least `size` bytes, with unspecified contents.
     pub(crate) fn new(context: &Arc<Context>, size: u64, kind: MemoryKind) -> Result<Self, Error> {
-        let size = size.max(16).next_multiple_of(16);
+        let size = size.max(16).checked_next_multiple_of(16).ok_or_else(|| {
+            Error::OutOfMemory(format!("{size} bytes are more than any device has"))
+        })?;
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER
             | vk::BufferUsageFlags::TRANSFER_SRC
             | vk::BufferUsageFlags::TRANSFER_DST;
@@ -38,9 +42,12 @@ impl Buffer {
         // SAFETY: the create info is complete; the device is alive.
         let raw = unsafe { context.raw.create_buffer(&create, None) }
             .map_err(Error::of("vkCreateBuffer"))?;
-        let mut buffer = Buffer { raw, allocation: None, context: context.clone() };
+        let mut buffer = Buffer { raw, allocation: None, counted: 0, context: context.clone() };
         // SAFETY: the buffer was just created on this device.
         let requirements = unsafe { context.raw.get_buffer_memory_requirements(raw) };
+        context.check_memory(requirements.size, kind)?;
+        context.meter.add(requirements.size)?;
+        buffer.counted = requirements.size;
         let allocation = context
             .allocator()
             .allocate(&AllocationCreateDesc {
@@ -76,6 +83,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        self.context.meter.remove(self.counted);
+        if self.context.is_abandoned() {
+            // The device may still use it: its memory stays taken.
+            std::mem::forget(self.allocation.take());
+            return;
+        }
         // SAFETY: the owner waits for every submission that uses the buffer, so it is idle; it is destroyed once.
         unsafe { self.context.raw.destroy_buffer(self.raw, None) };
         if let Some(allocation) = self.allocation.take() {

@@ -1,21 +1,22 @@
 //! A logical device with its queue, memory and pipelines, shared by all modules that run on it.
 
+use super::buffer::MemoryKind;
 use super::cache_file::{CacheFile, CacheKey};
+use super::features::{DeviceFeature, DeviceFeatures, make_device};
 use super::instance::{DeviceInfo, DeviceKind, Instance};
+use super::memory::Meter;
 use super::options::Options;
 use super::pipeline::Pipelines;
 use super::timestamps::Clock;
 use crate::error::Error;
 use crate::trace::Stopwatch;
-use ash::vk;
+use ash::{khr, vk};
 use gpu_allocator::AllocationSizes;
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
-
-/// How long a run is polled for before its thread sleeps. On an NVIDIA H200, waking up takes 0.2 ms.
-const POLLING: Duration = Duration::from_millis(2);
+use std::time::Duration;
 
 /// A device that work runs on.
 pub(crate) struct Context {
@@ -30,15 +31,33 @@ pub(crate) struct Context {
     pub(crate) opening: Mutex<Option<Stopwatch>>,
     /// The clock of the queue, if it has one.
     pub(crate) clock: Option<Clock>,
+    /// What the device can do beyond Vulkan 1.1, but for what is disabled.
+    pub(crate) features: DeviceFeatures,
+    /// The functions of timeline semaphores, where they are used.
+    pub(crate) timeline: Option<khr::timeline_semaphore::Device>,
+    /// The longest that a submission may take.
+    pub(crate) timeout: Duration,
+    /// The memory in use.
+    pub(crate) meter: Meter,
+    state: AtomicU8,
+    physical: vk::PhysicalDevice,
     queue: Mutex<vk::Queue>,
     allocator: ManuallyDrop<Mutex<Allocator>>,
-    _instance: Arc<Instance>,
+    instance: Arc<Instance>,
 }
+
+/// How long a run may take on a GPU, unless set otherwise.
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A context's state: it works; the device is lost; what the device does is not known, and its objects are left alone.
+const WORKS: u8 = 0;
+const LOST: u8 = 1;
+const ABANDONED: u8 = 2;
 
 impl Context {
     /// Opens the device that the options name; else the one that the environment names; else the most capable.
     pub(crate) fn open(options: &Options) -> Result<Arc<Self>, Error> {
-        let options = options.clone().or_environment(|name| std::env::var(name).ok());
+        let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
         let mut watch = Stopwatch::new(true);
         let instance = Arc::new(Instance::open()?);
         watch.lap("make instance");
@@ -55,13 +74,9 @@ impl Context {
         let family = instance
             .compute_family(device)
             .ok_or_else(|| Error::Unavailable("the device has no queue for compute".to_owned()))?;
-        let queues = [vk::DeviceQueueCreateInfo::default()
-            .queue_family_index(family)
-            .queue_priorities(&[1.0])];
         watch.lap("look at devices");
-        let create = vk::DeviceCreateInfo::default().queue_create_infos(&queues);
-        // SAFETY: the device is one of the instance's, the queue family exists, and no feature or extension is asked for.
-        let raw = unsafe { instance.raw.create_device(device, &create, None) }
+        let features = info.features.without(&options.disabled);
+        let raw = make_device(&instance, device, family, &features)
             .map_err(Error::of("vkCreateDevice"))?;
         // SAFETY: the family was created with one queue.
         let queue = unsafe { raw.get_device_queue(family, 0) };
@@ -81,11 +96,28 @@ impl Context {
                 .with_max_device_memblock_size(256 << 20)
                 .with_max_host_memblock_size(64 << 20),
         })
-        .map_err(|error| Error::OutOfMemory(error.to_string()))?;
+        .map_err(|error| {
+            // SAFETY: nothing was made on the device.
+            unsafe { raw.destroy_device(None) };
+            Error::OutOfMemory(error.to_string())
+        })?;
         let file = options.pipeline_cache.as_deref();
         let file = file.map(|folder| CacheFile::new(folder, CacheKey::of(&properties)));
         let pipelines = Pipelines::new(raw.clone(), file);
         watch.lap("read pipeline cache");
+        let timeline = features
+            .has(DeviceFeature::TimelineSemaphore)
+            .then(|| khr::timeline_semaphore::Device::new(&instance.raw, &raw));
+        // A software device may need any time.
+        let longest = match info.kind {
+            DeviceKind::Cpu => Duration::MAX,
+            _ => DEFAULT_TIMEOUT,
+        };
+        let timeout = match options.timeout {
+            Some(Duration::ZERO) => Duration::MAX,
+            Some(timeout) => timeout,
+            None => longest,
+        };
         let host_sees_device = instance.host_sees_device(device);
         Ok(Arc::new(Context {
             info,
@@ -98,7 +130,13 @@ impl Context {
             opening: Mutex::new(Some(watch)),
             queue: Mutex::new(queue),
             allocator: ManuallyDrop::new(Mutex::new(allocator)),
-            _instance: instance,
+            physical: device,
+            features,
+            timeline,
+            timeout,
+            meter: Meter::new(options.memory_limit),
+            state: AtomicU8::new(WORKS),
+            instance,
         }))
     }
 
@@ -107,40 +145,76 @@ impl Context {
         self.allocator.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Submits a command buffer and waits until the fence says that it is done.
-    pub(crate) fn run(&self, commands: vk::CommandBuffer, fence: vk::Fence) -> Result<(), Error> {
-        let buffers = [commands];
-        let submits = [vk::SubmitInfo::default().command_buffers(&buffers)];
-        {
-            let queue = self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            // SAFETY: the command buffer is recorded and not pending (its owner waits below before it runs it again),
-            // the fence is unsignalled, and the lock keeps other threads off the queue.
-            unsafe { self.raw.queue_submit(*queue, &submits, fence) }
-                .map_err(Error::of("vkQueueSubmit"))?;
+    /// Submits work. The caller vouches that the command buffers are recorded and not pending, and that the fence is
+    /// unsignalled.
+    pub(crate) fn submit(&self, submit: vk::SubmitInfo<'_>, fence: vk::Fence) -> Result<(), Error> {
+        if !self.works() {
+            return Err(Error::Vulkan("vkQueueSubmit", vk::Result::ERROR_DEVICE_LOST));
         }
-        self.poll(fence);
-        let fences = [fence];
-        // SAFETY: the fence belongs to this device.
-        unsafe { self.raw.wait_for_fences(&fences, true, u64::MAX) }
-            .map_err(Error::of("vkWaitForFences"))?;
-        // SAFETY: the fence is signalled, so no submission uses it.
-        unsafe { self.raw.reset_fences(&fences) }.map_err(Error::of("vkResetFences"))
+        let queue = self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // SAFETY: as the caller vouches; the lock keeps other threads off the queue.
+        unsafe { self.raw.queue_submit(*queue, &[submit], fence) }
+            .map_err(Error::of("vkQueueSubmit"))
+            .inspect_err(|error| self.note(error))
     }
 
-    /// Looks at a fence again and again, for as long as a short run takes: waking up a thread that waits costs more. A
-    /// device that computes on the CPU needs that CPU.
-    fn poll(&self, fence: vk::Fence) {
-        if self.info.kind == DeviceKind::Cpu {
-            return;
-        }
-        let start = Instant::now();
-        while start.elapsed() < POLLING {
-            // SAFETY: the fence belongs to this device. An error is for the wait that follows to tell.
-            if unsafe { self.raw.get_fence_status(fence) } != Ok(false) {
-                return;
+    /// The result of waiting for a submission. If the wait failed, but for the loss of the device, nobody knows whether the
+    /// device is still at work: then nothing that it may use is ever freed.
+    pub(crate) fn waited(
+        self: &Arc<Self>,
+        call: &'static str,
+        result: Result<(), vk::Result>,
+    ) -> Result<(), Error> {
+        let error = match result {
+            Ok(()) => return Ok(()),
+            Err(vk::Result::ERROR_DEVICE_LOST) => {
+                Error::Vulkan(call, vk::Result::ERROR_DEVICE_LOST)
             }
-            std::hint::spin_loop();
+            Err(error) => {
+                self.state.store(ABANDONED, Ordering::Release);
+                std::mem::forget(self.clone());
+                match error {
+                    vk::Result::TIMEOUT => Error::Hung(self.timeout),
+                    error => Error::Vulkan(call, error),
+                }
+            }
+        };
+        self.note(&error);
+        Err(error)
+    }
+
+    fn note(&self, error: &Error) {
+        if error.is_device_loss() {
+            // What is abandoned stays so.
+            self.state.fetch_max(LOST, Ordering::AcqRel);
         }
+    }
+
+    /// Whether the device can be used.
+    pub(crate) fn works(&self) -> bool {
+        self.state.load(Ordering::Acquire) == WORKS
+    }
+
+    /// From now on, the device counts as lost.
+    pub(crate) fn lose(&self) {
+        self.state.fetch_max(LOST, Ordering::AcqRel);
+    }
+
+    /// Whether a submission may be pending forever, so that nothing it uses may be freed.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ABANDONED
+    }
+
+    /// Whether there is so much memory, as far as the system tells.
+    pub(crate) fn check_memory(&self, bytes: u64, kind: MemoryKind) -> Result<(), Error> {
+        let on_device = matches!(kind, MemoryKind::Device | MemoryKind::Constants);
+        if on_device && self.features.has(DeviceFeature::MemoryBudget) {
+            let free = self.instance.free_memory(self.physical);
+            if bytes > free {
+                return Err(Error::OutOfMemory(format!("{bytes} bytes, {free} are free")));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Opening the Vulkan loader, and the devices that it finds.
 
+use super::features::{self, CooperativeMatrix, DeviceFeatures};
 use crate::error::Error;
 use ash::vk;
 use std::ffi::CStr;
@@ -45,6 +46,8 @@ pub struct DeviceInfo {
     pub version: (u32, u32, u32),
     /// Bytes of its largest device-local heap.
     pub memory: u64,
+    /// What it can do beyond Vulkan 1.1.
+    pub features: DeviceFeatures,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
 }
@@ -53,7 +56,7 @@ pub struct DeviceInfo {
 pub(crate) struct Instance {
     pub(crate) raw: ash::Instance,
     // Keeps the loader's library open as long as the instance.
-    _entry: ash::Entry,
+    entry: ash::Entry,
 }
 
 impl Instance {
@@ -65,12 +68,13 @@ impl Instance {
         })?;
         let application = vk::ApplicationInfo::default()
             .application_name(c"torchlet")
-            .api_version(vk::API_VERSION_1_1);
+            // What is asked for beyond 1.1 is asked for by feature; a loader that knows 1.1 takes any number.
+            .api_version(vk::API_VERSION_1_3);
         let create = vk::InstanceCreateInfo::default().application_info(&application);
         // SAFETY: `create` points to data that lives through the call.
         let raw = unsafe { entry.create_instance(&create, None) }
             .map_err(|error| Error::Unavailable(format!("no Vulkan driver: {error:?}")))?;
-        Ok(Instance { raw, _entry: entry })
+        Ok(Instance { raw, entry })
     }
 
     pub(crate) fn physical_devices(&self) -> Result<Vec<vk::PhysicalDevice>, Error> {
@@ -113,6 +117,10 @@ impl Instance {
                 vk::api_version_minor(version),
                 vk::api_version_patch(version),
             ),
+            features: match version < vk::API_VERSION_1_1 {
+                true => DeviceFeatures::default(),
+                false => features::probe(self, device),
+            },
             memory: local.map(|heap| heap.size).max().unwrap_or(0),
             unusable,
         }
@@ -126,6 +134,49 @@ impl Instance {
             family.queue_flags.contains(vk::QueueFlags::COMPUTE) && family.queue_count > 0
         });
         family.and_then(|family| u32::try_from(family).ok())
+    }
+
+    /// The products of matrices that a subgroup of a device computes. The device must list the extension.
+    pub(crate) fn cooperative_matrices(
+        &self,
+        device: vk::PhysicalDevice,
+    ) -> Vec<CooperativeMatrix> {
+        let functions = ash::khr::cooperative_matrix::Instance::new(&self.entry, &self.raw);
+        // SAFETY: the device was enumerated from this instance and lists the extension of the function.
+        let found = unsafe { functions.get_physical_device_cooperative_matrix_properties(device) };
+        let found = found.unwrap_or_default();
+        let by_subgroup = found.iter().filter(|found| found.scope == vk::ScopeKHR::SUBGROUP);
+        by_subgroup
+            .map(|found| CooperativeMatrix {
+                m: found.m_size,
+                n: found.n_size,
+                k: found.k_size,
+                a: found.a_type.into(),
+                b: found.b_type.into(),
+                c: found.c_type.into(),
+                result: found.result_type.into(),
+            })
+            .collect()
+    }
+
+    /// Bytes of device-local memory that the system still gives, where it tells: the device must list
+    /// `VK_EXT_memory_budget`.
+    pub(crate) fn free_memory(&self, device: vk::PhysicalDevice) -> u64 {
+        let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
+        let mut memory = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
+        // SAFETY: the device was enumerated from this instance and lists the extension of the structure.
+        unsafe { self.raw.get_physical_device_memory_properties2(device, &mut memory) };
+        let heaps = memory.memory_properties;
+        let heaps = heaps.memory_heaps_as_slice().iter().enumerate();
+        heaps
+            .filter(|(_, heap)| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL))
+            .filter_map(|(index, _)| {
+                let (budget, used) =
+                    (budget.heap_budget.get(index)?, budget.heap_usage.get(index)?);
+                Some(budget.saturating_sub(*used))
+            })
+            .max()
+            .unwrap_or(u64::MAX)
     }
 
     /// Whether the host can write to all of the device's memory, rather than to a window of it.

@@ -2,8 +2,11 @@
 
 mod buffer;
 mod cache_file;
+mod completion;
 mod context;
+mod features;
 mod instance;
+mod memory;
 mod options;
 mod pipeline;
 mod recording;
@@ -11,9 +14,13 @@ mod timestamps;
 
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::Context;
+pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
 pub use instance::{DeviceInfo, DeviceKind, devices};
 pub(crate) use options::Options;
-pub use options::{DEVICE_VARIABLE, PIPELINE_CACHE_VARIABLE, user_cache_folder};
+pub use options::{
+    DEVICE_VARIABLE, DISABLE_VARIABLE, MEMORY_LIMIT_VARIABLE, PIPELINE_CACHE_VARIABLE,
+    TIMEOUT_VARIABLE, user_cache_folder,
+};
 pub(crate) use pipeline::PipelineKey;
 pub(crate) use recording::{Binding, Command, Recording};
 pub(crate) use timestamps::Clock;

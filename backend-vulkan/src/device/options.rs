@@ -1,11 +1,21 @@
 //! How a device is opened: what the caller says, else what the environment says.
 
+use super::features::DeviceFeature;
+use crate::error::Error;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The environment variable that chooses a device: its index, or a part of its name.
 pub const DEVICE_VARIABLE: &str = "TORCHLET_VULKAN_DEVICE";
 /// The environment variable that names the folder in which pipelines are remembered, or is `off`.
 pub const PIPELINE_CACHE_VARIABLE: &str = "TORCHLET_VULKAN_PIPELINE_CACHE";
+
+/// The environment variable that names features to do without, separated by commas, or is `all`.
+pub const DISABLE_VARIABLE: &str = "TORCHLET_VULKAN_DISABLE";
+/// The environment variable that limits the memory on the device, in bytes.
+pub const MEMORY_LIMIT_VARIABLE: &str = "TORCHLET_VULKAN_MEMORY_LIMIT";
+/// The environment variable that limits the time of one run, in seconds; 0 for no limit.
+pub const TIMEOUT_VARIABLE: &str = "TORCHLET_VULKAN_TIMEOUT";
 
 /// How a device is opened.
 #[derive(Debug, Clone, Default)]
@@ -14,17 +24,55 @@ pub(crate) struct Options {
     pub(crate) device: Option<String>,
     /// The folder in which pipelines are remembered between runs, if they are.
     pub(crate) pipeline_cache: Option<PathBuf>,
+    /// Features not to use.
+    pub(crate) disabled: Vec<DeviceFeature>,
+    /// The most bytes of device memory.
+    pub(crate) memory_limit: Option<u64>,
+    /// The longest that a run may take; zero for no limit.
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl Options {
-    /// With what the environment says where the caller said nothing.
-    pub(crate) fn or_environment(self, variable: impl Fn(&str) -> Option<String>) -> Self {
+    /// With what the environment says where the caller said nothing. Features that either disables are not used.
+    pub(crate) fn or_environment(
+        self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, Error> {
         let folder = || variable(PIPELINE_CACHE_VARIABLE).filter(|folder| !folder.is_empty());
         let pipeline_cache = self.pipeline_cache.or_else(|| folder().map(PathBuf::from));
-        Options {
+        let number = |name: &str| match variable(name) {
+            Some(text) => text.trim().parse::<u64>().map(Some).map_err(|_| {
+                Error::Unavailable(format!("{name} is '{text}', which is not a number"))
+            }),
+            None => Ok(None),
+        };
+        let mut disabled = self.disabled;
+        let names = variable(DISABLE_VARIABLE).unwrap_or_default();
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            let features = DeviceFeature::named(name);
+            if features.is_empty() {
+                let known: Vec<&str> =
+                    DeviceFeature::ALL.iter().map(|feature| feature.name()).collect();
+                let known = known.join(", ");
+                return Err(Error::Unavailable(format!(
+                    "{DISABLE_VARIABLE} names '{name}'; there are {known}, subgroup and all"
+                )));
+            }
+            disabled.extend(features);
+        }
+        Ok(Options {
             device: self.device.or_else(|| variable(DEVICE_VARIABLE)),
             pipeline_cache: pipeline_cache.filter(|folder| folder.as_os_str() != "off"),
-        }
+            disabled,
+            memory_limit: match self.memory_limit {
+                Some(limit) => Some(limit),
+                None => number(MEMORY_LIMIT_VARIABLE)?,
+            },
+            timeout: match self.timeout {
+                Some(timeout) => Some(timeout),
+                None => number(TIMEOUT_VARIABLE)?.map(Duration::from_secs),
+            },
+        })
     }
 }
 
@@ -57,14 +105,35 @@ mod tests {
             PIPELINE_CACHE_VARIABLE => Some("/cache".to_owned()),
             _ => None,
         };
-        let options = Options::default().or_environment(environment);
+        let options = Options::default().or_environment(environment).unwrap();
         assert_eq!(options.device.as_deref(), Some("1"));
         assert_eq!(options.pipeline_cache, Some(PathBuf::from("/cache")));
-        let own = Options { device: Some("2".into()), pipeline_cache: Some("off".into()) };
-        let options = own.or_environment(environment);
+        let own = Options {
+            device: Some("2".into()),
+            pipeline_cache: Some("off".into()),
+            ..Options::default()
+        };
+        let options = own.or_environment(environment).unwrap();
         assert_eq!((options.device.as_deref(), options.pipeline_cache), (Some("2"), None));
-        let options = Options::default().or_environment(|_| Some(String::new()));
+        let empty = |name: &str| (name == PIPELINE_CACHE_VARIABLE).then(String::new);
+        let options = Options::default().or_environment(empty).unwrap();
         assert_eq!(options.pipeline_cache, None);
+    }
+
+    #[test]
+    fn the_environment_limits_and_disables() {
+        let of = |name: &'static str, value: &'static str| {
+            Options::default()
+                .or_environment(move |asked: &str| (asked == name).then(|| value.to_owned()))
+        };
+        let options = of(DISABLE_VARIABLE, "fp16, subgroup").unwrap();
+        assert_eq!(options.disabled.len(), 3);
+        assert_eq!(of(DISABLE_VARIABLE, "all").unwrap().disabled, DeviceFeature::ALL);
+        assert!(of(DISABLE_VARIABLE, "fp17").is_err());
+        assert_eq!(of(MEMORY_LIMIT_VARIABLE, "4096").unwrap().memory_limit, Some(4096));
+        assert!(of(MEMORY_LIMIT_VARIABLE, "4 GiB").is_err());
+        assert_eq!(of(TIMEOUT_VARIABLE, "0").unwrap().timeout, Some(Duration::ZERO));
+        assert!(of(TIMEOUT_VARIABLE, "-1").is_err());
     }
 
     #[cfg(target_os = "linux")]

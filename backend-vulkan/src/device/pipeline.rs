@@ -163,7 +163,8 @@ impl Shader {
         let words: Vec<u32> =
             module.spirv.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let create = vk::ShaderModuleCreateInfo::default().code(&words);
-        // SAFETY: the words are a module that spirv-val accepted when the shaders were built.
+        // SAFETY: the words are a module that spirv-val accepted when the shaders were built; the device has the features
+        // that it needs (`Encoder::dispatch` looks).
         shader.module = unsafe { device.create_shader_module(&create, None) }
             .map_err(Error::of("vkCreateShaderModule"))?;
         Ok(shader)

@@ -1,6 +1,7 @@
 //! A recorded command buffer: dispatches and copies with the barriers between them, to be run again and again.
 
 use super::Context;
+use super::completion::Completion;
 use super::pipeline::{Pipeline, PipelineKey};
 use super::timestamps::Timestamps;
 use crate::error::Error;
@@ -46,7 +47,7 @@ impl Command {
 pub(crate) struct Recording {
     pool: vk::CommandPool,
     commands: vk::CommandBuffer,
-    fence: vk::Fence,
+    completion: Completion,
     descriptors: vk::DescriptorPool,
     /// Pipelines that the command buffer refers to.
     pipelines: Vec<Arc<Pipeline>>,
@@ -61,7 +62,7 @@ impl Recording {
         let mut recording = Recording {
             pool: vk::CommandPool::null(),
             commands: vk::CommandBuffer::null(),
-            fence: vk::Fence::null(),
+            completion: Completion::new(context)?,
             descriptors: vk::DescriptorPool::null(),
             pipelines: Vec::new(),
             timestamps: None,
@@ -79,9 +80,6 @@ impl Recording {
         let buffers = unsafe { device.allocate_command_buffers(&allocate) }
             .map_err(Error::of("vkAllocateCommandBuffers"))?;
         recording.commands = buffers.first().copied().unwrap_or_default();
-        // SAFETY: a fence has no preconditions.
-        recording.fence = unsafe { device.create_fence(&Default::default(), None) }
-            .map_err(Error::of("vkCreateFence"))?;
         Ok(recording)
     }
 
@@ -287,8 +285,8 @@ impl Recording {
     }
 
     /// Runs what was recorded, and waits until it is done.
-    pub(crate) fn run(&self) -> Result<(), Error> {
-        self.context.run(self.commands, self.fence)
+    pub(crate) fn run(&mut self) -> Result<(), Error> {
+        self.completion.run(self.commands)
     }
 
     /// The times before the first command and after each, as the last run took them; `None` where it was recorded
@@ -300,11 +298,13 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        if self.context.is_abandoned() {
+            return;
+        }
         let device = &self.context.raw;
         // SAFETY: every submission was waited for; each object is destroyed once, and null handles are ignored.
         unsafe {
             device.destroy_descriptor_pool(self.descriptors, None);
-            device.destroy_fence(self.fence, None);
             device.destroy_command_pool(self.pool, None);
         }
     }

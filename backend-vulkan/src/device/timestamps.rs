@@ -87,6 +87,9 @@ impl Timestamps {
 
 impl Drop for Timestamps {
     fn drop(&mut self) {
+        if self.context.is_abandoned() {
+            return;
+        }
         // SAFETY: the recording that uses the pool waits for its submissions, so the pool is idle; it is destroyed once.
         unsafe { self.context.raw.destroy_query_pool(self.pool, None) };
     }

@@ -1,0 +1,118 @@
+//! Waiting for submissions to be done: with a timeline semaphore, which only counts, or else with a fence, which is reset.
+
+use super::{Context, DeviceKind};
+use crate::error::Error;
+use ash::vk;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a run is polled for before its thread sleeps. On an NVIDIA H200, waking up takes 0.2 ms.
+const POLLING: Duration = Duration::from_millis(2);
+
+/// What tells that a recording's submission is done. One submission at a time.
+pub(crate) struct Completion {
+    kind: Kind,
+    context: Arc<Context>,
+}
+
+enum Kind {
+    Fence(vk::Fence),
+    /// A semaphore, and the number that the last submission sets it to.
+    Timeline(vk::Semaphore, u64),
+}
+
+impl Completion {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Error> {
+        let kind = if context.timeline.is_some() {
+            let mut kind = vk::SemaphoreTypeCreateInfo::default()
+                .semaphore_type(vk::SemaphoreType::TIMELINE)
+                .initial_value(0);
+            let create = vk::SemaphoreCreateInfo::default().push_next(&mut kind);
+            // SAFETY: the device was made with timeline semaphores.
+            let made = unsafe { context.raw.create_semaphore(&create, None) };
+            Kind::Timeline(made.map_err(Error::of("vkCreateSemaphore"))?, 0)
+        } else {
+            // SAFETY: a fence has no preconditions.
+            let made = unsafe { context.raw.create_fence(&Default::default(), None) };
+            Kind::Fence(made.map_err(Error::of("vkCreateFence"))?)
+        };
+        Ok(Completion { kind, context: context.clone() })
+    }
+
+    /// Submits a command buffer that is recorded and not pending, and waits until it is done.
+    pub(crate) fn run(&mut self, commands: vk::CommandBuffer) -> Result<(), Error> {
+        let buffers = [commands];
+        let submit = vk::SubmitInfo::default().command_buffers(&buffers);
+        match &mut self.kind {
+            Kind::Fence(fence) => {
+                self.context.submit(submit, *fence)?;
+                let fences = [*fence];
+                // SAFETY: the fence belongs to this device. An error is for the wait that follows to tell.
+                poll(
+                    &self.context,
+                    || unsafe { self.context.raw.get_fence_status(*fence) } != Ok(false),
+                );
+                let nanoseconds = nanoseconds(self.context.timeout);
+                // SAFETY: the fence belongs to this device.
+                let waited =
+                    unsafe { self.context.raw.wait_for_fences(&fences, true, nanoseconds) };
+                self.context.waited("vkWaitForFences", waited)?;
+                // SAFETY: the fence is signalled, so no submission uses it.
+                unsafe { self.context.raw.reset_fences(&fences) }
+                    .map_err(Error::of("vkResetFences"))
+            }
+            Kind::Timeline(semaphore, last) => {
+                let (semaphores, values) = ([*semaphore], [*last + 1]);
+                let mut timeline =
+                    vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&values);
+                let submit = submit.signal_semaphores(&semaphores).push_next(&mut timeline);
+                self.context.submit(submit, vk::Fence::null())?;
+                *last += 1;
+                let wait = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
+                let Some(functions) = &self.context.timeline else { return Ok(()) };
+                poll(&self.context, || {
+                    // SAFETY: the semaphore belongs to this device. An error is for the wait that follows to tell.
+                    let value = unsafe { functions.get_semaphore_counter_value(*semaphore) };
+                    value.map_or(true, |value| value >= *last)
+                });
+                // SAFETY: as above.
+                let waited =
+                    unsafe { functions.wait_semaphores(&wait, nanoseconds(self.context.timeout)) };
+                self.context.waited("vkWaitSemaphores", waited)
+            }
+        }
+    }
+}
+
+/// Asks whether a submission is done again and again, for as long as a short run takes: waking up a thread that waits
+/// costs more. A device that computes on the CPU needs that CPU.
+fn poll(context: &Context, is_done: impl Fn() -> bool) {
+    if context.info.kind == DeviceKind::Cpu {
+        return;
+    }
+    let start = Instant::now();
+    while start.elapsed() < POLLING && !is_done() {
+        std::hint::spin_loop();
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if self.context.is_abandoned() {
+            return;
+        }
+        // SAFETY: the owner waited for its submissions; the object is destroyed once.
+        unsafe {
+            match self.kind {
+                Kind::Fence(fence) => self.context.raw.destroy_fence(fence, None),
+                Kind::Timeline(semaphore, _) => {
+                    self.context.raw.destroy_semaphore(semaphore, None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! What a device can do beyond Vulkan 1.1: asked for when it is opened, used where it is there.
+
+use super::instance::Instance;
+use ash::{khr, vk};
+use std::ffi::CStr;
+use torchlet_shaders::Feature;
+
+/// An optional feature of a device. Whatever uses one has another way for devices without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum DeviceFeature {
+    /// Arithmetic with 16-bit floating-point numbers.
+    HalfArithmetic,
+    /// Arithmetic with 8-bit integers.
+    ByteArithmetic,
+    /// Arithmetic with 16-bit integers.
+    ShortArithmetic,
+    /// Elements of 16 bits in buffers.
+    HalfStorage,
+    /// Elements of 8 bits in buffers.
+    ByteStorage,
+    /// Sums over a subgroup.
+    SubgroupArithmetic,
+    /// Values from other invocations of a subgroup.
+    SubgroupShuffle,
+    /// Dot products of 8-bit integers.
+    IntegerDotProduct,
+    /// Products of matrices by a subgroup (`VK_KHR_cooperative_matrix`).
+    CooperativeMatrix,
+    /// More of them (`VK_NV_cooperative_matrix2`).
+    CooperativeMatrix2,
+    /// Semaphores that count, to wait for.
+    TimelineSemaphore,
+    /// How much memory the system gives at the moment.
+    MemoryBudget,
+}
+
+impl DeviceFeature {
+    /// All of them.
+    pub const ALL: &'static [DeviceFeature] = &[
+        DeviceFeature::HalfArithmetic,
+        DeviceFeature::ByteArithmetic,
+        DeviceFeature::ShortArithmetic,
+        DeviceFeature::HalfStorage,
+        DeviceFeature::ByteStorage,
+        DeviceFeature::SubgroupArithmetic,
+        DeviceFeature::SubgroupShuffle,
+        DeviceFeature::IntegerDotProduct,
+        DeviceFeature::CooperativeMatrix,
+        DeviceFeature::CooperativeMatrix2,
+        DeviceFeature::TimelineSemaphore,
+        DeviceFeature::MemoryBudget,
+    ];
+
+    /// Its name, as `TORCHLET_VULKAN_DISABLE` takes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DeviceFeature::HalfArithmetic => "fp16",
+            DeviceFeature::ByteArithmetic => "int8",
+            DeviceFeature::ShortArithmetic => "int16",
+            DeviceFeature::HalfStorage => "storage16",
+            DeviceFeature::ByteStorage => "storage8",
+            DeviceFeature::SubgroupArithmetic => "subgroup-arithmetic",
+            DeviceFeature::SubgroupShuffle => "subgroup-shuffle",
+            DeviceFeature::IntegerDotProduct => "dot-product",
+            DeviceFeature::CooperativeMatrix => "cooperative-matrix",
+            DeviceFeature::CooperativeMatrix2 => "cooperative-matrix2",
+            DeviceFeature::TimelineSemaphore => "timeline-semaphore",
+            DeviceFeature::MemoryBudget => "memory-budget",
+        }
+    }
+
+    /// The features that a name stands for: one, `subgroup` for those of subgroups, `all`.
+    pub(crate) fn named(name: &str) -> Vec<DeviceFeature> {
+        let named = |feature: &&DeviceFeature| {
+            let own = feature.name();
+            own == name || name == "all" || (name == "subgroup" && own.starts_with("subgroup-"))
+        };
+        DeviceFeature::ALL.iter().filter(named).copied().collect()
+    }
+}
+
+impl From<Feature> for DeviceFeature {
+    fn from(feature: Feature) -> Self {
+        match feature {
+            Feature::HalfArithmetic => DeviceFeature::HalfArithmetic,
+            Feature::ByteArithmetic => DeviceFeature::ByteArithmetic,
+            Feature::ShortArithmetic => DeviceFeature::ShortArithmetic,
+            Feature::HalfStorage => DeviceFeature::HalfStorage,
+            Feature::ByteStorage => DeviceFeature::ByteStorage,
+            Feature::SubgroupArithmetic => DeviceFeature::SubgroupArithmetic,
+            Feature::SubgroupShuffle => DeviceFeature::SubgroupShuffle,
+            Feature::IntegerDotProduct => DeviceFeature::IntegerDotProduct,
+            Feature::CooperativeMatrix => DeviceFeature::CooperativeMatrix,
+        }
+    }
+}
+
+/// The type of the elements of a cooperative matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the names are those of the types")]
+pub enum MatrixElement {
+    F16,
+    F32,
+    I8,
+    U8,
+    I32,
+    Other,
+}
+
+impl From<vk::ComponentTypeKHR> for MatrixElement {
+    fn from(component: vk::ComponentTypeKHR) -> Self {
+        match component {
+            vk::ComponentTypeKHR::FLOAT16 => MatrixElement::F16,
+            vk::ComponentTypeKHR::FLOAT32 => MatrixElement::F32,
+            vk::ComponentTypeKHR::SINT8 => MatrixElement::I8,
+            vk::ComponentTypeKHR::UINT8 => MatrixElement::U8,
+            vk::ComponentTypeKHR::SINT32 => MatrixElement::I32,
+            _ => MatrixElement::Other,
+        }
+    }
+}
+
+/// A product of matrices that a subgroup can compute: `[m, k] x [k, n] + [m, n]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "sizes and types of a product are named as everywhere")]
+pub struct CooperativeMatrix {
+    pub m: u32,
+    pub n: u32,
+    pub k: u32,
+    pub a: MatrixElement,
+    pub b: MatrixElement,
+    pub c: MatrixElement,
+    pub result: MatrixElement,
+}
+
+/// The optional features of a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceFeatures {
+    bits: u32,
+    /// Invocations of a subgroup.
+    pub subgroup_size: u32,
+    /// The products of matrices that a subgroup can compute.
+    pub cooperative_matrices: Vec<CooperativeMatrix>,
+}
+
+impl DeviceFeatures {
+    /// Whether the device has a feature.
+    pub fn has(&self, feature: DeviceFeature) -> bool {
+        self.bits & 1 << feature as u8 != 0
+    }
+
+    /// The features that the device has.
+    pub fn iter(&self) -> impl Iterator<Item = DeviceFeature> + '_ {
+        DeviceFeature::ALL.iter().copied().filter(|feature| self.has(*feature))
+    }
+
+    /// Whether the device has all that a shader needs.
+    pub(crate) fn have(&self, needed: &[Feature]) -> bool {
+        needed.iter().all(|feature| self.has(DeviceFeature::from(*feature)))
+    }
+
+    fn set(&mut self, feature: DeviceFeature, present: bool) {
+        let bit = 1 << feature as u8;
+        self.bits = if present { self.bits | bit } else { self.bits & !bit };
+    }
+
+    /// The features but for these.
+    pub(crate) fn without(&self, disabled: &[DeviceFeature]) -> Self {
+        let mut features = self.clone();
+        for feature in disabled {
+            features.set(*feature, false);
+        }
+        if !features.has(DeviceFeature::CooperativeMatrix) {
+            features.set(DeviceFeature::CooperativeMatrix2, false);
+            features.cooperative_matrices.clear();
+        }
+        features
+    }
+}
+
+const COOPERATIVE_MATRIX2: &CStr = c"VK_NV_cooperative_matrix2";
+
+/// The extension that a feature is part of; none for features of Vulkan 1.1 itself.
+fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
+    match feature {
+        DeviceFeature::HalfArithmetic | DeviceFeature::ByteArithmetic => {
+            &[khr::shader_float16_int8::NAME]
+        }
+        DeviceFeature::ByteStorage => &[khr::_8bit_storage::NAME],
+        DeviceFeature::IntegerDotProduct => &[khr::shader_integer_dot_product::NAME],
+        DeviceFeature::CooperativeMatrix => {
+            &[khr::cooperative_matrix::NAME, khr::vulkan_memory_model::NAME]
+        }
+        DeviceFeature::CooperativeMatrix2 => &[COOPERATIVE_MATRIX2],
+        DeviceFeature::TimelineSemaphore => &[khr::timeline_semaphore::NAME],
+        DeviceFeature::MemoryBudget => &[ash::ext::memory_budget::NAME],
+        DeviceFeature::ShortArithmetic
+        | DeviceFeature::HalfStorage
+        | DeviceFeature::SubgroupArithmetic
+        | DeviceFeature::SubgroupShuffle => &[],
+    }
+}
+
+/// The structures that Vulkan tells features with, and is asked for them with.
+#[derive(Default)]
+struct Structures {
+    core: vk::PhysicalDeviceFeatures,
+    float16_int8: vk::PhysicalDeviceShaderFloat16Int8Features<'static>,
+    storage16: vk::PhysicalDevice16BitStorageFeatures<'static>,
+    storage8: vk::PhysicalDevice8BitStorageFeatures<'static>,
+    dot_product: vk::PhysicalDeviceShaderIntegerDotProductFeatures<'static>,
+    memory_model: vk::PhysicalDeviceVulkanMemoryModelFeatures<'static>,
+    matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
+    timeline: vk::PhysicalDeviceTimelineSemaphoreFeatures<'static>,
+}
+
+/// Calls `with` with all features in one chain: those whose extension `listed` knows.
+fn chained<R>(
+    structures: &mut Structures,
+    listed: impl Fn(DeviceFeature) -> bool,
+    with: impl FnOnce(&mut vk::PhysicalDeviceFeatures2<'_>) -> R,
+) -> R {
+    let mut chain = vk::PhysicalDeviceFeatures2::default()
+        .features(structures.core)
+        .push_next(&mut structures.storage16);
+    if listed(DeviceFeature::HalfArithmetic) {
+        chain = chain.push_next(&mut structures.float16_int8);
+    }
+    if listed(DeviceFeature::ByteStorage) {
+        chain = chain.push_next(&mut structures.storage8);
+    }
+    if listed(DeviceFeature::IntegerDotProduct) {
+        chain = chain.push_next(&mut structures.dot_product);
+    }
+    if listed(DeviceFeature::CooperativeMatrix) {
+        chain = chain.push_next(&mut structures.matrix).push_next(&mut structures.memory_model);
+    }
+    if listed(DeviceFeature::TimelineSemaphore) {
+        chain = chain.push_next(&mut structures.timeline);
+    }
+    let result = with(&mut chain);
+    structures.core = chain.features;
+    result
+}
+
+/// What a device has.
+pub(crate) fn probe(instance: &Instance, device: vk::PhysicalDevice) -> DeviceFeatures {
+    // SAFETY: the device was enumerated from this instance.
+    let known = unsafe { instance.raw.enumerate_device_extension_properties(device) };
+    let known = known.unwrap_or_default();
+    let listed = |feature: DeviceFeature| {
+        extensions(feature).iter().all(|name| {
+            known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
+        })
+    };
+    let mut found = Structures::default();
+    chained(&mut found, listed, |chain| {
+        // SAFETY: the device supports Vulkan 1.1, and the chain has structures of extensions that it lists.
+        unsafe { instance.raw.get_physical_device_features2(device, chain) };
+    });
+    let mut subgroup = vk::PhysicalDeviceSubgroupProperties::default();
+    let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut subgroup);
+    // SAFETY: as above.
+    unsafe { instance.raw.get_physical_device_properties2(device, &mut properties) };
+
+    let mut features =
+        DeviceFeatures { subgroup_size: subgroup.subgroup_size, ..Default::default() };
+    let computes = subgroup.supported_stages.contains(vk::ShaderStageFlags::COMPUTE);
+    let subgroup = |operation| computes && subgroup.supported_operations.contains(operation);
+    let matrix = found.matrix.cooperative_matrix == vk::TRUE
+        && found.memory_model.vulkan_memory_model == vk::TRUE;
+    for (feature, present) in [
+        (DeviceFeature::HalfArithmetic, found.float16_int8.shader_float16 == vk::TRUE),
+        (DeviceFeature::ByteArithmetic, found.float16_int8.shader_int8 == vk::TRUE),
+        (DeviceFeature::ShortArithmetic, found.core.shader_int16 == vk::TRUE),
+        (DeviceFeature::HalfStorage, found.storage16.storage_buffer16_bit_access == vk::TRUE),
+        (DeviceFeature::ByteStorage, found.storage8.storage_buffer8_bit_access == vk::TRUE),
+        (DeviceFeature::SubgroupArithmetic, subgroup(vk::SubgroupFeatureFlags::ARITHMETIC)),
+        (DeviceFeature::SubgroupShuffle, subgroup(vk::SubgroupFeatureFlags::SHUFFLE)),
+        (
+            DeviceFeature::IntegerDotProduct,
+            found.dot_product.shader_integer_dot_product == vk::TRUE,
+        ),
+        (DeviceFeature::CooperativeMatrix, matrix),
+        (DeviceFeature::CooperativeMatrix2, matrix && listed(DeviceFeature::CooperativeMatrix2)),
+        (DeviceFeature::TimelineSemaphore, found.timeline.timeline_semaphore == vk::TRUE),
+        (DeviceFeature::MemoryBudget, listed(DeviceFeature::MemoryBudget)),
+    ] {
+        features.set(feature, present);
+    }
+    if matrix {
+        features.cooperative_matrices = instance.cooperative_matrices(device);
+    }
+    features
+}
+
+/// Makes a device with one queue of a family and these features, which it has.
+pub(crate) fn make_device(
+    instance: &Instance,
+    device: vk::PhysicalDevice,
+    family: u32,
+    features: &DeviceFeatures,
+) -> Result<ash::Device, vk::Result> {
+    let bit = |feature| vk::Bool32::from(features.has(feature));
+    let mut wanted = Structures::default();
+    wanted.core.shader_int16 = bit(DeviceFeature::ShortArithmetic);
+    wanted.float16_int8.shader_float16 = bit(DeviceFeature::HalfArithmetic);
+    wanted.float16_int8.shader_int8 = bit(DeviceFeature::ByteArithmetic);
+    wanted.storage16.storage_buffer16_bit_access = bit(DeviceFeature::HalfStorage);
+    wanted.storage8.storage_buffer8_bit_access = bit(DeviceFeature::ByteStorage);
+    wanted.dot_product.shader_integer_dot_product = bit(DeviceFeature::IntegerDotProduct);
+    wanted.memory_model.vulkan_memory_model = bit(DeviceFeature::CooperativeMatrix);
+    wanted.matrix.cooperative_matrix = bit(DeviceFeature::CooperativeMatrix);
+    wanted.timeline.timeline_semaphore = bit(DeviceFeature::TimelineSemaphore);
+    // Of `VK_NV_cooperative_matrix2`, it is only told that it is there.
+    let used = features.iter().filter(|feature| *feature != DeviceFeature::CooperativeMatrix2);
+    let mut names: Vec<*const std::ffi::c_char> =
+        used.flat_map(extensions).map(|name| name.as_ptr()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let queues =
+        [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
+    let listed = |feature| match feature {
+        DeviceFeature::HalfArithmetic => {
+            features.has(DeviceFeature::HalfArithmetic)
+                || features.has(DeviceFeature::ByteArithmetic)
+        }
+        feature => features.has(feature),
+    };
+    chained(&mut wanted, listed, |chain| {
+        let create = vk::DeviceCreateInfo::default()
+            .queue_create_infos(&queues)
+            .enabled_extension_names(&names)
+            .push_next(chain);
+        // SAFETY: the device is one of the instance's, the queue family exists, the device has the features and lists
+        // their extensions, and all that `create` points to lives through the call.
+        unsafe { instance.raw.create_device(device, &create, None) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_have_bits_of_their_own() {
+        let mut features = DeviceFeatures::default();
+        for (count, feature) in DeviceFeature::ALL.iter().enumerate() {
+            assert!(!features.has(*feature));
+            features.set(*feature, true);
+            assert_eq!(features.iter().count(), count + 1);
+        }
+        assert!(features.have(&[Feature::HalfArithmetic, Feature::CooperativeMatrix]));
+        let without = features.without(&[DeviceFeature::CooperativeMatrix]);
+        assert!(!without.have(&[Feature::CooperativeMatrix]));
+        assert!(!without.has(DeviceFeature::CooperativeMatrix2));
+        assert_eq!(without.iter().count(), DeviceFeature::ALL.len() - 2);
+        assert_eq!(features.without(DeviceFeature::ALL).iter().count(), 0);
+    }
+
+    #[test]
+    fn names_stand_for_features() {
+        for feature in DeviceFeature::ALL {
+            assert_eq!(DeviceFeature::named(feature.name()), [*feature]);
+        }
+        assert_eq!(DeviceFeature::named("all"), DeviceFeature::ALL);
+        assert_eq!(DeviceFeature::named("subgroup").len(), 2);
+        assert!(DeviceFeature::named("magic").is_empty());
+    }
+}

@@ -1,0 +1,63 @@
+//! How much memory of a device is in use.
+
+use crate::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+use torchlet_core::DeviceMemory;
+
+/// Counts the bytes of all buffers of a device.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    used: AtomicU64,
+    peak: AtomicU64,
+    limit: u64,
+}
+
+impl Meter {
+    /// Counts up to a limit.
+    pub(crate) fn new(limit: Option<u64>) -> Self {
+        Meter { used: AtomicU64::new(0), peak: AtomicU64::new(0), limit: limit.unwrap_or(u64::MAX) }
+    }
+
+    /// Counts bytes that are about to be allocated.
+    pub(crate) fn add(&self, bytes: u64) -> Result<(), Error> {
+        let grown = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit);
+        let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
+        let before = before.map_err(|used| {
+            let limit = self.limit;
+            Error::OutOfMemory(format!(
+                "{bytes} bytes more than the {used} in use exceed the limit of {limit}"
+            ))
+        })?;
+        self.peak.fetch_max(before.saturating_add(bytes), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Bytes that were counted are free again.
+    pub(crate) fn remove(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn report(&self) -> DeviceMemory {
+        DeviceMemory {
+            used: self.used.load(Ordering::Relaxed),
+            peak: self.peak.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_kept_to_the_byte() {
+        let meter = Meter::new(Some(100));
+        meter.add(60).unwrap();
+        assert!(meter.add(41).is_err());
+        meter.add(40).unwrap();
+        assert!(meter.add(u64::MAX).is_err());
+        meter.remove(60);
+        meter.add(10).unwrap();
+        assert_eq!(meter.report(), DeviceMemory { used: 50, peak: 100 });
+    }
+}
