@@ -1,10 +1,10 @@
 //! The commands of a compiled graph: its steps, between the transfers of inputs and outputs.
 
-use crate::compiled::Compiled;
+use crate::compiled::{Compiled, Staging};
 use crate::device::{Binding, Command, PipelineKey};
-use crate::encoder::Step;
+use crate::encoder::{State, Step};
 use crate::error::Error;
-use crate::ir::Node;
+use crate::ir::{Graph, Node};
 use crate::tensors::{TensorId, padded_bytes};
 use crate::trace::Label;
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
@@ -133,18 +133,45 @@ fn transfer(
         let size = padded_bytes(from_element, numel).min(from.size).min(to.size);
         return Ok(Command::Copy { from: Binding { size, ..from }, to: Binding { size, ..to } });
     }
-    let pipeline = Gather { input: from_element, output: to_element, contiguous: true };
+    let key = conversion(from_element, to_element);
     let push = GatherPush {
         numel: crate::encoder::u32_of(numel)?,
         base: 0,
         sizes: [1; MAX_DIMS],
         strides: [0; MAX_DIMS],
     };
-    let workgroup = [64, 1, 1];
     Ok(Command::Dispatch {
-        key: PipelineKey { module: Gather::MODULE, constants: pipeline.constants(), workgroup },
+        key,
         bindings: vec![from, to],
         push: push.bytes(),
         groups: [crate::encoder::u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1],
     })
+}
+
+/// The pipeline that copies elements of one type as another.
+fn conversion(from: Element, to: Element) -> PipelineKey {
+    let pipeline = Gather { input: from, output: to, contiguous: true };
+    let constants = pipeline.constants();
+    PipelineKey { module: Gather::MODULE, constants, workgroup: [64, 1, 1] }
+}
+
+/// The pipelines that inputs and outputs need because their types differ from those of their tensors.
+pub(crate) fn conversions(
+    graph: &Graph<'_>,
+    state: &State,
+    inputs: &[Option<Staging>],
+    outputs: &[Option<Staging>],
+) -> Result<Vec<PipelineKey>, Error> {
+    let mut keys = Vec::new();
+    for (id, staging) in graph.inputs.iter().zip(inputs) {
+        let Some(host) = staging.map(|staging| staging.element) else { continue };
+        let device = state.tensor(*id)?.element;
+        keys.extend((host != device).then(|| conversion(host, device)));
+    }
+    for (id, staging) in graph.outputs.iter().zip(outputs) {
+        let Some(host) = staging.map(|staging| staging.element) else { continue };
+        let device = state.tensor(*id)?.element;
+        keys.extend((host != device).then(|| conversion(device, host)));
+    }
+    Ok(keys)
 }

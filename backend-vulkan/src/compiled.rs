@@ -1,6 +1,7 @@
 //! A compiled graph: memory, a recording, and staging for inputs and outputs.
 
 use crate::arguments::of_inputs;
+use crate::commands::conversions;
 use crate::constants::{Task, Upload, forget, run_tasks};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
 use crate::encoder::{Encoder, State, Step};
@@ -78,8 +79,9 @@ impl Compiled {
         watch.lap("allocate memory");
 
         let contents = Upload::of(&graph, &state, &places, |_| true)?;
-        let mut keys: Vec<&PipelineKey> =
-            steps.iter().map(|step| &step.key).collect::<HashSet<_>>().into_iter().collect();
+        let conversions = conversions(&graph, &state, &inputs, &outputs)?;
+        let keys = steps.iter().map(|step| &step.key).chain(&conversions);
+        let mut keys: Vec<&PipelineKey> = keys.collect::<HashSet<_>>().into_iter().collect();
         // The longest first, so that none is left alone at the end.
         keys.sort_by_key(|key| std::cmp::Reverse(key.module.spirv.len()));
         let made = format!("{} pipelines, {} bytes", keys.len(), contents.bytes());

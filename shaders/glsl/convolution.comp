@@ -74,6 +74,16 @@ float tap(uint row, int ix) {
     return ix >= 0 && ix < push.in_x ? v : 0.0;
 }
 
+// Writes four neighbours in a channel, if there is such a channel.
+void finish(uint image_group, uint channel, uint oy, uint ox, vec4 sum) {
+    if (channel >= push.out_channels) return;
+    if (HAS_BIAS != 0) sum += bias_f(image_group % push.groups * push.out_channels + channel);
+    uint at = ((image_group * push.out_channels + channel) * push.out_y + oy) * push.out_x + ox;
+    uint count = min(push.out_x - ox, 4);
+    EPILOGUE(at, sum, count)
+    y_write_run(at, sum, count);
+}
+
 void main() {
     uint image_group = gl_WorkGroupID.z;
     uint group = image_group % push.groups;
@@ -122,25 +132,20 @@ void main() {
         }
     }
 
+    if (SHARES == 1) {
+        if (!inside) return;
+        [[unroll]] for (uint r = 0; r < ROWS; ++r) finish(image_group, channel + r, oy, ox, sums[r]);
+        return;
+    }
     uint tile = gl_WorkGroupSize.x * gl_WorkGroupSize.y;
     uint place = gl_LocalInvocationID.y * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-    if (SHARES > 1) {
-        [[unroll]] for (uint r = 0; r < ROWS; ++r) partials[(share * ROWS + r) * tile + place] = sums[r];
-        barrier();
-    }
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) partials[(share * ROWS + r) * tile + place] = sums[r];
+    barrier();
     if (!inside) return;
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-        if (channel + r >= push.out_channels || (SHARES > 1 && r % SHARES != share)) continue;
-        vec4 sum = sums[r];
-        if (SHARES > 1) {
-            sum = vec4(0);
-            [[dont_unroll]] for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * tile + place];
-        }
-        if (HAS_BIAS != 0) sum += bias_f(group * push.out_channels + channel + r);
-        uint plane = image_group * push.out_channels + channel + r;
-        uint at = (plane * push.out_y + oy) * push.out_x + ox;
-        uint count = min(push.out_x - ox, 4);
-        EPILOGUE(at, sum, count)
-        y_write_run(at, sum, count);
+    // As the sums were shared, so are the channels.
+    for (uint r = share; r < ROWS; r += SHARES) {
+        vec4 sum = vec4(0);
+        for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * tile + place];
+        finish(image_group, channel + r, oy, ox, sum);
     }
 }

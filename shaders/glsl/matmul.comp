@@ -67,6 +67,21 @@ vec4 a_row(uint at) {
     return A_ALIGNED != 0 ? a_f4(at) : a_each(at + uvec4(0, 1, 2, 3));
 }
 
+// Writes four columns of a row, if there is such a row.
+void finish(uint batch, uint m, uint n, vec4 sum) {
+    if (m >= push.m) return;
+    sum *= push.alpha;
+    if (HAS_BIAS != 0) {
+        uint at = batch % push.period * push.bias_batch + m * push.bias_row;
+        uvec4 columns = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
+        sum += push.beta * bias_each(at + columns * push.bias_column);
+    }
+    uint at = (batch * push.m + m) * push.n + n;
+    EPILOGUE(at, sum, min(push.n - n, 4))
+    if (OUT_ALIGNED != 0) y_write_f4(at, sum);
+    else y_write_run(at, sum, min(push.n - n, 4));
+}
+
 void main() {
     uint batch = gl_WorkGroupID.z;
     uint m = gl_GlobalInvocationID.y * ROWS;
@@ -141,30 +156,20 @@ void main() {
         }
     }
 
+    if (SHARES == 1) {
+        if (!inside) return;
+        [[unroll]] for (uint r = 0; r < ROWS; ++r) finish(batch, m + r, n, sums[r]);
+        return;
+    }
     uint plane = gl_WorkGroupSize.x * gl_WorkGroupSize.y;
     uint place = gl_LocalInvocationID.y * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-    if (SHARES > 1) {
-        [[unroll]] for (uint r = 0; r < ROWS; ++r) partials[(share * ROWS + r) * plane + place] = sums[r];
-        barrier();
-    }
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) partials[(share * ROWS + r) * plane + place] = sums[r];
+    barrier();
     if (!inside) return;
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-        // With shared sums, the rows are shared too.
-        if (m + r >= push.m || (SHARES > 1 && r % SHARES != share)) continue;
-        vec4 sum = sums[r];
-        if (SHARES > 1) {
-            sum = vec4(0);
-            [[dont_unroll]] for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * plane + place];
-        }
-        sum *= push.alpha;
-        if (HAS_BIAS != 0) {
-            uint at = part * push.bias_batch + (m + r) * push.bias_row;
-            uvec4 columns = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
-            sum += push.beta * bias_each(at + columns * push.bias_column);
-        }
-        uint at = (batch * push.m + m + r) * push.n + n;
-        EPILOGUE(at, sum, min(push.n - n, 4))
-        if (OUT_ALIGNED != 0) y_write_f4(at, sum);
-        else y_write_run(at, sum, min(push.n - n, 4));
+    // As the sums were shared, so are the rows.
+    for (uint r = share; r < ROWS; r += SHARES) {
+        vec4 sum = vec4(0);
+        for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * plane + place];
+        finish(batch, m + r, n, sum);
     }
 }
