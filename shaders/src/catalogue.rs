@@ -143,6 +143,13 @@ pipelines! {
         numel: u32, row_size: u32, row_inner: u32, weight_step: u32, weight_count: u32, epsilon: f32,
     };
 
+    /// Softmax and normalisations of rows of consecutive elements, a workgroup of up to 256 for each row.
+    Row, RowPush = "row", 4 buffers, {
+        function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool,
+    }, {
+        count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32,
+    };
+
     /// Enlarges planes.
     Upsample, UpsamplePush = "upsample", 2 buffers, {
         bilinear: bool, align_corners: bool, element: Element,

@@ -12,6 +12,7 @@ mod epilogue;
 mod index;
 mod join;
 mod linear;
+mod normalize;
 mod pooling;
 mod quantized;
 mod reduce;
@@ -119,6 +120,7 @@ const FAMILIES: &[&[Operator]] = &[
     index::OPERATORS,
     join::OPERATORS,
     linear::OPERATORS,
+    normalize::OPERATORS,
     pooling::OPERATORS,
     quantized::convert::OPERATORS,
     quantized::convolution::OPERATORS,

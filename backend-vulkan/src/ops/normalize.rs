@@ -1,0 +1,383 @@
+//! Softmax and normalisations.
+//!
+//! Rows of consecutive elements that are not too long take one dispatch ([`row`]); else their statistics are made first.
+
+use super::elementwise::{apply_binary, apply_unary_with};
+use super::reduce::{Function, emit};
+use super::{Operator, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ir::ValueId;
+use crate::tensors::Operand;
+use torchlet_shaders::{Element, Normalize, NormalizePush, Row, RowPush};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    operator("aten._softmax.default", |e, args| softmax(e, args, SOFTMAX)),
+    operator("aten._log_softmax.default", |e, args| softmax(e, args, LOG_SOFTMAX)),
+    operator("aten.native_layer_norm.default", layer_norm),
+    operator("aten.native_group_norm.default", group_norm),
+    operator("et_vk.rms_norm.default", rms_norm),
+    operator("aten._native_batch_norm_legit_no_training.default", batch_norm),
+];
+
+// Functions as the shaders number them.
+const SOFTMAX: u32 = 0;
+const LOG_SOFTMAX: u32 = 1;
+const LAYER: u32 = 2;
+const RMS: u32 = 3;
+const AFFINE: u32 = 4;
+
+/// The longest row that one workgroup works on: longer ones are shared among several.
+const LONGEST_ROW: usize = 1 << 14;
+/// The workgroups that every device has in one direction.
+const MOST_ROWS: usize = 65535;
+/// The invocations of a workgroup for a row, at most.
+const LANES: u32 = 256;
+
+/// Rows of elements that share statistics.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    /// Elements of a row.
+    count: usize,
+    /// Elements from one of a row to the next.
+    inner: usize,
+    /// The number of rows, and elements of a row, at most.
+    bound: [usize; 2],
+}
+
+impl Rows {
+    /// Rows along the dimensions from `first` on.
+    fn from_dim(e: &Encoder<'_, '_>, input: &Operand, first: usize) -> Self {
+        let bound = e.bound_sizes(input);
+        let (outer, own) = bound.split_at(first.min(bound.len()));
+        let count = input.sizes.iter().skip(first).product();
+        Rows { count, inner: 1, bound: [outer.iter().product(), own.iter().product()] }
+    }
+
+    /// So many rows, whatever the shapes.
+    fn of_number(e: &Encoder<'_, '_>, input: &Operand, rows: usize) -> Self {
+        let bound: usize = e.bound_sizes(input).iter().product();
+        let rows = rows.max(1);
+        Rows { count: input.numel() / rows, inner: 1, bound: [rows, bound / rows] }
+    }
+
+    /// Whether a workgroup can work on each row by itself.
+    fn are_short(&self) -> bool {
+        self.inner == 1 && self.bound[0] <= MOST_ROWS && self.bound[1] <= LONGEST_ROW
+    }
+}
+
+/// What elements are multiplied with and what is added: element `i / step % count`.
+#[derive(Debug, Clone, Copy, Default)]
+struct Weights<'o> {
+    weight: Option<&'o Operand>,
+    bias: Option<&'o Operand>,
+    step: usize,
+    count: usize,
+}
+
+impl Weights<'_> {
+    fn check(&self) -> Result<(), Error> {
+        let fits =
+            |operand: &Operand| operand.element.is_floating() && operand.numel() >= self.count;
+        let alike = match (self.weight, self.bias) {
+            (Some(weight), Some(bias)) => weight.element == bias.element,
+            _ => true,
+        };
+        if alike && [self.weight, self.bias].into_iter().flatten().all(fits) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!("weight or bias of a normalisation of {} elements", self.count)))
+    }
+}
+
+/// Emits a normalisation of short rows.
+fn row(
+    e: &mut Encoder<'_, '_>,
+    function: u32,
+    input: &Operand,
+    rows: Rows,
+    weights: Weights<'_>,
+    epsilon: f64,
+    out: &Operand,
+) -> Result<(), Error> {
+    weights.check()?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let (weight, bias) = (weights.weight, weights.bias);
+    let any = weight.or(bias).unwrap_or(input);
+    let pipeline = Row {
+        function,
+        input: input.element,
+        weight: any.element,
+        output: out.element,
+        has_weight: weight.is_some(),
+        has_bias: bias.is_some(),
+    };
+    let push = RowPush {
+        count: u32_of(rows.count)?,
+        aligned: u32::from(rows.count.is_multiple_of(4)),
+        weight_step: u32_of(weights.step.max(1))?,
+        weight_count: u32_of(weights.count.max(1))?,
+        epsilon: epsilon as f32,
+    };
+    let lanes = (rows.bound[1].div_ceil(8).next_power_of_two() as u32).clamp(1, LANES);
+    let (weight, bias) = (weight.unwrap_or(any), bias.unwrap_or(any));
+    let accesses = [read(input.id), read(weight.id), read(bias.id), write(out.id)];
+    let number = out.numel() / rows.count;
+    e.dispatch(&pipeline, accesses, &push, [lanes as usize, number, 1], [lanes, 1, 1])
+}
+
+fn softmax(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &input.sizes)?;
+    let (count, inner) = (input.size(dim), input.sizes.iter().skip(dim + 1).product::<usize>());
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let rows = Rows { inner, ..Rows::from_dim(e, &input, dim) };
+    if rows.are_short() {
+        return row(e, function, &input, rows, Weights::default(), 0.0, &out);
+    }
+    let rows = input.numel() / count;
+    let max = e.temporary(Element::F32, &[rows])?;
+    emit(e, Function::Max, &input, None, &max, [count, inner], 1.0)?;
+    let sum = e.temporary(Element::F32, &[rows])?;
+    emit(e, Function::SumExp, &input, Some(&max), &sum, [count, inner], 1.0)?;
+    let spread = [count * inner, inner];
+    normalize(e, function, &input, [&max, &sum], spread, Weights::default(), 0.0, &out)
+}
+
+/// Emits a normalisation by mean and variance.
+fn centered(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    rows: Rows,
+    weights: Weights<'_>,
+    epsilon: f64,
+    out: &Operand,
+) -> Result<(), Error> {
+    if rows.are_short() {
+        return row(e, LAYER, input, rows, weights, epsilon, out);
+    }
+    let (number, shape) = (input.numel() / rows.count.max(1), [rows.count, 1]);
+    let scale = 1.0 / rows.count as f64;
+    let mean = e.temporary(Element::F32, &[number])?;
+    emit(e, Function::Sum, input, None, &mean, shape, scale)?;
+    let variance = e.temporary(Element::F32, &[number])?;
+    emit(e, Function::SumSquaredDifference, input, Some(&mean), &variance, shape, scale)?;
+    normalize(e, LAYER, input, [&mean, &variance], shape, weights, epsilon, out)
+}
+
+/// Emits a normalisation with statistics in `a` and `b`, of rows of `size` elements and those between them, `inner` from one to
+/// the next.
+#[allow(clippy::too_many_arguments)]
+fn normalize(
+    e: &mut Encoder<'_, '_>,
+    function: u32,
+    input: &Operand,
+    [a, b]: [&Operand; 2],
+    [size, inner]: [usize; 2],
+    weights: Weights<'_>,
+    epsilon: f64,
+    out: &Operand,
+) -> Result<(), Error> {
+    weights.check()?;
+    let push = NormalizePush {
+        numel: u32_of(out.numel())?,
+        row_size: u32_of(size.max(1))?,
+        row_inner: u32_of(inner.max(1))?,
+        weight_step: u32_of(weights.step.max(1))?,
+        weight_count: u32_of(weights.count.max(1))?,
+        epsilon: epsilon as f32,
+    };
+    let (weight, bias) = (weights.weight, weights.bias);
+    let any = weight.or(bias).unwrap_or(input);
+    let pipeline = Normalize {
+        function,
+        input: input.element,
+        weight: any.element,
+        output: out.element,
+        has_weight: weight.is_some(),
+        has_bias: bias.is_some(),
+    };
+    let accesses = [
+        read(input.id),
+        read(a.id),
+        read(b.id),
+        read(weight.unwrap_or(any).id),
+        read(bias.unwrap_or(any).id),
+        write(out.id),
+    ];
+    e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
+}
+
+fn layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let normalized = e.ints(e.arg(args, 1)?)?.len();
+    let weight = e.optional_tensor(e.arg(args, 2)?)?;
+    let bias = e.optional_tensor(e.arg(args, 3)?)?;
+    let epsilon = e.float(e.arg(args, 4)?)?;
+    let first = input
+        .rank()
+        .checked_sub(normalized)
+        .ok_or_else(|| Error::invalid("normalises more dimensions than there are"))?;
+    let count: usize = input.sizes[first..].iter().product();
+    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out = e.resize(out, &input.sizes)?;
+    let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step: 1, count };
+    let rows = Rows::from_dim(e, &input, first);
+    centered(e, &input, rows, weights, epsilon, &out)
+}
+
+fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let weight = e.optional_tensor(e.arg(args, 1)?)?;
+    let bias = e.optional_tensor(e.arg(args, 2)?)?;
+    let groups = usize::try_from(e.int(e.arg(args, 6)?)?).unwrap_or(0);
+    let epsilon = e.float(e.arg(args, 7)?)?;
+    let (batch, channels) = (input.size(0), input.size(1));
+    if groups == 0 || channels % groups != 0 || input.rank() < 2 {
+        return Err(Error::Invalid(format!("{groups} groups of {channels} channels")));
+    }
+    let rows = Rows::of_number(e, &input, batch * groups);
+    let outs = e.outs(args)?;
+    let out = outs.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out = e.resize(out, &input.sizes)?;
+    let step = input.sizes.iter().skip(2).product();
+    let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step, count: channels };
+    centered(e, &input, rows, weights, epsilon, &out)
+}
+
+fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let weight = e.tensor(e.arg(args, 1)?)?;
+    let epsilon = e.float(e.arg(args, 2)?)?;
+    let count = input.sizes.last().copied().unwrap_or(1);
+    let rows = input.numel() / count.max(1);
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &input.sizes)?;
+    let weights = Weights { weight: Some(&weight), bias: None, step: 1, count };
+    let short = Rows::from_dim(e, &input, input.rank().saturating_sub(1));
+    if short.are_short() {
+        return row(e, RMS, &input, short, weights, epsilon, &out);
+    }
+    let mean = e.temporary(Element::F32, &[rows])?;
+    emit(e, Function::SumSquares, &input, None, &mean, [count, 1], 1.0 / count as f64)?;
+    normalize(e, RMS, &input, [&mean, &mean], [count, 1], weights, epsilon, &out)
+}
+
+/// Values of a constant tensor of floating-point numbers.
+pub(super) fn constant_floats(e: &Encoder<'_, '_>, id: ValueId) -> Result<Option<Vec<f32>>, Error> {
+    if e.is_none(id) {
+        return Ok(None);
+    }
+    let element = e.tensor(id)?.element;
+    let bytes = e
+        .constant_data(id)
+        .ok_or_else(|| Error::unsupported("parameters that are not constant"))?;
+    Ok(Some(match element {
+        Element::F32 => {
+            bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+        }
+        Element::F16 => {
+            let halves = bytes.as_chunks::<2>().0.iter();
+            halves.map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect()
+        }
+        _ => return Err(Error::invalid("parameters are not floating-point numbers")),
+    }))
+}
+
+/// The bytes of numbers as an `F32` tensor has them.
+pub(super) fn float_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let channels = input.size(1);
+    let epsilon = e.float(e.arg(args, 6)?)?;
+    let parameters = [e.arg(args, 1)?, e.arg(args, 2)?, e.arg(args, 3)?, e.arg(args, 4)?];
+    let constant = |id: &ValueId| e.is_none(*id) || e.constant_data(*id).is_some();
+    let [scale, shift] = if parameters.iter().all(constant) {
+        constant_scale_and_shift(e, parameters, channels, epsilon)?
+    } else {
+        scale_and_shift(e, parameters, channels, epsilon)?
+    };
+    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out = e.resize(out, &input.sizes)?;
+    let step = input.sizes.iter().skip(2).product();
+    let weights = Weights { weight: Some(&scale), bias: Some(&shift), step, count: channels };
+    normalize(e, AFFINE, &input, [&scale, &scale], [1, 1], weights, 0.0, &out)
+}
+
+/// What a batch normalisation multiplies with and adds, computed in every run.
+fn scale_and_shift(
+    e: &mut Encoder<'_, '_>,
+    [weight, bias, mean, variance]: [ValueId; 4],
+    channels: usize,
+    epsilon: f64,
+) -> Result<[Operand; 2], Error> {
+    let (weight, bias) = (e.optional_tensor(weight)?, e.optional_tensor(bias)?);
+    let (mean, variance) = (e.tensor(mean)?, e.tensor(variance)?);
+    for parameter in [weight.as_ref(), bias.as_ref(), Some(&mean), Some(&variance)] {
+        if parameter.is_some_and(|parameter| parameter.sizes != [channels]) {
+            return Err(Error::invalid("parameters do not match the channels"));
+        }
+    }
+    let mut temporary = || e.temporary(Element::F32, &[channels]);
+    let [raised, inverse, scale, moved, shift] =
+        [temporary()?, temporary()?, temporary()?, temporary()?, temporary()?];
+    apply_unary_with(e, 24, &variance, &raised, [1.0, epsilon, 0.0, 0.0])?;
+    apply_unary_with(e, 4, &raised, &inverse, [0.0; 4])?;
+    let scale = match &weight {
+        Some(weight) => {
+            apply_binary(e, 2, [weight, &inverse], scale.id, 1.0)?;
+            scale
+        }
+        None => inverse,
+    };
+    apply_binary(e, 2, [&mean, &scale], moved.id, 1.0)?;
+    match &bias {
+        Some(bias) => apply_binary(e, 1, [bias, &moved], shift.id, 1.0)?,
+        None => apply_unary_with(e, 2, &moved, &shift, [0.0; 4])?,
+    }
+    Ok([scale, shift])
+}
+
+/// What a batch normalisation multiplies with and adds, made once.
+fn constant_scale_and_shift(
+    e: &mut Encoder<'_, '_>,
+    parameters: [ValueId; 4],
+    channels: usize,
+    epsilon: f64,
+) -> Result<[Operand; 2], Error> {
+    let id = parameters[2];
+    let values = |e: &Encoder<'_, '_>, position: usize, default: f32| -> Result<Vec<f32>, Error> {
+        let values =
+            constant_floats(e, parameters[position])?.unwrap_or_else(|| vec![default; channels]);
+        if values.len() == channels {
+            Ok(values)
+        } else {
+            Err(Error::invalid("parameters do not match the channels"))
+        }
+    };
+    let scales = move |e: &Encoder<'_, '_>| -> Result<Vec<f32>, Error> {
+        let (weight, variance) = (values(e, 0, 1.0)?, values(e, 3, 1.0)?);
+        let scale = |(weight, variance): (f32, f32)| weight / (variance + epsilon as f32).sqrt();
+        Ok(weight.into_iter().zip(variance).map(scale).collect())
+    };
+    let scale = e.derived(id, "batch norm scale", Element::F32, &[channels], |e| {
+        Ok(float_bytes(scales(e)?))
+    })?;
+    let shift = e.derived(id, "batch norm shift", Element::F32, &[channels], |e| {
+        let (bias, mean) = (values(e, 1, 0.0)?, values(e, 2, 0.0)?);
+        let scales = scales(e)?;
+        let shift = |((bias, mean), scale): ((f32, f32), f32)| bias - mean * scale;
+        Ok(float_bytes(bias.into_iter().zip(mean).zip(scales).map(shift)))
+    })?;
+    Ok([scale, shift])
+}

@@ -1,0 +1,118 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "tensor.glsl"
+#include "run.glsl"
+
+// Softmax and normalisations of rows of consecutive elements, a workgroup for each row: its statistics and its results in one go.
+
+layout(constant_id = 3) const uint FUNCTION = 0;
+layout(constant_id = 4) const uint IN = 0;
+layout(constant_id = 5) const uint WEIGHT = 0;
+layout(constant_id = 6) const uint OUT = 0;
+layout(constant_id = 7) const uint HAS_WEIGHT = 0;
+layout(constant_id = 8) const uint HAS_BIAS = 0;
+
+layout(push_constant) uniform Push {
+    uint count;       // elements of a row
+    uint aligned;     // whether rows start at multiples of four elements
+    uint weight_step; // elements side by side that share a weight
+    uint weight_count;
+    float epsilon;
+} push;
+
+RUN_IN(0, x, IN)
+RUN_IN(1, weight, WEIGHT)
+RUN_IN(2, bias, WEIGHT)
+RUN_OUT(3, y, OUT)
+
+// As normalize.comp numbers them.
+const uint SOFTMAX = 0;
+const uint LOG_SOFTMAX = 1;
+const uint LAYER = 2;
+const uint RMS = 3;
+
+const uint MAX_LANES = 256;
+shared float partials[MAX_LANES];
+
+float summed(float value) {
+    uint lane = gl_LocalInvocationID.x;
+    barrier();
+    partials[lane] = value;
+    for (uint lanes = gl_WorkGroupSize.x / 2; lanes > 0; lanes /= 2) {
+        barrier();
+        if (lane < lanes) partials[lane] += partials[lane + lanes];
+    }
+    barrier();
+    return partials[0];
+}
+
+float highest(float value) {
+    uint lane = gl_LocalInvocationID.x;
+    barrier();
+    partials[lane] = value;
+    for (uint lanes = gl_WorkGroupSize.x / 2; lanes > 0; lanes /= 2) {
+        barrier();
+        if (lane < lanes) partials[lane] = max(partials[lane], partials[lane + lanes]);
+    }
+    barrier();
+    return partials[0];
+}
+
+// Four elements of the row from `base` on; what is beyond its end repeats the last.
+vec4 elements(uint base, uint i) {
+    if (push.aligned != 0) return x_f4(base + i);
+    return x_each(base + min(i + uvec4(0, 1, 2, 3), uvec4(push.count - 1)));
+}
+
+// The sum of the first elements of v that are in the row.
+float sum_of(vec4 v, uint i) {
+    return dot(v, vec4(lessThan(i + uvec4(0, 1, 2, 3), uvec4(push.count))));
+}
+
+void main() {
+    uint row = gl_WorkGroupID.y;
+    uint base = row * push.count;
+    uint first = gl_LocalInvocationID.x * 4;
+    uint step = gl_WorkGroupSize.x * 4;
+    float offset = 0.0;
+    float scale = 1.0;
+    if (FUNCTION == SOFTMAX || FUNCTION == LOG_SOFTMAX) {
+        float high = uintBitsToFloat(0xff800000);
+        for (uint i = first; i < push.count; i += step) {
+            vec4 v = elements(base, i);
+            high = max(high, max(max(v.x, v.y), max(v.z, v.w)));
+        }
+        offset = highest(high);
+        float sum = 0.0;
+        for (uint i = first; i < push.count; i += step) {
+            vec4 e = exp(elements(base, i) - offset);
+            [[unroll]] for (uint k = 0; k < 4; ++k) if (i + k < push.count) sum += e[k];
+        }
+        scale = summed(sum);
+    } else {
+        if (FUNCTION == LAYER) {
+            float sum = 0.0;
+            for (uint i = first; i < push.count; i += step) sum += sum_of(elements(base, i), i);
+            offset = summed(sum) / float(push.count);
+        }
+        float squares = 0.0;
+        for (uint i = first; i < push.count; i += step) {
+            vec4 v = elements(base, i) - offset;
+            squares += sum_of(v * v, i);
+        }
+        scale = inversesqrt(summed(squares) / float(push.count) + push.epsilon);
+    }
+    for (uint i = first; i < push.count; i += step) {
+        vec4 v = elements(base, i) - offset;
+        if (FUNCTION == SOFTMAX) v = exp(v) / scale;
+        else if (FUNCTION == LOG_SOFTMAX) v -= log(scale);
+        else v *= scale;
+        if (HAS_WEIGHT != 0 || HAS_BIAS != 0) {
+            uvec4 at = (base + i + uvec4(0, 1, 2, 3)) / push.weight_step % push.weight_count;
+            if (HAS_WEIGHT != 0) v *= weight_each(at);
+            if (HAS_BIAS != 0) v += bias_each(at);
+        }
+        if (push.aligned != 0) y_write_f4(base + i, v);
+        else y_write_run(base + i, v, min(push.count - i, 4));
+    }
+}
