@@ -5,6 +5,9 @@ use crate::tools::{self, EMBEDDED_TARGETS};
 use crate::{board, deps, shaders, size};
 use anyhow::{Result, bail};
 use serde_json::Value;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::time::Instant;
 
 #[derive(clap::Args)]
@@ -74,12 +77,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let named = |names: &[String]| names.iter().any(|name| name == step.name);
         (options.steps.is_empty() || named(&options.steps)) && !named(&options.skip)
     });
+    let chosen: Vec<&Step> = chosen.collect();
     let begin = Instant::now();
+    // Miri uses one processor for minutes and builds to a folder of its own: the other steps need not wait for it.
+    let mut beside = chosen
+        .iter()
+        .find(|step| step.name == "miri" && chosen.len() > 1)
+        .and_then(|step| Beside::start(step.name).ok());
     let (mut summary, mut failed) = (Vec::new(), Vec::new());
     for step in chosen {
         println!("\n== {}: {}", step.name, step.about);
         let start = Instant::now();
-        let result = (step.run)();
+        let result = match beside.take_if(|beside| beside.name == step.name) {
+            Some(beside) => beside.finish(),
+            None => (step.run)(),
+        };
         let result = match result {
             Ok(Outcome::Passed) => "ok".to_owned(),
             Ok(Outcome::NotRun(why)) => format!("NOT RUN: {why}"),
@@ -94,6 +106,43 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     println!("\n{}\nall      {:>6.1} s", summary.join("\n"), begin.elapsed().as_secs_f64());
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+/// A step that runs in a process of its own, beside the others.
+struct Beside {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Beside {
+    fn start(name: &'static str) -> Result<Self> {
+        let log = process::target_dir().join(format!("xtask-{name}.log"));
+        let file = File::create(&log)?;
+        let program = std::env::current_exe()?;
+        let mut step = command(&program.to_string_lossy(), &["test", name]);
+        step.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        Ok(Beside { name, child: step.spawn()?, log })
+    }
+
+    /// Waits for the end and shows what the step printed.
+    fn finish(mut self) -> Result<Outcome> {
+        let status = self.child.wait()?;
+        let text = std::fs::read_to_string(&self.log)?;
+        println!("{text}");
+        if !status.success() {
+            bail!("{status}");
+        }
+        let not_run = text.lines().find_map(|line| line.split_once("NOT RUN: "));
+        Ok(not_run.map_or(Outcome::Passed, |(_, why)| Outcome::NotRun(why.to_owned())))
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // Only a run that ended early leaves a step running; an error would mean that it has ended.
+        let _ = self.child.kill();
+    }
 }
 
 fn fmt() -> Result<Outcome> {
