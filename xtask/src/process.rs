@@ -4,10 +4,13 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The root of the repository.
+/// The root of the repository: the one that we are in, which need not be the one that this was built in.
 pub(crate) fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_path_buf()
+    let built = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = std::env::current_dir().unwrap_or_default();
+    let is_root = |folder: &&Path| folder.join("xtask/Cargo.toml").is_file();
+    let root = here.ancestors().find(is_root).or(built.parent()).unwrap_or(built);
+    root.to_path_buf()
 }
 
 /// Where cargo puts what it builds.

@@ -1,0 +1,233 @@
+"""Exports the models that `cargo xtask bench vulkan` measures, lowered with `VulkanPartitioner`:
+vulkan_models.py FOLDER [NAME...]
+
+Each is a bundled program, NAME.bpte, with one test case whose outputs are PyTorch eager's. Weights are random, of a fixed
+seed: times do not depend on them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Callable
+
+import torch
+import torch.nn.functional as F
+import torchvision
+from torch import nn
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "export"))
+
+from common import Method, bundled
+from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+
+Model = tuple[nn.Module, tuple[torch.Tensor, ...]]
+
+WEIGHT_BITS = 4
+"""Weights have so many significant bits, so that the files compress to a fifth on their way to other machines."""
+
+
+def classifier(name: str) -> Model:
+    return torchvision.models.get_model(name, weights=None), (torch.rand(1, 3, 224, 224),)
+
+
+class Residual(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.inner(x)
+
+
+def edsr() -> Model:
+    """Twice the size: residual blocks without normalisation, then a pixel shuffle."""
+    width, blocks = 32, 8
+    body = [
+        Residual(nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)))
+        for _ in range(blocks)
+    ]
+    model = nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1),
+        Residual(nn.Sequential(*body, nn.Conv2d(width, width, 3, padding=1))),
+        nn.Conv2d(width, 4 * width, 3, padding=1),
+        nn.PixelShuffle(2),
+        nn.Conv2d(width, 3, 3, padding=1),
+    )
+    return model, (torch.rand(1, 3, 64, 64),)
+
+
+class Unet(nn.Module):
+    """Levels of two convolutions each, joined across."""
+
+    def __init__(self, widths: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        channels = (3, *widths)
+        self.down = nn.ModuleList(self.level(a, b) for a, b in zip(channels, channels[1:]))
+        pairs = list(zip(widths, widths[1:]))[::-1]
+        self.rise = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in pairs)
+        self.up = nn.ModuleList(self.level(2 * a, a) for a, _ in pairs)
+        self.head = nn.Conv2d(widths[0], classes, 1)
+
+    @staticmethod
+    def level(inputs: int, outputs: int) -> nn.Module:
+        def convolution(channels: int) -> list[nn.Module]:
+            return [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+
+        return nn.Sequential(*convolution(inputs), *convolution(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        across = []
+        for depth, level in enumerate(self.down):
+            x = level(F.max_pool2d(x, 2) if depth else x)
+            across.append(x)
+        across.pop()
+        for rise, level in zip(self.rise, self.up):
+            x = level(torch.cat([across.pop(), rise(x)], 1))
+        return self.head(x)
+
+
+def unet() -> Model:
+    return Unet((16, 32, 64, 128), 4), (torch.rand(1, 3, 128, 128),)
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def split(y: torch.Tensor) -> torch.Tensor:
+            return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+        mixed = F.scaled_dot_product_attention(split(self.query(x)), split(self.key(x)), split(self.value(x)))
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class Encoder(nn.Module):
+    """BERT's encoder: normalisation after each residual, GELU."""
+
+    def __init__(self, layers: int, width: int, heads: int, vocabulary: int, tokens: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, width)
+        self.places = nn.Parameter(torch.randn(1, tokens, width))
+        self.norm = nn.LayerNorm(width)
+
+        def block() -> list[nn.Module]:
+            wide = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            return [Residual(Attention(width, heads)), nn.LayerNorm(width), Residual(wide), nn.LayerNorm(width)]
+
+        self.blocks = nn.Sequential(*[part for _ in range(layers) for part in block()])
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.blocks(self.norm(self.words(tokens) + self.places))
+
+
+def bert() -> Model:
+    vocabulary, tokens = 1000, 64
+    return Encoder(4, 256, 4, vocabulary, tokens), (torch.randint(0, vocabulary, (1, tokens)),)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, features: int, width: int, classes: int) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(features, width, batch_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states, _ = self.cell(x)
+        return self.head(states[:, -1])
+
+
+def lstm() -> Model:
+    return Recurrent(16, 32, 5), (torch.randn(1, 24, 16),)
+
+
+def digits() -> Model:
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * 4 * 4, 10),
+    )
+    return model, (torch.rand(1, 1, 8, 8),)
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "mobilenet_v2": lambda: classifier("mobilenet_v2"),
+    "resnet18": lambda: classifier("resnet18"),
+    "mobilenet_v3_small": lambda: classifier("mobilenet_v3_small"),
+    "squeezenet1_1": lambda: classifier("squeezenet1_1"),
+    "edsr": edsr,
+    "unet": unet,
+    "bert": bert,
+    "lstm": lstm,
+    "digits": digits,
+}
+
+PRECISIONS = {"fp32": {}, "fp16": {"force_fp16": True}}
+
+NAMES = [f"{model}_{precision}" for model in MODELS for precision in PRECISIONS]
+
+
+def build(model: str) -> Model:
+    """A model with weights, in evaluation mode, and inputs."""
+    torch.manual_seed(0)
+    module, inputs = MODELS[model]()
+    module.requires_grad_(False)
+    for weight in module.parameters():
+        mantissa, exponent = torch.frexp(weight)
+        weight.copy_(torch.ldexp(torch.round(mantissa * 2**WEIGHT_BITS) / 2**WEIGHT_BITS, exponent))
+    normalise(module, inputs)
+    return module.eval(), inputs
+
+
+def normalise(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+    """Statistics as training leaves them, and outputs around 1, so that no layer's values vanish and errors show. All factors
+    are powers of two: folded into weights, they keep their bits few."""
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]
+    module.eval()
+    for layer in layers:
+        layer.train()
+        layer.momentum = None  # the average of all that was seen
+    if layers:
+        with torch.no_grad():
+            module(*(torch.rand(4, *x.shape[1:]) for x in inputs))
+    for layer in layers:
+        deviation = torch.exp2(torch.ceil(torch.log2(layer.running_var + layer.eps) / 2))
+        layer.running_var.copy_(deviation**2 - layer.eps)
+    if layers:
+        head = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))][-1]
+        with torch.no_grad():
+            scale = torch.exp2(-torch.round(torch.log2(module.eval()(*inputs).abs().max())))
+        head.weight *= scale
+        head.bias *= scale
+
+
+def export(folder: Path, name: str) -> None:
+    model, _, precision = name.rpartition("_")
+    module, inputs = build(model)
+    method = Method(module, [inputs])
+    program = to_edge_transform_and_lower(
+        method.export(),
+        partitioner=[VulkanPartitioner(PRECISIONS[precision])],
+        compile_config=EdgeCompileConfig(_check_ir_validity=False),
+    ).to_executorch()
+    (folder / f"{name}.bpte").write_bytes(bundled(program, {"forward": method}))
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    for name in sys.argv[2:] or NAMES:
+        export(folder, name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+//! Measures models with torchlet and with its peers, in turns, on one machine, in one run.
+
+mod cpu;
+mod peer;
+mod vulkan;
+
+use crate::process::{command, output};
+use anyhow::Result;
+use clap::Subcommand;
+use serde_json::Value;
+use std::process::Command;
+
+/// Without a subcommand: on the CPU.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    what: Option<What>,
+    #[command(flatten)]
+    cpu: cpu::CpuOptions,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Models lowered for Vulkan: inference, loading, time on the GPU, beside what else runs them here
+    Vulkan(vulkan::VulkanOptions),
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    match &options.what {
+        None => cpu::run(&options.cpu),
+        Some(What::Vulkan(options)) => vulkan::run(options),
+    }
+}
+
+/// What a command of torchlet says in JSON.
+fn json(command: Command) -> Result<Value> {
+    Ok(serde_json::from_slice(&output(command)?)?)
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The processor's name and number.
+fn processors() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let name = name.map_or(std::env::consts::ARCH, |(_, name)| name);
+    format!("{name}, {} processors", processor_count())
+}
+
+fn processor_count() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
+
+fn date() -> String {
+    let date = output(command("date", &["+%Y-%m-%d"])).unwrap_or_default();
+    String::from_utf8_lossy(&date).trim().to_owned()
+}
+
+/// The command that was given, for the line below a table.
+fn this_command() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("cargo xtask {}", arguments.join(" "))
+}

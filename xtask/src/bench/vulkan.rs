@@ -1,0 +1,331 @@
+//! Through Vulkan: torchlet and what else runs the same networks on the same device.
+//!
+//! A run without `--models` exports the models first. To measure on a machine without Python or network, export here, build
+//! here, and take along `xtask`, `torchlet` and the folder of the models: `xtask bench vulkan --models FOLDER --torchlet FILE`.
+
+use super::peer::{Peer, Start};
+use super::{date, json, median, processor_count, processors, this_command};
+use crate::fixtures::python;
+use crate::process::{self, cargo, command, root, target_dir};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+#[derive(clap::Args)]
+pub(crate) struct VulkanOptions {
+    /// Programs exported before by tests/bench/vulkan_models.py; without it they are exported first
+    #[arg(long, value_name = "FOLDER")]
+    models: Option<PathBuf>,
+    /// A torchlet that was built before; without it one is built
+    #[arg(long, value_name = "FILE")]
+    torchlet: Option<PathBuf>,
+    /// A Python that has the packages of tests/bench/requirements-vulkan.txt; without it one is set up under target/,
+    /// but with --models there are no peers then
+    #[arg(long, env = "TORCHLET_PYTHON")]
+    python: Option<PathBuf>,
+    /// A model to measure, such as resnet18_fp16; may be given several times; all of the table if none is
+    #[arg(long, value_name = "NAME")]
+    model: Vec<String>,
+    /// How often all take turns
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Inferences of each in a turn
+    #[arg(long, default_value_t = 100)]
+    iterations: u32,
+    /// Leaves out the peers
+    #[arg(long)]
+    alone: bool,
+}
+
+/// The rows of the table: a network's name for people and for the export script, and a precision.
+const MODELS: &[(&str, &str, &str)] = &[
+    ("MobileNetV2", "mobilenet_v2", "fp32"),
+    ("MobileNetV2", "mobilenet_v2", "fp16"),
+    ("ResNet-18", "resnet18", "fp32"),
+    ("ResNet-18", "resnet18", "fp16"),
+    ("MobileNetV3-small", "mobilenet_v3_small", "fp16"),
+    ("SqueezeNet 1.1", "squeezenet1_1", "fp16"),
+    ("EDSR-like, twice 64×64", "edsr", "fp32"),
+    ("U-Net-like, 128×128", "unet", "fp32"),
+    ("BERT-like encoder, 64 tokens", "bert", "fp32"),
+    ("LSTM classifier, 24 steps", "lstm", "fp32"),
+    ("digits classifier", "digits", "fp32"),
+];
+
+/// Other runtimes, by the names that the script and the table have for them.
+const PEERS: &[(&str, &str)] = &[
+    ("executorch", "ExecuTorch Vulkan"),
+    ("ncnn", "ncnn Vulkan"),
+    ("cuda", "PyTorch CUDA"),
+    ("cuda-graph", "CUDA graph"),
+];
+
+/// How far outputs may lie from PyTorch's, absolutely and in relation.
+fn tolerance(precision: &str) -> &'static str {
+    if precision == "fp16" { "2e-2" } else { "1e-3" }
+}
+
+struct Bench<'o> {
+    options: &'o VulkanOptions,
+    torchlet: PathBuf,
+    models: PathBuf,
+    python: Option<String>,
+    /// Where torchlet keeps pipelines between runs, if it can.
+    cache: Option<PathBuf>,
+    /// Peers that are not here, and why.
+    not_here: BTreeMap<&'static str, String>,
+    /// The name of the device, once it is known.
+    device: Option<String>,
+}
+
+/// What was measured of a model, in milliseconds.
+#[derive(Default)]
+struct Row {
+    inference: Vec<f64>,
+    gpu: Vec<f64>,
+    cold: Vec<f64>,
+    warm: Vec<f64>,
+    peers: BTreeMap<&'static str, Vec<f64>>,
+}
+
+pub(crate) fn run(options: &VulkanOptions) -> Result<()> {
+    let chosen = choose(&options.model)?;
+    let mut bench = Bench::new(options, &chosen)?;
+    let (mut lines, mut faults) = (Vec::new(), Vec::new());
+    for (label, model, precision) in chosen {
+        let file = bench.models.join(format!("{model}_{precision}.bpte"));
+        if !file.is_file() {
+            faults.push(format!("{}: not there", file.display()));
+            continue;
+        }
+        eprintln!("{label}, {precision}");
+        if let Err(fault) = bench.verify(&file, precision) {
+            faults.push(format!("{}: {fault:#}", file.display()));
+        }
+        match bench.measure(&file, model, precision) {
+            Ok(row) => lines.push((format!("{label} | {precision}"), row)),
+            Err(fault) => faults.push(format!("{}: {fault:#}", file.display())),
+        }
+    }
+    bench.print(&mut lines);
+    if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+}
+
+type Choice = (&'static str, &'static str, &'static str);
+
+fn choose(names: &[String]) -> Result<Vec<Choice>> {
+    let is = |choice: &Choice, name: &String| format!("{}_{}", choice.1, choice.2) == *name;
+    for name in names {
+        if !MODELS.iter().any(|choice| is(choice, name)) {
+            bail!("there is no model {name}");
+        }
+    }
+    let named = |choice: &&Choice| names.is_empty() || names.iter().any(|name| is(choice, name));
+    Ok(MODELS.iter().filter(named).copied().collect())
+}
+
+impl<'o> Bench<'o> {
+    /// Finds or makes what is needed.
+    fn new(options: &'o VulkanOptions, chosen: &[Choice]) -> Result<Self> {
+        let requirements = root().join("tests/bench/requirements-vulkan.txt");
+        let python = match (&options.python, &options.models) {
+            (None, Some(_)) => None,
+            (given, _) => Some(python(given.as_ref(), "bench-vulkan", &requirements)?),
+        };
+        let models = match (&options.models, &python) {
+            (Some(models), _) => models.clone(),
+            (None, python) => export(python.as_deref().context("no Python")?, chosen)?,
+        };
+        let torchlet = match &options.torchlet {
+            Some(torchlet) => torchlet.clone(),
+            None => {
+                let build = ["build", "--quiet", "--release", "--package", "torchlet-cli"];
+                process::run(cargo(&build))?;
+                target_dir().join("release/torchlet")
+            }
+        };
+        let absolute = |path: PathBuf| {
+            std::path::absolute(&path).with_context(|| format!("no path: {}", path.display()))
+        };
+        let (torchlet, models) = (absolute(torchlet)?, absolute(models)?);
+        let help = process::output(command(&torchlet.to_string_lossy(), &["bench", "--help"]))?;
+        let caches = String::from_utf8_lossy(&help).contains("--pipeline-cache");
+        let cache = format!("torchlet-bench-{}.pipelines", std::process::id());
+        let cache = caches.then(|| std::env::temp_dir().join(cache));
+        let python = if options.alone { None } else { python };
+        let not_here = BTreeMap::new();
+        Ok(Bench { options, torchlet, models, python, cache, not_here, device: None })
+    }
+
+    /// A command of torchlet. The driver's own caches are off: they would make every load but the first a warm one.
+    fn torchlet(&self, arguments: &[&str]) -> Command {
+        let mut torchlet = command(&self.torchlet.to_string_lossy(), arguments);
+        torchlet.args(["--backend", "vulkan", "--json"]);
+        torchlet.env("__GL_SHADER_DISK_CACHE", "0").env("MESA_SHADER_CACHE_DISABLE", "true");
+        torchlet
+    }
+
+    /// Compares the outputs with PyTorch's.
+    fn verify(&self, file: &Path, precision: &str) -> Result<()> {
+        let tolerance = tolerance(precision);
+        let mut verify = self.torchlet(&["verify", "--rtol", tolerance, "--atol", tolerance]);
+        // The status of the command says less than what it writes.
+        let written = verify.arg(file).stderr(Stdio::inherit()).output()?.stdout;
+        let verdict: Value = serde_json::from_slice(&written).context("torchlet verify")?;
+        if verdict["status"] != "pass" {
+            bail!("wrong: {}", verdict["error"]);
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, file: &Path, model: &str, precision: &str) -> Result<Row> {
+        let mut row = Row::default();
+        let mut peers = self.start_peers(file, model, precision)?;
+        for _ in 0..self.options.rounds {
+            self.turn(file, &mut row)?;
+            for (name, peer) in &mut peers {
+                match peer.measure(self.options.iterations) {
+                    Ok(times) => row.peers.entry(name).or_default().extend(times),
+                    Err(fault) => eprintln!("{name}: {fault:#}"),
+                }
+            }
+        }
+        Ok(row)
+    }
+
+    /// A load with no pipelines kept, then one with them, and the inferences.
+    fn turn(&mut self, file: &Path, row: &mut Row) -> Result<()> {
+        if let Some(cache) = &self.cache {
+            let _ = std::fs::remove_file(cache);
+            row.cold.push(number(&self.bench(file, 1)?, "load_ms")?);
+        }
+        let result = self.bench(file, self.options.iterations)?;
+        let load = if self.cache.is_some() { &mut row.warm } else { &mut row.cold };
+        load.push(number(&result, "load_ms")?);
+        row.inference.push(number(&result, "median_ms")?);
+        row.gpu.extend(result["gpu_ms"].as_f64());
+        if let Some(device) = result["device"].as_str() {
+            self.device = Some(device.to_owned());
+        }
+        Ok(())
+    }
+
+    fn bench(&self, file: &Path, iterations: u32) -> Result<Value> {
+        let mut bench = self.torchlet(&["bench", "--iterations", &iterations.to_string()]);
+        if let Some(cache) = &self.cache {
+            bench.arg("--pipeline-cache").arg(cache);
+        }
+        bench.arg(file);
+        json(bench)
+    }
+
+    /// The peers that can run the model.
+    fn start_peers(
+        &mut self,
+        file: &Path,
+        model: &str,
+        precision: &str,
+    ) -> Result<Vec<(&'static str, Peer)>> {
+        let Some(python) = &self.python else { return Ok(Vec::new()) };
+        let script = root().join("tests/bench/vulkan_peers.py");
+        let threads = processor_count();
+        let mut peers = Vec::new();
+        for (name, _) in PEERS {
+            let arguments = [name, model, precision, &*file.to_string_lossy()];
+            match Peer::start(python, &script, &arguments, threads) {
+                Ok(Start::Ready(mut peer)) => match peer.measure(5) {
+                    Ok(_) => peers.push((*name, peer)),
+                    Err(fault) => eprintln!("{name}: {fault:#}"),
+                },
+                Ok(Start::NotHere(why)) => {
+                    self.not_here.insert(name, why);
+                }
+                Err(fault) => eprintln!("{name}: {fault:#}"),
+            }
+        }
+        Ok(peers)
+    }
+
+    fn print(&self, lines: &mut [(String, Row)]) {
+        let measured = |name: &str| lines.iter().any(|(_, row)| row.peers.contains_key(name));
+        let peers: Vec<_> = PEERS.iter().filter(|(name, _)| measured(name)).collect();
+        let mut header = "| model | precision | torchlet | on the GPU | load".to_owned();
+        header.push_str(if self.cache.is_some() { ", cold | load, warm |" } else { " |" });
+        for (_, label) in &peers {
+            header.push_str(&format!(" {label} |"));
+        }
+        println!("\n{header}\n{}|", "|---".repeat(header.matches('|').count() - 1));
+        for (label, row) in lines {
+            let mut cells = vec![cell(&mut row.inference), cell(&mut row.gpu), cell(&mut row.cold)];
+            if self.cache.is_some() {
+                cells.push(cell(&mut row.warm));
+            }
+            for (name, _) in &peers {
+                cells.push(cell(row.peers.get_mut(name).unwrap_or(&mut Vec::new())));
+            }
+            println!("| {label} | {} |", cells.join(" | "));
+        }
+        println!(
+            "\nMedians, batch 1, inputs and outputs on the host. Drivers' own caches of pipelines are off."
+        );
+        let why_not = match &self.python {
+            Some(_) => self.not_here.clone(),
+            None => PEERS.iter().map(|(name, _)| (*name, "no Python for it".to_owned())).collect(),
+        };
+        for (name, label) in PEERS {
+            if let Some(why) = why_not.get(name) {
+                println!("Not measured: {label}: {why}.");
+            }
+        }
+        let device = self.device.clone().unwrap_or_else(|| self.devices());
+        println!("{device}; {}; {}\n{}", processors(), date(), this_command());
+    }
+
+    /// The devices that torchlet sees.
+    fn devices(&self) -> String {
+        let listed = process::output(command(&self.torchlet.to_string_lossy(), &["devices"]));
+        let listed = String::from_utf8_lossy(&listed.unwrap_or_default()).into_owned();
+        let vulkan = listed.lines().filter_map(|line| line.strip_prefix("vulkan"));
+        vulkan.map(str::trim).collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        if let Some(cache) = &self.cache {
+            let _ = std::fs::remove_file(cache);
+        }
+    }
+}
+
+/// The models as programs, exported on first use.
+fn export(python: &str, chosen: &[Choice]) -> Result<PathBuf> {
+    let folder = target_dir().join("bench/vulkan");
+    std::fs::create_dir_all(&folder)?;
+    let names = chosen.iter().map(|(_, model, precision)| format!("{model}_{precision}"));
+    let missing: Vec<String> =
+        names.filter(|name| !folder.join(format!("{name}.bpte")).is_file()).collect();
+    if !missing.is_empty() {
+        let script = root().join("tests/bench/vulkan_models.py");
+        let mut export = command(python, &[&script.to_string_lossy()]);
+        export.arg(&folder).args(missing).stdout(Stdio::null()).stderr(Stdio::null());
+        process::run(export)?;
+    }
+    Ok(folder)
+}
+
+fn number(result: &Value, key: &str) -> Result<f64> {
+    result[key].as_f64().with_context(|| format!("torchlet bench says no {key}"))
+}
+
+/// A median with three digits that mean something.
+fn cell(times: &mut [f64]) -> String {
+    match median(times) {
+        time if time.is_nan() => "–".to_owned(),
+        time if time < 10.0 => format!("{time:.2} ms"),
+        time if time < 100.0 => format!("{time:.1} ms"),
+        time => format!("{time:.0} ms"),
+    }
+}
