@@ -209,6 +209,9 @@ pub(crate) struct BenchArguments {
     /// Inferences before that
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) warmup: u32,
+    /// Measure the time on the device, too, in a run of its own that asks for it
+    #[arg(long)]
+    pub(crate) device_time: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

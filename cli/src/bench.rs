@@ -3,10 +3,14 @@
 use crate::arguments::{Backend, BenchArguments, InputOptions};
 use crate::failure::Failure;
 use crate::terminal::{FAINT, TITLE, bytes, paint, progress};
-use crate::{bundle, inputs, model};
+use crate::{bundle, inputs, model, profile};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use torchlet::{Module, Value};
+use torchlet::{Module, Profiler, Value};
+
+/// Inferences whose time on the device is measured: it varies little.
+const MOST_DEVICE_TIMES: u32 = 20;
 
 /// Measures a program.
 pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
@@ -36,6 +40,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let time_on_device = if arguments.device_time { device_time(arguments)? } else { None };
 
     times.sort();
     let (min, median, p90) = (times[0], percentile(&times, 50), percentile(&times, 90));
@@ -47,7 +52,8 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
             "median_ms": millis(median),
             "min_ms": millis(min),
             "p90_ms": millis(p90),
-            "device_ms": millis(device),
+            "on_device_ms": time_on_device.map(millis),
+            "open_device_ms": millis(device),
             "load_ms": millis(load),
             "peak_bytes": peak,
             "device_bytes": on_device.used,
@@ -64,6 +70,9 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     line("median      ", ms(median));
     line("min         ", ms(min));
     line("p90         ", ms(p90));
+    if let Some(time) = time_on_device {
+        line("device time ", ms(time));
+    }
     if arguments.model_options.backend == Backend::Vulkan {
         line("open device ", ms(device));
     }
@@ -79,6 +88,26 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     let how = format!("{} inferences, {backend}, {threads} thread{plural}", arguments.iterations);
     anstream::println!("{}", paint(FAINT, how));
     Ok(())
+}
+
+/// The mean time of an inference on the device, from a load that measures it: that slows all else down a little.
+fn device_time(arguments: &BenchArguments) -> Result<Option<Duration>, Failure> {
+    let profiler = Arc::new(Profiler::new());
+    let builder = model::builder(&arguments.model_options)?.event_tracer(profiler.clone());
+    let mut module = builder.load(&arguments.model)?;
+    let name = model::choose_method(&module, arguments.method.as_deref())?;
+    let values = bench_inputs(&module, &name, &arguments.inputs)?;
+    let method = module.method(&name)?;
+    for _ in 0..arguments.warmup {
+        method.execute(&values)?;
+    }
+    let before = profile::on_devices(&profiler);
+    let iterations = arguments.iterations.min(MOST_DEVICE_TIMES);
+    for _ in 0..iterations {
+        method.execute(&values)?;
+    }
+    let time = profile::on_devices(&profiler).saturating_sub(before);
+    Ok((!time.is_zero()).then(|| time / iterations))
 }
 
 /// What the options say, else a bundled test case, else random inputs.

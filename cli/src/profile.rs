@@ -55,6 +55,13 @@ pub(crate) fn show(profiler: &Profiler, detail: Profile) {
     loading(&entries);
 }
 
+/// The time that delegates spent on their devices so far.
+pub(crate) fn on_devices(profiler: &Profiler) -> Duration {
+    let entries = profiler.entries();
+    let parts = entries.iter().filter(|entry| entry.kind == ProfileKind::DelegatePart);
+    parts.filter(|entry| entry.detail != HOST).map(|entry| entry.total).sum()
+}
+
 /// Shows what delegates did while the program was loaded.
 fn loading(entries: &[ProfileEntry]) {
     let of = |kind: ProfileKind| entries.iter().filter(move |entry| entry.kind == kind);

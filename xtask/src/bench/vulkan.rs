@@ -72,19 +72,18 @@ struct Bench<'o> {
     torchlet: PathBuf,
     models: PathBuf,
     python: Option<String>,
-    /// Where torchlet keeps pipelines between runs, if it can.
-    cache: Option<PathBuf>,
+    /// Where torchlet keeps pipelines between runs.
+    cache: PathBuf,
     /// Peers that are not here, and why.
     not_here: BTreeMap<&'static str, String>,
-    /// The name of the device, once it is known.
-    device: Option<String>,
 }
 
 /// What was measured of a model, in milliseconds.
 #[derive(Default)]
 struct Row {
     inference: Vec<f64>,
-    gpu: Vec<f64>,
+    on_device: Vec<f64>,
+    open_device: Vec<f64>,
     cold: Vec<f64>,
     warm: Vec<f64>,
     peers: BTreeMap<&'static str, Vec<f64>>,
@@ -150,13 +149,11 @@ impl<'o> Bench<'o> {
             std::path::absolute(&path).with_context(|| format!("no path: {}", path.display()))
         };
         let (torchlet, models) = (absolute(torchlet)?, absolute(models)?);
-        let help = process::output(command(&torchlet.to_string_lossy(), &["bench", "--help"]))?;
-        let caches = String::from_utf8_lossy(&help).contains("--pipeline-cache");
-        let cache = format!("torchlet-bench-{}.pipelines", std::process::id());
-        let cache = caches.then(|| std::env::temp_dir().join(cache));
+        let cache = format!("torchlet-bench-{}", std::process::id());
+        let cache = std::env::temp_dir().join(cache);
         let python = if options.alone { None } else { python };
         let not_here = BTreeMap::new();
-        Ok(Bench { options, torchlet, models, python, cache, not_here, device: None })
+        Ok(Bench { options, torchlet, models, python, cache, not_here })
     }
 
     /// A command of torchlet. The driver's own caches are off: they would make every load but the first a warm one.
@@ -196,28 +193,21 @@ impl<'o> Bench<'o> {
     }
 
     /// A load with no pipelines kept, then one with them, and the inferences.
-    fn turn(&mut self, file: &Path, row: &mut Row) -> Result<()> {
-        if let Some(cache) = &self.cache {
-            let _ = std::fs::remove_file(cache);
-            row.cold.push(number(&self.bench(file, 1)?, "load_ms")?);
-        }
+    fn turn(&self, file: &Path, row: &mut Row) -> Result<()> {
+        let _ = std::fs::remove_dir_all(&self.cache);
+        row.cold.push(number(&self.bench(file, 1)?, "load_ms")?);
         let result = self.bench(file, self.options.iterations)?;
-        let load = if self.cache.is_some() { &mut row.warm } else { &mut row.cold };
-        load.push(number(&result, "load_ms")?);
+        row.warm.push(number(&result, "load_ms")?);
         row.inference.push(number(&result, "median_ms")?);
-        row.gpu.extend(result["gpu_ms"].as_f64());
-        if let Some(device) = result["device"].as_str() {
-            self.device = Some(device.to_owned());
-        }
+        row.open_device.push(number(&result, "open_device_ms")?);
+        row.on_device.extend(result["on_device_ms"].as_f64());
         Ok(())
     }
 
     fn bench(&self, file: &Path, iterations: u32) -> Result<Value> {
-        let mut bench = self.torchlet(&["bench", "--iterations", &iterations.to_string()]);
-        if let Some(cache) = &self.cache {
-            bench.arg("--pipeline-cache").arg(cache);
-        }
-        bench.arg(file);
+        let iterations = iterations.to_string();
+        let mut bench = self.torchlet(&["bench", "--device-time", "--iterations", &iterations]);
+        bench.arg("--pipeline-cache").arg(&self.cache).arg(file);
         json(bench)
     }
 
@@ -251,24 +241,26 @@ impl<'o> Bench<'o> {
     fn print(&self, lines: &mut [(String, Row)]) {
         let measured = |name: &str| lines.iter().any(|(_, row)| row.peers.contains_key(name));
         let peers: Vec<_> = PEERS.iter().filter(|(name, _)| measured(name)).collect();
-        let mut header = "| model | precision | torchlet | on the GPU | load".to_owned();
-        header.push_str(if self.cache.is_some() { ", cold | load, warm |" } else { " |" });
+        let mut header =
+            "| model | precision | torchlet | on the GPU | load, cold | load, warm |".to_owned();
         for (_, label) in &peers {
             header.push_str(&format!(" {label} |"));
         }
         println!("\n{header}\n{}|", "|---".repeat(header.matches('|').count() - 1));
+        let mut open_device = Vec::new();
         for (label, row) in lines {
-            let mut cells = vec![cell(&mut row.inference), cell(&mut row.gpu), cell(&mut row.cold)];
-            if self.cache.is_some() {
-                cells.push(cell(&mut row.warm));
-            }
+            open_device.append(&mut row.open_device);
+            let times = [&mut row.inference, &mut row.on_device, &mut row.cold, &mut row.warm];
+            let mut cells: Vec<String> = times.into_iter().map(|times| cell(times)).collect();
             for (name, _) in &peers {
                 cells.push(cell(row.peers.get_mut(name).unwrap_or(&mut Vec::new())));
             }
             println!("| {label} | {} |", cells.join(" | "));
         }
         println!(
-            "\nMedians, batch 1, inputs and outputs on the host. Drivers' own caches of pipelines are off."
+            "\nMedians, batch 1, inputs and outputs on the host. Loads are cold without pipelines kept from a run before, warm \
+             with them; the driver keeps none. Before the first load of a process, opening the device takes {}.",
+            cell(&mut open_device)
         );
         let why_not = match &self.python {
             Some(_) => self.not_here.clone(),
@@ -279,8 +271,7 @@ impl<'o> Bench<'o> {
                 println!("Not measured: {label}: {why}.");
             }
         }
-        let device = self.device.clone().unwrap_or_else(|| self.devices());
-        println!("{device}; {}; {}\n{}", processors(), date(), this_command());
+        println!("{}; {}; {}\n{}", self.devices(), processors(), date(), this_command());
     }
 
     /// The devices that torchlet sees.
@@ -294,9 +285,7 @@ impl<'o> Bench<'o> {
 
 impl Drop for Bench<'_> {
     fn drop(&mut self) {
-        if let Some(cache) = &self.cache {
-            let _ = std::fs::remove_file(cache);
-        }
+        let _ = std::fs::remove_dir_all(&self.cache);
     }
 }
 
