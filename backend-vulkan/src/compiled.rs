@@ -8,7 +8,8 @@ use crate::encoder::{Encoder, State, Step};
 use crate::error::Error;
 use crate::ir::{Graph, Value, ValueId};
 use crate::memory_plan::{Places, plan_memory};
-use crate::tensors::{Storage, TensorId, element_of, padded_bytes};
+use crate::state::{Lineage, in_safe_order};
+use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
 use crate::transfer::{download, upload};
 use std::collections::HashSet;
@@ -46,6 +47,8 @@ pub(crate) struct Compiled {
     pub(crate) labels: Option<Vec<Label>>,
     /// The constants that change.
     changing: HashSet<TensorId>,
+    /// The buffers that outputs may be new values of.
+    lineage: Lineage,
     context: Arc<Context>,
 }
 
@@ -58,6 +61,7 @@ impl Compiled {
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
         report_missing(&graph)?;
+        let lineage = Lineage::of(&graph);
         crate::passes::run(&mut graph);
         let mut state = State::new(&graph)?;
         state.busy = context.info.kind.busy_invocations();
@@ -95,7 +99,7 @@ impl Compiled {
         }
         watch.lap_of("make pipelines and upload constants", made);
 
-        let changing = changing(&graph, &state, &steps);
+        let changing = changing(&lineage, &state, &steps);
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
         let watched = watched_inputs(&graph, &state);
         let mut compiled = Compiled {
@@ -114,6 +118,7 @@ impl Compiled {
             recorded: false,
             labels: traced.then(Vec::new),
             changing,
+            lineage,
             context: context.clone(),
         };
         compiled.record(&steps)?;
@@ -123,49 +128,21 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// Makes the first outputs new contents of constants. A graph that owns buffers has their new values as its first
-    /// outputs, which its caller does not know; which buffer each belongs to, the file does not say: it is the first one of
-    /// that shape and type that the value is computed from, or else the first one at all.
+    /// Makes the first outputs new contents of the buffers that they belong to: the caller does not take them.
     fn keep_outputs(&mut self, count: usize) -> Result<(), Error> {
         let outputs: Vec<ValueId> = self.graph.outputs.drain(..count).collect();
         self.outputs.drain(..count);
-        let mut taken: Vec<TensorId> = Vec::new();
-        for out in outputs {
-            let tensor = self.state.tensor(out)?;
-            let is_target = |id: &TensorId| {
-                let candidate = self.state.tensor(*id);
-                matches!(candidate, Ok(constant) if matches!(constant.storage, Storage::Constant(_))
-                    && constant.element == tensor.element
-                    && constant.sizes == tensor.sizes)
-                    && self.places.contains_key(id)
-                    && !taken.contains(id)
-            };
-            let mut sources: HashSet<ValueId> = HashSet::from([out]);
-            for node in self.graph.nodes.iter().rev() {
-                let Some((result, inputs)) = node.args.split_last() else { continue };
-                let results = match self.graph.values.get(*result) {
-                    Some(Value::List(items)) => items.clone(),
-                    _ => vec![*result],
-                };
-                if results.iter().any(|id| sources.contains(id)) {
-                    for id in inputs {
-                        sources.insert(*id);
-                        if let Some(Value::List(items)) = self.graph.values.get(*id) {
-                            sources.extend(items);
-                        }
-                    }
-                }
-            }
-            let mut constants: Vec<TensorId> = (0..self.graph.values.len()).collect();
-            constants.retain(is_target);
-            let target = constants.iter().find(|id| sources.contains(id)).or(constants.first());
-            if let Some(target) = target.copied() {
-                taken.push(target);
-                if self.state.root(out) != target {
-                    self.kept.push((out, target));
-                }
+        let mut copies = Vec::new();
+        for (out, owner) in outputs.into_iter().zip(self.lineage.owners(count)) {
+            let Some(owner) = owner else { continue };
+            let source = self.state.root(out);
+            // A buffer that nothing reads has no memory.
+            if source != owner && self.places.contains_key(&owner) {
+                copies.push((source, owner));
             }
         }
+        self.kept = in_safe_order(&copies)
+            .ok_or_else(|| Error::unsupported("buffers that take each other's values"))?;
         self.recorded = false;
         Ok(())
     }
@@ -321,21 +298,9 @@ fn stage(
 
 /// The constants that change when the graph runs: those that steps write, and those that an output may become the new
 /// value of.
-fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> HashSet<TensorId> {
+fn changing(lineage: &Lineage, state: &State, steps: &[Step]) -> HashSet<TensorId> {
     let written = steps.iter().flat_map(|step| &step.accesses).filter(|access| access.written);
-    let mut changing: HashSet<TensorId> = written.map(|access| state.root(access.tensor)).collect();
-    for (id, tensor) in state.tensors.iter().enumerate() {
-        let Some(tensor) = tensor else { continue };
-        let is_output = |out: &ValueId| {
-            state
-                .tensor(*out)
-                .is_ok_and(|out| out.element == tensor.element && out.sizes == tensor.sizes)
-        };
-        if matches!(tensor.storage, Storage::Constant(_)) && graph.outputs.iter().any(is_output) {
-            changing.insert(id);
-        }
-    }
-    changing
+    written.map(|access| state.root(access.tensor)).chain(lineage.constants()).collect()
 }
 
 /// The inputs of integers that operators look at on the host.

@@ -22,6 +22,7 @@ mod ir;
 mod memory_plan;
 mod ops;
 mod passes;
+mod state;
 mod tensors;
 mod trace;
 mod transfer;
