@@ -123,7 +123,7 @@ pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph
         vector.iter().map(|value| id(i32::try_from(value?).unwrap_or(-1), count)).collect()
     };
     let (inputs, outputs) = (ids(root.input_ids()?)?, ids(root.output_ids()?)?);
-    Ok(Graph { values, nodes, inputs, outputs })
+    Ok(Graph { values, nodes, inputs, outputs, updates: Vec::new() })
 }
 
 fn read_value<'p>(

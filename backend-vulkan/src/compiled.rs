@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::ir::{Graph, Value, ValueId};
 use crate::memory_plan::{Places, plan_memory};
 use crate::state::{Lineage, in_safe_order};
-use crate::tensors::{TensorId, element_of, padded_bytes};
+use crate::tensors::{Storage, TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
 use crate::transfer::{download, upload};
 use std::collections::HashSet;
@@ -38,6 +38,8 @@ pub(crate) struct Compiled {
     pub(crate) outputs: Vec<Option<Staging>>,
     /// Tensors whose values become the contents of constants after a run.
     pub(crate) kept: Vec<(TensorId, TensorId)>,
+    /// Outputs that the caller does not take, and the buffers that they belong to.
+    dropped: Vec<(ValueId, Option<ValueId>)>,
     /// The inputs whose values operators look at on the host.
     watched: Vec<ValueId>,
     pub(crate) recording: Recording,
@@ -99,12 +101,13 @@ impl Compiled {
         }
         watch.lap_of("make pipelines and upload constants", made);
 
-        let changing = changing(&lineage, &state, &steps);
+        let changing = changing(&graph, &lineage, &state, &steps);
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
         let watched = watched_inputs(&graph, &state);
         let mut compiled = Compiled {
             watched,
             kept: Vec::new(),
+            dropped: Vec::new(),
             tensors,
             constants,
             upload,
@@ -121,6 +124,7 @@ impl Compiled {
             lineage,
             context: context.clone(),
         };
+        compiled.keep()?;
         compiled.record(&steps)?;
         watch.lap("record");
         context.pipelines.save();
@@ -132,18 +136,29 @@ impl Compiled {
     fn keep_outputs(&mut self, count: usize) -> Result<(), Error> {
         let outputs: Vec<ValueId> = self.graph.outputs.drain(..count).collect();
         self.outputs.drain(..count);
+        let owners = self.lineage.owners(count);
+        self.dropped = outputs.into_iter().zip(owners).collect();
+        self.keep()?;
+        self.recorded = false;
+        Ok(())
+    }
+
+    /// Finds which constants take new values when all steps are done: those that the graph says, and those that outputs
+    /// without a taker belong to.
+    fn keep(&mut self) -> Result<(), Error> {
+        let updates = self.graph.updates.iter().copied();
+        let dropped = self.dropped.iter().filter_map(|(out, owner)| Some((*out, (*owner)?)));
         let mut copies = Vec::new();
-        for (out, owner) in outputs.into_iter().zip(self.lineage.owners(count)) {
-            let Some(owner) = owner else { continue };
-            let source = self.state.root(out);
+        for (new, old) in updates.chain(dropped) {
+            let (source, target) = (self.state.root(new), self.state.root(old));
+            let is_constant = matches!(self.state.tensor(target)?.storage, Storage::Constant(_));
             // A buffer that nothing reads has no memory.
-            if source != owner && self.places.contains_key(&owner) {
-                copies.push((source, owner));
+            if is_constant && source != target && self.places.contains_key(&target) {
+                copies.push((source, target));
             }
         }
         self.kept = in_safe_order(&copies)
             .ok_or_else(|| Error::unsupported("buffers that take each other's values"))?;
-        self.recorded = false;
         Ok(())
     }
 
@@ -296,11 +311,21 @@ fn stage(
     Ok((staging, end))
 }
 
-/// The constants that change when the graph runs: those that steps write, and those that an output may become the new
-/// value of.
-fn changing(lineage: &Lineage, state: &State, steps: &[Step]) -> HashSet<TensorId> {
+/// The constants that change when the graph runs: those that steps write, those that the graph updates, and those that an
+/// output may become the new value of.
+fn changing(
+    graph: &Graph<'_>,
+    lineage: &Lineage,
+    state: &State,
+    steps: &[Step],
+) -> HashSet<TensorId> {
     let written = steps.iter().flat_map(|step| &step.accesses).filter(|access| access.written);
-    written.map(|access| state.root(access.tensor)).chain(lineage.constants()).collect()
+    let updated = graph.updates.iter().map(|(_, old)| state.root(*old));
+    written
+        .map(|access| state.root(access.tensor))
+        .chain(updated)
+        .chain(lineage.constants())
+        .collect()
 }
 
 /// The inputs of integers that operators look at on the host.

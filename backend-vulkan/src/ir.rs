@@ -66,6 +66,8 @@ pub(crate) struct Graph<'p> {
     pub(crate) nodes: Vec<Node>,
     pub(crate) inputs: Vec<ValueId>,
     pub(crate) outputs: Vec<ValueId>,
+    /// Values that overwrite others when all calls are done: the new one and the old one.
+    pub(crate) updates: Vec<(ValueId, ValueId)>,
 }
 
 impl Graph<'_> {
@@ -93,6 +95,12 @@ impl Graph<'_> {
                 }),
             })
             .collect();
-        Graph { values, nodes: self.nodes, inputs: self.inputs, outputs: self.outputs }
+        Graph {
+            values,
+            nodes: self.nodes,
+            inputs: self.inputs,
+            outputs: self.outputs,
+            updates: self.updates,
+        }
     }
 }

@@ -90,7 +90,7 @@ pub(crate) fn plan_memory(
             touch(access.tensor, index + 1)?;
         }
     }
-    for id in &graph.outputs {
+    for id in graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new)) {
         if state.tensor(*id).is_ok() {
             touch(*id, end)?;
         }

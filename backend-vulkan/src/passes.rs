@@ -1,5 +1,6 @@
 //! What is done to a graph before it is encoded: calls that can be one become one.
 
+mod assign;
 mod chain;
 mod epilogue;
 mod silu;
@@ -11,12 +12,13 @@ use torchlet_core::ScalarType;
 
 /// Rewrites a graph into one that computes the same with fewer calls.
 pub(crate) fn run(graph: &mut Graph<'_>) {
+    assign::once(graph);
     silu::fuse(graph);
     epilogue::fuse(graph);
     chain::fuse(graph);
 }
 
-/// How many calls take each value, also within lists; an output of the graph counts as one more.
+/// How many calls take each value, also within lists; an output of the graph, or what updates a buffer, counts as one more.
 fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     let mut uses = HashMap::new();
     for node in &graph.nodes {
@@ -34,7 +36,7 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
             *uses.entry(id).or_insert(0) += 1;
         }
     }
-    for id in &graph.outputs {
+    for id in graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new)) {
         *uses.entry(*id).or_insert(0) += 1;
     }
     uses
@@ -86,7 +88,7 @@ mod tests {
             ..Node::default()
         });
         let nodes = nodes.collect();
-        Graph { values, nodes, inputs: vec![0], outputs: outputs.to_vec() }
+        Graph { values, nodes, inputs: vec![0], outputs: outputs.to_vec(), updates: Vec::new() }
     }
 
     fn operators<'g>(graph: &'g Graph<'_>) -> Vec<&'g str> {
@@ -156,6 +158,24 @@ mod tests {
         let mut graph = graph(&[SHAPE; 5], calls, &[4]);
         super::run(&mut graph);
         assert_eq!(graph.nodes.len(), 3);
+    }
+
+    #[test]
+    fn what_is_overwritten_stays_what_it_was_for_calls_before() {
+        // Value 1 is read, overwritten, read again.
+        let calls: &[(&str, &[ValueId], ValueId)] = &[
+            ("aten.abs.default", &[1], 2),
+            ("aten.neg.default", &[0], 1),
+            ("aten.mul.Tensor", &[1, 2], 3),
+            ("aten.exp.default", &[3], 1),
+        ];
+        let mut graph = graph(&[SHAPE; 4], calls, &[1, 3]);
+        super::assign::once(&mut graph);
+        // Behind the tensors come a number and nothing.
+        let (second, third) = (6, 7);
+        let args: Vec<&[ValueId]> = graph.nodes.iter().map(|node| node.args.as_slice()).collect();
+        assert_eq!(args, [&[1, 2][..], &[0, second], &[second, 2, 3], &[3, third]]);
+        assert_eq!((graph.outputs, graph.updates), (vec![third, 3], vec![(third, 1)]));
     }
 
     #[test]
