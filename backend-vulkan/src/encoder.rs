@@ -4,6 +4,7 @@
 //! pipelines are there already, and only sizes and parameters differ. Operators look at their arguments,
 //! give their outputs shapes and emit [`Step`]s over tensors; where tensors lie is decided later.
 
+use crate::bounds;
 use crate::constants::{Contents, Make};
 use crate::error::Error;
 use crate::ir::{Graph, Node, Value, ValueId};
@@ -90,6 +91,11 @@ impl State {
                 Value::SymInt(value) => Some(*value),
                 _ => None,
             });
+        }
+        for (id, bound) in bounds::of_inputs(graph) {
+            if let Some(slot) = integers.get_mut(id) {
+                *slot = Some(bound);
+            }
         }
         Ok(State {
             host: HashMap::new(),

@@ -12,6 +12,7 @@
 
 mod arguments;
 mod blob;
+mod bounds;
 mod commands;
 mod compiled;
 mod constants;

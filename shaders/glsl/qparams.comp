@@ -4,7 +4,7 @@
 
 // The scale and zero point that quantize values between a minimum and a maximum.
 
-layout(constant_id = 3) const uint MAPPING = 0; // 0 asymmetric, 1 symmetric, 2 symmetric without clipping
+layout(constant_id = 3) const uint MAPPING = 0; // 0 asymmetric, 1 symmetric, 2 symmetric without clipping, 3 asymmetric by the nearer end
 layout(constant_id = 4) const uint SCALE = 0;
 layout(constant_id = 5) const uint ZERO = 0;
 
@@ -32,6 +32,13 @@ void main() {
         z = clamp(push.low - roundEven(negative / s), push.low, push.high);
     } else if (MAPPING == 1) {
         s = max(max(-negative, positive) / ((push.high - push.low) / 2.0), push.epsilon);
+    } else if (MAPPING == 3) {
+        // The zero point follows from the end of the range that it moves less.
+        s = max((positive - negative) / (push.high - push.low), push.epsilon);
+        vec4 low = negative / s;
+        vec4 high = positive / s;
+        bvec4 from_low = greaterThan(push.low + low + push.high + high, vec4(0.0));
+        z = roundEven(clamp(mix(push.high - high, push.low - low, from_low), push.low, push.high));
     } else {
         s = max(max(negative / push.low, positive / push.high), push.epsilon);
     }

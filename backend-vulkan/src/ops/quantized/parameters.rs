@@ -12,6 +12,26 @@ use torchlet_shaders::{Element, Qparams, QparamsPush};
 
 pub(in crate::ops) const OPERATORS: &[Operator] = &[
     operator("torchao.choose_qparams_affine.default", choose_qparams_affine),
+    operator("quantized_decomposed.choose_qparams.tensor", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let range = [e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?];
+        let epsilon = e.float(e.arg(args, 3)?)?;
+        let [scale, zero] = two_outs(e, args)?;
+        let sizes = e.tensor(scale)?.sizes;
+        let outs = [scale, zero];
+        choose(e, &input, input.numel(), &sizes, outs, Mapping::Asymmetric, range, Some(epsilon))
+    }),
+    operator("quantized_decomposed.choose_qparams_per_token_asymmetric.default", |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let outs = two_outs(e, args)?;
+        let mut sizes = input.sizes.clone();
+        let count = sizes.last().copied().unwrap_or(1);
+        if let Some(last) = sizes.last_mut() {
+            *last = 1;
+        }
+        let epsilon = Some(f64::from(f32::EPSILON));
+        choose(e, &input, count, &sizes, outs, Mapping::NearerEnd, [-128.0, 127.0], epsilon)
+    }),
     operator("etvk.choose_qparams_per_row.default", |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let low = e.optional_float(e.arg(args, 1)?)?.unwrap_or(-128.0);
@@ -29,6 +49,15 @@ enum Mapping {
     Asymmetric = 0,
     Symmetric = 1,
     SymmetricNoClipping = 2,
+    NearerEnd = 3,
+}
+
+/// The scales and zero points that a call writes.
+fn two_outs(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 2], Error> {
+    match e.outs(args)?[..] {
+        [scale, zero] => Ok([scale, zero]),
+        _ => Err(Error::invalid("there are not two outputs")),
+    }
 }
 
 fn choose_qparams_affine(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -40,10 +69,7 @@ fn choose_qparams_affine(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<()
         Some(other) => return Err(Error::Unsupported(format!("mapping {other}"))),
     };
     let blocks = blocks_of(e, args, 2, &input)?;
-    let outs = e.outs(args)?;
-    let [scale, zero] = outs[..] else {
-        return Err(Error::invalid("there are not two outputs"));
-    };
+    let [scale, zero] = two_outs(e, args)?;
     let bounds = bounds_at(e, args, 4, e.tensor(zero)?.element)?;
     let epsilon = if args.len() > 7 { e.optional_float(args[6])? } else { None };
     let keep = if args.len() > 10 { e.bool(args[9])? } else { false };

@@ -1,0 +1,166 @@
+//! What symbolic integers are when all shapes are at their bounds.
+//!
+//! A graph says of its tensors how large they can be, but nothing of the integers that it takes as inputs. Those that
+//! are parts of shapes follow from the tensors of those shapes.
+
+use crate::ir::{Graph, Node, Value, ValueId};
+use std::collections::HashMap;
+
+/// Bounds of the symbolic integers that are inputs, as far as the shapes of tensors tell.
+pub(crate) fn of_inputs(graph: &Graph<'_>) -> HashMap<ValueId, i64> {
+    let mut bounds = HashMap::new();
+    let symbolic =
+        |id: &ValueId| matches!(graph.values.get(*id), Some(Value::SymInt(value)) if *value == 0);
+    if !graph.inputs.iter().any(symbolic) {
+        return bounds;
+    }
+    // From the end on: what an integer is computed from follows from what it is.
+    for node in graph.nodes.iter().rev() {
+        from_shape(graph, node, &mut bounds);
+        from_result(graph, node, &mut bounds);
+    }
+    bounds.retain(|id, _| graph.inputs.contains(id) && symbolic(id));
+    bounds
+}
+
+fn sizes<'g>(graph: &'g Graph<'_>, id: ValueId) -> Option<&'g [usize]> {
+    match graph.values.get(id)? {
+        Value::Tensor(tensor) => Some(&tensor.sizes),
+        _ => None,
+    }
+}
+
+fn int(graph: &Graph<'_>, id: ValueId) -> Option<i64> {
+    match graph.values.get(id)? {
+        Value::Int(value) => Some(*value),
+        Value::None => Some(0),
+        _ => None,
+    }
+}
+
+/// Takes the integers of a call's shape from its output.
+fn from_shape(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>) {
+    let args = &node.args;
+    let Some(out) = args.last().and_then(|out| sizes(graph, *out)) else { return };
+    let mut note = |id: ValueId, bound: i64| {
+        if matches!(graph.values.get(id), Some(Value::SymInt(_))) {
+            bounds.entry(id).or_insert(bound);
+        }
+    };
+    let shape = match node.operator.as_str() {
+        "aten.view_copy.default" | "aten.expand_copy.default" => args.get(1),
+        "aten.full.default" | "aten.zeros.default" | "aten.ones.default" => args.first(),
+        "aten.slice_copy.Tensor" | "aten.slice.Tensor" => {
+            // The end: the start, and all that lies between.
+            let [_, dim, start, end, step, ..] = args[..] else { return };
+            let (Some(dim), Some(start), Some(step)) =
+                (int(graph, dim), int(graph, start), int(graph, step))
+            else {
+                return;
+            };
+            let dim = torchlet_core::rules::normalize_dim(dim, out.len());
+            let Some(size) = dim.and_then(|dim| out.get(dim)) else { return };
+            let length = (*size as i64).checked_mul(step.max(1));
+            if let Some(bound) = length.and_then(|length| length.checked_add(start)) {
+                note(end, bound);
+            }
+            return;
+        }
+        "aten.arange.start_step" => {
+            let [start, end, step, ..] = args[..] else { return };
+            let (Some(start), Some(step), [size]) = (int(graph, start), int(graph, step), out)
+            else {
+                return;
+            };
+            let length = (*size as i64).checked_mul(if step == 0 { 1 } else { step });
+            if let Some(bound) = length.and_then(|length| length.checked_add(start)) {
+                note(end, bound);
+            }
+            return;
+        }
+        _ => return,
+    };
+    if let Some(Value::List(items)) = shape.and_then(|shape| graph.values.get(*shape)) {
+        for (id, size) in items.iter().zip(out) {
+            note(*id, *size as i64);
+        }
+    }
+}
+
+/// Takes an operand of arithmetic from its result and the other operand.
+fn from_result(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>) {
+    let [a, b, out] = node.args[..] else { return };
+    let Some(result) = bounds.get(&out).copied() else { return };
+    let known = |id: ValueId| int(graph, id).or_else(|| bounds.get(&id).copied());
+    let operator = node.operator.as_str();
+    let (id, bound) = match (known(a), known(b), operator) {
+        (None, Some(b), "add") => (a, result.checked_sub(b)),
+        (Some(a), None, "add") => (b, result.checked_sub(a)),
+        (None, Some(b), "sub") => (a, result.checked_add(b)),
+        (Some(a), None, "sub") => (b, a.checked_sub(result)),
+        (None, Some(b), "mul") => (a, result.checked_div(b)),
+        (Some(a), None, "mul") => (b, result.checked_div(a)),
+        (None, Some(b), "floordiv") => (a, result.checked_mul(b)),
+        _ => return,
+    };
+    if let Some(bound) = bound {
+        bounds.insert(id, bound);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Tensor;
+    use torchlet_core::ScalarType;
+
+    fn tensor(sizes: &[usize]) -> Value<'static> {
+        Value::Tensor(Tensor {
+            scalar_type: ScalarType::Float,
+            host_type: ScalarType::Float,
+            sizes: sizes.to_vec(),
+            data: None,
+        })
+    }
+
+    fn node(operator: &str, args: &[ValueId]) -> Node {
+        Node { operator: operator.into(), args: args.to_vec(), ..Node::default() }
+    }
+
+    #[test]
+    fn integers_follow_from_shapes_and_through_arithmetic() {
+        let graph = Graph {
+            values: vec![
+                tensor(&[24, 4]),
+                Value::SymInt(0),
+                Value::Int(2),
+                Value::SymInt(0),
+                Value::List(vec![3, 2, 2]),
+                tensor(&[24, 2, 2]),
+                Value::SymInt(7),
+            ],
+            nodes: vec![node("mul", &[1, 2, 3]), node("aten.view_copy.default", &[0, 4, 5])],
+            inputs: vec![0, 1, 6],
+            outputs: vec![5],
+        };
+        assert_eq!(of_inputs(&graph), HashMap::from([(1, 12)]));
+    }
+
+    #[test]
+    fn ends_of_slices_lie_behind_their_starts() {
+        let graph = Graph {
+            values: vec![
+                tensor(&[9, 16]),
+                Value::Int(-1),
+                Value::Int(3),
+                Value::SymInt(0),
+                Value::Int(2),
+                tensor(&[9, 4]),
+            ],
+            nodes: vec![node("aten.slice_copy.Tensor", &[0, 1, 2, 3, 4, 5])],
+            inputs: vec![0, 3],
+            outputs: vec![5],
+        };
+        assert_eq!(of_inputs(&graph), HashMap::from([(3, 11)]));
+    }
+}
