@@ -84,8 +84,8 @@ fn id(number: i32, count: usize) -> Result<usize, Error> {
         .ok_or_else(|| Error::Invalid(format!("value {number} is out of range")))
 }
 
-/// Reads the graph of a delegate from its processed bytes.
-pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph<'p>, Error> {
+/// The graph and the constants in a delegate's processed bytes.
+fn parts(bytes: &[u8]) -> Result<(GraphTable<'_>, &[u8]), Error> {
     if bytes.get(4..8) != Some(b"VH00") {
         return Err(Error::invalid("the delegate header does not start with VH00"));
     }
@@ -103,7 +103,37 @@ pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph
     if graph.get(4..8) != Some(b"VK00") {
         return Err(Error::invalid("the graph does not start with VK00"));
     }
-    let root = GraphTable(Table::root(graph)?);
+    Ok((GraphTable(Table::root(graph)?), data))
+}
+
+/// What a graph consists of.
+pub(crate) struct Contents<'p> {
+    pub(crate) version: &'p str,
+    /// The operator of each call.
+    pub(crate) operators: Vec<&'p str>,
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    /// Bytes of each constant, as declared.
+    pub(crate) constant_bytes: Vec<u64>,
+}
+
+/// Reads what a graph consists of, without its values.
+pub(crate) fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
+    let (root, _) = parts(bytes)?;
+    let operators = root.chain()?.iter().map(|call| Ok(call?.name()?.unwrap_or("")));
+    let constant_bytes = root.constants()?.iter().map(|entry| entry?.length());
+    Ok(Contents {
+        version: root.version()?.unwrap_or(""),
+        operators: operators.collect::<Result<_, Malformed>>()?,
+        inputs: root.input_ids()?.len(),
+        outputs: root.output_ids()?.len(),
+        constant_bytes: constant_bytes.collect::<Result<_, Malformed>>()?,
+    })
+}
+
+/// Reads the graph of a delegate from its processed bytes.
+pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph<'p>, Error> {
+    let (root, data) = parts(bytes)?;
     let file_values = root.values()?;
     let count = file_values.len();
     let constants = root.constants()?;

@@ -24,6 +24,7 @@ mod memory_plan;
 mod ops;
 mod passes;
 mod state;
+mod summary;
 mod tensors;
 mod trace;
 mod transfer;
@@ -33,6 +34,7 @@ pub use device::{
     DeviceInfo, DeviceKind, MEMORY_LIMIT_VARIABLE, MatrixElement, PIPELINE_CACHE_VARIABLE,
     TIMEOUT_VARIABLE, devices, user_cache_folder,
 };
+pub use summary::{GraphSummary, OperatorSummary, summarize};
 
 use compiled::Compiled;
 use device::{Context, Options};
@@ -46,6 +48,9 @@ use torchlet_core::{
     InitContext, OptionValue, delegate_size,
 };
 use trace::Stopwatch;
+
+/// What programs call this backend.
+pub const BACKEND_NAME: &str = "VulkanBackend";
 
 /// The backend for programs lowered with `VulkanPartitioner`. All its delegates share one device context.
 ///
@@ -167,7 +172,7 @@ fn forget_lost<T>(
 
 impl Backend for VulkanBackend {
     fn name(&self) -> &'static str {
-        "VulkanBackend"
+        BACKEND_NAME
     }
 
     fn is_available(&self) -> Result<(), DelegateError> {

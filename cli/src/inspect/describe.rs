@@ -76,6 +76,15 @@ pub(crate) struct Delegate {
     /// The identifier of its data's format, where there is one.
     pub(crate) format: Option<String>,
     pub(crate) compile_specs: Vec<(String, String)>,
+    /// What is in it, where that is known.
+    pub(crate) graph: Option<Graph>,
+}
+
+/// What is in a delegate.
+pub(crate) struct Graph {
+    pub(crate) operators: Vec<Operator>,
+    pub(crate) constants: usize,
+    pub(crate) constant_bytes: u64,
 }
 
 pub(crate) struct Weights {
@@ -241,7 +250,40 @@ fn delegate(meta: &MethodMeta<'_>, index: usize, calls: usize) -> Result<Delegat
         bytes: info.processed().size() as u64,
         format: format_identifier(&info.processed()),
         compile_specs: specs.collect::<Result<_, Failure>>()?,
+        graph: graph(info.backend(), &info.processed()),
     })
+}
+
+/// What is in a delegate for Vulkan; nothing is said of data that cannot be read.
+#[cfg(feature = "vulkan")]
+fn graph(backend: &str, processed: &Blob<'_>) -> Option<Graph> {
+    use torchlet::vulkan::{BACKEND_NAME, OperatorSummary, summarize};
+    if backend != BACKEND_NAME {
+        return None;
+    }
+    let summary = match processed.lend() {
+        Some(bytes) => summarize(bytes),
+        None => {
+            let mut bytes = vec![0; processed.size()];
+            processed.read(0, &mut bytes).ok()?;
+            summarize(&bytes)
+        }
+    };
+    let summary = summary.ok()?;
+    let operator = |operator: OperatorSummary| {
+        let OperatorSummary { name, calls, available } = operator;
+        Operator { name, calls, available }
+    };
+    Some(Graph {
+        operators: summary.operators.into_iter().map(operator).collect(),
+        constants: summary.constants,
+        constant_bytes: summary.constant_bytes,
+    })
+}
+
+#[cfg(not(feature = "vulkan"))]
+fn graph(_backend: &str, _processed: &Blob<'_>) -> Option<Graph> {
+    None
 }
 
 type Tensors = (Vec<Weights>, Vec<(String, String)>);

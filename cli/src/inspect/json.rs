@@ -1,6 +1,6 @@
 //! A program's description for programs.
 
-use super::describe::{Description, Method, Named, Slot};
+use super::describe::{Description, Graph, Method, Named, Operator, Slot};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -34,14 +34,26 @@ fn slots(slots: &[Slot]) -> Value {
     slots.collect()
 }
 
-fn method(method: &Method) -> Value {
-    let operators = method.operators.iter().map(|operator| {
+fn operators(operators: &[Operator]) -> Vec<Value> {
+    let operator = |operator: &Operator| {
         json!({
             "name": operator.name,
             "calls": operator.calls,
             "available": operator.available,
         })
-    });
+    };
+    operators.iter().map(operator).collect()
+}
+
+fn graph(graph: &Graph) -> Value {
+    json!({
+        "operators": operators(&graph.operators),
+        "constants": graph.constants,
+        "constant_bytes": graph.constant_bytes,
+    })
+}
+
+fn method(method: &Method) -> Value {
     let delegates = method.delegates.iter().map(|delegate| {
         let specs = delegate.compile_specs.iter();
         json!({
@@ -53,6 +65,7 @@ fn method(method: &Method) -> Value {
             "compile_specs": specs
                 .map(|(key, value)| json!({ "key": key, "value": value }))
                 .collect::<Vec<_>>(),
+            "graph": delegate.graph.as_ref().map(graph),
         })
     });
     let weights = method.weights.iter().map(|weights| {
@@ -73,7 +86,7 @@ fn method(method: &Method) -> Value {
         "jumps": method.control.jumps,
         "moves": method.control.moves,
         "frees": method.control.frees,
-        "operators": operators.collect::<Vec<_>>(),
+        "operators": operators(&method.operators),
         "delegates": delegates.collect::<Vec<_>>(),
         "weights": weights.collect::<Vec<_>>(),
         "state": state

@@ -1,6 +1,6 @@
 //! A program's description for people.
 
-use super::describe::{Description, Method, Named, Slot};
+use super::describe::{Description, Graph, Method, Named, Operator, Slot};
 use crate::terminal::{BAD, FAINT, NAME, TITLE, WARN, bytes, count, grouped, paint};
 use anstream::println;
 use std::path::Path;
@@ -89,6 +89,9 @@ fn show_method(method: &Method, threads: usize) {
         for (key, value) in &delegate.compile_specs {
             println!("    {key} = {value}");
         }
+        if let Some(graph) = &delegate.graph {
+            show_graph(graph);
+        }
     }
     show_tensors(method);
     show_memory(method, threads);
@@ -110,10 +113,26 @@ fn show_operators(method: &Method) {
         }
     }
     println!("\n  {}  {}", paint(TITLE, "instructions"), paint(FAINT, summary.join(", ")));
-    for operator in &method.operators {
+    show_calls(&method.operators);
+}
+
+fn show_calls(operators: &[Operator]) {
+    for operator in operators {
         let missing = if operator.available { String::new() } else { paint(BAD, "  missing") };
         println!("  {:>6}  {}{missing}", operator.calls, paint(NAME, &operator.name));
     }
+}
+
+/// What is in a delegate.
+fn show_graph(graph: &Graph) {
+    let calls: usize = graph.operators.iter().map(|operator| operator.calls).sum();
+    let summary = [
+        count(graph.operators.len(), "operator"),
+        count(calls, "operator call"),
+        format!("{} with {}", count(graph.constants, "constant"), bytes(graph.constant_bytes)),
+    ];
+    println!("    {}", paint(FAINT, summary.join(", ")));
+    show_calls(&graph.operators);
 }
 
 fn show_tensors(method: &Method) {
