@@ -15,6 +15,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    tools::cpp_compiler()?;
     compile(options)?;
     if options.check
         && let Some(why) = validate()?
@@ -26,6 +27,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Checks all that is checked in. The answer says what could not be validated and why, if anything.
 pub(crate) fn check() -> Result<Option<String>> {
+    if let Err(error) = tools::cpp_compiler() {
+        return Ok(Some(error.to_string()));
+    }
     compile(&Options { check: true, names: Vec::new() })?;
     validate()
 }

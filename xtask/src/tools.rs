@@ -68,6 +68,11 @@ pub(crate) fn spirv_val() -> Result<()> {
     )
 }
 
+/// Makes sure that there is a C++ compiler, for the compiler of shaders.
+pub(crate) fn cpp_compiler() -> Result<()> {
+    program("c++", "g++", "Fedora: `dnf install gcc-c++`; macOS: `xcode-select --install`")
+}
+
 /// Makes sure that a program is there that answers to `--version`, by installing Debian's package if need be.
 fn program(name: &str, package: &str, elsewhere: &str) -> Result<()> {
     let present = || succeeds(name, &["--version"]);
