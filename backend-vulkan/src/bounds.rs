@@ -142,6 +142,7 @@ mod tests {
             nodes: vec![node("mul", &[1, 2, 3]), node("aten.view_copy.default", &[0, 4, 5])],
             inputs: vec![0, 1, 6],
             outputs: vec![5],
+            updates: Vec::new(),
         };
         assert_eq!(of_inputs(&graph), HashMap::from([(1, 12)]));
     }
@@ -160,6 +161,7 @@ mod tests {
             nodes: vec![node("aten.slice_copy.Tensor", &[0, 1, 2, 3, 4, 5])],
             inputs: vec![0, 3],
             outputs: vec![5],
+            updates: Vec::new(),
         };
         assert_eq!(of_inputs(&graph), HashMap::from([(3, 11)]));
     }
