@@ -16,34 +16,50 @@ pub(crate) struct Request {
 
 /// An offset for each request, and the bytes in all. Largest first, each at the lowest offset that is free for as long as
 /// it lives.
-pub(crate) fn place(requests: &[Request], align: u64) -> (Vec<u64>, u64) {
-    let mut order: Vec<usize> = (0..requests.len()).collect();
-    order.sort_by_key(|index| std::cmp::Reverse(requests[*index].bytes));
+///
+/// # Errors
+/// There are more bytes than can be counted.
+pub(crate) fn place(requests: &[Request], align: u64) -> Result<(Vec<u64>, u64), Error> {
+    let mut order: Vec<(usize, Request)> = requests.iter().copied().enumerate().collect();
+    order.sort_by_key(|(_, request)| std::cmp::Reverse(request.bytes));
     let mut offsets = vec![0u64; requests.len()];
-    let mut placed: Vec<usize> = Vec::new();
+    // What has a place: the request, its start and its end.
+    let mut placed: Vec<(Request, u64, u64)> = Vec::with_capacity(requests.len());
     let mut total = 0;
-    for index in order {
-        let request = requests[index];
+    for (index, request) in order {
         let mut taken: Vec<(u64, u64)> = placed
             .iter()
-            .filter(|other| {
-                requests[**other].first <= request.last && request.first <= requests[**other].last
-            })
-            .map(|other| (offsets[*other], offsets[*other] + requests[*other].bytes))
+            .filter(|(other, ..)| other.first <= request.last && request.first <= other.last)
+            .map(|(_, start, end)| (*start, *end))
             .collect();
         taken.sort_unstable();
         let mut offset = 0;
         for (start, end) in taken {
-            if offset + request.bytes <= start {
+            if end_of(offset, request.bytes)? <= start {
                 break;
             }
-            offset = offset.max(end.next_multiple_of(align));
+            offset = offset.max(aligned(end, align)?);
         }
-        offsets[index] = offset;
-        total = total.max(offset + request.bytes);
-        placed.push(index);
+        let end = end_of(offset, request.bytes)?;
+        if let Some(slot) = offsets.get_mut(index) {
+            *slot = offset;
+        }
+        total = total.max(end);
+        placed.push((request, offset, end));
     }
-    (offsets, total)
+    Ok((offsets, total))
+}
+
+fn end_of(offset: u64, bytes: u64) -> Result<u64, Error> {
+    offset.checked_add(bytes).ok_or_else(uncountable)
+}
+
+fn aligned(offset: u64, align: u64) -> Result<u64, Error> {
+    offset.checked_next_multiple_of(align).ok_or_else(uncountable)
+}
+
+fn uncountable() -> Error {
+    Error::OutOfMemory("the graph needs more bytes than there can be".to_owned())
 }
 
 /// Where a tensor's memory is.
@@ -102,15 +118,15 @@ pub(crate) fn plan_memory(
     for root in roots {
         let ((first, last), size) = (lives[&root], bytes[&root]);
         if let Storage::Constant(contents) = &state.tensor(root)?.storage {
-            let size = size.max(contents.len(graph, root) as u64).next_multiple_of(16);
+            let size = aligned(size.max(contents.len(graph, root) as u64), 16)?;
             places.insert(root, Place { constant: true, offset: constant_bytes, bytes: size });
-            constant_bytes = (constant_bytes + size).next_multiple_of(align);
+            constant_bytes = aligned(end_of(constant_bytes, size)?, align)?;
         } else {
             requests.push(Request { bytes: size, first, last });
             planned.push(root);
         }
     }
-    let (offsets, total) = place(&requests, align);
+    let (offsets, total) = place(&requests, align)?;
     for ((root, request), offset) in planned.into_iter().zip(&requests).zip(offsets) {
         places.insert(root, Place { constant: false, offset, bytes: request.bytes });
     }
@@ -130,7 +146,7 @@ mod tests {
                 last: i / 2 + i % 5,
             })
             .collect();
-        let (offsets, total) = place(&requests, 64);
+        let (offsets, total) = place(&requests, 64).unwrap();
         for (i, a) in requests.iter().enumerate() {
             assert!(offsets[i] % 64 == 0 && offsets[i] + a.bytes <= total);
             for (j, b) in requests.iter().enumerate().skip(i + 1) {
@@ -146,6 +162,16 @@ mod tests {
     fn memory_is_reused() {
         let chain: Vec<Request> =
             (0..10).map(|i| Request { bytes: 100, first: i, last: i + 1 }).collect();
-        assert!(place(&chain, 4).1 <= 208);
+        assert!(place(&chain, 4).unwrap().1 <= 208);
+    }
+
+    #[test]
+    fn sums_that_overflow_are_refused() {
+        let half = Request { bytes: u64::MAX / 2 + 1, first: 0, last: 1 };
+        assert!(place(&[half, half], 16).is_err());
+        let apart = Request { first: 2, last: 3, ..half };
+        assert_eq!(place(&[half, apart], 16).unwrap().1, half.bytes);
+        let all = Request { bytes: u64::MAX, first: 0, last: 1 };
+        assert!(place(&[all, Request { bytes: 1, ..all }], 16).is_err());
     }
 }

@@ -38,6 +38,7 @@ impl Buffer {
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER
             | vk::BufferUsageFlags::TRANSFER_SRC
             | vk::BufferUsageFlags::TRANSFER_DST;
+        context.check_memory(size, kind)?;
         let create = vk::BufferCreateInfo::default().size(size).usage(usage);
         // SAFETY: the create info is complete; the device is alive.
         let raw = unsafe { context.raw.create_buffer(&create, None) }
@@ -45,7 +46,6 @@ impl Buffer {
         let mut buffer = Buffer { raw, allocation: None, counted: 0, context: context.clone() };
         // SAFETY: the buffer was just created on this device.
         let requirements = unsafe { context.raw.get_buffer_memory_requirements(raw) };
-        context.check_memory(requirements.size, kind)?;
         context.meter.add(requirements.size)?;
         buffer.counted = requirements.size;
         let allocation = context

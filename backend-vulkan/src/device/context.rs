@@ -40,6 +40,8 @@ pub(crate) struct Context {
     /// The memory in use.
     pub(crate) meter: Meter,
     state: AtomicU8,
+    /// The most bytes that the device allocates in one piece.
+    largest_allocation: u64,
     physical: vk::PhysicalDevice,
     queue: Mutex<vk::Queue>,
     allocator: ManuallyDrop<Mutex<Allocator>>,
@@ -130,6 +132,7 @@ impl Context {
             opening: Mutex::new(Some(watch)),
             queue: Mutex::new(queue),
             allocator: ManuallyDrop::new(Mutex::new(allocator)),
+            largest_allocation: instance.largest_allocation(device),
             physical: device,
             features,
             timeline,
@@ -207,6 +210,12 @@ impl Context {
 
     /// Whether there is so much memory, as far as the system tells.
     pub(crate) fn check_memory(&self, bytes: u64, kind: MemoryKind) -> Result<(), Error> {
+        if bytes > self.largest_allocation {
+            let most = self.largest_allocation;
+            return Err(Error::OutOfMemory(format!(
+                "{bytes} bytes in one piece, the device gives at most {most}"
+            )));
+        }
         let on_device = matches!(kind, MemoryKind::Device | MemoryKind::Constants);
         if on_device && self.features.has(DeviceFeature::MemoryBudget) {
             let free = self.instance.free_memory(self.physical);

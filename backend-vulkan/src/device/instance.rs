@@ -159,6 +159,15 @@ impl Instance {
             .collect()
     }
 
+    /// The most bytes that a device allocates in one piece.
+    pub(crate) fn largest_allocation(&self, device: vk::PhysicalDevice) -> u64 {
+        let mut limits = vk::PhysicalDeviceMaintenance3Properties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut limits);
+        // SAFETY: the device was enumerated from this instance and supports Vulkan 1.1, as all that are opened do.
+        unsafe { self.raw.get_physical_device_properties2(device, &mut properties) };
+        limits.max_memory_allocation_size
+    }
+
     /// Bytes of device-local memory that the system still gives, where it tells: the device must list
     /// `VK_EXT_memory_budget`.
     pub(crate) fn free_memory(&self, device: vk::PhysicalDevice) -> u64 {

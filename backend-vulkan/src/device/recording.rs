@@ -89,7 +89,14 @@ impl Recording {
         let device = self.context.raw.clone();
         let mut pipelines = Vec::with_capacity(commands.len());
         for command in commands {
-            if let Command::Dispatch { key, groups, .. } = command {
+            if let Command::Dispatch { key, groups, bindings, .. } = command {
+                let most = u64::from(self.context.limits.max_storage_buffer_range);
+                if let Some(large) = bindings.iter().find(|binding| binding.size > most) {
+                    let (name, size) = (key.module.name, large.size);
+                    return Err(Error::unsupported(format!(
+                        "{name}: a tensor of {size} bytes; the device binds at most {most}"
+                    )));
+                }
                 let limit = self.context.limits.max_compute_work_group_count;
                 if groups.iter().zip(limit).any(|(count, limit)| *count > limit) {
                     let name = key.module.name;
