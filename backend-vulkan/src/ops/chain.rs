@@ -43,8 +43,12 @@ struct Walk {
     strides: [i32; MAX_INPUTS * DIMS],
 }
 
-/// How inputs of these shapes lie over an output of shape `sizes`. `None` if that takes too many dimensions.
+/// How inputs of these shapes lie over an output of shape `sizes`. `None` if that takes too many dimensions, or if a file
+/// claims an output of fewer than its inputs.
 fn walk(inputs: &[Operand], sizes: &[usize]) -> Result<Option<Walk>, Error> {
+    if inputs.iter().any(|input| input.rank() > sizes.len()) {
+        return Ok(None);
+    }
     let mut walk =
         Walk { layouts: [UNUSED; MAX_INPUTS], sizes: [1; DIMS], strides: [0; MAX_INPUTS * DIMS] };
     let mut strided = Vec::new();

@@ -142,6 +142,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         if size < 0 || size > length || step <= 0 {
             return Err(Error::Invalid(format!("windows of {size} every {step} of {length}")));
         }
+        let step = step.min(length + 1);
         let mut sizes = input.sizes.clone();
         let mut strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
         let stride = strides.get(dim).copied().unwrap_or(1);
