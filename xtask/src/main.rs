@@ -12,6 +12,7 @@ mod shaders;
 mod size;
 mod test;
 mod tools;
+mod vulkan;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

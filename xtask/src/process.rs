@@ -1,6 +1,7 @@
 //! Running other programs.
 
 use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -54,6 +55,27 @@ pub(crate) fn show(command: &Command) -> String {
 pub(crate) fn run(mut command: Command) -> Result<()> {
     println!("$ {}", show(&command));
     let status = command.status().with_context(|| format!("cannot start {}", show(&command)))?;
+    if !status.success() {
+        bail!("{} failed: {status}", show(&command));
+    }
+    Ok(())
+}
+
+/// Runs to the end, with its output on ours, and shows `look` each line of its standard output.
+pub(crate) fn watch(mut command: Command, mut look: impl FnMut(&str)) -> Result<()> {
+    println!("$ {}", show(&command));
+    command.stdout(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", show(&command)))?;
+    if let Some(stdout) = child.stdout.take() {
+        // What programs print need not be text.
+        for line in BufReader::new(stdout).split(b'\n') {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            look(&line);
+        }
+    }
+    let status = child.wait()?;
     if !status.success() {
         bail!("{} failed: {status}", show(&command));
     }

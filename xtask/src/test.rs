@@ -2,7 +2,7 @@
 
 use crate::process::{self, cargo, command, output};
 use crate::tools::{self, EMBEDDED_TARGETS};
-use crate::{board, deps, shaders, size};
+use crate::{board, deps, shaders, size, vulkan};
 use anyhow::{Result, bail};
 use serde_json::Value;
 use std::fs::File;
@@ -58,7 +58,12 @@ const STEPS: &[Step] = &[
         run: board_step,
     },
     Step { name: "miri", about: "core's tests under Miri", run: miri },
-    Step { name: "test", about: "the tests of the workspace", run: test },
+    Step {
+        name: "vulkan",
+        about: "the Vulkan tests on a software driver, under validation layers",
+        run: vulkan_step,
+    },
+    Step { name: "test", about: "the tests of the workspace, but for those on Vulkan", run: test },
 ];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -263,7 +268,18 @@ fn miri() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+fn vulkan_step() -> Result<Outcome> {
+    let software = match tools::software_vulkan() {
+        Ok(software) => software,
+        Err(error) => return Ok(Outcome::NotRun(error.to_string())),
+    };
+    vulkan::run(&software)?;
+    Ok(Outcome::Passed)
+}
+
 fn test() -> Result<Outcome> {
-    process::run(cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]))?;
+    let mut test = cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]);
+    test.env(vulkan::TEST_VARIABLE, "off");
+    process::run(test)?;
     Ok(Outcome::Passed)
 }

@@ -2,6 +2,7 @@
 
 use crate::process::{self, command, output, succeeds};
 use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
 
 /// The targets that core and kernels are built for without an operating system.
 pub(crate) const EMBEDDED_TARGETS: &[&str] =
@@ -84,6 +85,45 @@ fn program(name: &str, package: &str, elsewhere: &str) -> Result<()> {
         return Ok(());
     }
     bail!("{name} is missing. Debian, Ubuntu: `apt-get install {package}`; {elsewhere}")
+}
+
+/// What it takes to test Vulkan without a GPU.
+pub(crate) struct SoftwareVulkan {
+    /// The description of the software driver, for the Vulkan loader.
+    pub(crate) driver: PathBuf,
+}
+
+/// Makes sure that there are a software driver (lavapipe) and the validation layers. The error says what is missing.
+pub(crate) fn software_vulkan() -> Result<SoftwareVulkan> {
+    if find_vulkan("icd.d", "lvp_icd").is_none() || find_vulkan(LAYERS, VALIDATION).is_none() {
+        apt_install(&["mesa-vulkan-drivers", "vulkan-validationlayers"]);
+    }
+    let Some(driver) = find_vulkan("icd.d", "lvp_icd") else {
+        bail!(
+            "the software driver lavapipe is missing. Debian, Ubuntu: `apt-get install \
+             mesa-vulkan-drivers`; Fedora: `dnf install mesa-vulkan-drivers`"
+        );
+    };
+    if find_vulkan(LAYERS, VALIDATION).is_none() {
+        bail!(
+            "Vulkan's validation layers are missing. Debian, Ubuntu: `apt-get install \
+             vulkan-validationlayers`; Fedora: `dnf install vulkan-validation-layers`"
+        );
+    }
+    Ok(SoftwareVulkan { driver })
+}
+
+const LAYERS: &str = "explicit_layer.d";
+const VALIDATION: &str = "VkLayer_khronos_validation";
+
+/// The first file of this kind that the Vulkan loader looks at and whose name starts so.
+fn find_vulkan(kind: &str, start: &str) -> Option<PathBuf> {
+    let folders = ["/usr/share/vulkan", "/usr/local/share/vulkan", "/etc/vulkan"];
+    let files = folders.iter().filter_map(|folder| Path::new(folder).join(kind).read_dir().ok());
+    files
+        .flatten()
+        .filter_map(|file| Some(file.ok()?.path()))
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start)))
 }
 
 /// Installs Debian's packages where that is possible; the caller looks whether it was.

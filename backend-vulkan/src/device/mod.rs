@@ -11,6 +11,8 @@ mod options;
 mod pipeline;
 mod recording;
 mod timestamps;
+#[cfg(test)]
+mod validation;
 
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::Context;

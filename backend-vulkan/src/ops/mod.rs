@@ -6,6 +6,8 @@
 mod attention;
 mod chain;
 mod convolution;
+#[cfg(test)]
+mod coverage;
 mod create;
 mod elementwise;
 mod epilogue;
