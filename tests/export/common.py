@@ -22,8 +22,16 @@ import torch
 from executorch.devtools.bundled_program import schema as bundle
 from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
 from executorch.devtools.bundled_program.version import BUNDLED_PROGRAM_SCHEMA_VERSION
-from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, ExecutorchProgramManager, schema, to_edge
+from executorch.exir import (
+    EdgeCompileConfig,
+    ExecutorchBackendConfig,
+    ExecutorchProgramManager,
+    schema,
+    to_edge,
+    to_edge_transform_and_lower,
+)
 from executorch.exir.tensor import scalar_type_enum
+from flatbuffers.table import Table
 from torch.utils._pytree import tree_flatten, tree_map
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
@@ -98,17 +106,22 @@ def lower(
     *,
     config: ExecutorchBackendConfig | None = None,
     to_backend: Callable[[Any], Any] | None = None,
+    partitioner: Any = None,
     preserve: Sequence[Any] = (),
     dim_order: bool = True,
 ) -> ExecutorchProgramManager:
     """Exports every method into one program.
 
-    `to_backend` may hand parts of the edge program to backends; `preserve` names operators that are not decomposed;
-    without `dim_order` the copies are those of ATen, as exporters before ExecuTorch 0.6 wrote them.
+    `to_backend` may hand parts of the edge program to backends; a `partitioner` takes its parts before operators that
+    it wants whole are decomposed; `preserve` names operators that are not decomposed; without `dim_order` the copies
+    are those of ATen, as exporters before ExecuTorch 0.6 wrote them.
     """
     exported = {name: method.export() for name, method in methods.items()}
     checks = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=not dim_order, preserve_ops=list(preserve))
-    edge = to_edge(exported, compile_config=checks)
+    if partitioner is None:
+        edge = to_edge(exported, compile_config=checks)
+    else:
+        edge = to_edge_transform_and_lower(exported, partitioner=[partitioner], compile_config=checks)
     if to_backend is not None:
         edge = to_backend(edge)
     return edge.to_executorch(config or ExecutorchBackendConfig())
@@ -201,6 +214,28 @@ def backends(program: schema.Program) -> list[str]:
     return sorted({delegate.id for plan in program.execution_plan for delegate in plan.delegates})
 
 
+def delegated(program: schema.Program) -> list[str]:
+    """Every operator that Vulkan delegates call."""
+    from executorch.backends.vulkan.serialization.vulkan_graph_serialize import extract_vk_flatbuffer
+
+    names = set()
+    for plan in program.execution_plan:
+        for delegate in plan.delegates:
+            if delegate.id == "VulkanBackend":
+                blob = program.backend_delegate_data[delegate.processed.index].data
+                names.update(_called(extract_vk_flatbuffer(bytes(blob))))
+    return sorted(names)
+
+
+def _called(graph: bytes) -> Iterable[str]:
+    """The names of a graph's calls: field 1 of the graph, field 1 of each call."""
+    root = Table(graph, int.from_bytes(graph[:4], "little"))
+    chain = root.Offset(6)
+    for index in range(root.VectorLen(chain) if chain else 0):
+        call = Table(graph, root.Indirect(root.Vector(chain) + 4 * index))
+        yield call.String(call.Offset(6) + call.Pos).decode()
+
+
 @dataclass
 class Fixture:
     """One program and where it goes: `path` is relative to the fixtures folder and has no suffix."""
@@ -214,6 +249,7 @@ class Fixture:
     note: str = ""
     config: ExecutorchBackendConfig | None = None
     to_backend: Callable[[Any], Any] | None = None
+    partitioner: Any = None
     preserve: Sequence[Any] = ()
     dim_order: bool = True
 
@@ -237,6 +273,7 @@ class Manifest:
             fixture.methods,
             config=fixture.config,
             to_backend=fixture.to_backend,
+            partitioner=fixture.partitioner,
             preserve=fixture.preserve,
             dim_order=fixture.dim_order,
         )
@@ -260,6 +297,7 @@ class Manifest:
         return names
 
     def _add(self, fixture: Fixture, program: schema.Program, data: list[str]) -> None:
+        of_vulkan = {"delegated": delegated(program)} if "VulkanBackend" in backends(program) else {}
         self.entries.append(
             {
                 "file": f"{fixture.path}.bpte",
@@ -267,6 +305,7 @@ class Manifest:
                 "family": str(Path(fixture.path).parent),
                 "operators": operators(program),
                 "backends": backends(program),
+                **of_vulkan,
                 "data": data,
                 "rtol": fixture.tolerance.rtol,
                 "atol": fixture.tolerance.atol,

@@ -1,0 +1,140 @@
+"""Matrix products, linear layers, attention, rotary embeddings."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import torch
+import torch.nn.functional as F
+from op_cases.table import f32, i64, values
+from torch import nn
+from torch.export import Dim
+
+from .table import Delegated, case, half, halved
+
+
+def product() -> Iterator[Delegated]:
+    sizes = {"small": (3, 5, 4), "odd": (7, 9, 5), "vector": (1, 33, 6), "tall": (70, 8, 3), "square": (33, 33, 33)}
+    for name, (m, k, n) in sizes.items():
+        yield case(f"mm_{name}", torch.mm, (values(f32, m, k), values(f32, k, n)))
+    yield half(case("mm", torch.mm, (values(f32, 6, 9), values(f32, 9, 5))))
+    yield from halved([case("bmm", torch.bmm, (values(f32, 3, 4, 5), values(f32, 3, 5, 6)))])
+    yield case("bmm_odd", torch.bmm, (values(f32, 2, 1, 7), values(f32, 2, 7, 3)))
+    yield case("matmul_four", torch.matmul, (values(f32, 2, 3, 4, 5), values(f32, 2, 3, 5, 2)))
+    yield case("matmul_broadcast", torch.matmul, (values(f32, 2, 3, 4, 5), values(f32, 5, 2)))
+    yield case("matmul_transposed", lambda x, y: x @ y.transpose(-1, -2), (values(f32, 2, 3, 4), values(f32, 2, 5, 4)))
+    yield case("addmm", torch.addmm, (values(f32, 3, 4), values(f32, 3, 5), values(f32, 5, 4)))
+    yield case("addmm_row", torch.addmm, (values(f32, 4), values(f32, 3, 5), values(f32, 5, 4)))
+    yield case(
+        "addmm_scaled",
+        lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2.0),
+        (values(f32, 3, 4), values(f32, 3, 5), values(f32, 5, 4)),
+    )
+    yield case("mm_constant", Times(values(f32, 6, 5)), (values(f32, 3, 6),))
+    yield case(
+        "mm_dynamic",
+        torch.mm,
+        *[(values(f32, n, 6), values(f32, 6, 4)) for n in (5, 1, 8, 3)],
+        dynamic=({0: Dim("n", min=1, max=8)}, None),
+    )
+    yield case(
+        "bmm_dynamic",
+        torch.bmm,
+        *[(values(f32, 2, 4, n), values(f32, 2, n, 4)) for n in (5, 1, 8, 3)],
+        dynamic=({2: Dim("n", min=1, max=8)}, {1: Dim("n", min=1, max=8)}),
+    )
+
+
+class Times(nn.Module):
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
+def linear() -> Iterator[Delegated]:
+    for name, shape in {"vector": (6,), "matrix": (3, 6), "batch": (2, 3, 6), "four": (2, 1, 3, 6)}.items():
+        yield case(f"linear_{name}", nn.Linear(6, 5), (values(f32, *shape),))
+    yield from halved(
+        [
+            case("linear_no_bias", nn.Linear(6, 5, bias=False), (values(f32, 3, 6),)),
+            case("linear_relu", nn.Sequential(nn.Linear(6, 5), nn.ReLU()), (values(f32, 3, 6),)),
+        ]
+    )
+    yield case("linear_wide", nn.Linear(65, 70), (values(f32, 2, 65),))
+    yield case("linear_chain", nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3)), (values(f32, 3, 6),))
+    yield case("linear_clamped", nn.Sequential(nn.Linear(6, 5), nn.Hardtanh(-0.2, 0.3)), (values(f32, 3, 6),))
+    yield case(
+        "linear_dynamic",
+        nn.Linear(6, 5),
+        *[(values(f32, n, 6),) for n in (5, 1, 8, 3)],
+        dynamic=({0: Dim("n", min=1, max=8)},),
+    )
+
+
+# PyTorch's own attention looks for rows that are all masked, on the CPU.
+IN_PARTS = {"outside": ["aten::any.out", "aten::mul.Scalar_out"], "delegates": 3}
+
+
+class Attend(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+def attention() -> Iterator[Delegated]:
+    sdpa = F.scaled_dot_product_attention
+    q, k, v = values(f32, 1, 2, 3, 8), values(f32, 1, 2, 5, 8), values(f32, 1, 2, 5, 8)
+    fused = torch.ops.et_vk.sdpa.default
+    yield from halved(
+        [
+            case("attention", sdpa, (q, k, v), **IN_PARTS),
+            case("attention_mask", sdpa, (q, k, v, values(f32, 3, 5)), **IN_PARTS),
+        ]
+    )
+    yield case("attention_scaled", lambda q, k, v: sdpa(q, k, v, scale=0.3), (q, k, v), **IN_PARTS)
+    yield case("multi_head", Attend(), (values(f32, 2, 3, 8),), **IN_PARTS)
+    yield from halved([case("fused", lambda q, k, v: fused(q, k, v), (q, k, v))])
+    yield case("fused_mask", lambda q, k, v, m: fused(q, k, v, m), (q, k, v, values(f32, 1, 1, 3, 5)))
+    yield case("fused_scaled", lambda q, k, v: fused(q, k, v, None, 0.3), (q, k, v))
+
+
+def frequencies(length: int, size: int, repeated: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    angles = torch.outer(torch.arange(length).float() + 1, 1000.0 ** (-torch.arange(0, size, 2) / size))
+    angles = angles.repeat(1, 2) if repeated else angles
+    return angles.cos(), angles.sin()
+
+
+class Rotary(nn.Module):
+    """As the exporter's recipe for language models writes it: pairs of neighbours turn."""
+
+    def forward(self, xq, xk, cos, sin):
+        q, qi = xq.float().reshape(xq.shape[:-1] + (-1, 2)).unbind(-1)
+        k, ki = xk.float().reshape(xk.shape[:-1] + (-1, 2)).unbind(-1)
+        shape = [d if i in (1, q.ndim - 1) else 1 for i, d in enumerate(q.shape)]
+        cos, sin = cos.view(shape), sin.view(shape)
+        out_q = torch.stack([q * cos - qi * sin, q * sin + qi * cos], dim=-1).flatten(3)
+        out_k = torch.stack([k * cos - ki * sin, k * sin + ki * cos], dim=-1).flatten(3)
+        return out_q.type_as(xq), out_k.type_as(xk)
+
+
+def rotary() -> Iterator[Delegated]:
+    ops = torch.ops.et_vk
+    heads = (values(f32, 1, 3, 4, 8), values(f32, 1, 3, 2, 8))
+    halves, whole, part = frequencies(3, 8), frequencies(3, 8, True), frequencies(3, 4, True)
+    long = frequencies(9, 8, True)
+    yield from halved([case("neighbours", Rotary(), (*heads, *halves))])
+    yield case("one_position", Rotary(), (values(f32, 1, 1, 4, 8), values(f32, 1, 1, 2, 8), *frequencies(1, 8)))
+    yield case("halves", lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 0), (*heads, *whole))
+    yield case("halves_of_a_part", lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 0), (*heads, *part))
+    yield case("halves_from_position", lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 4), (*heads, *long))
+    pairs = torch.stack(frequencies(6, 8), dim=-1)
+    yield case("interleaved", lambda x, f: ops.apply_rotary_emb_interleaved(x, f), (values(f32, 2, 6, 8), pairs))
+
+
+FAMILIES = {"product": product, "linear": linear, "attention": attention, "rotary": rotary}

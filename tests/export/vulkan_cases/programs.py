@@ -1,0 +1,216 @@
+"""Whole programs: several delegates and methods, state, weights outside of the file, small models."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import torch
+from executorch.backends.vulkan.serialization.vulkan_graph_schema import VkStorageType
+from executorch.exir import ExecutorchBackendConfig
+from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  (caches and their attention)
+from op_cases.table import f32, values
+from torch import nn
+from torch.export import Dim
+
+from .reduce import RmsNorm, trained
+from .table import Delegated, case, halved
+
+
+class Residual(nn.Module):
+    """A tiny picture classifier whose blocks add what they were given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), trained(nn.BatchNorm2d(8)), nn.ReLU6())
+        self.blocks = nn.ModuleList(self.block(8, 16) for _ in range(2))
+        self.head = nn.Linear(8, 5)
+
+    @staticmethod
+    def block(channels: int, inner: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(channels, inner, 1),
+            nn.ReLU6(),
+            nn.Conv2d(inner, inner, 3, padding=1, groups=inner),
+            nn.Hardswish(),
+            nn.Conv2d(inner, channels, 1),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x.mean((2, 3), keepdim=True).flatten(1))
+
+
+class Between(nn.Module):
+    """What no partitioner takes between what it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.erf(torch.relu(self.first(x)))
+        return torch.erf(self.second(x) * 2) + 1
+
+
+class Running(nn.Module):
+    """A sum that persists from call to call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.full((2, 3), 0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x * 2)
+        return self.total * 3
+
+
+class Two(nn.Module):
+    """Two buffers of one shape that change differently."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(2, 3))
+        self.register_buffer("decayed", torch.ones(2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.sum.add_(x)
+        self.decayed.mul_(0.5).add_(x)
+        return self.sum - self.decayed
+
+
+class Block(nn.Module):
+    """One layer of a language model."""
+
+    def __init__(self, width: int = 16, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.norm_after = RmsNorm(width), RmsNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.gate, self.up, self.down = nn.Linear(width, 24), nn.Linear(width, 24), nn.Linear(24, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        q, k, v = torch.chunk(self.qkv(self.norm(x)), 3, -1)
+        q, k, v = (t.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for t in (q, k, v))
+        attended = nn.functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        y = self.norm_after(x)
+        return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+
+class Language(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 16)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(16, 20, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Cached(nn.Module):
+    """Attention over a cache of keys and values that a position is written to."""
+
+    def __init__(self, heads: int = 4, shared: int = 2, size: int = 8, context: int = 8) -> None:
+        super().__init__()
+        self.heads, self.shared, self.size, self.context = heads, shared, size, context
+        self.q, self.k, self.v = (nn.Linear(16, n * size) for n in (heads, shared, shared))
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(1, context, shared, size))
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        start = position[0].item()
+        torch._check(start >= 0)
+        torch._check(start + x.shape[1] <= self.context)
+        q = self.q(x).view(1, -1, self.heads, self.size)
+        k = self.k(x).view(1, -1, self.shared, self.size)
+        v = self.v(x).view(1, -1, self.shared, self.size)
+        torch.ops.llama.update_cache(k, self.keys, start)
+        torch.ops.llama.update_cache(v, self.values, start)
+        return torch.ops.llama.custom_sdpa(q, self.keys, self.values, start, None, 0.0, True).reshape(1, -1, 32)
+
+
+def steps(*positions: int) -> list[tuple]:
+    return [(values(f32, 1, 1, 16), torch.tensor([position])) for position in positions]
+
+
+def model() -> Iterator[Delegated]:
+    tokens = [(torch.randint(0, 20, (1, 6)),) for _ in range(2)]
+    yield from halved([case("residual", Residual(), (values(f32, 1, 3, 12, 10),))])
+    outside = ["aten::any.out", "aten::mul.Scalar_out"]
+    yield from halved([case("language", Language(), *tokens, outside=outside, delegates=5)])
+    yield case(
+        "language_dynamic",
+        Language(),
+        *[(torch.randint(0, 20, (1, n)),) for n in (5, 1, 8, 3)],
+        dynamic=({1: Dim("n", min=1, max=8)},),
+        outside=[*outside, "aten::expand_copy.out", "aten::full_like.out"],
+        delegates=7,
+    )
+    yield case("lstm", Recurrent(), (values(f32, 2, 4, 5),))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(5, 6, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+def program() -> Iterator[Delegated]:
+    x = (values(f32, 3, 6),)
+    yield case("several_delegates", Between(), x, outside=["aten::erf.out"], delegates=3)
+    yield case("running_sum", Running(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True)
+    yield case("two_states", Two(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True)
+    yield case("cache", Cached(), *steps(0, 1, 2, 3, 4), sequence=True)
+    yield case("unused_input", lambda x, y: x * 2, (values(f32, 3), values(f32, 4)))
+    yield case("input_is_output", lambda x: (x, x + 1), (values(f32, 3),))
+    yield case("same_output_twice", lambda x: (x + 1, x + 1), (values(f32, 3),))
+    yield case("many_outputs", lambda x: tuple(x * n for n in range(1, 10)), (values(f32, 5),))
+    yield case("long_chain", chain, (values(f32, 5),))
+
+
+class Shared(nn.Module):
+    """A method over weights that another has, too."""
+
+    def __init__(self, linear: nn.Linear, scale: float) -> None:
+        super().__init__()
+        self.linear, self.scale = linear, scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x)) * self.scale
+
+
+def file() -> Iterator[Delegated]:
+    """The forms that a file can take."""
+    inputs = [(values(f32, 1, 3, 8, 6),) for _ in range(2)]
+    small = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(96, 5))
+    inline = ExecutorchBackendConfig(extract_delegate_segments=False)
+    aligned = ExecutorchBackendConfig(segment_alignment=64, constant_tensor_alignment=32)
+    yield case("plain", small, *inputs)
+    yield case("inline", small, *inputs, config=inline)
+    yield case("aligned", small, *inputs, config=aligned)
+    yield case("weights_outside", small, *inputs, options={"external_constants_max_data_bytes": 1 << 20})
+    yield case("weights_in_several_files", small, *inputs, options={"external_constants_max_data_bytes": 1920})
+    yield case("buffers", small, *inputs, options={"storage_type_override": VkStorageType.BUFFER})
+    yield case("small_textures", small, *inputs, options={"small_texture_limits": True})
+    yield case("not_planned", small, *inputs, options={"skip_memory_planning": True})
+    linear, x = nn.Linear(6, 5), [(values(f32, 3, 6),)]
+    yield case("two_methods", Shared(linear, 2.0), *x, methods={"other": (Shared(linear, -1.0), x)}, delegates=2)
+
+
+def chain(x: torch.Tensor) -> torch.Tensor:
+    for step in range(60):
+        x = torch.sin(x) + step / 50
+    return x
+
+
+FAMILIES = {"model": model, "program": program, "file": file}

@@ -1,0 +1,200 @@
+"""Quantized operators, as the exporter fuses them from quantized modules, and those of training by their own names."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+from typing import Any, Iterator
+
+import torch
+
+with contextlib.redirect_stdout(io.StringIO()):
+    import executorch.kernels.quantized  # noqa: F401  (the out variants)
+    from executorch.backends.vulkan.quantizer import vulkan_quantizer as vulkan
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+    from executorch.exir.passes import _quant_patterns_and_replacements  # noqa: F401  (embedding_4bit)
+    from torchao.quantization import Int8DynamicActivationIntxWeightConfig, IntxWeightOnlyConfig, quantize_
+    from torchao.quantization.granularity import PerGroup
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.utils import unwrap_tensor_subclass
+
+from op_cases.table import Inputs, f32, i8, i32, u8, values
+from torch import nn
+
+from .table import Delegated, case, half
+
+Q = torch.ops.quantized_decomposed
+VK = torch.ops.et_vk
+
+
+def calibrated(quantizer: Any, module: nn.Module, inputs: list[Inputs]) -> nn.Module:
+    """Quantized as a graph, with ranges as the inputs have them."""
+    graph = torch.export.export(copy.deepcopy(module), inputs[0]).module()
+    prepared = prepare_pt2e(graph, quantizer)
+    with torch.no_grad():
+        for each in inputs:
+            prepared(*each)
+    return convert_pt2e(prepared)
+
+
+def static(module: nn.Module, inputs: list[Inputs]) -> nn.Module:
+    """8 bits per value: weights by channel, activations by tensor."""
+    config = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
+    return calibrated(xnnpack.XNNPACKQuantizer().set_global(config), module, inputs)
+
+
+def weights_only(bits: int) -> Any:
+    """Weights of so many bits by channel."""
+
+    def quantize(module: nn.Module, inputs: list[Inputs]) -> nn.Module:
+        config = vulkan.get_symmetric_quantization_config(weight_bits=bits)
+        return calibrated(vulkan.VulkanQuantizer().set_global(config), module, inputs)
+
+    return quantize
+
+
+def grouped(config: type, group: int) -> Any:
+    """4-bit weights with a scale for each group of them."""
+    name = "weight_granularity" if config is Int8DynamicActivationIntxWeightConfig else "granularity"
+
+    def quantize(module: nn.Module, inputs: list[Inputs]) -> nn.Module:
+        module = copy.deepcopy(module)
+        quantize_(module, config(weight_dtype=torch.int4, **{name: PerGroup(group)}))
+        return unwrap_tensor_subclass(module) or module
+
+    return quantize
+
+
+def linear() -> Iterator[Delegated]:
+    """Results are floats: as near to the dequantized computation as floats are, but for rounding of activations."""
+    plain, biased = nn.Linear(64, 12, bias=False), nn.Linear(64, 24)
+    one, rows, batch = (values(f32, 1, 64),), (values(f32, 5, 64),), (values(f32, 1, 6, 64),)
+    only, dynamic = IntxWeightOnlyConfig, Int8DynamicActivationIntxWeightConfig
+    yield case("q4gsw", plain, rows, quantize=grouped(only, 32), rtol=1e-3, atol=1e-3)
+    yield case("q4gsw_one", plain, one, quantize=grouped(only, 64), rtol=1e-3, atol=1e-3)
+    yield case("q4gsw_bias", biased, batch, quantize=grouped(only, 16), rtol=1e-3, atol=1e-3)
+    yield half(case("q4gsw", biased, rows, quantize=grouped(only, 32), atol=0.05))
+    yield case("dq8ca_q4gsw", plain, rows, quantize=grouped(dynamic, 32), rtol=0.0, atol=0.02)
+    yield case("dq8ca_q4gsw_one", plain, one, quantize=grouped(dynamic, 64), rtol=0.0, atol=0.02)
+    yield case("dq8ca_q4gsw_bias", biased, batch, quantize=grouped(dynamic, 32), rtol=0.0, atol=0.02)
+    yield case("qcs4w", plain, rows, quantize=weights_only(4), rtol=1e-3, atol=1e-3)
+    yield case("qcs4w_bias", biased, one, quantize=weights_only(4), rtol=1e-3, atol=1e-3)
+    yield case("int8pack", plain, rows, quantize=weights_only(8), rtol=1e-3, atol=1e-3)
+    yield case("int8pack_bias", biased, batch, quantize=weights_only(8), rtol=1e-3, atol=1e-3)
+
+
+def quanta(name: str, module: nn.Module, *inputs: Inputs) -> Delegated:
+    """A module quantized throughout. A value between two quanta may fall to either side, once for each layer."""
+    module.eval()
+    with torch.no_grad():
+        outputs = [module(*each) for each in inputs]
+    spread = max(o.max().item() for o in outputs) - min(o.min().item() for o in outputs)
+    return case(name, module, *inputs, quantize=static, rtol=0.0, atol=float(f"{1.05 * spread / 255:.2g}"))
+
+
+def layers() -> Iterator[Delegated]:
+    yield quanta("linear", nn.Linear(16, 12), (values(f32, 5, 16),))
+    yield quanta("linear_one", nn.Linear(16, 12, bias=False), (values(f32, 1, 16),))
+    yield quanta("linear_relu", nn.Sequential(nn.Linear(16, 10), nn.ReLU()), (values(f32, 5, 16),))
+    yield quanta("linear_chain", nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 8)), (values(f32, 4, 16),))
+    yield quanta("conv2d", nn.Conv2d(3, 8, 3, padding=1), (values(f32, 1, 3, 6, 7),))
+    yield quanta("conv2d_odd_channels", nn.Conv2d(3, 5, 3), (values(f32, 1, 3, 6, 7),))
+    yield quanta("conv2d_strided", nn.Conv2d(4, 8, 3, stride=2, padding=1, bias=False), (values(f32, 1, 4, 7, 8),))
+    yield quanta("conv2d_dilated", nn.Conv2d(4, 8, 3, dilation=2), (values(f32, 1, 4, 7, 8),))
+    yield quanta("conv2d_relu", nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (values(f32, 1, 3, 6, 7),))
+    yield quanta("conv2d_pointwise", nn.Conv2d(8, 12, 1), (values(f32, 1, 8, 5, 6),))
+    yield quanta("conv2d_depthwise", nn.Conv2d(8, 8, 3, padding=1, groups=8), (values(f32, 1, 8, 6, 5),))
+    yield quanta("conv2d_grouped", nn.Conv2d(8, 8, 3, padding=1, groups=2), (values(f32, 1, 8, 6, 5),))
+    yield quanta("conv2d_transposed", nn.ConvTranspose2d(4, 8, 3, stride=2), (values(f32, 1, 4, 4, 5),))
+    yield quanta("conv2d_chain", Chain(), (values(f32, 1, 3, 8, 8),))
+    yield quanta("add", Residual(), (values(f32, 1, 4, 6, 5),))
+    yield quanta("pixel_shuffle", nn.Sequential(nn.Conv2d(4, 16, 1), nn.PixelShuffle(2)), (values(f32, 1, 4, 3, 4),))
+
+
+class Chain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 12, 1)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return x + self.second(x)
+
+
+def conversion() -> Iterator[Delegated]:
+    x, ints = values(f32, 3, 8), values(i8, 3, 8)
+    there = lambda x: Q.quantize_per_tensor(x, 0.05, 3, -128, 127, i8)  # noqa: E731
+    back = lambda x: Q.dequantize_per_tensor(x, 0.05, 3, -128, 127, i8)  # noqa: E731
+    yield case("quantize", there, (x,))
+    yield case("relu", lambda x: back(there(torch.relu(back(there(x))))), (x,), rtol=0.0, atol=1e-5)
+    picture = (values(f32, 1, 8, 3, 4),)
+    shuffle = lambda x: back(there(torch.pixel_shuffle(back(there(x)), 2)))  # noqa: E731
+    yield case("shuffle", shuffle, picture, rtol=0.0, atol=1e-5)
+    sum_of = lambda x: back(there(back(there(x)) + back(there(x * 0.5))))  # noqa: E731
+    yield case("sum", sum_of, picture, rtol=0.0, atol=0.051)
+    yield case("quantize_picture", there, (values(f32, 1, 3, 5, 6),))
+    yield case("dequantize", back, (ints,))
+    scales, zeros = torch.rand(3) * 0.1 + 0.01, torch.tensor([0, 3, -4])
+    yield case(
+        "quantize_channel", lambda x, s, z: Q.quantize_per_channel(x, s, z, 0, -128, 127, i8), (x, scales, zeros)
+    )
+    yield case(
+        "dequantize_channel",
+        lambda x, s, z: Q.dequantize_per_channel(x, s, z, 0, -128, 127, i8),
+        (ints, scales, zeros),
+    )
+    by_row, zero_by_row = scales.double()[:, None], zeros[:, None]
+    yield case(
+        "quantize_token",
+        lambda x, s, z: Q.quantize_per_token(x, s, z, -128, 127, i8),
+        (x, by_row, zero_by_row),
+    )
+    yield case("choose_qparams", lambda x: Q.choose_qparams.tensor(x, -128, 127, 1e-5, i8), (x,), rtol=1e-5)
+    yield case("choose_token", lambda x: Q.choose_qparams_per_token_asymmetric(x, i8), (x,), rtol=1e-5)
+
+
+def packed(rows: int, columns: int) -> torch.Tensor:
+    return torch.randint(0, 256, (rows, columns // 2), dtype=u8)
+
+
+def embedding() -> Iterator[Delegated]:
+    indices = torch.randint(0, 9, (2, 3), dtype=i32)
+    yield case("embedding_4bit", Embedding4(9, 64, 32), (indices,))
+    yield case("embedding_4bit_rows", Embedding4(9, 32, 32), (indices[0],))
+
+
+class Embedding4(nn.Module):
+    def __init__(self, count: int, width: int, group: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", packed(count, width))
+        self.register_buffer("scales", torch.rand(count, width // group) * 0.1 + 0.01)
+
+    def forward(self, indices: torch.Tensor) -> torch.Tensor:
+        return Q.embedding_4bit.dtype(self.weight, self.scales, None, -8, 7, indices, dtype=f32)
+
+
+def training() -> Iterator[Delegated]:
+    labels = torch.tensor([2, 0, -1, 6], dtype=i32)
+    yield case("fused_ce", lambda x, y: VK.fused_ce(x, y, 3.0), (values(f32, 4, 7), labels))
+    yield case("linear_dw", VK.linear_dW, (values(f32, 5, 6), values(f32, 5, 8)))
+
+
+FAMILIES = {
+    "quantized_linear": linear,
+    "quantized_layers": layers,
+    "quantized_conversion": conversion,
+    "quantized_embedding": embedding,
+    "training": training,
+}

@@ -1,0 +1,113 @@
+"""Reductions, softmax and normalisations."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import torch
+import torch.nn.functional as F
+from op_cases.table import f32, values
+from torch import nn
+from torch.export import Dim
+
+from .table import Delegated, case, half, halved
+
+
+def reduction() -> Iterator[Delegated]:
+    runs = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
+    for name, run in runs.items():
+        yield from halved([case(f"{name}_last", lambda x, run=run: run(x, -1), (values(f32, 3, 4, 7),))])
+        yield case(f"{name}_first_kept", lambda x, run=run: run(x, 0, keepdim=True), (values(f32, 5, 3),))
+        yield case(f"{name}_two", lambda x, run=run: run(x, (1, 2), keepdim=True), (values(f32, 2, 3, 4, 5),))
+        yield case(f"{name}_space", lambda x, run=run: run(x, (2, 3), keepdim=True), (values(f32, 1, 6, 5, 7),))
+    yield case("sum_middle", lambda x: torch.sum(x, 1, keepdim=True), (values(f32, 2, 9, 4),))
+    yield case("sum_long", lambda x: torch.sum(x, -1), (values(f32, 2, 300),))
+    yield case("mean_vector", lambda x: torch.mean(x, 0), (values(f32, 11),))
+    yield case("amax_vector", lambda x: torch.amax(x, 0, keepdim=True), (values(f32, 11),))
+    yield case("mean_single", lambda x: torch.mean(x, -1), (values(f32, 3, 1),))
+    yield case(
+        "mean_dynamic",
+        lambda x: torch.mean(x * 2, -1),
+        *[(values(f32, 2, n),) for n in (6, 1, 9, 4)],
+        dynamic=({1: Dim("n", min=1, max=9)},),
+    )
+
+
+def extreme() -> Iterator[Delegated]:
+    for name, run in {"argmax": torch.argmax, "argmin": torch.argmin}.items():
+        yield case(f"{name}_last", lambda x, run=run: run(x, -1), (values(f32, 3, 4, 7),))
+        yield case(f"{name}_kept", lambda x, run=run: run(x, 1, keepdim=True), (values(f32, 3, 6, 2),))
+        yield half(case(f"{name}", lambda x, run=run: run(x, -1), (values(f32, 3, 9),)))
+    ties = torch.tensor([[1.0, 3.0, 3.0, 2.0], [-1.0, -1.0, -5.0, -5.0]])
+    yield case("argmax_ties", lambda x: torch.argmax(x, -1), (ties,))
+
+
+def softmax() -> Iterator[Delegated]:
+    for name, run in {"softmax": F.softmax, "log_softmax": F.log_softmax}.items():
+        yield from halved([case(f"{name}_last", lambda x, run=run: run(x, -1), (values(f32, 3, 4, 7),))])
+        yield case(f"{name}_first", lambda x, run=run: run(x, 0), (values(f32, 5, 3),))
+        yield case(f"{name}_middle", lambda x, run=run: run(x, 1), (values(f32, 2, 5, 3, 2),))
+    yield case("softmax_large", lambda x: F.softmax(x, -1), (values(f32, 3, 9, scale=40.0),))
+    yield case("softmax_long", lambda x: F.softmax(x, -1), (values(f32, 2, 257),))
+    masked = values(f32, 3, 5)
+    masked[:, 3:] = float("-inf")
+    yield case("softmax_masked", lambda x: F.softmax(x, -1), (masked,))
+    yield case(
+        "softmax_dynamic",
+        lambda x: F.softmax(x, -1),
+        *[(values(f32, 3, n),) for n in (6, 1, 9, 4)],
+        dynamic=({1: Dim("n", min=1, max=9)},),
+    )
+
+
+class LayerNormWithout(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, (x.shape[-1],))
+
+
+def trained(module: nn.Module) -> nn.Module:
+    """Weights and statistics that are not all ones and zeros."""
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *(b for b in module.buffers() if b.is_floating_point())):
+            tensor.copy_(torch.rand_like(tensor) + 0.5)
+    return module
+
+
+class RmsNorm(nn.Module):
+    """As language models write it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(width) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+def normalization() -> Iterator[Delegated]:
+    yield from halved(
+        [
+            case("layer_norm", trained(nn.LayerNorm(7)), (values(f32, 3, 4, 7),)),
+            case("batch_norm", trained(nn.BatchNorm2d(5)), (values(f32, 1, 5, 3, 4),)),
+            case("group_norm", trained(nn.GroupNorm(2, 6)), (values(f32, 1, 6, 3, 4),)),
+            case("rms_norm", RmsNorm(12), (values(f32, 2, 3, 12),)),
+        ]
+    )
+    yield case("layer_norm_plain", LayerNormWithout(), (values(f32, 2, 3, 5),))
+    yield case("layer_norm_long", trained(nn.LayerNorm(130)), (values(f32, 3, 130),))
+    yield case("group_norm_one", trained(nn.GroupNorm(1, 4)), (values(f32, 1, 4, 5, 3),))
+    yield case("group_norm_each", trained(nn.GroupNorm(4, 4)), (values(f32, 2, 4, 5, 3),))
+    yield case("instance_by_groups", nn.GroupNorm(3, 3, affine=False), (values(f32, 1, 3, 4, 4),))
+    yield case(
+        "convolution_batch_norm", nn.Sequential(nn.Conv2d(3, 5, 3), trained(nn.BatchNorm2d(5))), (values(f32, 1, 3, 6, 6),)
+    )
+    yield case("linear_batch_norm", nn.Sequential(nn.Linear(6, 5), trained(nn.BatchNorm1d(5))), (values(f32, 4, 6),))
+    yield case(
+        "layer_norm_dynamic",
+        trained(nn.LayerNorm(6)),
+        *[(values(f32, n, 6),) for n in (5, 1, 8, 3)],
+        dynamic=({0: Dim("n", min=1, max=8)},),
+    )
+
+
+FAMILIES = {"reduction": reduction, "extreme": extreme, "softmax": softmax, "normalization": normalization}

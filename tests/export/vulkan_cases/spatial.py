@@ -1,0 +1,175 @@
+"""Pictures and signals: convolutions, pooling, resampling, padding."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import torch
+import torch.nn.functional as F
+from op_cases.table import f32, values
+from torch import nn
+from torch.export import Dim
+
+from .table import Delegated, case, half, halved
+
+
+def picture(channels: int, height: int = 7, width: int = 6) -> tuple[torch.Tensor]:
+    return (values(f32, 1, channels, height, width),)
+
+
+def convolution() -> Iterator[Delegated]:
+    plain = {
+        "plain": nn.Conv2d(3, 5, 3),
+        "padded": nn.Conv2d(3, 8, 3, padding=1),
+        "strided": nn.Conv2d(3, 4, 3, stride=2, padding=1),
+        "dilated": nn.Conv2d(3, 4, 3, dilation=2, padding=2),
+        "uneven": nn.Conv2d(3, 4, (3, 2), stride=(1, 2), padding=(2, 1), dilation=(2, 1)),
+        "pointwise": nn.Conv2d(6, 9, 1),
+        "pointwise_strided": nn.Conv2d(6, 5, 1, stride=2),
+        "large_kernel": nn.Conv2d(2, 3, 5, padding=2),
+        "no_bias": nn.Conv2d(3, 4, 3, bias=False),
+        "one_channel": nn.Conv2d(1, 1, 3),
+        "whole": nn.Conv2d(3, 4, (7, 6)),
+    }
+    for name, module in plain.items():
+        yield case(f"conv2d_{name}", module, picture(module.in_channels))
+    groups = {
+        "grouped": nn.Conv2d(6, 4, 3, groups=2),
+        "grouped_three": nn.Conv2d(6, 9, 3, padding=1, groups=3),
+        "depthwise": nn.Conv2d(6, 6, 3, padding=1, groups=6),
+        "depthwise_strided": nn.Conv2d(6, 6, 3, stride=2, padding=1, groups=6),
+        "depthwise_dilated": nn.Conv2d(5, 5, 3, padding=2, dilation=2, groups=5),
+        "depthwise_five": nn.Conv2d(4, 4, 5, padding=2, groups=4, bias=False),
+        "depthwise_twice": nn.Conv2d(4, 8, 3, padding=1, groups=4),
+    }
+    for name, module in groups.items():
+        yield case(f"conv2d_{name}", module, picture(module.in_channels))
+    yield half(case("conv2d", nn.Conv2d(3, 8, 3, padding=1), picture(3)))
+    yield half(case("conv2d_pointwise", nn.Conv2d(6, 9, 1), picture(6)))
+    yield half(case("conv2d_depthwise", nn.Conv2d(6, 6, 3, padding=1, groups=6), picture(6)))
+    yield case("conv2d_relu", nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU()), picture(3))
+    yield case("conv2d_relu6", nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.ReLU6()), picture(3))
+    yield case("conv2d_hardtanh", nn.Sequential(nn.Conv2d(3, 5, 1), nn.Hardtanh(-0.3, 0.6)), picture(3))
+    yield case("conv2d_silu", nn.Sequential(nn.Conv2d(3, 5, 3), nn.SiLU()), picture(3))
+    yield case("conv2d_many_channels", nn.Conv2d(35, 33, 1), picture(35, 3, 3))
+    yield case("conv2d_large", nn.Conv2d(3, 4, 3, padding=1), picture(3, 33, 31))
+    yield case(
+        "conv2d_dynamic",
+        nn.Conv2d(3, 4, 3, padding=1),
+        *[(values(f32, 1, 3, n, 6),) for n in (7, 3, 10, 5)],
+        dynamic=({2: Dim("n", min=3, max=10)},),
+    )
+    yield case(
+        "conv2d_strided_dynamic",
+        nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1, groups=4)),
+        *[(values(f32, 1, 3, n, n),) for n in (8, 4, 12, 6)],
+        dynamic=({2: 2 * Dim("n", min=2, max=6), 3: 2 * Dim("n", min=2, max=6)},),
+    )
+
+
+def convolution_1d() -> Iterator[Delegated]:
+    modules = {
+        "plain": nn.Conv1d(3, 5, 3),
+        "padded": nn.Conv1d(3, 4, 3, padding=1),
+        "strided": nn.Conv1d(3, 4, 3, stride=2),
+        "dilated": nn.Conv1d(3, 4, 3, dilation=2),
+        "pointwise": nn.Conv1d(6, 5, 1),
+        "depthwise": nn.Conv1d(6, 6, 3, padding=1, groups=6),
+        "grouped": nn.Conv1d(6, 4, 3, groups=2),
+        "no_bias": nn.Conv1d(3, 5, 3, bias=False),
+    }
+    for name, module in modules.items():
+        yield case(f"conv1d_{name}", module, (values(f32, 1, module.in_channels, 11),))
+    yield case("conv1d_batch", nn.Conv1d(3, 5, 3), (values(f32, 2, 3, 9),))
+    yield half(case("conv1d", nn.Conv1d(3, 5, 3), (values(f32, 1, 3, 11),)))
+    yield half(case("conv1d_depthwise", nn.Conv1d(6, 6, 3, padding=1, groups=6), (values(f32, 1, 6, 11),)))
+    yield case("conv1d_relu", nn.Sequential(nn.Conv1d(3, 5, 3), nn.ReLU()), (values(f32, 1, 3, 11),))
+
+
+def transposed() -> Iterator[Delegated]:
+    modules = {
+        "plain": nn.ConvTranspose2d(3, 4, 3),
+        "strided": nn.ConvTranspose2d(3, 4, 3, stride=2),
+        "padded": nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1),
+        "output_padding": nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1),
+        "two_by_two": nn.ConvTranspose2d(5, 2, 2, stride=2),
+        "no_bias": nn.ConvTranspose2d(3, 4, (2, 3), bias=False),
+    }
+    for name, module in modules.items():
+        yield case(f"transposed_{name}", module, picture(module.in_channels, 4, 5))
+    yield half(case("transposed", nn.ConvTranspose2d(3, 4, 3, stride=2), picture(3, 4, 5)))
+
+
+def pooling() -> Iterator[Delegated]:
+    yield from halved(
+        [
+            case("max_pool2d", nn.MaxPool2d(2), picture(3)),
+            case("avg_pool2d", nn.AvgPool2d(2), picture(3)),
+            case("adaptive_to_one", nn.AdaptiveAvgPool2d(1), picture(5)),
+        ]
+    )
+    yield case("max_pool2d_padded", nn.MaxPool2d(3, stride=2, padding=1), picture(3))
+    yield case("max_pool2d_dilated", nn.MaxPool2d(2, stride=1, dilation=2), picture(3))
+    yield case("max_pool2d_ceil", nn.MaxPool2d(3, stride=2, ceil_mode=True), picture(3))
+    yield case("max_pool2d_uneven", nn.MaxPool2d((3, 2), stride=(1, 2)), picture(3))
+    yield case("max_pool2d_indices", lambda x: F.max_pool2d(x, 2, return_indices=True), picture(3))
+    yield case("max_pool2d_negative", nn.MaxPool2d(3, stride=2, padding=1), (-values(f32, 1, 2, 5, 5).abs() - 1,))
+    yield case("avg_pool2d_padded", nn.AvgPool2d(3, stride=2, padding=1), picture(3))
+    yield case("avg_pool2d_padding_not_counted", nn.AvgPool2d(3, 2, 1, count_include_pad=False), picture(3))
+    yield case("avg_pool2d_ceil", nn.AvgPool2d(3, stride=2, ceil_mode=True), picture(3))
+    yield case("avg_pool2d_divisor", nn.AvgPool2d(2, divisor_override=3), picture(3))
+    yield case("max_pool1d", nn.MaxPool1d(2), (values(f32, 1, 3, 8),))
+    yield case("avg_pool1d", nn.AvgPool1d(3, stride=2), (values(f32, 1, 3, 9),))
+    yield case(
+        "max_pool2d_dynamic",
+        nn.MaxPool2d(2),
+        *[(values(f32, 1, 3, n, 6),) for n in (8, 4, 10, 6)],
+        dynamic=({2: 2 * Dim("n", min=1, max=5)},),
+    )
+
+
+def resampling() -> Iterator[Delegated]:
+    def resize(**options):
+        return lambda x: F.interpolate(x, **options)
+
+    yield from halved(
+        [
+            case("nearest_twice", resize(scale_factor=2, mode="nearest"), picture(3, 3, 4)),
+            case("bilinear_twice", resize(scale_factor=2, mode="bilinear", align_corners=False), picture(3, 3, 4)),
+            case("pixel_shuffle", nn.PixelShuffle(2), picture(8, 3, 4)),
+        ]
+    )
+    yield case("nearest_size", resize(size=(5, 7), mode="nearest"), picture(2, 3, 4))
+    yield case("nearest_smaller", resize(size=(2, 3), mode="nearest"), picture(2, 5, 7))
+    yield case("bilinear_size", resize(size=(5, 7), mode="bilinear", align_corners=False), picture(2, 3, 4))
+    yield case("bilinear_corners", resize(size=(5, 7), mode="bilinear", align_corners=True), picture(2, 3, 4))
+    yield case("bilinear_smaller", resize(size=(2, 3), mode="bilinear", align_corners=False), picture(2, 5, 7))
+    yield case("bilinear_factor", resize(scale_factor=1.5, mode="bilinear", align_corners=False), picture(2, 4, 6))
+    yield case("pixel_shuffle_three", nn.PixelShuffle(3), picture(9, 2, 3))
+    grid = (torch.rand(1, 4, 5, 2) * 2.4 - 1.2,)
+
+    def sample(x, grid):
+        return F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=True)
+
+    yield from halved([case("grid_sample", sample, picture(3, 5, 6) + grid)])
+    priors = torch.ops.et_vk.grid_priors
+    yield case("grid_priors", lambda x: priors(x, 8, 0.5), picture(2, 3, 4))
+
+
+def padding() -> Iterator[Delegated]:
+    yield from halved([case("pad", lambda x: F.pad(x, (1, 2)), (values(f32, 2, 3, 5),))])
+    yield case("pad_value", lambda x: F.pad(x, (1, 0, 2, 1), value=-1.5), (values(f32, 2, 3, 5),))
+    yield case("pad_picture", lambda x: F.pad(x, (1, 2, 3, 1)), picture(3, 4, 5))
+    yield case("pad_channels", lambda x: F.pad(x, (0, 0, 0, 0, 1, 2)), picture(3, 4, 5))
+    yield case("pad_crop", lambda x: F.pad(x, (-1, 2)), (values(f32, 2, 3, 5),))
+    yield case("pad_convolution", nn.Sequential(nn.ZeroPad2d((1, 2, 0, 1)), nn.Conv2d(3, 4, 3)), picture(3, 5, 5))
+
+
+FAMILIES = {
+    "convolution": convolution,
+    "convolution_1d": convolution_1d,
+    "transposed": transposed,
+    "pooling": pooling,
+    "resampling": resampling,
+    "padding": padding,
+}
