@@ -1,136 +1,32 @@
 //! Every bundled program under `tests/fixtures` gives PyTorch's numbers.
 
+mod common;
+
+use common::{Fixture, check, check_all, fixtures, open};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use torchlet::core::{Bool, ProgramError, Registry, ValueRef};
-use torchlet::{Error, Module, Tensor, Value};
+use torchlet::core::{Bool, Registry};
+use torchlet::{Module, Tensor};
 
 /// Operators that fixtures use and that there is no kernel for yet: the README's table names them too. A kernel that is
 /// added comes off this list, or the test fails.
 const MISSING: &[&str] = &["aten::_trilinear.out"];
 
-/// Backends of the fixtures that the tests of core provide.
-const OTHER_BACKENDS: &[&str] = &["BackendWithCompilerDemo", "BackendWithNamedDataMap"];
+/// Backends of the fixtures that the tests of core provide, and the one whose tests are in `vulkan/`.
+const OTHER_BACKENDS: &[&str] =
+    &["BackendWithCompilerDemo", "BackendWithNamedDataMap", "VulkanBackend"];
 
-struct Fixture {
-    file: String,
-    kind: String,
-    operators: Vec<String>,
-    backends: Vec<String>,
-    data: Vec<String>,
-    rtol: f64,
-    atol: f64,
-}
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
-}
-
-fn fixtures() -> Vec<Fixture> {
-    let manifest = std::fs::read_to_string(folder().join("manifest.json")).unwrap();
-    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
-    let entries = manifest.as_array().unwrap().iter();
-    entries
-        .map(|entry| {
-            let text = |name: &str| entry[name].as_str().unwrap().to_owned();
-            let texts = |name: &str| {
-                let list = entry[name].as_array().unwrap().iter();
-                list.map(|text| text.as_str().unwrap().to_owned()).collect()
-            };
-            let number = |name: &str| entry[name].as_f64().unwrap();
-            Fixture {
-                file: text("file"),
-                kind: text("kind"),
-                operators: texts("operators"),
-                backends: texts("backends"),
-                data: texts("data"),
-                rtol: number("rtol"),
-                atol: number("atol"),
-            }
-        })
-        .collect()
-}
-
-fn value(value: Result<ValueRef<'_>, ProgramError>) -> Result<Value, String> {
-    Ok(match value.map_err(|error| error.to_string())? {
-        ValueRef::Scalar(scalar) => scalar.into(),
-        ValueRef::String(text) => text.into(),
-        ValueRef::Tensor(tensor) => {
-            Tensor::try_from(&tensor).map_err(|error: Error| error.to_string())?.into()
-        }
-        _ => Value::None,
-    })
-}
-
-/// Runs all cases of a file in order; what differs, or the reason why it does not run.
+/// Runs all cases of a file in order.
 fn verify(fixture: &Fixture, threads: usize) -> Result<usize, String> {
-    let mut builder = Module::builder().threads(threads);
-    for data in &fixture.data {
-        builder = builder.data(folder().join(data));
-    }
-    let module = builder.load(folder().join(&fixture.file)).map_err(|error| error.to_string())?;
-    let bundle = module.bundled().ok_or("is not a bundled program")?;
-    let mut runner = module.share();
-    let mut cases = 0;
-    for suite in bundle.suites().map_err(|error| error.to_string())? {
-        let suite = suite.map_err(|error| error.to_string())?;
-        let method = suite.method_name().map_err(|error| error.to_string())?;
-        for (number, case) in suite.cases().map_err(|error| error.to_string())?.enumerate() {
-            let case = case.map_err(|error| error.to_string())?;
-            let inputs: Result<Vec<Value>, String> =
-                case.inputs().map_err(|error| error.to_string())?.map(value).collect();
-            let outputs = runner
-                .execute(method, &inputs?)
-                .map_err(|error| format!("{method}, case {number}: {error}"))?;
-            let expected = case.expected_outputs().map_err(|error| error.to_string())?;
-            for (index, expected) in expected.enumerate() {
-                let found = outputs
-                    .get(index)
-                    .ok_or(format!("case {number}: output {index} is missing"))?;
-                compare(found, &value(expected)?, fixture)
-                    .map_err(|what| format!("{method}, case {number}, output {index}: {what}"))?;
-            }
-            cases += 1;
-        }
-    }
-    Ok(cases)
+    let module = open(fixture, Module::builder().threads(threads)).map_err(|e| e.to_string())?;
+    check(&mut module.share(), &module, fixture)
 }
 
-fn compare(found: &Value, expected: &Value, fixture: &Fixture) -> Result<(), String> {
-    match (found, expected) {
-        (Value::Tensor(found), Value::Tensor(expected)) => {
-            let comparison = found
-                .compare(expected, fixture.rtol, fixture.atol)
-                .map_err(|error: Error| error.to_string())?;
-            if comparison.is_close() { Ok(()) } else { Err(format!("{comparison:?}")) }
-        }
-        (found, expected) if found == expected => Ok(()),
-        (found, expected) => Err(format!("{found:?}, expected {expected:?}")),
-    }
-}
-
-/// Runs `check` over all fixtures on all processors, and gives what failed.
-fn check_all(check: impl Fn(&Fixture) -> Result<(), String> + Sync) -> Vec<String> {
+/// Runs `check` over all fixtures.
+fn over_all(check: impl Fn(&Fixture) -> Result<(), String> + Sync) -> Vec<String> {
     let fixtures = fixtures();
     assert!(fixtures.len() > 1000, "the manifest lists {} files", fixtures.len());
-    let next = AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, |count| count.get()) {
-            scope.spawn(|| {
-                while let Some(fixture) = fixtures.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(what) = check(fixture) {
-                        failures.lock().unwrap().push(format!("{}: {what}", fixture.file));
-                    }
-                }
-            });
-        }
-    });
-    let mut failures = failures.into_inner().unwrap();
-    failures.sort();
-    failures
+    check_all(&fixtures, check)
 }
 
 fn runs(fixture: &Fixture) -> bool {
@@ -141,7 +37,7 @@ fn runs(fixture: &Fixture) -> bool {
 #[test]
 fn outputs_are_pytorchs() {
     let cases = AtomicUsize::new(0);
-    let failures = check_all(|fixture| {
+    let failures = over_all(|fixture| {
         if !runs(fixture) {
             return Ok(());
         }
@@ -159,7 +55,7 @@ fn outputs_are_pytorchs() {
 
 #[test]
 fn threads_change_nothing() {
-    let failures = check_all(|fixture| {
+    let failures = over_all(|fixture| {
         if !runs(fixture) || !matches!(fixture.kind.as_str(), "model" | "digits") {
             return Ok(());
         }

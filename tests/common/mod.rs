@@ -1,0 +1,160 @@
+//! What tests over fixtures share: the manifest, running a file's test cases, comparing with PyTorch's numbers.
+
+// No test target uses all of it.
+#![allow(dead_code)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use torchlet::core::{ProgramError, TestCase, ValueRef};
+use torchlet::{Error, Module, ModuleBuilder, Tensor, Value};
+
+/// An entry of the manifest.
+pub(crate) struct Fixture {
+    pub(crate) file: String,
+    pub(crate) kind: String,
+    pub(crate) operators: Vec<String>,
+    pub(crate) backends: Vec<String>,
+    /// The operators inside Vulkan delegates.
+    pub(crate) delegated: Vec<String>,
+    pub(crate) data: Vec<String>,
+    pub(crate) rtol: f64,
+    pub(crate) atol: f64,
+}
+
+pub(crate) fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+/// All entries of the manifest.
+pub(crate) fn fixtures() -> Vec<Fixture> {
+    let manifest = std::fs::read_to_string(folder().join("manifest.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    let entries = manifest.as_array().unwrap().iter();
+    entries
+        .map(|entry| {
+            let text = |name: &str| entry[name].as_str().unwrap().to_owned();
+            let texts = |name: &str| {
+                let list = entry[name].as_array().into_iter().flatten();
+                list.map(|text| text.as_str().unwrap().to_owned()).collect()
+            };
+            let number = |name: &str| entry[name].as_f64().unwrap();
+            Fixture {
+                file: text("file"),
+                kind: text("kind"),
+                operators: texts("operators"),
+                backends: texts("backends"),
+                delegated: texts("delegated"),
+                data: texts("data"),
+                rtol: number("rtol"),
+                atol: number("atol"),
+            }
+        })
+        .collect()
+}
+
+/// The entry of one file.
+pub(crate) fn fixture(file: &str) -> Fixture {
+    let found = fixtures().into_iter().find(|fixture| fixture.file == file);
+    found.unwrap_or_else(|| panic!("{file} is not in the manifest"))
+}
+
+/// Opens a fixture with the data files that it needs.
+pub(crate) fn open(fixture: &Fixture, mut builder: ModuleBuilder) -> Result<Module, Error> {
+    for data in &fixture.data {
+        builder = builder.data(folder().join(data));
+    }
+    builder.load(folder().join(&fixture.file))
+}
+
+/// A value of a test case.
+pub(crate) fn value(value: Result<ValueRef<'_>, ProgramError>) -> Result<Value, String> {
+    Ok(match value.map_err(|error| error.to_string())? {
+        ValueRef::Scalar(scalar) => scalar.into(),
+        ValueRef::String(text) => text.into(),
+        ValueRef::Tensor(tensor) => {
+            Tensor::try_from(&tensor).map_err(|error: Error| error.to_string())?.into()
+        }
+        _ => Value::None,
+    })
+}
+
+/// The inputs of a test case.
+pub(crate) fn inputs(case: &TestCase<'_>) -> Result<Vec<Value>, String> {
+    case.inputs().map_err(|error| error.to_string())?.map(value).collect()
+}
+
+/// Runs all test cases in order on `runner`, a module over the bundled program `source`. Gives their number, or what differs.
+pub(crate) fn check(
+    runner: &mut Module,
+    source: &Module,
+    fixture: &Fixture,
+) -> Result<usize, String> {
+    let bundle = source.bundled().ok_or("is not a bundled program")?;
+    let mut cases = 0;
+    for suite in bundle.suites().map_err(|error| error.to_string())? {
+        let suite = suite.map_err(|error| error.to_string())?;
+        let method = suite.method_name().map_err(|error| error.to_string())?;
+        for (number, case) in suite.cases().map_err(|error| error.to_string())?.enumerate() {
+            let case = case.map_err(|error| error.to_string())?;
+            let place = format!("{method}, case {number}");
+            check_case(runner, method, &case, fixture)
+                .map_err(|what| format!("{place}: {what}"))?;
+            cases += 1;
+        }
+    }
+    Ok(cases)
+}
+
+/// Runs one test case.
+pub(crate) fn check_case(
+    runner: &mut Module,
+    method: &str,
+    case: &TestCase<'_>,
+    fixture: &Fixture,
+) -> Result<(), String> {
+    let outputs = runner.execute(method, &inputs(case)?).map_err(|error| error.to_string())?;
+    let expected = case.expected_outputs().map_err(|error| error.to_string())?;
+    for (index, expected) in expected.enumerate() {
+        let found = outputs.get(index).ok_or(format!("output {index} is missing"))?;
+        compare(found, &value(expected)?, fixture)
+            .map_err(|what| format!("output {index}: {what}"))?;
+    }
+    Ok(())
+}
+
+fn compare(found: &Value, expected: &Value, fixture: &Fixture) -> Result<(), String> {
+    match (found, expected) {
+        (Value::Tensor(found), Value::Tensor(expected)) => {
+            let comparison = found
+                .compare(expected, fixture.rtol, fixture.atol)
+                .map_err(|error: Error| error.to_string())?;
+            if comparison.is_close() { Ok(()) } else { Err(format!("{comparison:?}")) }
+        }
+        (found, expected) if found == expected => Ok(()),
+        (found, expected) => Err(format!("{found:?}, expected {expected:?}")),
+    }
+}
+
+/// Runs `check` over fixtures on all processors, and gives what failed.
+pub(crate) fn check_all(
+    fixtures: &[Fixture],
+    check: impl Fn(&Fixture) -> Result<(), String> + Sync,
+) -> Vec<String> {
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |count| count.get()) {
+            scope.spawn(|| {
+                while let Some(fixture) = fixtures.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(what) = check(fixture) {
+                        failures.lock().unwrap().push(format!("{}: {what}", fixture.file));
+                    }
+                }
+            });
+        }
+    });
+    let mut failures = failures.into_inner().unwrap();
+    failures.sort();
+    failures
+}

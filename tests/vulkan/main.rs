@@ -1,0 +1,13 @@
+//! Programs lowered with `VulkanPartitioner`, on the Vulkan device of this machine. Where there is none, the tests say
+//! that they were not run.
+
+#![cfg(feature = "vulkan")]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/vulkan.rs"]
+mod device;
+mod fixtures;
+mod shapes;
+mod sharing;
+mod state;

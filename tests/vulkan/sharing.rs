@@ -1,0 +1,118 @@
+//! Several modules, methods and delegates on one device.
+
+use crate::common::{check, check_case, fixture, open};
+use crate::device::{Random, device_is_there};
+use std::sync::Arc;
+use torchlet::Module;
+use torchlet::vulkan::VulkanBackend;
+
+const FILES: &[&str] = &[
+    "vulkan/model/residual.bpte",
+    "vulkan/model/language_dynamic.bpte",
+    "vulkan/program/several_delegates.bpte",
+    "vulkan/program/running_sum.bpte",
+    "vulkan/quantized_layers/conv2d_chain.bpte",
+    "vulkan/product/mm_dynamic.bpte",
+];
+
+#[test]
+fn modules_take_turns() {
+    if !device_is_there() {
+        return;
+    }
+    let fixtures: Vec<_> = FILES.iter().map(|file| fixture(file)).collect();
+    let sources: Vec<Module> =
+        fixtures.iter().map(|fixture| open(fixture, Module::builder()).unwrap()).collect();
+    let mut modules: Vec<Module> = sources.iter().map(Module::share).collect();
+    for _ in 0..5 {
+        for ((module, source), fixture) in modules.iter_mut().zip(&sources).zip(&fixtures) {
+            check(module, source, fixture)
+                .unwrap_or_else(|what| panic!("{}: {what}", fixture.file));
+            module.reset("forward").unwrap();
+        }
+    }
+}
+
+#[test]
+fn threads_run_at_once() {
+    if !device_is_there() {
+        return;
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..6u64 {
+            scope.spawn(move || {
+                let mut random = Random::new(thread * 99 + 1);
+                for _ in 0..12 {
+                    let fixture = fixture(random.pick(FILES));
+                    let source = open(&fixture, Module::builder().threads(1)).unwrap();
+                    let mut module = source.share();
+                    for _ in 0..3 {
+                        check(&mut module, &source, &fixture)
+                            .unwrap_or_else(|what| panic!("{}: {what}", fixture.file));
+                        module.reset("forward").unwrap();
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_module_moves_between_threads() {
+    if !device_is_there() {
+        return;
+    }
+    let fixture = Arc::new(fixture("vulkan/program/running_sum.bpte"));
+    let source = open(&fixture, Module::builder()).unwrap();
+    let mut module = source.share();
+    let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+    for number in 0..suite.cases().unwrap().count() {
+        let (fixture, source) = (fixture.clone(), source.share());
+        let worker = std::thread::spawn(move || {
+            let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+            let case = suite.cases().unwrap().nth(number).unwrap().unwrap();
+            check_case(&mut module, "forward", &case, &fixture).unwrap();
+            module
+        });
+        module = worker.join().unwrap();
+    }
+}
+
+#[test]
+fn backends_of_their_own_stand_side_by_side() {
+    if !device_is_there() {
+        return;
+    }
+    let fixture = fixture("vulkan/model/residual.bpte");
+    let mut modules = Vec::new();
+    for _ in 0..3 {
+        let builder = Module::builder().without_default_backends();
+        let source = open(&fixture, builder.backend(Arc::new(VulkanBackend::new()))).unwrap();
+        modules.push((source.share(), source));
+    }
+    for (module, source) in &mut modules {
+        check(module, source, &fixture).unwrap();
+    }
+    // The first device goes while the others work on.
+    modules.remove(0);
+    for (module, source) in &mut modules {
+        check(module, source, &fixture).unwrap();
+    }
+}
+
+#[test]
+fn methods_are_loaded_and_dropped_one_by_one() {
+    if !device_is_there() {
+        return;
+    }
+    let fixture = fixture("vulkan/file/two_methods.bpte");
+    let source = open(&fixture, Module::builder()).unwrap();
+    let mut module = source.share();
+    for _ in 0..3 {
+        check(&mut module, &source, &fixture).unwrap();
+        for name in module.method_names().unwrap() {
+            assert!(module.unload(&name));
+            check(&mut module, &source, &fixture).unwrap();
+        }
+    }
+}
