@@ -259,3 +259,77 @@ impl Drop for Context {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Binding, Buffer, Command, Recording};
+
+    /// A context of its own, where there is a device.
+    fn context(options: &Options) -> Option<Arc<Context>> {
+        let wanted = std::env::var("TORCHLET_TEST_VULKAN").unwrap_or_default();
+        match Context::open(options) {
+            _ if wanted == "off" => None,
+            Ok(context) => Some(context),
+            Err(error) => {
+                assert_ne!(wanted, "required", "there has to be a device: {error}");
+                None
+            }
+        }
+    }
+
+    /// Copies bytes on the device, and back.
+    fn copy(context: &Arc<Context>) -> Result<Vec<u8>, Error> {
+        let mut source = Buffer::new(context, 16, MemoryKind::Upload)?;
+        let mut target = Buffer::new(context, 16, MemoryKind::Download)?;
+        source.mapped().fill(7);
+        let binding =
+            |buffer: &Buffer, written| Binding { buffer: buffer.raw, offset: 0, size: 16, written };
+        let (from, to) = (binding(&source, false), binding(&target, true));
+        let mut recording = Recording::new(context)?;
+        recording.record(&[Command::Copy { from, to }], true)?;
+        recording.run()?;
+        let times = recording.times()?;
+        assert_eq!(times.map(|times| times.len()), context.clock.map(|_| 2));
+        Ok(target.mapped().iter().copied().take(16).collect())
+    }
+
+    #[test]
+    fn work_is_waited_for_with_and_without_timeline_semaphores() {
+        for disabled in [Vec::new(), vec![DeviceFeature::TimelineSemaphore]] {
+            let Some(context) = context(&Options { disabled, ..Options::default() }) else {
+                return;
+            };
+            for _ in 0..3 {
+                assert_eq!(copy(&context).unwrap(), [7; 16]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_hung_device_may_use_is_left_alone() {
+        let Some(context) = context(&Options::default()) else { return };
+        let buffer = Buffer::new(&context, 1 << 20, MemoryKind::Device).unwrap();
+        let recording = Recording::new(&context).unwrap();
+        let error = context.waited("vkWaitForFences", Err(vk::Result::TIMEOUT)).unwrap_err();
+        assert!(matches!(error, Error::Hung(_)) && error.is_device_loss());
+        assert!(!context.works() && context.is_abandoned());
+        drop((buffer, recording));
+        assert!(copy(&context).unwrap_err().is_device_loss());
+        let other = Context::open(&Options::default()).unwrap();
+        assert_eq!(copy(&other).unwrap(), [7; 16]);
+    }
+
+    #[test]
+    fn more_memory_than_there_is_is_refused() {
+        let Some(context) = context(&Options::default()) else { return };
+        for bytes in [u64::MAX, 1 << 60, 1 << 46] {
+            for kind in [MemoryKind::Device, MemoryKind::Constants, MemoryKind::Upload] {
+                let made = Buffer::new(&context, bytes, kind).map(drop);
+                assert!(matches!(made, Err(Error::OutOfMemory(_))), "{bytes}: {made:?}");
+            }
+        }
+        assert_eq!(context.meter.report().used, 0);
+        assert_eq!(copy(&context).unwrap(), [7; 16]);
+    }
+}
