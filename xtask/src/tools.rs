@@ -41,8 +41,18 @@ pub(crate) fn miri() -> Result<()> {
     if !succeeds("rustup", &["--version"]) {
         bail!("Miri needs rustup, which is not installed");
     }
-    let install =
-        ["toolchain", "install", "nightly", "--profile", "minimal", "-c", "miri", "-c", "rust-src"];
+    let install = [
+        "toolchain",
+        "install",
+        "nightly",
+        "--no-self-update",
+        "--profile",
+        "minimal",
+        "-c",
+        "miri",
+        "-c",
+        "rust-src",
+    ];
     process::run(command("rustup", &install))?;
     if !present() {
         bail!("this nightly has no Miri; try `rustup {}` another day", install.join(" "));
