@@ -1,6 +1,6 @@
 //! A compiled graph: memory, a recording, and staging for inputs and outputs.
 
-use crate::arguments::of_inputs;
+use crate::arguments::CallLayout;
 use crate::commands::conversions;
 use crate::constants::{Task, Upload, forget, run_tasks};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
@@ -170,8 +170,7 @@ impl Compiled {
             self.keep_outputs(input_count + output_count - found)?;
             return self.run(call);
         }
-        let Some(before_outputs) = found.checked_sub(output_count).filter(|n| *n >= input_count)
-        else {
+        let Some(layout) = CallLayout::find(&self.graph, call.arguments(), found) else {
             let expected = input_count + output_count;
             return Err(torchlet_core::KernelError::ArgumentCount { expected, found }.into());
         };
@@ -180,9 +179,8 @@ impl Compiled {
             self.labels = call.is_traced().then(Vec::new);
             self.recorded = false;
         }
-        let invoke = call.split(before_outputs)?;
-        let arguments = of_inputs(&self.graph, invoke, before_outputs);
-        for (position, argument) in arguments.into_iter().enumerate() {
+        let invoke = call.split(layout.first_output)?;
+        for (position, argument) in layout.inputs.into_iter().enumerate() {
             let id = self.graph.inputs[position];
             if let Some(staging) = self.inputs[position] {
                 let tensor = invoke.tensor(argument)?;
@@ -242,9 +240,8 @@ impl Compiled {
         }
         self.recording.run()?;
         watch.lap("submit and wait");
-        for position in 0..output_count {
+        for (arg, position) in (layout.first_output..).zip(layout.outputs) {
             let id = self.graph.outputs[position];
-            let arg = before_outputs + position;
             if let Some(staging) = self.outputs[position] {
                 let sizes = &self.state.tensor(id)?.sizes;
                 let sizes: Vec<i32> = sizes.iter().map(|size| *size as i32).collect();

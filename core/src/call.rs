@@ -417,6 +417,11 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
         self.len() == 0
     }
 
+    /// The arguments, to look at before [`split`](Self::split) says which are inputs.
+    pub fn arguments(&self) -> &Arguments<'c, 'm> {
+        &self.invoke.arguments
+    }
+
     /// Says how many of the arguments are inputs, and gives access to all: through the methods of [`Invoke`].
     ///
     /// # Errors
