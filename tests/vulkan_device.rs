@@ -1,0 +1,165 @@
+//! What happens to programs when memory ends or a device is lost, and how the device can be set up and watched.
+
+#![cfg(feature = "vulkan")]
+
+mod common;
+#[path = "common/vulkan.rs"]
+mod device;
+
+use common::{check, fixture, folder, open};
+use device::device_is_there;
+use std::sync::Arc;
+use std::time::Duration;
+use torchlet::vulkan::{DeviceFeature, VulkanBackend};
+use torchlet::{Module, ModuleBuilder, ProfileKind, Profiler};
+
+const MODEL: &str = "vulkan/model/residual.bpte";
+const STATEFUL: &str = "vulkan/program/two_states.bpte";
+
+fn on(backend: VulkanBackend) -> ModuleBuilder {
+    Module::builder().backend(Arc::new(backend))
+}
+
+/// Runs the test cases of a file on a module of it.
+fn runs(file: &str, mut module: Module) -> Result<usize, String> {
+    let source = open(&fixture(file), Module::builder()).unwrap();
+    check(&mut module, &source, &fixture(file))
+}
+
+#[test]
+fn memory_beyond_the_limit_is_an_error_and_no_more() {
+    if !device_is_there() {
+        return;
+    }
+    let backend = Arc::new(VulkanBackend::builder().memory_limit(1000).build());
+    let builder = || Module::builder().backend(backend.clone());
+    let mut module = open(&fixture(MODEL), builder()).unwrap();
+    let error = module.load_method("forward").unwrap_err().to_string();
+    assert!(error.contains("out of memory") && error.contains("limit of 1000"), "{error}");
+    // Nothing of it stays; smaller programs run.
+    assert_eq!(module.device_memory().used, 0);
+    let small = open(&fixture("vulkan/program/unused_input.bpte"), builder()).unwrap();
+    assert_eq!(runs("vulkan/program/unused_input.bpte", small), Ok(1));
+}
+
+#[test]
+fn memory_is_counted() {
+    if !device_is_there() {
+        return;
+    }
+    let backend = Arc::new(VulkanBackend::new());
+    let load = || {
+        let builder = Module::builder().backend(backend.clone());
+        let mut module = open(&fixture(MODEL), builder).unwrap();
+        assert!(!module.is_method_loaded("forward"));
+        module.load_method("forward").unwrap();
+        module
+    };
+    let first = load();
+    let one = first.device_memory();
+    assert!(one.used > 0 && one.peak >= one.used, "{one:?}");
+    let second = load();
+    assert_eq!(second.device_memory().used, 2 * one.used);
+    drop(first);
+    drop(second);
+    let third = load();
+    assert_eq!(third.device_memory().used, one.used);
+    assert!(third.device_memory().peak >= 2 * one.used);
+}
+
+#[test]
+fn after_the_loss_of_a_device_a_later_load_works() {
+    if !device_is_there() {
+        return;
+    }
+    let backend = Arc::new(VulkanBackend::new());
+    let load = || open(&fixture(MODEL), Module::builder().backend(backend.clone())).unwrap();
+    let mut lost = load();
+    lost.load_method("forward").unwrap();
+    backend.lose_devices();
+    let source = open(&fixture(MODEL), Module::builder()).unwrap();
+    let error = check(&mut lost, &source, &fixture(MODEL)).unwrap_err();
+    assert!(error.contains("DEVICE_LOST"), "{error}");
+    assert!(runs(MODEL, load()).is_ok());
+    // The module itself works again once it is loaded again.
+    lost.unload("forward");
+    check(&mut lost, &source, &fixture(MODEL)).unwrap();
+}
+
+#[test]
+fn programs_run_without_any_optional_feature() {
+    if !device_is_there() {
+        return;
+    }
+    for feature in DeviceFeature::ALL {
+        let backend = VulkanBackend::builder().disable(*feature).build();
+        let module = open(&fixture(MODEL), on(backend)).unwrap();
+        runs(MODEL, module).unwrap();
+    }
+    let none = DeviceFeature::ALL
+        .iter()
+        .fold(VulkanBackend::builder(), |builder, feature| builder.disable(*feature));
+    for file in [MODEL, STATEFUL, "vulkan/model/residual_fp16.bpte"] {
+        runs(file, open(&fixture(file), on(none.clone().build())).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn runs_may_take_a_bounded_time() {
+    if !device_is_there() {
+        return;
+    }
+    let backend = VulkanBackend::builder().timeout(Duration::from_secs(100)).build();
+    runs(MODEL, open(&fixture(MODEL), on(backend)).unwrap()).unwrap();
+}
+
+#[test]
+fn pipelines_are_remembered() {
+    if !device_is_there() {
+        return;
+    }
+    let name = format!("torchlet-pipelines-{}", std::process::id());
+    let cache = std::env::temp_dir().join(name);
+    let files = || -> Vec<_> {
+        std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let run = || {
+        let backend = VulkanBackend::builder().pipeline_cache(&cache).build();
+        runs(MODEL, open(&fixture(MODEL), on(backend)).unwrap()).unwrap();
+    };
+    run();
+    assert_eq!(files().len(), 1);
+    run();
+    // What somebody spoiled is made anew.
+    std::fs::write(&files()[0], b"nonsense").unwrap();
+    run();
+    assert_eq!(files().len(), 1);
+    assert!(std::fs::metadata(&files()[0]).unwrap().len() > 8);
+    std::fs::remove_dir_all(&cache).unwrap();
+}
+
+#[test]
+fn a_tracer_is_told_of_operators_and_transfers() {
+    if !device_is_there() {
+        return;
+    }
+    let profiler = Arc::new(Profiler::new());
+    let file = fixture(MODEL);
+    let builder = Module::builder().backend(Arc::new(VulkanBackend::new()));
+    let mut module = open(&file, builder.event_tracer(profiler.clone())).unwrap();
+    let source = Module::load(folder().join(&file.file)).unwrap();
+    check(&mut module, &source, &file).unwrap();
+    let entries = profiler.entries();
+    let count = |kind: ProfileKind, name: &str| {
+        let named = entries.iter().filter(|entry| entry.kind == kind && entry.name.contains(name));
+        named.count()
+    };
+    assert!(count(ProfileKind::DelegatePart, "convolution") > 0);
+    assert_eq!(count(ProfileKind::DelegatePart, "input (copy)"), 1);
+    assert_eq!(count(ProfileKind::DelegatePart, "output (copy)"), 1);
+    assert_eq!(count(ProfileKind::DelegatePart, "submit and wait"), 1);
+    assert_eq!(count(ProfileKind::DelegateInitPart, "make device"), 1);
+    let convolution = entries.iter().find(|entry| entry.name.contains("aten.convolution")).unwrap();
+    assert!(convolution.detail.starts_with('['), "{convolution:?}");
+    assert!(convolution.total > Duration::ZERO);
+}
