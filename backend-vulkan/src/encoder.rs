@@ -555,8 +555,10 @@ impl<'e, 'p> Encoder<'e, 'p> {
         invocations: [usize; 3],
         workgroup: [u32; 3],
     ) -> Result<(), Error> {
-        if !self.features().have(P::MODULE.features) {
-            let (name, needed) = (P::MODULE.name, P::MODULE.features);
+        let better = P::BETTER.filter(|better| self.features().have(better.features));
+        let module = better.unwrap_or(P::MODULE);
+        if !self.features().have(module.features) {
+            let (name, needed) = (module.name, module.features);
             return Err(Error::unsupported(format!("{name} needs {needed:?} of the device")));
         }
         let mut groups = [0; 3];
@@ -567,7 +569,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         if groups.contains(&0) {
             return Ok(());
         }
-        let key = PipelineKey { module: P::MODULE, constants: pipeline.constants(), workgroup };
+        let key = PipelineKey { module, constants: pipeline.constants(), workgroup };
         let accesses = accesses.as_ref().to_vec();
         self.bound.extend(accesses.iter().map(|access| access.tensor));
         self.steps.push(Step { node: self.node, key, accesses, push: push.bytes(), groups });

@@ -1,5 +1,11 @@
 #version 450
+//! module row
+//! module row_subgroups SUBGROUPS
 #extension GL_GOOGLE_include_directive : require
+#ifdef SUBGROUPS
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
 #include "tensor.glsl"
 #include "run.glsl"
 
@@ -34,29 +40,40 @@ const uint RMS = 3;
 const uint MAX_LANES = 256;
 shared float partials[MAX_LANES];
 
-float summed(float value) {
-    uint lane = gl_LocalInvocationID.x;
-    barrier();
-    partials[lane] = value;
-    for (uint lanes = gl_WorkGroupSize.x / 2; lanes > 0; lanes /= 2) {
-        barrier();
-        if (lane < lanes) partials[lane] += partials[lane + lanes];
+// The values of all invocations as one, through shared memory: each subgroup's first where devices have such sums, else
+// those of the invocations, half of them at a time.
+#ifdef SUBGROUPS
+#define COMBINE(NAME, FUNCTION, SUBGROUP_FUNCTION) \
+    float NAME(float value) { \
+        value = SUBGROUP_FUNCTION(value); \
+        barrier(); \
+        if (subgroupElect()) partials[gl_SubgroupID] = value; \
+        barrier(); \
+        value = partials[0]; \
+        for (uint i = 1; i < gl_NumSubgroups; ++i) value = FUNCTION(value, partials[i]); \
+        return value; \
     }
-    barrier();
-    return partials[0];
+#else
+#define COMBINE(NAME, FUNCTION, SUBGROUP_FUNCTION) \
+    float NAME(float value) { \
+        uint lane = gl_LocalInvocationID.x; \
+        barrier(); \
+        partials[lane] = value; \
+        for (uint lanes = gl_WorkGroupSize.x / 2; lanes > 0; lanes /= 2) { \
+            barrier(); \
+            if (lane < lanes) partials[lane] = FUNCTION(partials[lane], partials[lane + lanes]); \
+        } \
+        barrier(); \
+        return partials[0]; \
+    }
+#endif
+
+float plus(float a, float b) {
+    return a + b;
 }
 
-float highest(float value) {
-    uint lane = gl_LocalInvocationID.x;
-    barrier();
-    partials[lane] = value;
-    for (uint lanes = gl_WorkGroupSize.x / 2; lanes > 0; lanes /= 2) {
-        barrier();
-        if (lane < lanes) partials[lane] = max(partials[lane], partials[lane + lanes]);
-    }
-    barrier();
-    return partials[0];
-}
+COMBINE(summed, plus, subgroupAdd)
+COMBINE(highest, max, subgroupMax)
 
 // Four elements of the row from `base` on; what is beyond its end repeats the last.
 vec4 elements(uint base, uint i) {

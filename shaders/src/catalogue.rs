@@ -6,14 +6,14 @@ use crate::{Constant, ConstantField, Element, Field, Module, Pipeline, PushConst
 pub const MAX_DIMS: usize = 8;
 
 /// Declares pipelines: a module's name, its number of buffers, its specialisation constants in the order of their
-/// numbers from 3 on, its push constants in the order of the shader's block, and what features of the device it needs. The
-/// SPIR-V is compared with all that.
+/// numbers from 3 on, its push constants in the order of the shader's block, and what features of the device it needs. A
+/// second module that does the same may come after `or`, with what it needs. The SPIR-V is compared with all that.
 macro_rules! pipelines {
     ($($(#[$doc:meta])* $name:ident, $push:ident = $file:literal, $bindings:literal buffers, {
         $($constant:ident: $constant_type:ty),* $(,)?
     }, {
         $($field:ident: $field_type:ty),* $(,)?
-    } $(, needs $($feature:ident),+)?;)*) => {
+    } $(, needs $($feature:ident),+)? $(, or $other:literal needs $($other_feature:ident),+)?;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,6 +40,15 @@ macro_rules! pipelines {
                         count: <$constant_type as Constant>::COUNT,
                     }),*],
                     features: &[$($(crate::Feature::$feature),+)?],
+                };
+                const BETTER: Option<Module> = {
+                    let better: &[Module] = &[$(Module {
+                        name: $other,
+                        spirv: include_bytes!(concat!("../spv/", $other, ".spv")),
+                        features: &[$(crate::Feature::$other_feature),+],
+                        ..Self::MODULE
+                    })?];
+                    better.first().copied()
                 };
                 type Bindings<B> = [B; $bindings];
                 type Push = $push;
@@ -69,13 +78,23 @@ macro_rules! pipelines {
                 const AGREES_WITH_ITS_SHADER: () =
                     if let Some(point) = crate::check::mismatch(&$name::MODULE) {
                         panic!("{}", point)
+                    } else if let Some(better) = $name::BETTER
+                        && let Some(point) = crate::check::mismatch(&better)
+                    {
+                        panic!("{}", point)
                     };
             }
             const _: () = $name::AGREES_WITH_ITS_SHADER;
         )*
 
         /// Every module of the catalogue.
-        pub const MODULES: &[Module] = &[$($name::MODULE),*];
+        pub const MODULES: &[Module] = &[$(
+            $name::MODULE,
+            $(match $name::BETTER {
+                Some(better) => better,
+                None => panic!("{}", $other),
+            },)?
+        )*];
     };
 }
 
@@ -148,7 +167,7 @@ pipelines! {
         function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool,
     }, {
         count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32,
-    };
+    }, or "row_subgroups" needs SubgroupArithmetic;
 
     /// Enlarges planes.
     Upsample, UpsamplePush = "upsample", 2 buffers, {

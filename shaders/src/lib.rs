@@ -149,6 +149,8 @@ pub enum Scalar {
 pub trait Pipeline {
     /// The shader.
     const MODULE: Module;
+    /// A shader that does the same better, on devices that have the features it needs.
+    const BETTER: Option<Module>;
     /// An array with one entry for each buffer.
     type Bindings<B>: AsRef<[B]>;
     /// The push constants.
