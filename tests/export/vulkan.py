@@ -73,6 +73,8 @@ def fixture(family: str, case: Delegated) -> Fixture:
         note=case.note,
         config=case.config or ExecutorchBackendConfig(),
         partitioner=VulkanPartitioner(options),
+        preserve=case.preserve,
+        dim_order=case.dim_order,
     )
 
 

@@ -39,7 +39,6 @@ fn declared() -> BTreeSet<&'static str> {
 /// others, names of its own tests, and what its rewriting always replaces.
 const NOT_EXPORTED: &[&str] = &[
     "add",
-    "aten._to_copy.default",
     "aten.hardshrink.default",
     "aten.hardsigmoid.default",
     "aten.max_pool2d.default",
@@ -75,9 +74,7 @@ const NOT_EXPORTED: &[&str] = &[
     "etvk.test_conv2d_q8ta_q8csw_q8to.default",
     "floordiv",
     "llama.custom_sdpa.default",
-    "sub",
     "testing.compute_attn_weight_with_kv_cache.default",
-    "update_cache.default",
 ];
 
 #[test]

@@ -3,11 +3,13 @@
 
 #![cfg(feature = "vulkan")]
 
+mod blob;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/vulkan.rs"]
 mod device;
 mod fixtures;
+mod names;
 mod shapes;
 mod sharing;
 mod state;

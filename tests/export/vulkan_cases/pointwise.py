@@ -180,6 +180,7 @@ def conversion() -> Iterator[Delegated]:
     yield case("half_to_float", lambda x: x.to(f32) * 2, (x.to(f16),))
     yield case("bool_to_float", lambda x: x.to(f32) + 1, (values(boolean, 3, 5),))
     yield case("int64_to_float", lambda x: x.to(f32), (values(i64, 3, 5),))
+    yield case("copy_of_aten", lambda x: x.to(f16).to(f32) + 1, (x,), dim_order=False, rtol=1e-3)
     yield case("int_plus_float", lambda x, y: x + y, (values(i32, 3, 5), x))
 
 

@@ -136,6 +136,21 @@ class Cached(nn.Module):
         return torch.ops.llama.custom_sdpa(q, self.keys, self.values, start, None, 0.0, True).reshape(1, -1, 32)
 
 
+class Noted(nn.Module):
+    """A cache that is written to and read without attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(1, 6, 2, 4))
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        start = position[0].item()
+        torch._check(start >= 0)
+        torch._check(start + x.shape[1] <= 6)
+        torch.ops.llama.update_cache(x, self.cache, start)
+        return self.cache * 2
+
+
 def steps(*positions: int) -> list[tuple]:
     return [(values(f32, 1, 1, 16), torch.tensor([position])) for position in positions]
 
@@ -171,6 +186,8 @@ def program() -> Iterator[Delegated]:
     yield case("running_sum", Running(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True)
     yield case("two_states", Two(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True)
     yield case("cache", Cached(), *steps(0, 1, 2, 3, 4), sequence=True)
+    notes = [(values(f32, 1, 1, 2, 4), torch.tensor([position])) for position in (0, 1, 3, 1)]
+    yield case("noted", Noted(), *notes, sequence=True)
     yield case("unused_input", lambda x, y: x * 2, (values(f32, 3), values(f32, 4)))
     yield case("input_is_output", lambda x: (x, x + 1), (values(f32, 3),))
     yield case("same_output_twice", lambda x: (x + 1, x + 1), (values(f32, 3),))

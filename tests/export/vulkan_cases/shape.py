@@ -142,6 +142,9 @@ class Rows(nn.Module):
 def symbolic() -> Iterator[Delegated]:
     n = Dim("n", min=1, max=8)
     yield case("rows", Rows(), *[(values(f32, 1, m, 4),) for m in (6, 1, 8, 3)], dynamic={"x": {1: n}})
+    sizes = [(values(f32, m, 3),) for m in (6, 4, 8, 3)]
+    rows = ({0: Dim("n", min=3, max=8)},)
+    yield case("rows_less_one", lambda x: x[: x.shape[0] - 1] * 2, *sizes, dynamic=rows)
     yield case(
         "two_sizes",
         lambda x, y: torch.cat([x * 2, y], 0),
