@@ -1,5 +1,10 @@
 #version 450
+//! module linear_quantized
+//! module linear_quantized_dot DOT
 #extension GL_GOOGLE_include_directive : require
+#ifdef DOT
+#extension GL_EXT_integer_dot_product : require
+#endif
 #include "tensor.glsl"
 
 // out[m, n] = bias[n] + sum over k of x[m, k] * weight[n, k] * scale[k / group, n], with weights of 8 or 4 bits.
@@ -75,6 +80,17 @@ ivec4 inputs_i(uint m, uint k, int zero) {
 
 int zero_of(uint m) { return BY_ROW != 0 ? x_zero_i(m) : push.input_zero; }
 
+#ifdef DOT
+// Four signed bytes of inputs and weights each make one word: their products are one instruction. (x - zero) w is x w - zero w.
+const bool PACKED = IN == I8 && WEIGHT == 0 && ALIGNED != 0;
+
+int weights_word(uint n, uint k) { return int(weight.words[(n * push.weight_row + k) >> 2]); }
+
+int inputs_word(uint m, uint k) { return int(x.words[(m * push.k + k) >> 2]); }
+
+int sum_of(int word) { return dotPacked4x8EXT(word, 0x01010101); }
+#endif
+
 // The products of four elements from k on.
 float product(uint m, uint k, int zero, ivec4 w) {
     if (FLOATING) return dot(inputs_f(m, k), vec4(w));
@@ -107,6 +123,15 @@ void main() {
         ivec4 zeros = FLOATING ? ivec4(0) : ivec4(zero_of(rows.x), zero_of(rows.y), zero_of(rows.z), zero_of(rows.w));
         for (uint k = 0; k < push.k; k += step) {
             ivec4 w[4];
+#ifdef DOT
+            ivec4 words, sums;
+            if (PACKED) {
+                [[unroll]] for (uint c = 0; c < 4; ++c) {
+                    words[c] = weights_word(n + c, k);
+                    sums[c] = sum_of(words[c]);
+                }
+            } else
+#endif
             [[unroll]] for (uint c = 0; c < 4; ++c) w[c] = weights(n + c, k);
             vec4 s = vec4(1);
             if (GROUPED != 0) {
@@ -115,6 +140,14 @@ void main() {
             }
             [[unroll]] for (uint r = 0; r < 4; ++r) {
                 vec4 p;
+#ifdef DOT
+                if (PACKED) {
+                    int v = inputs_word(rows[r], k);
+                    [[unroll]] for (uint c = 0; c < 4; ++c) {
+                        p[c] = float(dotPacked4x8EXT(v, words[c]) - zeros[r] * sums[c]);
+                    }
+                } else
+#endif
                 if (FLOATING) {
                     vec4 v = inputs_f(rows[r], k);
                     p = vec4(dot(v, vec4(w[0])), dot(v, vec4(w[1])), dot(v, vec4(w[2])), dot(v, vec4(w[3])));
@@ -148,7 +181,14 @@ void main() {
             int zero = FLOATING ? 0 : zero_of(m);
             float total = 0.0;
             for (uint k = lane * step; k < push.k; k += lanes * step) {
-                float p = product(m, k, zero, weights(n, k));
+                float p;
+#ifdef DOT
+                if (PACKED) {
+                    int w = weights_word(n, k);
+                    p = float(dotPacked4x8EXT(inputs_word(m, k), w) - zero * sum_of(w));
+                } else
+#endif
+                p = product(m, k, zero, weights(n, k));
                 if (GROUPED != 0) p *= scale_f(k / push.group * push.scale_row + n);
                 total += p;
             }

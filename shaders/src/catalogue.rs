@@ -213,7 +213,7 @@ pipelines! {
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group: u32, scale_row: u32, input_scale: f32, input_zero: i32,
         out_inverse: f32, out_zero: f32,
-    };
+    }, or "linear_quantized_dot" needs IntegerDotProduct;
 
     /// A convolution with weights of 8 bits. Buffers: input, weights, scales, bias, output.
     ConvolutionQuantized, ConvolutionQuantizedPush = "convolution_quantized", 5 buffers, {
