@@ -159,6 +159,17 @@ fn inspect_explains() {
     assert_eq!(delegate["available"], false);
     assert!(!delegate["compile_specs"].as_array().unwrap().is_empty());
 
+    let relu = "vulkan/activation/relu.bpte";
+    let lowered = json(&stdout(&["inspect", relu, "--json"]));
+    let graph = &lowered["methods"][0]["delegates"][0]["graph"];
+    if cfg!(feature = "vulkan") {
+        assert_eq!(graph["operators"][0]["name"], "aten.relu.default");
+        assert_eq!(graph["operators"][0]["available"], true);
+        assert!(stdout(&["inspect", relu]).contains("1  aten.relu.default"));
+    } else {
+        assert!(graph.is_null());
+    }
+
     let data = "digits/digits_external._default_external_constant.ptd";
     let external = stdout(&["inspect", "digits/digits_external.pte", "--data", data]);
     assert!(external.contains("data file 0"), "{external}");
