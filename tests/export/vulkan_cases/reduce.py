@@ -98,9 +98,8 @@ def normalization() -> Iterator[Delegated]:
     yield case("group_norm_one", trained(nn.GroupNorm(1, 4)), (values(f32, 1, 4, 5, 3),))
     yield case("group_norm_each", trained(nn.GroupNorm(4, 4)), (values(f32, 2, 4, 5, 3),))
     yield case("instance_by_groups", nn.GroupNorm(3, 3, affine=False), (values(f32, 1, 3, 4, 4),))
-    yield case(
-        "convolution_batch_norm", nn.Sequential(nn.Conv2d(3, 5, 3), trained(nn.BatchNorm2d(5))), (values(f32, 1, 3, 6, 6),)
-    )
+    convolution = nn.Sequential(nn.Conv2d(3, 5, 3), trained(nn.BatchNorm2d(5)))
+    yield case("convolution_batch_norm", convolution, (values(f32, 1, 3, 6, 6),))
     yield case("linear_batch_norm", nn.Sequential(nn.Linear(6, 5), trained(nn.BatchNorm1d(5))), (values(f32, 4, 6),))
     yield case(
         "layer_norm_dynamic",
