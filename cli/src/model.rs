@@ -34,8 +34,11 @@ fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleB
 
 #[cfg(feature = "vulkan")]
 fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
-    use std::sync::Arc;
-    let backend = Arc::new(vulkan_backend(options));
+    use std::sync::{Arc, OnceLock};
+    use torchlet::vulkan::VulkanBackend;
+    // All programs of one command run on one open device.
+    static BACKEND: OnceLock<Arc<VulkanBackend>> = OnceLock::new();
+    let backend = BACKEND.get_or_init(|| Arc::new(vulkan_backend(options))).clone();
     if options.backend == Backend::Vulkan {
         use torchlet::core::Backend as _;
         backend.is_available().map_err(|error| Failure::new(error.to_string()))?;

@@ -61,7 +61,7 @@ impl Context {
     pub(crate) fn open(options: &Options) -> Result<Arc<Self>, Error> {
         let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
         let mut watch = Stopwatch::new(true);
-        let instance = Arc::new(Instance::open()?);
+        let instance = Instance::shared()?;
         watch.lap("make instance");
         let physical = instance.physical_devices()?;
         let infos: Vec<DeviceInfo> = physical

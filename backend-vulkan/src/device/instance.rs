@@ -4,6 +4,7 @@ use super::features::{self, CooperativeMatrix, DeviceFeatures};
 use crate::error::Error;
 use ash::vk;
 use std::ffi::CStr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What kind of processor a device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,8 +60,24 @@ pub(crate) struct Instance {
     entry: ash::Entry,
 }
 
+/// The instance of this process. Drivers do not bear being opened and closed again and again: one of NVIDIA's refuses the
+/// thirty-first time.
+static SHARED: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
+
 impl Instance {
-    pub(crate) fn open() -> Result<Self, Error> {
+    /// The instance that all devices of this process share, opened when it is first needed.
+    pub(crate) fn shared() -> Result<Arc<Self>, Error> {
+        // A panic elsewhere cannot have left it half-made.
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(instance) = &*shared {
+            return Ok(instance.clone());
+        }
+        let instance = Arc::new(Self::open()?);
+        *shared = Some(instance.clone());
+        Ok(instance)
+    }
+
+    fn open() -> Result<Self, Error> {
         // SAFETY: the loader is the system's Vulkan loader, whose initialisation has no preconditions; the library stays
         // open as long as anything made from it (`Instance` keeps the entry, `Context` the instance).
         let entry = unsafe { ash::Entry::load() }.map_err(|error| {
@@ -226,7 +243,7 @@ impl Drop for Instance {
 /// # Errors
 /// Why there are none: no loader, no driver.
 pub fn devices() -> Result<Vec<DeviceInfo>, torchlet_core::DelegateError> {
-    let instance = Instance::open()?;
+    let instance = Instance::shared()?;
     let physical = instance.physical_devices()?;
     Ok(physical
         .into_iter()
