@@ -366,6 +366,18 @@ mod tests {
     }
 
     #[test]
+    fn every_module_is_declared_once() {
+        let mut declared: Vec<String> = MODULES.iter().map(|m| format!("{}.spv", m.name)).collect();
+        declared.sort();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/spv");
+        let name = |file: std::io::Result<std::fs::DirEntry>| file.unwrap().file_name();
+        let files = std::fs::read_dir(folder).unwrap().map(name);
+        let mut files: Vec<_> = files.map(|name| name.into_string().unwrap()).collect();
+        files.sort();
+        assert_eq!(declared, files);
+    }
+
+    #[test]
     fn bindings_are_counted() {
         let fewer = Module { bindings: MATMUL.bindings - 1, ..MATMUL };
         assert_eq!(mismatch(&fewer), Some("the shader binds a buffer that the declaration lacks"));
