@@ -103,7 +103,7 @@ impl Compiled {
 
         let changing = changing(&graph, &lineage, &state, &steps);
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
-        let watched = watched_inputs(&graph, &state);
+        let watched = crate::ops::watched_inputs(&graph, &state);
         let mut compiled = Compiled {
             watched,
             kept: Vec::new(),
@@ -322,18 +322,6 @@ fn changing(
         .map(|access| state.root(access.tensor))
         .chain(updated)
         .chain(lineage.constants())
-        .collect()
-}
-
-/// The inputs of integers that operators look at on the host.
-fn watched_inputs(graph: &Graph<'_>, state: &State) -> Vec<ValueId> {
-    let nodes = graph.nodes.iter().filter(|node| node.operator == crate::ops::SELECT_AS_SYMINT);
-    let roots = nodes.filter_map(|node| node.args.first()).map(|id| state.root(*id));
-    roots
-        .filter(|id| {
-            let ints = state.tensor(*id).is_ok_and(|tensor| tensor.element == Element::I32);
-            ints && graph.inputs.contains(id)
-        })
         .collect()
 }
 

@@ -310,6 +310,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
+    /// The call that computes a value.
+    pub(crate) fn producer(&self, id: ValueId) -> Option<&'e Node> {
+        self.graph.producer(id)
+    }
+
     /// Element `at` of a tensor of integers that is known on the host: a constant or an input. `None` for an input while
     /// memory is planned.
     pub(crate) fn host_int(&mut self, id: TensorId, at: usize) -> Result<Option<i64>, Error> {

@@ -48,6 +48,14 @@ pub(crate) struct Node {
     pub(crate) parts: Vec<Node>,
 }
 
+impl Graph<'_> {
+    /// The call whose output a value is, also within one that was made of several.
+    pub(crate) fn producer(&self, id: ValueId) -> Option<&Node> {
+        let parts = self.nodes.iter().flat_map(|node| node.parts.iter().chain([node]));
+        parts.into_iter().find(|node| node.args.last() == Some(&id))
+    }
+}
+
 impl Node {
     /// Its operator, or those of the calls that were fused into it.
     pub(crate) fn title(&self) -> String {

@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use super::weights::{Matrices, transposed};
+use super::weights::{Matrices, transposed, transposed_compactly};
 use super::window::checked_numel;
 use super::{Epilogue, Operator, product};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -111,7 +111,11 @@ fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     sizes.push(n);
     let out = e.resize(e.out(args)?.id, &sizes)?;
     let matrix = Matrices { count: 1, rows: n, columns: k };
-    let transposed = transposed(e, &weight, matrix)?;
+    let transposed = if e.is_kept(weight.id) {
+        transposed(e, &weight, matrix)?
+    } else {
+        transposed_compactly(e, &weight, matrix)?
+    };
     let mut matmul = Product::new(input, transposed, out, [m, n, k]);
     matmul.bias = bias.map(|bias| (bias, 0, [0, 1]));
     let bound = checked_numel(&e.bound_sizes(&matmul.out))?;

@@ -28,7 +28,7 @@ mod window;
 pub(crate) use chain::{CHAIN, MAX_STAGES, fits};
 pub(crate) use elementwise::Stage;
 pub(crate) use epilogue::{EPILOGUE, Epilogue, SILU};
-pub(crate) use symbolic::SELECT_AS_SYMINT;
+pub(crate) use symbolic::watched_inputs;
 pub(crate) use views::ALIAS;
 
 use crate::encoder::Encoder;

@@ -1,9 +1,13 @@
 //! Symbolic integers: computed on the host, while encoding.
 
 use super::{Operator, operator};
-use crate::encoder::Encoder;
+use crate::encoder::{Encoder, State};
 use crate::error::Error;
-use crate::ir::ValueId;
+use crate::ir::{Graph, Node, ValueId};
+use crate::tensors::Operand;
+use std::collections::HashSet;
+use torchlet_core::rules::normalize_index;
+use torchlet_shaders::Element;
 
 pub(super) const OPERATORS: &[Operator] = &[
     operator("add", |e, args| binary(e, args, |a, b| a.checked_add(b))),
@@ -23,19 +27,145 @@ pub(super) const OPERATORS: &[Operator] = &[
     operator(SELECT_AS_SYMINT, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-        let index = torchlet_core::rules::normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
+        let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
         let index = index.ok_or_else(|| Error::invalid("the index is out of range"))?;
         let at = index * input.strides().get(dim).copied().unwrap_or(1);
         // While memory is planned no input has a value: the one that the exporter saw stays.
-        match e.host_int(input.id, at)? {
+        match element(e, input.id, at, &mut MOST_CALLS.clone())? {
             Some(value) => e.set_int(e.arg(args, 3)?, value),
             None => Ok(()),
         }
     }),
 ];
 
-/// The operator that reads an input on the host.
-pub(crate) const SELECT_AS_SYMINT: &str = "et_vk.select_as_symint.default";
+/// The operator that reads a tensor of integers on the host.
+const SELECT_AS_SYMINT: &str = "et_vk.select_as_symint.default";
+
+/// The calls that are evaluated on the host for one integer, at most.
+const MOST_CALLS: usize = 256;
+
+/// Element `at` of a tensor of integers: of a constant, an input, or of what simple operators make of those. `None`
+/// where it depends on an input while memory is planned.
+fn element(
+    e: &mut Encoder<'_, '_>,
+    id: ValueId,
+    at: usize,
+    calls: &mut usize,
+) -> Result<Option<i64>, Error> {
+    let unknown = match e.host_int(id, at) {
+        Err(error @ Error::Unsupported(_)) => error,
+        known => return known,
+    };
+    let (Some(node), Some(left)) = (e.producer(id), calls.checked_sub(1)) else {
+        return Err(unknown);
+    };
+    *calls = left;
+    let args = &node.args;
+    if e.tensor(id)?.element != Element::I32 {
+        return Err(unknown);
+    }
+    let source = e.arg(args, 0)?;
+    let input = e.tensor(source)?;
+    match node.operator.as_str() {
+        _ if is_view(node) && input.numel() == e.tensor(id)?.numel() => {
+            element(e, source, at, calls)
+        }
+        "aten.select_copy.int" | "aten.select.int" => {
+            let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+            let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
+            let index = index.ok_or_else(|| Error::invalid("the index is out of range"))?;
+            element(e, source, picked(at, &input, dim, 1, [index, 1]), calls)
+        }
+        "aten.slice_copy.Tensor" | "aten.slice.Tensor" => {
+            let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+            let size = input.size(dim) as i64;
+            let start = e.optional_int(e.arg(args, 2)?)?.unwrap_or(0);
+            let start = if start < 0 { start.saturating_add(size).max(0) } else { start.min(size) };
+            let step = e.int(e.arg(args, 4)?)?.clamp(1, size.max(1));
+            let count = e.tensor(id)?.size(dim);
+            let place = picked(at, &input, dim, count, [start as usize, step as usize]);
+            element(e, source, place, calls)
+        }
+        "aten.add.Tensor" | "aten.sub.Tensor" | "aten.mul.Tensor" => {
+            let other = e.arg(args, 1)?;
+            // Of two shapes, either is that of the output or one element.
+            let place = |numel: usize| if numel == 1 { 0 } else { at };
+            let numel = e.tensor(id)?.numel();
+            let numels = [input.numel(), e.tensor(other)?.numel()];
+            if numels.iter().any(|count| *count != 1 && *count != numel) {
+                return Err(unknown);
+            }
+            let a = element(e, source, place(numels[0]), calls)?;
+            let b = element(e, other, place(numels[1]), calls)?;
+            let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
+            let factor = if args.len() > 3 { e.int(args[2])? } else { 1 };
+            // As integers of 32 bits do.
+            let [a, b, factor] = [a, b, factor].map(|number| number as i32);
+            let result = match node.operator.as_str() {
+                "aten.add.Tensor" => a.wrapping_add(factor.wrapping_mul(b)),
+                "aten.sub.Tensor" => a.wrapping_sub(factor.wrapping_mul(b)),
+                _ => a.wrapping_mul(b),
+            };
+            Ok(Some(result.into()))
+        }
+        _ => Err(unknown),
+    }
+}
+
+/// Where element `at` of an output is in the input whose dimension was cut to `count` elements from `start` on.
+fn picked(
+    at: usize,
+    input: &Operand,
+    dim: usize,
+    count: usize,
+    [start, step]: [usize; 2],
+) -> usize {
+    let inner = input.sizes.iter().skip(dim + 1).product::<usize>().max(1);
+    let (outer, index) = (at / inner / count.max(1), at / inner % count.max(1));
+    (outer * input.size(dim) + start + index * step) * inner + at % inner
+}
+
+/// Whether a call's output has the elements of its input in order.
+fn is_view(node: &Node) -> bool {
+    matches!(
+        node.operator.as_str(),
+        "aten.view_copy.default"
+            | "aten.unsqueeze_copy.default"
+            | "aten.squeeze_copy.dims"
+            | "aten.expand_copy.default"
+            | "aten.clone.default"
+            | "aten._to_copy.default"
+            | "dim_order_ops._to_dim_order_copy.default"
+            | "dim_order_ops._clone_dim_order.default"
+    )
+}
+
+/// The inputs of integers that the host looks at.
+pub(crate) fn watched_inputs(graph: &Graph<'_>, state: &State) -> Vec<ValueId> {
+    let mut waiting: Vec<ValueId> = graph
+        .nodes
+        .iter()
+        .filter(|node| node.operator == SELECT_AS_SYMINT)
+        .filter_map(|node| node.args.first().copied())
+        .collect();
+    let mut seen = HashSet::new();
+    let mut watched = Vec::new();
+    while let Some(id) = waiting.pop() {
+        let Ok(tensor) = state.tensor(id) else { continue };
+        if tensor.element != Element::I32 || !seen.insert(id) {
+            continue;
+        }
+        let root = state.root(id);
+        if graph.inputs.contains(&root) {
+            watched.push(root);
+        } else if let Some(node) = graph.producer(id) {
+            waiting.extend(node.args.iter().take(2));
+        }
+    }
+    watched.sort_unstable();
+    watched.dedup();
+    watched
+}
 
 fn binary(
     e: &mut Encoder<'_, '_>,

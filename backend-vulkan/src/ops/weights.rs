@@ -32,12 +32,7 @@ pub(super) fn transposed(
         return Err(Error::unsupported("weights of more than 2^31 elements"));
     }
     if !e.is_kept(weight.id) {
-        let compact = e.temporary(weight.element, &[count, columns, rows])?;
-        let strides = [rows * columns, 1, columns].map(|stride| stride as i64);
-        gather(e, weight, &compact, &[count, columns, rows], &strides, 0)?;
-        if pitch == rows {
-            return Ok(compact);
-        }
+        let compact = transposed_compactly(e, weight, matrices)?;
         let padded = e.temporary(weight.element, &[count, columns, pitch])?;
         pad(e, &compact, &padded, &[], 0.0)?;
         return Ok(padded);
@@ -51,6 +46,19 @@ pub(super) fn transposed(
     let sizes = [count, columns, pitch];
     let make = move |source: &[u8], target: &mut [u8]| transpose(source, target, matrices, pitch);
     e.derived_later(weight.value, &purpose, weight.element, &sizes, make)
+}
+
+/// The matrices of a tensor that is computed, transposed without padding.
+pub(super) fn transposed_compactly(
+    e: &mut Encoder<'_, '_>,
+    weight: &Operand,
+    Matrices { count, rows, columns }: Matrices,
+) -> Result<Operand, Error> {
+    let sizes = [count, columns, rows];
+    let compact = e.temporary(weight.element, &sizes)?;
+    let strides = [rows * columns, 1, columns].map(|stride| stride as i64);
+    gather(e, weight, &compact, &sizes, &strides, 0)?;
+    Ok(compact)
 }
 
 /// Transposes matrices of elements of `SIZE` bytes, tile by tile.
