@@ -236,6 +236,8 @@ impl Compiled {
         if !self.recorded {
             let steps = Encoder::encode(&self.graph, &mut self.state, false)?;
             self.record(&steps)?;
+            // Other shapes may need other variants of a shader, each the first time.
+            self.context.pipelines.save();
             watch.lap("record");
         }
         self.recording.run()?;

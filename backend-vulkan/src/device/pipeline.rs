@@ -4,6 +4,7 @@ use super::cache_file::CacheFile;
 use crate::error::Error;
 use ash::vk;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use torchlet_shaders::Module;
 
@@ -54,6 +55,8 @@ pub(crate) struct Pipelines {
     cache: vk::PipelineCache,
     /// Where the cache is saved, and the bytes that are there already.
     file: Option<Mutex<(CacheFile, usize)>>,
+    /// How many pipelines were made since the cache was last looked at.
+    unsaved: AtomicUsize,
     device: ash::Device,
 }
 
@@ -76,6 +79,7 @@ impl Pipelines {
             shaders: Mutex::default(),
             cache,
             file: file.map(|file| Mutex::new((file, saved))),
+            unsaved: AtomicUsize::new(0),
             device,
         }
     }
@@ -88,6 +92,7 @@ impl Pipelines {
         let shader = self.shader(&key.module)?;
         // Made without the lock, so that several threads make several at a time.
         let pipeline = Arc::new(Pipeline::new(shader, self.cache, key)?);
+        self.unsaved.fetch_add(1, Ordering::Relaxed);
         Ok(lock(&self.made).entry(key.clone()).or_insert(pipeline).clone())
     }
 
@@ -103,7 +108,8 @@ impl Pipelines {
     /// longer, that is all.
     pub(crate) fn save(&self) {
         let Some(file) = &self.file else { return };
-        if self.cache == vk::PipelineCache::null() {
+        let made = self.unsaved.swap(0, Ordering::Relaxed);
+        if made == 0 || self.cache == vk::PipelineCache::null() {
             return;
         }
         let mut file = lock(file);
