@@ -18,10 +18,6 @@ from torch import nn
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "export"))
 
-from common import Method, bundled
-from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
-from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
-
 Model = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
 WEIGHT_BITS = 4
@@ -212,6 +208,11 @@ def normalise(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
 
 
 def export(folder: Path, name: str) -> None:
+    # Here, since other runtimes build the models on machines that cannot export.
+    from common import Method, bundled
+    from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+    from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+
     model, _, precision = name.rpartition("_")
     module, inputs = build(model)
     method = Method(module, [inputs])
