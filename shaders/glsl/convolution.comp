@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
-#include "functions.glsl"
+#include "activations.glsl"
 
 // A convolution over two dimensions. An invocation computes four neighbours of an output row in ROWS channels. The invocations of a
 // workgroup that differ in z share the sum over the input channels among themselves.

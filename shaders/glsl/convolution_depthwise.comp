@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
-#include "functions.glsl"
+#include "activations.glsl"
 
 // A convolution in which every input channel has `multiplier` output channels of its own. An invocation computes four neighbours of
 // ROWS consecutive output rows, in one channel. Weights are [channel][ky][kx].

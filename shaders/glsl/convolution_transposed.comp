@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
-#include "functions.glsl"
+#include "activations.glsl"
 
 // A transposed convolution over two dimensions: every output element gathers the input elements that reach it. An invocation
 // computes four neighbours of an output row in ROWS channels.

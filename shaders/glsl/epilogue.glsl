@@ -1,8 +1,8 @@
 // What is done to results of products and convolutions before they are written: y = activation(v + residual).
-// Include after functions.glsl and the constants ACTIVATION and HAS_RESIDUAL; the shader declares `residual` with RUN_IN;
+// Include after activations.glsl and the constants ACTIVATION and HAS_RESIDUAL; the shader declares `residual` with RUN_IN;
 // the parameters of the activation are push.a and push.b.
 
-UNARY(activation, ACTIVATION)
+ACTIVATIONS(activation, ACTIVATION)
 
 // The first `count` of four elements from element `at` on.
 #define EPILOGUE(at, v, count) { \

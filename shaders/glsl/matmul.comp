@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
-#include "functions.glsl"
+#include "activations.glsl"
 
 // out[m][n] = activation(alpha * sum over k of a[m][k] * b[k][n] + beta * bias + residual), for each batch. An invocation computes ROWS rows of four
 // columns. The invocations of a workgroup that differ in z share the sum over k among themselves.

@@ -3,7 +3,7 @@
 //! The table says what each operator computes, as a [`Stage`]: alone, it is a dispatch of its own; several stages in a row
 //! become one (`chain`).
 
-use super::{Operator, function, pointwise, pointwise_integers};
+use super::{Operator, activation, pointwise, pointwise_integers};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
@@ -31,37 +31,37 @@ pub(crate) enum Source {
 }
 
 pub(super) const OPERATORS: &[Operator] = &[
-    function("aten.abs.default", |e, args| unary(e, args, 1, 0.0, 0.0)),
-    function("aten.neg.default", |e, args| unary(e, args, 2, 0.0, 0.0)),
-    function("aten.sqrt.default", |e, args| unary(e, args, 3, 0.0, 0.0)),
-    function("aten.rsqrt.default", |e, args| unary(e, args, 4, 0.0, 0.0)),
-    function("aten.exp.default", |e, args| unary(e, args, 5, 0.0, 0.0)),
-    function("aten.log10.default", |e, args| unary(e, args, 7, 0.0, 0.0)),
-    function("aten.sin.default", |e, args| unary(e, args, 8, 0.0, 0.0)),
-    function("aten.cos.default", |e, args| unary(e, args, 9, 0.0, 0.0)),
-    function("aten.tan.default", |e, args| unary(e, args, 10, 0.0, 0.0)),
-    function("aten.tanh.default", |e, args| unary(e, args, 11, 0.0, 0.0)),
-    function("aten.sigmoid.default", |e, args| unary(e, args, 12, 0.0, 0.0)),
-    function("aten.gelu.default", |e, args| {
+    pointwise("aten.abs.default", |e, args| unary(e, args, 1, 0.0, 0.0)),
+    pointwise("aten.neg.default", |e, args| unary(e, args, 2, 0.0, 0.0)),
+    pointwise("aten.sqrt.default", |e, args| unary(e, args, 3, 0.0, 0.0)),
+    pointwise("aten.rsqrt.default", |e, args| unary(e, args, 4, 0.0, 0.0)),
+    pointwise("aten.exp.default", |e, args| unary(e, args, 5, 0.0, 0.0)),
+    pointwise("aten.log10.default", |e, args| unary(e, args, 7, 0.0, 0.0)),
+    pointwise("aten.sin.default", |e, args| unary(e, args, 8, 0.0, 0.0)),
+    pointwise("aten.cos.default", |e, args| unary(e, args, 9, 0.0, 0.0)),
+    pointwise("aten.tan.default", |e, args| unary(e, args, 10, 0.0, 0.0)),
+    activation("aten.tanh.default", |e, args| unary(e, args, 11, 0.0, 0.0)),
+    activation("aten.sigmoid.default", |e, args| unary(e, args, 12, 0.0, 0.0)),
+    activation("aten.gelu.default", |e, args| {
         let tanh = args.len() > 2 && e.optional_string(args[1])? == Some("tanh");
         unary(e, args, if tanh { 14 } else { 13 }, 0.0, 0.0)
     }),
-    function("aten.round.default", |e, args| unary(e, args, 15, 0.0, 0.0)),
-    function("aten.relu.default", |e, args| unary(e, args, 18, 0.0, f64::INFINITY)),
-    function("aten.relu6.default", |e, args| unary(e, args, 18, 0.0, 6.0)),
-    function("aten.hardtanh.default", clamp),
-    function("aten.clamp.default", clamp),
-    function("aten.leaky_relu.default", |e, args| {
+    pointwise("aten.round.default", |e, args| unary(e, args, 15, 0.0, 0.0)),
+    activation("aten.relu.default", |e, args| unary(e, args, 18, 0.0, f64::INFINITY)),
+    activation("aten.relu6.default", |e, args| unary(e, args, 18, 0.0, 6.0)),
+    activation("aten.hardtanh.default", clamp),
+    activation("aten.clamp.default", clamp),
+    activation("aten.leaky_relu.default", |e, args| {
         let slope = if args.len() > 2 { e.float(args[1])? } else { 0.01 };
         unary(e, args, 19, slope, 0.0)
     }),
-    function("aten.hardswish.default", |e, args| unary(e, args, 20, 0.0, 0.0)),
-    function("aten.hardsigmoid.default", |e, args| unary(e, args, 21, 0.0, 0.0)),
-    function("aten.hardshrink.default", |e, args| {
+    activation("aten.hardswish.default", |e, args| unary(e, args, 20, 0.0, 0.0)),
+    activation("aten.hardsigmoid.default", |e, args| unary(e, args, 21, 0.0, 0.0)),
+    pointwise("aten.hardshrink.default", |e, args| {
         let lambda = if args.len() > 2 { e.float(args[1])? } else { 0.5 };
         unary(e, args, 22, lambda, 0.0)
     }),
-    function("aten.logical_not.default", |e, args| unary(e, args, 23, 0.0, 0.0)),
+    pointwise("aten.logical_not.default", |e, args| unary(e, args, 23, 0.0, 0.0)),
     pointwise_integers("aten.bitwise_not.default", |e, args| unary(e, args, 30, 0.0, 0.0)),
     pointwise("aten.add.Tensor", |e, args| binary_alpha(e, args, 0)),
     pointwise("aten.sub.Tensor", |e, args| binary_alpha(e, args, 1)),

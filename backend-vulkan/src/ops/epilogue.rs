@@ -3,7 +3,7 @@
 //! [`crate::passes`] makes calls of [`EPILOGUE`] from a product and the element-wise calls behind it.
 
 use super::elementwise::Source;
-use super::{Operator, Stage, find, function, operator};
+use super::{Operator, Stage, activation, find, operator};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::ir::ValueId;
@@ -15,7 +15,7 @@ pub(crate) const EPILOGUE: &str = "torchlet.epilogue";
 pub(super) const OPERATORS: &[Operator] = &[
     operator(EPILOGUE, encode),
     // `x * sigmoid(x)`, which the exporter has as two calls.
-    function(SILU, |e, args| Ok(Stage::Unary(25, e.arg(args, 0)?, [0.0; 2]))),
+    activation(SILU, |e, args| Ok(Stage::Unary(25, e.arg(args, 0)?, [0.0; 2]))),
 ];
 
 /// The operator of `x * sigmoid(x)`.

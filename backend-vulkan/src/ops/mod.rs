@@ -50,8 +50,8 @@ pub(crate) struct Operator {
     pub(crate) stage: Option<StageFn>,
     /// Whether the stage exists for floating-point numbers, so that it can be in a chain.
     pub(crate) chains: bool,
-    /// Whether it is a function of one tensor, element by element.
-    pub(crate) is_function: bool,
+    /// Whether it is one of the functions of activations.glsl, which products take.
+    pub(crate) is_activation: bool,
     /// Whether it writes to tensors besides its output.
     pub(crate) in_place: bool,
     /// Whether it takes what is done to its result (`epilogue`).
@@ -69,7 +69,7 @@ pub(crate) const fn operator(name: &'static str, encode: EncodeFn) -> Operator {
         encode,
         stage: None,
         chains: false,
-        is_function: false,
+        is_activation: false,
         in_place: false,
         takes_epilogue: false,
         is_view: false,
@@ -82,9 +82,9 @@ pub(crate) const fn pointwise(name: &'static str, stage: StageFn) -> Operator {
     Operator { stage: Some(stage), chains: true, ..operator(name, elementwise::encode) }
 }
 
-/// The entry of a function of one tensor, element by element.
-pub(crate) const fn function(name: &'static str, stage: StageFn) -> Operator {
-    Operator { is_function: true, ..pointwise(name, stage) }
+/// The entry of one of the functions of activations.glsl.
+pub(crate) const fn activation(name: &'static str, stage: StageFn) -> Operator {
+    Operator { is_activation: true, ..pointwise(name, stage) }
 }
 
 /// The entry of an operator that works element by element on integers only.

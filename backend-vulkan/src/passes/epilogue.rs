@@ -107,15 +107,15 @@ fn join(graph: &Graph<'_>, product: &Node, node: &Node, result: ValueId) -> Opti
         [] => vec![product.clone()],
         parts => parts.to_vec(),
     };
-    let is_function =
-        |part: &Node| ops::find(&part.operator).is_some_and(|operator| operator.is_function);
+    let is_activation =
+        |part: &Node| ops::find(&part.operator).is_some_and(|operator| operator.is_activation);
     let is_sum = |part: &Node| part.operator == "aten.add.Tensor";
     let mut epilogue = parts.iter().skip(1);
     let (own, inputs) = product.args.split_last()?;
     let mut args = inputs.to_vec();
     match taken(graph, node)[..] {
         // A function, behind everything else.
-        [_] if is_function(node) && epilogue.all(is_sum) => {}
+        [_] if is_activation(node) && epilogue.all(is_sum) => {}
         [a, b] if is_sum(node) && a != b && epilogue.next().is_none() => {
             let factor = node.args.get(2).filter(|id| **id != out);
             let plain = match factor.and_then(|id| graph.values.get(*id)) {

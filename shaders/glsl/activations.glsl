@@ -1,0 +1,50 @@
+// Functions that follow products and convolutions, four numbers at a time.
+//
+// ACTIVATIONS(name, function) declares one for a specialisation constant, by its number among the functions of functions.glsl. They are
+// few, so that the shaders which have them are made quickly.
+
+// exp(-x * x) times a fit in 1 / (1 + |x| / 2) for large numbers, and a fit in x * x for small ones: to 1e-7 of the result.
+vec4 erf_f(vec4 x) {
+    vec4 t = abs(x);
+    vec4 u = 1.0 / (1.0 + 0.5 * t);
+    vec4 far = ((((((0.0735823402 * u - 0.3265623) * u + 0.370369205) * u + 0.037130519) * u + 0.28710805) * u + 0.275170171) * u
+        + 0.282746974) * u - 2.58693092e-05;
+    vec4 s = min(x * x, 1.0);
+    vec4 near = (((((7.85385995e-05 * s - 8.0101932e-04) * s + 0.00518832764) * s - 0.0268538119) * s + 0.112835851) * s
+        - 0.376126258) * s + 1.12837917;
+    return mix(sign(x) * (1.0 - exp(-t * t) * far), x * near, lessThan(t, vec4(1.0)));
+}
+
+// tanh that neither overflows nor depends on how the driver's tanh does.
+vec4 tanh_f(vec4 x) {
+    vec4 t = mix(clamp(x, -15.0, 15.0), x, isnan(x));
+    vec4 e = exp(-2.0 * abs(t));
+    vec4 s = t * t;
+    vec4 near = t * (1.0 - s * (1.0 / 3.0 - s * (2.0 / 15.0)));
+    return mix(sign(t) * (1.0 - e) / (1.0 + e), near, lessThan(abs(t), vec4(0.05)));
+}
+
+// NaN stays.
+vec4 clamp_f(vec4 x, float low, float high) {
+    x = mix(x, vec4(low), lessThan(x, vec4(low)));
+    return mix(x, vec4(high), greaterThan(x, vec4(high)));
+}
+
+#define ACTIVATION_CASES \
+    case 11: return tanh_f(x); \
+    case 12: return 1.0 / (1.0 + exp(-x)); \
+    case 13: return 0.5 * x * (1.0 + erf_f(x * 0.7071067811865476)); \
+    case 14: return 0.5 * x * (1.0 + tanh_f(0.7978845608028654 * (x + 0.044715 * x * x * x))); \
+    case 18: return clamp_f(x, a, b); \
+    case 19: return mix(x * a, x, greaterThan(x, vec4(0.0))); /* leaky relu */ \
+    case 20: return x * clamp_f(x + 3.0, 0.0, 6.0) / 6.0; /* hardswish */ \
+    case 21: return clamp_f(x + 3.0, 0.0, 6.0) / 6.0; /* hardsigmoid */ \
+    case 25: return x / (1.0 + exp(-x)); /* silu */
+
+#define ACTIVATIONS(name, function) \
+    vec4 name(vec4 x, float a, float b) { \
+        switch (function) { \
+            ACTIVATION_CASES \
+        } \
+        return x; \
+    }
