@@ -57,12 +57,12 @@ const STEPS: &[Step] = &[
         about: "the firmware runs in QEMU and prints what it should",
         run: board_step,
     },
-    Step { name: "miri", about: "core's tests under Miri", run: miri },
     Step {
         name: "vulkan",
         about: "the Vulkan tests on a software driver, under validation layers",
         run: vulkan_step,
     },
+    Step { name: "miri", about: "core's tests under Miri", run: miri },
     Step { name: "test", about: "the tests of the workspace, but for those on Vulkan", run: test },
 ];
 
