@@ -76,8 +76,9 @@ struct Weights<'o> {
     count: usize,
 }
 
-impl Weights<'_> {
-    fn check(&self) -> Result<(), Error> {
+impl<'o> Weights<'o> {
+    /// Weight and bias to bind, of one type; `input` in place of what there is none of.
+    fn bound(&self, input: &'o Operand) -> Result<[&'o Operand; 2], Error> {
         let fits =
             |operand: &Operand| operand.element.is_floating() && operand.numel() >= self.count;
         let alike = match (self.weight, self.bias) {
@@ -85,7 +86,8 @@ impl Weights<'_> {
             _ => true,
         };
         if alike && [self.weight, self.bias].into_iter().flatten().all(fits) {
-            return Ok(());
+            let any = self.weight.or(self.bias).unwrap_or(input);
+            return Ok([self.weight.unwrap_or(any), self.bias.unwrap_or(any)]);
         }
         Err(Error::Invalid(format!("weight or bias of a normalisation of {} elements", self.count)))
     }
@@ -101,19 +103,17 @@ fn row(
     epsilon: f64,
     out: &Operand,
 ) -> Result<(), Error> {
-    weights.check()?;
+    let [weight, bias] = weights.bound(input)?;
     if out.numel() == 0 {
         return Ok(());
     }
-    let (weight, bias) = (weights.weight, weights.bias);
-    let any = weight.or(bias).unwrap_or(input);
     let pipeline = Row {
         function,
         input: input.element,
-        weight: any.element,
+        weight: weight.element,
         output: out.element,
-        has_weight: weight.is_some(),
-        has_bias: bias.is_some(),
+        has_weight: weights.weight.is_some(),
+        has_bias: weights.bias.is_some(),
     };
     let push = RowPush {
         count: u32_of(rows.count)?,
@@ -123,7 +123,6 @@ fn row(
         epsilon: epsilon as f32,
     };
     let lanes = (rows.bound[1].div_ceil(8).next_power_of_two() as u32).clamp(1, LANES);
-    let (weight, bias) = (weight.unwrap_or(any), bias.unwrap_or(any));
     let accesses = [read(input.id), read(weight.id), read(bias.id), write(out.id)];
     let number = out.numel() / rows.count;
     e.dispatch(&pipeline, accesses, &push, [lanes as usize, number, 1], [lanes, 1, 1])
@@ -185,7 +184,7 @@ fn normalize(
     epsilon: f64,
     out: &Operand,
 ) -> Result<(), Error> {
-    weights.check()?;
+    let [weight, bias] = weights.bound(input)?;
     let push = NormalizePush {
         numel: u32_of(out.numel())?,
         row_size: u32_of(size.max(1))?,
@@ -194,24 +193,16 @@ fn normalize(
         weight_count: u32_of(weights.count.max(1))?,
         epsilon: epsilon as f32,
     };
-    let (weight, bias) = (weights.weight, weights.bias);
-    let any = weight.or(bias).unwrap_or(input);
     let pipeline = Normalize {
         function,
         input: input.element,
-        weight: any.element,
+        weight: weight.element,
         output: out.element,
-        has_weight: weight.is_some(),
-        has_bias: bias.is_some(),
+        has_weight: weights.weight.is_some(),
+        has_bias: weights.bias.is_some(),
     };
-    let accesses = [
-        read(input.id),
-        read(a.id),
-        read(b.id),
-        read(weight.unwrap_or(any).id),
-        read(bias.unwrap_or(any).id),
-        write(out.id),
-    ];
+    let [input, a, b, weight, bias] = [input, a, b, weight, bias].map(|operand| read(operand.id));
+    let accesses = [input, a, b, weight, bias, write(out.id)];
     e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
 }
 
