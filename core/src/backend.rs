@@ -8,7 +8,7 @@ use crate::data_map::{Blob, DataMap};
 use crate::error::{DelegateError, Message, ProgramError};
 use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::CompileSpecTable;
-use crate::memory::arena::Arena;
+use crate::memory::arena::{Arena, Exhausted};
 use crate::parallel::Parallel;
 use crate::program::Program;
 use crate::tracer::{DelegateEvent, EventTracer};
@@ -40,21 +40,31 @@ pub trait Backend: Sync {
     /// The processed bytes are not what the backend understands.
     fn arena_bytes(&self, delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError>;
 
-    /// Makes a delegate: reads the processed bytes, compiles, uploads.
+    /// Makes a delegate: reads the processed bytes, compiles, uploads. The delegate may borrow the backend.
     ///
     /// # Errors
     /// The delegate cannot be run here; the method is not loaded then.
-    fn init<'m>(&self, context: &mut InitContext<'_, 'm>)
-    -> Result<DelegateBox<'m>, DelegateError>;
+    fn init<'m>(
+        &'m self,
+        context: &mut InitContext<'_, 'm>,
+    ) -> Result<DelegateBox<'m>, DelegateError>;
 }
 
 /// Memory on a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DeviceMemory {
     /// Bytes in use.
     pub used: u64,
     /// The most bytes that were in use at a time.
     pub peak: u64,
+}
+
+impl DeviceMemory {
+    /// So many bytes in use, and at most so many at a time.
+    pub const fn new(used: u64, peak: u64) -> Self {
+        DeviceMemory { used, peak }
+    }
 }
 
 /// A lowered part of a model, ready to run.
@@ -196,6 +206,10 @@ pub enum OptionValue<'o> {
     String(&'o str),
 }
 
+fn exhausted(_: Exhausted) -> DelegateError {
+    DelegateError::OutOfMemory(Message::from("method arena"))
+}
+
 impl<'c, 'm> InitContext<'c, 'm> {
     /// The delegate as the program describes it.
     pub fn info(&self) -> &DelegateInfo<'m> {
@@ -222,12 +236,7 @@ impl<'c, 'm> InitContext<'c, 'm> {
     /// # Errors
     /// The arena has no more: [`Backend::arena_bytes`] asked for too little.
     pub fn allocate(&mut self, bytes: usize) -> Result<&'m mut [u8], DelegateError> {
-        let memory = self
-            .arena
-            .bytes(bytes, crate::memory::ARENA_ALIGN)
-            .map_err(|_| DelegateError::OutOfMemory(Message::new(format_args!("method arena"))))?;
-        memory.fill(0);
-        Ok(memory)
+        self.arena.zeroed(bytes, crate::memory::ARENA_ALIGN).map_err(exhausted)
     }
 
     /// Moves the delegate into the method arena.
@@ -238,8 +247,7 @@ impl<'c, 'm> InitContext<'c, 'm> {
         &mut self,
         delegate: D,
     ) -> Result<DelegateBox<'m>, DelegateError> {
-        let exhausted = |_| DelegateError::OutOfMemory(Message::new(format_args!("method arena")));
-        self.arena.bytes(0, crate::memory::ARENA_ALIGN).map_err(exhausted)?;
+        self.arena.take(0, crate::memory::ARENA_ALIGN).map_err(exhausted)?;
         let place: &'m mut D = self.arena.place_value(delegate).map_err(exhausted)?;
         Ok(DelegateBox::new(place))
     }

@@ -1,14 +1,14 @@
 //! Bundled programs: a program with test inputs and the outputs that PyTorch gave for them (`.bpte`).
 
 use crate::arguments::elements;
-use crate::dtype::ScalarType;
 use crate::error::ProgramError;
 use crate::format::bundled_schema::{
     BundledTable, BundledTensorTable, BundledValueTable, TestCaseTable, TestSuiteTable,
 };
-use crate::format::flatbuffer::{Malformed, Table, Vector};
+use crate::format::Part;
+use crate::format::flatbuffer::{Table, Vector};
 use crate::format::program_schema::{BoolTable, DoubleTable, IntTable};
-use crate::layout::{DimOrder, Sizes, TensorInfo, checked_nbytes, is_permutation};
+use crate::layout::TensorInfo;
 use crate::tensor::{TensorRef, ValueRef};
 use crate::value::Scalar;
 
@@ -38,9 +38,7 @@ impl<'p> BundledProgram<'p> {
     /// The bytes are not those of a bundled program.
     pub fn from_bytes(bytes: &'p [u8]) -> Result<Self, ProgramError> {
         if !Self::is_bundled(bytes) {
-            return Err(
-                Malformed { what: "bundled program (identifier is not BP08)", offset: 4 }.into()
-            );
+            return Err(Part::BundleIdentifier.at(4).into());
         }
         Ok(BundledProgram { root: BundledTable(Table::root(bytes)?) })
     }
@@ -112,7 +110,7 @@ impl<'p> TestCase<'p> {
 
 fn decode<'p>(value: &BundledValueTable<'p>) -> Result<ValueRef<'p>, ProgramError> {
     let kind = value.kind()?;
-    let malformed = Malformed { what: "bundled value", offset: usize::from(kind) };
+    let malformed = Part::BundledValue.at(usize::from(kind));
     let Some(table) = value.0.union_value(1)? else {
         return if kind == 0 { Ok(ValueRef::None) } else { Err(malformed.into()) };
     };
@@ -127,16 +125,11 @@ fn decode<'p>(value: &BundledValueTable<'p>) -> Result<ValueRef<'p>, ProgramErro
 }
 
 fn tensor<'p>(table: &BundledTensorTable<'p>) -> Result<TensorRef<'p>, ProgramError> {
-    let malformed = Malformed { what: "bundled tensor", offset: 0 };
-    let scalar_type = ScalarType::from_number(table.scalar_type()?.into()).ok_or(malformed)?;
+    let malformed = Part::BundledValue.at(1);
     let shape: Vector<'p, i32> = table.sizes()?;
-    let mut sizes = Sizes::new();
-    for bytes in elements::<4>(shape.bytes()) {
-        sizes.push(i32::from_le_bytes(*bytes)).map_err(|_| malformed)?;
-    }
-    let dim_order = DimOrder::from_slice(table.dim_order()?.bytes()).map_err(|_| malformed)?;
-    let consistent = dim_order.len() == sizes.len() && is_permutation(&dim_order);
-    let nbytes = checked_nbytes(scalar_type, &sizes).filter(|_| consistent).ok_or(malformed)?;
-    let data = table.data()?.bytes().get(..nbytes).ok_or(malformed)?;
-    TensorRef::new(TensorInfo { scalar_type, sizes, dim_order }, data).ok_or(malformed.into())
+    let sizes = elements::<4>(shape.bytes()).iter().map(|bytes| Some(i32::from_le_bytes(*bytes)));
+    let info =
+        TensorInfo::checked(table.scalar_type()?.into(), sizes, table.dim_order()?.bytes()).ok_or(malformed)?;
+    let data = table.data()?.bytes().get(..info.nbytes()).ok_or(malformed)?;
+    TensorRef::new(info, data).ok_or(malformed.into())
 }

@@ -1,19 +1,21 @@
 //! What kernels and delegates see: their arguments, for preparing and for computing.
 //!
-//! This module turns [regions](crate::memory::region) into references. It may, because a call is only
-//! started after [`Arguments::shared_inputs`] showed that no tensor it writes shares memory with another of its
-//! arguments (those that do are read from copies), because each output is handed out once, and because the references live no longer than the
+//! This module turns [regions](crate::memory::region) into references. It may, because a call only gets references
+//! after [`Arguments::overlap`] showed that no tensor it writes shares memory with another of its
+//! arguments (those that do are read from copies, or not at all), because arguments beyond those that were compared do not
+//! exist for it, because each output is handed out once, and because the references live no longer than the
 //! call, which borrows the method's values mutably.
 
-use crate::arguments::{ArgumentSource, Arguments, SharedInputs};
+use crate::arguments::Arguments;
 use crate::error::{KernelError, ShapeNote};
 use crate::kernel::Kernel;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::region::Region;
+use crate::overlap::{Copies, MAX_COPIES};
 use crate::parallel::Parallel;
 use crate::tensor::{TensorMut, TensorRef};
 use crate::tracer::{DelegateEvent, EventTracer};
-use crate::value::{ResizeError, Scalar, TensorSlot, Value, list_index};
+use crate::value::{Data, Home, ResizeError, Scalar, TensorSlot, Value};
 use crate::values::{Roles, Values};
 use core::ops::Deref;
 
@@ -76,16 +78,9 @@ impl<'c, 'm> Prepare<'c, 'm> {
             return Err(KernelError::Access { arg });
         }
         let handle = handle.ok_or(KernelError::Access { arg })?;
-        let apply = self.apply;
-        match &mut self.arguments.source {
-            ArgumentSource::Loaded { values, .. } => {
-                let slot = values.tensor_mut(handle).ok_or(KernelError::Access { arg })?;
-                let fits = if apply { slot.resize(sizes) } else { slot.check_resize(sizes) };
-                fits.map_err(|error| resize_error(arg, slot.sizes, sizes, error))
-            }
-            // Sizes in a file are bounds: there is nothing to resize, and nothing that must fit yet.
-            ArgumentSource::File { .. } => Ok(()),
-        }
+        let slot = self.arguments.values.tensor_mut(handle).ok_or(KernelError::Access { arg })?;
+        let fits = if self.apply { slot.resize(sizes) } else { slot.check_resize(sizes) };
+        fits.map_err(|error| resize_error(arg, slot.sizes, sizes, error))
     }
 }
 
@@ -100,17 +95,30 @@ fn resize_error(arg: usize, found: &[i32], expected: &[i32], error: ResizeError)
     }
 }
 
+/// What is known of the memory of a call's arguments before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Nothing: tensors change their places, or inputs must be copied.
+    Nothing,
+    /// What it writes shares no memory with what it reads, and never will.
+    Disjoint,
+    /// The same, but for the input that it updates in place, which lies exactly where the output does.
+    InPlace,
+}
+
 /// A call that computes: arguments can be looked at, inputs read, outputs written.
 pub struct Invoke<'c, 'm> {
     arguments: Arguments<'c, 'm>,
     roles: Roles<'m>,
     /// Outputs may share memory with inputs, and are not written: they are only made to alias them.
-    aliases: bool,
+    aliasing: bool,
+    /// The input that cannot be read, since the output lies there.
+    updated: Option<usize>,
     /// The first argument, and position in a list, that has not been handed out for writing.
     next_out: (usize, usize),
     scratch: Option<Region<'m>>,
     /// Copies of the inputs that share memory with outputs: the arguments, and where the copies are.
-    copies: heapless::Vec<(usize, Region<'m>), 4>,
+    copies: heapless::Vec<(usize, Region<'m>), MAX_COPIES>,
     packed: Option<Region<'m>>,
     parallel: &'c dyn Parallel,
 }
@@ -123,38 +131,49 @@ impl<'c, 'm> Deref for Invoke<'c, 'm> {
 }
 
 /// What a call gets besides its arguments.
+#[derive(Clone, Copy)]
 pub(crate) struct Resources<'c, 'm> {
     pub(crate) scratch: Region<'m>,
+    /// Bytes of scratch memory that must be left when inputs were copied.
+    pub(crate) scratch_needed: usize,
     pub(crate) packed: Option<Region<'m>>,
     pub(crate) parallel: &'c dyn Parallel,
 }
 
 impl<'c, 'm> Invoke<'c, 'm> {
-    /// Starts a call. `disjoint` says that there have been no [shared inputs](Arguments::shared_inputs) since the method
-    /// was loaded, and cannot be any: then they are not looked for.
+    /// Starts a call. `args` are as many as the kernel declares; `known` was found when the method was loaded.
     pub(crate) fn new(
         values: &'c mut Values<'m>,
         args: &'m [[u8; 4]],
         kernel: &'m Kernel,
-        disjoint: bool,
+        known: Known,
         resources: Resources<'c, 'm>,
     ) -> Result<Self, KernelError> {
-        let Kernel { params, aliases, .. } = *kernel;
-        let roles = Roles::Params(params);
-        let arguments = Arguments::new(ArgumentSource::Loaded { values, args }, params);
+        let roles = Roles::Params(kernel.params);
+        let in_place = kernel.in_place();
         let mut invoke = Invoke {
-            arguments,
+            arguments: Arguments::new(values, args, kernel.params),
             roles,
-            aliases,
+            aliasing: kernel.view().is_some(),
+            updated: None,
             next_out: (0, 0),
             scratch: Some(resources.scratch),
             copies: heapless::Vec::new(),
             packed: resources.packed,
             parallel: resources.parallel,
         };
-        if !disjoint && !aliases {
-            let shared = invoke.arguments.shared_inputs(roles)?;
-            invoke.copy_inputs(&shared, resources.scratch)?;
+        let is_in_place = match known {
+            _ if invoke.aliasing => false,
+            Known::Disjoint => false,
+            Known::InPlace => true,
+            Known::Nothing => {
+                let overlap = invoke.arguments.overlap(roles, in_place)?;
+                invoke.copy_inputs(&overlap.copies, resources)?;
+                overlap.in_place
+            }
+        };
+        if is_in_place {
+            invoke.updated = in_place.map(|(_, input)| input);
         }
         Ok(invoke)
     }
@@ -163,61 +182,51 @@ impl<'c, 'm> Invoke<'c, 'm> {
     #[cold]
     fn copy_inputs(
         &mut self,
-        shared: &SharedInputs,
-        scratch: Region<'m>,
+        inputs: &Copies,
+        resources: Resources<'c, 'm>,
     ) -> Result<(), KernelError> {
-        let mut rest = scratch;
-        // The last takes the end, as `Arguments::scratch_with_copies` counts.
-        for &arg in shared.iter().rev() {
+        let mut rest = resources.scratch;
+        for &arg in inputs {
             let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
             let source = self.slot(arg, handle)?.region().ok_or(KernelError::Unbound { arg })?;
             let available = rest.len();
             let start = available.checked_sub(source.len()).map(|start| start & !(ARENA_ALIGN - 1));
             let split = start
+                .filter(|start| *start >= resources.scratch_needed)
                 .and_then(|start| Some((rest.part(0, start)?, rest.part(start, source.len())?)));
-            let needed = source.len().saturating_add(ARENA_ALIGN);
+            let needed = source.len().saturating_add(ARENA_ALIGN).saturating_add(resources.scratch_needed);
             let (before, copy) = split.ok_or(KernelError::Scratch { needed, available })?;
             // SAFETY: no reference to tensor data or scratch memory exists yet in this call, which borrows the method
-            // mutably; the two ranges are distinct memories, and end with this statement.
+            // mutably; the two ranges are distinct memories, and the references end with this statement.
             unsafe {
                 if let Some(target) = copy.bytes_mut() {
                     target.copy_from_slice(source.bytes());
                 }
             }
             rest = before;
-            // As many as `SharedInputs` holds fit.
+            // As many as `Copies` holds fit.
             let _ = self.copies.push((arg, copy));
         }
         self.scratch = Some(rest);
         Ok(())
     }
 
-    fn values(&mut self, arg: usize) -> Result<(&mut Values<'m>, &'m [[u8; 4]]), KernelError> {
-        match &mut self.arguments.source {
-            ArgumentSource::Loaded { values, args } => Ok((values, args)),
-            ArgumentSource::File { .. } => Err(KernelError::Access { arg }),
-        }
-    }
-
     fn slot(&self, arg: usize, handle: u32) -> Result<&TensorSlot<'m>, KernelError> {
-        match &self.arguments.source {
-            ArgumentSource::Loaded { values, .. } => values.tensor(handle),
-            ArgumentSource::File { .. } => None,
-        }
-        .ok_or(KernelError::Access { arg })
+        self.arguments.values.tensor(handle).ok_or(KernelError::Access { arg })
     }
 
     fn read(&self, arg: usize, handle: u32) -> Result<TensorRef<'c>, KernelError> {
-        if self.roles.is_out(arg) {
+        if self.roles.is_out(arg) || self.updated == Some(arg) {
             return Err(KernelError::Access { arg });
         }
         let slot = self.slot(arg, handle)?;
         let copy = self.copies.iter().find(|(copied, _)| *copied == arg).map(|(_, copy)| *copy);
         let region = copy.or_else(|| slot.region()).ok_or(KernelError::Unbound { arg })?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. During it
-        // only this call touches tensor data, it writes through `write` alone, and `new` made sure that it
-        // writes nothing (`aliases`), or that no written tensor shares bytes with this one, which is not written
-        // (checked above), or that this is a copy, in scratch memory that is not handed out.
+        // only this call touches tensor data, it writes through `write` alone, and `new` (or `split`, for delegates) made
+        // sure that it writes nothing (`aliasing`), or that no written tensor shares bytes with this one, which is not
+        // written (checked above), or that this is a copy, in scratch memory that is not handed out. The one input that an
+        // output may lie over, `updated`, was refused above.
         let bytes = unsafe { region.bytes() };
         TensorRef::new(slot.info(), bytes).ok_or(KernelError::Unbound { arg })
     }
@@ -227,8 +236,14 @@ impl<'c, 'm> Invoke<'c, 'm> {
         if !self.roles.is_out(arg) || (arg, position) < self.next_out {
             return Err(KernelError::Access { arg });
         }
-        self.next_out = (arg, position + 1);
+        self.next_out = (arg, position.saturating_add(1));
         Ok(())
+    }
+
+    /// Whether the output of a kernel that is [declared to work in place](crate::Kernel::updating) lies where its input does:
+    /// then the output holds the input's contents, and the input cannot be read apart.
+    pub fn is_in_place(&self) -> bool {
+        self.updated.is_some()
     }
 
     fn write(
@@ -237,16 +252,16 @@ impl<'c, 'm> Invoke<'c, 'm> {
         position: usize,
         handle: u32,
     ) -> Result<TensorMut<'c>, KernelError> {
-        if self.aliases {
+        if self.aliasing {
             return Err(KernelError::Access { arg });
         }
         self.take_out(arg, position)?;
         let slot = self.slot(arg, handle)?;
         let region = slot.region().ok_or(KernelError::Unbound { arg })?;
-        // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. `new` made
-        // sure that these bytes belong to no other argument of the call (or else that `aliases` is set, checked
-        // above), and `take_out` that no
-        // reference to this one was given before: outputs are handed out in increasing order only.
+        // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. `new` (or `split`) made
+        // sure that these bytes belong to no other argument of the call, but for `updated`, which `read` refuses; calls
+        // that do not promise it (`aliasing`) were turned away above. `take_out` makes sure that no reference to this
+        // output was given before: outputs are handed out in increasing order only.
         let bytes = unsafe { region.bytes_mut() };
         Ok(TensorMut::new(slot.info(), bytes.ok_or(KernelError::ReadOnly { arg })?))
     }
@@ -308,8 +323,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
             return Err(KernelError::Access { arg });
         }
         let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
-        let (values, _) = self.values(arg)?;
-        let slot = values.tensor_mut(handle).ok_or(KernelError::Access { arg })?;
+        let slot = self.arguments.values.tensor_mut(handle).ok_or(KernelError::Access { arg })?;
         slot.resize(sizes).map_err(|error| resize_error(arg, slot.sizes, sizes, error))
     }
 
@@ -321,10 +335,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         if !self.roles.is_out(arg) {
             return Err(KernelError::Access { arg });
         }
-        let (values, args) = self.values(arg)?;
-        let index = args.get(arg).and_then(|entry| usize::try_from(list_index(*entry)).ok());
-        let value = index.and_then(|index| values.values.get_mut(index));
-        match value {
+        let index = self.arguments.index(arg);
+        match index.and_then(|index| self.arguments.values.values.get_mut(index)) {
             Some(value) if value.scalar().is_some() || matches!(value, Value::None) => {
                 *value = scalar.into();
                 Ok(())
@@ -336,22 +348,31 @@ impl<'c, 'm> Invoke<'c, 'm> {
     /// Makes an output share the memory of an input of as many bytes; the output cannot be written then.
     ///
     /// # Errors
-    /// The arguments are not an input and an output of equal size, or the output was asked for before.
+    /// The kernel is not [declared to alias](crate::Kernel::aliasing), the arguments are not an input and an output of equal
+    /// size, or the output was asked for before.
     pub fn alias(&mut self, out: usize, input: usize) -> Result<(), KernelError> {
+        // Calls of all others were compared with places that must not change.
+        if !self.aliasing || self.roles.is_out(input) {
+            return Err(KernelError::Access { arg: out });
+        }
         let source = self.arguments.handle(input)?.ok_or(KernelError::Access { arg: input })?;
         let target = self.arguments.handle(out)?.ok_or(KernelError::Access { arg: out })?;
         self.take_out(out, 0)?;
-        let data = self.slot(input, source)?.region();
-        let (values, _) = self.values(out)?;
-        let slot = values.tensor_mut(target).ok_or(KernelError::Access { arg: out })?;
-        let found = data.map_or(0, |data| data.len());
+        let source = self.slot(input, source)?;
+        let (data, found) = (source.region(), source.nbytes());
+        let slot = self.arguments.values.tensor_mut(target).ok_or(KernelError::Access { arg: out })?;
         if slot.nbytes() != found {
             return Err(KernelError::Argument {
                 arg: out,
                 what: "differs in size from what it views",
             });
         }
-        slot.data = data;
+        match slot.home {
+            // It was placed when the method was loaded.
+            Home::View(_) => {}
+            Home::Constant => return Err(KernelError::ReadOnly { arg: out }),
+            _ => slot.data = data.map_or(Data::None, Data::At),
+        }
         Ok(())
     }
 
@@ -394,10 +415,11 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
         tracer: Option<&'c dyn EventTracer>,
     ) -> Self {
         let invoke = Invoke {
-            arguments: Arguments::new(ArgumentSource::Loaded { values, args }, &[]),
+            arguments: Arguments::new(values, args, &[]),
             // Until `split`, everything counts as output and everything has been handed out.
             roles: Roles::From(0),
-            aliases: false,
+            aliasing: false,
+            updated: None,
             next_out: (usize::MAX, 0),
             scratch: Some(resources.scratch),
             copies: heapless::Vec::new(),
@@ -409,7 +431,7 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
 
     /// Number of arguments, inputs and outputs together.
     pub fn len(&self) -> usize {
-        self.invoke.source.len()
+        self.invoke.arguments.len()
     }
 
     /// Whether there are no arguments.
@@ -436,8 +458,8 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
             return Err(KernelError::Access { arg: inputs });
         }
         let roles = Roles::From(inputs);
-        let shared = self.invoke.arguments.shared_inputs(roles)?;
-        if let Some(&other) = shared.first() {
+        let overlap = self.invoke.arguments.overlap(roles, None)?;
+        if let Some(&other) = overlap.copies.first() {
             return Err(KernelError::Overlap { arg: inputs, other });
         }
         self.invoke.roles = roles;

@@ -1,11 +1,11 @@
 //! External data: `.ptd` files of named tensors and blobs.
 
-use crate::dtype::ScalarType;
 use crate::error::ProgramError;
 use crate::format::flat_tensor_schema::{FlatTensorTable, NamedTensor};
-use crate::format::flatbuffer::{Malformed, Table};
+use crate::format::Part;
+use crate::format::flatbuffer::Table;
 use crate::format::header::{FlatTensorHeader, HEAD_BYTES};
-use crate::layout::{DimOrder, Sizes, TensorInfo, checked_nbytes, is_permutation};
+use crate::layout::TensorInfo;
 use crate::loader::{DataLoader, Source};
 
 /// An opened `.ptd` file.
@@ -66,7 +66,7 @@ impl<'p> Blob<'p> {
     /// The data ends before, or the storage failed.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), ProgramError> {
         let part = self.part(offset as u64, into.len());
-        let past = Malformed { what: "named data (read past its end)", offset };
+        let past = Part::NamedData.at(offset);
         let part = part.ok_or(past)?;
         Ok(part.source.read(part.offset, into)?)
     }
@@ -105,10 +105,7 @@ impl<'p> DataMap<'p> {
             .checked_add(size)
             .filter(|end| *end <= source.size())
             .and_then(|end| usize::try_from(end).ok())
-            .ok_or(Malformed {
-                what: "tensor data header (flatbuffer past the end)",
-                offset: 16,
-            })?;
+            .ok_or(Part::Header.at(16))?;
         let flatbuffer = read_or_lend(source, end, buffer)?;
         let root = FlatTensorTable(Table::root(flatbuffer)?);
         Ok(DataMap { root, source, segments: header.segments })
@@ -116,7 +113,7 @@ impl<'p> DataMap<'p> {
 
     fn segment(&self, entry: &NamedTensor<'p>) -> Result<Blob<'p>, ProgramError> {
         let index = usize::try_from(entry.segment_index()?).unwrap_or(usize::MAX);
-        let malformed = Malformed { what: "segment of named data", offset: index };
+        let malformed = Part::Segment.at(index);
         let segment = self.root.segments()?.get(index)?.ok_or(malformed)?;
         let (offset, size) = (segment.offset()?, segment.size()?);
         if offset.checked_add(size).is_none_or(|end| end > self.segments.1) {
@@ -154,20 +151,18 @@ impl<'p> DataMap<'p> {
     pub fn layout(&self, key: &str) -> Result<Option<TensorInfo>, ProgramError> {
         let Some(entry) = self.entry(key)? else { return Ok(None) };
         let Some(layout) = entry.tensor_layout()? else { return Ok(None) };
-        let malformed = Malformed { what: "tensor layout", offset: 0 };
-        let scalar_type = ScalarType::from_number(layout.scalar_type()?.into()).ok_or(malformed)?;
-        let mut sizes = Sizes::new();
-        for size in layout.sizes()?.iter() {
-            sizes.push(size?).map_err(|_| malformed)?;
-        }
-        let dim_order = DimOrder::from_slice(layout.dim_order()?.bytes()).map_err(|_| malformed)?;
-        let consistent = dim_order.len() == sizes.len()
-            && is_permutation(&dim_order)
-            && checked_nbytes(scalar_type, &sizes).is_some();
-        if !consistent {
-            return Err(malformed.into());
-        }
-        Ok(Some(TensorInfo { scalar_type, sizes, dim_order }))
+        let sizes = layout.sizes()?;
+        let info = TensorInfo::checked(
+            layout.scalar_type()?.into(),
+            sizes.iter().map(|size| size.ok()),
+            layout.dim_order()?.bytes(),
+        );
+        Ok(Some(info.ok_or(Part::TensorLayout.at(0))?))
+    }
+
+    /// Number of names in the file.
+    pub(crate) fn name_count(&self) -> usize {
+        self.root.named_data().map_or(0, |names| names.len())
     }
 
     /// Names of all data in the file.

@@ -140,8 +140,20 @@ impl Plan {
 /// An empty dim order means any.
 pub type KernelKey = &'static [(ScalarType, &'static [u8])];
 
+/// What a kernel does to the memory of an output beyond writing it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Nothing.
+    None,
+    /// It makes the first argument, an output, share the memory of the second.
+    Alias(u8, u8),
+    /// It can update the second argument where it lies, if the first, an output, lies there.
+    Update(u8, u8),
+}
+
 /// An operator's implementation.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Kernel {
     /// The operator's name with namespace and overload, such as `aten::add.out`.
     pub name: &'static str,
@@ -151,15 +163,13 @@ pub struct Kernel {
     pub key: Option<KernelKey>,
     /// How to prepare it.
     pub prepare: PrepareFn,
-    /// Whether it makes an output share memory with an input, as `et_view` does. Its outputs can only be
-    /// [aliased](crate::Invoke::alias), not written.
-    pub aliases: bool,
+    pub(crate) sharing: Sharing,
 }
 
 impl Kernel {
     /// A kernel for all types and layouts.
     pub const fn new(name: &'static str, params: &'static [Param], prepare: PrepareFn) -> Self {
-        Kernel { name, params, key: None, prepare, aliases: false }
+        Kernel { name, params, key: None, prepare, sharing: Sharing::None }
     }
 
     /// The same, for these types and layouts only.
@@ -169,10 +179,60 @@ impl Kernel {
         self
     }
 
-    /// The same, declared to alias an output with an input.
+    /// The same under another name.
     #[must_use]
-    pub const fn aliasing(mut self) -> Self {
-        self.aliases = true;
+    pub const fn renamed(mut self, name: &'static str) -> Self {
+        self.name = name;
         self
+    }
+
+    /// The same, declared to make output `out` share the memory of tensor `input`, as `et_view` does. It cannot write its
+    /// outputs, only [alias](crate::Invoke::alias) them.
+    ///
+    /// # Panics
+    /// The arguments are not an output and an input of the operator.
+    #[must_use]
+    pub const fn aliasing(mut self, out: u8, input: u8) -> Self {
+        self.check_pair(out, input);
+        self.sharing = Sharing::Alias(out, input);
+        self
+    }
+
+    /// The same, declared to work in place: where exporters put output `out` exactly over tensor `input`, nothing is copied,
+    /// [`Invoke::is_in_place`](crate::Invoke::is_in_place) holds, the output has the input's contents already and the input
+    /// cannot be read apart. Where not, the kernel copies them itself.
+    ///
+    /// # Panics
+    /// As [`aliasing`](Self::aliasing).
+    #[must_use]
+    pub const fn updating(mut self, out: u8, input: u8) -> Self {
+        self.check_pair(out, input);
+        self.sharing = Sharing::Update(out, input);
+        self
+    }
+
+    /// Fails when the kernel is declared, since kernels are constants.
+    const fn check_pair(&self, out: u8, input: u8) {
+        let (out, input) = (out as usize, input as usize);
+        assert!(out < self.params.len() && input < self.params.len());
+        #[allow(clippy::indexing_slicing, reason = "asserted above, for a constant")]
+        let (out, input) = (self.params[out], self.params[input]);
+        assert!(matches!(out, Param::Out) && matches!(input, Param::Tensor));
+    }
+
+    /// The output that updates an input in place, and that input.
+    pub(crate) fn in_place(&self) -> Option<(usize, usize)> {
+        match self.sharing {
+            Sharing::Update(out, input) => Some((out.into(), input.into())),
+            _ => None,
+        }
+    }
+
+    /// The output that becomes a view, and what it is a view of.
+    pub(crate) fn view(&self) -> Option<(usize, usize)> {
+        match self.sharing {
+            Sharing::Alias(out, input) => Some((out.into(), input.into())),
+            _ => None,
+        }
     }
 }

@@ -1,16 +1,17 @@
 //! Shapes and memory layouts of tensors: sizes, dim order, strides.
 
+use crate::bounded::Bounded;
 use crate::dtype::ScalarType;
 
 /// The most dimensions a tensor can have, as in ExecuTorch.
 pub const MAX_RANK: usize = 16;
 
 /// The size of each dimension.
-pub type Sizes = heapless::Vec<i32, MAX_RANK, u8>;
+pub type Sizes = Bounded<i32, MAX_RANK>;
 /// The dimensions from outermost to innermost in memory.
-pub type DimOrder = heapless::Vec<u8, MAX_RANK, u8>;
+pub type DimOrder = Bounded<u8, MAX_RANK>;
 /// The distance in elements between neighbours of each dimension.
-pub type Strides = heapless::Vec<usize, MAX_RANK, u8>;
+pub type Strides = Bounded<usize, MAX_RANK>;
 
 /// Whether and how a tensor's shape can change between runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +129,24 @@ pub fn same_layout(sizes: &[i32], a: &[u8], b: &[u8]) -> bool {
 }
 
 impl TensorInfo {
+    /// A tensor as a file describes it: the number of its type, sizes (each `None` if it cannot be read) and dim order; `None`
+    /// unless they are consistent, and the tensor one that a buffer can hold.
+    pub(crate) fn checked(
+        scalar_type: i64,
+        sizes: impl Iterator<Item = Option<i32>>,
+        dim_order: &[u8],
+    ) -> Option<Self> {
+        let scalar_type = ScalarType::from_number(scalar_type)?;
+        let mut list = Sizes::new();
+        for size in sizes {
+            list.push(size?).ok()?;
+        }
+        let dim_order = DimOrder::from_slice(dim_order).ok()?;
+        let consistent = dim_order.len() == list.len() && is_permutation(&dim_order);
+        checked_nbytes(scalar_type, &list)?;
+        consistent.then_some(TensorInfo { scalar_type, sizes: list, dim_order })
+    }
+
     /// A contiguous tensor of this type and shape; `None` if it has more than [`MAX_RANK`] dimensions or a
     /// shape that no buffer can hold.
     pub fn contiguous(scalar_type: ScalarType, sizes: &[i32]) -> Option<Self> {

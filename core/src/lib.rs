@@ -24,6 +24,7 @@ extern crate std;
 
 mod arguments;
 mod backend;
+mod bounded;
 mod bundled;
 mod call;
 mod data_map;
@@ -32,10 +33,12 @@ pub mod error;
 pub mod format;
 mod kernel;
 pub mod layout;
+mod limits;
 mod loader;
 mod memory;
 mod meta;
 mod method;
+mod overlap;
 mod parallel;
 mod place;
 pub mod platform;
@@ -52,6 +55,7 @@ pub use backend::{
     Backend, Delegate, DelegateBox, DelegateInfo, DeviceMemory, InitContext, OptionValue,
     Processed, RuntimeOption, delegate_size,
 };
+pub use bounded::{Bounded, Full, IntoIter};
 pub use bundled::{BundledProgram, TestCase, TestSuite};
 pub use call::{DelegateCall, Invoke, Prepare};
 pub use data_map::{Blob, DataMap};
@@ -62,12 +66,16 @@ pub use error::{
 };
 pub use kernel::{InvokeFn, Kernel, KernelKey, PackFn, Param, Plan, PrepareFn};
 pub use layout::{ShapeDynamism, Sizes, TensorInfo};
+pub use limits::{Limit, Limits};
 pub use loader::DataLoader;
 #[cfg(feature = "std")]
 pub use loader::FileLoader;
-pub use memory::{ARENA_ALIGN, AlignedBytes};
-pub use meta::{ArenaUse, InstructionName, MemoryNeeds, MethodMeta, TensorMeta, ValueMeta};
-pub use method::{DEFAULT_JUMP_LIMIT, LoadOptions, Method, MethodMemory, Progress};
+pub use memory::{ARENA_ALIGN, AlignedBytes, ArenaBlock, SharedMemory};
+pub use meta::{InstructionName, MethodMeta, TensorMeta, ValueMeta};
+pub use method::{
+    ArenaUse, Attached, LoadOptions, MemoryNeeds, Method, MethodMemory, PointerWidth, Prepared,
+    Progress, SharedMethod, StateInfo, TableUse,
+};
 pub use parallel::{Parallel, Serial};
 pub use program::Program;
 pub use registry::{MAX_BACKENDS, MAX_TABLES, Missing, OperatorName, Registry, RegistryError};

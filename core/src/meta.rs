@@ -1,24 +1,18 @@
-//! What a method takes, gives and needs, known before anything is loaded or reserved.
+//! What a method takes and gives, known before anything is loaded or reserved.
 
-use crate::arguments::{ArgumentSource, Arguments, is_constant, tensor_info};
-use crate::backend::DelegateInfo;
-use crate::call::Prepare;
 use crate::data_map::{Blob, DataMap};
-use crate::error::{InitError, ProgramError};
-use crate::format::flatbuffer::{Malformed, Vector};
+use crate::backend::DelegateInfo;
+use crate::error::ProgramError;
+use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{
     BackendDelegate, EValue, ExecutionPlan, InstructionArgs, InstructionTable, TensorTable,
 };
-use crate::kernel::{Kernel, Plan};
+use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, TensorInfo};
-use crate::memory::ARENA_ALIGN;
-use crate::memory::arena::Measure;
-use crate::memory::region::Region;
-use crate::method::Instruction;
+use crate::method::tables::tensor_info;
 use crate::program::Program;
 use crate::registry::{Missing, OperatorName, Registry};
-use crate::value::{Scalar, TensorSlot, Value};
-use crate::values::Roles;
+use crate::value::Scalar;
 
 /// A method's description in its program.
 #[derive(Debug, Clone, Copy)]
@@ -59,36 +53,9 @@ pub enum ValueMeta<'p> {
     List(usize),
 }
 
-/// The exact memory that loading a method takes, beside its planned buffers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct MemoryNeeds {
-    /// Bytes of the method arena.
-    pub arena: usize,
-    /// Bytes of scratch memory.
-    pub scratch: usize,
-}
-
-/// A piece of a method's memory, for reports on where the bytes go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ArenaUse {
-    /// Values and their lists.
-    pub values: usize,
-    /// Tensors: shape, layout, place.
-    pub tensors: usize,
-    /// Instructions.
-    pub instructions: usize,
-    /// Delegates and what they allocate.
-    pub delegates: usize,
-    /// Constants that had to be copied out of the file.
-    pub constants: usize,
-    /// Weights that kernels packed.
-    pub packed: usize,
-}
-
 /// The index of a value, operator or delegate, as the file has it.
-pub(crate) fn to_index(index: i32, what: &'static str) -> Result<usize, Malformed> {
-    usize::try_from(index).map_err(|_| Malformed { what, offset: 0 })
+pub(crate) fn to_index(index: i32, malformed: Malformed) -> Result<usize, Malformed> {
+    usize::try_from(index).map_err(|_| malformed)
 }
 
 impl<'p> MethodMeta<'p> {
@@ -112,13 +79,13 @@ impl<'p> MethodMeta<'p> {
         position: usize,
     ) -> Result<Option<ValueMeta<'p>>, ProgramError> {
         match indices?.get(position)? {
-            Some(index) => self.value(to_index(index, "value index")?).map(Some),
+            Some(index) => self.value(to_index(index, Part::Value.at(position))?).map(Some),
             None => Ok(None),
         }
     }
 
     fn value(&self, index: usize) -> Result<ValueMeta<'p>, ProgramError> {
-        let malformed = Malformed { what: "value", offset: index };
+        let malformed = Part::Value.at(index);
         Ok(match self.plan.values()?.get(index)?.ok_or(malformed)?.value()? {
             EValue::None => ValueMeta::None,
             EValue::Int(value) => ValueMeta::Scalar(Scalar::Int(value)),
@@ -132,7 +99,7 @@ impl<'p> MethodMeta<'p> {
                 ValueMeta::List(items.len())
             }
             EValue::Tensor(tensor) => {
-                let malformed = Malformed { what: "tensor (type, shape or layout)", offset: index };
+                let malformed = Part::Tensor.at(index);
                 ValueMeta::Tensor(TensorMeta {
                     info: tensor_info(&tensor).ok_or(malformed)?,
                     dynamism: ShapeDynamism::from_number(tensor.shape_dynamism()?)
@@ -184,30 +151,12 @@ impl<'p> MethodMeta<'p> {
         if index < self.value_count() { self.value(index).map(Some) } else { Ok(None) }
     }
 
-    /// The method's state that has no place in planned memory: value index and description of tensors that keep their
-    /// contents between runs and that the caller [binds memory to](crate::Method::bind_state). Exporters leave such state
-    /// to the caller on request only.
-    pub fn unplanned_state(
-        &self,
-    ) -> impl Iterator<Item = Result<(usize, TensorMeta<'p>), ProgramError>> + use<'p> {
-        let meta = *self;
-        (0..self.value_count()).filter_map(move |index| match meta.value(index) {
-            Ok(ValueMeta::Tensor(tensor)) => {
-                let state = !tensor.planned && !tensor.constant && tensor.name.is_some();
-                (state && !meta.is_interface(index)).then_some(Ok((index, tensor)))
-            }
-            Ok(_) => None,
-            Err(error) => Some(Err(error)),
-        })
-    }
-
-    /// Whether a value is an input or an output.
-    fn is_interface(&self, index: usize) -> bool {
-        let names = |indices: Result<Vector<'p, i32>, Malformed>| {
-            let mut indices = indices.iter().flat_map(|indices| indices.iter()).flatten();
-            indices.any(|other| usize::try_from(other) == Ok(index))
-        };
-        names(self.plan.inputs()) || names(self.plan.outputs())
+    /// The name of the tensor that the value of this index is, where the exporter kept it.
+    pub(crate) fn tensor_name(&self, index: usize) -> Option<&'p str> {
+        match self.plan.values().ok()?.get(index).ok()??.value().ok()? {
+            EValue::Tensor(tensor) => tensor_name(&tensor).ok()?,
+            _ => None,
+        }
     }
 
     /// Number of planned buffers that the caller supplies. (Files list one more: their first is reserved.)
@@ -220,7 +169,7 @@ impl<'p> MethodMeta<'p> {
     /// # Errors
     /// The file is malformed, or there is no such buffer.
     pub fn planned_buffer_size(&self, index: usize) -> Result<usize, ProgramError> {
-        let malformed = Malformed { what: "planned buffer size", offset: index };
+        let malformed = Part::PlannedBuffer.at(index);
         let position = index.checked_add(1).ok_or(malformed)?;
         let size = self.plan.non_const_buffer_sizes()?.get(position)?.ok_or(malformed)?;
         usize::try_from(size).map_err(|_| malformed.into())
@@ -233,7 +182,7 @@ impl<'p> MethodMeta<'p> {
         let operators = self.plan.operators();
         let count = operators.map_or(0, |operators| operators.len());
         (0..count).map(move |index| {
-            let malformed = Malformed { what: "operator", offset: index };
+            let malformed = Part::Operator.at(index);
             let operator = operators?.get(index)?.ok_or(malformed)?;
             Ok(OperatorName {
                 name: operator.name()?.unwrap_or(""),
@@ -244,7 +193,7 @@ impl<'p> MethodMeta<'p> {
 
     /// The operator of this index in the method's table.
     pub(crate) fn operator(&self, index: usize) -> Result<OperatorName<'p>, Malformed> {
-        let malformed = Malformed { what: "operator index", offset: index };
+        let malformed = Part::Operator.at(index);
         let operator = self.plan.operators()?.get(index)?.ok_or(malformed)?;
         Ok(OperatorName {
             name: operator.name()?.unwrap_or(""),
@@ -271,7 +220,7 @@ impl<'p> MethodMeta<'p> {
         index: usize,
         data: &'p [DataMap<'p>],
     ) -> Result<DelegateInfo<'p>, ProgramError> {
-        let malformed = Malformed { what: "delegate", offset: index };
+        let malformed = Part::Delegate.at(index);
         let delegate: BackendDelegate<'p> = self.plan.delegates()?.get(index)?.ok_or(malformed)?;
         let processed = match delegate.processed()? {
             Some(reference) => self.program.delegate_data(&reference)?,
@@ -337,10 +286,10 @@ impl<'p> MethodMeta<'p> {
         Ok(self.instructions()?.map(move |instruction| {
             Ok(match instruction?.1 {
                 InstructionArgs::Kernel { operator, .. } => {
-                    InstructionName::Kernel(meta.operator(to_index(operator, "operator index")?)?)
+                    InstructionName::Kernel(meta.operator(to_index(operator, Part::Operator.at(0))?)?)
                 }
                 InstructionArgs::Delegate { delegate, .. } => {
-                    InstructionName::Delegate(to_index(delegate, "delegate index")?)
+                    InstructionName::Delegate(to_index(delegate, Part::Delegate.at(0))?)
                 }
                 InstructionArgs::Move { .. } => InstructionName::Move,
                 InstructionArgs::JumpFalse { .. } => InstructionName::JumpFalse,
@@ -350,188 +299,11 @@ impl<'p> MethodMeta<'p> {
     }
 
     /// The operators and backends that the method needs and the registry does not have.
-    pub fn missing(&self, registry: &'p Registry<'p>) -> Missing<'p> {
+    pub fn missing<'a>(&self, registry: &'a Registry<'a>) -> Missing<'a>
+    where
+        'p: 'a,
+    {
         Missing { meta: *self, registry }
-    }
-
-    /// The kernel of an instruction.
-    pub(crate) fn find_kernel(
-        &self,
-        registry: &'p Registry<'p>,
-        operator: OperatorName<'p>,
-        args: Vector<'p, i32>,
-    ) -> Result<Option<&'p Kernel>, Malformed> {
-        let Some(name) = operator.joined() else { return Ok(None) };
-        let arguments =
-            Arguments::new(ArgumentSource::File { values: self.plan.values()?, args }, &[]);
-        let tensor =
-            |wanted: usize| (0..args.len()).filter_map(|arg| arguments.info(arg).ok()).nth(wanted);
-        Ok(registry.find(&name, tensor))
-    }
-
-    /// What a kernel decides when it sees the arguments as they are in the file.
-    pub(crate) fn plan_kernel(
-        &self,
-        kernel: &'p Kernel,
-        args: Vector<'p, i32>,
-        threads: usize,
-    ) -> Result<Result<Plan, crate::error::KernelError>, Malformed> {
-        let source = ArgumentSource::File { values: self.plan.values()?, args };
-        let arguments = Arguments::new(source, kernel.params);
-        Ok(arguments
-            .check_kinds()
-            .and_then(|()| (kernel.prepare)(&mut Prepare::new(arguments, false, threads))))
-    }
-
-    /// Checks that what the file lists from several places does not unfold to more than the file could list
-    /// once: then loading takes time and memory in proportion to the file, even if its tables are shared.
-    pub(crate) fn check_unfolded(&self) -> Result<(), Malformed> {
-        // Every instruction, argument and size takes four bytes at least.
-        let mut left = self.program.flatbuffer_size() / 4;
-        let mut take = |count: usize, what| {
-            left = left.checked_sub(count).ok_or(Malformed { what, offset: 0 })?;
-            Ok(())
-        };
-        take(self.instruction_count(), "chains (shared)")?;
-        for instruction in self.instructions()? {
-            if let (
-                _,
-                InstructionArgs::Kernel { args, .. } | InstructionArgs::Delegate { args, .. },
-            ) = instruction?
-            {
-                take(args.len(), "arguments (shared)")?;
-            }
-        }
-        for value in self.plan.values()?.iter() {
-            if let EValue::Tensor(tensor) = value?.value()? {
-                take(tensor.sizes()?.len(), "sizes (shared)")?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The exact bytes of method arena and scratch memory for this method with these kernels and backends,
-    /// this external data and at most `threads` threads.
-    ///
-    /// # Errors
-    /// The method could not be loaded either: the file is malformed, or something is missing.
-    pub fn memory_needs(
-        &self,
-        registry: &'p Registry<'p>,
-        data: &'p [DataMap<'p>],
-        threads: usize,
-    ) -> Result<MemoryNeeds, InitError<'p>> {
-        self.memory_report(registry, data, threads).map(|(needs, _)| needs)
-    }
-
-    /// As [`memory_needs`](Self::memory_needs), with a breakdown of the arena.
-    ///
-    /// # Errors
-    /// As [`memory_needs`](Self::memory_needs).
-    pub fn memory_report(
-        &self,
-        registry: &'p Registry<'p>,
-        data: &'p [DataMap<'p>],
-        threads: usize,
-    ) -> Result<(MemoryNeeds, ArenaUse), InitError<'p>> {
-        let missing = self.missing(registry);
-        if !missing.is_empty() {
-            return Err(InitError::Missing(missing));
-        }
-        self.check_unfolded()?;
-        let values = self.plan.values()?;
-        let (mut tensors, mut ranks) = (0usize, 0usize);
-        for value in values.iter() {
-            if let EValue::Tensor(tensor) = value?.value()? {
-                tensors += 1;
-                ranks += tensor.sizes()?.len();
-            }
-        }
-        let mut measure = Measure::new();
-        let mut marks = [0usize; 7];
-        let mut mark = |measure: &Measure, position: usize| {
-            if let (Some(total), Some(slot)) = (measure.total(), marks.get_mut(position)) {
-                *slot = total;
-            }
-        };
-        // The order is that of `Method::load`.
-        measure.slice::<Region<'_>>(self.planned_buffer_count());
-        measure.slice::<Value<'_>>(values.len());
-        measure.slice::<u8>(values.len());
-        mark(&measure, 1);
-        measure.slice::<TensorSlot<'_>>(tensors);
-        measure.slice::<i32>(ranks);
-        mark(&measure, 2);
-        measure.slice::<Instruction<'_>>(self.instruction_count());
-        mark(&measure, 3);
-        measure.slice::<Option<crate::backend::DelegateBox<'_>>>(self.delegate_count());
-
-        let mut scratch = 0usize;
-        for index in 0..self.delegate_count() {
-            let info = self.delegate(index, data)?;
-            let backend = registry
-                .backend(info.backend)
-                .ok_or_else(|| InitError::Missing(self.missing(registry)))?;
-            let bytes = backend.arena_bytes(&info).map_err(|source| InitError::Delegate {
-                index,
-                backend: info.backend,
-                source,
-            })?;
-            measure.bytes(bytes, ARENA_ALIGN);
-            if info.processed.lend().is_none() {
-                scratch = scratch.max(info.processed.size());
-            }
-        }
-        mark(&measure, 4);
-        for value in values.iter() {
-            if let EValue::Tensor(tensor) = value?.value()? {
-                let source = crate::place::locate(&self.program, data, &tensor)
-                    .map_err(|error| error.at(&tensor, 0))?;
-                if let crate::place::Place::Constant(blob, info) = source
-                    && crate::place::must_copy(&blob, &info)
-                {
-                    measure.bytes(info.nbytes(), ARENA_ALIGN);
-                }
-            }
-        }
-        mark(&measure, 5);
-        for instruction in self.instructions()? {
-            let (_, InstructionArgs::Kernel { operator, args }) = instruction? else { continue };
-            let operator = self.operator(to_index(operator, "operator index")?)?;
-            let Some(kernel) = self.find_kernel(registry, operator, args)? else { continue };
-            // What fails here fails again, with its place, when the method is loaded.
-            if let Ok(plan) = self.plan_kernel(kernel, args, threads)? {
-                let source = ArgumentSource::File { values, args };
-                let arguments = Arguments::new(source, kernel.params);
-                let shared =
-                    arguments.shared_inputs(Roles::Params(kernel.params)).unwrap_or_default();
-                let needed = arguments.scratch_with_copies(plan.scratch, &shared);
-                scratch = scratch.max(needed.ok_or(InitError::TooLarge)?);
-                if let Some((bytes, _)) = plan.packed {
-                    measure.bytes(bytes, ARENA_ALIGN);
-                }
-            }
-        }
-        mark(&measure, 6);
-        let arena = measure.total().ok_or(InitError::TooLarge)?;
-        let [
-            _,
-            after_values,
-            after_tensors,
-            after_instructions,
-            after_delegates,
-            after_constants,
-            end,
-        ] = marks;
-        let report = ArenaUse {
-            values: after_values,
-            tensors: after_tensors.saturating_sub(after_values),
-            instructions: after_instructions.saturating_sub(after_tensors),
-            delegates: after_delegates.saturating_sub(after_instructions),
-            constants: after_constants.saturating_sub(after_delegates),
-            packed: end.saturating_sub(after_constants),
-        };
-        Ok((MemoryNeeds { arena, scratch }, report))
     }
 }
 
@@ -556,4 +328,16 @@ pub(crate) fn tensor_name<'p>(tensor: &TensorTable<'p>) -> Result<Option<&'p str
         Some(extra) => extra.fully_qualified_name(),
         None => Ok(None),
     }
+}
+
+/// Whether a tensor's data comes with the program or from outside and never changes.
+fn is_constant(tensor: &TensorTable<'_>) -> bool {
+    let allocated = tensor.allocation_info().is_ok_and(|info| info.is_some());
+    let external = tensor
+        .extra_tensor_info()
+        .ok()
+        .flatten()
+        .is_some_and(|extra| extra.location().is_ok_and(|location| location == 1));
+    let stored = tensor.data_buffer_idx().is_ok_and(|index| index > 0);
+    !allocated && (stored || external)
 }

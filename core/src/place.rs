@@ -1,9 +1,9 @@
 //! Where the data of a tensor is, by what the file says.
 
-use crate::arguments::tensor_info;
+use crate::method::tables::tensor_info;
 use crate::data_map::{Blob, DataMap};
-use crate::error::{InitError, ProgramError};
-use crate::format::flatbuffer::Malformed;
+use crate::error::{InitError, Message, ProgramError};
+use crate::format::Part;
 use crate::format::program_schema::TensorTable;
 use crate::layout::{TensorInfo, same_layout};
 use crate::meta::tensor_name;
@@ -36,13 +36,13 @@ impl<E: Into<ProgramError>> From<E> for PlaceError {
 
 impl PlaceError {
     /// The error with the place where it happened.
-    pub(crate) fn at<'p>(self, tensor: &TensorTable<'p>, index: usize) -> InitError<'p> {
+    pub(crate) fn at(self, tensor: &TensorTable<'_>, index: usize) -> InitError {
         match self {
             PlaceError::Program(error) => InitError::Program(error),
             PlaceError::Value(what) => InitError::Value { index, what },
             PlaceError::External(what) => {
                 let name = tensor_name(tensor).ok().flatten().unwrap_or("");
-                InitError::ExternalData { name, what }
+                InitError::ExternalData { name: Message::new(format_args!("{name}")), what }
             }
         }
     }
@@ -103,7 +103,7 @@ fn find_external<'p>(
     tensor: &TensorTable<'p>,
     info: &TensorInfo,
 ) -> Result<Blob<'p>, PlaceError> {
-    let unnamed = Malformed { what: "name of an external tensor", offset: 0 };
+    let unnamed = Part::ExternalName.at(0);
     let name = tensor_name(tensor)?.ok_or(unnamed)?;
     let (map, blob) = Program::external(data, name)?
         .ok_or(PlaceError::External("not found; pass the .ptd file that has it"))?;

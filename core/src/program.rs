@@ -2,7 +2,8 @@
 
 use crate::data_map::{Blob, DataMap, read_or_lend};
 use crate::error::{InitError, ProgramError};
-use crate::format::flatbuffer::{Malformed, Table, Vector};
+use crate::format::Part;
+use crate::format::flatbuffer::{Table, Vector};
 use crate::format::header::{HEAD_BYTES, ProgramHeader};
 use crate::format::program_schema::{
     DelegateDataReference, ExecutionPlan, ProgramTable, SubsegmentOffsets,
@@ -58,7 +59,7 @@ impl<'p> Program<'p> {
         source.read(0, head)?;
         let header = ProgramHeader::parse(head)?;
         let size = header.program_size.unwrap_or(source.size());
-        let past_end = Malformed { what: "extended header (program past the end)", offset: 16 };
+        let past_end = Part::Header.at(16);
         if size > source.size() {
             return Err(past_end.into());
         }
@@ -70,14 +71,18 @@ impl<'p> Program<'p> {
         if let (Some(base), Some(size)) = (header.segment_base, header.segment_data_size)
             && base.checked_add(size).is_none_or(|end| end > source.size())
         {
-            return Err(
-                Malformed { what: "segments (past the end of the file)", offset: 24 }.into()
-            );
+            return Err(Part::SegmentsEnd.at(24).into());
         }
         for index in 0..program.segment_count() {
             program.segment(index)?;
         }
         Ok(program)
+    }
+
+    /// What tells this program from others that are open: where its flatbuffer is, and how long.
+    pub(crate) fn identity(&self) -> (usize, usize) {
+        let buffer = self.root.0.buffer();
+        (buffer.as_ptr().addr(), buffer.len())
     }
 
     /// Version of the schema that the file was written with.
@@ -112,7 +117,7 @@ impl<'p> Program<'p> {
     }
 
     fn segment(&self, index: usize) -> Result<Blob<'p>, ProgramError> {
-        let malformed = Malformed { what: "segment", offset: index };
+        let malformed = Part::Segment.at(index);
         let segment = self.root.segments()?.get(index)?.ok_or(malformed)?;
         let (offset, size) = (segment.offset()?, segment.size()?);
         if size == 0 {
@@ -129,7 +134,7 @@ impl<'p> Program<'p> {
         entry: usize,
         len: usize,
     ) -> Result<Blob<'p>, ProgramError> {
-        let malformed = Malformed { what: "data of a tensor", offset: entry };
+        let malformed = Part::TensorData.at(entry);
         let offset = table.offsets()?.get(entry)?.ok_or(malformed)?;
         let index = usize::try_from(table.segment_index()?).map_err(|_| malformed)?;
         if len == 0 {
@@ -146,7 +151,7 @@ impl<'p> Program<'p> {
         {
             return self.subsegment(&segment, index, len);
         }
-        let malformed = Malformed { what: "inline data of a tensor", offset: index };
+        let malformed = Part::TensorData.at(index);
         let buffer = self.root.constant_buffer()?.get(index)?.ok_or(malformed)?;
         let bytes = buffer.storage()?.bytes().get(..len).ok_or(malformed)?;
         Ok(Blob::inline(bytes))
@@ -163,7 +168,7 @@ impl<'p> Program<'p> {
         if tables.is_empty() {
             return self.constant(index, len);
         }
-        let malformed = Malformed { what: "initial data of a tensor", offset: index };
+        let malformed = Part::InitialData.at(index);
         let table = usize::try_from(table).map_err(|_| malformed)?;
         let table = tables.get(table)?.ok_or(malformed)?;
         self.subsegment(&table, index, len)
@@ -174,8 +179,9 @@ impl<'p> Program<'p> {
         &self,
         reference: &DelegateDataReference<'p>,
     ) -> Result<Blob<'p>, ProgramError> {
-        let malformed = Malformed { what: "data of a delegate", offset: 0 };
-        let index = usize::try_from(reference.index()?).map_err(|_| malformed)?;
+        let index = reference.index()?;
+        let malformed = Part::DelegateData.at(index as usize);
+        let index = usize::try_from(index).map_err(|_| malformed)?;
         match reference.location()? {
             0 => {
                 let data = self.root.backend_delegate_data()?.get(index)?.ok_or(malformed)?;
@@ -240,20 +246,19 @@ impl<'p> Program<'p> {
         Err(ProgramError::NoSuchMethod)
     }
 
-    /// Loads a method into the caller's memory. Everything is resolved and checked here: operators, arguments,
-    /// delegates, memory.
+    /// Loads a method into the caller's memory: [prepares](MethodMeta::prepare) it at the front of the arena, and
+    /// [finishes](crate::Prepared::finish) it with the rest.
     ///
     /// # Errors
     /// What is wrong or missing, and where.
     pub fn load_method(
         &self,
         name: &str,
-        registry: &'p Registry<'p>,
+        registry: &Registry<'p>,
         memory: MethodMemory<'p, '_>,
         options: LoadOptions<'p>,
-    ) -> Result<Method<'p>, InitError<'p>> {
-        let meta = self.method_meta(name)?;
-        Method::load(&meta, registry, memory, options)
+    ) -> Result<Method<'p>, InitError> {
+        self.method_meta(name)?.load(registry, memory, options)
     }
 
     /// As [`DelegateInfo::named_data`](crate::DelegateInfo::named_data), for tensors.

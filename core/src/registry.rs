@@ -89,15 +89,11 @@ impl fmt::Debug for Registry<'_> {
     }
 }
 
-/// Index of the first kernel that is not before `name`.
-fn first_at(table: &[Kernel], name: &str) -> usize {
-    table.partition_point(|kernel| kernel.name < name)
-}
-
 /// The kernels of this name in a sorted table.
-fn named<'r>(table: &'r [Kernel], name: &str) -> &'r [Kernel] {
-    let tail = table.get(first_at(table, name)..).unwrap_or(&[]);
-    let count = tail.iter().take_while(|kernel| kernel.name == name).count();
+fn named<'r>(table: &'r [Kernel], name: &OperatorName<'_>) -> &'r [Kernel] {
+    let first = table.partition_point(|kernel| name.compare(kernel.name).is_gt());
+    let tail = table.get(first..).unwrap_or(&[]);
+    let count = tail.iter().take_while(|kernel| name.compare(kernel.name).is_eq()).count();
     tail.get(..count).unwrap_or(&[])
 }
 
@@ -120,7 +116,8 @@ impl<'r> Registry<'r> {
             previous = kernel.name;
         }
         for (position, kernel) in table.iter().enumerate() {
-            let others = self.tables.iter().flat_map(|other| named(other, kernel.name));
+            let name = OperatorName { name: kernel.name, overload: "" };
+            let others = self.tables.iter().flat_map(|other| named(other, &name));
             let here = table.get(position + 1..).unwrap_or(&[]);
             let here = here.iter().take_while(|next| next.name == kernel.name);
             if others.chain(here).any(|other| other.key == kernel.key) {
@@ -161,6 +158,10 @@ impl<'r> Registry<'r> {
 
     /// Whether any kernel has this name.
     pub fn has_operator(&self, name: &str) -> bool {
+        self.has(&OperatorName { name, overload: "" })
+    }
+
+    fn has(&self, name: &OperatorName<'_>) -> bool {
         self.tables.iter().any(|table| !named(table, name).is_empty())
     }
 
@@ -168,7 +169,7 @@ impl<'r> Registry<'r> {
     /// the n-th tensor argument.
     pub(crate) fn find(
         &self,
-        name: &str,
+        name: &OperatorName<'_>,
         tensor: impl Fn(usize) -> Option<TensorInfo>,
     ) -> Option<&'r Kernel> {
         let fits = |key: &[(ScalarType, &[u8])]| {
@@ -201,25 +202,17 @@ pub struct Missing<'p> {
 
 impl<'p> Missing<'p> {
     /// Names of the missing operators.
-    pub fn operators(&self) -> impl Iterator<Item = OperatorName<'p>> + '_ {
-        let names = self.meta.operators();
-        names.flatten().filter(|name| name.in_registry(self.registry) != Some(true))
+    pub fn operators(&self) -> impl Iterator<Item = OperatorName<'p>> + use<'p> {
+        let registry = self.registry;
+        self.meta.operators().flatten().filter(move |name| !registry.has(name))
     }
 
-    /// Names of the missing backends.
-    pub fn backends(&self) -> impl Iterator<Item = &'p str> + '_ {
-        let mut position = 0;
-        core::iter::from_fn(move || {
-            while let Some(name) = self.meta.delegate_backend(position) {
-                position += 1;
-                let first = (0..position - 1)
-                    .all(|earlier| self.meta.delegate_backend(earlier) != Some(name));
-                if first && self.registry.backend(name).is_none() {
-                    return Some(name);
-                }
-            }
-            None
-        })
+    /// Names of the missing backends, once for each delegate in a row that needs one.
+    pub fn backends(&self) -> impl Iterator<Item = &'p str> + use<'p> {
+        let Missing { meta, registry } = *self;
+        let mut last = None;
+        let names = (0..meta.delegate_count()).filter_map(move |index| meta.delegate_backend(index));
+        names.filter(move |name| registry.backend(name).is_none() && last.replace(*name) != Some(*name))
     }
 
     /// Whether nothing is missing.
@@ -260,28 +253,26 @@ pub struct OperatorName<'p> {
     pub(crate) overload: &'p str,
 }
 
-/// The longest operator name that is looked up.
-const MAX_NAME: usize = 96;
-
 impl<'p> OperatorName<'p> {
-    /// Name and overload in one, such as `aten::add.out`; `None` if longer than any registered name.
-    pub fn joined(&self) -> Option<heapless::String<MAX_NAME>> {
-        let mut joined = heapless::String::new();
-        joined.push_str(self.name).ok()?;
-        if !self.overload.is_empty() {
-            joined.push('.').ok()?;
-            joined.push_str(self.overload).ok()?;
-        }
-        Some(joined)
-    }
-
     /// The name without overload.
     pub fn name(&self) -> &'p str {
         self.name
     }
 
-    fn in_registry(&self, registry: &Registry<'_>) -> Option<bool> {
-        Some(registry.has_operator(&self.joined()?))
+    /// The overload, empty for operators that have but one.
+    pub fn overload(&self) -> &'p str {
+        self.overload
+    }
+
+    /// The bytes of name and overload in one, such as `aten::add.out`.
+    fn bytes(&self) -> impl Iterator<Item = u8> + use<'p> {
+        let dot: &str = if self.overload.is_empty() { "" } else { "." };
+        self.name.bytes().chain(dot.bytes()).chain(self.overload.bytes())
+    }
+
+    /// How it stands to a name in one.
+    fn compare(&self, other: &str) -> core::cmp::Ordering {
+        self.bytes().cmp(other.bytes())
     }
 }
 

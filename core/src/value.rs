@@ -119,20 +119,42 @@ pub(crate) fn list_index(entry: [u8; 4]) -> i32 {
     i32::from_le_bytes(entry)
 }
 
-/// A tensor of a loaded method: its current shape, and where its data is.
+/// What decides where a tensor's data is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// Part of the program or of external data.
+    Constant,
+    /// A place in planned memory.
+    Planned,
+    /// The caller binds memory to it, or an instruction makes it a view.
+    Caller,
+    /// It is a view of the tensor in this slot, which is none itself.
+    View(u32),
+}
+
+/// Where a tensor's data is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Data<'m> {
+    /// Nowhere yet.
+    None,
+    /// At an offset in a planned buffer, until the buffers are there.
+    Planned { buffer: usize, offset: usize },
+    /// Here.
+    At(Region<'m>),
+}
+
+/// A tensor of a method: its current shape, and where its data is.
 #[derive(Debug)]
 pub(crate) struct TensorSlot<'m> {
     pub(crate) scalar_type: ScalarType,
     pub(crate) dynamism: ShapeDynamism,
-    /// The data is part of the program or of external data.
-    pub(crate) constant: bool,
+    pub(crate) home: Home,
     /// The current shape.
     pub(crate) sizes: &'m mut [i32],
     pub(crate) dim_order: &'m [u8],
     /// Bytes of the largest shape.
     pub(crate) capacity: usize,
-    /// `None` until an unplanned tensor is bound to memory.
-    pub(crate) data: Option<Region<'m>>,
+    pub(crate) data: Data<'m>,
 }
 
 /// Why a tensor cannot take a shape.
@@ -185,6 +207,18 @@ impl<'m> TensorSlot<'m> {
         if bytes == 0 {
             return Some(Region::empty());
         }
-        self.data?.part(0, bytes)
+        self.place()?.part(0, bytes)
+    }
+
+    /// The memory for the largest shape, where there is some.
+    pub(crate) fn place(&self) -> Option<Region<'m>> {
+        match self.data {
+            Data::At(region) => Some(region),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_constant(&self) -> bool {
+        self.home == Home::Constant
     }
 }

@@ -1,12 +1,30 @@
-//! The values and tensors of a loaded method.
+//! The values and tensors of a method.
 
 use crate::kernel::Param;
 use crate::value::{TensorSlot, Value};
 
-/// The values of a loaded method, and the tensors that they refer to.
+/// What is known of a value beside its contents.
+pub(crate) mod flag {
+    /// Instructions or the caller change it, so calls that take it are prepared anew before they run.
+    pub(crate) const VARIABLE: u8 = 1;
+    /// Another tensor, or list of tensors, may be moved here.
+    pub(crate) const MOVED: u8 = 2;
+    /// An input or output of the method.
+    pub(crate) const INTERFACE: u8 = 4;
+    /// An instruction wrote it, or it is an input: what is read from then on is no state.
+    pub(crate) const WRITTEN: u8 = 8;
+    /// A planned tensor that keeps its contents from run to run.
+    pub(crate) const STATE: u8 = 16;
+    /// Another tensor is a view of it.
+    pub(crate) const VIEWED: u8 = 32;
+}
+
+/// The values of a method, and the tensors that they refer to.
 #[derive(Debug)]
 pub(crate) struct Values<'m> {
     pub(crate) values: &'m mut [Value<'m>],
+    /// The flags of each value.
+    pub(crate) flags: &'m mut [u8],
     pub(crate) tensors: &'m mut [TensorSlot<'m>],
 }
 
@@ -30,6 +48,16 @@ impl<'m> Values<'m> {
             _ => None,
         }
     }
+
+    pub(crate) fn has(&self, index: usize, flag: u8) -> bool {
+        self.flags.get(index).is_some_and(|flags| flags & flag != 0)
+    }
+
+    pub(crate) fn mark(&mut self, index: usize, flag: u8) {
+        if let Some(flags) = self.flags.get_mut(index) {
+            *flags |= flag;
+        }
+    }
 }
 
 /// Which arguments of a call are written.
@@ -42,14 +70,6 @@ pub(crate) enum Roles<'m> {
 }
 
 impl Roles<'_> {
-    /// How many of `len` arguments count.
-    pub(crate) fn count(&self, len: usize) -> usize {
-        match self {
-            Roles::Params(params) => params.len().min(len),
-            Roles::From(_) => len,
-        }
-    }
-
     pub(crate) fn is_out(&self, arg: usize) -> bool {
         match self {
             Roles::Params(params) => params.get(arg).is_some_and(|param| param.is_out()),

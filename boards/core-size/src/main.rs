@@ -4,6 +4,7 @@
 #![no_std]
 #![no_main]
 
+use core::mem::MaybeUninit;
 use core::ptr::read_volatile;
 use torchlet_core::{
     Backend, BundledProgram, DataLoader, DataMap, Delegate, DelegateBox, DelegateCall,
@@ -39,7 +40,7 @@ impl Backend for UserBackend {
     }
 
     fn init<'m>(
-        &self,
+        &'m self,
         context: &mut InitContext<'_, 'm>,
     ) -> Result<DelegateBox<'m>, DelegateError> {
         context.place(Copy)
@@ -84,6 +85,13 @@ impl DataLoader for Storage {
 fn anything() -> u32 {
     // SAFETY: an aligned address in the RAM of every Cortex-M; the image is never run.
     unsafe { read_volatile(0x2000_0000 as *const u32) }
+}
+
+/// Memory for arenas that the optimiser knows nothing of.
+#[inline(never)]
+fn arena() -> &'static mut [MaybeUninit<u8>] {
+    // SAFETY: as in `anything`.
+    unsafe { core::slice::from_raw_parts_mut(anything() as *mut _, anything() as usize) }
 }
 
 /// Memory that the optimiser knows nothing of.
@@ -149,14 +157,16 @@ fn run() -> Option<()> {
     let maps = [checked(DataMap::from_bytes(memory()))?];
     let name = core::str::from_utf8(memory()).ok()?;
     let meta = checked(program.method_meta(name))?;
-    let needs = checked(meta.memory_needs(&registry, &maps, 1))?;
+    let options = LoadOptions::default().with_data(&maps);
+    memory().fill(checked(meta.table_bytes(&options.limits))? as u8);
+    let prepared = checked(meta.prepare(arena(), &registry, options))?;
+    let needs = prepared.needs();
     for size in [needs.arena, needs.scratch, checked(meta.planned_buffer_size(0))?] {
         memory().fill(size as u8);
     }
     let mut planned = [memory()];
-    let lent = MethodMemory { arena: memory(), planned: &mut planned, scratch: memory() };
-    let options = LoadOptions::default().with_data(&maps);
-    let mut method = checked(program.load_method(name, &registry, lent, options))?;
+    let lent = MethodMemory { arena: arena(), planned: &mut planned, scratch: memory() };
+    let mut method = checked(prepared.finish(lent))?;
     let info = TensorInfo::contiguous(ScalarType::Float, &[1, anything() as i32])?;
     let input = TensorRef::new(info, memory())?;
     checked(method.set_input(0, &ValueRef::Tensor(input)))?;

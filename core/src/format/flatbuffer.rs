@@ -10,45 +10,28 @@
 //! fields; strings, vectors and tables are reached through unsigned 32-bit forward offsets; vectors
 //! and strings start with a 32-bit length. All numbers are little-endian.
 
+use super::malformed::{Malformed, Part};
 use core::marker::PhantomData;
-
-/// The bytes are not a well-formed flatbuffer of the expected schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Malformed {
-    /// What was being read.
-    pub what: &'static str,
-    /// Where it should have been, in bytes from the start of the flatbuffer.
-    pub offset: usize,
-}
-
-impl core::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "malformed {} at byte {}", self.what, self.offset)
-    }
-}
-
-impl core::error::Error for Malformed {}
 
 fn bytes_at<const N: usize>(
     buf: &[u8],
     offset: usize,
-    what: &'static str,
+    part: Part,
 ) -> Result<[u8; N], Malformed> {
     let end = offset.checked_add(N);
     match end.and_then(|end| buf.get(offset..end)).map(<[u8; N]>::try_from) {
         Some(Ok(bytes)) => Ok(bytes),
-        _ => Err(Malformed { what, offset }),
+        _ => Err(part.at(offset)),
     }
 }
 
 fn u16_at(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
-    Ok(usize::from(u16::from_le_bytes(bytes_at(buf, offset, "vtable")?)))
+    Ok(usize::from(u16::from_le_bytes(bytes_at(buf, offset, Part::Vtable)?)))
 }
 
 /// Reads an unsigned 32-bit number.
 pub(crate) fn u32_at(buf: &[u8], offset: usize) -> Result<u32, Malformed> {
-    Ok(u32::from_le_bytes(bytes_at(buf, offset, "number")?))
+    Ok(u32::from_le_bytes(bytes_at(buf, offset, Part::Number)?))
 }
 
 /// Follows the forward offset stored at `offset`.
@@ -58,7 +41,7 @@ fn follow(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
         .ok()
         .and_then(|distance| offset.checked_add(distance))
         .filter(|target| *target < buf.len())
-        .ok_or(Malformed { what: "offset", offset })
+        .ok_or(Part::Offset.at(offset))
 }
 
 /// A table: the position of its fields, and the vtable that lists them.
@@ -77,8 +60,8 @@ impl<'a> Table<'a> {
     }
 
     fn at(buf: &'a [u8], start: usize) -> Result<Self, Malformed> {
-        let malformed = Malformed { what: "table", offset: start };
-        let back = i32::from_le_bytes(bytes_at(buf, start, "table")?);
+        let malformed = Part::Table.at(start);
+        let back = i32::from_le_bytes(bytes_at(buf, start, Part::Table)?);
         let vtable = i64::try_from(start)
             .ok()
             .and_then(|start| usize::try_from(start - i64::from(back)).ok())
@@ -100,7 +83,7 @@ impl<'a> Table<'a> {
         if entry == 0 {
             return Ok(None);
         }
-        let malformed = Malformed { what: "field", offset: self.start };
+        let malformed = Part::Field.at(self.start);
         self.start.checked_add(usize::from(entry)).map(Some).ok_or(malformed)
     }
 
@@ -161,7 +144,7 @@ macro_rules! numbers {
         impl<'a> Item<'a> for $number {
             const SIZE: usize = size_of::<$number>();
             fn read(buf: &'a [u8], offset: usize) -> Result<$number, Malformed> {
-                Ok(<$number>::from_le_bytes(bytes_at(buf, offset, "number")?))
+                Ok(<$number>::from_le_bytes(bytes_at(buf, offset, Part::Number)?))
             }
         }
     )*};
@@ -190,7 +173,7 @@ impl<'a> Field<'a> for &'a str {
         let bytes = Vector::<u8>::at(table.buf, at)?.bytes();
         match core::str::from_utf8(bytes) {
             Ok(text) => Ok(Some(text)),
-            Err(_) => Err(Malformed { what: "string (not UTF-8)", offset: at }),
+            Err(_) => Err(Part::String.at(at)),
         }
     }
 }
@@ -213,7 +196,7 @@ impl<T> Copy for Vector<'_, T> {}
 
 impl<'a, T: Item<'a>> Vector<'a, T> {
     fn at(buf: &'a [u8], start: usize) -> Result<Self, Malformed> {
-        let malformed = Malformed { what: "vector", offset: start };
+        let malformed = Part::Vector.at(start);
         let len = usize::try_from(u32_at(buf, start)?).map_err(|_| malformed)?;
         let first = start.checked_add(4).ok_or(malformed)?;
         let end = len.checked_mul(T::SIZE).and_then(|bytes| first.checked_add(bytes));
@@ -291,7 +274,7 @@ macro_rules! flatbuffer_table {
                 &self,
             ) -> Result<
                 <$kind as $crate::format::flatbuffer::Field<'a>>::Output,
-                $crate::format::flatbuffer::Malformed,
+                $crate::format::Malformed,
             > {
                 self.0.get::<$kind>($slot)
             })*
@@ -302,7 +285,7 @@ macro_rules! flatbuffer_table {
             fn read(
                 table: &$crate::format::flatbuffer::Table<'a>,
                 slot: usize,
-            ) -> Result<Option<$name<'a>>, $crate::format::flatbuffer::Malformed> {
+            ) -> Result<Option<$name<'a>>, $crate::format::Malformed> {
                 Ok(table.union_value(slot)?.map($name))
             }
         }
@@ -312,7 +295,7 @@ macro_rules! flatbuffer_table {
             fn read(
                 buf: &'a [u8],
                 offset: usize,
-            ) -> Result<Self, $crate::format::flatbuffer::Malformed> {
+            ) -> Result<Self, $crate::format::Malformed> {
                 <$crate::format::flatbuffer::Table<'a> as $crate::format::flatbuffer::Item<'a>>::read(buf, offset)
                     .map($name)
             }

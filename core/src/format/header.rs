@@ -1,6 +1,7 @@
 //! The fixed bytes in front of the flatbuffers of `.pte` and `.ptd` files.
 
-use super::flatbuffer::{Malformed, u32_at};
+use super::flatbuffer::u32_at;
+use super::malformed::{Malformed, Part};
 
 /// How many bytes from the start of a file are enough to read its header.
 pub const HEAD_BYTES: usize = 64;
@@ -47,7 +48,7 @@ impl ProgramHeader {
     /// The bytes are not those of a program, or of a version that is not understood.
     pub fn parse(head: &[u8]) -> Result<Self, Malformed> {
         if magic(head, 4) != Some(b"ET12") {
-            return Err(Malformed { what: "program file (identifier is not ET12)", offset: 4 });
+            return Err(Part::ProgramIdentifier.at(4));
         }
         let none =
             ProgramHeader { program_size: None, segment_base: None, segment_data_size: None };
@@ -57,7 +58,7 @@ impl ProgramHeader {
         }
         let length = u32_at(head, 12)?;
         if length < 24 {
-            return Err(Malformed { what: "extended header (shorter than 24 bytes)", offset: 12 });
+            return Err(Part::Header.at(12));
         }
         Ok(ProgramHeader {
             program_size: Some(u64_at(head, 16)?),
@@ -74,19 +75,13 @@ impl FlatTensorHeader {
     /// The bytes are not those of a `.ptd` file, or of a version that is not understood.
     pub fn parse(head: &[u8]) -> Result<Self, Malformed> {
         if magic(head, 4) != Some(b"FT01") {
-            return Err(Malformed { what: "tensor data file (identifier is not FT01)", offset: 4 });
+            return Err(Part::DataIdentifier.at(4));
         }
         if magic(head, 8) != Some(b"FH01") {
-            return Err(Malformed {
-                what: "tensor data header (identifier is not FH01)",
-                offset: 8,
-            });
+            return Err(Part::Header.at(8));
         }
         if u32_at(head, 12)? < 40 {
-            return Err(Malformed {
-                what: "tensor data header (shorter than 40 bytes)",
-                offset: 12,
-            });
+            return Err(Part::Header.at(12));
         }
         Ok(FlatTensorHeader {
             flatbuffer: (u64_at(head, 16)?, u64_at(head, 24)?),

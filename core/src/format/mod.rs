@@ -4,7 +4,10 @@ pub(crate) mod bundled_schema;
 pub(crate) mod flat_tensor_schema;
 pub mod flatbuffer;
 pub mod header;
+mod malformed;
 pub(crate) mod program_schema;
+
+pub use malformed::{Malformed, Part};
 
 // Not under Miri: it is slow, and nothing here is unsafe but what was generated.
 #[cfg(all(test, not(miri)))]

@@ -1,6 +1,7 @@
 //! The tables of a `.pte` program, by field number (ExecuTorch's published `program.fbs`, identifier `ET12`).
 
-use super::flatbuffer::{Malformed, Table, Vector};
+use super::flatbuffer::{Table, Vector};
+use super::malformed::{Malformed, Part};
 
 crate::flatbuffer_table! {
     /// The root of a program.
@@ -180,7 +181,7 @@ impl<'a> EValueTable<'a> {
         let Some(table) = self.0.union_value(1)? else {
             return match kind {
                 0 | 1 => Ok(EValue::None),
-                _ => Err(Malformed { what: "value (its union is empty)", offset: 0 }),
+                _ => Err(Part::ValueKind.at(usize::from(kind))),
             };
         };
         Ok(match kind {
@@ -195,7 +196,7 @@ impl<'a> EValueTable<'a> {
             9 => EValue::BoolList(BoolListTable(table).items()?),
             10 => EValue::TensorList(TensorListTable(table).items()?),
             11 => EValue::OptionalTensorList(TensorListTable(table).items()?),
-            _ => return Err(Malformed { what: "value (unknown type)", offset: usize::from(kind) }),
+            _ => return Err(Part::ValueKind.at(usize::from(kind))),
         })
     }
 }
@@ -226,7 +227,7 @@ pub(crate) enum InstructionArgs<'a> {
 impl<'a> InstructionTable<'a> {
     pub(crate) fn args(&self) -> Result<InstructionArgs<'a>, Malformed> {
         let kind = self.kind()?;
-        let unknown = Malformed { what: "instruction (unknown type)", offset: usize::from(kind) };
+        let unknown = Part::InstructionKind.at(usize::from(kind));
         let table: Table<'a> = self.0.union_value(1)?.ok_or(unknown)?;
         Ok(match kind {
             1 => {

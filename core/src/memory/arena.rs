@@ -1,23 +1,68 @@
-//! A bump allocator over bytes that the caller lends, and the arithmetic that predicts its use.
+//! A bump allocator over memory that the caller lends, and the arithmetic that predicts its use.
+//!
+//! Arenas hold typed values, whose padding is not initialised, so they are never lent or handed on as `[u8]`: what comes in is
+//! [`MaybeUninit`], what goes out as bytes was zeroed first.
 
 use core::mem::MaybeUninit;
 
 /// The alignment that arenas, planned buffers and scratch memory must have, in bytes.
 ///
-/// With it, the exact sizes that [`MethodMeta`](crate::MethodMeta) reports are enough.
+/// With it, the exact sizes that [`MemoryNeeds`](crate::MemoryNeeds) reports are enough.
 pub const ARENA_ALIGN: usize = 16;
 
-/// Bytes with the alignment that arenas need, for use in statics.
+/// Bytes with the alignment that memory lent to methods needs, for use in statics: files in flash, planned buffers, scratch
+/// memory.
 ///
 /// ```
 /// use torchlet_core::AlignedBytes;
 /// static MODEL: &[u8] = &AlignedBytes(*b"bytes of a program").0;
-/// let mut arena = AlignedBytes([0u8; 4096]);
-/// let memory: &mut [u8] = &mut arena.0;
+/// let mut scratch = AlignedBytes([0u8; 4096]);
+/// let memory: &mut [u8] = &mut scratch.0;
 /// ```
 #[derive(Debug, Clone)]
 #[repr(C, align(16))]
 pub struct AlignedBytes<B: ?Sized>(pub B);
+
+/// Sixteen aligned bytes of memory for arenas, which need no initial value.
+///
+/// ```
+/// use torchlet_core::ArenaBlock;
+/// let mut blocks = [ArenaBlock::UNINIT; 256];
+/// assert_eq!(ArenaBlock::bytes(&mut blocks).len(), 4096);
+/// ```
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub struct ArenaBlock([MaybeUninit<u8>; ARENA_ALIGN]);
+
+impl ArenaBlock {
+    /// A block without a value.
+    pub const UNINIT: Self = ArenaBlock([MaybeUninit::uninit(); ARENA_ALIGN]);
+
+    /// The memory of the blocks, to be lent as an arena, as a whole or in part.
+    pub fn bytes(blocks: &mut [ArenaBlock]) -> &mut [MaybeUninit<u8>] {
+        let len = size_of_val(blocks);
+        // SAFETY: the blocks are borrowed exclusively for as long as the result; a block is ARENA_ALIGN bytes without
+        // padding (its size is asserted below), and as `MaybeUninit` they hold any value.
+        unsafe { core::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast(), len) }
+    }
+
+    /// Memory that was initialised, for use as an arena. It is lost for everything else, as what an arena holds is not
+    /// initialised throughout: hence only memory that is lent for good.
+    pub fn from_static(memory: &'static mut [u8]) -> &'static mut [MaybeUninit<u8>] {
+        let (start, len) = (memory.as_mut_ptr(), memory.len());
+        // SAFETY: `u8` and `MaybeUninit<u8>` have the same layout. The exclusive borrow is consumed and lasts for ever, so
+        // nobody can read these bytes as `u8` again, whatever is written to them.
+        unsafe { core::slice::from_raw_parts_mut(start.cast(), len) }
+    }
+}
+
+const _: () = assert!(size_of::<ArenaBlock>() == ARENA_ALIGN);
+
+impl core::fmt::Debug for ArenaBlock {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("ArenaBlock")
+    }
+}
 
 /// The place of the next `count` items of `size` bytes aligned to `align` (a power of two, at most
 /// [`ARENA_ALIGN`]), and the place behind them.
@@ -38,15 +83,13 @@ impl Measure {
         Measure { used: Some(0) }
     }
 
-    pub(crate) fn slice<T>(&mut self, count: usize) {
-        self.bytes(size_of::<T>().saturating_mul(count), align_of::<T>());
-        if size_of::<T>().checked_mul(count).is_none() {
-            self.used = None;
-        }
+    /// `count` items of this size and alignment.
+    pub(crate) fn items(&mut self, (size, align): (usize, usize), count: usize) {
+        self.used = self.used.and_then(|used| place(used, size, align, count)).map(|(_, end)| end);
     }
 
     pub(crate) fn bytes(&mut self, bytes: usize, align: usize) {
-        self.used = self.used.and_then(|used| place(used, bytes, align, 1)).map(|(_, end)| end);
+        self.items((bytes, align), 1);
     }
 
     /// Bytes in all; `None` if more than can be addressed.
@@ -61,24 +104,28 @@ pub(crate) struct Exhausted {
     pub(crate) needed: usize,
 }
 
-/// Hands out parts of the caller's bytes, in order.
+/// Hands out parts of the caller's memory, in order.
 #[derive(Debug)]
 pub(crate) struct Arena<'m> {
-    rest: &'m mut [u8],
+    rest: &'m mut [MaybeUninit<u8>],
     used: usize,
 }
 
 impl<'m> Arena<'m> {
-    /// `None` if the bytes do not start at a multiple of [`ARENA_ALIGN`].
-    pub(crate) fn new(bytes: &'m mut [u8]) -> Option<Self> {
-        if !bytes.is_empty() && !bytes.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
+    /// `None` if the memory does not start at a multiple of [`ARENA_ALIGN`].
+    pub(crate) fn new(memory: &'m mut [MaybeUninit<u8>]) -> Option<Self> {
+        if !memory.is_empty() && !memory.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
             return None;
         }
-        Some(Arena { rest: bytes, used: 0 })
+        Some(Arena { rest: memory, used: 0 })
     }
 
     /// The next `bytes` bytes at a multiple of `align`, a power of two up to [`ARENA_ALIGN`].
-    pub(crate) fn bytes(&mut self, bytes: usize, align: usize) -> Result<&'m mut [u8], Exhausted> {
+    pub(crate) fn take(
+        &mut self,
+        bytes: usize,
+        align: usize,
+    ) -> Result<&'m mut [MaybeUninit<u8>], Exhausted> {
         let (start, end) =
             place(self.used, bytes, align, 1).ok_or(Exhausted { needed: usize::MAX })?;
         let take = end - self.used;
@@ -92,6 +139,20 @@ impl<'m> Arena<'m> {
         Ok(head.get_mut(skip..).unwrap_or_default())
     }
 
+    /// The same, zeroed, as bytes that anybody may hold.
+    pub(crate) fn zeroed(
+        &mut self,
+        bytes: usize,
+        align: usize,
+    ) -> Result<&'m mut [u8], Exhausted> {
+        let memory = self.take(bytes, align)?;
+        memory.fill(MaybeUninit::new(0));
+        let (start, len) = (memory.as_mut_ptr(), memory.len());
+        // SAFETY: the memory is exclusively borrowed for 'm and was filled just now, so every byte is initialised; nothing
+        // else gets it, since the arena hands out each part once.
+        Ok(unsafe { core::slice::from_raw_parts_mut(start.cast(), len) })
+    }
+
     /// A slice of `count` items, each made by `fill` from its index. Items are never dropped.
     pub(crate) fn slice<T, E: From<Exhausted>>(
         &mut self,
@@ -99,7 +160,7 @@ impl<'m> Arena<'m> {
         mut fill: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<&'m mut [T], E> {
         let bytes = size_of::<T>().checked_mul(count).ok_or(Exhausted { needed: usize::MAX })?;
-        let memory = self.bytes(bytes, align_of::<T>())?;
+        let memory = self.take(bytes, align_of::<T>())?;
         if bytes == 0 {
             return Ok(&mut []);
         }
@@ -121,7 +182,7 @@ impl<'m> Arena<'m> {
     /// Moves `value` into the arena. It is not dropped with the arena; the caller sees to that.
     pub(crate) fn place_value<T>(&mut self, value: T) -> Result<&'m mut T, Exhausted> {
         const { assert!(align_of::<T>() <= ARENA_ALIGN) };
-        let memory = self.bytes(size_of::<T>(), align_of::<T>())?;
+        let memory = self.take(size_of::<T>(), align_of::<T>())?;
         let place = memory.as_mut_ptr().cast::<MaybeUninit<T>>();
         // SAFETY: as in `slice`: exclusively borrowed for 'm, large enough, aligned. For a zero-sized T the
         // pointer may dangle, but it is still non-null and, by `place`, a multiple of T's alignment
@@ -138,31 +199,30 @@ impl<'m> Arena<'m> {
         Ok(slot.write(value))
     }
 
-    /// Bytes handed out so far, gaps for alignment included.
-    pub(crate) fn used(&self) -> usize {
-        self.used
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const U64: (usize, usize) = (size_of::<u64>(), align_of::<u64>());
+    const U16: (usize, usize) = (size_of::<u16>(), align_of::<u16>());
+
     #[test]
     fn arena_and_measure_agree_to_the_byte() {
         let mut measure = Measure::new();
         measure.bytes(3, 1);
-        measure.slice::<u64>(2);
-        measure.slice::<u16>(1);
+        measure.items(U64, 2);
+        measure.items(U16, 1);
         measure.bytes(5, 16);
         let total = measure.total().unwrap();
-        let mut memory = AlignedBytes([0u8; 64]);
+        let mut blocks = [ArenaBlock::UNINIT; 4];
         for size in [total, total - 1] {
-            let mut arena = Arena::new(&mut memory.0[..size]).unwrap();
-            arena.bytes(3, 1).unwrap();
+            let mut arena = Arena::new(&mut ArenaBlock::bytes(&mut blocks)[..size]).unwrap();
+            arena.take(3, 1).unwrap();
             arena.slice::<u64, Exhausted>(2, |i| Ok(i as u64)).unwrap();
             arena.slice::<u16, Exhausted>(1, |_| Ok(7)).unwrap();
-            let last = arena.bytes(5, 16);
+            let last = arena.zeroed(5, 16);
             assert_eq!(last.is_ok(), size == total);
             if let Err(exhausted) = last {
                 assert_eq!(exhausted.needed, total);
@@ -171,9 +231,16 @@ mod tests {
     }
 
     #[test]
+    fn measures_overflow_to_nothing() {
+        let mut measure = Measure::new();
+        measure.items(U64, usize::MAX / 4);
+        assert_eq!(measure.total(), None);
+    }
+
+    #[test]
     fn slices_hold_what_was_put_in() {
-        let mut memory = AlignedBytes([0xffu8; 64]);
-        let mut arena = Arena::new(&mut memory.0).unwrap();
+        let mut blocks = [ArenaBlock::UNINIT; 4];
+        let mut arena = Arena::new(ArenaBlock::bytes(&mut blocks)).unwrap();
         let a = arena.slice::<u32, Exhausted>(3, |i| Ok(i as u32 * 10)).unwrap();
         let b = arena.place_value([1u8, 2, 3]).unwrap();
         a[1] += 1;
@@ -181,9 +248,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_handed_out_are_initialised_whatever_was_there() {
+        // Padding of what an arena held before is no value: under Miri, reading it is an error.
+        let mut blocks = [ArenaBlock::UNINIT; 2];
+        let mut arena = Arena::new(ArenaBlock::bytes(&mut blocks)).unwrap();
+        arena.place_value((1u8, 2u32)).unwrap();
+        let mut arena = Arena::new(ArenaBlock::bytes(&mut blocks)).unwrap();
+        let sum: u32 = arena.zeroed(32, 1).unwrap().iter().map(|byte| u32::from(*byte)).sum();
+        assert_eq!(sum, 0);
+    }
+
+    #[test]
     fn misaligned_memory_is_refused() {
-        let mut memory = AlignedBytes([0u8; 64]);
-        assert!(Arena::new(&mut memory.0[1..]).is_none());
+        let mut blocks = [ArenaBlock::UNINIT; 4];
+        assert!(Arena::new(&mut ArenaBlock::bytes(&mut blocks)[1..]).is_none());
         assert!(Arena::new(&mut []).is_some());
     }
 }

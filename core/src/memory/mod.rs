@@ -3,4 +3,7 @@
 pub(crate) mod arena;
 pub(crate) mod region;
 
-pub use arena::{ARENA_ALIGN, AlignedBytes};
+mod shared;
+
+pub use arena::{ARENA_ALIGN, AlignedBytes, ArenaBlock};
+pub use shared::SharedMemory;

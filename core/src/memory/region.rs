@@ -66,15 +66,6 @@ impl<'m> Region<'m> {
         Some(Region { start, len, ..*self })
     }
 
-    /// Whether any byte belongs to both.
-    pub(crate) fn overlaps(&self, other: &Region<'_>) -> bool {
-        // Ends cannot wrap: both ranges come from Rust borrows.
-        self.len != 0
-            && other.len != 0
-            && self.addr() < other.addr() + other.len
-            && other.addr() < self.addr() + self.len
-    }
-
     /// The bytes, for reading.
     ///
     /// # Safety

@@ -1,11 +1,13 @@
 //! Running: a loop over resolved instructions.
 
-use super::{Instruction, KernelCall, Method};
-use crate::call::{DelegateCall, Invoke, Prepare, Resources, view};
+use super::{Instruction, KernelCall, Method, Packed};
+use crate::arguments::Arguments;
+use crate::call::{DelegateCall, Invoke, Prepare, view};
 use crate::dtype::ScalarType;
 use crate::error::{ExecuteError, InstructionError, KernelError};
 use crate::tracer::{Event, EventKind, EventTracer, traced};
 use crate::value::Value;
+use core::sync::atomic::Ordering;
 
 /// Whether a step was taken, or the method is at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,19 +35,26 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// Runs one instruction.
+    /// Runs one instruction. Between steps the caller may do other things; a method that was not stepped to its end starts over
+    /// with the next [`execute`](Self::execute).
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
     pub fn step(&mut self) -> Result<Progress, ExecuteError> {
         let instruction = self.position;
+        let fail = |name, source| ExecuteError { instruction, name, source };
+        if !self.is_usable {
+            return Err(fail("", InstructionError::Unusable));
+        }
+        if self.options.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+            return Err(fail("", InstructionError::Cancelled));
+        }
         let Some(current) = self.instructions.get(instruction) else {
             self.position = 0;
             self.backward_jumps = 0;
             return Ok(Progress::Ended);
         };
         self.position += 1;
-        let fail = |name, source| ExecuteError { instruction, name, source };
         match *current {
             Instruction::Kernel(ref call) => {
                 let name = call.kernel.name;
@@ -69,14 +78,14 @@ impl<'m> Method<'m> {
                 if !holds {
                     if destination <= instruction {
                         self.backward_jumps += 1;
-                        if self.backward_jumps > self.jump_limit {
+                        if self.backward_jumps > self.options.limits.backward_jumps {
                             return Err(fail("", InstructionError::JumpLimit));
                         }
                     }
                     self.position = destination;
                 }
             }
-            Instruction::Free { value } => self.free(value),
+            Instruction::Nothing => {}
         }
         Ok(Progress::Stepped)
     }
@@ -94,28 +103,29 @@ impl<'m> Method<'m> {
     }
 
     fn invoke(&mut self, call: &KernelCall<'m>) -> Result<(), KernelError> {
-        let mut invoke = call.invoke;
+        let (mut invoke, mut scratch) = (call.invoke, call.scratch);
+        let packed = match call.packed {
+            Packed::Ready(packed) => Some(packed),
+            _ => None,
+        };
         if call.dynamic {
             let threads = self.options.parallel.threads();
-            let arguments = Self::arguments(&mut self.values, call);
+            let arguments = Arguments::new(&mut self.values, call.args, call.kernel.params);
             let plan = (call.kernel.prepare)(&mut Prepare::new(arguments, true, threads))?;
             let (needed, available) = (plan.scratch, self.scratch.len());
             if needed > available && !plan.scratch_optional {
                 return Err(KernelError::Scratch { needed, available });
             }
-            let packed = plan.packed.map_or(0, |(bytes, _)| bytes);
-            if packed != call.packed.map_or(0, |region| region.len()) {
+            let bytes = plan.packed.map_or(0, |(bytes, _)| bytes);
+            if bytes != packed.map_or(0, |region| region.len()) {
                 return Err(KernelError::Unsupported { what: "packing that changes with shapes" });
             }
+            scratch = if plan.scratch_optional { 0 } else { needed };
             invoke = plan.invoke;
         }
-        let resources = Resources {
-            scratch: self.scratch,
-            packed: call.packed,
-            parallel: self.options.parallel,
-        };
-        let (args, disjoint) = (call.args, call.disjoint);
-        invoke(&mut Invoke::new(&mut self.values, args, call.kernel, disjoint, resources)?)
+        let resources = self.resources(scratch, packed);
+        let (args, known) = (call.args, call.known);
+        invoke(&mut Invoke::new(&mut self.values, args, call.kernel, known, resources)?)
     }
 
     #[cold]
@@ -141,8 +151,7 @@ impl<'m> Method<'m> {
         let tracer = self.options.tracer;
         let name = self.meta.delegate_backend(index).unwrap_or("");
         let event = Event { kind: EventKind::Delegate, name, instruction };
-        let resources =
-            Resources { scratch: self.scratch, packed: None, parallel: self.options.parallel };
+        let resources = self.resources(0, None);
         let Some(Some(delegate)) = self.delegates.get_mut(index) else {
             return Err(InstructionError::Kernel(KernelError::Access { arg: 0 }));
         };
@@ -163,18 +172,6 @@ impl<'m> Method<'m> {
                 Some(tensor.bytes().iter().all(|byte| *byte != 0))
             }
             _ => None,
-        }
-    }
-
-    /// Gives up the memory of a tensor, unless the memory is planned.
-    fn free(&mut self, value: usize) {
-        let planned = self.planned;
-        if let Some(slot) = self.values.slot(value)
-            && let Some(tensor) = self.values.tensor_mut(slot)
-            && !tensor.constant
-            && !tensor.data.is_some_and(|data| planned.iter().any(|region| region.overlaps(&data)))
-        {
-            tensor.data = None;
         }
     }
 }

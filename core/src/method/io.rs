@@ -7,7 +7,7 @@ use crate::layout::{ShapeDynamism, TensorInfo, same_layout};
 use crate::memory::region::Region;
 use crate::meta::ValueMeta;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
-use crate::value::{ResizeError, Value};
+use crate::value::{Data, Home, ResizeError, Value};
 
 impl<'m> Method<'m> {
     /// Number of inputs.
@@ -162,8 +162,8 @@ impl<'m> Method<'m> {
         self.bind(slot, Region::writable(memory))
     }
 
-    /// Lends memory to a tensor of the method's [unplanned state](crate::MethodMeta::unplanned_state), by its value
-    /// index. The memory is zeroed.
+    /// Lends memory to a tensor of the method's [state](Self::state) that the exporter left to the caller, by its value index.
+    /// The memory is zeroed.
     ///
     /// # Errors
     /// As [`bind_input`](Self::bind_input).
@@ -174,21 +174,19 @@ impl<'m> Method<'m> {
     }
 
     fn bind(&mut self, slot: u32, memory: Region<'m>) -> Result<(), InputError> {
-        let planned = self.planned;
         let Some(tensor) = self.values.tensor_mut(slot) else { return Err(InputError::Unbound) };
-        let own =
-            tensor.data.is_some_and(|data| planned.iter().any(|region| region.overlaps(&data)));
-        if tensor.constant || own {
+        if tensor.home != Home::Caller {
             return Err(InputError::Planned);
         }
         let (needed, available) = (tensor.capacity, memory.len());
         if available < needed {
             return Err(InputError::TooSmall { needed, available });
         }
-        if needed > 0 && !memory.addr().is_multiple_of(tensor.scalar_type.size().min(8)) {
+        if needed > 0 && !memory.addr().is_multiple_of(tensor.scalar_type.size().clamp(1, 8)) {
             return Err(InputError::Misaligned);
         }
-        tensor.data = memory.part(0, needed);
+        tensor.data = memory.part(0, needed).map_or(Data::None, Data::At);
+        super::finish::place_views(&mut self.values);
         Ok(())
     }
 
@@ -204,7 +202,9 @@ impl<'m> Method<'m> {
 
     fn is_unbound(&self, value: usize) -> bool {
         let slot = self.values.slot(value).and_then(|slot| self.values.tensor(slot));
-        slot.is_some_and(|tensor| tensor.data.is_none() && tensor.capacity > 0)
+        slot.is_some_and(|tensor| {
+            tensor.home == Home::Caller && tensor.place().is_none() && tensor.capacity > 0
+        })
     }
 
     /// An output, as the last run left it.

@@ -1,32 +1,48 @@
 //! A loaded method: resolved instructions over values in the caller's memory.
+//!
+//! The file is decoded into [`tables`], all of which [`prepare`] resolves, so that it knows what memory is needed;
+//! [`finish`] fills that memory, and [`execute`] runs.
 
 mod execute;
 pub use execute::Progress;
+mod finish;
 mod io;
-mod load;
+mod prepare;
+pub use prepare::{ArenaUse, MemoryNeeds, Prepared};
+mod shared;
+pub use shared::{Attached, SharedMethod};
+mod state;
+pub use state::StateInfo;
+pub(crate) mod tables;
+pub use tables::{PointerWidth, TableUse};
 
-use crate::arguments::ArgumentSource;
 use crate::backend::{DelegateBox, RuntimeOption};
+use crate::call::Known;
 use crate::data_map::DataMap;
-use crate::kernel::{InvokeFn, Kernel};
+use crate::kernel::{InvokeFn, Kernel, PackFn};
+use crate::limits::Limits;
 use crate::memory::region::Region;
 use crate::meta::MethodMeta;
 use crate::parallel::{Parallel, Serial};
 use crate::tracer::EventTracer;
 use crate::values::Values;
+use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicBool;
 
 /// The memory of a method, lent by the caller for as long as the method lives.
 ///
-/// [`MethodMeta`] tells the exact sizes. All must start at multiples of
+/// [`MemoryNeeds`] and [`MethodMeta`] tell the exact sizes. All must start at multiples of
 /// [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes.
 #[derive(Debug)]
 pub struct MethodMemory<'m, 'b> {
-    /// For what the method is made of: [`MemoryNeeds::arena`](crate::MemoryNeeds::arena) bytes.
-    pub arena: &'m mut [u8],
+    /// For delegates, copied constants and packed weights: [`MemoryNeeds::arena`] bytes. [`ArenaBlock`](crate::ArenaBlock)
+    /// makes such memory. For [`Program::load_method`](crate::Program::load_method) it holds the tables, too:
+    /// [`MemoryNeeds::whole_arena`] bytes.
+    pub arena: &'m mut [MaybeUninit<u8>],
     /// For tensors: one buffer for each [`MethodMeta::planned_buffer_size`]. Only the list is given back after loading,
     /// and holds empty buffers then.
     pub planned: &'b mut [&'m mut [u8]],
-    /// For kernels while they run: [`MemoryNeeds::scratch`](crate::MemoryNeeds::scratch) bytes.
+    /// For kernels while they run: [`MemoryNeeds::scratch`] bytes.
     pub scratch: &'m mut [u8],
 }
 
@@ -42,11 +58,22 @@ pub struct LoadOptions<'m> {
     pub tracer: Option<&'m dyn EventTracer>,
     /// Settings for backends.
     pub backend_options: &'m [RuntimeOption<'m>],
+    /// What the program may ask for.
+    pub limits: Limits,
+    /// A run ends with an error, between two instructions, while this is true: another thread sets it to cancel.
+    pub cancel: Option<&'m AtomicBool>,
 }
 
 impl Default for LoadOptions<'_> {
     fn default() -> Self {
-        LoadOptions { data: &[], parallel: &Serial, tracer: None, backend_options: &[] }
+        LoadOptions {
+            data: &[],
+            parallel: &Serial,
+            tracer: None,
+            backend_options: &[],
+            limits: Limits::default(),
+            cancel: None,
+        }
     }
 }
 
@@ -74,19 +101,42 @@ impl<'m> LoadOptions<'m> {
     pub fn with_backend_options(self, backend_options: &'m [RuntimeOption<'m>]) -> Self {
         LoadOptions { backend_options, ..self }
     }
+
+    /// With other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        LoadOptions { limits, ..self }
+    }
+
+    /// With a switch that cancels runs.
+    #[must_use]
+    pub fn with_cancel(self, cancel: &'m AtomicBool) -> Self {
+        LoadOptions { cancel: Some(cancel), ..self }
+    }
+}
+
+/// Weights that a kernel packs once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Packed<'m> {
+    None,
+    /// As many bytes are to be filled by this function.
+    Due(usize, PackFn),
+    Ready(Region<'m>),
 }
 
 /// A call of a kernel, resolved.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KernelCall<'m> {
     kernel: &'m Kernel,
+    /// As many as the kernel declares.
     args: &'m [[u8; 4]],
     invoke: InvokeFn,
-    packed: Option<Region<'m>>,
+    /// Bytes of scratch memory that the invoke function takes.
+    scratch: usize,
+    packed: Packed<'m>,
     /// Shapes or scalars can change: prepare before each invocation.
     dynamic: bool,
-    /// What it writes shares no memory with what it reads, and never will.
-    disjoint: bool,
+    known: Known,
 }
 
 /// An instruction, resolved: indices are checked, kernels chosen.
@@ -96,11 +146,8 @@ pub(crate) enum Instruction<'m> {
     Delegate { delegate: usize, args: &'m [[u8; 4]] },
     Move { from: usize, to: usize },
     JumpFalse { condition: usize, destination: usize },
-    Free { value: usize },
+    Nothing,
 }
-
-/// The number of backward jumps that one execution may take, unless set otherwise.
-pub const DEFAULT_JUMP_LIMIT: u64 = 10_000_000;
 
 /// A method that is ready to run: set inputs, execute, read outputs.
 pub struct Method<'m> {
@@ -114,7 +161,10 @@ pub struct Method<'m> {
     /// The next instruction.
     position: usize,
     backward_jumps: u64,
-    jump_limit: u64,
+    /// Planned and scratch memory belong to other methods, too.
+    is_shared: bool,
+    /// The last reset, if any, succeeded.
+    is_usable: bool,
 }
 
 const _: () = {
@@ -130,18 +180,6 @@ impl<'m> Method<'m> {
         &self.meta
     }
 
-    /// Sets how many backward jumps one execution may take before it fails: loops of a malicious program end.
-    pub fn set_jump_limit(&mut self, limit: u64) {
-        self.jump_limit = limit;
-    }
-
-    fn arguments<'c>(
-        values: &'c mut Values<'m>,
-        call: &KernelCall<'m>,
-    ) -> crate::Arguments<'c, 'm> {
-        let source = ArgumentSource::Loaded { values, args: call.args };
-        crate::Arguments::new(source, call.kernel.params)
-    }
 }
 
 impl Drop for Method<'_> {

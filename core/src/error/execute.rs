@@ -1,0 +1,81 @@
+//! Methods that fail while running.
+
+use super::{DelegateError, KernelError, code};
+use core::fmt;
+
+/// Why an instruction failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum InstructionError {
+    /// In a kernel.
+    Kernel(KernelError),
+    /// In a delegate.
+    Delegate(DelegateError),
+    /// A jump's condition is not a truth value.
+    Condition,
+    /// More backward jumps than [`Limits::backward_jumps`](crate::Limits::backward_jumps) allows.
+    JumpLimit,
+    /// The run was [cancelled](crate::LoadOptions::cancel).
+    Cancelled,
+    /// The last reset failed half-way: the method must be reset again.
+    Unusable,
+}
+
+/// A method failed while running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct ExecuteError {
+    /// The instruction's index.
+    pub instruction: usize,
+    /// The operator or backend, where there is one.
+    pub name: &'static str,
+    /// Why.
+    pub source: InstructionError,
+}
+
+impl ExecuteError {
+    /// ExecuTorch's code for the condition.
+    pub fn code(&self) -> u32 {
+        match &self.source {
+            InstructionError::Kernel(error) => error.code(),
+            InstructionError::Delegate(error) => error.code(),
+            InstructionError::Condition => code::INVALID_PROGRAM,
+            InstructionError::JumpLimit => code::OUT_OF_RESOURCES,
+            InstructionError::Cancelled | InstructionError::Unusable => code::INVALID_STATE,
+        }
+    }
+}
+
+impl fmt::Display for ExecuteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "instruction {}", self.instruction)?;
+        if !self.name.is_empty() {
+            write!(f, ", {}", self.name)?;
+        }
+        match &self.source {
+            InstructionError::Kernel(error) => write!(f, ": {error}"),
+            InstructionError::Delegate(error) => write!(f, ": {error}"),
+            InstructionError::Condition => {
+                f.write_str(": the jump's condition is not a truth value")
+            }
+            InstructionError::JumpLimit => {
+                f.write_str(": more backward jumps than Limits::backward_jumps allows")
+            }
+            InstructionError::Cancelled => f.write_str(": the run was cancelled"),
+            InstructionError::Unusable => {
+                f.write_str(": the last reset failed; reset the method again")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ExecuteError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match &self.source {
+            InstructionError::Kernel(error) => Some(error),
+            InstructionError::Delegate(error) => Some(error),
+            _ => None,
+        }
+    }
+}

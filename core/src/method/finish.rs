@@ -1,0 +1,346 @@
+//! Finishing a prepared method: it gets its memory, delegates are made, constants copied, weights packed.
+
+use super::{Instruction, KernelCall, Method, MethodMemory, Packed, Prepared};
+use crate::backend::{InitContext, Processed};
+use crate::call::{Invoke, Known, Resources};
+use crate::error::{InitError, MemoryKind};
+use crate::format::Part;
+use crate::format::program_schema::EValue;
+use crate::memory::arena::{Arena, Exhausted};
+use crate::memory::region::Region;
+use crate::memory::{ARENA_ALIGN, SharedMemory};
+use crate::method::shared::SharedMethod;
+use crate::place::{Place, locate};
+use crate::registry::Registry;
+use crate::tracer::{Event, EventKind, traced};
+use crate::value::{Data, Home};
+use crate::values::{Values, flag};
+
+impl<'m> Prepared<'m> {
+    /// Makes the method, in memory of its own.
+    ///
+    /// # Errors
+    /// A memory is too small or misaligned, the storage failed, or a backend refused a delegate.
+    pub fn finish(
+        self,
+        memory: MethodMemory<'m, '_>,
+    ) -> Result<Method<'m>, InitError> {
+        let (expected, found) = (self.tables.planned.len(), memory.planned.len());
+        if expected != found {
+            return Err(InitError::PlannedBuffers { expected, found });
+        }
+        let buffers = self.tables.planned.iter_mut().zip(memory.planned.iter_mut());
+        for (index, (region, buffer)) in buffers.enumerate() {
+            let bytes = core::mem::take(buffer);
+            let kind = MemoryKind::Planned(index);
+            let needed = self.meta.planned_buffer_size(index)?;
+            check_memory(bytes, needed, kind)?;
+            let bytes = bytes.get_mut(..needed).unwrap_or_default();
+            bytes.fill(0);
+            *region = Region::writable(bytes);
+        }
+        check_memory(memory.scratch, self.needs().scratch, MemoryKind::Scratch)?;
+        self.build(memory.arena, Region::writable(memory.scratch), false)
+    }
+
+    /// Makes the method, in planned and scratch memory that it uses in turn with other methods: see [`SharedMemory`].
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish), or the method cannot share this memory.
+    pub fn finish_shared(
+        self,
+        shared: &mut SharedMemory<'m>,
+        arena: &'m mut [core::mem::MaybeUninit<u8>],
+    ) -> Result<SharedMethod<'m>, InitError> {
+        let needed = self.needs().scratch;
+        let scratch = shared.admit(&self.meta, &self.tables, needed)?;
+        for (index, region) in self.tables.planned.iter_mut().enumerate() {
+            *region = shared.part(index, self.meta.planned_buffer_size(index)?)?;
+        }
+        self.build(arena, scratch, true).map(SharedMethod::new)
+    }
+
+    fn build(
+        self,
+        arena: &'m mut [core::mem::MaybeUninit<u8>],
+        scratch: Region<'m>,
+        is_shared: bool,
+    ) -> Result<Method<'m>, InitError> {
+        let Prepared { meta, tables, options, registry, .. } = self;
+        let memory = MemoryKind::Arena;
+        let available = arena.len();
+        let mut arena = Arena::new(arena).ok_or(InitError::MemoryMisaligned { memory })?;
+        // The method exists from here on, so that an error drops the delegates that were made.
+        let mut method = Method {
+            meta,
+            values: tables.values,
+            instructions: &[],
+            delegates: tables.delegates,
+            planned: tables.planned,
+            scratch,
+            options,
+            position: 0,
+            backward_jumps: 0,
+            is_shared,
+            is_usable: true,
+        };
+        let result = method.fill(&registry, tables.instructions, &mut arena);
+        match result {
+            Ok(()) => Ok(method),
+            Err(Fault::Init(error)) => Err(error),
+            Err(Fault::Exhausted(exhausted)) => {
+                let needed = exhausted.needed;
+                Err(InitError::MemoryTooSmall { memory, needed, available })
+            }
+        }
+    }
+}
+
+/// Checks memory that is lent for as many bytes.
+fn check_memory(bytes: &[u8], needed: usize, memory: MemoryKind) -> Result<(), InitError> {
+    let available = bytes.len();
+    if available < needed {
+        return Err(InitError::MemoryTooSmall { memory, needed, available });
+    }
+    if !bytes.is_empty() && !bytes.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
+        return Err(InitError::MemoryMisaligned { memory });
+    }
+    Ok(())
+}
+
+/// Why a method cannot be finished.
+enum Fault {
+    Exhausted(Exhausted),
+    Init(InitError),
+}
+
+impl From<Exhausted> for Fault {
+    fn from(exhausted: Exhausted) -> Self {
+        Fault::Exhausted(exhausted)
+    }
+}
+impl<E: Into<InitError>> From<E> for Fault {
+    fn from(error: E) -> Self {
+        Fault::Init(error.into())
+    }
+}
+
+impl<'m> Method<'m> {
+    /// The order is that in which the needs were added up.
+    fn fill(
+        &mut self,
+        registry: &Registry<'m>,
+        instructions: &'m mut [Instruction<'m>],
+        arena: &mut Arena<'m>,
+    ) -> Result<(), Fault> {
+        self.make_delegates(registry, arena)?;
+        self.place_tensors(Some(arena))?;
+        for (index, instruction) in instructions.iter_mut().enumerate() {
+            if let Instruction::Kernel(call) = instruction {
+                let operator = call.kernel.name;
+                self.pack(call, arena).map_err(|fault| match fault {
+                    PackFault::Exhausted(exhausted) => Fault::Exhausted(exhausted),
+                    PackFault::Kernel(source) => {
+                        Fault::Init(InitError::Kernel { instruction: index, operator, source })
+                    }
+                })?;
+            }
+        }
+        self.instructions = instructions;
+        Ok(())
+    }
+
+    fn make_delegates(
+        &mut self,
+        registry: &Registry<'m>,
+        arena: &mut Arena<'m>,
+    ) -> Result<(), Fault> {
+        for index in 0..self.delegates.len() {
+            let info = self.meta.delegate(index, self.options.data)?;
+            let backend = registry.backend(info.backend).ok_or(Part::Delegate.at(index))?;
+            let name = backend.name();
+            let wrap = |source| InitError::Delegate { index, backend: name, source };
+            backend.is_available().map_err(wrap)?;
+            let bytes = backend.arena_bytes(&info).map_err(wrap)?;
+            let own = arena.take(bytes, ARENA_ALIGN)?;
+            let mut own = Arena::new(own).ok_or(InitError::TooLarge)?;
+            let processed = match info.processed.lend() {
+                Some(bytes) => Processed::Lent(bytes),
+                None => {
+                    let (needed, available) = (info.processed.size(), self.scratch.len());
+                    let memory = MemoryKind::Scratch;
+                    let too_small = InitError::MemoryTooSmall { memory, needed, available };
+                    let region = self.scratch.part(0, needed).ok_or(too_small)?;
+                    // SAFETY: no method that was lent this scratch memory runs now: this one is being made, and those that
+                    // share it run only while they hold the `SharedMemory` that the caller holds. The reference ends
+                    // before this function uses the memory again.
+                    let bytes = unsafe { region.bytes_mut() }.unwrap_or_default();
+                    info.processed.read(0, bytes)?;
+                    Processed::Temporary(bytes)
+                }
+            };
+            let event = Event { kind: EventKind::DelegateInit, name, instruction: index };
+            let mut context = InitContext {
+                info,
+                processed,
+                arena: &mut own,
+                options: self.options.backend_options,
+                parallel: self.options.parallel,
+                tracer: self.options.tracer,
+            };
+            let delegate =
+                traced(self.options.tracer, &event, || backend.init(&mut context)).map_err(wrap)?;
+            if let Some(slot) = self.delegates.get_mut(index) {
+                *slot = Some(delegate);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives tensors their places, and state its initial data. With an arena, constants are placed, too: at load, not when
+    /// the method is reset.
+    fn place_tensors(&mut self, mut arena: Option<&mut Arena<'m>>) -> Result<(), Fault> {
+        let mut slot = 0u32;
+        for (index, value) in self.meta.plan.values()?.iter().enumerate() {
+            let EValue::Tensor(tensor) = value?.value()? else { continue };
+            let place = locate(&self.meta.program, self.options.data, &tensor)
+                .map_err(|error| error.at(&tensor, index))?;
+            let is_state = self.values.has(index, flag::STATE);
+            let target = self.values.tensor_mut(slot).ok_or(Part::Value.at(index))?;
+            slot += 1;
+            match (place, arena.as_deref_mut()) {
+                (Place::Constant(blob, info), Some(arena)) => {
+                    if target.place().is_none() {
+                        let copy = arena.zeroed(info.nbytes(), ARENA_ALIGN)?;
+                        blob.read(0, copy)?;
+                        target.data = Data::At(Region::read_only(copy));
+                    }
+                }
+                (Place::Planned { buffer, offset, initial, info }, _) => {
+                    let region = self.planned.get(buffer);
+                    let region = region.and_then(|planned| planned.part(offset, target.capacity));
+                    let what = "its place in planned memory is out of range";
+                    let region = region.ok_or(InitError::Value { index, what })?;
+                    target.data = Data::At(region);
+                    if is_state || initial.is_some() {
+                        // SAFETY: no call is running (`&mut self`, and see `make_delegates` for shared memory), and this is
+                        // the only reference to planned memory in this function.
+                        let bytes = unsafe { region.bytes_mut() }.unwrap_or_default();
+                        let stored = if initial.is_some() { info.nbytes() } else { 0 };
+                        let (stored, rest) = bytes.split_at_mut(stored.min(bytes.len()));
+                        rest.fill(0);
+                        if let Some(blob) = initial {
+                            blob.read(0, stored)?;
+                        }
+                    }
+                }
+                // State that the caller bound memory to starts from zero again.
+                (Place::Unplanned, None) if is_state => {
+                    if let Some(region) = target.place() {
+                        // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists.
+                        if let Some(bytes) = unsafe { region.bytes_mut() } {
+                            bytes.fill(0);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        place_views(&mut self.values);
+        Ok(())
+    }
+
+    fn pack(&mut self, call: &mut KernelCall<'m>, arena: &mut Arena<'m>) -> Result<(), PackFault> {
+        let Packed::Due(bytes, pack) = call.packed else { return Ok(()) };
+        let packed = arena.zeroed(bytes, ARENA_ALIGN).map_err(PackFault::Exhausted)?;
+        let resources = self.resources(call.scratch, None);
+        let (args, kernel) = (call.args, call.kernel);
+        // What is shared is looked for again if it is not known: a pack function may read inputs that are bound by now.
+        let known = if call.known == Known::InPlace { Known::Nothing } else { call.known };
+        Invoke::new(&mut self.values, args, kernel, known, resources)
+            .and_then(|mut invoke| pack(&mut invoke, packed))
+            .map_err(PackFault::Kernel)?;
+        call.packed = Packed::Ready(Region::read_only(packed));
+        Ok(())
+    }
+
+    pub(super) fn resources<'c>(
+        &self,
+        scratch_needed: usize,
+        packed: Option<Region<'m>>,
+    ) -> Resources<'c, 'm>
+    where
+        'm: 'c,
+    {
+        let (scratch, parallel) = (self.scratch, self.options.parallel);
+        Resources { scratch, scratch_needed, packed, parallel }
+    }
+
+    /// Forgets everything that runs left behind: planned memory is zeroed and state gets its initial data again,
+    /// values and shapes become those of the file, delegates forget their state. Inputs must be set again.
+    ///
+    /// If it fails, the method refuses to run until a reset succeeds.
+    ///
+    /// # Errors
+    /// The storage cannot be read any more, or a delegate failed.
+    pub fn reset(&mut self) -> Result<(), InitError> {
+        self.is_usable = false;
+        self.position = 0;
+        self.backward_jumps = 0;
+        let file = self.meta.plan.values()?;
+        let mut tensor_count = 0;
+        for (index, target) in self.values.values.iter_mut().enumerate() {
+            *target = super::tables::decode_value(file.get(index)?, index, &mut tensor_count)?;
+        }
+        let mut slots = self.values.tensors.iter_mut();
+        for value in file.iter() {
+            let EValue::Tensor(tensor) = value?.value()? else { continue };
+            if let Some(slot) = slots.next() {
+                for (target, size) in slot.sizes.iter_mut().zip(tensor.sizes()?.iter()) {
+                    *target = size?;
+                }
+            }
+        }
+        // What others share with this method is not this one's to forget, but for the state that both know.
+        for region in self.planned.iter().filter(|_| !self.is_shared) {
+            // SAFETY: no call is running (`&mut self`), so no reference to planned memory exists.
+            if let Some(bytes) = unsafe { region.bytes_mut() } {
+                bytes.fill(0);
+            }
+        }
+        self.place_tensors(None).map_err(|fault| match fault {
+            Fault::Init(error) => error,
+            Fault::Exhausted(_) => InitError::TooLarge,
+        })?;
+        for (index, delegate) in self.delegates.iter_mut().enumerate() {
+            if let Some(delegate) = delegate {
+                delegate.get_mut().reset().map_err(|source| InitError::Delegate {
+                    index,
+                    backend: "",
+                    source,
+                })?;
+            }
+        }
+        self.is_usable = true;
+        Ok(())
+    }
+}
+
+/// Why weights cannot be packed.
+enum PackFault {
+    Exhausted(Exhausted),
+    Kernel(crate::error::KernelError),
+}
+
+/// Gives views the memory of what they are views of, where that has some.
+pub(super) fn place_views(values: &mut Values<'_>) {
+    for slot in 0..values.tensors.len() {
+        let Some(Home::View(root)) = values.tensors.get(slot).map(|tensor| tensor.home) else {
+            continue;
+        };
+        let data = values.tensor(root).map_or(Data::None, |tensor| tensor.data);
+        if let Some(view) = values.tensors.get_mut(slot) {
+            view.data = data;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Methods that use the same planned memory in turn.
+
+use super::{Method, Progress};
+use crate::error::{ExecuteError, InitError, InputError};
+use crate::memory::SharedMemory;
+use crate::meta::MethodMeta;
+use crate::tensor::{TensorMut, TensorRef, ValueRef};
+use core::ops::Deref;
+
+/// A method that shares planned and scratch memory with others. It is used while it [holds](Self::attach) that memory.
+pub struct SharedMethod<'m>(Method<'m>);
+
+/// A shared method that holds its memory: until it is dropped, none of the others can be used.
+///
+/// What can be asked of a [`Method`] can be asked of it; what changes a method is here.
+// It gives no `&mut Method`: two methods could change places with it, and run over each other's memory.
+pub struct Attached<'a, 'm> {
+    method: &'a mut Method<'m>,
+    // While this exists, nobody else uses the memory.
+    memory: &'a mut SharedMemory<'m>,
+}
+
+impl<'m> SharedMethod<'m> {
+    pub(super) fn new(method: Method<'m>) -> Self {
+        SharedMethod(method)
+    }
+
+    /// The method's description in its program.
+    pub fn meta(&self) -> &MethodMeta<'m> {
+        self.0.meta()
+    }
+
+    /// The method with its memory, which no other method can use meanwhile.
+    ///
+    /// # Errors
+    /// The memory is not that which the method was loaded into.
+    pub fn attach<'a>(
+        &'a mut self,
+        memory: &'a mut SharedMemory<'m>,
+    ) -> Result<Attached<'a, 'm>, InitError> {
+        if !memory.lends(self.0.planned, self.0.scratch) {
+            let what = "it was loaded into other memory";
+            return Err(InitError::Shared { what });
+        }
+        Ok(Attached { method: &mut self.0, memory })
+    }
+}
+
+impl<'m> Deref for Attached<'_, 'm> {
+    type Target = Method<'m>;
+    fn deref(&self) -> &Method<'m> {
+        self.method
+    }
+}
+
+impl<'m> Attached<'_, 'm> {
+    /// As [`Method::set_input`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_input(&mut self, index: usize, value: &ValueRef<'_>) -> Result<(), InputError> {
+        self.method.set_input(index, value)
+    }
+
+    /// As [`Method::set_input_tensor`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_input_tensor(
+        &mut self,
+        index: usize,
+        tensor: &TensorRef<'_>,
+    ) -> Result<(), InputError> {
+        self.method.set_input_tensor(index, tensor)
+    }
+
+    /// As [`Method::resize_input`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resize_input(&mut self, index: usize, sizes: &[i32]) -> Result<(), InputError> {
+        self.method.resize_input(index, sizes)
+    }
+
+    /// As [`Method::input_mut`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn input_mut(&mut self, index: usize) -> Result<TensorMut<'_>, InputError> {
+        self.method.input_mut(index)
+    }
+
+    /// As [`Method::bind_input`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind_input(&mut self, index: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
+        self.method.bind_input(index, memory)
+    }
+
+    /// As [`Method::bind_constant_input`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind_constant_input(&mut self, index: usize, data: &'m [u8]) -> Result<(), InputError> {
+        self.method.bind_constant_input(index, data)
+    }
+
+    /// As [`Method::bind_output`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind_output(&mut self, index: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
+        self.method.bind_output(index, memory)
+    }
+
+    /// As [`Method::bind_state`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn bind_state(&mut self, value: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
+        self.method.bind_state(value, memory)
+    }
+
+    /// As [`Method::state_mut`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn state_mut(&mut self, value: usize) -> Result<TensorMut<'_>, InputError> {
+        self.method.state_mut(value)
+    }
+
+    /// As [`Method::execute`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn execute(&mut self) -> Result<(), ExecuteError> {
+        self.memory.start();
+        self.method.execute()
+    }
+
+    /// As [`Method::step`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn step(&mut self) -> Result<Progress, ExecuteError> {
+        self.memory.start();
+        self.method.step()
+    }
+
+    /// As [`Method::reset`], for the state of this method: what is state of others alone stays.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reset(&mut self) -> Result<(), InitError> {
+        self.method.reset()
+    }
+}

@@ -1,0 +1,338 @@
+//! A method's tables: its values, tensors and instructions, decoded once from the file into memory of the caller.
+
+use super::Instruction;
+use crate::arguments::elements;
+use crate::backend::DelegateBox;
+use crate::error::{InitError, MemoryKind};
+use crate::format::program_schema::{EValue, EValueTable, TensorTable};
+use crate::format::{Malformed, Part};
+use crate::layout::{ShapeDynamism, TensorInfo};
+use crate::limits::{Limit, Limits};
+use crate::memory::ARENA_ALIGN;
+use crate::memory::arena::{Arena, Exhausted, Measure};
+use crate::memory::region::Region;
+use crate::meta::MethodMeta;
+use crate::value::{Data, Home, TensorSlot, Value};
+use crate::values::Values;
+use core::mem::MaybeUninit;
+
+/// The width of pointers on a machine, which decides how large a method's tables are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum PointerWidth {
+    /// Microcontrollers: Cortex-M, RV32.
+    Bits32,
+    /// Servers, laptops, phones.
+    Bits64,
+}
+
+impl PointerWidth {
+    /// That of the machine that this is compiled for.
+    pub const HERE: Self =
+        if cfg!(target_pointer_width = "64") { PointerWidth::Bits64 } else { PointerWidth::Bits32 };
+}
+
+/// Size and alignment of everything that tables are made of.
+struct Entries {
+    region: (usize, usize),
+    value: (usize, usize),
+    tensor: (usize, usize),
+    instruction: (usize, usize),
+    delegate: (usize, usize),
+}
+
+const fn layout<T>() -> (usize, usize) {
+    (size_of::<T>(), align_of::<T>())
+}
+
+impl Entries {
+    const HERE: Self = Entries {
+        region: layout::<Region<'_>>(),
+        value: layout::<Value<'_>>(),
+        tensor: layout::<TensorSlot<'_>>(),
+        instruction: layout::<Instruction<'_>>(),
+        delegate: layout::<Option<DelegateBox<'_>>>(),
+    };
+
+    const BITS32: Self = Entries {
+        region: (12, 4),
+        value: (16, 8),
+        tensor: (44, 4),
+        instruction: (36, 4),
+        delegate: (8, 4),
+    };
+
+    const BITS64: Self = Entries {
+        region: (24, 8),
+        value: (24, 8),
+        tensor: (80, 8),
+        instruction: (72, 8),
+        delegate: (16, 8),
+    };
+
+    const fn of(width: PointerWidth) -> Self {
+        match width {
+            PointerWidth::Bits32 => Self::BITS32,
+            PointerWidth::Bits64 => Self::BITS64,
+        }
+    }
+}
+
+/// What is said of other machines is true on them: an image of such a machine does not compile otherwise.
+const _: () = {
+    let (here, said) = (Entries::HERE, Entries::of(PointerWidth::HERE));
+    assert!(here.region.0 == said.region.0 && here.region.1 == said.region.1);
+    assert!(here.value.0 == said.value.0 && here.value.1 == said.value.1);
+    assert!(here.tensor.0 == said.tensor.0 && here.tensor.1 == said.tensor.1);
+    assert!(here.instruction.0 == said.instruction.0 && here.instruction.1 == said.instruction.1);
+    assert!(here.delegate.0 == said.delegate.0 && here.delegate.1 == said.delegate.1);
+};
+
+/// How many of each a method has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counts {
+    planned: usize,
+    values: usize,
+    tensors: usize,
+    sizes: usize,
+    instructions: usize,
+    delegates: usize,
+}
+
+/// Bytes of a method's tables, by what they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub struct TableUse {
+    /// Values and their lists.
+    pub values: usize,
+    /// Tensors: shape, layout, place.
+    pub tensors: usize,
+    /// Instructions.
+    pub instructions: usize,
+    /// Places of delegates.
+    pub delegates: usize,
+}
+
+impl TableUse {
+    /// All of it: a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN), so that an arena can follow.
+    pub fn total(&self) -> usize {
+        self.values + self.tensors + self.instructions + self.delegates
+    }
+}
+
+impl Counts {
+    /// Bytes of the tables on a machine; `None` if more than can be addressed.
+    pub(crate) fn table_use(&self, width: PointerWidth) -> Option<TableUse> {
+        // The order is that of `Tables::decode`.
+        let entries = Entries::of(width);
+        let mut measure = Measure::new();
+        measure.items(entries.region, self.planned);
+        measure.items(entries.value, self.values);
+        measure.items((1, 1), self.values);
+        let values = measure.total()?;
+        measure.items(entries.tensor, self.tensors);
+        measure.items((4, 4), self.sizes);
+        let tensors = measure.total()?;
+        measure.items(entries.instruction, self.instructions);
+        let instructions = measure.total()?;
+        measure.items(entries.delegate, self.delegates);
+        measure.bytes(0, ARENA_ALIGN);
+        let total = measure.total()?;
+        Some(TableUse {
+            values,
+            tensors: tensors - values,
+            instructions: instructions - tensors,
+            delegates: total - instructions,
+        })
+    }
+}
+
+/// A method's tables.
+pub(crate) struct Tables<'m> {
+    pub(crate) planned: &'m mut [Region<'m>],
+    pub(crate) values: Values<'m>,
+    pub(crate) instructions: &'m mut [Instruction<'m>],
+    pub(crate) delegates: &'m mut [Option<DelegateBox<'m>>],
+}
+
+/// Fails if a method asks for more than it may.
+pub(crate) fn check_limit(limits: &Limits, limit: Limit, found: u64) -> Result<(), InitError> {
+    let allowed = limits.of(limit);
+    if found > allowed { Err(InitError::Limit { limit, found, allowed }) } else { Ok(()) }
+}
+
+/// A value as the file has it; tensors get slots in order.
+pub(crate) fn decode_value<'m>(
+    value: Option<EValueTable<'m>>,
+    index: usize,
+    tensor_count: &mut u32,
+) -> Result<Value<'m>, Malformed> {
+    Ok(match value.ok_or(Part::Value.at(index))?.value()? {
+        EValue::None => Value::None,
+        EValue::Int(value) => Value::Int(value),
+        EValue::Bool(value) => Value::Bool(value),
+        EValue::Double(value) => Value::Double(value),
+        EValue::String(value) => Value::String(value),
+        EValue::Tensor(_) => {
+            let slot = *tensor_count;
+            *tensor_count = slot.checked_add(1).ok_or(Part::Value.at(index))?;
+            Value::Tensor(slot)
+        }
+        EValue::IntList(items) => Value::IntList(elements(items.bytes())),
+        EValue::DoubleList(items) => Value::DoubleList(elements(items.bytes())),
+        EValue::BoolList(items) => Value::BoolList(items.bytes()),
+        EValue::TensorList(items) => Value::TensorList(elements(items.bytes()), false),
+        EValue::OptionalTensorList(items) => Value::TensorList(elements(items.bytes()), true),
+    })
+}
+
+impl<'m> MethodMeta<'m> {
+    /// Counts what tables hold, and checks that it is within the limits and that tables that the file lists from several places
+    /// do not unfold to more than it could list once: then decoding takes time and memory in proportion to the file.
+    pub(crate) fn counts(&self, limits: &Limits) -> Result<Counts, InitError> {
+        let values = self.plan.values()?;
+        let delegates = self.delegate_count();
+        let planned = self.planned_buffer_count();
+        let instructions = self.instruction_count();
+        check_limit(limits, Limit::FileBytes, self.program.file_size())?;
+        check_limit(limits, Limit::Values, values.len() as u64)?;
+        check_limit(limits, Limit::Instructions, instructions as u64)?;
+        check_limit(limits, Limit::Operators, self.plan.operators()?.len() as u64)?;
+        check_limit(limits, Limit::Delegates, delegates as u64)?;
+        // Every instruction, size and planned buffer takes four bytes at least.
+        let room = self.program.flatbuffer_size() / 4;
+        let (mut tensors, mut sizes) = (0usize, 0usize);
+        for value in values.iter() {
+            if let EValue::Tensor(tensor) = value?.value()? {
+                tensors += 1;
+                sizes = sizes.saturating_add(tensor.sizes()?.len());
+            }
+        }
+        if instructions.saturating_add(sizes).saturating_add(planned) > room {
+            return Err(Part::Shared.at(0).into());
+        }
+        let mut planned_bytes = 0u64;
+        for index in 0..planned {
+            planned_bytes = planned_bytes.saturating_add(self.planned_buffer_size(index)? as u64);
+        }
+        check_limit(limits, Limit::PlannedBytes, planned_bytes)?;
+        Ok(Counts { planned, values: values.len(), tensors, sizes, instructions, delegates })
+    }
+}
+
+impl<'m> Tables<'m> {
+    pub(crate) fn decode(
+        meta: &MethodMeta<'m>,
+        counts: &Counts,
+        memory: &'m mut [MaybeUninit<u8>],
+    ) -> Result<Self, InitError> {
+        let available = memory.len();
+        let tables = MemoryKind::Tables;
+        let mut arena = Arena::new(memory).ok_or(InitError::MemoryMisaligned { memory: tables })?;
+        Self::decode_into(meta, counts, &mut arena).map_err(|error| match error {
+            Fault::Exhausted(exhausted) => {
+                // Name the whole need, not that of the step that failed.
+                let whole = counts.table_use(PointerWidth::HERE);
+                let needed = whole.map_or(exhausted.needed, |tables| tables.total());
+                InitError::MemoryTooSmall { memory: tables, needed, available }
+            }
+            Fault::Malformed(malformed) => malformed.into(),
+        })
+    }
+
+    fn decode_into(
+        meta: &MethodMeta<'m>,
+        counts: &Counts,
+        arena: &mut Arena<'m>,
+    ) -> Result<Self, Fault> {
+        let planned = arena.slice::<_, Fault>(counts.planned, |_| Ok(Region::empty()))?;
+        let file = meta.plan.values()?;
+        let mut tensor_count = 0u32;
+        let values = arena.slice::<_, Fault>(counts.values, |index| {
+            Ok(decode_value(file.get(index)?, index, &mut tensor_count)?)
+        })?;
+        let flags = arena.slice::<u8, Fault>(counts.values, |_| Ok(0))?;
+        let tensors = decode_tensors(meta, counts, arena)?;
+        let instructions = arena
+            .slice::<Instruction<'m>, Fault>(counts.instructions, |_| Ok(Instruction::Nothing))?;
+        let delegates = arena.slice::<_, Fault>(counts.delegates, |_| Ok(None))?;
+        arena.take(0, ARENA_ALIGN)?;
+        Ok(Tables { planned, values: Values { values, flags, tensors }, instructions, delegates })
+    }
+}
+
+/// Why tables cannot be decoded.
+enum Fault {
+    Exhausted(Exhausted),
+    Malformed(Malformed),
+}
+
+impl From<Exhausted> for Fault {
+    fn from(exhausted: Exhausted) -> Self {
+        Fault::Exhausted(exhausted)
+    }
+}
+impl From<Malformed> for Fault {
+    fn from(malformed: Malformed) -> Self {
+        Fault::Malformed(malformed)
+    }
+}
+
+/// The tensors of a method with their shapes, without data yet.
+fn decode_tensors<'m>(
+    meta: &MethodMeta<'m>,
+    counts: &Counts,
+    arena: &mut Arena<'m>,
+) -> Result<&'m mut [TensorSlot<'m>], Fault> {
+    let values = meta.plan.values()?;
+    let mut next = 0usize;
+    let mut tensor = move || -> Result<(usize, TensorTable<'m>), Malformed> {
+        loop {
+            let index = next;
+            next += 1;
+            let value = values.get(index)?.ok_or(Part::Value.at(index))?;
+            if let EValue::Tensor(tensor) = value.value()? {
+                return Ok((index, tensor));
+            }
+        }
+    };
+    let mut again = tensor;
+    let slots = arena.slice(counts.tensors, |_| {
+        let (index, tensor) = tensor()?;
+        let invalid = Part::Tensor.at(index);
+        let info = tensor_info(&tensor).ok_or(invalid)?;
+        Ok::<_, Fault>(TensorSlot {
+            scalar_type: info.scalar_type,
+            dynamism: ShapeDynamism::from_number(tensor.shape_dynamism()?).ok_or(invalid)?,
+            home: Home::Caller,
+            sizes: &mut [],
+            dim_order: tensor.dim_order()?.bytes(),
+            capacity: info.nbytes(),
+            data: Data::None,
+        })
+    })?;
+    let mut rest = arena.slice::<i32, Fault>(counts.sizes, |_| Ok(0))?;
+    for slot in slots.iter_mut() {
+        let shape = again()?.1.sizes()?;
+        let count = shape.len().min(rest.len());
+        let (own, others) = core::mem::take(&mut rest).split_at_mut(count);
+        rest = others;
+        for (target, size) in own.iter_mut().zip(shape.iter()) {
+            *target = size?;
+        }
+        slot.sizes = own;
+    }
+    Ok(slots)
+}
+
+/// Type, bound shape and layout of a tensor as the file has it; `None` if they are not valid.
+pub(crate) fn tensor_info(tensor: &TensorTable<'_>) -> Option<TensorInfo> {
+    let sizes = tensor.sizes().ok()?;
+    TensorInfo::checked(
+        tensor.scalar_type().ok()?.into(),
+        sizes.iter().map(|size| size.ok()),
+        tensor.dim_order().ok()?.bytes(),
+    )
+}

@@ -1,0 +1,310 @@
+//! Which arguments of a call share memory.
+//!
+//! References to the data of all arguments of a call may exist together only if nothing that is written shares bytes with
+//! anything else. This module finds out, in time that grows with the number of tensors and hardly faster: written ranges are
+//! sorted, a chunk at a time, and all others looked up among them.
+
+use crate::arguments::Arguments;
+use crate::error::KernelError;
+use crate::memory::ARENA_ALIGN;
+use crate::value::{Data, Home, Value};
+use crate::values::{Roles, Values, flag};
+
+/// The most inputs of a call that are read from copies, since an output lies over them.
+pub(crate) const MAX_COPIES: usize = 4;
+
+/// Inputs of a call that are read from copies.
+pub(crate) type Copies = heapless::Vec<usize, MAX_COPIES>;
+
+/// How many written ranges are sorted at a time, on the stack.
+const CHUNK: usize = if cfg!(target_pointer_width = "64") { 512 } else { 24 };
+
+/// What the arguments of a call share.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overlap {
+    /// Inputs that share memory with an output: exporters that work in place plan such. The call can run if it reads copies.
+    pub(crate) copies: Copies,
+    /// The input that the kernel updates in place lies exactly where its output does.
+    pub(crate) in_place: bool,
+    /// Steps that it took to find out.
+    pub(crate) steps: u64,
+}
+
+/// A range in one of several memories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Extent {
+    memory: usize,
+    start: usize,
+    len: usize,
+}
+
+impl Extent {
+    const NONE: Self = Extent { memory: 0, start: 0, len: 0 };
+
+    fn end(&self) -> usize {
+        self.start.saturating_add(self.len)
+    }
+
+    /// The order in which ranges lie.
+    fn key(&self) -> (usize, usize) {
+        (self.memory, self.start)
+    }
+
+    fn overlaps(&self, other: &Extent) -> bool {
+        self.memory == other.memory && self.start < other.end() && other.start < self.end()
+    }
+}
+
+/// Addresses, once data has them; before, planned buffers are memories of their own.
+const ADDRESSES: usize = 0;
+/// Tensors that memory is bound to later: each gets some that nobody else has.
+const UNBOUND: usize = usize::MAX;
+
+/// The memory of a tensor in its largest shape; `None` if it is empty.
+fn extent(values: &Values<'_>, slot: u32) -> Option<Extent> {
+    let tensor = values.tensor(slot)?;
+    if tensor.capacity == 0 {
+        return None;
+    }
+    let of = |place: u32, data: Data<'_>| match data {
+        Data::At(region) => Extent {
+            memory: ADDRESSES,
+            start: region.addr(),
+            len: tensor.capacity.min(region.len()),
+        },
+        Data::Planned { buffer, offset } => {
+            Extent { memory: 1 + buffer, start: offset, len: tensor.capacity }
+        }
+        Data::None => Extent { memory: UNBOUND, start: place as usize, len: 1 },
+    };
+    let extent = match (tensor.data, tensor.home) {
+        (Data::None, Home::View(root)) => of(root, values.tensor(root)?.data),
+        (data, _) => of(slot, data),
+    };
+    (extent.len > 0).then_some(extent)
+}
+
+/// Sorts by place: Shell's sort, since it is small.
+fn sort(extents: &mut [Extent]) {
+    for gap in [301, 132, 57, 23, 10, 4, 1] {
+        for end in gap..extents.len() {
+            let mut at = end;
+            while let Some(before) = at.checked_sub(gap)
+                && let (Some(a), Some(b)) = (extents.get(before), extents.get(at))
+                && a.key() > b.key()
+            {
+                extents.swap(before, at);
+                at = before;
+            }
+        }
+    }
+}
+
+/// The range among sorted, disjoint ones that overlaps `extent`.
+fn find(sorted: &[Extent], extent: &Extent) -> Option<Extent> {
+    let behind = sorted.partition_point(|other| {
+        other.memory < extent.memory || other.memory == extent.memory && other.start < extent.end()
+    });
+    let last = sorted.get(behind.checked_sub(1)?)?;
+    last.overlaps(extent).then_some(*last)
+}
+
+/// A tensor of a call: in which argument, whether in a list, and its memory.
+struct Member {
+    arg: usize,
+    in_list: bool,
+    extent: Extent,
+}
+
+impl<'m> Arguments<'_, 'm> {
+    /// Calls `visit` for every tensor among the arguments that has memory, or will have.
+    fn each_extent(
+        &self,
+        visit: &mut dyn FnMut(Member) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        for arg in 0..self.len() {
+            match self.value(arg) {
+                Ok(Value::Tensor(slot)) => {
+                    if let Some(extent) = extent(self.values, slot) {
+                        visit(Member { arg, in_list: false, extent })?;
+                    }
+                }
+                Ok(Value::TensorList(items, _)) => {
+                    for position in 0..items.len() {
+                        if let Ok(Some(slot)) = self.list_handle(arg, position)
+                            && let Some(extent) = extent(self.values, slot)
+                        {
+                            visit(Member { arg, in_list: true, extent })?;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What the arguments share, if arguments are written as `roles` says and `in_place` are an output and the input that
+    /// the kernel can update there.
+    ///
+    /// # Errors
+    /// Two outputs share memory, or an output and an input in a list, or more inputs than can be copied.
+    pub(crate) fn overlap(
+        &self,
+        roles: Roles<'_>,
+        in_place: Option<(usize, usize)>,
+    ) -> Result<Overlap, KernelError> {
+        let mut overlap = Overlap::default();
+        let mut first = 0usize;
+        loop {
+            // The next chunk of what is written, in order of place.
+            let mut chunk = [Extent::NONE; CHUNK];
+            let (mut outs, mut taken) = (0usize, 0usize);
+            self.each_extent(&mut |member| {
+                overlap.steps += 1;
+                if !roles.is_out(member.arg) {
+                    return Ok(());
+                }
+                if outs >= first
+                    && let Some(free) = chunk.get_mut(taken)
+                {
+                    *free = member.extent;
+                    taken += 1;
+                }
+                outs += 1;
+                Ok(())
+            })?;
+            let sorted = chunk.get_mut(..taken).unwrap_or_default();
+            sort(sorted);
+            let mut neighbours = sorted.iter().zip(sorted.iter().skip(1));
+            if neighbours.any(|(a, b)| a.overlaps(b)) {
+                let arg = self.first_out(roles);
+                return Err(KernelError::Overlap { arg, other: arg });
+            }
+            let sorted = &*sorted;
+            let last = first + taken;
+            let mut order = 0usize;
+            self.each_extent(&mut |member| {
+                overlap.steps += 1;
+                let Member { arg, in_list, extent } = member;
+                let is_out = roles.is_out(arg);
+                if is_out {
+                    order += 1;
+                    if order > first && order <= last {
+                        return Ok(());
+                    }
+                }
+                let Some(written) = find(sorted, &extent) else { return Ok(()) };
+                let error = KernelError::Overlap { arg: self.first_out(roles), other: arg };
+                if is_out || in_list {
+                    return Err(error);
+                }
+                if let Some((out, input)) = in_place
+                    && input == arg
+                    && written == extent
+                    && self.handle(out).is_ok_and(|out| {
+                        out.and_then(|out| self::extent(self.values, out)) == Some(extent)
+                    })
+                    && self.alike(out, input)
+                {
+                    overlap.in_place = true;
+                    return Ok(());
+                }
+                if !overlap.copies.contains(&arg) {
+                    overlap.copies.push(arg).map_err(|_| error)?;
+                }
+                Ok(())
+            })?;
+            first = last;
+            if first >= outs {
+                return Ok(overlap);
+            }
+        }
+    }
+
+    /// Whether two tensors have elements of the same type in the same order, so that the bytes of one are those of the other.
+    fn alike(&self, a: usize, b: usize) -> bool {
+        match (self.info(a), self.info(b)) {
+            (Ok(a), Ok(b)) => a.scalar_type == b.scalar_type && a.same_layout_as(&b),
+            _ => false,
+        }
+    }
+
+    fn first_out(&self, roles: Roles<'_>) -> usize {
+        (0..self.len()).find(|arg| roles.is_out(*arg)).unwrap_or(0)
+    }
+
+    /// Whether any argument may be another tensor when the call runs.
+    pub(crate) fn may_move(&self) -> bool {
+        let moved = |index: usize| self.values.has(index, flag::MOVED);
+        (0..self.len()).any(|arg| {
+            self.index(arg).is_some_and(moved)
+                || match self.value(arg) {
+                    Ok(Value::TensorList(items, _)) => items.iter().any(|item| {
+                        usize::try_from(crate::value::list_index(*item)).is_ok_and(moved)
+                    }),
+                    _ => false,
+                }
+        })
+    }
+
+    /// The inputs that may have to be copied when the call runs, whatever was moved by then. More than can be copied at a time
+    /// are not counted: a call with so many shared fails.
+    pub(crate) fn possible_copies(&self, roles: Roles<'_>) -> Copies {
+        let mut copies = Copies::new();
+        for arg in 0..self.len() {
+            if !roles.is_out(arg) && matches!(self.value(arg), Ok(Value::Tensor(_))) {
+                // The largest ones: as many as are copied at most.
+                let bytes = |arg: &usize| self.capacity(*arg);
+                if copies.push(arg).is_err()
+                    && let Some(least) = copies.iter_mut().min_by_key(|other| bytes(other))
+                    && bytes(least) < bytes(&arg)
+                {
+                    *least = arg;
+                }
+            }
+        }
+        copies
+    }
+
+    /// Bytes of a tensor argument in its largest shape.
+    fn capacity(&self, arg: usize) -> usize {
+        let slot = self.handle(arg).ok().flatten();
+        slot.and_then(|slot| self.values.tensor(slot)).map_or(0, |tensor| tensor.capacity)
+    }
+
+    /// Bytes of scratch memory that copies of these inputs take in their largest shapes, behind `scratch` bytes.
+    pub(crate) fn scratch_with_copies(&self, scratch: usize, copies: &Copies) -> Option<usize> {
+        copies.iter().try_fold(scratch, |total, arg| {
+            let copy = self.capacity(*arg).checked_next_multiple_of(ARENA_ALIGN)?;
+            total.checked_next_multiple_of(ARENA_ALIGN)?.checked_add(copy)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sorts_by_memory_and_start() {
+        let mut seed = 9u64;
+        let mut extents: std::vec::Vec<Extent> = (0..700)
+            .map(|_| {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
+                Extent { memory: (seed >> 62) as usize, start: (seed >> 40 & 0xfff) as usize, len: 1 }
+            })
+            .collect();
+        sort(&mut extents);
+        assert!(extents.is_sorted_by_key(Extent::key));
+    }
+
+    #[test]
+    fn finds_what_overlaps() {
+        let range = |memory, start, len| Extent { memory, start, len };
+        let sorted = [range(1, 0, 4), range(1, 8, 4), range(2, 0, 100)];
+        let found = |memory, start, len| find(&sorted, &range(memory, start, len)).is_some();
+        assert!(found(1, 3, 1) && found(1, 7, 2) && found(1, 0, 50) && found(2, 99, 1));
+        assert!(!found(1, 4, 4) && !found(1, 12, 50) && !found(3, 0, 9) && !found(0, 0, 9));
+    }
+}
