@@ -4,18 +4,25 @@ use super::code;
 use crate::dtype::ScalarType;
 use core::fmt;
 
-/// A shape in an error message: the rank, and the first dimensions.
+/// How many sizes of a shape are noted.
+#[cfg(feature = "messages")]
+const NOTED: usize = 6;
+#[cfg(not(feature = "messages"))]
+const NOTED: usize = 0;
+
+/// A shape in an error message: the rank and, with the feature `messages`, the first sizes. (Errors are returned from function to
+/// function; each byte of them is moved each time.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ShapeNote {
     rank: u8,
-    sizes: [i32; 6],
+    sizes: [i32; NOTED],
 }
 
 impl ShapeNote {
     /// Notes a shape.
     pub fn new(sizes: &[i32]) -> Self {
-        let mut note = ShapeNote { rank: sizes.len().min(255) as u8, sizes: [0; 6] };
+        let mut note = ShapeNote { rank: sizes.len().min(255) as u8, sizes: [0; NOTED] };
         for (noted, &size) in note.sizes.iter_mut().zip(sizes) {
             *noted = size;
         }
@@ -30,7 +37,11 @@ impl fmt::Display for ShapeNote {
             let separator = if position == 0 { "" } else { ", " };
             write!(f, "{separator}{size}")?;
         }
-        f.write_str(if usize::from(self.rank) > self.sizes.len() { ", ...]" } else { "]" })
+        match usize::from(self.rank) {
+            rank if NOTED == 0 => write!(f, "{rank} dimensions]"),
+            rank if rank > NOTED => f.write_str(", ...]"),
+            _ => f.write_str("]"),
+        }
     }
 }
 

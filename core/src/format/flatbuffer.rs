@@ -44,13 +44,13 @@ fn follow(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
         .ok_or(Part::Offset.at(offset))
 }
 
-/// A table: the position of its fields, and the vtable that lists them.
+/// A table: the position of its fields, and of the vtable that lists them.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
     buf: &'a [u8],
     start: usize,
-    /// The field offsets of the vtable, two bytes each.
-    fields: &'a [u8],
+    /// Where the field offsets of the vtable are, two bytes each, and where they end: within the buffer.
+    fields: (usize, usize),
 }
 
 impl<'a> Table<'a> {
@@ -67,24 +67,20 @@ impl<'a> Table<'a> {
             .and_then(|start| usize::try_from(start - i64::from(back)).ok())
             .ok_or(malformed)?;
         let length = u16_at(buf, vtable)?;
-        let fields = match (vtable.checked_add(4), vtable.checked_add(length)) {
-            (Some(first), Some(end)) => buf.get(first..end),
-            _ => None,
-        };
-        Ok(Table { buf, start, fields: fields.ok_or(malformed)? })
+        // `vtable` lies in the buffer, whose length is at most that of any object.
+        let (first, end) = (vtable + 4, vtable + length);
+        if first > end || end > buf.len() {
+            return Err(malformed);
+        }
+        Ok(Table { buf, start, fields: (first, end) })
     }
 
     /// Where field `slot` is stored; `None` when the table does not have it.
     fn field(&self, slot: usize) -> Result<Option<usize>, Malformed> {
-        let entry = match self.fields.get(2 * slot..2 * slot + 2) {
-            Some(&[low, high]) => u16::from_le_bytes([low, high]),
-            _ => 0,
-        };
-        if entry == 0 {
-            return Ok(None);
-        }
-        let malformed = Part::Field.at(self.start);
-        self.start.checked_add(usize::from(entry)).map(Some).ok_or(malformed)
+        let at = self.fields.0 + 2 * slot;
+        let entry = if at + 2 <= self.fields.1 { u16_at(self.buf, at)? } else { 0 };
+        // What is read there is checked against the buffer, which `start` lies in.
+        Ok((entry != 0).then_some(self.start + entry))
     }
 
     /// The target of the offset stored in field `slot`.
@@ -178,12 +174,40 @@ impl<'a> Field<'a> for &'a str {
     }
 }
 
-/// A vector whose extent was checked when it was reached; elements are decoded as they are read.
-#[derive(Debug)]
-pub struct Vector<'a, T> {
+/// A vector of elements of any size, whose extent was checked when it was reached.
+#[derive(Debug, Clone, Copy)]
+struct Extent<'a> {
     buf: &'a [u8],
     first: usize,
     len: usize,
+}
+
+impl<'a> Extent<'a> {
+    fn at(buf: &'a [u8], start: usize, item: usize) -> Result<Self, Malformed> {
+        let malformed = Part::Vector.at(start);
+        let len = usize::try_from(u32_at(buf, start)?).map_err(|_| malformed)?;
+        let first = start.checked_add(4).ok_or(malformed)?;
+        let end = len.checked_mul(item).and_then(|bytes| first.checked_add(bytes));
+        match end {
+            Some(end) if end <= buf.len() => Ok(Extent { buf, first, len }),
+            _ => Err(malformed),
+        }
+    }
+
+    /// That of field `slot`; an empty one where the table does not have it. Not inlined, so that it is there once.
+    #[inline(never)]
+    fn of_field(table: &Table<'a>, slot: usize, item: usize) -> Result<Self, Malformed> {
+        match table.reference(slot)? {
+            Some(at) => Extent::at(table.buf, at, item),
+            None => Ok(Extent { buf: table.buf, first: 0, len: 0 }),
+        }
+    }
+}
+
+/// A vector whose extent was checked when it was reached; elements are decoded as they are read.
+#[derive(Debug)]
+pub struct Vector<'a, T> {
+    extent: Extent<'a>,
     items: PhantomData<T>,
 }
 
@@ -196,24 +220,18 @@ impl<T> Copy for Vector<'_, T> {}
 
 impl<'a, T: Item<'a>> Vector<'a, T> {
     fn at(buf: &'a [u8], start: usize) -> Result<Self, Malformed> {
-        let malformed = Part::Vector.at(start);
-        let len = usize::try_from(u32_at(buf, start)?).map_err(|_| malformed)?;
-        let first = start.checked_add(4).ok_or(malformed)?;
-        let end = len.checked_mul(T::SIZE).and_then(|bytes| first.checked_add(bytes));
-        match end {
-            Some(end) if end <= buf.len() => Ok(Vector { buf, first, len, items: PhantomData }),
-            _ => Err(malformed),
-        }
+        let extent = Extent::at(buf, start, T::SIZE)?;
+        Ok(Vector { extent, items: PhantomData })
     }
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.len
+        self.extent.len
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The element of this index; `None` beyond the last.
@@ -221,32 +239,32 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
     /// # Errors
     /// The element is not well-formed.
     pub fn get(&self, index: usize) -> Result<Option<T>, Malformed> {
-        if index >= self.len {
+        if index >= self.len() {
             return Ok(None);
         }
-        // `at` checked that `first + len * SIZE` lies in the buffer, so this cannot overflow.
-        T::read(self.buf, self.first + index * T::SIZE).map(Some)
+        // `Extent::at` checked that `first + len * SIZE` lies in the buffer, so this cannot overflow.
+        T::read(self.extent.buf, self.extent.first + index * T::SIZE).map(Some)
     }
 
     /// All elements, each checked as it is read.
     pub fn iter(&self) -> impl Iterator<Item = Result<T, Malformed>> + use<'a, T> {
-        let vector = *self;
-        (0..self.len).map(move |index| T::read(vector.buf, vector.first + index * T::SIZE))
+        let Extent { buf, first, len } = self.extent;
+        (0..len).map(move |index| T::read(buf, first + index * T::SIZE))
     }
 
     /// The raw elements, undecoded.
     pub fn bytes(&self) -> &'a [u8] {
-        self.buf.get(self.first..self.first + self.len * T::SIZE).unwrap_or(&[])
+        let Extent { buf, first, len } = self.extent;
+        buf.get(first..first + len * T::SIZE).unwrap_or(&[])
     }
 }
 
 impl<'a, T: Item<'a>> Field<'a> for Vector<'a, T> {
     type Output = Vector<'a, T>;
+    #[inline(always)]
     fn read(table: &Table<'a>, slot: usize) -> Result<Self, Malformed> {
-        match table.reference(slot)? {
-            Some(at) => Vector::at(table.buf, at),
-            None => Ok(Vector { buf: table.buf, first: 0, len: 0, items: PhantomData }),
-        }
+        let extent = Extent::of_field(table, slot, T::SIZE)?;
+        Ok(Vector { extent, items: PhantomData })
     }
 }
 

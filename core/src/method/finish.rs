@@ -21,6 +21,7 @@ impl<'m> Prepared<'m> {
     ///
     /// # Errors
     /// A memory is too small or misaligned, the storage failed, or a backend refused a delegate.
+    #[inline(never)]
     pub fn finish(
         self,
         memory: MethodMemory<'m, '_>,
@@ -60,6 +61,7 @@ impl<'m> Prepared<'m> {
         self.build(arena, scratch, true).map(SharedMethod::new)
     }
 
+    #[inline(never)]
     fn build(
         self,
         arena: &'m mut [core::mem::MaybeUninit<u8>],
@@ -97,6 +99,7 @@ impl<'m> Prepared<'m> {
 }
 
 /// Checks memory that is lent for as many bytes.
+#[inline(never)]
 fn check_memory(bytes: &[u8], needed: usize, memory: MemoryKind) -> Result<(), InitError> {
     let available = bytes.len();
     if available < needed {
@@ -127,6 +130,7 @@ impl<E: Into<InitError>> From<E> for Fault {
 
 impl<'m> Method<'m> {
     /// The order is that in which the needs were added up.
+    #[inline(never)]
     fn fill(
         &mut self,
         registry: &Registry<'m>,
@@ -150,6 +154,7 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
+    #[inline(never)]
     fn make_delegates(
         &mut self,
         registry: &Registry<'m>,
@@ -250,6 +255,7 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
+    #[inline(never)]
     fn pack(&mut self, call: &mut KernelCall<'m>, arena: &mut Arena<'m>) -> Result<(), PackFault> {
         let Packed::Due(bytes, pack) = call.packed else { return Ok(()) };
         let packed = arena.zeroed(bytes, ARENA_ALIGN).map_err(PackFault::Exhausted)?;

@@ -117,6 +117,7 @@ impl<'m> MethodMeta<'m> {
         self.prepare_counted(&counts, tables, registry, options)
     }
 
+    #[inline(never)]
     fn prepare_counted(
         &self,
         counts: &Counts,
@@ -161,6 +162,7 @@ impl<'m> MethodMeta<'m> {
     }
 
     /// Fails if operators or backends are not registered, with as many of their names as fit.
+    #[inline(never)]
     fn check_missing(&self, registry: &Registry<'_>) -> Result<(), InitError> {
         let missing = self.missing(registry);
         if missing.is_empty() {
@@ -246,6 +248,7 @@ struct Preparation<'a, 'm> {
 
 impl<'m> Preparation<'_, 'm> {
     /// Asks backends what memory their delegates take.
+    #[inline(never)]
     fn delegates(&mut self) -> Result<(), InitError> {
         for index in 0..self.tables.delegates.len() {
             let info = self.meta.delegate(index, self.options.data)?;
@@ -264,6 +267,7 @@ impl<'m> Preparation<'_, 'm> {
     }
 
     /// Finds the data of every tensor.
+    #[inline(never)]
     fn places(&mut self) -> Result<(), InitError> {
         let limits = self.options.limits;
         let names = self.options.data.iter();
@@ -324,6 +328,7 @@ impl<'m> Preparation<'_, 'm> {
     }
 
     /// Checks the indices of inputs and outputs, and marks numbers that the caller can set.
+    #[inline(never)]
     fn interface(&mut self) -> Result<(), InitError> {
         let inputs = self.meta.plan.inputs()?;
         let outputs = self.meta.plan.outputs()?;
@@ -346,6 +351,7 @@ impl<'m> Preparation<'_, 'm> {
     }
 
     /// Resolves every instruction's operator, delegate and indices, and marks the values that instructions change.
+    #[inline(never)]
     fn resolve(&mut self) -> Result<(), InitError> {
         let total = self.tables.instructions.len();
         // An argument takes four bytes of the file. Lists may be arguments of several calls, within reason.
@@ -380,6 +386,7 @@ impl<'m> Preparation<'_, 'm> {
     }
 
     /// Items of all lists among the arguments.
+    #[inline(never)]
     fn list_items(&self, args: &[[u8; 4]]) -> u64 {
         args.iter().fold(0u64, |sum, entry| {
             let index = usize::try_from(list_index(*entry)).ok();
@@ -393,6 +400,7 @@ impl<'m> Preparation<'_, 'm> {
         })
     }
 
+    #[inline(never)]
     fn resolve_one(
         &mut self,
         index: usize,
@@ -492,6 +500,7 @@ impl<'m> Preparation<'_, 'm> {
     }
 
     /// The kernel of an operator for arguments of these types and layouts.
+    #[inline(never)]
     fn find_kernel(&mut self, operator: &OperatorName<'m>, args: &'m [[u8; 4]]) -> Option<&'m Kernel> {
         let arguments = Arguments::new(&mut self.tables.values, args, &[]);
         let tensor =
@@ -501,6 +510,7 @@ impl<'m> Preparation<'_, 'm> {
 
     /// Notes that one tensor is a view of another, where that holds whatever is run: then its memory is known from now on.
     /// Otherwise it is found when the call runs, and calls that take it look for themselves what they share.
+    #[inline(never)]
     fn place_view(&mut self, out: usize, input: usize) {
         let values = &mut self.tables.values;
         let (Some(out_slot), Some(input_slot)) = (values.slot(out), values.slot(input)) else {
@@ -529,6 +539,7 @@ impl<'m> Preparation<'_, 'm> {
     }
 
     /// Prepares every call, in order, and finds out which tensors are state: those that are read before they are written.
+    #[inline(never)]
     fn kernels(&mut self) -> Result<(), InitError> {
         let threads = self.options.parallel.threads();
         let limit = self.options.limits.call_tensors;
@@ -600,6 +611,7 @@ fn mark_access(values: &mut Values<'_>, index: usize, out: bool) {
 }
 
 /// Whether a value may be moved onto another; if so, whether that makes the target's shape vary.
+#[inline(never)]
 fn check_move(values: &Values<'_>, from: usize, to: usize) -> Option<bool> {
     let (from, to) = (values.value(from)?, values.value(to)?);
     match (from, to) {
@@ -620,6 +632,7 @@ fn check_move(values: &Values<'_>, from: usize, to: usize) -> Option<bool> {
 }
 
 /// Whether numbers or shapes of a call's arguments can differ from run to run.
+#[inline(never)]
 fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
     let varies = |index: i64| {
         let Ok(index) = usize::try_from(index) else { return false };
@@ -644,6 +657,7 @@ fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
 }
 
 /// Prepares one call for the shapes in the file. Returns the scratch memory that it takes.
+#[inline(never)]
 fn prepare_call<'m>(
     values: &mut Values<'m>,
     call: &mut KernelCall<'m>,

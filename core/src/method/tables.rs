@@ -191,6 +191,7 @@ pub(crate) fn decode_value<'m>(
 impl<'m> MethodMeta<'m> {
     /// Counts what tables hold, and checks that it is within the limits and that tables that the file lists from several places
     /// do not unfold to more than it could list once: then decoding takes time and memory in proportion to the file.
+    #[inline(never)]
     pub(crate) fn counts(&self, limits: &Limits) -> Result<Counts, InitError> {
         let values = self.plan.values()?;
         let delegates = self.delegate_count();
@@ -223,6 +224,7 @@ impl<'m> MethodMeta<'m> {
 }
 
 impl<'m> Tables<'m> {
+    #[inline(never)]
     pub(crate) fn decode(
         meta: &MethodMeta<'m>,
         counts: &Counts,
@@ -242,6 +244,7 @@ impl<'m> Tables<'m> {
         })
     }
 
+    #[inline(never)]
     fn decode_into(
         meta: &MethodMeta<'m>,
         counts: &Counts,
@@ -281,6 +284,7 @@ impl From<Malformed> for Fault {
 }
 
 /// The tensors of a method with their shapes, without data yet.
+#[inline(never)]
 fn decode_tensors<'m>(
     meta: &MethodMeta<'m>,
     counts: &Counts,
