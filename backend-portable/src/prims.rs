@@ -117,7 +117,7 @@ kernels! {
     /// `executorch_prim::et_view.default(self, size, out)`: `out` becomes `self` in another shape, sharing its memory; one size
     /// may be -1 and follows from the others.
     ET_VIEW =
-        Kernel::new("executorch_prim::et_view.default", &[Tensor, IntList, Out], prepare_view).aliasing();
+        Kernel::new("executorch_prim::et_view.default", &[Tensor, IntList, Out], prepare_view).aliasing(2, 0);
     /// `executorch_prim::et_copy_index.tensor(copy_to, copy_from, index)`: appends to the results of a loop: `copy_to[index]`
     /// becomes `copy_from`, and `copy_to` ends there.
     ET_COPY_INDEX =

@@ -17,7 +17,7 @@ pub(crate) use kernels;
 
 /// The same kernel under another name.
 pub(crate) const fn renamed(kernel: Kernel, name: &'static str) -> Kernel {
-    Kernel { name, ..kernel }
+    kernel.renamed(name)
 }
 
 const fn never(_: &mut Prepare) -> Result<Plan, KernelError> {

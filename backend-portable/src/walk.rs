@@ -231,7 +231,7 @@ mod tests {
         let out = TensorInfo::contiguous(ScalarType::Float, &[2, 3, 4]).unwrap();
         let a = TensorInfo::contiguous(ScalarType::Float, &[3, 1]).unwrap();
         let mut b = out.clone();
-        b.dim_order = heapless::Vec::from_slice(&[2, 0, 1]).unwrap();
+        b.dim_order = torchlet_core::Bounded::from_slice(&[2, 0, 1]).unwrap();
         let walk = Walk::broadcast(&out, [&a, &b]).unwrap();
         let all = visit(&walk, 0, 24);
         for (i, (position, [at_a, at_b])) in all.iter().enumerate() {

@@ -5,7 +5,8 @@
 use crate::error::Error;
 use crate::ir::{Graph, Node, Tensor, Value};
 use std::borrow::Cow;
-use torchlet_core::format::flatbuffer::{Malformed, Table, Vector};
+use torchlet_core::format::Malformed;
+use torchlet_core::format::flatbuffer::{Table, Vector};
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::{DelegateInfo, ScalarType};
 

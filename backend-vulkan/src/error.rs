@@ -2,7 +2,7 @@
 
 use ash::vk;
 use std::time::Duration;
-use torchlet_core::format::flatbuffer::Malformed;
+use torchlet_core::format::Malformed;
 use torchlet_core::{DelegateError, KernelError, Message, ProgramError};
 
 /// An error of the Vulkan delegate.

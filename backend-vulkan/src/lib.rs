@@ -182,7 +182,7 @@ impl Backend for VulkanBackend {
     fn device_memory(&self) -> Option<DeviceMemory> {
         let contexts = lock(&self.contexts);
         let reports = contexts.values().map(|context| context.meter.report());
-        reports.reduce(|a, b| DeviceMemory { used: a.used + b.used, peak: a.peak + b.peak })
+        reports.reduce(|a, b| DeviceMemory::new(a.used + b.used, a.peak + b.peak))
     }
 
     fn arena_bytes(&self, _delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
@@ -190,7 +190,7 @@ impl Backend for VulkanBackend {
     }
 
     fn init<'m>(
-        &self,
+        &'m self,
         context: &mut InitContext<'_, 'm>,
     ) -> Result<DelegateBox<'m>, DelegateError> {
         let named = context.options().find_map(|(key, value)| match (key, value) {

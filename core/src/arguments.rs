@@ -52,9 +52,9 @@ impl<'c, 'm> Arguments<'c, 'm> {
     }
 
     pub(crate) fn value(&self, arg: usize) -> Result<Value<'m>, KernelError> {
-        self.index(arg)
-            .and_then(|index| self.values.value(index))
-            .ok_or(KernelError::ArgumentCount { expected: arg.saturating_add(1), found: self.len() })
+        self.index(arg).and_then(|index| self.values.value(index)).ok_or(
+            KernelError::ArgumentCount { expected: arg.saturating_add(1), found: self.len() },
+        )
     }
 
     /// Checks that every argument is of the kind that the operator's schema has there.

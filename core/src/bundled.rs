@@ -2,10 +2,10 @@
 
 use crate::arguments::elements;
 use crate::error::ProgramError;
+use crate::format::Part;
 use crate::format::bundled_schema::{
     BundledTable, BundledTensorTable, BundledValueTable, TestCaseTable, TestSuiteTable,
 };
-use crate::format::Part;
 use crate::format::flatbuffer::{Table, Vector};
 use crate::format::program_schema::{BoolTable, DoubleTable, IntTable};
 use crate::layout::TensorInfo;
@@ -128,8 +128,8 @@ fn tensor<'p>(table: &BundledTensorTable<'p>) -> Result<TensorRef<'p>, ProgramEr
     let malformed = Part::BundledValue.at(1);
     let shape: Vector<'p, i32> = table.sizes()?;
     let sizes = elements::<4>(shape.bytes()).iter().map(|bytes| Some(i32::from_le_bytes(*bytes)));
-    let info =
-        TensorInfo::checked(table.scalar_type()?.into(), sizes, table.dim_order()?.bytes()).ok_or(malformed)?;
+    let info = TensorInfo::checked(table.scalar_type()?.into(), sizes, table.dim_order()?.bytes())
+        .ok_or(malformed)?;
     let data = table.data()?.bytes().get(..info.nbytes()).ok_or(malformed)?;
     TensorRef::new(info, data).ok_or(malformed.into())
 }

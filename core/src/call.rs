@@ -194,7 +194,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
             let split = start
                 .filter(|start| *start >= resources.scratch_needed)
                 .and_then(|start| Some((rest.part(0, start)?, rest.part(start, source.len())?)));
-            let needed = source.len().saturating_add(ARENA_ALIGN).saturating_add(resources.scratch_needed);
+            let needed =
+                source.len().saturating_add(ARENA_ALIGN).saturating_add(resources.scratch_needed);
             let (before, copy) = split.ok_or(KernelError::Scratch { needed, available })?;
             // SAFETY: no reference to tensor data or scratch memory exists yet in this call, which borrows the method
             // mutably; the two ranges are distinct memories, and the references end with this statement.
@@ -360,7 +361,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         self.take_out(out, 0)?;
         let source = self.slot(input, source)?;
         let (data, found) = (source.region(), source.nbytes());
-        let slot = self.arguments.values.tensor_mut(target).ok_or(KernelError::Access { arg: out })?;
+        let slot =
+            self.arguments.values.tensor_mut(target).ok_or(KernelError::Access { arg: out })?;
         if slot.nbytes() != found {
             return Err(KernelError::Argument {
                 arg: out,

@@ -1,8 +1,8 @@
 //! External data: `.ptd` files of named tensors and blobs.
 
 use crate::error::ProgramError;
-use crate::format::flat_tensor_schema::{FlatTensorTable, NamedTensor};
 use crate::format::Part;
+use crate::format::flat_tensor_schema::{FlatTensorTable, NamedTensor};
 use crate::format::flatbuffer::Table;
 use crate::format::header::{FlatTensorHeader, HEAD_BYTES};
 use crate::layout::TensorInfo;

@@ -1,7 +1,7 @@
 //! What a method takes and gives, known before anything is loaded or reserved.
 
-use crate::data_map::{Blob, DataMap};
 use crate::backend::DelegateInfo;
+use crate::data_map::{Blob, DataMap};
 use crate::error::ProgramError;
 use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{
@@ -285,9 +285,9 @@ impl<'p> MethodMeta<'p> {
         let meta = *self;
         Ok(self.instructions()?.map(move |instruction| {
             Ok(match instruction?.1 {
-                InstructionArgs::Kernel { operator, .. } => {
-                    InstructionName::Kernel(meta.operator(to_index(operator, Part::Operator.at(0))?)?)
-                }
+                InstructionArgs::Kernel { operator, .. } => InstructionName::Kernel(
+                    meta.operator(to_index(operator, Part::Operator.at(0))?)?,
+                ),
                 InstructionArgs::Delegate { delegate, .. } => {
                     InstructionName::Delegate(to_index(delegate, Part::Delegate.at(0))?)
                 }

@@ -292,7 +292,11 @@ mod tests {
         let mut extents: std::vec::Vec<Extent> = (0..700)
             .map(|_| {
                 seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
-                Extent { memory: (seed >> 62) as usize, start: (seed >> 40 & 0xfff) as usize, len: 1 }
+                Extent {
+                    memory: (seed >> 62) as usize,
+                    start: (seed >> 40 & 0xfff) as usize,
+                    len: 1,
+                }
             })
             .collect();
         sort(&mut extents);

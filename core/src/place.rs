@@ -1,12 +1,12 @@
 //! Where the data of a tensor is, by what the file says.
 
-use crate::method::tables::tensor_info;
 use crate::data_map::{Blob, DataMap};
 use crate::error::{InitError, Message, ProgramError};
 use crate::format::Part;
 use crate::format::program_schema::TensorTable;
 use crate::layout::{TensorInfo, same_layout};
 use crate::meta::tensor_name;
+use crate::method::tables::tensor_info;
 use crate::program::Program;
 
 /// Where the data of a tensor is.

@@ -211,8 +211,11 @@ impl<'p> Missing<'p> {
     pub fn backends(&self) -> impl Iterator<Item = &'p str> + use<'p> {
         let Missing { meta, registry } = *self;
         let mut last = None;
-        let names = (0..meta.delegate_count()).filter_map(move |index| meta.delegate_backend(index));
-        names.filter(move |name| registry.backend(name).is_none() && last.replace(*name) != Some(*name))
+        let names =
+            (0..meta.delegate_count()).filter_map(move |index| meta.delegate_backend(index));
+        names.filter(move |name| {
+            registry.backend(name).is_none() && last.replace(*name) != Some(*name)
+        })
     }
 
     /// Whether nothing is missing.

@@ -10,7 +10,7 @@ use torchlet_core::{Element, Scalar, Serial, TensorInfo, TensorRef};
 fn info<T: Element>(rows: usize, cols: usize, by_columns: bool) -> TensorInfo {
     let mut info = TensorInfo::contiguous(T::SCALAR_TYPE, &[rows as i32, cols as i32]).unwrap();
     if by_columns {
-        info.dim_order = heapless::Vec::from_slice(&[1, 0]).unwrap();
+        info.dim_order = torchlet_core::Bounded::from_slice(&[1, 0]).unwrap();
     }
     info
 }

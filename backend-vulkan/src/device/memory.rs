@@ -38,10 +38,7 @@ impl Meter {
     }
 
     pub(crate) fn report(&self) -> DeviceMemory {
-        DeviceMemory {
-            used: self.used.load(Ordering::Relaxed),
-            peak: self.peak.load(Ordering::Relaxed),
-        }
+        DeviceMemory::new(self.used.load(Ordering::Relaxed), self.peak.load(Ordering::Relaxed))
     }
 }
 
@@ -58,6 +55,6 @@ mod tests {
         assert!(meter.add(u64::MAX).is_err());
         meter.remove(60);
         meter.add(10).unwrap();
-        assert_eq!(meter.report(), DeviceMemory { used: 50, peak: 100 });
+        assert_eq!(meter.report(), DeviceMemory::new(50, 100));
     }
 }

@@ -45,7 +45,10 @@ impl Message {
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        #[allow(clippy::needless_borrow, reason = "depending on the feature, it is a string or a slice")]
+        #[allow(
+            clippy::needless_borrow,
+            reason = "depending on the feature, it is a string or a slice"
+        )]
         &self.text
     }
 }

@@ -40,4 +40,3 @@ pub mod code {
     pub const DELEGATE_MEMORY_ALLOCATION_FAILED: u32 = 0x31;
     pub const DELEGATE_INVALID_HANDLE: u32 = 0x32;
 }
-

@@ -80,12 +80,14 @@ impl fmt::Display for ProgramError {
             ),
             ProgramError::NoSuchMethod => f.write_str("the program has no method of that name"),
             ProgramError::TooLarge { size, limit } => {
-                write!(f, "the file has {size} bytes and may have {limit}; raise Limits::file_bytes if you trust it")
+                write!(
+                    f,
+                    "the file has {size} bytes and may have {limit}; raise Limits::file_bytes if you trust it"
+                )
             }
         }
     }
 }
-
 
 impl core::error::Error for ReadError {}
 

@@ -13,11 +13,7 @@
 use super::malformed::{Malformed, Part};
 use core::marker::PhantomData;
 
-fn bytes_at<const N: usize>(
-    buf: &[u8],
-    offset: usize,
-    part: Part,
-) -> Result<[u8; N], Malformed> {
+fn bytes_at<const N: usize>(buf: &[u8], offset: usize, part: Part) -> Result<[u8; N], Malformed> {
     let end = offset.checked_add(N);
     match end.and_then(|end| buf.get(offset..end)).map(<[u8; N]>::try_from) {
         Some(Ok(bytes)) => Ok(bytes),

@@ -140,11 +140,7 @@ impl<'m> Arena<'m> {
     }
 
     /// The same, zeroed, as bytes that anybody may hold.
-    pub(crate) fn zeroed(
-        &mut self,
-        bytes: usize,
-        align: usize,
-    ) -> Result<&'m mut [u8], Exhausted> {
+    pub(crate) fn zeroed(&mut self, bytes: usize, align: usize) -> Result<&'m mut [u8], Exhausted> {
         let memory = self.take(bytes, align)?;
         memory.fill(MaybeUninit::new(0));
         let (start, len) = (memory.as_mut_ptr(), memory.len());
@@ -198,7 +194,6 @@ impl<'m> Arena<'m> {
         let slot: &'m mut MaybeUninit<T> = unsafe { &mut *place };
         Ok(slot.write(value))
     }
-
 }
 
 #[cfg(test)]

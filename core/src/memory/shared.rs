@@ -42,10 +42,7 @@ impl<'m> SharedMemory<'m> {
     ///
     /// # Errors
     /// A memory is misaligned, or there are more than eight buffers.
-    pub fn new(
-        planned: &mut [&'m mut [u8]],
-        scratch: &'m mut [u8],
-    ) -> Result<Self, InitError> {
+    pub fn new(planned: &mut [&'m mut [u8]], scratch: &'m mut [u8]) -> Result<Self, InitError> {
         let aligned = |bytes: &[u8]| bytes.is_empty() || bytes.as_ptr().addr() % ARENA_ALIGN == 0;
         let found = planned.len();
         let mut regions = heapless::Vec::new();
@@ -98,7 +95,9 @@ impl<'m> SharedMemory<'m> {
         }
         if state.is_some() {
             if self.first.is_some_and(|first| first != program) {
-                return Err(refuse("methods of other programs use it, and this one keeps state in it"));
+                return Err(refuse(
+                    "methods of other programs use it, and this one keeps state in it",
+                ));
             }
             self.keeper = Some(program);
         }
@@ -131,6 +130,11 @@ impl<'m> SharedMemory<'m> {
         same(&scratch, &self.scratch)
             && planned.len() <= self.planned.len()
             && planned.iter().zip(&self.planned).all(|(region, own)| same(region, own))
+    }
+
+    /// Whether several methods use it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.methods > 1 && self.methods < usize::MAX
     }
 
     /// From now on, state is what runs made it.

@@ -22,10 +22,7 @@ impl<'m> Prepared<'m> {
     /// # Errors
     /// A memory is too small or misaligned, the storage failed, or a backend refused a delegate.
     #[inline(never)]
-    pub fn finish(
-        self,
-        memory: MethodMemory<'m, '_>,
-    ) -> Result<Method<'m>, InitError> {
+    pub fn finish(self, memory: MethodMemory<'m, '_>) -> Result<Method<'m>, InitError> {
         let (expected, found) = (self.tables.planned.len(), memory.planned.len());
         if expected != found {
             return Err(InitError::PlannedBuffers { expected, found });
@@ -41,7 +38,7 @@ impl<'m> Prepared<'m> {
             *region = Region::writable(bytes);
         }
         check_memory(memory.scratch, self.needs().scratch, MemoryKind::Scratch)?;
-        self.build(memory.arena, Region::writable(memory.scratch), false)
+        self.build(memory.arena, Region::writable(memory.scratch))
     }
 
     /// Makes the method, in planned and scratch memory that it uses in turn with other methods: see [`SharedMemory`].
@@ -58,7 +55,7 @@ impl<'m> Prepared<'m> {
         for (index, region) in self.tables.planned.iter_mut().enumerate() {
             *region = shared.part(index, self.meta.planned_buffer_size(index)?)?;
         }
-        self.build(arena, scratch, true).map(SharedMethod::new)
+        self.build(arena, scratch).map(SharedMethod::new)
     }
 
     #[inline(never)]
@@ -66,7 +63,6 @@ impl<'m> Prepared<'m> {
         self,
         arena: &'m mut [core::mem::MaybeUninit<u8>],
         scratch: Region<'m>,
-        is_shared: bool,
     ) -> Result<Method<'m>, InitError> {
         let Prepared { meta, tables, options, registry, .. } = self;
         let memory = MemoryKind::Arena;
@@ -83,7 +79,6 @@ impl<'m> Prepared<'m> {
             options,
             position: 0,
             backward_jumps: 0,
-            is_shared,
             is_usable: true,
         };
         let result = method.fill(&registry, tables.instructions, &mut arena);
@@ -290,6 +285,11 @@ impl<'m> Method<'m> {
     /// # Errors
     /// The storage cannot be read any more, or a delegate failed.
     pub fn reset(&mut self) -> Result<(), InitError> {
+        self.reset_memory(true)
+    }
+
+    /// The same; all planned memory is zeroed only if it is this method's alone.
+    pub(super) fn reset_memory(&mut self, alone: bool) -> Result<(), InitError> {
         self.is_usable = false;
         self.position = 0;
         self.backward_jumps = 0;
@@ -307,8 +307,7 @@ impl<'m> Method<'m> {
                 }
             }
         }
-        // What others share with this method is not this one's to forget, but for the state that both know.
-        for region in self.planned.iter().filter(|_| !self.is_shared) {
+        for region in self.planned.iter().filter(|_| alone) {
             // SAFETY: no call is running (`&mut self`), so no reference to planned memory exists.
             if let Some(bytes) = unsafe { region.bytes_mut() } {
                 bytes.fill(0);

@@ -161,8 +161,6 @@ pub struct Method<'m> {
     /// The next instruction.
     position: usize,
     backward_jumps: u64,
-    /// Planned and scratch memory belong to other methods, too.
-    is_shared: bool,
     /// The last reset, if any, succeeded.
     is_usable: bool,
 }
@@ -179,7 +177,6 @@ impl<'m> Method<'m> {
     pub fn meta(&self) -> &MethodMeta<'m> {
         &self.meta
     }
-
 }
 
 impl Drop for Method<'_> {

@@ -8,8 +8,8 @@ use super::{Instruction, KernelCall, LoadOptions, Method, MethodMemory, Packed};
 use crate::arguments::{Arguments, elements};
 use crate::call::{Invoke, Known, Prepare};
 use crate::error::{InitError, KernelError, MemoryKind, Message};
-use crate::format::program_schema::{EValue, InstructionArgs};
 use crate::format::Part;
+use crate::format::program_schema::{EValue, InstructionArgs};
 use crate::kernel::{Kernel, Param};
 use crate::layout::{ShapeDynamism, same_layout};
 use crate::limits::{Limit, Limits};
@@ -187,9 +187,12 @@ impl<'m> MethodMeta<'m> {
             let counts = self.counts(&options.limits)?;
             let table_use = counts.table_use(PointerWidth::HERE).ok_or(InitError::TooLarge)?;
             let (needed, available) = (table_use.total(), memory.arena.len());
-            let (tables, arena) = memory.arena.split_at_mut_checked(needed).ok_or(
-                InitError::MemoryTooSmall { memory: MemoryKind::Tables, needed, available },
-            )?;
+            let (tables, arena) =
+                memory.arena.split_at_mut_checked(needed).ok_or(InitError::MemoryTooSmall {
+                    memory: MemoryKind::Tables,
+                    needed,
+                    available,
+                })?;
             let prepared = self.prepare_counted(&counts, tables, registry, options)?;
             let whole = prepared.needs.whole_arena();
             if whole > available {
@@ -363,7 +366,8 @@ impl<'m> Preparation<'_, 'm> {
         for index in 0..total {
             let malformed = Part::Instruction.at(index);
             let (chain_start, args) = file.next().ok_or(malformed)??;
-            if let InstructionArgs::Kernel { args, .. } | InstructionArgs::Delegate { args, .. } = &args
+            if let InstructionArgs::Kernel { args, .. } | InstructionArgs::Delegate { args, .. } =
+                &args
             {
                 let left = arguments_left.checked_sub(args.len());
                 arguments_left = left.ok_or(Part::Shared.at(index))?;
@@ -440,7 +444,8 @@ impl<'m> Preparation<'_, 'm> {
                     }
                 }
                 if let Some((out, input)) = kernel.view() {
-                    let value = |arg: usize| value_index(args.get(arg).map_or(-1, |e| list_index(*e)));
+                    let value =
+                        |arg: usize| value_index(args.get(arg).map_or(-1, |e| list_index(*e)));
                     self.place_view(value(out)?, value(input)?);
                 }
                 Instruction::Kernel(KernelCall {
@@ -477,7 +482,8 @@ impl<'m> Preparation<'_, 'm> {
                     self.tables.values.mark(to, flag::VARIABLE);
                 }
                 // What names a tensor, by itself or in a list, names another one from then on.
-                if let Some(Value::Tensor(_) | Value::TensorList(..)) = self.tables.values.value(from)
+                if let Some(Value::Tensor(_) | Value::TensorList(..)) =
+                    self.tables.values.value(from)
                 {
                     self.tables.values.mark(to, flag::MOVED);
                 }
@@ -501,7 +507,11 @@ impl<'m> Preparation<'_, 'm> {
 
     /// The kernel of an operator for arguments of these types and layouts.
     #[inline(never)]
-    fn find_kernel(&mut self, operator: &OperatorName<'m>, args: &'m [[u8; 4]]) -> Option<&'m Kernel> {
+    fn find_kernel(
+        &mut self,
+        operator: &OperatorName<'m>,
+        args: &'m [[u8; 4]],
+    ) -> Option<&'m Kernel> {
         let arguments = Arguments::new(&mut self.tables.values, args, &[]);
         let tensor =
             |wanted: usize| (0..args.len()).filter_map(|arg| arguments.info(arg).ok()).nth(wanted);
@@ -554,9 +564,10 @@ impl<'m> Preparation<'_, 'm> {
                         let (found, allowed) = (tensors, limit);
                         return Err(InitError::Limit { limit: Limit::CallTensors, found, allowed });
                     }
-                    let needed = prepare_call(values, call, threads, arena, steps).map_err(
-                        |source| InitError::Kernel { instruction: index, operator, source },
-                    )?;
+                    let needed =
+                        prepare_call(values, call, threads, arena, steps).map_err(|source| {
+                            InitError::Kernel { instruction: index, operator, source }
+                        })?;
                     *scratch = (*scratch).max(needed);
                     mark_state(values, call.args, Roles::Params(call.kernel.params));
                 }

@@ -16,8 +16,8 @@ pub struct SharedMethod<'m>(Method<'m>);
 // It gives no `&mut Method`: two methods could change places with it, and run over each other's memory.
 pub struct Attached<'a, 'm> {
     method: &'a mut Method<'m>,
-    // While this exists, nobody else uses the memory.
-    memory: &'a mut SharedMemory<'m>,
+    // While this exists, nobody else uses the memory. `None` for a method that has its own.
+    memory: Option<&'a mut SharedMemory<'m>>,
 }
 
 impl<'m> SharedMethod<'m> {
@@ -30,6 +30,22 @@ impl<'m> SharedMethod<'m> {
         self.0.meta()
     }
 
+    /// The method, to be looked at: no method runs in the memory meanwhile.
+    ///
+    /// # Errors
+    /// The memory is not that which the method was loaded into.
+    pub fn view<'a>(&'a self, memory: &'a SharedMemory<'m>) -> Result<&'a Method<'m>, InitError> {
+        self.check(memory)?;
+        Ok(&self.0)
+    }
+
+    fn check(&self, memory: &SharedMemory<'m>) -> Result<(), InitError> {
+        if memory.lends(self.0.planned, self.0.scratch) {
+            return Ok(());
+        }
+        Err(InitError::Shared { what: "it was loaded into other memory" })
+    }
+
     /// The method with its memory, which no other method can use meanwhile.
     ///
     /// # Errors
@@ -38,11 +54,15 @@ impl<'m> SharedMethod<'m> {
         &'a mut self,
         memory: &'a mut SharedMemory<'m>,
     ) -> Result<Attached<'a, 'm>, InitError> {
-        if !memory.lends(self.0.planned, self.0.scratch) {
-            let what = "it was loaded into other memory";
-            return Err(InitError::Shared { what });
-        }
-        Ok(Attached { method: &mut self.0, memory })
+        self.check(memory)?;
+        Ok(Attached { method: &mut self.0, memory: Some(memory) })
+    }
+}
+
+impl<'m> Method<'m> {
+    /// This method, which has memory of its own, as those that share memory are used: for code that serves both.
+    pub fn attached(&mut self) -> Attached<'_, 'm> {
+        Attached { method: self, memory: None }
     }
 }
 
@@ -130,12 +150,19 @@ impl<'m> Attached<'_, 'm> {
         self.method.state_mut(value)
     }
 
+    /// From now on, state is what runs made it.
+    fn start(&mut self) {
+        if let Some(memory) = &mut self.memory {
+            memory.start();
+        }
+    }
+
     /// As [`Method::execute`].
     ///
     /// # Errors
     /// As there.
     pub fn execute(&mut self) -> Result<(), ExecuteError> {
-        self.memory.start();
+        self.start();
         self.method.execute()
     }
 
@@ -144,15 +171,17 @@ impl<'m> Attached<'_, 'm> {
     /// # Errors
     /// As there.
     pub fn step(&mut self) -> Result<Progress, ExecuteError> {
-        self.memory.start();
+        self.start();
         self.method.step()
     }
 
-    /// As [`Method::reset`], for the state of this method: what is state of others alone stays.
+    /// As [`Method::reset`]. Of memory that others share only the [state](Method::state) of this method is reset: what is state of
+    /// others alone stays.
     ///
     /// # Errors
     /// As there.
     pub fn reset(&mut self) -> Result<(), InitError> {
-        self.method.reset()
+        let others = self.memory.as_ref().is_some_and(|memory| memory.is_shared());
+        self.method.reset_memory(!others)
     }
 }
