@@ -17,6 +17,9 @@ pub const EVERY: usize = if cfg!(miri) { 997 } else { 1 };
 /// How many files tests take of a list.
 pub const FILES: usize = if cfg!(miri) { 1 } else { usize::MAX };
 
+/// How many changes tests make to one place.
+pub const CHANGES: usize = if cfg!(miri) { 2 } else { usize::MAX };
+
 /// The folder of the fixtures.
 pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures")
