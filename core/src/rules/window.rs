@@ -345,13 +345,15 @@ mod tests {
 
     #[test]
     fn taps_are_cut_to_the_input() {
-        for kernel in 1..5 {
-            for stride in 1..4 {
-                for padding in 0..4 {
-                    for dilation in 1..4 {
+        // Miri looks for other faults than wrong numbers: a sample serves it.
+        const STEP: usize = if cfg!(miri) { 3 } else { 1 };
+        for kernel in (1..5).step_by(STEP) {
+            for stride in (1..4).step_by(STEP) {
+                for padding in (0..4).step_by(STEP) {
+                    for dilation in (1..4).step_by(STEP) {
                         let window = window(kernel, stride, padding, dilation);
-                        for input in 0..7usize {
-                            for at in 0..8usize {
+                        for input in (0..7usize).step_by(STEP) {
+                            for at in (0..8usize).step_by(STEP) {
                                 let inside: Vec<(usize, usize)> = (0..kernel)
                                     .map(|t| (t, at as i64 * stride - padding + t * dilation))
                                     .filter(|&(_, x)| (0..input as i64).contains(&x))
