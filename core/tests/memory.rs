@@ -3,7 +3,7 @@
 mod common;
 
 use common::{
-    Aligned, CHANGES, EVERY, FILES, Lending, Memory, ReadOnly, exercise, files, kernels, program_of,
+    Aligned, Arena, CHANGES, EVERY, FILES, Lending, Memory, ReadOnly, exercise, files, kernels, program_of,
 };
 use torchlet_core::error::MemoryKind;
 use torchlet_core::{InitError, LoadOptions, MethodMemory, Program};
@@ -23,20 +23,21 @@ fn load_short<'m>(
     program: &Program<'m>,
     name: &str,
     memory: &'m mut Memory,
-    registry: &'m torchlet_core::Registry<'m>,
+    registry: &torchlet_core::Registry<'m>,
     place: MemoryKind,
     short: usize,
-) -> Result<(), InitError<'m>> {
+) -> Result<(), InitError> {
     let cut = |bytes: &'m mut [u8], here: bool| {
         let len = bytes.len() - if here { short } else { 0 };
         &mut bytes[..len]
     };
+    let arena = memory.arena.len() - if place == MemoryKind::Arena { short } else { 0 };
     let planned = memory.planned.iter_mut().enumerate();
     let mut planned: Vec<&'m mut [u8]> = planned
         .map(|(index, buffer)| cut(buffer.bytes_mut(), place == MemoryKind::Planned(index)))
         .collect();
     let memory = MethodMemory {
-        arena: cut(memory.arena.bytes_mut(), place == MemoryKind::Arena),
+        arena: &mut memory.arena.bytes_mut()[..arena],
         planned: &mut planned,
         scratch: cut(memory.scratch.bytes_mut(), place == MemoryKind::Scratch),
     };
@@ -55,7 +56,7 @@ fn one_byte_less_is_an_error_that_names_the_need() {
         for name in program.method_names().unwrap().map(Result::unwrap) {
             let sizes = Memory::of(&program, name, &registry, &[]).unwrap();
             let mut places = vec![
-                (MemoryKind::Arena, sizes.arena.bytes().len()),
+                (MemoryKind::Arena, sizes.arena.len()),
                 (MemoryKind::Scratch, sizes.scratch.bytes().len()),
             ];
             for (index, buffer) in sizes.planned.iter().enumerate() {
@@ -72,6 +73,11 @@ fn one_byte_less_is_an_error_that_names_the_need() {
                     let mut memory = Memory::of(&program, name, &registry, &[]).unwrap();
                     let result = load_short(&program, name, &mut memory, &registry, place, short);
                     match result.unwrap_err() {
+                        // What is too short for the tables alone is told so.
+                        InitError::MemoryTooSmall { memory: MemoryKind::Tables, needed, .. } => {
+                            assert_eq!((place, needed), (MemoryKind::Arena, sizes.needs.tables));
+                            assert!(size - short < needed);
+                        }
                         InitError::MemoryTooSmall { memory, needed, available } => {
                             assert_eq!((memory, needed, available), (place, size, size - short));
                         }
@@ -94,7 +100,8 @@ fn misaligned_memory_is_refused() {
     let needs = Memory::of(&program, "forward", &registry, &[]).unwrap();
     for place in 0..3 {
         let enlarge = |memory: &Aligned| Aligned::new(memory.bytes().len() + 8);
-        let (mut arena, mut scratch) = (enlarge(&needs.arena), enlarge(&needs.scratch));
+        let mut arena = Arena::new(needs.arena.len() + 8);
+        let mut scratch = enlarge(&needs.scratch);
         let mut planned: Vec<Aligned> = needs.planned.iter().map(enlarge).collect();
         let shift = |bytes: usize| if place == bytes { 8 } else { 0 };
         let mut planned: Vec<&mut [u8]> =

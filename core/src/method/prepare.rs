@@ -113,6 +113,7 @@ impl<'m> MethodMeta<'m> {
         registry: &Registry<'m>,
         options: LoadOptions<'m>,
     ) -> Result<Prepared<'m>, InitError> {
+        self.check_missing(registry)?;
         let counts = self.counts(&options.limits)?;
         self.prepare_counted(&counts, tables, registry, options)
     }
@@ -125,7 +126,6 @@ impl<'m> MethodMeta<'m> {
         registry: &Registry<'m>,
         options: LoadOptions<'m>,
     ) -> Result<Prepared<'m>, InitError> {
-        self.check_missing(registry)?;
         let table_use = counts.table_use(PointerWidth::HERE).ok_or(InitError::TooLarge)?;
         let mut preparation = Preparation {
             meta: self,
@@ -184,6 +184,7 @@ impl<'m> MethodMeta<'m> {
         let event = Event { kind: EventKind::Load, name: self.name(), instruction: 0 };
         traced(options.tracer, &event, || {
             crate::platform::debug!("loading method {}", self.name());
+            self.check_missing(registry)?;
             let counts = self.counts(&options.limits)?;
             let table_use = counts.table_use(PointerWidth::HERE).ok_or(InitError::TooLarge)?;
             let (needed, available) = (table_use.total(), memory.arena.len());

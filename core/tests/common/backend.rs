@@ -71,7 +71,7 @@ impl Backend for Demo {
     }
 
     fn init<'m>(
-        &self,
+        &'m self,
         context: &mut InitContext<'_, 'm>,
     ) -> Result<DelegateBox<'m>, DelegateError> {
         let info = *context.info();
@@ -121,9 +121,7 @@ impl Backend for Demo {
         assert!(state.iter().all(|byte| *byte == 0), "allocated memory is zeroed");
         assert_eq!(state.as_ptr().addr() % 16, 0);
         self.alive.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: in these tests, the backend outlives every method.
-        let backend: &'m Demo = unsafe { &*core::ptr::from_ref(self) };
-        let delegate = Sine { backend, text, state, factor };
+        let delegate = Sine { backend: self, text, state, factor };
         context.place(delegate)
     }
 }

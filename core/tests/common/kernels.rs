@@ -111,7 +111,7 @@ static SMEARS: LazyLock<Vec<Kernel>> = LazyLock::new(|| {
         0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62
     ];
     assert_eq!(kernels.len(), OPERATORS.len());
-    let view = |kernel: Kernel| if kernel.name == VIEW { kernel.aliasing() } else { kernel };
+    let view = |kernel: Kernel| if kernel.name == VIEW { kernel.aliasing(2, 0) } else { kernel };
     kernels.into_iter().map(view).collect()
 });
 

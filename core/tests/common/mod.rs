@@ -6,9 +6,10 @@ pub mod backend;
 pub mod kernels;
 
 use std::path::{Path, PathBuf};
+use std::mem::MaybeUninit;
 use torchlet_core::{
-    BundledProgram, DataLoader, DataMap, LoadOptions, Method, MethodMemory, Program, ReadError,
-    Registry, ValueMeta, ValueRef,
+    ArenaBlock, BundledProgram, DataLoader, DataMap, Limits, LoadOptions, MemoryNeeds, Method,
+    MethodMemory, Program, ReadError, Registry, ValueMeta, ValueRef,
 };
 
 /// Every how many bytes tests change one. Miri is a thousand times slower than the processor: a sample serves.
@@ -97,6 +98,26 @@ impl From<&[u8]> for Aligned {
     }
 }
 
+/// Memory without a value, for arenas, of so many bytes.
+pub struct Arena {
+    blocks: Vec<ArenaBlock>,
+    len: usize,
+}
+
+impl Arena {
+    pub fn new(len: usize) -> Self {
+        Arena { blocks: vec![ArenaBlock::UNINIT; len.div_ceil(16)], len }
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [MaybeUninit<u8>] {
+        &mut ArenaBlock::bytes(&mut self.blocks)[..self.len]
+    }
+}
+
 /// Storage that can be read but not borrowed from, as SPI flash.
 pub struct ReadOnly<'a>(pub &'a [u8]);
 
@@ -135,42 +156,71 @@ impl DataLoader for Lending<'_> {
 /// More memory than any fixture needs: a file that asks for more is not given it.
 const MEMORY_LIMIT: usize = 1 << 20;
 
-/// The memory of a method, of exactly the sizes that its description gives.
+/// The memory of a method, of exactly the sizes that it says it needs.
 pub struct Memory {
-    pub arena: Aligned,
+    pub needs: MemoryNeeds,
+    pub arena: Arena,
     pub scratch: Aligned,
     pub planned: Vec<Aligned>,
     pub interface: Vec<Aligned>,
 }
 
+/// Limits under which no damaged file asks for more than tests have.
+pub fn limits() -> Limits {
+    let mut limits = Limits::default();
+    limits.planned_bytes = MEMORY_LIMIT as u64;
+    limits.backward_jumps = 50;
+    limits
+}
+
+/// What a method needs.
+pub fn needs<'p>(
+    program: &Program<'p>,
+    name: &str,
+    registry: &Registry<'p>,
+    data: &'p [DataMap<'p>],
+) -> Result<MemoryNeeds, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let meta = program.method_meta(name).map_err(|error| text(&error))?;
+    let options = LoadOptions::default().with_data(data).with_limits(limits());
+    let bytes = meta.table_bytes(&options.limits).map_err(|error| text(&error))?;
+    if bytes > MEMORY_LIMIT {
+        return Err("asks for more than the tests' limit".to_owned());
+    }
+    let mut tables = Arena::new(bytes);
+    let prepared = meta.prepare(tables.bytes_mut(), registry, options);
+    prepared.map(|prepared| prepared.needs()).map_err(|error| text(&error))
+}
+
 impl Memory {
     /// Memory for a method; an error for sizes that no test program has.
-    pub fn of(
-        program: &Program<'_>,
+    pub fn of<'p>(
+        program: &Program<'p>,
         name: &str,
-        registry: &Registry<'_>,
-        data: &[DataMap<'_>],
+        registry: &Registry<'p>,
+        data: &'p [DataMap<'p>],
     ) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
-        // The needs do not depend on how long the registry lives, but the types want one lifetime.
         let meta = program.method_meta(name).map_err(|error| text(&error))?;
-        let needs = meta.memory_needs(registry, data, 1).map_err(|error| text(&error))?;
+        let needs = needs(program, name, registry, data)?;
         let mut left = MEMORY_LIMIT;
         let mut take = |bytes: usize| {
             left = left.checked_sub(bytes).ok_or("asks for more than the tests' limit")?;
-            Ok::<_, String>(Aligned::new(bytes))
+            Ok::<_, String>(bytes)
         };
         let planned = (0..meta.planned_buffer_count())
             .map(|index| take(meta.planned_buffer_size(index).map_err(|error| text(&error))?))
+            .map(|bytes| bytes.map(Aligned::new))
             .collect::<Result<_, _>>()?;
         let mut interface = Vec::new();
         for index in 0..meta.input_count().min(1000) {
-            interface.push(take(nbytes(meta.input(index)))?);
+            interface.push(Aligned::new(take(nbytes(meta.input(index)))?));
         }
         for index in 0..meta.output_count().min(1000) {
-            interface.push(take(nbytes(meta.output(index)))?);
+            interface.push(Aligned::new(take(nbytes(meta.output(index)))?));
         }
-        Ok(Memory { arena: take(needs.arena)?, scratch: take(needs.scratch)?, planned, interface })
+        let arena = Arena::new(take(needs.whole_arena())?);
+        Ok(Memory { needs, arena, scratch: Aligned::new(take(needs.scratch)?), planned, interface })
     }
 
     /// Loads the method.
@@ -178,7 +228,7 @@ impl Memory {
         &'m mut self,
         program: &Program<'m>,
         name: &str,
-        registry: &'m Registry<'m>,
+        registry: &Registry<'m>,
         options: LoadOptions<'m>,
     ) -> Result<Method<'m>, String> {
         let mut planned: Vec<&'m mut [u8]> =
@@ -221,10 +271,10 @@ fn nbytes(value: Result<Option<ValueMeta<'_>>, torchlet_core::ProgramError>) -> 
 
 /// Loads and runs every method of a program with inputs of small numbers, twice with a reset between, and gives
 /// the bytes of all outputs. An error is a result, too: what is tested is that one comes back.
-pub fn exercise(
-    program: &Program<'_>,
-    registry: &Registry<'_>,
-    data: &[DataMap<'_>],
+pub fn exercise<'p>(
+    program: &Program<'p>,
+    registry: &Registry<'p>,
+    data: &'p [DataMap<'p>],
 ) -> Result<Vec<u8>, String> {
     let mut results = Vec::new();
     let names: Vec<String> = program
@@ -236,9 +286,8 @@ pub fn exercise(
     for name in &names {
         describe(program, name);
         let mut memory = Memory::of(program, name, registry, data)?;
-        let options = LoadOptions::default().with_data(data);
+        let options = LoadOptions::default().with_data(data).with_limits(limits());
         let mut method = memory.load(program, name, registry, options)?;
-        method.set_jump_limit(50);
         for round in 0..2 {
             fill_inputs(&mut method);
             method.execute().map_err(|error| error.to_string())?;
