@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    Aligned, Arena, CHANGES, EVERY, FILES, Lending, Memory, ReadOnly, exercise, files, kernels, program_of,
+    Aligned, Arena, CHANGES, EVERY, FILES, Lending, Memory, ReadOnly, exercise, files, kernels,
+    program_of,
 };
 use torchlet_core::error::MemoryKind;
 use torchlet_core::{InitError, LoadOptions, MethodMemory, Program};
@@ -74,7 +75,9 @@ fn one_byte_less_is_an_error_that_names_the_need() {
                     let result = load_short(&program, name, &mut memory, &registry, place, short);
                     match result.unwrap_err() {
                         // What is too short for the tables alone is told so.
-                        InitError::MemoryTooSmall { memory: MemoryKind::Tables, needed, .. } => {
+                        InitError::MemoryTooSmall {
+                            memory: MemoryKind::Tables, needed, ..
+                        } => {
                             assert_eq!((place, needed), (MemoryKind::Arena, sizes.needs.tables));
                             assert!(size - short < needed);
                         }

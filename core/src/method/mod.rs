@@ -25,6 +25,7 @@ use crate::memory::region::Region;
 use crate::meta::MethodMeta;
 use crate::parallel::{Parallel, Serial};
 use crate::tracer::EventTracer;
+use crate::value::list_index;
 use crate::values::Values;
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicBool;
@@ -147,6 +148,16 @@ pub(crate) enum Instruction<'m> {
     Move { from: usize, to: usize },
     JumpFalse { condition: usize, destination: usize },
     Nothing,
+}
+
+impl Instruction<'_> {
+    /// The values that a call makes a view, and a view of.
+    fn view(&self) -> Option<(usize, usize)> {
+        let Instruction::Kernel(call) = self else { return None };
+        let value = |arg: usize| usize::try_from(list_index(*call.args.get(arg)?)).ok();
+        let (out, input) = call.kernel.view()?;
+        Some((value(out)?, value(input)?))
+    }
 }
 
 /// A method that is ready to run: set inputs, execute, read outputs.

@@ -142,6 +142,7 @@ impl<'m> MethodMeta<'m> {
         let constants = preparation.arena.total();
         preparation.interface()?;
         preparation.resolve()?;
+        preparation.views();
         preparation.kernels()?;
         let Preparation { tables, arena, scratch, steps, .. } = preparation;
         let (Some(delegates), Some(constants), Some(arena)) = (delegates, constants, arena.total())
@@ -444,11 +445,6 @@ impl<'m> Preparation<'_, 'm> {
                         self.tables.values.mark(value, flag::VARIABLE);
                     }
                 }
-                if let Some((out, input)) = kernel.view() {
-                    let value =
-                        |arg: usize| value_index(args.get(arg).map_or(-1, |e| list_index(*e)));
-                    self.place_view(value(out)?, value(input)?);
-                }
                 Instruction::Kernel(KernelCall {
                     kernel,
                     args,
@@ -519,33 +515,26 @@ impl<'m> Preparation<'_, 'm> {
         self.registry.find(operator, tensor)
     }
 
-    /// Notes that one tensor is a view of another, where that holds whatever is run: then its memory is known from now on.
-    /// Otherwise it is found when the call runs, and calls that take it look for themselves what they share.
-    #[inline(never)]
-    fn place_view(&mut self, out: usize, input: usize) {
-        let values = &mut self.tables.values;
-        let (Some(out_slot), Some(input_slot)) = (values.slot(out), values.slot(input)) else {
-            // Preparing the call fails, as it has arguments of other kinds.
+    /// Notes which tensors are views of others, where that holds whatever is run: then their memory is known from now on. If one
+    /// of them is a view of this here and of that there, all are found when their calls run, and calls that take them look for
+    /// themselves what they share.
+    fn views(&mut self) {
+        let Tables { values, instructions, .. } = &mut self.tables;
+        let pairs = || instructions.iter().filter_map(|instruction| instruction.view());
+        let mut fixed = true;
+        for (out, input) in pairs() {
+            fixed &= place_view(values, out, input);
+        }
+        if fixed {
             return;
-        };
-        let root = match values.tensor(input_slot).map(|tensor| tensor.home) {
-            Some(Home::View(root)) => root,
-            _ => input_slot,
-        };
-        let home = values.tensor(out_slot).map(|tensor| tensor.home);
-        let is_free = match home {
-            Some(Home::Caller) => !values.has(out, flag::WRITTEN | flag::VIEWED),
-            Some(Home::View(other)) => other == root,
-            _ => false,
-        };
-        let moved = values.has(input, flag::MOVED) || values.has(out, flag::MOVED);
-        if is_free && !moved && root != out_slot {
-            if let Some(tensor) = values.tensor_mut(out_slot) {
-                tensor.home = Home::View(root);
-            }
-            values.mark(input, flag::VIEWED);
-        } else {
+        }
+        for (out, _) in pairs() {
             values.mark(out, flag::MOVED);
+            if let Some(tensor) = values.slot(out).and_then(|slot| values.tensor_mut(slot))
+                && let Home::View(_) = tensor.home
+            {
+                tensor.home = Home::Caller;
+            }
         }
     }
 
@@ -579,6 +568,33 @@ impl<'m> Preparation<'_, 'm> {
         }
         Ok(())
     }
+}
+
+/// Notes that the tensor of value `out` is a view of that of `input`; false if that does not hold throughout.
+fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
+    let (Some(out_slot), Some(input_slot)) = (values.slot(out), values.slot(input)) else {
+        // Preparing the call fails, as it has arguments of other kinds.
+        return true;
+    };
+    let root = match values.tensor(input_slot).map(|tensor| tensor.home) {
+        Some(Home::View(root)) => root,
+        _ => input_slot,
+    };
+    let home = values.tensor(out_slot).map(|tensor| tensor.home);
+    let holds = match home {
+        Some(Home::Caller) => !values.has(out, flag::WRITTEN | flag::VIEWED),
+        Some(Home::View(other)) => other == root,
+        _ => false,
+    };
+    let moved = values.has(input, flag::MOVED) || values.has(out, flag::MOVED);
+    if !holds || moved || root == out_slot {
+        return false;
+    }
+    if let Some(tensor) = values.tensor_mut(out_slot) {
+        tensor.home = Home::View(root);
+    }
+    values.mark(input, flag::VIEWED);
+    true
 }
 
 /// Tensors among the arguments of a call, those in lists included.

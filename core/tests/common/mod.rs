@@ -3,10 +3,11 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 pub mod backend;
+pub mod builder;
 pub mod kernels;
 
-use std::path::{Path, PathBuf};
 use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
 use torchlet_core::{
     ArenaBlock, BundledProgram, DataLoader, DataMap, Limits, LoadOptions, MemoryNeeds, Method,
     MethodMemory, Program, ReadError, Registry, ValueMeta, ValueRef,

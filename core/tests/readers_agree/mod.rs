@@ -1,9 +1,9 @@
 //! Compares our readers of the file formats, field by field, with those that `flatc` generates from the schemas
 //! in `core/schema`, over every fixture. It is a module of the crate, since the readers are private.
 
+use crate::format::Malformed;
 use crate::format::bundled_schema as bundled;
 use crate::format::flat_tensor_schema as flat;
-use crate::format::Malformed;
 use crate::format::flatbuffer::{Item, Table, Vector};
 use crate::format::program_schema as ours;
 use crate::{BundledProgram, format::header::ProgramHeader};

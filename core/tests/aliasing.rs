@@ -1,0 +1,570 @@
+//! No two references to the same bytes, whatever a file, a kernel, a delegate or a loader does: under Miri, each of these
+//! programs was undefined behaviour, or would be if one check were missing.
+
+mod common;
+
+use common::builder::{Instruction, Method, Program, Value, tensor};
+use common::{Aligned, Memory, limits, needs};
+use std::sync::Mutex;
+use torchlet_core::{
+    self as core, Backend, DataLoader, Delegate, DelegateBox, DelegateCall, DelegateError,
+    DelegateInfo, ExecuteError, InitContext, InitError, Invoke, Kernel, KernelError, LoadOptions,
+    Param, Plan, Prepare, ReadError, Registry, ValueRef, delegate_size,
+};
+
+/// Writes each element of the output after reading the input beside it: with references to the same bytes, undefined.
+fn add_one(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    let input = call.tensor(0)?;
+    let mut out = call.out(1)?;
+    let items = input.data::<f32>()?;
+    for (to, from) in out.data_mut::<f32>()?.iter_mut().zip(items) {
+        *to = from + 1.0;
+    }
+    assert_eq!(items.len() * 4, input.bytes().iter().count());
+    Ok(())
+}
+
+/// The same for a list of outputs, all of which are held together.
+fn add_to_all(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    let input = call.tensor(0)?;
+    let mut outs = Vec::new();
+    for position in 0..call.list_len(1)? {
+        outs.push(call.list_out(1, position)?);
+    }
+    for (number, out) in outs.iter_mut().enumerate() {
+        for (to, from) in out.data_mut::<f32>()?.iter_mut().zip(input.data::<f32>()?) {
+            *to = from + 1.0 + number as f32;
+        }
+    }
+    Ok(())
+}
+
+/// Adds one where the output lies over the input, and elsewhere.
+fn update(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    if call.is_in_place() {
+        // The input is there, but not to be read beside the output.
+        assert!(matches!(call.tensor(0), Err(KernelError::Access { arg: 0 })));
+        let mut out = call.out(1)?;
+        out.data_mut::<f32>()?.iter_mut().for_each(|item| *item += 1.0);
+        return Ok(());
+    }
+    add_one(call)
+}
+
+fn prepared<const INVOKE: usize>(_: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
+    const ALL: [core::InvokeFn; 8] =
+        [add_one, add_to_all, update, view, alias_unasked, beyond, write_view, twice];
+    Ok(Plan::new(ALL[INVOKE]))
+}
+
+fn view(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    call.alias(1, 0)
+}
+
+/// Not declared to alias; then the output and the input would be the same bytes.
+fn alias_unasked(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    let error = call.alias(1, 0).unwrap_err();
+    assert_eq!(error, KernelError::Access { arg: 1 });
+    add_one(call)
+}
+
+/// Asks for arguments behind those that it declares: files repeat the outputs there.
+fn beyond(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    let mut out = call.out(1)?;
+    for arg in [2, 3, 1000, usize::MAX] {
+        assert!(call.tensor(arg).is_err() && call.out(arg).is_err() && call.info(arg).is_err());
+        assert!(call.optional_tensor(arg).is_err() && call.list_tensor(arg, 0).is_err());
+        assert!(call.resize(arg, &[1]).is_err() && call.list_out(arg, 0).is_err());
+    }
+    out.data_mut::<f32>()?.fill(7.0);
+    Ok(())
+}
+
+/// Declared to alias; such a kernel cannot write.
+fn write_view(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    assert!(call.out(1).is_err());
+    call.alias(1, 0)?;
+    assert!(call.out(1).is_err() && call.alias(1, 0).is_err() && call.alias(0, 1).is_err());
+    call.tensor(0).map(drop)
+}
+
+/// Asks for its output, scratch memory and input in every order, twice.
+fn twice(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    let scratch = call.scratch();
+    let mut out = call.out(1)?;
+    assert!(call.out(1).is_err() && call.tensor(1).is_err() && call.out(0).is_err());
+    assert!(call.resize(1, &[1]).is_err() && call.scratch().is_empty());
+    let input = call.tensor(0)?;
+    scratch.fill(1);
+    out.data_mut::<f32>()?.fill(input.data::<f32>()?[0]);
+    Ok(())
+}
+
+static KERNELS: &[Kernel] = &[
+    Kernel::new("t::add_one", &[Param::Tensor, Param::Out], prepared::<0>),
+    Kernel::new("t::add_to_all", &[Param::Tensor, Param::OutList], prepared::<1>),
+    Kernel::new("t::alias_unasked", &[Param::Tensor, Param::Out], prepared::<4>),
+    Kernel::new("t::beyond", &[Param::Tensor, Param::Out], prepared::<5>),
+    Kernel::new("t::twice", &[Param::Tensor, Param::Out], prepared::<7>),
+    Kernel::new("t::update", &[Param::Tensor, Param::Out], prepared::<2>).updating(1, 0),
+    Kernel::new("t::view", &[Param::Tensor, Param::Out], prepared::<3>).aliasing(1, 0),
+    Kernel::new("t::write_view", &[Param::Tensor, Param::Out], prepared::<6>).aliasing(1, 0),
+];
+
+fn registry<'r>() -> Registry<'r> {
+    Registry::new().with_kernels(KERNELS).unwrap()
+}
+
+fn small() -> common::builder::Tensor {
+    tensor(&[4])
+}
+
+/// Loads and runs a file's method with input 0 set to 1, 2, 3, 4, as often as said; gives output 0.
+fn run_times(file: &[u8], registry: &Registry<'_>, times: usize) -> Result<Vec<f32>, String> {
+    let file = Aligned::from(file);
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let mut memory = Memory::of(&program, "forward", registry, &[])?;
+    let options = LoadOptions::default().with_limits(limits());
+    let mut method = memory.load(&program, "forward", registry, options)?;
+    for _ in 0..times {
+        if let Ok(mut input) = method.input_mut(0) {
+            input.data_mut::<f32>().unwrap().copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
+        }
+        method.execute().map_err(|error: ExecuteError| error.to_string())?;
+    }
+    match method.output(0) {
+        Ok(ValueRef::Tensor(output)) => Ok(output.data::<f32>().unwrap().to_vec()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+fn run(method: Method) -> Result<Vec<f32>, String> {
+    run_times(&Program::of(method), &registry(), 1)
+}
+
+/// A list is moved onto another, whose tensor an earlier check knew: the kernel's output is then its input.
+#[test]
+fn a_moved_list_is_looked_at_again() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small().at(0, 16));
+    let (xs, ys) = (method.list(&[x]), method.list(&[y]));
+    method.call("t::add_to_all", &[x, ys]);
+    method.then(Instruction::Move(xs, ys));
+    method.call("t::add_to_all", &[x, ys]);
+    method.outputs = vec![x];
+    // What is over its own output is read from a copy, for which memory was asked.
+    assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
+}
+
+/// The same with tensors, around a loop: first apart, then the same.
+#[test]
+fn a_moved_tensor_is_looked_at_again() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small().at(0, 16));
+    method.call("t::add_one", &[x, y]);
+    method.then(Instruction::Move(x, y));
+    method.call("t::add_one", &[x, y]);
+    method.outputs = vec![x];
+    assert_eq!(run(method.clone()).unwrap(), [2.0, 3.0, 4.0, 5.0]);
+    // In the next run the first call is over itself, too.
+    assert_eq!(run_times(&Program::of(method), &registry(), 2).unwrap(), [3.0, 4.0, 5.0, 6.0]);
+}
+
+#[test]
+fn kernels_cannot_alias_unless_declared() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small().at(0, 16));
+    method.call("t::alias_unasked", &[x, y]);
+    method.outputs = vec![y];
+    assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
+}
+
+#[test]
+fn aliasing_kernels_cannot_write() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small());
+    method.call("t::write_view", &[x, y]);
+    method.outputs = vec![y];
+    assert_eq!(run(method).unwrap(), [1.0, 2.0, 3.0, 4.0]);
+}
+
+#[test]
+fn arguments_beyond_the_declared_do_not_exist() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small().at(0, 16));
+    method.call("t::beyond", &[x, y, y, x]);
+    method.outputs = vec![y];
+    assert_eq!(run(method).unwrap(), [7.0; 4]);
+}
+
+#[test]
+fn outputs_and_scratch_are_given_once() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small().at(0, 16));
+    method.call("t::twice", &[x, y]);
+    method.outputs = vec![y];
+    assert_eq!(run(method).unwrap(), [1.0; 4]);
+}
+
+/// Outputs over inputs in every way: just the same range, partly, through views, by the same value.
+#[test]
+fn outputs_over_inputs_are_computed_from_copies() {
+    for (offset, through_view) in [(0, false), (8, false), (0, true), (12, true)] {
+        let mut method = Method::new("forward", &[64]);
+        let x = method.input(small().at(0, 0));
+        let y = method.tensor(small().at(0, offset));
+        let mut from = x;
+        if through_view {
+            from = method.tensor(small());
+            method.call("t::view", &[x, from]);
+        }
+        method.call("t::add_one", &[from, y]);
+        method.outputs = vec![y];
+        let file = Program::of(method);
+        assert_eq!(run_times(&file, &registry(), 2).unwrap(), [2.0, 3.0, 4.0, 5.0], "{offset}");
+        // The copy was counted beforehand.
+        let file = Aligned::from(&file[..]);
+        let program = core::Program::from_bytes(file.bytes()).unwrap();
+        assert_eq!(needs(&program, "forward", &registry(), &[]).unwrap().scratch, 16);
+    }
+}
+
+/// A kernel that works in place gets no copy where output and input are the same range.
+#[test]
+fn in_place_takes_no_copy() {
+    for (offset, scratch) in [(0, 0), (16, 0), (4, 16)] {
+        let mut method = Method::new("forward", &[64]);
+        let x = method.input(small().at(0, 0));
+        let y = method.tensor(small().at(0, offset));
+        method.call("t::update", &[x, y]);
+        method.outputs = vec![y];
+        let file = Aligned::from(&Program::of(method)[..]);
+        let program = core::Program::from_bytes(file.bytes()).unwrap();
+        assert_eq!(needs(&program, "forward", &registry(), &[]).unwrap().scratch, scratch);
+        assert_eq!(run_times(file.bytes(), &registry(), 3).unwrap(), [2.0, 3.0, 4.0, 5.0]);
+    }
+}
+
+/// In place through a view, and where the output is another tensor of the same range but of another type.
+#[test]
+fn in_place_knows_views_and_types() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let seen = method.tensor(small());
+    method.call("t::view", &[x, seen]);
+    method.call("t::update", &[seen, x]);
+    method.outputs = vec![x];
+    assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
+
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small().of(core::ScalarType::Int).at(0, 0));
+    method.call("t::update", &[x, y]);
+    method.outputs = vec![y];
+    // Not in place, so it gets a copy; the kernel of this test takes no integers.
+    let error = run(method).unwrap_err();
+    assert!(error.contains("viewed as"), "{error}");
+}
+
+/// A view of what is computed into: the output is the view, the input what it is a view of.
+#[test]
+fn views_are_seen_through() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let (a, b) = (method.tensor(small()), method.tensor(small()));
+    method.call("t::view", &[x, a]);
+    method.call("t::view", &[a, b]);
+    method.call("t::add_one", &[a, b]);
+    method.outputs = vec![x];
+    assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
+}
+
+/// What a view is of changes while the program runs, so that nothing is known beforehand.
+#[test]
+fn views_that_change_are_followed() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small().at(0, 16));
+    let seen = method.tensor(small());
+    method.call("t::add_one", &[x, y]);
+    method.call("t::view", &[y, seen]);
+    method.call("t::add_one", &[seen, x]);
+    method.call("t::view", &[x, seen]);
+    method.call("t::add_one", &[seen, x]);
+    method.outputs = vec![x];
+    let file = Program::of(method);
+    assert_eq!(run_times(&file, &registry(), 2).unwrap(), [4.0, 5.0, 6.0, 7.0]);
+}
+
+/// The same through a view of the view, which was taken for one of what is there first.
+#[test]
+fn views_of_views_that_change_are_followed() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small().at(0, 16));
+    let z = method.tensor(small().at(0, 32));
+    let (seen, seen_again) = (method.tensor(small()), method.tensor(small()));
+    method.call("t::add_one", &[x, y]);
+    method.call("t::view", &[x, seen]);
+    method.call("t::view", &[seen, seen_again]);
+    method.call("t::view", &[y, seen]);
+    method.call("t::view", &[seen, seen_again]);
+    method.call("t::add_one", &[seen_again, z]);
+    method.outputs = vec![z];
+    assert_eq!(run_times(&Program::of(method), &registry(), 2).unwrap(), [3.0, 4.0, 5.0, 6.0]);
+
+    // What it is a view of names another tensor in the second run.
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small().at(0, 16));
+    let z = method.tensor(small().at(0, 32));
+    let (named, seen) = (method.tensor(small().at(0, 48)), method.tensor(small()));
+    method.call("t::add_one", &[x, y]);
+    method.call("t::view", &[named, seen]);
+    method.call("t::add_one", &[seen, z]);
+    method.then(Instruction::Move(y, named));
+    method.outputs = vec![z];
+    let file = Program::of(method);
+    assert_eq!(run_times(&file, &registry(), 1).unwrap(), [1.0; 4]);
+    assert_eq!(run_times(&file, &registry(), 2).unwrap(), [3.0, 4.0, 5.0, 6.0]);
+}
+
+/// Views of views of each other, of themselves, of lists of themselves: refused or followed, never for ever.
+#[test]
+fn circles_of_views_end() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let (a, b) = (method.tensor(small()), method.tensor(small()));
+    method.call("t::view", &[a, b]);
+    method.call("t::view", &[b, a]);
+    method.call("t::view", &[a, a]);
+    method.call("t::add_one", &[a, b]);
+    method.outputs = vec![x];
+    assert!(run(method).is_err());
+}
+
+#[test]
+fn outputs_that_share_are_refused() {
+    for (a, b) in [(16, 16), (16, 20), (16, 28)] {
+        let mut method = Method::new("forward", &[64]);
+        let x = method.input(small().at(0, 0));
+        let (y, z) = (method.tensor(small().at(0, a)), method.tensor(small().at(0, b)));
+        let list = method.list(&[y, z]);
+        method.call("t::add_to_all", &[x, list]);
+        method.outputs = vec![y];
+        let error = run(method).unwrap_err();
+        assert!(error.contains("shares memory"), "{error}");
+    }
+    // The same tensor twice, whose memory is bound only after loading.
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let y = method.tensor(small());
+    let list = method.list(&[y, y]);
+    method.call("t::add_to_all", &[x, list]);
+    method.outputs = vec![y];
+    let error = run(method).unwrap_err();
+    assert!(error.contains("shares memory"), "{error}");
+}
+
+/// An input that is its own output, with memory that is bound after loading.
+#[test]
+fn unplanned_tensors_are_compared_too() {
+    let mut method = Method::new("forward", &[0]);
+    let x = method.input(small());
+    method.call("t::add_one", &[x, x]);
+    method.outputs = vec![x];
+    assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
+}
+
+/// Constants are not written: not by kernels, not through views, not by being moved to.
+#[test]
+fn constants_stay() {
+    let with_constant = |build: &dyn Fn(&mut Method, i32, i32)| {
+        let mut program = Program::default();
+        let data = program.constant(&[5.0, 6.0, 7.0, 8.0]);
+        let mut method = Method::new("forward", &[64]);
+        let x = method.input(small().at(0, 0));
+        let constant = method.tensor(small().with_data(data));
+        build(&mut method, x, constant);
+        method.outputs = vec![constant];
+        program.methods.push(method);
+        run_times(&program.file(), &registry(), 1)
+    };
+    let error = with_constant(&|method, x, constant| method.call("t::add_one", &[x, constant]));
+    assert!(error.unwrap_err().contains("read-only"));
+    let error = with_constant(&|method, x, constant| {
+        let seen = method.tensor(small());
+        method.call("t::view", &[constant, seen]);
+        method.call("t::add_one", &[x, seen]);
+    });
+    assert!(error.unwrap_err().contains("read-only"));
+    let error = with_constant(&|method, x, constant| method.call("t::view", &[x, constant]));
+    assert!(error.unwrap_err().contains("read-only"));
+    // A move makes the value name another tensor; the constant itself stays.
+    let moved = with_constant(&|method, x, constant| {
+        method.then(Instruction::Move(x, constant));
+        method.call("t::add_one", &[x, constant]);
+    });
+    assert_eq!(moved.unwrap(), [2.0, 3.0, 4.0, 5.0]);
+}
+
+/// A delegate that tries what kernels may, and hands out everything twice.
+struct Grabby;
+
+impl Backend for Grabby {
+    fn name(&self) -> &'static str {
+        "Grabby"
+    }
+    fn arena_bytes(&self, _: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
+        Ok(delegate_size::<GrabbyDelegate<'_>>())
+    }
+    fn init<'m>(
+        &'m self,
+        context: &mut InitContext<'_, 'm>,
+    ) -> Result<DelegateBox<'m>, DelegateError> {
+        context.place(GrabbyDelegate { backend: self })
+    }
+}
+
+/// Borrows its backend.
+struct GrabbyDelegate<'m> {
+    backend: &'m Grabby,
+}
+
+impl Delegate for GrabbyDelegate<'_> {
+    fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
+        assert_eq!(self.backend.name(), "Grabby");
+        assert!(call.split(call.len() + 1).is_err());
+        let invoke = call.split(1)?;
+        assert!(matches!(invoke.alias(1, 0), Err(KernelError::Access { arg: 1 })));
+        let input = invoke.tensor(0)?;
+        let mut out = invoke.out(1)?;
+        assert!(invoke.tensor(1).is_err() && invoke.out(1).is_err() && invoke.out(0).is_err());
+        assert!(call.split(0).is_err() && call.split(1).is_err());
+        for (to, from) in out.data_mut::<f32>()?.iter_mut().zip(input.data::<f32>()?) {
+            *to = from + 1.0;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn delegates_cannot_alias_or_split_twice() {
+    for (offset, works) in [(16, true), (0, false), (4, false)] {
+        let mut method = Method::new("forward", &[64]);
+        let x = method.input(small().at(0, 0));
+        let y = method.tensor(small().at(0, offset));
+        method.delegates.push(("Grabby", vec![1, 2, 3]));
+        method.then(Instruction::Delegate(0, vec![x, y]));
+        method.outputs = vec![y];
+        let backend = Grabby;
+        let registry = registry().with_backend(&backend).unwrap();
+        let result = run_times(&Program::of(method), &registry, 2);
+        match works {
+            true => assert_eq!(result.unwrap(), [2.0, 3.0, 4.0, 5.0]),
+            false => assert!(result.unwrap_err().contains("shares memory")),
+        }
+    }
+}
+
+/// A loader that looks at the memory it is to fill before it fills it: what it is given was initialised.
+struct Peeking<'a>(&'a [u8], Mutex<u64>);
+
+impl DataLoader for Peeking<'_> {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        *self.1.lock().unwrap() += into.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        common::ReadOnly(self.0).read(offset, into)
+    }
+}
+
+#[test]
+fn loaders_see_no_uninitialised_memory() {
+    let mut program = Program::default();
+    let data = program.constant(&[5.0, 6.0, 7.0, 8.0]);
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().at(0, 0));
+    let constant = method.tensor(small().with_data(data));
+    let y = method.tensor(small().at(0, 16).with_data(data));
+    method.call("t::add_one", &[constant, y]);
+    method.outputs = vec![y];
+    let _ = x;
+    program.methods.push(method);
+    let file = program.file();
+    // One byte off, so that the constant inside the flatbuffer is not aligned and has to be copied.
+    let mut odd = Aligned::new(file.len() + 1);
+    odd.bytes_mut()[1..].copy_from_slice(&file);
+    let loader = Peeking(&odd.bytes()[1..], Mutex::new(0));
+    let mut buffer = Aligned::new(file.len());
+    let program = core::Program::load_into(&loader, buffer.bytes_mut()).unwrap();
+    let registry = registry();
+    let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
+    // Twice, over an arena that holds what the first left, padding included.
+    for _ in 0..2 {
+        let options = LoadOptions::default();
+        let mut method = memory.load(&program, "forward", &registry, options).unwrap();
+        method.execute().unwrap();
+        let Ok(ValueRef::Tensor(output)) = method.output(0) else { panic!() };
+        assert_eq!(output.data::<f32>().unwrap(), [6.0, 7.0, 8.0, 9.0]);
+    }
+}
+
+/// A reset that fails half-way leaves a method that refuses to run, until one succeeds.
+#[test]
+fn a_failed_reset_makes_a_method_unusable() {
+    struct Failing<'a>(&'a [u8], Mutex<bool>);
+    impl DataLoader for Failing<'_> {
+        fn size(&self) -> u64 {
+            self.0.len() as u64
+        }
+        fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+            let fails = *self.1.lock().unwrap();
+            if fails {
+                return Err(ReadError { offset, len: into.len() });
+            }
+            common::ReadOnly(self.0).read(offset, into)
+        }
+    }
+    let file = common::program_of("programs/state_initialized.bpte");
+    let loader = Failing(file.bytes(), Mutex::new(false));
+    let mut buffer = Aligned::new(file.bytes().len());
+    let program = core::Program::load_into(&loader, buffer.bytes_mut()).unwrap();
+    let registry = common::kernels::registry();
+    let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
+    let mut method = memory.load(&program, "forward", &registry, LoadOptions::default()).unwrap();
+    common::fill_inputs(&mut method);
+    method.execute().unwrap();
+    *loader.1.lock().unwrap() = true;
+    let error = method.reset().unwrap_err();
+    assert!(matches!(error, InitError::Program(_)), "{error}");
+    assert!(method.execute().unwrap_err().to_string().contains("reset the method again"));
+    assert!(method.step().is_err());
+    *loader.1.lock().unwrap() = false;
+    method.reset().unwrap();
+    common::fill_inputs(&mut method);
+    method.execute().unwrap();
+}
+
+/// Values of every kind where a tensor is expected, in kernels and lists.
+#[test]
+fn other_values_are_no_tensors() {
+    for value in [Value::None, Value::Int(3), Value::Bool(true), Value::IntList(vec![0, 1])] {
+        let mut method = Method::new("forward", &[64]);
+        let x = method.input(small().at(0, 0));
+        let other = method.value(value);
+        method.call("t::add_one", &[x, other]);
+        assert!(run(method.clone()).is_err());
+        method.instructions.clear();
+        let list = method.list(&[x, other, -1, 99]);
+        method.call("t::add_to_all", &[x, list]);
+        assert!(run(method).is_err());
+    }
+}
