@@ -1,0 +1,268 @@
+//! Bounded work: whatever a file says, loading takes steps in proportion to its size, and what it asks for is limited.
+
+mod common;
+
+use common::builder::{Instruction, Method, Program, Value, tensor};
+use common::{Aligned, Arena};
+use torchlet_core::{
+    self as core, InitError, Invoke, Kernel, KernelError, Limit, Limits, LoadOptions, MemoryNeeds,
+    Param, Plan, PointerWidth, Prepare, ProgramError, Registry,
+};
+
+fn nothing(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    Ok(())
+}
+
+fn prepare(_: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
+    Ok(Plan::new(nothing))
+}
+
+static KERNELS: &[Kernel] = &[
+    Kernel::new("t::ints", &[Param::IntList, Param::Out], prepare),
+    Kernel::new("t::join", &[Param::TensorList, Param::Out], prepare),
+    Kernel::new("t::split", &[Param::Tensor, Param::OutList], prepare),
+    Kernel::new("t::to", &[Param::Tensor, Param::Out], prepare),
+];
+
+/// Prepares the first method of a file; gives what it needs and how many steps it took.
+fn prepare_file(file: &[u8], limits: Limits) -> Result<(MemoryNeeds, u64), InitError> {
+    let file = Aligned::from(file);
+    let program = core::Program::from_bytes(file.bytes())?;
+    let meta = program.method_meta("forward")?;
+    let registry = Registry::new().with_kernels(KERNELS).unwrap();
+    let mut tables = Arena::new(meta.table_bytes(&limits)?);
+    let options = LoadOptions::default().with_limits(limits);
+    let prepared = meta.prepare(tables.bytes_mut(), &registry, options)?;
+    Ok((prepared.needs(), prepared.steps()))
+}
+
+/// One instruction with as many outputs, laid out backwards.
+fn split(outputs: usize) -> Vec<u8> {
+    let mut method = Method::new("forward", &[16 * (outputs as i64 + 1)]);
+    let x = method.input(tensor(&[4]).at(0, 0));
+    let items: Vec<i32> = (0..outputs)
+        .map(|index| method.tensor(tensor(&[4]).at(0, 16 * (outputs - index) as u64)))
+        .collect();
+    let list = method.list(&items);
+    method.call("t::split", &[x, list]);
+    method.outputs = items;
+    Program::of(method)
+}
+
+#[test]
+fn many_outputs_are_compared_in_proportion() {
+    let steps = |outputs: usize| {
+        let file = split(outputs);
+        let (_, steps) = prepare_file(&file, Limits::HOST).unwrap();
+        assert!(steps < file.len() as u64, "{steps} steps for {} bytes", file.len());
+        steps
+    };
+    // 4,000 outputs took eight million comparisons.
+    let (few, many) = if cfg!(miri) { (20, 40) } else { (500, 4000) };
+    assert!(steps(many) < steps(few) * (many / few) as u64 * 9, "{} {}", steps(few), steps(many));
+}
+
+/// A list is an argument of many calls: its items count for each.
+#[test]
+fn shared_lists_do_not_multiply() {
+    let (items, calls) = if cfg!(miri) { (300, 300) } else { (2000, 2000) };
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(tensor(&[4]).at(0, 0));
+    let y = method.tensor(tensor(&[4]).at(0, 16));
+    let list = method.list(&vec![x; items]);
+    for _ in 0..calls {
+        method.call("t::join", &[list, y]);
+    }
+    let error = prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
+    assert!(error.to_string().contains("shared more often"), "{error}");
+
+    let mut method = Method::new("forward", &[64]);
+    let one = method.value(Value::Int(1));
+    let y = method.tensor(tensor(&[4]).at(0, 16));
+    let list = method.value(Value::IntList(vec![one.into(); items]));
+    for _ in 0..calls {
+        method.call("t::ints", &[list, y]);
+    }
+    let error = prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
+    assert!(error.to_string().contains("shared more often"), "{error}");
+}
+
+/// A program with some of everything.
+fn everything() -> Vec<u8> {
+    let mut program = Program::default();
+    let data = program.constant(&[1.0; 4]);
+    let mut method = Method::new("forward", &[256, 64]);
+    let x = method.input(tensor(&[4]).at(0, 0));
+    let constant = method.tensor(tensor(&[4]).with_data(data));
+    let y = method.tensor(tensor(&[4]).at(0, 16));
+    let z = method.tensor(tensor(&[4]).at(1, 16));
+    let list = method.list(&[y, z]);
+    method.call("t::to", &[constant, y]);
+    method.call("t::split", &[x, list]);
+    method.outputs = vec![y, z];
+    program.methods.push(method);
+    program.file()
+}
+
+/// Each limit, passed by one, is an error that names it; the exact number is enough.
+#[test]
+fn every_limit_is_named() {
+    let file = everything();
+    prepare_file(&file, Limits::FIRMWARE).unwrap();
+    type Field = fn(&mut Limits) -> &mut u64;
+    let limits: [(Limit, Field, u64); 8] = [
+        (Limit::FileBytes, |l| &mut l.file_bytes, file.len() as u64),
+        (Limit::Values, |l| &mut l.values, 5),
+        (Limit::ListItems, |l| &mut l.list_items, 2),
+        (Limit::Instructions, |l| &mut l.instructions, 2),
+        (Limit::Operators, |l| &mut l.operators, 2),
+        (Limit::CallTensors, |l| &mut l.call_tensors, 3),
+        (Limit::PlannedBytes, |l| &mut l.planned_bytes, 256 + 64),
+        (Limit::ConstantBytes, |l| &mut l.constant_bytes, 16),
+    ];
+    for (limit, field, enough) in limits {
+        let mut exact = Limits::FIRMWARE;
+        *field(&mut exact) = enough;
+        prepare_file(&file, exact).unwrap_or_else(|error| panic!("{limit}: {error}"));
+        let mut short = Limits::FIRMWARE;
+        *field(&mut short) = enough - 1;
+        let error = prepare_file(&file, short).unwrap_err();
+        let InitError::Limit { limit: named, found, allowed } = error else { panic!("{error}") };
+        assert_eq!((named, allowed), (limit, enough - 1));
+        assert!(found >= enough);
+        assert!(error.to_string().contains(&format!("Limits::{limit}")), "{error}");
+        assert_eq!(error.code(), core::error::code::OUT_OF_RESOURCES);
+    }
+}
+
+#[test]
+fn delegates_and_lookups_are_limited() {
+    let mut method = Method::new("forward", &[]);
+    method.delegates = vec![("none", Vec::new()); 3];
+    let file = Aligned::from(&Program::of(method)[..]);
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let meta = program.method_meta("forward").unwrap();
+    let mut limits = Limits::HOST;
+    limits.delegates = 2;
+    let error = meta.table_bytes(&limits).unwrap_err();
+    assert!(matches!(error, InitError::Limit { limit: Limit::Delegates, found: 3, .. }), "{error}");
+
+    let file = common::fixture("programs/external_a.pte");
+    let data = common::fixture("programs/external_a.shared.ptd");
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let maps = [core::DataMap::from_bytes(data.bytes()).unwrap()];
+    let registry = common::kernels::registry();
+    let meta = program.method_meta("forward").unwrap();
+    let mut limits = Limits::HOST;
+    let mut load = |lookups| {
+        limits.name_lookups = lookups;
+        let options = LoadOptions::default().with_data(&maps).with_limits(limits);
+        let mut tables = Arena::new(meta.table_bytes(&limits).unwrap());
+        meta.prepare(tables.bytes_mut(), &registry, options).map(drop)
+    };
+    load(100).unwrap();
+    let error = load(1).unwrap_err();
+    assert!(matches!(error, InitError::Limit { limit: Limit::NameLookups, .. }), "{error}");
+}
+
+/// A loop without end fails at the limit, and not before.
+#[test]
+fn backward_jumps_are_limited() {
+    let mut method = Method::new("forward", &[64]);
+    let condition = method.value(Value::Bool(false));
+    method.then(Instruction::JumpFalse(condition, 0));
+    let file = Aligned::from(&Program::of(method)[..]);
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let registry = Registry::new();
+    let mut memory = common::Memory::of(&program, "forward", &registry, &[]).unwrap();
+    let mut limits = Limits::FIRMWARE;
+    limits.backward_jumps = 17;
+    let options = LoadOptions::default().with_limits(limits);
+    let mut method = memory.load(&program, "forward", &registry, options).unwrap();
+    let mut steps = 0;
+    let error = loop {
+        match method.step() {
+            Ok(_) => steps += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(steps, 17);
+    assert!(error.to_string().contains("Limits::backward_jumps"), "{error}");
+}
+
+/// A run is cancelled between two instructions, and the method can run again.
+#[test]
+fn runs_can_be_cancelled() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let file = Aligned::from(&everything()[..]);
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let registry = Registry::new().with_kernels(KERNELS).unwrap();
+    let cancel = AtomicBool::new(false);
+    let mut memory = common::Memory::of(&program, "forward", &registry, &[]).unwrap();
+    let options = LoadOptions::default().with_cancel(&cancel);
+    let mut method = memory.load(&program, "forward", &registry, options).unwrap();
+    method.step().unwrap();
+    cancel.store(true, Ordering::Relaxed);
+    let error = method.step().unwrap_err();
+    assert!(error.to_string().contains("cancelled"), "{error}");
+    assert!(method.execute().is_err());
+    cancel.store(false, Ordering::Relaxed);
+    method.execute().unwrap();
+}
+
+/// Sizes, places and counts that no machine has.
+#[test]
+fn absurd_sizes_are_refused() {
+    let one = |planned: &[i64], place: u64, sizes: &[i32]| {
+        let mut method = Method::new("forward", planned);
+        let x = method.input(tensor(sizes).at(0, place));
+        method.outputs = vec![x];
+        prepare_file(&Program::of(method), Limits::HOST)
+    };
+    one(&[64], 48, &[4]).unwrap();
+    for (planned, place, sizes) in [
+        (vec![64], 52, vec![4]),
+        (vec![64], u64::MAX, vec![4]),
+        (vec![64], u64::MAX - 15, vec![4]),
+        (vec![64], 1 << 32, vec![4]),
+        (vec![64], 2, vec![4]),
+        (vec![-1], 0, vec![4]),
+        (vec![i64::MAX], 0, vec![4]),
+        (vec![i64::MAX; 3], 0, vec![4]),
+        (vec![i64::MIN], 0, vec![0]),
+        (vec![64], 0, vec![i32::MAX, i32::MAX, i32::MAX]),
+        (vec![64], 0, vec![-4]),
+        (vec![64], 0, vec![0, i32::MAX, i32::MAX, i32::MAX]),
+        (vec![64], 0, vec![1; 17]),
+        (vec![], 0, vec![4]),
+    ] {
+        assert!(one(&planned, place, &sizes).is_err(), "{planned:?} {place} {sizes:?}");
+    }
+    // Nothing at all, in as many dimensions as can be.
+    let (needs, _) = one(&[0], 0, &[0; 16]).unwrap();
+    assert_eq!((needs.arena, needs.scratch), (0, 0));
+    let (needs, _) = prepare_file(&Program::of(Method::new("forward", &[])), Limits::HOST).unwrap();
+    assert_eq!(needs.whole_arena(), 0);
+}
+
+/// What tables take on a microcontroller is known on other machines.
+#[test]
+fn tables_are_smaller_on_small_machines() {
+    let file = Aligned::from(&everything()[..]);
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let meta = program.method_meta("forward").unwrap();
+    let bytes = |width| meta.table_use(&Limits::HOST, width).unwrap().total();
+    assert_eq!(bytes(PointerWidth::HERE), meta.table_bytes(&Limits::HOST).unwrap());
+    // By hand: 2 regions, 5 values with a byte each, 4 tensors of one dimension, 2 instructions.
+    assert_eq!(
+        bytes(PointerWidth::Bits32),
+        (24 + 5 * 16 + 5 + 3 + 4 * 44 + 4 * 4 + 2 * 36usize).next_multiple_of(16)
+    );
+}
+
+#[test]
+fn a_file_over_the_limit_is_told_so() {
+    let error = ProgramError::TooLarge { size: 10, limit: 9 };
+    assert!(error.to_string().contains("Limits::file_bytes"));
+    assert_eq!(error.code(), core::error::code::OUT_OF_RESOURCES);
+}

@@ -1,0 +1,232 @@
+//! Methods that use memory in turn, the state that they keep in it, and whom it is refused to.
+
+mod common;
+
+use common::builder::{Method, Program, tensor};
+use common::{Aligned, Arena};
+use torchlet_core::{
+    self as core, InitError, Invoke, Kernel, KernelError, LoadOptions, Param, Plan, Prepare,
+    Prepared, Registry, SharedMemory, SharedMethod, TensorRef, ValueRef,
+};
+
+fn copy(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    let input = call.tensor(0)?;
+    call.out(1)?.bytes_mut().copy_from_slice(input.bytes());
+    Ok(())
+}
+
+fn prepare(_: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
+    Ok(Plan::new(copy))
+}
+
+static KERNELS: &[Kernel] = &[Kernel::new("t::copy", &[Param::Tensor, Param::Out], prepare)];
+
+fn registry<'r>() -> Registry<'r> {
+    Registry::new().with_kernels(KERNELS).unwrap()
+}
+
+/// `write(x)` puts x into the state, `read()` gives it; as ExecuTorch exports methods that share mutable buffers: activations in
+/// the first planned buffer, state in the second.
+fn write_and_read(initial: Option<&[f32]>) -> Vec<u8> {
+    let mut program = Program::default();
+    let data = initial.map(|numbers| program.constant(numbers));
+    let state = || {
+        let state = tensor(&[4]).at(1, 0);
+        data.map_or(state.clone(), |data| state.with_data(data))
+    };
+    let mut write = Method::new("write", &[32, 16]);
+    let x = write.input(tensor(&[4]).at(0, 0));
+    let kept = write.tensor(state());
+    write.call("t::copy", &[x, kept]);
+    let mut read = Method::new("read", &[48, 16]);
+    let kept = read.tensor(state());
+    let y = read.tensor(tensor(&[4]).at(0, 16));
+    read.call("t::copy", &[kept, y]);
+    read.outputs = vec![y];
+    program.methods = vec![write, read];
+    program.file()
+}
+
+/// A method without state.
+fn stateless() -> Vec<u8> {
+    let mut method = Method::new("forward", &[32]);
+    let x = method.input(tensor(&[4]).at(0, 0));
+    let y = method.tensor(tensor(&[4]).at(0, 16));
+    method.call("t::copy", &[x, y]);
+    method.outputs = vec![y];
+    Program::of(method)
+}
+
+/// A method that keeps state among its activations.
+fn mixed() -> Vec<u8> {
+    let mut method = Method::new("forward", &[32]);
+    let kept = method.tensor(tensor(&[4]).at(0, 0));
+    let y = method.tensor(tensor(&[4]).at(0, 16));
+    method.call("t::copy", &[kept, y]);
+    method.outputs = vec![y];
+    Program::of(method)
+}
+
+/// The planned and scratch memory of a test.
+struct Ground {
+    planned: [Aligned; 2],
+    scratch: Aligned,
+}
+
+impl Ground {
+    fn new() -> Self {
+        Ground { planned: [Aligned::new(64), Aligned::new(16)], scratch: Aligned::new(64) }
+    }
+
+    fn share(&mut self) -> SharedMemory<'_> {
+        let [first, second] = &mut self.planned;
+        let mut planned = [first.bytes_mut(), second.bytes_mut()];
+        SharedMemory::new(&mut planned, self.scratch.bytes_mut()).unwrap()
+    }
+}
+
+fn prepared<'m>(file: &'m Aligned, method: &str, tables: &'m mut Arena) -> Prepared<'m> {
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let meta = program.method_meta(method).unwrap();
+    meta.prepare(tables.bytes_mut(), &registry(), LoadOptions::default()).unwrap()
+}
+
+fn load<'m>(
+    file: &'m Aligned,
+    method: &str,
+    tables: &'m mut Arena,
+    memory: &mut SharedMemory<'m>,
+) -> Result<SharedMethod<'m>, InitError> {
+    prepared(file, method, tables).finish_shared(memory, &mut [])
+}
+
+fn floats(value: ValueRef<'_>) -> Vec<f32> {
+    match value {
+        ValueRef::Tensor(tensor) => tensor.data::<f32>().unwrap().to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_method_reads_what_another_wrote() {
+    for initial in [None, Some([9.0, 8.0, 7.0, 6.0])] {
+        let file = Aligned::from(&write_and_read(initial.as_ref().map(|numbers| &numbers[..]))[..]);
+        let mut tables = [Arena::new(2048), Arena::new(2048)];
+        let mut ground = Ground::new();
+        let mut memory = ground.share();
+        let [one, two] = &mut tables;
+        let mut write = load(&file, "write", one, &mut memory).unwrap();
+        let mut read = load(&file, "read", two, &mut memory).unwrap();
+        let start = initial.unwrap_or_default().to_vec();
+
+        let mut active = read.attach(&mut memory).unwrap();
+        active.execute().unwrap();
+        assert_eq!(floats(active.output(0).unwrap()), start);
+        for numbers in [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]] {
+            let mut active = write.attach(&mut memory).unwrap();
+            let x = TensorRef::from_slice(&[4], &numbers).unwrap();
+            active.set_input_tensor(0, &x).unwrap();
+            active.execute().unwrap();
+            let mut active = read.attach(&mut memory).unwrap();
+            active.execute().unwrap();
+            assert_eq!(floats(active.output(0).unwrap()), numbers);
+            assert_eq!(floats(read.view(&memory).unwrap().output(0).unwrap()), numbers);
+        }
+        // State is listed, read and written.
+        let mut active = read.attach(&mut memory).unwrap();
+        let state: Vec<_> = active.state().collect();
+        assert_eq!(state.len(), 1);
+        let kept = state[0].value;
+        assert_eq!(active.state_ref(kept).unwrap().data::<f32>().unwrap(), [5.0, 6.0, 7.0, 8.0]);
+        active.state_mut(kept).unwrap().data_mut::<f32>().unwrap().fill(0.5);
+        active.execute().unwrap();
+        assert_eq!(floats(active.output(0).unwrap()), [0.5; 4]);
+        active.reset().unwrap();
+        active.execute().unwrap();
+        assert_eq!(floats(active.output(0).unwrap()), start);
+    }
+}
+
+#[test]
+fn methods_run_in_their_own_memory_only() {
+    let file = Aligned::from(&write_and_read(None)[..]);
+    let mut tables = [Arena::new(2048), Arena::new(2048)];
+    let (mut ground, mut elsewhere) = (Ground::new(), Ground::new());
+    let (mut memory, mut other) = (ground.share(), elsewhere.share());
+    let [one, two] = &mut tables;
+    let mut write = load(&file, "write", one, &mut memory).unwrap();
+    let mut read = load(&file, "read", two, &mut other).unwrap();
+    assert!(matches!(write.attach(&mut other), Err(InitError::Shared { .. })));
+    assert!(matches!(read.view(&memory), Err(InitError::Shared { .. })));
+    // Methods that changed places are held to their memory, too.
+    std::mem::swap(&mut write, &mut read);
+    assert!(write.attach(&mut memory).is_err() && read.attach(&mut other).is_err());
+    let (mut a, mut b) = (write.attach(&mut other).unwrap(), read.attach(&mut memory).unwrap());
+    std::mem::swap(&mut a, &mut b);
+    a.execute().unwrap();
+    b.execute().unwrap();
+}
+
+#[test]
+fn state_is_not_lost_without_a_word() {
+    let (shared, plain, mixed) = (
+        Aligned::from(&write_and_read(None)[..]),
+        Aligned::from(&stateless()[..]),
+        Aligned::from(&mixed()[..]),
+    );
+    let again = shared.clone();
+    let admit = |files: &[(&Aligned, &str)]| -> Result<(), InitError> {
+        let mut tables: Vec<Arena> = files.iter().map(|_| Arena::new(2048)).collect();
+        let mut ground = Ground::new();
+        let mut memory = ground.share();
+        for ((file, method), tables) in files.iter().zip(&mut tables) {
+            load(file, method, tables, &mut memory)?;
+        }
+        Ok(())
+    };
+    admit(&[(&plain, "forward"), (&plain, "forward")]).unwrap();
+    admit(&[(&shared, "read"), (&shared, "write"), (&shared, "read")]).unwrap();
+    admit(&[(&mixed, "forward")]).unwrap();
+    for files in [
+        [(&mixed, "forward"), (&plain, "forward")],
+        [(&plain, "forward"), (&mixed, "forward")],
+        [(&mixed, "forward"), (&mixed, "forward")],
+        [(&shared, "read"), (&plain, "forward")],
+        [(&plain, "forward"), (&shared, "read")],
+        // The same file, opened twice, is two programs.
+        [(&shared, "read"), (&again, "read")],
+    ] {
+        let error = admit(&files).unwrap_err();
+        assert!(matches!(error, InitError::Shared { .. }), "{error}");
+    }
+}
+
+#[test]
+fn state_is_initialised_before_anything_runs() {
+    let file = Aligned::from(&write_and_read(Some(&[1.0; 4]))[..]);
+    let mut tables = [Arena::new(2048), Arena::new(2048)];
+    let mut ground = Ground::new();
+    let mut memory = ground.share();
+    let [one, two] = &mut tables;
+    let mut write = load(&file, "write", one, &mut memory).unwrap();
+    write.attach(&mut memory).unwrap().execute().unwrap();
+    let error = load(&file, "read", two, &mut memory).map(drop).unwrap_err();
+    assert!(error.to_string().contains("before the first one runs"), "{error}");
+}
+
+#[test]
+fn shared_memory_is_as_large_as_the_largest() {
+    let file = Aligned::from(&write_and_read(None)[..]);
+    let small = |first: usize, second: usize| {
+        let mut tables = Arena::new(2048);
+        let (mut a, mut b) = (Aligned::new(first), Aligned::new(second));
+        let mut planned = [a.bytes_mut(), b.bytes_mut()];
+        let mut memory = SharedMemory::new(&mut planned, &mut []).unwrap();
+        load(&file, "read", &mut tables, &mut memory).map(drop)
+    };
+    small(48, 16).unwrap();
+    for (first, second) in [(47, 16), (48, 15), (0, 0)] {
+        let error = small(first, second).unwrap_err();
+        assert!(matches!(error, InitError::MemoryTooSmall { .. }), "{error}");
+    }
+}
