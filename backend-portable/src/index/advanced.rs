@@ -8,12 +8,12 @@ use super::reading::copy_indexed;
 use super::writing::Reduce;
 use super::{Indices, index_type, steps};
 use crate::number::{Number, elements, elements_mut, unsupported, with_number};
-use crate::shape::moves::{by_size, copy, items, items_mut};
-use crate::shape::{bad, same_type, views, walk_of};
+use crate::shape::moves::{by_size, items, items_mut};
+use crate::shape::{bad, same_type, updated, views};
 use crate::walk::{Steps, Walk};
 use torchlet_core::Param::{Bool, OptionalTensorList, Out, Tensor};
 use torchlet_core::layout::{MAX_RANK, Sizes, checked_numel};
-use torchlet_core::rules::{View, broadcast, normalize_index};
+use torchlet_core::rules::{broadcast, normalize_index};
 use torchlet_core::{
     Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
 };
@@ -275,14 +275,15 @@ pub const INDEX_PUT_OUT: Kernel =
         ctx.resize(4, &info.sizes)?;
         same_type(ctx, 0, 4)?;
         prepare_put(ctx)
-            .map(|scratch| Plan::new(|ctx| index_put(ctx, Some(0), 4)).with_scratch(scratch))
-    });
+            .map(|scratch| Plan::new(|ctx| index_put(ctx, 4)).with_scratch(scratch))
+    })
+    .updating(4, 0);
 
 /// `aten::index_put_(self, indices, values, accumulate)`: in place.
 pub const INDEX_PUT: Kernel =
     Kernel::new("aten::index_put_", &[Out, OptionalTensorList, Tensor, Bool], |ctx| {
         prepare_put(ctx)
-            .map(|scratch| Plan::new(|ctx| index_put(ctx, None, 0)).with_scratch(scratch))
+            .map(|scratch| Plan::new(|ctx| index_put(ctx, 0)).with_scratch(scratch))
     });
 
 /// The scratch memory that writing needs.
@@ -308,20 +309,17 @@ fn check_values(sizes: &[i32], values: &TensorInfo) -> Result<TensorInfo, Kernel
     info.ok_or(bad(2, "cannot be broadcast to the shape that is written"))
 }
 
-fn index_put(ctx: &mut Invoke, input: Option<usize>, out: usize) -> Result<(), KernelError> {
+/// Writes to output `out`, which is a copy of argument 0, or that argument itself.
+fn index_put(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
     let info = ctx.info(out)?;
     let pattern = Pattern::new(ctx, &info, |position, _| count_true(ctx, position))?;
     let (values, accumulates) = (ctx.tensor(2)?, ctx.bool(3)?);
     // The shape that is written, walked over in row-major order.
     let part = check_values(&pattern.sizes(&info)?, values.info())?;
     let offsets = offsets(ctx, &info, &pattern)?;
-    let input = input.map(|input| ctx.tensor(input)).transpose()?;
-    let out = ctx.out(out)?.into_bytes();
+    let out = if out == 0 { ctx.out(0)? } else { updated(ctx, out)? };
+    let out = out.into_bytes();
     let size = info.scalar_type.size();
-    if let Some(input) = input {
-        let whole = View::of(input.info()).ok_or(bad(0, "is too large"))?;
-        copy(ctx.parallel(), size, &walk_of(&info, &whole)?, input.bytes(), out);
-    }
     let [target, index] = pattern.steps(&info);
     let source = Steps::broadcast(&part, values.info()).ok_or(bad(2, "cannot be broadcast"))?;
     let walk = Walk::new(&part, &[target, index, source]);

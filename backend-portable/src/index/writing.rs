@@ -2,12 +2,12 @@
 
 use super::{Indices, index_type, steps};
 use crate::number::{ComputeType, Number, elements, elements_mut, unsupported, with_number};
-use crate::shape::moves::{by_size, copy, items, items_mut};
+use crate::shape::moves::{by_size, items, items_mut};
 use crate::shape::padding::element_bytes;
-use crate::shape::{bad, same_type, walk_of};
+use crate::shape::{bad, same_type, updated};
 use crate::walk::Walk;
 use torchlet_core::Param::{Bool, Int, Out, Scalar, String, Tensor};
-use torchlet_core::rules::{View, normalize_dim};
+use torchlet_core::rules::normalize_dim;
 use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorRef,
 };
@@ -134,22 +134,19 @@ struct Scatter<'c> {
 }
 
 impl<'c> Scatter<'c> {
-    /// Copies argument 0 to the output.
+    /// The output starts as argument 0.
     fn new(
         ctx: &mut Invoke<'c, '_>,
         source: Option<&TensorInfo>,
         out: usize,
     ) -> Result<Self, KernelError> {
-        let (input, index) = (ctx.tensor(0)?, ctx.tensor(2)?);
-        let dim = dim_of(ctx, input.info())?;
+        let (input, index) = (ctx.info(0)?, ctx.tensor(2)?);
+        let dim = dim_of(ctx, &input)?;
         let size = if input.rank() == 0 { 1 } else { input.size(dim) };
         let indices = Indices::checked(&index, 2, 0, size)?;
-        let out = ctx.out(out)?;
+        let out = updated(ctx, out)?;
         let info = out.info().clone();
         let out = out.into_bytes();
-        let whole = View::of(input.info()).ok_or(bad(0, "is too large"))?;
-        let walk = walk_of(&info, &whole)?;
-        copy(ctx.parallel(), info.scalar_type.size(), &walk, input.bytes(), out);
         let strides = info.strides();
         let own = |at: usize| strides.get(at).map_or(0, |&stride| stride as isize);
         let source = source.map(|info| info.strides()).unwrap_or_default();
@@ -195,7 +192,8 @@ pub const SCATTER_SRC_OUT: Kernel =
             });
             Ok(())
         })
-    });
+    })
+    .updating(4, 0);
 
 /// `aten::scatter.value_out(self, dim, index, value, out)`.
 pub const SCATTER_VALUE_OUT: Kernel =
@@ -216,7 +214,8 @@ pub const SCATTER_VALUE_OUT: Kernel =
             });
             Ok(())
         })
-    });
+    })
+    .updating(4, 0);
 
 /// `aten::scatter_add.out(self, dim, index, src, out)`.
 pub const SCATTER_ADD_OUT: Kernel =
@@ -229,7 +228,8 @@ pub const SCATTER_ADD_OUT: Kernel =
             }, else ());
             Ok(())
         })
-    });
+    })
+    .updating(4, 0);
 
 /// `aten::scatter_reduce.two_out(self, dim, index, src, reduce, include_self, out)`.
 pub const SCATTER_REDUCE_TWO_OUT: Kernel = Kernel::new(
@@ -253,7 +253,8 @@ pub const SCATTER_REDUCE_TWO_OUT: Kernel = Kernel::new(
         let bytes = if counted { ctx.info(0)?.numel().saturating_mul(4) } else { 0 };
         Ok(plan.with_scratch(bytes))
     },
-);
+)
+.updating(6, 0);
 
 fn reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
     let name = ctx.optional_string(4)?.unwrap_or("");

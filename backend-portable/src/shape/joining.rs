@@ -1,7 +1,7 @@
 //! Joining tensors, and writing one tensor into a part of another.
 
 use super::moves::{by_size, copy_items, copy_range, items, items_mut, write_run};
-use super::{bad, same_type, steps_of, walk_of};
+use super::{bad, same_type, steps_of, updated, walk_of};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::elementwise::can_cast;
 use crate::number::{Compute, ComputeType, load, store, unsupported};
@@ -217,14 +217,11 @@ fn prepare_scatter(
 }
 
 fn invoke_scatter(ctx: &mut Invoke, out: usize, target: Target) -> Result<(), KernelError> {
-    let (input, source, out) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.out(out)?);
+    let (source, out) = (ctx.tensor(1)?, updated(ctx, out)?);
     let info = out.info().clone();
-    let too_large = bad(0, "is too large");
-    let whole = walk_of(&info, &View::of(input.info()).ok_or(too_large.clone())?)?;
     let size = info.scalar_type.size();
     let out = out.into_bytes();
-    super::moves::copy(ctx.parallel(), size, &whole, input.bytes(), out);
-    let view = target(ctx, View::of(&info).ok_or(too_large)?)?;
+    let view = target(ctx, View::of(&info).ok_or(bad(0, "is too large"))?)?;
     if view.sizes != source.sizes {
         return Err(bad(1, "has another shape than the part that it replaces"));
     }
@@ -262,7 +259,8 @@ pub const SLICE_SCATTER_OUT: Kernel = Kernel::new(
     "aten::slice_scatter.out",
     &[Tensor, Tensor, Int, OptionalInt, OptionalInt, Int, Out],
     |ctx| prepare_scatter(ctx, 6, slice, |ctx| invoke_scatter(ctx, 6, slice)),
-);
+)
+.updating(6, 0);
 
 fn slice(ctx: &Arguments, view: View) -> Result<View, KernelError> {
     let (start, end) = (ctx.optional_int(3)?, ctx.optional_int(4)?);
@@ -277,7 +275,8 @@ fn slice(ctx: &Arguments, view: View) -> Result<View, KernelError> {
 pub const SELECT_SCATTER_OUT: Kernel =
     Kernel::new("aten::select_scatter.out", &[Tensor, Tensor, Int, Int, Out], |ctx| {
         prepare_scatter(ctx, 4, select, |ctx| invoke_scatter(ctx, 4, select))
-    });
+    })
+    .updating(4, 0);
 
 fn select(ctx: &Arguments, view: View) -> Result<View, KernelError> {
     view.select(ctx.int(2)?, ctx.int(3)?)
@@ -288,7 +287,8 @@ fn select(ctx: &Arguments, view: View) -> Result<View, KernelError> {
 pub const DIAGONAL_SCATTER_OUT: Kernel =
     Kernel::new("aten::diagonal_scatter.out", &[Tensor, Tensor, Int, Int, Int, Out], |ctx| {
         prepare_scatter(ctx, 5, diagonal, |ctx| invoke_scatter(ctx, 5, diagonal))
-    });
+    })
+    .updating(5, 0);
 
 fn diagonal(ctx: &Arguments, view: View) -> Result<View, KernelError> {
     view.diagonal(ctx.int(2)?, ctx.int(3)?, ctx.int(4)?)

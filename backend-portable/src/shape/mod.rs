@@ -18,7 +18,7 @@ pub use views::*;
 use crate::walk::{Steps, Walk};
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::View;
-use torchlet_core::{Arguments, KernelError, TensorInfo};
+use torchlet_core::{Arguments, Invoke, KernelError, TensorInfo, TensorMut};
 
 /// The error for an argument's value.
 pub(crate) fn bad(arg: usize, what: &'static str) -> KernelError {
@@ -50,4 +50,18 @@ pub(crate) fn walk_of(out: &TensorInfo, view: &View) -> Result<Walk<1>, KernelEr
         return Err(KernelError::Rank { arg: 0, found: out.rank() });
     }
     Ok(Walk::new(out, &[steps_of(view)]))
+}
+
+/// An output that starts with the contents of argument 0, to be changed here and there. Where the exporter put it over the input
+/// (the kernel is declared [`updating`](torchlet_core::Kernel::updating)), they are there already, and nothing is copied.
+pub(crate) fn updated<'c>(ctx: &mut Invoke<'c, '_>, out: usize) -> Result<TensorMut<'c>, KernelError> {
+    if ctx.is_in_place() {
+        return ctx.out(out);
+    }
+    let input = ctx.tensor(0)?;
+    let mut out = ctx.out(out)?;
+    let whole = View::of(input.info()).ok_or(bad(0, "is too large"))?;
+    let walk = walk_of(out.info(), &whole)?;
+    moves::copy(ctx.parallel(), input.scalar_type.size(), &walk, input.bytes(), out.bytes_mut());
+    Ok(out)
 }
