@@ -47,7 +47,8 @@ impl<'c, 'm> Arguments<'c, 'm> {
     }
 
     fn kind_error(&self, arg: usize, found: &Value<'_>) -> KernelError {
-        let expected = self.params.get(arg).map_or("argument", |param| param.name());
+        // Delegates declare nothing; what they ask for is a tensor, most of the time.
+        let expected = self.params.get(arg).copied().unwrap_or(Param::Tensor);
         KernelError::ArgumentKind { arg, expected, found: found.type_name() }
     }
 

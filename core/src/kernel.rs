@@ -10,6 +10,8 @@ use crate::error::KernelError;
 
 /// The kind of one argument of an operator, as in its schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
 pub enum Param {
     /// `Tensor`.
     Tensor,

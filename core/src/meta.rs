@@ -5,7 +5,7 @@ use crate::data_map::{Blob, DataMap};
 use crate::error::ProgramError;
 use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{
-    BackendDelegate, EValue, ExecutionPlan, InstructionArgs, InstructionTable, TensorTable,
+    BackendDelegate, Chain, EValue, ExecutionPlan, InstructionArgs, InstructionTable, TensorTable,
 };
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, TensorInfo};
@@ -248,28 +248,9 @@ impl<'p> MethodMeta<'p> {
     }
 
     /// Every instruction with the index at which its chain starts.
-    pub(crate) fn instructions(
-        &self,
-    ) -> Result<
-        impl Iterator<Item = Result<(usize, InstructionArgs<'p>), Malformed>> + use<'p>,
-        Malformed,
-    > {
+    pub(crate) fn instructions(&self) -> Result<Instructions<'p>, Malformed> {
         let chains = self.plan.chains()?;
-        let mut start = 0usize;
-        Ok(chains.iter().flat_map(move |chain| {
-            let instructions: Result<Vector<'p, InstructionTable<'p>>, Malformed> =
-                chain.and_then(|chain| chain.instructions());
-            let first = start;
-            start = start.saturating_add(instructions.map_or(0, |list| list.len()));
-            let (list, error) = match instructions {
-                Ok(list) => (Some(list), None),
-                Err(error) => (None, Some(Err(error))),
-            };
-            list.into_iter()
-                .flat_map(|list| list.iter())
-                .map(move |instruction| Ok((first, instruction?.args()?)))
-                .chain(error)
-        }))
+        Ok(Instructions { chains, chain: 0, list: None, position: 0, start: 0 })
     }
 
     /// The name of what each instruction runs, for tools that show a method.
@@ -304,6 +285,49 @@ impl<'p> MethodMeta<'p> {
         'p: 'a,
     {
         Missing { meta: *self, registry }
+    }
+}
+
+/// The instructions of all chains, one after the other.
+pub(crate) struct Instructions<'p> {
+    chains: Vector<'p, Chain<'p>>,
+    /// The next chain.
+    chain: usize,
+    /// The instructions of the present one, and the next of them.
+    list: Option<Vector<'p, InstructionTable<'p>>>,
+    position: usize,
+    /// The index of the present chain's first instruction.
+    start: usize,
+}
+
+impl<'p> Iterator for Instructions<'p> {
+    type Item = Result<(usize, InstructionArgs<'p>), Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.advance();
+        if next.is_err() {
+            // What follows an error means nothing.
+            (self.chain, self.list) = (usize::MAX, None);
+        }
+        next.transpose()
+    }
+}
+
+impl<'p> Instructions<'p> {
+    fn advance(&mut self) -> Result<Option<(usize, InstructionArgs<'p>)>, Malformed> {
+        loop {
+            if let Some(list) = &self.list
+                && let Some(instruction) = list.get(self.position)?
+            {
+                self.position += 1;
+                return Ok(Some((self.start, instruction.args()?)));
+            }
+            let Some(chain) = self.chains.get(self.chain)? else { return Ok(None) };
+            self.chain += 1;
+            self.start = self.start.saturating_add(self.position);
+            self.position = 0;
+            self.list = Some(chain.instructions()?);
+        }
     }
 }
 

@@ -4,20 +4,18 @@ use crate::data_map::{Blob, DataMap};
 use crate::error::{InitError, Message, ProgramError};
 use crate::format::Part;
 use crate::format::program_schema::TensorTable;
-use crate::layout::{TensorInfo, same_layout};
+use crate::layout::same_layout;
 use crate::meta::tensor_name;
-use crate::method::tables::tensor_info;
 use crate::program::Program;
+use crate::value::TensorSlot;
 
 /// Where the data of a tensor is.
-#[derive(Debug, Clone)]
-pub(crate) enum Place<'p> {
-    /// In the program or in external data.
-    Constant(Blob<'p>, TensorInfo),
-    /// In planned memory: buffer and offset, and the data that it starts with, if any.
-    Planned { buffer: usize, offset: usize, initial: Option<Blob<'p>>, info: TensorInfo },
-    /// Nowhere yet: the caller binds memory, or an instruction does.
-    Unplanned,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'p> {
+    /// In planned memory: buffer and offset.
+    pub(crate) planned: Option<(usize, usize)>,
+    /// In the program or in external data: all of a constant, or what a planned tensor starts with.
+    pub(crate) stored: Option<Blob<'p>>,
 }
 
 /// Why a tensor's data cannot be found.
@@ -36,6 +34,7 @@ impl<E: Into<ProgramError>> From<E> for PlaceError {
 
 impl PlaceError {
     /// The error with the place where it happened.
+    #[cold]
     pub(crate) fn at(self, tensor: &TensorTable<'_>, index: usize) -> InitError {
         match self {
             PlaceError::Program(error) => InitError::Program(error),
@@ -56,74 +55,68 @@ pub(crate) fn locate<'p>(
     program: &Program<'p>,
     data: &'p [DataMap<'p>],
     tensor: &TensorTable<'p>,
+    slot: &TensorSlot<'_>,
 ) -> Result<Place<'p>, PlaceError> {
-    let info =
-        tensor_info(tensor).ok_or(PlaceError::Value("its type, shape or layout is not valid"))?;
     if tensor.storage_offset()? != 0 {
         return Err(PlaceError::Value("its storage offset is not zero"));
     }
-    let extra = tensor.extra_tensor_info()?;
-    let external = match extra {
-        Some(extra) => extra.location()? == 1,
-        None => false,
-    };
-    let entry = usize::try_from(tensor.data_buffer_idx()?)
-        .map_err(|_| PlaceError::Value("its data index is out of range"))?;
+    let (mut is_external, mut table) = (false, 0);
+    if let Some(extra) = tensor.extra_tensor_info()? {
+        is_external = extra.location()? == 1;
+        table = extra.mutable_data_segments_idx()?;
+    }
+    let entry = tensor.data_buffer_idx()? as usize;
     let allocation = tensor.allocation_info()?;
-    let stored = if external {
-        Some(find_external(data, tensor, &info)?)
+    let stored = if is_external {
+        Some(find_external(data, tensor, slot)?)
     } else if entry == 0 {
         None
     } else if allocation.is_some() {
-        let table = match extra {
-            Some(extra) => extra.mutable_data_segments_idx()?,
-            None => 0,
-        };
-        Some(program.initial_data(table, entry, info.nbytes())?)
+        Some(program.initial_data(table, entry, slot.capacity)?)
     } else {
-        Some(program.constant(entry, info.nbytes())?)
+        Some(program.constant(entry, slot.capacity)?)
     };
-    let Some(allocation) = allocation else {
-        return Ok(match stored {
-            Some(blob) => Place::Constant(blob, info),
-            None => Place::Unplanned,
-        });
+    let planned = match allocation {
+        None => None,
+        Some(allocation) => {
+            // Buffer 0 of the file is reserved; the caller's first is the file's second.
+            let buffer = (allocation.memory_id()? as usize).checked_sub(1);
+            let low = allocation.memory_offset_low()? as usize;
+            let high = allocation.memory_offset_high()?;
+            let offset = match size_of::<usize>() {
+                4 if high != 0 => None,
+                4 => Some(low),
+                _ => Some(low | (high as usize).wrapping_shl(32)),
+            };
+            let range = PlaceError::Value("its place in planned memory is out of range");
+            Some(buffer.zip(offset).ok_or(range)?)
+        }
     };
-    let range = PlaceError::Value("its place in planned memory is out of range");
-    // Buffer 0 of the file is reserved; the caller's first is the file's second.
-    let buffer = usize::try_from(allocation.memory_id()?).ok().and_then(|id| id.checked_sub(1));
-    let offset = u64::from(allocation.memory_offset_low()?)
-        | u64::from(allocation.memory_offset_high()?) << 32;
-    let offset = usize::try_from(offset).map_err(|_| range)?;
-    Ok(Place::Planned { buffer: buffer.ok_or(range)?, offset, initial: stored, info })
+    Ok(Place { planned, stored })
 }
 
 fn find_external<'p>(
     data: &'p [DataMap<'p>],
     tensor: &TensorTable<'p>,
-    info: &TensorInfo,
+    slot: &TensorSlot<'_>,
 ) -> Result<Blob<'p>, PlaceError> {
-    let unnamed = Part::ExternalName.at(0);
-    let name = tensor_name(tensor)?.ok_or(unnamed)?;
+    let name = tensor_name(tensor)?.ok_or(Part::ExternalName.at(0))?;
     let (map, blob) = Program::external(data, name)?
         .ok_or(PlaceError::External("not found; pass the .ptd file that has it"))?;
     if let Some(layout) = map.layout(name)? {
-        let same = layout.scalar_type == info.scalar_type
-            && layout.sizes == info.sizes
-            && same_layout(&info.sizes, &layout.dim_order, &info.dim_order);
+        let same = layout.scalar_type == slot.scalar_type
+            && layout.sizes == *slot.sizes
+            && same_layout(slot.sizes, &layout.dim_order, slot.dim_order);
         if !same {
             return Err(PlaceError::External("type, shape or layout differs from the program's"));
         }
     }
-    blob.part(0, info.nbytes()).ok_or(PlaceError::External("is shorter than the tensor"))
+    blob.part(0, slot.capacity).ok_or(PlaceError::External("is shorter than the tensor"))
 }
 
-/// Whether constant data must be copied to be used: its storage cannot lend it, or lends it misaligned.
-pub(crate) fn must_copy(blob: &Blob<'_>, info: &TensorInfo) -> bool {
-    match blob.lend() {
-        Some(bytes) => {
-            !bytes.is_empty() && bytes.as_ptr().addr() % info.scalar_type.size().min(8) != 0
-        }
-        None => true,
-    }
+/// The bytes of a constant where they lie; `None` if they must be copied to be used, as the storage cannot lend them, or lends them
+/// misaligned.
+pub(crate) fn lend_aligned<'p>(blob: &Blob<'p>, align: usize) -> Option<&'p [u8]> {
+    let bytes = blob.lend()?;
+    (bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(align)).then_some(bytes)
 }

@@ -218,6 +218,11 @@ impl<'m> TensorSlot<'m> {
         }
     }
 
+    /// What its data must be a multiple of: as views of elements ask for, at most 8.
+    pub(crate) fn alignment(&self) -> usize {
+        self.scalar_type.size().clamp(1, 8)
+    }
+
     pub(crate) fn is_constant(&self) -> bool {
         self.home == Home::Constant
     }

@@ -5,9 +5,9 @@ use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind};
 use std::path::Path;
 
-/// Bytes of flash that `boards/core-size` may take without texts of errors. Measured when it was last
-/// changed: 46,642 bytes (rustc 1.95, thumbv7em-none-eabihf). Lower it when core shrinks; 32 kB is the aim.
-const LIMIT: u64 = 48_000;
+/// Bytes of flash that core may add to an image without it (`boards/core-size`), without texts of errors. Measured when it was last
+/// changed: 40,938 bytes (rustc 1.95, thumbv7em-none-eabihf). Lower it when core shrinks; 32 kB is the aim.
+const LIMIT: u64 = 41_000;
 
 const TARGET: &str = "thumbv7em-none-eabihf";
 
@@ -88,17 +88,21 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     crate::tools::embedded_targets()?;
-    let plain = link(&[])?;
+    let empty = Sizes::of(&link(&["empty"])?)?;
     let messages = Sizes::of(&link(&["messages"])?)?;
+    let plain = link(&[])?;
     let sizes = Sizes::of(&plain)?;
     println!(
         "torchlet-core, {TARGET}, opt-level z, LTO, one backend and one operator of next to no size:"
     );
-    println!("  core                  {sizes}");
+    println!("  whole image           {sizes}");
     println!("  with texts of errors  {messages}");
+    println!("  without core          {empty}");
+    let core = sizes.flash().saturating_sub(empty.flash());
+    println!("core: {core} bytes of flash, and {} of an image without it", empty.flash());
     list_symbols(&plain, options.symbols)?;
-    if sizes.flash() > LIMIT {
-        bail!("core takes {} bytes of flash, more than the limit of {LIMIT}", sizes.flash());
+    if core > LIMIT {
+        bail!("core takes {core} bytes of flash, more than the limit of {LIMIT}");
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::code;
 use crate::dtype::ScalarType;
+use crate::kernel::Param;
 use core::fmt;
 
 /// How many sizes of a shape are noted.
@@ -62,7 +63,7 @@ pub enum KernelError {
         /// Which argument.
         arg: usize,
         /// What the operator takes there.
-        expected: &'static str,
+        expected: Param,
         /// What the program has there.
         found: &'static str,
     },
@@ -185,7 +186,7 @@ impl fmt::Display for KernelError {
                 write!(f, "the call has {found} arguments, the operator {expected}")
             }
             KernelError::ArgumentKind { arg, expected, found } => {
-                write!(f, "argument {arg} is a {found}, expected a {expected}")
+                write!(f, "argument {arg} is a {found}, expected a {}", expected.name())
             }
             KernelError::ScalarType { arg, found } => {
                 write!(f, "argument {arg} has type {found}, which this kernel does not support")

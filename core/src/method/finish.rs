@@ -10,7 +10,7 @@ use crate::memory::arena::{Arena, Exhausted};
 use crate::memory::region::Region;
 use crate::memory::{ARENA_ALIGN, SharedMemory};
 use crate::method::shared::SharedMethod;
-use crate::place::{Place, locate};
+use crate::place::locate;
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
 use crate::value::{Data, Home};
@@ -203,39 +203,37 @@ impl<'m> Method<'m> {
         let mut slot = 0u32;
         for (index, value) in self.meta.plan.values()?.iter().enumerate() {
             let EValue::Tensor(tensor) = value?.value()? else { continue };
-            let place = locate(&self.meta.program, self.options.data, &tensor)
-                .map_err(|error| error.at(&tensor, index))?;
             let is_state = self.values.has(index, flag::STATE);
             let target = self.values.tensor_mut(slot).ok_or(Part::Value.at(index))?;
             slot += 1;
-            match (place, arena.as_deref_mut()) {
-                (Place::Constant(blob, info), Some(arena)) => {
+            let place = locate(&self.meta.program, self.options.data, &tensor, target)
+                .map_err(|error| error.at(&tensor, index))?;
+            match (place.planned, place.stored, arena.as_deref_mut()) {
+                (None, Some(blob), Some(arena)) => {
                     if target.place().is_none() {
-                        let copy = arena.zeroed(info.nbytes(), ARENA_ALIGN)?;
+                        let copy = arena.zeroed(target.capacity, ARENA_ALIGN)?;
                         blob.read(0, copy)?;
                         target.data = Data::At(Region::read_only(copy));
                     }
                 }
-                (Place::Planned { buffer, offset, initial, info }, _) => {
+                (Some((buffer, offset)), stored, _) => {
                     let region = self.planned.get(buffer);
                     let region = region.and_then(|planned| planned.part(offset, target.capacity));
                     let what = "its place in planned memory is out of range";
                     let region = region.ok_or(InitError::Value { index, what })?;
                     target.data = Data::At(region);
-                    if is_state || initial.is_some() {
+                    if is_state || stored.is_some() {
                         // SAFETY: no call is running (`&mut self`, and see `make_delegates` for shared memory), and this is
                         // the only reference to planned memory in this function.
                         let bytes = unsafe { region.bytes_mut() }.unwrap_or_default();
-                        let stored = if initial.is_some() { info.nbytes() } else { 0 };
-                        let (stored, rest) = bytes.split_at_mut(stored.min(bytes.len()));
-                        rest.fill(0);
-                        if let Some(blob) = initial {
-                            blob.read(0, stored)?;
+                        match stored {
+                            Some(blob) => blob.read(0, bytes)?,
+                            None => bytes.fill(0),
                         }
                     }
                 }
                 // State that the caller bound memory to starts from zero again.
-                (Place::Unplanned, None) if is_state => {
+                (None, None, None) if is_state => {
                     if let Some(region) = target.place() {
                         // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists.
                         if let Some(bytes) = unsafe { region.bytes_mut() } {

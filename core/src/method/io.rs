@@ -182,7 +182,7 @@ impl<'m> Method<'m> {
         if available < needed {
             return Err(InputError::TooSmall { needed, available });
         }
-        if needed > 0 && !memory.addr().is_multiple_of(tensor.scalar_type.size().clamp(1, 8)) {
+        if needed > 0 && !memory.addr().is_multiple_of(tensor.alignment()) {
             return Err(InputError::Misaligned);
         }
         tensor.data = memory.part(0, needed).map_or(Data::None, Data::At);

@@ -18,7 +18,7 @@ use crate::memory::arena::Measure;
 use crate::memory::region::Region;
 use crate::meta::{MethodMeta, to_index};
 use crate::overlap::Overlap;
-use crate::place::{Place, locate, must_copy};
+use crate::place::{lend_aligned, locate};
 use crate::registry::{OperatorName, Registry};
 use crate::tracer::{Event, EventKind, traced};
 use crate::value::{Data, Home, Value, list_index};
@@ -286,44 +286,43 @@ impl<'m> Preparation<'_, 'm> {
                 lookups = lookups.saturating_add(names);
                 check_limit(&limits, Limit::NameLookups, lookups)?;
             }
-            let place = locate(&self.meta.program, self.options.data, &tensor)
-                .map_err(|error| error.at(&tensor, index))?;
             let target = self.tables.values.tensor_mut(slot).ok_or(Part::Value.at(index))?;
             slot += 1;
+            let place = locate(&self.meta.program, self.options.data, &tensor, target)
+                .map_err(|error| error.at(&tensor, index))?;
             let mut state = crate::meta::tensor_name(&tensor)?.is_some();
-            match place {
-                Place::Constant(blob, info) => {
+            match (place.planned, place.stored) {
+                (None, Some(blob)) => {
                     target.home = Home::Constant;
-                    constant_bytes = constant_bytes.saturating_add(info.nbytes() as u64);
+                    constant_bytes = constant_bytes.saturating_add(target.capacity as u64);
                     check_limit(&limits, Limit::ConstantBytes, constant_bytes)?;
-                    match blob.lend() {
-                        Some(bytes) if !must_copy(&blob, &info) => {
-                            target.data = Data::At(Region::read_only(bytes));
-                        }
-                        _ => self.arena.bytes(info.nbytes(), ARENA_ALIGN),
+                    match lend_aligned(&blob, target.alignment()) {
+                        Some(bytes) => target.data = Data::At(Region::read_only(bytes)),
+                        None => self.arena.bytes(target.capacity, ARENA_ALIGN),
                     }
                     state = false;
                 }
-                Place::Planned { buffer, offset, initial, info } => {
+                (Some((buffer, offset)), stored) => {
+                    let fail = |what| InitError::Value { index, what };
                     let end = offset.checked_add(target.capacity);
-                    let size = match buffer < self.tables.planned.len() {
-                        true => self.meta.planned_buffer_size(buffer)?,
-                        false => 0,
-                    };
-                    if buffer >= self.tables.planned.len() || end.is_none_or(|end| end > size) {
-                        let what = "its place in planned memory is out of range";
-                        return Err(InitError::Value { index, what });
+                    let inside = buffer < self.tables.planned.len()
+                        && end.is_some_and(|end| {
+                            self.meta.planned_buffer_size(buffer).is_ok_and(|size| end <= size)
+                        });
+                    if !inside {
+                        return Err(fail("its place in planned memory is out of range"));
                     }
                     // Buffers start at multiples of more.
-                    if !offset.is_multiple_of(info.scalar_type.size().clamp(1, 8)) {
-                        let what = "its place in planned memory is not aligned for its type";
-                        return Err(InitError::Value { index, what });
+                    if !offset.is_multiple_of(target.alignment()) {
+                        return Err(fail(
+                            "its place in planned memory is not aligned for its type",
+                        ));
                     }
                     target.home = Home::Planned;
                     target.data = Data::Planned { buffer, offset };
-                    state |= initial.is_some();
+                    state |= stored.is_some();
                 }
-                Place::Unplanned => {}
+                (None, None) => {}
             }
             if state {
                 self.tables.values.mark(index, flag::STATE);
