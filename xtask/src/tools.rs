@@ -32,30 +32,25 @@ pub(crate) fn embedded_targets() -> Result<()> {
     process::run(command("rustup", &args))
 }
 
+/// Makes sure that a toolchain is there, with no more than cargo, the compiler and what `extras` ask rustup for.
+pub(crate) fn toolchain(name: &str, extras: &[&str]) -> Result<()> {
+    if !succeeds("rustup", &["--version"]) {
+        bail!("Rust {name} needs rustup, which is not installed");
+    }
+    // Quick where it is installed, and then it adds what is missing.
+    let install = ["toolchain", "install", name, "--no-self-update", "--profile", "minimal"];
+    process::run(command("rustup", &[&install, extras].concat()))
+}
+
 /// Makes sure that there is a nightly toolchain with Miri. The error says why there is none.
 pub(crate) fn miri() -> Result<()> {
     let present = || succeeds("rustup", &["run", "nightly", "cargo", "miri", "--version"]);
     if present() {
         return Ok(());
     }
-    if !succeeds("rustup", &["--version"]) {
-        bail!("Miri needs rustup, which is not installed");
-    }
-    let install = [
-        "toolchain",
-        "install",
-        "nightly",
-        "--no-self-update",
-        "--profile",
-        "minimal",
-        "-c",
-        "miri",
-        "-c",
-        "rust-src",
-    ];
-    process::run(command("rustup", &install))?;
+    toolchain("nightly", &["--component", "miri", "--component", "rust-src"])?;
     if !present() {
-        bail!("this nightly has no Miri; try `rustup {}` another day", install.join(" "));
+        bail!("this nightly has no Miri; try `rustup update nightly` another day");
     }
     Ok(())
 }
