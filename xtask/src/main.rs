@@ -2,10 +2,12 @@
 //!
 //! It uses stable cargo and the tools that each command names, nothing else. What it builds goes to `target/`.
 
+mod api;
 mod bench;
 mod board;
 mod deps;
 mod fixtures;
+mod msrv;
 mod process;
 mod schema;
 mod shaders;
@@ -32,6 +34,8 @@ enum Command {
     Size(size::Options),
     /// Runs the firmware images of boards/ in QEMU and compares what they print
     Board(board::Options),
+    /// Compares the public API of the libraries with the listings in api/
+    Api(api::Options),
     /// Measures models with torchlet and with ExecuTorch's own runtime, side by side
     Bench(bench::Options),
     /// Exports the programs in tests/fixtures anew
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Size(options) => size::run(&options),
         Command::Board(options) => board::run(&options),
+        Command::Api(options) => api::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Fixtures(options) => fixtures::run(&options),
         Command::Shaders(options) => shaders::run(&options),

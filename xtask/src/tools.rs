@@ -32,12 +32,20 @@ pub(crate) fn embedded_targets() -> Result<()> {
     process::run(command("rustup", &args))
 }
 
-/// Makes sure that a toolchain is there, with no more than cargo, the compiler and what `extras` ask rustup for.
-pub(crate) fn toolchain(name: &str, extras: &[&str]) -> Result<()> {
+/// Makes sure that a toolchain is there, with no more than cargo and the compiler.
+pub(crate) fn toolchain(name: &str) -> Result<()> {
+    // To ask for one that is there would update it.
+    if succeeds("rustup", &["run", name, "cargo", "--version"]) {
+        return Ok(());
+    }
+    install_toolchain(name, &[])
+}
+
+/// Installs a toolchain with what `extras` ask rustup for.
+fn install_toolchain(name: &str, extras: &[&str]) -> Result<()> {
     if !succeeds("rustup", &["--version"]) {
         bail!("Rust {name} needs rustup, which is not installed");
     }
-    // Quick where it is installed, and then it adds what is missing.
     let install = ["toolchain", "install", name, "--no-self-update", "--profile", "minimal"];
     process::run(command("rustup", &[&install, extras].concat()))
 }
@@ -48,7 +56,7 @@ pub(crate) fn miri() -> Result<()> {
     if present() {
         return Ok(());
     }
-    toolchain("nightly", &["--component", "miri", "--component", "rust-src"])?;
+    install_toolchain("nightly", &["--component", "miri", "--component", "rust-src"])?;
     if !present() {
         bail!("this nightly has no Miri; try `rustup update nightly` another day");
     }

@@ -6,7 +6,7 @@
 use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of};
 use crate::tools::{self, EMBEDDED_TARGETS};
-use crate::{board, deps, shaders, size, vulkan};
+use crate::{api, board, deps, msrv, shaders, size, vulkan};
 use anyhow::Result;
 
 /// How a step ended without failing.
@@ -32,6 +32,12 @@ pub(super) const STEPS: &[Step] = &[
     beside("size", "core stays within its flash budget", size_step),
     beside("board", "the firmware runs in QEMU and prints what it should", board_step),
     step("clippy", "no warnings, with each feature alone, none, and all", clippy),
+    step(
+        "msrv",
+        "the libraries compile with the oldest toolchain that the manifest names",
+        msrv_step,
+    ),
+    step("api", "the public API of the libraries is as in api/", api_step),
     step("doc", "the documentation builds without warnings", doc),
     step("no-std", "core and kernels compile for microcontrollers", no_std),
     step("shaders", "the shader modules are valid and what their sources compile to", shaders_step),
@@ -79,6 +85,16 @@ fn clippy() -> Result<Outcome> {
         let one = ["clippy", "--quiet", "--package", &set.package, "--no-default-features"];
         process::run(cargo(&[&one[..], &["--features", &set.features], &deny].concat()))?;
     }
+    Ok(Outcome::Passed)
+}
+
+fn msrv_step() -> Result<Outcome> {
+    msrv::run()?;
+    Ok(Outcome::Passed)
+}
+
+fn api_step() -> Result<Outcome> {
+    api::run(&api::Options::default())?;
     Ok(Outcome::Passed)
 }
 
