@@ -7,6 +7,7 @@ mod bench;
 mod board;
 mod deps;
 mod fixtures;
+mod fuzz;
 mod msrv;
 mod process;
 mod schema;
@@ -40,6 +41,8 @@ enum Command {
     Bench(bench::Options),
     /// Exports the programs in tests/fixtures anew
     Fixtures(fixtures::Options),
+    /// Searches for files that break what reads them, with cargo-fuzz
+    Fuzz(fuzz::Options),
     /// Compiles the compute shaders
     Shaders(shaders::Options),
     /// Generates the flatbuffers code that tests compare our readers with
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Api(options) => api::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Fixtures(options) => fixtures::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Shaders(options) => shaders::run(&options),
         Command::Schema(options) => schema::run(&options),
         Command::Deps => deps::run(),

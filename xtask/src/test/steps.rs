@@ -4,7 +4,7 @@
 //! something compiles, it is checked, not built.
 
 use super::features;
-use crate::process::{self, EVERYTHING, cargo, cargo_of};
+use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
 use crate::{api, board, deps, msrv, shaders, size, vulkan};
 use anyhow::Result;
@@ -55,12 +55,12 @@ const fn beside(name: &'static str, about: &'static str, run: fn() -> Result<Out
 
 fn fmt() -> Result<Outcome> {
     process::run(cargo(&["fmt", "--all", "--check"]))?;
-    for board in board::workspaces()? {
+    let mut others = board::workspaces()?;
+    others.push(root().join("fuzz"));
+    for workspace in others {
         let mut fmt = cargo(&["fmt", "--check"]);
-        process::run({
-            fmt.current_dir(board);
-            fmt
-        })?;
+        fmt.current_dir(workspace);
+        process::run(fmt)?;
     }
     Ok(Outcome::Passed)
 }
