@@ -203,7 +203,7 @@ fn host_logits(board: &Path) -> Result<Vec<f32>> {
     let digits = root().join("tests/fixtures/digits");
     let out = target_dir().join("boards/host");
     std::fs::create_dir_all(&out)?;
-    let mut host = cargo(&["run", "--quiet", "--package", "torchlet-cli", "--", "run"]);
+    let mut host = command(&process::built("torchlet")?.to_string_lossy(), &["run"]);
     host.arg(digits.join("digits.pte")).arg("--input").arg(digits.join("image_2.npy"));
     host.arg("--out").arg(&out).stdout(Stdio::null());
     process::run(host)?;

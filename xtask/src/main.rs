@@ -2,10 +2,13 @@
 //!
 //! It uses stable cargo and the tools that each command names, nothing else. What it builds goes to `target/`.
 
+mod api;
 mod bench;
 mod board;
 mod deps;
 mod fixtures;
+mod fuzz;
+mod msrv;
 mod process;
 mod schema;
 mod shaders;
@@ -32,10 +35,14 @@ enum Command {
     Size(size::Options),
     /// Runs the firmware images of boards/ in QEMU and compares what they print
     Board(board::Options),
+    /// Compares the public API of the libraries with the listings in api/
+    Api(api::Options),
     /// Measures models with torchlet and with ExecuTorch's own runtime, side by side
     Bench(bench::Options),
     /// Exports the programs in tests/fixtures anew
     Fixtures(fixtures::Options),
+    /// Searches for files that break what reads them, with cargo-fuzz
+    Fuzz(fuzz::Options),
     /// Compiles the compute shaders
     Shaders(shaders::Options),
     /// Generates the flatbuffers code that tests compare our readers with
@@ -49,8 +56,10 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Size(options) => size::run(&options),
         Command::Board(options) => board::run(&options),
+        Command::Api(options) => api::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Fixtures(options) => fixtures::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Shaders(options) => shaders::run(&options),
         Command::Schema(options) => schema::run(&options),
         Command::Deps => deps::run(),

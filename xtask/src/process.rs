@@ -5,6 +5,16 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// What cargo chooses packages and features by wherever the results run on this machine. Dependencies are built once for each
+/// set of features that packages want of them together: with one choice for all, everything is built once.
+pub(crate) const EVERYTHING: &[&str] = &["--workspace", "--all-features"];
+
+/// Builds a program of ours, with everything that it can do, and gives where it is.
+pub(crate) fn built(program: &str) -> Result<PathBuf> {
+    run(cargo(&[&["build", "--quiet", "--bin", program][..], EVERYTHING].concat()))?;
+    Ok(target_dir().join("debug").join(format!("{program}{}", std::env::consts::EXE_SUFFIX)))
+}
+
 /// The root of the repository: the one that we are in, which need not be the one that this was built in.
 pub(crate) fn root() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -25,6 +35,15 @@ pub(crate) fn target_dir() -> PathBuf {
 /// Cargo, in the root of the repository.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     command("cargo", args)
+}
+
+/// The cargo of a toolchain of rustup's, in the root of the repository.
+pub(crate) fn cargo_of(toolchain: &str, args: &[&str]) -> Command {
+    let mut command = command("rustup", &[&["run", toolchain, "cargo"], args].concat());
+    // These name the toolchain that runs us.
+    command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").env_remove("RUSTC");
+    command.env_remove("RUSTDOC");
+    command
 }
 
 /// A program, in the root of the repository.

@@ -1,6 +1,6 @@
 //! Compiles the compute shaders, and checks what is checked in.
 
-use crate::process::{self, cargo, command, root};
+use crate::process::{self, command, root};
 use crate::tools;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -36,8 +36,8 @@ pub(crate) fn check() -> Result<Option<String>> {
 
 /// Runs the compiler, which is built on first use: that takes minutes.
 fn compile(options: &Options) -> Result<()> {
-    let program = ["--features", "shaders", "--bin", "compile-shaders", "--"];
-    let mut compile = cargo(&[&["run", "--quiet", "--package", "xtask"][..], &program].concat());
+    let program = process::built("compile-shaders")?;
+    let mut compile = command(&program.to_string_lossy(), &[]);
     if options.check {
         compile.arg("--check");
     }

@@ -32,30 +32,33 @@ pub(crate) fn embedded_targets() -> Result<()> {
     process::run(command("rustup", &args))
 }
 
+/// Makes sure that a toolchain is there, with no more than cargo and the compiler.
+pub(crate) fn toolchain(name: &str) -> Result<()> {
+    // To ask for one that is there would update it.
+    if succeeds("rustup", &["run", name, "cargo", "--version"]) {
+        return Ok(());
+    }
+    install_toolchain(name, &[])
+}
+
+/// Installs a toolchain with what `extras` ask rustup for.
+fn install_toolchain(name: &str, extras: &[&str]) -> Result<()> {
+    if !succeeds("rustup", &["--version"]) {
+        bail!("Rust {name} needs rustup, which is not installed");
+    }
+    let install = ["toolchain", "install", name, "--no-self-update", "--profile", "minimal"];
+    process::run(command("rustup", &[&install, extras].concat()))
+}
+
 /// Makes sure that there is a nightly toolchain with Miri. The error says why there is none.
 pub(crate) fn miri() -> Result<()> {
     let present = || succeeds("rustup", &["run", "nightly", "cargo", "miri", "--version"]);
     if present() {
         return Ok(());
     }
-    if !succeeds("rustup", &["--version"]) {
-        bail!("Miri needs rustup, which is not installed");
-    }
-    let install = [
-        "toolchain",
-        "install",
-        "nightly",
-        "--no-self-update",
-        "--profile",
-        "minimal",
-        "-c",
-        "miri",
-        "-c",
-        "rust-src",
-    ];
-    process::run(command("rustup", &install))?;
+    install_toolchain("nightly", &["--component", "miri", "--component", "rust-src"])?;
     if !present() {
-        bail!("this nightly has no Miri; try `rustup {}` another day", install.join(" "));
+        bail!("this nightly has no Miri; try `rustup update nightly` another day");
     }
     Ok(())
 }

@@ -1,0 +1,173 @@
+//! What is tried with a file. Nothing is expected of the answers: what is tested is that there is one, without a panic,
+//! an overflow, a hang, or memory without limit.
+
+use super::mutate::{Random, mutate};
+use torchlet::core::{
+    BundledProgram, DataMap, Program, ProgramError, Registry, ValueMeta, ValueRef,
+};
+use torchlet::{Module, Tensor, Value};
+
+/// A name, the function that is given the file, and the endings of fixtures that are files of its kind.
+pub struct Target {
+    pub name: &'static str,
+    pub run: fn(&[u8]),
+    pub endings: &'static [&'static str],
+}
+
+pub const TARGETS: &[Target] = &[
+    Target { name: "load", run: load, endings: &["pte", "bpte"] },
+    Target { name: "load_and_run", run: load_and_run, endings: &["pte", "bpte"] },
+    Target { name: "ptd", run: ptd, endings: &["ptd"] },
+    Target { name: "bpte", run: bpte, endings: &["bpte"] },
+];
+
+/// How much of anything that a file can hold many of is looked at.
+const MANY: usize = 100;
+
+/// What a method may take in all: fixtures take less, and a file that asks for more is not given it.
+const MEMORY: u64 = 1 << 20;
+
+/// How often a program may jump back.
+const JUMPS: u64 = 20;
+
+/// Opens a program, out of its bundle if it is in one, and asks what each method needs, with the operators of the portable
+/// library.
+pub fn load(bytes: &[u8]) {
+    let bundle = BundledProgram::is_bundled(bytes).then(|| BundledProgram::from_bytes(bytes));
+    let program = bundle.and_then(|bundle| bundle.ok()?.program().ok());
+    let aligned = Aligned::from(program.unwrap_or(bytes));
+    let _ = load_aligned(aligned.bytes());
+}
+
+fn load_aligned(bytes: &[u8]) -> Result<(), ProgramError> {
+    let program = Program::from_bytes(bytes)?;
+    let Ok(registry) = Registry::new().with_kernels(&torchlet_portable::KERNELS) else {
+        return Ok(());
+    };
+    let _ = program.data_names().map(|names| names.take(MANY).filter(Result::is_err).count());
+    for name in program.method_names()?.take(MANY) {
+        let Ok(meta) = program.method_meta(name?) else { continue };
+        for index in 0..meta.value_count().min(MANY) {
+            let _ = meta.value_meta(index);
+        }
+        for index in 0..meta.input_count().min(MANY) {
+            let _ = meta.input(index);
+        }
+        for index in 0..meta.output_count().min(MANY) {
+            let _ = meta.output(index);
+        }
+        for index in 0..meta.planned_buffer_count().min(MANY) {
+            let _ = meta.planned_buffer_size(index);
+        }
+        let _ = meta.memory_needs(&registry, &[], 1);
+    }
+    Ok(())
+}
+
+/// Loads and runs each method in little memory, with inputs of zeroes and of ones.
+pub fn load_and_run(bytes: &[u8]) {
+    let builder = Module::builder().threads(1).memory_limit(MEMORY).jump_limit(JUMPS);
+    let Ok(mut module) = builder.from_bytes(bytes) else { return };
+    let Ok(names) = module.method_names() else { return };
+    for name in names.iter().take(4) {
+        for fill in [Tensor::zeros, Tensor::ones] {
+            let Ok(meta) = module.method_meta(name) else { continue };
+            let input = |index| match meta.input(index) {
+                Ok(Some(ValueMeta::Tensor(input))) if (input.info.nbytes() as u64) < MEMORY => {
+                    let info = &input.info;
+                    let shape: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
+                    fill(info.scalar_type, &shape).map_or(Value::None, Value::from)
+                }
+                Ok(Some(ValueMeta::Scalar(scalar))) => scalar.into(),
+                _ => Value::None,
+            };
+            let inputs: Vec<Value> = (0..meta.input_count().min(16)).map(input).collect();
+            if module.execute(name, inputs).is_ok() {
+                let _ = module.reset(name);
+            }
+        }
+    }
+}
+
+/// Opens external data and reads all of it.
+pub fn ptd(bytes: &[u8]) {
+    let aligned = Aligned::from(bytes);
+    let _ = ptd_aligned(aligned.bytes());
+}
+
+fn ptd_aligned(bytes: &[u8]) -> Result<(), ProgramError> {
+    let data = DataMap::from_bytes(bytes)?;
+    for name in data.names()?.take(MANY) {
+        let name = name?;
+        let _ = data.layout(name);
+        if let Ok(Some(blob)) = data.get(name) {
+            let _ = blob.lend();
+            let _ = blob.read(0, &mut [0; 8]);
+            let _ = blob.read(blob.size(), &mut [0; 1]);
+        }
+    }
+    Ok(())
+}
+
+/// Opens a program with test cases and reads all of them.
+pub fn bpte(bytes: &[u8]) {
+    let aligned = Aligned::from(bytes);
+    let _ = bpte_aligned(aligned.bytes());
+}
+
+fn bpte_aligned(bytes: &[u8]) -> Result<(), ProgramError> {
+    let bundle = BundledProgram::from_bytes(bytes)?;
+    let _ = bundle.program().map(<[u8]>::len);
+    for suite in bundle.suites()?.take(MANY) {
+        let suite = suite?;
+        let _ = suite.method_name();
+        for case in suite.cases()?.take(MANY) {
+            let case = case?;
+            for value in case.inputs()?.take(MANY).chain(case.expected_outputs()?.take(MANY)) {
+                if let Ok(ValueRef::Tensor(tensor)) = value {
+                    let _ = tensor.bytes().iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tries a file, and files that are made from it by ever more mutations, with a return to the file after every eighth.
+pub fn campaign(run: fn(&[u8]), original: &[u8], seed: u32, rounds: usize) {
+    run(original);
+    let mut random = Random::new(seed);
+    let mut bytes = original.to_vec();
+    for round in 1..=rounds {
+        if mutate(&mut bytes, &mut random) {
+            run(&bytes);
+        }
+        if round % 8 == 0 {
+            bytes.copy_from_slice(original);
+        }
+    }
+}
+
+/// A copy at a multiple of 16, from where constants can be lent.
+struct Aligned {
+    blocks: Vec<u128>,
+    len: usize,
+}
+
+impl From<&[u8]> for Aligned {
+    fn from(bytes: &[u8]) -> Self {
+        let mut blocks = vec![0; bytes.len().div_ceil(16)];
+        for (block, chunk) in blocks.iter_mut().zip(bytes.chunks(16)) {
+            let mut whole = [0; 16];
+            whole[..chunk.len()].copy_from_slice(chunk);
+            *block = u128::from_ne_bytes(whole);
+        }
+        Aligned { blocks, len: bytes.len() }
+    }
+}
+
+impl Aligned {
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.blocks)[..self.len]
+    }
+}

@@ -1,0 +1,164 @@
+//! What the steps do.
+//!
+//! All that runs on this machine is built with [`process::EVERYTHING`], so that it is built once. Where the question is whether
+//! something compiles, it is checked, not built.
+
+use super::features;
+use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
+use crate::tools::{self, EMBEDDED_TARGETS};
+use crate::{api, board, deps, msrv, shaders, size, vulkan};
+use anyhow::Result;
+
+/// How a step ended without failing.
+pub(super) enum Outcome {
+    Passed,
+    /// It could not run here, for this reason.
+    NotRun(String),
+}
+
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    /// Whether it runs beside the others: such steps use one processor for long, and build to folders of their own.
+    pub(super) beside: bool,
+    pub(super) run: fn() -> Result<Outcome>,
+}
+
+/// In order: quick ones first, and last the tests, so that cargo's results end the output.
+pub(super) const STEPS: &[Step] = &[
+    step("fmt", "the formatting is rustfmt's", fmt),
+    step("deps", "licences, sources and duplicates of dependencies", deps_step),
+    beside("miri", "core's tests under Miri", miri),
+    beside("size", "core stays within its flash budget", size_step),
+    beside("board", "the firmware runs in QEMU and prints what it should", board_step),
+    step("clippy", "no warnings, with each feature alone, none, and all", clippy),
+    step(
+        "msrv",
+        "the libraries compile with the oldest toolchain that the manifest names",
+        msrv_step,
+    ),
+    step("api", "the public API of the libraries is as in api/", api_step),
+    step("doc", "the documentation builds without warnings", doc),
+    step("no-std", "core and kernels compile for microcontrollers", no_std),
+    step("shaders", "the shader modules are valid and what their sources compile to", shaders_step),
+    step("vulkan", "the Vulkan tests on a software driver, under validation layers", vulkan_step),
+    step("test", "the tests of the workspace, but for those on Vulkan", test),
+];
+
+const fn step(name: &'static str, about: &'static str, run: fn() -> Result<Outcome>) -> Step {
+    Step { name, about, beside: false, run }
+}
+
+const fn beside(name: &'static str, about: &'static str, run: fn() -> Result<Outcome>) -> Step {
+    Step { name, about, beside: true, run }
+}
+
+fn fmt() -> Result<Outcome> {
+    process::run(cargo(&["fmt", "--all", "--check"]))?;
+    let mut others = board::workspaces()?;
+    others.push(root().join("fuzz"));
+    for workspace in others {
+        let mut fmt = cargo(&["fmt", "--check"]);
+        fmt.current_dir(workspace);
+        process::run(fmt)?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn deps_step() -> Result<Outcome> {
+    deps::run()?;
+    Ok(Outcome::Passed)
+}
+
+fn shaders_step() -> Result<Outcome> {
+    Ok(shaders::check()?.map_or(Outcome::Passed, Outcome::NotRun))
+}
+
+fn clippy() -> Result<Outcome> {
+    let deny = ["--", "--deny", "warnings"];
+    let all = ["clippy", "--quiet", "--all-targets"];
+    process::run(cargo(&[&all[..], EVERYTHING, &deny].concat()))?;
+    process::run(cargo(&[&all[..], &["--workspace"], &deny].concat()))?;
+    // Clippy and not `check`: what it checks is kept beside the above, and it can refuse warnings without flags that
+    // would make cargo build all dependencies again.
+    for set in features::sets()? {
+        let one = ["clippy", "--quiet", "--package", &set.package, "--no-default-features"];
+        process::run(cargo(&[&one[..], &["--features", &set.features], &deny].concat()))?;
+    }
+    Ok(Outcome::Passed)
+}
+
+fn msrv_step() -> Result<Outcome> {
+    msrv::run()?;
+    Ok(Outcome::Passed)
+}
+
+fn api_step() -> Result<Outcome> {
+    api::run(&api::Options::default())?;
+    Ok(Outcome::Passed)
+}
+
+fn doc() -> Result<Outcome> {
+    let mut doc = cargo(&[&["doc", "--quiet", "--no-deps"][..], EVERYTHING].concat());
+    doc.env("RUSTDOCFLAGS", "--deny warnings");
+    process::run(doc)?;
+    Ok(Outcome::Passed)
+}
+
+fn no_std() -> Result<Outcome> {
+    tools::embedded_targets()?;
+    // Whether it links and runs is the board's question.
+    for target in EMBEDDED_TARGETS {
+        let packages = ["--package", "torchlet-core", "--package", "torchlet-portable"];
+        let check = ["check", "--quiet", "--no-default-features", "--target", target];
+        process::run(cargo(&[&check[..], &packages].concat()))?;
+    }
+    // The facade, as a firmware would depend on it.
+    let facade = ["check", "--quiet", "--package", "torchlet", "--no-default-features"];
+    let target = ["--features", "portable", "--target", EMBEDDED_TARGETS[0]];
+    process::run(cargo(&[&facade[..], &target].concat()))?;
+    Ok(Outcome::Passed)
+}
+
+fn size_step() -> Result<Outcome> {
+    size::run(&size::Options::default())?;
+    Ok(Outcome::Passed)
+}
+
+fn board_step() -> Result<Outcome> {
+    if let Err(error) = tools::qemu() {
+        return Ok(Outcome::NotRun(error.to_string()));
+    }
+    board::run(&board::Options::default())?;
+    Ok(Outcome::Passed)
+}
+
+fn miri() -> Result<Outcome> {
+    if let Err(error) = tools::miri() {
+        return Ok(Outcome::NotRun(error.to_string()));
+    }
+    let mut miri =
+        cargo_of("nightly", &["miri", "test", "--package", "torchlet-core", "--lib", "--tests"]);
+    // Tests read fixtures; pointers are checked strictly; a sine is the same each time, as on a processor.
+    let flags =
+        ["-Zmiri-disable-isolation", "-Zmiri-strict-provenance", "-Zmiri-deterministic-floats"];
+    miri.env("MIRIFLAGS", flags.join(" "));
+    process::run(miri)?;
+    Ok(Outcome::Passed)
+}
+
+fn vulkan_step() -> Result<Outcome> {
+    let software = match tools::software_vulkan() {
+        Ok(software) => software,
+        Err(error) => return Ok(Outcome::NotRun(error.to_string())),
+    };
+    vulkan::run(&software)?;
+    Ok(Outcome::Passed)
+}
+
+fn test() -> Result<Outcome> {
+    let mut test = cargo(&[&["test", "--no-fail-fast"][..], EVERYTHING].concat());
+    test.env(vulkan::TEST_VARIABLE, "off");
+    process::run(test)?;
+    Ok(Outcome::Passed)
+}
