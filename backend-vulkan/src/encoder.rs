@@ -5,14 +5,14 @@
 //! give their outputs shapes and emit [`Step`]s over tensors; where tensors lie is decided later.
 
 use crate::bounds;
-use crate::constants::{Contents, Make};
+use crate::constants::Contents;
+use crate::derived::{Derived, Source};
 use crate::error::Error;
 use crate::ir::{Graph, Node, Value, ValueId};
 use crate::ops::{Epilogue, Stage};
 use crate::tensors::{DeviceTensor, Operand, Storage, TensorId, element_of};
 use crate::transfer::to_device;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use torchlet_core::ScalarType;
 use torchlet_shaders::{Element, Pipeline, PushConstants};
 
@@ -57,8 +57,8 @@ pub(crate) struct State {
     pub(crate) host: HashMap<ValueId, Vec<i32>>,
     /// Tensors that operators added, by call and order.
     added: HashMap<(usize, usize), TensorId>,
-    /// Constants that operators derived, by value and purpose.
-    derived: HashMap<(ValueId, String), TensorId>,
+    /// Constants that operators derived.
+    derived: HashMap<Derived, TensorId>,
     /// Invocations that keep the device busy: dispatches of fewer are split further where they can be.
     pub(crate) busy: usize,
     /// What the device can do beyond Vulkan 1.1.
@@ -257,19 +257,27 @@ impl<'e, 'p> Encoder<'e, 'p> {
         matches!(self.value(id), Ok(Value::None))
     }
 
-    /// The host bytes of a constant tensor, as they were exported.
-    pub(crate) fn constant_data(&self, id: ValueId) -> Option<&[u8]> {
-        match self.value(id) {
-            Ok(Value::Tensor(tensor)) => tensor.data.as_deref(),
-            _ => None,
-        }
-    }
-
     /// The bytes of a constant tensor, as they are on the device.
     pub(crate) fn device_data(&self, id: TensorId) -> Option<&[u8]> {
         match &self.state.tensor(self.state.root(id)).ok()?.storage {
             Storage::Constant(Contents::Made(bytes)) => Some(bytes),
-            Storage::Constant(Contents::Graph) => self.constant_data(self.state.root(id)),
+            Storage::Constant(Contents::Graph) => match self.value(self.state.root(id)) {
+                Ok(Value::Tensor(tensor)) => tensor.data.as_deref(),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// A tensor of the file whose bytes others can be made from.
+    pub(crate) fn constant(&self, id: TensorId) -> Option<Source> {
+        let id = self.state.root(id);
+        match self.state.tensor(id).ok()? {
+            DeviceTensor {
+                element,
+                storage: Storage::Constant(Contents::Graph | Contents::Made(_)),
+                ..
+            } => Some(Source { id, element: *element }),
             _ => None,
         }
     }
@@ -492,63 +500,27 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Ok(Operand { id, value: id, element, sizes: sizes.to_vec() })
     }
 
-    /// A constant made from value `id` for a purpose: made once, when the graph is compiled.
-    pub(crate) fn derived(
-        &mut self,
-        id: ValueId,
-        purpose: &str,
-        element: Element,
-        sizes: &[usize],
-        make: impl FnOnce(&Self) -> Result<Vec<u8>, Error>,
-    ) -> Result<Operand, Error> {
-        self.constant(id, purpose, element, sizes, |e| make(e).map(Contents::Made))
-    }
-
-    /// A constant made from the bytes of constant `id` when they go to the device, beside other work.
-    pub(crate) fn derived_later(
-        &mut self,
-        id: ValueId,
-        purpose: &str,
-        element: Element,
-        sizes: &[usize],
-        make: impl Fn(&[u8], &mut [u8]) + Send + Sync + 'static,
-    ) -> Result<Operand, Error> {
-        let source = self.state.root(id);
-        self.constant(id, purpose, element, sizes, |_| {
-            let bytes = numel_of(sizes)?
-                .checked_mul(element.size())
-                .ok_or_else(|| Error::invalid("a constant is too large"))?;
-            Ok(Contents::From(source, bytes, Make(Arc::new(make))))
-        })
-    }
-
-    fn constant(
-        &mut self,
-        id: ValueId,
-        purpose: &str,
-        element: Element,
-        sizes: &[usize],
-        contents: impl FnOnce(&Self) -> Result<Contents, Error>,
-    ) -> Result<Operand, Error> {
-        let place = (id, purpose.to_owned());
-        let tensor = match self.state.derived.get(&place) {
-            Some(tensor) => *tensor,
+    /// A constant that is made when the graph is compiled, once for all calls that need the same one.
+    pub(crate) fn derived(&mut self, derived: Derived) -> Result<Operand, Error> {
+        let (element, sizes) = (derived.element(), derived.sizes());
+        numel_of(&sizes)?;
+        let id = match self.state.derived.get(&derived) {
+            Some(id) => *id,
             None if self.planning => {
-                let storage = Storage::Constant(contents(self)?);
-                let tensor = self.state.tensors.len();
+                let id = self.state.tensors.len();
                 self.state.tensors.push(Some(DeviceTensor {
                     element,
-                    sizes: sizes.to_vec(),
-                    storage,
+                    sizes: sizes.clone(),
+                    storage: Storage::Constant(Contents::Derived(derived)),
                 }));
-                self.state.derived.insert(place, tensor);
-                tensor
+                self.state.derived.insert(derived, id);
+                id
             }
             None => {
                 return Err(Error::unsupported("a change of shapes that needs other constants"));
             }
         };
-        Ok(Operand { id: tensor, value: id, element, sizes: sizes.to_vec() })
+        Ok(Operand { id, value: id, element, sizes })
     }
 
     /// Emits a dispatch of so many invocations in each direction, in workgroups of the given size.

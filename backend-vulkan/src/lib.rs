@@ -16,6 +16,7 @@ mod bounds;
 mod commands;
 mod compiled;
 mod constants;
+mod derived;
 mod device;
 mod encoder;
 mod error;

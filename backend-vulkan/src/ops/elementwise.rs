@@ -4,12 +4,13 @@
 //! become one (`chain`).
 
 use super::{Operator, activation, pointwise, pointwise_integers};
+use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
 use crate::tensors::Operand;
 use torchlet_core::rules::broadcast;
-use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Unary, UnaryPush};
+use torchlet_shaders::{Binary, BinaryPush, MAX_DIMS, Unary, UnaryPush};
 
 /// What an element-wise operator computes: a function of the shaders, by its number, and what it takes.
 #[derive(Debug, Clone, Copy)]
@@ -145,7 +146,7 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
             let a = e.tensor(a)?;
             let b = match b {
                 Source::Tensor(b) => e.tensor(b)?,
-                Source::Number(number) => constant(e, args, &a, number)?,
+                Source::Number(number) => constant(e, &a, number)?,
             };
             let out = e.out(args)?.id;
             apply_binary(e, function, [&a, &b], out, alpha)
@@ -154,22 +155,13 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     }
 }
 
-/// A number as a constant tensor of one element.
-fn constant(
-    e: &mut Encoder<'_, '_>,
-    args: &[ValueId],
-    a: &Operand,
-    number: f64,
-) -> Result<Operand, Error> {
+/// A number as a constant tensor of one element, for a shader that takes it beside `a`.
+fn constant(e: &mut Encoder<'_, '_>, a: &Operand, number: f64) -> Result<Operand, Error> {
     // An integer tensor meets a fraction, or a number that is too large, in floating point.
     let fits = !a.element.is_floating() && number == f64::from(number as i32);
-    let (element, bytes) = if fits {
-        (Element::I32, (number as i32).to_le_bytes())
-    } else {
-        (Element::F32, (number as f32).to_le_bytes())
-    };
-    let purpose = format!("number {number}");
-    e.derived(e.arg(args, 1)?, &purpose, element, &[], |_| Ok(bytes.to_vec()))
+    let number =
+        if fits { Number::Int(number as i32) } else { Number::Float((number as f32).to_bits()) };
+    e.derived(Derived::Number(number))
 }
 
 /// Emits function number `function` of the unary shader, with all parameters that it takes.

@@ -195,6 +195,65 @@ def program() -> Iterator[Delegated]:
     yield case("long_chain", chain, (values(f32, 5),))
 
 
+def constants() -> Iterator[Delegated]:
+    """Constants that are made of others when a graph is compiled."""
+    x = values(f32, 2, 3)
+    i = torch.tensor([[1, 2, 3], [2, 4, 2]], dtype=torch.int32)
+    yield case("number_of_integers_first", lambda x, i: (i == 2, x**2, x > 2), (x, i))
+    yield case("number_of_floats_first", lambda x, i: (x > 2, x**2, i == 2, i > 2), (x, i))
+    yield case("weights_of_one_matrix", OneMatrix(), (values(f32, 1, 4, 5), values(f32, 3, 4)))
+    picture = (values(f32, 2, 3, 4, 5),)
+    yield from halved([case("same_statistics", SameStatistics(), picture)])
+    yield case("same_weights", SameWeights(), picture)
+
+
+class OneMatrix(nn.Module):
+    """A weight as a matrix and as a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(values(f32, 6, 4))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide = nn.functional.linear(y, self.weight)
+        return nn.functional.conv1d(x, self.weight.unsqueeze(-1)), wide
+
+
+class SameStatistics(nn.Module):
+    """Normalisations by the same statistics that differ in one thing each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", values(f32, 3))
+        self.register_buffer("variance", values(f32, 3).abs() + 0.5)
+        for name in ("weight", "other_weight", "bias", "other_bias"):
+            self.register_buffer(name, values(f32, 3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def norm(weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float = 1e-5) -> torch.Tensor:
+            return nn.functional.batch_norm(x, self.mean, self.variance, weight, bias, eps=eps)
+
+        weights = norm(self.weight, self.bias), norm(self.other_weight, self.bias)
+        biases = norm(self.weight, self.other_bias), norm(self.weight, None), norm(None, self.bias)
+        return *weights, *biases, norm(self.weight, self.bias, 0.5), norm(None, None)
+
+
+class SameWeights(nn.Module):
+    """Normalisations with the same mean, or the same variance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("mean", "other_mean"):
+            self.register_buffer(name, values(f32, 3))
+        for name in ("variance", "other_variance"):
+            self.register_buffer(name, values(f32, 3).abs() + 0.5)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        norm = nn.functional.batch_norm
+        means = norm(x, self.mean, self.variance), norm(x, self.other_mean, self.variance)
+        return *means, norm(x, self.mean, self.other_variance)
+
+
 class Shared(nn.Module):
     """A method over weights that another has, too."""
 
@@ -230,4 +289,4 @@ def chain(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-FAMILIES = {"model": model, "program": program, "file": file}
+FAMILIES = {"model": model, "program": program, "constants": constants, "file": file}
