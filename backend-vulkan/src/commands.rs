@@ -14,7 +14,7 @@ enum Purpose<'s> {
     Input(usize),
     Step(&'s Step),
     Output(usize),
-    State(usize),
+    Update(usize),
 }
 
 impl Compiled {
@@ -64,7 +64,8 @@ impl Compiled {
                 groups: step.groups,
             });
         }
-        for (position, (id, staging)) in self.graph.outputs.iter().zip(&self.outputs).enumerate() {
+        let outputs = self.graph.outputs.iter().zip(&self.outputs).enumerate();
+        for (position, (id, staging)) in outputs.skip(self.new_values) {
             let Some(staging) = staging else { continue };
             let host = Binding {
                 buffer: self.download.raw,
@@ -77,10 +78,10 @@ impl Compiled {
             purposes.push(Purpose::Output(position));
             commands.push(transfer(device, tensor.element, host, staging.element, tensor.numel())?);
         }
-        for (position, (from, to)) in self.kept.iter().enumerate() {
+        for (position, (from, to)) in self.updates.iter().enumerate() {
             let (source, target) = (self.state.tensor(*from)?, self.state.tensor(*to)?);
             let (from, to) = (self.binding(*from, false)?, self.binding(*to, true)?);
-            purposes.push(Purpose::State(position));
+            purposes.push(Purpose::Update(position));
             commands.push(transfer(from, source.element, to, target.element, source.numel())?);
         }
         if self.labels.is_some() {
@@ -105,8 +106,8 @@ impl Compiled {
             Purpose::Output(position) => {
                 of_tensor("output (copy)", *position, self.graph.outputs.get(*position))
             }
-            Purpose::State(position) => {
-                of_tensor("state (copy)", *position, self.kept.get(*position).map(|(to, _)| to))
+            Purpose::Update(position) => {
+                of_tensor("buffer (copy)", *position, self.updates.get(*position).map(|(to, _)| to))
             }
             Purpose::Step(step) => {
                 let node = self.graph.nodes.get(step.node);

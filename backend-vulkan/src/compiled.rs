@@ -1,6 +1,7 @@
 //! A compiled graph: memory, a recording, and staging for inputs and outputs.
 
 use crate::arguments::CallLayout;
+use crate::buffers::{Buffers, check_prepacked, in_safe_order};
 use crate::commands::conversions;
 use crate::constants::{Task, Upload, forget, run_tasks};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
@@ -8,7 +9,6 @@ use crate::encoder::{Encoder, State, Step};
 use crate::error::Error;
 use crate::ir::{Graph, Value, ValueId};
 use crate::memory_plan::{Places, plan_memory};
-use crate::state::{Lineage, in_safe_order};
 use crate::tensors::{Storage, TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
 use crate::transfer::{download, upload};
@@ -36,10 +36,12 @@ pub(crate) struct Compiled {
     pub(crate) download: Buffer,
     pub(crate) inputs: Vec<Option<Staging>>,
     pub(crate) outputs: Vec<Option<Staging>>,
-    /// Tensors whose values become the contents of constants after a run.
-    pub(crate) kept: Vec<(TensorId, TensorId)>,
-    /// Outputs that the caller does not take, and the buffers that they belong to.
-    dropped: Vec<(ValueId, Option<ValueId>)>,
+    /// Tensors whose values become the contents of constants after a run, and these.
+    pub(crate) updates: Vec<(TensorId, TensorId)>,
+    /// How many outputs, the first ones, are new values of buffers rather than the caller's.
+    pub(crate) new_values: usize,
+    /// Where calls of so many arguments have inputs and outputs, once there was one.
+    layout: Option<(usize, CallLayout)>,
     /// The inputs whose values operators look at on the host.
     watched: Vec<ValueId>,
     pub(crate) recording: Recording,
@@ -49,8 +51,6 @@ pub(crate) struct Compiled {
     pub(crate) labels: Option<Vec<Label>>,
     /// The constants that change.
     changing: HashSet<TensorId>,
-    /// The buffers that outputs may be new values of.
-    lineage: Lineage,
     context: Arc<Context>,
 }
 
@@ -63,9 +63,9 @@ impl Compiled {
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
         report_missing(&graph)?;
-        let lineage = Lineage::of(&graph);
+        check_prepacked(&graph)?;
         crate::passes::run(&mut graph);
-        let mut state = State::new(&graph)?;
+        let mut state = State::new(&graph, Buffers::of(&graph)?)?;
         state.busy = context.info.kind.busy_invocations();
         state.features = context.features.clone();
         let steps = Encoder::encode(&graph, &mut state, true)?;
@@ -101,13 +101,14 @@ impl Compiled {
         }
         watch.lap_of("make pipelines and upload constants", made);
 
-        let changing = changing(&graph, &lineage, &state, &steps);
+        let changing = changing(&graph, &state, &steps);
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
         let watched = crate::ops::watched_inputs(&graph, &state);
         let mut compiled = Compiled {
             watched,
-            kept: Vec::new(),
-            dropped: Vec::new(),
+            updates: Vec::new(),
+            new_values: 0,
+            layout: None,
             tensors,
             constants,
             upload,
@@ -121,10 +122,9 @@ impl Compiled {
             recorded: false,
             labels: traced.then(Vec::new),
             changing,
-            lineage,
             context: context.clone(),
         };
-        compiled.keep()?;
+        compiled.find_updates()?;
         compiled.record(&steps)?;
         watch.lap("record");
         context.pipelines.save();
@@ -132,24 +132,13 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// Makes the first outputs new contents of the buffers that they belong to: the caller does not take them.
-    fn keep_outputs(&mut self, count: usize) -> Result<(), Error> {
-        let outputs: Vec<ValueId> = self.graph.outputs.drain(..count).collect();
-        self.outputs.drain(..count);
-        let owners = self.lineage.owners(count);
-        self.dropped = outputs.into_iter().zip(owners).collect();
-        self.keep()?;
-        self.recorded = false;
-        Ok(())
-    }
-
     /// Finds which constants take new values when all steps are done: those that the graph says, and those that outputs
     /// without a taker belong to.
-    fn keep(&mut self) -> Result<(), Error> {
-        let updates = self.graph.updates.iter().copied();
-        let dropped = self.dropped.iter().filter_map(|(out, owner)| Some((*out, (*owner)?)));
+    fn find_updates(&mut self) -> Result<(), Error> {
+        let owners = self.state.buffers.owners(self.new_values)?;
+        let owned = self.graph.outputs.iter().copied().zip(owners);
         let mut copies = Vec::new();
-        for (new, old) in updates.chain(dropped) {
+        for (new, old) in self.graph.updates.iter().copied().chain(owned) {
             let (source, target) = (self.state.root(new), self.state.root(old));
             let is_constant = matches!(self.state.tensor(target)?.storage, Storage::Constant(_));
             // A buffer that nothing reads has no memory.
@@ -157,23 +146,31 @@ impl Compiled {
                 copies.push((source, target));
             }
         }
-        self.kept = in_safe_order(&copies)
+        self.updates = in_safe_order(&copies)
             .ok_or_else(|| Error::unsupported("buffers that take each other's values"))?;
         Ok(())
     }
 
+    /// Where a call has the inputs and outputs: found at the first call, since only calls tell how many arguments there are.
+    fn layout(&mut self, call: &DelegateCall<'_, '_>) -> Result<CallLayout, Error> {
+        let count = call.len();
+        if let Some((_, layout)) = self.layout.as_ref().filter(|(known, _)| *known == count) {
+            return Ok(layout.clone());
+        }
+        let arguments = call.arguments();
+        let layout = CallLayout::find(&self.graph, &self.state.buffers, arguments, count)?;
+        if self.new_values != layout.new_values {
+            self.new_values = layout.new_values;
+            self.find_updates()?;
+            self.recorded = false;
+        }
+        self.layout = Some((count, layout.clone()));
+        Ok(layout)
+    }
+
     /// Runs the graph over the arguments of a call.
     pub(crate) fn run(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), Error> {
-        let (input_count, output_count) = (self.graph.inputs.len(), self.graph.outputs.len());
-        let found = call.len();
-        if found > input_count && found < input_count + output_count {
-            self.keep_outputs(input_count + output_count - found)?;
-            return self.run(call);
-        }
-        let Some(layout) = CallLayout::find(&self.graph, call.arguments(), found) else {
-            let expected = input_count + output_count;
-            return Err(torchlet_core::KernelError::ArgumentCount { expected, found }.into());
-        };
+        let layout = self.layout(call)?;
         let mut watch = Stopwatch::new(call.is_traced());
         if call.is_traced() != self.labels.is_some() {
             self.labels = call.is_traced().then(Vec::new);
@@ -310,20 +307,15 @@ fn stage(
     Ok((staging, end))
 }
 
-/// The constants that change when the graph runs: those that steps write, those that the graph updates, and those that an
-/// output may become the new value of.
-fn changing(
-    graph: &Graph<'_>,
-    lineage: &Lineage,
-    state: &State,
-    steps: &[Step],
-) -> HashSet<TensorId> {
+/// The constants that change when the graph runs, or may: those that steps write, those that the graph updates, and those that
+/// an output may be the new value of.
+fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> HashSet<TensorId> {
     let written = steps.iter().flat_map(|step| &step.accesses).filter(|access| access.written);
     let updated = graph.updates.iter().map(|(_, old)| state.root(*old));
     written
         .map(|access| state.root(access.tensor))
         .chain(updated)
-        .chain(lineage.constants())
+        .chain((0..graph.values.len()).filter(|id| state.buffers.may_change(*id)))
         .collect()
 }
 

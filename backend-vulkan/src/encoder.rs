@@ -5,6 +5,7 @@
 //! give their outputs shapes and emit [`Step`]s over tensors; where tensors lie is decided later.
 
 use crate::bounds;
+use crate::buffers::Buffers;
 use crate::constants::Contents;
 use crate::derived::{Derived, Source};
 use crate::error::Error;
@@ -63,11 +64,13 @@ pub(crate) struct State {
     pub(crate) busy: usize,
     /// What the device can do beyond Vulkan 1.1.
     pub(crate) features: DeviceFeatures,
+    /// The constants that change between runs.
+    pub(crate) buffers: Buffers,
 }
 
 impl State {
     /// The state in which shapes are those of the graph.
-    pub(crate) fn new(graph: &Graph<'_>) -> Result<Self, Error> {
+    pub(crate) fn new(graph: &Graph<'_>, buffers: Buffers) -> Result<Self, Error> {
         let mut tensors = Vec::with_capacity(graph.values.len());
         let mut integers = Vec::with_capacity(graph.values.len());
         for value in &graph.values {
@@ -105,6 +108,7 @@ impl State {
             derived: HashMap::new(),
             busy: 1 << 15,
             features: DeviceFeatures::default(),
+            buffers,
         })
     }
 

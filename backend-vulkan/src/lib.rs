@@ -13,6 +13,7 @@
 mod arguments;
 mod blob;
 mod bounds;
+mod buffers;
 mod commands;
 mod compiled;
 mod constants;
@@ -24,7 +25,6 @@ mod ir;
 mod memory_plan;
 mod ops;
 mod passes;
-mod state;
 mod summary;
 mod tensors;
 mod trace;
