@@ -101,7 +101,7 @@ impl Compiled {
         }
         watch.lap_of("make pipelines and upload constants", made);
 
-        let changing = changing(&graph, &state, &steps);
+        let changing = changing(&graph, &state, &steps)?;
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
         let watched = crate::ops::watched_inputs(&graph, &state);
         let mut compiled = Compiled {
@@ -309,14 +309,21 @@ fn stage(
 
 /// The constants that change when the graph runs, or may: those that steps write, those that the graph updates, and those that
 /// an output may be the new value of.
-fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> HashSet<TensorId> {
-    let written = steps.iter().flat_map(|step| &step.accesses).filter(|access| access.written);
+///
+/// # Errors
+/// A step writes to a constant that counted as one that does not change when others were made of it.
+fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> Result<HashSet<TensorId>, Error> {
     let updated = graph.updates.iter().map(|(_, old)| state.root(*old));
-    written
-        .map(|access| state.root(access.tensor))
-        .chain(updated)
-        .chain((0..graph.values.len()).filter(|id| state.buffers.may_change(*id)))
-        .collect()
+    let may_change = (0..graph.values.len()).filter(|id| state.buffers.may_change(*id));
+    let mut changing: HashSet<TensorId> = updated.chain(may_change).collect();
+    for access in steps.iter().flat_map(|step| &step.accesses).filter(|access| access.written) {
+        let root = state.root(access.tensor);
+        let is_constant = matches!(state.tensor(root)?.storage, Storage::Constant(_));
+        if changing.insert(root) && is_constant && root < graph.values.len() {
+            return Err(Error::Invalid(format!("a call writes to constant {root}")));
+        }
+    }
+    Ok(changing)
 }
 
 /// All operators of the graph that there are none of, in one error.

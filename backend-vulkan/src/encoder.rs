@@ -273,9 +273,12 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
-    /// A tensor of the file whose bytes others can be made from.
+    /// A tensor of the file whose bytes others can be made from: they are the same in every run.
     pub(crate) fn constant(&self, id: TensorId) -> Option<Source> {
         let id = self.state.root(id);
+        if self.state.buffers.may_change(id) {
+            return None;
+        }
         match self.state.tensor(id).ok()? {
             DeviceTensor {
                 element,
@@ -334,6 +337,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         let missing = || Error::invalid("the index is out of range");
         if self.planning
             && self.state.tensor(root)?.element == Element::I32
+            && !self.state.buffers.may_change(root)
             && let Some(bytes) = self.device_data(root)
         {
             // Kept, since the bytes are not once they are on the device.

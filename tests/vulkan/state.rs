@@ -11,6 +11,12 @@ const STATEFUL: &[&str] = &[
     "vulkan/state/delay_aliased.bpte",
     "vulkan/state/two_states_aliased.bpte",
     "vulkan/state/unread_input.bpte",
+    "vulkan/state/weight.bpte",
+    "vulkan/state/linear.bpte",
+    "vulkan/state/linear_aliased.bpte",
+    "vulkan/state/conv2d.bpte",
+    "vulkan/state/transposed_aliased.bpte",
+    "vulkan/state/batch_norm.bpte",
 ];
 
 /// Files that do not say which new value belongs to which buffer, and a part of the reason that is given.
