@@ -40,7 +40,7 @@ impl Compiled {
                 continue;
             }
             let host = Binding {
-                buffer: self.upload.raw,
+                buffer: self.input_staging.raw,
                 offset: staging.offset,
                 size: staging.bytes,
                 written: false,
@@ -68,7 +68,7 @@ impl Compiled {
         for (position, (id, staging)) in outputs.skip(self.new_values) {
             let Some(staging) = staging else { continue };
             let host = Binding {
-                buffer: self.download.raw,
+                buffer: self.output_staging.raw,
                 offset: staging.offset,
                 size: staging.bytes,
                 written: true,

@@ -3,7 +3,7 @@
 use crate::arguments::CallLayout;
 use crate::buffers::{Buffers, check_prepacked, in_safe_order};
 use crate::commands::conversions;
-use crate::constants::{Task, Upload, forget, run_tasks};
+use crate::constants::{ConstantWrites, Task, forget, run_tasks};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
 use crate::encoder::{Encoder, State, Step};
 use crate::error::Error;
@@ -11,7 +11,7 @@ use crate::ir::{Graph, Value, ValueId};
 use crate::memory_plan::{Places, plan_memory};
 use crate::tensors::{Storage, TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
-use crate::transfer::{download, upload};
+use crate::transfer::{from_staging, to_staging};
 use std::collections::HashSet;
 use std::sync::Arc;
 use torchlet_core::{DelegateCall, Parallel, Scalar, ScalarType, Serial};
@@ -32,8 +32,9 @@ pub(crate) struct Compiled {
     pub(crate) places: Places,
     pub(crate) tensors: Option<Buffer>,
     pub(crate) constants: Option<Buffer>,
-    pub(crate) upload: Buffer,
-    pub(crate) download: Buffer,
+    /// Where the host writes inputs, and where it reads outputs.
+    pub(crate) input_staging: Buffer,
+    pub(crate) output_staging: Buffer,
     pub(crate) inputs: Vec<Option<Staging>>,
     pub(crate) outputs: Vec<Option<Staging>>,
     /// Tensors whose values become the contents of constants after a run, and these.
@@ -80,11 +81,11 @@ impl Compiled {
         };
         let tensors = buffer(tensor_bytes, MemoryKind::Device)?;
         let mut constants = buffer(constant_bytes, MemoryKind::Constants)?;
-        let upload = Buffer::new(context, input_bytes, MemoryKind::Upload)?;
-        let download = Buffer::new(context, output_bytes, MemoryKind::Download)?;
+        let input_staging = Buffer::new(context, input_bytes, MemoryKind::Upload)?;
+        let output_staging = Buffer::new(context, output_bytes, MemoryKind::Download)?;
         watch.lap("allocate memory");
 
-        let contents = Upload::of(&graph, &state, &places, |_| true)?;
+        let contents = ConstantWrites::of(&graph, &state, &places, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
         let keys = steps.iter().map(|step| &step.key).chain(&conversions);
         let mut keys: Vec<&PipelineKey> = keys.collect::<HashSet<_>>().into_iter().collect();
@@ -99,7 +100,7 @@ impl Compiled {
             Some(constants) => contents.run(context, constants, parallel, pipelines)?,
             None => run_tasks(parallel, pipelines)?,
         }
-        watch.lap_of("make pipelines and upload constants", made);
+        watch.lap_of("make pipelines and write constants", made);
 
         let changing = changing(&graph, &state, &steps)?;
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
@@ -111,8 +112,8 @@ impl Compiled {
             layout: None,
             tensors,
             constants,
-            upload,
-            download,
+            input_staging,
+            output_staging,
             graph,
             state,
             places,
@@ -196,9 +197,12 @@ impl Compiled {
                     let found = tensor.scalar_type;
                     return Err(Error::Invalid(format!("input {position} has type {found}")));
                 }
-                let memory =
-                    self.upload.mapped().get_mut(staging.offset as usize..).unwrap_or_default();
-                upload(tensor.info(), tensor.bytes(), memory)?;
+                let memory = self
+                    .input_staging
+                    .mapped()
+                    .get_mut(staging.offset as usize..)
+                    .unwrap_or_default();
+                to_staging(tensor.info(), tensor.bytes(), memory)?;
                 if self.watched.contains(&id) {
                     let numel = tensor.numel();
                     let ints = memory.as_chunks::<4>().0.iter().take(numel);
@@ -252,8 +256,8 @@ impl Compiled {
                 }
                 let info = out.info().clone();
                 let memory =
-                    self.download.mapped().get(staging.offset as usize..).unwrap_or_default();
-                download(memory, &info, out.into_bytes())?;
+                    self.output_staging.mapped().get(staging.offset as usize..).unwrap_or_default();
+                from_staging(memory, &info, out.into_bytes())?;
             } else if let Some(Some(value)) = self.state.integers.get(id) {
                 invoke.set_scalar(arg, Scalar::Int(*value))?;
             }
@@ -272,11 +276,11 @@ impl Compiled {
         Ok(())
     }
 
-    /// Gives state its initial values again.
+    /// Gives buffers their initial contents again.
     pub(crate) fn reset(&mut self) -> Result<(), Error> {
         let Some(constants) = &mut self.constants else { return Ok(()) };
         let changing = |id| self.changing.contains(&id);
-        let contents = Upload::of(&self.graph, &self.state, &self.places, changing)?;
+        let contents = ConstantWrites::of(&self.graph, &self.state, &self.places, changing)?;
         contents.run(&self.context, constants, &Serial, Vec::new())
     }
 }

@@ -70,7 +70,7 @@ impl Constant<'_> {
 }
 
 /// Constants in the order of their places in memory.
-pub(crate) struct Upload<'c> {
+pub(crate) struct ConstantWrites<'c> {
     constants: Vec<Constant<'c>>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn run_tasks(parallel: &dyn Parallel, tasks: Vec<Task<'_>>) -> Result
     result.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<'c> Upload<'c> {
+impl<'c> ConstantWrites<'c> {
     /// The constants that have a place and for which `wanted` says so.
     pub(crate) fn of(
         graph: &'c Graph<'_>,
@@ -118,7 +118,7 @@ impl<'c> Upload<'c> {
             constants.push(Constant { offset: place.offset, bytes, origin });
         }
         constants.sort_by_key(|constant| constant.offset);
-        Ok(Upload { constants })
+        Ok(ConstantWrites { constants })
     }
 
     /// All bytes.
@@ -281,10 +281,10 @@ mod tests {
             (2 * half as u64, vec![0; 2 * half + 4]),
             (5 * half as u64, vec![0; 4]),
         ];
-        let upload = Upload { constants: constants(&sources) };
-        let sizes: Vec<usize> = upload.chunks().iter().map(|chunk| chunk.len()).collect();
+        let all = ConstantWrites { constants: constants(&sources) };
+        let sizes: Vec<usize> = all.chunks().iter().map(|chunk| chunk.len()).collect();
         assert_eq!(sizes, [2, 1, 1]);
-        assert_eq!(upload.bytes(), CHUNK * 2 + 8);
+        assert_eq!(all.bytes(), CHUNK * 2 + 8);
     }
 
     #[test]

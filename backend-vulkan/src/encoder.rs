@@ -354,8 +354,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Err(Error::unsupported("an integer that is computed on the device"))
     }
 
-    /// Whether a tensor keeps its contents between runs.
-    pub(crate) fn is_kept(&self, id: TensorId) -> bool {
+    /// Whether a tensor has memory of its own, and so keeps its contents between runs.
+    pub(crate) fn is_persistent(&self, id: TensorId) -> bool {
         let root = self.state.root(id);
         matches!(self.state.tensor(root), Ok(DeviceTensor { storage: Storage::Constant(_), .. }))
     }

@@ -334,8 +334,8 @@ fn update_caches(
     let mut caches = [e.arg(args, 3)?, e.arg(args, 4)?].map(|id| e.tensor(id));
     for (cache, value) in caches.iter_mut().zip(values) {
         let Ok(cache) = cache else { continue };
-        // What is not kept between runs by itself has a tensor beside it that is.
-        if !e.is_kept(cache.id) {
+        // What is not persistent by itself has a tensor beside it that is.
+        if !e.is_persistent(cache.id) {
             let numel = numel_of(&e.bound_sizes(cache))?;
             let (tensor, element) = (cache.id, cache.element);
             let beside = e.derived(Derived::Beside(Beside { tensor, element, numel }))?;
