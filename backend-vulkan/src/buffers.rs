@@ -1,7 +1,7 @@
 //! Which constants are buffers, that change from run to run, and which output is the new value of which.
 //!
-//! What a file says: a call that writes to a buffer in place, or whose output is the buffer itself (`alias_buffer_mutations`), names
-//! it. Without that option, new values are the graph's first outputs, of which the delegate's call knows nothing, and nothing
+//! What a file says: a call that writes to a buffer in place, or whose output is the buffer itself
+//! (`alias_buffer_mutations`), names it. Without that option, new values are the graph's first outputs, of which the delegate's call knows nothing, and nothing
 //! says which belongs to which: the exporter writes them in the order in which they are computed, and constants have no names but
 //! hashes of their contents. A value that is another buffer's old one is not written at all.
 //!
@@ -82,9 +82,9 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Whether a constant's contents may differ from one run to the next.
-    pub(crate) fn may_change(&self, id: ValueId) -> bool {
-        self.written.contains(&id) || self.candidates.iter().any(|output| output.contains(&id))
+    /// The values whose contents may differ from one run to the next though they are constants.
+    pub(crate) fn changing(&self) -> HashSet<ValueId> {
+        self.written.iter().chain(self.candidates.iter().flatten()).copied().collect()
     }
 
     /// How many of the outputs are new values of buffers at least.
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(buffers.owners(2).unwrap(), [1, 0]);
         // The third output can be nobody's but the buffer's that the second one is of.
         assert!(buffers.owners(3).is_err());
-        assert!(buffers.may_change(0) && buffers.may_change(1) && !buffers.may_change(2));
+        assert!(buffers.changing() == HashSet::from([0, 1]));
         assert_eq!(buffers.fewest(), 0);
     }
 
@@ -259,11 +259,11 @@ mod tests {
         graph.outputs = vec![4, 5];
         graph.updates = vec![(4, 2)];
         let buffers = Buffers::of(&graph).unwrap();
-        assert!(buffers.may_change(0) && buffers.may_change(2));
+        assert!(buffers.changing().is_superset(&HashSet::from([0, 2])));
         assert_eq!(buffers.owners(1).unwrap(), [1]);
         call(&mut graph, "update_cache.default", &[5, 3, 4]);
         let buffers = Buffers::of(&graph).unwrap();
-        assert!(buffers.may_change(1));
+        assert!(buffers.changing().contains(&1));
         assert!(!buffers.can_own(1));
     }
 

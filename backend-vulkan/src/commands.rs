@@ -2,10 +2,11 @@
 
 use crate::compiled::{Compiled, Staging};
 use crate::device::{Binding, Command, PipelineKey};
-use crate::encoder::{State, Step};
 use crate::error::Error;
 use crate::ir::{Graph, Node};
-use crate::tensors::{TensorId, padded_bytes};
+use crate::state::State;
+use crate::steps::Step;
+use crate::tensors::{TensorId, padded_bytes, u32_of};
 use crate::trace::Label;
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
 
@@ -135,17 +136,13 @@ fn transfer(
         return Ok(Command::Copy { from: Binding { size, ..from }, to: Binding { size, ..to } });
     }
     let key = conversion(from_element, to_element);
-    let push = GatherPush {
-        numel: crate::encoder::u32_of(numel)?,
-        base: 0,
-        sizes: [1; MAX_DIMS],
-        strides: [0; MAX_DIMS],
-    };
+    let push =
+        GatherPush { numel: u32_of(numel)?, base: 0, sizes: [1; MAX_DIMS], strides: [0; MAX_DIMS] };
     Ok(Command::Dispatch {
         key,
         bindings: vec![from, to],
         push: push.bytes(),
-        groups: [crate::encoder::u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1],
+        groups: [u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1],
     })
 }
 

@@ -5,11 +5,13 @@ use crate::buffers::{Buffers, check_prepacked, in_safe_order};
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget, run_tasks};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
-use crate::encoder::{Encoder, State, Step};
+use crate::encode::encode;
 use crate::error::Error;
 use crate::ir::{Graph, Value, ValueId};
 use crate::memory_plan::{Places, plan_memory};
-use crate::tensors::{Storage, TensorId, element_of, padded_bytes};
+use crate::state::{State, Storage};
+use crate::steps::Step;
+use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
 use crate::transfer::{from_staging, to_staging};
 use std::collections::HashSet;
@@ -52,6 +54,7 @@ pub(crate) struct Compiled {
     pub(crate) labels: Option<Vec<Label>>,
     /// The constants that change.
     changing: HashSet<TensorId>,
+    buffers: Buffers,
     context: Arc<Context>,
 }
 
@@ -66,10 +69,11 @@ impl Compiled {
         report_missing(&graph)?;
         check_prepacked(&graph)?;
         crate::passes::run(&mut graph);
-        let mut state = State::new(&graph, Buffers::of(&graph)?)?;
+        let buffers = Buffers::of(&graph)?;
+        let mut state = State::new(&graph, buffers.changing())?;
         state.busy = context.info.kind.busy_invocations();
         state.features = context.features.clone();
-        let steps = Encoder::encode(&graph, &mut state, true)?;
+        let steps = encode(&graph, &mut state, true)?;
         watch.lap("encode");
         let align = context.limits.min_storage_buffer_offset_alignment.max(16);
         let (places, tensor_bytes, constant_bytes) = plan_memory(&graph, &state, &steps, align)?;
@@ -123,6 +127,7 @@ impl Compiled {
             recorded: false,
             labels: traced.then(Vec::new),
             changing,
+            buffers,
             context: context.clone(),
         };
         compiled.find_updates()?;
@@ -136,7 +141,7 @@ impl Compiled {
     /// Finds which constants take new values when all steps are done: those that the graph says, and those that outputs
     /// without a taker belong to.
     fn find_updates(&mut self) -> Result<(), Error> {
-        let owners = self.state.buffers.owners(self.new_values)?;
+        let owners = self.buffers.owners(self.new_values)?;
         let owned = self.graph.outputs.iter().copied().zip(owners);
         let mut copies = Vec::new();
         for (new, old) in self.graph.updates.iter().copied().chain(owned) {
@@ -159,7 +164,7 @@ impl Compiled {
             return Ok(layout.clone());
         }
         let arguments = call.arguments();
-        let layout = CallLayout::find(&self.graph, &self.state.buffers, arguments, count)?;
+        let layout = CallLayout::find(&self.graph, &self.buffers, arguments, count)?;
         if self.new_values != layout.new_values {
             self.new_values = layout.new_values;
             self.find_updates()?;
@@ -235,7 +240,7 @@ impl Compiled {
         }
         watch.lap("write inputs");
         if !self.recorded {
-            let steps = Encoder::encode(&self.graph, &mut self.state, false)?;
+            let steps = encode(&self.graph, &mut self.state, false)?;
             self.record(&steps)?;
             // Other shapes may need other variants of a shader, each the first time.
             self.context.pipelines.save();
@@ -318,8 +323,8 @@ fn stage(
 /// A step writes to a constant that counted as one that does not change when others were made of it.
 fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> Result<HashSet<TensorId>, Error> {
     let updated = graph.updates.iter().map(|(_, old)| state.root(*old));
-    let may_change = (0..graph.values.len()).filter(|id| state.buffers.may_change(*id));
-    let mut changing: HashSet<TensorId> = updated.chain(may_change).collect();
+    let mut changing = state.changing.clone();
+    changing.extend(updated);
     for access in steps.iter().flat_map(|step| &step.accesses).filter(|access| access.written) {
         let root = state.root(access.tensor);
         let is_constant = matches!(state.tensor(root)?.storage, Storage::Constant(_));

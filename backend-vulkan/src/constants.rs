@@ -2,39 +2,14 @@
 
 use crate::derived::Derived;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
-use crate::encoder::State;
 use crate::error::Error;
 use crate::ir::{Graph, Value};
 use crate::memory_plan::Place;
-use crate::tensors::{Storage, TensorId};
+use crate::state::{Contents, State, Storage};
+use crate::tensors::TensorId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use torchlet_core::Parallel;
-
-/// What a constant is to begin with.
-#[derive(Debug, Clone)]
-pub(crate) enum Contents {
-    /// The bytes of the graph's value.
-    Graph,
-    /// Bytes that were made when the graph was encoded.
-    Made(Vec<u8>),
-    /// Bytes that are made when they go to the device.
-    Derived(Derived),
-}
-
-impl Contents {
-    /// How many bytes there are, of the value `id` of the graph if need be.
-    pub(crate) fn len(&self, graph: &Graph<'_>, id: TensorId) -> usize {
-        match (self, graph.values.get(id)) {
-            (Contents::Made(bytes), _) => bytes.len(),
-            (Contents::Derived(derived), _) => derived.bytes(),
-            (Contents::Graph, Some(Value::Tensor(tensor))) => {
-                tensor.data.as_ref().map_or(0, |data| data.len())
-            }
-            _ => 0,
-        }
-    }
-}
 
 /// Bytes of constants that go to the device at once, unless a single one has more.
 const CHUNK: u64 = 32 << 20;

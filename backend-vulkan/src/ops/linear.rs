@@ -2,11 +2,12 @@
 
 use super::weights::{transposed, transposed_compactly};
 use super::window::checked_numel;
-use super::{Epilogue, Operator, product};
+use super::{Operator, product};
 use crate::derived::Matrices;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
+use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_shaders::{Matmul, MatmulPush};
 

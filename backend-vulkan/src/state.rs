@@ -1,0 +1,150 @@
+//! What is known of a graph while it is encoded, and from one time to the next: shapes, numbers, tensors that operators added.
+
+use crate::bounds;
+use crate::derived::Derived;
+use crate::device::DeviceFeatures;
+use crate::error::Error;
+use crate::ir::{Graph, Value, ValueId};
+use crate::tensors::{TensorId, element_of, padded_bytes};
+use crate::transfer::to_device;
+use std::collections::{HashMap, HashSet};
+use torchlet_core::ScalarType;
+use torchlet_shaders::Element;
+
+/// What a constant is to begin with.
+#[derive(Debug, Clone)]
+pub(crate) enum Contents {
+    /// The bytes of the graph's value.
+    Graph,
+    /// Bytes that were made when the graph was encoded.
+    Made(Vec<u8>),
+    /// Bytes that are made when they go to the device.
+    Derived(Derived),
+}
+
+impl Contents {
+    /// How many bytes there are, of the value `id` of the graph if need be.
+    pub(crate) fn len(&self, graph: &Graph<'_>, id: TensorId) -> usize {
+        match (self, graph.values.get(id)) {
+            (Contents::Made(bytes), _) => bytes.len(),
+            (Contents::Derived(derived), _) => derived.bytes(),
+            (Contents::Graph, Some(Value::Tensor(tensor))) => {
+                tensor.data.as_ref().map_or(0, |data| data.len())
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// Where the data of a tensor is.
+#[derive(Debug, Clone)]
+pub(crate) enum Storage {
+    /// In memory that tensors take turns to use.
+    Planned,
+    /// In memory of its own that keeps its contents between runs, with these to begin with.
+    Constant(Contents),
+    /// The memory of another tensor.
+    Alias(TensorId),
+}
+
+/// A tensor on the device. Elements are in row-major order.
+#[derive(Debug, Clone)]
+pub(crate) struct DeviceTensor {
+    pub(crate) element: Element,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) storage: Storage,
+}
+
+impl DeviceTensor {
+    pub(crate) fn numel(&self) -> usize {
+        self.sizes.iter().product()
+    }
+
+    /// Bytes in memory: whole groups of four elements, so that shaders can read and write four at a time.
+    pub(crate) fn bytes(&self) -> u64 {
+        padded_bytes(self.element, self.numel())
+    }
+}
+
+/// What is known of a graph's tensors and numbers at the moment.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// Tensors by value, then those that operators added.
+    pub(crate) tensors: Vec<Option<DeviceTensor>>,
+    /// Symbolic integers by value.
+    pub(crate) integers: Vec<Option<i64>>,
+    /// Integers of inputs that operators look at on the host, by value.
+    pub(crate) host: HashMap<ValueId, Vec<i32>>,
+    /// Tensors that operators added, by call and order.
+    pub(crate) added: HashMap<(usize, usize), TensorId>,
+    /// Constants that operators derived.
+    pub(crate) derived: HashMap<Derived, TensorId>,
+    /// Invocations that keep the device busy: dispatches of fewer are split further where they can be.
+    pub(crate) busy: usize,
+    /// What the device can do beyond Vulkan 1.1.
+    pub(crate) features: DeviceFeatures,
+    /// Values whose contents may differ from one run to the next though they are constants: nothing is made of them at load.
+    pub(crate) changing: HashSet<ValueId>,
+}
+
+impl State {
+    /// The state in which shapes are those of the graph.
+    pub(crate) fn new(graph: &Graph<'_>, changing: HashSet<ValueId>) -> Result<Self, Error> {
+        let mut tensors = Vec::with_capacity(graph.values.len());
+        let mut integers = Vec::with_capacity(graph.values.len());
+        for value in &graph.values {
+            tensors.push(match value {
+                Value::Tensor(tensor) => Some(DeviceTensor {
+                    element: element_of(tensor.scalar_type)?,
+                    sizes: tensor.sizes.clone(),
+                    storage: match &tensor.data {
+                        Some(data) => Storage::Constant(match tensor.scalar_type {
+                            ScalarType::Long | ScalarType::Double => {
+                                Contents::Made(to_device(tensor.scalar_type, data)?)
+                            }
+                            _ => Contents::Graph,
+                        }),
+                        None => Storage::Planned,
+                    },
+                }),
+                _ => None,
+            });
+            integers.push(match value {
+                Value::SymInt(value) => Some(*value),
+                _ => None,
+            });
+        }
+        for (id, bound) in bounds::of_inputs(graph) {
+            if let Some(slot) = integers.get_mut(id) {
+                *slot = Some(bound);
+            }
+        }
+        Ok(State {
+            host: HashMap::new(),
+            tensors,
+            integers,
+            added: HashMap::new(),
+            derived: HashMap::new(),
+            busy: 1 << 15,
+            features: DeviceFeatures::default(),
+            changing,
+        })
+    }
+
+    pub(crate) fn tensor(&self, id: TensorId) -> Result<&DeviceTensor, Error> {
+        self.tensors
+            .get(id)
+            .and_then(Option::as_ref)
+            .ok_or_else(|| Error::Invalid(format!("value {id} is not a tensor")))
+    }
+
+    /// The tensor whose memory a tensor uses.
+    pub(crate) fn root(&self, id: TensorId) -> TensorId {
+        let mut id = id;
+        // Aliases are made to earlier roots only, so the chain ends.
+        while let Ok(DeviceTensor { storage: Storage::Alias(target), .. }) = self.tensor(id) {
+            id = *target;
+        }
+        id
+    }
+}
