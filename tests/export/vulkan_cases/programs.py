@@ -182,6 +182,15 @@ class Unread(nn.Module):
         return self.sum * 2.0
 
 
+class Overwritten(nn.Module):
+    """An input that is overwritten unread: the graph does not take it, the call names it, and it is like the other."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y = y.clone()
+        y[:] = x
+        return x * 2.0 + y
+
+
 class Block(nn.Module):
     """One layer of a language model."""
 
@@ -385,6 +394,7 @@ def state() -> Iterator[Delegated]:
         yield sequence(f"batch_norm{suffix}", Normalized(), *steps(2, 3, 4, 5), options=options)
     checked = [(values(f32, 2, 3), torch.tensor([3])) for _ in range(3)]
     yield sequence("unread_input", Unread(), *checked)
+    yield case("overwritten_input", Overwritten(), (values(f32, 2, 3), values(f32, 2, 3)), refused=True)
     yield sequence("fibonacci", Fibonacci(), *steps(2, 3), refused=True)
     yield sequence("fibonacci_aliased", Fibonacci(), *steps(2, 3), options=ALIASED, refused=True)
     yield sequence("delay", Delay(), *steps(2, 3), refused=True)
