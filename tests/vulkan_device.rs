@@ -14,7 +14,7 @@ use torchlet::vulkan::{DeviceFeature, VulkanBackend};
 use torchlet::{Module, ModuleBuilder, ProfileKind, Profiler};
 
 const MODEL: &str = "vulkan/model/residual.bpte";
-const STATEFUL: &str = "vulkan/program/two_states.bpte";
+const STATEFUL: &str = "vulkan/state/two_states_aliased.bpte";
 
 fn on(backend: VulkanBackend) -> ModuleBuilder {
     Module::builder().backend(Arc::new(backend))

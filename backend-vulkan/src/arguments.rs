@@ -1,11 +1,19 @@
 //! Which arguments of a call are the inputs and outputs of a graph.
 //!
 //! Most often, they are the inputs and then the outputs. But the exporter drops inputs that nothing reads from the graph,
-//! and names an output once that is returned twice, and leaves the call as it was.
+//! names an output once that is returned twice, and has the new values of buffers among the outputs, before all others: the
+//! call names what the graph does not, and the graph what the call does not. Their numbers can cancel, so it is types and shapes
+//! that tell. Where they allow several ways, with as few new values as can be, the call is refused.
+//!
+//! What cannot be told here is whether an argument is written by the call: where inputs and outputs are as many as arguments, and
+//! all fit, they are taken in this order. An input that nothing reads and that is like the new value of a buffer would be taken for
+//! an output.
 
+use crate::buffers::Buffers;
+use crate::error::Error;
 use crate::ir::{Graph, Value, ValueId};
 use crate::tensors::element_of;
-use torchlet_core::{Arguments, ScalarType};
+use torchlet_core::{Arguments, KernelError, ScalarType};
 
 /// Where a call has the inputs and outputs of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,77 +24,122 @@ pub(crate) struct CallLayout {
     pub(crate) first_output: usize,
     /// The graph's output for each argument from there on.
     pub(crate) outputs: Vec<usize>,
+    /// How many outputs, the first ones, are new values of buffers, which no argument takes.
+    pub(crate) new_values: usize,
 }
 
 impl CallLayout {
-    /// Finds the places in a call of `count` arguments. `None` if there are too few, or they do not fit.
+    /// Finds the places in a call.
+    ///
+    /// # Errors
+    /// The arguments do not fit, or in several ways.
     pub(crate) fn find(
         graph: &Graph<'_>,
+        buffers: &Buffers,
         arguments: &Arguments<'_, '_>,
         count: usize,
-    ) -> Option<Self> {
-        Self::find_by(graph, count, |id, argument| fits(graph, id, arguments, argument))
+    ) -> Result<Self, Error> {
+        let can_own = |new_values| buffers.can_own(new_values);
+        let fits = |id, argument| fits(graph, id, arguments, argument);
+        let ways = Self::find_by(graph, count, buffers.fewest(), can_own, fits);
+        let mut ways = ways.into_iter();
+        let (inputs, outputs) = (graph.inputs.len(), graph.outputs.len());
+        match (ways.next(), ways.next()) {
+            (Some(layout), None) => Ok(layout),
+            (Some(_), Some(_)) => Err(Error::Unsupported(format!(
+                "{count} arguments fit {inputs} inputs and {outputs} outputs in several ways; export the model without \
+                 inputs that nothing reads and outputs that are returned twice"
+            ))),
+            (None, _) if count == inputs + outputs => Err(misfit(graph, arguments)),
+            (None, _) => {
+                Err(KernelError::ArgumentCount { expected: inputs + outputs, found: count }.into())
+            }
+        }
     }
 
+    /// All places that fit, with as few new values of buffers as can be.
     fn find_by(
         graph: &Graph<'_>,
         count: usize,
+        fewest: usize,
+        can_own: impl Fn(usize) -> bool,
         fits: impl Fn(ValueId, usize) -> bool,
-    ) -> Option<Self> {
-        let (inputs, outputs) = (graph.inputs.len(), graph.outputs.len());
-        let extra = count.checked_sub(inputs)?.checked_sub(outputs)?;
-        if extra == 0 {
-            return Some(CallLayout {
-                inputs: (0..inputs).collect(),
-                first_output: inputs,
-                outputs: (0..outputs).collect(),
+    ) -> Vec<Self> {
+        let inputs = graph.inputs.len();
+        for new_values in fewest..=graph.outputs.len() {
+            let Some(taken) = graph.outputs.get(new_values..) else { break };
+            let extra = count.checked_sub(inputs).and_then(|rest| rest.checked_sub(taken.len()));
+            let Some(extra) = extra else { continue };
+            if !can_own(new_values) {
+                break;
+            }
+            let ways = (0..=extra).flat_map(|dropped| {
+                let first_output = inputs + dropped;
+                let outputs = of_outputs(taken, first_output..count, &fits);
+                let inputs = outputs.as_ref().map(|_| of_inputs(graph, first_output, &fits));
+                let outputs: Vec<usize> =
+                    outputs.into_iter().flatten().map(|output| output + new_values).collect();
+                inputs.into_iter().flatten().map(move |inputs| CallLayout {
+                    inputs,
+                    first_output,
+                    outputs: outputs.clone(),
+                    new_values,
+                })
             });
+            let ways: Vec<Self> = ways.take(2).collect();
+            if !ways.is_empty() {
+                return ways;
+            }
         }
-        (0..=extra).rev().find_map(|dropped| {
-            let first_output = inputs + dropped;
-            Some(CallLayout {
-                inputs: of_inputs(graph, first_output, &fits)?,
-                first_output,
-                outputs: of_outputs(graph, first_output..count, &fits)?,
-            })
-        })
+        Vec::new()
     }
 }
 
-/// The last arguments that fit: a tensor that is overwritten unread comes before what overwrites it.
+/// The first arguments that fit and the last ones; there are no other ways if both are the same.
 fn of_inputs(
     graph: &Graph<'_>,
     count: usize,
     fits: &impl Fn(ValueId, usize) -> bool,
-) -> Option<Vec<usize>> {
-    let mut arguments = Vec::with_capacity(graph.inputs.len());
-    let mut end = count;
-    for (position, id) in graph.inputs.iter().enumerate().rev() {
-        // Those before need arguments, too.
-        end = (position..end).rev().find(|argument| fits(*id, *argument))?;
-        arguments.push(end);
+) -> Vec<Vec<usize>> {
+    let mut first = Vec::with_capacity(graph.inputs.len());
+    let mut begin = 0;
+    for id in &graph.inputs {
+        let Some(argument) = (begin..count).find(|argument| fits(*id, *argument)) else {
+            return Vec::new();
+        };
+        first.push(argument);
+        begin = argument + 1;
     }
-    arguments.reverse();
-    Some(arguments)
+    let mut last = Vec::with_capacity(graph.inputs.len());
+    let mut end = count;
+    for id in graph.inputs.iter().rev() {
+        let Some(argument) = (0..end).rev().find(|argument| fits(*id, *argument)) else {
+            return Vec::new();
+        };
+        last.push(argument);
+        end = argument;
+    }
+    last.reverse();
+    if first == last { vec![first] } else { vec![first, last] }
 }
 
 /// The outputs in order, and where the next one does not fit the last before that does.
 fn of_outputs(
-    graph: &Graph<'_>,
+    graph_outputs: &[ValueId],
     arguments: std::ops::Range<usize>,
     fits: &impl Fn(ValueId, usize) -> bool,
 ) -> Option<Vec<usize>> {
     let mut next = 0;
     let places: Option<Vec<usize>> = arguments
         .map(|argument| {
-            if graph.outputs.get(next).is_some_and(|id| fits(*id, argument)) {
+            if graph_outputs.get(next).is_some_and(|id| fits(*id, argument)) {
                 next += 1;
                 return Some(next - 1);
             }
-            graph.outputs.iter().take(next).rposition(|id| fits(*id, argument))
+            graph_outputs.iter().take(next).rposition(|id| fits(*id, argument))
         })
         .collect();
-    places.filter(|_| next == graph.outputs.len())
+    places.filter(|_| next == graph_outputs.len())
 }
 
 fn fits(graph: &Graph<'_>, id: ValueId, arguments: &Arguments<'_, '_>, argument: usize) -> bool {
@@ -98,33 +151,69 @@ fn fits(graph: &Graph<'_>, id: ValueId, arguments: &Arguments<'_, '_>, argument:
         }
         (Some(Value::Tensor(_)), Err(_)) => false,
         (_, Ok(tensor)) => matches!(tensor.scalar_type, ScalarType::Int | ScalarType::Long),
-        (_, Err(_)) => arguments.int(argument).is_ok(),
+        // A number that the call gives may not be there yet.
+        (_, Err(_)) => true,
     }
+}
+
+/// The first argument that does not fit the graph's inputs and outputs in order.
+fn misfit(graph: &Graph<'_>, arguments: &Arguments<'_, '_>) -> Error {
+    let values = graph.inputs.iter().chain(&graph.outputs).enumerate();
+    let mut misfits = values.filter(|(argument, id)| !fits(graph, **id, arguments, *argument));
+    let Some((argument, id)) = misfits.next() else {
+        return Error::invalid("the call's arguments do not fit the graph's new values of buffers");
+    };
+    let expected = match graph.values.get(*id) {
+        Some(Value::Tensor(bound)) => {
+            format!("a tensor of {} and at most {:?}", bound.host_type, bound.sizes)
+        }
+        _ => "an integer".to_owned(),
+    };
+    let found = match arguments.info(argument) {
+        Ok(tensor) => {
+            let sizes: Vec<usize> = (0..tensor.rank()).map(|dim| tensor.size(dim)).collect();
+            format!("a tensor of {} and {sizes:?}", tensor.scalar_type)
+        }
+        Err(_) => "no tensor".to_owned(),
+    };
+    Error::Invalid(format!("argument {argument} is {found}, the graph has {expected} there"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn find(inputs: &[ValueId], outputs: &[ValueId], arguments: &[ValueId]) -> Option<CallLayout> {
+    /// All ways for arguments, of which values of the same number fit; so many outputs can be new values of buffers.
+    fn ways(
+        inputs: &[ValueId],
+        outputs: &[ValueId],
+        arguments: &[ValueId],
+        fewest: usize,
+        most: usize,
+    ) -> Vec<CallLayout> {
         let graph =
             Graph { inputs: inputs.to_vec(), outputs: outputs.to_vec(), ..Graph::default() };
-        // A value fits arguments of its own number.
-        CallLayout::find_by(&graph, arguments.len(), |id, argument| {
-            arguments.get(argument) == Some(&id)
-        })
+        let fits = |id, argument| arguments.get(argument) == Some(&id);
+        CallLayout::find_by(&graph, arguments.len(), fewest, |count| count <= most, fits)
+    }
+
+    fn find(inputs: &[ValueId], outputs: &[ValueId], arguments: &[ValueId]) -> Option<CallLayout> {
+        let ways = ways(inputs, outputs, arguments, 0, 0);
+        assert!(ways.len() < 2, "{ways:?}");
+        ways.into_iter().next()
     }
 
     #[test]
     fn most_calls_have_inputs_and_then_outputs() {
-        let layout = find(&[0, 1], &[2], &[7, 7, 7]).unwrap();
+        let layout = find(&[0, 1], &[2], &[0, 1, 2]).unwrap();
         assert_eq!((layout.inputs, layout.first_output, layout.outputs), (vec![0, 1], 2, vec![0]));
         assert_eq!(find(&[0, 1], &[2], &[0, 1]), None);
+        assert_eq!(find(&[0, 1], &[2], &[0, 7, 2]), None);
     }
 
     #[test]
     fn dropped_inputs_are_skipped() {
-        let layout = find(&[1], &[2], &[1, 1, 2]).unwrap();
+        let layout = find(&[1], &[2], &[4, 1, 2]).unwrap();
         assert_eq!((layout.inputs, layout.first_output, layout.outputs), (vec![1], 2, vec![0]));
         let layout = find(&[1, 3], &[2], &[1, 8, 3, 9, 2]).unwrap();
         assert_eq!((layout.inputs, layout.first_output), (vec![0, 2], 4));
@@ -132,8 +221,34 @@ mod tests {
     }
 
     #[test]
+    fn of_two_inputs_that_fit_none_is_chosen() {
+        assert_eq!(ways(&[1], &[2], &[1, 1, 2], 0, 0).len(), 2);
+        assert_eq!(ways(&[1, 3], &[2], &[1, 3, 1, 2], 0, 0).len(), 1);
+    }
+
+    #[test]
     fn outputs_are_returned_twice() {
         let layout = find(&[1], &[2, 3, 4], &[1, 2, 3, 2, 4, 3]).unwrap();
         assert_eq!((layout.first_output, layout.outputs), (1, vec![0, 1, 0, 2, 1]));
+    }
+
+    #[test]
+    fn new_values_of_buffers_come_first() {
+        let ways = ways(&[1], &[5, 6, 2], &[1, 2], 0, 2);
+        let [layout] = &ways[..] else { panic!("{ways:?}") };
+        assert_eq!((layout.new_values, layout.first_output), (2, 1));
+        assert_eq!(layout.outputs, [2]);
+    }
+
+    #[test]
+    fn a_dropped_input_and_a_new_value_do_not_cancel() {
+        // As many arguments as inputs and outputs, of which the second is neither.
+        let all = ways(&[1], &[5, 2], &[1, 9, 2], 0, 1);
+        let [layout] = &all[..] else { panic!("{all:?}") };
+        assert_eq!((layout.new_values, layout.first_output), (1, 2));
+        assert_eq!((&layout.inputs[..], &layout.outputs[..]), (&[0][..], &[1][..]));
+        // Even where all fit in order, if it is certain that there is a new value.
+        assert_eq!(ways(&[1], &[2, 2], &[1, 2, 2], 1, 1)[0].new_values, 1);
+        assert_eq!(ways(&[1], &[2, 2], &[1, 2, 2], 0, 1)[0].new_values, 0);
     }
 }

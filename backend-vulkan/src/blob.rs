@@ -2,9 +2,11 @@
 //!
 //! Storage types and memory layouts in the blob are choices of the exporter for phones and are not followed.
 
+use crate::buffers::PREPACK;
 use crate::error::Error;
 use crate::ir::{Graph, Node, Tensor, Value};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Table, Vector};
 use torchlet_core::layout::MAX_RANK;
@@ -32,6 +34,8 @@ torchlet_core::flatbuffer_table! { TensorTable {
     1 dims: Vector<'a, u32>,
     /// Negative for tensors that are not constant; absent means 0.
     2 constant_id: i32,
+    /// Negative for tensors that memory was not planned for.
+    3 mem_obj_id: i32,
     6 staging_datatype: Option<i8>,
 } }
 torchlet_core::flatbuffer_table! {
@@ -154,7 +158,39 @@ pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph
         vector.iter().map(|value| id(i32::try_from(value?).unwrap_or(-1), count)).collect()
     };
     let (inputs, outputs) = (ids(root.input_ids()?)?, ids(root.output_ids()?)?);
+    if is_planned(file_values)? {
+        mark_fixed(&mut values, &nodes);
+    }
     Ok(Graph { values, nodes, inputs, outputs, updates: Vec::new() })
+}
+
+/// Whether the exporter planned memory: it can be told not to.
+fn is_planned<'p>(values: Vector<'p, ValueTable<'p>>) -> Result<bool, Error> {
+    for value in values.iter() {
+        let value = value?;
+        if let (5, Some(table)) = (value.kind()?, value.0.union_value(1)?)
+            && TensorTable(table).mem_obj_id()? >= 0
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Marks the constants that do not change: where memory is planned, those without a plan that are not prepacked.
+fn mark_fixed(values: &mut [Value<'_>], nodes: &[Node]) {
+    let prepacked: HashSet<usize> = nodes
+        .iter()
+        .filter(|node| node.operator == PREPACK)
+        .filter_map(|node| node.args.first().copied())
+        .collect();
+    for (id, value) in values.iter_mut().enumerate() {
+        if let Value::Tensor(Tensor { data: Some(_), changes: changes @ None, .. }) = value
+            && !prepacked.contains(&id)
+        {
+            *changes = Some(false);
+        }
+    }
 }
 
 fn read_value<'p>(
@@ -227,7 +263,9 @@ fn read_tensor<'p>(
             constants.get(usize::try_from(constant).unwrap_or(usize::MAX))?.ok_or_else(missing)?;
         Some(read_constant(&entry, bytes, data, info)?)
     };
-    Ok(Tensor { scalar_type: scalar_type_, host_type, sizes, data })
+    // Memory is planned for what changes, of constants for buffers alone, unless they are prepacked.
+    let changes = (data.is_some() && table.mem_obj_id()? >= 0).then_some(true);
+    Ok(Tensor { scalar_type: scalar_type_, host_type, sizes, data, changes })
 }
 
 fn read_constant<'p>(

@@ -120,6 +120,7 @@ mod tests {
             host_type: ScalarType::Float,
             sizes: sizes.to_vec(),
             data: None,
+            changes: None,
         })
     }
 

@@ -2,10 +2,11 @@
 
 use crate::compiled::{Compiled, Staging};
 use crate::device::{Binding, Command, PipelineKey};
-use crate::encoder::{State, Step};
 use crate::error::Error;
 use crate::ir::{Graph, Node};
-use crate::tensors::{TensorId, padded_bytes};
+use crate::state::State;
+use crate::steps::Step;
+use crate::tensors::{TensorId, padded_bytes, u32_of};
 use crate::trace::Label;
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
 
@@ -14,7 +15,7 @@ enum Purpose<'s> {
     Input(usize),
     Step(&'s Step),
     Output(usize),
-    State(usize),
+    Update(usize),
 }
 
 impl Compiled {
@@ -40,7 +41,7 @@ impl Compiled {
                 continue;
             }
             let host = Binding {
-                buffer: self.upload.raw,
+                buffer: self.input_staging.raw,
                 offset: staging.offset,
                 size: staging.bytes,
                 written: false,
@@ -64,10 +65,11 @@ impl Compiled {
                 groups: step.groups,
             });
         }
-        for (position, (id, staging)) in self.graph.outputs.iter().zip(&self.outputs).enumerate() {
+        let outputs = self.graph.outputs.iter().zip(&self.outputs).enumerate();
+        for (position, (id, staging)) in outputs.skip(self.new_values) {
             let Some(staging) = staging else { continue };
             let host = Binding {
-                buffer: self.download.raw,
+                buffer: self.output_staging.raw,
                 offset: staging.offset,
                 size: staging.bytes,
                 written: true,
@@ -77,10 +79,10 @@ impl Compiled {
             purposes.push(Purpose::Output(position));
             commands.push(transfer(device, tensor.element, host, staging.element, tensor.numel())?);
         }
-        for (position, (from, to)) in self.kept.iter().enumerate() {
+        for (position, (from, to)) in self.updates.iter().enumerate() {
             let (source, target) = (self.state.tensor(*from)?, self.state.tensor(*to)?);
             let (from, to) = (self.binding(*from, false)?, self.binding(*to, true)?);
-            purposes.push(Purpose::State(position));
+            purposes.push(Purpose::Update(position));
             commands.push(transfer(from, source.element, to, target.element, source.numel())?);
         }
         if self.labels.is_some() {
@@ -105,8 +107,8 @@ impl Compiled {
             Purpose::Output(position) => {
                 of_tensor("output (copy)", *position, self.graph.outputs.get(*position))
             }
-            Purpose::State(position) => {
-                of_tensor("state (copy)", *position, self.kept.get(*position).map(|(to, _)| to))
+            Purpose::Update(position) => {
+                of_tensor("buffer (copy)", *position, self.updates.get(*position).map(|(to, _)| to))
             }
             Purpose::Step(step) => {
                 let node = self.graph.nodes.get(step.node);
@@ -134,17 +136,13 @@ fn transfer(
         return Ok(Command::Copy { from: Binding { size, ..from }, to: Binding { size, ..to } });
     }
     let key = conversion(from_element, to_element);
-    let push = GatherPush {
-        numel: crate::encoder::u32_of(numel)?,
-        base: 0,
-        sizes: [1; MAX_DIMS],
-        strides: [0; MAX_DIMS],
-    };
+    let push =
+        GatherPush { numel: u32_of(numel)?, base: 0, sizes: [1; MAX_DIMS], strides: [0; MAX_DIMS] };
     Ok(Command::Dispatch {
         key,
         bindings: vec![from, to],
         push: push.bytes(),
-        groups: [crate::encoder::u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1],
+        groups: [u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1],
     })
 }
 

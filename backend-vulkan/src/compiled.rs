@@ -1,17 +1,19 @@
 //! A compiled graph: memory, a recording, and staging for inputs and outputs.
 
 use crate::arguments::CallLayout;
+use crate::buffers::{Buffers, check_prepacked, in_safe_order};
 use crate::commands::conversions;
-use crate::constants::{Task, Upload, forget, run_tasks};
+use crate::constants::{ConstantWrites, Task, forget, run_tasks};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
-use crate::encoder::{Encoder, State, Step};
+use crate::encode::encode;
 use crate::error::Error;
 use crate::ir::{Graph, Value, ValueId};
 use crate::memory_plan::{Places, plan_memory};
-use crate::state::{Lineage, in_safe_order};
-use crate::tensors::{Storage, TensorId, element_of, padded_bytes};
+use crate::state::{State, Storage};
+use crate::steps::Step;
+use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
-use crate::transfer::{download, upload};
+use crate::transfer::{from_staging, to_staging};
 use std::collections::HashSet;
 use std::sync::Arc;
 use torchlet_core::{DelegateCall, Parallel, Scalar, ScalarType, Serial};
@@ -32,14 +34,17 @@ pub(crate) struct Compiled {
     pub(crate) places: Places,
     pub(crate) tensors: Option<Buffer>,
     pub(crate) constants: Option<Buffer>,
-    pub(crate) upload: Buffer,
-    pub(crate) download: Buffer,
+    /// Where the host writes inputs, and where it reads outputs.
+    pub(crate) input_staging: Buffer,
+    pub(crate) output_staging: Buffer,
     pub(crate) inputs: Vec<Option<Staging>>,
     pub(crate) outputs: Vec<Option<Staging>>,
-    /// Tensors whose values become the contents of constants after a run.
-    pub(crate) kept: Vec<(TensorId, TensorId)>,
-    /// Outputs that the caller does not take, and the buffers that they belong to.
-    dropped: Vec<(ValueId, Option<ValueId>)>,
+    /// Tensors whose values become the contents of constants after a run, and these.
+    pub(crate) updates: Vec<(TensorId, TensorId)>,
+    /// How many outputs, the first ones, are new values of buffers rather than the caller's.
+    pub(crate) new_values: usize,
+    /// Where calls of so many arguments have inputs and outputs, once there was one.
+    layout: Option<(usize, CallLayout)>,
     /// The inputs whose values operators look at on the host.
     watched: Vec<ValueId>,
     pub(crate) recording: Recording,
@@ -49,8 +54,7 @@ pub(crate) struct Compiled {
     pub(crate) labels: Option<Vec<Label>>,
     /// The constants that change.
     changing: HashSet<TensorId>,
-    /// The buffers that outputs may be new values of.
-    lineage: Lineage,
+    buffers: Buffers,
     context: Arc<Context>,
 }
 
@@ -63,12 +67,13 @@ impl Compiled {
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
         report_missing(&graph)?;
-        let lineage = Lineage::of(&graph);
+        check_prepacked(&graph)?;
         crate::passes::run(&mut graph);
-        let mut state = State::new(&graph)?;
+        let buffers = Buffers::of(&graph)?;
+        let mut state = State::new(&graph, buffers.changing())?;
         state.busy = context.info.kind.busy_invocations();
         state.features = context.features.clone();
-        let steps = Encoder::encode(&graph, &mut state, true)?;
+        let steps = encode(&graph, &mut state, true)?;
         watch.lap("encode");
         let align = context.limits.min_storage_buffer_offset_alignment.max(16);
         let (places, tensor_bytes, constant_bytes) = plan_memory(&graph, &state, &steps, align)?;
@@ -80,11 +85,11 @@ impl Compiled {
         };
         let tensors = buffer(tensor_bytes, MemoryKind::Device)?;
         let mut constants = buffer(constant_bytes, MemoryKind::Constants)?;
-        let upload = Buffer::new(context, input_bytes, MemoryKind::Upload)?;
-        let download = Buffer::new(context, output_bytes, MemoryKind::Download)?;
+        let input_staging = Buffer::new(context, input_bytes, MemoryKind::Upload)?;
+        let output_staging = Buffer::new(context, output_bytes, MemoryKind::Download)?;
         watch.lap("allocate memory");
 
-        let contents = Upload::of(&graph, &state, &places, |_| true)?;
+        let contents = ConstantWrites::of(&graph, &state, &places, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
         let keys = steps.iter().map(|step| &step.key).chain(&conversions);
         let mut keys: Vec<&PipelineKey> = keys.collect::<HashSet<_>>().into_iter().collect();
@@ -99,19 +104,20 @@ impl Compiled {
             Some(constants) => contents.run(context, constants, parallel, pipelines)?,
             None => run_tasks(parallel, pipelines)?,
         }
-        watch.lap_of("make pipelines and upload constants", made);
+        watch.lap_of("make pipelines and write constants", made);
 
-        let changing = changing(&graph, &lineage, &state, &steps);
+        let changing = changing(&graph, &state, &steps)?;
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
         let watched = crate::ops::watched_inputs(&graph, &state);
         let mut compiled = Compiled {
             watched,
-            kept: Vec::new(),
-            dropped: Vec::new(),
+            updates: Vec::new(),
+            new_values: 0,
+            layout: None,
             tensors,
             constants,
-            upload,
-            download,
+            input_staging,
+            output_staging,
             graph,
             state,
             places,
@@ -121,10 +127,10 @@ impl Compiled {
             recorded: false,
             labels: traced.then(Vec::new),
             changing,
-            lineage,
+            buffers,
             context: context.clone(),
         };
-        compiled.keep()?;
+        compiled.find_updates()?;
         compiled.record(&steps)?;
         watch.lap("record");
         context.pipelines.save();
@@ -132,24 +138,13 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// Makes the first outputs new contents of the buffers that they belong to: the caller does not take them.
-    fn keep_outputs(&mut self, count: usize) -> Result<(), Error> {
-        let outputs: Vec<ValueId> = self.graph.outputs.drain(..count).collect();
-        self.outputs.drain(..count);
-        let owners = self.lineage.owners(count);
-        self.dropped = outputs.into_iter().zip(owners).collect();
-        self.keep()?;
-        self.recorded = false;
-        Ok(())
-    }
-
     /// Finds which constants take new values when all steps are done: those that the graph says, and those that outputs
     /// without a taker belong to.
-    fn keep(&mut self) -> Result<(), Error> {
-        let updates = self.graph.updates.iter().copied();
-        let dropped = self.dropped.iter().filter_map(|(out, owner)| Some((*out, (*owner)?)));
+    fn find_updates(&mut self) -> Result<(), Error> {
+        let owners = self.buffers.owners(self.new_values)?;
+        let owned = self.graph.outputs.iter().copied().zip(owners);
         let mut copies = Vec::new();
-        for (new, old) in updates.chain(dropped) {
+        for (new, old) in self.graph.updates.iter().copied().chain(owned) {
             let (source, target) = (self.state.root(new), self.state.root(old));
             let is_constant = matches!(self.state.tensor(target)?.storage, Storage::Constant(_));
             // A buffer that nothing reads has no memory.
@@ -157,23 +152,31 @@ impl Compiled {
                 copies.push((source, target));
             }
         }
-        self.kept = in_safe_order(&copies)
+        self.updates = in_safe_order(&copies)
             .ok_or_else(|| Error::unsupported("buffers that take each other's values"))?;
         Ok(())
     }
 
+    /// Where a call has the inputs and outputs: found at the first call, since only calls tell how many arguments there are.
+    fn layout(&mut self, call: &DelegateCall<'_, '_>) -> Result<CallLayout, Error> {
+        let count = call.len();
+        if let Some((_, layout)) = self.layout.as_ref().filter(|(known, _)| *known == count) {
+            return Ok(layout.clone());
+        }
+        let arguments = call.arguments();
+        let layout = CallLayout::find(&self.graph, &self.buffers, arguments, count)?;
+        if self.new_values != layout.new_values {
+            self.new_values = layout.new_values;
+            self.find_updates()?;
+            self.recorded = false;
+        }
+        self.layout = Some((count, layout.clone()));
+        Ok(layout)
+    }
+
     /// Runs the graph over the arguments of a call.
     pub(crate) fn run(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), Error> {
-        let (input_count, output_count) = (self.graph.inputs.len(), self.graph.outputs.len());
-        let found = call.len();
-        if found > input_count && found < input_count + output_count {
-            self.keep_outputs(input_count + output_count - found)?;
-            return self.run(call);
-        }
-        let Some(layout) = CallLayout::find(&self.graph, call.arguments(), found) else {
-            let expected = input_count + output_count;
-            return Err(torchlet_core::KernelError::ArgumentCount { expected, found }.into());
-        };
+        let layout = self.layout(call)?;
         let mut watch = Stopwatch::new(call.is_traced());
         if call.is_traced() != self.labels.is_some() {
             self.labels = call.is_traced().then(Vec::new);
@@ -199,9 +202,12 @@ impl Compiled {
                     let found = tensor.scalar_type;
                     return Err(Error::Invalid(format!("input {position} has type {found}")));
                 }
-                let memory =
-                    self.upload.mapped().get_mut(staging.offset as usize..).unwrap_or_default();
-                upload(tensor.info(), tensor.bytes(), memory)?;
+                let memory = self
+                    .input_staging
+                    .mapped()
+                    .get_mut(staging.offset as usize..)
+                    .unwrap_or_default();
+                to_staging(tensor.info(), tensor.bytes(), memory)?;
                 if self.watched.contains(&id) {
                     let numel = tensor.numel();
                     let ints = memory.as_chunks::<4>().0.iter().take(numel);
@@ -234,7 +240,7 @@ impl Compiled {
         }
         watch.lap("write inputs");
         if !self.recorded {
-            let steps = Encoder::encode(&self.graph, &mut self.state, false)?;
+            let steps = encode(&self.graph, &mut self.state, false)?;
             self.record(&steps)?;
             // Other shapes may need other variants of a shader, each the first time.
             self.context.pipelines.save();
@@ -255,8 +261,8 @@ impl Compiled {
                 }
                 let info = out.info().clone();
                 let memory =
-                    self.download.mapped().get(staging.offset as usize..).unwrap_or_default();
-                download(memory, &info, out.into_bytes())?;
+                    self.output_staging.mapped().get(staging.offset as usize..).unwrap_or_default();
+                from_staging(memory, &info, out.into_bytes())?;
             } else if let Some(Some(value)) = self.state.integers.get(id) {
                 invoke.set_scalar(arg, Scalar::Int(*value))?;
             }
@@ -275,11 +281,11 @@ impl Compiled {
         Ok(())
     }
 
-    /// Gives state its initial values again.
+    /// Gives buffers their initial contents again.
     pub(crate) fn reset(&mut self) -> Result<(), Error> {
         let Some(constants) = &mut self.constants else { return Ok(()) };
         let changing = |id| self.changing.contains(&id);
-        let contents = Upload::of(&self.graph, &self.state, &self.places, changing)?;
+        let contents = ConstantWrites::of(&self.graph, &self.state, &self.places, changing)?;
         contents.run(&self.context, constants, &Serial, Vec::new())
     }
 }
@@ -310,21 +316,23 @@ fn stage(
     Ok((staging, end))
 }
 
-/// The constants that change when the graph runs: those that steps write, those that the graph updates, and those that an
-/// output may become the new value of.
-fn changing(
-    graph: &Graph<'_>,
-    lineage: &Lineage,
-    state: &State,
-    steps: &[Step],
-) -> HashSet<TensorId> {
-    let written = steps.iter().flat_map(|step| &step.accesses).filter(|access| access.written);
+/// The constants that change when the graph runs, or may: those that steps write, those that the graph updates, and those that
+/// an output may be the new value of.
+///
+/// # Errors
+/// A step writes to a constant that counted as one that does not change when others were made of it.
+fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> Result<HashSet<TensorId>, Error> {
     let updated = graph.updates.iter().map(|(_, old)| state.root(*old));
-    written
-        .map(|access| state.root(access.tensor))
-        .chain(updated)
-        .chain(lineage.constants())
-        .collect()
+    let mut changing = state.changing.clone();
+    changing.extend(updated);
+    for access in steps.iter().flat_map(|step| &step.accesses).filter(|access| access.written) {
+        let root = state.root(access.tensor);
+        let is_constant = matches!(state.tensor(root)?.storage, Storage::Constant(_));
+        if changing.insert(root) && is_constant && root < graph.values.len() {
+            return Err(Error::Invalid(format!("a call writes to constant {root}")));
+        }
+    }
+    Ok(changing)
 }
 
 /// All operators of the graph that there are none of, in one error.

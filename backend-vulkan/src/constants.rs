@@ -1,49 +1,15 @@
 //! Constants: their bytes on the host, and their way to the device.
 
+use crate::derived::Derived;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
-use crate::encoder::State;
 use crate::error::Error;
 use crate::ir::{Graph, Value};
 use crate::memory_plan::Place;
-use crate::tensors::{Storage, TensorId};
+use crate::state::{Contents, State, Storage};
+use crate::tensors::TensorId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use torchlet_core::Parallel;
-
-/// What a constant is to begin with.
-#[derive(Debug, Clone)]
-pub(crate) enum Contents {
-    /// The bytes of the graph's value.
-    Graph,
-    /// Bytes that were made when the graph was encoded.
-    Made(Vec<u8>),
-    /// So many bytes to be made of those of another constant.
-    From(TensorId, usize, Make),
-}
-
-impl Contents {
-    /// How many bytes there are, of the value `id` of the graph if need be.
-    pub(crate) fn len(&self, graph: &Graph<'_>, id: TensorId) -> usize {
-        match (self, graph.values.get(id)) {
-            (Contents::Made(bytes), _) => bytes.len(),
-            (Contents::From(_, bytes, _), _) => *bytes,
-            (Contents::Graph, Some(Value::Tensor(tensor))) => {
-                tensor.data.as_ref().map_or(0, |data| data.len())
-            }
-            _ => 0,
-        }
-    }
-}
-
-/// Makes the bytes of a constant from those of another; writes all of them.
-#[derive(Clone)]
-pub(crate) struct Make(pub(crate) Arc<dyn Fn(&[u8], &mut [u8]) + Send + Sync>);
-
-impl std::fmt::Debug for Make {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Make")
-    }
-}
 
 /// Bytes of constants that go to the device at once, unless a single one has more.
 const CHUNK: u64 = 32 << 20;
@@ -52,8 +18,14 @@ const CHUNK: u64 = 32 << 20;
 struct Constant<'c> {
     offset: u64,
     bytes: usize,
-    source: &'c [u8],
-    make: Option<&'c Make>,
+    origin: Origin<'c>,
+}
+
+/// Where the bytes of a constant come from.
+#[derive(Clone, Copy)]
+enum Origin<'c> {
+    Bytes(&'c [u8]),
+    Derived(&'c Derived, &'c Graph<'c>, &'c State),
 }
 
 impl Constant<'_> {
@@ -61,16 +33,19 @@ impl Constant<'_> {
         self.offset.saturating_add(self.bytes as u64)
     }
 
-    fn write(&self, target: &mut [u8]) {
-        match self.make {
-            Some(make) => (make.0)(self.source, target),
-            None => target.copy_from_slice(self.source),
+    fn write(&self, target: &mut [u8]) -> Result<(), Error> {
+        match self.origin {
+            Origin::Bytes(bytes) => target.copy_from_slice(bytes),
+            Origin::Derived(derived, graph, state) => {
+                derived.make(&|id| bytes_of(graph, state, id), target)?;
+            }
         }
+        Ok(())
     }
 }
 
 /// Constants in the order of their places in memory.
-pub(crate) struct Upload<'c> {
+pub(crate) struct ConstantWrites<'c> {
     constants: Vec<Constant<'c>>,
 }
 
@@ -92,7 +67,7 @@ pub(crate) fn run_tasks(parallel: &dyn Parallel, tasks: Vec<Task<'_>>) -> Result
     result.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<'c> Upload<'c> {
+impl<'c> ConstantWrites<'c> {
     /// The constants that have a place and for which `wanted` says so.
     pub(crate) fn of(
         graph: &'c Graph<'_>,
@@ -103,22 +78,22 @@ impl<'c> Upload<'c> {
         let mut constants = Vec::new();
         for (id, place) in places.iter().filter(|(id, place)| place.constant && wanted(**id)) {
             let Storage::Constant(contents) = &state.tensor(*id)?.storage else { continue };
-            let (source, bytes, make) = match contents {
-                Contents::From(source, bytes, make) => {
-                    (bytes_of(graph, state, *source)?, *bytes, Some(make))
+            let (origin, bytes) = match contents {
+                Contents::Derived(derived) => {
+                    (Origin::Derived(derived, graph, state), derived.bytes())
                 }
                 _ => {
-                    let source = bytes_of(graph, state, *id)?;
-                    (source, source.len(), None)
+                    let bytes = bytes_of(graph, state, *id)?;
+                    (Origin::Bytes(bytes), bytes.len())
                 }
             };
             if bytes as u64 > place.bytes {
                 return Err(Error::invalid("a constant is larger than its place"));
             }
-            constants.push(Constant { offset: place.offset, bytes, source, make });
+            constants.push(Constant { offset: place.offset, bytes, origin });
         }
         constants.sort_by_key(|constant| constant.offset);
-        Ok(Upload { constants })
+        Ok(ConstantWrites { constants })
     }
 
     /// All bytes.
@@ -209,15 +184,12 @@ fn writes<'t>(
         let (_, behind) = rest.split_at_mut_checked(gap.ok_or_else(short)?).ok_or_else(short)?;
         let (target, behind) = behind.split_at_mut_checked(constant.bytes).ok_or_else(short)?;
         (rest, at) = (behind, constant.end());
-        tasks.push(Box::new(move || {
-            constant.write(target);
-            Ok(())
-        }));
+        tasks.push(Box::new(move || constant.write(target)));
     }
     Ok(tasks)
 }
 
-/// The bytes of a constant that is not made from another.
+/// The bytes of a constant that is not derived.
 fn bytes_of<'c>(graph: &'c Graph<'_>, state: &'c State, id: TensorId) -> Result<&'c [u8], Error> {
     let bytes = match (&state.tensor(id)?.storage, graph.values.get(id)) {
         (Storage::Constant(Contents::Made(bytes)), _) => Some(bytes.as_slice()),
@@ -236,7 +208,7 @@ pub(crate) fn forget(
     for (id, tensor) in state.tensors.iter_mut().enumerate() {
         let Some(tensor) = tensor else { continue };
         let Storage::Constant(contents) = &mut tensor.storage else { continue };
-        if !changes(id) {
+        if !changes(id) && !matches!(contents, Contents::Derived(_)) {
             *contents = Contents::Graph;
         } else if let (Contents::Graph, Some(Value::Tensor(value))) =
             (&contents, graph.values.get(id))
@@ -258,7 +230,7 @@ mod tests {
             .iter()
             .map(|pair| {
                 let (offset, bytes) = constant(pair);
-                Constant { offset, bytes, source: &pair.1, make: None }
+                Constant { offset, bytes, origin: Origin::Bytes(&pair.1) }
             })
             .collect()
     }
@@ -284,10 +256,10 @@ mod tests {
             (2 * half as u64, vec![0; 2 * half + 4]),
             (5 * half as u64, vec![0; 4]),
         ];
-        let upload = Upload { constants: constants(&sources) };
-        let sizes: Vec<usize> = upload.chunks().iter().map(|chunk| chunk.len()).collect();
+        let all = ConstantWrites { constants: constants(&sources) };
+        let sizes: Vec<usize> = all.chunks().iter().map(|chunk| chunk.len()).collect();
         assert_eq!(sizes, [2, 1, 1]);
-        assert_eq!(upload.bytes(), CHUNK * 2 + 8);
+        assert_eq!(all.bytes(), CHUNK * 2 + 8);
     }
 
     #[test]

@@ -1,132 +1,23 @@
-//! Encoding: operators turn a graph into a list of dispatches, for the shapes of the moment.
-//!
-//! The same code runs when a graph is compiled, with the largest shapes, and again when shapes change: then memory and
-//! pipelines are there already, and only sizes and parameters differ. Operators look at their arguments,
-//! give their outputs shapes and emit [`Step`]s over tensors; where tensors lie is decided later.
+//! What operators encode with: they look at their arguments, give their outputs shapes and emit [`Step`]s over tensors; where
+//! tensors lie is decided later.
 
-use crate::bounds;
-use crate::constants::{Contents, Make};
+mod arguments;
+
+pub(crate) use crate::steps::{Access, read, write};
+pub(crate) use crate::tensors::{numel_of, u32_of};
+
+use crate::derived::{Derived, Source};
+use crate::device::{DeviceFeatures, PipelineKey};
 use crate::error::Error;
 use crate::ir::{Graph, Node, Value, ValueId};
-use crate::ops::{Epilogue, Stage};
-use crate::tensors::{DeviceTensor, Operand, Storage, TensorId, element_of};
-use crate::transfer::to_device;
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use torchlet_core::ScalarType;
+use crate::stages::Epilogue;
+use crate::state::{Contents, DeviceTensor, State, Storage};
+use crate::steps::Step;
+use crate::tensors::{Operand, TensorId};
+use std::collections::HashSet;
 use torchlet_shaders::{Element, Pipeline, PushConstants};
 
-use crate::device::{DeviceFeatures, PipelineKey};
-
-/// A tensor that a dispatch binds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Access {
-    pub(crate) tensor: TensorId,
-    pub(crate) written: bool,
-}
-
-/// Binds a tensor for reading.
-pub(crate) fn read(tensor: TensorId) -> Access {
-    Access { tensor, written: false }
-}
-
-/// Binds a tensor for writing (and reading).
-pub(crate) fn write(tensor: TensorId) -> Access {
-    Access { tensor, written: true }
-}
-
-/// A dispatch over tensors.
-#[derive(Debug, Clone)]
-pub(crate) struct Step {
-    /// The call that it is part of: its position in the graph.
-    pub(crate) node: usize,
-    pub(crate) key: PipelineKey,
-    pub(crate) accesses: Vec<Access>,
-    pub(crate) push: Vec<u8>,
-    pub(crate) groups: [u32; 3],
-}
-
-/// What is known of a graph's tensors and numbers at the moment.
-#[derive(Debug)]
-pub(crate) struct State {
-    /// Tensors by value, then those that operators added.
-    pub(crate) tensors: Vec<Option<DeviceTensor>>,
-    /// Symbolic integers by value.
-    pub(crate) integers: Vec<Option<i64>>,
-    /// Integers of inputs that operators look at on the host, by value.
-    pub(crate) host: HashMap<ValueId, Vec<i32>>,
-    /// Tensors that operators added, by call and order.
-    added: HashMap<(usize, usize), TensorId>,
-    /// Constants that operators derived, by value and purpose.
-    derived: HashMap<(ValueId, String), TensorId>,
-    /// Invocations that keep the device busy: dispatches of fewer are split further where they can be.
-    pub(crate) busy: usize,
-    /// What the device can do beyond Vulkan 1.1.
-    pub(crate) features: DeviceFeatures,
-}
-
-impl State {
-    /// The state in which shapes are those of the graph.
-    pub(crate) fn new(graph: &Graph<'_>) -> Result<Self, Error> {
-        let mut tensors = Vec::with_capacity(graph.values.len());
-        let mut integers = Vec::with_capacity(graph.values.len());
-        for value in &graph.values {
-            tensors.push(match value {
-                Value::Tensor(tensor) => Some(DeviceTensor {
-                    element: element_of(tensor.scalar_type)?,
-                    sizes: tensor.sizes.clone(),
-                    storage: match &tensor.data {
-                        Some(data) => Storage::Constant(match tensor.scalar_type {
-                            ScalarType::Long | ScalarType::Double => {
-                                Contents::Made(to_device(tensor.scalar_type, data)?)
-                            }
-                            _ => Contents::Graph,
-                        }),
-                        None => Storage::Planned,
-                    },
-                }),
-                _ => None,
-            });
-            integers.push(match value {
-                Value::SymInt(value) => Some(*value),
-                _ => None,
-            });
-        }
-        for (id, bound) in bounds::of_inputs(graph) {
-            if let Some(slot) = integers.get_mut(id) {
-                *slot = Some(bound);
-            }
-        }
-        Ok(State {
-            host: HashMap::new(),
-            tensors,
-            integers,
-            added: HashMap::new(),
-            derived: HashMap::new(),
-            busy: 1 << 15,
-            features: DeviceFeatures::default(),
-        })
-    }
-
-    pub(crate) fn tensor(&self, id: TensorId) -> Result<&DeviceTensor, Error> {
-        self.tensors
-            .get(id)
-            .and_then(Option::as_ref)
-            .ok_or_else(|| Error::Invalid(format!("value {id} is not a tensor")))
-    }
-
-    /// The tensor whose memory a tensor uses.
-    pub(crate) fn root(&self, id: TensorId) -> TensorId {
-        let mut id = id;
-        // Aliases are made to earlier roots only, so the chain ends.
-        while let Ok(DeviceTensor { storage: Storage::Alias(target), .. }) = self.tensor(id) {
-            id = *target;
-        }
-        id
-    }
-}
-
-/// Encodes the calls of a graph.
+/// Encodes the calls of a graph, one at a time.
 pub(crate) struct Encoder<'e, 'p> {
     graph: &'e Graph<'p>,
     state: &'e mut State,
@@ -145,13 +36,9 @@ pub(crate) struct Encoder<'e, 'p> {
 const LINEAR_WORKGROUP: u32 = 64;
 
 impl<'e, 'p> Encoder<'e, 'p> {
-    /// Encodes all calls.
-    pub(crate) fn encode(
-        graph: &'e Graph<'p>,
-        state: &'e mut State,
-        planning: bool,
-    ) -> Result<Vec<Step>, Error> {
-        let mut encoder = Encoder {
+    /// Nothing is encoded yet.
+    pub(crate) fn new(graph: &'e Graph<'p>, state: &'e mut State, planning: bool) -> Self {
+        Encoder {
             graph,
             state,
             steps: Vec::new(),
@@ -160,17 +47,19 @@ impl<'e, 'p> Encoder<'e, 'p> {
             added: 0,
             epilogue: None,
             planning,
-        };
-        for (index, node) in graph.nodes.iter().enumerate() {
-            encoder.node = index;
-            encoder.added = 0;
-            encoder.epilogue = None;
-            let operator = crate::ops::find(&node.operator)
-                .ok_or_else(|| Error::unsupported(format!("operator {}", node.operator)))?;
-            (operator.encode)(&mut encoder, &node.args)
-                .map_err(|error| in_operator(node, error))?;
         }
-        Ok(encoder.steps)
+    }
+
+    /// Goes on to the call at this position of the graph.
+    pub(crate) fn begin(&mut self, node: usize) {
+        self.node = node;
+        self.added = 0;
+        self.epilogue = None;
+    }
+
+    /// What was encoded.
+    pub(crate) fn into_steps(self) -> Vec<Step> {
+        self.steps
     }
 
     /// Leaves to the operator of the current call what is to be done to its result.
@@ -188,18 +77,9 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.graph.nodes.get(self.node).map(|node| node.parts.as_slice()).unwrap_or_default()
     }
 
-    /// What the current call's operator computes for each element.
-    pub(crate) fn stage(&self, args: &[ValueId]) -> Result<Stage, Error> {
-        let name = self.graph.nodes.get(self.node).map_or("", |node| node.operator.as_str());
-        self.stage_of(name, args)
-    }
-
-    /// What a call of this name computes for each element.
-    pub(crate) fn stage_of(&self, operator: &str, args: &[ValueId]) -> Result<Stage, Error> {
-        let stage = crate::ops::find(operator).and_then(|operator| operator.stage);
-        let stage =
-            stage.ok_or_else(|| Error::Invalid(format!("{operator} is not element-wise")))?;
-        stage(self, args)
+    /// The name of the current call's operator.
+    pub(crate) fn operator(&self) -> &'e str {
+        self.graph.nodes.get(self.node).map_or("", |node| node.operator.as_str())
     }
 
     fn value(&self, id: ValueId) -> Result<&Value<'p>, Error> {
@@ -209,67 +89,30 @@ impl<'e, 'p> Encoder<'e, 'p> {
             .ok_or_else(|| Error::Invalid(format!("value {id} is out of range")))
     }
 
-    /// Argument `position` of a call.
-    pub(crate) fn arg(&self, args: &[ValueId], position: usize) -> Result<ValueId, Error> {
-        args.get(position).copied().ok_or_else(|| {
-            Error::Invalid(format!(
-                "the call has {} arguments, expected {}",
-                args.len(),
-                position + 1
-            ))
-        })
-    }
-
-    /// The last argument of a call: its output.
-    pub(crate) fn out(&self, args: &[ValueId]) -> Result<Operand, Error> {
-        let id = args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))?;
-        match self.value(id)? {
-            Value::List(items) if items.len() == 1 => self.tensor(items[0]),
-            _ => self.tensor(id),
-        }
-    }
-
-    /// The outputs of a call that has several.
-    pub(crate) fn outs(&self, args: &[ValueId]) -> Result<Vec<ValueId>, Error> {
-        let id = args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))?;
-        Ok(match self.value(id)? {
-            Value::List(items) => items.clone(),
-            _ => vec![id],
-        })
-    }
-
-    /// A tensor.
-    pub(crate) fn tensor(&self, id: ValueId) -> Result<Operand, Error> {
-        let tensor = self.state.tensor(id)?;
-        Ok(Operand { id, value: id, element: tensor.element, sizes: tensor.sizes.clone() })
-    }
-
-    /// A tensor or nothing.
-    pub(crate) fn optional_tensor(&self, id: ValueId) -> Result<Option<Operand>, Error> {
-        match self.value(id)? {
-            Value::None => Ok(None),
-            _ => self.tensor(id).map(Some),
-        }
-    }
-
-    /// Whether a value is nothing.
-    pub(crate) fn is_none(&self, id: ValueId) -> bool {
-        matches!(self.value(id), Ok(Value::None))
-    }
-
-    /// The host bytes of a constant tensor, as they were exported.
-    pub(crate) fn constant_data(&self, id: ValueId) -> Option<&[u8]> {
-        match self.value(id) {
-            Ok(Value::Tensor(tensor)) => tensor.data.as_deref(),
-            _ => None,
-        }
-    }
-
     /// The bytes of a constant tensor, as they are on the device.
     pub(crate) fn device_data(&self, id: TensorId) -> Option<&[u8]> {
         match &self.state.tensor(self.state.root(id)).ok()?.storage {
             Storage::Constant(Contents::Made(bytes)) => Some(bytes),
-            Storage::Constant(Contents::Graph) => self.constant_data(self.state.root(id)),
+            Storage::Constant(Contents::Graph) => match self.value(self.state.root(id)) {
+                Ok(Value::Tensor(tensor)) => tensor.data.as_deref(),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// A tensor of the file whose bytes others can be made from: they are the same in every run.
+    pub(crate) fn constant(&self, id: TensorId) -> Option<Source> {
+        let id = self.state.root(id);
+        if self.state.changing.contains(&id) {
+            return None;
+        }
+        match self.state.tensor(id).ok()? {
+            DeviceTensor {
+                element,
+                storage: Storage::Constant(Contents::Graph | Contents::Made(_)),
+                ..
+            } => Some(Source { id, element: *element }),
             _ => None,
         }
     }
@@ -293,23 +136,6 @@ impl<'e, 'p> Encoder<'e, 'p> {
         &self.state.features
     }
 
-    /// An integer, symbolic or not.
-    pub(crate) fn int(&self, id: ValueId) -> Result<i64, Error> {
-        match self.value(id)? {
-            Value::Int(value) => Ok(*value),
-            Value::Bool(value) => Ok(i64::from(*value)),
-            Value::Double(value) => Ok(*value as i64),
-            Value::SymInt(_) => self
-                .state
-                .integers
-                .get(id)
-                .copied()
-                .flatten()
-                .ok_or_else(|| Error::Invalid(format!("value {id} is not an integer"))),
-            _ => Err(Error::Invalid(format!("value {id} is not an integer"))),
-        }
-    }
-
     /// The call that computes a value.
     pub(crate) fn producer(&self, id: ValueId) -> Option<&'e Node> {
         self.graph.producer(id)
@@ -322,6 +148,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         let missing = || Error::invalid("the index is out of range");
         if self.planning
             && self.state.tensor(root)?.element == Element::I32
+            && !self.state.changing.contains(&root)
             && let Some(bytes) = self.device_data(root)
         {
             // Kept, since the bytes are not once they are on the device.
@@ -338,8 +165,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Err(Error::unsupported("an integer that is computed on the device"))
     }
 
-    /// Whether a tensor keeps its contents between runs.
-    pub(crate) fn is_kept(&self, id: TensorId) -> bool {
+    /// Whether a tensor has memory of its own, and so keeps its contents between runs.
+    pub(crate) fn is_persistent(&self, id: TensorId) -> bool {
         let root = self.state.root(id);
         matches!(self.state.tensor(root), Ok(DeviceTensor { storage: Storage::Constant(_), .. }))
     }
@@ -352,70 +179,6 @@ impl<'e, 'p> Encoder<'e, 'p> {
                 Ok(())
             }
             _ => Err(Error::Invalid(format!("value {id} is not a symbolic integer"))),
-        }
-    }
-
-    /// An integer or nothing.
-    pub(crate) fn optional_int(&self, id: ValueId) -> Result<Option<i64>, Error> {
-        if self.is_none(id) { Ok(None) } else { self.int(id).map(Some) }
-    }
-
-    /// A number.
-    pub(crate) fn float(&self, id: ValueId) -> Result<f64, Error> {
-        match self.value(id)? {
-            Value::Double(value) => Ok(*value),
-            _ => self.int(id).map(|value| value as f64),
-        }
-    }
-
-    /// A number or nothing.
-    pub(crate) fn optional_float(&self, id: ValueId) -> Result<Option<f64>, Error> {
-        if self.is_none(id) { Ok(None) } else { self.float(id).map(Some) }
-    }
-
-    /// A truth value.
-    pub(crate) fn bool(&self, id: ValueId) -> Result<bool, Error> {
-        self.int(id).map(|value| value != 0)
-    }
-
-    /// A list of integers, some of which may be symbolic; a single integer is a list of one.
-    pub(crate) fn ints(&self, id: ValueId) -> Result<Vec<i64>, Error> {
-        match self.value(id)? {
-            Value::IntList(items) => Ok(items.clone()),
-            Value::BoolList(items) => Ok(items.iter().map(|item| i64::from(*item)).collect()),
-            Value::List(items) => items.iter().map(|item| self.int(*item)).collect(),
-            _ => Ok(vec![self.int(id)?]),
-        }
-    }
-
-    /// A list of integers or nothing.
-    pub(crate) fn optional_ints(&self, id: ValueId) -> Result<Option<Vec<i64>>, Error> {
-        if self.is_none(id) { Ok(None) } else { self.ints(id).map(Some) }
-    }
-
-    /// A list of numbers or nothing.
-    pub(crate) fn optional_floats(&self, id: ValueId) -> Result<Option<Vec<f64>>, Error> {
-        match self.value(id)? {
-            Value::None => Ok(None),
-            Value::DoubleList(items) => Ok(Some(items.clone())),
-            _ => Ok(Some(self.ints(id)?.into_iter().map(|item| item as f64).collect())),
-        }
-    }
-
-    /// A list of values.
-    pub(crate) fn list(&self, id: ValueId) -> Result<Vec<ValueId>, Error> {
-        match self.value(id)? {
-            Value::List(items) => Ok(items.clone()),
-            _ => Ok(vec![id]),
-        }
-    }
-
-    /// A string or nothing.
-    pub(crate) fn optional_string(&self, id: ValueId) -> Result<Option<&str>, Error> {
-        match self.value(id)? {
-            Value::None => Ok(None),
-            Value::String(text) => Ok(Some(text)),
-            _ => Err(Error::Invalid(format!("value {id} is not a string"))),
         }
     }
 
@@ -492,63 +255,27 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Ok(Operand { id, value: id, element, sizes: sizes.to_vec() })
     }
 
-    /// A constant made from value `id` for a purpose: made once, when the graph is compiled.
-    pub(crate) fn derived(
-        &mut self,
-        id: ValueId,
-        purpose: &str,
-        element: Element,
-        sizes: &[usize],
-        make: impl FnOnce(&Self) -> Result<Vec<u8>, Error>,
-    ) -> Result<Operand, Error> {
-        self.constant(id, purpose, element, sizes, |e| make(e).map(Contents::Made))
-    }
-
-    /// A constant made from the bytes of constant `id` when they go to the device, beside other work.
-    pub(crate) fn derived_later(
-        &mut self,
-        id: ValueId,
-        purpose: &str,
-        element: Element,
-        sizes: &[usize],
-        make: impl Fn(&[u8], &mut [u8]) + Send + Sync + 'static,
-    ) -> Result<Operand, Error> {
-        let source = self.state.root(id);
-        self.constant(id, purpose, element, sizes, |_| {
-            let bytes = numel_of(sizes)?
-                .checked_mul(element.size())
-                .ok_or_else(|| Error::invalid("a constant is too large"))?;
-            Ok(Contents::From(source, bytes, Make(Arc::new(make))))
-        })
-    }
-
-    fn constant(
-        &mut self,
-        id: ValueId,
-        purpose: &str,
-        element: Element,
-        sizes: &[usize],
-        contents: impl FnOnce(&Self) -> Result<Contents, Error>,
-    ) -> Result<Operand, Error> {
-        let place = (id, purpose.to_owned());
-        let tensor = match self.state.derived.get(&place) {
-            Some(tensor) => *tensor,
+    /// A constant that is made when the graph is compiled, once for all calls that need the same one.
+    pub(crate) fn derived(&mut self, derived: Derived) -> Result<Operand, Error> {
+        let (element, sizes) = (derived.element(), derived.sizes());
+        numel_of(&sizes)?;
+        let id = match self.state.derived.get(&derived) {
+            Some(id) => *id,
             None if self.planning => {
-                let storage = Storage::Constant(contents(self)?);
-                let tensor = self.state.tensors.len();
+                let id = self.state.tensors.len();
                 self.state.tensors.push(Some(DeviceTensor {
                     element,
-                    sizes: sizes.to_vec(),
-                    storage,
+                    sizes: sizes.clone(),
+                    storage: Storage::Constant(Contents::Derived(derived)),
                 }));
-                self.state.derived.insert(place, tensor);
-                tensor
+                self.state.derived.insert(derived, id);
+                id
             }
             None => {
                 return Err(Error::unsupported("a change of shapes that needs other constants"));
             }
         };
-        Ok(Operand { id: tensor, value: id, element, sizes: sizes.to_vec() })
+        Ok(Operand { id, value: id, element, sizes })
     }
 
     /// Emits a dispatch of so many invocations in each direction, in workgroups of the given size.
@@ -591,29 +318,4 @@ impl<'e, 'p> Encoder<'e, 'p> {
     ) -> Result<(), Error> {
         self.dispatch(pipeline, accesses, push, [numel.div_ceil(4), 1, 1], [LINEAR_WORKGROUP, 1, 1])
     }
-}
-
-fn in_operator(node: &Node, error: Error) -> Error {
-    let place = format!("{} (call {})", node.operator, node.id);
-    match error {
-        Error::Unsupported(what) => Error::Unsupported(format!("{place}: {what}")),
-        Error::Invalid(what) => Error::Invalid(format!("{place}: {what}")),
-        other => other,
-    }
-}
-
-/// A number as the 32 bits that shaders count in.
-pub(crate) fn u32_of(number: usize) -> Result<u32, Error> {
-    u32::try_from(number).map_err(|_| Error::unsupported("a tensor of more than 2^32 elements"))
-}
-
-/// Number of elements of a shape that shaders can count through.
-pub(crate) fn numel_of(sizes: &[usize]) -> Result<usize, Error> {
-    let product = sizes.iter().try_fold(1u32, |product, size| {
-        u32::try_from((*size).max(1)).ok().and_then(|size| product.checked_mul(size))
-    });
-    if product.is_none() {
-        return Err(Error::unsupported(format!("a tensor of shape {sizes:?}")));
-    }
-    Ok(sizes.iter().product())
 }

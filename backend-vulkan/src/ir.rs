@@ -35,6 +35,8 @@ pub(crate) struct Tensor<'p> {
     pub(crate) sizes: Vec<usize>,
     /// Its data, if it is constant.
     pub(crate) data: Option<Cow<'p, [u8]>>,
+    /// Whether a constant's contents change between runs, where the file tells.
+    pub(crate) changes: Option<bool>,
 }
 
 /// A call of an operator: inputs, then the output (a list where there are several).
@@ -100,6 +102,7 @@ impl Graph<'_> {
                     scalar_type: tensor.scalar_type,
                     host_type: tensor.host_type,
                     sizes: tensor.sizes,
+                    changes: tensor.changes,
                 }),
             })
             .collect();

@@ -1,7 +1,7 @@
 //! The Vulkan delegate: runs what ExecuTorch's `VulkanPartitioner` lowers, on any Vulkan 1.1 device.
 //!
 //! A blob is read into a graph ([`ir`]), which knows nothing of the blob. Operators ([`ops`]) encode the graph into
-//! dispatches over tensors ([`encoder`]); tensors are placed in memory by their lifetimes ([`memory_plan`]); the dispatches
+//! dispatches over tensors ([`mod@encode`]); tensors are placed in memory by their lifetimes ([`memory_plan`]); the dispatches
 //! are recorded once and replayed ([`compiled`]). Everything Vulkan is below [`device`].
 //!
 //! Layouts in the blob are hints for phones: here, tensors are row-major in buffers. 64-bit types are narrowed as the
@@ -13,17 +13,22 @@
 mod arguments;
 mod blob;
 mod bounds;
+mod buffers;
 mod commands;
 mod compiled;
 mod constants;
+mod derived;
 mod device;
+mod encode;
 mod encoder;
 mod error;
 mod ir;
 mod memory_plan;
 mod ops;
 mod passes;
+mod stages;
 mod state;
+mod steps;
 mod summary;
 mod tensors;
 mod trace;

@@ -1,9 +1,10 @@
 //! Placing tensors in one buffer, so that those that are not needed at the same time share memory.
 
-use crate::encoder::{State, Step};
 use crate::error::Error;
 use crate::ir::{Graph, Value};
-use crate::tensors::{Storage, TensorId, element_of, padded_bytes};
+use crate::state::{State, Storage};
+use crate::steps::Step;
+use crate::tensors::{TensorId, element_of, padded_bytes};
 use std::collections::HashMap;
 
 /// A tensor to place: its bytes, and the first and last step that use it.

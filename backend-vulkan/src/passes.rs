@@ -78,6 +78,7 @@ mod tests {
                 host_type: ScalarType::Float,
                 sizes: sizes.to_vec(),
                 data: None,
+                changes: None,
             })
         };
         let mut values: Vec<Value<'_>> = shapes.iter().map(tensor).collect();

@@ -1,227 +1,150 @@
-//! Which buffer a value is the new state of.
-//!
-//! A graph that owns buffers has their new values as its first outputs, of which its caller knows nothing. The file does not
-//! say which output belongs to which buffer, so it is concluded from the graph: a buffer enters it through
-//! `et_vk.prepack`, and its new value is made from the old one in the fewest steps.
+//! What is known of a graph while it is encoded, and from one time to the next: shapes, numbers, tensors that operators added.
 
+use crate::bounds;
+use crate::derived::Derived;
+use crate::device::DeviceFeatures;
+use crate::error::Error;
 use crate::ir::{Graph, Value, ValueId};
-use std::collections::HashMap;
+use crate::tensors::{TensorId, element_of, padded_bytes};
+use crate::transfer::to_device;
+use std::collections::{HashMap, HashSet};
+use torchlet_core::ScalarType;
+use torchlet_shaders::Element;
 
-/// The operator through which constants enter a graph as tensors.
-const PREPACK: &str = "et_vk.prepack.default";
-
-/// How well a constant fits an output as the buffer that it is the new value of; less is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Cost {
-    /// Operators take weights directly; buffers come through `PREPACK`.
-    is_weight: bool,
-    /// Calls between the two; the most there can be if there is no way.
-    steps: usize,
-    /// Buffers often start as zeros, weights never.
-    varies: bool,
+/// What a constant is to begin with.
+#[derive(Debug, Clone)]
+pub(crate) enum Contents {
+    /// The bytes of the graph's value.
+    Graph,
+    /// Bytes that were made when the graph was encoded.
+    Made(Vec<u8>),
+    /// Bytes that are made when they go to the device.
+    Derived(Derived),
 }
 
-/// What each output can be the new value of: pairs of a cost and a constant.
-#[derive(Debug, Default)]
-pub(crate) struct Lineage {
-    candidates: Vec<Vec<(Cost, ValueId)>>,
-}
-
-impl Lineage {
-    /// Looks at a graph as the exporter wrote it: fused calls would hide how near values are to one another.
-    pub(crate) fn of(graph: &Graph<'_>) -> Self {
-        let is_prepacked = |id: &ValueId| {
-            let mut packs = graph.nodes.iter().filter(|node| node.operator == PREPACK);
-            packs.any(|node| node.args.first() == Some(id))
-        };
-        let candidates = graph.outputs.iter().map(|out| {
-            let Some(Value::Tensor(tensor)) = graph.values.get(*out) else { return Vec::new() };
-            let alike: Vec<(ValueId, &[u8])> = graph
-                .values
-                .iter()
-                .enumerate()
-                .filter_map(|(id, value)| match value {
-                    Value::Tensor(constant)
-                        if constant.scalar_type == tensor.scalar_type
-                            && constant.sizes == tensor.sizes =>
-                    {
-                        Some((id, constant.data.as_deref()?))
-                    }
-                    _ => None,
-                })
-                .collect();
-            if alike.is_empty() {
-                return Vec::new();
+impl Contents {
+    /// How many bytes there are, of the value `id` of the graph if need be.
+    pub(crate) fn len(&self, graph: &Graph<'_>, id: TensorId) -> usize {
+        match (self, graph.values.get(id)) {
+            (Contents::Made(bytes), _) => bytes.len(),
+            (Contents::Derived(derived), _) => derived.bytes(),
+            (Contents::Graph, Some(Value::Tensor(tensor))) => {
+                tensor.data.as_ref().map_or(0, |data| data.len())
             }
-            let steps = steps_to(graph, *out);
-            let cost = |(id, data): &(ValueId, &[u8])| Cost {
-                is_weight: !is_prepacked(id),
-                steps: steps.get(id).copied().unwrap_or(usize::MAX),
-                varies: data.iter().skip(8).zip(data.iter()).any(|(a, b)| a != b),
-            };
-            alike.iter().map(|constant| (cost(constant), constant.0)).collect()
-        });
-        Lineage { candidates: candidates.collect() }
-    }
-
-    /// The constants that an output can be the new value of.
-    pub(crate) fn constants(&self) -> impl Iterator<Item = ValueId> + '_ {
-        self.candidates.iter().flatten().map(|(_, id)| *id)
-    }
-
-    /// The buffers that the first `count` outputs are new values of: each of another one, those that fit best first.
-    pub(crate) fn owners(&self, count: usize) -> Vec<Option<ValueId>> {
-        let mut pairs: Vec<(Cost, usize, ValueId)> = Vec::new();
-        for (position, candidates) in self.candidates.iter().take(count).enumerate() {
-            pairs.extend(candidates.iter().map(|(cost, id)| (*cost, position, *id)));
+            _ => 0,
         }
-        pairs.sort_unstable();
-        let mut owners = vec![None; count];
-        for (_, position, id) in pairs {
-            if !owners.contains(&Some(id))
-                && let Some(owner @ None) = owners.get_mut(position)
-            {
-                *owner = Some(id);
-            }
-        }
-        owners
     }
 }
 
-/// How many calls lie between each value and the one that is made from it.
-fn steps_to(graph: &Graph<'_>, out: ValueId) -> HashMap<ValueId, usize> {
-    let mut steps: HashMap<ValueId, usize> = HashMap::from([(out, 0)]);
-    for node in graph.nodes.iter().rev() {
-        let Some((result, inputs)) = node.args.split_last() else { continue };
-        let made = match graph.values.get(*result) {
-            Some(Value::List(items)) => items.iter().filter_map(|id| steps.get(id)).min(),
-            _ => steps.get(result),
-        };
-        let Some(made) = made.copied() else { continue };
-        let before = if node.operator == PREPACK { made } else { made.saturating_add(1) };
-        for id in inputs {
-            let items = match graph.values.get(*id) {
-                Some(Value::List(items)) => items.as_slice(),
-                _ => std::slice::from_ref(id),
-            };
-            for id in items {
-                let known = steps.entry(*id).or_insert(before);
-                *known = (*known).min(before);
-            }
-        }
-    }
-    steps
+/// Where the data of a tensor is.
+#[derive(Debug, Clone)]
+pub(crate) enum Storage {
+    /// In memory that tensors take turns to use.
+    Planned,
+    /// In memory of its own that keeps its contents between runs, with these to begin with.
+    Constant(Contents),
+    /// The memory of another tensor.
+    Alias(TensorId),
 }
 
-/// Copies in an order in which none overwrites what a later one reads. `None` if there is no such order.
-pub(crate) fn in_safe_order<T: Copy + PartialEq>(copies: &[(T, T)]) -> Option<Vec<(T, T)>> {
-    let mut rest = copies.to_vec();
-    let mut ordered = Vec::with_capacity(rest.len());
-    while !rest.is_empty() {
-        let reads = |target: T, own: usize| {
-            rest.iter().enumerate().any(|(at, (from, _))| at != own && *from == target)
-        };
-        let next = (0..rest.len()).find(|at| rest.get(*at).is_some_and(|copy| !reads(copy.1, *at)));
-        ordered.push(rest.remove(next?));
-    }
-    Some(ordered)
+/// A tensor on the device. Elements are in row-major order.
+#[derive(Debug, Clone)]
+pub(crate) struct DeviceTensor {
+    pub(crate) element: Element,
+    pub(crate) sizes: Vec<usize>,
+    pub(crate) storage: Storage,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ir::{Node, Tensor};
-    use std::borrow::Cow;
-    use torchlet_core::ScalarType;
-
-    /// A graph over tensors of four numbers: so many constants (of which those in `weights` are not prepacked), then values.
-    struct Draft {
-        graph: Graph<'static>,
+impl DeviceTensor {
+    pub(crate) fn numel(&self) -> usize {
+        self.sizes.iter().product()
     }
 
-    impl Draft {
-        fn new(constants: usize, weights: &[usize], values: usize) -> Self {
-            let tensor = |data: Option<Vec<u8>>| {
-                Value::Tensor(Tensor {
-                    scalar_type: ScalarType::Float,
-                    host_type: ScalarType::Float,
-                    sizes: vec![1, 4],
-                    data: data.map(Cow::Owned),
-                })
-            };
-            let mut graph = Graph::default();
-            graph.values.extend((0..constants).map(|_| tensor(Some(vec![0; 16]))));
-            graph.values.extend((0..constants + values).map(|_| tensor(None)));
-            let mut draft = Draft { graph };
-            for id in (0..constants).filter(|id| !weights.contains(id)) {
-                draft.call(PREPACK, &[id, constants + id]);
+    /// Bytes in memory: whole groups of four elements, so that shaders can read and write four at a time.
+    pub(crate) fn bytes(&self) -> u64 {
+        padded_bytes(self.element, self.numel())
+    }
+}
+
+/// What is known of a graph's tensors and numbers at the moment.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// Tensors by value, then those that operators added.
+    pub(crate) tensors: Vec<Option<DeviceTensor>>,
+    /// Symbolic integers by value.
+    pub(crate) integers: Vec<Option<i64>>,
+    /// Integers of inputs that operators look at on the host, by value.
+    pub(crate) host: HashMap<ValueId, Vec<i32>>,
+    /// Tensors that operators added, by call and order.
+    pub(crate) added: HashMap<(usize, usize), TensorId>,
+    /// Constants that operators derived.
+    pub(crate) derived: HashMap<Derived, TensorId>,
+    /// Invocations that keep the device busy: dispatches of fewer are split further where they can be.
+    pub(crate) busy: usize,
+    /// What the device can do beyond Vulkan 1.1.
+    pub(crate) features: DeviceFeatures,
+    /// Values whose contents may differ from one run to the next though they are constants: nothing is made of them at load.
+    pub(crate) changing: HashSet<ValueId>,
+}
+
+impl State {
+    /// The state in which shapes are those of the graph.
+    pub(crate) fn new(graph: &Graph<'_>, changing: HashSet<ValueId>) -> Result<Self, Error> {
+        let mut tensors = Vec::with_capacity(graph.values.len());
+        let mut integers = Vec::with_capacity(graph.values.len());
+        for value in &graph.values {
+            tensors.push(match value {
+                Value::Tensor(tensor) => Some(DeviceTensor {
+                    element: element_of(tensor.scalar_type)?,
+                    sizes: tensor.sizes.clone(),
+                    storage: match &tensor.data {
+                        Some(data) => Storage::Constant(match tensor.scalar_type {
+                            ScalarType::Long | ScalarType::Double => {
+                                Contents::Made(to_device(tensor.scalar_type, data)?)
+                            }
+                            _ => Contents::Graph,
+                        }),
+                        None => Storage::Planned,
+                    },
+                }),
+                _ => None,
+            });
+            integers.push(match value {
+                Value::SymInt(value) => Some(*value),
+                _ => None,
+            });
+        }
+        for (id, bound) in bounds::of_inputs(graph) {
+            if let Some(slot) = integers.get_mut(id) {
+                *slot = Some(bound);
             }
-            draft
         }
+        Ok(State {
+            host: HashMap::new(),
+            tensors,
+            integers,
+            added: HashMap::new(),
+            derived: HashMap::new(),
+            busy: 1 << 15,
+            features: DeviceFeatures::default(),
+            changing,
+        })
+    }
 
-        fn call(&mut self, operator: &str, args: &[ValueId]) {
-            let operator = operator.to_owned();
-            self.graph.nodes.push(Node { operator, args: args.to_vec(), ..Node::default() });
+    pub(crate) fn tensor(&self, id: TensorId) -> Result<&DeviceTensor, Error> {
+        self.tensors
+            .get(id)
+            .and_then(Option::as_ref)
+            .ok_or_else(|| Error::Invalid(format!("value {id} is not a tensor")))
+    }
+
+    /// The tensor whose memory a tensor uses.
+    pub(crate) fn root(&self, id: TensorId) -> TensorId {
+        let mut id = id;
+        // Aliases are made to earlier roots only, so the chain ends.
+        while let Ok(DeviceTensor { storage: Storage::Alias(target), .. }) = self.tensor(id) {
+            id = *target;
         }
-
-        fn owners(mut self, outputs: &[ValueId], count: usize) -> Vec<Option<ValueId>> {
-            self.graph.outputs = outputs.to_vec();
-            Lineage::of(&self.graph).owners(count)
-        }
-    }
-
-    #[test]
-    fn each_update_belongs_to_the_nearest_buffer() {
-        // b += x + a; a = a / 2 + b, whose new values come in this order.
-        let mut draft = Draft::new(2, &[], 6);
-        draft.call("aten.add.Tensor", &[9, 2, 5]);
-        draft.call("aten.add.Tensor", &[3, 5, 6]);
-        draft.call("aten.mul.Tensor", &[2, 2, 7]);
-        draft.call("aten.add.Tensor", &[7, 6, 8]);
-        assert_eq!(draft.owners(&[6, 8, 8], 2), [Some(1), Some(0)]);
-    }
-
-    #[test]
-    fn a_value_that_is_not_made_from_its_buffer_gets_the_one_that_is_left() {
-        // last = x * 1; sum += x - last.
-        let mut draft = Draft::new(2, &[], 5);
-        draft.call("aten.sub.Tensor", &[8, 2, 5]);
-        draft.call("aten.mul.Tensor", &[8, 8, 6]);
-        draft.call("aten.add.Tensor", &[3, 5, 7]);
-        assert_eq!(draft.owners(&[6, 7, 7], 2), [Some(0), Some(1)]);
-    }
-
-    #[test]
-    fn weights_are_not_written() {
-        // state = state / 2 + x w, where w comes first and is as near.
-        let mut draft = Draft::new(2, &[0], 5);
-        draft.call("aten.mul.Tensor", &[3, 3, 4]);
-        draft.call("aten.mm.default", &[8, 0, 5]);
-        draft.call("aten.add.Tensor", &[4, 5, 6]);
-        assert_eq!(draft.owners(&[6, 6], 1), [Some(1)]);
-    }
-
-    #[test]
-    fn what_starts_as_zeros_is_rather_a_buffer() {
-        let mut draft = Draft::new(2, &[], 3);
-        let Value::Tensor(first) = &mut draft.graph.values[0] else { panic!() };
-        first.data = Some(Cow::Owned((0..16).collect()));
-        draft.call("aten.add.Tensor", &[2, 3, 4]);
-        assert_eq!(draft.owners(&[4, 4], 1), [Some(1)]);
-    }
-
-    #[test]
-    fn no_buffer_of_that_shape_is_none() {
-        let mut draft = Draft::new(1, &[], 2);
-        draft.call("aten.add.Tensor", &[1, 1, 2]);
-        assert_eq!(draft.owners(&[2, 2, 2], 2), [Some(0), None]);
-    }
-
-    #[test]
-    fn copies_read_before_they_are_overwritten() {
-        // b takes a's old value, a takes a new one.
-        assert_eq!(in_safe_order(&[(9, 0), (0, 1)]), Some(vec![(0, 1), (9, 0)]));
-        assert_eq!(in_safe_order(&[(1, 0), (0, 1)]), None);
-        assert_eq!(in_safe_order::<u8>(&[]), Some(vec![]));
+        id
     }
 }

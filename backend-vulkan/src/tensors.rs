@@ -1,6 +1,5 @@
-//! The tensors of a compiled graph: their current shapes, and where their data is.
+//! Tensors as shaders see them: identity, element type, shape.
 
-use crate::constants::Contents;
 use crate::error::Error;
 use crate::ir::ValueId;
 use torchlet_core::ScalarType;
@@ -8,25 +7,6 @@ use torchlet_shaders::Element;
 
 /// The index of a tensor: that of its value, or beyond all values for what operators add.
 pub(crate) type TensorId = usize;
-
-/// Where the data of a tensor is.
-#[derive(Debug, Clone)]
-pub(crate) enum Storage {
-    /// In memory that tensors take turns to use.
-    Planned,
-    /// In memory of its own that keeps its contents between runs, with these to begin with.
-    Constant(Contents),
-    /// The memory of another tensor.
-    Alias(TensorId),
-}
-
-/// A tensor on the device. Elements are in row-major order.
-#[derive(Debug, Clone)]
-pub(crate) struct DeviceTensor {
-    pub(crate) element: Element,
-    pub(crate) sizes: Vec<usize>,
-    pub(crate) storage: Storage,
-}
 
 /// How a host type is kept on the device: 64-bit types are narrowed, as the exporter does.
 pub(crate) fn element_of(scalar_type: ScalarType) -> Result<Element, Error> {
@@ -39,17 +19,6 @@ pub(crate) fn element_of(scalar_type: ScalarType) -> Result<Element, Error> {
         ScalarType::Bool => Element::Bool,
         other => return Err(Error::unsupported(format!("element type {other}"))),
     })
-}
-
-impl DeviceTensor {
-    pub(crate) fn numel(&self) -> usize {
-        self.sizes.iter().product()
-    }
-
-    /// Bytes in memory: whole groups of four elements, so that shaders can read and write four at a time.
-    pub(crate) fn bytes(&self) -> u64 {
-        padded_bytes(self.element, self.numel())
-    }
 }
 
 /// Bytes of so many elements in device memory.
@@ -102,4 +71,20 @@ pub(crate) fn strides(sizes: &[usize]) -> Vec<usize> {
         step *= size.max(&1);
     }
     strides
+}
+
+/// A number as the 32 bits that shaders count in.
+pub(crate) fn u32_of(number: usize) -> Result<u32, Error> {
+    u32::try_from(number).map_err(|_| Error::unsupported("a tensor of more than 2^32 elements"))
+}
+
+/// Number of elements of a shape that shaders can count through.
+pub(crate) fn numel_of(sizes: &[usize]) -> Result<usize, Error> {
+    let product = sizes.iter().try_fold(1u32, |product, size| {
+        u32::try_from((*size).max(1)).ok().and_then(|size| product.checked_mul(size))
+    });
+    if product.is_none() {
+        return Err(Error::unsupported(format!("a tensor of shape {sizes:?}")));
+    }
+    Ok(sizes.iter().product())
 }

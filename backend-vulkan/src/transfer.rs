@@ -40,7 +40,7 @@ fn in_row_major_order(info: &TensorInfo, mut visit: impl FnMut(usize)) {
 }
 
 /// Writes a host tensor into memory that the device reads.
-pub(crate) fn upload(info: &TensorInfo, bytes: &[u8], target: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn to_staging(info: &TensorInfo, bytes: &[u8], target: &mut [u8]) -> Result<(), Error> {
     let short = || Error::invalid("an input is larger than its staging memory");
     if !info.is_contiguous() {
         let size = info.scalar_type.size();
@@ -63,7 +63,11 @@ pub(crate) fn upload(info: &TensorInfo, bytes: &[u8], target: &mut [u8]) -> Resu
 }
 
 /// Reads memory that the device wrote into a host tensor.
-pub(crate) fn download(source: &[u8], info: &TensorInfo, bytes: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn from_staging(
+    source: &[u8],
+    info: &TensorInfo,
+    bytes: &mut [u8],
+) -> Result<(), Error> {
     let numel = info.numel();
     let size = info.scalar_type.size();
     let short = || Error::invalid("an output is larger than its staging memory");

@@ -1,13 +1,34 @@
 //! What delegates keep from call to call.
 
-use crate::common::{check, fixture, open};
+use crate::common::{check, fixture, folder, open};
 use crate::device::device_is_there;
-use torchlet::Module;
+use torchlet::{Module, ScalarType, Tensor};
 
 const STATEFUL: &[&str] = &[
     "vulkan/program/running_sum.bpte",
-    "vulkan/program/two_states.bpte",
     "vulkan/program/cache.bpte",
+    "vulkan/state/apart.bpte",
+    "vulkan/state/delay_aliased.bpte",
+    "vulkan/state/two_states_aliased.bpte",
+    "vulkan/state/unread_input.bpte",
+    "vulkan/state/weight.bpte",
+    "vulkan/state/linear.bpte",
+    "vulkan/state/linear_aliased.bpte",
+    "vulkan/state/conv2d.bpte",
+    "vulkan/state/transposed_aliased.bpte",
+    "vulkan/state/batch_norm.bpte",
+];
+
+/// Files that do not say which new value belongs to which buffer or which argument is which input, how many inputs they have, and
+/// a part of the reason that is given.
+const REFUSED: &[(&str, usize, &str)] = &[
+    ("vulkan/state/overwritten_input.bpte", 2, "in several ways"),
+    ("vulkan/program/two_states.bpte", 1, "alias_buffer_mutations"),
+    ("vulkan/state/delay.bpte", 1, "alias_buffer_mutations"),
+    // The new value of one buffer, the old value of the other, is not written.
+    ("vulkan/state/fibonacci.bpte", 1, "Constants 0, 2"),
+    // And the contents of the other are not.
+    ("vulkan/state/fibonacci_aliased.bpte", 1, "lost a buffer"),
 ];
 
 #[test]
@@ -27,6 +48,19 @@ fn it_persists_until_it_is_reset() {
         module.reset("forward").unwrap();
         check(&mut module, &source, &fixture)
             .unwrap_or_else(|what| panic!("{file}, after a reset: {what}"));
+    }
+}
+
+#[test]
+fn what_is_not_told_is_not_guessed() {
+    if !device_is_there() {
+        return;
+    }
+    for (file, inputs, reason) in REFUSED {
+        let mut module = Module::load(folder().join(file)).unwrap();
+        let input = Tensor::ones(ScalarType::Float, &[2, 3]).unwrap();
+        let error = module.forward(vec![&input; *inputs]).unwrap_err();
+        assert!(format!("{error:?} {error}").contains(reason), "{file}: {error}");
     }
 }
 

@@ -4,7 +4,8 @@
 
 use super::views::gather;
 use super::{Operator, in_place, operator};
-use crate::encoder::{Encoder, read, u32_of, write};
+use crate::derived::{Beside, Derived};
+use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
 use crate::tensors::Operand;
@@ -333,12 +334,12 @@ fn update_caches(
     let mut caches = [e.arg(args, 3)?, e.arg(args, 4)?].map(|id| e.tensor(id));
     for (cache, value) in caches.iter_mut().zip(values) {
         let Ok(cache) = cache else { continue };
-        // What is not kept between runs by itself has a tensor beside it that is.
-        if !e.is_kept(cache.id) {
-            let bytes = crate::tensors::padded_bytes(cache.element, cache.numel());
-            let bytes = usize::try_from(bytes).unwrap_or(0);
-            let (element, sizes) = (cache.element, cache.sizes.clone());
-            *cache = e.derived(cache.id, "cache", element, &sizes, |_| Ok(vec![0; bytes]))?;
+        // What is not persistent by itself has a tensor beside it that is.
+        if !e.is_persistent(cache.id) {
+            let numel = numel_of(&e.bound_sizes(cache))?;
+            let (tensor, element) = (cache.id, cache.element);
+            let beside = e.derived(Derived::Beside(Beside { tensor, element, numel }))?;
+            *cache = Operand { id: beside.id, ..cache.clone() };
         }
         store(e, value, cache, start)?;
     }

@@ -2,12 +2,13 @@
 //!
 //! [`fits`] says which calls can be one chain, for the pass that makes them ([`crate::passes`]).
 
-use super::elementwise::{Source, broadcast_sizes, broadcast_strides};
+use super::elementwise::{broadcast_sizes, broadcast_strides, stage_of};
 use super::views::merge_dims;
-use super::{Operator, Stage, operator};
+use super::{Operator, operator};
 use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::{Node, ValueId};
+use crate::stages::{Source, Stage};
 use crate::tensors::Operand;
 use std::collections::HashMap;
 use torchlet_shaders::{Element, Pointwise, PointwisePush};
@@ -113,7 +114,7 @@ fn stages(
         let register = |id: &ValueId| {
             registers.get(id).copied().ok_or_else(|| Error::invalid("a chain lacks an input"))
         };
-        let stage = e.stage_of(&part.operator, &part.args)?;
+        let stage = stage_of(e, &part.operator, &part.args)?;
         let (function, operands, parameters) = match stage {
             Stage::Unary(function, input, parameters) => (function, register(&input)?, parameters),
             Stage::Binary(function, a, Source::Tensor(b), alpha) => {

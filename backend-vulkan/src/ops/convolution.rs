@@ -1,12 +1,14 @@
 //! Convolutions.
 
 use super::linear::{Product, share, workgroup};
-use super::weights::{Matrices, transposed};
+use super::weights::transposed;
 use super::window::{Window, checked_numel, pair};
-use super::{Epilogue, Operator, product};
+use super::{Operator, product};
+use crate::derived::Matrices;
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
+use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_shaders::{
     Convolution, ConvolutionDepthwise, ConvolutionDepthwisePush, ConvolutionPush,

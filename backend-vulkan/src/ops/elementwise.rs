@@ -4,31 +4,14 @@
 //! become one (`chain`).
 
 use super::{Operator, activation, pointwise, pointwise_integers};
+use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
+use crate::stages::{Source, Stage};
 use crate::tensors::Operand;
 use torchlet_core::rules::broadcast;
-use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Unary, UnaryPush};
-
-/// What an element-wise operator computes: a function of the shaders, by its number, and what it takes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Stage {
-    /// A function of one tensor, with two parameters.
-    Unary(u32, ValueId, [f64; 2]),
-    /// A function of two operands; some multiply the second with a factor.
-    Binary(u32, ValueId, Source, f64),
-    /// The second operand where the first is not zero, else the third.
-    Where([ValueId; 3]),
-}
-
-/// An operand.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Source {
-    Tensor(ValueId),
-    /// A number, which the call has as its second argument.
-    Number(f64),
-}
+use torchlet_shaders::{Binary, BinaryPush, MAX_DIMS, Unary, UnaryPush};
 
 pub(super) const OPERATORS: &[Operator] = &[
     pointwise("aten.abs.default", |e, args| unary(e, args, 1, 0.0, 0.0)),
@@ -132,9 +115,20 @@ fn with_number(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<S
     Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Number(number), 1.0))
 }
 
+/// What a call of this name computes for each element.
+pub(super) fn stage_of(
+    e: &Encoder<'_, '_>,
+    operator: &str,
+    args: &[ValueId],
+) -> Result<Stage, Error> {
+    let stage = super::find(operator).and_then(|operator| operator.stage);
+    let stage = stage.ok_or_else(|| Error::Invalid(format!("{operator} is not element-wise")))?;
+    stage(e, args)
+}
+
 /// Emits the dispatch of an operator that stands alone.
 pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    match e.stage(args)? {
+    match stage_of(e, e.operator(), args)? {
         Stage::Unary(function, input, [a, b]) => {
             let input = e.tensor(input)?;
             let out = e.out(args)?;
@@ -145,7 +139,7 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
             let a = e.tensor(a)?;
             let b = match b {
                 Source::Tensor(b) => e.tensor(b)?,
-                Source::Number(number) => constant(e, args, &a, number)?,
+                Source::Number(number) => constant(e, &a, number)?,
             };
             let out = e.out(args)?.id;
             apply_binary(e, function, [&a, &b], out, alpha)
@@ -154,22 +148,13 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     }
 }
 
-/// A number as a constant tensor of one element.
-fn constant(
-    e: &mut Encoder<'_, '_>,
-    args: &[ValueId],
-    a: &Operand,
-    number: f64,
-) -> Result<Operand, Error> {
+/// A number as a constant tensor of one element, for a shader that takes it beside `a`.
+fn constant(e: &mut Encoder<'_, '_>, a: &Operand, number: f64) -> Result<Operand, Error> {
     // An integer tensor meets a fraction, or a number that is too large, in floating point.
     let fits = !a.element.is_floating() && number == f64::from(number as i32);
-    let (element, bytes) = if fits {
-        (Element::I32, (number as i32).to_le_bytes())
-    } else {
-        (Element::F32, (number as f32).to_le_bytes())
-    };
-    let purpose = format!("number {number}");
-    e.derived(e.arg(args, 1)?, &purpose, element, &[], |_| Ok(bytes.to_vec()))
+    let number =
+        if fits { Number::Int(number as i32) } else { Number::Float((number as f32).to_bits()) };
+    e.derived(Derived::Number(number))
 }
 
 /// Emits function number `function` of the unary shader, with all parameters that it takes.

@@ -2,12 +2,12 @@
 //!
 //! [`crate::passes`] makes calls of [`EPILOGUE`] from a product and the element-wise calls behind it.
 
-use super::elementwise::Source;
-use super::{Operator, Stage, activation, find, operator};
+use super::elementwise::stage_of;
+use super::{Operator, activation, find, operator};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::ir::ValueId;
-use crate::tensors::Operand;
+use crate::stages::{Epilogue, Source, Stage};
 
 /// The operator of a product with an epilogue: inputs, then the output, which is the product's own.
 pub(crate) const EPILOGUE: &str = "torchlet.epilogue";
@@ -21,28 +21,6 @@ pub(super) const OPERATORS: &[Operator] = &[
 /// The operator of `x * sigmoid(x)`.
 pub(crate) const SILU: &str = "torchlet.silu";
 
-/// `activation(result + residual)`.
-#[derive(Debug, Clone)]
-pub(crate) struct Epilogue {
-    /// The number of a function of one number in the shaders, and its parameters.
-    pub(super) activation: u32,
-    pub(super) a: f32,
-    pub(super) b: f32,
-    pub(super) residual: Option<Operand>,
-}
-
-impl Epilogue {
-    /// A clamp. A clamp to everything stands for no function at all, so that there are fewer pipelines.
-    pub(super) fn clamp(low: f64, high: f64) -> Self {
-        Epilogue { activation: 18, a: low as f32, b: high as f32, residual: None }
-    }
-
-    /// Nothing.
-    pub(super) fn none() -> Self {
-        Self::clamp(f64::NEG_INFINITY, f64::INFINITY)
-    }
-}
-
 /// Encodes the product, which takes the epilogue with [`Encoder::take_epilogue`].
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (product, rest) =
@@ -50,7 +28,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (_, inputs) = args.split_last().ok_or_else(|| Error::invalid("it has no output"))?;
     let mut epilogue = Epilogue::none();
     for part in rest {
-        match e.stage_of(&part.operator, &part.args)? {
+        match stage_of(e, &part.operator, &part.args)? {
             Stage::Unary(function, _, [a, b]) => {
                 (epilogue.activation, epilogue.a, epilogue.b) = (function, a as f32, b as f32);
             }

@@ -2,10 +2,11 @@
 
 use super::elementwise::broadcast_strides;
 use super::views::merge_dims;
-use super::{Operator, Stage, operator, pointwise};
+use super::{Operator, operator, pointwise};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
+use crate::stages::Stage;
 use crate::tensors::Operand;
 use torchlet_core::rules::broadcast_all;
 use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Take, TakePush, Where, WherePush};

@@ -1,11 +1,13 @@
 //! Products of matrices.
 
-use super::weights::{Matrices, transposed, transposed_compactly};
+use super::weights::{transposed, transposed_compactly};
 use super::window::checked_numel;
-use super::{Epilogue, Operator, product};
+use super::{Operator, product};
+use crate::derived::Matrices;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
+use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_shaders::{Matmul, MatmulPush};
 
@@ -111,7 +113,7 @@ fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     sizes.push(n);
     let out = e.resize(e.out(args)?.id, &sizes)?;
     let matrix = Matrices { count: 1, rows: n, columns: k };
-    let transposed = if e.is_kept(weight.id) {
+    let transposed = if e.constant(weight.id).is_some() {
         transposed(e, &weight, matrix)?
     } else {
         transposed_compactly(e, &weight, matrix)?

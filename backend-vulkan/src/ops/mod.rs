@@ -26,14 +26,14 @@ mod weights;
 mod window;
 
 pub(crate) use chain::{CHAIN, MAX_STAGES, fits};
-pub(crate) use elementwise::Stage;
-pub(crate) use epilogue::{EPILOGUE, Epilogue, SILU};
+pub(crate) use epilogue::{EPILOGUE, SILU};
 pub(crate) use symbolic::watched_inputs;
 pub(crate) use views::ALIAS;
 
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::ir::ValueId;
+use crate::stages::Stage;
 
 /// How a call is encoded.
 pub(crate) type EncodeFn = fn(&mut Encoder<'_, '_>, &[ValueId]) -> Result<(), Error>;

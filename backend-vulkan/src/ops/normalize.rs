@@ -5,6 +5,7 @@
 use super::elementwise::{apply_binary, apply_unary_with};
 use super::reduce::{Function, emit};
 use super::{Operator, operator};
+use crate::derived::{BatchNorm, Derived};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ir::ValueId;
@@ -261,42 +262,14 @@ fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     normalize(e, RMS, &input, [&mean, &mean], [count, 1], weights, epsilon, &out)
 }
 
-/// Values of a constant tensor of floating-point numbers.
-pub(super) fn constant_floats(e: &Encoder<'_, '_>, id: ValueId) -> Result<Option<Vec<f32>>, Error> {
-    if e.is_none(id) {
-        return Ok(None);
-    }
-    let element = e.tensor(id)?.element;
-    let bytes = e
-        .constant_data(id)
-        .ok_or_else(|| Error::unsupported("parameters that are not constant"))?;
-    Ok(Some(match element {
-        Element::F32 => {
-            bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-        }
-        Element::F16 => {
-            let halves = bytes.as_chunks::<2>().0.iter();
-            halves.map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect()
-        }
-        _ => return Err(Error::invalid("parameters are not floating-point numbers")),
-    }))
-}
-
-/// The bytes of numbers as an `F32` tensor has them.
-pub(super) fn float_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
-    values.into_iter().flat_map(f32::to_le_bytes).collect()
-}
-
 fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let channels = input.size(1);
     let epsilon = e.float(e.arg(args, 6)?)?;
     let parameters = [e.arg(args, 1)?, e.arg(args, 2)?, e.arg(args, 3)?, e.arg(args, 4)?];
-    let constant = |id: &ValueId| e.is_none(*id) || e.constant_data(*id).is_some();
-    let [scale, shift] = if parameters.iter().all(constant) {
-        constant_scale_and_shift(e, parameters, channels, epsilon)?
-    } else {
-        scale_and_shift(e, parameters, channels, epsilon)?
+    let [scale, shift] = match constant_batch_norm(e, parameters, channels, epsilon)? {
+        Some(norm) => [e.derived(Derived::Scale(norm))?, e.derived(Derived::Shift(norm))?],
+        None => scale_and_shift(e, parameters, channels, epsilon)?,
     };
     let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
     let out = e.resize(out, &input.sizes)?;
@@ -339,36 +312,28 @@ fn scale_and_shift(
     Ok([scale, shift])
 }
 
-/// What a batch normalisation multiplies with and adds, made once.
-fn constant_scale_and_shift(
-    e: &mut Encoder<'_, '_>,
+/// What scale and shift can be made from once; `None` if a parameter is not constant.
+fn constant_batch_norm(
+    e: &Encoder<'_, '_>,
     parameters: [ValueId; 4],
     channels: usize,
     epsilon: f64,
-) -> Result<[Operand; 2], Error> {
-    let id = parameters[2];
-    let values = |e: &Encoder<'_, '_>, position: usize, default: f32| -> Result<Vec<f32>, Error> {
-        let values =
-            constant_floats(e, parameters[position])?.unwrap_or_else(|| vec![default; channels]);
-        if values.len() == channels {
-            Ok(values)
-        } else {
-            Err(Error::invalid("parameters do not match the channels"))
+) -> Result<Option<BatchNorm>, Error> {
+    let mut sources = [None; 4];
+    for (source, id) in sources.iter_mut().zip(parameters) {
+        let Some(parameter) = e.optional_tensor(id)? else { continue };
+        if parameter.sizes != [channels] {
+            return Err(Error::invalid("parameters do not match the channels"));
         }
-    };
-    let scales = move |e: &Encoder<'_, '_>| -> Result<Vec<f32>, Error> {
-        let (weight, variance) = (values(e, 0, 1.0)?, values(e, 3, 1.0)?);
-        let scale = |(weight, variance): (f32, f32)| weight / (variance + epsilon as f32).sqrt();
-        Ok(weight.into_iter().zip(variance).map(scale).collect())
-    };
-    let scale = e.derived(id, "batch norm scale", Element::F32, &[channels], |e| {
-        Ok(float_bytes(scales(e)?))
-    })?;
-    let shift = e.derived(id, "batch norm shift", Element::F32, &[channels], |e| {
-        let (bias, mean) = (values(e, 1, 0.0)?, values(e, 2, 0.0)?);
-        let scales = scales(e)?;
-        let shift = |((bias, mean), scale): ((f32, f32), f32)| bias - mean * scale;
-        Ok(float_bytes(bias.into_iter().zip(mean).zip(scales).map(shift)))
-    })?;
-    Ok([scale, shift])
+        if !parameter.element.is_floating() {
+            return Err(Error::invalid("parameters are not floating-point numbers"));
+        }
+        match e.constant(parameter.id) {
+            Some(constant) => *source = Some(constant),
+            None => return Ok(None),
+        }
+    }
+    let [weight, bias, Some(mean), Some(variance)] = sources else { return Ok(None) };
+    let epsilon = (epsilon as f32).to_bits();
+    Ok(Some(BatchNorm { weight, bias, mean, variance, channels, epsilon }))
 }

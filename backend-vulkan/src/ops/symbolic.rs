@@ -1,9 +1,10 @@
 //! Symbolic integers: computed on the host, while encoding.
 
 use super::{Operator, operator};
-use crate::encoder::{Encoder, State};
+use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::ir::{Graph, Node, ValueId};
+use crate::state::State;
 use crate::tensors::Operand;
 use std::collections::HashSet;
 use torchlet_core::rules::normalize_index;

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Any, Iterator
 
 import torch
 from executorch.backends.vulkan.serialization.vulkan_graph_schema import VkStorageType
 from executorch.exir import ExecutorchBackendConfig
 from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  (caches and their attention)
-from op_cases.table import f32, values
+from op_cases.table import Run, f32, values
 from torch import nn
 from torch.export import Dim
 
@@ -78,6 +78,117 @@ class Two(nn.Module):
         self.sum.add_(x)
         self.decayed.mul_(0.5).add_(x)
         return self.sum - self.decayed
+
+
+class Fibonacci(nn.Module):
+    """Each buffer takes what is made of the other's old value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("a", torch.zeros(2, 3))
+        self.register_buffer("b", torch.ones(2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a, b = self.b.clone(), self.a + self.b
+        self.a.copy_(a)
+        self.b.copy_(b)
+        return self.a + x
+
+
+class Delay(nn.Module):
+    """A line of delays: each buffer is made from the one before, the first from the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("first", torch.zeros(2, 3))
+        self.register_buffer("second", torch.zeros(2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.first * 2.0 + self.second * 3.0
+        self.second.copy_(self.first * 0.5)
+        self.first.copy_(x * 1.5)
+        return y
+
+
+class Apart(nn.Module):
+    """Buffers that differ in shape or type, so that it is clear which new value is whose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(2, 1))
+        self.register_buffer("columns", torch.ones(1, 3))
+        self.register_buffer("calls", torch.zeros(2, 1, dtype=torch.int32))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * self.rows + self.columns
+        self.columns.copy_(x.sum(0, keepdim=True) * 0.5)
+        self.calls.add_(1)
+        self.rows.add_(x.sum(1, keepdim=True))
+        return y, self.calls * 2
+
+
+class Trained(nn.Module):
+    """A weight that every call changes, behind one of the same shape that stays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fixed = nn.Linear(3, 3)
+        self.register_buffer("weight", values(f32, 3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.linear(self.fixed(x), self.weight)
+        self.weight.copy_(x.T @ x)
+        return y
+
+
+class Decayed(nn.Module):
+    """A weight that fades."""
+
+    def __init__(self, function: Run, *shape: int) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("weight", values(f32, *shape))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.function(x, self.weight)
+        self.weight.mul_(0.5)
+        return y
+
+
+class Normalized(nn.Module):
+    """A normalisation by a mean that moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("variance", torch.ones(3) * 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.batch_norm(x, self.mean, self.variance, training=False)
+        self.mean.mul_(0.5).add_(1.5)
+        return y
+
+
+class Unread(nn.Module):
+    """A sum, and an input that is only checked: the graph does not take it, the call names it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(2, 3))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        torch._check(y[0].item() >= 0)
+        self.sum.add_(x)
+        return self.sum * 2.0
+
+
+class Overwritten(nn.Module):
+    """An input that is overwritten unread: the graph does not take it, the call names it, and it is like the other."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y = y.clone()
+        y[:] = x
+        return x * 2.0 + y
 
 
 class Block(nn.Module):
@@ -184,7 +295,7 @@ def program() -> Iterator[Delegated]:
     x = (values(f32, 3, 6),)
     yield case("several_delegates", Between(), x, outside=["aten::erf.out"], delegates=3)
     yield case("running_sum", Running(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True)
-    yield case("two_states", Two(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True)
+    yield case("two_states", Two(), *[(values(f32, 2, 3),) for _ in range(4)], sequence=True, refused=True)
     yield case("cache", Cached(), *steps(0, 1, 2, 3, 4), sequence=True)
     notes = [(values(f32, 1, 1, 2, 4), torch.tensor([position])) for position in (0, 1, 3, 1)]
     yield case("noted", Noted(), *notes, sequence=True)
@@ -193,6 +304,100 @@ def program() -> Iterator[Delegated]:
     yield case("same_output_twice", lambda x: (x + 1, x + 1), (values(f32, 3),))
     yield case("many_outputs", lambda x: tuple(x * n for n in range(1, 10)), (values(f32, 5),))
     yield case("long_chain", chain, (values(f32, 5),))
+
+
+def constants() -> Iterator[Delegated]:
+    """Constants that are made of others when a graph is compiled."""
+    x = values(f32, 2, 3)
+    i = torch.tensor([[1, 2, 3], [2, 4, 2]], dtype=torch.int32)
+    yield case("number_of_integers_first", lambda x, i: (i == 2, x**2, x > 2), (x, i))
+    yield case("number_of_floats_first", lambda x, i: (x > 2, x**2, i == 2, i > 2), (x, i))
+    yield case("weights_of_one_matrix", OneMatrix(), (values(f32, 1, 4, 5), values(f32, 3, 4)))
+    picture = (values(f32, 2, 3, 4, 5),)
+    yield from halved([case("same_statistics", SameStatistics(), picture)])
+    yield case("same_weights", SameWeights(), picture)
+
+
+class OneMatrix(nn.Module):
+    """A weight as a matrix and as a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(values(f32, 6, 4))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide = nn.functional.linear(y, self.weight)
+        return nn.functional.conv1d(x, self.weight.unsqueeze(-1)), wide
+
+
+class SameStatistics(nn.Module):
+    """Normalisations by the same statistics that differ in one thing each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", values(f32, 3))
+        self.register_buffer("variance", values(f32, 3).abs() + 0.5)
+        for name in ("weight", "other_weight", "bias", "other_bias"):
+            self.register_buffer(name, values(f32, 3))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def norm(weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float = 1e-5) -> torch.Tensor:
+            return nn.functional.batch_norm(x, self.mean, self.variance, weight, bias, eps=eps)
+
+        weights = norm(self.weight, self.bias), norm(self.other_weight, self.bias)
+        biases = norm(self.weight, self.other_bias), norm(self.weight, None), norm(None, self.bias)
+        return *weights, *biases, norm(self.weight, self.bias, 0.5), norm(None, None)
+
+
+class SameWeights(nn.Module):
+    """Normalisations with the same mean, or the same variance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("mean", "other_mean"):
+            self.register_buffer(name, values(f32, 3))
+        for name in ("variance", "other_variance"):
+            self.register_buffer(name, values(f32, 3).abs() + 0.5)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        norm = nn.functional.batch_norm
+        means = norm(x, self.mean, self.variance), norm(x, self.other_mean, self.variance)
+        return *means, norm(x, self.mean, self.other_variance)
+
+
+ALIASED = {"alias_buffer_mutations": True}
+
+
+def state() -> Iterator[Delegated]:
+    """What changes from call to call: which new value is whose, and what must not be made of the old one."""
+
+    def steps(*shape: int) -> list[tuple[torch.Tensor, ...]]:
+        return [(values(f32, *shape),) for _ in range(4)]
+
+    def sequence(name: str, module: nn.Module, *inputs: tuple, **options: Any) -> Delegated:
+        return case(name, module, *inputs, sequence=True, **options)
+
+    linear, conv2d = nn.functional.linear, nn.functional.conv2d
+    yield sequence("apart", Apart(), *steps(2, 3))
+    yield sequence("delay_aliased", Delay(), *steps(2, 3), options=ALIASED)
+    yield sequence("two_states_aliased", Two(), *steps(2, 3), options=ALIASED)
+    yield sequence("weight", Trained(), *steps(3, 3))
+    for suffix, options in (("", {}), ("_aliased", ALIASED)):
+        yield sequence(f"linear{suffix}", Decayed(linear, 4, 3), *steps(2, 3), options=options)
+        yield sequence(f"conv2d{suffix}", Decayed(conv2d, 4, 3, 3, 3), *steps(1, 3, 5, 5), options=options)
+        pointwise = Decayed(conv2d, 4, 3, 1, 1)
+        yield sequence(f"conv2d_pointwise{suffix}", pointwise, *steps(1, 3, 5, 5), options=options)
+        depthwise = Decayed(lambda x, w: conv2d(x, w, groups=3), 3, 1, 3, 3)
+        yield sequence(f"conv2d_depthwise{suffix}", depthwise, *steps(1, 3, 5, 5), options=options)
+        transposed = Decayed(nn.functional.conv_transpose2d, 3, 4, 2, 2)
+        yield sequence(f"transposed{suffix}", transposed, *steps(1, 3, 4, 4), options=options)
+        yield sequence(f"batch_norm{suffix}", Normalized(), *steps(2, 3, 4, 5), options=options)
+    checked = [(values(f32, 2, 3), torch.tensor([3])) for _ in range(3)]
+    yield sequence("unread_input", Unread(), *checked)
+    yield case("overwritten_input", Overwritten(), (values(f32, 2, 3), values(f32, 2, 3)), refused=True)
+    yield sequence("fibonacci", Fibonacci(), *steps(2, 3), refused=True)
+    yield sequence("fibonacci_aliased", Fibonacci(), *steps(2, 3), options=ALIASED, refused=True)
+    yield sequence("delay", Delay(), *steps(2, 3), refused=True)
 
 
 class Shared(nn.Module):
@@ -230,4 +435,4 @@ def chain(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-FAMILIES = {"model": model, "program": program, "file": file}
+FAMILIES = {"model": model, "program": program, "constants": constants, "state": state, "file": file}

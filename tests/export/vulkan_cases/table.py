@@ -29,6 +29,8 @@ class Delegated(Case):
     sequence: bool = False
     """Whether the inputs are steps of one history."""
     note: str = ""
+    refused: bool = False
+    """Whether the delegate refuses the file, since it cannot tell what it means; the manifest does not list it then."""
 
 
 def case(name: str, run: Run, *inputs: Inputs, **options: Any) -> Delegated:

@@ -1,0 +1,302 @@
+//! Which constants are buffers, that change from run to run, and which output is the new value of which.
+//!
+//! What a file says: a call that writes to a buffer in place, or whose output is the buffer itself
+//! (`alias_buffer_mutations`), names it. Without that option, new values are the graph's first outputs, of which the delegate's call knows nothing, and nothing
+//! says which belongs to which: the exporter writes them in the order in which they are computed, and constants have no names but
+//! hashes of their contents. A value that is another buffer's old one is not written at all.
+//!
+//! What is concluded: a new value has the type and shape of its buffer. The exporter plans memory for buffers that are not
+//! prepacked, as it does for nothing else that is constant ([`Tensor::changes`]). Where this leaves one buffer for one output, it
+//! is that one. Where it leaves more, every way of telling them apart is a guess, so the graph is refused.
+
+use crate::error::Error;
+use crate::ir::{Graph, Tensor, Value, ValueId};
+use crate::ops;
+use std::collections::{HashMap, HashSet};
+
+/// The operator through which constants enter a graph as tensors.
+pub(crate) const PREPACK: &str = "et_vk.prepack.default";
+
+/// What to do about a file that does not say enough.
+const WAY_OUT: &str = "export with VulkanPartitioner({'alias_buffer_mutations': True})";
+
+/// The constants of a graph that change between runs, or may.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    /// Values that calls write to, or that are updated with the outputs of calls.
+    written: HashSet<ValueId>,
+    /// For each output, the constants that it may be the new value of.
+    candidates: Vec<Vec<ValueId>>,
+    /// Constants that do change, though no call writes to them: an output must be their new value.
+    expectant: Vec<ValueId>,
+}
+
+impl Buffers {
+    /// Finds the buffers of a graph whose updates are known.
+    ///
+    /// # Errors
+    /// It is certain already that a buffer's new value is missing or cannot be told.
+    pub(crate) fn of(graph: &Graph<'_>) -> Result<Self, Error> {
+        let views = Views::of(graph);
+        let mut written = HashSet::new();
+        for node in &graph.nodes {
+            if ops::find(&node.operator).is_some_and(|operator| operator.in_place) {
+                written.extend(node.args.iter().flat_map(|id| views.chain(*id)));
+            }
+        }
+        written.extend(graph.updates.iter().flat_map(|(_, old)| views.chain(*old)));
+
+        let constants = graph.values.iter().enumerate().filter_map(|(id, value)| match value {
+            Value::Tensor(tensor @ Tensor { data: Some(_), .. }) => Some((id, tensor)),
+            _ => None,
+        });
+        let possible: Vec<(ValueId, &Tensor<'_>)> = constants
+            .filter(|(id, tensor)| tensor.changes != Some(false) && !written.contains(id))
+            .collect();
+        let candidates = graph.outputs.iter().map(|out| {
+            let Some(Value::Tensor(tensor)) = graph.values.get(*out) else { return Vec::new() };
+            let own: HashSet<ValueId> = views.chain(*out).collect();
+            let alike = possible.iter().filter(|(id, constant)| {
+                constant.scalar_type == tensor.scalar_type
+                    && constant.sizes == tensor.sizes
+                    && !own.contains(id)
+            });
+            alike.map(|(id, _)| *id).collect()
+        });
+        let candidates: Vec<Vec<ValueId>> = candidates.collect();
+        let certain = possible.iter().filter(|(_, tensor)| tensor.changes == Some(true));
+        let expectant = certain.map(|(id, _)| *id).collect();
+        let buffers = Buffers { written, candidates, expectant };
+        for id in &buffers.expectant {
+            let mut outputs = buffers.candidates.iter().enumerate();
+            match outputs.find(|(_, candidates)| candidates.contains(id)) {
+                Some((_, candidates)) if candidates.len() == 1 => {}
+                Some((output, candidates)) => return Err(ambiguous(output, candidates)),
+                None => {
+                    return Err(Error::Unsupported(format!(
+                        "constant {id} is a buffer that changes, but no output is its new value; {WAY_OUT}"
+                    )));
+                }
+            }
+        }
+        Ok(buffers)
+    }
+
+    /// The values whose contents may differ from one run to the next though they are constants.
+    pub(crate) fn changing(&self) -> HashSet<ValueId> {
+        self.written.iter().chain(self.candidates.iter().flatten()).copied().collect()
+    }
+
+    /// How many of the outputs are new values of buffers at least.
+    pub(crate) fn fewest(&self) -> usize {
+        let first = |id| self.candidates.iter().position(|output| output.contains(id));
+        self.expectant.iter().filter_map(first).max().map_or(0, |last| last + 1)
+    }
+
+    /// Whether the first `count` outputs can be new values of buffers.
+    pub(crate) fn can_own(&self, count: usize) -> bool {
+        let outputs = self.candidates.iter().take(count);
+        count <= self.candidates.len() && outputs.into_iter().all(|output| !output.is_empty())
+    }
+
+    /// The buffers that the first `count` outputs are new values of.
+    ///
+    /// # Errors
+    /// The graph does not determine them.
+    pub(crate) fn owners(&self, count: usize) -> Result<Vec<ValueId>, Error> {
+        let mut owners = Vec::with_capacity(count);
+        for (output, candidates) in self.candidates.iter().take(count).enumerate() {
+            match candidates[..] {
+                [owner] if !owners.contains(&owner) => owners.push(owner),
+                [] => {
+                    return Err(Error::Unsupported(format!(
+                        "output {output} updates a buffer, but no constant has its type and shape"
+                    )));
+                }
+                _ => return Err(ambiguous(output, candidates)),
+            }
+        }
+        Ok(owners)
+    }
+}
+
+fn ambiguous(output: usize, candidates: &[ValueId]) -> Error {
+    const MOST: usize = 3;
+    let first = candidates.iter().take(MOST).map(ValueId::to_string).collect::<Vec<_>>().join(", ");
+    let more = if candidates.len() > MOST { ", .." } else { "" };
+    Error::Unsupported(format!(
+        "output {output} updates a buffer, but which? Constants {first}{more} fit; {WAY_OUT}"
+    ))
+}
+
+/// Which value is a view of which.
+struct Views(HashMap<ValueId, ValueId>);
+
+impl Views {
+    fn of(graph: &Graph<'_>) -> Self {
+        let views = graph
+            .nodes
+            .iter()
+            .filter(|node| ops::find(&node.operator).is_some_and(|operator| operator.is_view));
+        Views(views.filter_map(|node| Some((*node.args.last()?, *node.args.first()?))).collect())
+    }
+
+    /// A value and all that it is a view of.
+    fn chain(&self, id: ValueId) -> impl Iterator<Item = ValueId> + '_ {
+        // Bounded, as the views of a damaged file may go in circles.
+        let steps = std::iter::successors(Some(id), |id| self.0.get(id).copied());
+        steps.take(self.0.len() + 1)
+    }
+}
+
+/// Checks that only constants are prepacked.
+///
+/// # Errors
+/// One is not: the exporter writes the new value of one buffer in the place of another's contents where it is that one's old value.
+pub(crate) fn check_prepacked(graph: &Graph<'_>) -> Result<(), Error> {
+    for node in graph.nodes.iter().filter(|node| node.operator == PREPACK) {
+        let id = node.args.first().copied().unwrap_or(usize::MAX);
+        if !matches!(graph.values.get(id), Some(Value::Tensor(Tensor { data: Some(_), .. }))) {
+            return Err(Error::Unsupported(format!(
+                "value {id} is prepacked, but no constant: the exporter lost a buffer whose old value another buffer takes; \
+                 let the model compute that new value"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Copies in an order in which none overwrites what a later one reads. `None` if there is no such order.
+pub(crate) fn in_safe_order<T: Copy + PartialEq>(copies: &[(T, T)]) -> Option<Vec<(T, T)>> {
+    let mut rest = copies.to_vec();
+    let mut ordered = Vec::with_capacity(rest.len());
+    while !rest.is_empty() {
+        let reads = |target: T, own: usize| {
+            rest.iter().enumerate().any(|(at, (from, _))| at != own && *from == target)
+        };
+        let next = (0..rest.len()).find(|at| rest.get(*at).is_some_and(|copy| !reads(copy.1, *at)));
+        ordered.push(rest.remove(next?));
+    }
+    Some(ordered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Node;
+    use std::borrow::Cow;
+    use torchlet_core::ScalarType;
+
+    /// A graph of constants, each prepacked and what the file says of its changes, then of other values; all have the given
+    /// number of elements.
+    fn graph(constants: &[(usize, Option<bool>)], values: &[usize]) -> Graph<'static> {
+        let tensor = |size: usize, changes: Option<bool>, is_constant: bool| {
+            Value::Tensor(Tensor {
+                scalar_type: ScalarType::Float,
+                host_type: ScalarType::Float,
+                sizes: vec![size],
+                data: is_constant.then(|| Cow::Owned(vec![0; 4 * size])),
+                changes,
+            })
+        };
+        let mut graph = Graph::default();
+        graph.values.extend(constants.iter().map(|(size, changes)| tensor(*size, *changes, true)));
+        graph.values.extend(constants.iter().map(|(size, _)| tensor(*size, None, false)));
+        graph.values.extend(values.iter().map(|size| tensor(*size, None, false)));
+        for id in 0..constants.len() {
+            call(&mut graph, PREPACK, &[id, constants.len() + id]);
+        }
+        graph
+    }
+
+    fn call(graph: &mut Graph<'_>, operator: &str, args: &[ValueId]) {
+        let operator = operator.to_owned();
+        graph.nodes.push(Node { operator, args: args.to_vec(), ..Node::default() });
+    }
+
+    #[test]
+    fn the_only_buffer_of_a_shape_is_found() {
+        let mut graph = graph(&[(4, None), (5, None), (4, Some(false))], &[5, 4, 4]);
+        graph.outputs = vec![6, 7, 8];
+        let buffers = Buffers::of(&graph).unwrap();
+        assert_eq!(buffers.owners(2).unwrap(), [1, 0]);
+        // The third output can be nobody's but the buffer's that the second one is of.
+        assert!(buffers.owners(3).is_err());
+        assert!(buffers.changing() == HashSet::from([0, 1]));
+        assert_eq!(buffers.fewest(), 0);
+    }
+
+    #[test]
+    fn of_two_buffers_none_is_chosen() {
+        let mut graph = graph(&[(4, None), (4, None)], &[4, 4]);
+        graph.outputs = vec![4, 5];
+        let buffers = Buffers::of(&graph).unwrap();
+        assert!(buffers.can_own(1));
+        let error = buffers.owners(1).unwrap_err().to_string();
+        assert!(error.contains("Constants 0, 1"), "{error}");
+        // What to do about it is not cut off.
+        let told = torchlet_core::Message::new(format_args!("{}", ambiguous(99, &[123_456; 5])));
+        assert!(told.to_string().ends_with(WAY_OUT), "{told}");
+    }
+
+    #[test]
+    fn what_is_certain_is_refused_at_once() {
+        let mut two = graph(&[(4, Some(true)), (4, None)], &[4, 4]);
+        two.outputs = vec![4, 5];
+        assert!(Buffers::of(&two).unwrap_err().to_string().contains("Constants 0, 1"));
+        let mut none = graph(&[(4, Some(true))], &[5]);
+        none.outputs = vec![2];
+        assert!(Buffers::of(&none).unwrap_err().to_string().contains("no output"));
+        let mut one = graph(&[(4, Some(true)), (4, Some(false))], &[4, 5]);
+        one.outputs = vec![4, 5];
+        let buffers = Buffers::of(&one).unwrap();
+        assert_eq!((buffers.fewest(), buffers.owners(1).unwrap()), (1, vec![0]));
+    }
+
+    #[test]
+    fn buffers_that_calls_name_are_no_candidates() {
+        let mut graph = graph(&[(4, None), (4, None)], &[4, 4]);
+        graph.outputs = vec![4, 5];
+        graph.updates = vec![(4, 2)];
+        let buffers = Buffers::of(&graph).unwrap();
+        assert!(buffers.changing().is_superset(&HashSet::from([0, 2])));
+        assert_eq!(buffers.owners(1).unwrap(), [1]);
+        call(&mut graph, "update_cache.default", &[5, 3, 4]);
+        let buffers = Buffers::of(&graph).unwrap();
+        assert!(buffers.changing().contains(&1));
+        assert!(!buffers.can_own(1));
+    }
+
+    #[test]
+    fn an_output_is_not_its_own_new_value() {
+        let mut graph = graph(&[(4, None)], &[4]);
+        graph.outputs = vec![1, 2];
+        let buffers = Buffers::of(&graph).unwrap();
+        assert!(!buffers.can_own(1));
+    }
+
+    #[test]
+    fn only_constants_are_prepacked() {
+        let mut graph = graph(&[(4, None)], &[4]);
+        assert!(check_prepacked(&graph).is_ok());
+        call(&mut graph, PREPACK, &[1, 2]);
+        assert!(check_prepacked(&graph).unwrap_err().to_string().contains("value 1"));
+    }
+
+    #[test]
+    fn views_in_a_circle_end() {
+        let mut graph = graph(&[(4, None)], &[4, 4]);
+        call(&mut graph, "aten.clone.default", &[2, 3]);
+        call(&mut graph, "aten.clone.default", &[3, 2]);
+        graph.outputs = vec![2];
+        assert!(Buffers::of(&graph).unwrap().can_own(1));
+    }
+
+    #[test]
+    fn copies_read_before_they_are_overwritten() {
+        // b takes a's old value, a takes a new one.
+        assert_eq!(in_safe_order(&[(9, 0), (0, 1)]), Some(vec![(0, 1), (9, 0)]));
+        assert_eq!(in_safe_order(&[(1, 0), (0, 1)]), None);
+        assert_eq!(in_safe_order::<u8>(&[]), Some(vec![]));
+    }
+}

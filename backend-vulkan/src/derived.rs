@@ -1,0 +1,266 @@
+//! Constants that are made when a graph is compiled: numbers, weights in the order in which shaders read them, factors of
+//! normalisations, memory that begins as zeros.
+//!
+//! [`Derived`] says how one is made, and nothing but it and the bytes of the constants that it names are there to make it. So it
+//! is also the whole key by which a constant is found again: what a derivation depends on cannot be missing from it.
+
+use crate::error::Error;
+use crate::tensors::{TensorId, padded_bytes};
+use torchlet_shaders::Element;
+
+/// How a constant is made: everything that its bytes depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Derived {
+    /// A number, as a tensor of one element.
+    Number(Number),
+    /// Matrices of a constant, transposed.
+    Transposed(Transposed),
+    /// What a batch normalisation multiplies with.
+    Scale(BatchNorm),
+    /// What a batch normalisation adds.
+    Shift(BatchNorm),
+    /// Memory that keeps its contents between runs, for a tensor that has none of this kind.
+    Beside(Beside),
+}
+
+/// A number in one of the types that shaders take numbers in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Number {
+    Int(i32),
+    /// The bits of a 32-bit floating-point number.
+    Float(u32),
+}
+
+/// A constant that another is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Source {
+    pub(crate) id: TensorId,
+    pub(crate) element: Element,
+}
+
+/// Matrices as they are in memory: so many, of so many rows and columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Matrices {
+    pub(crate) count: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+/// `count` matrices of `columns` rows of `rows` elements, each row padded with zeros to [`PITCH`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Transposed {
+    pub(crate) source: Source,
+    pub(crate) matrices: Matrices,
+}
+
+/// What a batch normalisation over so many channels is computed from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct BatchNorm {
+    pub(crate) weight: Option<Source>,
+    pub(crate) bias: Option<Source>,
+    pub(crate) mean: Source,
+    pub(crate) variance: Source,
+    pub(crate) channels: usize,
+    /// The bits of a 32-bit floating-point number.
+    pub(crate) epsilon: u32,
+}
+
+/// Zeros to begin with, as many as the tensor has elements at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Beside {
+    pub(crate) tensor: TensorId,
+    pub(crate) element: Element,
+    pub(crate) numel: usize,
+}
+
+/// What rows of transposed matrices are padded to, so that shaders can read so many elements from any multiple of them.
+pub(crate) const PITCH: usize = 8;
+
+/// The bytes of a constant that is not derived.
+pub(crate) type Bytes<'c> = dyn Fn(TensorId) -> Result<&'c [u8], Error> + 'c;
+
+impl Matrices {
+    /// The padded length of a row of the transposed matrices.
+    pub(crate) fn pitch(&self) -> usize {
+        self.rows.next_multiple_of(PITCH)
+    }
+}
+
+impl Derived {
+    pub(crate) fn element(&self) -> Element {
+        match self {
+            Derived::Number(Number::Int(_)) => Element::I32,
+            Derived::Number(Number::Float(_)) | Derived::Scale(_) | Derived::Shift(_) => {
+                Element::F32
+            }
+            Derived::Transposed(transposed) => transposed.source.element,
+            Derived::Beside(beside) => beside.element,
+        }
+    }
+
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        match self {
+            Derived::Number(_) => Vec::new(),
+            Derived::Transposed(Transposed { matrices, .. }) => {
+                vec![matrices.count, matrices.columns, matrices.pitch()]
+            }
+            Derived::Scale(norm) | Derived::Shift(norm) => vec![norm.channels],
+            Derived::Beside(beside) => vec![beside.numel],
+        }
+    }
+
+    /// How many bytes [`make`](Self::make) writes; more than there can be if they cannot be counted.
+    pub(crate) fn bytes(&self) -> usize {
+        let numel = self.sizes().into_iter().try_fold(1usize, usize::checked_mul);
+        match self {
+            Derived::Beside(beside) => {
+                usize::try_from(padded_bytes(beside.element, beside.numel)).unwrap_or(usize::MAX)
+            }
+            _ => numel
+                .and_then(|numel| numel.checked_mul(self.element().size()))
+                .unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Writes all its bytes, which the target has exactly as many of.
+    pub(crate) fn make(&self, of: &Bytes<'_>, target: &mut [u8]) -> Result<(), Error> {
+        match self {
+            Derived::Number(Number::Int(number)) => fill(target, [number.to_le_bytes()]),
+            Derived::Number(Number::Float(bits)) => fill(target, [bits.to_le_bytes()]),
+            Derived::Transposed(Transposed { source, matrices }) => {
+                let bytes = of(source.id)?;
+                match source.element.size() {
+                    2 => transpose::<2>(bytes, target, *matrices),
+                    4 => transpose::<4>(bytes, target, *matrices),
+                    _ => return Err(Error::unsupported("weights of this type")),
+                }
+            }
+            Derived::Scale(norm) => {
+                let scale = norm.scale(of)?;
+                fill(target, scale.into_iter().map(f32::to_le_bytes));
+            }
+            Derived::Shift(norm) => {
+                let bias = norm.floats(norm.bias, 0.0, of)?;
+                let mean = norm.floats(Some(norm.mean), 0.0, of)?;
+                let shift = |((bias, mean), scale): ((f32, f32), f32)| bias - mean * scale;
+                let shifts = bias.into_iter().zip(mean).zip(norm.scale(of)?).map(shift);
+                fill(target, shifts.map(f32::to_le_bytes));
+            }
+            Derived::Beside(_) => target.fill(0),
+        }
+        Ok(())
+    }
+}
+
+impl BatchNorm {
+    fn scale(&self, of: &Bytes<'_>) -> Result<Vec<f32>, Error> {
+        let weight = self.floats(self.weight, 1.0, of)?;
+        let variance = self.floats(Some(self.variance), 1.0, of)?;
+        let epsilon = f32::from_bits(self.epsilon);
+        let scale = |(weight, variance): (f32, f32)| weight / (variance + epsilon).sqrt();
+        Ok(weight.into_iter().zip(variance).map(scale).collect())
+    }
+
+    /// The numbers of a parameter, one for each channel.
+    fn floats(
+        &self,
+        source: Option<Source>,
+        default: f32,
+        of: &Bytes<'_>,
+    ) -> Result<Vec<f32>, Error> {
+        let Some(Source { id, element }) = source else { return Ok(vec![default; self.channels]) };
+        let bytes = of(id)?;
+        let floats: Vec<f32> = match element {
+            Element::F32 => {
+                bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+            }
+            Element::F16 => {
+                let halves = bytes.as_chunks::<2>().0.iter();
+                halves.map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect()
+            }
+            _ => return Err(Error::invalid("parameters are not floating-point numbers")),
+        };
+        if floats.len() == self.channels {
+            Ok(floats)
+        } else {
+            Err(Error::invalid("parameters do not match the channels"))
+        }
+    }
+}
+
+/// Writes elements of four bytes.
+fn fill(target: &mut [u8], elements: impl IntoIterator<Item = [u8; 4]>) {
+    for (target, element) in target.as_chunks_mut::<4>().0.iter_mut().zip(elements) {
+        *target = element;
+    }
+}
+
+/// Transposes matrices of elements of `SIZE` bytes, tile by tile.
+fn transpose<const SIZE: usize>(source: &[u8], target: &mut [u8], matrices: Matrices) {
+    const TILE: usize = 32;
+    let (Matrices { count, rows, columns }, pitch) = (matrices, matrices.pitch());
+    let (source, target) = (source.as_chunks::<SIZE>().0, target.as_chunks_mut::<SIZE>().0);
+    let whole = rows * columns;
+    if pitch != rows || source.len() < count * whole {
+        target.fill([0; SIZE]);
+    }
+    if count == 0 || whole == 0 {
+        return;
+    }
+    let pairs = source.chunks_exact(whole).zip(target.chunks_exact_mut(columns * pitch));
+    for (source, target) in pairs.take(count) {
+        for first_column in (0..columns).step_by(TILE) {
+            for first_row in (0..rows).step_by(TILE) {
+                for column in first_column..columns.min(first_column + TILE) {
+                    for row in first_row..rows.min(first_row + TILE) {
+                        target[column * pitch + row] = source[row * columns + column];
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_become_padded_columns() {
+        let source: Vec<u8> = (0..2 * 3 * 2).flat_map(|value: u16| value.to_le_bytes()).collect();
+        let derived = Derived::Transposed(Transposed {
+            source: Source { id: 0, element: Element::F16 },
+            matrices: Matrices { count: 2, rows: 3, columns: 2 },
+        });
+        let mut target = vec![9; derived.bytes()];
+        derived.make(&|_| Ok(&source), &mut target).unwrap();
+        let values: Vec<u16> =
+            target.as_chunks::<2>().0.iter().map(|value| u16::from_le_bytes(*value)).collect();
+        let row = |a: u16, b: u16, c: u16| vec![a, b, c, 0, 0, 0, 0, 0];
+        let expected = [row(0, 2, 4), row(1, 3, 5), row(6, 8, 10), row(7, 9, 11)].concat();
+        assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn batch_norms_scale_and_shift() {
+        let floats = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
+        let constants = [floats([2.0, 3.0]), floats([0.5, -1.0]), floats([1.0, 4.0])];
+        let source = |id| Source { id, element: Element::F32 };
+        let norm = BatchNorm {
+            weight: None,
+            bias: Some(source(0)),
+            mean: source(1),
+            variance: source(2),
+            channels: 2,
+            epsilon: 0.0f32.to_bits(),
+        };
+        let made = |derived: Derived| {
+            let mut target = vec![0; derived.bytes()];
+            derived.make(&|id| Ok(&constants[id]), &mut target)?;
+            Ok::<_, Error>(target)
+        };
+        assert_eq!(made(Derived::Scale(norm)).unwrap(), floats([1.0, 0.5]));
+        assert_eq!(made(Derived::Shift(norm)).unwrap(), floats([1.5, 3.5]));
+        assert!(made(Derived::Scale(BatchNorm { channels: 3, ..norm })).is_err());
+    }
+}

@@ -1,0 +1,36 @@
+//! Encoding a graph: each call's operator turns it into steps.
+//!
+//! The same code runs when a graph is compiled, with the largest shapes, and again when shapes change: then memory and
+//! pipelines are there already, and only sizes and parameters differ.
+
+use crate::encoder::Encoder;
+use crate::error::Error;
+use crate::ir::{Graph, Node};
+use crate::ops;
+use crate::state::State;
+use crate::steps::Step;
+
+/// Encodes all calls. If `planning`, the shapes are those that memory is planned for.
+pub(crate) fn encode(
+    graph: &Graph<'_>,
+    state: &mut State,
+    planning: bool,
+) -> Result<Vec<Step>, Error> {
+    let mut encoder = Encoder::new(graph, state, planning);
+    for (index, node) in graph.nodes.iter().enumerate() {
+        encoder.begin(index);
+        let operator = ops::find(&node.operator)
+            .ok_or_else(|| Error::unsupported(format!("operator {}", node.operator)))?;
+        (operator.encode)(&mut encoder, &node.args).map_err(|error| in_operator(node, error))?;
+    }
+    Ok(encoder.into_steps())
+}
+
+fn in_operator(node: &Node, error: Error) -> Error {
+    let place = format!("{} (call {})", node.operator, node.id);
+    match error {
+        Error::Unsupported(what) => Error::Unsupported(format!("{place}: {what}")),
+        Error::Invalid(what) => Error::Invalid(format!("{place}: {what}")),
+        other => other,
+    }
+}

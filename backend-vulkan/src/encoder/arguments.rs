@@ -1,0 +1,137 @@
+//! Reading the arguments of a call.
+
+use super::Encoder;
+use crate::error::Error;
+use crate::ir::{Value, ValueId};
+use crate::tensors::Operand;
+
+impl Encoder<'_, '_> {
+    /// Argument `position` of a call.
+    pub(crate) fn arg(&self, args: &[ValueId], position: usize) -> Result<ValueId, Error> {
+        args.get(position).copied().ok_or_else(|| {
+            Error::Invalid(format!(
+                "the call has {} arguments, expected {}",
+                args.len(),
+                position + 1
+            ))
+        })
+    }
+
+    /// The last argument of a call: its output.
+    pub(crate) fn out(&self, args: &[ValueId]) -> Result<Operand, Error> {
+        let id = args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))?;
+        match self.value(id)? {
+            Value::List(items) if items.len() == 1 => self.tensor(items[0]),
+            _ => self.tensor(id),
+        }
+    }
+
+    /// The outputs of a call that has several.
+    pub(crate) fn outs(&self, args: &[ValueId]) -> Result<Vec<ValueId>, Error> {
+        let id = args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))?;
+        Ok(match self.value(id)? {
+            Value::List(items) => items.clone(),
+            _ => vec![id],
+        })
+    }
+
+    /// A tensor.
+    pub(crate) fn tensor(&self, id: ValueId) -> Result<Operand, Error> {
+        let tensor = self.state.tensor(id)?;
+        Ok(Operand { id, value: id, element: tensor.element, sizes: tensor.sizes.clone() })
+    }
+
+    /// A tensor or nothing.
+    pub(crate) fn optional_tensor(&self, id: ValueId) -> Result<Option<Operand>, Error> {
+        match self.value(id)? {
+            Value::None => Ok(None),
+            _ => self.tensor(id).map(Some),
+        }
+    }
+
+    /// Whether a value is nothing.
+    pub(crate) fn is_none(&self, id: ValueId) -> bool {
+        matches!(self.value(id), Ok(Value::None))
+    }
+
+    /// An integer, symbolic or not.
+    pub(crate) fn int(&self, id: ValueId) -> Result<i64, Error> {
+        match self.value(id)? {
+            Value::Int(value) => Ok(*value),
+            Value::Bool(value) => Ok(i64::from(*value)),
+            Value::Double(value) => Ok(*value as i64),
+            Value::SymInt(_) => self
+                .state
+                .integers
+                .get(id)
+                .copied()
+                .flatten()
+                .ok_or_else(|| Error::Invalid(format!("value {id} is not an integer"))),
+            _ => Err(Error::Invalid(format!("value {id} is not an integer"))),
+        }
+    }
+
+    /// An integer or nothing.
+    pub(crate) fn optional_int(&self, id: ValueId) -> Result<Option<i64>, Error> {
+        if self.is_none(id) { Ok(None) } else { self.int(id).map(Some) }
+    }
+
+    /// A number.
+    pub(crate) fn float(&self, id: ValueId) -> Result<f64, Error> {
+        match self.value(id)? {
+            Value::Double(value) => Ok(*value),
+            _ => self.int(id).map(|value| value as f64),
+        }
+    }
+
+    /// A number or nothing.
+    pub(crate) fn optional_float(&self, id: ValueId) -> Result<Option<f64>, Error> {
+        if self.is_none(id) { Ok(None) } else { self.float(id).map(Some) }
+    }
+
+    /// A truth value.
+    pub(crate) fn bool(&self, id: ValueId) -> Result<bool, Error> {
+        self.int(id).map(|value| value != 0)
+    }
+
+    /// A list of integers, some of which may be symbolic; a single integer is a list of one.
+    pub(crate) fn ints(&self, id: ValueId) -> Result<Vec<i64>, Error> {
+        match self.value(id)? {
+            Value::IntList(items) => Ok(items.clone()),
+            Value::BoolList(items) => Ok(items.iter().map(|item| i64::from(*item)).collect()),
+            Value::List(items) => items.iter().map(|item| self.int(*item)).collect(),
+            _ => Ok(vec![self.int(id)?]),
+        }
+    }
+
+    /// A list of integers or nothing.
+    pub(crate) fn optional_ints(&self, id: ValueId) -> Result<Option<Vec<i64>>, Error> {
+        if self.is_none(id) { Ok(None) } else { self.ints(id).map(Some) }
+    }
+
+    /// A list of numbers or nothing.
+    pub(crate) fn optional_floats(&self, id: ValueId) -> Result<Option<Vec<f64>>, Error> {
+        match self.value(id)? {
+            Value::None => Ok(None),
+            Value::DoubleList(items) => Ok(Some(items.clone())),
+            _ => Ok(Some(self.ints(id)?.into_iter().map(|item| item as f64).collect())),
+        }
+    }
+
+    /// A list of values.
+    pub(crate) fn list(&self, id: ValueId) -> Result<Vec<ValueId>, Error> {
+        match self.value(id)? {
+            Value::List(items) => Ok(items.clone()),
+            _ => Ok(vec![id]),
+        }
+    }
+
+    /// A string or nothing.
+    pub(crate) fn optional_string(&self, id: ValueId) -> Result<Option<&str>, Error> {
+        match self.value(id)? {
+            Value::None => Ok(None),
+            Value::String(text) => Ok(Some(text)),
+            _ => Err(Error::Invalid(format!("value {id} is not a string"))),
+        }
+    }
+}
