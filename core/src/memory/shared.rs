@@ -43,7 +43,8 @@ impl<'m> SharedMemory<'m> {
     /// # Errors
     /// A memory is misaligned, or there are more than eight buffers.
     pub fn new(planned: &mut [&'m mut [u8]], scratch: &'m mut [u8]) -> Result<Self, InitError> {
-        let aligned = |bytes: &[u8]| bytes.is_empty() || bytes.as_ptr().addr() % ARENA_ALIGN == 0;
+        let aligned =
+            |bytes: &[u8]| bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(ARENA_ALIGN);
         let found = planned.len();
         let mut regions = heapless::Vec::new();
         for (index, buffer) in planned.iter_mut().enumerate() {

@@ -209,12 +209,10 @@ impl<'m> Method<'m> {
             let place = locate(&self.meta.program, self.options.data, &tensor, target)
                 .map_err(|error| error.at(&tensor, index))?;
             match (place.planned, place.stored, arena.as_deref_mut()) {
-                (None, Some(blob), Some(arena)) => {
-                    if target.place().is_none() {
-                        let copy = arena.zeroed(target.capacity, ARENA_ALIGN)?;
-                        blob.read(0, copy)?;
-                        target.data = Data::At(Region::read_only(copy));
-                    }
+                (None, Some(blob), Some(arena)) if target.place().is_none() => {
+                    let copy = arena.zeroed(target.capacity, ARENA_ALIGN)?;
+                    blob.read(0, copy)?;
+                    target.data = Data::At(Region::read_only(copy));
                 }
                 (Some((buffer, offset)), stored, _) => {
                     let region = self.planned.get(buffer);

@@ -184,7 +184,7 @@ impl<'m> MethodMeta<'m> {
     ) -> Result<Method<'m>, InitError> {
         let event = Event { kind: EventKind::Load, name: self.name(), instruction: 0 };
         traced(options.tracer, &event, || {
-            crate::platform::debug!("loading method {}", self.name());
+            crate::log::debug!("loading method {}", self.name());
             self.check_missing(registry)?;
             let counts = self.counts(&options.limits)?;
             let table_use = counts.table_use(PointerWidth::HERE).ok_or(InitError::TooLarge)?;

@@ -1,0 +1,16 @@
+//! Log lines, where a feature asks for them.
+
+/// Logs one line at debug level through `defmt` or `log`, or not at all.
+macro_rules! debug {
+    ($($arg:tt)*) => {{
+        #[cfg(feature = "log")]
+        ::log::debug!($($arg)*);
+        #[cfg(all(feature = "defmt", not(feature = "log")))]
+        ::defmt::debug!($($arg)*);
+        #[cfg(not(any(feature = "defmt", feature = "log")))]
+        if false {
+            let _ = core::format_args!($($arg)*);
+        }
+    }};
+}
+pub(crate) use debug;
