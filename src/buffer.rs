@@ -2,6 +2,8 @@
 
 use crate::error::Error;
 use bytemuck::{Pod, Zeroable};
+use std::mem::MaybeUninit;
+use torchlet_core::{ARENA_ALIGN, ArenaBlock};
 
 /// One cache line.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -41,6 +43,28 @@ impl Buffer {
     }
 }
 
+/// Memory for an arena, which has no value until something is put into it.
+pub(crate) struct ArenaMemory {
+    blocks: Vec<ArenaBlock>,
+    len: usize,
+}
+
+impl ArenaMemory {
+    /// Allocates, or says how much could not be had.
+    pub(crate) fn new(len: usize) -> Result<Self, Error> {
+        let count = len.div_ceil(ARENA_ALIGN);
+        let mut blocks = Vec::new();
+        let error = |_| Error::OutOfMemory { needed: len as u64 };
+        blocks.try_reserve_exact(count).map_err(error)?;
+        blocks.resize(count, ArenaBlock::UNINIT);
+        Ok(ArenaMemory { blocks, len })
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [MaybeUninit<u8>] {
+        &mut ArenaBlock::bytes(&mut self.blocks)[..self.len]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +83,7 @@ mod tests {
     fn absurd_sizes_are_errors() {
         for len in [usize::MAX, isize::MAX as usize] {
             assert!(matches!(Buffer::zeroed(len), Err(Error::OutOfMemory { .. })));
+            assert!(matches!(ArenaMemory::new(len), Err(Error::OutOfMemory { .. })));
         }
     }
 }

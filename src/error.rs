@@ -59,9 +59,7 @@ pub enum Error {
         /// The method.
         method: String,
         /// Why.
-        message: String,
-        /// ExecuTorch's code for the condition.
-        code: u32,
+        source: Box<InitError>,
     },
     /// A value does not fit an input.
     Input {
@@ -190,7 +188,7 @@ impl Error {
             Error::Missing { operators, .. } if operators.is_empty() => code::NOT_FOUND,
             Error::Missing { .. } => code::OPERATOR_MISSING,
             Error::MemoryLimit { .. } | Error::OutOfMemory { .. } => code::MEMORY_ALLOCATION_FAILED,
-            Error::Load { code, .. } => *code,
+            Error::Load { source, .. } => source.code(),
             Error::Input { source, .. } | Error::Output { source, .. } => source.code(),
             Error::InputNotSet { .. } => code::INVALID_ARGUMENT,
             Error::Execute { source, .. } => source.code(),
@@ -200,17 +198,9 @@ impl Error {
         }
     }
 
-    /// The error of loading method `method`, without what it borrows.
-    pub(crate) fn of_load(method: &str, error: &InitError<'_>) -> Self {
-        let name = String::from(method);
-        match error {
-            InitError::Missing(missing) => Error::Missing {
-                method: name,
-                operators: missing.operators().map(|operator| operator.to_string()).collect(),
-                backends: missing.backends().map(String::from).collect(),
-            },
-            other => Error::Load { method: name, message: other.to_string(), code: other.code() },
-        }
+    /// The error of loading method `method`.
+    pub(crate) fn of_load(method: &str, error: impl Into<InitError>) -> Self {
+        Error::Load { method: method.into(), source: Box::new(error.into()) }
     }
 }
 
@@ -276,8 +266,8 @@ impl fmt::Display for Error {
             Error::OutOfMemory { needed } => {
                 write!(f, "out of memory: {} could not be allocated", Bytes(*needed))
             }
-            Error::Load { method, message, .. } => {
-                write!(f, "method '{method}' cannot be loaded: {message}")
+            Error::Load { method, source } => {
+                write!(f, "method '{method}' cannot be loaded: {source}")
             }
             Error::Input { method, index, expected, source } => {
                 write!(f, "input {index} of '{method}' ({expected}): {source}")
@@ -343,6 +333,7 @@ impl std::error::Error for Error {
             Error::File { source, .. } => Some(source),
             Error::Format { source, .. } => Some(source),
             Error::Input { source, .. } | Error::Output { source, .. } => Some(source),
+            Error::Load { source, .. } => Some(source.as_ref()),
             Error::Execute { source, .. } => Some(source.as_ref()),
             Error::Tensor(error) => Some(error),
             Error::Registry(error) => Some(error),

@@ -7,7 +7,7 @@ use self_cell::self_cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use torchlet_core::{BundledProgram, DataMap, Program, ProgramError};
+use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError};
 
 /// How the bytes of files get into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,21 +59,25 @@ impl Contents {
         }
     }
 
-    fn open(source: &Source, access: FileAccess) -> Result<Self, Error> {
+    fn open(source: &Source, access: FileAccess, limits: &Limits) -> Result<Self, Error> {
         match source {
-            Source::Path(path) => Contents::from_path(path, access),
-            Source::Bytes(bytes) => Ok(Contents::Heap(Buffer::copy_of(bytes)?)),
+            Source::Path(path) => Contents::from_path(path, access, limits),
+            Source::Bytes(bytes) => {
+                check_size(bytes.len() as u64, None, limits)?;
+                Ok(Contents::Heap(Buffer::copy_of(bytes)?))
+            }
             Source::Static(bytes) => Ok(Contents::Static(bytes)),
         }
     }
 
-    fn from_path(path: &Path, access: FileAccess) -> Result<Self, Error> {
+    fn from_path(path: &Path, access: FileAccess, limits: &Limits) -> Result<Self, Error> {
         let fail = |source: io::Error| Error::File { path: path.into(), source };
         let mut file = File::open(path).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
         if metadata.is_dir() {
             return Err(fail(io::ErrorKind::IsADirectory.into()));
         }
+        check_size(metadata.len(), Some(path), limits)?;
         if access == FileAccess::Read {
             let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
             let mut buffer = Buffer::zeroed(len)?;
@@ -95,6 +99,16 @@ impl Contents {
         }
         Ok(Contents::Mapped(map))
     }
+}
+
+/// Refuses files that are too large, before they are read.
+fn check_size(size: u64, path: Option<&Path>, limits: &Limits) -> Result<(), Error> {
+    let limit = limits.file_bytes;
+    if size <= limit {
+        return Ok(());
+    }
+    let source = ProgramError::TooLarge { size, limit };
+    Err(Error::Format { path: path.map(Path::to_path_buf), source })
 }
 
 /// The files of one program.
@@ -126,12 +140,13 @@ impl OpenProgram {
         program: &Source,
         data: &[Source],
         access: FileAccess,
+        limits: &Limits,
     ) -> Result<Self, Error> {
         let files = Files {
-            program: Contents::open(program, access)?,
+            program: Contents::open(program, access, limits)?,
             data: data
                 .iter()
-                .map(|source| Contents::open(source, access))
+                .map(|source| Contents::open(source, access, limits))
                 .collect::<Result<_, _>>()?,
         };
         let wrap = |source: &Source, error: ProgramError| Error::Format {

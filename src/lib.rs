@@ -31,40 +31,33 @@
 //!
 //! ```
 //! use torchlet::core::{
-//!     AlignedBytes, LoadOptions, MethodMemory, Program, Registry, TensorRef, ValueRef,
+//!     AlignedBytes, ArenaBlock, LoadOptions, MethodMemory, Program, Registry, TensorRef, ValueRef,
 //! };
 //!
-//! // On a board, `include_bytes!` puts the file into flash.
+//! // On a board, `include_bytes!` puts the file into flash, and what follows are statics of just the sizes that are needed.
 //! let file = std::fs::read("tests/fixtures/digits/digits.pte")?;
-//! let program = Program::from_bytes(&file)?;
-//!
-//! // A table that names only the kernels that are needed keeps the others out of the image.
-//! let registry = Registry::new().with_kernels(&torchlet::portable::KERNELS)?;
-//! let meta = program.method_meta("forward")?;
-//! let needs = meta.memory_needs(&registry, &[], 1).expect("all operators are there");
-//!
-//! // On a board, these are statics of just the sizes that are needed.
-//! let mut arena = AlignedBytes([0; 64 << 10]);
+//! let mut tables = [ArenaBlock::UNINIT; 1 << 10];
+//! let mut arena = [ArenaBlock::UNINIT; 4 << 10];
 //! let mut scratch = AlignedBytes([0; 256 << 10]);
 //! let mut planned = AlignedBytes([0; 16 << 10]);
-//! assert_eq!(meta.planned_buffer_count(), 1);
-//! let mut method = program
-//!     .load_method(
-//!         "forward",
-//!         &registry,
-//!         MethodMemory {
-//!             arena: &mut arena.0[..needs.arena],
-//!             planned: &mut [&mut planned.0],
-//!             scratch: &mut scratch.0[..needs.scratch],
-//!         },
-//!         LoadOptions::default(),
-//!     )
-//!     .expect("the method fits its memory");
 //!
-//! let image = TensorRef::from_slice(&[1, 1, 8, 8], &[0.5f32; 64]).expect("64 elements");
+//! let program = Program::from_bytes(&file)?;
+//! // A table that names only the kernels that are needed keeps the others out of the image.
+//! let registry = Registry::new().with_kernels(&torchlet::portable::KERNELS)?;
+//! let tables = ArenaBlock::bytes(&mut tables);
+//! let prepared = program.method_meta("forward")?.prepare(tables, &registry, LoadOptions::default())?;
+//! // Exact, and nothing was reserved so far.
+//! println!("{:?}", prepared.needs());
+//! let mut method = prepared.finish(MethodMemory {
+//!     arena: ArenaBlock::bytes(&mut arena),
+//!     planned: &mut [&mut planned.0],
+//!     scratch: &mut scratch.0,
+//! })?;
+//!
+//! let image = TensorRef::from_slice(&[1, 1, 8, 8], &[0.5f32; 64]).ok_or("not 64 elements")?;
 //! method.set_input_tensor(0, &image)?;
 //! method.execute()?;
-//! let ValueRef::Tensor(logits) = method.output(0)? else { unreachable!() };
+//! let ValueRef::Tensor(logits) = method.output(0)? else { return Err("no tensor".into()) };
 //! assert_eq!(logits.data::<f32>()?.len(), 10);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -94,7 +87,7 @@ pub use torchlet_portable as portable;
 #[doc(no_inline)]
 pub use torchlet_vulkan as vulkan;
 
-pub use torchlet_core::{Bool, DeviceMemory, Element, ScalarType};
+pub use torchlet_core::{Bool, DeviceMemory, Element, Limits, ScalarType};
 
 #[cfg(feature = "std")]
 mod buffer;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use torchlet::core::{Scalar, ValueMeta};
-use torchlet::{Module, ScalarType, Tensor, Value};
+use torchlet::{Limits, Module, ScalarType, Tensor, Value};
 
 /// Programs of several kinds: state, branches, loops, delegates, several methods, odd values.
 const PROGRAMS: &[&str] = &[
@@ -23,7 +23,9 @@ fn read(name: &str) -> Vec<u8> {
 
 /// Loads and runs every method, as far as it goes.
 fn use_all(bytes: Vec<u8>) {
-    let builder = Module::builder().threads(1).memory_limit(16 << 20).jump_limit(100);
+    let mut limits = Limits::HOST;
+    limits.backward_jumps = 100;
+    let builder = Module::builder().threads(1).memory_limit(16 << 20).limits(limits);
     let Ok(mut module) = builder.from_bytes(bytes) else { return };
     let Ok(names) = module.method_names() else { return };
     for name in names.iter().take(4) {

@@ -20,7 +20,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 use torchlet::core::{Scalar, ValueMeta};
 use torchlet::vulkan::VulkanBackend;
-use torchlet::{Module, Tensor, Value};
+use torchlet::{Limits, Module, Tensor, Value};
 
 /// How long one file may take at most: the largest that a patch makes of it is computed in software.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -65,7 +65,9 @@ fn use_all(bytes: Vec<u8>) -> (bool, bool) {
         let backend = VulkanBackend::builder().memory_limit(1 << 30);
         Arc::new(backend.timeout(PATIENCE / 2).build())
     });
-    let builder = Module::builder().threads(1).memory_limit(64 << 20).jump_limit(100);
+    let mut limits = Limits::HOST;
+    limits.backward_jumps = 100;
+    let builder = Module::builder().threads(1).memory_limit(64 << 20).limits(limits);
     let builder = builder.without_default_backends().backend(BACKEND.clone());
     let Ok(mut module) = builder.from_bytes(bytes) else { return (false, false) };
     let Ok(names) = module.method_names() else { return (false, false) };

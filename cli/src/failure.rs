@@ -2,6 +2,7 @@
 
 use std::fmt;
 use torchlet::Error;
+use torchlet::core::InitError;
 
 /// Why the command failed.
 #[derive(Debug)]
@@ -33,7 +34,9 @@ impl From<Error> for Failure {
             Error::Missing { operators, .. } if operators.is_empty() => {
                 "; export the model for a backend that torchlet has, or for none"
             }
-            Error::Load { message, .. } if message.contains(".ptd") => " with --data",
+            Error::Load { source, .. } if matches!(**source, InitError::ExternalData { .. }) => {
+                "; files of external data are given with --data"
+            }
             Error::MemoryLimit { .. } => " with --memory-limit",
             _ => "",
         };

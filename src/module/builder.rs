@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::files::{FileAccess, OpenProgram, Source};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use torchlet_core::{Backend, DEFAULT_JUMP_LIMIT, EventTracer, Kernel, Parallel};
+use torchlet_core::{Backend, EventTracer, Kernel, Limits, Parallel};
 
 /// The memory that a method may take unless [set otherwise](ModuleBuilder::memory_limit): 4 GiB.
 pub const DEFAULT_MEMORY_LIMIT: u64 = 4 << 30;
@@ -36,7 +36,7 @@ pub struct ModuleBuilder {
     backend_options: Vec<BackendOption>,
     tracer: Option<Arc<dyn EventTracer + Send + Sync>>,
     memory_limit: u64,
-    jump_limit: u64,
+    limits: Limits,
 }
 
 impl Default for ModuleBuilder {
@@ -53,7 +53,7 @@ impl Default for ModuleBuilder {
             backend_options: Vec::new(),
             tracer: None,
             memory_limit: DEFAULT_MEMORY_LIMIT,
-            jump_limit: DEFAULT_JUMP_LIMIT,
+            limits: Limits::default(),
         }
     }
 }
@@ -133,9 +133,18 @@ impl ModuleBuilder {
         self
     }
 
-    /// How many backward jumps one call may take, so that loops of a malicious program end.
-    pub fn jump_limit(mut self, jumps: u64) -> Self {
-        self.jump_limit = jumps;
+    /// What a program may ask for: sizes, counts, and how many backward jumps one call may take, so that loops of a malicious
+    /// program end. [`Limits::HOST`], unless set otherwise.
+    ///
+    /// ```no_run
+    /// # use torchlet::{Limits, Module};
+    /// let mut limits = Limits::HOST;
+    /// limits.file_bytes = 100 << 20;
+    /// let module = Module::builder().limits(limits).load("model.pte")?;
+    /// # Ok::<(), torchlet::Error>(())
+    /// ```
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -185,12 +194,12 @@ impl ModuleBuilder {
             backends.extend(others);
         }
         let environment = Environment {
-            program: OpenProgram::open(source, &self.data, self.access)?,
+            program: OpenProgram::open(source, &self.data, self.access, &self.limits)?,
             registry: OwnedRegistry::of(Capabilities { kernels, backends })?,
             backend_options: BackendOptions::of(self.backend_options),
             tracer: self.tracer,
             memory_limit: self.memory_limit,
-            jump_limit: self.jump_limit,
+            limits: self.limits,
             parallel: self.parallel.map_or_else(OnceLock::new, OnceLock::from),
             threads: self.threads,
         };

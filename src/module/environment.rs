@@ -1,13 +1,14 @@
 //! What the methods of a module share: the files, the registry's contents, threads, limits.
 
 use super::method::MemoryReport;
+use crate::buffer::ArenaMemory;
 use crate::error::Error;
 use crate::files::OpenProgram;
 use self_cell::self_cell;
 use std::sync::{Arc, OnceLock};
 use torchlet_core::{
-    Backend, EventTracer, Kernel, MethodMeta, OptionValue, Parallel, ProgramError, Registry,
-    RuntimeOption,
+    Backend, EventTracer, Kernel, Limits, LoadOptions, MethodMeta, OptionValue, Parallel, Prepared,
+    ProgramError, Registry, RuntimeOption,
 };
 
 /// A setting for a backend.
@@ -118,7 +119,7 @@ pub(crate) struct Environment {
     pub(crate) backend_options: BackendOptions,
     pub(crate) tracer: Option<Arc<dyn EventTracer + Send + Sync>>,
     pub(crate) memory_limit: u64,
-    pub(crate) jump_limit: u64,
+    pub(crate) limits: Limits,
     /// Threads start when the first method is loaded, not when a file is looked at.
     pub(crate) parallel: OnceLock<SharedParallel>,
     pub(crate) threads: Option<usize>,
@@ -148,26 +149,57 @@ impl Environment {
         })
     }
 
-    pub(crate) fn memory_report(&self, meta: &MethodMeta<'_>) -> Result<MemoryReport, Error> {
-        // Looked up again so that the description lives as long as the registry's borrow.
-        let meta = self.method_meta(meta.name())?;
-        let of_load = |error| Error::of_load(meta.name(), &error);
-        let (needs, arena_use) = meta
-            .memory_report(self.registry(), self.program.data(), self.parallel().threads())
-            .map_err(of_load)?;
-        let planned = (0..meta.planned_buffer_count())
-            .map(|index| meta.planned_buffer_size(index))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| of_load(error.into()))?;
-        let interface = super::signature::Signature::of(&meta).map_err(|e| of_load(e.into()))?;
-        let state = super::method::unplanned_state(&meta).map_err(|e| of_load(e.into()))?;
-        let state = state.iter().fold(0usize, |total, (_, bytes)| total.saturating_add(*bytes));
-        Ok(MemoryReport {
-            arena: needs.arena,
-            arena_use,
-            scratch: needs.scratch,
-            planned,
-            unplanned: interface.unplanned_bytes().saturating_add(state),
-        })
+    /// How methods are loaded.
+    pub(crate) fn options(&self) -> LoadOptions<'_> {
+        let mut options = LoadOptions::default()
+            .with_data(self.program.data())
+            .with_parallel(self.parallel().as_ref())
+            .with_backend_options(self.backend_options.borrow_dependent())
+            .with_limits(self.limits);
+        if let Some(tracer) = &self.tracer {
+            options = options.with_tracer(tracer.as_ref());
+        }
+        options
+    }
+
+    /// Memory for the tables of a method.
+    pub(crate) fn tables(&self, meta: &MethodMeta<'_>) -> Result<ArenaMemory, Error> {
+        let bytes = meta.table_bytes(&self.limits);
+        let needed = bytes.map_err(|error| Error::of_load(meta.name(), error))?;
+        self.check_memory(meta.name(), needed as u64)?;
+        ArenaMemory::new(needed)
+    }
+
+    /// Fails if a method needs more memory than it may take.
+    pub(crate) fn check_memory(&self, method: &str, needed: u64) -> Result<(), Error> {
+        let limit = self.memory_limit;
+        if needed <= limit {
+            return Ok(());
+        }
+        Err(Error::MemoryLimit { method: method.into(), needed, limit })
+    }
+
+    /// Resolves and checks a method, with memory for its tables.
+    pub(crate) fn prepare<'e>(
+        &'e self,
+        method: &str,
+        tables: &'e mut ArenaMemory,
+    ) -> Result<Prepared<'e>, Error> {
+        let meta = self.method_meta(method)?;
+        let missing = meta.missing(self.registry());
+        if !missing.is_empty() {
+            return Err(Error::Missing {
+                method: method.into(),
+                operators: missing.operators().map(|operator| operator.to_string()).collect(),
+                backends: missing.backends().map(String::from).collect(),
+            });
+        }
+        meta.prepare(tables.bytes(), self.registry(), self.options())
+            .map_err(|error| Error::of_load(method, error))
+    }
+
+    pub(crate) fn memory_report(&self, method: &str) -> Result<MemoryReport, Error> {
+        let mut tables = self.tables(&self.method_meta(method)?)?;
+        MemoryReport::of(&self.prepare(method, &mut tables)?)
     }
 }

@@ -2,17 +2,17 @@
 
 use super::environment::Environment;
 use super::signature::{Signature, Slot};
-use crate::buffer::Buffer;
+use crate::buffer::{ArenaMemory, Buffer};
 use crate::error::Error;
 use crate::tensor::Tensor;
 use crate::value::Value;
 use self_cell::{MutBorrow, self_cell};
+use std::cell::OnceCell;
 use std::sync::Arc;
 use torchlet_core as core;
 use torchlet_core::layout::same_layout;
 use torchlet_core::{
-    ArenaUse, InputError, LoadOptions, MethodMemory, MethodMeta, ProgramError, Scalar, TensorMut,
-    ValueRef,
+    ArenaUse, Event, EventKind, InputError, MethodMemory, Prepared, Scalar, TensorMut, ValueRef,
 };
 
 /// The memory that a loaded method takes, to the byte. Weights are used where they lie in the file and do not count.
@@ -32,6 +32,23 @@ pub struct MemoryReport {
 }
 
 impl MemoryReport {
+    pub(super) fn of(prepared: &Prepared<'_>) -> Result<Self, Error> {
+        let (meta, needs) = (prepared.meta(), prepared.needs());
+        let planned = (0..meta.planned_buffer_count()).map(|index| meta.planned_buffer_size(index));
+        let of_load = |error| Error::of_load(meta.name(), error);
+        let planned = planned.collect::<Result<_, _>>().map_err(of_load)?;
+        let interface = Signature::of(meta).map_err(of_load)?.unplanned_bytes();
+        let state = prepared.state().filter(|state| !state.bound);
+        let unplanned = state.fold(interface, |sum, state| sum.saturating_add(state.info.nbytes()));
+        Ok(MemoryReport {
+            arena: needs.whole_arena(),
+            arena_use: prepared.arena_use(),
+            scratch: needs.scratch,
+            planned,
+            unplanned,
+        })
+    }
+
     /// All of it.
     pub fn total(&self) -> u64 {
         let planned = self.planned.iter().map(|size| *size as u64);
@@ -43,7 +60,14 @@ impl MemoryReport {
 /// All that a loaded method borrows from: what it shares with others, and memory of its own.
 struct Ground {
     environment: Arc<Environment>,
-    arena: MutBorrow<Buffer>,
+    tables: MutBorrow<ArenaMemory>,
+    /// Allocated when the method is prepared.
+    memory: OnceCell<Memory>,
+}
+
+/// The memory that a method says it needs when it is prepared.
+struct Memory {
+    arena: MutBorrow<ArenaMemory>,
     scratch: MutBorrow<Buffer>,
     planned: MutBorrow<Vec<Buffer>>,
     /// Memory for inputs and outputs without a place in the plan.
@@ -76,12 +100,11 @@ pub struct Method {
     loaded: Loaded,
 }
 
-impl Ground {
+impl Memory {
     fn allocate(
-        environment: &Arc<Environment>,
+        prepared: &Prepared<'_>,
         report: &MemoryReport,
         signature: &Signature,
-        state: &[(usize, usize)],
     ) -> Result<Self, Error> {
         let unplanned = |slots: &[Slot]| -> Result<Vec<Option<Buffer>>, Error> {
             slots
@@ -90,10 +113,10 @@ impl Ground {
                 .collect()
         };
         let planned = report.planned.iter().map(|size| Buffer::zeroed(*size));
-        let state = state.iter().map(|(value, bytes)| Ok((*value, Buffer::zeroed(*bytes)?)));
-        Ok(Ground {
-            environment: environment.clone(),
-            arena: MutBorrow::new(Buffer::zeroed(report.arena)?),
+        let state = prepared.state().filter(|state| !state.bound);
+        let state = state.map(|state| Ok((state.value, Buffer::zeroed(state.info.nbytes())?)));
+        Ok(Memory {
+            arena: MutBorrow::new(ArenaMemory::new(prepared.needs().arena)?),
             scratch: MutBorrow::new(Buffer::zeroed(report.scratch)?),
             planned: MutBorrow::new(planned.collect::<Result<_, _>>()?),
             inputs: MutBorrow::new(unplanned(&signature.inputs)?),
@@ -101,58 +124,46 @@ impl Ground {
             state: MutBorrow::new(state.collect::<Result<_, Error>>()?),
         })
     }
+}
 
+impl Ground {
     /// Loads the method into this memory.
-    fn build(&self, name: &str) -> Result<CoreMethod<'_>, Error> {
+    fn build(&self, name: &str, signature: &Signature) -> Result<CoreMethod<'_>, Error> {
         let environment = &self.environment;
-        let meta = environment.method_meta(name)?;
+        let prepared = environment.prepare(name, self.tables.borrow_mut())?;
+        let report = MemoryReport::of(&prepared)?;
+        environment.check_memory(name, report.total())?;
+        let memory = Memory::allocate(&prepared, &report, signature)?;
+        let memory = self.memory.get_or_init(|| memory);
         let mut planned: Vec<&mut [u8]> =
-            self.planned.borrow_mut().iter_mut().map(Buffer::bytes_mut).collect();
-        let memory = MethodMemory {
-            arena: self.arena.borrow_mut().bytes_mut(),
+            memory.planned.borrow_mut().iter_mut().map(Buffer::bytes_mut).collect();
+        let lent = MethodMemory {
+            arena: memory.arena.borrow_mut().bytes(),
             planned: &mut planned,
-            scratch: self.scratch.borrow_mut().bytes_mut(),
+            scratch: memory.scratch.borrow_mut().bytes_mut(),
         };
-        let mut options = LoadOptions::default()
-            .with_data(environment.program.data())
-            .with_parallel(environment.parallel().as_ref())
-            .with_backend_options(environment.backend_options.borrow_dependent());
-        if let Some(tracer) = &environment.tracer {
-            options = options.with_tracer(tracer.as_ref());
-        }
-        let mut method = meta
-            .program()
-            .load_method(name, environment.registry(), memory, options)
-            .map_err(|error| Error::of_load(name, &error))?;
-        method.set_jump_limit(environment.jump_limit);
-        for (index, buffer) in self.inputs.borrow_mut().iter_mut().enumerate() {
+        let mut method = prepared.finish(lent).map_err(|error| Error::of_load(name, error))?;
+        for (index, buffer) in memory.inputs.borrow_mut().iter_mut().enumerate() {
             if let Some(buffer) = buffer.as_mut().filter(|_| method.input_is_unbound(index)) {
                 method
                     .bind_input(index, buffer.bytes_mut())
                     .map_err(|source| input_error(name, index, "", source))?;
             }
         }
-        for (index, buffer) in self.outputs.borrow_mut().iter_mut().enumerate() {
+        for (index, buffer) in memory.outputs.borrow_mut().iter_mut().enumerate() {
             if let Some(buffer) = buffer.as_mut().filter(|_| method.output_is_unbound(index)) {
                 method
                     .bind_output(index, buffer.bytes_mut())
                     .map_err(|source| output_error(name, index, source))?;
             }
         }
-        for (value, buffer) in self.state.borrow_mut().iter_mut() {
+        for (value, buffer) in memory.state.borrow_mut().iter_mut() {
             method
                 .bind_state(*value, buffer.bytes_mut())
                 .map_err(|source| input_error(name, *value, "memory for state", source))?;
         }
         Ok(method)
     }
-}
-
-/// Value index and bytes of every tensor of the method's state that has no place in the plan.
-pub(super) fn unplanned_state(meta: &MethodMeta<'_>) -> Result<Vec<(usize, usize)>, ProgramError> {
-    meta.unplanned_state()
-        .map(|state| state.map(|(value, tensor)| (value, tensor.info.nbytes())))
-        .collect()
 }
 
 fn input_error(method: &str, index: usize, expected: &str, source: InputError) -> Error {
@@ -166,15 +177,17 @@ fn output_error(method: &str, index: usize, source: InputError) -> Error {
 impl Method {
     pub(super) fn load(environment: &Arc<Environment>, name: &str) -> Result<Self, Error> {
         let meta = environment.method_meta(name)?;
-        let signature = Signature::of(&meta).map_err(|e| Error::of_load(name, &e.into()))?;
-        let report = environment.memory_report(&meta)?;
-        let (needed, limit) = (report.total(), environment.memory_limit);
-        if needed > limit {
-            return Err(Error::MemoryLimit { method: name.into(), needed, limit });
+        let signature = Signature::of(&meta).map_err(|error| Error::of_load(name, error))?;
+        let tables = MutBorrow::new(environment.tables(&meta)?);
+        let memory = OnceCell::new();
+        let ground = Ground { environment: environment.clone(), tables, memory };
+        let event = Event { kind: EventKind::Load, name, instruction: 0 };
+        let token = environment.tracer.as_ref().map(|tracer| tracer.begin(&event));
+        let loaded = Loaded::try_new(ground, |ground| ground.build(name, &signature));
+        if let (Some(tracer), Some(token)) = (&environment.tracer, token) {
+            tracer.end(&event, token);
         }
-        let state = unplanned_state(&meta).map_err(|e| Error::of_load(name, &e.into()))?;
-        let ground = Ground::allocate(environment, &report, &signature, &state)?;
-        let loaded = Loaded::try_new(ground, |ground| ground.build(name))?;
+        let loaded = loaded?;
         let preset = signature.inputs.iter().map(|_| Value::None).collect();
         Ok(Method { name: name.into(), signature, preset, loaded })
     }
@@ -382,7 +395,7 @@ impl Method {
     pub fn reset(&mut self) -> Result<(), Error> {
         let name = &self.name;
         self.loaded.with_dependent_mut(|_, method| {
-            method.reset().map_err(|error| Error::of_load(name, &error))
+            method.reset().map_err(|error| Error::of_load(name, error))
         })
     }
 }

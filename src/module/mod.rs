@@ -122,7 +122,7 @@ impl Module {
     /// # Errors
     /// It could not be loaded: something is missing or malformed.
     pub fn memory_report(&self, method: &str) -> Result<MemoryReport, Error> {
-        self.environment.memory_report(&self.method_meta(method)?)
+        self.environment.memory_report(method)
     }
 
     /// Loads a method, unless it is loaded.
@@ -215,9 +215,9 @@ impl Module {
         let backends = self.environment.registry.borrow_owner().backends.iter();
         backends.filter_map(|backend| backend.device_memory()).fold(
             DeviceMemory::default(),
-            |sum, memory| DeviceMemory {
-                used: sum.used.saturating_add(memory.used),
-                peak: sum.peak.saturating_add(memory.peak),
+            |sum, memory| {
+                let used = sum.used.saturating_add(memory.used);
+                DeviceMemory::new(used, sum.peak.saturating_add(memory.peak))
             },
         )
     }

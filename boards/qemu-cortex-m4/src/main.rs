@@ -18,7 +18,8 @@ use defmt_semihosting as _;
 use semihosting::process::ExitCode;
 use sizes::{ARENA, PLANNED, SCRATCH};
 use torchlet_core::{
-    AlignedBytes, Kernel, LoadOptions, MethodMemory, Program, Registry, TensorRef, ValueRef,
+    ARENA_ALIGN, AlignedBytes, ArenaBlock, Kernel, LoadOptions, MethodMemory, Program, Registry,
+    TensorRef, ValueRef,
 };
 use torchlet_portable::{elementwise, linear, normalize, shape, spatial};
 
@@ -40,53 +41,70 @@ static KERNELS: &[Kernel] = &[
 ];
 
 /// Memory that is taken once.
-struct Static<const N: usize>(UnsafeCell<AlignedBytes<[u8; N]>>, AtomicBool);
+struct Static<M>(UnsafeCell<M>, AtomicBool);
 
-// SAFETY: `take` gives the bytes out once.
-unsafe impl<const N: usize> Sync for Static<N> {}
+// SAFETY: `take` gives the memory out once.
+unsafe impl<M: Send> Sync for Static<M> {}
 
-impl<const N: usize> Static<N> {
-    const fn new() -> Self {
-        Static(UnsafeCell::new(AlignedBytes([0; N])), AtomicBool::new(false))
+impl<M> Static<M> {
+    const fn new(memory: M) -> Self {
+        Static(UnsafeCell::new(memory), AtomicBool::new(false))
     }
 
-    fn take(&'static self) -> &'static mut [u8] {
+    fn take(&'static self) -> &'static mut M {
         assert!(!self.1.swap(true, Ordering::Relaxed), "memory is taken once");
         // SAFETY: the flag was not set before, so no other reference exists.
-        unsafe { &mut (*self.0.get()).0 }
+        unsafe { &mut *self.0.get() }
     }
 }
 
-static ARENA_MEMORY: Static<ARENA> = Static::new();
-static PLANNED_MEMORY: Static<PLANNED> = Static::new();
-static SCRATCH_MEMORY: Static<SCRATCH> = Static::new();
+const ARENA_BLOCKS: usize = ARENA.div_ceil(ARENA_ALIGN);
+static ARENA_MEMORY: Static<[ArenaBlock; ARENA_BLOCKS]> =
+    Static::new([ArenaBlock::UNINIT; ARENA_BLOCKS]);
+static PLANNED_MEMORY: Static<AlignedBytes<[u8; PLANNED]>> =
+    Static::new(AlignedBytes([0; PLANNED]));
+static SCRATCH_MEMORY: Static<AlignedBytes<[u8; SCRATCH]>> =
+    Static::new(AlignedBytes([0; SCRATCH]));
+
+/// Says that the sizes differ from those of the program; `cargo xtask board` looks for this line.
+fn sizes_differ() {
+    println!("sizes.rs is not exact: run `cargo xtask board --overwrite`");
+}
 
 /// Runs the classifier on the image; gives an error as text for the log.
 fn classify() -> Result<(), ()> {
     let registry = checked(Registry::new().with_kernels(KERNELS))?;
     let program = checked(Program::from_bytes(PROGRAM))?;
     let meta = checked(program.method_meta("forward"))?;
-    let (needs, arena_use) = checked(meta.memory_report(&registry, &[], 1))?;
+    let options = LoadOptions::default();
+    let table_bytes = checked(meta.table_bytes(&options.limits))?;
     let planned = checked(meta.planned_buffer_size(0))?;
+    let arena = &mut ArenaBlock::bytes(ARENA_MEMORY.take())[..ARENA];
+    // The tables come first; what else is needed is known when they are made.
+    let Some((tables, arena)) = arena.split_at_mut_checked(table_bytes) else {
+        println!("arena: {=usize} bytes, or more", table_bytes);
+        println!("planned: {=usize} bytes", planned);
+        println!("scratch: {=usize} bytes, or more", SCRATCH);
+        return Err(sizes_differ());
+    };
+    let prepared = checked(meta.prepare(tables, &registry, options))?;
+    let (needs, arena_use) = (prepared.needs(), prepared.arena_use());
     println!("program: {=usize} bytes", PROGRAM.len());
-    println!("arena: {=usize} bytes", needs.arena);
+    println!("arena: {=usize} bytes", needs.whole_arena());
     println!("planned: {=usize} bytes in {=usize}", planned, meta.planned_buffer_count());
     println!("scratch: {=usize} bytes", needs.scratch);
     println!(
         "arena use: values {=usize}, tensors {=usize}, instructions {=usize}, packed weights {=usize}",
         arena_use.values, arena_use.tensors, arena_use.instructions, arena_use.packed
     );
-    if (needs.arena, planned, needs.scratch) != (ARENA, PLANNED, SCRATCH) {
-        println!("sizes.rs is not exact: run `cargo xtask board --overwrite`");
-        return Err(());
+    if (needs.whole_arena(), planned, needs.scratch) != (ARENA, PLANNED, SCRATCH) {
+        return Err(sizes_differ());
     }
-    let memory = MethodMemory {
-        arena: ARENA_MEMORY.take(),
-        planned: &mut [PLANNED_MEMORY.take()],
-        scratch: SCRATCH_MEMORY.take(),
-    };
-    let mut method =
-        checked(program.load_method("forward", &registry, memory, LoadOptions::default()))?;
+    let mut method = checked(prepared.finish(MethodMemory {
+        arena,
+        planned: &mut [&mut PLANNED_MEMORY.take().0],
+        scratch: &mut SCRATCH_MEMORY.take().0,
+    }))?;
 
     let info = method.meta().input(0);
     let Ok(Some(torchlet_core::ValueMeta::Tensor(input))) = info else { return Err(()) };

@@ -1,11 +1,13 @@
 //! The state of a method: tensors that keep their contents from run to run.
 
-use super::Method;
+use super::{Method, Prepared};
 use crate::call::{view, view_mut};
 use crate::error::InputError;
 use crate::layout::TensorInfo;
+use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef};
-use crate::values::flag;
+use crate::value::Home;
+use crate::values::{Values, flag};
 
 /// A tensor of a method's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,22 +23,36 @@ pub struct StateInfo<'m> {
     pub bound: bool,
 }
 
+/// The state among a method's values.
+fn states<'a, 'm>(
+    meta: &'a MethodMeta<'m>,
+    values: &'a Values<'m>,
+) -> impl Iterator<Item = StateInfo<'m>> + 'a {
+    let flags = values.flags.iter().enumerate();
+    flags.filter(|(_, flags)| **flags & flag::STATE != 0).filter_map(|(value, _)| {
+        let tensor = values.tensor(values.slot(value)?)?;
+        // What the caller passes in or out is no state, if it is named like a buffer.
+        if values.has(value, flag::INTERFACE) && tensor.home == Home::Caller {
+            return None;
+        }
+        let name = meta.tensor_name(value);
+        let bound = tensor.home != Home::Caller || tensor.place().is_some() || tensor.capacity == 0;
+        Some(StateInfo { value, name, info: tensor.info(), bound })
+    })
+}
+
+impl<'m> Prepared<'m> {
+    /// As [`Method::state`], before there is memory for it.
+    pub fn state(&self) -> impl Iterator<Item = StateInfo<'m>> + '_ {
+        states(&self.meta, &self.tables.values)
+    }
+}
+
 impl<'m> Method<'m> {
     /// The method's state outside of delegates: tensors in planned memory that have a name or initial data or are read before they
     /// are written, and named ones that the exporter left to the caller.
     pub fn state(&self) -> impl Iterator<Item = StateInfo<'m>> + '_ {
-        let flags = self.values.flags.iter().enumerate();
-        flags.filter(|(_, flags)| **flags & flag::STATE != 0).filter_map(|(value, _)| {
-            let tensor = self.values.tensor(self.values.slot(value)?)?;
-            let interface = self.values.has(value, flag::INTERFACE);
-            // What the caller passes in or out is no state, if it is named like a buffer.
-            if interface && tensor.home == crate::value::Home::Caller {
-                return None;
-            }
-            let name = self.meta.tensor_name(value);
-            let bound = tensor.place().is_some() || tensor.capacity == 0;
-            Some(StateInfo { value, name, info: tensor.info(), bound })
-        })
+        states(&self.meta, &self.values)
     }
 
     fn state_slot(&self, value: usize) -> Result<u32, InputError> {
