@@ -3,7 +3,8 @@
 
 use super::mutate::{Random, mutate};
 use torchlet::core::{
-    BundledProgram, DataMap, Program, ProgramError, Registry, ValueMeta, ValueRef,
+    ARENA_ALIGN, ArenaBlock, BundledProgram, DataMap, Limits, LoadOptions, Program, ProgramError,
+    Registry, ValueMeta, ValueRef,
 };
 use torchlet::{Module, Tensor, Value};
 
@@ -59,14 +60,21 @@ fn load_aligned(bytes: &[u8]) -> Result<(), ProgramError> {
         for index in 0..meta.planned_buffer_count().min(MANY) {
             let _ = meta.planned_buffer_size(index);
         }
-        let _ = meta.memory_needs(&registry, &[], 1);
+        let options = LoadOptions::default();
+        if let Ok(bytes) = meta.table_bytes(&options.limits) {
+            let mut tables = vec![ArenaBlock::UNINIT; bytes.div_ceil(ARENA_ALIGN)];
+            let prepared = meta.prepare(ArenaBlock::bytes(&mut tables), &registry, options);
+            let _ = prepared.map(|prepared| prepared.needs());
+        }
     }
     Ok(())
 }
 
 /// Loads and runs each method in little memory, with inputs of zeroes and of ones.
 pub fn load_and_run(bytes: &[u8]) {
-    let builder = Module::builder().threads(1).memory_limit(MEMORY).jump_limit(JUMPS);
+    let mut limits = Limits::default();
+    limits.backward_jumps = JUMPS;
+    let builder = Module::builder().threads(1).memory_limit(MEMORY).limits(limits);
     let Ok(mut module) = builder.from_bytes(bytes) else { return };
     let Ok(names) = module.method_names() else { return };
     for name in names.iter().take(4) {

@@ -115,10 +115,12 @@ pub(crate) fn check_case(
 ) -> Result<(), String> {
     let outputs = runner.execute(method, &inputs(case)?).map_err(|error| error.to_string())?;
     let expected = case.expected_outputs().map_err(|error| error.to_string())?;
-    for (index, expected) in expected.enumerate() {
-        let found = outputs.get(index).ok_or(format!("output {index} is missing"))?;
-        compare(found, &value(expected)?, fixture)
-            .map_err(|what| format!("output {index}: {what}"))?;
+    let expected = expected.map(value).collect::<Result<Vec<_>, _>>()?;
+    if outputs.len() != expected.len() {
+        return Err(format!("{} outputs instead of {}", outputs.len(), expected.len()));
+    }
+    for (index, (found, expected)) in outputs.iter().zip(&expected).enumerate() {
+        compare(found, expected, fixture).map_err(|what| format!("output {index}: {what}"))?;
     }
     Ok(())
 }
