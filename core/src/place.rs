@@ -2,8 +2,8 @@
 
 use crate::data_map::{Blob, DataMap};
 use crate::error::{InitError, Message, ProgramError};
-use crate::format::Part;
-use crate::format::program_schema::TensorTable;
+use crate::format::program_schema::{AllocationDetails, TensorTable};
+use crate::format::{Malformed, Part};
 use crate::layout::{TensorInfo, same_layout};
 use crate::meta::tensor_name;
 use crate::method::tables::tensor_info;
@@ -90,12 +90,19 @@ pub(crate) fn locate<'p>(
         });
     };
     let range = PlaceError::Value("its place in planned memory is out of range");
+    let (buffer, offset) = planned_place(&allocation)?.ok_or(range)?;
+    Ok(Place::Planned { buffer, offset, initial: stored, info })
+}
+
+/// Buffer and offset of a tensor in planned memory; `None` if there is no such place.
+pub(crate) fn planned_place(
+    allocation: &AllocationDetails<'_>,
+) -> Result<Option<(usize, usize)>, Malformed> {
     // Buffer 0 of the file is reserved; the caller's first is the file's second.
     let buffer = usize::try_from(allocation.memory_id()?).ok().and_then(|id| id.checked_sub(1));
     let offset = u64::from(allocation.memory_offset_low()?)
         | u64::from(allocation.memory_offset_high()?) << 32;
-    let offset = usize::try_from(offset).map_err(|_| range)?;
-    Ok(Place::Planned { buffer: buffer.ok_or(range)?, offset, initial: stored, info })
+    Ok(buffer.zip(usize::try_from(offset).ok()))
 }
 
 fn find_external<'p>(
