@@ -87,7 +87,7 @@ pub use torchlet_portable as portable;
 #[doc(no_inline)]
 pub use torchlet_vulkan as vulkan;
 
-pub use torchlet_core::{Bool, DeviceMemory, Element, Limits, ScalarType};
+pub use torchlet_core::{Bool, DeviceMemory, Element, Limits, ScalarType, TensorRef, ValueRef};
 
 #[cfg(feature = "std")]
 mod buffer;
@@ -112,7 +112,8 @@ pub use error::{Error, TensorError};
 pub use files::FileAccess;
 #[cfg(feature = "std")]
 pub use module::{
-    BackendOptionValue, DEFAULT_MEMORY_LIMIT, MemoryReport, Method, Module, ModuleBuilder,
+    BackendOptionValue, Canceller, DEFAULT_MEMORY_LIMIT, MemoryReport, Method, MethodOptions,
+    Module, ModuleBuilder,
 };
 #[cfg(feature = "std")]
 pub use profile::{ProfileEntry, ProfileKind, Profiler};

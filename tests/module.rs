@@ -173,7 +173,7 @@ fn layouts_are_converted() {
 #[test]
 fn inputs_and_outputs_can_be_used_in_place() {
     let mut module = open(ADD);
-    let method = module.method("forward").unwrap();
+    let mut method = module.method("forward").unwrap();
     assert_eq!((method.input_count(), method.output_count()), (2, 1));
     for index in 0..2 {
         method.input_mut(index).unwrap().data_mut::<f32>().unwrap().fill(4.0);

@@ -37,6 +37,7 @@ pub struct ModuleBuilder {
     tracer: Option<Arc<dyn EventTracer + Send + Sync>>,
     memory_limit: u64,
     limits: Limits,
+    share_state: bool,
 }
 
 impl Default for ModuleBuilder {
@@ -54,6 +55,7 @@ impl Default for ModuleBuilder {
             tracer: None,
             memory_limit: DEFAULT_MEMORY_LIMIT,
             limits: Limits::default(),
+            share_state: true,
         }
     }
 }
@@ -148,6 +150,13 @@ impl ModuleBuilder {
         self
     }
 
+    /// Whether methods that were exported to keep [state](Module#state) together do so. They do, unless set otherwise; else each
+    /// has state of its own.
+    pub fn share_state(mut self, enabled: bool) -> Self {
+        self.share_state = enabled;
+        self
+    }
+
     /// Who is told of events while methods load and run. Keep a clone to read what it recorded.
     pub fn event_tracer(mut self, tracer: Arc<dyn EventTracer + Send + Sync>) -> Self {
         self.tracer = Some(tracer);
@@ -200,6 +209,7 @@ impl ModuleBuilder {
             tracer: self.tracer,
             memory_limit: self.memory_limit,
             limits: self.limits,
+            share_state: self.share_state,
             parallel: self.parallel.map_or_else(OnceLock::new, OnceLock::from),
             threads: self.threads,
         };
