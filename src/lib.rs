@@ -70,6 +70,7 @@
 //! | `portable` | yes | the CPU kernels |
 //! | `vulkan` | | GPUs, for programs lowered with `VulkanPartitioner` |
 //! | `ndarray` | | [`Tensor`] from arrays and back |
+//! | `safetensors` | | `Module::save_state` and `load_state` |
 //! | `log`, `defmt` | | log lines of the runtime; errors and events through `defmt` |
 //!
 //! Start reading at [`Module`], then [`Tensor`]. How a loaded method owns the memory that it borrows from is in
@@ -113,7 +114,7 @@ pub use files::FileAccess;
 #[cfg(feature = "std")]
 pub use module::{
     BackendOptionValue, Canceller, DEFAULT_MEMORY_LIMIT, MemoryReport, Method, MethodOptions,
-    Module, ModuleBuilder,
+    Module, ModuleBuilder, StateTensor,
 };
 #[cfg(feature = "std")]
 pub use profile::{ProfileEntry, ProfileKind, Profiler};

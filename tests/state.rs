@@ -53,7 +53,7 @@ fn what_one_method_writes_another_reads() {
         assert_eq!(kept(&mut module), [4.0, 5.0, 6.0], "{name}");
         assert_eq!(count(&mut module), calls + 2, "{name}");
 
-        // Exporters list all buffers of a model in all of its methods: each resets all of them.
+        // What is kept together is reset together, even what a method has no part in.
         for method in ["read", "write"] {
             module.reset(method).unwrap();
             let state = (kept(&mut module), count(&mut module));
@@ -103,4 +103,59 @@ fn outputs_in_place_last_until_another_method_runs() {
     let mut copied = [0.0f32; 3];
     method.output_into(0, &mut copied).unwrap();
     assert_eq!(copied, [2.0, 3.0, 4.0]);
+}
+
+#[test]
+fn state_is_read_and_written_by_name() {
+    let mut module = open("state_shared.bpte");
+    write(&mut module, [1.0, 2.0, 3.0]);
+    let mut method = module.method("read").unwrap();
+    let names: Vec<_> = method.state().unwrap().into_iter().map(|state| state.name).collect();
+    assert_eq!(names, [Some("kept".into()), Some("count".into())]);
+    let state = method.state_named("kept").unwrap();
+    assert_eq!(state.info.to_string(), "float32[3]");
+    assert_eq!(method.read_state(state.value).unwrap(), vector(&[1.0, 2.0, 3.0]));
+    method.write_state(state.value, &vector(&[7.0, 8.0, 9.0])).unwrap();
+    let wrong = method.write_state(state.value, &vector(&[0.0; 4])).unwrap_err();
+    assert!(wrong.to_string().contains("expected shape [3], found [4]"), "{wrong}");
+    assert!(method.state_named("lost").unwrap_err().to_string().contains("read/lost"));
+    assert!(method.read_state(1000).is_err());
+    assert_eq!(kept(&mut module), [7.0, 8.0, 9.0]);
+}
+
+#[cfg(feature = "safetensors")]
+#[test]
+fn state_is_saved_and_loaded() {
+    use torchlet::Error;
+    for (name, ..) in SHARED {
+        let mut module = open(name);
+        write(&mut module, [1.0, 2.0, 3.0]);
+        let calls = count(&mut module);
+        let saved = module.save_state().unwrap();
+        let mut other = open(name);
+        other.load_state(&saved).unwrap();
+        assert_eq!((kept(&mut other), count(&mut other)), (vec![1.0, 2.0, 3.0], calls), "{name}");
+    }
+    let mut named = open("state_named.bpte");
+    let (before, x) = (named.save_state().unwrap(), Tensor::full(&[2, 3], 1.0f32).unwrap());
+    // Nothing was loaded yet.
+    named.load_state(&before).unwrap();
+    named.forward(&x).unwrap();
+    let (saved, next) = (named.save_state().unwrap(), named.forward(&x).unwrap());
+    assert_ne!(named.forward(&x).unwrap(), next);
+    named.load_state(&saved).unwrap();
+    assert_eq!(named.forward(&x).unwrap(), next);
+
+    // What does not fit is refused, and nothing changes.
+    let other = open("state_shared.bpte").load_state(&saved).unwrap_err();
+    assert!(matches!(&other, Error::StateNames { unknown, .. } if unknown.len() == 2), "{other}");
+    for len in 0..saved.len() {
+        assert!(named.load_state(&saved[..len]).is_err(), "{len}");
+    }
+    let mut damaged = saved.clone();
+    for place in 0..damaged.len() {
+        damaged[place] ^= 0x11;
+        let _ = named.load_state(&damaged);
+        damaged[place] = saved[place];
+    }
 }

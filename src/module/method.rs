@@ -105,8 +105,8 @@ impl std::fmt::Debug for MethodOptions {
 /// All inputs must be written before each run: their memory is used for other tensors too. Outputs must be read before another
 /// method runs that shares [state](crate::Module#state) with this one.
 pub struct Method<'a> {
-    group: &'a mut Group,
-    index: usize,
+    pub(super) group: &'a mut Group,
+    pub(super) index: usize,
 }
 
 pub(super) fn input_error(method: &str, index: usize, expected: &str, source: InputError) -> Error {
@@ -389,14 +389,18 @@ impl<'a> Method<'a> {
         Ok(tensor.info().clone())
     }
 
-    /// Gives the method's state its initial values again. Presets stay. State that other methods share with it is theirs, too.
+    /// Gives the method's state its initial values again, and all state of the methods that keep it together with this one.
+    /// Presets stay.
     ///
     /// # Errors
     /// A delegate failed.
     pub fn reset(&mut self) -> Result<(), Error> {
-        self.group
-            .with_mut(self.index, |mut method| method.reset())?
-            .map_err(|error| Error::of_load(self.name(), error))
+        for index in 0..self.group.names().count() {
+            self.group
+                .with_mut(index, |mut method| method.reset())?
+                .map_err(|error| Error::of_load(&self.group.entry(index).name, error))?;
+        }
+        Ok(())
     }
 }
 

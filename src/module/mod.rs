@@ -6,6 +6,7 @@ mod group;
 mod method;
 mod sharing;
 mod signature;
+mod state;
 
 pub use builder::{DEFAULT_MEMORY_LIMIT, ModuleBuilder};
 pub use environment::BackendOptionValue;
@@ -13,6 +14,8 @@ pub use method::{MemoryReport, Method, MethodOptions};
 
 use crate::error::Error;
 use crate::value::{Inputs, Value};
+pub use state::StateTensor;
+
 use environment::Environment;
 use group::{Group, Setting};
 use std::collections::BTreeMap;
@@ -269,7 +272,7 @@ impl Module {
     }
 
     /// Gives a method's [state](Self#state) its initial values again, such as buffers that it writes and caches. Inputs stay
-    /// [set](Self::set_input). Of state that methods keep together, what this method has a part in is reset for all.
+    /// [set](Self::set_input). State that methods keep together is reset for all of them.
     ///
     /// # Errors
     /// A delegate failed.
