@@ -10,7 +10,9 @@ use std::path::PathBuf;
   torchlet inspect model.pte
   torchlet run model.pte --image cat.jpg --labels labels.txt
   torchlet verify *.bpte
-  torchlet bench model.pte --threads 4")]
+  torchlet bench model.pte --threads 4
+
+Files of programs and weights are mapped into memory: do not change them while the command runs.")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

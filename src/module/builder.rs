@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::files::{FileAccess, OpenProgram, Source};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use torchlet_core::{Backend, EventTracer, Kernel, Limits, Parallel};
+use torchlet_core::{Backend, DataLoader, EventTracer, Kernel, Limits, Parallel};
 
 /// The memory that a method may take unless [set otherwise](ModuleBuilder::memory_limit): 4 GiB.
 pub const DEFAULT_MEMORY_LIMIT: u64 = 4 << 30;
@@ -73,7 +73,13 @@ impl ModuleBuilder {
         self
     }
 
-    /// How files get into memory: mapped, unless set otherwise.
+    /// Adds a `.ptd` file in storage of your own.
+    pub fn data_loader(mut self, loader: Arc<dyn DataLoader + Send + Sync>) -> Self {
+        self.data.push(Source::Loader(loader));
+        self
+    }
+
+    /// How files get into memory: read, unless set otherwise. [Mapping](FileAccess::Map) them takes a promise.
     pub fn file_access(mut self, access: FileAccess) -> Self {
         self.access = access;
         self
@@ -186,6 +192,15 @@ impl ModuleBuilder {
     /// As [`load`](Self::load).
     pub fn from_static(self, bytes: &'static [u8]) -> Result<Module, Error> {
         self.open(&Source::Static(bytes))
+    }
+
+    /// Opens a program in storage of your own. Storage that [lends](DataLoader::lend) is used where it is; of other storage all
+    /// but the data of tensors is copied now, and constants when a method is loaded.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn from_loader(self, loader: Arc<dyn DataLoader + Send + Sync>) -> Result<Module, Error> {
+        self.open(&Source::Loader(loader))
     }
 
     fn open(self, source: &Source) -> Result<Module, Error> {

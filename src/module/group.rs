@@ -259,11 +259,6 @@ impl Group {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 
-    /// Whether methods share planned memory.
-    pub(super) fn is_shared(&self) -> bool {
-        self.entries.len() > 1
-    }
-
     /// The method of this name, if it is one of these.
     pub(super) fn position(&self, name: &str) -> Option<usize> {
         self.entries.iter().position(|entry| entry.name == name)

@@ -87,8 +87,8 @@ const _: () = {
 };
 
 impl Module {
-    /// Opens a program: a `.pte`, or a `.bpte` with test cases around one. The file is mapped into memory and must
-    /// not change while it is used, see [`FileAccess::Map`](crate::FileAccess::Map).
+    /// Opens a program: a `.pte`, or a `.bpte` with test cases around one. The file is read into memory; large ones are better
+    /// [mapped](ModuleBuilder::file_access).
     ///
     /// # Errors
     /// The file cannot be read, or is not a program.
@@ -165,7 +165,7 @@ impl Module {
     }
 
     /// Bytes of the file that the program came from, the test cases of a `.bpte` included.
-    pub fn file_size(&self) -> usize {
+    pub fn file_size(&self) -> u64 {
         self.environment().program.file_size()
     }
 

@@ -138,8 +138,7 @@ impl Module {
         let (mut kept, mut places) = (Vec::new(), BTreeSet::new());
         for (index, method) in group.names().enumerate() {
             for tensor in state_of(group, index)? {
-                let is_listed =
-                    tensor.place.is_some_and(|place| group.is_shared() && !places.insert(place));
+                let is_listed = tensor.place.is_some_and(|place| !places.insert(place));
                 if !is_listed {
                     let key = format!("{method}/{}", tensor.key());
                     kept.push(Kept { key, method: method.into(), tensor });

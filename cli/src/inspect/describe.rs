@@ -119,7 +119,7 @@ impl Description {
             methods.push(Method::of(module, &name, test_cases)?);
         }
         Ok(Description {
-            file_size: module.file_size() as u64,
+            file_size: module.file_size(),
             bundled: module.bundled().is_some(),
             version: program.version().map_err(malformed)?,
             flatbuffer: program.flatbuffer_size() as u64,
