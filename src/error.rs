@@ -115,6 +115,27 @@ pub enum Error {
         /// Why.
         source: InputError,
     },
+    /// A tensor of a method's state cannot be read or written.
+    State {
+        /// The method.
+        method: String,
+        /// The tensor's name, or the index of its value behind a `#`.
+        tensor: String,
+        /// Why.
+        source: InputError,
+    },
+    /// The tensors of the state are others.
+    StateNames {
+        /// Tensors of the methods that were not given.
+        missing: Vec<String>,
+        /// Tensors that were given or asked for and that the methods do not have.
+        unknown: Vec<String>,
+    },
+    /// Saved state cannot be written or read.
+    StateFile {
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// A value is of another kind than it was taken for.
     Kind {
         /// What it was taken for.
@@ -191,6 +212,9 @@ impl Error {
             Error::Load { source, .. } => source.code(),
             Error::Input { source, .. } | Error::Output { source, .. } => source.code(),
             Error::InputNotSet { .. } => code::INVALID_ARGUMENT,
+            Error::State { source, .. } => source.code(),
+            Error::StateNames { .. } => code::NOT_FOUND,
+            Error::StateFile { .. } => code::INVALID_EXTERNAL_DATA,
             Error::Execute { source, .. } => source.code(),
             Error::Kind { .. } => code::INVALID_TYPE,
             Error::Tensor(error) => error.code(),
@@ -286,6 +310,20 @@ impl fmt::Display for Error {
             Error::Output { method, index, source } => {
                 write!(f, "output {index} of '{method}': {source}")
             }
+            Error::State { method, tensor, source } => {
+                write!(f, "state '{tensor}' of '{method}': {source}")
+            }
+            Error::StateNames { missing, unknown } => {
+                if !unknown.is_empty() {
+                    write!(f, "there is no state {}", unknown.join(", "))?;
+                }
+                if !missing.is_empty() {
+                    let and = if unknown.is_empty() { "" } else { "; " };
+                    write!(f, "{and}state is missing: {}", missing.join(", "))?;
+                }
+                Ok(())
+            }
+            Error::StateFile { source } => write!(f, "saved state: {source}"),
             Error::Kind { expected, found } => {
                 write!(f, "the value is a {found}, not a {expected}")
             }
@@ -334,6 +372,8 @@ impl std::error::Error for Error {
             Error::Format { source, .. } => Some(source),
             Error::Input { source, .. } | Error::Output { source, .. } => Some(source),
             Error::Load { source, .. } => Some(source.as_ref()),
+            Error::State { source, .. } => Some(source),
+            Error::StateFile { source } => Some(source.as_ref()),
             Error::Execute { source, .. } => Some(source.as_ref()),
             Error::Tensor(error) => Some(error),
             Error::Registry(error) => Some(error),

@@ -4,34 +4,45 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 use memmap2::Mmap;
 use self_cell::self_cell;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError};
+use std::sync::Arc;
+use torchlet_core::{
+    BundledProgram, DataLoader, DataMap, Limits, Program, ProgramError, ReadError,
+};
 
 /// How the bytes of files get into memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum FileAccess {
-    /// The operating system maps the file: pages are read when they are used, and shared between processes. The
-    /// file must not change or shrink while it is in use: that is undefined behaviour, usually a crash. Where other
-    /// programs may write to it, use [`Read`](FileAccess::Read).
+    /// The file is read as a whole, and may change or vanish afterwards.
     #[default]
-    Map,
-    /// As [`Map`](FileAccess::Map), and the system is asked to read everything ahead.
-    MapPrefetched,
-    /// As [`Map`](FileAccess::Map), and the pages stay in memory. An error where the system does not allow it.
-    MapLocked,
-    /// The file is read as a whole.
     Read,
+    /// The operating system maps the file: pages are read when they are used, and shared between processes. It saves time and
+    /// memory for large files.
+    ///
+    /// Whoever chooses this promises that nobody writes to the file, or cuts it short, as long as modules use it: its contents
+    /// were checked once, and what changes under a running program is undefined behaviour, usually a crash. Replacing a
+    /// file by renaming another over it is fine.
+    Map,
+    /// As [`Map`](FileAccess::Map), with the same promise, and the system is asked to read everything ahead.
+    MapPrefetched,
+    /// As [`Map`](FileAccess::Map), with the same promise, and the pages stay in memory. An error where the system does not
+    /// allow it.
+    MapLocked,
 }
 
+/// Storage of a file that the caller brings.
+pub(crate) type SharedLoader = Arc<dyn DataLoader + Send + Sync>;
+
 /// Where a file's bytes come from.
-#[derive(Debug)]
 pub(crate) enum Source {
     Path(PathBuf),
     Bytes(Vec<u8>),
     Static(&'static [u8]),
+    Loader(SharedLoader),
 }
 
 impl Source {
@@ -43,23 +54,98 @@ impl Source {
     }
 }
 
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Path(path) => path.fmt(f),
+            Source::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Source::Static(bytes) => write!(f, "{} bytes", bytes.len()),
+            Source::Loader(loader) => write!(f, "{} bytes in storage", loader.size()),
+        }
+    }
+}
+
+/// Storage, and a copy of the front of its file: of all but the data of tensors, if the storage does not lend.
+struct Stored {
+    loader: SharedLoader,
+    front: Buffer,
+}
+
+impl DataLoader for Stored {
+    fn size(&self) -> u64 {
+        self.loader.size()
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.loader.read(offset, into)
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok();
+        let front = start.and_then(|start| self.front.bytes().get(start..start.checked_add(len)?));
+        front.or_else(|| self.loader.lend(offset, len))
+    }
+}
+
+/// What a file is opened as.
+#[derive(Clone, Copy)]
+enum Role {
+    Program,
+    Data,
+}
+
 /// The bytes of a file.
 enum Contents {
     Mapped(Mmap),
     Heap(Buffer),
     Static(&'static [u8]),
+    Stored(Stored),
 }
 
 impl Contents {
-    fn bytes(&self) -> &[u8] {
+    fn size(&self) -> u64 {
         match self {
-            Contents::Mapped(map) => map,
-            Contents::Heap(buffer) => buffer.bytes(),
-            Contents::Static(bytes) => bytes,
+            Contents::Mapped(map) => map.len() as u64,
+            Contents::Heap(buffer) => buffer.bytes().len() as u64,
+            Contents::Static(bytes) => bytes.len() as u64,
+            Contents::Stored(stored) => stored.size(),
         }
     }
 
-    fn open(source: &Source, access: FileAccess, limits: &Limits) -> Result<Self, Error> {
+    /// The bytes of the whole file, or storage to read it from.
+    fn bytes(&self) -> Result<&[u8], &Stored> {
+        match self {
+            Contents::Mapped(map) => Ok(map),
+            Contents::Heap(buffer) => Ok(buffer.bytes()),
+            Contents::Static(bytes) => Ok(bytes),
+            Contents::Stored(stored) => Err(stored),
+        }
+    }
+
+    fn program(&self) -> Result<(Program<'_>, Option<BundledProgram<'_>>), ProgramError> {
+        match self.bytes() {
+            Ok(bytes) if BundledProgram::is_bundled(bytes) => {
+                let bundled = BundledProgram::from_bytes(bytes)?;
+                Ok((Program::from_bytes(bundled.program()?)?, Some(bundled)))
+            }
+            Ok(bytes) => Ok((Program::from_bytes(bytes)?, None)),
+            Err(stored) => Ok((Program::load(stored)?, None)),
+        }
+    }
+
+    fn data(&self) -> Result<DataMap<'_>, ProgramError> {
+        match self.bytes() {
+            Ok(bytes) => DataMap::from_bytes(bytes),
+            Err(stored) => DataMap::load(stored, None),
+        }
+    }
+
+    fn open(
+        source: &Source,
+        role: Role,
+        access: FileAccess,
+        limits: &Limits,
+    ) -> Result<Self, Error> {
         match source {
             Source::Path(path) => Contents::from_path(path, access, limits),
             Source::Bytes(bytes) => {
@@ -67,7 +153,34 @@ impl Contents {
                 Ok(Contents::Heap(Buffer::copy_of(bytes)?))
             }
             Source::Static(bytes) => Ok(Contents::Static(bytes)),
+            Source::Loader(loader) => Contents::from_loader(loader, role, limits),
         }
+    }
+
+    fn from_loader(loader: &SharedLoader, role: Role, limits: &Limits) -> Result<Self, Error> {
+        let size = loader.size();
+        check_size(size, None, limits)?;
+        let read = |len: usize| -> Result<Buffer, Error> {
+            let mut buffer = Buffer::zeroed(len)?;
+            let read = loader.read(0, buffer.bytes_mut());
+            read.map_err(|error| Error::Format { path: None, source: error.into() })?;
+            Ok(buffer)
+        };
+        let head = read(usize::try_from(size).map_or(HEAD, |size| size.min(HEAD)))?;
+        // Test cases are spread over the file.
+        if matches!(role, Role::Program) && BundledProgram::is_bundled(head.bytes()) {
+            return Ok(Contents::Heap(read(usize::try_from(size).unwrap_or(usize::MAX))?));
+        }
+        let mut stored = Stored { loader: loader.clone(), front: Buffer::zeroed(0)? };
+        let opened = match role {
+            Role::Program => Program::load(&stored).map(drop),
+            Role::Data => DataMap::load(&stored, None).map(drop),
+        };
+        // Other errors come again when the file is opened.
+        if let Err(ProgramError::BufferRequired { needed }) = opened {
+            stored.front = read(needed)?;
+        }
+        Ok(Contents::Stored(stored))
     }
 
     fn from_path(path: &Path, access: FileAccess, limits: &Limits) -> Result<Self, Error> {
@@ -84,8 +197,8 @@ impl Contents {
             file.read_exact(buffer.bytes_mut()).map_err(fail)?;
             return Ok(Contents::Heap(buffer));
         }
-        // SAFETY: the map is only read. That the file does not change under it is asked of the user in the
-        // documentation of `FileAccess::Map`, as every use of memory-mapped files must.
+        // SAFETY: the map is only read. That the file does not change under it is what whoever chooses `FileAccess::Map`
+        // promises, as every use of memory-mapped files must.
         let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
         #[cfg(unix)]
         match access {
@@ -100,6 +213,9 @@ impl Contents {
         Ok(Contents::Mapped(map))
     }
 }
+
+/// As many bytes tell what a file is.
+const HEAD: usize = 8;
 
 /// Refuses files that are too large, before they are read.
 fn check_size(size: u64, path: Option<&Path>, limits: &Limits) -> Result<(), Error> {
@@ -142,35 +258,21 @@ impl OpenProgram {
         access: FileAccess,
         limits: &Limits,
     ) -> Result<Self, Error> {
+        let open = |source, role| Contents::open(source, role, access, limits);
         let files = Files {
-            program: Contents::open(program, access, limits)?,
-            data: data
-                .iter()
-                .map(|source| Contents::open(source, access, limits))
-                .collect::<Result<_, _>>()?,
+            program: open(program, Role::Program)?,
+            data: data.iter().map(|source| open(source, Role::Data)).collect::<Result<_, _>>()?,
         };
         let wrap = |source: &Source, error: ProgramError| Error::Format {
             path: source.path().map(Path::to_path_buf),
             source: error,
         };
         let cell = OpenFiles::try_new(files, |files| {
-            let bytes = files.program.bytes();
-            let (inner, bundled) = if BundledProgram::is_bundled(bytes) {
-                let bundled =
-                    BundledProgram::from_bytes(bytes).map_err(|error| wrap(program, error))?;
-                let inner = bundled.program().map_err(|error| wrap(program, error))?;
-                (inner, Some(bundled))
-            } else {
-                (bytes, None)
-            };
-            let maps = files.data.iter().zip(data).map(|(contents, source)| {
-                DataMap::from_bytes(contents.bytes()).map_err(|error| wrap(source, error))
-            });
-            Ok::<_, Error>(Views {
-                program: Program::from_bytes(inner).map_err(|error| wrap(program, error))?,
-                bundled,
-                data: maps.collect::<Result<_, _>>()?,
-            })
+            let (inner, bundled) = files.program.program().map_err(|error| wrap(program, error))?;
+            let maps = files.data.iter().zip(data);
+            let maps = maps.map(|(file, source)| file.data().map_err(|error| wrap(source, error)));
+            let data = maps.collect::<Result<_, Error>>()?;
+            Ok::<_, Error>(Views { program: inner, bundled, data })
         })?;
         Ok(OpenProgram(cell))
     }
@@ -188,7 +290,7 @@ impl OpenProgram {
     }
 
     /// Bytes of the program file as it is on disk.
-    pub(crate) fn file_size(&self) -> usize {
-        self.0.borrow_owner().program.bytes().len()
+    pub(crate) fn file_size(&self) -> u64 {
+        self.0.borrow_owner().program.size()
     }
 }

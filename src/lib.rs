@@ -70,6 +70,7 @@
 //! | `portable` | yes | the CPU kernels |
 //! | `vulkan` | | GPUs, for programs lowered with `VulkanPartitioner` |
 //! | `ndarray` | | [`Tensor`] from arrays and back |
+//! | `safetensors` | | `Module::save_state` and `load_state` |
 //! | `log`, `defmt` | | log lines of the runtime; errors and events through `defmt` |
 //!
 //! Start reading at [`Module`], then [`Tensor`]. How a loaded method owns the memory that it borrows from is in
@@ -87,7 +88,7 @@ pub use torchlet_portable as portable;
 #[doc(no_inline)]
 pub use torchlet_vulkan as vulkan;
 
-pub use torchlet_core::{Bool, DeviceMemory, Element, Limits, ScalarType};
+pub use torchlet_core::{Bool, DeviceMemory, Element, Limits, ScalarType, TensorRef, ValueRef};
 
 #[cfg(feature = "std")]
 mod buffer;
@@ -112,7 +113,8 @@ pub use error::{Error, TensorError};
 pub use files::FileAccess;
 #[cfg(feature = "std")]
 pub use module::{
-    BackendOptionValue, DEFAULT_MEMORY_LIMIT, MemoryReport, Method, Module, ModuleBuilder,
+    BackendOptionValue, Canceller, DEFAULT_MEMORY_LIMIT, MemoryReport, Method, MethodOptions,
+    Module, ModuleBuilder, StateTensor,
 };
 #[cfg(feature = "std")]
 pub use profile::{ProfileEntry, ProfileKind, Profiler};

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use torchlet::core::layout::channels_last_order;
-use torchlet::core::{ValueMeta, ValueRef};
+use torchlet::core::{DataLoader, ReadError, ValueMeta, ValueRef};
 use torchlet::{
-    Error, FileAccess, Module, ModuleBuilder, ProfileKind, Profiler, ScalarType, Tensor, Value,
+    Error, FileAccess, Limits, Module, ModuleBuilder, ProfileKind, Profiler, ScalarType, Tensor,
+    TensorRef, Value,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -42,7 +43,10 @@ fn every_way_of_opening_gives_the_same() {
     let modules = [
         Module::load(fixture(ADD)).unwrap(),
         by_access(FileAccess::Read),
+        by_access(FileAccess::Map),
         by_access(FileAccess::MapPrefetched),
+        Module::builder().from_loader(Arc::new(Lending(bytes.clone()))).unwrap(),
+        Module::builder().from_loader(Arc::new(Reading(bytes.clone()))).unwrap(),
         Module::from_bytes(bytes.clone()).unwrap(),
         Module::builder().threads(1).from_static(bytes.leak()).unwrap(),
     ];
@@ -54,6 +58,83 @@ fn every_way_of_opening_gives_the_same() {
         assert!(module.bundled().is_some());
         assert!(module.unload("forward") && !module.unload("forward"));
         assert_eq!(first(&module.forward((&x, &x)).unwrap()), expected);
+    }
+}
+
+/// Storage that lends.
+struct Lending(Vec<u8>);
+
+impl DataLoader for Lending {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        Reading(self.0.clone()).read(offset, into)
+    }
+    fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.0.get(start..start.checked_add(len)?)
+    }
+}
+
+/// Storage that can only be read.
+struct Reading(Vec<u8>);
+
+impl DataLoader for Reading {
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        let error = ReadError { offset, len: into.len() };
+        let bytes = self.0.get(offset as usize..).and_then(|rest| rest.get(..into.len()));
+        into.copy_from_slice(bytes.ok_or(error)?);
+        Ok(())
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "opens files")]
+fn programs_and_data_come_from_any_storage() {
+    let read = |name: &str| std::fs::read(fixture(name)).unwrap();
+    let program = "programs/external_a.pte";
+    let data = "programs/external_a.shared.ptd";
+    let x = Tensor::rand(ScalarType::Float, &[2, 3], 1).unwrap();
+    let expected = builder().data(fixture(data)).load(fixture(program)).unwrap().forward(&x);
+    let expected = expected.unwrap();
+    let loaders: [fn(Vec<u8>) -> Arc<dyn DataLoader + Send + Sync>; 2] =
+        [|bytes| Arc::new(Lending(bytes)), |bytes| Arc::new(Reading(bytes))];
+    for loader in loaders {
+        let builder = Module::builder().data_loader(loader(read(data)));
+        let mut module = builder.from_loader(loader(read(program))).unwrap();
+        assert_eq!(module.forward(&x).unwrap(), expected);
+        assert_eq!(module.file_size(), read(program).len() as u64);
+        // Storage that ends too soon, or holds something else. What is wrong inside shows when it is used.
+        for len in (0..read(program).len()).step_by(61) {
+            let data = Module::builder().data_loader(loader(read(data)));
+            if let Ok(mut module) = data.from_loader(loader(read(program)[..len].to_vec())) {
+                let _ = module.forward(&x);
+            }
+        }
+        assert!(Module::builder().from_loader(loader(read(data))).is_err());
+        let swapped = Module::builder().data_loader(loader(read(program)));
+        assert!(swapped.from_loader(loader(read(program))).is_err());
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "opens files")]
+fn files_beyond_the_limit_are_not_read() {
+    let mut limits = Limits::HOST;
+    limits.file_bytes = 100;
+    let bytes = std::fs::read(fixture(ADD)).unwrap();
+    let errors = [
+        builder().limits(limits).load(fixture(ADD)).unwrap_err(),
+        builder().limits(limits).from_bytes(bytes.clone()).unwrap_err(),
+        builder().limits(limits).from_loader(Arc::new(Reading(bytes))).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.code(), 0x25, "{error}");
+        assert!(error.to_string().contains("Limits::file_bytes"), "{error}");
     }
 }
 
@@ -173,7 +254,7 @@ fn layouts_are_converted() {
 #[test]
 fn inputs_and_outputs_can_be_used_in_place() {
     let mut module = open(ADD);
-    let method = module.method("forward").unwrap();
+    let mut method = module.method("forward").unwrap();
     assert_eq!((method.input_count(), method.output_count()), (2, 1));
     for index in 0..2 {
         method.input_mut(index).unwrap().data_mut::<f32>().unwrap().fill(4.0);
@@ -253,4 +334,78 @@ fn a_program_without_instructions_passes_its_input_on() {
     let ValueRef::Tensor(input) = case.inputs().unwrap().next().unwrap().unwrap() else { panic!() };
     let input = Tensor::try_from(&input).unwrap();
     assert_eq!(module.forward(&input).unwrap()[0], Value::from(input));
+}
+
+/// Counts what it is told, and cancels at the third operator.
+struct Canceling(std::sync::OnceLock<torchlet::Canceller>, std::sync::atomic::AtomicUsize);
+
+impl torchlet::core::EventTracer for Canceling {
+    fn begin(&self, event: &torchlet::core::Event<'_>) -> u64 {
+        use std::sync::atomic::Ordering;
+        let is_operator = event.kind == torchlet::core::EventKind::Operator;
+        if is_operator && self.1.fetch_add(1, Ordering::Relaxed) == 2 {
+            let canceller = self.0.get().unwrap().clone();
+            std::thread::spawn(move || canceller.cancel()).join().unwrap();
+        }
+        0
+    }
+    fn end(&self, _: &torchlet::core::Event<'_>, _: u64) {}
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "opens files")]
+fn runs_are_cancelled_from_another_thread() {
+    let tracer = Arc::new(Canceling(Default::default(), Default::default()));
+    let mut module = builder().load(fixture("programs/deep_chain.bpte")).unwrap();
+    let canceller = module.canceller();
+    assert!(tracer.0.set(canceller.clone()).is_ok());
+    let options = torchlet::MethodOptions::new().event_tracer(tracer.clone());
+    module.set_method_options("forward", options).unwrap();
+    let x = Tensor::full(&[4], 0.5f32).unwrap();
+    let error = module.forward(&x).unwrap_err();
+    assert!(error.to_string().contains("instruction 3: the run was cancelled"), "{error}");
+    assert_eq!(tracer.1.load(std::sync::atomic::Ordering::Relaxed), 3);
+    assert!(canceller.is_cancelled() && module.forward(&x).is_err());
+    // Others over the same files run on, and so does this one when it is let.
+    let expected = module.share().forward(&x).unwrap();
+    canceller.resume();
+    assert_eq!(module.forward(&x).unwrap(), expected);
+    assert!(module.set_method_options("backward", Default::default()).is_err());
+}
+
+#[test]
+fn inputs_and_outputs_stay_in_memory_of_the_caller() {
+    let mut module = open(ADD);
+    let (a, b, mut sum) = ([1.5f32; 15], [2.0f32; 15], [0.0f32; 20]);
+    let [a, b] = [&a, &b].map(|x| ValueRef::from(TensorRef::from_slice(&[3, 5], x).unwrap()));
+    let mut method = module.method("forward").unwrap();
+    method.execute_ref(&[a.clone(), b.clone()]).unwrap();
+    let info = method.output_into(0, &mut sum).unwrap();
+    assert_eq!(
+        (info.to_string(), &sum[..15], &sum[15..]),
+        ("float32[3, 5]".into(), &[3.5; 15][..], &[0.0; 5][..])
+    );
+    assert!(method.output_into(0, &mut sum[..14]).unwrap_err().to_string().contains("60"));
+    assert!(method.output_into(0, &mut [0i32; 15]).is_err());
+    assert!(method.output_into(1, &mut sum).is_err());
+    // What is not given is what was set before.
+    assert!(matches!(method.execute_ref(&[a.clone()]), Err(Error::InputNotSet { index: 1, .. })));
+    method.preset_input(1, tensor(&[10.0; 15]).into()).unwrap();
+    method.execute_ref(&[a.clone(), ValueRef::None]).unwrap();
+    method.output_into(0, &mut sum).unwrap();
+    assert_eq!(sum[0], 11.5);
+    assert!(method.execute_ref(&[a.clone(), b, a]).is_err());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "opens files")]
+fn errors_lead_to_their_cause() {
+    use std::error::Error as _;
+    let mut module = builder().load(fixture("digits/digits_external.pte")).unwrap();
+    let error = module.load_method("forward").unwrap_err();
+    let Error::Load { method, source } = &error else { panic!("{error}") };
+    assert_eq!(method, "forward");
+    assert!(matches!(**source, torchlet::core::InitError::ExternalData { .. }), "{source}");
+    assert_eq!(error.source().unwrap().to_string(), source.to_string());
+    assert_eq!(error.code(), source.code());
 }

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use torchlet::core::PointerWidth;
 
 /// Runs PyTorch programs that were exported with ExecuTorch (.pte), in pure Rust.
 #[derive(Debug, Parser)]
@@ -10,7 +11,9 @@ use std::path::PathBuf;
   torchlet inspect model.pte
   torchlet run model.pte --image cat.jpg --labels labels.txt
   torchlet verify *.bpte
-  torchlet bench model.pte --threads 4")]
+  torchlet bench model.pte --threads 4
+
+Files of programs and weights are mapped into memory: do not change them while the command runs.")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -28,6 +31,7 @@ pub(crate) enum Command {
     /// Shows what a program consists of: methods, inputs and outputs, operators, delegates, memory.
     #[command(after_help = "Examples:
   torchlet inspect model.pte
+  torchlet inspect model.pte --target thumbv7em-none-eabihf
   torchlet inspect model.pte --json | jq '.methods[].operators'")]
     Inspect(InspectArguments),
     /// Runs the test cases of bundled programs and compares with the outputs that they expect.
@@ -168,9 +172,47 @@ pub(crate) struct InspectArguments {
     pub(crate) model: PathBuf,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
+    /// Tell memory on another machine: a target triple, such as thumbv7em-none-eabihf, or 32 or 64 (bits of a pointer)
+    #[arg(long, value_name = "TRIPLE", value_parser = Target::parse)]
+    pub(crate) target: Option<Target>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Another machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) width: PointerWidth,
+}
+
+impl Target {
+    fn parse(name: &str) -> Result<Self, String> {
+        let starts = |with: &[&str]| with.iter().any(|start| name.starts_with(start));
+        let is_32 = [
+            "32", "thumb", "arm", "riscv32", "i386", "i586", "i686", "wasm32", "xtensa", "mips-",
+            "mipsel-",
+        ];
+        let is_64 = [
+            "64",
+            "x86_64",
+            "aarch64",
+            "arm64",
+            "riscv64",
+            "powerpc64",
+            "loongarch64",
+            "s390x",
+            "wasm64",
+        ];
+        let width = match name {
+            // First, as arm64 starts like the others.
+            _ if starts(&is_64) => PointerWidth::Bits64,
+            _ if starts(&is_32) => PointerWidth::Bits32,
+            _ => return Err("its pointers are not known; use 32 or 64, by their bits".into()),
+        };
+        Ok(Target { name: name.into(), width })
+    }
 }
 
 #[derive(Debug, Args)]

@@ -26,7 +26,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
 
     let values = bench_inputs(&module, &name, &arguments.inputs)?;
     let threads = module.threads();
-    let method = module.method(&name)?;
+    let mut method = module.method(&name)?;
     let rounds = arguments.warmup.saturating_add(arguments.iterations);
     let bar = progress(rounds.into(), "measuring");
     let mut times = Vec::new();
@@ -97,7 +97,7 @@ fn device_time(arguments: &BenchArguments) -> Result<Option<Duration>, Failure> 
     let mut module = builder.load(&arguments.model)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
     let values = bench_inputs(&module, &name, &arguments.inputs)?;
-    let method = module.method(&name)?;
+    let mut method = module.method(&name)?;
     for _ in 0..arguments.warmup {
         method.execute(&values)?;
     }

@@ -3,11 +3,14 @@
 use crate::arguments::{Backend, ModelOptions};
 use crate::failure::Failure;
 use std::path::Path;
-use torchlet::{Module, ModuleBuilder};
+use torchlet::{FileAccess, Module, ModuleBuilder};
 
 /// A builder with the options of the command line.
 pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
-    let mut builder = Module::builder().memory_limit(options.memory_limit.saturating_mul(1 << 20));
+    // The help says that files must not change meanwhile.
+    let mut builder = Module::builder()
+        .file_access(FileAccess::Map)
+        .memory_limit(options.memory_limit.saturating_mul(1 << 20));
     if options.backend == Backend::Portable {
         builder = builder.without_default_backends();
     } else {

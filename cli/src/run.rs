@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let mut module = builder.load(&arguments.model)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
     let values = inputs::gather(&module, &name, &arguments.inputs)?;
-    let method = module.method(&name)?;
+    let mut method = module.method(&name)?;
 
     let bar = progress(arguments.iterations.into(), "running");
     let mut times = Vec::new();

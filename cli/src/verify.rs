@@ -96,10 +96,11 @@ fn verify_file(
         ));
     }
     let mut distance = Distance::default();
-    let mut runner = module.share();
     for suite in &suites {
-        // Cases may be steps of one history: they run in order on one loaded method.
-        let method = runner.method(suite.method)?;
+        // Cases may be steps of one history: they run in order on one loaded method. What is expected of a method is what it
+        // gives alone, so that others must not have left state that it shares with them.
+        let mut runner = module.share();
+        let mut method = runner.method(suite.method)?;
         for (number, case) in suite.cases.iter().enumerate() {
             let place = |what: String| {
                 let method = suite.method;

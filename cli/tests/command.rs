@@ -241,3 +241,23 @@ fn vulkan_without_a_driver_is_an_error() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(text.trim_end().lines().count(), 1, "{text}");
 }
+
+#[path = "../../boards/qemu-cortex-m4/src/sizes.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the file is the board's")]
+mod board;
+
+#[test]
+fn inspect_tells_the_memory_of_a_board() {
+    let model = ["inspect", "digits/digits.pte", "--target"];
+    let object = json(&stdout(&[&model[..], &["thumbv7em-none-eabihf", "--json"]].concat()));
+    assert_eq!(object["target"], "thumbv7em-none-eabihf");
+    let told = &object["methods"][0]["on_target"];
+    // The board's kernels pack no weights, and there are no delegates: its arena holds the tables alone.
+    assert_eq!(told["tables"].as_u64(), Some(board::ARENA as u64));
+    assert_eq!(told["planned"][0].as_u64(), Some(board::PLANNED as u64));
+    assert!(stdout(&[&model[..], &["32"]].concat()).contains("tables"));
+    let here = json(&stdout(&["inspect", "digits/digits.pte", "--target", "64", "--json"]));
+    assert!(here["methods"][0]["on_target"]["tables"].as_u64() > told["tables"].as_u64());
+    assert_eq!(torchlet(&[&model[..], &["abacus"]].concat()).status.code(), Some(2));
+    assert!(stdout(&["--help"]).contains("mapped into memory"));
+}

@@ -10,6 +10,7 @@ use crate::format::program_schema::{
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, TensorInfo};
 use crate::method::tables::tensor_info;
+use crate::place::planned_place;
 use crate::program::Program;
 use crate::registry::{Missing, OperatorName, Registry};
 use crate::value::Scalar;
@@ -149,6 +150,21 @@ impl<'p> MethodMeta<'p> {
     /// The file is malformed.
     pub fn value_meta(&self, index: usize) -> Result<Option<ValueMeta<'p>>, ProgramError> {
         if index < self.value_count() { self.value(index).map(Some) } else { Ok(None) }
+    }
+
+    /// The planned buffer that the tensor of this value has its place in, and the offset there. `None` for values that are no
+    /// tensors, and tensors without a place in planned memory.
+    ///
+    /// # Errors
+    /// The file is malformed, or there is no such value.
+    pub fn planned_place(&self, index: usize) -> Result<Option<(usize, usize)>, ProgramError> {
+        let malformed = Part::Value.at(index);
+        let value = self.plan.values()?.get(index)?.ok_or(malformed)?.value()?;
+        let EValue::Tensor(tensor) = value else { return Ok(None) };
+        match tensor.allocation_info()? {
+            Some(allocation) => Ok(planned_place(&allocation)?),
+            None => Ok(None),
+        }
     }
 
     /// The name of the tensor that the value of this index is, where the exporter kept it.

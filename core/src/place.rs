@@ -2,8 +2,8 @@
 
 use crate::data_map::{Blob, DataMap};
 use crate::error::{InitError, Message, ProgramError};
-use crate::format::Part;
-use crate::format::program_schema::TensorTable;
+use crate::format::program_schema::{AllocationDetails, TensorTable};
+use crate::format::{Malformed, Part};
 use crate::layout::same_layout;
 use crate::meta::tensor_name;
 use crate::program::Program;
@@ -76,23 +76,23 @@ pub(crate) fn locate<'p>(
     } else {
         Some(program.constant(entry, slot.capacity)?)
     };
+    let range = PlaceError::Value("its place in planned memory is out of range");
     let planned = match allocation {
+        Some(allocation) => Some(planned_place(&allocation)?.ok_or(range)?),
         None => None,
-        Some(allocation) => {
-            // Buffer 0 of the file is reserved; the caller's first is the file's second.
-            let buffer = (allocation.memory_id()? as usize).checked_sub(1);
-            let low = allocation.memory_offset_low()? as usize;
-            let high = allocation.memory_offset_high()?;
-            let offset = match size_of::<usize>() {
-                4 if high != 0 => None,
-                4 => Some(low),
-                _ => Some(low | (high as usize).wrapping_shl(32)),
-            };
-            let range = PlaceError::Value("its place in planned memory is out of range");
-            Some(buffer.zip(offset).ok_or(range)?)
-        }
     };
     Ok(Place { planned, stored })
+}
+
+/// Buffer and offset of a tensor in planned memory; `None` if there is no such place.
+pub(crate) fn planned_place(
+    allocation: &AllocationDetails<'_>,
+) -> Result<Option<(usize, usize)>, Malformed> {
+    // Buffer 0 of the file is reserved; the caller's first is the file's second.
+    let buffer = usize::try_from(allocation.memory_id()?).ok().and_then(|id| id.checked_sub(1));
+    let offset = u64::from(allocation.memory_offset_low()?)
+        | u64::from(allocation.memory_offset_high()?) << 32;
+    Ok(buffer.zip(usize::try_from(offset).ok()))
 }
 
 fn find_external<'p>(

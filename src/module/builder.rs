@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::files::{FileAccess, OpenProgram, Source};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use torchlet_core::{Backend, EventTracer, Kernel, Limits, Parallel};
+use torchlet_core::{Backend, DataLoader, EventTracer, Kernel, Limits, Parallel};
 
 /// The memory that a method may take unless [set otherwise](ModuleBuilder::memory_limit): 4 GiB.
 pub const DEFAULT_MEMORY_LIMIT: u64 = 4 << 30;
@@ -37,6 +37,7 @@ pub struct ModuleBuilder {
     tracer: Option<Arc<dyn EventTracer + Send + Sync>>,
     memory_limit: u64,
     limits: Limits,
+    share_state: bool,
 }
 
 impl Default for ModuleBuilder {
@@ -54,6 +55,7 @@ impl Default for ModuleBuilder {
             tracer: None,
             memory_limit: DEFAULT_MEMORY_LIMIT,
             limits: Limits::default(),
+            share_state: true,
         }
     }
 }
@@ -71,7 +73,13 @@ impl ModuleBuilder {
         self
     }
 
-    /// How files get into memory: mapped, unless set otherwise.
+    /// Adds a `.ptd` file in storage of your own.
+    pub fn data_loader(mut self, loader: Arc<dyn DataLoader + Send + Sync>) -> Self {
+        self.data.push(Source::Loader(loader));
+        self
+    }
+
+    /// How files get into memory: read, unless set otherwise. [Mapping](FileAccess::Map) them takes a promise.
     pub fn file_access(mut self, access: FileAccess) -> Self {
         self.access = access;
         self
@@ -148,6 +156,13 @@ impl ModuleBuilder {
         self
     }
 
+    /// Whether methods that were exported to keep [state](Module#state) together do so. They do, unless set otherwise; else each
+    /// has state of its own.
+    pub fn share_state(mut self, enabled: bool) -> Self {
+        self.share_state = enabled;
+        self
+    }
+
     /// Who is told of events while methods load and run. Keep a clone to read what it recorded.
     pub fn event_tracer(mut self, tracer: Arc<dyn EventTracer + Send + Sync>) -> Self {
         self.tracer = Some(tracer);
@@ -179,6 +194,15 @@ impl ModuleBuilder {
         self.open(&Source::Static(bytes))
     }
 
+    /// Opens a program in storage of your own. Storage that [lends](DataLoader::lend) is used where it is; of other storage all
+    /// but the data of tensors is copied now, and constants when a method is loaded.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn from_loader(self, loader: Arc<dyn DataLoader + Send + Sync>) -> Result<Module, Error> {
+        self.open(&Source::Loader(loader))
+    }
+
     fn open(self, source: &Source) -> Result<Module, Error> {
         let mut kernels = self.kernels;
         if self.default_kernels {
@@ -200,6 +224,7 @@ impl ModuleBuilder {
             tracer: self.tracer,
             memory_limit: self.memory_limit,
             limits: self.limits,
+            share_state: self.share_state,
             parallel: self.parallel.map_or_else(OnceLock::new, OnceLock::from),
             threads: self.threads,
         };

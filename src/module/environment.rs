@@ -1,10 +1,12 @@
 //! What the methods of a module share: the files, the registry's contents, threads, limits.
 
-use super::method::MemoryReport;
+use super::method::{MemoryReport, MethodOptions};
+use super::sharing::methods_that_share_state;
 use crate::buffer::ArenaMemory;
 use crate::error::Error;
 use crate::files::OpenProgram;
 use self_cell::self_cell;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use torchlet_core::{
     Backend, EventTracer, Kernel, Limits, LoadOptions, MethodMeta, OptionValue, Parallel, Prepared,
@@ -110,6 +112,7 @@ impl OwnedRegistry {
     }
 }
 
+pub(crate) type SharedTracer = Arc<dyn EventTracer + Send + Sync>;
 pub(crate) type SharedParallel = Arc<dyn Parallel + Send + Sync>;
 
 /// What the methods of a module share.
@@ -117,7 +120,9 @@ pub(crate) struct Environment {
     pub(crate) program: OpenProgram,
     pub(crate) registry: OwnedRegistry,
     pub(crate) backend_options: BackendOptions,
-    pub(crate) tracer: Option<Arc<dyn EventTracer + Send + Sync>>,
+    pub(crate) tracer: Option<SharedTracer>,
+    /// Whether methods keep state together where the exporter meant them to.
+    pub(crate) share_state: bool,
     pub(crate) memory_limit: u64,
     pub(crate) limits: Limits,
     /// Threads start when the first method is loaded, not when a file is looked at.
@@ -149,17 +154,39 @@ impl Environment {
         })
     }
 
-    /// How methods are loaded.
-    pub(crate) fn options(&self) -> LoadOptions<'_> {
-        let mut options = LoadOptions::default()
+    /// Who is told of a method's events.
+    pub(crate) fn tracer<'e>(&'e self, method: &'e MethodOptions) -> Option<&'e SharedTracer> {
+        method.tracer().or(self.tracer.as_ref())
+    }
+
+    /// How a method is loaded.
+    pub(crate) fn options<'e>(
+        &'e self,
+        method: &'e MethodOptions,
+        cancel: &'e AtomicBool,
+    ) -> LoadOptions<'e> {
+        let options = LoadOptions::default()
             .with_data(self.program.data())
             .with_parallel(self.parallel().as_ref())
             .with_backend_options(self.backend_options.borrow_dependent())
-            .with_limits(self.limits);
-        if let Some(tracer) = &self.tracer {
-            options = options.with_tracer(tracer.as_ref());
+            .with_limits(self.limits)
+            .with_cancel(cancel);
+        match self.tracer(method) {
+            Some(tracer) => options.with_tracer(tracer.as_ref()),
+            None => options,
         }
-        options
+    }
+
+    /// Names of the methods that are loaded together with this one, as they keep state together; itself among them.
+    pub(crate) fn companions(&self, method: &str) -> Result<Vec<String>, Error> {
+        if self.share_state {
+            let wrap = |source| Error::Format { path: None, source };
+            let together = methods_that_share_state(&self.program.program()).map_err(wrap)?;
+            if together.contains(&method) {
+                return Ok(together.into_iter().map(String::from).collect());
+            }
+        }
+        Ok(vec![method.into()])
     }
 
     /// Memory for the tables of a method.
@@ -184,6 +211,7 @@ impl Environment {
         &'e self,
         method: &str,
         tables: &'e mut ArenaMemory,
+        options: LoadOptions<'e>,
     ) -> Result<Prepared<'e>, Error> {
         let meta = self.method_meta(method)?;
         let missing = meta.missing(self.registry());
@@ -194,12 +222,14 @@ impl Environment {
                 backends: missing.backends().map(String::from).collect(),
             });
         }
-        meta.prepare(tables.bytes(), self.registry(), self.options())
+        meta.prepare(tables.bytes(), self.registry(), options)
             .map_err(|error| Error::of_load(method, error))
     }
 
     pub(crate) fn memory_report(&self, method: &str) -> Result<MemoryReport, Error> {
         let mut tables = self.tables(&self.method_meta(method)?)?;
-        MemoryReport::of(&self.prepare(method, &mut tables)?)
+        let (options, cancel) = (MethodOptions::new(), AtomicBool::new(false));
+        let options = self.options(&options, &cancel);
+        MemoryReport::of(&self.prepare(method, &mut tables, options)?)
     }
 }

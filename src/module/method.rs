@@ -1,18 +1,15 @@
-//! A loaded method, with the memory that it lives in.
+//! A loaded method: inputs, running, outputs.
 
-use super::environment::Environment;
+use super::environment::SharedTracer;
+use super::group::Group;
 use super::signature::{Signature, Slot};
-use crate::buffer::{ArenaMemory, Buffer};
 use crate::error::Error;
 use crate::tensor::Tensor;
 use crate::value::Value;
-use self_cell::{MutBorrow, self_cell};
-use std::cell::OnceCell;
 use std::sync::Arc;
-use torchlet_core as core;
 use torchlet_core::layout::same_layout;
 use torchlet_core::{
-    ArenaUse, Event, EventKind, InputError, MethodMemory, Prepared, Scalar, TensorMut, ValueRef,
+    ArenaUse, Element, EventTracer, InputError, Prepared, Scalar, TensorInfo, TensorMut, ValueRef,
 };
 
 /// The memory that a loaded method takes, to the byte. Weights are used where they lie in the file and do not count.
@@ -52,165 +49,102 @@ impl MemoryReport {
     /// All of it.
     pub fn total(&self) -> u64 {
         let planned = self.planned.iter().map(|size| *size as u64);
-        let others = [self.arena as u64, self.scratch as u64, self.unplanned as u64];
-        planned.chain(others).fold(0, u64::saturating_add)
+        planned.chain([self.scratch as u64]).fold(self.own(), u64::saturating_add)
+    }
+
+    /// What methods cannot share: all but planned and scratch memory.
+    pub(super) fn own(&self) -> u64 {
+        (self.arena as u64).saturating_add(self.unplanned as u64)
     }
 }
 
-/// All that a loaded method borrows from: what it shares with others, and memory of its own.
-struct Ground {
-    environment: Arc<Environment>,
-    tables: MutBorrow<ArenaMemory>,
-    /// Allocated when the method is prepared.
-    memory: OnceCell<Memory>,
+/// What one method of a module is loaded with, in place of what the module was [built](crate::ModuleBuilder) with.
+#[derive(Clone, Default)]
+pub struct MethodOptions {
+    tracer: Option<SharedTracer>,
 }
 
-/// The memory that a method says it needs when it is prepared.
-struct Memory {
-    arena: MutBorrow<ArenaMemory>,
-    scratch: MutBorrow<Buffer>,
-    planned: MutBorrow<Vec<Buffer>>,
-    /// Memory for inputs and outputs without a place in the plan.
-    inputs: MutBorrow<Vec<Option<Buffer>>>,
-    outputs: MutBorrow<Vec<Option<Buffer>>>,
-    /// Memory for state without a place in the plan, by value index.
-    state: MutBorrow<Vec<(usize, Buffer)>>,
-}
-
-type CoreMethod<'g> = core::Method<'g>;
-
-self_cell!(
-    struct Loaded {
-        owner: Ground,
-        #[not_covariant]
-        dependent: CoreMethod,
+impl MethodOptions {
+    /// The options of the module.
+    pub fn new() -> Self {
+        MethodOptions::default()
     }
-);
 
-/// A loaded method of a [`Module`](crate::Module).
+    /// Who is told of events while the method loads and runs.
+    #[must_use]
+    pub fn event_tracer(mut self, tracer: Arc<dyn EventTracer + Send + Sync>) -> Self {
+        self.tracer = Some(tracer);
+        self
+    }
+
+    pub(super) fn tracer(&self) -> Option<&SharedTracer> {
+        self.tracer.as_ref()
+    }
+}
+
+impl std::fmt::Debug for MethodOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MethodOptions").field("traced", &self.tracer.is_some()).finish()
+    }
+}
+
+/// A loaded method of a [`Module`](crate::Module), which it borrows.
 ///
-/// [`execute`](Method::execute) does everything in one step. The other functions work without copies: write inputs
-/// in place with [`input_mut`](Method::input_mut), [`run`](Method::run), and read outputs in place with
-/// [`output`](Method::output). All inputs must be written before each run: their memory is used for other tensors too.
-pub struct Method {
-    name: String,
-    signature: Signature,
-    /// Inputs that stay set from call to call.
-    preset: Vec<Value>,
-    loaded: Loaded,
+/// [`execute`](Method::execute) does everything in one step: it copies tensors in, runs, and copies the outputs into new tensors.
+/// The other functions need fewer copies:
+///
+/// | | copies |
+/// |---|---|
+/// | [`set_input`](Method::set_input), [`set_input_ref`](Method::set_input_ref) | the elements, once, to their place in the method's memory |
+/// | [`input_mut`](Method::input_mut) | nothing: elements are written where the method reads them |
+/// | [`run`](Method::run) | nothing |
+/// | [`output`](Method::output) | nothing: elements are read where the method wrote them |
+/// | [`output_into`](Method::output_into) | the elements, once, into memory of the caller |
+/// | [`output_value`](Method::output_value) | the elements, once, into a new tensor |
+///
+/// All inputs must be written before each run: their memory is used for other tensors too. Outputs must be read before another
+/// method runs that shares [state](crate::Module#state) with this one.
+pub struct Method<'a> {
+    pub(super) group: &'a mut Group,
+    pub(super) index: usize,
 }
 
-impl Memory {
-    fn allocate(
-        prepared: &Prepared<'_>,
-        report: &MemoryReport,
-        signature: &Signature,
-    ) -> Result<Self, Error> {
-        let unplanned = |slots: &[Slot]| -> Result<Vec<Option<Buffer>>, Error> {
-            slots
-                .iter()
-                .map(|slot| slot.unplanned_bytes().map(Buffer::zeroed).transpose())
-                .collect()
-        };
-        let planned = report.planned.iter().map(|size| Buffer::zeroed(*size));
-        let state = prepared.state().filter(|state| !state.bound);
-        let state = state.map(|state| Ok((state.value, Buffer::zeroed(state.info.nbytes())?)));
-        Ok(Memory {
-            arena: MutBorrow::new(ArenaMemory::new(prepared.needs().arena)?),
-            scratch: MutBorrow::new(Buffer::zeroed(report.scratch)?),
-            planned: MutBorrow::new(planned.collect::<Result<_, _>>()?),
-            inputs: MutBorrow::new(unplanned(&signature.inputs)?),
-            outputs: MutBorrow::new(unplanned(&signature.outputs)?),
-            state: MutBorrow::new(state.collect::<Result<_, Error>>()?),
-        })
-    }
-}
-
-impl Ground {
-    /// Loads the method into this memory.
-    fn build(&self, name: &str, signature: &Signature) -> Result<CoreMethod<'_>, Error> {
-        let environment = &self.environment;
-        let prepared = environment.prepare(name, self.tables.borrow_mut())?;
-        let report = MemoryReport::of(&prepared)?;
-        environment.check_memory(name, report.total())?;
-        let memory = Memory::allocate(&prepared, &report, signature)?;
-        let memory = self.memory.get_or_init(|| memory);
-        let mut planned: Vec<&mut [u8]> =
-            memory.planned.borrow_mut().iter_mut().map(Buffer::bytes_mut).collect();
-        let lent = MethodMemory {
-            arena: memory.arena.borrow_mut().bytes(),
-            planned: &mut planned,
-            scratch: memory.scratch.borrow_mut().bytes_mut(),
-        };
-        let mut method = prepared.finish(lent).map_err(|error| Error::of_load(name, error))?;
-        for (index, buffer) in memory.inputs.borrow_mut().iter_mut().enumerate() {
-            if let Some(buffer) = buffer.as_mut().filter(|_| method.input_is_unbound(index)) {
-                method
-                    .bind_input(index, buffer.bytes_mut())
-                    .map_err(|source| input_error(name, index, "", source))?;
-            }
-        }
-        for (index, buffer) in memory.outputs.borrow_mut().iter_mut().enumerate() {
-            if let Some(buffer) = buffer.as_mut().filter(|_| method.output_is_unbound(index)) {
-                method
-                    .bind_output(index, buffer.bytes_mut())
-                    .map_err(|source| output_error(name, index, source))?;
-            }
-        }
-        for (value, buffer) in memory.state.borrow_mut().iter_mut() {
-            method
-                .bind_state(*value, buffer.bytes_mut())
-                .map_err(|source| input_error(name, *value, "memory for state", source))?;
-        }
-        Ok(method)
-    }
-}
-
-fn input_error(method: &str, index: usize, expected: &str, source: InputError) -> Error {
+pub(super) fn input_error(method: &str, index: usize, expected: &str, source: InputError) -> Error {
     Error::Input { method: method.into(), index, expected: expected.into(), source }
 }
 
-fn output_error(method: &str, index: usize, source: InputError) -> Error {
+pub(super) fn output_error(method: &str, index: usize, source: InputError) -> Error {
     Error::Output { method: method.into(), index, source }
 }
 
-impl Method {
-    pub(super) fn load(environment: &Arc<Environment>, name: &str) -> Result<Self, Error> {
-        let meta = environment.method_meta(name)?;
-        let signature = Signature::of(&meta).map_err(|error| Error::of_load(name, error))?;
-        let tables = MutBorrow::new(environment.tables(&meta)?);
-        let memory = OnceCell::new();
-        let ground = Ground { environment: environment.clone(), tables, memory };
-        let event = Event { kind: EventKind::Load, name, instruction: 0 };
-        let token = environment.tracer.as_ref().map(|tracer| tracer.begin(&event));
-        let loaded = Loaded::try_new(ground, |ground| ground.build(name, &signature));
-        if let (Some(tracer), Some(token)) = (&environment.tracer, token) {
-            tracer.end(&event, token);
-        }
-        let loaded = loaded?;
-        let preset = signature.inputs.iter().map(|_| Value::None).collect();
-        Ok(Method { name: name.into(), signature, preset, loaded })
+impl<'a> Method<'a> {
+    pub(super) fn new(group: &'a mut Group, index: usize) -> Self {
+        Method { group, index }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.group.entry(self.index).signature
     }
 
     /// The method's name.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.group.entry(self.index).name
     }
 
     /// Number of inputs.
     pub fn input_count(&self) -> usize {
-        self.signature.inputs.len()
+        self.signature().inputs.len()
     }
 
     /// Number of outputs.
     pub fn output_count(&self) -> usize {
-        self.signature.outputs.len()
+        self.signature().outputs.len()
     }
 
     fn slot(&self, index: usize) -> Result<&Slot, Error> {
         let count = self.input_count();
-        self.signature.inputs.get(index).ok_or_else(|| {
-            input_error(&self.name, index, "no such input", InputError::Index { index, count })
+        self.signature().inputs.get(index).ok_or_else(|| {
+            input_error(self.name(), index, "no such input", InputError::Index { index, count })
         })
     }
 
@@ -224,7 +158,9 @@ impl Method {
             // What does not fit is told now, not at the next call.
             self.set_input(index, &value)?;
         }
-        self.preset[index] = value;
+        if let Some(preset) = self.group.entry_mut(self.index).preset.get_mut(index) {
+            *preset = value;
+        }
         Ok(())
     }
 
@@ -234,29 +170,61 @@ impl Method {
     /// # Errors
     /// An input is missing or does not fit, or the method failed while running.
     pub fn execute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, Error> {
-        let (expected, found) = (self.input_count(), inputs.len());
-        if found > expected {
-            return Err(Error::TooManyInputs { method: self.name.clone(), expected, found });
-        }
-        for index in 0..expected {
+        self.check_input_count(inputs.len())?;
+        for index in 0..self.input_count() {
             match inputs.get(index) {
                 Some(value) if !value.is_none() => self.set_input(index, value)?,
-                _ => {
-                    let preset = self.preset[index].clone();
-                    self.set_preset(index, preset)?;
-                }
+                _ => self.set_preset(index)?,
             }
         }
         self.run()?;
         (0..self.output_count()).map(|index| self.output_value(index)).collect()
     }
 
-    fn set_preset(&mut self, index: usize, preset: Value) -> Result<(), Error> {
-        let slot = self.slot(index)?;
-        match (&preset, slot) {
+    /// Runs the method on inputs in memory of the caller, and leaves the outputs in their places, to be read with
+    /// [`output`](Self::output) or [`output_into`](Self::output_into). [`ValueRef::None`] leaves an input to its
+    /// [preset](Self::preset_input).
+    ///
+    /// ```
+    /// use torchlet::{Module, TensorRef};
+    ///
+    /// let mut module = Module::load("tests/fixtures/digits/digits.pte")?;
+    /// let mut method = module.method("forward")?;
+    /// // The frame of a camera, say, and where the results are wanted.
+    /// let (pixels, mut logits) = ([0.5f32; 64], [0f32; 10]);
+    /// let image = TensorRef::from_slice(&[1, 1, 8, 8], &pixels).ok_or("not 64 elements")?;
+    /// method.execute_ref(&[image.into()])?;
+    /// method.output_into(0, &mut logits)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute); tensors must be in the exported memory layout.
+    pub fn execute_ref(&mut self, inputs: &[ValueRef<'_>]) -> Result<(), Error> {
+        self.check_input_count(inputs.len())?;
+        for index in 0..self.input_count() {
+            match inputs.get(index) {
+                None | Some(ValueRef::None) => self.set_preset(index)?,
+                Some(value) => self.set_input_ref(index, value)?,
+            }
+        }
+        self.run()
+    }
+
+    fn check_input_count(&self, found: usize) -> Result<(), Error> {
+        let expected = self.input_count();
+        if found <= expected {
+            return Ok(());
+        }
+        Err(Error::TooManyInputs { method: self.name().into(), expected, found })
+    }
+
+    fn set_preset(&mut self, index: usize) -> Result<(), Error> {
+        let preset = self.group.entry(self.index).preset.get(index).cloned().unwrap_or_default();
+        match (&preset, self.slot(index)?) {
             (Value::None, Slot::None) => Ok(()),
             (Value::None, slot) => Err(Error::InputNotSet {
-                method: self.name.clone(),
+                method: self.name().into(),
                 index,
                 expected: slot.describe(),
             }),
@@ -298,17 +266,7 @@ impl Method {
                 self.set_core_input(index, &ValueRef::Scalar(Scalar::Double(*value as f64)))
             }
             (_, _, Some(scalar)) => self.set_core_input(index, &ValueRef::Scalar(scalar)),
-            (Slot::String(fixed), Value::String(text), _) => {
-                if fixed == text {
-                    return Ok(());
-                }
-                Err(Error::FixedInput {
-                    method: self.name.clone(),
-                    index,
-                    expected: format!("{fixed:?}"),
-                })
-            }
-            (_, Value::String(text), _) => self.set_core_input(index, &ValueRef::String(text)),
+            (_, Value::String(text), _) => self.set_input_ref(index, &ValueRef::String(text)),
             (_, Value::Tensor(tensor), _) => {
                 self.set_core_input(index, &ValueRef::Tensor(tensor.as_tensor_ref()))
             }
@@ -316,15 +274,30 @@ impl Method {
         }
     }
 
+    /// Copies a value out of the caller's memory into an input, with no conversion: a tensor is of the exported type and memory
+    /// layout.
+    ///
+    /// # Errors
+    /// The value does not fit, and how.
+    pub fn set_input_ref(&mut self, index: usize, value: &ValueRef<'_>) -> Result<(), Error> {
+        if let (Slot::String(fixed), ValueRef::String(text)) = (self.slot(index)?, value) {
+            if fixed == text {
+                return Ok(());
+            }
+            let (method, expected) = (self.name().into(), format!("{fixed:?}"));
+            return Err(Error::FixedInput { method, index, expected });
+        }
+        self.set_core_input(index, value)
+    }
+
     fn set_core_input(&mut self, index: usize, value: &ValueRef<'_>) -> Result<(), Error> {
-        self.loaded
-            .with_dependent_mut(|_, method| method.set_input(index, value))
+        self.group
+            .with_mut(self.index, |mut method| method.set_input(index, value))?
             .map_err(|source| self.refused(index, source))
     }
 
     fn refused(&self, index: usize, source: InputError) -> Error {
-        let expected = self.signature.inputs.get(index).map_or_else(String::new, Slot::describe);
-        input_error(&self.name, index, &expected, source)
+        self.signature().refused(self.name(), index, source)
     }
 
     /// Gives an input of dynamic shape the shape of the next run, before it is written in place.
@@ -334,8 +307,8 @@ impl Method {
     pub fn resize_input(&mut self, index: usize, shape: &[usize]) -> Result<(), Error> {
         let sizes: Vec<i32> =
             shape.iter().map(|&size| i32::try_from(size).unwrap_or(i32::MAX)).collect();
-        self.loaded
-            .with_dependent_mut(|_, method| method.resize_input(index, &sizes))
+        self.group
+            .with_mut(self.index, |mut method| method.resize_input(index, &sizes))?
             .map_err(|source| self.refused(index, source))
     }
 
@@ -344,11 +317,11 @@ impl Method {
     /// # Errors
     /// There is no such input, or it is not a tensor.
     pub fn input_mut(&mut self, index: usize) -> Result<TensorMut<'_>, Error> {
-        let (name, signature) = (&self.name, &self.signature);
-        self.loaded.with_dependent_mut(|_, method| method.input_mut(index)).map_err(|source| {
-            let expected = signature.inputs.get(index).map_or_else(String::new, Slot::describe);
-            input_error(name, index, &expected, source)
-        })
+        let entry = self.group.entry(self.index);
+        let (name, expected) = (entry.name.clone(), entry.signature.describe_input(index));
+        self.group
+            .with_mut(self.index, |method| method.into_input_mut(index))?
+            .map_err(|source| input_error(&name, index, &expected, source))
     }
 
     /// Runs the method with the inputs as they were written.
@@ -356,9 +329,9 @@ impl Method {
     /// # Errors
     /// The instruction that failed, and why.
     pub fn run(&mut self) -> Result<(), Error> {
-        self.loaded
-            .with_dependent_mut(|_, method| method.execute().map_err(Box::new))
-            .map_err(|source| Error::Execute { method: self.name.clone(), source })
+        self.group
+            .with_mut(self.index, |mut method| method.execute().map_err(Box::new))?
+            .map_err(|source| Error::Execute { method: self.name().into(), source })
     }
 
     /// An output in its place, as the last run left it.
@@ -366,9 +339,9 @@ impl Method {
     /// # Errors
     /// There is no such output, or it has no memory.
     pub fn output(&self, index: usize) -> Result<ValueRef<'_>, Error> {
-        self.loaded
-            .with_dependent(|_, method| method.output(index))
-            .map_err(|source| output_error(&self.name, index, source))
+        self.group
+            .with(self.index, |method| method.output(index))?
+            .map_err(|source| output_error(self.name(), index, source))
     }
 
     /// A copy of an output, as the last run left it.
@@ -383,25 +356,60 @@ impl Method {
             ValueRef::None => Value::None,
             _ => {
                 let source = InputError::Kind { expected: "single value", found: "list" };
-                return Err(output_error(&self.name, index, source));
+                return Err(output_error(self.name(), index, source));
             }
         })
     }
 
-    /// Gives the method's state its initial values again. Presets stay.
+    /// Copies the elements of an output tensor, as the last run left them, to the front of memory of the caller, in memory order.
+    /// Gives type, shape and layout.
+    ///
+    /// # Errors
+    /// As [`output`](Self::output), or it is no tensor, of another type, or has more elements than there is room for.
+    pub fn output_into<T: Element>(
+        &self,
+        index: usize,
+        memory: &mut [T],
+    ) -> Result<TensorInfo, Error> {
+        let fail = |source| output_error(self.name(), index, source);
+        let tensor = match self.output(index)? {
+            ValueRef::Tensor(tensor) => tensor,
+            ValueRef::None => return Err(fail(not_a_tensor("None"))),
+            ValueRef::Scalar(_) => return Err(fail(not_a_tensor("number"))),
+            _ => return Err(fail(not_a_tensor("string or list"))),
+        };
+        if tensor.scalar_type != T::SCALAR_TYPE {
+            let (expected, found) = (T::SCALAR_TYPE, tensor.scalar_type);
+            return Err(fail(InputError::ScalarType { expected, found }));
+        }
+        let (needed, available) = (tensor.bytes().len(), size_of_val(memory));
+        let target = bytemuck::cast_slice_mut(memory).get_mut(..needed);
+        let target = target.ok_or_else(|| fail(InputError::TooSmall { needed, available }))?;
+        target.copy_from_slice(tensor.bytes());
+        Ok(tensor.info().clone())
+    }
+
+    /// Gives the method's state its initial values again, and all state of the methods that keep it together with this one.
+    /// Presets stay.
     ///
     /// # Errors
     /// A delegate failed.
     pub fn reset(&mut self) -> Result<(), Error> {
-        let name = &self.name;
-        self.loaded.with_dependent_mut(|_, method| {
-            method.reset().map_err(|error| Error::of_load(name, error))
-        })
+        for index in 0..self.group.names().count() {
+            self.group
+                .with_mut(index, |mut method| method.reset())?
+                .map_err(|error| Error::of_load(&self.group.entry(index).name, error))?;
+        }
+        Ok(())
     }
 }
 
-impl std::fmt::Debug for Method {
+fn not_a_tensor(found: &'static str) -> InputError {
+    InputError::Kind { expected: "tensor", found }
+}
+
+impl std::fmt::Debug for Method<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Method").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Method").field("name", &self.name()).finish_non_exhaustive()
     }
 }

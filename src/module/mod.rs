@@ -2,19 +2,26 @@
 
 mod builder;
 mod environment;
+mod group;
 mod method;
+mod sharing;
 mod signature;
+mod state;
 
 pub use builder::{DEFAULT_MEMORY_LIMIT, ModuleBuilder};
 pub use environment::BackendOptionValue;
-pub use method::{MemoryReport, Method};
+pub use method::{MemoryReport, Method, MethodOptions};
 
 use crate::error::Error;
 use crate::value::{Inputs, Value};
+pub use state::StateTensor;
+
 use environment::Environment;
+use group::{Group, Setting};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use torchlet_core::{BundledProgram, DataMap, DeviceMemory, EventTracer, MethodMeta, Program};
 
 /// The method that [`Module::forward`] runs.
@@ -37,9 +44,41 @@ const FORWARD: &str = "forward";
 /// println!("{}", outputs[0]);
 /// # Ok::<(), torchlet::Error>(())
 /// ```
+///
+/// # State
+///
+/// A method may keep tensors from call to call, such as caches of keys and values, and [`reset`](Module::reset) gives them their
+/// first values again. Each method has state of its own, with one exception: methods that were exported with ExecuTorch's
+/// `share_mutable_buffers` keep it together, so that one reads what another wrote. Such methods are loaded and
+/// [unloaded](Module::unload) together, and share the memory of all their tensors: what [`Method::output`] shows in place lasts
+/// until another of them runs. [`ModuleBuilder::share_state`] switches that off.
 pub struct Module {
-    environment: Arc<Environment>,
-    methods: BTreeMap<String, Method>,
+    setting: Setting,
+    groups: Vec<Group>,
+    options: BTreeMap<String, MethodOptions>,
+}
+
+/// Ends runs of a [`Module`] from another thread; made by [`Module::canceller`].
+#[derive(Debug, Clone)]
+pub struct Canceller(Arc<AtomicBool>);
+
+impl Canceller {
+    /// Ends the run in progress, if there is one, before its next instruction, and all that follow, with an
+    /// [error](torchlet_core::error::InstructionError::Cancelled), until [`resume`](Self::resume). What delegates compute is one
+    /// instruction. State may be partly written then: [reset](Module::reset) the method if that matters.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets methods run again.
+    pub fn resume(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether runs are cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 const _: () = {
@@ -48,8 +87,8 @@ const _: () = {
 };
 
 impl Module {
-    /// Opens a program: a `.pte`, or a `.bpte` with test cases around one. The file is mapped into memory and must
-    /// not change while it is used, see [`FileAccess::Map`](crate::FileAccess::Map).
+    /// Opens a program: a `.pte`, or a `.bpte` with test cases around one. The file is read into memory; large ones are better
+    /// [mapped](ModuleBuilder::file_access).
     ///
     /// # Errors
     /// The file cannot be read, or is not a program.
@@ -72,33 +111,62 @@ impl Module {
     }
 
     fn new(environment: Environment) -> Self {
-        Module { environment: Arc::new(environment), methods: BTreeMap::new() }
+        Module::over(Arc::new(environment))
     }
 
-    /// Another module over the same opened files, with the same settings and no method loaded.
+    fn over(environment: Arc<Environment>) -> Self {
+        let setting = Setting { environment, cancel: Arc::default() };
+        Module { setting, groups: Vec::new(), options: BTreeMap::new() }
+    }
+
+    fn environment(&self) -> &Arc<Environment> {
+        &self.setting.environment
+    }
+
+    /// Another module over the same opened files, built with the same settings, with no method loaded and a
+    /// [canceller](Self::canceller) of its own.
     #[must_use]
     pub fn share(&self) -> Module {
-        Module { environment: self.environment.clone(), methods: BTreeMap::new() }
+        Module::over(self.environment().clone())
+    }
+
+    /// A handle that ends runs of this module from another thread.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.setting.cancel.clone())
+    }
+
+    /// Sets what a method is loaded with in place of what the module was built with, from its next loading on.
+    ///
+    /// # Errors
+    /// There is no such method, or the file is malformed.
+    pub fn set_method_options(
+        &mut self,
+        method: &str,
+        options: MethodOptions,
+    ) -> Result<(), Error> {
+        self.method_meta(method)?;
+        self.options.insert(method.into(), options);
+        Ok(())
     }
 
     /// The program, for all that core tells of it.
     pub fn program(&self) -> Program<'_> {
-        self.environment.program.program()
+        self.environment().program.program()
     }
 
     /// The test cases, if the file is a `.bpte`.
     pub fn bundled(&self) -> Option<BundledProgram<'_>> {
-        self.environment.program.bundled()
+        self.environment().program.bundled()
     }
 
     /// The external data.
     pub fn data(&self) -> &[DataMap<'_>] {
-        self.environment.program.data()
+        self.environment().program.data()
     }
 
     /// Bytes of the file that the program came from, the test cases of a `.bpte` included.
-    pub fn file_size(&self) -> usize {
-        self.environment.program.file_size()
+    pub fn file_size(&self) -> u64 {
+        self.environment().program.file_size()
     }
 
     /// Names of the methods, in the order of the file.
@@ -106,7 +174,7 @@ impl Module {
     /// # Errors
     /// The file is malformed.
     pub fn method_names(&self) -> Result<Vec<String>, Error> {
-        self.environment.method_names()
+        self.environment().method_names()
     }
 
     /// What a method takes, gives and uses.
@@ -114,7 +182,7 @@ impl Module {
     /// # Errors
     /// There is no such method, or the file is malformed.
     pub fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Error> {
-        self.environment.method_meta(method)
+        self.environment().method_meta(method)
     }
 
     /// The memory that loading a method takes, to the byte. The method is not loaded for it.
@@ -122,7 +190,7 @@ impl Module {
     /// # Errors
     /// It could not be loaded: something is missing or malformed.
     pub fn memory_report(&self, method: &str) -> Result<MemoryReport, Error> {
-        self.environment.memory_report(method)
+        self.environment().memory_report(method)
     }
 
     /// Loads a method, unless it is loaded.
@@ -135,22 +203,38 @@ impl Module {
 
     /// Whether a method is loaded.
     pub fn is_method_loaded(&self, method: &str) -> bool {
-        self.methods.contains_key(method)
+        self.find(method).is_some()
+    }
+
+    /// The group that a method is in, and its place there.
+    fn find(&self, method: &str) -> Option<(usize, usize)> {
+        let groups = self.groups.iter().enumerate();
+        groups.filter_map(|(group, methods)| Some((group, methods.position(method)?))).next()
     }
 
     /// A method, loaded if it was not: to set inputs in place, run, and read outputs without copies.
     ///
     /// # Errors
     /// As [`load_method`](Self::load_method).
-    pub fn method(&mut self, method: &str) -> Result<&mut Method, Error> {
-        if !self.methods.contains_key(method) {
-            let loaded = Method::load(&self.environment, method)?;
-            self.methods.insert(method.into(), loaded);
-        }
-        match self.methods.get_mut(method) {
-            Some(method) => Ok(method),
-            None => unreachable!("the method was loaded just now"),
-        }
+    pub fn method(&mut self, method: &str) -> Result<Method<'_>, Error> {
+        let (group, index) = match self.find(method) {
+            Some(found) => found,
+            None => {
+                let group = self.load_group(method)?;
+                let index = group.position(method).unwrap_or(0);
+                self.groups.push(group);
+                (self.groups.len() - 1, index)
+            }
+        };
+        Ok(Method::new(&mut self.groups[group], index))
+    }
+
+    /// Loads a method, and those that keep state together with it.
+    fn load_group(&self, method: &str) -> Result<Group, Error> {
+        let names = self.environment().companions(method)?;
+        let options = |name: &String| self.options.get(name).cloned().unwrap_or_default();
+        let members: Vec<_> = names.iter().map(|name| (name.as_str(), options(name))).collect();
+        Group::load(&self.setting, &members)
     }
 
     /// Runs the method `forward`.
@@ -187,32 +271,37 @@ impl Module {
         self.method(method)?.preset_input(index, value.into())
     }
 
-    /// Gives a method's state its initial values again, such as buffers that it writes and caches. Inputs stay
-    /// [set](Self::set_input).
+    /// Gives a method's [state](Self#state) its initial values again, such as buffers that it writes and caches. Inputs stay
+    /// [set](Self::set_input). State that methods keep together is reset for all of them.
     ///
     /// # Errors
     /// A delegate failed.
     pub fn reset(&mut self, method: &str) -> Result<(), Error> {
-        match self.methods.get_mut(method) {
-            Some(method) => method.reset(),
-            None => self.method_meta(method).map(|_| ()),
+        match self.is_method_loaded(method) {
+            true => self.method(method)?.reset(),
+            false => self.method_meta(method).map(|_| ()),
         }
     }
 
-    /// Frees a loaded method, with its state. Returns whether it was loaded.
+    /// Frees a loaded method, with its state, and the methods that keep it together with this one. Returns whether it was
+    /// loaded.
     pub fn unload(&mut self, method: &str) -> bool {
-        self.methods.remove(method).is_some()
+        let found = self.find(method);
+        if let Some((group, _)) = found {
+            self.groups.remove(group);
+        }
+        found.is_some()
     }
 
     /// The number of threads that kernels use.
     pub fn threads(&self) -> usize {
-        self.environment.parallel().threads()
+        self.environment().parallel().threads()
     }
 
     /// The memory on devices that all delegates of this module's backends use, those of other modules on the same devices
     /// included.
     pub fn device_memory(&self) -> DeviceMemory {
-        let backends = self.environment.registry.borrow_owner().backends.iter();
+        let backends = self.environment().registry.borrow_owner().backends.iter();
         backends.filter_map(|backend| backend.device_memory()).fold(
             DeviceMemory::default(),
             |sum, memory| {
@@ -224,7 +313,7 @@ impl Module {
 
     /// The tracer that was set when the module was built.
     pub fn event_tracer(&self) -> Option<&Arc<dyn EventTracer + Send + Sync>> {
-        self.environment.tracer.as_ref()
+        self.environment().tracer.as_ref()
     }
 }
 
@@ -232,7 +321,7 @@ impl std::fmt::Debug for Module {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Module")
             .field("methods", &self.method_names().unwrap_or_default())
-            .field("loaded", &self.methods.keys())
+            .field("loaded", &self.groups.iter().flat_map(Group::names).collect::<Vec<_>>())
             .finish()
     }
 }

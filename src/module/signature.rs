@@ -1,7 +1,8 @@
 //! A method's inputs and outputs, decoded once when it is loaded.
 
+use crate::error::Error;
 use torchlet_core::{
-    MethodMeta, ProgramError, Scalar, ShapeDynamism, TensorInfo, TensorMeta, ValueMeta,
+    InputError, MethodMeta, ProgramError, Scalar, ShapeDynamism, TensorInfo, TensorMeta, ValueMeta,
 };
 
 /// What an input takes or an output gives.
@@ -70,6 +71,16 @@ impl Signature {
             inputs: inputs.collect::<Result<_, ProgramError>>()?,
             outputs: outputs.collect::<Result<_, ProgramError>>()?,
         })
+    }
+
+    /// What fits an input, for error messages; nothing, if there is no such input.
+    pub(crate) fn describe_input(&self, index: usize) -> String {
+        self.inputs.get(index).map_or_else(String::new, Slot::describe)
+    }
+
+    /// The error of an input that does not fit.
+    pub(crate) fn refused(&self, method: &str, index: usize, source: InputError) -> Error {
+        super::method::input_error(method, index, &self.describe_input(index), source)
     }
 
     /// Bytes of all memory that must be bound.

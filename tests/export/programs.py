@@ -117,20 +117,36 @@ class Encode(Shared):
 
 
 class Store(nn.Module):
+    """What one method writes, others read: `share_mutable_buffers` gives all of them the same memory."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("kept", torch.zeros(3))
+        self.register_buffer("kept", torch.full((3,), 7.0))
+        self.register_buffer("count", torch.tensor([100], dtype=torch.int64))
 
 
 class StoreWrite(Store):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.kept.copy_(x)
-        return x * 1
+        self.count += 1
+        return torch.relu(x) * 2 - x.sum()
 
 
 class StoreRead(Store):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.kept + x
+
+
+class StoreCount(Store):
+    def forward(self) -> torch.Tensor:
+        return self.count * 10
+
+
+class StoreNothing(nn.Module):
+    """It has no state, but lists the planned buffer of the others, as exporters do."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(x)
 
 
 class ManyInputs(nn.Module):
@@ -223,10 +239,33 @@ def state() -> list[Fixture]:
     unplanned = ExecutorchBackendConfig(
         memory_planning_pass=MemoryPlanningPass(alloc_mutable_buffers=False), emit_mutable_buffer_names=True
     )
-    shared = ExecutorchBackendConfig(
-        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True), emit_mutable_buffer_names=True
-    )
-    store = {"write": Method(StoreWrite(), [(torch.ones(3),)]), "read": Method(StoreRead(), [(torch.ones(3),)])}
+    def shared(*initialized: str, named: bool = False) -> ExecutorchBackendConfig:
+        return ExecutorchBackendConfig(
+            passes=[InitializedMutableBufferPass(list(initialized))] if initialized else [],
+            memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True),
+            emit_mutable_buffer_names=named,
+        )
+
+    def store() -> dict[str, Method]:
+        x = torch.ones(3)
+        return {
+            "write": Method(from_zero(StoreWrite()), [(x,)]),
+            "read": Method(from_zero(StoreRead()), [(x,)]),
+            "count": Method(from_zero(StoreCount()), [()]),
+            "nothing": Method(StoreNothing(), [(x,)]),
+        }
+
+    def from_zero(module: Store) -> Store:
+        for buffer in module.buffers():
+            buffer.zero_()
+        return module
+
+    kept = {
+        "write": Method(StoreWrite(), [(torch.ones(3),)]),
+        "read": Method(StoreRead(), [(torch.ones(3),)]),
+        "count": Method(StoreCount(), [()]),
+    }
+    fresh = "methods share state; expected outputs are those of fresh methods"
     return [
         program("state_from_zero", Counter(0.0), steps, sequence=True),
         program(
@@ -248,12 +287,9 @@ def state() -> list[Fixture]:
         ),
         program("state_window", Window(), rows, sequence=True),
         program("state_write_at", WriteAt(), writes, sequence=True),
-        Fixture(
-            f"{FOLDER}/state_shared",
-            store,
-            config=shared,
-            note="two methods may share the buffer `kept`; expected outputs are those of fresh methods, read first",
-        ),
+        Fixture(f"{FOLDER}/state_shared", store(), config=shared(named=True), note=fresh),
+        Fixture(f"{FOLDER}/state_shared_unnamed", store(), config=shared(), note=fresh),
+        Fixture(f"{FOLDER}/state_shared_initialized", kept, config=shared("kept", "count"), note=fresh),
     ]
 
 

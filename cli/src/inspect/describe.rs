@@ -1,13 +1,14 @@
 //! What there is to say about a program.
 
+use crate::arguments::Target;
 use crate::bundle;
 use crate::failure::Failure;
 use crate::inputs::describe;
 use std::collections::BTreeMap;
 use torchlet::core::{
-    Blob, DataMap, InstructionName, MethodMeta, ProgramError, ShapeDynamism, ValueMeta,
+    Blob, DataMap, InstructionName, MethodMeta, ProgramError, ShapeDynamism, TableUse, ValueMeta,
 };
-use torchlet::{Error, MemoryReport, Module};
+use torchlet::{Error, Limits, MemoryReport, Module};
 
 pub(crate) struct Description {
     pub(crate) file_size: u64,
@@ -20,6 +21,8 @@ pub(crate) struct Description {
     pub(crate) external: Vec<Vec<Named>>,
     pub(crate) methods: Vec<Method>,
     pub(crate) threads: usize,
+    /// The machine that was asked for.
+    pub(crate) target: Option<String>,
 }
 
 /// Data with a name.
@@ -47,6 +50,8 @@ pub(crate) struct Method {
     pub(crate) planned: Vec<u64>,
     pub(crate) memory: Result<MemoryReport, String>,
     pub(crate) missing_backends: Vec<String>,
+    /// What its tables take on the machine that was asked for.
+    pub(crate) on_target: Option<Result<TableUse, String>>,
 }
 
 pub(crate) struct Slot {
@@ -99,7 +104,7 @@ fn malformed(error: ProgramError) -> Failure {
 }
 
 impl Description {
-    pub(crate) fn of(module: &Module) -> Result<Self, Failure> {
+    pub(crate) fn of(module: &Module, target: Option<&Target>) -> Result<Self, Failure> {
         let program = module.program();
         let segments = (0..program.segment_count())
             .map(|index| Ok(program.segment_size(index).map_err(malformed)? as u64))
@@ -116,10 +121,10 @@ impl Description {
         for name in module.method_names()? {
             let cases = suites.iter().filter(|suite| suite.method == name);
             let test_cases = cases.map(|suite| suite.cases.len()).sum();
-            methods.push(Method::of(module, &name, test_cases)?);
+            methods.push(Method::of(module, &name, test_cases, target)?);
         }
         Ok(Description {
-            file_size: module.file_size() as u64,
+            file_size: module.file_size(),
             bundled: module.bundled().is_some(),
             version: program.version().map_err(malformed)?,
             flatbuffer: program.flatbuffer_size() as u64,
@@ -128,6 +133,7 @@ impl Description {
             external: module.data().iter().map(external).collect::<Result<_, _>>()?,
             methods,
             threads: module.threads(),
+            target: target.map(|target| target.name.clone()),
         })
     }
 }
@@ -155,7 +161,12 @@ fn slot(value: Option<ValueMeta<'_>>) -> Slot {
 }
 
 impl Method {
-    fn of(module: &Module, name: &str, test_cases: usize) -> Result<Self, Failure> {
+    fn of(
+        module: &Module,
+        name: &str,
+        test_cases: usize,
+        target: Option<&Target>,
+    ) -> Result<Self, Failure> {
         let meta = module.method_meta(name)?;
         let memory = module.memory_report(name);
         let (missing_operators, missing_backends) = match &memory {
@@ -187,6 +198,9 @@ impl Method {
                 .collect::<Result<_, Failure>>()?,
             memory: memory.map_err(|error| Failure::from(error).to_string()),
             missing_backends,
+            on_target: target.map(|target| {
+                meta.table_use(&Limits::HOST, target.width).map_err(|error| error.to_string())
+            }),
         })
     }
 }

@@ -3,6 +3,7 @@
 use super::describe::{Description, Graph, Method, Named, Operator, Slot};
 use serde_json::{Value, json};
 use std::path::Path;
+use torchlet::core::TableUse;
 
 /// The description as one object.
 pub(crate) fn object(path: &Path, description: &Description) -> Value {
@@ -16,6 +17,7 @@ pub(crate) fn object(path: &Path, description: &Description) -> Value {
         "named_data": named(&description.named_data),
         "external_data": description.external.iter().map(|file| named(file)).collect::<Vec<_>>(),
         "threads": description.threads,
+        "target": description.target,
         "methods": description.methods.iter().map(method).collect::<Vec<_>>(),
     })
 }
@@ -93,7 +95,26 @@ fn method(method: &Method) -> Value {
             .map(|(name, info)| json!({ "name": name, "tensor": info }))
             .collect::<Vec<_>>(),
         "memory": memory(method),
+        "on_target": method.on_target.as_ref().map(|tables| on_target(method, tables)),
     })
+}
+
+/// Packed weights, delegates and scratch memory depend on more than the width of pointers: of them nothing is said.
+fn on_target(method: &Method, tables: &Result<TableUse, String>) -> Value {
+    match tables {
+        Ok(tables) => json!({
+            "planned": method.planned,
+            "tables": tables.total(),
+            "table_parts": {
+                "values": tables.values,
+                "tensors": tables.tensors,
+                "instructions": tables.instructions,
+                "delegates": tables.delegates,
+            },
+            "error": null,
+        }),
+        Err(error) => json!({ "planned": method.planned, "error": error }),
+    }
 }
 
 fn memory(method: &Method) -> Value {

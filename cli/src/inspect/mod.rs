@@ -12,7 +12,7 @@ use describe::Description;
 /// Shows what a program consists of.
 pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     let module = model::open(&arguments.model, &arguments.model_options)?;
-    let description = Description::of(&module)?;
+    let description = Description::of(&module, arguments.target.as_ref())?;
     if arguments.json {
         println!("{}", json::object(&arguments.model, &description));
     } else {

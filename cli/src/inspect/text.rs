@@ -5,6 +5,7 @@ use crate::terminal::{BAD, FAINT, NAME, TITLE, WARN, bytes, count, grouped, pain
 use anstream::println;
 use std::path::Path;
 use torchlet::MemoryReport;
+use torchlet::core::TableUse;
 
 /// Most entries of a list of names that are shown.
 const MOST_NAMES: usize = 8;
@@ -27,7 +28,7 @@ pub(crate) fn show(path: &Path, description: &Description) {
         show_names(&format!("data file {index}"), entries);
     }
     for method in &description.methods {
-        show_method(method, description.threads);
+        show_method(method, description);
     }
 }
 
@@ -65,7 +66,7 @@ fn show_slots(label: &str, slots: &[Slot]) {
     }
 }
 
-fn show_method(method: &Method, threads: usize) {
+fn show_method(method: &Method, description: &Description) {
     let cases = match method.test_cases {
         0 => String::new(),
         cases => paint(FAINT, format!("  {}", count(cases, "test case"))),
@@ -94,7 +95,10 @@ fn show_method(method: &Method, threads: usize) {
         }
     }
     show_tensors(method);
-    show_memory(method, threads);
+    match (&description.target, &method.on_target) {
+        (Some(target), Some(tables)) => show_target(method, target, tables),
+        _ => show_memory(method, description.threads),
+    }
 }
 
 fn show_operators(method: &Method) {
@@ -162,24 +166,48 @@ fn show_tensors(method: &Method) {
 fn show_memory(method: &Method, threads: usize) {
     let with = format!("to the byte, with {}", count(threads, "thread"));
     println!("\n  {}  {}", paint(TITLE, "memory"), paint(FAINT, with));
-    let line = |size: u64, what: &str, note: String| {
-        println!("  {:>13}  {what:<12}{}", grouped(size), paint(FAINT, note));
-    };
     for (index, size) in method.planned.iter().enumerate() {
-        line(*size, "planned", format!("tensors, buffer {index}"));
+        line(*size, "planned", &format!("tensors, buffer {index}"));
     }
     match &method.memory {
         Ok(report) => {
-            line(report.arena as u64, "arena", arena_parts(report));
-            line(report.scratch as u64, "scratch", "while kernels run".into());
+            line(report.arena as u64, "arena", &arena_parts(report));
+            line(report.scratch as u64, "scratch", "while kernels run");
             if report.unplanned > 0 {
-                let what = "inputs, outputs and state, of the caller".into();
+                let what = "inputs, outputs and state, of the caller";
                 line(report.unplanned as u64, "unplanned", what);
             }
-            line(report.total(), "in all", bytes(report.total()));
+            line(report.total(), "in all", &bytes(report.total()));
         }
         Err(why) => println!("  {} {why}", paint(WARN, "the rest is not known:")),
     }
+}
+
+/// Memory on another machine.
+fn show_target(method: &Method, target: &str, tables: &Result<TableUse, String>) {
+    println!("\n  {}  {}", paint(TITLE, "memory"), paint(FAINT, format!("on {target}")));
+    for (index, size) in method.planned.iter().enumerate() {
+        line(*size, "planned", &format!("tensors, buffer {index}"));
+    }
+    match tables {
+        Ok(tables) => {
+            let parts = [
+                (tables.values, "values"),
+                (tables.tensors, "tensors"),
+                (tables.instructions, "instructions"),
+                (tables.delegates, "places of delegates"),
+            ];
+            line(tables.total() as u64, "tables", &sizes(&parts));
+        }
+        Err(why) => println!("  {} {why}", paint(WARN, "the rest is not known:")),
+    }
+    let rest = "packed weights, delegates and scratch memory depend on the processor and the kernels: \
+                Prepared::needs tells there";
+    println!("  {:>13}  {}", "?", paint(FAINT, rest));
+}
+
+fn line(size: u64, what: &str, note: &str) {
+    println!("  {:>13}  {what:<12}{}", grouped(size), paint(FAINT, note));
 }
 
 /// Where the bytes of the arena go.
@@ -193,6 +221,10 @@ fn arena_parts(report: &MemoryReport) -> String {
         (parts.constants, "copied constants"),
         (parts.packed, "packed weights"),
     ];
+    sizes(&parts)
+}
+
+fn sizes(parts: &[(usize, &str)]) -> String {
     let parts = parts.iter().filter(|(size, _)| *size > 0);
     let parts: Vec<_> =
         parts.map(|(size, what)| format!("{what} {}", grouped(*size as u64))).collect();

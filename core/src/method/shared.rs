@@ -73,7 +73,23 @@ impl<'m> Deref for Attached<'_, 'm> {
     }
 }
 
-impl<'m> Attached<'_, 'm> {
+impl<'a, 'm> Attached<'a, 'm> {
+    /// As [`Method::input_mut`], for as long as the method is attached.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn into_input_mut(self, index: usize) -> Result<TensorMut<'a>, InputError> {
+        self.method.input_mut(index)
+    }
+
+    /// As [`Method::state_mut`], for as long as the method is attached.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn into_state_mut(self, value: usize) -> Result<TensorMut<'a>, InputError> {
+        self.method.state_mut(value)
+    }
+
     /// As [`Method::set_input`].
     ///
     /// # Errors
