@@ -110,8 +110,8 @@ pub(crate) enum Known {
 pub struct Invoke<'c, 'm> {
     arguments: Arguments<'c, 'm>,
     roles: Roles<'m>,
-    /// Outputs may share memory with inputs, and are not written: they are only made to alias them.
-    aliasing: bool,
+    /// The output that is made to alias an input, and that input: outputs may share memory with inputs, and are not written.
+    aliasing: Option<(usize, usize)>,
     /// The input that cannot be read, since the output lies there.
     updated: Option<usize>,
     /// The first argument, and position in a list, that has not been handed out for writing.
@@ -154,7 +154,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let mut invoke = Invoke {
             arguments: Arguments::new(values, args, kernel.params),
             roles,
-            aliasing: kernel.view().is_some(),
+            aliasing: kernel.view(),
             updated: None,
             next_out: (0, 0),
             scratch: Some(resources.scratch),
@@ -163,7 +163,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
             parallel: resources.parallel,
         };
         let is_in_place = match known {
-            _ if invoke.aliasing => false,
+            _ if invoke.aliasing.is_some() => false,
             Known::Disjoint => false,
             Known::InPlace => true,
             Known::Nothing => {
@@ -253,7 +253,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
         position: usize,
         handle: u32,
     ) -> Result<TensorMut<'c>, KernelError> {
-        if self.aliasing {
+        if self.aliasing.is_some() {
             return Err(KernelError::Access { arg });
         }
         self.take_out(arg, position)?;
@@ -349,11 +349,11 @@ impl<'c, 'm> Invoke<'c, 'm> {
     /// Makes an output share the memory of an input of as many bytes; the output cannot be written then.
     ///
     /// # Errors
-    /// The kernel is not [declared to alias](crate::Kernel::aliasing), the arguments are not an input and an output of equal
-    /// size, or the output was asked for before.
+    /// The kernel is not [declared to alias](crate::Kernel::aliasing) these two, they are not of equal size, or the output was
+    /// asked for before.
     pub fn alias(&mut self, out: usize, input: usize) -> Result<(), KernelError> {
-        // Calls of all others were compared with places that must not change.
-        if !self.aliasing || self.roles.is_out(input) {
+        // Calls were compared at load with the places of all tensors but those that are declared to become views.
+        if self.aliasing != Some((out, input)) {
             return Err(KernelError::Access { arg: out });
         }
         let source = self.arguments.handle(input)?.ok_or(KernelError::Access { arg: input })?;
@@ -420,7 +420,7 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
             arguments: Arguments::new(values, args, &[]),
             // Until `split`, everything counts as output and everything has been handed out.
             roles: Roles::From(0),
-            aliasing: false,
+            aliasing: None,
             updated: None,
             next_out: (usize::MAX, 0),
             scratch: Some(resources.scratch),
