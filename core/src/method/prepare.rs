@@ -386,6 +386,15 @@ impl<'m> Preparation<'_, 'm> {
                 *slot = resolved;
             }
         }
+        let Tables { values, instructions, .. } = &mut self.tables;
+        for instruction in instructions.iter() {
+            // What is moved on may be what was moved there, of another shape or layout.
+            if let Instruction::Move { from, to } = *instruction
+                && values.has(from, flag::MOVED)
+            {
+                values.mark(to, flag::VARIABLE);
+            }
+        }
         self.steps = self.steps.saturating_add(items);
         Ok(())
     }
