@@ -188,7 +188,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let mut rest = resources.scratch;
         for &arg in inputs {
             let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
-            let source = self.slot(arg, handle)?.region().ok_or(KernelError::Unbound { arg })?;
+            let source =
+                self.arguments.values.region(handle).ok_or(KernelError::Unbound { arg })?;
             let available = rest.len();
             let start = available.checked_sub(source.len()).map(|start| start & !(ARENA_ALIGN - 1));
             let split = start
@@ -222,7 +223,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         }
         let slot = self.slot(arg, handle)?;
         let copy = self.copies.iter().find(|(copied, _)| *copied == arg).map(|(_, copy)| *copy);
-        let region = copy.or_else(|| slot.region()).ok_or(KernelError::Unbound { arg })?;
+        let region = copy.or_else(|| self.arguments.values.region(handle));
+        let region = region.ok_or(KernelError::Unbound { arg })?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. During it
         // only this call touches tensor data, it writes through `write` alone, and `new` (or `split`, for delegates) made
         // sure that it writes nothing (`aliasing`), or that no written tensor shares bytes with this one, which is not
@@ -258,7 +260,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
         }
         self.take_out(arg, position)?;
         let slot = self.slot(arg, handle)?;
-        let region = slot.region().ok_or(KernelError::Unbound { arg })?;
+        let region = self.arguments.values.region(handle).ok_or(KernelError::Unbound { arg })?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. `new` (or `split`) made
         // sure that these bytes belong to no other argument of the call, but for `updated`, which `read` refuses; calls
         // that do not promise it (`aliasing`) were turned away above. `take_out` makes sure that no reference to this
@@ -359,8 +361,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let source = self.arguments.handle(input)?.ok_or(KernelError::Access { arg: input })?;
         let target = self.arguments.handle(out)?.ok_or(KernelError::Access { arg: out })?;
         self.take_out(out, 0)?;
-        let source = self.slot(input, source)?;
-        let (data, found) = (source.region(), source.nbytes());
+        let (data, found) =
+            (self.arguments.values.region(source), self.slot(input, source)?.nbytes());
         let slot =
             self.arguments.values.tensor_mut(target).ok_or(KernelError::Access { arg: out })?;
         if slot.nbytes() != found {
@@ -487,7 +489,7 @@ pub(crate) fn view<'v>(values: &'v Values<'_>, slot: u32) -> Option<TensorRef<'v
     let tensor = values.tensor(slot)?;
     // SAFETY: the values are borrowed for 'v, which 'm outlives; tensor data is written only by calls and by
     // `view_mut`, all of which borrow the values mutably.
-    let bytes = unsafe { tensor.region()?.bytes() };
+    let bytes = unsafe { values.region(slot)?.bytes() };
     TensorRef::new(tensor.info(), bytes)
 }
 
@@ -495,6 +497,6 @@ pub(crate) fn view<'v>(values: &'v Values<'_>, slot: u32) -> Option<TensorRef<'v
 pub(crate) fn view_mut<'v>(values: &'v mut Values<'_>, slot: u32) -> Option<TensorMut<'v>> {
     let tensor = values.tensor(slot)?;
     // SAFETY: as in `view`, with a mutable borrow: no other reference to tensor data exists during 'v.
-    let bytes = unsafe { tensor.region()?.bytes_mut() };
+    let bytes = unsafe { values.region(slot)?.bytes_mut() };
     Some(TensorMut::new(tensor.info(), bytes?))
 }

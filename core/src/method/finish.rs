@@ -13,8 +13,8 @@ use crate::method::shared::SharedMethod;
 use crate::place::locate;
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
-use crate::value::{Data, Home};
-use crate::values::{Values, flag};
+use crate::value::Data;
+use crate::values::flag;
 
 impl<'m> Prepared<'m> {
     /// Makes the method, in memory of its own.
@@ -209,7 +209,7 @@ impl<'m> Method<'m> {
             let place = locate(&self.meta.program, self.options.data, &tensor, target)
                 .map_err(|error| error.at(&tensor, index))?;
             match (place.planned, place.stored, arena.as_deref_mut()) {
-                (None, Some(blob), Some(arena)) if target.place().is_none() => {
+                (None, Some(blob), Some(arena)) if matches!(target.data, Data::None) => {
                     let copy = arena.zeroed(target.capacity, ARENA_ALIGN)?;
                     blob.read(0, copy)?;
                     target.data = Data::At(Region::read_only(copy));
@@ -232,7 +232,7 @@ impl<'m> Method<'m> {
                 }
                 // State that the caller bound memory to starts from zero again.
                 (None, None, None) if is_state => {
-                    if let Some(region) = target.place() {
+                    if let Data::At(region) = target.data {
                         // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists.
                         if let Some(bytes) = unsafe { region.bytes_mut() } {
                             bytes.fill(0);
@@ -242,7 +242,6 @@ impl<'m> Method<'m> {
                 _ => {}
             }
         }
-        place_views(&mut self.values);
         Ok(())
     }
 
@@ -331,17 +330,4 @@ impl<'m> Method<'m> {
 enum PackFault {
     Exhausted(Exhausted),
     Kernel(crate::error::KernelError),
-}
-
-/// Gives views the memory of what they are views of, where that has some.
-pub(super) fn place_views(values: &mut Values<'_>) {
-    for slot in 0..values.tensors.len() {
-        let Some(Home::View(root)) = values.tensors.get(slot).map(|tensor| tensor.home) else {
-            continue;
-        };
-        let data = values.tensor(root).map_or(Data::None, |tensor| tensor.data);
-        if let Some(view) = values.tensors.get_mut(slot) {
-            view.data = data;
-        }
-    }
 }

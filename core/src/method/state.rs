@@ -5,6 +5,7 @@ use crate::call::{view, view_mut};
 use crate::error::InputError;
 use crate::layout::TensorInfo;
 use crate::tensor::{TensorMut, TensorRef};
+use crate::value::Data;
 use crate::values::flag;
 
 /// A tensor of a method's state.
@@ -27,14 +28,15 @@ impl<'m> Method<'m> {
     pub fn state(&self) -> impl Iterator<Item = StateInfo<'m>> + '_ {
         let flags = self.values.flags.iter().enumerate();
         flags.filter(|(_, flags)| **flags & flag::STATE != 0).filter_map(|(value, _)| {
-            let tensor = self.values.tensor(self.values.slot(value)?)?;
+            let slot = self.values.slot(value)?;
+            let tensor = self.values.tensor(slot)?;
             let interface = self.values.has(value, flag::INTERFACE);
             // What the caller passes in or out is no state, if it is named like a buffer.
             if interface && tensor.home == crate::value::Home::Caller {
                 return None;
             }
             let name = self.meta.tensor_name(value);
-            let bound = tensor.place().is_some() || tensor.capacity == 0;
+            let bound = tensor.capacity == 0 || matches!(self.values.data(slot)?.1, Data::At(_));
             Some(StateInfo { value, name, info: tensor.info(), bound })
         })
     }
