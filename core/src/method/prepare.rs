@@ -16,7 +16,7 @@ use crate::limits::{Limit, Limits};
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::memory::region::Region;
-use crate::meta::{MethodMeta, to_index};
+use crate::meta::{MethodMeta, tensor_name, to_index};
 use crate::overlap::Overlap;
 use crate::place::{lend_aligned, locate};
 use crate::registry::{OperatorName, Registry};
@@ -113,8 +113,8 @@ impl<'m> MethodMeta<'m> {
         registry: &Registry<'m>,
         options: LoadOptions<'m>,
     ) -> Result<Prepared<'m>, InitError> {
-        self.check_missing(registry)?;
         let counts = self.counts(&options.limits)?;
+        self.check_missing(registry)?;
         self.prepare_counted(&counts, tables, registry, options)
     }
 
@@ -144,6 +144,7 @@ impl<'m> MethodMeta<'m> {
         preparation.resolve()?;
         preparation.views();
         preparation.kernels()?;
+        preparation.state()?;
         let Preparation { tables, arena, scratch, steps, .. } = preparation;
         let (Some(delegates), Some(constants), Some(arena)) = (delegates, constants, arena.total())
         else {
@@ -185,8 +186,8 @@ impl<'m> MethodMeta<'m> {
         let event = Event { kind: EventKind::Load, name: self.name(), instruction: 0 };
         traced(options.tracer, &event, || {
             crate::log::debug!("loading method {}", self.name());
-            self.check_missing(registry)?;
             let counts = self.counts(&options.limits)?;
+            self.check_missing(registry)?;
             let table_use = counts.table_use(PointerWidth::HERE).ok_or(InitError::TooLarge)?;
             let (needed, available) = (table_use.total(), memory.arena.len());
             let (tables, arena) =
@@ -282,15 +283,18 @@ impl<'m> Preparation<'_, 'm> {
         for (index, value) in self.meta.plan.values()?.iter().enumerate() {
             self.steps += 1;
             let EValue::Tensor(tensor) = value?.value()? else { continue };
+            let name = tensor_name(&tensor)?;
             if tensor.extra_tensor_info()?.is_some() {
-                lookups = lookups.saturating_add(names);
+                // Comparing long names takes longer.
+                let weight = 1 + name.map_or(0, str::len) as u64 / 64;
+                lookups = lookups.saturating_add(names.saturating_mul(weight));
                 check_limit(&limits, Limit::NameLookups, lookups)?;
             }
             let target = self.tables.values.tensor_mut(slot).ok_or(Part::Value.at(index))?;
             slot += 1;
             let place = locate(&self.meta.program, self.options.data, &tensor, target)
                 .map_err(|error| error.at(&tensor, index))?;
-            let mut state = crate::meta::tensor_name(&tensor)?.is_some();
+            let mut state = name.is_some();
             match (place.planned, place.stored) {
                 (None, Some(blob)) => {
                     target.home = Home::Constant;
@@ -544,6 +548,22 @@ impl<'m> Preparation<'_, 'm> {
                 tensor.home = Home::Caller;
             }
         }
+    }
+
+    /// Checks that state is as much as planned buffers may be: each tensor of it is initialised for itself.
+    fn state(&self) -> Result<(), InitError> {
+        let Values { values, flags, tensors } = &self.tables.values;
+        let state = values.iter().zip(flags.iter()).filter(|(_, flags)| **flags & flag::STATE != 0);
+        let bytes = state.fold(0u64, |sum, (value, _)| match value {
+            Value::Tensor(slot) => match tensors.get(*slot as usize) {
+                Some(tensor) if tensor.home == Home::Planned => {
+                    sum.saturating_add(tensor.capacity as u64)
+                }
+                _ => sum,
+            },
+            _ => sum,
+        });
+        check_limit(&self.options.limits, Limit::PlannedBytes, bytes)
     }
 
     /// Prepares every call, in order, and finds out which tensors are state: those that are read before they are written.

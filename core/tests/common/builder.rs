@@ -246,7 +246,7 @@ fn plan(b: &mut Builder, method: &Method) -> WIPOffset<fb::ExecutionPlan<'static
         .iter()
         .enumerate()
         .map(|(index, (name, _))| {
-            let id = Some(b.create_string(name));
+            let id = Some(b.create_shared_string(name));
             let reference =
                 fb::DelegateDataReferenceArgs { index: index as u32, ..Default::default() };
             let processed = Some(fb::DelegateDataReference::create(b, &reference));
