@@ -15,7 +15,7 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Values of a method.
     pub values: u64,
-    /// Items of lists, each list counted once for each call that it is an argument of.
+    /// Items of lists, each list counted once for each call that it is an argument of, each move and each output.
     pub list_items: u64,
     /// Instructions of a method.
     pub instructions: u64,

@@ -85,6 +85,20 @@ fn shared_lists_do_not_multiply() {
     }
     let error = prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
     assert!(error.to_string().contains("shared more often"), "{error}");
+
+    for output in [false, true] {
+        let mut method = Method::new("forward", &[64]);
+        let x = method.input(tensor(&[4]).at(0, 0));
+        let (from, to) = (method.list(&vec![x; items]), method.list(&[x]));
+        for _ in 0..calls {
+            match output {
+                false => method.then(Instruction::Move(from, to)),
+                true => method.outputs.push(from),
+            }
+        }
+        let error = prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
+        assert!(error.to_string().contains("shared more often"), "{error}");
+    }
 }
 
 /// A long text of many values, once in the file: whoever reads it reads it for each.

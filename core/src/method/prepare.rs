@@ -362,11 +362,10 @@ impl<'m> Preparation<'_, 'm> {
     #[inline(never)]
     fn resolve(&mut self) -> Result<(), InitError> {
         let total = self.tables.instructions.len();
-        // An argument takes four bytes of the file. Lists may be arguments of several calls, within reason.
+        // An argument takes four bytes of the file.
         let mut arguments_left = self.meta.program.flatbuffer_size() / 4;
         let mut items = 0u64;
-        let items_room = self.meta.program.flatbuffer_size() as u64;
-        let items_limit = self.options.limits.list_items;
+        self.count_items(elements(self.meta.plan.outputs()?.bytes()), &mut items)?;
         let mut file = self.meta.instructions()?;
         for index in 0..total {
             let malformed = Part::Instruction.at(index);
@@ -376,14 +375,10 @@ impl<'m> Preparation<'_, 'm> {
             {
                 let left = arguments_left.checked_sub(args.len());
                 arguments_left = left.ok_or(Part::Shared.at(index))?;
-                items = items.saturating_add(self.list_items(elements(args.bytes())));
-                if items > items_room {
-                    return Err(Part::Shared.at(index).into());
-                }
-                if items > items_limit {
-                    let (limit, allowed) = (Limit::ListItems, items_limit);
-                    return Err(InitError::Limit { limit, found: items, allowed });
-                }
+                self.count_items(elements(args.bytes()), &mut items)?;
+            }
+            if let InstructionArgs::Move { from, .. } = args {
+                self.count_items(&[from.to_le_bytes()], &mut items)?;
             }
             let resolved = self.resolve_one(index, total, chain_start, args)?;
             if let Some(slot) = self.tables.instructions.get_mut(index) {
@@ -403,10 +398,10 @@ impl<'m> Preparation<'_, 'm> {
         Ok(())
     }
 
-    /// Items of all lists among the arguments.
+    /// Adds the items of all lists among these values to those that were counted. Lists may be used several times, within reason.
     #[inline(never)]
-    fn list_items(&self, args: &[[u8; 4]]) -> u64 {
-        args.iter().fold(0u64, |sum, entry| {
+    fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
+        *items = args.iter().fold(*items, |sum, entry| {
             let index = usize::try_from(list_index(*entry)).ok();
             let len = match index.and_then(|index| self.tables.values.value(index)) {
                 Some(Value::IntList(items) | Value::DoubleList(items)) => items.len(),
@@ -415,7 +410,11 @@ impl<'m> Preparation<'_, 'm> {
                 _ => 0,
             };
             sum.saturating_add(len as u64)
-        })
+        });
+        if *items > self.meta.program.flatbuffer_size() as u64 {
+            return Err(Part::Shared.at(0).into());
+        }
+        check_limit(&self.options.limits, Limit::ListItems, *items)
     }
 
     #[inline(never)]
@@ -566,7 +565,8 @@ impl<'m> Preparation<'_, 'm> {
         check_limit(&self.options.limits, Limit::PlannedBytes, bytes)
     }
 
-    /// Prepares every call, in order, and finds out which tensors are state: those that are read before they are written.
+    /// Prepares every call, in order, and finds out which tensors are state: those that are read before they are written, if only by
+    /// the caller.
     #[inline(never)]
     fn kernels(&mut self) -> Result<(), InitError> {
         let threads = self.options.parallel.threads();
@@ -590,8 +590,17 @@ impl<'m> Preparation<'_, 'm> {
                     mark_state(values, call.args, Roles::Params(call.kernel.params));
                 }
                 Instruction::Delegate { args, .. } => mark_state(values, args, Roles::From(0)),
-                Instruction::Move { to, .. } => values.mark(*to, flag::WRITTEN),
-                Instruction::JumpFalse { .. } | Instruction::Nothing => {}
+                Instruction::Move { from, to } => {
+                    mark_value(values, *from, false);
+                    values.mark(*to, flag::WRITTEN);
+                }
+                Instruction::JumpFalse { condition, .. } => mark_value(values, *condition, false),
+                Instruction::Nothing => {}
+            }
+        }
+        for output in self.meta.plan.outputs()?.iter() {
+            if let Ok(output) = usize::try_from(output?) {
+                mark_value(values, output, false);
             }
         }
         Ok(())
@@ -641,17 +650,21 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
 fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>) {
     for (arg, entry) in args.iter().enumerate() {
         let Ok(index) = usize::try_from(list_index(*entry)) else { continue };
-        let out = roles.is_out(arg);
-        match values.value(index) {
-            Some(Value::TensorList(items, _)) => {
-                for item in items {
-                    if let Ok(index) = usize::try_from(list_index(*item)) {
-                        mark_access(values, index, out);
-                    }
+        mark_value(values, index, roles.is_out(arg));
+    }
+}
+
+/// Marks a value that is read or written, or the tensors in it.
+fn mark_value(values: &mut Values<'_>, index: usize, out: bool) {
+    match values.value(index) {
+        Some(Value::TensorList(items, _)) => {
+            for item in items {
+                if let Ok(index) = usize::try_from(list_index(*item)) {
+                    mark_access(values, index, out);
                 }
             }
-            _ => mark_access(values, index, out),
         }
+        _ => mark_access(values, index, out),
     }
 }
 
