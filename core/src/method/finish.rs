@@ -50,12 +50,25 @@ impl<'m> Prepared<'m> {
         shared: &mut SharedMemory<'m>,
         arena: &'m mut [core::mem::MaybeUninit<u8>],
     ) -> Result<SharedMethod<'m>, InitError> {
+        let members = shared.members();
+        let result = self.finish_admitted(shared, arena);
+        if result.is_err() {
+            shared.restore(members);
+        }
+        result.map(SharedMethod::new)
+    }
+
+    fn finish_admitted(
+        self,
+        shared: &mut SharedMemory<'m>,
+        arena: &'m mut [core::mem::MaybeUninit<u8>],
+    ) -> Result<Method<'m>, InitError> {
         let needed = self.needs().scratch;
         let scratch = shared.admit(&self.meta, &self.tables, needed)?;
         for (index, region) in self.tables.planned.iter_mut().enumerate() {
             *region = shared.part(index, self.meta.planned_buffer_size(index)?)?;
         }
-        self.build(arena, scratch).map(SharedMethod::new)
+        self.build(arena, scratch)
     }
 
     #[inline(never)]
