@@ -110,8 +110,8 @@ pub(crate) enum Known {
 pub struct Invoke<'c, 'm> {
     arguments: Arguments<'c, 'm>,
     roles: Roles<'m>,
-    /// Outputs may share memory with inputs, and are not written: they are only made to alias them.
-    aliasing: bool,
+    /// The output that is made to alias an input, and that input: outputs may share memory with inputs, and are not written.
+    aliasing: Option<(usize, usize)>,
     /// The input that cannot be read, since the output lies there.
     updated: Option<usize>,
     /// The first argument, and position in a list, that has not been handed out for writing.
@@ -154,7 +154,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let mut invoke = Invoke {
             arguments: Arguments::new(values, args, kernel.params),
             roles,
-            aliasing: kernel.view().is_some(),
+            aliasing: kernel.view(),
             updated: None,
             next_out: (0, 0),
             scratch: Some(resources.scratch),
@@ -163,7 +163,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
             parallel: resources.parallel,
         };
         let is_in_place = match known {
-            _ if invoke.aliasing => false,
+            _ if invoke.aliasing.is_some() => false,
             Known::Disjoint => false,
             Known::InPlace => true,
             Known::Nothing => {
@@ -188,7 +188,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let mut rest = resources.scratch;
         for &arg in inputs {
             let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
-            let source = self.slot(arg, handle)?.region().ok_or(KernelError::Unbound { arg })?;
+            let source =
+                self.arguments.values.region(handle).ok_or(KernelError::Unbound { arg })?;
             let available = rest.len();
             let start = available.checked_sub(source.len()).map(|start| start & !(ARENA_ALIGN - 1));
             let split = start
@@ -222,7 +223,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         }
         let slot = self.slot(arg, handle)?;
         let copy = self.copies.iter().find(|(copied, _)| *copied == arg).map(|(_, copy)| *copy);
-        let region = copy.or_else(|| slot.region()).ok_or(KernelError::Unbound { arg })?;
+        let region = copy.or_else(|| self.arguments.values.region(handle));
+        let region = region.ok_or(KernelError::Unbound { arg })?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. During it
         // only this call touches tensor data, it writes through `write` alone, and `new` (or `split`, for delegates) made
         // sure that it writes nothing (`aliasing`), or that no written tensor shares bytes with this one, which is not
@@ -253,12 +255,12 @@ impl<'c, 'm> Invoke<'c, 'm> {
         position: usize,
         handle: u32,
     ) -> Result<TensorMut<'c>, KernelError> {
-        if self.aliasing {
+        if self.aliasing.is_some() {
             return Err(KernelError::Access { arg });
         }
         self.take_out(arg, position)?;
         let slot = self.slot(arg, handle)?;
-        let region = slot.region().ok_or(KernelError::Unbound { arg })?;
+        let region = self.arguments.values.region(handle).ok_or(KernelError::Unbound { arg })?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. `new` (or `split`) made
         // sure that these bytes belong to no other argument of the call, but for `updated`, which `read` refuses; calls
         // that do not promise it (`aliasing`) were turned away above. `take_out` makes sure that no reference to this
@@ -349,18 +351,18 @@ impl<'c, 'm> Invoke<'c, 'm> {
     /// Makes an output share the memory of an input of as many bytes; the output cannot be written then.
     ///
     /// # Errors
-    /// The kernel is not [declared to alias](crate::Kernel::aliasing), the arguments are not an input and an output of equal
-    /// size, or the output was asked for before.
+    /// The kernel is not [declared to alias](crate::Kernel::aliasing) these two, they are not of equal size, or the output was
+    /// asked for before.
     pub fn alias(&mut self, out: usize, input: usize) -> Result<(), KernelError> {
-        // Calls of all others were compared with places that must not change.
-        if !self.aliasing || self.roles.is_out(input) {
+        // Calls were compared at load with the places of all tensors but those that are declared to become views.
+        if self.aliasing != Some((out, input)) {
             return Err(KernelError::Access { arg: out });
         }
         let source = self.arguments.handle(input)?.ok_or(KernelError::Access { arg: input })?;
         let target = self.arguments.handle(out)?.ok_or(KernelError::Access { arg: out })?;
         self.take_out(out, 0)?;
-        let source = self.slot(input, source)?;
-        let (data, found) = (source.region(), source.nbytes());
+        let (data, found) =
+            (self.arguments.values.region(source), self.slot(input, source)?.nbytes());
         let slot =
             self.arguments.values.tensor_mut(target).ok_or(KernelError::Access { arg: out })?;
         if slot.nbytes() != found {
@@ -420,7 +422,7 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
             arguments: Arguments::new(values, args, &[]),
             // Until `split`, everything counts as output and everything has been handed out.
             roles: Roles::From(0),
-            aliasing: false,
+            aliasing: None,
             updated: None,
             next_out: (usize::MAX, 0),
             scratch: Some(resources.scratch),
@@ -487,7 +489,7 @@ pub(crate) fn view<'v>(values: &'v Values<'_>, slot: u32) -> Option<TensorRef<'v
     let tensor = values.tensor(slot)?;
     // SAFETY: the values are borrowed for 'v, which 'm outlives; tensor data is written only by calls and by
     // `view_mut`, all of which borrow the values mutably.
-    let bytes = unsafe { tensor.region()?.bytes() };
+    let bytes = unsafe { values.region(slot)?.bytes() };
     TensorRef::new(tensor.info(), bytes)
 }
 
@@ -495,6 +497,6 @@ pub(crate) fn view<'v>(values: &'v Values<'_>, slot: u32) -> Option<TensorRef<'v
 pub(crate) fn view_mut<'v>(values: &'v mut Values<'_>, slot: u32) -> Option<TensorMut<'v>> {
     let tensor = values.tensor(slot)?;
     // SAFETY: as in `view`, with a mutable borrow: no other reference to tensor data exists during 'v.
-    let bytes = unsafe { tensor.region()?.bytes_mut() };
+    let bytes = unsafe { values.region(slot)?.bytes_mut() };
     Some(TensorMut::new(tensor.info(), bytes?))
 }

@@ -129,7 +129,7 @@ impl<'p> DataMap<'p> {
     fn entry(&self, key: &str) -> Result<Option<NamedTensor<'p>>, ProgramError> {
         for entry in self.root.named_data()?.iter() {
             let entry = entry?;
-            if entry.key()? == Some(key) {
+            if entry.0.is_text(0, key)? {
                 return Ok(Some(entry));
             }
         }

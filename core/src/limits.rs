@@ -15,7 +15,7 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Values of a method.
     pub values: u64,
-    /// Items of lists, each list counted once for each call that it is an argument of.
+    /// Items of lists, each list counted once for each call that it is an argument of, each move and each output.
     pub list_items: u64,
     /// Instructions of a method.
     pub instructions: u64,
@@ -25,11 +25,12 @@ pub struct Limits {
     pub delegates: u64,
     /// Tensors among the arguments of one call, those in lists included.
     pub call_tensors: u64,
-    /// Bytes of all planned buffers of a method.
+    /// Bytes of all planned buffers of a method; the same for all tensors of its state there, which may overlap.
     pub planned_bytes: u64,
     /// Bytes of a method's constant tensors, those of delegates not counted.
     pub constant_bytes: u64,
-    /// Comparisons of names while looking for external data: tensors to be found times names in the data files.
+    /// Comparisons of names while looking for external data: tensors to be found times names in the data files. One of more than
+    /// 64 bytes counts for several.
     pub name_lookups: u64,
     /// Backward jumps in one run: a program without end fails there.
     pub backward_jumps: u64,

@@ -7,7 +7,7 @@
 use crate::arguments::Arguments;
 use crate::error::KernelError;
 use crate::memory::ARENA_ALIGN;
-use crate::value::{Data, Home, Value};
+use crate::value::{Data, Value};
 use crate::values::{Roles, Values, flag};
 
 /// The most inputs of a call that are read from copies, since an output lies over them.
@@ -66,7 +66,8 @@ fn extent(values: &Values<'_>, slot: u32) -> Option<Extent> {
     if tensor.capacity == 0 {
         return None;
     }
-    let of = |place: u32, data: Data<'_>| match data {
+    let (place, data) = values.data(slot)?;
+    let extent = match data {
         Data::At(region) => Extent {
             memory: ADDRESSES,
             start: region.addr(),
@@ -76,10 +77,6 @@ fn extent(values: &Values<'_>, slot: u32) -> Option<Extent> {
             Extent { memory: 1 + buffer, start: offset, len: tensor.capacity }
         }
         Data::None => Extent { memory: UNBOUND, start: place as usize, len: 1 },
-    };
-    let extent = match (tensor.data, tensor.home) {
-        (Data::None, Home::View(root)) => of(root, values.tensor(root)?.data),
-        (data, _) => of(slot, data),
     };
     (extent.len > 0).then_some(extent)
 }

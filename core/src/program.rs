@@ -199,7 +199,7 @@ impl<'p> Program<'p> {
     pub fn named_data(&self, key: &str) -> Result<Option<Blob<'p>>, ProgramError> {
         for entry in self.root.named_data()?.iter() {
             let entry = entry?;
-            if entry.key()? == Some(key) {
+            if entry.0.is_text(0, key)? {
                 let index = usize::try_from(entry.segment_index()?).unwrap_or(usize::MAX);
                 return self.segment(index).map(Some);
             }
@@ -239,7 +239,7 @@ impl<'p> Program<'p> {
     pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'p>, ProgramError> {
         for plan in self.plans()?.iter() {
             let plan = plan?;
-            if plan.name()? == Some(name) {
+            if plan.0.is_text(0, name)? {
                 return MethodMeta::new(*self, plan);
             }
         }

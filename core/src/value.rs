@@ -128,7 +128,7 @@ pub(crate) enum Home {
     Planned,
     /// The caller binds memory to it, or an instruction makes it a view.
     Caller,
-    /// It is a view of the tensor in this slot, which is none itself.
+    /// It is a view of the tensor in this slot, which is none itself: that one's data is its own, and it has no other.
     View(u32),
 }
 
@@ -165,7 +165,7 @@ pub(crate) enum ResizeError {
     Capacity { needed: usize },
 }
 
-impl<'m> TensorSlot<'m> {
+impl TensorSlot<'_> {
     pub(crate) fn info(&self) -> TensorInfo {
         TensorInfo {
             scalar_type: self.scalar_type,
@@ -199,23 +199,6 @@ impl<'m> TensorSlot<'m> {
         self.check_resize(sizes)?;
         self.sizes.copy_from_slice(sizes);
         Ok(())
-    }
-
-    /// The bytes of the current shape; `None` if the tensor has no memory or too little.
-    pub(crate) fn region(&self) -> Option<Region<'m>> {
-        let bytes = self.nbytes();
-        if bytes == 0 {
-            return Some(Region::empty());
-        }
-        self.place()?.part(0, bytes)
-    }
-
-    /// The memory for the largest shape, where there is some.
-    pub(crate) fn place(&self) -> Option<Region<'m>> {
-        match self.data {
-            Data::At(region) => Some(region),
-            _ => None,
-        }
     }
 
     /// What its data must be a multiple of: as views of elements ask for, at most 8.

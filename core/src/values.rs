@@ -1,7 +1,8 @@
 //! The values and tensors of a method.
 
 use crate::kernel::Param;
-use crate::value::{TensorSlot, Value};
+use crate::memory::region::Region;
+use crate::value::{Data, Home, TensorSlot, Value};
 
 /// What is known of a value beside its contents.
 pub(crate) mod flag {
@@ -39,6 +40,25 @@ impl<'m> Values<'m> {
 
     pub(crate) fn tensor_mut(&mut self, slot: u32) -> Option<&mut TensorSlot<'m>> {
         self.tensors.get_mut(usize::try_from(slot).ok()?)
+    }
+
+    /// Where the data of a tensor is, and in which slot that is said: a view's is that of what it is a view of.
+    pub(crate) fn data(&self, slot: u32) -> Option<(u32, Data<'m>)> {
+        let tensor = self.tensor(slot)?;
+        match tensor.home {
+            Home::View(root) => Some((root, self.tensor(root)?.data)),
+            _ => Some((slot, tensor.data)),
+        }
+    }
+
+    /// The bytes of a tensor's current shape; `None` if it has no memory or too little.
+    pub(crate) fn region(&self, slot: u32) -> Option<Region<'m>> {
+        let bytes = self.tensor(slot)?.nbytes();
+        match self.data(slot)?.1 {
+            _ if bytes == 0 => Some(Region::empty()),
+            Data::At(region) => region.part(0, bytes),
+            _ => None,
+        }
     }
 
     /// The slot of the tensor that value `index` is.

@@ -285,6 +285,40 @@ fn views_are_seen_through() {
     assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
 }
 
+/// Views have the memory of what they are views of: what is bound to it later, and bound to it again, is theirs.
+#[test]
+fn views_follow_what_is_bound() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small());
+    let y = method.tensor(small().at(0, 0));
+    let (a, b) = (method.tensor(small().named("b.seen")), method.tensor(small()));
+    method.call("t::view", &[x, a]);
+    method.call("t::view", &[a, b]);
+    method.call("t::add_one", &[b, y]);
+    method.outputs = vec![y, b];
+    let file = Aligned::from(&Program::of(method)[..]);
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let registry = registry();
+    let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
+    let (mut first, mut second) = (Aligned::new(16), Aligned::new(20));
+    let mut method = memory.load(&program, "forward", &registry, LoadOptions::default()).unwrap();
+    assert!(!method.output_is_unbound(1));
+    for memory in [first.bytes_mut(), &mut second.bytes_mut()[4..]] {
+        method.bind_input(0, memory).unwrap();
+        method.input_mut(0).unwrap().data_mut::<f32>().unwrap().fill(4.0);
+        let output = |method: &core::Method<'_>, index| match method.output(index) {
+            Ok(ValueRef::Tensor(output)) => output.data::<f32>().unwrap().to_vec(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(output(&method, 1), [4.0; 4]);
+        method.execute().unwrap();
+        assert_eq!(output(&method, 0), [5.0; 4]);
+        // A name makes a tensor state, but the input that it is a view of is not forgotten with it.
+        method.reset().unwrap();
+        assert_eq!(output(&method, 1), [4.0; 4]);
+    }
+}
+
 /// What a view is of changes while the program runs, so that nothing is known beforehand.
 #[test]
 fn views_that_change_are_followed() {

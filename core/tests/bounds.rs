@@ -85,6 +85,64 @@ fn shared_lists_do_not_multiply() {
     }
     let error = prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
     assert!(error.to_string().contains("shared more often"), "{error}");
+
+    for output in [false, true] {
+        let mut method = Method::new("forward", &[64]);
+        let x = method.input(tensor(&[4]).at(0, 0));
+        let (from, to) = (method.list(&vec![x; items]), method.list(&[x]));
+        for _ in 0..calls {
+            match output {
+                false => method.then(Instruction::Move(from, to)),
+                true => method.outputs.push(from),
+            }
+        }
+        let error = prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
+        assert!(error.to_string().contains("shared more often"), "{error}");
+    }
+}
+
+/// A long text of many values, once in the file: whoever reads it reads it for each.
+#[test]
+fn shared_texts_do_not_multiply() {
+    let text = "x".repeat(if cfg!(miri) { 500 } else { 4000 });
+    let error = |method: Method| prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
+    let mut method = Method::new("forward", &[64]);
+    let first = method.value(Value::String(text.clone()));
+    for _ in 0..100 {
+        method.value(Value::Same(first));
+    }
+    assert!(error(method).to_string().contains("shared more often"));
+
+    let name: &'static str = text.clone().leak();
+    let mut method = Method::new("forward", &[64]);
+    let first = method.tensor(tensor(&[4]).at(0, 0).named(name));
+    for _ in 0..100 {
+        method.value(Value::Same(first));
+    }
+    assert!(error(method).to_string().contains("shared more often"));
+
+    // What is missing is looked for after this was found.
+    let mut method = Method::new("forward", &[64]);
+    method.delegates = vec![(name, Vec::new()); 100];
+    assert!(error(method).to_string().contains("shared more often"));
+}
+
+/// State is initialised one tensor after the other: many that lie in one place are as much work as if each had its own.
+#[test]
+fn state_does_not_multiply() {
+    let mut method = Method::new("forward", &[1 << 20]);
+    let first = method.tensor(tensor(&[1 << 18]).at(0, 0).named("b.state"));
+    for _ in 0..99 {
+        method.value(Value::Same(first));
+    }
+    let file = Program::of(method);
+    let mut limits = Limits::HOST;
+    limits.planned_bytes = 100 << 20;
+    prepare_file(&file, limits).unwrap();
+    limits.planned_bytes -= 1;
+    let error = prepare_file(&file, limits).unwrap_err();
+    let InitError::Limit { limit, found, .. } = error else { panic!("{error}") };
+    assert_eq!((limit, found), (Limit::PlannedBytes, 100 << 20));
 }
 
 /// A program with some of everything.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::builder::{Method, Program, tensor};
+use common::builder::{Instruction, Method, Program, tensor};
 use common::{Aligned, Arena};
 use torchlet_core::{
     self as core, InitError, Invoke, Kernel, KernelError, LoadOptions, Param, Plan, Prepare,
@@ -19,7 +19,14 @@ fn prepare(_: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     Ok(Plan::new(copy))
 }
 
-static KERNELS: &[Kernel] = &[Kernel::new("t::copy", &[Param::Tensor, Param::Out], prepare)];
+fn prepare_packed(_: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
+    Ok(Plan::new(copy).with_packed(16, |_, _| Ok(())))
+}
+
+static KERNELS: &[Kernel] = &[
+    Kernel::new("t::copy", &[Param::Tensor, Param::Out], prepare),
+    Kernel::new("t::pack", &[Param::Tensor, Param::Out], prepare_packed),
+];
 
 fn registry<'r>() -> Registry<'r> {
     Registry::new().with_kernels(KERNELS).unwrap()
@@ -58,11 +65,11 @@ fn stateless() -> Vec<u8> {
 }
 
 /// A method that keeps state among its activations.
-fn mixed() -> Vec<u8> {
+fn mixed(operator: &'static str) -> Vec<u8> {
     let mut method = Method::new("forward", &[32]);
     let kept = method.tensor(tensor(&[4]).at(0, 0));
     let y = method.tensor(tensor(&[4]).at(0, 16));
-    method.call("t::copy", &[kept, y]);
+    method.call(operator, &[kept, y]);
     method.outputs = vec![y];
     Program::of(method)
 }
@@ -172,7 +179,7 @@ fn state_is_not_lost_without_a_word() {
     let (shared, plain, mixed) = (
         Aligned::from(&write_and_read(None)[..]),
         Aligned::from(&stateless()[..]),
-        Aligned::from(&mixed()[..]),
+        Aligned::from(&mixed("t::copy")[..]),
     );
     let again = shared.clone();
     let admit = |files: &[(&Aligned, &str)]| -> Result<(), InitError> {
@@ -212,6 +219,92 @@ fn state_is_initialised_before_anything_runs() {
     write.attach(&mut memory).unwrap().execute().unwrap();
     let error = load(&file, "read", two, &mut memory).map(drop).unwrap_err();
     assert!(error.to_string().contains("before the first one runs"), "{error}");
+}
+
+/// A method that could not be loaded is none of those that share the memory: it can be tried again, or another one be loaded.
+#[test]
+fn failed_loads_do_not_count() {
+    let (file, plain) = (Aligned::from(&mixed("t::pack")[..]), Aligned::from(&stateless()[..]));
+    let mut tables = [Arena::new(2048), Arena::new(2048), Arena::new(2048)];
+    let mut arena = Arena::new(16);
+    let mut ground = Ground::new();
+    let mut memory = ground.share();
+    let [one, two, three] = &mut tables;
+    let error = load(&file, "forward", one, &mut memory).map(drop).unwrap_err();
+    assert!(matches!(error, InitError::MemoryTooSmall { .. }), "{error}");
+    prepared(&file, "forward", two).finish_shared(&mut memory, arena.bytes_mut()).unwrap();
+    let error = load(&plain, "forward", three, &mut memory).map(drop).unwrap_err();
+    assert!(matches!(error, InitError::Shared { .. }), "{error}");
+
+    let mut tables = [Arena::new(2048), Arena::new(2048)];
+    let mut ground = Ground::new();
+    let mut memory = ground.share();
+    let [one, two] = &mut tables;
+    load(&file, "forward", one, &mut memory).map(drop).unwrap_err();
+    load(&plain, "forward", two, &mut memory).unwrap();
+}
+
+/// State that the caller writes is not initialised again by methods that are loaded later.
+#[test]
+fn state_that_was_written_is_kept() {
+    let file = Aligned::from(&write_and_read(Some(&[1.0; 4]))[..]);
+    let mut tables = [Arena::new(2048), Arena::new(2048)];
+    let mut ground = Ground::new();
+    let mut memory = ground.share();
+    let [one, two] = &mut tables;
+    let mut write = load(&file, "write", one, &mut memory).unwrap();
+    let mut active = write.attach(&mut memory).unwrap();
+    let kept = active.state().next().unwrap().value;
+    active.state_mut(kept).unwrap().bytes_mut().fill(7);
+    let error = load(&file, "read", two, &mut memory).map(drop).unwrap_err();
+    assert!(error.to_string().contains("before the first one runs"), "{error}");
+    let view = write.view(&memory).unwrap();
+    assert_eq!(view.state_ref(kept).unwrap().bytes(), [7; 16]);
+}
+
+/// What is never written holds what others left, however it gets out: so it is state, and does not share.
+#[test]
+fn nothing_of_others_is_seen() {
+    let condition = || tensor(&[4]).of(core::ScalarType::Bool).at(0, 0);
+    let build: [fn(&mut Method, i32, i32); 4] = [
+        |method, kept, y| {
+            let moved = method.tensor(tensor(&[4]).at(0, 16));
+            method.then(Instruction::Move(kept, moved));
+            method.call("t::copy", &[moved, y]);
+        },
+        |method, kept, _| {
+            let (list, other) = (method.list(&[kept]), method.list(&[kept]));
+            method.then(Instruction::Move(list, other));
+        },
+        |method, kept, _| method.outputs.push(kept),
+        |method, kept, _| {
+            let list = method.list(&[kept]);
+            method.outputs.push(list);
+        },
+    ];
+    let mut files: Vec<Vec<u8>> = Vec::new();
+    for build in build {
+        let mut method = Method::new("forward", &[64]);
+        let (kept, y) =
+            (method.tensor(tensor(&[4]).at(0, 0)), method.tensor(tensor(&[4]).at(0, 32)));
+        build(&mut method, kept, y);
+        files.push(Program::of(method));
+    }
+    let mut method = Method::new("forward", &[64]);
+    let kept = method.tensor(condition());
+    method.then(Instruction::JumpFalse(kept, 1));
+    files.push(Program::of(method));
+    let plain = Aligned::from(&stateless()[..]);
+    for (index, file) in files.iter().enumerate() {
+        let file = Aligned::from(&file[..]);
+        let mut tables = [Arena::new(2048), Arena::new(2048)];
+        let mut ground = Ground::new();
+        let mut memory = ground.share();
+        let [one, two] = &mut tables;
+        load(&plain, "forward", one, &mut memory).unwrap();
+        let result = load(&file, "forward", two, &mut memory);
+        assert!(matches!(result.map(drop), Err(InitError::Shared { .. })), "{index}");
+    }
 }
 
 #[test]

@@ -94,6 +94,11 @@ impl<'a> Table<'a> {
         self.reference(slot)?.map(|at| Table::at(self.buf, at)).transpose()
     }
 
+    /// Whether field `slot` is this string, without a look at one of another length.
+    pub(crate) fn is_text(&self, slot: usize, text: &str) -> Result<bool, Malformed> {
+        Ok(self.get::<Vector<'a, u8>>(slot)?.bytes() == text.as_bytes())
+    }
+
     /// Reads field `slot` as `F` says.
     pub fn get<F: Field<'a>>(&self, slot: usize) -> Result<F::Output, Malformed> {
         F::read(self, slot)

@@ -22,14 +22,22 @@ const MAX_SHARED: usize = 8;
 pub struct SharedMemory<'m> {
     planned: heapless::Vec<Region<'m>, MAX_SHARED>,
     scratch: Region<'m>,
+    members: Members,
+    /// State is what runs or the caller made it.
+    started: bool,
+}
+
+/// Whose methods were admitted.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Members {
     /// Address and length of the only program that is admitted, since one of its methods keeps state here.
     keeper: Option<(usize, usize)>,
     /// That of the first program that was admitted.
     first: Option<(usize, usize)>,
     /// Whether methods of several programs were admitted.
     mixed: bool,
+    /// How many; `usize::MAX` stands for one that keeps state among its activations, so that there can be no other.
     methods: usize,
-    started: bool,
 }
 
 fn refuse(what: &'static str) -> InitError {
@@ -60,9 +68,7 @@ impl<'m> SharedMemory<'m> {
             return Err(InitError::MemoryMisaligned { memory: MemoryKind::Scratch });
         }
         let scratch = Region::writable(scratch);
-        let (keeper, first) = (None, None);
-        let (mixed, methods, started) = (false, 0, false);
-        Ok(SharedMemory { planned: regions, scratch, keeper, first, mixed, methods, started })
+        Ok(SharedMemory { planned: regions, scratch, members: Members::default(), started: false })
     }
 
     /// Checks that a method can be one of those that share this memory, and gives it the scratch memory.
@@ -73,16 +79,19 @@ impl<'m> SharedMemory<'m> {
         scratch: usize,
     ) -> Result<Region<'m>, InitError> {
         let program = meta.program().identity();
+        let members = &mut self.members;
         let state = state_of(tables);
         if state.is_some() && self.started {
             return Err(refuse("load all methods that keep state in it before the first one runs"));
         }
-        if state == Some(0) && self.methods > 0 {
+        if state == Some(0) && members.methods > 0 {
             return Err(refuse(
                 "it keeps state among its activations; export it with share_mutable_buffers=True, or give it memory of its own",
             ));
         }
-        if self.keeper.is_some_and(|keeper| keeper != program) || state.is_some() && self.mixed {
+        if members.keeper.is_some_and(|keeper| keeper != program)
+            || state.is_some() && members.mixed
+        {
             return Err(refuse("a method of another program keeps state in it"));
         }
         let available = self.scratch.len();
@@ -95,24 +104,33 @@ impl<'m> SharedMemory<'m> {
             return Err(InitError::PlannedBuffers { expected, found });
         }
         if state.is_some() {
-            if self.first.is_some_and(|first| first != program) {
+            if members.first.is_some_and(|first| first != program) {
                 return Err(refuse(
                     "methods of other programs use it, and this one keeps state in it",
                 ));
             }
-            self.keeper = Some(program);
+            members.keeper = Some(program);
         }
-        self.mixed |= self.first.is_some_and(|first| first != program);
-        self.first = self.first.or(Some(program));
+        members.mixed |= members.first.is_some_and(|first| first != program);
+        members.first = members.first.or(Some(program));
         // State among activations lasts as long as nobody else uses the memory: so nobody else may.
         if state == Some(0) {
-            self.methods = usize::MAX;
-        } else if self.methods == usize::MAX {
+            members.methods = usize::MAX;
+        } else if members.methods == usize::MAX {
             return Err(refuse("a method keeps state among its activations in it"));
         } else {
-            self.methods += 1;
+            members.methods += 1;
         }
         Ok(self.scratch)
+    }
+
+    /// Who is admitted, to be [restored](Self::restore) if a method cannot be loaded after all.
+    pub(crate) fn members(&self) -> Members {
+        self.members
+    }
+
+    pub(crate) fn restore(&mut self, members: Members) {
+        self.members = members;
     }
 
     /// The first `size` bytes of buffer `index`.
@@ -135,10 +153,10 @@ impl<'m> SharedMemory<'m> {
 
     /// Whether several methods use it.
     pub(crate) fn is_shared(&self) -> bool {
-        self.methods > 1 && self.methods < usize::MAX
+        (2..usize::MAX).contains(&self.members.methods)
     }
 
-    /// From now on, state is what runs made it.
+    /// From now on, state is what runs or the caller made it.
     pub(crate) fn start(&mut self) {
         self.started = true;
     }
@@ -146,7 +164,12 @@ impl<'m> SharedMemory<'m> {
 
 impl core::fmt::Debug for SharedMemory<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "SharedMemory({} planned buffers, {} methods)", self.planned.len(), self.methods)
+        write!(
+            f,
+            "SharedMemory({} planned buffers, {} methods)",
+            self.planned.len(),
+            self.members.methods
+        )
     }
 }
 

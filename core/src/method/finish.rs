@@ -13,8 +13,8 @@ use crate::method::shared::SharedMethod;
 use crate::place::locate;
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
-use crate::value::{Data, Home};
-use crate::values::{Values, flag};
+use crate::value::Data;
+use crate::values::flag;
 
 impl<'m> Prepared<'m> {
     /// Makes the method, in memory of its own.
@@ -50,12 +50,25 @@ impl<'m> Prepared<'m> {
         shared: &mut SharedMemory<'m>,
         arena: &'m mut [core::mem::MaybeUninit<u8>],
     ) -> Result<SharedMethod<'m>, InitError> {
+        let members = shared.members();
+        let result = self.finish_admitted(shared, arena);
+        if result.is_err() {
+            shared.restore(members);
+        }
+        result.map(SharedMethod::new)
+    }
+
+    fn finish_admitted(
+        self,
+        shared: &mut SharedMemory<'m>,
+        arena: &'m mut [core::mem::MaybeUninit<u8>],
+    ) -> Result<Method<'m>, InitError> {
         let needed = self.needs().scratch;
         let scratch = shared.admit(&self.meta, &self.tables, needed)?;
         for (index, region) in self.tables.planned.iter_mut().enumerate() {
             *region = shared.part(index, self.meta.planned_buffer_size(index)?)?;
         }
-        self.build(arena, scratch).map(SharedMethod::new)
+        self.build(arena, scratch)
     }
 
     #[inline(never)]
@@ -209,7 +222,7 @@ impl<'m> Method<'m> {
             let place = locate(&self.meta.program, self.options.data, &tensor, target)
                 .map_err(|error| error.at(&tensor, index))?;
             match (place.planned, place.stored, arena.as_deref_mut()) {
-                (None, Some(blob), Some(arena)) if target.place().is_none() => {
+                (None, Some(blob), Some(arena)) if matches!(target.data, Data::None) => {
                     let copy = arena.zeroed(target.capacity, ARENA_ALIGN)?;
                     blob.read(0, copy)?;
                     target.data = Data::At(Region::read_only(copy));
@@ -232,7 +245,7 @@ impl<'m> Method<'m> {
                 }
                 // State that the caller bound memory to starts from zero again.
                 (None, None, None) if is_state => {
-                    if let Some(region) = target.place() {
+                    if let Data::At(region) = target.data {
                         // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists.
                         if let Some(bytes) = unsafe { region.bytes_mut() } {
                             bytes.fill(0);
@@ -242,7 +255,6 @@ impl<'m> Method<'m> {
                 _ => {}
             }
         }
-        place_views(&mut self.values);
         Ok(())
     }
 
@@ -331,17 +343,4 @@ impl<'m> Method<'m> {
 enum PackFault {
     Exhausted(Exhausted),
     Kernel(crate::error::KernelError),
-}
-
-/// Gives views the memory of what they are views of, where that has some.
-pub(super) fn place_views(values: &mut Values<'_>) {
-    for slot in 0..values.tensors.len() {
-        let Some(Home::View(root)) = values.tensors.get(slot).map(|tensor| tensor.home) else {
-            continue;
-        };
-        let data = values.tensor(root).map_or(Data::None, |tensor| tensor.data);
-        if let Some(view) = values.tensors.get_mut(slot) {
-            view.data = data;
-        }
-    }
 }

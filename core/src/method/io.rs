@@ -186,7 +186,6 @@ impl<'m> Method<'m> {
             return Err(InputError::Misaligned);
         }
         tensor.data = memory.part(0, needed).map_or(Data::None, Data::At);
-        super::finish::place_views(&mut self.values);
         Ok(())
     }
 
@@ -203,7 +202,7 @@ impl<'m> Method<'m> {
     fn is_unbound(&self, value: usize) -> bool {
         let slot = self.values.slot(value).and_then(|slot| self.values.tensor(slot));
         slot.is_some_and(|tensor| {
-            tensor.home == Home::Caller && tensor.place().is_none() && tensor.capacity > 0
+            tensor.home == Home::Caller && matches!(tensor.data, Data::None) && tensor.capacity > 0
         })
     }
 

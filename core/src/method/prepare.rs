@@ -16,7 +16,7 @@ use crate::limits::{Limit, Limits};
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::memory::region::Region;
-use crate::meta::{MethodMeta, to_index};
+use crate::meta::{MethodMeta, tensor_name, to_index};
 use crate::overlap::Overlap;
 use crate::place::{lend_aligned, locate};
 use crate::registry::{OperatorName, Registry};
@@ -113,8 +113,8 @@ impl<'m> MethodMeta<'m> {
         registry: &Registry<'m>,
         options: LoadOptions<'m>,
     ) -> Result<Prepared<'m>, InitError> {
-        self.check_missing(registry)?;
         let counts = self.counts(&options.limits)?;
+        self.check_missing(registry)?;
         self.prepare_counted(&counts, tables, registry, options)
     }
 
@@ -144,6 +144,7 @@ impl<'m> MethodMeta<'m> {
         preparation.resolve()?;
         preparation.views();
         preparation.kernels()?;
+        preparation.state()?;
         let Preparation { tables, arena, scratch, steps, .. } = preparation;
         let (Some(delegates), Some(constants), Some(arena)) = (delegates, constants, arena.total())
         else {
@@ -185,8 +186,8 @@ impl<'m> MethodMeta<'m> {
         let event = Event { kind: EventKind::Load, name: self.name(), instruction: 0 };
         traced(options.tracer, &event, || {
             crate::log::debug!("loading method {}", self.name());
-            self.check_missing(registry)?;
             let counts = self.counts(&options.limits)?;
+            self.check_missing(registry)?;
             let table_use = counts.table_use(PointerWidth::HERE).ok_or(InitError::TooLarge)?;
             let (needed, available) = (table_use.total(), memory.arena.len());
             let (tables, arena) =
@@ -282,15 +283,18 @@ impl<'m> Preparation<'_, 'm> {
         for (index, value) in self.meta.plan.values()?.iter().enumerate() {
             self.steps += 1;
             let EValue::Tensor(tensor) = value?.value()? else { continue };
+            let name = tensor_name(&tensor)?;
             if tensor.extra_tensor_info()?.is_some() {
-                lookups = lookups.saturating_add(names);
+                // Comparing long names takes longer.
+                let weight = 1 + name.map_or(0, str::len) as u64 / 64;
+                lookups = lookups.saturating_add(names.saturating_mul(weight));
                 check_limit(&limits, Limit::NameLookups, lookups)?;
             }
             let target = self.tables.values.tensor_mut(slot).ok_or(Part::Value.at(index))?;
             slot += 1;
             let place = locate(&self.meta.program, self.options.data, &tensor, target)
                 .map_err(|error| error.at(&tensor, index))?;
-            let mut state = crate::meta::tensor_name(&tensor)?.is_some();
+            let mut state = name.is_some();
             match (place.planned, place.stored) {
                 (None, Some(blob)) => {
                     target.home = Home::Constant;
@@ -358,11 +362,10 @@ impl<'m> Preparation<'_, 'm> {
     #[inline(never)]
     fn resolve(&mut self) -> Result<(), InitError> {
         let total = self.tables.instructions.len();
-        // An argument takes four bytes of the file. Lists may be arguments of several calls, within reason.
+        // An argument takes four bytes of the file.
         let mut arguments_left = self.meta.program.flatbuffer_size() / 4;
         let mut items = 0u64;
-        let items_room = self.meta.program.flatbuffer_size() as u64;
-        let items_limit = self.options.limits.list_items;
+        self.count_items(elements(self.meta.plan.outputs()?.bytes()), &mut items)?;
         let mut file = self.meta.instructions()?;
         for index in 0..total {
             let malformed = Part::Instruction.at(index);
@@ -372,28 +375,33 @@ impl<'m> Preparation<'_, 'm> {
             {
                 let left = arguments_left.checked_sub(args.len());
                 arguments_left = left.ok_or(Part::Shared.at(index))?;
-                items = items.saturating_add(self.list_items(elements(args.bytes())));
-                if items > items_room {
-                    return Err(Part::Shared.at(index).into());
-                }
-                if items > items_limit {
-                    let (limit, allowed) = (Limit::ListItems, items_limit);
-                    return Err(InitError::Limit { limit, found: items, allowed });
-                }
+                self.count_items(elements(args.bytes()), &mut items)?;
+            }
+            if let InstructionArgs::Move { from, .. } = args {
+                self.count_items(&[from.to_le_bytes()], &mut items)?;
             }
             let resolved = self.resolve_one(index, total, chain_start, args)?;
             if let Some(slot) = self.tables.instructions.get_mut(index) {
                 *slot = resolved;
             }
         }
+        let Tables { values, instructions, .. } = &mut self.tables;
+        for instruction in instructions.iter() {
+            // What is moved on may be what was moved there, of another shape or layout.
+            if let Instruction::Move { from, to } = *instruction
+                && values.has(from, flag::MOVED)
+            {
+                values.mark(to, flag::VARIABLE);
+            }
+        }
         self.steps = self.steps.saturating_add(items);
         Ok(())
     }
 
-    /// Items of all lists among the arguments.
+    /// Adds the items of all lists among these values to those that were counted. Lists may be used several times, within reason.
     #[inline(never)]
-    fn list_items(&self, args: &[[u8; 4]]) -> u64 {
-        args.iter().fold(0u64, |sum, entry| {
+    fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
+        *items = args.iter().fold(*items, |sum, entry| {
             let index = usize::try_from(list_index(*entry)).ok();
             let len = match index.and_then(|index| self.tables.values.value(index)) {
                 Some(Value::IntList(items) | Value::DoubleList(items)) => items.len(),
@@ -402,7 +410,11 @@ impl<'m> Preparation<'_, 'm> {
                 _ => 0,
             };
             sum.saturating_add(len as u64)
-        })
+        });
+        if *items > self.meta.program.flatbuffer_size() as u64 {
+            return Err(Part::Shared.at(0).into());
+        }
+        check_limit(&self.options.limits, Limit::ListItems, *items)
     }
 
     #[inline(never)]
@@ -537,7 +549,24 @@ impl<'m> Preparation<'_, 'm> {
         }
     }
 
-    /// Prepares every call, in order, and finds out which tensors are state: those that are read before they are written.
+    /// Checks that state is as much as planned buffers may be: each tensor of it is initialised for itself.
+    fn state(&self) -> Result<(), InitError> {
+        let Values { values, flags, tensors } = &self.tables.values;
+        let state = values.iter().zip(flags.iter()).filter(|(_, flags)| **flags & flag::STATE != 0);
+        let bytes = state.fold(0u64, |sum, (value, _)| match value {
+            Value::Tensor(slot) => match tensors.get(*slot as usize) {
+                Some(tensor) if tensor.home == Home::Planned => {
+                    sum.saturating_add(tensor.capacity as u64)
+                }
+                _ => sum,
+            },
+            _ => sum,
+        });
+        check_limit(&self.options.limits, Limit::PlannedBytes, bytes)
+    }
+
+    /// Prepares every call, in order, and finds out which tensors are state: those that are read before they are written, if only by
+    /// the caller.
     #[inline(never)]
     fn kernels(&mut self) -> Result<(), InitError> {
         let threads = self.options.parallel.threads();
@@ -561,8 +590,17 @@ impl<'m> Preparation<'_, 'm> {
                     mark_state(values, call.args, Roles::Params(call.kernel.params));
                 }
                 Instruction::Delegate { args, .. } => mark_state(values, args, Roles::From(0)),
-                Instruction::Move { to, .. } => values.mark(*to, flag::WRITTEN),
-                Instruction::JumpFalse { .. } | Instruction::Nothing => {}
+                Instruction::Move { from, to } => {
+                    mark_value(values, *from, false);
+                    values.mark(*to, flag::WRITTEN);
+                }
+                Instruction::JumpFalse { condition, .. } => mark_value(values, *condition, false),
+                Instruction::Nothing => {}
+            }
+        }
+        for output in self.meta.plan.outputs()?.iter() {
+            if let Ok(output) = usize::try_from(output?) {
+                mark_value(values, output, false);
             }
         }
         Ok(())
@@ -612,17 +650,21 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
 fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>) {
     for (arg, entry) in args.iter().enumerate() {
         let Ok(index) = usize::try_from(list_index(*entry)) else { continue };
-        let out = roles.is_out(arg);
-        match values.value(index) {
-            Some(Value::TensorList(items, _)) => {
-                for item in items {
-                    if let Ok(index) = usize::try_from(list_index(*item)) {
-                        mark_access(values, index, out);
-                    }
+        mark_value(values, index, roles.is_out(arg));
+    }
+}
+
+/// Marks a value that is read or written, or the tensors in it.
+fn mark_value(values: &mut Values<'_>, index: usize, out: bool) {
+    match values.value(index) {
+        Some(Value::TensorList(items, _)) => {
+            for item in items {
+                if let Ok(index) = usize::try_from(list_index(*item)) {
+                    mark_access(values, index, out);
                 }
             }
-            _ => mark_access(values, index, out),
         }
+        _ => mark_access(values, index, out),
     }
 }
 

@@ -158,15 +158,16 @@ impl<'a, 'm> Attached<'a, 'm> {
         self.method.bind_state(value, memory)
     }
 
-    /// As [`Method::state_mut`].
+    /// As [`Method::state_mut`]. Methods that initialise state are not loaded into shared memory after it.
     ///
     /// # Errors
     /// As there.
     pub fn state_mut(&mut self, value: usize) -> Result<TensorMut<'_>, InputError> {
+        self.start();
         self.method.state_mut(value)
     }
 
-    /// From now on, state is what runs made it.
+    /// From now on, state is what runs or the caller made it.
     fn start(&mut self) {
         if let Some(memory) = &mut self.memory {
             memory.start();

@@ -6,7 +6,7 @@ use crate::error::InputError;
 use crate::layout::TensorInfo;
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef};
-use crate::value::Home;
+use crate::value::{Data, Home};
 use crate::values::{Values, flag};
 
 /// A tensor of a method's state.
@@ -30,13 +30,15 @@ fn states<'a, 'm>(
 ) -> impl Iterator<Item = StateInfo<'m>> + 'a {
     let flags = values.flags.iter().enumerate();
     flags.filter(|(_, flags)| **flags & flag::STATE != 0).filter_map(|(value, _)| {
-        let tensor = values.tensor(values.slot(value)?)?;
+        let slot = values.slot(value)?;
+        let tensor = values.tensor(slot)?;
         // What the caller passes in or out is no state, if it is named like a buffer.
         if values.has(value, flag::INTERFACE) && tensor.home == Home::Caller {
             return None;
         }
         let name = meta.tensor_name(value);
-        let bound = tensor.home != Home::Caller || tensor.place().is_some() || tensor.capacity == 0;
+        let placed = matches!(values.data(slot)?.1, Data::At(_));
+        let bound = tensor.home != Home::Caller || placed || tensor.capacity == 0;
         Some(StateInfo { value, name, info: tensor.info(), bound })
     })
 }

@@ -11,7 +11,8 @@ use crate::limits::{Limit, Limits};
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::{Arena, Exhausted, Measure};
 use crate::memory::region::Region;
-use crate::meta::MethodMeta;
+use crate::meta::{MethodMeta, tensor_name};
+use crate::registry::OperatorName;
 use crate::value::{Data, Home, TensorSlot, Value};
 use crate::values::Values;
 use core::mem::MaybeUninit;
@@ -190,7 +191,7 @@ pub(crate) fn decode_value<'m>(
 
 impl<'m> MethodMeta<'m> {
     /// Counts what tables hold, and checks that it is within the limits and that tables that the file lists from several places
-    /// do not unfold to more than it could list once: then decoding takes time and memory in proportion to the file.
+    /// and texts do not unfold to more than it could list once: then decoding takes time and memory in proportion to the file.
     #[inline(never)]
     pub(crate) fn counts(&self, limits: &Limits) -> Result<Counts, InitError> {
         let values = self.plan.values()?;
@@ -202,13 +203,31 @@ impl<'m> MethodMeta<'m> {
         check_limit(limits, Limit::Instructions, instructions as u64)?;
         check_limit(limits, Limit::Operators, self.plan.operators()?.len() as u64)?;
         check_limit(limits, Limit::Delegates, delegates as u64)?;
+        // A text takes as many bytes as it has, and is read as often as something has it.
+        let mut left = self.program.flatbuffer_size();
+        let mut text = |len| -> Result<(), Malformed> {
+            left = left.checked_sub(len).ok_or(Part::Shared.at(0))?;
+            Ok(())
+        };
+        for operator in self.operators() {
+            let OperatorName { name, overload } = operator?;
+            text(name.len().saturating_add(overload.len()))?;
+        }
+        for index in 0..delegates {
+            text(self.delegate_backend(index).map_or(0, str::len))?;
+        }
         // Every instruction, size and planned buffer takes four bytes at least.
         let room = self.program.flatbuffer_size() / 4;
         let (mut tensors, mut sizes) = (0usize, 0usize);
         for value in values.iter() {
-            if let EValue::Tensor(tensor) = value?.value()? {
-                tensors += 1;
-                sizes = sizes.saturating_add(tensor.sizes()?.len());
+            match value?.value()? {
+                EValue::Tensor(tensor) => {
+                    tensors += 1;
+                    sizes = sizes.saturating_add(tensor.sizes()?.len());
+                    text(tensor_name(&tensor)?.map_or(0, str::len))?;
+                }
+                EValue::String(string) => text(string.len())?,
+                _ => {}
             }
         }
         if instructions.saturating_add(sizes).saturating_add(planned) > room {

@@ -62,6 +62,12 @@ impl Tensor {
         self
     }
 
+    /// With dimensions in this order, outermost first.
+    pub fn ordered(mut self, dim_order: &[u8]) -> Self {
+        self.dim_order = dim_order.to_vec();
+        self
+    }
+
     pub fn of(mut self, scalar_type: ScalarType) -> Self {
         self.scalar_type = scalar_type;
         self
@@ -77,6 +83,9 @@ pub enum Value {
     Tensor(Tensor),
     IntList(Vec<i64>),
     TensorList(Vec<i32>),
+    String(String),
+    /// The table of an earlier value once more: two offsets in the file lead to it.
+    Same(i32),
 }
 
 /// An instruction; operators and delegates are named, values are indices.
@@ -199,7 +208,13 @@ impl Program {
 }
 
 fn plan(b: &mut Builder, method: &Method) -> WIPOffset<fb::ExecutionPlan<'static>> {
-    let values: Vec<_> = method.values.iter().map(|value| evalue(b, value)).collect();
+    let mut values: Vec<WIPOffset<fb::EValue<'static>>> = Vec::new();
+    for value in &method.values {
+        values.push(match value {
+            Value::Same(index) => values[*index as usize],
+            value => evalue(b, value),
+        });
+    }
     let mut operators: Vec<&str> = Vec::new();
     for instruction in &method.instructions {
         if let Instruction::Kernel(name, _) = instruction
@@ -231,7 +246,7 @@ fn plan(b: &mut Builder, method: &Method) -> WIPOffset<fb::ExecutionPlan<'static
         .iter()
         .enumerate()
         .map(|(index, (name, _))| {
-            let id = Some(b.create_string(name));
+            let id = Some(b.create_shared_string(name));
             let reference =
                 fb::DelegateDataReferenceArgs { index: index as u32, ..Default::default() };
             let processed = Some(fb::DelegateDataReference::create(b, &reference));
@@ -275,6 +290,12 @@ fn evalue(b: &mut Builder, value: &Value) -> WIPOffset<fb::EValue<'static>> {
             let list = fb::TensorList::create(b, &fb::TensorListArgs { items });
             (Kind::TensorList, Some(list.as_union_value()))
         }
+        Value::String(text) => {
+            let value = Some(b.create_string(text));
+            let text = fb::String::create(b, &fb::StringArgs { value });
+            (Kind::String, Some(text.as_union_value()))
+        }
+        Value::Same(_) => unreachable!("the table is there"),
         Value::Tensor(tensor) => (Kind::Tensor, Some(tensor_table(b, tensor).as_union_value())),
     };
     fb::EValue::create(b, &fb::EValueArgs { val_type, val })
