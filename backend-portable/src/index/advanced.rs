@@ -274,16 +274,14 @@ pub const INDEX_PUT_OUT: Kernel =
         let info = ctx.info(0)?;
         ctx.resize(4, &info.sizes)?;
         same_type(ctx, 0, 4)?;
-        prepare_put(ctx)
-            .map(|scratch| Plan::new(|ctx| index_put(ctx, 4)).with_scratch(scratch))
+        prepare_put(ctx).map(|scratch| Plan::new(|ctx| index_put(ctx, 4)).with_scratch(scratch))
     })
     .updating(4, 0);
 
 /// `aten::index_put_(self, indices, values, accumulate)`: in place.
 pub const INDEX_PUT: Kernel =
     Kernel::new("aten::index_put_", &[Out, OptionalTensorList, Tensor, Bool], |ctx| {
-        prepare_put(ctx)
-            .map(|scratch| Plan::new(|ctx| index_put(ctx, 0)).with_scratch(scratch))
+        prepare_put(ctx).map(|scratch| Plan::new(|ctx| index_put(ctx, 0)).with_scratch(scratch))
     });
 
 /// The scratch memory that writing needs.

@@ -54,7 +54,10 @@ pub(crate) fn walk_of(out: &TensorInfo, view: &View) -> Result<Walk<1>, KernelEr
 
 /// An output that starts with the contents of argument 0, to be changed here and there. Where the exporter put it over the input
 /// (the kernel is declared [`updating`](torchlet_core::Kernel::updating)), they are there already, and nothing is copied.
-pub(crate) fn updated<'c>(ctx: &mut Invoke<'c, '_>, out: usize) -> Result<TensorMut<'c>, KernelError> {
+pub(crate) fn updated<'c>(
+    ctx: &mut Invoke<'c, '_>,
+    out: usize,
+) -> Result<TensorMut<'c>, KernelError> {
     if ctx.is_in_place() {
         return ctx.out(out);
     }
