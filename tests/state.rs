@@ -21,7 +21,7 @@ fn floats(outputs: &[Value]) -> Vec<f32> {
 
 /// What `read` gives of zeros: the buffer `kept`.
 fn kept(module: &mut Module) -> Vec<f32> {
-    floats(&module.execute("read", &vector(&[0.0; 3])).unwrap())
+    floats(&module.execute("read", vector(&[0.0; 3])).unwrap())
 }
 
 /// The buffer `count`.
@@ -32,7 +32,7 @@ fn count(module: &mut Module) -> i64 {
 fn write(module: &mut Module, elements: [f32; 3]) {
     let sum: f32 = elements.iter().sum();
     let expected = elements.map(|x| x.max(0.0) * 2.0 - sum);
-    assert_eq!(floats(&module.execute("write", &vector(&elements)).unwrap()), expected);
+    assert_eq!(floats(&module.execute("write", vector(&elements)).unwrap()), expected);
 }
 
 /// Methods that were exported with `share_mutable_buffers`, and the first values of their two buffers.
@@ -87,10 +87,10 @@ fn methods_can_be_kept_apart() {
 #[test]
 fn methods_without_state_stay_apart() {
     let mut module = open("state_shared.bpte");
-    module.execute("nothing", &vector(&[0.0; 3])).unwrap();
+    module.execute("nothing", vector(&[0.0; 3])).unwrap();
     assert!(module.is_method_loaded("nothing") && !module.is_method_loaded("write"));
     write(&mut module, [1.0, 2.0, 3.0]);
-    module.execute("nothing", &vector(&[9.0; 3])).unwrap();
+    module.execute("nothing", vector(&[9.0; 3])).unwrap();
     assert_eq!(kept(&mut module), [1.0, 2.0, 3.0]);
 }
 
@@ -122,7 +122,7 @@ fn methods_use_one_memory_for_activations_in_turn() {
     // State behind the activations is kept.
     let mut module = shared("state_shared.bpte");
     write(&mut module, [1.0, 2.0, 3.0]);
-    module.execute("nothing", &vector(&[9.0; 3])).unwrap();
+    module.execute("nothing", vector(&[9.0; 3])).unwrap();
     assert_eq!(kept(&mut module), [1.0, 2.0, 3.0]);
 }
 
