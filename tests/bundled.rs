@@ -19,7 +19,7 @@ const OTHER_BACKENDS: &[&str] =
 /// Runs all cases of a file in order.
 fn verify(fixture: &Fixture, threads: usize) -> Result<usize, String> {
     let module = open(fixture, Module::builder().threads(threads)).map_err(|e| e.to_string())?;
-    check(&module, &module, fixture)
+    check(&mut module.share(), &module, fixture)
 }
 
 /// Runs `check` over all fixtures.

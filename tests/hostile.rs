@@ -12,6 +12,7 @@ const PROGRAMS: &[&str] = &[
     "programs/cond.bpte",
     "programs/scan.bpte",
     "programs/state_initialized.bpte",
+    "programs/state_shared.bpte",
     "programs/two_methods.pte",
     "programs/many_dtypes.bpte",
 ];

@@ -389,7 +389,10 @@ fn inputs_and_outputs_stay_in_memory_of_the_caller() {
     assert!(method.output_into(0, &mut [0i32; 15]).is_err());
     assert!(method.output_into(1, &mut sum).is_err());
     // What is not given is what was set before.
-    assert!(matches!(method.execute_ref(&[a.clone()]), Err(Error::InputNotSet { index: 1, .. })));
+    assert!(matches!(
+        method.execute_ref(std::slice::from_ref(&a)),
+        Err(Error::InputNotSet { index: 1, .. })
+    ));
     method.preset_input(1, tensor(&[10.0; 15]).into()).unwrap();
     method.execute_ref(&[a.clone(), ValueRef::None]).unwrap();
     method.output_into(0, &mut sum).unwrap();

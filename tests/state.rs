@@ -21,7 +21,7 @@ fn floats(outputs: &[Value]) -> Vec<f32> {
 
 /// What `read` gives of zeros: the buffer `kept`.
 fn kept(module: &mut Module) -> Vec<f32> {
-    floats(&module.execute("read", &vector(&[0.0; 3])).unwrap())
+    floats(&module.execute("read", vector(&[0.0; 3])).unwrap())
 }
 
 /// The buffer `count`.
@@ -32,7 +32,7 @@ fn count(module: &mut Module) -> i64 {
 fn write(module: &mut Module, elements: [f32; 3]) {
     let sum: f32 = elements.iter().sum();
     let expected = elements.map(|x| x.max(0.0) * 2.0 - sum);
-    assert_eq!(floats(&module.execute("write", &vector(&elements)).unwrap()), expected);
+    assert_eq!(floats(&module.execute("write", vector(&elements)).unwrap()), expected);
 }
 
 /// Methods that were exported with `share_mutable_buffers`, and the first values of their two buffers.
@@ -87,10 +87,42 @@ fn methods_can_be_kept_apart() {
 #[test]
 fn methods_without_state_stay_apart() {
     let mut module = open("state_shared.bpte");
-    module.execute("nothing", &vector(&[0.0; 3])).unwrap();
+    module.execute("nothing", vector(&[0.0; 3])).unwrap();
     assert!(module.is_method_loaded("nothing") && !module.is_method_loaded("write"));
     write(&mut module, [1.0, 2.0, 3.0]);
-    module.execute("nothing", &vector(&[9.0; 3])).unwrap();
+    module.execute("nothing", vector(&[9.0; 3])).unwrap();
+    assert_eq!(kept(&mut module), [1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn state_among_activations_stays_apart() {
+    let mut module = open("state_apart.bpte");
+    write(&mut module, [1.0, 2.0, 3.0]);
+    assert_eq!((kept(&mut module), count(&mut module)), (vec![0.0; 3], 0));
+    // Nobody may have that memory in turn with others.
+    let shared = || Module::builder().share_activations(true);
+    let error = shared().load(fixture("state_apart.bpte")).unwrap().load_method("read");
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("keeps state among its activations"), "{error}");
+}
+
+#[test]
+fn methods_use_one_memory_for_activations_in_turn() {
+    let shared = |name| Module::builder().share_activations(true).load(fixture(name)).unwrap();
+    let mut module = shared("two_methods.bpte");
+    let [a, b] =
+        [3, 1].map(|rows| Tensor::rand(torchlet::ScalarType::Float, &[rows, 4], 7).unwrap());
+    let expected = open("two_methods.bpte").forward(&a).unwrap();
+    let encoded = open("two_methods.bpte").execute("encode", &b).unwrap();
+    for _ in 0..2 {
+        assert_eq!(module.forward(&a).unwrap(), expected);
+        assert!(module.is_method_loaded("encode"));
+        assert_eq!(module.execute("encode", &b).unwrap(), encoded);
+    }
+    // State behind the activations is kept.
+    let mut module = shared("state_shared.bpte");
+    write(&mut module, [1.0, 2.0, 3.0]);
+    module.execute("nothing", vector(&[9.0; 3])).unwrap();
     assert_eq!(kept(&mut module), [1.0, 2.0, 3.0]);
 }
 

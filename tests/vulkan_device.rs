@@ -21,9 +21,9 @@ fn on(backend: VulkanBackend) -> ModuleBuilder {
 }
 
 /// Runs the test cases of a file on a module of it.
-fn runs(file: &str, module: Module) -> Result<usize, String> {
+fn runs(file: &str, mut module: Module) -> Result<usize, String> {
     let source = open(&fixture(file), Module::builder()).unwrap();
-    check(&module, &source, &fixture(file))
+    check(&mut module, &source, &fixture(file))
 }
 
 #[test]
@@ -146,9 +146,9 @@ fn a_tracer_is_told_of_operators_and_transfers() {
     let profiler = Arc::new(Profiler::new());
     let file = fixture(MODEL);
     let builder = Module::builder().backend(Arc::new(VulkanBackend::new()));
-    let module = open(&file, builder.event_tracer(profiler.clone())).unwrap();
+    let mut module = open(&file, builder.event_tracer(profiler.clone())).unwrap();
     let source = Module::load(folder().join(&file.file)).unwrap();
-    check(&module, &source, &file).unwrap();
+    check(&mut module, &source, &file).unwrap();
     let entries = profiler.entries();
     let count = |kind: ProfileKind, name: &str| {
         let named = entries.iter().filter(|entry| entry.kind == kind && entry.name.contains(name));

@@ -38,6 +38,7 @@ pub struct ModuleBuilder {
     memory_limit: u64,
     limits: Limits,
     share_state: bool,
+    share_activations: bool,
 }
 
 impl Default for ModuleBuilder {
@@ -56,6 +57,7 @@ impl Default for ModuleBuilder {
             memory_limit: DEFAULT_MEMORY_LIMIT,
             limits: Limits::default(),
             share_state: true,
+            share_activations: false,
         }
     }
 }
@@ -163,6 +165,16 @@ impl ModuleBuilder {
         self
     }
 
+    /// Whether all methods of the module use one memory for activations in turn, as large as the largest needs it. They do not,
+    /// unless set otherwise. Methods are loaded and unloaded together then, and what [`Method::output`](crate::Method::output)
+    /// shows in place lasts until another method runs. A program one of whose methods keeps state among its activations is
+    /// refused when it is loaded; export it with `share_mutable_buffers`, whose state methods keep together then, whatever
+    /// [`share_state`](Self::share_state) says.
+    pub fn share_activations(mut self, enabled: bool) -> Self {
+        self.share_activations = enabled;
+        self
+    }
+
     /// Who is told of events while methods load and run. Keep a clone to read what it recorded.
     pub fn event_tracer(mut self, tracer: Arc<dyn EventTracer + Send + Sync>) -> Self {
         self.tracer = Some(tracer);
@@ -225,6 +237,7 @@ impl ModuleBuilder {
             memory_limit: self.memory_limit,
             limits: self.limits,
             share_state: self.share_state,
+            share_activations: self.share_activations,
             parallel: self.parallel.map_or_else(OnceLock::new, OnceLock::from),
             threads: self.threads,
         };

@@ -1,7 +1,7 @@
 //! What the methods of a module share: the files, the registry's contents, threads, limits.
 
 use super::method::{MemoryReport, MethodOptions};
-use super::sharing::methods_that_share_state;
+use super::sharing::Sharing;
 use crate::buffer::ArenaMemory;
 use crate::error::Error;
 use crate::files::OpenProgram;
@@ -9,8 +9,8 @@ use self_cell::self_cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use torchlet_core::{
-    Backend, EventTracer, Kernel, Limits, LoadOptions, MethodMeta, OptionValue, Parallel, Prepared,
-    ProgramError, Registry, RuntimeOption,
+    Backend, EventTracer, InitError, Kernel, Limits, LoadOptions, MethodMeta, OptionValue,
+    Parallel, Prepared, ProgramError, Registry, RuntimeOption,
 };
 
 /// A setting for a backend.
@@ -123,6 +123,8 @@ pub(crate) struct Environment {
     pub(crate) tracer: Option<SharedTracer>,
     /// Whether methods keep state together where the exporter meant them to.
     pub(crate) share_state: bool,
+    /// Whether all methods use the same planned memory in turn.
+    pub(crate) share_activations: bool,
     pub(crate) memory_limit: u64,
     pub(crate) limits: Limits,
     /// Threads start when the first method is loaded, not when a file is looked at.
@@ -177,14 +179,23 @@ impl Environment {
         }
     }
 
-    /// Names of the methods that are loaded together with this one, as they keep state together; itself among them.
+    /// Names of the methods that are loaded together with this one, as they share memory; itself among them.
     pub(crate) fn companions(&self, method: &str) -> Result<Vec<String>, Error> {
-        if self.share_state {
-            let wrap = |source| Error::Format { path: None, source };
-            let together = methods_that_share_state(&self.program.program()).map_err(wrap)?;
-            if together.contains(&method) {
-                return Ok(together.into_iter().map(String::from).collect());
+        self.method_meta(method)?;
+        if !self.share_state && !self.share_activations {
+            return Ok(vec![method.into()]);
+        }
+        let wrap = |source| Error::Format { path: None, source };
+        let sharing = Sharing::of(&self.program.program()).map_err(wrap)?;
+        if self.share_activations {
+            if !sharing.agree {
+                let what = "its methods plan tensors of their own in the same buffers";
+                return Err(Error::of_load(method, InitError::Shared { what }));
             }
+            return self.method_names();
+        }
+        if sharing.together.contains(&method) {
+            return Ok(sharing.together.into_iter().map(String::from).collect());
         }
         Ok(vec![method.into()])
     }

@@ -57,26 +57,44 @@ struct Tenants<'p> {
     agree: bool,
 }
 
-/// The methods that keep state together: those with tensors in a planned buffer behind the first, if its size is the same in all
-/// of them, and any two tensors there, of one method or of two, are the same or apart. None, if that does not hold of every
-/// such buffer that several methods use: methods share all of their buffers or none.
-pub(super) fn methods_that_share_state<'p>(
-    program: &Program<'p>,
-) -> Result<Vec<&'p str>, ProgramError> {
-    let mut buffers: BTreeMap<usize, Tenants<'p>> = BTreeMap::new();
-    for name in program.method_names()? {
-        survey(&program.method_meta(name?)?, &mut buffers)?;
-    }
-    let mut together: Vec<&'p str> = Vec::new();
-    for tenants in buffers.into_values().filter(|tenants| tenants.methods.len() > 1) {
-        if !tenants.agree {
-            return Ok(Vec::new());
+/// Which methods of a program use planned buffers behind the first, and how.
+#[derive(Debug)]
+pub(super) struct Sharing<'p> {
+    /// The methods that keep state together: those with tensors in such a buffer, if its size is the same in all of them, and any
+    /// two tensors there, of one method or of two, are the same or apart. None, if that does not hold of every such
+    /// buffer that several methods use: methods share all of their buffers or none.
+    pub(super) together: Vec<&'p str>,
+    /// Whether methods can share such buffers: no two want one for something else.
+    pub(super) agree: bool,
+}
+
+impl<'p> Sharing<'p> {
+    pub(super) fn of(program: &Program<'p>) -> Result<Self, ProgramError> {
+        let mut buffers: BTreeMap<usize, Tenants<'p>> = BTreeMap::new();
+        // Every value takes four bytes at least. A file whose methods list the same ones again and again is up to no good, and
+        // must not take more time than an honest one of its size.
+        let mut steps = program.flatbuffer_size() / 4;
+        for (position, name) in program.method_names()?.enumerate() {
+            let meta = program.method_meta(name?)?;
+            match steps.checked_sub(position.saturating_add(meta.value_count())) {
+                Some(rest) => steps = rest,
+                None => return Ok(Sharing { together: Vec::new(), agree: false }),
+            }
+            survey(&meta, &mut buffers)?;
         }
-        together.extend(tenants.methods);
+        let mut together: Vec<&'p str> = Vec::new();
+        let mut agree = true;
+        for tenants in buffers.into_values().filter(|tenants| tenants.methods.len() > 1) {
+            agree &= tenants.agree;
+            together.extend(tenants.methods);
+        }
+        if !agree {
+            together.clear();
+        }
+        together.sort_unstable();
+        together.dedup();
+        Ok(Sharing { together, agree })
     }
-    together.sort_unstable();
-    together.dedup();
-    Ok(together)
 }
 
 /// Notes what a method has in its planned buffers behind the first.
@@ -153,8 +171,9 @@ mod tests {
     fn shared_in(name: &str) -> Vec<String> {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/programs");
         let module = crate::Module::load(path.join(name)).unwrap();
-        let names = methods_that_share_state(&module.program()).unwrap();
-        names.into_iter().map(String::from).collect()
+        let sharing = Sharing::of(&module.program()).unwrap();
+        assert!(sharing.agree);
+        sharing.together.into_iter().map(String::from).collect()
     }
 
     #[test]
@@ -163,7 +182,7 @@ mod tests {
         assert_eq!(shared_in("state_shared.bpte"), ["count", "read", "write"]);
         assert_eq!(shared_in("state_shared_unnamed.bpte"), ["count", "read", "write"]);
         assert_eq!(shared_in("state_shared_initialized.bpte"), ["count", "read", "write"]);
-        for other in ["two_methods.bpte", "state_named.bpte", "cond.bpte"] {
+        for other in ["state_apart.bpte", "two_methods.bpte", "state_named.bpte", "cond.bpte"] {
             assert!(shared_in(other).is_empty(), "{other}");
         }
     }

@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn empty_and_zero_dimensional() {
         let empty = counting(&[2, 0, 3, 1]);
-        assert_eq!(empty.to_channels_last().unwrap().to_vec::<i32>().unwrap(), []);
+        assert_eq!(empty.to_channels_last().unwrap().to_vec::<i32>().unwrap(), [0i32; 0]);
         let scalar = Tensor::scalar(7i64).unwrap();
         assert_eq!(scalar.to_contiguous().unwrap().item::<i64>().unwrap(), 7);
     }

@@ -84,19 +84,27 @@ pub(crate) fn inputs(case: &TestCase<'_>) -> Result<Vec<Value>, String> {
     case.inputs().map_err(|error| error.to_string())?.map(value).collect()
 }
 
-/// Runs all test cases in order on a module that shares the files of `runner`, over the bundled program `source`: each method
-/// on one of its own, as what is expected of it is what it gives alone. Gives the number of cases, or what differs.
-pub(crate) fn check(runner: &Module, source: &Module, fixture: &Fixture) -> Result<usize, String> {
+/// Runs all test cases in order on `runner`, a module over the bundled program `source`. Gives their number, or what differs.
+///
+/// What is expected of a method is what it gives alone: state that it shares with those before it is reset.
+pub(crate) fn check(
+    runner: &mut Module,
+    source: &Module,
+    fixture: &Fixture,
+) -> Result<usize, String> {
     let bundle = source.bundled().ok_or("is not a bundled program")?;
     let mut cases = 0;
+    let mut previous: Option<&str> = None;
     for suite in bundle.suites().map_err(|error| error.to_string())? {
         let suite = suite.map_err(|error| error.to_string())?;
         let method = suite.method_name().map_err(|error| error.to_string())?;
-        let mut runner = runner.share();
+        if let Some(previous) = previous.replace(method) {
+            runner.reset(previous).map_err(|error| error.to_string())?;
+        }
         for (number, case) in suite.cases().map_err(|error| error.to_string())?.enumerate() {
             let case = case.map_err(|error| error.to_string())?;
             let place = format!("{method}, case {number}");
-            check_case(&mut runner, method, &case, fixture)
+            check_case(runner, method, &case, fixture)
                 .map_err(|what| format!("{place}: {what}"))?;
             cases += 1;
         }

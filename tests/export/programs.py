@@ -288,6 +288,7 @@ def state() -> list[Fixture]:
         program("state_window", Window(), rows, sequence=True),
         program("state_write_at", WriteAt(), writes, sequence=True),
         Fixture(f"{FOLDER}/state_shared", store(), config=shared(named=True), note=fresh),
+        Fixture(f"{FOLDER}/state_apart", store(), note="methods have the same state, each a copy among its activations"),
         Fixture(f"{FOLDER}/state_shared_unnamed", store(), config=shared(), note=fresh),
         Fixture(f"{FOLDER}/state_shared_initialized", kept, config=shared("kept", "count"), note=fresh),
     ]

@@ -22,7 +22,7 @@ fn outputs_are_pytorchs() {
     let cases = AtomicUsize::new(0);
     let failures = check_all(&fixtures, |fixture| {
         let module = open(fixture, Module::builder().threads(1)).map_err(|e| e.to_string())?;
-        cases.fetch_add(check(&module, &module, fixture)?, Ordering::Relaxed);
+        cases.fetch_add(check(&mut module.share(), &module, fixture)?, Ordering::Relaxed);
         Ok(())
     });
     assert!(failures.is_empty(), "{} files differ:\n{}", failures.len(), failures.join("\n"));
