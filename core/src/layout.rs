@@ -72,11 +72,11 @@ pub fn checked_nbytes(scalar_type: ScalarType, sizes: &[i32]) -> Option<usize> {
         .filter(|bytes| *bytes <= isize::MAX as usize)
 }
 
-/// Whether `dim_order` names each of its dimensions once.
+/// Whether `dim_order` names each of its dimensions, of which there are at most [`MAX_RANK`], once.
 pub fn is_permutation(dim_order: &[u8]) -> bool {
     let mut seen: u32 = 0;
     for &dim in dim_order {
-        if usize::from(dim) >= dim_order.len() || seen & (1 << dim) != 0 {
+        if usize::from(dim) >= dim_order.len().min(MAX_RANK) || seen & (1 << dim) != 0 {
             return false;
         }
         seen |= 1 << dim;

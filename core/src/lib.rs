@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Start reading at [`Program`], go on to [`Method`], then to [`Kernel`] and [`Backend`], the two things that others
-//! implement. The file formats are in [`format`]; memory safety rests on the modules `memory` and `call`.
+//! implement. The file formats are in [`format`]; memory safety rests on the modules `memory`, `call`, `overlap`
+//! and `method::finish`, and on the delegate's box in `backend`.
 
 #![no_std]
 #![cfg_attr(

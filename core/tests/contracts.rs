@@ -4,9 +4,12 @@ mod common;
 
 use common::builder::{Instruction, Method, Program, tensor};
 use common::{Aligned, Memory, limits};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use torchlet_core::format::flatbuffer::Table;
 use torchlet_core::{
-    self as core, Invoke, InvokeFn, Kernel, KernelError, LoadOptions, Param, Plan, Prepare,
-    Registry, ValueRef,
+    self as core, Backend, DataLoader, Delegate, DelegateBox, DelegateCall, DelegateError,
+    DelegateInfo, InitContext, Invoke, InvokeFn, Kernel, KernelError, LoadOptions, Param, Plan,
+    Prepare, ReadError, Registry, ValueRef,
 };
 
 /// Reads and writes at the same time: with references to the same bytes, undefined.
@@ -127,5 +130,269 @@ fn shapes_and_layouts_that_were_moved_twice_are_prepared_for() {
             // The dynamic one has the right shape; of others, prepare says that they have not.
             assert_eq!(run(method).is_ok(), index == 0, "{index} {backwards}");
         }
+    }
+}
+
+/// Storage whose answers change: its size, whether it lends, how much, what, and whether reading works.
+struct Fickle<'a> {
+    bytes: &'a [u8],
+    other: &'a [u8],
+    answers: std::sync::Mutex<common::MutationRng>,
+    /// One answer of so many is wrong.
+    every: usize,
+}
+
+impl Fickle<'_> {
+    fn lies(&self) -> Option<usize> {
+        let mut answers = self.answers.lock().unwrap();
+        (answers.below(self.every) == 0).then(|| answers.below(6))
+    }
+}
+
+impl DataLoader for Fickle<'_> {
+    fn size(&self) -> u64 {
+        let size = self.bytes.len() as u64;
+        match self.lies() {
+            None => size,
+            Some(kind) => [0, 7, size - 1, size + 1, u64::MAX, size / 2][kind],
+        }
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        match self.lies() {
+            None => common::ReadOnly(self.bytes).read(offset, into),
+            Some(0 | 1) => Err(ReadError { offset, len: into.len() }),
+            // It says that it read, and did not.
+            Some(2) => Ok(()),
+            Some(_) => common::ReadOnly(self.other).read(offset, into),
+        }
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        match self.lies() {
+            None => self.bytes.get(start..start.checked_add(len)?),
+            Some(0) => Some(&[]),
+            Some(1) => self.bytes.get(start..),
+            // Elsewhere, and not aligned.
+            Some(2) => self.other.get(start + 1..start.checked_add(len)? + 1),
+            Some(3) => self.other.get(start..start.checked_add(len)?),
+            Some(_) => None,
+        }
+    }
+}
+
+#[test]
+fn storage_may_change_its_mind() {
+    let mut loaded = 0;
+    for file in ["programs/state_initialized.bpte", "formats/weights_align_16.pte"] {
+        let bytes = common::program_of(file);
+        let mut other = bytes.clone();
+        let registry = common::kernels::registry();
+        for seed in 0..if cfg!(miri) { 3 } else { 400 } {
+            let mut answers = common::MutationRng::new(seed * 77 + 5);
+            answers.damage(other.bytes_mut());
+            let every = 2 + seed as usize % 60;
+            let answers = std::sync::Mutex::new(answers);
+            let loader = Fickle { bytes: bytes.bytes(), other: other.bytes(), answers, every };
+            let mut buffer = Aligned::new(bytes.bytes().len());
+            let Ok(program) = core::Program::load_into(&loader, buffer.bytes_mut()) else {
+                continue;
+            };
+            // An error is a result, and so are other numbers: what it says is another file each time.
+            let Ok(mut memory) = Memory::of(&program, "forward", &registry, &[]) else { continue };
+            let options = LoadOptions::default().with_limits(limits());
+            let Ok(mut method) = memory.load(&program, "forward", &registry, options) else {
+                continue;
+            };
+            loaded += 1;
+            for _ in 0..3 {
+                common::fill_inputs(&mut method);
+                let _ = method.execute();
+                let _ = method.reset();
+            }
+        }
+    }
+    assert!(loaded > 20 || cfg!(miri), "only {loaded}");
+}
+
+/// A backend that says one thing and does another.
+#[derive(Default)]
+struct Fraud {
+    asked: AtomicUsize,
+    dropped: AtomicUsize,
+    /// Which lie it tells.
+    lie: usize,
+}
+
+/// Aligned as far as delegates can be, and of no size.
+#[repr(align(16))]
+struct Nothing;
+
+struct Noticed<'m>(&'m Fraud, [u64; 3]);
+
+impl Backend for Fraud {
+    fn name(&self) -> &'static str {
+        // Another name each time that it is asked, but the first few.
+        if self.lie == 1 && self.asked.fetch_add(1, Ordering::Relaxed) > 8 {
+            "Other"
+        } else {
+            "Fraud"
+        }
+    }
+
+    fn arena_bytes(&self, _: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        Ok(match self.lie {
+            2 => [64, 4096][asked % 2],
+            3 => [4096, 64][asked % 2],
+            4 => [64, usize::MAX][asked % 2],
+            5 => usize::MAX - 15,
+            6 => 1,
+            _ => 256,
+        })
+    }
+
+    fn init<'m>(
+        &'m self,
+        context: &mut InitContext<'_, 'm>,
+    ) -> Result<DelegateBox<'m>, DelegateError> {
+        let kept = context.allocate(3)?;
+        kept.fill(1);
+        assert!(
+            context.allocate(usize::MAX).is_err() && context.allocate(isize::MAX as usize).is_err()
+        );
+        let first = context.place(Noticed(self, [7; 3]))?;
+        match self.lie {
+            // Two are made, and one is thrown away; one of no size is given, behind the end of the arena.
+            7 => drop((first, context.place(Noticed(self, [8; 3]))?)),
+            8 => drop(first),
+            _ => return Ok(first),
+        }
+        while context.allocate(1).is_ok() {}
+        context.place(Nothing)
+    }
+}
+
+impl Delegate for Nothing {
+    fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
+        assert!(::core::ptr::from_mut(self).is_aligned());
+        // Every way to split, until one is right; nothing is given before.
+        for inputs in [usize::MAX, 3, 1, 0] {
+            let Ok(invoke) = call.split(inputs) else { continue };
+            assert_eq!(inputs, 1);
+            let scratch = invoke.scratch();
+            let input = invoke.tensor(0)?;
+            invoke.resize(1, &[4])?;
+            let mut out = invoke.out(1)?;
+            scratch.fill(9);
+            out.bytes_mut().copy_from_slice(input.bytes());
+            assert!(invoke.resize(1, &[4]).is_err() && invoke.out(1).is_err());
+            assert!(invoke.set_scalar(1, core::Scalar::Int(1)).is_err());
+            return Ok(());
+        }
+        Ok(())
+    }
+}
+
+impl Delegate for Noticed<'_> {
+    fn execute(&mut self, _: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
+        assert_eq!(self.1, [7; 3]);
+        Ok(())
+    }
+}
+
+impl Drop for Noticed<'_> {
+    fn drop(&mut self) {
+        self.0.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn backends_may_say_one_thing_and_do_another() {
+    for lie in 0..9 {
+        let mut method = Method::new("forward", &[64]);
+        let x = method.input(small().at(0, 0));
+        let y = method.tensor(small().at(0, 16));
+        method.delegates = vec![("Fraud", vec![1, 2, 3]); 2];
+        // An argument over itself is refused; the right ones are not.
+        let over = method.tensor(small().at(0, 4));
+        method.then(Instruction::Delegate(0, vec![x, y]));
+        method.then(Instruction::Delegate(1, vec![x, over]));
+        method.outputs = vec![y];
+        let file = Aligned::from(&Program::of(method)[..]);
+        let program = core::Program::from_bytes(file.bytes()).unwrap();
+        let backend = Fraud { lie, ..Fraud::default() };
+        let registry = Registry::new().with_backend(&backend).unwrap();
+        let result = Memory::of(&program, "forward", &registry, &[]).and_then(|mut memory| {
+            let options = LoadOptions::default().with_limits(limits());
+            let mut method = memory.load(&program, "forward", &registry, options)?;
+            method.execute().map_err(|error| error.to_string())?;
+            method.reset().map_err(|error| error.to_string())
+        });
+        // Some lies may go unnoticed; these do not, and who does not lie is not refused.
+        assert!(result.is_ok() || ![0, 7, 8].contains(&lie), "{lie}: {result:?}");
+        assert!(result.is_err() || ![5, 6].contains(&lie), "{lie}");
+        if result.is_ok() {
+            assert_eq!(backend.dropped.load(Ordering::Relaxed), if lie == 7 { 4 } else { 2 });
+        }
+    }
+}
+
+/// Memory is bound, inputs are set and the method is reset between two steps.
+#[test]
+fn anything_may_happen_between_steps() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small());
+    let (y, z) = (method.tensor(small()), method.tensor(small().at(0, 0)));
+    let seen = method.tensor(small());
+    method.call("t::add_one", &[x, y]);
+    method.then(Instruction::Move(y, x));
+    method.call("t::add_one", &[x, z]);
+    method.call("t::add_one", &[y, x]);
+    method.outputs = vec![y, z, seen];
+    let file = Aligned::from(&Program::of(method)[..]);
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let registry = registry();
+    let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
+    let mut grounds: Vec<Aligned> = (0..40).map(|_| Aligned::new(16)).collect();
+    let mut grounds = grounds.iter_mut();
+    let mut method = memory.load(&program, "forward", &registry, LoadOptions::default()).unwrap();
+    for round in 0..4 {
+        for step in 0..4 {
+            let input = core::TensorRef::from_slice(&[4], &[1.0f32; 4]).unwrap();
+            method.set_input_tensor(0, &input).unwrap();
+            if round > 0 {
+                // After the move, input and output are one tensor.
+                let result = method.bind_input(0, grounds.next().unwrap().bytes_mut());
+                assert!(result.is_ok());
+                let result = method.bind_output(0, grounds.next().unwrap().bytes_mut());
+                assert!(result.is_ok());
+            }
+            // The last call reads what it writes, from a copy.
+            method.step().unwrap();
+            if step == round {
+                method.reset().unwrap();
+            }
+        }
+        let _ = method.execute();
+    }
+}
+
+/// Numbers that no file and no backend has, but callers may.
+#[test]
+fn helpers_take_any_numbers() {
+    let many: Vec<u8> = (0..=255).collect();
+    for len in [31, 32, 33, 200, 256] {
+        let _ = core::layout::is_permutation(&many[..len]);
+        let _ = core::layout::same_layout(&vec![2; len], &many[..len], &many[1..len]);
+        let _ = core::layout::strides_of(&vec![i32::MAX; len], &many[..len]);
+        assert_eq!(core::layout::contiguous_order(len).len(), 16);
+    }
+    let file = Program::of(Method::new("forward", &[]));
+    let table = Table::root(&file).unwrap();
+    for slot in [100, usize::MAX / 2 - 3, usize::MAX / 2, usize::MAX / 2 + 1, usize::MAX] {
+        assert_eq!(table.get::<u64>(slot).unwrap(), 0);
+        assert!(table.union_value(slot).unwrap().is_none());
     }
 }

@@ -73,8 +73,9 @@ impl<'a> Table<'a> {
 
     /// Where field `slot` is stored; `None` when the table does not have it.
     fn field(&self, slot: usize) -> Result<Option<usize>, Malformed> {
-        let at = self.fields.0 + 2 * slot;
-        let entry = if at + 2 <= self.fields.1 { u16_at(self.buf, at)? } else { 0 };
+        let (first, end) = self.fields;
+        // Two bytes each: divided instead of multiplied, as a slot may be any number.
+        let entry = if slot < (end - first) / 2 { u16_at(self.buf, first + 2 * slot)? } else { 0 };
         // What is read there is checked against the buffer, which `start` lies in.
         Ok((entry != 0).then_some(self.start + entry))
     }

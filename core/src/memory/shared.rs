@@ -18,6 +18,9 @@ const MAX_SHARED: usize = 8;
 /// what the others wrote. *Methods of several programs* share the memory of activations, of which each run needs none after it
 /// ended; of these, none may keep state in it, and outputs are read before another runs.
 ///
+/// What is state is told by names, initial data and what kernels read before it was written. Only a delegate knows which of its
+/// arguments it reads: a tensor that a delegate alone reads, without name and initial data, is not known to be state.
+///
 /// Methods that keep state together are loaded before the first of them runs, as loading gives state its initial values.
 pub struct SharedMemory<'m> {
     planned: heapless::Vec<Region<'m>, MAX_SHARED>,

@@ -51,7 +51,7 @@ impl MemoryNeeds {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct ArenaUse {
-    /// Values and their lists.
+    /// Places of planned buffers, and values. Their lists stay in the file.
     pub values: usize,
     /// Tensors: shape, layout, place.
     pub tensors: usize,

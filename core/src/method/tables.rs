@@ -106,7 +106,7 @@ pub(crate) struct Counts {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct TableUse {
-    /// Values and their lists.
+    /// Places of planned buffers, and values. Their lists stay in the file.
     pub values: usize,
     /// Tensors: shape, layout, place.
     pub tensors: usize,
