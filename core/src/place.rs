@@ -1,11 +1,13 @@
 //! Where the data of a tensor is, by what the file says.
 
+use crate::arguments::elements;
 use crate::data_map::{Blob, DataMap};
-use crate::error::{InitError, Message, ProgramError};
-use crate::format::Part;
+use crate::error::{InitError, Message};
+use crate::format::flat_tensor_schema::TensorLayoutTable;
 use crate::format::program_schema::TensorTable;
-use crate::layout::same_layout;
-use crate::meta::tensor_name;
+use crate::format::{Malformed, Part};
+use crate::layout::{is_permutation, same_layout};
+use crate::meta::{TensorValue, tensor_name};
 use crate::program::Program;
 use crate::value::TensorSlot;
 
@@ -21,26 +23,26 @@ pub(crate) struct Place<'p> {
 /// Why a tensor's data cannot be found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PlaceError {
-    Program(ProgramError),
+    Malformed(Malformed),
     Value(&'static str),
     External(&'static str),
 }
 
-impl<E: Into<ProgramError>> From<E> for PlaceError {
-    fn from(error: E) -> Self {
-        PlaceError::Program(error.into())
+impl From<Malformed> for PlaceError {
+    fn from(malformed: Malformed) -> Self {
+        PlaceError::Malformed(malformed)
     }
 }
 
 impl PlaceError {
     /// The error with the place where it happened.
     #[cold]
-    pub(crate) fn at(self, tensor: &TensorTable<'_>, index: usize) -> InitError {
+    pub(crate) fn at(self, value: &TensorValue<'_>) -> InitError {
         match self {
-            PlaceError::Program(error) => InitError::Program(error),
-            PlaceError::Value(what) => InitError::Value { index, what },
+            PlaceError::Malformed(malformed) => malformed.into(),
+            PlaceError::Value(what) => InitError::Value { index: value.index, what },
             PlaceError::External(what) => {
-                let name = tensor_name(tensor).ok().flatten().unwrap_or("");
+                let name = tensor_name(&value.tensor).ok().flatten().unwrap_or("");
                 InitError::ExternalData { name: Message::new(format_args!("{name}")), what }
             }
         }
@@ -95,23 +97,38 @@ pub(crate) fn locate<'p>(
     Ok(Place { planned, stored })
 }
 
+#[inline(never)]
 fn find_external<'p>(
     data: &'p [DataMap<'p>],
     tensor: &TensorTable<'p>,
     slot: &TensorSlot<'_>,
 ) -> Result<Blob<'p>, PlaceError> {
     let name = tensor_name(tensor)?.ok_or(Part::ExternalName.at(0))?;
-    let (map, blob) = Program::external(data, name)?
-        .ok_or(PlaceError::External("not found; pass the .ptd file that has it"))?;
-    if let Some(layout) = map.layout(name)? {
-        let same = layout.scalar_type == slot.scalar_type
-            && layout.sizes == *slot.sizes
-            && same_layout(slot.sizes, &layout.dim_order, slot.dim_order);
-        if !same {
+    for map in data {
+        let Some(entry) = map.entry(name)? else { continue };
+        let blob = map.segment(&entry)?;
+        if let Some(layout) = entry.tensor_layout()?
+            && !is_layout_of(&layout, slot)?
+        {
             return Err(PlaceError::External("type, shape or layout differs from the program's"));
         }
+        return blob
+            .part(0, slot.capacity)
+            .ok_or(PlaceError::External("is shorter than the tensor"));
     }
-    blob.part(0, slot.capacity).ok_or(PlaceError::External("is shorter than the tensor"))
+    Err(PlaceError::External("not found; pass the .ptd file that has it"))
+}
+
+/// Whether a data file has a tensor of this type, shape and layout.
+fn is_layout_of(layout: &TensorLayoutTable<'_>, slot: &TensorSlot<'_>) -> Result<bool, Malformed> {
+    let sizes: &[[u8; 4]] = elements(layout.sizes()?.bytes());
+    let dim_order = layout.dim_order()?.bytes();
+    Ok(layout.scalar_type()? == slot.scalar_type as i8
+        && sizes.len() == slot.sizes.len()
+        && sizes.iter().zip(slot.sizes.iter()).all(|(a, b)| i32::from_le_bytes(*a) == *b)
+        && dim_order.len() == sizes.len()
+        && is_permutation(dim_order)
+        && same_layout(slot.sizes, dim_order, slot.dim_order))
 }
 
 /// The bytes of a constant where they lie; `None` if they must be copied to be used, as the storage cannot lend them, or lends them

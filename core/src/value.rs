@@ -166,6 +166,19 @@ pub(crate) enum ResizeError {
 }
 
 impl<'m> TensorSlot<'m> {
+    /// What stands for a tensor until it is decoded.
+    pub(crate) fn empty() -> Self {
+        TensorSlot {
+            scalar_type: ScalarType::Byte,
+            dynamism: ShapeDynamism::Static,
+            home: Home::Caller,
+            sizes: &mut [],
+            dim_order: &[],
+            capacity: 0,
+            data: Data::None,
+        }
+    }
+
     pub(crate) fn info(&self) -> TensorInfo {
         TensorInfo {
             scalar_type: self.scalar_type,

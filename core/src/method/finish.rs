@@ -1,11 +1,11 @@
 //! Finishing a prepared method: it gets its memory, delegates are made, constants copied, weights packed.
 
+use super::tables::{copy_sizes, decode_value};
 use super::{Instruction, KernelCall, Method, MethodMemory, Packed, Prepared};
 use crate::backend::{InitContext, Processed};
 use crate::call::{Invoke, Known, Resources};
 use crate::error::{InitError, MemoryKind};
 use crate::format::Part;
-use crate::format::program_schema::EValue;
 use crate::memory::arena::{Arena, Exhausted};
 use crate::memory::region::Region;
 use crate::memory::{ARENA_ALIGN, SharedMemory};
@@ -31,7 +31,7 @@ impl<'m> Prepared<'m> {
         for (index, (region, buffer)) in buffers.enumerate() {
             let bytes = core::mem::take(buffer);
             let kind = MemoryKind::Planned(index);
-            let needed = self.meta.planned_buffer_size(index)?;
+            let needed = self.meta.planned_size(index)?;
             check_memory(bytes, needed, kind)?;
             let bytes = bytes.get_mut(..needed).unwrap_or_default();
             bytes.fill(0);
@@ -53,7 +53,7 @@ impl<'m> Prepared<'m> {
         let needed = self.needs().scratch;
         let scratch = shared.admit(&self.meta, &self.tables, needed)?;
         for (index, region) in self.tables.planned.iter_mut().enumerate() {
-            *region = shared.part(index, self.meta.planned_buffer_size(index)?)?;
+            *region = shared.part(index, self.meta.planned_size(index)?)?;
         }
         self.build(arena, scratch).map(SharedMethod::new)
     }
@@ -156,7 +156,7 @@ impl<'m> Method<'m> {
         arena: &mut Arena<'m>,
     ) -> Result<(), Fault> {
         for index in 0..self.delegates.len() {
-            let info = self.meta.delegate(index, self.options.data)?;
+            let info = self.meta.delegate_info(index, self.options.data)?;
             let backend = registry.backend(info.backend).ok_or(Part::Delegate.at(index))?;
             let name = backend.name();
             let wrap = |source| InitError::Delegate { index, backend: name, source };
@@ -200,14 +200,13 @@ impl<'m> Method<'m> {
     /// Gives tensors their places, and state its initial data. With an arena, constants are placed, too: at load, not when
     /// the method is reset.
     fn place_tensors(&mut self, mut arena: Option<&mut Arena<'m>>) -> Result<(), Fault> {
-        let mut slot = 0u32;
-        for (index, value) in self.meta.plan.values()?.iter().enumerate() {
-            let EValue::Tensor(tensor) = value?.value()? else { continue };
+        let mut tensors = self.meta.tensors()?;
+        while let Some(value) = tensors.next()? {
+            let index = value.index;
             let is_state = self.values.has(index, flag::STATE);
-            let target = self.values.tensor_mut(slot).ok_or(Part::Value.at(index))?;
-            slot += 1;
-            let place = locate(&self.meta.program, self.options.data, &tensor, target)
-                .map_err(|error| error.at(&tensor, index))?;
+            let target = self.values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
+            let place = locate(&self.meta.program, self.options.data, &value.tensor, target)
+                .map_err(|error| error.at(value))?;
             match (place.planned, place.stored, arena.as_deref_mut()) {
                 (None, Some(blob), Some(arena)) => {
                     if target.place().is_none() {
@@ -294,15 +293,13 @@ impl<'m> Method<'m> {
         let file = self.meta.plan.values()?;
         let mut tensor_count = 0;
         for (index, target) in self.values.values.iter_mut().enumerate() {
-            *target = super::tables::decode_value(file.get(index)?, index, &mut tensor_count)?;
+            *target = decode_value(&file, index, &mut tensor_count)?;
         }
         let mut slots = self.values.tensors.iter_mut();
-        for value in file.iter() {
-            let EValue::Tensor(tensor) = value?.value()? else { continue };
+        let mut tensors = self.meta.tensors()?;
+        while let Some(value) = tensors.next()? {
             if let Some(slot) = slots.next() {
-                for (target, size) in slot.sizes.iter_mut().zip(tensor.sizes()?.iter()) {
-                    *target = size?;
-                }
+                copy_sizes(slot.sizes, &value.tensor.sizes()?)?;
             }
         }
         for region in self.planned.iter().filter(|_| alone) {

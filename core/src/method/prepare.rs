@@ -9,14 +9,14 @@ use crate::arguments::{Arguments, elements};
 use crate::call::{Invoke, Known, Prepare};
 use crate::error::{InitError, KernelError, MemoryKind, Message};
 use crate::format::Part;
-use crate::format::program_schema::{EValue, InstructionArgs};
+use crate::format::program_schema::InstructionArgs;
 use crate::kernel::{Kernel, Param};
 use crate::layout::{ShapeDynamism, same_layout};
 use crate::limits::{Limit, Limits};
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::memory::region::Region;
-use crate::meta::{MethodMeta, to_index};
+use crate::meta::{MethodMeta, tensor_name, to_index};
 use crate::overlap::Overlap;
 use crate::place::{lend_aligned, locate};
 use crate::registry::{OperatorName, Registry};
@@ -256,7 +256,7 @@ impl<'m> Preparation<'_, 'm> {
     #[inline(never)]
     fn delegates(&mut self) -> Result<(), InitError> {
         for index in 0..self.tables.delegates.len() {
-            let info = self.meta.delegate(index, self.options.data)?;
+            let info = self.meta.delegate_info(index, self.options.data)?;
             let backend = self.registry.backend(info.backend).ok_or(Part::Delegate.at(index))?;
             let bytes = backend.arena_bytes(&info).map_err(|source| InitError::Delegate {
                 index,
@@ -278,19 +278,18 @@ impl<'m> Preparation<'_, 'm> {
         let names = self.options.data.iter();
         let names = names.fold(0u64, |sum, map| sum.saturating_add(map.name_count() as u64));
         let (mut constant_bytes, mut lookups) = (0u64, 0u64);
-        let mut slot = 0u32;
-        for (index, value) in self.meta.plan.values()?.iter().enumerate() {
-            self.steps += 1;
-            let EValue::Tensor(tensor) = value?.value()? else { continue };
-            if tensor.extra_tensor_info()?.is_some() {
+        self.steps += self.tables.values.values.len() as u64;
+        let mut tensors = self.meta.tensors()?;
+        while let Some(value) = tensors.next()? {
+            let index = value.index;
+            if value.tensor.extra_tensor_info()?.is_some() {
                 lookups = lookups.saturating_add(names);
                 check_limit(&limits, Limit::NameLookups, lookups)?;
             }
-            let target = self.tables.values.tensor_mut(slot).ok_or(Part::Value.at(index))?;
-            slot += 1;
-            let place = locate(&self.meta.program, self.options.data, &tensor, target)
-                .map_err(|error| error.at(&tensor, index))?;
-            let mut state = crate::meta::tensor_name(&tensor)?.is_some();
+            let target = self.tables.values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
+            let place = locate(&self.meta.program, self.options.data, &value.tensor, target)
+                .map_err(|error| error.at(value))?;
+            let mut state = tensor_name(&value.tensor)?.is_some();
             match (place.planned, place.stored) {
                 (None, Some(blob)) => {
                     target.home = Home::Constant;
@@ -307,7 +306,7 @@ impl<'m> Preparation<'_, 'm> {
                     let end = offset.checked_add(target.capacity);
                     let inside = buffer < self.tables.planned.len()
                         && end.is_some_and(|end| {
-                            self.meta.planned_buffer_size(buffer).is_ok_and(|size| end <= size)
+                            self.meta.planned_size(buffer).is_ok_and(|size| end <= size)
                         });
                     if !inside {
                         return Err(fail("its place in planned memory is out of range"));

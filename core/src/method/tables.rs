@@ -3,16 +3,18 @@
 use super::Instruction;
 use crate::arguments::elements;
 use crate::backend::DelegateBox;
+use crate::dtype::ScalarType;
 use crate::error::{InitError, MemoryKind};
+use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{EValue, EValueTable, TensorTable};
 use crate::format::{Malformed, Part};
-use crate::layout::{ShapeDynamism, TensorInfo};
+use crate::layout::{ShapeDynamism, TensorInfo, checked_layout};
 use crate::limits::{Limit, Limits};
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::{Arena, Exhausted, Measure};
 use crate::memory::region::Region;
-use crate::meta::MethodMeta;
-use crate::value::{Data, Home, TensorSlot, Value};
+use crate::meta::{MethodMeta, TensorValue};
+use crate::value::{TensorSlot, Value};
 use crate::values::Values;
 use core::mem::MaybeUninit;
 
@@ -165,11 +167,11 @@ pub(crate) fn check_limit(limits: &Limits, limit: Limit, found: u64) -> Result<(
 
 /// A value as the file has it; tensors get slots in order.
 pub(crate) fn decode_value<'m>(
-    value: Option<EValueTable<'m>>,
+    file: &Vector<'m, EValueTable<'m>>,
     index: usize,
     tensor_count: &mut u32,
 ) -> Result<Value<'m>, Malformed> {
-    Ok(match value.ok_or(Part::Value.at(index))?.value()? {
+    Ok(match file.item(index, Part::Value)?.value()? {
         EValue::None => Value::None,
         EValue::Int(value) => Value::Int(value),
         EValue::Bool(value) => Value::Bool(value),
@@ -205,18 +207,17 @@ impl<'m> MethodMeta<'m> {
         // Every instruction, size and planned buffer takes four bytes at least.
         let room = self.program.flatbuffer_size() / 4;
         let (mut tensors, mut sizes) = (0usize, 0usize);
-        for value in values.iter() {
-            if let EValue::Tensor(tensor) = value?.value()? {
-                tensors += 1;
-                sizes = sizes.saturating_add(tensor.sizes()?.len());
-            }
+        let mut each = self.tensors()?;
+        while let Some(value) = each.next()? {
+            tensors += 1;
+            sizes = sizes.saturating_add(value.tensor.sizes()?.len());
         }
         if instructions.saturating_add(sizes).saturating_add(planned) > room {
             return Err(Part::Shared.at(0).into());
         }
         let mut planned_bytes = 0u64;
         for index in 0..planned {
-            planned_bytes = planned_bytes.saturating_add(self.planned_buffer_size(index)? as u64);
+            planned_bytes = planned_bytes.saturating_add(self.planned_size(index)? as u64);
         }
         check_limit(limits, Limit::PlannedBytes, planned_bytes)?;
         Ok(Counts { planned, values: values.len(), tensors, sizes, instructions, delegates })
@@ -254,7 +255,7 @@ impl<'m> Tables<'m> {
         let file = meta.plan.values()?;
         let mut tensor_count = 0u32;
         let values = arena.slice::<_, Fault>(counts.values, |index| {
-            Ok(decode_value(file.get(index)?, index, &mut tensor_count)?)
+            Ok(decode_value(&file, index, &mut tensor_count)?)
         })?;
         let flags = arena.slice::<u8, Fault>(counts.values, |_| Ok(0))?;
         let tensors = decode_tensors(meta, counts, arena)?;
@@ -290,45 +291,31 @@ fn decode_tensors<'m>(
     counts: &Counts,
     arena: &mut Arena<'m>,
 ) -> Result<&'m mut [TensorSlot<'m>], Fault> {
-    let values = meta.plan.values()?;
-    let mut next = 0usize;
-    let mut tensor = move || -> Result<(usize, TensorTable<'m>), Malformed> {
-        loop {
-            let index = next;
-            next += 1;
-            let value = values.get(index)?.ok_or(Part::Value.at(index))?;
-            if let EValue::Tensor(tensor) = value.value()? {
-                return Ok((index, tensor));
-            }
-        }
-    };
-    let mut again = tensor;
-    let slots = arena.slice(counts.tensors, |_| {
-        let (index, tensor) = tensor()?;
-        let invalid = Part::Tensor.at(index);
-        let info = tensor_info(&tensor).ok_or(invalid)?;
-        Ok::<_, Fault>(TensorSlot {
-            scalar_type: info.scalar_type,
-            dynamism: ShapeDynamism::from_number(tensor.shape_dynamism()?).ok_or(invalid)?,
-            home: Home::Caller,
-            sizes: &mut [],
-            dim_order: tensor.dim_order()?.bytes(),
-            capacity: info.nbytes(),
-            data: Data::None,
-        })
-    })?;
+    let slots = arena.slice::<_, Fault>(counts.tensors, |_| Ok(TensorSlot::empty()))?;
     let mut rest = arena.slice::<i32, Fault>(counts.sizes, |_| Ok(0))?;
+    let mut tensors = meta.tensors()?;
     for slot in slots.iter_mut() {
-        let shape = again()?.1.sizes()?;
-        let count = shape.len().min(rest.len());
-        let (own, others) = core::mem::take(&mut rest).split_at_mut(count);
-        rest = others;
-        for (target, size) in own.iter_mut().zip(shape.iter()) {
-            *target = size?;
-        }
-        slot.sizes = own;
+        let Some(TensorValue { index, tensor, .. }) = tensors.next()? else { break };
+        let invalid = Part::Tensor.at(*index);
+        let file = tensor.sizes()?;
+        let own = rest.split_off_mut(..file.len()).ok_or(invalid)?;
+        copy_sizes(own, &file)?;
+        let dim_order = tensor.dim_order()?.bytes();
+        let scalar_type = ScalarType::from_number(tensor.scalar_type()?.into()).ok_or(invalid)?;
+        let capacity = checked_layout(scalar_type, own, dim_order).ok_or(invalid)?;
+        let dynamism = ShapeDynamism::from_number(tensor.shape_dynamism()?).ok_or(invalid)?;
+        (slot.scalar_type, slot.dynamism, slot.capacity) = (scalar_type, dynamism, capacity);
+        (slot.sizes, slot.dim_order) = (own, dim_order);
     }
     Ok(slots)
+}
+
+/// Copies a tensor's sizes from the file.
+pub(crate) fn copy_sizes(sizes: &mut [i32], file: &Vector<'_, i32>) -> Result<(), Malformed> {
+    for (position, size) in sizes.iter_mut().enumerate() {
+        *size = file.item(position, Part::Vector)?;
+    }
+    Ok(())
 }
 
 /// Type, bound shape and layout of a tensor as the file has it; `None` if they are not valid.
