@@ -68,38 +68,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
         for (arg, param) in self.params.iter().enumerate() {
             let value = self.value(arg)?;
-            let fits = match (param, &value) {
-                (Param::Tensor | Param::Out | Param::OptionalTensor, Value::Tensor(_)) => true,
-                (Param::OptionalTensor, Value::None) => true,
-                (Param::TensorList | Param::OutList, Value::TensorList(_, false)) => true,
-                (Param::OptionalTensorList, Value::TensorList(..)) => true,
-                (Param::Int | Param::OptionalInt, Value::Int(_) | Value::Bool(_)) => true,
-                (Param::IntList | Param::OptionalIntList, Value::IntList(_) | Value::Int(_)) => {
-                    true
-                }
-                (Param::Float | Param::OptionalFloat, Value::Double(_) | Value::Int(_)) => true,
-                (Param::OptionalFloatList, Value::DoubleList(_)) => true,
-                (Param::Bool | Param::OptionalBool, Value::Bool(_) | Value::Int(_)) => true,
-                (Param::BoolList, Value::BoolList(_)) => true,
-                (Param::Scalar | Param::OptionalScalar | Param::OutScalar, value) => {
-                    value.scalar().is_some()
-                        || *param == Param::OptionalScalar && matches!(value, Value::None)
-                        // A number that a jump skipped may not be there yet.
-                        || *param == Param::OutScalar && matches!(value, Value::None)
-                }
-                (Param::String | Param::OptionalString, Value::String(_)) => true,
-                (
-                    Param::OptionalInt
-                    | Param::OptionalIntList
-                    | Param::OptionalFloat
-                    | Param::OptionalFloatList
-                    | Param::OptionalBool
-                    | Param::OptionalString,
-                    Value::None,
-                ) => true,
-                _ => false,
-            };
-            if !fits {
+            if param.kinds() & value.kind() == 0 {
                 return Err(self.kind_error(arg, &value));
             }
         }

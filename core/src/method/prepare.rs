@@ -166,14 +166,12 @@ impl<'m> MethodMeta<'m> {
     #[inline(never)]
     fn check_missing(&self, registry: &Registry<'_>) -> Result<(), InitError> {
         let missing = self.missing(registry);
-        if missing.is_empty() {
+        let (operators, backends) = (missing.operators().count(), missing.backends().count());
+        if operators == 0 && backends == 0 {
             return Ok(());
         }
-        Err(InitError::Missing {
-            operators: missing.operators().count(),
-            backends: missing.backends().count(),
-            names: Message::new(format_args!("{missing}")),
-        })
+        let names = Message::new(format_args!("{missing}"));
+        Err(InitError::Missing { operators, backends, names })
     }
 
     pub(crate) fn load(
