@@ -1,6 +1,6 @@
 //! Finishing a prepared method: it gets its memory, delegates are made, constants copied, weights packed.
 
-use super::tables::{copy_sizes, decode_value};
+use super::tables::{copy_sizes, decode_values};
 use super::{Instruction, KernelCall, Method, MethodMemory, Packed, Prepared};
 use crate::backend::{InitContext, Processed};
 use crate::call::{Invoke, Known, Resources};
@@ -290,15 +290,10 @@ impl<'m> Method<'m> {
         self.is_usable = false;
         self.position = 0;
         self.backward_jumps = 0;
-        let file = self.meta.plan.values()?;
-        let mut tensor_count = 0;
-        for (index, target) in self.values.values.iter_mut().enumerate() {
-            *target = decode_value(&file, index, &mut tensor_count)?;
-        }
-        let mut slots = self.values.tensors.iter_mut();
+        decode_values(&self.meta, self.values.values)?;
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
-            if let Some(slot) = slots.next() {
+            if let Some(slot) = self.values.tensor_mut(value.slot) {
                 copy_sizes(slot.sizes, &value.tensor.sizes()?)?;
             }
         }

@@ -78,8 +78,13 @@ pub struct Prepared<'m> {
     pub(super) tables: Tables<'m>,
     pub(super) options: LoadOptions<'m>,
     pub(super) registry: Registry<'m>,
-    needs: MemoryNeeds,
-    arena_use: ArenaUse,
+    counts: Counts,
+    /// The method arena, with what is known to be in it so far.
+    arena: Measure,
+    /// How much of it was taken when all delegates were, and when all constants were.
+    delegates_end: usize,
+    constants_end: usize,
+    scratch: usize,
     steps: u64,
 }
 
@@ -126,40 +131,20 @@ impl<'m> MethodMeta<'m> {
         registry: &Registry<'m>,
         options: LoadOptions<'m>,
     ) -> Result<Prepared<'m>, InitError> {
-        let table_use = counts.table_use(PointerWidth::HERE).ok_or(InitError::TooLarge)?;
-        let mut preparation = Preparation {
-            meta: self,
-            registry,
-            options,
+        let mut prepared = Prepared {
+            meta: *self,
             tables: Tables::decode(self, counts, tables)?,
+            options,
+            registry: *registry,
+            counts: *counts,
             arena: Measure::new(),
+            delegates_end: 0,
+            constants_end: 0,
             scratch: 0,
             steps: 0,
         };
-        preparation.delegates()?;
-        let delegates = preparation.arena.total();
-        preparation.places()?;
-        let constants = preparation.arena.total();
-        preparation.interface()?;
-        preparation.resolve()?;
-        preparation.views();
-        preparation.kernels()?;
-        let Preparation { tables, arena, scratch, steps, .. } = preparation;
-        let (Some(delegates), Some(constants), Some(arena)) = (delegates, constants, arena.total())
-        else {
-            return Err(InitError::TooLarge);
-        };
-        let arena_use = ArenaUse {
-            values: table_use.values,
-            tensors: table_use.tensors,
-            instructions: table_use.instructions,
-            delegates: table_use.delegates.saturating_add(delegates),
-            constants: constants.saturating_sub(delegates),
-            packed: arena.saturating_sub(constants),
-        };
-        let needs = MemoryNeeds { tables: table_use.total(), arena, scratch };
-        let registry = registry.clone();
-        Ok(Prepared { meta: *self, tables, options, registry, needs, arena_use, steps })
+        prepared.resolve_all()?;
+        Ok(prepared)
     }
 
     /// Fails if operators or backends are not registered, with as many of their names as fit.
@@ -194,7 +179,7 @@ impl<'m> MethodMeta<'m> {
                     available,
                 })?;
             let prepared = self.prepare_counted(&counts, tables, registry, options)?;
-            let whole = prepared.needs.whole_arena();
+            let whole = prepared.needs().whole_arena();
             if whole > available {
                 let memory = MemoryKind::Arena;
                 return Err(InitError::MemoryTooSmall { memory, needed: whole, available });
@@ -212,12 +197,31 @@ impl<'m> Prepared<'m> {
 
     /// The exact memory that the method takes, beside its planned buffers: [`MethodMeta::planned_buffer_size`].
     pub fn needs(&self) -> MemoryNeeds {
-        self.needs
+        let (tables, arena) = (self.table_use().total(), self.arena_bytes());
+        MemoryNeeds { tables, arena, scratch: self.scratch }
+    }
+
+    /// Bytes of the tables. They are there, so there is some number of them.
+    fn table_use(&self) -> TableUse {
+        self.counts.table_use(PointerWidth::HERE).unwrap_or_default()
+    }
+
+    /// Bytes of the method arena. A prepared method has some number of them: `resolve_all` saw to that.
+    fn arena_bytes(&self) -> usize {
+        self.arena.total().unwrap_or(usize::MAX)
     }
 
     /// What tables and arena are used for.
     pub fn arena_use(&self) -> ArenaUse {
-        self.arena_use
+        let TableUse { values, tensors, instructions, delegates } = self.table_use();
+        ArenaUse {
+            values,
+            tensors,
+            instructions,
+            delegates: delegates.saturating_add(self.delegates_end),
+            constants: self.constants_end.saturating_sub(self.delegates_end),
+            packed: self.arena_bytes().saturating_sub(self.constants_end),
+        }
     }
 
     /// How much work it was to prepare the method: steps of loops over what the file lists. It grows with the size of the file,
@@ -229,7 +233,7 @@ impl<'m> Prepared<'m> {
 
 impl core::fmt::Debug for Prepared<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Prepared({}, {:?})", self.meta.name(), self.needs)
+        write!(f, "Prepared({}, {:?})", self.meta.name(), self.needs())
     }
 }
 
@@ -238,18 +242,22 @@ fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     Err(KernelError::Unsupported { what: "the kernel was not prepared" })
 }
 
-/// A method on its way.
-struct Preparation<'a, 'm> {
-    meta: &'a MethodMeta<'m>,
-    registry: &'a Registry<'m>,
-    options: LoadOptions<'m>,
-    tables: Tables<'m>,
-    arena: Measure,
-    scratch: usize,
-    steps: u64,
-}
+/// The way to a prepared method, step by step, each of which adds to what is there.
+impl<'m> Prepared<'m> {
+    #[inline(never)]
+    fn resolve_all(&mut self) -> Result<(), InitError> {
+        self.delegates()?;
+        self.delegates_end = self.arena.total().ok_or(InitError::TooLarge)?;
+        self.places()?;
+        self.constants_end = self.arena.total().ok_or(InitError::TooLarge)?;
+        self.interface()?;
+        self.resolve()?;
+        self.views();
+        self.kernels()?;
+        self.arena.total().ok_or(InitError::TooLarge)?;
+        Ok(())
+    }
 
-impl<'m> Preparation<'_, 'm> {
     /// Asks backends what memory their delegates take.
     #[inline(never)]
     fn delegates(&mut self) -> Result<(), InitError> {
@@ -539,7 +547,7 @@ impl<'m> Preparation<'_, 'm> {
     fn kernels(&mut self) -> Result<(), InitError> {
         let threads = self.options.parallel.threads();
         let limit = self.options.limits.call_tensors;
-        let Preparation { tables, arena, scratch, steps, .. } = self;
+        let Prepared { tables, arena, scratch, steps, .. } = self;
         let Tables { values, instructions, .. } = tables;
         for (index, instruction) in instructions.iter_mut().enumerate() {
             match instruction {

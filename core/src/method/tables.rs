@@ -6,7 +6,7 @@ use crate::backend::DelegateBox;
 use crate::dtype::ScalarType;
 use crate::error::{InitError, MemoryKind};
 use crate::format::flatbuffer::Vector;
-use crate::format::program_schema::{EValue, EValueTable, TensorTable};
+use crate::format::program_schema::{EValue, TensorTable};
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, TensorInfo, checked_layout};
 use crate::limits::{Limit, Limits};
@@ -165,29 +165,34 @@ pub(crate) fn check_limit(limits: &Limits, limit: Limit, found: u64) -> Result<(
     if found > allowed { Err(InitError::Limit { limit, found, allowed }) } else { Ok(()) }
 }
 
-/// A value as the file has it; tensors get slots in order.
-pub(crate) fn decode_value<'m>(
-    file: &Vector<'m, EValueTable<'m>>,
-    index: usize,
-    tensor_count: &mut u32,
-) -> Result<Value<'m>, Malformed> {
-    Ok(match file.item(index, Part::Value)?.value()? {
-        EValue::None => Value::None,
-        EValue::Int(value) => Value::Int(value),
-        EValue::Bool(value) => Value::Bool(value),
-        EValue::Double(value) => Value::Double(value),
-        EValue::String(value) => Value::String(value),
-        EValue::Tensor(_) => {
-            let slot = *tensor_count;
-            *tensor_count = slot.checked_add(1).ok_or(Part::Value.at(index))?;
-            Value::Tensor(slot)
-        }
-        EValue::IntList(items) => Value::IntList(elements(items.bytes())),
-        EValue::DoubleList(items) => Value::DoubleList(elements(items.bytes())),
-        EValue::BoolList(items) => Value::BoolList(items.bytes()),
-        EValue::TensorList(items) => Value::TensorList(elements(items.bytes()), false),
-        EValue::OptionalTensorList(items) => Value::TensorList(elements(items.bytes()), true),
-    })
+/// Makes values what they are in the file; tensors get slots in order.
+#[inline(never)]
+pub(crate) fn decode_values<'m>(
+    meta: &MethodMeta<'m>,
+    values: &mut [Value<'m>],
+) -> Result<(), Malformed> {
+    let file = meta.plan.values()?;
+    let mut tensor_count = 0u32;
+    for (index, value) in values.iter_mut().enumerate() {
+        *value = match file.item(index, Part::Value)?.value()? {
+            EValue::None => Value::None,
+            EValue::Int(value) => Value::Int(value),
+            EValue::Bool(value) => Value::Bool(value),
+            EValue::Double(value) => Value::Double(value),
+            EValue::String(value) => Value::String(value),
+            EValue::Tensor(_) => {
+                let slot = tensor_count;
+                tensor_count = slot.checked_add(1).ok_or(Part::Value.at(index))?;
+                Value::Tensor(slot)
+            }
+            EValue::IntList(items) => Value::IntList(elements(items.bytes())),
+            EValue::DoubleList(items) => Value::DoubleList(elements(items.bytes())),
+            EValue::BoolList(items) => Value::BoolList(items.bytes()),
+            EValue::TensorList(items) => Value::TensorList(elements(items.bytes()), false),
+            EValue::OptionalTensorList(items) => Value::TensorList(elements(items.bytes()), true),
+        };
+    }
+    Ok(())
 }
 
 impl<'m> MethodMeta<'m> {
@@ -235,11 +240,15 @@ impl<'m> Tables<'m> {
         let tables = MemoryKind::Tables;
         let mut arena = Arena::new(memory).ok_or(InitError::MemoryMisaligned { memory: tables })?;
         Self::decode_into(meta, counts, &mut arena).map_err(|error| match error {
-            Fault::Exhausted(exhausted) => {
+            Fault::Exhausted => {
                 // Name the whole need, not that of the step that failed.
-                let whole = counts.table_use(PointerWidth::HERE);
-                let needed = whole.map_or(exhausted.needed, |tables| tables.total());
-                InitError::MemoryTooSmall { memory: tables, needed, available }
+                match counts.table_use(PointerWidth::HERE) {
+                    Some(whole) => {
+                        let needed = whole.total();
+                        InitError::MemoryTooSmall { memory: tables, needed, available }
+                    }
+                    None => InitError::TooLarge,
+                }
             }
             Fault::Malformed(malformed) => malformed.into(),
         })
@@ -251,17 +260,13 @@ impl<'m> Tables<'m> {
         counts: &Counts,
         arena: &mut Arena<'m>,
     ) -> Result<Self, Fault> {
-        let planned = arena.slice::<_, Fault>(counts.planned, |_| Ok(Region::empty()))?;
-        let file = meta.plan.values()?;
-        let mut tensor_count = 0u32;
-        let values = arena.slice::<_, Fault>(counts.values, |index| {
-            Ok(decode_value(&file, index, &mut tensor_count)?)
-        })?;
-        let flags = arena.slice::<u8, Fault>(counts.values, |_| Ok(0))?;
+        let planned = arena.slice(counts.planned, Region::empty)?;
+        let values = arena.slice(counts.values, || Value::None)?;
+        decode_values(meta, values)?;
+        let flags = arena.slice(counts.values, || 0u8)?;
         let tensors = decode_tensors(meta, counts, arena)?;
-        let instructions = arena
-            .slice::<Instruction<'m>, Fault>(counts.instructions, |_| Ok(Instruction::Nothing))?;
-        let delegates = arena.slice::<_, Fault>(counts.delegates, |_| Ok(None))?;
+        let instructions = arena.slice(counts.instructions, || Instruction::Nothing)?;
+        let delegates = arena.slice(counts.delegates, || None)?;
         arena.take(0, ARENA_ALIGN)?;
         Ok(Tables { planned, values: Values { values, flags, tensors }, instructions, delegates })
     }
@@ -269,13 +274,13 @@ impl<'m> Tables<'m> {
 
 /// Why tables cannot be decoded.
 enum Fault {
-    Exhausted(Exhausted),
+    Exhausted,
     Malformed(Malformed),
 }
 
 impl From<Exhausted> for Fault {
-    fn from(exhausted: Exhausted) -> Self {
-        Fault::Exhausted(exhausted)
+    fn from(_: Exhausted) -> Self {
+        Fault::Exhausted
     }
 }
 impl From<Malformed> for Fault {
@@ -291,8 +296,8 @@ fn decode_tensors<'m>(
     counts: &Counts,
     arena: &mut Arena<'m>,
 ) -> Result<&'m mut [TensorSlot<'m>], Fault> {
-    let slots = arena.slice::<_, Fault>(counts.tensors, |_| Ok(TensorSlot::empty()))?;
-    let mut rest = arena.slice::<i32, Fault>(counts.sizes, |_| Ok(0))?;
+    let slots = arena.slice(counts.tensors, TensorSlot::empty)?;
+    let mut rest = arena.slice(counts.sizes, || 0i32)?;
     let mut tensors = meta.tensors()?;
     for slot in slots.iter_mut() {
         let Some(TensorValue { index, tensor, .. }) = tensors.next()? else { break };
