@@ -9,7 +9,7 @@ use crate::format::program_schema::{
     TensorTable,
 };
 use crate::format::{Malformed, Part};
-use crate::layout::{ShapeDynamism, TensorInfo};
+use crate::layout::{ShapeDynamism, Sizes, TensorInfo};
 use crate::method::tables::tensor_info;
 use crate::program::Program;
 use crate::registry::{Missing, OperatorName, Registry};
@@ -159,6 +159,12 @@ impl<'p> MethodMeta<'p> {
     /// The name of the tensor that the value of this index is, where the exporter kept it.
     pub(crate) fn tensor_name(&self, index: usize) -> Option<&'p str> {
         tensor_name(&self.plan.values().ok()?.get(index).ok()??.tensor().ok()??).ok()?
+    }
+
+    /// The sizes of the tensor that the value of this index is, as the file has them.
+    pub(crate) fn tensor_sizes(&self, index: usize) -> Option<Sizes> {
+        let tensor = self.plan.values().ok()?.get(index).ok()??.tensor().ok()??;
+        Some(tensor.sizes().ok()?.iter().flatten().collect())
     }
 
     /// Number of planned buffers that the caller supplies. (Files list one more: their first is reserved.)

@@ -5,7 +5,6 @@ use crate::call::{view, view_mut};
 use crate::error::{InputError, ShapeNote};
 use crate::layout::{ShapeDynamism, TensorInfo, same_layout};
 use crate::memory::region::Region;
-use crate::meta::ValueMeta;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
 use crate::value::{Data, Home, ResizeError, Value};
 
@@ -111,16 +110,14 @@ impl<'m> Method<'m> {
     /// # Errors
     /// The shape differs from a static one, or exceeds the bound.
     pub fn resize_input(&mut self, index: usize, sizes: &[i32]) -> Result<(), InputError> {
-        let slot = self.slot(self.input_value(index)?)?;
+        let value = self.input_value(index)?;
+        let slot = self.slot(value)?;
         let Some(target) = self.values.tensor_mut(slot) else { return Err(InputError::Unbound) };
         target.resize(sizes).map_err(|error| {
             let bound = matches!(error, ResizeError::Capacity { .. });
             // The present shape is that of an earlier run; the bound is in the file.
-            let declared = self.meta.input(index).ok().flatten();
-            let expected = match &declared {
-                Some(ValueMeta::Tensor(tensor)) => ShapeNote::new(&tensor.info.sizes),
-                _ => ShapeNote::new(target.sizes),
-            };
+            let declared = self.meta.tensor_sizes(value).unwrap_or_default();
+            let expected = ShapeNote::new(&declared);
             InputError::Shape { expected, found: ShapeNote::new(sizes), bound }
         })
     }
