@@ -118,7 +118,9 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Reads field `slot` as `F` says.
+    /// Reads field `slot` as `F` says. Inlined, as are the accessors of tables: the call of the function that reads is less code than
+    /// that of one in between.
+    #[inline(always)]
     pub fn get<F: Field<'a>>(&self, slot: usize) -> Result<F::Output, Malformed> {
         F::read(self, slot)
     }
@@ -209,7 +211,7 @@ impl<'a> Field<'a> for &'a str {
     type Output = Option<&'a str>;
     fn read(table: &Table<'a>, slot: usize) -> Result<Option<&'a str>, Malformed> {
         let Some(at) = table.reference(slot)? else { return Ok(None) };
-        let bytes = Vector::<u8>::at(table.buf, at.get())?.bytes();
+        let bytes = Vector::<u8>::new(Extent::at(table.buf, at.get(), 1)?).bytes();
         match core::str::from_utf8(bytes) {
             Ok(text) => Ok(Some(text)),
             Err(_) => Err(Part::String.at(at.get())),
@@ -262,9 +264,8 @@ impl<T> Clone for Vector<'_, T> {
 impl<T> Copy for Vector<'_, T> {}
 
 impl<'a, T: Item<'a>> Vector<'a, T> {
-    fn at(buf: &'a [u8], start: usize) -> Result<Self, Malformed> {
-        let extent = Extent::at(buf, start, T::SIZE)?;
-        Ok(Vector { extent, items: PhantomData })
+    fn new(extent: Extent<'a>) -> Self {
+        Vector { extent, items: PhantomData }
     }
 
     /// Number of elements.
@@ -314,8 +315,7 @@ impl<'a, T: Item<'a>> Field<'a> for Vector<'a, T> {
     type Output = Vector<'a, T>;
     #[inline(always)]
     fn read(table: &Table<'a>, slot: usize) -> Result<Self, Malformed> {
-        let extent = Extent::of_field(table, slot, T::SIZE)?;
-        Ok(Vector { extent, items: PhantomData })
+        Extent::of_field(table, slot, T::SIZE).map(Vector::new)
     }
 }
 
@@ -339,7 +339,7 @@ macro_rules! flatbuffer_table {
 
         #[allow(dead_code, reason = "the schema is written out whole")]
         impl<'a> $name<'a> {
-            $($(#[$field_doc])* pub(crate) fn $field(
+            $($(#[$field_doc])* #[inline(always)] pub(crate) fn $field(
                 &self,
             ) -> Result<
                 <$kind as $crate::format::flatbuffer::Field<'a>>::Output,
