@@ -129,13 +129,7 @@ impl<'p> DataMap<'p> {
 
     /// The entry of this name.
     pub(crate) fn entry(&self, key: &str) -> Result<Option<NamedTensor<'p>>, Malformed> {
-        for entry in self.root.named_data()?.iter() {
-            let entry = entry?;
-            if entry.key()? == Some(key) {
-                return Ok(Some(entry));
-            }
-        }
-        Ok(None)
+        self.root.named_data()?.named(key)
     }
 
     /// The data of this name.

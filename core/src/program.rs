@@ -197,14 +197,9 @@ impl<'p> Program<'p> {
     /// # Errors
     /// The file is malformed.
     pub fn named_data(&self, key: &str) -> Result<Option<Blob<'p>>, ProgramError> {
-        for entry in self.root.named_data()?.iter() {
-            let entry = entry?;
-            if entry.key()? == Some(key) {
-                let index = usize::try_from(entry.segment_index()?).unwrap_or(usize::MAX);
-                return Ok(Some(self.segment(index)?));
-            }
-        }
-        Ok(None)
+        let Some(entry) = self.root.named_data()?.named(key)? else { return Ok(None) };
+        let index = usize::try_from(entry.segment_index()?).unwrap_or(usize::MAX);
+        Ok(Some(self.segment(index)?))
     }
 
     /// Names of all named data in the file.
@@ -237,13 +232,8 @@ impl<'p> Program<'p> {
     /// # Errors
     /// The file is malformed, or has no such method.
     pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'p>, ProgramError> {
-        for plan in self.plans()?.iter() {
-            let plan = plan?;
-            if plan.name()? == Some(name) {
-                return MethodMeta::new(*self, plan);
-            }
-        }
-        Err(ProgramError::NoSuchMethod)
+        let plan = self.plans()?.named(name)?.ok_or(ProgramError::NoSuchMethod)?;
+        MethodMeta::new(*self, plan)
     }
 
     /// Loads a method into the caller's memory: [prepares](MethodMeta::prepare) it at the front of the arena, and

@@ -239,6 +239,26 @@ impl<'a> Extent<'a> {
         }
     }
 
+    /// The bytes of all elements.
+    #[inline(never)]
+    fn bytes(&self, item: usize) -> &'a [u8] {
+        let Extent { buf, first, len } = *self;
+        buf.get(first..first + len * item).unwrap_or(&[])
+    }
+
+    /// The first of the elements, which are tables, whose field 0 is this text.
+    #[inline(never)]
+    fn named(&self, name: &str) -> Result<Option<Table<'a>>, Malformed> {
+        let Extent { buf, first, len } = *self;
+        for index in 0..len {
+            let table = Table::read(buf, first + index * <Table<'a> as Item<'a>>::SIZE)?;
+            if table.get::<&str>(0)? == Some(name) {
+                return Ok(Some(table));
+            }
+        }
+        Ok(None)
+    }
+
     /// That of field `slot`; an empty one where the table does not have it. Not inlined, so that it is there once.
     #[inline(never)]
     fn of_field(table: &Table<'a>, slot: usize, item: usize) -> Result<Self, Malformed> {
@@ -305,9 +325,17 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
     }
 
     /// The raw elements, undecoded.
+    #[inline(always)]
     pub fn bytes(&self) -> &'a [u8] {
-        let Extent { buf, first, len } = self.extent;
-        buf.get(first..first + len * T::SIZE).unwrap_or(&[])
+        self.extent.bytes(T::SIZE)
+    }
+}
+
+impl<'a, T: Item<'a> + From<Table<'a>>> Vector<'a, T> {
+    /// The first table whose field 0 is this text.
+    #[inline(always)]
+    pub(crate) fn named(&self, name: &str) -> Result<Option<T>, Malformed> {
+        Ok(self.extent.named(name)?.map(T::from))
     }
 }
 
@@ -347,6 +375,12 @@ macro_rules! flatbuffer_table {
             > {
                 self.0.get::<$kind>($slot)
             })*
+        }
+
+        impl<'a> From<$crate::format::flatbuffer::Table<'a>> for $name<'a> {
+            fn from(table: $crate::format::flatbuffer::Table<'a>) -> Self {
+                $name(table)
+            }
         }
 
         impl<'a> $crate::format::flatbuffer::Field<'a> for $name<'a> {
