@@ -4,10 +4,10 @@ use crate::arguments::elements;
 use crate::data_map::{Blob, DataMap};
 use crate::error::{InitError, Message};
 use crate::format::flat_tensor_schema::TensorLayoutTable;
-use crate::format::program_schema::TensorTable;
+use crate::format::program_schema::{AllocationDetails, TensorTable};
 use crate::format::{Malformed, Part};
 use crate::layout::{is_permutation, same_layout};
-use crate::meta::{TensorValue, tensor_name};
+use crate::meta::{MethodMeta, TensorValue, tensor_name};
 use crate::program::Program;
 use crate::value::TensorSlot;
 
@@ -22,7 +22,7 @@ pub(crate) struct Place<'p> {
 
 /// Why a tensor's data cannot be found.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum PlaceError {
+enum PlaceError {
     Malformed(Malformed),
     Value(&'static str),
     External(&'static str),
@@ -37,7 +37,7 @@ impl From<Malformed> for PlaceError {
 impl PlaceError {
     /// The error with the place where it happened.
     #[cold]
-    pub(crate) fn at(self, value: &TensorValue<'_>) -> InitError {
+    fn at(self, value: &TensorValue<'_>) -> InitError {
         match self {
             PlaceError::Malformed(malformed) => malformed.into(),
             PlaceError::Value(what) => InitError::Value { index: value.index, what },
@@ -53,48 +53,74 @@ impl PlaceError {
 ///
 /// The rules are the schema's: data is constant without allocation, mutable with; entry 0 of the constants
 /// means none; external data is found by the tensor's name.
+#[inline(never)]
 pub(crate) fn locate<'p>(
+    meta: &MethodMeta<'p>,
+    data: &'p [DataMap<'p>],
+    value: &TensorValue<'p>,
+    slot: &TensorSlot<'_>,
+) -> Result<Place<'p>, InitError> {
+    let stored = match stored(&meta.program, data, &value.tensor, slot) {
+        Ok(stored) => stored,
+        Err(error) => return Err(error.at(value)),
+    };
+    let planned = match value.tensor.allocation_info()? {
+        None => None,
+        Some(allocation) => match planned(meta, &allocation, slot)? {
+            Ok(place) => Some(place),
+            Err(what) => return Err(InitError::Value { index: value.index, what }),
+        },
+    };
+    Ok(Place { planned, stored })
+}
+
+/// The bytes that the file has for a tensor.
+fn stored<'p>(
     program: &Program<'p>,
     data: &'p [DataMap<'p>],
     tensor: &TensorTable<'p>,
     slot: &TensorSlot<'_>,
-) -> Result<Place<'p>, PlaceError> {
+) -> Result<Option<Blob<'p>>, PlaceError> {
     if tensor.storage_offset()? != 0 {
         return Err(PlaceError::Value("its storage offset is not zero"));
     }
-    let (mut is_external, mut table) = (false, 0);
+    let mut table = 0;
     if let Some(extra) = tensor.extra_tensor_info()? {
-        is_external = extra.location()? == 1;
+        if extra.location()? == 1 {
+            return find_external(data, tensor, slot).map(Some);
+        }
         table = extra.mutable_data_segments_idx()?;
     }
     let entry = tensor.data_buffer_idx()? as usize;
-    let allocation = tensor.allocation_info()?;
-    let stored = if is_external {
-        Some(find_external(data, tensor, slot)?)
-    } else if entry == 0 {
-        None
-    } else if allocation.is_some() {
-        Some(program.initial_data(table, entry, slot.capacity)?)
-    } else {
-        Some(program.constant(entry, slot.capacity)?)
-    };
-    let planned = match allocation {
-        None => None,
-        Some(allocation) => {
-            // Buffer 0 of the file is reserved; the caller's first is the file's second.
-            let buffer = (allocation.memory_id()? as usize).checked_sub(1);
-            let low = allocation.memory_offset_low()? as usize;
-            let high = allocation.memory_offset_high()?;
-            let offset = match size_of::<usize>() {
-                4 if high != 0 => None,
-                4 => Some(low),
-                _ => Some(low | (high as usize).wrapping_shl(32)),
-            };
-            let range = PlaceError::Value("its place in planned memory is out of range");
-            Some(buffer.zip(offset).ok_or(range)?)
-        }
-    };
-    Ok(Place { planned, stored })
+    if entry == 0 {
+        return Ok(None);
+    }
+    Ok(Some(match tensor.allocation_info()? {
+        Some(_) => program.initial_data(table, entry, slot.capacity)?,
+        None => program.constant(entry, slot.capacity)?,
+    }))
+}
+
+/// The place of a tensor in planned memory: buffer and offset, or what is wrong with it.
+fn planned(
+    meta: &MethodMeta<'_>,
+    allocation: &AllocationDetails<'_>,
+    slot: &TensorSlot<'_>,
+) -> Result<Result<(usize, usize), &'static str>, Malformed> {
+    let low = u64::from(allocation.memory_offset_low()?);
+    let offset = u64::from(allocation.memory_offset_high()?) << 32 | low;
+    // Buffer 0 of the file is reserved; the caller's first is the file's second.
+    let buffer = (allocation.memory_id()? as usize).wrapping_sub(1);
+    let inside = meta.planned_size(buffer).ok().and_then(|size| {
+        let offset = usize::try_from(offset).ok()?;
+        (offset.checked_add(slot.capacity)? <= size).then_some(offset)
+    });
+    Ok(match inside {
+        // Buffers start at multiples of more.
+        Some(offset) if offset.is_multiple_of(slot.alignment()) => Ok((buffer, offset)),
+        Some(_) => Err("its place in planned memory is not aligned for its type"),
+        None => Err("its place in planned memory is out of range"),
+    })
 }
 
 #[inline(never)]

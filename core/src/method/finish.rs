@@ -205,8 +205,7 @@ impl<'m> Method<'m> {
             let index = value.index;
             let is_state = self.values.has(index, flag::STATE);
             let target = self.values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
-            let place = locate(&self.meta.program, self.options.data, &value.tensor, target)
-                .map_err(|error| error.at(value))?;
+            let place = locate(&self.meta, self.options.data, value, target)?;
             match (place.planned, place.stored, arena.as_deref_mut()) {
                 (None, Some(blob), Some(arena)) => {
                     if target.place().is_none() {

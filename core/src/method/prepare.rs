@@ -3,7 +3,7 @@
 //! This is the one path from a file to a method. It decides; [finishing](super::finish) carries out what was decided, with the
 //! memory that was asked for here, so that needs cannot differ from what loading takes.
 
-use super::tables::{Counts, PointerWidth, TableUse, Tables, check_limit};
+use super::tables::{Counts, PointerWidth, TableUse, Tables};
 use super::{Instruction, KernelCall, LoadOptions, Method, MethodMemory, Packed};
 use crate::arguments::{Arguments, elements};
 use crate::call::{Invoke, Known, Prepare};
@@ -12,7 +12,7 @@ use crate::format::Part;
 use crate::format::program_schema::InstructionArgs;
 use crate::kernel::{Kernel, Param};
 use crate::layout::{ShapeDynamism, same_layout};
-use crate::limits::{Limit, Limits};
+use crate::limits::{Budget, Limit, Limits};
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::memory::region::Region;
@@ -280,27 +280,25 @@ impl<'m> Prepared<'m> {
     /// Finds the data of every tensor.
     #[inline(never)]
     fn places(&mut self) -> Result<(), InitError> {
-        let limits = self.options.limits;
+        let limits = &self.options.limits;
         let names = self.options.data.iter();
         let names = names.fold(0u64, |sum, map| sum.saturating_add(map.name_count() as u64));
-        let (mut constant_bytes, mut lookups) = (0u64, 0u64);
+        let mut lookups = Budget::new(limits, Limit::NameLookups);
+        let mut constant_bytes = Budget::new(limits, Limit::ConstantBytes);
         self.steps += self.tables.values.values.len() as u64;
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
             let index = value.index;
             if value.tensor.extra_tensor_info()?.is_some() {
-                lookups = lookups.saturating_add(names);
-                check_limit(&limits, Limit::NameLookups, lookups)?;
+                lookups.take(names)?;
             }
             let target = self.tables.values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
-            let place = locate(&self.meta.program, self.options.data, &value.tensor, target)
-                .map_err(|error| error.at(value))?;
+            let place = locate(&self.meta, self.options.data, value, target)?;
             let mut state = tensor_name(&value.tensor)?.is_some();
             match (place.planned, place.stored) {
                 (None, Some(blob)) => {
                     target.home = Home::Constant;
-                    constant_bytes = constant_bytes.saturating_add(target.capacity as u64);
-                    check_limit(&limits, Limit::ConstantBytes, constant_bytes)?;
+                    constant_bytes.take(target.capacity as u64)?;
                     match lend_aligned(&blob, target.alignment()) {
                         Some(bytes) => target.data = Data::At(Region::read_only(bytes)),
                         None => self.arena.bytes(target.capacity, ARENA_ALIGN),
@@ -308,21 +306,6 @@ impl<'m> Prepared<'m> {
                     state = false;
                 }
                 (Some((buffer, offset)), stored) => {
-                    let fail = |what| InitError::Value { index, what };
-                    let end = offset.checked_add(target.capacity);
-                    let inside = buffer < self.tables.planned.len()
-                        && end.is_some_and(|end| {
-                            self.meta.planned_size(buffer).is_ok_and(|size| end <= size)
-                        });
-                    if !inside {
-                        return Err(fail("its place in planned memory is out of range"));
-                    }
-                    // Buffers start at multiples of more.
-                    if !offset.is_multiple_of(target.alignment()) {
-                        return Err(fail(
-                            "its place in planned memory is not aligned for its type",
-                        ));
-                    }
                     target.home = Home::Planned;
                     target.data = Data::Planned { buffer, offset };
                     state |= stored.is_some();

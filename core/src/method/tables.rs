@@ -159,12 +159,6 @@ pub(crate) struct Tables<'m> {
     pub(crate) delegates: &'m mut [Option<DelegateBox<'m>>],
 }
 
-/// Fails if a method asks for more than it may.
-pub(crate) fn check_limit(limits: &Limits, limit: Limit, found: u64) -> Result<(), InitError> {
-    let allowed = limits.of(limit);
-    if found > allowed { Err(InitError::Limit { limit, found, allowed }) } else { Ok(()) }
-}
-
 /// Makes values what they are in the file; tensors get slots in order.
 #[inline(never)]
 pub(crate) fn decode_values<'m>(
@@ -204,11 +198,11 @@ impl<'m> MethodMeta<'m> {
         let delegates = self.delegate_count();
         let planned = self.planned_buffer_count();
         let instructions = self.instruction_count();
-        check_limit(limits, Limit::FileBytes, self.program.file_size())?;
-        check_limit(limits, Limit::Values, values.len() as u64)?;
-        check_limit(limits, Limit::Instructions, instructions as u64)?;
-        check_limit(limits, Limit::Operators, self.plan.operators()?.len() as u64)?;
-        check_limit(limits, Limit::Delegates, delegates as u64)?;
+        limits.check(Limit::FileBytes, self.program.file_size())?;
+        limits.check(Limit::Values, values.len() as u64)?;
+        limits.check(Limit::Instructions, instructions as u64)?;
+        limits.check(Limit::Operators, self.plan.operators()?.len() as u64)?;
+        limits.check(Limit::Delegates, delegates as u64)?;
         // Every instruction, size and planned buffer takes four bytes at least.
         let room = self.program.flatbuffer_size() / 4;
         let (mut tensors, mut sizes) = (0usize, 0usize);
@@ -224,7 +218,7 @@ impl<'m> MethodMeta<'m> {
         for index in 0..planned {
             planned_bytes = planned_bytes.saturating_add(self.planned_size(index)? as u64);
         }
-        check_limit(limits, Limit::PlannedBytes, planned_bytes)?;
+        limits.check(Limit::PlannedBytes, planned_bytes)?;
         Ok(Counts { planned, values: values.len(), tensors, sizes, instructions, delegates })
     }
 }
