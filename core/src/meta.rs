@@ -368,7 +368,8 @@ impl<'p> Iterator for Instructions<'p> {
 }
 
 impl<'p> Instructions<'p> {
-    fn advance(&mut self) -> Result<Option<(usize, InstructionArgs<'p>)>, Malformed> {
+    /// The next one, as an iterator's; for those who stop at an error.
+    pub(crate) fn advance(&mut self) -> Result<Option<(usize, InstructionArgs<'p>)>, Malformed> {
         loop {
             if let Some(list) = &self.list
                 && let Some(instruction) = list.get(self.position)?

@@ -354,7 +354,7 @@ impl<'m> Prepared<'m> {
         let mut file = self.meta.instructions()?;
         for index in 0..total {
             let malformed = Part::Instruction.at(index);
-            let (chain_start, args) = file.next().ok_or(malformed)??;
+            let (chain_start, args) = file.advance()?.ok_or(malformed)?;
             if let InstructionArgs::Kernel { args, .. } | InstructionArgs::Delegate { args, .. } =
                 &args
             {
@@ -369,10 +369,7 @@ impl<'m> Prepared<'m> {
                     return Err(InitError::Limit { limit, found: items, allowed });
                 }
             }
-            let resolved = self.resolve_one(index, total, chain_start, args)?;
-            if let Some(slot) = self.tables.instructions.get_mut(index) {
-                *slot = resolved;
-            }
+            self.resolve_one(index, chain_start, &args)?;
         }
         self.steps = self.steps.saturating_add(items);
         Ok(())
@@ -397,17 +394,17 @@ impl<'m> Prepared<'m> {
     fn resolve_one(
         &mut self,
         index: usize,
-        total: usize,
         chain_start: usize,
-        args: InstructionArgs<'m>,
-    ) -> Result<Instruction<'m>, InitError> {
+        args: &InstructionArgs<'m>,
+    ) -> Result<(), InitError> {
+        let total = self.tables.instructions.len();
         let fail = |what| InitError::Instruction { index, what };
         let count = self.tables.values.values.len();
         let value_index = |index: i32| -> Result<usize, InitError> {
             let index = usize::try_from(index).ok().filter(|index| *index < count);
             index.ok_or(fail("a value index is out of range"))
         };
-        Ok(match args {
+        let resolved = match *args {
             InstructionArgs::Kernel { operator, args } => {
                 let operator = to_index(operator, Part::Instruction.at(index))?;
                 let operator = self.meta.operator(operator)?;
@@ -486,7 +483,11 @@ impl<'m> Prepared<'m> {
                 value_index(value)?;
                 Instruction::Nothing
             }
-        })
+        };
+        if let Some(slot) = self.tables.instructions.get_mut(index) {
+            *slot = resolved;
+        }
+        Ok(())
     }
 
     /// The kernel of an operator for arguments of these types and layouts.
