@@ -350,26 +350,27 @@ impl<'m> Prepared<'m> {
         let mut arguments_left = self.meta.program.flatbuffer_size() / 4;
         let mut items = 0u64;
         let items_room = self.meta.program.flatbuffer_size() as u64;
-        let items_limit = self.options.limits.list_items;
+        let mut items_budget = Budget::new(&self.options.limits, Limit::ListItems);
         let mut file = self.meta.instructions()?;
         for index in 0..total {
             let malformed = Part::Instruction.at(index);
             let (chain_start, args) = file.advance()?.ok_or(malformed)?;
-            if let InstructionArgs::Kernel { args, .. } | InstructionArgs::Delegate { args, .. } =
-                &args
-            {
-                let left = arguments_left.checked_sub(args.len());
-                arguments_left = left.ok_or(Part::Shared.at(index))?;
-                items = items.saturating_add(self.list_items(elements(args.bytes())));
-                if items > items_room {
-                    return Err(Part::Shared.at(index).into());
+            let list = match &args {
+                InstructionArgs::Kernel { args, .. } | InstructionArgs::Delegate { args, .. } => {
+                    elements(args.bytes())
                 }
-                if items > items_limit {
-                    let (limit, allowed) = (Limit::ListItems, items_limit);
-                    return Err(InitError::Limit { limit, found: items, allowed });
-                }
+                _ => &[],
+            };
+            let left = arguments_left.checked_sub(list.len());
+            arguments_left = left.ok_or(Part::Shared.at(index))?;
+            let more = self.list_items(list);
+            items = items.saturating_add(more);
+            if items > items_room {
+                return Err(Part::Shared.at(index).into());
             }
-            self.resolve_one(index, chain_start, &args)?;
+            items_budget.take(more)?;
+            self.steps = self.steps.saturating_add(list.len() as u64);
+            self.resolve_one(index, chain_start, &args, list)?;
         }
         self.steps = self.steps.saturating_add(items);
         Ok(())
@@ -395,7 +396,8 @@ impl<'m> Prepared<'m> {
         &mut self,
         index: usize,
         chain_start: usize,
-        args: &InstructionArgs<'m>,
+        instruction: &InstructionArgs<'m>,
+        args: &'m [[u8; 4]],
     ) -> Result<(), InitError> {
         let total = self.tables.instructions.len();
         let fail = |what| InitError::Instruction { index, what };
@@ -404,15 +406,13 @@ impl<'m> Prepared<'m> {
             let index = usize::try_from(index).ok().filter(|index| *index < count);
             index.ok_or(fail("a value index is out of range"))
         };
-        let resolved = match *args {
-            InstructionArgs::Kernel { operator, args } => {
+        for entry in args {
+            value_index(list_index(*entry))?;
+        }
+        let resolved = match *instruction {
+            InstructionArgs::Kernel { operator, .. } => {
                 let operator = to_index(operator, Part::Instruction.at(index))?;
                 let operator = self.meta.operator(operator)?;
-                let args: &'m [[u8; 4]] = elements(args.bytes());
-                self.steps = self.steps.saturating_add(args.len() as u64);
-                for entry in args {
-                    value_index(list_index(*entry))?;
-                }
                 let kernel = self
                     .find_kernel(&operator, args)
                     .ok_or(fail("no kernel is registered for these types and layouts"))?;
@@ -439,13 +439,11 @@ impl<'m> Prepared<'m> {
                     known: Known::Nothing,
                 })
             }
-            InstructionArgs::Delegate { delegate, args } => {
+            InstructionArgs::Delegate { delegate, .. } => {
                 let delegate = usize::try_from(delegate)
                     .ok()
                     .filter(|delegate| *delegate < self.tables.delegates.len())
                     .ok_or(fail("the delegate's index is out of range"))?;
-                let args: &'m [[u8; 4]] = elements(args.bytes());
-                self.steps = self.steps.saturating_add(args.len() as u64);
                 for entry in args {
                     let value = value_index(list_index(*entry))?;
                     // Only the delegate knows which arguments it writes.
