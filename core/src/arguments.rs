@@ -43,7 +43,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
 
     /// The value index of an argument.
     pub(crate) fn index(&self, arg: usize) -> Option<usize> {
-        usize::try_from(list_index(*self.args.get(arg)?)).ok()
+        Some(list_index(*self.args.get(arg)?))
     }
 
     fn kind_error(&self, arg: usize, found: &Value<'_>) -> KernelError {
@@ -272,11 +272,11 @@ impl<'c, 'm> Arguments<'c, 'm> {
             return Err(self.kind_error(arg, &self.value(arg)?));
         };
         let short = KernelError::Argument { arg, what: "list is too short" };
-        let index = list_index(*items.get(position).ok_or(short)?);
-        if optional && index == -1 {
+        let entry = *items.get(position).ok_or(short)?;
+        if optional && i32::from_le_bytes(entry) == -1 {
             return Ok(None);
         }
-        match usize::try_from(index).ok().and_then(|index| self.values.value(index)) {
+        match self.values.value(list_index(entry)) {
             Some(Value::Tensor(handle)) => Ok(Some(handle)),
             Some(Value::None) if optional => Ok(None),
             _ => Err(KernelError::Argument { arg, what: "list item is not a tensor" }),

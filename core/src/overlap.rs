@@ -240,9 +240,9 @@ impl<'m> Arguments<'_, 'm> {
         (0..self.len()).any(|arg| {
             self.index(arg).is_some_and(moved)
                 || match self.value(arg) {
-                    Ok(Value::TensorList(items, _)) => items.iter().any(|item| {
-                        usize::try_from(crate::value::list_index(*item)).is_ok_and(moved)
-                    }),
+                    Ok(Value::TensorList(items, _)) => {
+                        items.iter().any(|item| moved(crate::value::list_index(*item)))
+                    }
                     _ => false,
                 }
         })

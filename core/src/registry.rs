@@ -119,8 +119,7 @@ impl<'r> Registry<'r> {
         }
         for (position, kernel) in table.iter().enumerate() {
             let name = OperatorName { name: kernel.name, overload: "" };
-            let has_twin =
-                |table| named(table, &name).iter().any(|other| other.key == kernel.key);
+            let has_twin = |table| named(table, &name).iter().any(|other| other.key == kernel.key);
             let behind = table.get(position + 1..).unwrap_or(&[]);
             if has_twin(behind) || self.tables.iter().any(|table| has_twin(table)) {
                 return Err(RegistryError::DuplicateKernel { name: kernel.name });

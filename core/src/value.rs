@@ -146,9 +146,10 @@ impl From<Scalar> for Value<'_> {
     }
 }
 
-/// The value index in an entry of a list of tensors.
-pub(crate) fn list_index(entry: [u8; 4]) -> i32 {
-    i32::from_le_bytes(entry)
+/// The value index in an entry of a list of arguments or tensors. Negative ones become indices beyond the last value, since
+/// there is no memory for so many.
+pub(crate) fn list_index(entry: [u8; 4]) -> usize {
+    i32::from_le_bytes(entry) as usize
 }
 
 /// What decides where a tensor's data is.

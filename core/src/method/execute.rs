@@ -132,7 +132,6 @@ impl<'m> Method<'m> {
     fn trace_outputs(&self, call: &KernelCall<'m>, tracer: &dyn EventTracer, event: &Event<'_>) {
         for (arg, param) in call.kernel.params.iter().enumerate() {
             let index = call.args.get(arg).map(|entry| crate::value::list_index(*entry));
-            let index = index.and_then(|index| usize::try_from(index).ok());
             if param.is_out()
                 && let Some(slot) = index.and_then(|index| self.values.slot(index))
                 && let Some(tensor) = view(&self.values, slot)

@@ -380,8 +380,7 @@ impl<'m> Prepared<'m> {
     #[inline(never)]
     fn list_items(&self, args: &[[u8; 4]]) -> u64 {
         args.iter().fold(0u64, |sum, entry| {
-            let index = usize::try_from(list_index(*entry)).ok();
-            let len = match index.and_then(|index| self.tables.values.value(index)) {
+            let len = match self.tables.values.value(list_index(*entry)) {
                 Some(Value::IntList(items) | Value::DoubleList(items)) => items.len(),
                 Some(Value::TensorList(items, _)) => items.len(),
                 Some(Value::BoolList(items)) => items.len(),
@@ -402,13 +401,14 @@ impl<'m> Prepared<'m> {
         let total = self.tables.instructions.len();
         let fail = |what| InitError::Instruction { index, what };
         let count = self.tables.values.values.len();
-        let value_index = |index: i32| -> Result<usize, InitError> {
-            let index = usize::try_from(index).ok().filter(|index| *index < count);
-            index.ok_or(fail("a value index is out of range"))
-        };
-        for entry in args {
-            value_index(list_index(*entry))?;
+        let out_of_range = || fail("a value index is out of range");
+        if args.iter().any(|entry| list_index(*entry) >= count) {
+            return Err(out_of_range());
         }
+        let value_index = |index: i32| {
+            let index = usize::try_from(index).ok().filter(|index| *index < count);
+            index.ok_or_else(out_of_range)
+        };
         let resolved = match *instruction {
             InstructionArgs::Kernel { operator, .. } => {
                 let operator = to_index(operator, Part::Instruction.at(index))?;
@@ -425,8 +425,7 @@ impl<'m> Prepared<'m> {
                 })?;
                 for (param, entry) in kernel.params.iter().zip(args) {
                     if *param == Param::OutScalar {
-                        let value = value_index(list_index(*entry))?;
-                        self.tables.values.mark(value, flag::VARIABLE);
+                        self.tables.values.mark(list_index(*entry), flag::VARIABLE);
                     }
                 }
                 Instruction::Kernel(KernelCall {
@@ -445,7 +444,7 @@ impl<'m> Prepared<'m> {
                     .filter(|delegate| *delegate < self.tables.delegates.len())
                     .ok_or(fail("the delegate's index is out of range"))?;
                 for entry in args {
-                    let value = value_index(list_index(*entry))?;
+                    let value = list_index(*entry);
                     // Only the delegate knows which arguments it writes.
                     if !matches!(self.tables.values.value(value), Some(Value::Tensor(_))) {
                         self.tables.values.mark(value, flag::VARIABLE);
@@ -586,8 +585,7 @@ fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
 /// Tensors among the arguments of a call, those in lists included.
 fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
     args.iter().fold(0u64, |sum, entry| {
-        let index = usize::try_from(list_index(*entry)).ok();
-        sum.saturating_add(match index.and_then(|index| values.value(index)) {
+        sum.saturating_add(match values.value(list_index(*entry)) {
             Some(Value::Tensor(_)) => 1,
             Some(Value::TensorList(items, _)) => items.len() as u64,
             _ => 0,
@@ -598,14 +596,12 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
 /// Marks planned tensors that a call reads before anything wrote them as state, and what it writes as written.
 fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>) {
     for (arg, entry) in args.iter().enumerate() {
-        let Ok(index) = usize::try_from(list_index(*entry)) else { continue };
+        let index = list_index(*entry);
         let out = roles.is_out(arg);
         match values.value(index) {
             Some(Value::TensorList(items, _)) => {
                 for item in items {
-                    if let Ok(index) = usize::try_from(list_index(*item)) {
-                        mark_access(values, index, out);
-                    }
+                    mark_access(values, list_index(*item), out);
                 }
             }
             _ => mark_access(values, index, out),
@@ -648,22 +644,20 @@ fn check_move(values: &Values<'_>, from: usize, to: usize) -> Option<bool> {
 /// Whether numbers or shapes of a call's arguments can differ from run to run.
 #[inline(never)]
 fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
-    let varies = |index: i64| {
-        let Ok(index) = usize::try_from(index) else { return false };
+    let varies = |index: usize| {
         let slot = values.slot(index).and_then(|slot| values.tensor(slot));
         values.has(index, flag::VARIABLE)
             || slot.is_some_and(|slot| slot.dynamism != ShapeDynamism::Static)
     };
     args.iter().any(|entry| {
-        let index = i64::from(list_index(*entry));
-        let value = usize::try_from(index).ok().and_then(|index| values.value(index));
+        let index = list_index(*entry);
         varies(index)
-            || match value {
-                Some(Value::IntList(items)) => {
-                    items.iter().any(|item| varies(i64::from_le_bytes(*item)))
-                }
+            || match values.value(index) {
+                Some(Value::IntList(items)) => items
+                    .iter()
+                    .any(|item| usize::try_from(i64::from_le_bytes(*item)).is_ok_and(varies)),
                 Some(Value::TensorList(items, _)) => {
-                    items.iter().any(|item| varies(list_index(*item).into()))
+                    items.iter().any(|item| varies(list_index(*item)))
                 }
                 _ => false,
             }
