@@ -121,7 +121,6 @@ impl Limits {
 
 impl Limits {
     /// Fails if a method asks for more than it may.
-    #[inline(never)]
     pub(crate) fn check(&self, limit: Limit, found: u64) -> Result<(), InitError> {
         Budget::new(self, limit).take(found)
     }

@@ -327,7 +327,6 @@ pub(crate) struct TensorValue<'p> {
 }
 
 impl<'p> Tensors<'p> {
-    #[inline(never)]
     pub(crate) fn next(&mut self) -> Result<Option<&TensorValue<'p>>, Malformed> {
         while let Some(value) = self.values.get(self.next)? {
             let index = self.next;

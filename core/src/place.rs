@@ -53,7 +53,6 @@ impl PlaceError {
 ///
 /// The rules are the schema's: data is constant without allocation, mutable with; entry 0 of the constants
 /// means none; external data is found by the tensor's name.
-#[inline(never)]
 pub(crate) fn locate<'p>(
     meta: &MethodMeta<'p>,
     data: &'p [DataMap<'p>],
@@ -123,7 +122,6 @@ fn planned(
     })
 }
 
-#[inline(never)]
 fn find_external<'p>(
     data: &'p [DataMap<'p>],
     tensor: &TensorTable<'p>,

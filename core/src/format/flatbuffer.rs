@@ -63,7 +63,6 @@ impl<'a> Table<'a> {
     }
 
     /// Where field `slot` is stored; `None` when the table does not have it.
-    #[inline(never)]
     fn field(&self, slot: usize) -> Result<Option<NonZeroUsize>, Malformed> {
         let Table { buf, start } = *self;
         let malformed = Part::Table.at(start);
@@ -85,7 +84,6 @@ impl<'a> Table<'a> {
     }
 
     /// The target of the offset stored in field `slot`.
-    #[inline(never)]
     fn reference(&self, slot: usize) -> Result<Option<NonZeroUsize>, Malformed> {
         match self.field(slot)? {
             // An offset is stored in front of its target, so that is not at 0.
@@ -95,7 +93,6 @@ impl<'a> Table<'a> {
     }
 
     /// The number of at most four bytes in field `slot`, without regard to its sign; 0 when the table does not have it.
-    #[inline(never)]
     fn number(&self, slot: usize, size: usize) -> Result<u32, Malformed> {
         let Some(at) = self.field(slot)? else { return Ok(0) };
         let at = at.get();
@@ -110,7 +107,6 @@ impl<'a> Table<'a> {
     }
 
     /// The table stored in field `slot` of a union, whatever its type.
-    #[inline(never)]
     pub fn union_value(&self, slot: usize) -> Result<Option<Table<'a>>, Malformed> {
         match self.reference(slot)? {
             Some(at) => Table::at(self.buf, at.get()).map(Some),
@@ -247,7 +243,6 @@ impl<'a> Extent<'a> {
     }
 
     /// The first of the elements, which are tables, whose field 0 is this text.
-    #[inline(never)]
     fn named(&self, name: &str) -> Result<Option<Table<'a>>, Malformed> {
         let Extent { buf, first, len } = *self;
         for index in 0..len {

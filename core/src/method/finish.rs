@@ -21,7 +21,6 @@ impl<'m> Prepared<'m> {
     ///
     /// # Errors
     /// A memory is too small or misaligned, the storage failed, or a backend refused a delegate.
-    #[inline(never)]
     pub fn finish(self, memory: MethodMemory<'m, '_>) -> Result<Method<'m>, InitError> {
         let (expected, found) = (self.tables.planned.len(), memory.planned.len());
         if expected != found {
@@ -58,7 +57,6 @@ impl<'m> Prepared<'m> {
         self.build(arena, scratch).map(SharedMethod::new)
     }
 
-    #[inline(never)]
     fn build(
         self,
         arena: &'m mut [core::mem::MaybeUninit<u8>],
@@ -94,7 +92,6 @@ impl<'m> Prepared<'m> {
 }
 
 /// Checks memory that is lent for as many bytes.
-#[inline(never)]
 fn check_memory(bytes: &[u8], needed: usize, memory: MemoryKind) -> Result<(), InitError> {
     let available = bytes.len();
     if available < needed {
@@ -125,7 +122,6 @@ impl<E: Into<InitError>> From<E> for Fault {
 
 impl<'m> Method<'m> {
     /// The order is that in which the needs were added up.
-    #[inline(never)]
     fn fill(
         &mut self,
         registry: &Registry<'m>,
@@ -149,7 +145,6 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    #[inline(never)]
     fn make_delegates(
         &mut self,
         registry: &Registry<'m>,
@@ -246,7 +241,6 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    #[inline(never)]
     fn pack(&mut self, call: &mut KernelCall<'m>, arena: &mut Arena<'m>) -> Result<(), PackFault> {
         let Packed::Due(bytes, pack) = call.packed else { return Ok(()) };
         let packed = arena.zeroed(bytes, ARENA_ALIGN).map_err(PackFault::Exhausted)?;

@@ -244,7 +244,6 @@ fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
 
 /// The way to a prepared method, step by step, each of which adds to what is there.
 impl<'m> Prepared<'m> {
-    #[inline(never)]
     fn resolve_all(&mut self) -> Result<(), InitError> {
         self.delegates()?;
         self.delegates_end = self.arena.total().ok_or(InitError::TooLarge)?;
@@ -259,7 +258,6 @@ impl<'m> Prepared<'m> {
     }
 
     /// Asks backends what memory their delegates take.
-    #[inline(never)]
     fn delegates(&mut self) -> Result<(), InitError> {
         for index in 0..self.tables.delegates.len() {
             let info = self.meta.delegate_info(index, self.options.data)?;
@@ -278,7 +276,6 @@ impl<'m> Prepared<'m> {
     }
 
     /// Finds the data of every tensor.
-    #[inline(never)]
     fn places(&mut self) -> Result<(), InitError> {
         let limits = &self.options.limits;
         let names = self.options.data.iter();
@@ -320,7 +317,6 @@ impl<'m> Prepared<'m> {
     }
 
     /// Checks the indices of inputs and outputs, and marks numbers that the caller can set.
-    #[inline(never)]
     fn interface(&mut self) -> Result<(), InitError> {
         let inputs = self.meta.plan.inputs()?;
         let outputs = self.meta.plan.outputs()?;
@@ -390,7 +386,6 @@ impl<'m> Prepared<'m> {
         })
     }
 
-    #[inline(never)]
     fn resolve_one(
         &mut self,
         index: usize,
@@ -524,7 +519,6 @@ impl<'m> Prepared<'m> {
     }
 
     /// Prepares every call, in order, and finds out which tensors are state: those that are read before they are written.
-    #[inline(never)]
     fn kernels(&mut self) -> Result<(), InitError> {
         let threads = self.options.parallel.threads();
         let limit = self.options.limits.call_tensors;
@@ -621,7 +615,6 @@ fn mark_access(values: &mut Values<'_>, index: usize, out: bool) {
 }
 
 /// Whether a value may be moved onto another; if so, whether that makes the target's shape vary.
-#[inline(never)]
 fn check_move(values: &Values<'_>, from: usize, to: usize) -> Option<bool> {
     let (from, to) = (values.value(from)?, values.value(to)?);
     match (from, to) {
@@ -642,7 +635,6 @@ fn check_move(values: &Values<'_>, from: usize, to: usize) -> Option<bool> {
 }
 
 /// Whether numbers or shapes of a call's arguments can differ from run to run.
-#[inline(never)]
 fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
     let varies = |index: usize| {
         let slot = values.slot(index).and_then(|slot| values.tensor(slot));

@@ -160,7 +160,6 @@ pub(crate) struct Tables<'m> {
 }
 
 /// Makes values what they are in the file; tensors get slots in order.
-#[inline(never)]
 pub(crate) fn decode_values<'m>(
     meta: &MethodMeta<'m>,
     values: &mut [Value<'m>],
@@ -192,7 +191,6 @@ pub(crate) fn decode_values<'m>(
 impl<'m> MethodMeta<'m> {
     /// Counts what tables hold, and checks that it is within the limits and that tables that the file lists from several places
     /// do not unfold to more than it could list once: then decoding takes time and memory in proportion to the file.
-    #[inline(never)]
     pub(crate) fn counts(&self, limits: &Limits) -> Result<Counts, InitError> {
         let values = self.plan.values()?;
         let delegates = self.delegate_count();
@@ -224,7 +222,6 @@ impl<'m> MethodMeta<'m> {
 }
 
 impl<'m> Tables<'m> {
-    #[inline(never)]
     pub(crate) fn decode(
         meta: &MethodMeta<'m>,
         counts: &Counts,
@@ -248,7 +245,6 @@ impl<'m> Tables<'m> {
         })
     }
 
-    #[inline(never)]
     fn decode_into(
         meta: &MethodMeta<'m>,
         counts: &Counts,
@@ -284,7 +280,6 @@ impl From<Malformed> for Fault {
 }
 
 /// The tensors of a method with their shapes, without data yet.
-#[inline(never)]
 fn decode_tensors<'m>(
     meta: &MethodMeta<'m>,
     counts: &Counts,
