@@ -3,10 +3,23 @@
 use super::Method;
 use crate::call::{view, view_mut};
 use crate::error::{InputError, ShapeNote};
+use crate::format::Malformed;
+use crate::format::flatbuffer::Vector;
 use crate::layout::{ShapeDynamism, TensorInfo, same_layout};
 use crate::memory::region::Region;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
 use crate::value::{Data, Home, ResizeError, Value};
+
+/// The value that is input or output `index`.
+fn interface_value(
+    values: Result<Vector<'_, i32>, Malformed>,
+    index: usize,
+) -> Result<usize, InputError> {
+    let Ok(values) = values else { return Err(InputError::Index { index, count: 0 }) };
+    let value = values.get(index).ok().flatten();
+    let error = InputError::Index { index, count: values.len() };
+    value.and_then(|value| usize::try_from(value).ok()).ok_or(error)
+}
 
 impl<'m> Method<'m> {
     /// Number of inputs.
@@ -20,17 +33,11 @@ impl<'m> Method<'m> {
     }
 
     fn input_value(&self, index: usize) -> Result<usize, InputError> {
-        let inputs = self.meta.plan.inputs().ok();
-        let value = inputs.and_then(|inputs| inputs.get(index).ok().flatten());
-        let error = InputError::Index { index, count: self.input_count() };
-        value.and_then(|value| usize::try_from(value).ok()).ok_or(error)
+        interface_value(self.meta.plan.inputs(), index)
     }
 
     fn output_value(&self, index: usize) -> Result<usize, InputError> {
-        let outputs = self.meta.plan.outputs().ok();
-        let value = outputs.and_then(|outputs| outputs.get(index).ok().flatten());
-        let error = InputError::Index { index, count: self.output_count() };
-        value.and_then(|value| usize::try_from(value).ok()).ok_or(error)
+        interface_value(self.meta.plan.outputs(), index)
     }
 
     fn slot(&self, value: usize) -> Result<u32, InputError> {

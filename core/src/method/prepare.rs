@@ -141,7 +141,8 @@ impl<'m> MethodMeta<'m> {
             delegates_end: 0,
             constants_end: 0,
             scratch: 0,
-            steps: 0,
+            // One for each value, to begin with.
+            steps: counts.values as u64,
         };
         prepared.resolve_all()?;
         Ok(prepared)
@@ -282,7 +283,6 @@ impl<'m> Prepared<'m> {
         let names = names.fold(0u64, |sum, map| sum.saturating_add(map.name_count() as u64));
         let mut lookups = Budget::new(limits, Limit::NameLookups);
         let mut constant_bytes = Budget::new(limits, Limit::ConstantBytes);
-        self.steps += self.tables.values.values.len() as u64;
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
             let index = value.index;

@@ -95,7 +95,7 @@ const _: () = {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counts {
     planned: usize,
-    values: usize,
+    pub(super) values: usize,
     tensors: usize,
     sizes: usize,
     instructions: usize,
