@@ -5,7 +5,7 @@ use crate::dtype::ScalarType;
 use crate::error::KernelError;
 use crate::kernel::Param;
 use crate::layout::TensorInfo;
-use crate::value::{Scalar, Value, list_index};
+use crate::value::{Scalar, TensorSlot, Value, list_index};
 use crate::values::{Values, flag};
 
 /// The most integers in a list that [`Arguments::ints`] returns.
@@ -281,6 +281,11 @@ impl<'c, 'm> Arguments<'c, 'm> {
             Some(Value::None) if optional => Ok(None),
             _ => Err(KernelError::Argument { arg, what: "list item is not a tensor" }),
         }
+    }
+
+    /// The tensor that an argument is.
+    pub(crate) fn tensor_slot(&self, arg: usize) -> Option<&TensorSlot<'m>> {
+        self.values.tensor(self.handle(arg).ok()??)
     }
 
     fn info_of(&self, arg: usize, handle: Option<u32>) -> Result<TensorInfo, KernelError> {

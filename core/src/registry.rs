@@ -4,8 +4,9 @@ use crate::backend::Backend;
 use crate::dtype::ScalarType;
 use crate::error::code;
 use crate::kernel::Kernel;
-use crate::layout::TensorInfo;
+use crate::layout::same_layout;
 use crate::meta::MethodMeta;
+use crate::value::TensorSlot;
 use core::cmp::Ordering;
 use core::fmt;
 
@@ -170,17 +171,17 @@ impl<'r> Registry<'r> {
 
     /// The kernel of this name whose key fits the tensor arguments, else the one without key. `tensor` gives
     /// the n-th tensor argument.
-    pub(crate) fn find(
+    pub(crate) fn find<'t, 'm: 't>(
         &self,
         name: &OperatorName<'_>,
-        tensor: impl Fn(usize) -> Option<TensorInfo>,
+        tensor: impl Fn(usize) -> Option<&'t TensorSlot<'m>>,
     ) -> Option<&'r Kernel> {
         let fits = |key: &[(ScalarType, &[u8])]| {
             key.iter().enumerate().all(|(position, (scalar_type, dim_order))| {
-                tensor(position).is_some_and(|info| {
-                    info.scalar_type == *scalar_type
+                tensor(position).is_some_and(|slot| {
+                    slot.scalar_type == *scalar_type
                         && (dim_order.is_empty()
-                            || crate::layout::same_layout(&info.sizes, &info.dim_order, dim_order))
+                            || same_layout(slot.sizes, slot.dim_order, dim_order))
                 })
             })
         };

@@ -491,7 +491,7 @@ impl<'m> Prepared<'m> {
     ) -> Option<&'m Kernel> {
         let arguments = Arguments::new(&mut self.tables.values, args, &[]);
         let tensor =
-            |wanted: usize| (0..args.len()).filter_map(|arg| arguments.info(arg).ok()).nth(wanted);
+            |wanted: usize| (0..args.len()).filter_map(|arg| arguments.tensor_slot(arg)).nth(wanted);
         self.registry.find(operator, tensor)
     }
 
