@@ -129,14 +129,9 @@ pub fn channels_last_order(rank: usize) -> Option<DimOrder> {
 
 /// Whether two tensors of equal sizes lie in memory alike: sizes of 1 make different dim orders equivalent.
 pub fn same_layout(sizes: &[i32], a: &[u8], b: &[u8]) -> bool {
-    let significant = |order: &[u8]| -> DimOrder {
-        order
-            .iter()
-            .copied()
-            .filter(|&dim| sizes.get(usize::from(dim)).is_some_and(|&size| size > 1))
-            .collect()
-    };
-    a == b || significant(a) == significant(b)
+    let significant =
+        |dim: &&u8| sizes.get(usize::from(**dim)).is_some_and(|&size| size > 1);
+    a == b || a.iter().filter(significant).eq(b.iter().filter(significant))
 }
 
 impl TensorInfo {
