@@ -129,8 +129,7 @@ pub fn channels_last_order(rank: usize) -> Option<DimOrder> {
 
 /// Whether two tensors of equal sizes lie in memory alike: sizes of 1 make different dim orders equivalent.
 pub fn same_layout(sizes: &[i32], a: &[u8], b: &[u8]) -> bool {
-    let significant =
-        |dim: &&u8| sizes.get(usize::from(**dim)).is_some_and(|&size| size > 1);
+    let significant = |dim: &&u8| sizes.get(usize::from(**dim)).is_some_and(|&size| size > 1);
     a == b || a.iter().filter(significant).eq(b.iter().filter(significant))
 }
 

@@ -490,8 +490,9 @@ impl<'m> Prepared<'m> {
         args: &'m [[u8; 4]],
     ) -> Option<&'m Kernel> {
         let arguments = Arguments::new(&mut self.tables.values, args, &[]);
-        let tensor =
-            |wanted: usize| (0..args.len()).filter_map(|arg| arguments.tensor_slot(arg)).nth(wanted);
+        let tensor = |wanted: usize| {
+            (0..args.len()).filter_map(|arg| arguments.tensor_slot(arg)).nth(wanted)
+        };
         self.registry.find(operator, tensor)
     }
 
