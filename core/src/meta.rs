@@ -192,15 +192,9 @@ impl<'p> MethodMeta<'p> {
     pub fn operators(
         &self,
     ) -> impl Iterator<Item = Result<OperatorName<'p>, ProgramError>> + use<'p> {
-        let operators = self.plan.operators();
-        let count = operators.map_or(0, |operators| operators.len());
-        (0..count).map(move |index| {
-            let operator = operators?.item(index, Part::Operator)?;
-            Ok(OperatorName {
-                name: operator.name()?.unwrap_or(""),
-                overload: operator.overload()?.unwrap_or(""),
-            })
-        })
+        let meta = *self;
+        let count = self.plan.operators().map_or(0, |operators| operators.len());
+        (0..count).map(move |index| Ok(meta.operator(index)?))
     }
 
     /// The operator of this index in the method's table.
