@@ -5,7 +5,7 @@ use crate::dtype::ScalarType;
 use crate::error::KernelError;
 use crate::kernel::Param;
 use crate::layout::TensorInfo;
-use crate::value::{Scalar, Value, list_index};
+use crate::value::{Scalar, TensorSlot, Value, list_index};
 use crate::values::{Values, flag};
 
 /// The most integers in a list that [`Arguments::ints`] returns.
@@ -43,7 +43,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
 
     /// The value index of an argument.
     pub(crate) fn index(&self, arg: usize) -> Option<usize> {
-        usize::try_from(list_index(*self.args.get(arg)?)).ok()
+        Some(list_index(*self.args.get(arg)?))
     }
 
     fn kind_error(&self, arg: usize, found: &Value<'_>) -> KernelError {
@@ -68,38 +68,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
         for (arg, param) in self.params.iter().enumerate() {
             let value = self.value(arg)?;
-            let fits = match (param, &value) {
-                (Param::Tensor | Param::Out | Param::OptionalTensor, Value::Tensor(_)) => true,
-                (Param::OptionalTensor, Value::None) => true,
-                (Param::TensorList | Param::OutList, Value::TensorList(_, false)) => true,
-                (Param::OptionalTensorList, Value::TensorList(..)) => true,
-                (Param::Int | Param::OptionalInt, Value::Int(_) | Value::Bool(_)) => true,
-                (Param::IntList | Param::OptionalIntList, Value::IntList(_) | Value::Int(_)) => {
-                    true
-                }
-                (Param::Float | Param::OptionalFloat, Value::Double(_) | Value::Int(_)) => true,
-                (Param::OptionalFloatList, Value::DoubleList(_)) => true,
-                (Param::Bool | Param::OptionalBool, Value::Bool(_) | Value::Int(_)) => true,
-                (Param::BoolList, Value::BoolList(_)) => true,
-                (Param::Scalar | Param::OptionalScalar | Param::OutScalar, value) => {
-                    value.scalar().is_some()
-                        || *param == Param::OptionalScalar && matches!(value, Value::None)
-                        // A number that a jump skipped may not be there yet.
-                        || *param == Param::OutScalar && matches!(value, Value::None)
-                }
-                (Param::String | Param::OptionalString, Value::String(_)) => true,
-                (
-                    Param::OptionalInt
-                    | Param::OptionalIntList
-                    | Param::OptionalFloat
-                    | Param::OptionalFloatList
-                    | Param::OptionalBool
-                    | Param::OptionalString,
-                    Value::None,
-                ) => true,
-                _ => false,
-            };
-            if !fits {
+            if param.kinds() & value.kind() == 0 {
                 return Err(self.kind_error(arg, &value));
             }
         }
@@ -303,15 +272,20 @@ impl<'c, 'm> Arguments<'c, 'm> {
             return Err(self.kind_error(arg, &self.value(arg)?));
         };
         let short = KernelError::Argument { arg, what: "list is too short" };
-        let index = list_index(*items.get(position).ok_or(short)?);
-        if optional && index == -1 {
+        let entry = *items.get(position).ok_or(short)?;
+        if optional && i32::from_le_bytes(entry) == -1 {
             return Ok(None);
         }
-        match usize::try_from(index).ok().and_then(|index| self.values.value(index)) {
+        match self.values.value(list_index(entry)) {
             Some(Value::Tensor(handle)) => Ok(Some(handle)),
             Some(Value::None) if optional => Ok(None),
             _ => Err(KernelError::Argument { arg, what: "list item is not a tensor" }),
         }
+    }
+
+    /// The tensor that an argument is.
+    pub(crate) fn tensor_slot(&self, arg: usize) -> Option<&TensorSlot<'m>> {
+        self.values.tensor(self.handle(arg).ok()??)
     }
 
     fn info_of(&self, arg: usize, handle: Option<u32>) -> Result<TensorInfo, KernelError> {

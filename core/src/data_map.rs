@@ -1,10 +1,10 @@
 //! External data: `.ptd` files of named tensors and blobs.
 
 use crate::error::ProgramError;
-use crate::format::Part;
 use crate::format::flat_tensor_schema::{FlatTensorTable, NamedTensor};
 use crate::format::flatbuffer::Table;
 use crate::format::header::{FlatTensorHeader, HEAD_BYTES};
+use crate::format::{Malformed, Part};
 use crate::layout::TensorInfo;
 use crate::loader::{DataLoader, Source};
 
@@ -111,29 +111,25 @@ impl<'p> DataMap<'p> {
         Ok(DataMap { root, source, segments: header.segments })
     }
 
-    fn segment(&self, entry: &NamedTensor<'p>) -> Result<Blob<'p>, ProgramError> {
+    /// The data of an entry.
+    pub(crate) fn segment(&self, entry: &NamedTensor<'p>) -> Result<Blob<'p>, Malformed> {
         let index = usize::try_from(entry.segment_index()?).unwrap_or(usize::MAX);
         let malformed = Part::Segment.at(index);
-        let segment = self.root.segments()?.get(index)?.ok_or(malformed)?;
+        let segment = self.root.segments()?.item(index, Part::Segment)?;
         let (offset, size) = (segment.offset()?, segment.size()?);
         if offset.checked_add(size).is_none_or(|end| end > self.segments.1) {
-            return Err(malformed.into());
+            return Err(malformed);
         }
         self.segments
             .0
             .checked_add(offset)
             .and_then(|offset| Blob::new(self.source, offset, size))
-            .ok_or(malformed.into())
+            .ok_or(malformed)
     }
 
-    fn entry(&self, key: &str) -> Result<Option<NamedTensor<'p>>, ProgramError> {
-        for entry in self.root.named_data()?.iter() {
-            let entry = entry?;
-            if entry.0.is_text(0, key)? {
-                return Ok(Some(entry));
-            }
-        }
-        Ok(None)
+    /// The entry of this name.
+    pub(crate) fn entry(&self, key: &str) -> Result<Option<NamedTensor<'p>>, Malformed> {
+        self.root.named_data()?.named(key)
     }
 
     /// The data of this name.
@@ -141,7 +137,8 @@ impl<'p> DataMap<'p> {
     /// # Errors
     /// The file is malformed.
     pub fn get(&self, key: &str) -> Result<Option<Blob<'p>>, ProgramError> {
-        self.entry(key)?.map(|entry| self.segment(&entry)).transpose()
+        let Some(entry) = self.entry(key)? else { return Ok(None) };
+        Ok(Some(self.segment(&entry)?))
     }
 
     /// The type and shape of the tensor of this name, if it is there and is a tensor. Its data is not read.

@@ -41,59 +41,64 @@ pub enum ScalarType {
 
 use ScalarType as S;
 
-/// Number, name and bytes per element of every type.
-const TYPES: &[(ScalarType, &str, usize)] = &[
-    (S::Byte, "uint8", 1),
-    (S::Char, "int8", 1),
-    (S::Short, "int16", 2),
-    (S::Int, "int32", 4),
-    (S::Long, "int64", 8),
-    (S::Half, "float16", 2),
-    (S::Float, "float32", 4),
-    (S::Double, "float64", 8),
-    (S::ComplexHalf, "complex32", 4),
-    (S::ComplexFloat, "complex64", 8),
-    (S::ComplexDouble, "complex128", 16),
-    (S::Bool, "bool", 1),
-    (S::QInt8, "qint8", 1),
-    (S::QUInt8, "quint8", 1),
-    (S::QInt32, "qint32", 4),
-    (S::BFloat16, "bfloat16", 2),
-    (S::QUInt4x2, "quint4x2", 1),
-    (S::QUInt2x4, "quint2x4", 1),
-    (S::Bits1x8, "bits1x8", 1),
-    (S::Bits2x4, "bits2x4", 1),
-    (S::Bits4x2, "bits4x2", 1),
-    (S::Bits8, "bits8", 1),
-    (S::Bits16, "bits16", 2),
-    (S::Float8E5M2, "float8_e5m2", 1),
-    (S::Float8E4M3FN, "float8_e4m3fn", 1),
-    (S::Float8E5M2FNUZ, "float8_e5m2fnuz", 1),
-    (S::Float8E4M3FNUZ, "float8_e4m3fnuz", 1),
-    (S::UInt16, "uint16", 2),
-    (S::UInt32, "uint32", 4),
-    (S::UInt64, "uint64", 8),
-];
+/// Makes tables of rows: type, name, bytes per element.
+macro_rules! types {
+    ($($scalar_type:ident $name:literal $size:literal,)*) => {
+        /// Type and bytes per element, by number.
+        const TYPES: &[(ScalarType, u8)] = &[$((S::$scalar_type, $size),)*];
+        /// Names by number, apart: firmware that does not ask for them is without.
+        const NAMES: &[&str] = &[$($name,)*];
+    };
+}
+
+types! {
+    Byte "uint8" 1,
+    Char "int8" 1,
+    Short "int16" 2,
+    Int "int32" 4,
+    Long "int64" 8,
+    Half "float16" 2,
+    Float "float32" 4,
+    Double "float64" 8,
+    ComplexHalf "complex32" 4,
+    ComplexFloat "complex64" 8,
+    ComplexDouble "complex128" 16,
+    Bool "bool" 1,
+    QInt8 "qint8" 1,
+    QUInt8 "quint8" 1,
+    QInt32 "qint32" 4,
+    BFloat16 "bfloat16" 2,
+    QUInt4x2 "quint4x2" 1,
+    QUInt2x4 "quint2x4" 1,
+    Bits1x8 "bits1x8" 1,
+    Bits2x4 "bits2x4" 1,
+    Bits4x2 "bits4x2" 1,
+    Bits8 "bits8" 1,
+    Bits16 "bits16" 2,
+    Float8E5M2 "float8_e5m2" 1,
+    Float8E4M3FN "float8_e4m3fn" 1,
+    Float8E5M2FNUZ "float8_e5m2fnuz" 1,
+    Float8E4M3FNUZ "float8_e4m3fnuz" 1,
+    UInt16 "uint16" 2,
+    UInt32 "uint32" 4,
+    UInt64 "uint64" 8,
+}
 
 impl ScalarType {
     /// The type with this number in the file format.
     pub fn from_number(number: i64) -> Option<Self> {
         let index = usize::try_from(number).ok()?;
-        TYPES.get(index).map(|(scalar_type, ..)| *scalar_type)
-    }
-
-    fn row(self) -> (ScalarType, &'static str, usize) {
-        TYPES.get(self as usize).copied().unwrap_or((self, "unknown", 1))
+        TYPES.get(index).map(|(scalar_type, _)| *scalar_type)
     }
 
     /// PyTorch's name of the type, such as `float32`.
     pub fn name(self) -> &'static str {
-        self.row().1
+        NAMES.get(self as usize).copied().unwrap_or("unknown")
     }
 
     /// Bytes of one element.
     pub fn size(self) -> usize {
-        self.row().2
+        TYPES.get(self as usize).map_or(1, |(_, size)| usize::from(*size))
     }
 
     /// Half, bfloat16, float and double.

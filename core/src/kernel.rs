@@ -7,6 +7,7 @@
 use crate::call::{Invoke, Prepare};
 use crate::dtype::ScalarType;
 use crate::error::KernelError;
+use crate::value::kind;
 
 /// The kind of one argument of an operator, as in its schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +80,30 @@ impl Param {
             Param::OptionalScalar => "number or None",
             Param::String => "string",
             Param::OptionalString => "string or None",
+        }
+    }
+
+    /// The kinds of value that fit: several [kinds](kind) in one.
+    pub(crate) const fn kinds(self) -> u16 {
+        const NUMBER: u16 = kind::INT | kind::BOOL | kind::DOUBLE;
+        match self {
+            Param::Tensor | Param::Out => kind::TENSOR,
+            Param::OptionalTensor => kind::TENSOR | kind::NONE,
+            Param::TensorList | Param::OutList => kind::TENSOR_LIST,
+            Param::OptionalTensorList => kind::TENSOR_LIST | kind::OPTIONAL_TENSOR_LIST,
+            Param::Int | Param::Bool => kind::INT | kind::BOOL,
+            Param::OptionalInt | Param::OptionalBool => kind::INT | kind::BOOL | kind::NONE,
+            Param::IntList => kind::INT_LIST | kind::INT,
+            Param::OptionalIntList => kind::INT_LIST | kind::INT | kind::NONE,
+            Param::Float => kind::DOUBLE | kind::INT,
+            Param::OptionalFloat => kind::DOUBLE | kind::INT | kind::NONE,
+            Param::OptionalFloatList => kind::DOUBLE_LIST | kind::NONE,
+            Param::BoolList => kind::BOOL_LIST,
+            Param::Scalar => NUMBER,
+            // A number that is written may not be there yet, if a jump skipped what writes it first.
+            Param::OptionalScalar | Param::OutScalar => NUMBER | kind::NONE,
+            Param::String => kind::STRING,
+            Param::OptionalString => kind::STRING | kind::NONE,
         }
     }
 

@@ -84,6 +84,17 @@ pub fn is_permutation(dim_order: &[u8]) -> bool {
     true
 }
 
+/// Bytes of a tensor of this type, shape and dim order; `None` unless they are consistent, and the tensor one that a buffer can hold.
+pub(crate) fn checked_layout(
+    scalar_type: ScalarType,
+    sizes: &[i32],
+    dim_order: &[u8],
+) -> Option<usize> {
+    let consistent =
+        sizes.len() <= MAX_RANK && dim_order.len() == sizes.len() && is_permutation(dim_order);
+    if consistent { checked_nbytes(scalar_type, sizes) } else { None }
+}
+
 /// Strides of a densely packed tensor; `dim_order` is a permutation as long as `sizes`, whose numel is checked.
 pub fn strides_of(sizes: &[i32], dim_order: &[u8]) -> Strides {
     let mut strides = Strides::new();
@@ -118,14 +129,8 @@ pub fn channels_last_order(rank: usize) -> Option<DimOrder> {
 
 /// Whether two tensors of equal sizes lie in memory alike: sizes of 1 make different dim orders equivalent.
 pub fn same_layout(sizes: &[i32], a: &[u8], b: &[u8]) -> bool {
-    let significant = |order: &[u8]| -> DimOrder {
-        order
-            .iter()
-            .copied()
-            .filter(|&dim| sizes.get(usize::from(dim)).is_some_and(|&size| size > 1))
-            .collect()
-    };
-    a == b || significant(a) == significant(b)
+    let significant = |dim: &&u8| sizes.get(usize::from(**dim)).is_some_and(|&size| size > 1);
+    a == b || a.iter().filter(significant).eq(b.iter().filter(significant))
 }
 
 impl TensorInfo {
@@ -141,10 +146,9 @@ impl TensorInfo {
         for size in sizes {
             list.push(size?).ok()?;
         }
+        checked_layout(scalar_type, &list, dim_order)?;
         let dim_order = DimOrder::from_slice(dim_order).ok()?;
-        let consistent = dim_order.len() == list.len() && is_permutation(&dim_order);
-        checked_nbytes(scalar_type, &list)?;
-        consistent.then_some(TensorInfo { scalar_type, sizes: list, dim_order })
+        Some(TensorInfo { scalar_type, sizes: list, dim_order })
     }
 
     /// A contiguous tensor of this type and shape; `None` if it has more than [`MAX_RANK`] dimensions or a

@@ -1,5 +1,6 @@
 //! How much a file may ask for.
 
+use crate::error::InitError;
 use core::fmt;
 
 /// Upper bounds on what a program may ask of the runtime. A malicious file can describe any amount of work and memory; what
@@ -116,6 +117,37 @@ impl Limits {
             Limit::ConstantBytes => self.constant_bytes,
             Limit::NameLookups => self.name_lookups,
         }
+    }
+}
+
+impl Limits {
+    /// Fails if a method asks for more than it may.
+    pub(crate) fn check(&self, limit: Limit, found: u64) -> Result<(), InitError> {
+        Budget::new(self, limit).take(found)
+    }
+}
+
+/// What a method may ask for of one kind, and what it asked for so far.
+pub(crate) struct Budget {
+    limit: Limit,
+    taken: u64,
+    allowed: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(limits: &Limits, limit: Limit) -> Self {
+        Budget { limit, taken: 0, allowed: limits.of(limit) }
+    }
+
+    /// Fails if the method asks for more than it may, with so many more.
+    #[inline(never)]
+    pub(crate) fn take(&mut self, more: u64) -> Result<(), InitError> {
+        self.taken = self.taken.saturating_add(more);
+        if self.taken > self.allowed {
+            let Budget { limit, taken: found, allowed } = *self;
+            return Err(InitError::Limit { limit, found, allowed });
+        }
+        Ok(())
     }
 }
 

@@ -5,10 +5,11 @@ use crate::data_map::{Blob, DataMap};
 use crate::error::ProgramError;
 use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{
-    BackendDelegate, Chain, EValue, ExecutionPlan, InstructionArgs, InstructionTable, TensorTable,
+    BackendDelegate, Chain, EValue, EValueTable, ExecutionPlan, InstructionArgs, InstructionTable,
+    TensorTable,
 };
 use crate::format::{Malformed, Part};
-use crate::layout::{ShapeDynamism, TensorInfo};
+use crate::layout::{ShapeDynamism, Sizes, TensorInfo};
 use crate::method::tables::tensor_info;
 use crate::place::planned_place;
 use crate::program::Program;
@@ -86,8 +87,7 @@ impl<'p> MethodMeta<'p> {
     }
 
     fn value(&self, index: usize) -> Result<ValueMeta<'p>, ProgramError> {
-        let malformed = Part::Value.at(index);
-        Ok(match self.plan.values()?.get(index)?.ok_or(malformed)?.value()? {
+        Ok(match self.plan.values()?.item(index, Part::Value)?.value()? {
             EValue::None => ValueMeta::None,
             EValue::Int(value) => ValueMeta::Scalar(Scalar::Int(value)),
             EValue::Bool(value) => ValueMeta::Scalar(Scalar::Bool(value)),
@@ -111,6 +111,11 @@ impl<'p> MethodMeta<'p> {
                 })
             }
         })
+    }
+
+    /// The tensors among the method's values, in order.
+    pub(crate) fn tensors(&self) -> Result<Tensors<'p>, Malformed> {
+        Ok(Tensors { values: self.plan.values()?, next: 0, count: 0, current: None })
     }
 
     /// Number of inputs.
@@ -169,10 +174,13 @@ impl<'p> MethodMeta<'p> {
 
     /// The name of the tensor that the value of this index is, where the exporter kept it.
     pub(crate) fn tensor_name(&self, index: usize) -> Option<&'p str> {
-        match self.plan.values().ok()?.get(index).ok()??.value().ok()? {
-            EValue::Tensor(tensor) => tensor_name(&tensor).ok()?,
-            _ => None,
-        }
+        tensor_name(&self.plan.values().ok()?.get(index).ok()??.tensor().ok()??).ok()?
+    }
+
+    /// The sizes of the tensor that the value of this index is, as the file has them.
+    pub(crate) fn tensor_sizes(&self, index: usize) -> Option<Sizes> {
+        let tensor = self.plan.values().ok()?.get(index).ok()??.tensor().ok()??;
+        Some(tensor.sizes().ok()?.iter().flatten().collect())
     }
 
     /// Number of planned buffers that the caller supplies. (Files list one more: their first is reserved.)
@@ -185,32 +193,29 @@ impl<'p> MethodMeta<'p> {
     /// # Errors
     /// The file is malformed, or there is no such buffer.
     pub fn planned_buffer_size(&self, index: usize) -> Result<usize, ProgramError> {
+        Ok(self.planned_size(index)?)
+    }
+
+    /// The same, with an error that fits a register.
+    pub(crate) fn planned_size(&self, index: usize) -> Result<usize, Malformed> {
         let malformed = Part::PlannedBuffer.at(index);
         let position = index.checked_add(1).ok_or(malformed)?;
         let size = self.plan.non_const_buffer_sizes()?.get(position)?.ok_or(malformed)?;
-        usize::try_from(size).map_err(|_| malformed.into())
+        usize::try_from(size).map_err(|_| malformed)
     }
 
     /// Names of the operators that the method uses, each once.
     pub fn operators(
         &self,
     ) -> impl Iterator<Item = Result<OperatorName<'p>, ProgramError>> + use<'p> {
-        let operators = self.plan.operators();
-        let count = operators.map_or(0, |operators| operators.len());
-        (0..count).map(move |index| {
-            let malformed = Part::Operator.at(index);
-            let operator = operators?.get(index)?.ok_or(malformed)?;
-            Ok(OperatorName {
-                name: operator.name()?.unwrap_or(""),
-                overload: operator.overload()?.unwrap_or(""),
-            })
-        })
+        let meta = *self;
+        let count = self.plan.operators().map_or(0, |operators| operators.len());
+        (0..count).map(move |index| Ok(meta.operator(index)?))
     }
 
     /// The operator of this index in the method's table.
     pub(crate) fn operator(&self, index: usize) -> Result<OperatorName<'p>, Malformed> {
-        let malformed = Part::Operator.at(index);
-        let operator = self.plan.operators()?.get(index)?.ok_or(malformed)?;
+        let operator = self.plan.operators()?.item(index, Part::Operator)?;
         Ok(OperatorName {
             name: operator.name()?.unwrap_or(""),
             overload: operator.overload()?.unwrap_or(""),
@@ -236,8 +241,16 @@ impl<'p> MethodMeta<'p> {
         index: usize,
         data: &'p [DataMap<'p>],
     ) -> Result<DelegateInfo<'p>, ProgramError> {
-        let malformed = Part::Delegate.at(index);
-        let delegate: BackendDelegate<'p> = self.plan.delegates()?.get(index)?.ok_or(malformed)?;
+        Ok(self.delegate_info(index, data)?)
+    }
+
+    /// The same, with an error that fits a register.
+    pub(crate) fn delegate_info(
+        &self,
+        index: usize,
+        data: &'p [DataMap<'p>],
+    ) -> Result<DelegateInfo<'p>, Malformed> {
+        let delegate: BackendDelegate<'p> = self.plan.delegates()?.item(index, Part::Delegate)?;
         let processed = match delegate.processed()? {
             Some(reference) => self.program.delegate_data(&reference)?,
             None => Blob::inline(&[]),
@@ -304,6 +317,40 @@ impl<'p> MethodMeta<'p> {
     }
 }
 
+/// Goes through the tensors among a method's values. It lends them: what an iterator returns would be copied.
+pub(crate) struct Tensors<'p> {
+    values: Vector<'p, EValueTable<'p>>,
+    /// The next value.
+    next: usize,
+    /// The number of tensors so far.
+    count: u32,
+    current: Option<TensorValue<'p>>,
+}
+
+/// A tensor among a method's values.
+pub(crate) struct TensorValue<'p> {
+    /// The index of the value.
+    pub(crate) index: usize,
+    /// The index among tensors.
+    pub(crate) slot: u32,
+    pub(crate) tensor: TensorTable<'p>,
+}
+
+impl<'p> Tensors<'p> {
+    pub(crate) fn next(&mut self) -> Result<Option<&TensorValue<'p>>, Malformed> {
+        while let Some(value) = self.values.get(self.next)? {
+            let index = self.next;
+            self.next += 1;
+            if let Some(tensor) = value.tensor()? {
+                let slot = self.count;
+                self.count = slot.saturating_add(1);
+                return Ok(Some(self.current.insert(TensorValue { index, slot, tensor })));
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// The instructions of all chains, one after the other.
 pub(crate) struct Instructions<'p> {
     chains: Vector<'p, Chain<'p>>,
@@ -330,7 +377,8 @@ impl<'p> Iterator for Instructions<'p> {
 }
 
 impl<'p> Instructions<'p> {
-    fn advance(&mut self) -> Result<Option<(usize, InstructionArgs<'p>)>, Malformed> {
+    /// The next one, as an iterator's; for those who stop at an error.
+    pub(crate) fn advance(&mut self) -> Result<Option<(usize, InstructionArgs<'p>)>, Malformed> {
         loop {
             if let Some(list) = &self.list
                 && let Some(instruction) = list.get(self.position)?

@@ -6,6 +6,7 @@
 
 use crate::arguments::Arguments;
 use crate::error::KernelError;
+use crate::layout::same_layout;
 use crate::memory::ARENA_ALIGN;
 use crate::value::{Data, Value};
 use crate::values::{Roles, Values, flag};
@@ -113,32 +114,35 @@ struct Member {
     extent: Extent,
 }
 
+/// How far somebody is who goes through the tensors of a call.
+#[derive(Default)]
+struct Cursor {
+    arg: usize,
+    /// In its list, if it is one.
+    position: usize,
+}
+
 impl<'m> Arguments<'_, 'm> {
-    /// Calls `visit` for every tensor among the arguments that has memory, or will have.
-    fn each_extent(
-        &self,
-        visit: &mut dyn FnMut(Member) -> Result<(), KernelError>,
-    ) -> Result<(), KernelError> {
-        for arg in 0..self.len() {
-            match self.value(arg) {
-                Ok(Value::Tensor(slot)) => {
-                    if let Some(extent) = extent(self.values, slot) {
-                        visit(Member { arg, in_list: false, extent })?;
-                    }
+    /// The next tensor among the arguments that has memory, or will have.
+    fn next_member(&self, cursor: &mut Cursor) -> Option<Member> {
+        while cursor.arg < self.len() {
+            let Cursor { arg, position } = *cursor;
+            cursor.position += 1;
+            let (slot, in_list) = match self.value(arg) {
+                Ok(Value::Tensor(slot)) if position == 0 => (Some(slot), false),
+                Ok(Value::TensorList(items, _)) if position < items.len() => {
+                    (self.list_handle(arg, position).ok().flatten(), true)
                 }
-                Ok(Value::TensorList(items, _)) => {
-                    for position in 0..items.len() {
-                        if let Ok(Some(slot)) = self.list_handle(arg, position)
-                            && let Some(extent) = extent(self.values, slot)
-                        {
-                            visit(Member { arg, in_list: true, extent })?;
-                        }
-                    }
+                _ => {
+                    *cursor = Cursor { arg: arg + 1, position: 0 };
+                    continue;
                 }
-                _ => {}
+            };
+            if let Some(extent) = slot.and_then(|slot| extent(self.values, slot)) {
+                return Some(Member { arg, in_list, extent });
             }
         }
-        Ok(())
+        None
     }
 
     /// What the arguments share, if arguments are written as `roles` says and `in_place` are an output and the input that
@@ -157,10 +161,11 @@ impl<'m> Arguments<'_, 'm> {
             // The next chunk of what is written, in order of place.
             let mut chunk = [Extent::NONE; CHUNK];
             let (mut outs, mut taken) = (0usize, 0usize);
-            self.each_extent(&mut |member| {
+            let mut cursor = Cursor::default();
+            while let Some(member) = self.next_member(&mut cursor) {
                 overlap.steps += 1;
                 if !roles.is_out(member.arg) {
-                    return Ok(());
+                    continue;
                 }
                 if outs >= first
                     && let Some(free) = chunk.get_mut(taken)
@@ -169,49 +174,38 @@ impl<'m> Arguments<'_, 'm> {
                     taken += 1;
                 }
                 outs += 1;
-                Ok(())
-            })?;
+            }
             let sorted = chunk.get_mut(..taken).unwrap_or_default();
             sort(sorted);
-            let mut neighbours = sorted.iter().zip(sorted.iter().skip(1));
-            if neighbours.any(|(a, b)| a.overlaps(b)) {
+            let touch = |pair: &[Extent]| matches!(pair, [a, b] if a.overlaps(b));
+            if sorted.windows(2).any(touch) {
                 let arg = self.first_out(roles);
                 return Err(KernelError::Overlap { arg, other: arg });
             }
-            let sorted = &*sorted;
             let last = first + taken;
             let mut order = 0usize;
-            self.each_extent(&mut |member| {
+            let mut cursor = Cursor::default();
+            while let Some(Member { arg, in_list, extent }) = self.next_member(&mut cursor) {
                 overlap.steps += 1;
-                let Member { arg, in_list, extent } = member;
                 let is_out = roles.is_out(arg);
                 if is_out {
                     order += 1;
                     if order > first && order <= last {
-                        return Ok(());
+                        continue;
                     }
                 }
-                let Some(written) = find(sorted, &extent) else { return Ok(()) };
-                let error = KernelError::Overlap { arg: self.first_out(roles), other: arg };
-                if is_out || in_list {
-                    return Err(error);
+                let Some(written) = find(sorted, &extent) else { continue };
+                if !is_out && !in_list {
+                    if written == extent && self.is_in_place(in_place, arg, extent) {
+                        overlap.in_place = true;
+                        continue;
+                    }
+                    if overlap.copies.contains(&arg) || overlap.copies.push(arg).is_ok() {
+                        continue;
+                    }
                 }
-                if let Some((out, input)) = in_place
-                    && input == arg
-                    && written == extent
-                    && self.handle(out).is_ok_and(|out| {
-                        out.and_then(|out| self::extent(self.values, out)) == Some(extent)
-                    })
-                    && self.alike(out, input)
-                {
-                    overlap.in_place = true;
-                    return Ok(());
-                }
-                if !overlap.copies.contains(&arg) {
-                    overlap.copies.push(arg).map_err(|_| error)?;
-                }
-                Ok(())
-            })?;
+                return Err(KernelError::Overlap { arg: self.first_out(roles), other: arg });
+            }
             first = last;
             if first >= outs {
                 return Ok(overlap);
@@ -219,12 +213,21 @@ impl<'m> Arguments<'_, 'm> {
         }
     }
 
-    /// Whether two tensors have elements of the same type in the same order, so that the bytes of one are those of the other.
-    fn alike(&self, a: usize, b: usize) -> bool {
-        match (self.info(a), self.info(b)) {
-            (Ok(a), Ok(b)) => a.scalar_type == b.scalar_type && a.same_layout_as(&b),
-            _ => false,
-        }
+    /// Whether argument `arg`, which lies at `extent`, is the input that the kernel updates in place, and its output lies there,
+    /// with elements of the same type in the same order: then the bytes of one are those of the other.
+    fn is_in_place(&self, pair: Option<(usize, usize)>, arg: usize, at: Extent) -> bool {
+        let Some((out, input)) = pair else { return false };
+        let Some(out) = self.handle(out).ok().flatten() else { return false };
+        input == arg
+            && extent(self.values, out) == Some(at)
+            && match (self.values.tensor(out), self.tensor_slot(input)) {
+                (Some(a), Some(b)) => {
+                    a.scalar_type == b.scalar_type
+                        && a.sizes == b.sizes
+                        && same_layout(a.sizes, a.dim_order, b.dim_order)
+                }
+                _ => false,
+            }
     }
 
     fn first_out(&self, roles: Roles<'_>) -> usize {
@@ -237,9 +240,9 @@ impl<'m> Arguments<'_, 'm> {
         (0..self.len()).any(|arg| {
             self.index(arg).is_some_and(moved)
                 || match self.value(arg) {
-                    Ok(Value::TensorList(items, _)) => items.iter().any(|item| {
-                        usize::try_from(crate::value::list_index(*item)).is_ok_and(moved)
-                    }),
+                    Ok(Value::TensorList(items, _)) => {
+                        items.iter().any(|item| moved(crate::value::list_index(*item)))
+                    }
                     _ => false,
                 }
         })
@@ -266,8 +269,7 @@ impl<'m> Arguments<'_, 'm> {
 
     /// Bytes of a tensor argument in its largest shape.
     fn capacity(&self, arg: usize) -> usize {
-        let slot = self.handle(arg).ok().flatten();
-        slot.and_then(|slot| self.values.tensor(slot)).map_or(0, |tensor| tensor.capacity)
+        self.tensor_slot(arg).map_or(0, |tensor| tensor.capacity)
     }
 
     /// Bytes of scratch memory that copies of these inputs take in their largest shapes, behind `scratch` bytes.

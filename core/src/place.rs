@@ -1,11 +1,13 @@
 //! Where the data of a tensor is, by what the file says.
 
+use crate::arguments::elements;
 use crate::data_map::{Blob, DataMap};
-use crate::error::{InitError, Message, ProgramError};
+use crate::error::{InitError, Message};
+use crate::format::flat_tensor_schema::TensorLayoutTable;
 use crate::format::program_schema::{AllocationDetails, TensorTable};
 use crate::format::{Malformed, Part};
-use crate::layout::same_layout;
-use crate::meta::tensor_name;
+use crate::layout::{is_permutation, same_layout};
+use crate::meta::{MethodMeta, TensorValue, tensor_name};
 use crate::program::Program;
 use crate::value::TensorSlot;
 
@@ -20,27 +22,27 @@ pub(crate) struct Place<'p> {
 
 /// Why a tensor's data cannot be found.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum PlaceError {
-    Program(ProgramError),
+enum PlaceError {
+    Malformed(Malformed),
     Value(&'static str),
     External(&'static str),
 }
 
-impl<E: Into<ProgramError>> From<E> for PlaceError {
-    fn from(error: E) -> Self {
-        PlaceError::Program(error.into())
+impl From<Malformed> for PlaceError {
+    fn from(malformed: Malformed) -> Self {
+        PlaceError::Malformed(malformed)
     }
 }
 
 impl PlaceError {
     /// The error with the place where it happened.
     #[cold]
-    pub(crate) fn at(self, tensor: &TensorTable<'_>, index: usize) -> InitError {
+    fn at(self, value: &TensorValue<'_>) -> InitError {
         match self {
-            PlaceError::Program(error) => InitError::Program(error),
-            PlaceError::Value(what) => InitError::Value { index, what },
+            PlaceError::Malformed(malformed) => malformed.into(),
+            PlaceError::Value(what) => InitError::Value { index: value.index, what },
             PlaceError::External(what) => {
-                let name = tensor_name(tensor).ok().flatten().unwrap_or("");
+                let name = tensor_name(&value.tensor).ok().flatten().unwrap_or("");
                 InitError::ExternalData { name: Message::new(format_args!("{name}")), what }
             }
         }
@@ -52,36 +54,68 @@ impl PlaceError {
 /// The rules are the schema's: data is constant without allocation, mutable with; entry 0 of the constants
 /// means none; external data is found by the tensor's name.
 pub(crate) fn locate<'p>(
+    meta: &MethodMeta<'p>,
+    data: &'p [DataMap<'p>],
+    value: &TensorValue<'p>,
+    slot: &TensorSlot<'_>,
+) -> Result<Place<'p>, InitError> {
+    let stored = match stored(&meta.program, data, &value.tensor, slot) {
+        Ok(stored) => stored,
+        Err(error) => return Err(error.at(value)),
+    };
+    let planned = match value.tensor.allocation_info()? {
+        None => None,
+        Some(allocation) => match planned(meta, &allocation, slot)? {
+            Ok(place) => Some(place),
+            Err(what) => return Err(InitError::Value { index: value.index, what }),
+        },
+    };
+    Ok(Place { planned, stored })
+}
+
+/// The bytes that the file has for a tensor.
+fn stored<'p>(
     program: &Program<'p>,
     data: &'p [DataMap<'p>],
     tensor: &TensorTable<'p>,
     slot: &TensorSlot<'_>,
-) -> Result<Place<'p>, PlaceError> {
+) -> Result<Option<Blob<'p>>, PlaceError> {
     if tensor.storage_offset()? != 0 {
         return Err(PlaceError::Value("its storage offset is not zero"));
     }
-    let (mut is_external, mut table) = (false, 0);
+    let mut table = 0;
     if let Some(extra) = tensor.extra_tensor_info()? {
-        is_external = extra.location()? == 1;
+        if extra.location()? == 1 {
+            return find_external(data, tensor, slot).map(Some);
+        }
         table = extra.mutable_data_segments_idx()?;
     }
     let entry = tensor.data_buffer_idx()? as usize;
-    let allocation = tensor.allocation_info()?;
-    let stored = if is_external {
-        Some(find_external(data, tensor, slot)?)
-    } else if entry == 0 {
-        None
-    } else if allocation.is_some() {
-        Some(program.initial_data(table, entry, slot.capacity)?)
-    } else {
-        Some(program.constant(entry, slot.capacity)?)
-    };
-    let range = PlaceError::Value("its place in planned memory is out of range");
-    let planned = match allocation {
-        Some(allocation) => Some(planned_place(&allocation)?.ok_or(range)?),
-        None => None,
-    };
-    Ok(Place { planned, stored })
+    if entry == 0 {
+        return Ok(None);
+    }
+    Ok(Some(match tensor.allocation_info()? {
+        Some(_) => program.initial_data(table, entry, slot.capacity)?,
+        None => program.constant(entry, slot.capacity)?,
+    }))
+}
+
+/// The place of a tensor in planned memory: buffer and offset, or what is wrong with it.
+fn planned(
+    meta: &MethodMeta<'_>,
+    allocation: &AllocationDetails<'_>,
+    slot: &TensorSlot<'_>,
+) -> Result<Result<(usize, usize), &'static str>, Malformed> {
+    let inside = planned_place(allocation)?.filter(|(buffer, offset)| {
+        let end = offset.checked_add(slot.capacity);
+        meta.planned_size(*buffer).is_ok_and(|size| end.is_some_and(|end| end <= size))
+    });
+    Ok(match inside {
+        // Buffers start at multiples of more.
+        Some((buffer, offset)) if offset.is_multiple_of(slot.alignment()) => Ok((buffer, offset)),
+        Some(_) => Err("its place in planned memory is not aligned for its type"),
+        None => Err("its place in planned memory is out of range"),
+    })
 }
 
 /// Buffer and offset of a tensor in planned memory; `None` if there is no such place.
@@ -101,17 +135,31 @@ fn find_external<'p>(
     slot: &TensorSlot<'_>,
 ) -> Result<Blob<'p>, PlaceError> {
     let name = tensor_name(tensor)?.ok_or(Part::ExternalName.at(0))?;
-    let (map, blob) = Program::external(data, name)?
-        .ok_or(PlaceError::External("not found; pass the .ptd file that has it"))?;
-    if let Some(layout) = map.layout(name)? {
-        let same = layout.scalar_type == slot.scalar_type
-            && layout.sizes == *slot.sizes
-            && same_layout(slot.sizes, &layout.dim_order, slot.dim_order);
-        if !same {
+    for map in data {
+        let Some(entry) = map.entry(name)? else { continue };
+        let blob = map.segment(&entry)?;
+        if let Some(layout) = entry.tensor_layout()?
+            && !is_layout_of(&layout, slot)?
+        {
             return Err(PlaceError::External("type, shape or layout differs from the program's"));
         }
+        return blob
+            .part(0, slot.capacity)
+            .ok_or(PlaceError::External("is shorter than the tensor"));
     }
-    blob.part(0, slot.capacity).ok_or(PlaceError::External("is shorter than the tensor"))
+    Err(PlaceError::External("not found; pass the .ptd file that has it"))
+}
+
+/// Whether a data file has a tensor of this type, shape and layout.
+fn is_layout_of(layout: &TensorLayoutTable<'_>, slot: &TensorSlot<'_>) -> Result<bool, Malformed> {
+    let sizes: &[[u8; 4]] = elements(layout.sizes()?.bytes());
+    let dim_order = layout.dim_order()?.bytes();
+    Ok(layout.scalar_type()? == slot.scalar_type as i8
+        && sizes.len() == slot.sizes.len()
+        && sizes.iter().zip(slot.sizes.iter()).all(|(a, b)| i32::from_le_bytes(*a) == *b)
+        && dim_order.len() == sizes.len()
+        && is_permutation(dim_order)
+        && same_layout(slot.sizes, dim_order, slot.dim_order))
 }
 
 /// The bytes of a constant where they lie; `None` if they must be copied to be used, as the storage cannot lend them, or lends them

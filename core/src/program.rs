@@ -1,13 +1,13 @@
 //! A program: the immutable contents of a `.pte` file.
 
-use crate::data_map::{Blob, DataMap, read_or_lend};
+use crate::data_map::{Blob, read_or_lend};
 use crate::error::{InitError, ProgramError};
-use crate::format::Part;
 use crate::format::flatbuffer::{Table, Vector};
 use crate::format::header::{HEAD_BYTES, ProgramHeader};
 use crate::format::program_schema::{
     DelegateDataReference, ExecutionPlan, ProgramTable, SubsegmentOffsets,
 };
+use crate::format::{Malformed, Part};
 use crate::loader::{DataLoader, Source};
 use crate::meta::MethodMeta;
 use crate::method::{LoadOptions, Method, MethodMemory};
@@ -116,15 +116,15 @@ impl<'p> Program<'p> {
         Ok(self.segment(index)?.size())
     }
 
-    fn segment(&self, index: usize) -> Result<Blob<'p>, ProgramError> {
+    fn segment(&self, index: usize) -> Result<Blob<'p>, Malformed> {
         let malformed = Part::Segment.at(index);
-        let segment = self.root.segments()?.get(index)?.ok_or(malformed)?;
+        let segment = self.root.segments()?.item(index, Part::Segment)?;
         let (offset, size) = (segment.offset()?, segment.size()?);
         if size == 0 {
-            return Blob::new(self.source, 0, 0).ok_or(malformed.into());
+            return Ok(Blob::inline(&[]));
         }
         let start = self.segment_base.and_then(|base| base.checked_add(offset));
-        start.and_then(|start| Blob::new(self.source, start, size)).ok_or(malformed.into())
+        start.and_then(|start| Blob::new(self.source, start, size)).ok_or(malformed)
     }
 
     /// The first `len` bytes of an entry in a table of offsets into a segment.
@@ -133,18 +133,18 @@ impl<'p> Program<'p> {
         table: &SubsegmentOffsets<'p>,
         entry: usize,
         len: usize,
-    ) -> Result<Blob<'p>, ProgramError> {
+    ) -> Result<Blob<'p>, Malformed> {
         let malformed = Part::TensorData.at(entry);
-        let offset = table.offsets()?.get(entry)?.ok_or(malformed)?;
+        let offset = table.offsets()?.item(entry, Part::TensorData)?;
         let index = usize::try_from(table.segment_index()?).map_err(|_| malformed)?;
         if len == 0 {
-            return Blob::new(self.source, 0, 0).ok_or(malformed.into());
+            return Ok(Blob::inline(&[]));
         }
-        self.segment(index)?.part(offset, len).ok_or(malformed.into())
+        self.segment(index)?.part(offset, len).ok_or(malformed)
     }
 
     /// The first `len` bytes of entry `index` of the program's constants.
-    pub(crate) fn constant(&self, index: usize, len: usize) -> Result<Blob<'p>, ProgramError> {
+    pub(crate) fn constant(&self, index: usize, len: usize) -> Result<Blob<'p>, Malformed> {
         let segment = self.root.constant_segment()?;
         if let Some(segment) =
             segment.filter(|segment| segment.offsets().is_ok_and(|o| !o.is_empty()))
@@ -152,7 +152,7 @@ impl<'p> Program<'p> {
             return self.subsegment(&segment, index, len);
         }
         let malformed = Part::TensorData.at(index);
-        let buffer = self.root.constant_buffer()?.get(index)?.ok_or(malformed)?;
+        let buffer = self.root.constant_buffer()?.item(index, Part::TensorData)?;
         let bytes = buffer.storage()?.bytes().get(..len).ok_or(malformed)?;
         Ok(Blob::inline(bytes))
     }
@@ -163,7 +163,7 @@ impl<'p> Program<'p> {
         table: u64,
         index: usize,
         len: usize,
-    ) -> Result<Blob<'p>, ProgramError> {
+    ) -> Result<Blob<'p>, Malformed> {
         let tables = self.root.mutable_data_segments()?;
         if tables.is_empty() {
             return self.constant(index, len);
@@ -178,17 +178,17 @@ impl<'p> Program<'p> {
     pub(crate) fn delegate_data(
         &self,
         reference: &DelegateDataReference<'p>,
-    ) -> Result<Blob<'p>, ProgramError> {
+    ) -> Result<Blob<'p>, Malformed> {
         let index = reference.index()?;
         let malformed = Part::DelegateData.at(index as usize);
         let index = usize::try_from(index).map_err(|_| malformed)?;
         match reference.location()? {
             0 => {
-                let data = self.root.backend_delegate_data()?.get(index)?.ok_or(malformed)?;
+                let data = self.root.backend_delegate_data()?.item(index, Part::DelegateData)?;
                 Ok(Blob::inline(data.storage()?.bytes()))
             }
             1 => self.segment(index),
-            _ => Err(malformed.into()),
+            _ => Err(malformed),
         }
     }
 
@@ -197,14 +197,9 @@ impl<'p> Program<'p> {
     /// # Errors
     /// The file is malformed.
     pub fn named_data(&self, key: &str) -> Result<Option<Blob<'p>>, ProgramError> {
-        for entry in self.root.named_data()?.iter() {
-            let entry = entry?;
-            if entry.0.is_text(0, key)? {
-                let index = usize::try_from(entry.segment_index()?).unwrap_or(usize::MAX);
-                return self.segment(index).map(Some);
-            }
-        }
-        Ok(None)
+        let Some(entry) = self.root.named_data()?.named(key)? else { return Ok(None) };
+        let index = usize::try_from(entry.segment_index()?).unwrap_or(usize::MAX);
+        Ok(Some(self.segment(index)?))
     }
 
     /// Names of all named data in the file.
@@ -237,13 +232,8 @@ impl<'p> Program<'p> {
     /// # Errors
     /// The file is malformed, or has no such method.
     pub fn method_meta(&self, name: &str) -> Result<MethodMeta<'p>, ProgramError> {
-        for plan in self.plans()?.iter() {
-            let plan = plan?;
-            if plan.0.is_text(0, name)? {
-                return MethodMeta::new(*self, plan);
-            }
-        }
-        Err(ProgramError::NoSuchMethod)
+        let plan = self.plans()?.named(name)?.ok_or(ProgramError::NoSuchMethod)?;
+        MethodMeta::new(*self, plan)
     }
 
     /// Loads a method into the caller's memory: [prepares](MethodMeta::prepare) it at the front of the arena, and
@@ -259,18 +249,5 @@ impl<'p> Program<'p> {
         options: LoadOptions<'p>,
     ) -> Result<Method<'p>, InitError> {
         self.method_meta(name)?.load(registry, memory, options)
-    }
-
-    /// As [`DelegateInfo::named_data`](crate::DelegateInfo::named_data), for tensors.
-    pub(crate) fn external(
-        data: &'p [DataMap<'p>],
-        key: &str,
-    ) -> Result<Option<(DataMap<'p>, Blob<'p>)>, ProgramError> {
-        for map in data {
-            if let Some(named) = map.get(key)? {
-                return Ok(Some((*map, named)));
-            }
-        }
-        Ok(None)
     }
 }

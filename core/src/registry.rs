@@ -4,8 +4,10 @@ use crate::backend::Backend;
 use crate::dtype::ScalarType;
 use crate::error::code;
 use crate::kernel::Kernel;
-use crate::layout::TensorInfo;
+use crate::layout::same_layout;
 use crate::meta::MethodMeta;
+use crate::value::TensorSlot;
+use core::cmp::Ordering;
 use core::fmt;
 
 /// The most kernel tables that a registry can hold.
@@ -76,16 +78,17 @@ impl core::error::Error for RegistryError {}
 ///
 /// Kernels come in tables sorted by name, usually `static`; what no table names is not linked. Tables added
 /// first win over later ones only through more specialised keys: equal keys are an error.
-#[derive(Clone, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Registry<'r> {
-    tables: heapless::Vec<&'r [Kernel], MAX_TABLES>,
-    backends: heapless::Vec<&'r dyn Backend, MAX_BACKENDS>,
+    /// The tables, and empty ones behind them.
+    tables: [&'r [Kernel]; MAX_TABLES],
+    backends: [Option<&'r dyn Backend>; MAX_BACKENDS],
 }
 
 impl fmt::Debug for Registry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kernels: usize = self.tables.iter().map(|table| table.len()).sum();
-        write!(f, "Registry({kernels} kernels, {} backends)", self.backends.len())
+        write!(f, "Registry({kernels} kernels, {} backends)", self.backends().count())
     }
 }
 
@@ -100,7 +103,7 @@ fn named<'r>(table: &'r [Kernel], name: &OperatorName<'_>) -> &'r [Kernel] {
 impl<'r> Registry<'r> {
     /// A registry without kernels and backends.
     pub const fn new() -> Self {
-        Registry { tables: heapless::Vec::new(), backends: heapless::Vec::new() }
+        Registry { tables: [&[]; MAX_TABLES], backends: [None; MAX_BACKENDS] }
     }
 
     /// Adds a table of kernels, sorted by name.
@@ -117,14 +120,14 @@ impl<'r> Registry<'r> {
         }
         for (position, kernel) in table.iter().enumerate() {
             let name = OperatorName { name: kernel.name, overload: "" };
-            let others = self.tables.iter().flat_map(|other| named(other, &name));
-            let here = table.get(position + 1..).unwrap_or(&[]);
-            let here = here.iter().take_while(|next| next.name == kernel.name);
-            if others.chain(here).any(|other| other.key == kernel.key) {
+            let has_twin = |table| named(table, &name).iter().any(|other| other.key == kernel.key);
+            let behind = table.get(position + 1..).unwrap_or(&[]);
+            if has_twin(behind) || self.tables.iter().any(|table| has_twin(table)) {
                 return Err(RegistryError::DuplicateKernel { name: kernel.name });
             }
         }
-        self.tables.push(table).map_err(|_| RegistryError::TooManyTables)?;
+        let free = self.tables.iter_mut().find(|table| table.is_empty());
+        *free.ok_or(RegistryError::TooManyTables)? = table;
         Ok(self)
     }
 
@@ -137,13 +140,14 @@ impl<'r> Registry<'r> {
         if self.backend(name).is_some() {
             return Err(RegistryError::DuplicateBackend { name });
         }
-        self.backends.push(backend).map_err(|_| RegistryError::TooManyBackends)?;
+        let free = self.backends.iter_mut().find(|place| place.is_none());
+        *free.ok_or(RegistryError::TooManyBackends)? = Some(backend);
         Ok(self)
     }
 
     /// The backend of this name.
     pub fn backend(&self, name: &str) -> Option<&'r dyn Backend> {
-        self.backends.iter().copied().find(|backend| backend.name() == name)
+        self.backends().find(|backend| backend.name() == name)
     }
 
     /// All kernels, table by table.
@@ -153,7 +157,7 @@ impl<'r> Registry<'r> {
 
     /// All backends.
     pub fn backends(&self) -> impl Iterator<Item = &'r dyn Backend> {
-        self.backends.iter().copied()
+        self.backends.iter().copied().flatten()
     }
 
     /// Whether any kernel has this name.
@@ -167,26 +171,28 @@ impl<'r> Registry<'r> {
 
     /// The kernel of this name whose key fits the tensor arguments, else the one without key. `tensor` gives
     /// the n-th tensor argument.
-    pub(crate) fn find(
+    pub(crate) fn find<'t, 'm: 't>(
         &self,
         name: &OperatorName<'_>,
-        tensor: impl Fn(usize) -> Option<TensorInfo>,
+        tensor: impl Fn(usize) -> Option<&'t TensorSlot<'m>>,
     ) -> Option<&'r Kernel> {
         let fits = |key: &[(ScalarType, &[u8])]| {
             key.iter().enumerate().all(|(position, (scalar_type, dim_order))| {
-                tensor(position).is_some_and(|info| {
-                    info.scalar_type == *scalar_type
+                tensor(position).is_some_and(|slot| {
+                    slot.scalar_type == *scalar_type
                         && (dim_order.is_empty()
-                            || crate::layout::same_layout(&info.sizes, &info.dim_order, dim_order))
+                            || same_layout(slot.sizes, slot.dim_order, dim_order))
                 })
             })
         };
         let mut fallback = None;
-        for kernel in self.tables.iter().flat_map(|table| named(table, name)) {
-            match kernel.key {
-                Some(key) if fits(key) => return Some(kernel),
-                Some(_) => {}
-                None => fallback = Some(kernel),
+        for table in &self.tables {
+            for kernel in named(table, name) {
+                match kernel.key {
+                    Some(key) if fits(key) => return Some(kernel),
+                    Some(_) => {}
+                    None => fallback = Some(kernel),
+                }
             }
         }
         fallback
@@ -267,15 +273,19 @@ impl<'p> OperatorName<'p> {
         self.overload
     }
 
-    /// The bytes of name and overload in one, such as `aten::add.out`.
-    fn bytes(&self) -> impl Iterator<Item = u8> + use<'p> {
-        let dot: &str = if self.overload.is_empty() { "" } else { "." };
-        self.name.bytes().chain(dot.bytes()).chain(self.overload.bytes())
-    }
-
-    /// How it stands to a name in one.
-    fn compare(&self, other: &str) -> core::cmp::Ordering {
-        self.bytes().cmp(other.bytes())
+    /// How it stands to a name in one, such as `aten::add.out`.
+    fn compare(&self, other: &str) -> Ordering {
+        let dot = if self.overload.is_empty() { "" } else { "." };
+        let mut rest = other.as_bytes();
+        for piece in [self.name, dot, self.overload] {
+            let len = piece.len().min(rest.len());
+            let start = rest.split_off(..len).unwrap_or_default();
+            match piece.as_bytes().cmp(start) {
+                Ordering::Equal => {}
+                unequal => return unequal,
+            }
+        }
+        0.cmp(&rest.len())
     }
 }
 

@@ -76,7 +76,39 @@ pub(crate) enum Value<'m> {
     TensorList(&'m [[u8; 4]], bool),
 }
 
+/// The kinds of values, as bits, so that several can be told in one number.
+pub(crate) mod kind {
+    pub(crate) const NONE: u16 = 1 << 0;
+    pub(crate) const INT: u16 = 1 << 1;
+    pub(crate) const BOOL: u16 = 1 << 2;
+    pub(crate) const DOUBLE: u16 = 1 << 3;
+    pub(crate) const STRING: u16 = 1 << 4;
+    pub(crate) const TENSOR: u16 = 1 << 5;
+    pub(crate) const INT_LIST: u16 = 1 << 6;
+    pub(crate) const DOUBLE_LIST: u16 = 1 << 7;
+    pub(crate) const BOOL_LIST: u16 = 1 << 8;
+    pub(crate) const TENSOR_LIST: u16 = 1 << 9;
+    pub(crate) const OPTIONAL_TENSOR_LIST: u16 = 1 << 10;
+}
+
 impl Value<'_> {
+    /// The value's [kind].
+    pub(crate) fn kind(&self) -> u16 {
+        match self {
+            Value::None => kind::NONE,
+            Value::Int(_) => kind::INT,
+            Value::Bool(_) => kind::BOOL,
+            Value::Double(_) => kind::DOUBLE,
+            Value::String(_) => kind::STRING,
+            Value::Tensor(_) => kind::TENSOR,
+            Value::IntList(_) => kind::INT_LIST,
+            Value::DoubleList(_) => kind::DOUBLE_LIST,
+            Value::BoolList(_) => kind::BOOL_LIST,
+            Value::TensorList(_, false) => kind::TENSOR_LIST,
+            Value::TensorList(_, true) => kind::OPTIONAL_TENSOR_LIST,
+        }
+    }
+
     /// The name of the value's type, for error messages.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
@@ -114,9 +146,10 @@ impl From<Scalar> for Value<'_> {
     }
 }
 
-/// The value index in an entry of a list of tensors.
-pub(crate) fn list_index(entry: [u8; 4]) -> i32 {
-    i32::from_le_bytes(entry)
+/// The value index in an entry of a list of arguments or tensors. Negative ones become indices beyond the last value, since
+/// there is no memory for so many.
+pub(crate) fn list_index(entry: [u8; 4]) -> usize {
+    i32::from_le_bytes(entry) as usize
 }
 
 /// What decides where a tensor's data is.
@@ -166,6 +199,19 @@ pub(crate) enum ResizeError {
 }
 
 impl TensorSlot<'_> {
+    /// What stands for a tensor until it is decoded.
+    pub(crate) fn empty() -> Self {
+        TensorSlot {
+            scalar_type: ScalarType::Byte,
+            dynamism: ShapeDynamism::Static,
+            home: Home::Caller,
+            sizes: &mut [],
+            dim_order: &[],
+            capacity: 0,
+            data: Data::None,
+        }
+    }
+
     pub(crate) fn info(&self) -> TensorInfo {
         TensorInfo {
             scalar_type: self.scalar_type,

@@ -12,6 +12,7 @@
 
 use super::malformed::{Malformed, Part};
 use core::marker::PhantomData;
+use core::num::NonZeroUsize;
 
 fn bytes_at<const N: usize>(buf: &[u8], offset: usize, part: Part) -> Result<[u8; N], Malformed> {
     let end = offset.checked_add(N);
@@ -40,13 +41,12 @@ fn follow(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
         .ok_or(Part::Offset.at(offset))
 }
 
-/// A table: the position of its fields, and of the vtable that lists them.
+/// A table, by where it starts. Its vtable is looked up for each field: that takes fewer bytes of memory and code than to carry
+/// along where it is.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
     buf: &'a [u8],
     start: usize,
-    /// Where the field offsets of the vtable are, two bytes each, and where they end: within the buffer.
-    fields: (usize, usize),
 }
 
 impl<'a> Table<'a> {
@@ -56,6 +56,15 @@ impl<'a> Table<'a> {
     }
 
     fn at(buf: &'a [u8], start: usize) -> Result<Self, Malformed> {
+        let table = Table { buf, start };
+        // What has no proper vtable is no table.
+        table.field(0)?;
+        Ok(table)
+    }
+
+    /// Where field `slot` is stored; `None` when the table does not have it.
+    fn field(&self, slot: usize) -> Result<Option<NonZeroUsize>, Malformed> {
+        let Table { buf, start } = *self;
         let malformed = Part::Table.at(start);
         let back = i32::from_le_bytes(bytes_at(buf, start, Part::Table)?);
         let vtable = i64::try_from(start)
@@ -68,21 +77,28 @@ impl<'a> Table<'a> {
         if first > end || end > buf.len() {
             return Err(malformed);
         }
-        Ok(Table { buf, start, fields: (first, end) })
-    }
-
-    /// Where field `slot` is stored; `None` when the table does not have it.
-    fn field(&self, slot: usize) -> Result<Option<usize>, Malformed> {
-        let (first, end) = self.fields;
         // Two bytes each: divided instead of multiplied, as a slot may be any number.
-        let entry = if slot < (end - first) / 2 { u16_at(self.buf, first + 2 * slot)? } else { 0 };
+        let entry = if slot < (end - first) / 2 { u16_at(buf, first + 2 * slot)? } else { 0 };
         // What is read there is checked against the buffer, which `start` lies in.
-        Ok((entry != 0).then_some(self.start + entry))
+        Ok(NonZeroUsize::new(entry).map(|entry| entry.saturating_add(start)))
     }
 
     /// The target of the offset stored in field `slot`.
-    fn reference(&self, slot: usize) -> Result<Option<usize>, Malformed> {
-        self.field(slot)?.map(|at| follow(self.buf, at)).transpose()
+    fn reference(&self, slot: usize) -> Result<Option<NonZeroUsize>, Malformed> {
+        match self.field(slot)? {
+            // An offset is stored in front of its target, so that is not at 0.
+            Some(at) => follow(self.buf, at.get()).map(NonZeroUsize::new),
+            None => Ok(None),
+        }
+    }
+
+    /// The number of at most four bytes in field `slot`, without regard to its sign; 0 when the table does not have it.
+    fn number(&self, slot: usize, size: usize) -> Result<u32, Malformed> {
+        let Some(at) = self.field(slot)? else { return Ok(0) };
+        let at = at.get();
+        let bytes = self.buf.get(at..).and_then(|bytes| bytes.get(..size));
+        let bytes = bytes.ok_or(Part::Number.at(at))?;
+        Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte)))
     }
 
     /// The flatbuffer that the table is part of.
@@ -92,15 +108,20 @@ impl<'a> Table<'a> {
 
     /// The table stored in field `slot` of a union, whatever its type.
     pub fn union_value(&self, slot: usize) -> Result<Option<Table<'a>>, Malformed> {
-        self.reference(slot)?.map(|at| Table::at(self.buf, at)).transpose()
+        match self.reference(slot)? {
+            Some(at) => Table::at(self.buf, at.get()).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Whether field `slot` is this string, without a look at one of another length.
-    pub(crate) fn is_text(&self, slot: usize, text: &str) -> Result<bool, Malformed> {
+    fn is_text(&self, slot: usize, text: &str) -> Result<bool, Malformed> {
         Ok(self.get::<Vector<'a, u8>>(slot)?.bytes() == text.as_bytes())
     }
 
-    /// Reads field `slot` as `F` says.
+    /// Reads field `slot` as `F` says. Inlined, as are the accessors of tables: the call of the function that reads is less code than
+    /// that of one in between.
+    #[inline(always)]
     pub fn get<F: Field<'a>>(&self, slot: usize) -> Result<F::Output, Malformed> {
         F::read(self, slot)
     }
@@ -128,17 +149,8 @@ pub trait Item<'a>: Sized {
     fn read(buf: &'a [u8], offset: usize) -> Result<Self, Malformed>;
 }
 
-macro_rules! numbers {
+macro_rules! items {
     ($($number:ty),*) => {$(
-        impl<'a> Field<'a> for $number {
-            type Output = $number;
-            fn read(table: &Table<'a>, slot: usize) -> Result<$number, Malformed> {
-                match table.field(slot)? {
-                    Some(at) => <$number as Item<'a>>::read(table.buf, at),
-                    None => Ok(<$number>::default()),
-                }
-            }
-        }
         impl<'a> Item<'a> for $number {
             const SIZE: usize = size_of::<$number>();
             fn read(buf: &'a [u8], offset: usize) -> Result<$number, Malformed> {
@@ -147,20 +159,52 @@ macro_rules! numbers {
         }
     )*};
 }
-numbers!(u8, i8, u32, i32, u64, i64, f64);
+items!(u8, i8, u32, i32, u64, i64, f64);
+
+macro_rules! small_numbers {
+    ($($number:ty),*) => {$(
+        impl<'a> Field<'a> for $number {
+            type Output = $number;
+            #[inline(always)]
+            fn read(table: &Table<'a>, slot: usize) -> Result<$number, Malformed> {
+                Ok(table.number(slot, size_of::<$number>())? as $number)
+            }
+        }
+    )*};
+}
+small_numbers!(u8, i8, u32, i32);
+
+macro_rules! large_numbers {
+    ($($number:ty),*) => {$(
+        impl<'a> Field<'a> for $number {
+            type Output = $number;
+            fn read(table: &Table<'a>, slot: usize) -> Result<$number, Malformed> {
+                match table.field(slot)? {
+                    Some(at) => <$number as Item<'a>>::read(table.buf, at.get()),
+                    None => Ok(<$number>::default()),
+                }
+            }
+        }
+    )*};
+}
+large_numbers!(u64, i64, f64);
 
 /// A signed byte whose default is not zero: `None` where it is absent.
 impl<'a> Field<'a> for Option<i8> {
     type Output = Option<i8>;
     fn read(table: &Table<'a>, slot: usize) -> Result<Option<i8>, Malformed> {
-        table.field(slot)?.map(|at| <i8 as Item<'a>>::read(table.buf, at)).transpose()
+        match table.field(slot)? {
+            Some(_) => table.get::<i8>(slot).map(Some),
+            None => Ok(None),
+        }
     }
 }
 
 impl<'a> Field<'a> for bool {
     type Output = bool;
+    #[inline(always)]
     fn read(table: &Table<'a>, slot: usize) -> Result<bool, Malformed> {
-        Ok(table.get::<u8>(slot)? != 0)
+        Ok(table.number(slot, 1)? != 0)
     }
 }
 
@@ -168,10 +212,10 @@ impl<'a> Field<'a> for &'a str {
     type Output = Option<&'a str>;
     fn read(table: &Table<'a>, slot: usize) -> Result<Option<&'a str>, Malformed> {
         let Some(at) = table.reference(slot)? else { return Ok(None) };
-        let bytes = Vector::<u8>::at(table.buf, at)?.bytes();
+        let bytes = Vector::<u8>::new(Extent::at(table.buf, at.get(), 1)?).bytes();
         match core::str::from_utf8(bytes) {
             Ok(text) => Ok(Some(text)),
-            Err(_) => Err(Part::String.at(at)),
+            Err(_) => Err(Part::String.at(at.get())),
         }
     }
 }
@@ -196,11 +240,30 @@ impl<'a> Extent<'a> {
         }
     }
 
+    /// The bytes of all elements.
+    #[inline(never)]
+    fn bytes(&self, item: usize) -> &'a [u8] {
+        let Extent { buf, first, len } = *self;
+        buf.get(first..first + len * item).unwrap_or(&[])
+    }
+
+    /// The first of the elements, which are tables, whose field 0 is this text.
+    fn named(&self, name: &str) -> Result<Option<Table<'a>>, Malformed> {
+        let Extent { buf, first, len } = *self;
+        for index in 0..len {
+            let table = Table::read(buf, first + index * <Table<'a> as Item<'a>>::SIZE)?;
+            if table.is_text(0, name)? {
+                return Ok(Some(table));
+            }
+        }
+        Ok(None)
+    }
+
     /// That of field `slot`; an empty one where the table does not have it. Not inlined, so that it is there once.
     #[inline(never)]
     fn of_field(table: &Table<'a>, slot: usize, item: usize) -> Result<Self, Malformed> {
         match table.reference(slot)? {
-            Some(at) => Extent::at(table.buf, at, item),
+            Some(at) => Extent::at(table.buf, at.get(), item),
             None => Ok(Extent { buf: table.buf, first: 0, len: 0 }),
         }
     }
@@ -221,9 +284,8 @@ impl<T> Clone for Vector<'_, T> {
 impl<T> Copy for Vector<'_, T> {}
 
 impl<'a, T: Item<'a>> Vector<'a, T> {
-    fn at(buf: &'a [u8], start: usize) -> Result<Self, Malformed> {
-        let extent = Extent::at(buf, start, T::SIZE)?;
-        Ok(Vector { extent, items: PhantomData })
+    fn new(extent: Extent<'a>) -> Self {
+        Vector { extent, items: PhantomData }
     }
 
     /// Number of elements.
@@ -248,6 +310,14 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
         T::read(self.extent.buf, self.extent.first + index * T::SIZE).map(Some)
     }
 
+    /// The element of this index, which `part` must have.
+    ///
+    /// # Errors
+    /// There is none, or it is not well-formed.
+    pub(crate) fn item(&self, index: usize, part: Part) -> Result<T, Malformed> {
+        self.get(index)?.ok_or(part.at(index))
+    }
+
     /// All elements, each checked as it is read.
     pub fn iter(&self) -> impl Iterator<Item = Result<T, Malformed>> + use<'a, T> {
         let Extent { buf, first, len } = self.extent;
@@ -255,9 +325,17 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
     }
 
     /// The raw elements, undecoded.
+    #[inline(always)]
     pub fn bytes(&self) -> &'a [u8] {
-        let Extent { buf, first, len } = self.extent;
-        buf.get(first..first + len * T::SIZE).unwrap_or(&[])
+        self.extent.bytes(T::SIZE)
+    }
+}
+
+impl<'a, T: Item<'a> + From<Table<'a>>> Vector<'a, T> {
+    /// The first table whose field 0 is this text.
+    #[inline(always)]
+    pub(crate) fn named(&self, name: &str) -> Result<Option<T>, Malformed> {
+        Ok(self.extent.named(name)?.map(T::from))
     }
 }
 
@@ -265,8 +343,7 @@ impl<'a, T: Item<'a>> Field<'a> for Vector<'a, T> {
     type Output = Vector<'a, T>;
     #[inline(always)]
     fn read(table: &Table<'a>, slot: usize) -> Result<Self, Malformed> {
-        let extent = Extent::of_field(table, slot, T::SIZE)?;
-        Ok(Vector { extent, items: PhantomData })
+        Extent::of_field(table, slot, T::SIZE).map(Vector::new)
     }
 }
 
@@ -290,7 +367,7 @@ macro_rules! flatbuffer_table {
 
         #[allow(dead_code, reason = "the schema is written out whole")]
         impl<'a> $name<'a> {
-            $($(#[$field_doc])* pub(crate) fn $field(
+            $($(#[$field_doc])* #[inline(always)] pub(crate) fn $field(
                 &self,
             ) -> Result<
                 <$kind as $crate::format::flatbuffer::Field<'a>>::Output,
@@ -298,6 +375,12 @@ macro_rules! flatbuffer_table {
             > {
                 self.0.get::<$kind>($slot)
             })*
+        }
+
+        impl<'a> From<$crate::format::flatbuffer::Table<'a>> for $name<'a> {
+            fn from(table: $crate::format::flatbuffer::Table<'a>) -> Self {
+                $name(table)
+            }
         }
 
         impl<'a> $crate::format::flatbuffer::Field<'a> for $name<'a> {

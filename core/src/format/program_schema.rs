@@ -176,6 +176,14 @@ pub(crate) enum EValue<'a> {
 }
 
 impl<'a> EValueTable<'a> {
+    /// The value if it is a tensor.
+    pub(crate) fn tensor(&self) -> Result<Option<TensorTable<'a>>, Malformed> {
+        match self.kind()? {
+            5 => Ok(Some(TensorTable(self.0.union_value(1)?.ok_or(Part::ValueKind.at(5))?))),
+            _ => Ok(None),
+        }
+    }
+
     pub(crate) fn value(&self) -> Result<EValue<'a>, Malformed> {
         let kind = self.kind()?;
         let Some(table) = self.0.union_value(1)? else {

@@ -149,12 +149,12 @@ impl<'m> Arena<'m> {
         Ok(unsafe { core::slice::from_raw_parts_mut(start.cast(), len) })
     }
 
-    /// A slice of `count` items, each made by `fill` from its index. Items are never dropped.
-    pub(crate) fn slice<T, E: From<Exhausted>>(
+    /// A slice of `count` items, each made by `make`. Items are never dropped.
+    pub(crate) fn slice<T>(
         &mut self,
         count: usize,
-        mut fill: impl FnMut(usize) -> Result<T, E>,
-    ) -> Result<&'m mut [T], E> {
+        make: impl Fn() -> T,
+    ) -> Result<&'m mut [T], Exhausted> {
         let bytes = size_of::<T>().checked_mul(count).ok_or(Exhausted { needed: usize::MAX })?;
         let memory = self.take(bytes, align_of::<T>())?;
         if bytes == 0 {
@@ -168,8 +168,8 @@ impl<'m> Arena<'m> {
         let items: &'m mut [MaybeUninit<T>] =
             unsafe { core::slice::from_raw_parts_mut(items, count) };
         const { assert!(align_of::<T>() <= ARENA_ALIGN) };
-        for (index, item) in items.iter_mut().enumerate() {
-            item.write(fill(index)?);
+        for item in items.iter_mut() {
+            item.write(make());
         }
         // SAFETY: the loop above wrote every item; `MaybeUninit<T>` has the layout of `T`.
         Ok(unsafe { &mut *(core::ptr::from_mut(items) as *mut [T]) })
@@ -215,8 +215,8 @@ mod tests {
         for size in [total, total - 1] {
             let mut arena = Arena::new(&mut ArenaBlock::bytes(&mut blocks)[..size]).unwrap();
             arena.take(3, 1).unwrap();
-            arena.slice::<u64, Exhausted>(2, |i| Ok(i as u64)).unwrap();
-            arena.slice::<u16, Exhausted>(1, |_| Ok(7)).unwrap();
+            arena.slice(2, || 1u64).unwrap();
+            arena.slice(1, || 7u16).unwrap();
             let last = arena.zeroed(5, 16);
             assert_eq!(last.is_ok(), size == total);
             if let Err(exhausted) = last {
@@ -236,10 +236,10 @@ mod tests {
     fn slices_hold_what_was_put_in() {
         let mut blocks = [ArenaBlock::UNINIT; 4];
         let mut arena = Arena::new(ArenaBlock::bytes(&mut blocks)).unwrap();
-        let a = arena.slice::<u32, Exhausted>(3, |i| Ok(i as u32 * 10)).unwrap();
+        let a = arena.slice(3, || 10u32).unwrap();
         let b = arena.place_value([1u8, 2, 3]).unwrap();
         a[1] += 1;
-        assert_eq!((a as &[u32], *b), (&[0u32, 11, 20][..], [1, 2, 3]));
+        assert_eq!((a as &[u32], *b), (&[10u32, 11, 10][..], [1, 2, 3]));
     }
 
     #[test]

@@ -132,7 +132,6 @@ impl<'m> Method<'m> {
     fn trace_outputs(&self, call: &KernelCall<'m>, tracer: &dyn EventTracer, event: &Event<'_>) {
         for (arg, param) in call.kernel.params.iter().enumerate() {
             let index = call.args.get(arg).map(|entry| crate::value::list_index(*entry));
-            let index = index.and_then(|index| usize::try_from(index).ok());
             if param.is_out()
                 && let Some(slot) = index.and_then(|index| self.values.slot(index))
                 && let Some(tensor) = view(&self.values, slot)
@@ -149,15 +148,24 @@ impl<'m> Method<'m> {
         instruction: usize,
     ) -> Result<(), InstructionError> {
         let tracer = self.options.tracer;
-        let name = self.meta.delegate_backend(index).unwrap_or("");
-        let event = Event { kind: EventKind::Delegate, name, instruction };
         let resources = self.resources(0, None);
         let Some(Some(delegate)) = self.delegates.get_mut(index) else {
             return Err(InstructionError::Kernel(KernelError::Access { arg: 0 }));
         };
         let delegate = delegate.get_mut();
         let mut call = DelegateCall::new(&mut self.values, args, resources, tracer);
-        traced(tracer, &event, || delegate.execute(&mut call)).map_err(InstructionError::Delegate)
+        let result = match tracer {
+            None => delegate.execute(&mut call),
+            Some(tracer) => {
+                let name = self.meta.delegate_backend(index).unwrap_or("");
+                let event = Event { kind: EventKind::Delegate, name, instruction };
+                let token = tracer.begin(&event);
+                let result = delegate.execute(&mut call);
+                tracer.end(&event, token);
+                result
+            }
+        };
+        result.map_err(InstructionError::Delegate)
     }
 
     /// The truth value of a jump's condition: a bool, or a bool tensor, all of whose elements count.

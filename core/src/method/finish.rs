@@ -1,11 +1,11 @@
 //! Finishing a prepared method: it gets its memory, delegates are made, constants copied, weights packed.
 
+use super::tables::{copy_sizes, decode_values};
 use super::{Instruction, KernelCall, Method, MethodMemory, Packed, Prepared};
 use crate::backend::{InitContext, Processed};
 use crate::call::{Invoke, Known, Resources};
 use crate::error::{InitError, MemoryKind};
 use crate::format::Part;
-use crate::format::program_schema::EValue;
 use crate::memory::arena::{Arena, Exhausted};
 use crate::memory::region::Region;
 use crate::memory::{ARENA_ALIGN, SharedMemory};
@@ -21,7 +21,6 @@ impl<'m> Prepared<'m> {
     ///
     /// # Errors
     /// A memory is too small or misaligned, the storage failed, or a backend refused a delegate.
-    #[inline(never)]
     pub fn finish(self, memory: MethodMemory<'m, '_>) -> Result<Method<'m>, InitError> {
         let (expected, found) = (self.tables.planned.len(), memory.planned.len());
         if expected != found {
@@ -31,7 +30,7 @@ impl<'m> Prepared<'m> {
         for (index, (region, buffer)) in buffers.enumerate() {
             let bytes = core::mem::take(buffer);
             let kind = MemoryKind::Planned(index);
-            let needed = self.meta.planned_buffer_size(index)?;
+            let needed = self.meta.planned_size(index)?;
             check_memory(bytes, needed, kind)?;
             let bytes = bytes.get_mut(..needed).unwrap_or_default();
             bytes.fill(0);
@@ -66,12 +65,11 @@ impl<'m> Prepared<'m> {
         let needed = self.needs().scratch;
         let scratch = shared.admit(&self.meta, &self.tables, needed)?;
         for (index, region) in self.tables.planned.iter_mut().enumerate() {
-            *region = shared.part(index, self.meta.planned_buffer_size(index)?)?;
+            *region = shared.part(index, self.meta.planned_size(index)?)?;
         }
         self.build(arena, scratch)
     }
 
-    #[inline(never)]
     fn build(
         self,
         arena: &'m mut [core::mem::MaybeUninit<u8>],
@@ -107,7 +105,6 @@ impl<'m> Prepared<'m> {
 }
 
 /// Checks memory that is lent for as many bytes.
-#[inline(never)]
 fn check_memory(bytes: &[u8], needed: usize, memory: MemoryKind) -> Result<(), InitError> {
     let available = bytes.len();
     if available < needed {
@@ -138,7 +135,6 @@ impl<E: Into<InitError>> From<E> for Fault {
 
 impl<'m> Method<'m> {
     /// The order is that in which the needs were added up.
-    #[inline(never)]
     fn fill(
         &mut self,
         registry: &Registry<'m>,
@@ -162,14 +158,13 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    #[inline(never)]
     fn make_delegates(
         &mut self,
         registry: &Registry<'m>,
         arena: &mut Arena<'m>,
     ) -> Result<(), Fault> {
         for index in 0..self.delegates.len() {
-            let info = self.meta.delegate(index, self.options.data)?;
+            let info = self.meta.delegate_info(index, self.options.data)?;
             let backend = registry.backend(info.backend).ok_or(Part::Delegate.at(index))?;
             let name = backend.name();
             let wrap = |source| InitError::Delegate { index, backend: name, source };
@@ -213,14 +208,12 @@ impl<'m> Method<'m> {
     /// Gives tensors their places, and state its initial data. With an arena, constants are placed, too: at load, not when
     /// the method is reset.
     fn place_tensors(&mut self, mut arena: Option<&mut Arena<'m>>) -> Result<(), Fault> {
-        let mut slot = 0u32;
-        for (index, value) in self.meta.plan.values()?.iter().enumerate() {
-            let EValue::Tensor(tensor) = value?.value()? else { continue };
+        let mut tensors = self.meta.tensors()?;
+        while let Some(value) = tensors.next()? {
+            let index = value.index;
             let is_state = self.values.has(index, flag::STATE);
-            let target = self.values.tensor_mut(slot).ok_or(Part::Value.at(index))?;
-            slot += 1;
-            let place = locate(&self.meta.program, self.options.data, &tensor, target)
-                .map_err(|error| error.at(&tensor, index))?;
+            let target = self.values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
+            let place = locate(&self.meta, self.options.data, value, target)?;
             match (place.planned, place.stored, arena.as_deref_mut()) {
                 (None, Some(blob), Some(arena)) if matches!(target.data, Data::None) => {
                     let copy = arena.zeroed(target.capacity, ARENA_ALIGN)?;
@@ -258,7 +251,6 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    #[inline(never)]
     fn pack(&mut self, call: &mut KernelCall<'m>, arena: &mut Arena<'m>) -> Result<(), PackFault> {
         let Packed::Due(bytes, pack) = call.packed else { return Ok(()) };
         let packed = arena.zeroed(bytes, ARENA_ALIGN).map_err(PackFault::Exhausted)?;
@@ -301,18 +293,11 @@ impl<'m> Method<'m> {
         self.is_usable = false;
         self.position = 0;
         self.backward_jumps = 0;
-        let file = self.meta.plan.values()?;
-        let mut tensor_count = 0;
-        for (index, target) in self.values.values.iter_mut().enumerate() {
-            *target = super::tables::decode_value(file.get(index)?, index, &mut tensor_count)?;
-        }
-        let mut slots = self.values.tensors.iter_mut();
-        for value in file.iter() {
-            let EValue::Tensor(tensor) = value?.value()? else { continue };
-            if let Some(slot) = slots.next() {
-                for (target, size) in slot.sizes.iter_mut().zip(tensor.sizes()?.iter()) {
-                    *target = size?;
-                }
+        decode_values(&self.meta, self.values.values)?;
+        let mut tensors = self.meta.tensors()?;
+        while let Some(value) = tensors.next()? {
+            if let Some(slot) = self.values.tensor_mut(value.slot) {
+                copy_sizes(slot.sizes, &value.tensor.sizes()?)?;
             }
         }
         for region in self.planned.iter().filter(|_| alone) {

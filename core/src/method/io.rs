@@ -3,11 +3,23 @@
 use super::Method;
 use crate::call::{view, view_mut};
 use crate::error::{InputError, ShapeNote};
+use crate::format::Malformed;
+use crate::format::flatbuffer::Vector;
 use crate::layout::{ShapeDynamism, TensorInfo, same_layout};
 use crate::memory::region::Region;
-use crate::meta::ValueMeta;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
 use crate::value::{Data, Home, ResizeError, Value};
+
+/// The value that is input or output `index`.
+fn interface_value(
+    values: Result<Vector<'_, i32>, Malformed>,
+    index: usize,
+) -> Result<usize, InputError> {
+    let Ok(values) = values else { return Err(InputError::Index { index, count: 0 }) };
+    let value = values.get(index).ok().flatten();
+    let error = InputError::Index { index, count: values.len() };
+    value.and_then(|value| usize::try_from(value).ok()).ok_or(error)
+}
 
 impl<'m> Method<'m> {
     /// Number of inputs.
@@ -21,17 +33,11 @@ impl<'m> Method<'m> {
     }
 
     fn input_value(&self, index: usize) -> Result<usize, InputError> {
-        let inputs = self.meta.plan.inputs().ok();
-        let value = inputs.and_then(|inputs| inputs.get(index).ok().flatten());
-        let error = InputError::Index { index, count: self.input_count() };
-        value.and_then(|value| usize::try_from(value).ok()).ok_or(error)
+        interface_value(self.meta.plan.inputs(), index)
     }
 
     fn output_value(&self, index: usize) -> Result<usize, InputError> {
-        let outputs = self.meta.plan.outputs().ok();
-        let value = outputs.and_then(|outputs| outputs.get(index).ok().flatten());
-        let error = InputError::Index { index, count: self.output_count() };
-        value.and_then(|value| usize::try_from(value).ok()).ok_or(error)
+        interface_value(self.meta.plan.outputs(), index)
     }
 
     fn slot(&self, value: usize) -> Result<u32, InputError> {
@@ -111,16 +117,14 @@ impl<'m> Method<'m> {
     /// # Errors
     /// The shape differs from a static one, or exceeds the bound.
     pub fn resize_input(&mut self, index: usize, sizes: &[i32]) -> Result<(), InputError> {
-        let slot = self.slot(self.input_value(index)?)?;
+        let value = self.input_value(index)?;
+        let slot = self.slot(value)?;
         let Some(target) = self.values.tensor_mut(slot) else { return Err(InputError::Unbound) };
         target.resize(sizes).map_err(|error| {
             let bound = matches!(error, ResizeError::Capacity { .. });
             // The present shape is that of an earlier run; the bound is in the file.
-            let declared = self.meta.input(index).ok().flatten();
-            let expected = match &declared {
-                Some(ValueMeta::Tensor(tensor)) => ShapeNote::new(&tensor.info.sizes),
-                _ => ShapeNote::new(target.sizes),
-            };
+            let declared = self.meta.tensor_sizes(value).unwrap_or_default();
+            let expected = ShapeNote::new(&declared);
             InputError::Shape { expected, found: ShapeNote::new(sizes), bound }
         })
     }

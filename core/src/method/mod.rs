@@ -154,7 +154,7 @@ impl Instruction<'_> {
     /// The values that a call makes a view, and a view of.
     fn view(&self) -> Option<(usize, usize)> {
         let Instruction::Kernel(call) = self else { return None };
-        let value = |arg: usize| usize::try_from(list_index(*call.args.get(arg)?)).ok();
+        let value = |arg: usize| call.args.get(arg).map(|entry| list_index(*entry));
         let (out, input) = call.kernel.view()?;
         Some((value(out)?, value(input)?))
     }

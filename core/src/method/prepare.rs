@@ -3,16 +3,16 @@
 //! This is the one path from a file to a method. It decides; [finishing](super::finish) carries out what was decided, with the
 //! memory that was asked for here, so that needs cannot differ from what loading takes.
 
-use super::tables::{Counts, PointerWidth, TableUse, Tables, check_limit};
+use super::tables::{Counts, PointerWidth, TableUse, Tables};
 use super::{Instruction, KernelCall, LoadOptions, Method, MethodMemory, Packed};
 use crate::arguments::{Arguments, elements};
 use crate::call::{Invoke, Known, Prepare};
 use crate::error::{InitError, KernelError, MemoryKind, Message};
 use crate::format::Part;
-use crate::format::program_schema::{EValue, InstructionArgs};
+use crate::format::program_schema::InstructionArgs;
 use crate::kernel::{Kernel, Param};
 use crate::layout::{ShapeDynamism, same_layout};
-use crate::limits::{Limit, Limits};
+use crate::limits::{Budget, Limit, Limits};
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::memory::region::Region;
@@ -78,8 +78,13 @@ pub struct Prepared<'m> {
     pub(super) tables: Tables<'m>,
     pub(super) options: LoadOptions<'m>,
     pub(super) registry: Registry<'m>,
-    needs: MemoryNeeds,
-    arena_use: ArenaUse,
+    counts: Counts,
+    /// The method arena, with what is known to be in it so far.
+    arena: Measure,
+    /// How much of it was taken when all delegates were, and when all constants were.
+    delegates_end: usize,
+    constants_end: usize,
+    scratch: usize,
     steps: u64,
 }
 
@@ -126,55 +131,33 @@ impl<'m> MethodMeta<'m> {
         registry: &Registry<'m>,
         options: LoadOptions<'m>,
     ) -> Result<Prepared<'m>, InitError> {
-        let table_use = counts.table_use(PointerWidth::HERE).ok_or(InitError::TooLarge)?;
-        let mut preparation = Preparation {
-            meta: self,
-            registry,
-            options,
+        let mut prepared = Prepared {
+            meta: *self,
             tables: Tables::decode(self, counts, tables)?,
+            options,
+            registry: *registry,
+            counts: *counts,
             arena: Measure::new(),
+            delegates_end: 0,
+            constants_end: 0,
             scratch: 0,
-            steps: 0,
+            // One for each value, to begin with.
+            steps: counts.values as u64,
         };
-        preparation.delegates()?;
-        let delegates = preparation.arena.total();
-        preparation.places()?;
-        let constants = preparation.arena.total();
-        preparation.interface()?;
-        preparation.resolve()?;
-        preparation.views();
-        preparation.kernels()?;
-        preparation.state()?;
-        let Preparation { tables, arena, scratch, steps, .. } = preparation;
-        let (Some(delegates), Some(constants), Some(arena)) = (delegates, constants, arena.total())
-        else {
-            return Err(InitError::TooLarge);
-        };
-        let arena_use = ArenaUse {
-            values: table_use.values,
-            tensors: table_use.tensors,
-            instructions: table_use.instructions,
-            delegates: table_use.delegates.saturating_add(delegates),
-            constants: constants.saturating_sub(delegates),
-            packed: arena.saturating_sub(constants),
-        };
-        let needs = MemoryNeeds { tables: table_use.total(), arena, scratch };
-        let registry = registry.clone();
-        Ok(Prepared { meta: *self, tables, options, registry, needs, arena_use, steps })
+        prepared.resolve_all()?;
+        Ok(prepared)
     }
 
     /// Fails if operators or backends are not registered, with as many of their names as fit.
     #[inline(never)]
     fn check_missing(&self, registry: &Registry<'_>) -> Result<(), InitError> {
         let missing = self.missing(registry);
-        if missing.is_empty() {
+        let (operators, backends) = (missing.operators().count(), missing.backends().count());
+        if operators == 0 && backends == 0 {
             return Ok(());
         }
-        Err(InitError::Missing {
-            operators: missing.operators().count(),
-            backends: missing.backends().count(),
-            names: Message::new(format_args!("{missing}")),
-        })
+        let names = Message::new(format_args!("{missing}"));
+        Err(InitError::Missing { operators, backends, names })
     }
 
     pub(crate) fn load(
@@ -197,7 +180,7 @@ impl<'m> MethodMeta<'m> {
                     available,
                 })?;
             let prepared = self.prepare_counted(&counts, tables, registry, options)?;
-            let whole = prepared.needs.whole_arena();
+            let whole = prepared.needs().whole_arena();
             if whole > available {
                 let memory = MemoryKind::Arena;
                 return Err(InitError::MemoryTooSmall { memory, needed: whole, available });
@@ -215,12 +198,31 @@ impl<'m> Prepared<'m> {
 
     /// The exact memory that the method takes, beside its planned buffers: [`MethodMeta::planned_buffer_size`].
     pub fn needs(&self) -> MemoryNeeds {
-        self.needs
+        let (tables, arena) = (self.table_use().total(), self.arena_bytes());
+        MemoryNeeds { tables, arena, scratch: self.scratch }
+    }
+
+    /// Bytes of the tables. They are there, so there is some number of them.
+    fn table_use(&self) -> TableUse {
+        self.counts.table_use(PointerWidth::HERE).unwrap_or_default()
+    }
+
+    /// Bytes of the method arena. A prepared method has some number of them: `resolve_all` saw to that.
+    fn arena_bytes(&self) -> usize {
+        self.arena.total().unwrap_or(usize::MAX)
     }
 
     /// What tables and arena are used for.
     pub fn arena_use(&self) -> ArenaUse {
-        self.arena_use
+        let TableUse { values, tensors, instructions, delegates } = self.table_use();
+        ArenaUse {
+            values,
+            tensors,
+            instructions,
+            delegates: delegates.saturating_add(self.delegates_end),
+            constants: self.constants_end.saturating_sub(self.delegates_end),
+            packed: self.arena_bytes().saturating_sub(self.constants_end),
+        }
     }
 
     /// How much work it was to prepare the method: steps of loops over what the file lists. It grows with the size of the file,
@@ -232,7 +234,7 @@ impl<'m> Prepared<'m> {
 
 impl core::fmt::Debug for Prepared<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Prepared({}, {:?})", self.meta.name(), self.needs)
+        write!(f, "Prepared({}, {:?})", self.meta.name(), self.needs())
     }
 }
 
@@ -241,23 +243,26 @@ fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     Err(KernelError::Unsupported { what: "the kernel was not prepared" })
 }
 
-/// A method on its way.
-struct Preparation<'a, 'm> {
-    meta: &'a MethodMeta<'m>,
-    registry: &'a Registry<'m>,
-    options: LoadOptions<'m>,
-    tables: Tables<'m>,
-    arena: Measure,
-    scratch: usize,
-    steps: u64,
-}
+/// The way to a prepared method, step by step, each of which adds to what is there.
+impl<'m> Prepared<'m> {
+    fn resolve_all(&mut self) -> Result<(), InitError> {
+        self.delegates()?;
+        self.delegates_end = self.arena.total().ok_or(InitError::TooLarge)?;
+        self.places()?;
+        self.constants_end = self.arena.total().ok_or(InitError::TooLarge)?;
+        self.interface()?;
+        self.resolve()?;
+        self.views();
+        self.kernels()?;
+        self.state_bytes()?;
+        self.arena.total().ok_or(InitError::TooLarge)?;
+        Ok(())
+    }
 
-impl<'m> Preparation<'_, 'm> {
     /// Asks backends what memory their delegates take.
-    #[inline(never)]
     fn delegates(&mut self) -> Result<(), InitError> {
         for index in 0..self.tables.delegates.len() {
-            let info = self.meta.delegate(index, self.options.data)?;
+            let info = self.meta.delegate_info(index, self.options.data)?;
             let backend = self.registry.backend(info.backend).ok_or(Part::Delegate.at(index))?;
             let bytes = backend.arena_bytes(&info).map_err(|source| InitError::Delegate {
                 index,
@@ -273,33 +278,28 @@ impl<'m> Preparation<'_, 'm> {
     }
 
     /// Finds the data of every tensor.
-    #[inline(never)]
     fn places(&mut self) -> Result<(), InitError> {
-        let limits = self.options.limits;
+        let limits = &self.options.limits;
         let names = self.options.data.iter();
         let names = names.fold(0u64, |sum, map| sum.saturating_add(map.name_count() as u64));
-        let (mut constant_bytes, mut lookups) = (0u64, 0u64);
-        let mut slot = 0u32;
-        for (index, value) in self.meta.plan.values()?.iter().enumerate() {
-            self.steps += 1;
-            let EValue::Tensor(tensor) = value?.value()? else { continue };
-            let name = tensor_name(&tensor)?;
-            if tensor.extra_tensor_info()?.is_some() {
+        let mut lookups = Budget::new(limits, Limit::NameLookups);
+        let mut constant_bytes = Budget::new(limits, Limit::ConstantBytes);
+        let mut tensors = self.meta.tensors()?;
+        while let Some(value) = tensors.next()? {
+            let index = value.index;
+            let name = tensor_name(&value.tensor)?;
+            if value.tensor.extra_tensor_info()?.is_some() {
                 // Comparing long names takes longer.
                 let weight = 1 + name.map_or(0, str::len) as u64 / 64;
-                lookups = lookups.saturating_add(names.saturating_mul(weight));
-                check_limit(&limits, Limit::NameLookups, lookups)?;
+                lookups.take(names.saturating_mul(weight))?;
             }
-            let target = self.tables.values.tensor_mut(slot).ok_or(Part::Value.at(index))?;
-            slot += 1;
-            let place = locate(&self.meta.program, self.options.data, &tensor, target)
-                .map_err(|error| error.at(&tensor, index))?;
+            let target = self.tables.values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
+            let place = locate(&self.meta, self.options.data, value, target)?;
             let mut state = name.is_some();
             match (place.planned, place.stored) {
                 (None, Some(blob)) => {
                     target.home = Home::Constant;
-                    constant_bytes = constant_bytes.saturating_add(target.capacity as u64);
-                    check_limit(&limits, Limit::ConstantBytes, constant_bytes)?;
+                    constant_bytes.take(target.capacity as u64)?;
                     match lend_aligned(&blob, target.alignment()) {
                         Some(bytes) => target.data = Data::At(Region::read_only(bytes)),
                         None => self.arena.bytes(target.capacity, ARENA_ALIGN),
@@ -307,21 +307,6 @@ impl<'m> Preparation<'_, 'm> {
                     state = false;
                 }
                 (Some((buffer, offset)), stored) => {
-                    let fail = |what| InitError::Value { index, what };
-                    let end = offset.checked_add(target.capacity);
-                    let inside = buffer < self.tables.planned.len()
-                        && end.is_some_and(|end| {
-                            self.meta.planned_buffer_size(buffer).is_ok_and(|size| end <= size)
-                        });
-                    if !inside {
-                        return Err(fail("its place in planned memory is out of range"));
-                    }
-                    // Buffers start at multiples of more.
-                    if !offset.is_multiple_of(target.alignment()) {
-                        return Err(fail(
-                            "its place in planned memory is not aligned for its type",
-                        ));
-                    }
                     target.home = Home::Planned;
                     target.data = Data::Planned { buffer, offset };
                     state |= stored.is_some();
@@ -336,7 +321,6 @@ impl<'m> Preparation<'_, 'm> {
     }
 
     /// Checks the indices of inputs and outputs, and marks numbers that the caller can set.
-    #[inline(never)]
     fn interface(&mut self) -> Result<(), InitError> {
         let inputs = self.meta.plan.inputs()?;
         let outputs = self.meta.plan.outputs()?;
@@ -369,21 +353,21 @@ impl<'m> Preparation<'_, 'm> {
         let mut file = self.meta.instructions()?;
         for index in 0..total {
             let malformed = Part::Instruction.at(index);
-            let (chain_start, args) = file.next().ok_or(malformed)??;
-            if let InstructionArgs::Kernel { args, .. } | InstructionArgs::Delegate { args, .. } =
-                &args
-            {
-                let left = arguments_left.checked_sub(args.len());
-                arguments_left = left.ok_or(Part::Shared.at(index))?;
-                self.count_items(elements(args.bytes()), &mut items)?;
-            }
+            let (chain_start, args) = file.advance()?.ok_or(malformed)?;
+            let list = match &args {
+                InstructionArgs::Kernel { args, .. } | InstructionArgs::Delegate { args, .. } => {
+                    elements(args.bytes())
+                }
+                _ => &[],
+            };
+            let left = arguments_left.checked_sub(list.len());
+            arguments_left = left.ok_or(Part::Shared.at(index))?;
+            self.count_items(list, &mut items)?;
             if let InstructionArgs::Move { from, .. } = args {
                 self.count_items(&[from.to_le_bytes()], &mut items)?;
             }
-            let resolved = self.resolve_one(index, total, chain_start, args)?;
-            if let Some(slot) = self.tables.instructions.get_mut(index) {
-                *slot = resolved;
-            }
+            self.steps = self.steps.saturating_add(list.len() as u64);
+            self.resolve_one(index, chain_start, &args, list)?;
         }
         let Tables { values, instructions, .. } = &mut self.tables;
         for instruction in instructions.iter() {
@@ -402,8 +386,7 @@ impl<'m> Preparation<'_, 'm> {
     #[inline(never)]
     fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
         *items = args.iter().fold(*items, |sum, entry| {
-            let index = usize::try_from(list_index(*entry)).ok();
-            let len = match index.and_then(|index| self.tables.values.value(index)) {
+            let len = match self.tables.values.value(list_index(*entry)) {
                 Some(Value::IntList(items) | Value::DoubleList(items)) => items.len(),
                 Some(Value::TensorList(items, _)) => items.len(),
                 Some(Value::BoolList(items)) => items.len(),
@@ -414,32 +397,31 @@ impl<'m> Preparation<'_, 'm> {
         if *items > self.meta.program.flatbuffer_size() as u64 {
             return Err(Part::Shared.at(0).into());
         }
-        check_limit(&self.options.limits, Limit::ListItems, *items)
+        self.options.limits.check(Limit::ListItems, *items)
     }
 
-    #[inline(never)]
     fn resolve_one(
         &mut self,
         index: usize,
-        total: usize,
         chain_start: usize,
-        args: InstructionArgs<'m>,
-    ) -> Result<Instruction<'m>, InitError> {
+        instruction: &InstructionArgs<'m>,
+        args: &'m [[u8; 4]],
+    ) -> Result<(), InitError> {
+        let total = self.tables.instructions.len();
         let fail = |what| InitError::Instruction { index, what };
         let count = self.tables.values.values.len();
-        let value_index = |index: i32| -> Result<usize, InitError> {
+        let out_of_range = || fail("a value index is out of range");
+        if args.iter().any(|entry| list_index(*entry) >= count) {
+            return Err(out_of_range());
+        }
+        let value_index = |index: i32| {
             let index = usize::try_from(index).ok().filter(|index| *index < count);
-            index.ok_or(fail("a value index is out of range"))
+            index.ok_or_else(out_of_range)
         };
-        Ok(match args {
-            InstructionArgs::Kernel { operator, args } => {
+        let resolved = match *instruction {
+            InstructionArgs::Kernel { operator, .. } => {
                 let operator = to_index(operator, Part::Instruction.at(index))?;
                 let operator = self.meta.operator(operator)?;
-                let args: &'m [[u8; 4]] = elements(args.bytes());
-                self.steps = self.steps.saturating_add(args.len() as u64);
-                for entry in args {
-                    value_index(list_index(*entry))?;
-                }
                 let kernel = self
                     .find_kernel(&operator, args)
                     .ok_or(fail("no kernel is registered for these types and layouts"))?;
@@ -452,8 +434,7 @@ impl<'m> Preparation<'_, 'm> {
                 })?;
                 for (param, entry) in kernel.params.iter().zip(args) {
                     if *param == Param::OutScalar {
-                        let value = value_index(list_index(*entry))?;
-                        self.tables.values.mark(value, flag::VARIABLE);
+                        self.tables.values.mark(list_index(*entry), flag::VARIABLE);
                     }
                 }
                 Instruction::Kernel(KernelCall {
@@ -466,15 +447,13 @@ impl<'m> Preparation<'_, 'm> {
                     known: Known::Nothing,
                 })
             }
-            InstructionArgs::Delegate { delegate, args } => {
+            InstructionArgs::Delegate { delegate, .. } => {
                 let delegate = usize::try_from(delegate)
                     .ok()
                     .filter(|delegate| *delegate < self.tables.delegates.len())
                     .ok_or(fail("the delegate's index is out of range"))?;
-                let args: &'m [[u8; 4]] = elements(args.bytes());
-                self.steps = self.steps.saturating_add(args.len() as u64);
                 for entry in args {
-                    let value = value_index(list_index(*entry))?;
+                    let value = list_index(*entry);
                     // Only the delegate knows which arguments it writes.
                     if !matches!(self.tables.values.value(value), Some(Value::Tensor(_))) {
                         self.tables.values.mark(value, flag::VARIABLE);
@@ -510,7 +489,11 @@ impl<'m> Preparation<'_, 'm> {
                 value_index(value)?;
                 Instruction::Nothing
             }
-        })
+        };
+        if let Some(slot) = self.tables.instructions.get_mut(index) {
+            *slot = resolved;
+        }
+        Ok(())
     }
 
     /// The kernel of an operator for arguments of these types and layouts.
@@ -521,8 +504,9 @@ impl<'m> Preparation<'_, 'm> {
         args: &'m [[u8; 4]],
     ) -> Option<&'m Kernel> {
         let arguments = Arguments::new(&mut self.tables.values, args, &[]);
-        let tensor =
-            |wanted: usize| (0..args.len()).filter_map(|arg| arguments.info(arg).ok()).nth(wanted);
+        let tensor = |wanted: usize| {
+            (0..args.len()).filter_map(|arg| arguments.tensor_slot(arg)).nth(wanted)
+        };
         self.registry.find(operator, tensor)
     }
 
@@ -550,28 +534,27 @@ impl<'m> Preparation<'_, 'm> {
     }
 
     /// Checks that state is as much as planned buffers may be: each tensor of it is initialised for itself.
-    fn state(&self) -> Result<(), InitError> {
+    fn state_bytes(&self) -> Result<(), InitError> {
         let Values { values, flags, tensors } = &self.tables.values;
-        let state = values.iter().zip(flags.iter()).filter(|(_, flags)| **flags & flag::STATE != 0);
-        let bytes = state.fold(0u64, |sum, (value, _)| match value {
-            Value::Tensor(slot) => match tensors.get(*slot as usize) {
-                Some(tensor) if tensor.home == Home::Planned => {
-                    sum.saturating_add(tensor.capacity as u64)
-                }
-                _ => sum,
-            },
-            _ => sum,
-        });
-        check_limit(&self.options.limits, Limit::PlannedBytes, bytes)
+        let mut bytes = Budget::new(&self.options.limits, Limit::PlannedBytes);
+        for (value, flags) in values.iter().zip(flags.iter()) {
+            if let Value::Tensor(slot) = value
+                && flags & flag::STATE != 0
+                && let Some(tensor) = tensors.get(*slot as usize)
+                && tensor.home == Home::Planned
+            {
+                bytes.take(tensor.capacity as u64)?;
+            }
+        }
+        Ok(())
     }
 
     /// Prepares every call, in order, and finds out which tensors are state: those that are read before they are written, if only by
     /// the caller.
-    #[inline(never)]
     fn kernels(&mut self) -> Result<(), InitError> {
         let threads = self.options.parallel.threads();
         let limit = self.options.limits.call_tensors;
-        let Preparation { tables, arena, scratch, steps, .. } = self;
+        let Prepared { tables, arena, scratch, steps, .. } = self;
         let Tables { values, instructions, .. } = tables;
         for (index, instruction) in instructions.iter_mut().enumerate() {
             match instruction {
@@ -637,8 +620,7 @@ fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
 /// Tensors among the arguments of a call, those in lists included.
 fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
     args.iter().fold(0u64, |sum, entry| {
-        let index = usize::try_from(list_index(*entry)).ok();
-        sum.saturating_add(match index.and_then(|index| values.value(index)) {
+        sum.saturating_add(match values.value(list_index(*entry)) {
             Some(Value::Tensor(_)) => 1,
             Some(Value::TensorList(items, _)) => items.len() as u64,
             _ => 0,
@@ -649,8 +631,7 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
 /// Marks planned tensors that a call reads before anything wrote them as state, and what it writes as written.
 fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>) {
     for (arg, entry) in args.iter().enumerate() {
-        let Ok(index) = usize::try_from(list_index(*entry)) else { continue };
-        mark_value(values, index, roles.is_out(arg));
+        mark_value(values, list_index(*entry), roles.is_out(arg));
     }
 }
 
@@ -659,9 +640,7 @@ fn mark_value(values: &mut Values<'_>, index: usize, out: bool) {
     match values.value(index) {
         Some(Value::TensorList(items, _)) => {
             for item in items {
-                if let Ok(index) = usize::try_from(list_index(*item)) {
-                    mark_access(values, index, out);
-                }
+                mark_access(values, list_index(*item), out);
             }
         }
         _ => mark_access(values, index, out),
@@ -680,7 +659,6 @@ fn mark_access(values: &mut Values<'_>, index: usize, out: bool) {
 }
 
 /// Whether a value may be moved onto another; if so, whether that makes the target's shape vary.
-#[inline(never)]
 fn check_move(values: &Values<'_>, from: usize, to: usize) -> Option<bool> {
     let (from, to) = (values.value(from)?, values.value(to)?);
     match (from, to) {
@@ -701,24 +679,21 @@ fn check_move(values: &Values<'_>, from: usize, to: usize) -> Option<bool> {
 }
 
 /// Whether numbers or shapes of a call's arguments can differ from run to run.
-#[inline(never)]
 fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
-    let varies = |index: i64| {
-        let Ok(index) = usize::try_from(index) else { return false };
+    let varies = |index: usize| {
         let slot = values.slot(index).and_then(|slot| values.tensor(slot));
         values.has(index, flag::VARIABLE)
             || slot.is_some_and(|slot| slot.dynamism != ShapeDynamism::Static)
     };
     args.iter().any(|entry| {
-        let index = i64::from(list_index(*entry));
-        let value = usize::try_from(index).ok().and_then(|index| values.value(index));
+        let index = list_index(*entry);
         varies(index)
-            || match value {
-                Some(Value::IntList(items)) => {
-                    items.iter().any(|item| varies(i64::from_le_bytes(*item)))
-                }
+            || match values.value(index) {
+                Some(Value::IntList(items)) => items
+                    .iter()
+                    .any(|item| usize::try_from(i64::from_le_bytes(*item)).is_ok_and(varies)),
                 Some(Value::TensorList(items, _)) => {
-                    items.iter().any(|item| varies(list_index(*item).into()))
+                    items.iter().any(|item| varies(list_index(*item)))
                 }
                 _ => false,
             }

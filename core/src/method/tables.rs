@@ -3,17 +3,19 @@
 use super::Instruction;
 use crate::arguments::elements;
 use crate::backend::DelegateBox;
+use crate::dtype::ScalarType;
 use crate::error::{InitError, MemoryKind};
-use crate::format::program_schema::{EValue, EValueTable, TensorTable};
+use crate::format::flatbuffer::Vector;
+use crate::format::program_schema::{EValue, TensorTable};
 use crate::format::{Malformed, Part};
-use crate::layout::{ShapeDynamism, TensorInfo};
+use crate::layout::{ShapeDynamism, TensorInfo, checked_layout};
 use crate::limits::{Limit, Limits};
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::{Arena, Exhausted, Measure};
 use crate::memory::region::Region;
-use crate::meta::{MethodMeta, tensor_name};
+use crate::meta::{MethodMeta, TensorValue, tensor_name};
 use crate::registry::OperatorName;
-use crate::value::{Data, Home, TensorSlot, Value};
+use crate::value::{TensorSlot, Value};
 use crate::values::Values;
 use core::mem::MaybeUninit;
 
@@ -94,7 +96,7 @@ const _: () = {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counts {
     planned: usize,
-    values: usize,
+    pub(super) values: usize,
     tensors: usize,
     sizes: usize,
     instructions: usize,
@@ -158,51 +160,48 @@ pub(crate) struct Tables<'m> {
     pub(crate) delegates: &'m mut [Option<DelegateBox<'m>>],
 }
 
-/// Fails if a method asks for more than it may.
-pub(crate) fn check_limit(limits: &Limits, limit: Limit, found: u64) -> Result<(), InitError> {
-    let allowed = limits.of(limit);
-    if found > allowed { Err(InitError::Limit { limit, found, allowed }) } else { Ok(()) }
-}
-
-/// A value as the file has it; tensors get slots in order.
-pub(crate) fn decode_value<'m>(
-    value: Option<EValueTable<'m>>,
-    index: usize,
-    tensor_count: &mut u32,
-) -> Result<Value<'m>, Malformed> {
-    Ok(match value.ok_or(Part::Value.at(index))?.value()? {
-        EValue::None => Value::None,
-        EValue::Int(value) => Value::Int(value),
-        EValue::Bool(value) => Value::Bool(value),
-        EValue::Double(value) => Value::Double(value),
-        EValue::String(value) => Value::String(value),
-        EValue::Tensor(_) => {
-            let slot = *tensor_count;
-            *tensor_count = slot.checked_add(1).ok_or(Part::Value.at(index))?;
-            Value::Tensor(slot)
-        }
-        EValue::IntList(items) => Value::IntList(elements(items.bytes())),
-        EValue::DoubleList(items) => Value::DoubleList(elements(items.bytes())),
-        EValue::BoolList(items) => Value::BoolList(items.bytes()),
-        EValue::TensorList(items) => Value::TensorList(elements(items.bytes()), false),
-        EValue::OptionalTensorList(items) => Value::TensorList(elements(items.bytes()), true),
-    })
+/// Makes values what they are in the file; tensors get slots in order.
+pub(crate) fn decode_values<'m>(
+    meta: &MethodMeta<'m>,
+    values: &mut [Value<'m>],
+) -> Result<(), Malformed> {
+    let file = meta.plan.values()?;
+    let mut tensor_count = 0u32;
+    for (index, value) in values.iter_mut().enumerate() {
+        *value = match file.item(index, Part::Value)?.value()? {
+            EValue::None => Value::None,
+            EValue::Int(value) => Value::Int(value),
+            EValue::Bool(value) => Value::Bool(value),
+            EValue::Double(value) => Value::Double(value),
+            EValue::String(value) => Value::String(value),
+            EValue::Tensor(_) => {
+                let slot = tensor_count;
+                tensor_count = slot.checked_add(1).ok_or(Part::Value.at(index))?;
+                Value::Tensor(slot)
+            }
+            EValue::IntList(items) => Value::IntList(elements(items.bytes())),
+            EValue::DoubleList(items) => Value::DoubleList(elements(items.bytes())),
+            EValue::BoolList(items) => Value::BoolList(items.bytes()),
+            EValue::TensorList(items) => Value::TensorList(elements(items.bytes()), false),
+            EValue::OptionalTensorList(items) => Value::TensorList(elements(items.bytes()), true),
+        };
+    }
+    Ok(())
 }
 
 impl<'m> MethodMeta<'m> {
     /// Counts what tables hold, and checks that it is within the limits and that tables that the file lists from several places
     /// and texts do not unfold to more than it could list once: then decoding takes time and memory in proportion to the file.
-    #[inline(never)]
     pub(crate) fn counts(&self, limits: &Limits) -> Result<Counts, InitError> {
         let values = self.plan.values()?;
         let delegates = self.delegate_count();
         let planned = self.planned_buffer_count();
         let instructions = self.instruction_count();
-        check_limit(limits, Limit::FileBytes, self.program.file_size())?;
-        check_limit(limits, Limit::Values, values.len() as u64)?;
-        check_limit(limits, Limit::Instructions, instructions as u64)?;
-        check_limit(limits, Limit::Operators, self.plan.operators()?.len() as u64)?;
-        check_limit(limits, Limit::Delegates, delegates as u64)?;
+        limits.check(Limit::FileBytes, self.program.file_size())?;
+        limits.check(Limit::Values, values.len() as u64)?;
+        limits.check(Limit::Instructions, instructions as u64)?;
+        limits.check(Limit::Operators, self.plan.operators()?.len() as u64)?;
+        limits.check(Limit::Delegates, delegates as u64)?;
         // A text takes as many bytes as it has, and is read as often as something has it.
         let mut left = self.program.flatbuffer_size();
         let mut text = |len| -> Result<(), Malformed> {
@@ -235,15 +234,14 @@ impl<'m> MethodMeta<'m> {
         }
         let mut planned_bytes = 0u64;
         for index in 0..planned {
-            planned_bytes = planned_bytes.saturating_add(self.planned_buffer_size(index)? as u64);
+            planned_bytes = planned_bytes.saturating_add(self.planned_size(index)? as u64);
         }
-        check_limit(limits, Limit::PlannedBytes, planned_bytes)?;
+        limits.check(Limit::PlannedBytes, planned_bytes)?;
         Ok(Counts { planned, values: values.len(), tensors, sizes, instructions, delegates })
     }
 }
 
 impl<'m> Tables<'m> {
-    #[inline(never)]
     pub(crate) fn decode(
         meta: &MethodMeta<'m>,
         counts: &Counts,
@@ -253,33 +251,32 @@ impl<'m> Tables<'m> {
         let tables = MemoryKind::Tables;
         let mut arena = Arena::new(memory).ok_or(InitError::MemoryMisaligned { memory: tables })?;
         Self::decode_into(meta, counts, &mut arena).map_err(|error| match error {
-            Fault::Exhausted(exhausted) => {
+            Fault::Exhausted => {
                 // Name the whole need, not that of the step that failed.
-                let whole = counts.table_use(PointerWidth::HERE);
-                let needed = whole.map_or(exhausted.needed, |tables| tables.total());
-                InitError::MemoryTooSmall { memory: tables, needed, available }
+                match counts.table_use(PointerWidth::HERE) {
+                    Some(whole) => {
+                        let needed = whole.total();
+                        InitError::MemoryTooSmall { memory: tables, needed, available }
+                    }
+                    None => InitError::TooLarge,
+                }
             }
             Fault::Malformed(malformed) => malformed.into(),
         })
     }
 
-    #[inline(never)]
     fn decode_into(
         meta: &MethodMeta<'m>,
         counts: &Counts,
         arena: &mut Arena<'m>,
     ) -> Result<Self, Fault> {
-        let planned = arena.slice::<_, Fault>(counts.planned, |_| Ok(Region::empty()))?;
-        let file = meta.plan.values()?;
-        let mut tensor_count = 0u32;
-        let values = arena.slice::<_, Fault>(counts.values, |index| {
-            Ok(decode_value(file.get(index)?, index, &mut tensor_count)?)
-        })?;
-        let flags = arena.slice::<u8, Fault>(counts.values, |_| Ok(0))?;
+        let planned = arena.slice(counts.planned, Region::empty)?;
+        let values = arena.slice(counts.values, || Value::None)?;
+        decode_values(meta, values)?;
+        let flags = arena.slice(counts.values, || 0u8)?;
         let tensors = decode_tensors(meta, counts, arena)?;
-        let instructions = arena
-            .slice::<Instruction<'m>, Fault>(counts.instructions, |_| Ok(Instruction::Nothing))?;
-        let delegates = arena.slice::<_, Fault>(counts.delegates, |_| Ok(None))?;
+        let instructions = arena.slice(counts.instructions, || Instruction::Nothing)?;
+        let delegates = arena.slice(counts.delegates, || None)?;
         arena.take(0, ARENA_ALIGN)?;
         Ok(Tables { planned, values: Values { values, flags, tensors }, instructions, delegates })
     }
@@ -287,13 +284,13 @@ impl<'m> Tables<'m> {
 
 /// Why tables cannot be decoded.
 enum Fault {
-    Exhausted(Exhausted),
+    Exhausted,
     Malformed(Malformed),
 }
 
 impl From<Exhausted> for Fault {
-    fn from(exhausted: Exhausted) -> Self {
-        Fault::Exhausted(exhausted)
+    fn from(_: Exhausted) -> Self {
+        Fault::Exhausted
     }
 }
 impl From<Malformed> for Fault {
@@ -303,51 +300,36 @@ impl From<Malformed> for Fault {
 }
 
 /// The tensors of a method with their shapes, without data yet.
-#[inline(never)]
 fn decode_tensors<'m>(
     meta: &MethodMeta<'m>,
     counts: &Counts,
     arena: &mut Arena<'m>,
 ) -> Result<&'m mut [TensorSlot<'m>], Fault> {
-    let values = meta.plan.values()?;
-    let mut next = 0usize;
-    let mut tensor = move || -> Result<(usize, TensorTable<'m>), Malformed> {
-        loop {
-            let index = next;
-            next += 1;
-            let value = values.get(index)?.ok_or(Part::Value.at(index))?;
-            if let EValue::Tensor(tensor) = value.value()? {
-                return Ok((index, tensor));
-            }
-        }
-    };
-    let mut again = tensor;
-    let slots = arena.slice(counts.tensors, |_| {
-        let (index, tensor) = tensor()?;
-        let invalid = Part::Tensor.at(index);
-        let info = tensor_info(&tensor).ok_or(invalid)?;
-        Ok::<_, Fault>(TensorSlot {
-            scalar_type: info.scalar_type,
-            dynamism: ShapeDynamism::from_number(tensor.shape_dynamism()?).ok_or(invalid)?,
-            home: Home::Caller,
-            sizes: &mut [],
-            dim_order: tensor.dim_order()?.bytes(),
-            capacity: info.nbytes(),
-            data: Data::None,
-        })
-    })?;
-    let mut rest = arena.slice::<i32, Fault>(counts.sizes, |_| Ok(0))?;
+    let slots = arena.slice(counts.tensors, TensorSlot::empty)?;
+    let mut rest = arena.slice(counts.sizes, || 0i32)?;
+    let mut tensors = meta.tensors()?;
     for slot in slots.iter_mut() {
-        let shape = again()?.1.sizes()?;
-        let count = shape.len().min(rest.len());
-        let (own, others) = core::mem::take(&mut rest).split_at_mut(count);
-        rest = others;
-        for (target, size) in own.iter_mut().zip(shape.iter()) {
-            *target = size?;
-        }
-        slot.sizes = own;
+        let Some(TensorValue { index, tensor, .. }) = tensors.next()? else { break };
+        let invalid = Part::Tensor.at(*index);
+        let file = tensor.sizes()?;
+        let own = rest.split_off_mut(..file.len()).ok_or(invalid)?;
+        copy_sizes(own, &file)?;
+        let dim_order = tensor.dim_order()?.bytes();
+        let scalar_type = ScalarType::from_number(tensor.scalar_type()?.into()).ok_or(invalid)?;
+        let capacity = checked_layout(scalar_type, own, dim_order).ok_or(invalid)?;
+        let dynamism = ShapeDynamism::from_number(tensor.shape_dynamism()?).ok_or(invalid)?;
+        (slot.scalar_type, slot.dynamism, slot.capacity) = (scalar_type, dynamism, capacity);
+        (slot.sizes, slot.dim_order) = (own, dim_order);
     }
     Ok(slots)
+}
+
+/// Copies a tensor's sizes from the file.
+pub(crate) fn copy_sizes(sizes: &mut [i32], file: &Vector<'_, i32>) -> Result<(), Malformed> {
+    for (position, size) in sizes.iter_mut().enumerate() {
+        *size = file.item(position, Part::Vector)?;
+    }
+    Ok(())
 }
 
 /// Type, bound shape and layout of a tensor as the file has it; `None` if they are not valid.
