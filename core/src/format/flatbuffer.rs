@@ -101,6 +101,14 @@ impl<'a> Table<'a> {
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte)))
     }
 
+    /// The number of eight bytes in field `slot`, whatever they mean; 0 when the table does not have it.
+    fn large_number(&self, slot: usize) -> Result<u64, Malformed> {
+        match self.field(slot)? {
+            Some(at) => <u64 as Item>::read(self.buf, at.get()),
+            None => Ok(0),
+        }
+    }
+
     /// The flatbuffer that the table is part of.
     pub fn buffer(&self) -> &'a [u8] {
         self.buf
@@ -178,11 +186,9 @@ macro_rules! large_numbers {
     ($($number:ty),*) => {$(
         impl<'a> Field<'a> for $number {
             type Output = $number;
+            #[inline(always)]
             fn read(table: &Table<'a>, slot: usize) -> Result<$number, Malformed> {
-                match table.field(slot)? {
-                    Some(at) => <$number as Item<'a>>::read(table.buf, at.get()),
-                    None => Ok(<$number>::default()),
-                }
+                Ok(<$number>::from_ne_bytes(table.large_number(slot)?.to_ne_bytes()))
             }
         }
     )*};
