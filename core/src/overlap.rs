@@ -249,13 +249,13 @@ impl<'m> Arguments<'_, 'm> {
     }
 
     /// The inputs that may have to be copied when the call runs, whatever was moved by then. More than can be copied at a time
-    /// are not counted: a call with so many shared fails.
-    pub(crate) fn possible_copies(&self, roles: Roles<'_>) -> Copies {
+    /// are not counted: a call with so many shared fails. `moved` is as in [`scratch_with_copies`](Self::scratch_with_copies).
+    pub(crate) fn possible_copies(&self, roles: Roles<'_>, moved: usize) -> Copies {
         let mut copies = Copies::new();
         for arg in 0..self.len() {
             if !roles.is_out(arg) && matches!(self.value(arg), Ok(Value::Tensor(_))) {
                 // The largest ones: as many as are copied at most.
-                let bytes = |arg: &usize| self.capacity(*arg);
+                let bytes = |arg: &usize| self.capacity(*arg, moved);
                 if copies.push(arg).is_err()
                     && let Some(least) = copies.iter_mut().min_by_key(|other| bytes(other))
                     && bytes(least) < bytes(&arg)
@@ -267,15 +267,23 @@ impl<'m> Arguments<'_, 'm> {
         copies
     }
 
-    /// Bytes of a tensor argument in its largest shape.
-    fn capacity(&self, arg: usize) -> usize {
-        self.tensor_slot(arg).map_or(0, |tensor| tensor.capacity)
+    /// Bytes of a tensor argument in its largest shape, whatever was moved there.
+    fn capacity(&self, arg: usize, moved: usize) -> usize {
+        let own = self.tensor_slot(arg).map_or(0, |tensor| tensor.capacity);
+        let is_moved = self.index(arg).is_some_and(|index| self.values.has(index, flag::MOVED));
+        if is_moved { own.max(moved) } else { own }
     }
 
-    /// Bytes of scratch memory that copies of these inputs take in their largest shapes, behind `scratch` bytes.
-    pub(crate) fn scratch_with_copies(&self, scratch: usize, copies: &Copies) -> Option<usize> {
+    /// Bytes of scratch memory that copies of these inputs take in their largest shapes, behind `scratch` bytes. `moved` are
+    /// those of the largest tensor that is moved onto a smaller one.
+    pub(crate) fn scratch_with_copies(
+        &self,
+        scratch: usize,
+        copies: &Copies,
+        moved: usize,
+    ) -> Option<usize> {
         copies.iter().try_fold(scratch, |total, arg| {
-            let copy = self.capacity(*arg).checked_next_multiple_of(ARENA_ALIGN)?;
+            let copy = self.capacity(*arg, moved).checked_next_multiple_of(ARENA_ALIGN)?;
             total.checked_next_multiple_of(ARENA_ALIGN)?.checked_add(copy)
         })
     }

@@ -556,6 +556,7 @@ impl<'m> Prepared<'m> {
         let limit = self.options.limits.call_tensors;
         let Prepared { tables, arena, scratch, steps, .. } = self;
         let Tables { values, instructions, .. } = tables;
+        let moved = largest_moved(values, instructions);
         for (index, instruction) in instructions.iter_mut().enumerate() {
             match instruction {
                 Instruction::Kernel(call) => {
@@ -565,10 +566,9 @@ impl<'m> Prepared<'m> {
                         let (found, allowed) = (tensors, limit);
                         return Err(InitError::Limit { limit: Limit::CallTensors, found, allowed });
                     }
-                    let needed =
-                        prepare_call(values, call, threads, arena, steps).map_err(|source| {
-                            InitError::Kernel { instruction: index, operator, source }
-                        })?;
+                    let needed = prepare_call(values, call, threads, moved, arena, steps).map_err(
+                        |source| InitError::Kernel { instruction: index, operator, source },
+                    )?;
                     *scratch = (*scratch).max(needed);
                     mark_state(values, call.args, Roles::Params(call.kernel.params));
                 }
@@ -588,6 +588,17 @@ impl<'m> Prepared<'m> {
         }
         Ok(())
     }
+}
+
+/// Bytes of the largest tensor that is moved onto a smaller one.
+fn largest_moved(values: &Values<'_>, instructions: &[Instruction<'_>]) -> usize {
+    let capacity =
+        |index| values.slot(index).and_then(|slot| values.tensor(slot)).map(|t| t.capacity);
+    let moves = instructions.iter().filter_map(|instruction| match *instruction {
+        Instruction::Move { from, to } => capacity(from).filter(|from| Some(*from) > capacity(to)),
+        _ => None,
+    });
+    moves.max().unwrap_or(0)
 }
 
 /// Notes that the tensor of value `out` is a view of that of `input`; false if that does not hold throughout.
@@ -706,6 +717,7 @@ fn prepare_call<'m>(
     values: &mut Values<'m>,
     call: &mut KernelCall<'m>,
     threads: usize,
+    moved: usize,
     arena: &mut Measure,
     steps: &mut u64,
 ) -> Result<usize, KernelError> {
@@ -738,7 +750,7 @@ fn prepare_call<'m>(
     let arguments = Arguments::new(values, call.args, kernel.params);
     let copies = if arguments.may_move() {
         // What is shared is known when the call runs: there is room for the worst.
-        arguments.possible_copies(roles)
+        arguments.possible_copies(roles, moved)
     } else {
         let overlap: Overlap = arguments.overlap(roles, kernel.in_place())?;
         *steps = steps.saturating_add(overlap.steps);
@@ -750,5 +762,5 @@ fn prepare_call<'m>(
         overlap.copies
     };
     let unaddressable = KernelError::Scratch { needed: usize::MAX, available: usize::MAX };
-    arguments.scratch_with_copies(call.scratch, &copies).ok_or(unaddressable)
+    arguments.scratch_with_copies(call.scratch, &copies, moved).ok_or(unaddressable)
 }
