@@ -96,6 +96,10 @@ fn resize_error(arg: usize, found: &[i32], expected: &[i32], error: ResizeError)
 }
 
 /// What is known of the memory of a call's arguments before it runs.
+///
+/// It stays true because places change in two ways only. An instruction changes them: a move, or a kernel that aliases what it
+/// declares; the values that it changes are marked [`MOVED`](crate::values::flag::MOVED) when instructions are resolved, and of calls
+/// that take such a value, by itself or in a list, nothing is known. Or the caller binds memory, which is lent exclusively.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Nothing: tensors change their places, or inputs must be copied.

@@ -3,12 +3,14 @@
 //! The file is decoded into [`tables`], all of which [`prepare`] resolves, so that it knows what memory is needed;
 //! [`finish`] fills that memory, and [`execute`] runs.
 
+mod calls;
 mod execute;
 pub use execute::Progress;
 mod finish;
 mod io;
 mod prepare;
 pub use prepare::{ArenaUse, MemoryNeeds, Prepared};
+mod resolve;
 mod shared;
 pub use shared::{Attached, SharedMethod};
 mod state;

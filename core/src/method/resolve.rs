@@ -1,0 +1,261 @@
+//! Resolving instructions: operators become kernels, indices are checked, and what instructions change is marked.
+
+use super::tables::Tables;
+use super::{Instruction, KernelCall, Packed, Prepared};
+use crate::arguments::{Arguments, elements};
+use crate::call::{Invoke, Known};
+use crate::error::{InitError, KernelError};
+use crate::format::Part;
+use crate::format::program_schema::InstructionArgs;
+use crate::kernel::{Kernel, Param};
+use crate::layout::{ShapeDynamism, same_layout};
+use crate::limits::Limit;
+use crate::meta::to_index;
+use crate::registry::OperatorName;
+use crate::value::{Home, Value, list_index};
+use crate::values::{Values, flag};
+
+/// Stands in for the invoke function of a call that could not be prepared yet.
+fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    Err(KernelError::Unsupported { what: "the kernel was not prepared" })
+}
+
+impl<'m> Prepared<'m> {
+    /// Resolves every instruction's operator, delegate and indices, and marks the values that instructions change.
+    #[inline(never)]
+    pub(super) fn resolve(&mut self) -> Result<(), InitError> {
+        let total = self.tables.instructions.len();
+        // An argument takes four bytes of the file.
+        let mut arguments_left = self.meta.program.flatbuffer_size() / 4;
+        let mut items = 0u64;
+        self.count_items(elements(self.meta.plan.outputs()?.bytes()), &mut items)?;
+        let mut file = self.meta.instructions()?;
+        for index in 0..total {
+            let malformed = Part::Instruction.at(index);
+            let (chain_start, args) = file.advance()?.ok_or(malformed)?;
+            let list = match &args {
+                InstructionArgs::Kernel { args, .. } | InstructionArgs::Delegate { args, .. } => {
+                    elements(args.bytes())
+                }
+                _ => &[],
+            };
+            let left = arguments_left.checked_sub(list.len());
+            arguments_left = left.ok_or(Part::Shared.at(index))?;
+            self.count_items(list, &mut items)?;
+            if let InstructionArgs::Move { from, .. } = args {
+                self.count_items(&[from.to_le_bytes()], &mut items)?;
+            }
+            self.steps = self.steps.saturating_add(list.len() as u64);
+            self.resolve_one(index, chain_start, &args, list)?;
+        }
+        let Tables { values, instructions, .. } = &mut self.tables;
+        for instruction in instructions.iter() {
+            // What is moved on may be what was moved there, of another shape or layout.
+            if let Instruction::Move { from, to } = *instruction
+                && values.has(from, flag::MOVED)
+            {
+                values.mark(to, flag::VARIABLE);
+            }
+        }
+        self.steps = self.steps.saturating_add(items);
+        Ok(())
+    }
+
+    /// Adds the items of all lists among these values to those that were counted. Lists may be used several times, within reason.
+    #[inline(never)]
+    fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
+        *items = args.iter().fold(*items, |sum, entry| {
+            let len = match self.tables.values.value(list_index(*entry)) {
+                Some(Value::IntList(items) | Value::DoubleList(items)) => items.len(),
+                Some(Value::TensorList(items, _)) => items.len(),
+                Some(Value::BoolList(items)) => items.len(),
+                _ => 0,
+            };
+            sum.saturating_add(len as u64)
+        });
+        if *items > self.meta.program.flatbuffer_size() as u64 {
+            return Err(Part::Shared.at(0).into());
+        }
+        self.options.limits.check(Limit::ListItems, *items)
+    }
+
+    fn resolve_one(
+        &mut self,
+        index: usize,
+        chain_start: usize,
+        instruction: &InstructionArgs<'m>,
+        args: &'m [[u8; 4]],
+    ) -> Result<(), InitError> {
+        let total = self.tables.instructions.len();
+        let fail = |what| InitError::Instruction { index, what };
+        let count = self.tables.values.values.len();
+        let out_of_range = || fail("a value index is out of range");
+        if args.iter().any(|entry| list_index(*entry) >= count) {
+            return Err(out_of_range());
+        }
+        let value_index = |index: i32| {
+            let index = usize::try_from(index).ok().filter(|index| *index < count);
+            index.ok_or_else(out_of_range)
+        };
+        let resolved = match *instruction {
+            InstructionArgs::Kernel { operator, .. } => {
+                let operator = to_index(operator, Part::Instruction.at(index))?;
+                let operator = self.meta.operator(operator)?;
+                let kernel = self
+                    .find_kernel(&operator, args)
+                    .ok_or(fail("no kernel is registered for these types and layouts"))?;
+                // Behind the declared arguments, files repeat the outputs as return values: no kernel sees those.
+                let (expected, found) = (kernel.params.len(), args.len());
+                let args = args.get(..expected).ok_or(InitError::Kernel {
+                    instruction: index,
+                    operator: kernel.name,
+                    source: KernelError::ArgumentCount { expected, found },
+                })?;
+                for (param, entry) in kernel.params.iter().zip(args) {
+                    if *param == Param::OutScalar {
+                        self.tables.values.mark(list_index(*entry), flag::VARIABLE);
+                    }
+                }
+                Instruction::Kernel(KernelCall {
+                    kernel,
+                    args,
+                    invoke: not_prepared,
+                    scratch: 0,
+                    packed: Packed::None,
+                    dynamic: false,
+                    known: Known::Nothing,
+                })
+            }
+            InstructionArgs::Delegate { delegate, .. } => {
+                let delegate = usize::try_from(delegate)
+                    .ok()
+                    .filter(|delegate| *delegate < self.tables.delegates.len())
+                    .ok_or(fail("the delegate's index is out of range"))?;
+                for entry in args {
+                    let value = list_index(*entry);
+                    // Only the delegate knows which arguments it writes.
+                    if !matches!(self.tables.values.value(value), Some(Value::Tensor(_))) {
+                        self.tables.values.mark(value, flag::VARIABLE);
+                    }
+                }
+                Instruction::Delegate { delegate, args }
+            }
+            InstructionArgs::Move { from, to } => {
+                let (from, to) = (value_index(from)?, value_index(to)?);
+                let varies = check_move(&self.tables.values, from, to)
+                    .ok_or(fail("it moves a value onto one of another kind"))?;
+                if varies {
+                    self.tables.values.mark(to, flag::VARIABLE);
+                }
+                // What names a tensor, by itself or in a list, names another one from then on.
+                if let Some(Value::Tensor(_) | Value::TensorList(..)) =
+                    self.tables.values.value(from)
+                {
+                    self.tables.values.mark(to, flag::MOVED);
+                }
+                Instruction::Move { from, to }
+            }
+            InstructionArgs::JumpFalse { condition, destination } => {
+                let destination = usize::try_from(destination)
+                    .ok()
+                    .and_then(|destination| destination.checked_add(chain_start))
+                    .filter(|destination| *destination <= total)
+                    .ok_or(fail("the jump's destination is out of range"))?;
+                Instruction::JumpFalse { condition: value_index(condition)?, destination }
+            }
+            // Memory that is not planned is the caller's, or another tensor's: there is nothing to give up.
+            InstructionArgs::Free { value } => {
+                value_index(value)?;
+                Instruction::Nothing
+            }
+        };
+        if let Some(slot) = self.tables.instructions.get_mut(index) {
+            *slot = resolved;
+        }
+        Ok(())
+    }
+
+    /// The kernel of an operator for arguments of these types and layouts.
+    #[inline(never)]
+    fn find_kernel(
+        &mut self,
+        operator: &OperatorName<'m>,
+        args: &'m [[u8; 4]],
+    ) -> Option<&'m Kernel> {
+        let arguments = Arguments::new(&mut self.tables.values, args, &[]);
+        let tensor = |wanted: usize| {
+            (0..args.len()).filter_map(|arg| arguments.tensor_slot(arg)).nth(wanted)
+        };
+        self.registry.find(operator, tensor)
+    }
+
+    /// Notes which tensors are views of others, where that holds whatever is run: then their memory is known from now on. If one
+    /// of them is a view of this here and of that there, all are found when their calls run, and calls that take them look for
+    /// themselves what they share.
+    pub(super) fn views(&mut self) {
+        let Tables { values, instructions, .. } = &mut self.tables;
+        let pairs = || instructions.iter().filter_map(|instruction| instruction.view());
+        let mut fixed = true;
+        for (out, input) in pairs() {
+            fixed &= place_view(values, out, input);
+        }
+        if fixed {
+            return;
+        }
+        for (out, _) in pairs() {
+            values.mark(out, flag::MOVED);
+            if let Some(tensor) = values.slot(out).and_then(|slot| values.tensor_mut(slot))
+                && let Home::View(_) = tensor.home
+            {
+                tensor.home = Home::Caller;
+            }
+        }
+    }
+}
+
+/// Notes that the tensor of value `out` is a view of that of `input`; false if that does not hold throughout.
+fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
+    let (Some(out_slot), Some(input_slot)) = (values.slot(out), values.slot(input)) else {
+        // Preparing the call fails, as it has arguments of other kinds.
+        return true;
+    };
+    let root = match values.tensor(input_slot).map(|tensor| tensor.home) {
+        Some(Home::View(root)) => root,
+        _ => input_slot,
+    };
+    let home = values.tensor(out_slot).map(|tensor| tensor.home);
+    let holds = match home {
+        Some(Home::Caller) => !values.has(out, flag::WRITTEN | flag::VIEWED),
+        Some(Home::View(other)) => other == root,
+        _ => false,
+    };
+    let moved = values.has(input, flag::MOVED) || values.has(out, flag::MOVED);
+    if !holds || moved || root == out_slot {
+        return false;
+    }
+    if let Some(tensor) = values.tensor_mut(out_slot) {
+        tensor.home = Home::View(root);
+    }
+    values.mark(input, flag::VIEWED);
+    true
+}
+
+/// Whether a value may be moved onto another; if so, whether that makes the target's shape vary.
+fn check_move(values: &Values<'_>, from: usize, to: usize) -> Option<bool> {
+    let (from, to) = (values.value(from)?, values.value(to)?);
+    match (from, to) {
+        (Value::Tensor(from), Value::Tensor(to)) => {
+            let (from, to) = (values.tensor(from)?, values.tensor(to)?);
+            let compatible = from.scalar_type == to.scalar_type
+                && from.sizes.len() == to.sizes.len()
+                && (from.dim_order == to.dim_order
+                    || same_layout(from.sizes, from.dim_order, to.dim_order));
+            compatible.then(|| {
+                from.sizes != to.sizes
+                    || from.dim_order != to.dim_order
+                    || from.dynamism != ShapeDynamism::Static
+            })
+        }
+        (from, to) => (from.type_name() == to.type_name()).then_some(true),
+    }
+}
