@@ -185,9 +185,9 @@ fn state_is_saved_and_loaded() {
         assert!(named.load_state(&saved[..len]).is_err(), "{len}");
     }
     let mut damaged = saved.clone();
-    for place in 0..damaged.len() {
-        damaged[place] ^= 0x11;
+    for (place, original) in saved.iter().enumerate() {
+        damaged[place] = original ^ 0x11;
         let _ = named.load_state(&damaged);
-        damaged[place] = saved[place];
+        damaged[place] = *original;
     }
 }
