@@ -4,6 +4,7 @@
 mod common;
 
 use common::builder::{Instruction, Method, Program, Value, tensor};
+use common::kernels::add_one;
 use common::{Aligned, Memory, limits, needs};
 use std::sync::Mutex;
 use torchlet_core::{
@@ -11,18 +12,6 @@ use torchlet_core::{
     DelegateInfo, ExecuteError, InitContext, InitError, Invoke, Kernel, KernelError, LoadOptions,
     Param, Plan, Prepare, ReadError, Registry, ValueRef, delegate_size,
 };
-
-/// Writes each element of the output after reading the input beside it: with references to the same bytes, undefined.
-fn add_one(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
-    let input = call.tensor(0)?;
-    let mut out = call.out(1)?;
-    let items = input.data::<f32>()?;
-    for (to, from) in out.data_mut::<f32>()?.iter_mut().zip(items) {
-        *to = from + 1.0;
-    }
-    assert_eq!(items.len() * 4, input.bytes().iter().count());
-    Ok(())
-}
 
 /// The same for a list of outputs, all of which are held together.
 fn add_to_all(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {

@@ -3,6 +3,7 @@
 mod common;
 
 use common::builder::{Instruction, Method, Program, tensor};
+use common::kernels::add_one;
 use common::{Aligned, Memory, limits};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use torchlet_core::format::flatbuffer::Table;
@@ -11,18 +12,6 @@ use torchlet_core::{
     DelegateInfo, InitContext, Invoke, InvokeFn, Kernel, KernelError, LoadOptions, Param, Plan,
     Prepare, ReadError, Registry, ValueRef,
 };
-
-/// Reads and writes at the same time: with references to the same bytes, undefined.
-fn add_one(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
-    let input = call.tensor(0)?;
-    let mut out = call.out(1)?;
-    let items = input.data::<f32>()?;
-    for (to, from) in out.data_mut::<f32>()?.iter_mut().zip(items) {
-        *to = from + 1.0;
-    }
-    assert_eq!(items.len() * 4, input.bytes().iter().count());
-    Ok(())
-}
 
 /// Declared to make argument 1 a view of argument 0; makes others views, too.
 fn alias_others(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {

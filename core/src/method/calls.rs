@@ -34,19 +34,14 @@ impl<'m> Prepared<'m> {
     /// the caller.
     pub(super) fn kernels(&mut self) -> Result<(), InitError> {
         let threads = self.options.parallel.threads();
-        let limit = self.options.limits.call_tensors;
-        let Prepared { tables, arena, scratch, steps, .. } = self;
+        let Prepared { tables, options, arena, scratch, steps, .. } = self;
         let Tables { values, instructions, .. } = tables;
         let moved = largest_moved(values, instructions);
         for (index, instruction) in instructions.iter_mut().enumerate() {
             match instruction {
                 Instruction::Kernel(call) => {
                     let operator = call.kernel.name;
-                    let tensors = count_tensors(values, call.args);
-                    if tensors > limit {
-                        let (found, allowed) = (tensors, limit);
-                        return Err(InitError::Limit { limit: Limit::CallTensors, found, allowed });
-                    }
+                    options.limits.check(Limit::CallTensors, count_tensors(values, call.args))?;
                     let needed = prepare_call(values, call, threads, moved, arena, steps).map_err(
                         |source| InitError::Kernel { instruction: index, operator, source },
                     )?;

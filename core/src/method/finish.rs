@@ -145,13 +145,7 @@ impl<'m> Method<'m> {
         self.place_tensors(Some(arena))?;
         for (index, instruction) in instructions.iter_mut().enumerate() {
             if let Instruction::Kernel(call) = instruction {
-                let operator = call.kernel.name;
-                self.pack(call, arena).map_err(|fault| match fault {
-                    PackFault::Exhausted(exhausted) => Fault::Exhausted(exhausted),
-                    PackFault::Kernel(source) => {
-                        Fault::Init(InitError::Kernel { instruction: index, operator, source })
-                    }
-                })?;
+                self.pack(index, call, arena)?;
             }
         }
         self.instructions = instructions;
@@ -251,16 +245,21 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    fn pack(&mut self, call: &mut KernelCall<'m>, arena: &mut Arena<'m>) -> Result<(), PackFault> {
+    fn pack(
+        &mut self,
+        instruction: usize,
+        call: &mut KernelCall<'m>,
+        arena: &mut Arena<'m>,
+    ) -> Result<(), Fault> {
         let Packed::Due(bytes, pack) = call.packed else { return Ok(()) };
-        let packed = arena.zeroed(bytes, ARENA_ALIGN).map_err(PackFault::Exhausted)?;
+        let packed = arena.zeroed(bytes, ARENA_ALIGN)?;
         let resources = self.resources(call.scratch, None);
         let (args, kernel) = (call.args, call.kernel);
         // What is shared is looked for again if it is not known: a pack function may read inputs that are bound by now.
         let known = if call.known == Known::InPlace { Known::Nothing } else { call.known };
         Invoke::new(&mut self.values, args, kernel, known, resources)
             .and_then(|mut invoke| pack(&mut invoke, packed))
-            .map_err(PackFault::Kernel)?;
+            .map_err(|source| InitError::Kernel { instruction, operator: kernel.name, source })?;
         call.packed = Packed::Ready(Region::read_only(packed));
         Ok(())
     }
@@ -322,10 +321,4 @@ impl<'m> Method<'m> {
         self.is_usable = true;
         Ok(())
     }
-}
-
-/// Why weights cannot be packed.
-enum PackFault {
-    Exhausted(Exhausted),
-    Kernel(crate::error::KernelError),
 }

@@ -295,3 +295,15 @@ fn smear<const N: usize>(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     }
     Ok(())
 }
+
+/// Writes each element of the output after reading the input beside it: with references to the same bytes, undefined.
+pub fn add_one(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    let input = call.tensor(0)?;
+    let mut out = call.out(1)?;
+    let items = input.data::<f32>()?;
+    for (to, from) in out.data_mut::<f32>()?.iter_mut().zip(items) {
+        *to = from + 1.0;
+    }
+    assert_eq!(items.len() * 4, input.bytes().iter().count());
+    Ok(())
+}
