@@ -5,5 +5,19 @@ pub(crate) mod region;
 
 mod shared;
 
+use crate::error::{InitError, MemoryKind};
+
 pub use arena::{ARENA_ALIGN, AlignedBytes, ArenaBlock};
 pub use shared::SharedMemory;
+
+/// Checks memory that is lent for as many bytes.
+pub(crate) fn check_lent(bytes: &[u8], needed: usize, memory: MemoryKind) -> Result<(), InitError> {
+    let available = bytes.len();
+    if available < needed {
+        return Err(InitError::MemoryTooSmall { memory, needed, available });
+    }
+    if !bytes.is_empty() && !bytes.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
+        return Err(InitError::MemoryMisaligned { memory });
+    }
+    Ok(())
+}

@@ -2,7 +2,7 @@
 
 use super::region::Region;
 use crate::error::{InitError, MemoryKind};
-use crate::memory::ARENA_ALIGN;
+use crate::memory::check_lent;
 use crate::meta::MethodMeta;
 use crate::method::tables::Tables;
 use crate::value::{Data, Value};
@@ -54,22 +54,16 @@ impl<'m> SharedMemory<'m> {
     /// # Errors
     /// A memory is misaligned, or there are more than eight buffers.
     pub fn new(planned: &mut [&'m mut [u8]], scratch: &'m mut [u8]) -> Result<Self, InitError> {
-        let aligned =
-            |bytes: &[u8]| bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(ARENA_ALIGN);
         let found = planned.len();
         let mut regions = heapless::Vec::new();
         for (index, buffer) in planned.iter_mut().enumerate() {
             let bytes = core::mem::take(buffer);
-            if !aligned(bytes) {
-                return Err(InitError::MemoryMisaligned { memory: MemoryKind::Planned(index) });
-            }
+            check_lent(bytes, 0, MemoryKind::Planned(index))?;
             bytes.fill(0);
             let many = InitError::PlannedBuffers { expected: MAX_SHARED, found };
             regions.push(Region::writable(bytes)).map_err(|_| many)?;
         }
-        if !aligned(scratch) {
-            return Err(InitError::MemoryMisaligned { memory: MemoryKind::Scratch });
-        }
+        check_lent(scratch, 0, MemoryKind::Scratch)?;
         let scratch = Region::writable(scratch);
         Ok(SharedMemory { planned: regions, scratch, members: Members::default(), started: false })
     }

@@ -8,7 +8,7 @@ use crate::error::{InitError, MemoryKind};
 use crate::format::Part;
 use crate::memory::arena::{Arena, Exhausted};
 use crate::memory::region::Region;
-use crate::memory::{ARENA_ALIGN, SharedMemory};
+use crate::memory::{ARENA_ALIGN, SharedMemory, check_lent};
 use crate::method::shared::SharedMethod;
 use crate::place::locate;
 use crate::registry::Registry;
@@ -31,12 +31,12 @@ impl<'m> Prepared<'m> {
             let bytes = core::mem::take(buffer);
             let kind = MemoryKind::Planned(index);
             let needed = self.meta.planned_size(index)?;
-            check_memory(bytes, needed, kind)?;
+            check_lent(bytes, needed, kind)?;
             let bytes = bytes.get_mut(..needed).unwrap_or_default();
             bytes.fill(0);
             *region = Region::writable(bytes);
         }
-        check_memory(memory.scratch, self.needs().scratch, MemoryKind::Scratch)?;
+        check_lent(memory.scratch, self.needs().scratch, MemoryKind::Scratch)?;
         self.build(memory.arena, Region::writable(memory.scratch))
     }
 
@@ -102,18 +102,6 @@ impl<'m> Prepared<'m> {
             }
         }
     }
-}
-
-/// Checks memory that is lent for as many bytes.
-fn check_memory(bytes: &[u8], needed: usize, memory: MemoryKind) -> Result<(), InitError> {
-    let available = bytes.len();
-    if available < needed {
-        return Err(InitError::MemoryTooSmall { memory, needed, available });
-    }
-    if !bytes.is_empty() && !bytes.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
-        return Err(InitError::MemoryMisaligned { memory });
-    }
-    Ok(())
 }
 
 /// Why a method cannot be finished.
