@@ -31,6 +31,7 @@ mod call;
 mod data_map;
 mod dtype;
 pub mod error;
+mod exported;
 pub mod format;
 mod kernel;
 pub mod layout;
@@ -66,6 +67,7 @@ pub use error::{
     DelegateError, ExecuteError, InitError, InputError, KernelError, Message, ProgramError,
     ReadError,
 };
+pub use exported::{ExportedData, ExportedInstruction, ExportedTensor, ExportedValue};
 pub use kernel::{InvokeFn, Kernel, KernelKey, PackFn, Param, Plan, PrepareFn};
 pub use layout::{ShapeDynamism, Sizes, TensorInfo};
 pub use limits::{Limit, Limits};

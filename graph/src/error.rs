@@ -1,0 +1,61 @@
+//! What can go wrong on the way from a program to another.
+
+use alloc::string::String;
+use core::fmt;
+use torchlet_core::ProgramError;
+use torchlet_core::format::Malformed;
+
+/// A program cannot be compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file is malformed.
+    Program(ProgramError),
+    /// A file says what cannot be; with what that is.
+    Invalid(String),
+    /// Something is right, but not understood; with what that is.
+    Unsupported(String),
+}
+
+impl Error {
+    /// What cannot be.
+    pub fn invalid(what: &str) -> Self {
+        Error::Invalid(String::from(what))
+    }
+
+    /// What is not understood.
+    pub fn unsupported(what: &str) -> Self {
+        Error::Unsupported(String::from(what))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Program(error) => write!(f, "{error}"),
+            Error::Invalid(what) => write!(f, "the program is malformed: {what}"),
+            Error::Unsupported(what) => write!(f, "not supported: {what}"),
+        }
+    }
+}
+
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Error::Program(error) => Some(error),
+            Error::Invalid(_) | Error::Unsupported(_) => None,
+        }
+    }
+}
+
+impl From<ProgramError> for Error {
+    fn from(error: ProgramError) -> Self {
+        Error::Program(error)
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(malformed: Malformed) -> Self {
+        Error::Program(malformed.into())
+    }
+}

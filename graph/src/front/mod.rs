@@ -1,0 +1,1 @@
+//! Front-ends: from what files hold to graphs.

@@ -1,0 +1,131 @@
+//! The graph: values, and calls of functional operators over them, in order of execution.
+
+use crate::operators::Operator;
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// The index of a value in its graph.
+pub type ValueId = usize;
+
+/// A value of a graph.
+#[derive(Debug, Clone)]
+pub enum Value<'p> {
+    /// Nothing: an optional that is absent.
+    None,
+    /// An integer that is known.
+    Int(i64),
+    /// A number that is known.
+    Double(f64),
+    /// A truth value that is known.
+    Bool(bool),
+    /// A string.
+    String(String),
+    /// Integers that are known.
+    IntList(Vec<i64>),
+    /// Numbers that are known.
+    DoubleList(Vec<f64>),
+    /// Truth values that are known.
+    BoolList(Vec<bool>),
+    /// Several values: tensors, of which some may be [`Value::None`], or integers of which some are symbolic.
+    List(Vec<ValueId>),
+    /// An integer that inputs or operators set; with the value that the exporter saw.
+    SymInt(i64),
+    /// A tensor.
+    Tensor(Tensor<'p>),
+}
+
+/// A tensor of a graph. Its elements lie in the order of its dimensions, whatever a file's memory format says.
+#[derive(Debug, Clone)]
+pub struct Tensor<'p> {
+    /// Its element type within the graph.
+    pub scalar_type: ScalarType,
+    /// Its element type where it enters or leaves the graph.
+    pub host_type: ScalarType,
+    /// Its shape, or the bound of it.
+    pub sizes: Vec<usize>,
+    /// Its data, if it is constant.
+    pub data: Option<Cow<'p, [u8]>>,
+    /// Whether a constant's contents change between runs, where that is known.
+    pub changes: Option<bool>,
+}
+
+/// A call of an operator: inputs in the order of its schema, then the output (a [`Value::List`] where there are several).
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// The number that the exporter gave it.
+    pub id: u32,
+    /// What it computes.
+    pub operator: Operator,
+    /// The arguments.
+    pub args: Vec<ValueId>,
+    /// The calls that were fused into this one, in order; none for a call of the exporter's.
+    pub parts: Vec<Node>,
+}
+
+/// Calls in order of execution, and the values that they work on. Each value has at most one call that makes it, except where a
+/// front-end says otherwise.
+#[derive(Debug, Clone, Default)]
+pub struct Graph<'p> {
+    /// The values, by [`ValueId`].
+    pub values: Vec<Value<'p>>,
+    /// The calls.
+    pub nodes: Vec<Node>,
+    /// The values that the caller gives.
+    pub inputs: Vec<ValueId>,
+    /// The values that the caller takes.
+    pub outputs: Vec<ValueId>,
+    /// Values that overwrite others when all calls are done: the new one and the old one.
+    pub updates: Vec<(ValueId, ValueId)>,
+}
+
+impl Node {
+    /// Its operator, or those of the calls that were fused into it.
+    pub fn title(&self) -> String {
+        if self.parts.is_empty() {
+            return String::from(self.operator.name());
+        }
+        let parts: Vec<String> = self.parts.iter().map(Node::title).collect();
+        parts.join(" + ")
+    }
+}
+
+impl Graph<'_> {
+    /// The call whose output a value is, also within one that was made of several.
+    pub fn producer(&self, id: ValueId) -> Option<&Node> {
+        let parts = self.nodes.iter().flat_map(|node| node.parts.iter().chain([node]));
+        parts.into_iter().find(|node| node.args.last() == Some(&id))
+    }
+
+    /// The graph with empty data in place of that of its constants.
+    pub fn without_data(self) -> Graph<'static> {
+        let values = self.values.into_iter().map(Value::without_data).collect();
+        let Graph { nodes, inputs, outputs, updates, .. } = self;
+        Graph { values, nodes, inputs, outputs, updates }
+    }
+}
+
+impl Value<'_> {
+    fn without_data(self) -> Value<'static> {
+        match self {
+            Value::None => Value::None,
+            Value::Int(value) => Value::Int(value),
+            Value::Double(value) => Value::Double(value),
+            Value::Bool(value) => Value::Bool(value),
+            Value::String(value) => Value::String(value),
+            Value::IntList(items) => Value::IntList(items),
+            Value::DoubleList(items) => Value::DoubleList(items),
+            Value::BoolList(items) => Value::BoolList(items),
+            Value::List(items) => Value::List(items),
+            Value::SymInt(value) => Value::SymInt(value),
+            Value::Tensor(tensor) => Value::Tensor(Tensor {
+                data: tensor.data.map(|_| Cow::Owned(Vec::new())),
+                scalar_type: tensor.scalar_type,
+                host_type: tensor.host_type,
+                sizes: tensor.sizes,
+                changes: tensor.changes,
+            }),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The graph compiler: from programs, however they were lowered, to what a processor runs best.
+
+#![no_std]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+extern crate alloc;
+
+mod error;
+pub mod front;
+pub mod graph;
+pub mod method;
+pub mod operators;
+mod package;
+pub mod passes;
+mod read;
+mod target;
+mod write;
+
+pub use error::Error;
+pub use package::Package;
+pub use target::Target;

@@ -1,0 +1,508 @@
+//! The operators: every one that a front-end can meet, resolved once to an entry of this table.
+//!
+//! Names are those of functional ATen, as PyTorch's exporter writes them (`aten.add.Tensor`), and of the operators that
+//! lowerings to a processor add. A program's instructions call the forms with outputs among their arguments
+//! (`aten::add.out`); the table tells which is which. `torchlet.*` are forms that passes make of several calls.
+
+/// An operator of the table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Operator(u16);
+
+/// What the table says of an operator.
+struct Entry {
+    /// The name of the functional form.
+    name: &'static str,
+    /// The form that instructions call, with the outputs behind the inputs.
+    instruction: Option<&'static str>,
+    /// Arguments of the functional form, from the first number and before the second, that the other lacks: what the output
+    /// tells anyway, such as its type.
+    lacking: (u8, u8),
+}
+
+impl Operator {
+    /// How many operators there are.
+    pub const COUNT: usize = TABLE.len();
+
+    /// The operator of this functional name.
+    pub fn named(name: &str) -> Option<Self> {
+        TABLE.binary_search_by(|entry| entry.name.cmp(name)).ok().map(Self::at)
+    }
+
+    /// The operator that instructions call by this name, such as `aten::add.out`.
+    pub fn of_instruction(name: &str) -> Option<Self> {
+        TABLE.iter().position(|entry| entry.instruction == Some(name)).map(Self::at)
+    }
+
+    /// All operators.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..Self::COUNT).map(Self::at)
+    }
+
+    fn at(index: usize) -> Self {
+        Operator(index as u16)
+    }
+
+    fn entry(self) -> &'static Entry {
+        &TABLE[self.index()]
+    }
+
+    /// Its number in the table.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// The name of its functional form.
+    pub fn name(self) -> &'static str {
+        self.entry().name
+    }
+
+    /// The name of the form that instructions call, if there is one.
+    pub fn instruction(self) -> Option<&'static str> {
+        self.entry().instruction
+    }
+
+    /// The arguments of the functional form that the form of instructions lacks.
+    pub fn lacking(self) -> core::ops::Range<usize> {
+        let (first, end) = self.entry().lacking;
+        first.into()..end.into()
+    }
+}
+
+impl core::fmt::Debug for Operator {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The table: constant, functional name, name in instructions, and arguments that those lack. Sorted by functional name.
+macro_rules! operators {
+    ($($constant:ident = $name:literal
+        $(<- $instruction:literal $(without $first:literal .. $end:literal)?)?;)*) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "they number the constants")]
+        #[repr(u16)]
+        enum Index { $($constant),* }
+
+        impl Operator {
+            $(
+                #[doc = concat!("`", $name, "`")]
+                pub const $constant: Operator = Operator(Index::$constant as u16);
+            )*
+        }
+
+        static TABLE: [Entry; [$(Index::$constant as u16),*].len()] = [$(
+            Entry {
+                name: $name,
+                instruction: operators!(@instruction $($instruction)?),
+                lacking: operators!(@lacking $($($first $end)?)?),
+            }
+        ),*];
+    };
+    (@instruction) => { None };
+    (@instruction $instruction:literal) => { Some($instruction) };
+    (@lacking) => { (0, 0) };
+    (@lacking $first:literal $end:literal) => { ($first, $end) };
+}
+
+operators! {
+    SYM_ADD = "add" <- "executorch_prim::add.Scalar";
+    LSHIFT_SCALAR = "aten.__lshift__.Scalar" <- "aten::__lshift__.Scalar_out";
+    LSHIFT_TENSOR = "aten.__lshift__.Tensor" <- "aten::__lshift__.Tensor_out";
+    RSHIFT_SCALAR = "aten.__rshift__.Scalar" <- "aten::__rshift__.Scalar_out";
+    RSHIFT_TENSOR = "aten.__rshift__.Tensor" <- "aten::__rshift__.Tensor_out";
+    ADAPTIVE_AVG_POOL2D = "aten._adaptive_avg_pool2d.default" <- "aten::_adaptive_avg_pool2d.out";
+    ADAPTIVE_AVG_POOL3D = "aten._adaptive_avg_pool3d.default" <- "aten::_adaptive_avg_pool3d.out";
+    ASSERT_ASYNC_MSG = "aten._assert_async.msg" <- "aten::_assert_async.msg";
+    ASSERT_SCALAR = "aten._assert_scalar.default" <- "aten::_assert_scalar";
+    CDIST_FORWARD = "aten._cdist_forward.default" <- "aten::_cdist_forward.out";
+    CONJ_PHYSICAL = "aten._conj_physical.default" <- "aten::_conj_physical.out";
+    EMBEDDING_BAG = "aten._embedding_bag.default" <- "aten::_embedding_bag.out";
+    LOCAL_SCALAR_DENSE = "aten._local_scalar_dense.default" <- "aten::_local_scalar_dense";
+    LOG_SOFTMAX = "aten._log_softmax.default" <- "aten::_log_softmax.out";
+    NATIVE_BATCH_NORM_LEGIT = "aten._native_batch_norm_legit.default" <- "aten::_native_batch_norm_legit.out";
+    NATIVE_BATCH_NORM_LEGIT_NO_STATS = "aten._native_batch_norm_legit.no_stats" <- "aten::_native_batch_norm_legit.no_stats_out";
+    NATIVE_BATCH_NORM_LEGIT_NO_TRAINING = "aten._native_batch_norm_legit_no_training.default" <- "aten::_native_batch_norm_legit_no_training.out";
+    PDIST_FORWARD = "aten._pdist_forward.default" <- "aten::_pdist_forward.out";
+    SOFTMAX = "aten._softmax.default" <- "aten::_softmax.out";
+    TO_COPY = "aten._to_copy.default" <- "aten::_to_copy.out" without 1..5;
+    UPSAMPLE_BILINEAR2D_AA = "aten._upsample_bilinear2d_aa.default" <- "aten::_upsample_bilinear2d_aa.out";
+    WEIGHT_INT8PACK_MM = "aten._weight_int8pack_mm.default";
+    ABS = "aten.abs.default" <- "aten::abs.out";
+    ACOS = "aten.acos.default" <- "aten::acos.out";
+    ACOSH = "aten.acosh.default" <- "aten::acosh.out";
+    ADAPTIVE_MAX_POOL2D = "aten.adaptive_max_pool2d.default" <- "aten::adaptive_max_pool2d.out";
+    ADAPTIVE_MAX_POOL3D = "aten.adaptive_max_pool3d.default" <- "aten::adaptive_max_pool3d.out";
+    ADD_SCALAR = "aten.add.Scalar" <- "aten::add.Scalar_out";
+    ADD_TENSOR = "aten.add.Tensor" <- "aten::add.out";
+    ADDMM = "aten.addmm.default" <- "aten::addmm.out";
+    ADDMV = "aten.addmv.default" <- "aten::addmv.out";
+    ALIAS_COPY = "aten.alias_copy.default" <- "aten::alias_copy.out";
+    ALL = "aten.all.default" <- "aten::all.all_out";
+    ALL_DIM = "aten.all.dim" <- "aten::all.out";
+    ALL_DIMS = "aten.all.dims" <- "aten::all.dims_out";
+    ALLCLOSE = "aten.allclose.default" <- "aten::allclose.out";
+    AMAX = "aten.amax.default" <- "aten::amax.out";
+    AMIN = "aten.amin.default" <- "aten::amin.out";
+    ANY = "aten.any.default" <- "aten::any.all_out";
+    ANY_DIM = "aten.any.dim" <- "aten::any.out";
+    ANY_DIMS = "aten.any.dims" <- "aten::any.dims_out";
+    ARANGE = "aten.arange.default" <- "aten::arange.out" without 1..5;
+    ARANGE_START_STEP = "aten.arange.start_step" <- "aten::arange.start_out" without 3..7;
+    ARGMAX = "aten.argmax.default" <- "aten::argmax.out";
+    ARGMIN = "aten.argmin.default" <- "aten::argmin.out";
+    AS_STRIDED_COPY = "aten.as_strided_copy.default" <- "aten::as_strided_copy.out";
+    ASIN = "aten.asin.default" <- "aten::asin.out";
+    ASINH = "aten.asinh.default" <- "aten::asinh.out";
+    ATAN = "aten.atan.default" <- "aten::atan.out";
+    ATAN2 = "aten.atan2.default" <- "aten::atan2.out";
+    ATANH = "aten.atanh.default" <- "aten::atanh.out";
+    AVG_POOL1D = "aten.avg_pool1d.default" <- "aten::avg_pool1d.out";
+    AVG_POOL2D = "aten.avg_pool2d.default" <- "aten::avg_pool2d.out";
+    AVG_POOL3D = "aten.avg_pool3d.default" <- "aten::avg_pool3d.out";
+    BADDBMM = "aten.baddbmm.default" <- "aten::baddbmm.out";
+    BITWISE_AND_SCALAR = "aten.bitwise_and.Scalar" <- "aten::bitwise_and.Scalar_out";
+    BITWISE_AND_TENSOR = "aten.bitwise_and.Tensor" <- "aten::bitwise_and.Tensor_out";
+    BITWISE_LEFT_SHIFT_TENSOR = "aten.bitwise_left_shift.Tensor" <- "aten::bitwise_left_shift.Tensor_out";
+    BITWISE_LEFT_SHIFT_TENSOR_SCALAR = "aten.bitwise_left_shift.Tensor_Scalar" <- "aten::bitwise_left_shift.Tensor_Scalar_out";
+    BITWISE_NOT = "aten.bitwise_not.default" <- "aten::bitwise_not.out";
+    BITWISE_OR_SCALAR = "aten.bitwise_or.Scalar" <- "aten::bitwise_or.Scalar_out";
+    BITWISE_OR_TENSOR = "aten.bitwise_or.Tensor" <- "aten::bitwise_or.Tensor_out";
+    BITWISE_RIGHT_SHIFT_TENSOR = "aten.bitwise_right_shift.Tensor" <- "aten::bitwise_right_shift.Tensor_out";
+    BITWISE_RIGHT_SHIFT_TENSOR_SCALAR = "aten.bitwise_right_shift.Tensor_Scalar" <- "aten::bitwise_right_shift.Tensor_Scalar_out";
+    BITWISE_XOR_SCALAR = "aten.bitwise_xor.Scalar" <- "aten::bitwise_xor.Scalar_out";
+    BITWISE_XOR_TENSOR = "aten.bitwise_xor.Tensor" <- "aten::bitwise_xor.Tensor_out";
+    BMM = "aten.bmm.default" <- "aten::bmm.out";
+    BUCKETIZE_TENSOR = "aten.bucketize.Tensor" <- "aten::bucketize.Tensor_out";
+    CAT = "aten.cat.default" <- "aten::cat.out";
+    CEIL = "aten.ceil.default" <- "aten::ceil.out";
+    CLAMP_TENSOR = "aten.clamp.Tensor" <- "aten::clamp.Tensor_out";
+    CLAMP = "aten.clamp.default" <- "aten::clamp.out";
+    CLONE = "aten.clone.default" <- "aten::clone.out";
+    COMPLEX = "aten.complex.default" <- "aten::complex.out";
+    CONSTANT_PAD_ND = "aten.constant_pad_nd.default" <- "aten::constant_pad_nd.out";
+    CONVOLUTION = "aten.convolution.default" <- "aten::convolution.out";
+    CONVOLUTION_BACKWARD = "aten.convolution_backward.default" <- "aten::convolution_backward.out";
+    COPY = "aten.copy.default" <- "aten::copy.out";
+    COPY_ATEN = "aten.copy_.default" <- "aten::copy_";
+    COS = "aten.cos.default" <- "aten::cos.out";
+    COSH = "aten.cosh.default" <- "aten::cosh.out";
+    CUMSUM = "aten.cumsum.default" <- "aten::cumsum.out";
+    DETACH_COPY = "aten.detach_copy.default" <- "aten::detach_copy.out";
+    DIAGONAL_COPY = "aten.diagonal_copy.default" <- "aten::diagonal_copy.out";
+    DIAGONAL_SCATTER = "aten.diagonal_scatter.default" <- "aten::diagonal_scatter.out";
+    DIV_SCALAR = "aten.div.Scalar" <- "aten::div.Scalar_out";
+    DIV_SCALAR_MODE = "aten.div.Scalar_mode" <- "aten::div.Scalar_mode_out";
+    DIV_TENSOR = "aten.div.Tensor" <- "aten::div.out";
+    DIV_TENSOR_MODE = "aten.div.Tensor_mode" <- "aten::div.out_mode";
+    DOT = "aten.dot.default" <- "aten::dot.out";
+    ELU = "aten.elu.default" <- "aten::elu.out";
+    EMBEDDING = "aten.embedding.default" <- "aten::embedding.out";
+    EMPTY_MEMORY_FORMAT = "aten.empty.memory_format" <- "aten::empty.out" without 1..5;
+    EMPTY_PERMUTED = "aten.empty_permuted.default" <- "aten::empty_permuted.out" without 2..6;
+    EQ_SCALAR = "aten.eq.Scalar" <- "aten::eq.Scalar_out";
+    EQ_TENSOR = "aten.eq.Tensor" <- "aten::eq.Tensor_out";
+    ERF = "aten.erf.default" <- "aten::erf.out";
+    EXP = "aten.exp.default" <- "aten::exp.out";
+    EXPAND_COPY = "aten.expand_copy.default" <- "aten::expand_copy.out";
+    EXPM1 = "aten.expm1.default" <- "aten::expm1.out";
+    FILL_SCALAR = "aten.fill.Scalar" <- "aten::fill.Scalar_out";
+    FILL_TENSOR = "aten.fill.Tensor" <- "aten::fill.Tensor_out";
+    FLIP = "aten.flip.default" <- "aten::flip.out";
+    FLOOR = "aten.floor.default" <- "aten::floor.out";
+    FLOOR_DIVIDE = "aten.floor_divide.default" <- "aten::floor_divide.out";
+    FMOD_SCALAR = "aten.fmod.Scalar" <- "aten::fmod.Scalar_out";
+    FMOD_TENSOR = "aten.fmod.Tensor" <- "aten::fmod.Tensor_out";
+    FULL = "aten.full.default" <- "aten::full.out" without 2..6;
+    FULL_LIKE = "aten.full_like.default" <- "aten::full_like.out" without 2..6;
+    GATHER = "aten.gather.default" <- "aten::gather.out";
+    GE_SCALAR = "aten.ge.Scalar" <- "aten::ge.Scalar_out";
+    GE_TENSOR = "aten.ge.Tensor" <- "aten::ge.Tensor_out";
+    GELU = "aten.gelu.default" <- "aten::gelu.out";
+    GLU = "aten.glu.default" <- "aten::glu.out";
+    GRID_SAMPLER_2D = "aten.grid_sampler_2d.default" <- "aten::grid_sampler_2d.out";
+    GT_SCALAR = "aten.gt.Scalar" <- "aten::gt.Scalar_out";
+    GT_TENSOR = "aten.gt.Tensor" <- "aten::gt.Tensor_out";
+    HARDSHRINK = "aten.hardshrink.default";
+    HARDSIGMOID = "aten.hardsigmoid.default" <- "aten::hardsigmoid.out";
+    HARDSWISH = "aten.hardswish.default" <- "aten::hardswish.out";
+    HARDTANH = "aten.hardtanh.default" <- "aten::hardtanh.out";
+    INDEX_TENSOR = "aten.index.Tensor" <- "aten::index.Tensor_out";
+    INDEX_PUT = "aten.index_put.default" <- "aten::index_put.out";
+    INDEX_PUT_ATEN = "aten.index_put_.default" <- "aten::index_put_";
+    INDEX_SELECT = "aten.index_select.default" <- "aten::index_select.out";
+    ISINF = "aten.isinf.default" <- "aten::isinf.out";
+    ISNAN = "aten.isnan.default" <- "aten::isnan.out";
+    KTHVALUE = "aten.kthvalue.default" <- "aten::kthvalue.values";
+    LE_SCALAR = "aten.le.Scalar" <- "aten::le.Scalar_out";
+    LE_TENSOR = "aten.le.Tensor" <- "aten::le.Tensor_out";
+    LEAKY_RELU = "aten.leaky_relu.default" <- "aten::leaky_relu.out";
+    LIFT_FRESH_COPY = "aten.lift_fresh_copy.default" <- "aten::lift_fresh_copy.out";
+    LINEAR = "aten.linear.default" <- "aten::linear.out";
+    LOG = "aten.log.default" <- "aten::log.out";
+    LOG10 = "aten.log10.default" <- "aten::log10.out";
+    LOG1P = "aten.log1p.default" <- "aten::log1p.out";
+    LOG2 = "aten.log2.default" <- "aten::log2.out";
+    LOGICAL_AND = "aten.logical_and.default" <- "aten::logical_and.out";
+    LOGICAL_NOT = "aten.logical_not.default" <- "aten::logical_not.out";
+    LOGICAL_OR = "aten.logical_or.default" <- "aten::logical_or.out";
+    LOGICAL_XOR = "aten.logical_xor.default" <- "aten::logical_xor.out";
+    LOGIT = "aten.logit.default" <- "aten::logit.out";
+    LT_SCALAR = "aten.lt.Scalar" <- "aten::lt.Scalar_out";
+    LT_TENSOR = "aten.lt.Tensor" <- "aten::lt.Tensor_out";
+    MASKED_FILL_SCALAR = "aten.masked_fill.Scalar" <- "aten::masked_fill.Scalar_out";
+    MASKED_SCATTER = "aten.masked_scatter.default" <- "aten::masked_scatter.out";
+    MASKED_SELECT = "aten.masked_select.default" <- "aten::masked_select.out";
+    MAX = "aten.max.default" <- "aten::max.unary_out";
+    MAX_DIM = "aten.max.dim" <- "aten::max.dim_max";
+    MAX_POOL2D = "aten.max_pool2d.default";
+    MAX_POOL2D_WITH_INDICES = "aten.max_pool2d_with_indices.default" <- "aten::max_pool2d_with_indices.out";
+    MAX_POOL2D_WITH_INDICES_BACKWARD = "aten.max_pool2d_with_indices_backward.default" <- "aten::max_pool2d_with_indices_backward.grad_input";
+    MAX_POOL3D_WITH_INDICES = "aten.max_pool3d_with_indices.default" <- "aten::max_pool3d_with_indices.out";
+    MAXIMUM = "aten.maximum.default" <- "aten::maximum.out";
+    MEAN = "aten.mean.default" <- "aten::mean.dtype_out";
+    MEAN_DIM = "aten.mean.dim" <- "aten::mean.out";
+    MEDIAN = "aten.median.default" <- "aten::median.out";
+    MEDIAN_DIM = "aten.median.dim" <- "aten::median.dim_values";
+    MIN = "aten.min.default" <- "aten::min.unary_out";
+    MIN_DIM = "aten.min.dim" <- "aten::min.dim_min";
+    MINIMUM = "aten.minimum.default" <- "aten::minimum.out";
+    MM = "aten.mm.default" <- "aten::mm.out";
+    MUL_SCALAR = "aten.mul.Scalar" <- "aten::mul.Scalar_out";
+    MUL_TENSOR = "aten.mul.Tensor" <- "aten::mul.out";
+    NARROW_COPY = "aten.narrow_copy.default" <- "aten::narrow_copy.out";
+    NATIVE_DROPOUT = "aten.native_dropout.default" <- "aten::native_dropout.out";
+    NATIVE_GROUP_NORM = "aten.native_group_norm.default" <- "aten::native_group_norm.out";
+    NATIVE_LAYER_NORM = "aten.native_layer_norm.default" <- "aten::native_layer_norm.out";
+    NE_SCALAR = "aten.ne.Scalar" <- "aten::ne.Scalar_out";
+    NE_TENSOR = "aten.ne.Tensor" <- "aten::ne.Tensor_out";
+    NEG = "aten.neg.default" <- "aten::neg.out";
+    NONZERO = "aten.nonzero.default" <- "aten::nonzero.out";
+    ONES = "aten.ones.default" <- "aten::ones.out" without 1..5;
+    ONES_LIKE = "aten.ones_like.default";
+    PERMUTE = "aten.permute.default";
+    PERMUTE_COPY = "aten.permute_copy.default" <- "aten::permute_copy.out";
+    PIXEL_SHUFFLE = "aten.pixel_shuffle.default" <- "aten::pixel_shuffle.out";
+    PIXEL_UNSHUFFLE = "aten.pixel_unshuffle.default" <- "aten::pixel_unshuffle.out";
+    POW_SCALAR = "aten.pow.Scalar" <- "aten::pow.Scalar_out";
+    POW_TENSOR_SCALAR = "aten.pow.Tensor_Scalar" <- "aten::pow.Tensor_Scalar_out";
+    POW_TENSOR_TENSOR = "aten.pow.Tensor_Tensor" <- "aten::pow.Tensor_Tensor_out";
+    PROD = "aten.prod.default" <- "aten::prod.out";
+    PROD_DIM_INT = "aten.prod.dim_int" <- "aten::prod.int_out";
+    RAND = "aten.rand.default" <- "aten::rand.out" without 1..5;
+    RANDN = "aten.randn.default" <- "aten::randn.out" without 1..5;
+    RECIPROCAL = "aten.reciprocal.default" <- "aten::reciprocal.out";
+    REFLECTION_PAD1D = "aten.reflection_pad1d.default" <- "aten::reflection_pad1d.out";
+    REFLECTION_PAD2D = "aten.reflection_pad2d.default" <- "aten::reflection_pad2d.out";
+    REFLECTION_PAD3D = "aten.reflection_pad3d.default" <- "aten::reflection_pad3d.out";
+    RELU = "aten.relu.default" <- "aten::relu.out";
+    RELU6 = "aten.relu6.default";
+    REMAINDER_SCALAR = "aten.remainder.Scalar" <- "aten::remainder.Scalar_out";
+    REMAINDER_TENSOR = "aten.remainder.Tensor" <- "aten::remainder.Tensor_out";
+    REPEAT = "aten.repeat.default" <- "aten::repeat.out";
+    REPEAT_INTERLEAVE_TENSOR = "aten.repeat_interleave.Tensor" <- "aten::repeat_interleave.Tensor_out";
+    REPEAT_INTERLEAVE_SELF_INT = "aten.repeat_interleave.self_int";
+    REPLICATION_PAD1D = "aten.replication_pad1d.default" <- "aten::replication_pad1d.out";
+    REPLICATION_PAD2D = "aten.replication_pad2d.default" <- "aten::replication_pad2d.out";
+    REPLICATION_PAD3D = "aten.replication_pad3d.default" <- "aten::replication_pad3d.out";
+    ROLL = "aten.roll.default" <- "aten::roll.out";
+    ROUND_DECIMALS = "aten.round.decimals" <- "aten::round.decimals_out";
+    ROUND = "aten.round.default" <- "aten::round.out";
+    RSQRT = "aten.rsqrt.default" <- "aten::rsqrt.out";
+    RSUB_SCALAR = "aten.rsub.Scalar" <- "aten::rsub.Scalar_out";
+    SCALAR_TENSOR = "aten.scalar_tensor.default" <- "aten::scalar_tensor.out" without 1..5;
+    SCATTER_SRC = "aten.scatter.src" <- "aten::scatter.src_out";
+    SCATTER_VALUE = "aten.scatter.value" <- "aten::scatter.value_out";
+    SCATTER_ADD = "aten.scatter_add.default" <- "aten::scatter_add.out";
+    SCATTER_REDUCE_TWO = "aten.scatter_reduce.two" <- "aten::scatter_reduce.two_out";
+    SELECT_INT = "aten.select.int";
+    SELECT_COPY_INT = "aten.select_copy.int" <- "aten::select_copy.int_out";
+    SELECT_SCATTER = "aten.select_scatter.default" <- "aten::select_scatter.out";
+    SIGMOID = "aten.sigmoid.default" <- "aten::sigmoid.out";
+    SIGN = "aten.sign.default" <- "aten::sign.out";
+    SILU = "aten.silu.default" <- "aten::silu.out";
+    SIN = "aten.sin.default" <- "aten::sin.out";
+    SINH = "aten.sinh.default" <- "aten::sinh.out";
+    SLICE_TENSOR = "aten.slice.Tensor";
+    SLICE_COPY_TENSOR = "aten.slice_copy.Tensor" <- "aten::slice_copy.Tensor_out";
+    SLICE_SCATTER = "aten.slice_scatter.default" <- "aten::slice_scatter.out";
+    SOFTPLUS = "aten.softplus.default" <- "aten::softplus.out";
+    SORT = "aten.sort.default" <- "aten::sort.values";
+    SORT_STABLE = "aten.sort.stable" <- "aten::sort.values_stable";
+    SPLIT_COPY_TENSOR = "aten.split_copy.Tensor" <- "aten::split_copy.Tensor_out";
+    SPLIT_WITH_SIZES_COPY = "aten.split_with_sizes_copy.default" <- "aten::split_with_sizes_copy.out";
+    SQRT = "aten.sqrt.default" <- "aten::sqrt.out";
+    SQUEEZE_COPY_DIM = "aten.squeeze_copy.dim" <- "aten::squeeze_copy.dim_out";
+    SQUEEZE_COPY_DIMS = "aten.squeeze_copy.dims" <- "aten::squeeze_copy.dims_out";
+    STACK = "aten.stack.default" <- "aten::stack.out";
+    STD_CORRECTION = "aten.std.correction" <- "aten::std.correction_out";
+    STD_DIM = "aten.std.dim" <- "aten::std.out";
+    SUB_SCALAR = "aten.sub.Scalar" <- "aten::sub.Scalar_out";
+    SUB_TENSOR = "aten.sub.Tensor" <- "aten::sub.out";
+    SUM_DIM_INT_LIST = "aten.sum.dim_IntList" <- "aten::sum.IntList_out";
+    SYM_CONSTRAIN_RANGE = "aten.sym_constrain_range.default" <- "aten::sym_constrain_range";
+    SYM_CONSTRAIN_RANGE_FOR_SIZE = "aten.sym_constrain_range_for_size.default" <- "aten::sym_constrain_range_for_size";
+    SYM_NUMEL = "aten.sym_numel.default" <- "aten::sym_numel";
+    T_COPY = "aten.t_copy.default" <- "aten::t_copy.out";
+    TAN = "aten.tan.default" <- "aten::tan.out";
+    TANH = "aten.tanh.default" <- "aten::tanh.out";
+    TOPK = "aten.topk.default" <- "aten::topk.values";
+    TRANSPOSE_COPY_INT = "aten.transpose_copy.int" <- "aten::transpose_copy.int_out";
+    TRIL = "aten.tril.default" <- "aten::tril.out";
+    TRIU = "aten.triu.default" <- "aten::triu.out";
+    TRUNC = "aten.trunc.default" <- "aten::trunc.out";
+    UNBIND_COPY_INT = "aten.unbind_copy.int" <- "aten::unbind_copy.int_out";
+    UNFOLD_COPY = "aten.unfold_copy.default" <- "aten::unfold_copy.out";
+    UNIQUE_CONSECUTIVE = "aten.unique_consecutive.default" <- "aten::unique_consecutive.out";
+    UNSQUEEZE_COPY = "aten.unsqueeze_copy.default" <- "aten::unsqueeze_copy.out";
+    UPSAMPLE_BICUBIC2D_VEC = "aten.upsample_bicubic2d.vec" <- "aten::upsample_bicubic2d.vec_out";
+    UPSAMPLE_BILINEAR2D_VEC = "aten.upsample_bilinear2d.vec" <- "aten::upsample_bilinear2d.vec_out";
+    UPSAMPLE_NEAREST2D_VEC = "aten.upsample_nearest2d.vec" <- "aten::upsample_nearest2d.vec_out";
+    VAR_CORRECTION = "aten.var.correction" <- "aten::var.correction_out";
+    VAR_DIM = "aten.var.dim" <- "aten::var.out";
+    VAR_MEAN_CORRECTION = "aten.var_mean.correction" <- "aten::var_mean.correction_out";
+    VIEW_AS_REAL_COPY = "aten.view_as_real_copy.default" <- "aten::view_as_real_copy.out";
+    VIEW_COPY = "aten.view_copy.default" <- "aten::view_copy.out";
+    WHERE_SELF = "aten.where.self" <- "aten::where.self_out";
+    ZEROS = "aten.zeros.default" <- "aten::zeros.out" without 1..5;
+    ZEROS_LIKE = "aten.zeros_like.default";
+    CONV_WITH_CLAMP = "conv_with_clamp.default";
+    CORTEX_M_DEQUANTIZE_PER_TENSOR = "cortex_m.dequantize_per_tensor.default" <- "cortex_m::dequantize_per_tensor.out";
+    CORTEX_M_MAXIMUM = "cortex_m.maximum.default" <- "cortex_m::maximum.out";
+    CORTEX_M_MINIMUM = "cortex_m.minimum.default" <- "cortex_m::minimum.out";
+    CORTEX_M_PAD = "cortex_m.pad.default" <- "cortex_m::pad.out";
+    CORTEX_M_QUANTIZE_PER_TENSOR = "cortex_m.quantize_per_tensor.default" <- "cortex_m::quantize_per_tensor.out";
+    CORTEX_M_QUANTIZED_ACTIVATION = "cortex_m.quantized_activation.default" <- "cortex_m::quantized_activation.out";
+    CORTEX_M_QUANTIZED_ADD = "cortex_m.quantized_add.default" <- "cortex_m::quantized_add.out";
+    CORTEX_M_QUANTIZED_AVG_POOL2D = "cortex_m.quantized_avg_pool2d.default" <- "cortex_m::quantized_avg_pool2d.out";
+    CORTEX_M_QUANTIZED_BATCH_MATMUL = "cortex_m.quantized_batch_matmul.default" <- "cortex_m::quantized_batch_matmul.out";
+    CORTEX_M_QUANTIZED_CONV2D = "cortex_m.quantized_conv2d.default" <- "cortex_m::quantized_conv2d.out";
+    CORTEX_M_QUANTIZED_DEPTHWISE_CONV2D = "cortex_m.quantized_depthwise_conv2d.default" <- "cortex_m::quantized_depthwise_conv2d.out";
+    CORTEX_M_QUANTIZED_DIV = "cortex_m.quantized_div.default" <- "cortex_m::quantized_div.out";
+    CORTEX_M_QUANTIZED_LINEAR = "cortex_m.quantized_linear.default" <- "cortex_m::quantized_linear.out";
+    CORTEX_M_QUANTIZED_MAX_POOL2D = "cortex_m.quantized_max_pool2d.default" <- "cortex_m::quantized_max_pool2d.out";
+    CORTEX_M_QUANTIZED_MUL = "cortex_m.quantized_mul.default" <- "cortex_m::quantized_mul.out";
+    CORTEX_M_QUANTIZED_TRANSPOSE_CONV2D = "cortex_m.quantized_transpose_conv2d.default" <- "cortex_m::quantized_transpose_conv2d.out";
+    CORTEX_M_SOFTMAX = "cortex_m.softmax.default" <- "cortex_m::softmax.out";
+    CORTEX_M_TRANSPOSE = "cortex_m.transpose.default" <- "cortex_m::transpose.out";
+    DIM_ORDER_OPS_CLONE_DIM_ORDER = "dim_order_ops._clone_dim_order.default" <- "dim_order_ops::_clone_dim_order.out";
+    DIM_ORDER_OPS_EMPTY_DIM_ORDER = "dim_order_ops._empty_dim_order.default" <- "dim_order_ops::_empty_dim_order.out" without 1..5;
+    DIM_ORDER_OPS_TO_DIM_ORDER_COPY = "dim_order_ops._to_dim_order_copy.default" <- "dim_order_ops::_to_dim_order_copy.out" without 1..5;
+    ET_VK_ADAMW_STEP = "et_vk.adamw_step.default";
+    ET_VK_APPLY_ROTARY_EMB = "et_vk.apply_rotary_emb.default";
+    ET_VK_APPLY_ROTARY_EMB_HF = "et_vk.apply_rotary_emb_hf.default";
+    ET_VK_APPLY_ROTARY_EMB_INTERLEAVED = "et_vk.apply_rotary_emb_interleaved.default";
+    ET_VK_CONV1D_DW = "et_vk.conv1d_dw.default";
+    ET_VK_CONV1D_PW = "et_vk.conv1d_pw.default";
+    ET_VK_CONV2D_GEMM = "et_vk.conv2d_gemm.default";
+    ET_VK_CONV2D_Q8CSW = "et_vk.conv2d_q8csw.default";
+    ET_VK_CONV2D_Q8TA_Q8CSW = "et_vk.conv2d_q8ta_q8csw.default";
+    ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO = "et_vk.conv2d_q8ta_q8csw_q8to.default";
+    ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW = "et_vk.conv2d_q8ta_q8csw_q8to_dw.default";
+    ET_VK_CONV_WITH_CLAMP = "et_vk.conv_with_clamp.default";
+    ET_VK_EMBEDDING_Q4GSW = "et_vk.embedding_q4gsw.default";
+    ET_VK_FUSED_CE = "et_vk.fused_ce.default";
+    ET_VK_GRID_PRIORS = "et_vk.grid_priors.default";
+    ET_VK_LINEAR_D_W = "et_vk.linear_dW.default";
+    ET_VK_LINEAR_DQ8CA_Q4GSW = "et_vk.linear_dq8ca_q4gsw.default";
+    ET_VK_LINEAR_Q4GSW = "et_vk.linear_q4gsw.default";
+    ET_VK_LINEAR_Q4GSW_BACKWARD = "et_vk.linear_q4gsw_backward.default";
+    ET_VK_LINEAR_Q8CSW = "et_vk.linear_q8csw.default";
+    ET_VK_LINEAR_Q8TA_Q8CSW = "et_vk.linear_q8ta_q8csw.default";
+    ET_VK_LINEAR_QCS4W = "et_vk.linear_qcs4w.default";
+    ET_VK_PREPACK = "et_vk.prepack.default";
+    ET_VK_Q4GSW_LINEAR = "et_vk.q4gsw_linear.default";
+    ET_VK_Q4GSW_REQUANT = "et_vk.q4gsw_requant.default";
+    ET_VK_Q8TA_ADD = "et_vk.q8ta_add.default";
+    ET_VK_Q8TA_CONV2D = "et_vk.q8ta_conv2d.default";
+    ET_VK_Q8TA_CONV2D_DW = "et_vk.q8ta_conv2d_dw.default";
+    ET_VK_Q8TA_CONV2D_GENERAL = "et_vk.q8ta_conv2d_general.default";
+    ET_VK_Q8TA_CONV2D_IM2COL = "et_vk.q8ta_conv2d_im2col.default";
+    ET_VK_Q8TA_CONV2D_PW = "et_vk.q8ta_conv2d_pw.default";
+    ET_VK_Q8TA_CONV2D_TRANSPOSED = "et_vk.q8ta_conv2d_transposed.default";
+    ET_VK_Q8TA_LINEAR = "et_vk.q8ta_linear.default";
+    ET_VK_Q8TA_LINEAR_GEMV = "et_vk.q8ta_linear_gemv.default";
+    ET_VK_Q8TA_PIXEL_SHUFFLE = "et_vk.q8ta_pixel_shuffle.default";
+    ET_VK_Q8TA_RELU = "et_vk.q8ta_relu.default";
+    ET_VK_RMS_NORM = "et_vk.rms_norm.default";
+    ET_VK_SDPA = "et_vk.sdpa.default";
+    ET_VK_SELECT_AS_SYMINT = "et_vk.select_as_symint.default";
+    ETVK_CHOOSE_QPARAMS_PER_ROW = "etvk.choose_qparams_per_row.default";
+    ETVK_TEST_CONV2D_Q8TA_Q8CSW_Q8TO = "etvk.test_conv2d_q8ta_q8csw_q8to.default";
+    EXECUTORCH_PRIM_CEIL_SCALAR = "executorch_prim.ceil.Scalar" <- "executorch_prim::ceil.Scalar";
+    EXECUTORCH_PRIM_EQ_SCALAR = "executorch_prim.eq.Scalar" <- "executorch_prim::eq.Scalar";
+    EXECUTORCH_PRIM_ET_COPY_INDEX_TENSOR = "executorch_prim.et_copy_index.tensor" <- "executorch_prim::et_copy_index.tensor";
+    EXECUTORCH_PRIM_ET_VIEW = "executorch_prim.et_view.default" <- "executorch_prim::et_view.default";
+    EXECUTORCH_PRIM_FLOORDIV_INT = "executorch_prim.floordiv.int" <- "executorch_prim::floordiv.int";
+    EXECUTORCH_PRIM_GE_SCALAR = "executorch_prim.ge.Scalar" <- "executorch_prim::ge.Scalar";
+    EXECUTORCH_PRIM_GT_SCALAR = "executorch_prim.gt.Scalar" <- "executorch_prim::gt.Scalar";
+    EXECUTORCH_PRIM_LE_SCALAR = "executorch_prim.le.Scalar" <- "executorch_prim::le.Scalar";
+    EXECUTORCH_PRIM_LT_SCALAR = "executorch_prim.lt.Scalar" <- "executorch_prim::lt.Scalar";
+    EXECUTORCH_PRIM_MOD_SCALAR = "executorch_prim.mod.Scalar" <- "executorch_prim::mod.Scalar";
+    EXECUTORCH_PRIM_MOD_INT = "executorch_prim.mod.int" <- "executorch_prim::mod.int";
+    EXECUTORCH_PRIM_NEG_SCALAR = "executorch_prim.neg.Scalar" <- "executorch_prim::neg.Scalar";
+    EXECUTORCH_PRIM_ROUND_SCALAR = "executorch_prim.round.Scalar" <- "executorch_prim::round.Scalar";
+    EXECUTORCH_PRIM_SYM_FLOAT_SCALAR = "executorch_prim.sym_float.Scalar" <- "executorch_prim::sym_float.Scalar";
+    EXECUTORCH_PRIM_SYM_INT_SCALAR = "executorch_prim.sym_int.Scalar" <- "executorch_prim::sym_int.Scalar";
+    EXECUTORCH_PRIM_SYM_ITE_SCALAR = "executorch_prim.sym_ite.Scalar" <- "executorch_prim::sym_ite.Scalar";
+    EXECUTORCH_PRIM_SYM_MAX_SCALAR = "executorch_prim.sym_max.Scalar" <- "executorch_prim::sym_max.Scalar";
+    EXECUTORCH_PRIM_SYM_MIN_SCALAR = "executorch_prim.sym_min.Scalar" <- "executorch_prim::sym_min.Scalar";
+    EXECUTORCH_PRIM_SYM_NOT_SCALAR = "executorch_prim.sym_not.Scalar" <- "executorch_prim::sym_not.Scalar";
+    EXECUTORCH_PRIM_TRUEDIV_SCALAR = "executorch_prim.truediv.Scalar" <- "executorch_prim::truediv.Scalar";
+    EXECUTORCH_PRIM_TRUNC_SCALAR = "executorch_prim.trunc.Scalar" <- "executorch_prim::trunc.Scalar";
+    SYM_FLOORDIV = "floordiv" <- "executorch_prim::floordiv.Scalar";
+    LLAMA_CUSTOM_SDPA = "llama.custom_sdpa.default";
+    LLAMA_UPDATE_CACHE = "llama.update_cache.default";
+    SYM_MUL = "mul" <- "executorch_prim::mul.Scalar";
+    QUANTIZED_DECOMPOSED_ADD = "quantized_decomposed.add.default" <- "quantized_decomposed::add.out";
+    QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_TENSOR = "quantized_decomposed.choose_qparams.tensor" <- "quantized_decomposed::choose_qparams.Tensor_out";
+    QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC = "quantized_decomposed.choose_qparams_per_token_asymmetric.default" <- "quantized_decomposed::choose_qparams_per_token_asymmetric.out";
+    QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL = "quantized_decomposed.dequantize_per_channel.default" <- "quantized_decomposed::dequantize_per_channel.out";
+    QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR = "quantized_decomposed.dequantize_per_tensor.default" <- "quantized_decomposed::dequantize_per_tensor.out";
+    QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR_TENSOR = "quantized_decomposed.dequantize_per_tensor.tensor" <- "quantized_decomposed::dequantize_per_tensor.Tensor_out";
+    QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TOKEN = "quantized_decomposed.dequantize_per_token.default" <- "quantized_decomposed::dequantize_per_token.out";
+    QUANTIZED_DECOMPOSED_EMBEDDING_2BIT = "quantized_decomposed.embedding_2bit.default" <- "quantized_decomposed::embedding_2bit.out";
+    QUANTIZED_DECOMPOSED_EMBEDDING_2BIT_DTYPE = "quantized_decomposed.embedding_2bit.dtype" <- "quantized_decomposed::embedding_2bit.dtype_out";
+    QUANTIZED_DECOMPOSED_EMBEDDING_4BIT = "quantized_decomposed.embedding_4bit.default" <- "quantized_decomposed::embedding_4bit.out";
+    QUANTIZED_DECOMPOSED_EMBEDDING_4BIT_DTYPE = "quantized_decomposed.embedding_4bit.dtype" <- "quantized_decomposed::embedding_4bit.dtype_out";
+    QUANTIZED_DECOMPOSED_EMBEDDING_BYTE = "quantized_decomposed.embedding_byte.default" <- "quantized_decomposed::embedding_byte.out";
+    QUANTIZED_DECOMPOSED_EMBEDDING_BYTE_DTYPE = "quantized_decomposed.embedding_byte.dtype" <- "quantized_decomposed::embedding_byte.dtype_out";
+    QUANTIZED_DECOMPOSED_MIXED_LINEAR = "quantized_decomposed.mixed_linear.default" <- "quantized_decomposed::mixed_linear.out";
+    QUANTIZED_DECOMPOSED_MIXED_MM = "quantized_decomposed.mixed_mm.default" <- "quantized_decomposed::mixed_mm.out";
+    QUANTIZED_DECOMPOSED_QUANTIZE_PER_CHANNEL = "quantized_decomposed.quantize_per_channel.default" <- "quantized_decomposed::quantize_per_channel.out";
+    QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR = "quantized_decomposed.quantize_per_tensor.default" <- "quantized_decomposed::quantize_per_tensor.out";
+    QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR_TENSOR = "quantized_decomposed.quantize_per_tensor.tensor" <- "quantized_decomposed::quantize_per_tensor.Tensor_out";
+    QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN = "quantized_decomposed.quantize_per_token.default" <- "quantized_decomposed::quantize_per_token.out";
+    SDPA_WITH_KV_CACHE = "sdpa_with_kv_cache.default";
+    SYM_SUB = "sub" <- "executorch_prim::sub.Scalar";
+    SYM_SIZE_INT = "sym_size.int" <- "aten::sym_size.int";
+    TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE = "testing.compute_attn_weight_with_kv_cache.default";
+    TORCHAO_CHOOSE_QPARAMS_AFFINE = "torchao.choose_qparams_affine.default";
+    TORCHAO_DEQUANTIZE_AFFINE = "torchao.dequantize_affine.default";
+    TORCHAO_QUANTIZE_AFFINE = "torchao.quantize_affine.default";
+    CHAIN = "torchlet.chain";
+    EPILOGUE = "torchlet.epilogue";
+    UPDATE_CACHE = "update_cache.default";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn the_table_is_sorted_and_names_nothing_twice() {
+        assert!(TABLE.windows(2).all(|pair| pair[0].name < pair[1].name));
+        let mut instructions: Vec<_> = TABLE.iter().filter_map(|entry| entry.instruction).collect();
+        let count = instructions.len();
+        instructions.sort_unstable();
+        instructions.dedup();
+        assert_eq!(instructions.len(), count);
+    }
+
+    #[test]
+    fn constants_lead_to_their_names() {
+        assert_eq!(Operator::ADD_TENSOR.name(), "aten.add.Tensor");
+        assert_eq!(Operator::named("aten.add.Tensor"), Some(Operator::ADD_TENSOR));
+        assert_eq!(Operator::of_instruction("aten::full.out"), Some(Operator::FULL));
+        assert_eq!(Operator::FULL.lacking(), 2..6);
+    }
+}

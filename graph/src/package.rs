@@ -1,0 +1,113 @@
+//! A program that was written: its flatbuffer, and the data that it refers to, where that lies.
+
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use torchlet_core::DataLoader;
+use torchlet_core::error::ReadError;
+
+/// At what multiples data starts in the file: what vector units like best, and cache lines.
+pub(crate) const DATA_ALIGN: u64 = 64;
+
+/// A program as a file in pieces: the flatbuffer is new, most of the data is borrowed from the file that the program was made of.
+/// It is storage to load the program from, without a copy, and what [`to_bytes`](Self::to_bytes) makes a file of.
+#[derive(Debug, Clone, Default)]
+pub struct Package<'p> {
+    /// Each with where it starts in the file, in order.
+    pieces: Vec<(u64, Cow<'p, [u8]>)>,
+    size: u64,
+}
+
+impl<'p> Package<'p> {
+    /// Adds a piece behind the others, and gives where it starts.
+    pub(crate) fn push(&mut self, bytes: Cow<'p, [u8]>) -> u64 {
+        let start = self.size.next_multiple_of(DATA_ALIGN);
+        self.size = start + bytes.len() as u64;
+        self.pieces.push((start, bytes));
+        start
+    }
+
+    /// Adds the pieces of another behind these.
+    pub(crate) fn append(&mut self, other: Self) {
+        let base = self.size.next_multiple_of(DATA_ALIGN);
+        self.pieces.extend(other.pieces.into_iter().map(|(start, bytes)| (base + start, bytes)));
+        self.size = base + other.size;
+    }
+
+    /// The file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut file = Vec::new();
+        for (start, bytes) in &self.pieces {
+            file.resize(*start as usize, 0);
+            file.extend_from_slice(bytes);
+        }
+        file
+    }
+
+    /// Bytes that are not borrowed.
+    pub fn owned_bytes(&self) -> usize {
+        let owned = self.pieces.iter().filter(|(_, bytes)| matches!(bytes, Cow::Owned(_)));
+        owned.map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    /// The piece in which a byte lies, or behind which it does.
+    fn piece(&self, offset: u64) -> Option<usize> {
+        self.pieces.partition_point(|(start, _)| *start <= offset).checked_sub(1)
+    }
+}
+
+impl DataLoader for Package<'_> {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        let error = ReadError { offset, len: into.len() };
+        let end = offset.checked_add(into.len() as u64).ok_or(error.clone())?;
+        if end > self.size {
+            return Err(error);
+        }
+        // Between pieces are zeroes.
+        into.fill(0);
+        let first = self.piece(offset).unwrap_or(0);
+        for (start, bytes) in self.pieces.iter().skip(first).take_while(|(start, _)| *start < end) {
+            let from = offset.saturating_sub(*start).min(bytes.len() as u64) as usize;
+            let at = start.saturating_sub(offset) as usize;
+            let source = bytes.get(from..).unwrap_or_default();
+            let target = into.get_mut(at..).unwrap_or_default();
+            let len = source.len().min(target.len());
+            target[..len].copy_from_slice(&source[..len]);
+        }
+        Ok(())
+    }
+
+    fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        let (start, bytes) = self.pieces.get(self.piece(offset)?)?;
+        let from = usize::try_from(offset - start).ok()?;
+        bytes.get(from..from.checked_add(len)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn pieces_are_read_as_one_file() {
+        let mut package = Package::default();
+        package.push(Cow::Owned(vec![1; 70]));
+        let second = package.push(Cow::Borrowed(&[2, 3]));
+        assert_eq!((second, package.size()), (128, 130));
+        let file = package.to_bytes();
+        for offset in [0, 60, 69, 70, 100, 127, 128, 129] {
+            let mut read = vec![9; file.len() - offset];
+            package.read(offset as u64, &mut read).unwrap();
+            assert_eq!(read, file[offset..], "{offset}");
+        }
+        assert!(package.read(1, &mut [0; 130]).is_err());
+        assert_eq!(package.lend(128, 2), Some(&[2, 3][..]));
+        assert_eq!(package.lend(0, 71), None);
+        assert_eq!(package.lend(128, 3), None);
+        assert_eq!(package.owned_bytes(), 70);
+    }
+}

@@ -1,0 +1,1 @@
+//! What is done to a graph: each pass computes the same with less.

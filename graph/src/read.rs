@@ -1,0 +1,171 @@
+//! Takes a program apart: every index is checked here, once.
+
+use crate::error::Error;
+use crate::method::{
+    Delegate, Instruction, Method, MethodTensor, MethodValue, Program, TensorData,
+};
+use alloc::borrow::{Cow, ToOwned};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::{Blob, ExportedData, ExportedInstruction, ExportedValue, MethodMeta};
+
+impl<'p> Program<'p> {
+    /// Takes a program apart. Data that its storage lends is borrowed, other data is read.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn read(program: &torchlet_core::Program<'p>) -> Result<Self, Error> {
+        let mut methods = Vec::new();
+        for name in program.method_names()? {
+            methods.push(Method::read(&program.method_meta(name?)?)?);
+        }
+        let mut named = Vec::new();
+        for name in program.data_names()? {
+            let name = name?;
+            if let Some(blob) = program.named_data(name)? {
+                named.push((name.to_owned(), bytes(&blob)?));
+            }
+        }
+        Ok(Program { methods, named })
+    }
+}
+
+impl<'p> Method<'p> {
+    /// Takes a method apart.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn read(meta: &MethodMeta<'p>) -> Result<Self, Error> {
+        let count = meta.value_count();
+        let mut values = Vec::new();
+        for value in meta.exported_values()? {
+            values.push(read_value(value?, count)?);
+        }
+        let (inputs, outputs) = meta.exported_interface()?;
+        let mut planned = Vec::new();
+        for buffer in 0..meta.planned_buffer_count() {
+            planned.push(meta.planned_buffer_size(buffer)?);
+        }
+        let mut delegates = Vec::new();
+        for index in 0..meta.delegate_count() {
+            let info = meta.delegate(index, &[])?;
+            let mut specs = Vec::new();
+            for spec in info.compile_specs() {
+                let (key, value) = spec?;
+                specs.push((key.to_owned(), value.to_vec()));
+            }
+            let processed = bytes(&info.processed())?;
+            delegates.push(Delegate { backend: info.backend().to_owned(), processed, specs });
+        }
+        let mut operators = Vec::new();
+        for operator in meta.operators() {
+            let operator = operator?;
+            operators.push((operator.name().to_owned(), operator.overload().to_owned()));
+        }
+        let total = meta.instruction_count();
+        let mut instructions = Vec::new();
+        for instruction in meta.exported_instructions()? {
+            let (start, instruction) = instruction?;
+            instructions.push(match instruction {
+                ExportedInstruction::Kernel { operator, args } => {
+                    let operator = usize::try_from(operator).ok();
+                    let (name, overload) = operator
+                        .and_then(|operator| operators.get(operator))
+                        .ok_or_else(|| Error::invalid("an operator is out of range"))?
+                        .clone();
+                    Instruction::Kernel { name, overload, args: indices(args.iter(), count)? }
+                }
+                ExportedInstruction::Delegate { delegate, args } => Instruction::Delegate {
+                    delegate: index(delegate.into(), delegates.len())?,
+                    args: indices(args.iter(), count)?,
+                },
+                ExportedInstruction::Move { from, to } => Instruction::Move {
+                    from: index(from.into(), count)?,
+                    to: index(to.into(), count)?,
+                },
+                ExportedInstruction::JumpFalse { condition, destination } => {
+                    let destination = i64::from(destination).saturating_add(start as i64);
+                    Instruction::JumpFalse {
+                        condition: index(condition.into(), count)?,
+                        destination: index(destination, total.saturating_add(1))?,
+                    }
+                }
+                ExportedInstruction::Free { value } => {
+                    Instruction::Free { value: index(value.into(), count)? }
+                }
+                _ => return Err(Error::invalid("an instruction is of a kind that is unknown")),
+            });
+        }
+        Ok(Method {
+            name: meta.name().to_owned(),
+            values,
+            inputs: indices(inputs.iter(), count)?,
+            outputs: indices(outputs.iter(), count)?,
+            instructions,
+            delegates,
+            planned,
+        })
+    }
+}
+
+/// The bytes of data: lent, or read.
+fn bytes<'p>(blob: &Blob<'p>) -> Result<Cow<'p, [u8]>, Error> {
+    if let Some(lent) = blob.lend() {
+        return Ok(Cow::Borrowed(lent));
+    }
+    let mut copy = vec![0; blob.size()];
+    blob.read(0, &mut copy)?;
+    Ok(Cow::Owned(copy))
+}
+
+fn index(number: i64, count: usize) -> Result<usize, Error> {
+    usize::try_from(number)
+        .ok()
+        .filter(|index| *index < count)
+        .ok_or_else(|| Error::Invalid(format!("index {number} is not below {count}")))
+}
+
+fn indices<N: Into<i64>, E: Into<Error>>(
+    numbers: impl Iterator<Item = Result<N, E>>,
+    count: usize,
+) -> Result<Vec<usize>, Error> {
+    numbers.map(|number| index(number.map_err(Into::into)?.into(), count)).collect()
+}
+
+fn read_value<'p>(value: ExportedValue<'p>, count: usize) -> Result<MethodValue<'p>, Error> {
+    Ok(match value {
+        ExportedValue::None => MethodValue::None,
+        ExportedValue::Scalar(scalar) => MethodValue::Scalar(scalar),
+        ExportedValue::String(text) => MethodValue::String(text.to_string()),
+        ExportedValue::Ints(items) => MethodValue::Ints(indices(items.iter(), count)?),
+        ExportedValue::Doubles(items) => {
+            let items = items.iter().map(|item| Ok(item?));
+            MethodValue::Doubles(items.collect::<Result<_, Error>>()?)
+        }
+        ExportedValue::Bools(items) => {
+            MethodValue::Bools(items.iter().map(|item| *item != 0).collect())
+        }
+        ExportedValue::Tensors(items) => MethodValue::Tensors(indices(items.iter(), count)?),
+        ExportedValue::OptionalTensors(items) => {
+            let items = items.iter().map(|item| match item? {
+                -1 => Ok(None),
+                item => index(item.into(), count).map(Some),
+            });
+            MethodValue::OptionalTensors(items.collect::<Result<_, Error>>()?)
+        }
+        ExportedValue::Tensor(tensor) => MethodValue::Tensor(MethodTensor {
+            data: match tensor.data {
+                ExportedData::Inside(blob) => TensorData::Inside(bytes(&blob)?),
+                ExportedData::Outside => TensorData::Outside,
+                _ => TensorData::None,
+            },
+            info: tensor.info,
+            dynamism: tensor.dynamism,
+            place: tensor.place,
+            name: tensor.name.map(String::from),
+        }),
+        _ => return Err(Error::invalid("a value is of a kind that is unknown")),
+    })
+}

@@ -1,0 +1,17 @@
+//! What a processor can do.
+
+use crate::graph::{Graph, Node};
+use alloc::string::String;
+
+/// A processor that graphs can be compiled for, through a backend.
+pub trait Target {
+    /// The name of the backend that delegates of this processor are made for, such as `VulkanBackend`.
+    fn backend(&self) -> &'static str;
+
+    /// Whether it runs a call of a graph as it is. This asks the table that dispatches, so that it cannot say otherwise than what
+    /// happens.
+    ///
+    /// # Errors
+    /// Why not, in words for the user.
+    fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String>;
+}
