@@ -24,6 +24,11 @@ pub enum Error {
         /// What is wrong.
         source: ProgramError,
     },
+    /// The program cannot be compiled for what it is to run on.
+    Compile {
+        /// Why not.
+        source: torchlet_graph::Error,
+    },
     /// The program has no such method.
     NoSuchMethod {
         /// The method that was asked for.
@@ -203,6 +208,11 @@ impl Error {
         match self {
             Error::File { .. } => code::ACCESS_FAILED,
             Error::Format { source, .. } => source.code(),
+            Error::Compile { source } => match source {
+                torchlet_graph::Error::Program(source) => source.code(),
+                torchlet_graph::Error::Unsupported(_) => code::NOT_SUPPORTED,
+                _ => code::INVALID_PROGRAM,
+            },
             Error::NoSuchMethod { .. } | Error::TooManyInputs { .. } | Error::FixedInput { .. } => {
                 code::INVALID_ARGUMENT
             }
@@ -263,6 +273,7 @@ impl fmt::Display for Error {
             Error::File { path, source } => {
                 write!(f, "cannot read '{}': {source}", path.display())
             }
+            Error::Compile { source } => write!(f, "cannot compile: {source}"),
             Error::Format { path: Some(path), source } => {
                 write!(f, "'{}': {source}", path.display())
             }

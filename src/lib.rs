@@ -80,6 +80,9 @@
 
 #[doc(no_inline)]
 pub use torchlet_core as core;
+#[cfg(feature = "std")]
+#[doc(no_inline)]
+pub use torchlet_graph as graph;
 #[cfg(feature = "portable")]
 #[doc(no_inline)]
 pub use torchlet_portable as portable;
@@ -99,6 +102,8 @@ mod files;
 #[cfg(feature = "std")]
 mod module;
 #[cfg(feature = "std")]
+mod processor;
+#[cfg(feature = "std")]
 mod profile;
 #[cfg(feature = "std")]
 mod tensor;
@@ -116,6 +121,8 @@ pub use module::{
     BackendOptionValue, Canceller, DEFAULT_MEMORY_LIMIT, MemoryReport, Method, MethodOptions,
     Module, ModuleBuilder, StateTensor,
 };
+#[cfg(feature = "std")]
+pub use processor::RunOn;
 #[cfg(feature = "std")]
 pub use profile::{ProfileEntry, ProfileKind, Profiler};
 #[cfg(feature = "std")]

@@ -59,29 +59,44 @@ Examples:
     },
 }
 
-/// What delegates run on.
+/// What programs run on, however they were lowered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Backend {
-    /// The best that there is for the program.
+    /// The best that there is for the program
     #[default]
     Auto,
-    /// The CPU kernels alone.
-    Portable,
-    /// A GPU, through Vulkan.
+    /// The CPU alone
+    #[value(alias = "portable")]
+    Cpu,
+    /// A GPU, through Vulkan, for all that it takes
     Vulkan,
+    /// What the exporter chose
+    AsExported,
 }
 
 impl Backend {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Backend::Auto | Backend::Portable => "portable",
+            Backend::Auto => "auto",
+            Backend::Cpu => "cpu",
             Backend::Vulkan => "vulkan",
+            Backend::AsExported => "as exported",
+        }
+    }
+
+    /// What that is to modules.
+    pub(crate) fn run_on(self) -> torchlet::RunOn {
+        match self {
+            Backend::Auto => torchlet::RunOn::Auto,
+            Backend::Cpu => torchlet::RunOn::Cpu,
+            Backend::Vulkan => torchlet::RunOn::Vulkan,
+            Backend::AsExported => torchlet::RunOn::AsExported,
         }
     }
 }
 
 /// How a program is opened.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ModelOptions {
     /// External weights that the program needs; may be given several times
     #[arg(long, value_name = "FILE.ptd")]
@@ -175,6 +190,9 @@ pub(crate) struct InspectArguments {
     /// Tell memory on another machine: a target triple, such as thumbv7em-none-eabihf, or 32 or 64 (bits of a pointer)
     #[arg(long, value_name = "TRIPLE", value_parser = Target::parse)]
     pub(crate) target: Option<Target>,
+    /// Show where each call would run with --backend, and why, and what is fused
+    #[arg(long)]
+    pub(crate) plan: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -26,7 +26,7 @@ impl From<Error> for Failure {
             Error::NoSuchMethod { .. } => "; choose one with --method",
             Error::Missing { backends, .. } if backends.iter().any(|b| b == "VulkanBackend") => {
                 if cfg!(feature = "vulkan") {
-                    "; leave --backend portable out"
+                    "; leave --backend cpu out"
                 } else {
                     "; this torchlet was built without Vulkan"
                 }

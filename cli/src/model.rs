@@ -10,8 +10,9 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
     // The help says that files must not change meanwhile.
     let mut builder = Module::builder()
         .file_access(FileAccess::Map)
-        .memory_limit(options.memory_limit.saturating_mul(1 << 20));
-    if options.backend == Backend::Portable {
+        .memory_limit(options.memory_limit.saturating_mul(1 << 20))
+        .run_on(options.backend.run_on());
+    if options.backend == Backend::Cpu {
         builder = builder.without_default_backends();
     } else {
         builder = with_vulkan(builder, options)?;
@@ -29,7 +30,7 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
 fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
     if options.backend == Backend::Vulkan || options.device.is_some() {
         return Err(Failure::new(
-            "this torchlet was built without Vulkan; use --backend portable or auto",
+            "this torchlet was built without Vulkan; use --backend cpu or auto",
         ));
     }
     Ok(builder)

@@ -14,10 +14,12 @@ mod package;
 mod partition;
 pub mod passes;
 mod read;
+mod report;
 mod target;
 mod write;
 
 pub use error::Error;
 pub use package::Package;
 pub use partition::{Part, Region, partition};
+pub use report::{MethodReport, Place, PlacedCall, Report};
 pub use target::Target;

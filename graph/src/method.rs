@@ -141,6 +141,80 @@ impl<'p> Method<'p> {
         self.values.len() - 1
     }
 
+    /// Removes the values and delegates that nothing mentions any more.
+    pub fn forget_unused(&mut self) {
+        let mut used = alloc::vec![false; self.values.len()];
+        let mut called = alloc::vec![false; self.delegates.len()];
+        let mut mark = |value: &usize| {
+            if let Some(used) = used.get_mut(*value) {
+                *used = true;
+            }
+        };
+        self.inputs.iter().chain(&self.outputs).for_each(&mut mark);
+        for instruction in &self.instructions {
+            match instruction {
+                Instruction::Kernel { args, .. } => args.iter().for_each(&mut mark),
+                Instruction::Delegate { delegate, args } => {
+                    args.iter().for_each(&mut mark);
+                    if let Some(called) = called.get_mut(*delegate) {
+                        *called = true;
+                    }
+                }
+                Instruction::Move { from, to } => [from, to].into_iter().for_each(&mut mark),
+                Instruction::JumpFalse { condition, .. } => mark(condition),
+                Instruction::Free { .. } => {}
+            }
+        }
+        // Lists are not nested: one round finds what is in them.
+        let items: Vec<usize> = self
+            .values
+            .iter()
+            .zip(&used)
+            .filter(|(_, used)| **used)
+            .flat_map(|(value, _)| value.items().collect::<Vec<_>>())
+            .collect();
+        for item in items {
+            if let Some(used) = used.get_mut(item) {
+                *used = true;
+            }
+        }
+        let free_of_used = |instruction: &Instruction| match instruction {
+            Instruction::Free { value } => used.get(*value) == Some(&true),
+            _ => true,
+        };
+        // Jumps count instructions: what they lead to would move.
+        let jumps = |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
+        if !self.instructions.iter().any(jumps) {
+            self.instructions.retain(free_of_used);
+        } else {
+            for instruction in &self.instructions {
+                if let Instruction::Free { value } = instruction
+                    && let Some(used) = used.get_mut(*value)
+                {
+                    *used = true;
+                }
+            }
+        }
+        let (values, delegates) = (renumbered(&used), renumbered(&called));
+        let new = |value: &mut usize| *value = values.get(*value).copied().unwrap_or(0);
+        keep(&mut self.values, &used);
+        keep(&mut self.delegates, &called);
+        self.values.iter_mut().for_each(|value| value.items_mut(new));
+        self.inputs.iter_mut().chain(&mut self.outputs).for_each(new);
+        for instruction in &mut self.instructions {
+            match instruction {
+                Instruction::Kernel { args, .. } => args.iter_mut().for_each(new),
+                Instruction::Delegate { delegate, args } => {
+                    *delegate = delegates.get(*delegate).copied().unwrap_or(0);
+                    args.iter_mut().for_each(new);
+                }
+                Instruction::Move { from, to } => [from, to].into_iter().for_each(new),
+                Instruction::JumpFalse { condition, .. } => new(condition),
+                Instruction::Free { value } => new(value),
+            }
+        }
+    }
+
     /// The tensor of a value.
     pub fn tensor(&self, value: usize) -> Option<&MethodTensor<'p>> {
         match self.values.get(value) {
@@ -148,6 +222,56 @@ impl<'p> Method<'p> {
             _ => None,
         }
     }
+}
+
+impl MethodValue<'_> {
+    /// The values in a list.
+    pub fn items(&self) -> impl Iterator<Item = usize> + '_ {
+        let (some, others): (&[usize], &[Option<usize>]) = match self {
+            MethodValue::Tensors(items) | MethodValue::Ints(items) => (items, &[]),
+            MethodValue::OptionalTensors(items) => (&[], items),
+            _ => (&[], &[]),
+        };
+        some.iter().copied().chain(others.iter().flatten().copied())
+    }
+
+    /// How many values are in a list, or how many bytes a text has; 1 for anything else.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            MethodValue::Tensors(items) | MethodValue::Ints(items) => items.len(),
+            MethodValue::OptionalTensors(items) => items.len(),
+            MethodValue::Doubles(items) => items.len(),
+            MethodValue::Bools(items) => items.len(),
+            MethodValue::String(text) => text.len(),
+            _ => 1,
+        }
+    }
+
+    fn items_mut(&mut self, change: impl Fn(&mut usize)) {
+        match self {
+            MethodValue::Tensors(items) | MethodValue::Ints(items) => {
+                items.iter_mut().for_each(change);
+            }
+            MethodValue::OptionalTensors(items) => items.iter_mut().flatten().for_each(change),
+            _ => {}
+        }
+    }
+}
+
+/// The number that each of a list gets when only some stay.
+fn renumbered(stay: &[bool]) -> Vec<usize> {
+    let mut next = 0;
+    let numbers = stay.iter().map(|stays| {
+        let number = next;
+        next += usize::from(*stays);
+        number
+    });
+    numbers.collect()
+}
+
+fn keep<T>(list: &mut Vec<T>, stay: &[bool]) {
+    let mut stay = stay.iter();
+    list.retain(|_| stay.next() == Some(&true));
 }
 
 impl MethodTensor<'_> {

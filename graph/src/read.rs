@@ -40,8 +40,13 @@ impl<'p> Method<'p> {
     pub fn read(meta: &MethodMeta<'p>) -> Result<Self, Error> {
         let count = meta.value_count();
         let mut values = Vec::new();
+        // What lists hold is looked at whenever an instruction has them as arguments: where values and instructions share them, that
+        // can be far more than the file is long.
+        let mut left = meta.program().flatbuffer_size();
         for value in meta.exported_values()? {
-            values.push(read_value(value?, count)?);
+            let value = value?;
+            charge(&mut left, list_len(&value))?;
+            values.push(read_value(value, count)?);
         }
         let (inputs, outputs) = meta.exported_interface()?;
         let mut planned = Vec::new();
@@ -68,7 +73,7 @@ impl<'p> Method<'p> {
         let mut instructions = Vec::new();
         for instruction in meta.exported_instructions()? {
             let (start, instruction) = instruction?;
-            instructions.push(match instruction {
+            let instruction = match instruction {
                 ExportedInstruction::Kernel { operator, args } => {
                     let operator = usize::try_from(operator).ok();
                     let (name, overload) = operator
@@ -96,7 +101,14 @@ impl<'p> Method<'p> {
                     Instruction::Free { value: index(value.into(), count)? }
                 }
                 _ => return Err(Error::invalid("an instruction is of a kind that is unknown")),
-            });
+            };
+            if let Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } =
+                &instruction
+            {
+                let lists = args.iter().filter_map(|arg| values.get(*arg));
+                lists.map(MethodValue::len).try_for_each(|len| charge(&mut left, len))?;
+            }
+            instructions.push(instruction);
         }
         Ok(Method {
             name: meta.name().to_owned(),
@@ -107,6 +119,25 @@ impl<'p> Method<'p> {
             delegates,
             planned,
         })
+    }
+}
+
+/// Takes from what may be left to do.
+fn charge(left: &mut usize, work: usize) -> Result<(), Error> {
+    let shared = || Error::invalid("lists are shared more often than the file is long");
+    *left = left.checked_sub(work).ok_or_else(shared)?;
+    Ok(())
+}
+
+/// How many items a list has, how many bytes a text; 1 for anything else.
+fn list_len(value: &ExportedValue<'_>) -> usize {
+    match value {
+        ExportedValue::Ints(items) => items.len(),
+        ExportedValue::Doubles(items) => items.len(),
+        ExportedValue::Bools(items) => items.len(),
+        ExportedValue::Tensors(items) | ExportedValue::OptionalTensors(items) => items.len(),
+        ExportedValue::String(text) => text.len(),
+        _ => 1,
     }
 }
 

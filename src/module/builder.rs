@@ -6,6 +6,7 @@ use super::environment::{
 };
 use crate::error::Error;
 use crate::files::{FileAccess, OpenProgram, Source};
+use crate::processor::RunOn;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use torchlet_core::{Backend, DataLoader, EventTracer, Kernel, Limits, Parallel};
@@ -39,6 +40,7 @@ pub struct ModuleBuilder {
     limits: Limits,
     share_state: bool,
     share_activations: bool,
+    run_on: RunOn,
 }
 
 impl Default for ModuleBuilder {
@@ -58,6 +60,7 @@ impl Default for ModuleBuilder {
             limits: Limits::default(),
             share_state: true,
             share_activations: false,
+            run_on: RunOn::default(),
         }
     }
 }
@@ -175,6 +178,12 @@ impl ModuleBuilder {
         self
     }
 
+    /// What the program runs on: the best that there is for it, unless set otherwise.
+    pub fn run_on(mut self, processor: RunOn) -> Self {
+        self.run_on = processor;
+        self
+    }
+
     /// Who is told of events while methods load and run. Keep a clone to read what it recorded.
     pub fn event_tracer(mut self, tracer: Arc<dyn EventTracer + Send + Sync>) -> Self {
         self.tracer = Some(tracer);
@@ -229,9 +238,11 @@ impl ModuleBuilder {
             let others: Vec<_> = others.collect();
             backends.extend(others);
         }
+        let registry = OwnedRegistry::of(Capabilities { kernels, backends })?;
+        let open = OpenProgram::open(source, &self.data, self.access, &self.limits)?;
         let environment = Environment {
-            program: OpenProgram::open(source, &self.data, self.access, &self.limits)?,
-            registry: OwnedRegistry::of(Capabilities { kernels, backends })?,
+            program: self.run_on.prepare(open, registry.borrow_dependent())?,
+            registry,
             backend_options: BackendOptions::of(self.backend_options),
             tracer: self.tracer,
             memory_limit: self.memory_limit,

@@ -4,7 +4,7 @@ use super::method::{MemoryReport, MethodOptions};
 use super::sharing::Sharing;
 use crate::buffer::ArenaMemory;
 use crate::error::Error;
-use crate::files::OpenProgram;
+use crate::processor::ReadyProgram;
 use self_cell::self_cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -117,7 +117,7 @@ pub(crate) type SharedParallel = Arc<dyn Parallel + Send + Sync>;
 
 /// What the methods of a module share.
 pub(crate) struct Environment {
-    pub(crate) program: OpenProgram,
+    pub(crate) program: ReadyProgram,
     pub(crate) registry: OwnedRegistry,
     pub(crate) backend_options: BackendOptions,
     pub(crate) tracer: Option<SharedTracer>,

@@ -15,6 +15,7 @@ pub use method::{MemoryReport, Method, MethodOptions};
 use crate::error::Error;
 use crate::value::{Inputs, Value};
 pub use state::StateTensor;
+use torchlet_graph::Report;
 
 use environment::Environment;
 use group::{Group, Setting};
@@ -162,6 +163,12 @@ impl Module {
     /// The external data.
     pub fn data(&self) -> &[DataMap<'_>] {
         self.environment().program.data()
+    }
+
+    /// What became of the program's calls when it was compiled for what it [runs on](ModuleBuilder::run_on); `None` if it runs as
+    /// it was exported.
+    pub fn plan(&self) -> Option<&Report> {
+        self.environment().program.report()
     }
 
     /// Bytes of the file that the program came from, the test cases of a `.bpte` included.

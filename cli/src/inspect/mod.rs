@@ -2,21 +2,35 @@
 
 mod describe;
 mod json;
+mod plan;
 mod text;
 
-use crate::arguments::InspectArguments;
+use crate::arguments::{Backend, InspectArguments, ModelOptions};
 use crate::failure::Failure;
 use crate::model;
 use describe::Description;
+use torchlet::Module;
 
 /// Shows what a program consists of.
 pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
-    let module = model::open(&arguments.model, &arguments.model_options)?;
+    let options = &arguments.model_options;
+    // A file is shown as it is, whatever it is going to run on.
+    let as_exported = ModelOptions { backend: Backend::AsExported, ..options.clone() };
+    let module = model::open(&arguments.model, &as_exported)?;
     let description = Description::of(&module, arguments.target.as_ref())?;
+    let planned = arguments.plan.then(|| model::open(&arguments.model, options)).transpose()?;
+    let report = planned.as_ref().map(Module::plan);
     if arguments.json {
-        println!("{}", json::object(&arguments.model, &description));
-    } else {
-        text::show(&arguments.model, &description);
+        let mut object = json::object(&arguments.model, &description);
+        if let Some(report) = report {
+            object["plan"] = plan::object(report);
+        }
+        println!("{object}");
+        return Ok(());
+    }
+    text::show(&arguments.model, &description);
+    if let Some(report) = report {
+        plan::show(report);
     }
     Ok(())
 }

@@ -183,12 +183,8 @@ fn mentioned(instruction: &Instruction) -> Vec<usize> {
 
 /// A value, and what is in it if it is a list.
 fn with_items<'m>(method: &'m Method<'_>, value: usize) -> impl Iterator<Item = usize> + use<'m> {
-    let (some, others): (&[usize], &[Option<usize>]) = match method.values.get(value) {
-        Some(MethodValue::Tensors(items) | MethodValue::Ints(items)) => (items, &[]),
-        Some(MethodValue::OptionalTensors(items)) => (&[], items),
-        _ => (&[], &[]),
-    };
-    core::iter::once(value).chain(some.iter().copied()).chain(others.iter().flatten().copied())
+    let items = method.values.get(value).map(|value| value.items());
+    core::iter::once(value).chain(items.into_iter().flatten())
 }
 
 /// A graph on its way.

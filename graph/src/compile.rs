@@ -1,0 +1,217 @@
+//! From a program to the same program for a processor: what its backend takes becomes delegates, the rest stays instructions.
+
+use crate::blob::Constants;
+use crate::emit::Emitter;
+use crate::error::Error;
+use crate::front::{FrontEnd, Run, Vocabulary};
+use crate::graph::{Graph, Node, Value, ValueId};
+use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
+use crate::operators::Operator;
+use crate::partition::{Part, Region, partition};
+use crate::report::{MethodReport, Place, PlacedCall, Report};
+use crate::target::Target;
+use crate::{blob, front, passes, plan};
+use alloc::borrow::{Cow, ToOwned};
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::{DataMap, Registry, Scalar};
+
+/// A program that was compiled.
+#[derive(Debug, Clone)]
+pub struct Compiled<'p> {
+    /// The program: [write](Program::write) it to load it.
+    pub program: Program<'p>,
+    /// What runs where, and why.
+    pub report: Report,
+}
+
+/// Compiles a program, with the external data that it names, for a processor. What that does not take is left to the kernels of
+/// the registry.
+///
+/// # Errors
+/// The program is malformed.
+pub fn compile<'p>(
+    program: &torchlet_core::Program<'p>,
+    data: &'p [DataMap<'p>],
+    target: &dyn Target,
+    registry: &Registry<'_>,
+) -> Result<Compiled<'p>, Error> {
+    let mut program = Program::read(program)?;
+    let vocabulary = Vocabulary::of(registry);
+    let mut report = Report::default();
+    let mut constants = Constants::default();
+    for method in &mut program.methods {
+        let graphs: Vec<_> = method
+            .delegates
+            .iter()
+            .map(|delegate| front::delegate_graph(delegate, &program.named, data))
+            .collect();
+        let mut compiler = MethodCompiler { target, constants: &mut constants, calls: Vec::new() };
+        let front = FrontEnd::new(method, &graphs, data, &vocabulary);
+        if let Some(compiled) = compiler.compile(method, front.runs()?)? {
+            *method = compiled;
+        }
+        let MethodCompiler { calls, .. } = compiler;
+        let delegates = method.delegates.len();
+        report.methods.push(MethodReport { name: method.name.clone(), calls, delegates });
+    }
+    program.named.extend(constants.into_named());
+    Ok(Compiled { program, report })
+}
+
+struct MethodCompiler<'c, 'p> {
+    target: &'c dyn Target,
+    constants: &'c mut Constants<'p>,
+    calls: Vec<PlacedCall>,
+}
+
+/// A run, cut into parts, and why each of its calls is not on the device.
+struct Cut<'p> {
+    run: Run<'p>,
+    parts: Vec<Part>,
+    reasons: Vec<Option<String>>,
+}
+
+impl<'p> MethodCompiler<'_, 'p> {
+    /// The method with what the target takes in delegates; `None` if it takes nothing.
+    fn compile(
+        &mut self,
+        method: &Method<'p>,
+        runs: Vec<Run<'p>>,
+    ) -> Result<Option<Method<'p>>, Error> {
+        let cuts: Vec<Cut<'p>> = runs.into_iter().map(|run| self.cut(run)).collect();
+        let on_device = |cut: &Cut<'_>| cut.parts.iter().any(|part| matches!(part, Part::Device(_)));
+        if !cuts.iter().any(on_device) {
+            return Ok(None);
+        }
+        let mut compiled = Method { instructions: Vec::new(), ..method.clone() };
+        // Where each instruction went, for jumps; none leads into a run.
+        let mut moved = vec![0; method.instructions.len() + 1];
+        let mut cuts = cuts.into_iter().peekable();
+        let mut index = 0;
+        while index < method.instructions.len() {
+            if let Some(place) = moved.get_mut(index) {
+                *place = compiled.instructions.len();
+            }
+            match cuts.next_if(|cut| cut.run.instructions.start == index) {
+                Some(cut) => {
+                    index = cut.run.instructions.end.max(index + 1);
+                    let instructions = self.emit(&mut compiled, cut)?;
+                    compiled.instructions.extend(instructions);
+                }
+                None => {
+                    compiled.instructions.extend(method.instructions.get(index).cloned());
+                    index += 1;
+                }
+            }
+        }
+        if let Some(end) = moved.last_mut() {
+            *end = compiled.instructions.len();
+        }
+        for instruction in &mut compiled.instructions {
+            if let Instruction::JumpFalse { destination, .. } = instruction {
+                *destination = moved.get(*destination).copied().unwrap_or(0);
+            }
+        }
+        compiled.forget_unused();
+        plan::places(&mut compiled)?;
+        Ok(Some(compiled))
+    }
+
+    /// Decides what of a run goes to the device.
+    fn cut(&self, mut run: Run<'p>) -> Cut<'p> {
+        passes::run(&mut run.graph);
+        keep_old_values(&mut run.graph);
+        let graph = &run.graph;
+        let reasons = graph.nodes.iter().map(|node| self.target.accepts(graph, node).err());
+        let reasons: Vec<Option<String>> = reasons.collect();
+        let on_device: Vec<bool> = reasons.iter().map(Option::is_none).collect();
+        let parts = partition(graph, &on_device);
+        Cut { run, parts, reasons }
+    }
+
+    /// The instructions that do what a run did.
+    fn emit(&mut self, method: &mut Method<'p>, cut: Cut<'p>) -> Result<Vec<Instruction>, Error> {
+        let Cut { run, parts, reasons } = cut;
+        let graph = &run.graph;
+        let mut emitter = Emitter::new(method);
+        for (id, value) in &run.origins {
+            emitter.bind(*id, *value);
+        }
+        for part in &parts {
+            match part {
+                Part::Host(nodes) => {
+                    for index in nodes {
+                        let Some(node) = graph.nodes.get(*index) else { continue };
+                        emitter.emit(graph, node)?;
+                        let reason = reasons.get(*index).cloned().flatten().unwrap_or_default();
+                        let place = Place::Host(reason);
+                        self.calls.push(PlacedCall::new(node.id, node.title(), place));
+                    }
+                }
+                Part::Device(region) => self.emit_region(&mut emitter, graph, region)?,
+            }
+        }
+        for (new, old) in &graph.updates {
+            let (source, target) = (emitter.value(graph, *new)?, emitter.value(graph, *old)?);
+            emitter.push(overwrite(source, target, graph.values.get(*new), &mut emitter));
+        }
+        Ok(emitter.finish())
+    }
+
+    /// Makes a delegate of a region, and calls it.
+    fn emit_region(
+        &mut self,
+        emitter: &mut Emitter<'_, 'p>,
+        graph: &Graph<'p>,
+        region: &Region,
+    ) -> Result<(), Error> {
+        let part = region.extract(graph);
+        let mut args = Vec::new();
+        for id in region.inputs.iter().chain(&region.outputs) {
+            args.push(emitter.value(graph, *id)?);
+        }
+        let processed = Cow::Owned(blob::write(&part, self.constants)?);
+        let backend = self.target.backend().to_owned();
+        let delegates = &mut emitter.method().delegates;
+        let delegate = delegates.len();
+        delegates.push(Delegate { backend, processed, specs: Vec::new() });
+        emitter.push(Instruction::Delegate { delegate, args });
+        let nodes = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
+        let place = Place::Device(delegate);
+        self.calls.extend(nodes.map(|node| PlacedCall::new(node.id, node.title(), place.clone())));
+        Ok(())
+    }
+}
+
+/// The instruction that gives a value what another is.
+fn overwrite(
+    source: usize,
+    target: usize,
+    kind: Option<&Value<'_>>,
+    emitter: &mut Emitter<'_, '_>,
+) -> Instruction {
+    if !matches!(kind, Some(Value::Tensor(_))) {
+        return Instruction::Move { from: source, to: target };
+    }
+    let flag = emitter.method().add(MethodValue::Scalar(Scalar::Bool(false)));
+    let args = vec![target, source, flag, target];
+    Instruction::Kernel { name: "aten::copy_".to_owned(), overload: String::new(), args }
+}
+
+/// Copies values that were there before and become those of others: they may be overwritten first.
+fn keep_old_values(graph: &mut Graph<'_>) {
+    let before: BTreeSet<ValueId> = graph.inputs.iter().copied().collect();
+    let mut updates = core::mem::take(&mut graph.updates);
+    for (new, _) in updates.iter_mut().filter(|(new, _)| before.contains(new)) {
+        let Some(value @ Value::Tensor(_)) = graph.values.get(*new).cloned() else { continue };
+        graph.values.extend([Value::None, value]);
+        let (none, copy) = (graph.values.len() - 2, graph.values.len() - 1);
+        let args = vec![*new, none, copy];
+        graph.nodes.push(Node { id: 0, operator: Operator::CLONE, args, parts: Vec::new() });
+        *new = copy;
+    }
+    graph.updates = updates;
+}
