@@ -478,6 +478,7 @@ operators! {
     TORCHAO_CHOOSE_QPARAMS_AFFINE = "torchao.choose_qparams_affine.default";
     TORCHAO_DEQUANTIZE_AFFINE = "torchao.dequantize_affine.default";
     TORCHAO_QUANTIZE_AFFINE = "torchao.quantize_affine.default";
+    ATTENTION = "torchlet.attention";
     CHAIN = "torchlet.chain";
     EPILOGUE = "torchlet.epilogue";
     UPDATE_CACHE = "update_cache.default";

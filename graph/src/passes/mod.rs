@@ -1,1 +1,10 @@
 //! What is done to a graph: each pass computes the same with less.
+
+pub mod common;
+mod constant;
+pub mod dead;
+mod rewrite;
+#[cfg(test)]
+mod text;
+pub mod uses;
+pub mod verify;

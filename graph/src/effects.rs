@@ -1,0 +1,52 @@
+//! What calls do besides making their outputs.
+
+use crate::operators::Operator;
+
+/// More arguments than any operator has: all of them.
+const ALL: &[usize] = &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+impl Operator {
+    /// The arguments that it may write: calls before and after see different contents.
+    pub fn writes(self) -> &'static [usize] {
+        match self {
+            Operator::COPY_ATEN
+            | Operator::INDEX_PUT_ATEN
+            | Operator::EXECUTORCH_PRIM_ET_COPY_INDEX_TENSOR => &[0],
+            Operator::LLAMA_UPDATE_CACHE | Operator::UPDATE_CACHE => &[1],
+            Operator::SDPA_WITH_KV_CACHE | Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE => {
+                &[3, 4]
+            }
+            Operator::ET_VK_ADAMW_STEP | Operator::ET_VK_Q4GSW_REQUANT => ALL,
+            _ => &[],
+        }
+    }
+
+    /// Whether a run differs without it even if nobody takes its output: it writes, or it stops a run that is not right.
+    pub fn has_effect(self) -> bool {
+        let checks = matches!(
+            self,
+            Operator::ASSERT_ASYNC_MSG
+                | Operator::ASSERT_SCALAR
+                | Operator::SYM_CONSTRAIN_RANGE
+                | Operator::SYM_CONSTRAIN_RANGE_FOR_SIZE
+        );
+        checks || !self.writes().is_empty()
+    }
+
+    /// Whether two calls with the same arguments may give different results.
+    pub fn is_random(self) -> bool {
+        matches!(self, Operator::RAND | Operator::RANDN | Operator::NATIVE_DROPOUT)
+    }
+
+    /// Whether its output's shape depends on what is in its inputs, not on their shapes alone.
+    pub fn has_data_dependent_shape(self) -> bool {
+        matches!(
+            self,
+            Operator::NONZERO
+                | Operator::MASKED_SELECT
+                | Operator::UNIQUE_CONSECUTIVE
+                | Operator::REPEAT_INTERLEAVE_TENSOR
+                | Operator::LOCAL_SCALAR_DENSE
+        )
+    }
+}

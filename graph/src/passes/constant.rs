@@ -1,0 +1,95 @@
+//! Elements of constants as numbers: decoded without loss, encoded with one rounding.
+
+use alloc::vec::Vec;
+use half::{bf16, f16};
+use torchlet_core::ScalarType;
+
+/// The elements of a tensor's data, for types whose numbers are numbers of `f64`; of 64-bit integers, those are.
+pub(super) fn decode(
+    scalar_type: ScalarType,
+    data: &[u8],
+) -> Option<impl Iterator<Item = f64> + '_> {
+    let size = scalar_type.size();
+    let element: fn(&[u8]) -> Option<f64> = match scalar_type {
+        ScalarType::Float => |bytes| Some(f32::from_le_bytes(bytes.try_into().ok()?).into()),
+        ScalarType::Double => |bytes| Some(f64::from_le_bytes(bytes.try_into().ok()?)),
+        ScalarType::Half => |bytes| Some(f16::from_le_bytes(bytes.try_into().ok()?).to_f64_const()),
+        ScalarType::BFloat16 => {
+            |bytes| Some(bf16::from_le_bytes(bytes.try_into().ok()?).to_f64_const())
+        }
+        ScalarType::Int => |bytes| Some(i32::from_le_bytes(bytes.try_into().ok()?).into()),
+        ScalarType::Long => |bytes| {
+            let value = i64::from_le_bytes(bytes.try_into().ok()?);
+            (value.unsigned_abs() <= 1 << 53).then_some(value as f64)
+        },
+        ScalarType::Short => |bytes| Some(i16::from_le_bytes(bytes.try_into().ok()?).into()),
+        ScalarType::Char => |bytes| Some(i8::from_le_bytes(bytes.try_into().ok()?).into()),
+        ScalarType::Byte | ScalarType::Bool => |bytes| bytes.first().map(|byte| (*byte).into()),
+        _ => return None,
+    };
+    if size == 0 || data.len() % size != 0 {
+        return None;
+    }
+    Some(data.chunks_exact(size).map_while(element))
+}
+
+/// Numbers as the data of a tensor, each rounded once, to the nearest.
+pub(super) fn encode(scalar_type: ScalarType, numbers: &[f64]) -> Option<Vec<u8>> {
+    let mut data = Vec::with_capacity(numbers.len().checked_mul(scalar_type.size())?);
+    for number in numbers {
+        match scalar_type {
+            ScalarType::Float => data.extend((*number as f32).to_le_bytes()),
+            ScalarType::Double => data.extend(number.to_le_bytes()),
+            ScalarType::Half => data.extend(f16::from_f32(odd(*number)).to_le_bytes()),
+            ScalarType::BFloat16 => data.extend(bf16::from_f32(odd(*number)).to_le_bytes()),
+            ScalarType::Int => data.extend((*number as i32).to_le_bytes()),
+            ScalarType::Long => data.extend((*number as i64).to_le_bytes()),
+            ScalarType::Char => data.extend((*number as i8).to_le_bytes()),
+            ScalarType::Byte | ScalarType::Bool => data.push(*number as u8),
+            _ => return None,
+        }
+    }
+    Some(data)
+}
+
+/// A number rounded to odd: to what it can be rounded further, to fewer bits, as if it never had been. (The conversions of `half`
+/// look at the upper half of a number only.)
+fn odd(number: f64) -> f32 {
+    let near = number as f32;
+    if f64::from(near) == number || number.is_nan() || near.to_bits() & 1 == 1 {
+        return near;
+    }
+    let outwards = number.abs() > f64::from(near).abs();
+    let bits = near.to_bits();
+    f32::from_bits(if outwards { bits + 1 } else { bits - 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_survive() {
+        let numbers = [0.5, -2.0, 0.0, 4.0];
+        for scalar_type in
+            [ScalarType::Float, ScalarType::Double, ScalarType::Half, ScalarType::BFloat16]
+        {
+            let data = encode(scalar_type, &numbers).unwrap();
+            assert_eq!(decode(scalar_type, &data).unwrap().collect::<Vec<_>>(), numbers);
+        }
+    }
+
+    #[test]
+    fn they_are_rounded_once() {
+        // Just above the middle of two numbers of `f16`, by less than `f32` tells.
+        let number = 1.0 + f64::from(f16::EPSILON) / 2.0 + 1e-12;
+        let data = encode(ScalarType::Half, &[number]).unwrap();
+        let rounded = decode(ScalarType::Half, &data).unwrap().next();
+        assert_eq!(rounded, Some(1.0 + f64::from(f16::EPSILON)));
+    }
+
+    #[test]
+    fn data_of_the_wrong_length_has_no_numbers() {
+        assert!(decode(ScalarType::Float, &[0; 5]).is_none());
+    }
+}

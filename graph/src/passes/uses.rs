@@ -1,0 +1,92 @@
+//! Who makes a value, and who takes it: found once for a whole graph.
+
+use crate::graph::{Graph, Node, Value, ValueId};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The call that makes each value, and how often it is taken. It describes the graph that it was made of, not what became of it.
+#[derive(Debug)]
+pub struct Uses {
+    makers: Vec<Option<usize>>,
+    counts: Vec<u32>,
+}
+
+impl Uses {
+    /// Finds them. What lists hold is made and taken with them; outputs of the graph, and what updates a buffer, are taken
+    /// once more.
+    pub fn of(graph: &Graph<'_>) -> Self {
+        let mut uses =
+            Uses { makers: vec![None; graph.values.len()], counts: vec![0; graph.values.len()] };
+        for (place, node) in graph.nodes.iter().enumerate() {
+            for id in inputs(node) {
+                each_member(graph, *id, |id| uses.count(id));
+            }
+            if let Some(out) = node.args.last() {
+                each_member(graph, *out, |id| uses.make(id, place));
+            }
+        }
+        for id in graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new)) {
+            each_member(graph, *id, |id| uses.count(id));
+        }
+        uses
+    }
+
+    /// The place of the call that makes a value.
+    pub fn maker(&self, id: ValueId) -> Option<usize> {
+        self.makers.get(id).copied().flatten()
+    }
+
+    /// How many arguments a value is, also within lists.
+    pub fn count_of(&self, id: ValueId) -> u32 {
+        self.counts.get(id).copied().unwrap_or(0)
+    }
+
+    /// Lets what takes a value take another one instead.
+    pub(super) fn give(&mut self, from: ValueId, to: ValueId) {
+        let count = self.count_of(from);
+        if let Some(own) = self.counts.get_mut(to) {
+            *own = own.saturating_add(count);
+        }
+    }
+
+    fn count(&mut self, id: ValueId) {
+        if let Some(count) = self.counts.get_mut(id) {
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn make(&mut self, id: ValueId, place: usize) {
+        if let Some(maker) = self.makers.get_mut(id) {
+            *maker = Some(place);
+        }
+    }
+}
+
+/// The arguments of a call before its output.
+pub(super) fn inputs(node: &Node) -> &[ValueId] {
+    node.args.split_last().map_or(&[], |(_, inputs)| inputs)
+}
+
+/// Calls `visit` for a value and, if it is a list, for what is in it.
+pub(super) fn each_member(graph: &Graph<'_>, id: ValueId, mut visit: impl FnMut(ValueId)) {
+    visit(id);
+    if let Some(Value::List(items)) = graph.values.get(id) {
+        items.iter().for_each(|item| visit(*item));
+    }
+}
+
+/// Which values a call writes after they were made.
+pub(super) fn written(graph: &Graph<'_>) -> Vec<bool> {
+    let mut written = vec![false; graph.values.len()];
+    for node in &graph.nodes {
+        for argument in node.operator.writes() {
+            let Some(id) = inputs(node).get(*argument) else { break };
+            each_member(graph, *id, |id| {
+                if let Some(written) = written.get_mut(id) {
+                    *written = true;
+                }
+            });
+        }
+    }
+    written
+}

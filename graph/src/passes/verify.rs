@@ -1,0 +1,235 @@
+//! What holds for a graph between passes, checked.
+//!
+//! - Every value that a call, a list, an input or an output names exists; lists hold no lists.
+//! - Each value is made once, and before it is taken: there are no cycles.
+//! - Inputs, constants and what updates overwrite are made by no call.
+//! - Sizes have as many bytes as can be counted, constants the bytes that their sizes ask for.
+//! - Outputs have the shape that their operator gives them, for those operators that passes make, where shapes are fixed.
+
+use super::rewrite::has_fixed_shapes;
+use super::uses::inputs;
+use crate::error::Error;
+use crate::graph::{Graph, Node, Value, ValueId};
+use crate::operators::Operator;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Checks a graph.
+///
+/// # Errors
+/// What does not hold, and where.
+pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
+    for (id, value) in graph.values.iter().enumerate() {
+        self::value(graph, value).map_err(|what| invalid(id, what))?;
+    }
+    let edges = graph.inputs.iter().chain(&graph.outputs);
+    let updates = graph.updates.iter().flat_map(|(new, old)| [new, old]);
+    for id in edges.chain(updates).chain(graph.nodes.iter().flat_map(|node| &node.args)) {
+        graph.values.get(*id).ok_or_else(|| invalid(*id, "does not exist"))?;
+    }
+    order(graph)?;
+    if has_fixed_shapes(graph) {
+        for node in &graph.nodes {
+            shape(graph, node).ok_or_else(|| {
+                Error::Invalid(format!(
+                    "the output of call {} ({:?}) has another shape",
+                    node.id, node.operator
+                ))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn invalid(id: ValueId, what: &str) -> Error {
+    Error::Invalid(format!("value {id} of a graph {what}"))
+}
+
+fn value(graph: &Graph<'_>, value: &Value<'_>) -> Result<(), &'static str> {
+    match value {
+        Value::List(items) => items.iter().try_for_each(|item| match graph.values.get(*item) {
+            None => Err("holds what does not exist"),
+            Some(Value::List(_)) => Err("is a list of lists"),
+            Some(_) => Ok(()),
+        }),
+        Value::Tensor(tensor) => {
+            let element = tensor.scalar_type.size();
+            let bytes =
+                tensor.sizes.iter().try_fold(element, |bytes, size| bytes.checked_mul(*size));
+            let bytes = bytes.ok_or("is too large")?;
+            match &tensor.data {
+                Some(data) if data.len() != bytes => Err("has data of another size"),
+                _ => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where a value is on its way through the calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// No call makes it.
+    Given,
+    /// A call will make it.
+    Awaited,
+    /// A call made it.
+    Made,
+}
+
+fn order(graph: &Graph<'_>) -> Result<(), Error> {
+    let mut stages = vec![Stage::Given; graph.values.len()];
+    for node in &graph.nodes {
+        for id in outputs(graph, node) {
+            let Some(stage) = stages.get_mut(id) else { continue };
+            if *stage != Stage::Given {
+                return Err(invalid(id, "is made twice"));
+            }
+            *stage = Stage::Awaited;
+        }
+    }
+    let overwritten = graph.updates.iter().map(|(_, old)| old);
+    for id in graph.inputs.iter().chain(overwritten) {
+        if stages.get(*id) != Some(&Stage::Given) {
+            return Err(invalid(*id, "is given, and made by a call"));
+        }
+    }
+    for (id, value) in graph.values.iter().enumerate() {
+        let constant = matches!(value, Value::Tensor(tensor) if tensor.data.is_some());
+        if constant && stages.get(id) != Some(&Stage::Given) {
+            return Err(invalid(id, "is constant, and made by a call"));
+        }
+    }
+    for node in &graph.nodes {
+        for id in inputs(node) {
+            for id in members(graph, *id) {
+                if stages.get(id) == Some(&Stage::Awaited) {
+                    return Err(invalid(id, "is taken before it is made"));
+                }
+            }
+        }
+        for id in outputs(graph, node) {
+            if let Some(stage) = stages.get_mut(id) {
+                *stage = Stage::Made;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A value; of a list what it holds.
+fn members(graph: &Graph<'_>, id: ValueId) -> Vec<ValueId> {
+    match graph.values.get(id) {
+        Some(Value::List(items)) => items.clone(),
+        _ => vec![id],
+    }
+}
+
+/// What a call makes.
+fn outputs(graph: &Graph<'_>, node: &Node) -> Vec<ValueId> {
+    let made =
+        |id: &ValueId| matches!(graph.values.get(*id), Some(Value::Tensor(_) | Value::SymInt(_)));
+    let mut outputs = node.args.last().map_or(Vec::new(), |out| members(graph, *out));
+    outputs.retain(made);
+    outputs
+}
+
+/// Nothing if the output of a call cannot have its shape.
+fn shape(graph: &Graph<'_>, node: &Node) -> Option<()> {
+    let sizes = |id: &ValueId| match graph.values.get(*id) {
+        Some(Value::Tensor(tensor)) => Some(tensor.sizes.as_slice()),
+        _ => None,
+    };
+    let (out, inputs) = node.args.split_last()?;
+    let of = |at: usize| inputs.get(at).and_then(sizes);
+    let Some(out) = sizes(out) else { return Some(()) };
+    let numel = |sizes: &[usize]| sizes.iter().product::<usize>();
+    let fits = match node.operator {
+        Operator::VIEW_COPY
+        | Operator::UNSQUEEZE_COPY
+        | Operator::SQUEEZE_COPY_DIM
+        | Operator::SQUEEZE_COPY_DIMS => numel(of(0)?) == numel(out),
+        Operator::CLONE
+        | Operator::SILU
+        | Operator::GELU
+        | Operator::HARDSWISH
+        | Operator::HARDSIGMOID
+        | Operator::SIGMOID
+        | Operator::SOFTMAX
+        | Operator::TO_COPY
+        | Operator::ET_VK_RMS_NORM => of(0)? == out,
+        Operator::PERMUTE_COPY => {
+            let (mut before, mut after) = (of(0)?.to_vec(), out.to_vec());
+            before.sort_unstable();
+            after.sort_unstable();
+            before == after
+        }
+        Operator::MM | Operator::BMM => {
+            let ([a_outer @ .., m, k], [b_outer @ .., b_k, n]) = (of(0)?, of(1)?) else {
+                return None;
+            };
+            let expected = [a_outer, &[*m, *n][..]].concat();
+            a_outer == b_outer && k == b_k && expected == out
+        }
+        Operator::LINEAR => {
+            let ([outer @ .., k], [n, weight_k]) = (of(0)?, of(1)?) else { return None };
+            k == weight_k && [outer, &[*n][..]].concat() == out
+        }
+        Operator::ET_VK_SDPA | Operator::ATTENTION => {
+            let [batch, heads, rows, _] = of(0)? else { return None };
+            let [.., width] = of(2)? else { return None };
+            out == [*batch, *heads, *rows, *width]
+        }
+        _ => true,
+    };
+    fits.then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::text;
+    use alloc::string::ToString;
+
+    const TEXT: &str = "in x f32[2,4]
+        const w f32[3,4] = 0.5
+        var state f32[2,3]
+        a f32[2,3] = aten.linear.default(x, w, none)
+        b f32[3,2] = aten.permute_copy.default(a, [1, 0])
+        c f32[2,3] = aten.permute_copy.default(b, [1, 0])
+        update a state
+        out c";
+
+    fn refused(change: impl FnOnce(&mut Graph<'_>)) -> alloc::string::String {
+        let mut graph = text::parse(TEXT);
+        change(&mut graph);
+        verify(&graph).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_graph_that_is_right_passes() {
+        verify(&text::parse(TEXT)).unwrap();
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let tensor = |graph: &mut Graph<'_>, at: usize, sizes: &[usize]| {
+            let Value::Tensor(tensor) = &mut graph.values[at] else { unreachable!() };
+            tensor.sizes = sizes.to_vec();
+        };
+        assert!(refused(|graph| graph.outputs.push(99)).contains("value 99"));
+        assert!(refused(|graph| graph.nodes[0].args[0] = 99).contains("does not exist"));
+        assert!(refused(|graph| graph.values.push(Value::List(vec![99]))).contains("holds"));
+        assert!(refused(|graph| graph.nodes.swap(0, 1)).contains("before it is made"));
+        let twice = refused(|graph| *graph.nodes[1].args.last_mut().unwrap() = 3);
+        assert!(twice.contains("made twice"));
+        assert!(refused(|graph| graph.inputs.push(3)).contains("made by a call"));
+        assert!(refused(|graph| graph.updates.push((0, 3))).contains("made by a call"));
+        let constant = refused(|graph| *graph.nodes[0].args.last_mut().unwrap() = 1);
+        assert!(constant.contains("is constant"));
+        assert!(refused(|graph| tensor(graph, 1, &[3, 5])).contains("data of another size"));
+        assert!(refused(|graph| tensor(graph, 0, &[usize::MAX, 2])).contains("too large"));
+        assert!(refused(|graph| tensor(graph, 3, &[2, 4])).contains("another shape"));
+    }
+}
