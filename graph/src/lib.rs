@@ -4,7 +4,10 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
+pub mod emit;
 mod error;
 pub mod front;
 pub mod graph;
@@ -12,7 +15,10 @@ pub mod method;
 pub mod operators;
 mod package;
 pub mod passes;
+pub mod plan;
 mod read;
+#[cfg(test)]
+mod run;
 mod target;
 mod write;
 
