@@ -45,6 +45,8 @@ pub struct Tensor<'p> {
     pub host_type: ScalarType,
     /// Its shape, or the bound of it.
     pub sizes: Vec<usize>,
+    /// Whether the shape is a bound.
+    pub dynamic: bool,
     /// Its data, if it is constant.
     pub data: Option<Cow<'p, [u8]>>,
     /// Whether a constant's contents change between runs, where that is known.
@@ -81,6 +83,11 @@ pub struct Graph<'p> {
 }
 
 impl Node {
+    /// A call with these arguments.
+    pub fn new(operator: Operator, args: Vec<ValueId>) -> Self {
+        Node { id: 0, operator, args, parts: Vec::new() }
+    }
+
     /// Its operator, or those of the calls that were fused into it.
     pub fn title(&self) -> String {
         if self.parts.is_empty() {
@@ -124,6 +131,7 @@ impl Value<'_> {
                 scalar_type: tensor.scalar_type,
                 host_type: tensor.host_type,
                 sizes: tensor.sizes,
+                dynamic: tensor.dynamic,
                 changes: tensor.changes,
             }),
         }

@@ -14,6 +14,7 @@ pub mod graph;
 pub mod method;
 pub mod operators;
 mod package;
+mod partition;
 pub mod passes;
 pub mod plan;
 mod read;
@@ -24,4 +25,5 @@ mod write;
 
 pub use error::Error;
 pub use package::Package;
+pub use partition::{Part, Region, partition};
 pub use target::Target;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use torchlet_core::{Scalar, ShapeDynamism, TensorInfo};
 
 /// A program.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Program<'p> {
     /// Its methods.
     pub methods: Vec<Method<'p>>,
@@ -15,7 +15,7 @@ pub struct Program<'p> {
 }
 
 /// A method: instructions over values.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Method<'p> {
     /// Its name.
     pub name: String,
@@ -34,7 +34,7 @@ pub struct Method<'p> {
 }
 
 /// A value of a method.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum MethodValue<'p> {
     /// Nothing.
     None,
@@ -57,7 +57,7 @@ pub enum MethodValue<'p> {
 }
 
 /// A tensor of a method.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MethodTensor<'p> {
     /// Type, shape and layout; the bound of the shape where it is dynamic.
     pub info: TensorInfo,
@@ -72,7 +72,7 @@ pub struct MethodTensor<'p> {
 }
 
 /// The data of a tensor: all there is without a place, what it starts with otherwise.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub enum TensorData<'p> {
     /// None.
     #[default]
@@ -124,7 +124,7 @@ pub enum Instruction {
 }
 
 /// A lowered part of a method.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Delegate<'p> {
     /// The name of the backend that understands it.
     pub backend: String,

@@ -40,6 +40,7 @@ impl<'p> Package<'p> {
             file.resize(*start as usize, 0);
             file.extend_from_slice(bytes);
         }
+        file.resize(self.size as usize, 0);
         file
     }
 

@@ -111,7 +111,7 @@ impl<'p> Method<'p> {
 }
 
 /// The bytes of data: lent, or read.
-fn bytes<'p>(blob: &Blob<'p>) -> Result<Cow<'p, [u8]>, Error> {
+pub(crate) fn bytes<'p>(blob: &Blob<'p>) -> Result<Cow<'p, [u8]>, Error> {
     if let Some(lent) = blob.lend() {
         return Ok(Cow::Borrowed(lent));
     }

@@ -1,1 +1,7 @@
 //! Front-ends: from what files hold to graphs.
+
+mod program;
+mod vocabulary;
+
+pub use program::{FrontEnd, Run};
+pub use vocabulary::{Meaning, Vocabulary};

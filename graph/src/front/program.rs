@@ -1,0 +1,586 @@
+//! The front-end for instructions: a straight run of them becomes a graph.
+//!
+//! What the exporter did to fit memory is understood and left behind: forms with outputs among their arguments are the functional
+//! operators that they came from, views are operators like others, and a value that is written again is a new value each time.
+//! Delegates whose graphs are known become part of the graph around them.
+
+use crate::error::Error;
+use crate::front::vocabulary::{Meaning, Vocabulary};
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
+use crate::operators::Operator;
+use alloc::borrow::Cow;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+use torchlet_core::{DataMap, Scalar, ScalarType, ShapeDynamism, TensorInfo};
+
+/// A straight run of a method's instructions as a graph.
+#[derive(Debug, Clone, Default)]
+pub struct Run<'p> {
+    /// The instructions that it stands for: the first, and the one behind the last.
+    pub instructions: Range<usize>,
+    /// What they compute. Its inputs are values of the method that are there before. Its outputs, and the new values of its
+    /// updates, are what others may read: instructions elsewhere, the caller, the next execution.
+    pub graph: Graph<'p>,
+    /// The value of the method that a value of the graph is, for each that is one. What overwrites a value that was there before
+    /// is none: an update says where it goes.
+    pub origins: BTreeMap<ValueId, usize>,
+}
+
+/// What makes graphs of a method's instructions.
+pub struct FrontEnd<'m, 'p> {
+    method: &'m Method<'p>,
+    /// The graph of each delegate, where it is known.
+    delegates: &'m [Option<Graph<'p>>],
+    data: &'p [DataMap<'p>],
+    vocabulary: &'m Vocabulary,
+    /// The values that callers or instructions set.
+    set: BTreeSet<usize>,
+    /// How often the method mentions each value: by instructions, and as an output.
+    mentions: Vec<u32>,
+}
+
+impl<'m, 'p> FrontEnd<'m, 'p> {
+    /// A front-end for a method, with the graphs of its delegates, and the external data that it names.
+    pub fn new(
+        method: &'m Method<'p>,
+        delegates: &'m [Option<Graph<'p>>],
+        data: &'p [DataMap<'p>],
+        vocabulary: &'m Vocabulary,
+    ) -> Self {
+        let mut front = FrontEnd {
+            method,
+            delegates,
+            data,
+            vocabulary,
+            set: method.inputs.iter().copied().collect(),
+            mentions: vec![0; method.values.len()],
+        };
+        for instruction in &method.instructions {
+            front.mention(&mentioned(instruction));
+            front.set.extend(front.written(instruction));
+        }
+        front.mention(&method.outputs);
+        front
+    }
+
+    fn mention(&mut self, values: &[usize]) {
+        for value in values.iter().flat_map(|value| with_items(self.method, *value)) {
+            if let Some(count) = self.mentions.get_mut(value) {
+                *count = count.saturating_add(1);
+            }
+        }
+    }
+
+    /// The values that an instruction sets, as far as is known.
+    fn written(&self, instruction: &Instruction) -> Vec<usize> {
+        let from = match instruction {
+            Instruction::Kernel { name, overload, .. } => {
+                match self.vocabulary.meaning(name, overload) {
+                    Some(Meaning::Functional { inputs, .. }) => inputs,
+                    Some(Meaning::View) => 2,
+                    Some(Meaning::Copy | Meaning::InPlace(..)) | None => 0,
+                }
+            }
+            Instruction::Delegate { delegate, .. } => {
+                self.delegate(*delegate).map_or(0, |graph| graph.inputs.len())
+            }
+            Instruction::Move { .. } => 0,
+            Instruction::JumpFalse { .. } | Instruction::Free { .. } => return Vec::new(),
+        };
+        let written = mentioned(instruction).into_iter().skip(from);
+        written.flat_map(|value| with_items(self.method, value)).collect()
+    }
+
+    fn delegate(&self, index: usize) -> Option<&'m Graph<'p>> {
+        self.delegates.get(index)?.as_ref()
+    }
+
+    /// The method's instructions as graphs, without those that graphs cannot say: those stay between them.
+    ///
+    /// # Errors
+    /// The method is malformed.
+    pub fn runs(&self) -> Result<Vec<Run<'p>>, Error> {
+        let instructions = &self.method.instructions;
+        let destinations: BTreeSet<usize> = instructions
+            .iter()
+            .filter_map(|instruction| match instruction {
+                Instruction::JumpFalse { destination, .. } => Some(*destination),
+                _ => None,
+            })
+            .collect();
+        let mut runs = Vec::new();
+        let mut start = 0;
+        for index in 0..=instructions.len() {
+            let fits = instructions.get(index).is_some_and(|instruction| self.fits(instruction));
+            if !fits || destinations.contains(&index) {
+                runs.extend(self.run(start..index)?);
+                start = if fits { index } else { index + 1 };
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Whether a graph can say what an instruction does.
+    fn fits(&self, instruction: &Instruction) -> bool {
+        let (args, enough) = match instruction {
+            Instruction::Kernel { name, overload, args } => {
+                let enough = match self.vocabulary.meaning(name, overload) {
+                    Some(Meaning::Functional { inputs, outputs, .. }) => {
+                        args.len() >= inputs + outputs
+                    }
+                    Some(Meaning::View) => args.len() >= 3,
+                    Some(Meaning::Copy) => args.len() >= 2,
+                    Some(Meaning::InPlace(_, inputs)) => args.len() >= inputs,
+                    None => false,
+                };
+                (args, enough)
+            }
+            Instruction::Delegate { delegate, args } => {
+                let graph = self.delegate(*delegate);
+                let whole = |graph: &Graph<'_>| graph.inputs.len() + graph.outputs.len() == args.len();
+                (args, graph.is_some_and(whole))
+            }
+            Instruction::Free { .. } => return true,
+            Instruction::Move { .. } | Instruction::JumpFalse { .. } => return false,
+        };
+        // Numbers that are set are integers in graphs. Lists are not nested.
+        enough
+            && args.iter().all(|arg| match self.method.values.get(*arg) {
+                Some(MethodValue::Scalar(Scalar::Int(_))) => true,
+                Some(MethodValue::Scalar(_)) => !self.set.contains(arg),
+                Some(_) => true,
+                None => false,
+            })
+    }
+
+    /// The graph of a run, if there is anything in it.
+    fn run(&self, instructions: Range<usize>) -> Result<Option<Run<'p>>, Error> {
+        let list = self.method.instructions.get(instructions.clone()).unwrap_or_default();
+        if !list.iter().any(|instruction| !matches!(instruction, Instruction::Free { .. })) {
+            return Ok(None);
+        }
+        let mut builder = Builder::new(self);
+        for (position, instruction) in list.iter().enumerate() {
+            builder.number = (instructions.start + position) as u32;
+            builder.add(instruction)?;
+        }
+        Ok(Some(builder.finish(instructions)))
+    }
+}
+
+/// The values that an instruction mentions itself.
+fn mentioned(instruction: &Instruction) -> Vec<usize> {
+    match instruction {
+        Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } => args.clone(),
+        Instruction::Move { from, to } => vec![*from, *to],
+        Instruction::JumpFalse { condition, .. } => vec![*condition],
+        Instruction::Free { .. } => Vec::new(),
+    }
+}
+
+/// A value, and what is in it if it is a list.
+fn with_items<'m>(method: &'m Method<'_>, value: usize) -> impl Iterator<Item = usize> + use<'m> {
+    let (some, others): (&[usize], &[Option<usize>]) = match method.values.get(value) {
+        Some(MethodValue::Tensors(items) | MethodValue::Ints(items)) => (items, &[]),
+        Some(MethodValue::OptionalTensors(items)) => (&[], items),
+        _ => (&[], &[]),
+    };
+    core::iter::once(value).chain(some.iter().copied()).chain(others.iter().flatten().copied())
+}
+
+/// A graph on its way.
+struct Builder<'f, 'm, 'p> {
+    front: &'f FrontEnd<'m, 'p>,
+    graph: Graph<'p>,
+    origins: BTreeMap<ValueId, usize>,
+    /// What each value of the method is at present.
+    current: BTreeMap<usize, ValueId>,
+    /// The values of the method that were there before and were read.
+    first: BTreeMap<usize, ValueId>,
+    /// The values of the method that were set.
+    written: BTreeSet<usize>,
+    /// How often each was mentioned.
+    mentions: BTreeMap<usize, u32>,
+    /// The present instruction.
+    number: u32,
+}
+
+impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
+    fn new(front: &'f FrontEnd<'m, 'p>) -> Self {
+        Builder {
+            front,
+            graph: Graph::default(),
+            origins: BTreeMap::new(),
+            current: BTreeMap::new(),
+            first: BTreeMap::new(),
+            written: BTreeSet::new(),
+            mentions: BTreeMap::new(),
+            number: 0,
+        }
+    }
+
+    fn push(&mut self, value: Value<'p>) -> ValueId {
+        self.graph.values.push(value);
+        self.graph.values.len() - 1
+    }
+
+    fn call(&mut self, operator: Operator, args: Vec<ValueId>) {
+        self.graph.nodes.push(Node { id: self.number, operator, args, parts: Vec::new() });
+    }
+
+    /// The value that a value of the method is at present.
+    fn read(&mut self, value: usize) -> Result<ValueId, Error> {
+        if let Some(id) = self.current.get(&value) {
+            return Ok(*id);
+        }
+        let front = self.front;
+        let is_set = front.set.contains(&value);
+        let missing = || Error::invalid("an instruction names a value that is not there");
+        let read = match front.method.values.get(value).ok_or_else(missing)? {
+            MethodValue::None => Value::None,
+            MethodValue::Scalar(Scalar::Int(number)) if is_set => {
+                let id = self.push(Value::SymInt(*number));
+                self.enters(value, id);
+                return Ok(id);
+            }
+            MethodValue::Scalar(Scalar::Int(number)) => Value::Int(*number),
+            MethodValue::Scalar(Scalar::Double(number)) => Value::Double(*number),
+            MethodValue::Scalar(Scalar::Bool(truth)) => Value::Bool(*truth),
+            MethodValue::String(text) => Value::String(text.clone()),
+            MethodValue::Doubles(items) => Value::DoubleList(items.clone()),
+            MethodValue::Bools(items) => Value::BoolList(items.clone()),
+            // What is in a list may be another value later.
+            MethodValue::Ints(items) => match self.known_integers(items) {
+                Some(items) => Value::IntList(items),
+                None => return self.read_list(items.iter().copied().map(Some)),
+            },
+            MethodValue::Tensors(items) => return self.read_list(items.iter().copied().map(Some)),
+            MethodValue::OptionalTensors(items) => return self.read_list(items.iter().copied()),
+            MethodValue::Tensor(tensor) => {
+                let data = if tensor.is_constant() { self.front.constant(tensor)? } else { None };
+                let is_input = data.is_none();
+                let id = self.push(Value::Tensor(Tensor { data, ..described(tensor) }));
+                if is_input {
+                    self.enters(value, id);
+                } else {
+                    self.origins.insert(id, value);
+                    self.current.insert(value, id);
+                }
+                return Ok(id);
+            }
+        };
+        let id = self.push(read);
+        self.current.insert(value, id);
+        Ok(id)
+    }
+
+    /// A value of the method that was there before is an input.
+    fn enters(&mut self, value: usize, id: ValueId) {
+        self.graph.inputs.push(id);
+        self.origins.insert(id, value);
+        self.first.insert(value, id);
+        self.current.insert(value, id);
+    }
+
+    fn known_integers(&self, items: &[usize]) -> Option<Vec<i64>> {
+        let known = |item: &usize| match self.front.method.values.get(*item) {
+            Some(MethodValue::Scalar(Scalar::Int(number))) if !self.front.set.contains(item) => {
+                Some(*number)
+            }
+            _ => None,
+        };
+        items.iter().map(known).collect()
+    }
+
+    fn read_list(&mut self, items: impl Iterator<Item = Option<usize>>) -> Result<ValueId, Error> {
+        let mut list = Vec::new();
+        for item in items {
+            list.push(match item {
+                Some(item) => self.read(item)?,
+                None => self.push(Value::None),
+            });
+        }
+        Ok(self.push(Value::List(list)))
+    }
+
+    /// A new value that a value of the method is from now on.
+    fn result(&mut self, value: usize) -> Result<ValueId, Error> {
+        let id = match self.front.method.values.get(value) {
+            Some(MethodValue::Tensor(tensor)) => self.push(Value::Tensor(described(tensor))),
+            Some(MethodValue::Scalar(Scalar::Int(number))) => self.push(Value::SymInt(*number)),
+            Some(MethodValue::None) => self.push(Value::SymInt(0)),
+            Some(MethodValue::Tensors(items)) => {
+                let items = items.iter().map(|item| self.result(*item));
+                let items = items.collect::<Result<Vec<ValueId>, Error>>()?;
+                // A list has no value of its own: what reads it reads its items.
+                return Ok(self.push(Value::List(items)));
+            }
+            _ => return Err(Error::invalid("an instruction sets a value that cannot be set")),
+        };
+        self.becomes(value, id);
+        Ok(id)
+    }
+
+    /// A value of the method is this from now on.
+    fn becomes(&mut self, value: usize, id: ValueId) {
+        let before = self.current.insert(value, id);
+        self.written.insert(value);
+        if self.first.contains_key(&value) {
+            return;
+        }
+        if let Some(before) = before.filter(|before| self.origins.get(before) == Some(&value)) {
+            self.origins.remove(&before);
+        }
+        self.origins.insert(id, value);
+    }
+
+    fn add(&mut self, instruction: &Instruction) -> Result<(), Error> {
+        for value in mentioned(instruction) {
+            for value in with_items(self.front.method, value) {
+                *self.mentions.entry(value).or_default() += 1;
+            }
+        }
+        match instruction {
+            Instruction::Kernel { name, overload, args } => {
+                let meaning = self.front.vocabulary.meaning(name, overload);
+                self.kernel(meaning.ok_or_else(unknown)?, args)
+            }
+            Instruction::Delegate { delegate, args } => {
+                let graph = self.front.delegate(*delegate).ok_or_else(unknown)?;
+                self.inline(graph, args)
+            }
+            Instruction::Free { .. } => Ok(()),
+            Instruction::Move { .. } | Instruction::JumpFalse { .. } => Err(unknown()),
+        }
+    }
+
+    fn kernel(&mut self, meaning: Meaning, args: &[usize]) -> Result<(), Error> {
+        match (meaning, args) {
+            (Meaning::View, [source, shape, out, ..]) => {
+                let (source, shape) = (self.read(*source)?, self.read(*shape)?);
+                let out = self.result(*out)?;
+                self.call(Operator::VIEW_COPY, vec![source, shape, out]);
+            }
+            (Meaning::Copy, [target, source, ..]) => {
+                let (old, new) = (self.read(*target)?, self.read(*source)?);
+                let new = self.converted(new, old);
+                self.becomes(*target, new);
+            }
+            (Meaning::InPlace(operator, inputs), [target, ..]) => {
+                let mut read = Vec::new();
+                for arg in args.iter().take(inputs) {
+                    read.push(self.read(*arg)?);
+                }
+                let new = self.result(*target)?;
+                read.push(new);
+                self.call(operator, read);
+            }
+            (Meaning::Functional { operator, inputs, outputs }, args) => {
+                let (inputs, results) = args.split_at_checked(inputs).ok_or_else(unknown)?;
+                let results = results.get(..outputs).ok_or_else(unknown)?;
+                let mut read = Vec::new();
+                for (position, arg) in inputs.iter().enumerate() {
+                    if position == operator.lacking().start {
+                        for _ in operator.lacking() {
+                            read.push(self.push(Value::None));
+                        }
+                    }
+                    read.push(self.read(*arg)?);
+                }
+                while read.len() < operator.lacking().end {
+                    read.push(self.push(Value::None));
+                }
+                let results = results.iter().map(|out| self.result(*out));
+                let results = results.collect::<Result<Vec<ValueId>, Error>>()?;
+                read.push(match results[..] {
+                    [result] => result,
+                    _ => self.push(Value::List(results)),
+                });
+                self.call(operator, read);
+            }
+            _ => return Err(unknown()),
+        }
+        Ok(())
+    }
+
+    /// A tensor in the type and shape of another.
+    fn converted(&mut self, id: ValueId, like: ValueId) -> ValueId {
+        let tensor = |id| match self.graph.values.get(id) {
+            Some(Value::Tensor(tensor)) => Some(tensor),
+            _ => None,
+        };
+        let (Some(tensor), Some(like_tensor)) = (tensor(id), tensor(like)) else { return id };
+        let same = tensor.scalar_type == like_tensor.scalar_type
+            && tensor.sizes == like_tensor.sizes
+            && !tensor.dynamic
+            && !like_tensor.dynamic;
+        if same {
+            return id;
+        }
+        let result = Tensor { data: None, ..like_tensor.clone() };
+        let flag = self.push(Value::Bool(false));
+        let result = self.push(Value::Tensor(result));
+        self.call(Operator::COPY, vec![like, id, flag, result]);
+        result
+    }
+
+    /// A tensor in another type.
+    fn cast(&mut self, id: ValueId, scalar_type: ScalarType) -> ValueId {
+        let tensor = match self.graph.values.get(id) {
+            Some(Value::Tensor(tensor)) if tensor.scalar_type != scalar_type => tensor,
+            _ => return id,
+        };
+        let result =
+            Tensor { data: None, changes: None, scalar_type, host_type: scalar_type, ..tensor.clone() };
+        let number = self.push(Value::Int(scalar_type as i64));
+        let none = self.push(Value::None);
+        let result = self.push(Value::Tensor(result));
+        self.call(Operator::TO_COPY, vec![id, number, none, none, none, none, none, result]);
+        result
+    }
+
+    /// Adds the calls of a delegate's graph.
+    fn inline(&mut self, graph: &Graph<'p>, args: &[usize]) -> Result<(), Error> {
+        let (inputs, outputs) =
+            args.split_at_checked(graph.inputs.len()).ok_or_else(unknown)?;
+        let mut ids: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+        for (inner, arg) in graph.inputs.iter().zip(inputs) {
+            let mut id = self.read(*arg)?;
+            if let Some(Value::Tensor(tensor)) = graph.values.get(*inner) {
+                id = self.cast(id, tensor.scalar_type);
+            }
+            ids.insert(*inner, id);
+        }
+        let next = self.graph.values.len();
+        let others = (0..graph.values.len()).filter(|id| !ids.contains_key(id));
+        let others: Vec<ValueId> = others.collect();
+        for (place, inner) in others.iter().enumerate() {
+            ids.insert(*inner, next + place);
+        }
+        let outer = |inner: &ValueId| ids.get(inner).copied().ok_or_else(unknown);
+        for inner in &others {
+            let value = match graph.values.get(*inner) {
+                Some(Value::List(items)) => {
+                    Value::List(items.iter().map(outer).collect::<Result<_, Error>>()?)
+                }
+                Some(Value::Tensor(tensor)) => Value::Tensor(Tensor {
+                    host_type: tensor.scalar_type,
+                    ..tensor.clone()
+                }),
+                Some(value) => value.clone(),
+                None => Value::None,
+            };
+            self.graph.values.push(value);
+        }
+        for node in &graph.nodes {
+            let args = node.args.iter().map(outer).collect::<Result<_, Error>>()?;
+            self.call(node.operator, args);
+        }
+        let made: BTreeSet<ValueId> = graph.nodes.iter().filter_map(|node| node.args.last().copied()).collect();
+        for (inner, arg) in graph.outputs.iter().zip(outputs) {
+            let mut id = outer(inner)?;
+            if let Some(tensor) = self.front.method.tensor(*arg) {
+                id = self.cast(id, tensor.info.scalar_type);
+            }
+            // What is another value of the method already, or none that was computed, is copied.
+            let is_new = made.contains(inner) || id != outer(inner)?;
+            if !is_new || self.origins.contains_key(&id) {
+                let result = self.result(*arg)?;
+                let none = self.push(Value::None);
+                self.call(Operator::CLONE, vec![id, none, result]);
+            } else {
+                self.becomes(*arg, id);
+            }
+        }
+        Ok(())
+    }
+
+    /// What others may read are outputs, what they may have set before is updated.
+    fn finish(mut self, instructions: Range<usize>) -> Run<'p> {
+        for value in &self.written {
+            let Some(id) = self.current.get(value).copied() else { continue };
+            if let Some(first) = self.first.get(value) {
+                if *first != id {
+                    self.graph.updates.push((id, *first));
+                }
+                continue;
+            }
+            let inside = self.mentions.get(value).copied().unwrap_or(0);
+            if self.front.mentions.get(*value).is_some_and(|all| *all > inside) {
+                self.graph.outputs.push(id);
+            }
+        }
+        Run { instructions, graph: self.graph, origins: self.origins }
+    }
+}
+
+fn unknown() -> Error {
+    Error::invalid("an instruction is not what it was taken for")
+}
+
+/// What a graph says of a tensor of a method, without its data.
+fn described<'p>(tensor: &MethodTensor<'_>) -> Tensor<'p> {
+    Tensor {
+        scalar_type: tensor.info.scalar_type,
+        host_type: tensor.info.scalar_type,
+        sizes: (0..tensor.info.rank()).map(|dim| tensor.info.size(dim)).collect(),
+        dynamic: tensor.dynamism != ShapeDynamism::Static,
+        data: None,
+        changes: None,
+    }
+}
+
+impl<'p> FrontEnd<'_, 'p> {
+    /// The data of a constant, with its dimensions in order.
+    fn constant(&self, tensor: &MethodTensor<'p>) -> Result<Option<Cow<'p, [u8]>>, Error> {
+        let data = match &tensor.data {
+            TensorData::Inside(bytes) => bytes.clone(),
+            TensorData::Outside => match self.external(tensor)? {
+                Some(bytes) => bytes,
+                None => return Ok(None),
+            },
+            TensorData::None => return Ok(None),
+        };
+        if data.len() < tensor.info.nbytes() {
+            return Ok(None);
+        }
+        Ok(Some(in_order(data, &tensor.info)))
+    }
+
+    fn external(&self, tensor: &MethodTensor<'_>) -> Result<Option<Cow<'p, [u8]>>, Error> {
+        let Some(name) = &tensor.name else { return Ok(None) };
+        for map in self.data {
+            let same = map.layout(name)?.is_some_and(|layout| layout == tensor.info);
+            if let Some(blob) = map.get(name)?.filter(|_| same) {
+                return Ok(Some(crate::read::bytes(&blob)?));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The elements of a tensor with its dimensions in order.
+fn in_order<'p>(data: Cow<'p, [u8]>, info: &TensorInfo) -> Cow<'p, [u8]> {
+    if info.is_contiguous() {
+        return data;
+    }
+    let size = info.scalar_type.size();
+    let strides = info.strides();
+    let mut ordered = Vec::with_capacity(info.nbytes());
+    let mut index = vec![0usize; info.rank()];
+    for _ in 0..info.numel() {
+        let place: usize = index.iter().zip(strides.iter()).map(|(at, stride)| at * stride).sum();
+        ordered.extend_from_slice(data.get(place * size..(place + 1) * size).unwrap_or_default());
+        for dim in (0..index.len()).rev() {
+            index[dim] += 1;
+            if index[dim] < info.size(dim) {
+                break;
+            }
+            index[dim] = 0;
+        }
+    }
+    Cow::Owned(ordered)
+}

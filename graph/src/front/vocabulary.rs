@@ -1,0 +1,86 @@
+//! What instructions call, in the words of graphs.
+
+use crate::operators::Operator;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use torchlet_core::{Kernel, Param, Registry};
+
+/// What a call of a kernel means in a graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    /// An operator, with outputs behind its inputs: a tensor, a number or a list each. What follows them is what the call returns,
+    /// the outputs again.
+    Functional {
+        /// The functional operator.
+        operator: Operator,
+        /// How many arguments are inputs.
+        inputs: usize,
+        /// How many arguments are outputs.
+        outputs: usize,
+    },
+    /// The third argument becomes the first in the shape of the second.
+    View,
+    /// The first argument takes the value of the second, which may be broadcast to it.
+    Copy,
+    /// The first argument becomes what this operator makes of this many arguments.
+    InPlace(Operator, usize),
+}
+
+/// What kernels of a registry mean in graphs.
+#[derive(Debug, Clone, Default)]
+pub struct Vocabulary {
+    meanings: BTreeMap<&'static str, Meaning>,
+}
+
+impl Vocabulary {
+    /// Looks up the kernels of a registry.
+    pub fn of(registry: &Registry<'_>) -> Self {
+        let operators: BTreeMap<&str, Operator> = Operator::all()
+            .filter_map(|operator| Some((operator.instruction()?, operator)))
+            .collect();
+        let meanings = registry
+            .kernels()
+            .filter_map(|kernel| Some((kernel.name, meaning(kernel, &operators)?)))
+            .collect();
+        Vocabulary { meanings }
+    }
+
+    /// What a call means, if graphs can say it.
+    pub fn meaning(&self, name: &str, overload: &str) -> Option<Meaning> {
+        self.meanings.get(full_name(name, overload).as_str()).copied()
+    }
+}
+
+/// The name of an operator with its overload.
+pub(crate) fn full_name(name: &str, overload: &str) -> String {
+    let parts = [name, overload];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(".")
+}
+
+fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<Meaning> {
+    match kernel.name {
+        "executorch_prim::et_view.default" => return Some(Meaning::View),
+        "aten::copy_" => return Some(Meaning::Copy),
+        "aten::index_put_" => return Some(Meaning::InPlace(Operator::INDEX_PUT, kernel.params.len())),
+        _ => {}
+    }
+    let operator = *operators.get(kernel.name)?;
+    let outputs = kernel.params.iter().rev().take_while(|param| param.is_out()).count();
+    let inputs = kernel.params.len() - outputs;
+    // What writes to other arguments, too, or to nothing, is no function.
+    let is_function = outputs > 0 && outputs == kernel.params.iter().filter(|p| p.is_out()).count();
+    let gives_numbers = kernel.params.contains(&Param::OutScalar);
+    (is_function && (!gives_numbers || GIVE_INTEGERS.contains(&operator)))
+        .then_some(Meaning::Functional { operator, inputs, outputs })
+}
+
+/// The operators that give an integer whenever they take integers.
+const GIVE_INTEGERS: &[Operator] = &[
+    Operator::SYM_ADD,
+    Operator::SYM_SUB,
+    Operator::SYM_MUL,
+    Operator::SYM_FLOORDIV,
+    Operator::SYM_SIZE_INT,
+];
