@@ -4,8 +4,11 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 mod effects;
+pub mod emit;
 mod error;
 pub mod front;
 pub mod graph;
@@ -14,8 +17,11 @@ pub mod operators;
 mod package;
 mod partition;
 pub mod passes;
+pub mod plan;
 mod read;
 mod report;
+#[cfg(test)]
+mod run;
 mod target;
 mod write;
 

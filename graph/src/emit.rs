@@ -1,0 +1,353 @@
+//! From calls of a graph to instructions of a method.
+//!
+//! Instructions call forms with the outputs behind the inputs: those take the arguments of the functional form, less what the
+//! output tells anyway, then the outputs, and repeat these, as files do. All tensors that are made here lie in the order of their
+//! dimensions and have no place yet ([`plan`](crate::plan)).
+
+use crate::error::Error;
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
+use crate::operators::Operator;
+use alloc::borrow::Cow;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use torchlet_core::{Scalar, ScalarType, ShapeDynamism, TensorInfo};
+
+/// Turns calls of one graph into instructions of a method.
+#[derive(Debug)]
+pub struct Emitter<'m, 'p> {
+    method: &'m mut Method<'p>,
+    /// The method's value for each value of the graph that has one.
+    indices: BTreeMap<ValueId, usize>,
+    /// Numbers that never change, which calls can share.
+    integers: BTreeMap<i64, usize>,
+    /// Numbers of the method that its inputs or instructions set.
+    variable: BTreeSet<usize>,
+    instructions: Vec<Instruction>,
+}
+
+impl<'m, 'p> Emitter<'m, 'p> {
+    /// Adds values to this method.
+    pub fn new(method: &'m mut Method<'p>) -> Self {
+        Emitter {
+            method,
+            indices: BTreeMap::new(),
+            integers: BTreeMap::new(),
+            variable: BTreeSet::new(),
+            instructions: Vec::new(),
+        }
+    }
+
+    /// The method that values are added to.
+    pub fn method(&mut self) -> &mut Method<'p> {
+        self.method
+    }
+
+    /// The method's value that a value of the graph is, from now on.
+    pub fn bind(&mut self, id: ValueId, value: usize) {
+        if let Some(MethodValue::Scalar(_)) = self.method.values.get(value) {
+            self.variable.insert(value);
+        }
+        self.indices.insert(id, value);
+    }
+
+    /// Adds an instruction behind those that there are.
+    pub fn push(&mut self, instruction: Instruction) {
+        self.instructions.push(instruction);
+    }
+
+    /// The instructions so far.
+    pub fn finish(self) -> Vec<Instruction> {
+        self.instructions
+    }
+
+    /// The method's value for a value of the graph. It is made, if there is none yet: a constant with its data, anything else with
+    /// a shape that never changes.
+    ///
+    /// # Errors
+    /// The value cannot be one of a method.
+    pub fn value(&mut self, graph: &Graph<'p>, id: ValueId) -> Result<usize, Error> {
+        self.value_of(graph, id, ShapeDynamism::Static)
+    }
+
+    /// Adds the instruction of a call.
+    ///
+    /// # Errors
+    /// The operator has no instruction, or an argument cannot be one.
+    pub fn emit(&mut self, graph: &Graph<'p>, node: &Node) -> Result<(), Error> {
+        let name = node.operator.name();
+        let Some(instruction) = node.operator.instruction() else {
+            return Err(Error::Unsupported(format!("call {}: {name} has no kernel", node.id)));
+        };
+        let Some((out, inputs)) = node.args.split_last() else {
+            return Err(Error::Invalid(format!("call {}: {name} has no output", node.id)));
+        };
+        let lacking = node.operator.lacking();
+        let taken = inputs.iter().enumerate().filter(|(at, _)| !lacking.contains(at));
+        let order = order_argument(node.operator);
+        let mut args = Vec::with_capacity(node.args.len() + 1);
+        for (at, id) in taken {
+            args.push(match order {
+                Some((place, OrderBy::List)) if place == at => self.row_major(graph, *out)?,
+                Some((place, OrderBy::Format)) if place == at => self.method.add(MethodValue::None),
+                _ => self.value(graph, *id)?,
+            });
+        }
+        match OutputForm::of(node.operator) {
+            OutputForm::First => {
+                // The kernel writes its first argument, and that is the output.
+                let first = *args.first().ok_or_else(|| missing(node))?;
+                self.indices.insert(*out, first);
+                args.push(first);
+            }
+            form => self.outputs(graph, *out, form, &mut args, is_data_dependent(graph, node))?,
+        }
+        let (name, overload) = split_name(instruction);
+        self.instructions.push(Instruction::Kernel { name, overload, args });
+        Ok(())
+    }
+
+    /// Adds the outputs of a call to its arguments.
+    fn outputs(
+        &mut self,
+        graph: &Graph<'p>,
+        out: ValueId,
+        form: OutputForm,
+        args: &mut Vec<usize>,
+        data_dependent: bool,
+    ) -> Result<(), Error> {
+        let varies = data_dependent || args.iter().any(|arg| self.varies(*arg));
+        let dynamism = if varies { ShapeDynamism::DynamicBound } else { ShapeDynamism::Static };
+        match (value_at(graph, out)?, form) {
+            (Value::List(outs), OutputForm::Each) => {
+                let mut made = Vec::with_capacity(outs.len());
+                for out in outs {
+                    made.push(self.value_of(graph, *out, dynamism)?);
+                }
+                args.extend(&made);
+                let list = self.method.add(MethodValue::Tensors(made));
+                args.push(list);
+            }
+            _ => {
+                let made = self.value_of(graph, out, dynamism)?;
+                args.push(made);
+                if !matches!(self.method.values.get(made), Some(MethodValue::Scalar(_))) {
+                    args.push(made);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn value_of(
+        &mut self,
+        graph: &Graph<'p>,
+        id: ValueId,
+        dynamism: ShapeDynamism,
+    ) -> Result<usize, Error> {
+        if let Some(index) = self.indices.get(&id) {
+            return Ok(*index);
+        }
+        let value = match value_at(graph, id)? {
+            Value::None => MethodValue::None,
+            Value::Int(value) => return Ok(self.integer(*value)),
+            Value::Double(value) => MethodValue::Scalar(Scalar::Double(*value)),
+            Value::Bool(value) => MethodValue::Scalar(Scalar::Bool(*value)),
+            Value::String(text) => MethodValue::String(text.clone()),
+            Value::IntList(items) => {
+                MethodValue::Ints(items.iter().map(|item| self.integer(*item)).collect())
+            }
+            Value::DoubleList(items) => MethodValue::Doubles(items.clone()),
+            Value::BoolList(items) => MethodValue::Bools(items.clone()),
+            Value::List(items) => self.list(graph, items, dynamism)?,
+            Value::SymInt(value) => {
+                let index = self.method.add(MethodValue::Scalar(Scalar::Int(*value)));
+                self.variable.insert(index);
+                self.indices.insert(id, index);
+                return Ok(index);
+            }
+            Value::Tensor(tensor) => MethodValue::Tensor(method_tensor(tensor, dynamism)?),
+        };
+        let index = self.method.add(value);
+        self.indices.insert(id, index);
+        Ok(index)
+    }
+
+    /// A list: of integers if it has any, of optional tensors if one is missing, of tensors otherwise.
+    fn list(
+        &mut self,
+        graph: &Graph<'p>,
+        items: &[ValueId],
+        dynamism: ShapeDynamism,
+    ) -> Result<MethodValue<'p>, Error> {
+        let (mut integers, mut tensors, mut missing) = (false, false, false);
+        for item in items {
+            match value_at(graph, *item)? {
+                Value::Int(_) | Value::SymInt(_) => integers = true,
+                Value::Tensor(_) => tensors = true,
+                Value::None => missing = true,
+                _ => return Err(Error::unsupported("a list of what is no tensor and no integer")),
+            }
+        }
+        if integers && (tensors || missing) {
+            return Err(Error::unsupported("a list of tensors and integers"));
+        }
+        let mut made = Vec::with_capacity(items.len());
+        for item in items {
+            let is_none = matches!(value_at(graph, *item)?, Value::None);
+            made.push(if is_none { None } else { Some(self.value_of(graph, *item, dynamism)?) });
+        }
+        Ok(if missing {
+            MethodValue::OptionalTensors(made)
+        } else {
+            let made = made.into_iter().flatten().collect();
+            if tensors { MethodValue::Tensors(made) } else { MethodValue::Ints(made) }
+        })
+    }
+
+    /// A number that never changes.
+    pub fn integer(&mut self, value: i64) -> usize {
+        let method = &mut *self.method;
+        let scalar = || method.add(MethodValue::Scalar(Scalar::Int(value)));
+        *self.integers.entry(value).or_insert_with(scalar)
+    }
+
+    /// The order of the dimensions of an output, as a list.
+    fn row_major(&mut self, graph: &Graph<'p>, out: ValueId) -> Result<usize, Error> {
+        let rank = match value_at(graph, out)? {
+            Value::Tensor(tensor) => tensor.sizes.len(),
+            _ => return Err(Error::Invalid(format!("value {out} is an output, but no tensor"))),
+        };
+        let dims = (0..rank).map(|dim| self.integer(dim as i64)).collect();
+        Ok(self.method.add(MethodValue::Ints(dims)))
+    }
+
+    /// Whether a value, or one in it, can differ in shape from run to run, or is a number that can.
+    fn varies(&self, value: usize) -> bool {
+        let is_dynamic = |value: &usize| {
+            let tensor = self.method.tensor(*value);
+            self.variable.contains(value)
+                || tensor.is_some_and(|tensor| tensor.dynamism != ShapeDynamism::Static)
+        };
+        match self.method.values.get(value) {
+            Some(MethodValue::Ints(items) | MethodValue::Tensors(items)) => {
+                items.iter().any(is_dynamic)
+            }
+            Some(MethodValue::OptionalTensors(items)) => items.iter().flatten().any(is_dynamic),
+            _ => is_dynamic(&value),
+        }
+    }
+}
+
+fn value_at<'g, 'p>(graph: &'g Graph<'p>, id: ValueId) -> Result<&'g Value<'p>, Error> {
+    graph.values.get(id).ok_or_else(|| Error::Invalid(format!("value {id} is missing")))
+}
+
+fn missing(node: &Node) -> Error {
+    Error::Invalid(format!("call {}: {} has no arguments", node.id, node.operator.name()))
+}
+
+/// The namespace and name of an instruction, and its overload.
+fn split_name(instruction: &str) -> (String, String) {
+    let (name, overload) = instruction.rsplit_once('.').unwrap_or((instruction, ""));
+    (String::from(name), String::from(overload))
+}
+
+fn method_tensor<'p>(
+    tensor: &Tensor<'p>,
+    dynamism: ShapeDynamism,
+) -> Result<MethodTensor<'p>, Error> {
+    let sizes: Result<Vec<i32>, _> = tensor.sizes.iter().map(|size| i32::try_from(*size)).collect();
+    let info = sizes.ok().and_then(|sizes| TensorInfo::contiguous(tensor.scalar_type, &sizes));
+    let info = info.ok_or_else(|| {
+        Error::Unsupported(format!("a tensor of {} and {:?}", tensor.scalar_type, tensor.sizes))
+    })?;
+    let (data, dynamism) = match &tensor.data {
+        None => (TensorData::None, dynamism),
+        Some(bytes) => (TensorData::Inside(first_bytes(bytes, &info)?), ShapeDynamism::Static),
+    };
+    Ok(MethodTensor { info, dynamism, place: None, data, name: None })
+}
+
+/// The data of a constant, without what lies behind it.
+fn first_bytes<'p>(bytes: &Cow<'p, [u8]>, info: &TensorInfo) -> Result<Cow<'p, [u8]>, Error> {
+    let (needed, found) = (info.nbytes(), bytes.len());
+    let short = || Error::Invalid(format!("a constant {info} has {found} bytes, not {needed}"));
+    Ok(match bytes {
+        Cow::Borrowed(bytes) => Cow::Borrowed(bytes.get(..needed).ok_or_else(short)?),
+        Cow::Owned(bytes) => Cow::Owned(bytes.get(..needed).ok_or_else(short)?.to_vec()),
+    })
+}
+
+/// How an operator's instruction has its outputs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OutputForm {
+    /// Each is an argument.
+    Each,
+    /// They are one argument, a list.
+    List,
+    /// It is the first argument, which is written in place.
+    First,
+}
+
+impl OutputForm {
+    fn of(operator: Operator) -> Self {
+        match operator {
+            Operator::SPLIT_COPY_TENSOR
+            | Operator::SPLIT_WITH_SIZES_COPY
+            | Operator::UNBIND_COPY_INT => OutputForm::List,
+            Operator::COPY_ATEN | Operator::INDEX_PUT_ATEN => OutputForm::First,
+            _ => OutputForm::Each,
+        }
+    }
+}
+
+/// How an argument says in what order the elements of the output lie.
+#[derive(Clone, Copy)]
+enum OrderBy {
+    /// As a list of dimensions, from the outermost on.
+    List,
+    /// As a number of PyTorch's memory formats.
+    Format,
+}
+
+/// The argument of the functional form that says so.
+fn order_argument(operator: Operator) -> Option<(usize, OrderBy)> {
+    Some(match operator {
+        Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => (6, OrderBy::List),
+        Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER => (2, OrderBy::List),
+        Operator::DIM_ORDER_OPS_EMPTY_DIM_ORDER => (5, OrderBy::List),
+        Operator::CLONE => (1, OrderBy::Format),
+        Operator::TO_COPY | Operator::FULL_LIKE => (6, OrderBy::Format),
+        Operator::EMPTY_MEMORY_FORMAT => (5, OrderBy::Format),
+        _ => return None,
+    })
+}
+
+/// Whether the shape of the output depends on the elements of the inputs.
+fn is_data_dependent(graph: &Graph<'_>, node: &Node) -> bool {
+    match node.operator {
+        Operator::NONZERO
+        | Operator::MASKED_SELECT
+        | Operator::UNIQUE_CONSECUTIVE
+        | Operator::REPEAT_INTERLEAVE_TENSOR => true,
+        // Masks are as many indices as they have true elements.
+        Operator::INDEX_TENSOR => node.args.get(1).is_some_and(|list| has_mask(graph, *list)),
+        _ => false,
+    }
+}
+
+fn has_mask(graph: &Graph<'_>, list: ValueId) -> bool {
+    let Some(Value::List(items)) = graph.values.get(list) else { return false };
+    items.iter().any(|item| match graph.values.get(*item) {
+        Some(Value::Tensor(tensor)) => {
+            matches!(tensor.scalar_type, ScalarType::Bool | ScalarType::Byte)
+        }
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! From when to when each tensor of a method is needed.
+
+use super::loops::Loops;
+use super::sharing::Sharing;
+use crate::method::{Instruction, Method, MethodValue};
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A time, in instructions, with its first and its last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lifetime {
+    pub(super) first: usize,
+    pub(super) last: usize,
+}
+
+impl Lifetime {
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    pub(super) fn include(&mut self, other: Self) {
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+    }
+
+    pub(super) fn contains(&self, other: &Self) -> bool {
+        self.first <= other.first && other.last <= self.last
+    }
+}
+
+/// The lifetime of each value that takes memory of the method's own: of no value that nobody uses, of no input or output without a
+/// place, of no view.
+pub(super) fn lifetimes(method: &Method<'_>) -> Vec<Option<Lifetime>> {
+    let mut uses = Uses::new(method);
+    for value in &method.inputs {
+        each_tensor(method, *value, &mut |value| uses.write(value, 0));
+    }
+    for (at, instruction) in method.instructions.iter().enumerate() {
+        let output = output_of(method, instruction);
+        each_used(method, instruction, &mut |value| {
+            if output.contains(&value) {
+                uses.write(value, at);
+            } else {
+                uses.read(value, at);
+            }
+        });
+    }
+    // As exporters plan: an input is there at the start, and until it was used; an output is there at the end.
+    for value in &method.outputs {
+        each_tensor(method, *value, &mut |value| uses.read(value, method.instructions.len()));
+    }
+    uses.finish()
+}
+
+/// What is known of when values are used, on the way through a method.
+struct Uses<'m, 'p> {
+    method: &'m Method<'p>,
+    sharing: Sharing,
+    /// By the value that stands for all that share memory.
+    times: Vec<Option<Lifetime>>,
+    /// Which values have contents already.
+    known: Vec<bool>,
+    /// Since when a place has contents, and how many bytes.
+    places: BTreeMap<(usize, usize), (usize, usize)>,
+    /// Instructions may be skipped, so that contents may be those of an earlier run.
+    branches: bool,
+}
+
+impl<'m, 'p> Uses<'m, 'p> {
+    fn new(method: &'m Method<'p>) -> Self {
+        let count = method.values.len();
+        let is_jump =
+            |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
+        Uses {
+            method,
+            sharing: Sharing::of(method),
+            times: vec![None; count],
+            known: vec![false; count],
+            places: BTreeMap::new(),
+            branches: method.instructions.iter().any(is_jump),
+        }
+    }
+
+    fn note(&mut self, value: usize, first: usize, last: usize) {
+        let (root, time) = (self.sharing.root(value), Lifetime { first, last });
+        if let Some(slot) = self.times.get_mut(root) {
+            slot.get_or_insert(time).include(time);
+        }
+    }
+
+    fn write(&mut self, value: usize, at: usize) {
+        self.note(value, at, at);
+        let Some((place, bytes)) = place_of(self.method, value) else { return };
+        if self.branches {
+            return self.read(value, at);
+        }
+        self.places.insert(place, (at, bytes));
+        if let Some(known) = self.known.get_mut(value) {
+            *known = true;
+        }
+    }
+
+    fn read(&mut self, value: usize, at: usize) {
+        self.note(value, at, at);
+        let Some((place, bytes)) = place_of(self.method, value) else { return };
+        if let Some(known @ false) = self.known.get_mut(value) {
+            *known = true;
+            // What another value of the same place left there, since exporters make views so; or else it is state.
+            match self.places.get(&place) {
+                Some((since, left)) if *left >= bytes => self.note(value, *since, at),
+                _ => self.note(value, 0, self.method.instructions.len()),
+            }
+        }
+    }
+
+    fn finish(mut self) -> Vec<Option<Lifetime>> {
+        let loops = Loops::of(self.method);
+        for time in self.times.iter_mut().flatten() {
+            loops.extend(time);
+        }
+        let mut is_given = vec![false; self.method.values.len()];
+        for value in self.method.inputs.iter().chain(&self.method.outputs) {
+            each_tensor(self.method, *value, &mut |value| {
+                if let Some(slot) = is_given.get_mut(value) {
+                    *slot = place_of(self.method, value).is_none();
+                }
+            });
+        }
+        let mut own = Vec::with_capacity(is_given.len());
+        for (index, is_given) in is_given.into_iter().enumerate() {
+            let is_view = self.sharing.is_view(index) && place_of(self.method, index).is_none();
+            let time = self.times.get(self.sharing.root(index)).copied().flatten();
+            own.push(time.filter(|_| !is_given && !is_view));
+        }
+        own
+    }
+}
+
+/// The place of a tensor that has one, and its bytes.
+fn place_of(method: &Method<'_>, value: usize) -> Option<((usize, usize), usize)> {
+    let tensor = method.tensor(value)?;
+    Some((tensor.place?, tensor.info.nbytes()))
+}
+
+/// The values that a call writes without having read them, as far as its arguments tell: outputs are repeated at the end.
+fn output_of<'m>(method: &'m Method<'_>, instruction: &'m Instruction) -> &'m [usize] {
+    let Instruction::Kernel { args, .. } = instruction else { return &[] };
+    let [inputs @ .., last, repeated] = &args[..] else { return &[] };
+    if last == repeated && !inputs.contains(last) {
+        return match method.values.get(*last) {
+            Some(MethodValue::Tensors(items)) => items,
+            _ => core::slice::from_ref(last),
+        };
+    }
+    let Some(MethodValue::Tensors(items)) = method.values.get(*repeated) else { return &[] };
+    match args.len().checked_sub(1 + items.len()).and_then(|start| args.split_at_checked(start)) {
+        Some((inputs, outputs))
+            if outputs.starts_with(items) && !items.iter().any(|item| inputs.contains(item)) =>
+        {
+            items
+        }
+        _ => &[],
+    }
+}
+
+fn each_used(method: &Method<'_>, instruction: &Instruction, found: &mut dyn FnMut(usize)) {
+    match instruction {
+        Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } => {
+            for arg in args {
+                each_tensor(method, *arg, found);
+            }
+        }
+        Instruction::Move { from, to } => {
+            each_tensor(method, *from, found);
+            each_tensor(method, *to, found);
+        }
+        Instruction::JumpFalse { condition, .. } => each_tensor(method, *condition, found),
+        Instruction::Free { .. } => {}
+    }
+}
+
+/// The value, if it is a tensor, or the tensors in it.
+pub(super) fn each_tensor(method: &Method<'_>, value: usize, found: &mut dyn FnMut(usize)) {
+    match method.values.get(value) {
+        Some(MethodValue::Tensor(_)) => found(value),
+        Some(MethodValue::Tensors(items)) => items.iter().for_each(|item| found(*item)),
+        Some(MethodValue::OptionalTensors(items)) => {
+            items.iter().flatten().for_each(|item| found(*item));
+        }
+        _ => {}
+    }
+}
