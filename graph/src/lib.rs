@@ -5,6 +5,7 @@
 
 extern crate alloc;
 
+mod effects;
 mod error;
 pub mod front;
 pub mod graph;
