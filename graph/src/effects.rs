@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 //! What calls do besides making their outputs.
 
 use crate::operators::Operator;
@@ -48,23 +47,12 @@ impl Operator {
                 | Operator::UNIQUE_CONSECUTIVE
                 | Operator::REPEAT_INTERLEAVE_TENSOR
                 | Operator::LOCAL_SCALAR_DENSE
-=======
-//! What calls do besides making a new value.
+        )
+    }
 
-use crate::operators::Operator;
-
-impl Operator {
     /// Whether a call writes to tensors among its arguments, besides its output: then calls cannot move past it.
     pub fn writes_arguments(self) -> bool {
-        matches!(
-            self,
-            Operator::SDPA_WITH_KV_CACHE
-                | Operator::UPDATE_CACHE
-                | Operator::LLAMA_UPDATE_CACHE
-                | Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE
-                | Operator::ET_VK_Q4GSW_REQUANT
-                | Operator::ET_VK_ADAMW_STEP
-        )
+        !self.writes().is_empty()
     }
 
     /// Whether the output is the first argument's elements in order, perhaps in another shape or type.
@@ -83,7 +71,6 @@ impl Operator {
                 | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY
                 | Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER
                 | Operator::ET_VK_PREPACK
->>>>>>> vk
         )
     }
 }
