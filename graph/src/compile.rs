@@ -10,9 +10,9 @@ use crate::operators::Operator;
 use crate::partition::{Part, Region, partition};
 use crate::report::{MethodReport, Place, PlacedCall, Report};
 use crate::target::Target;
-use crate::{blob, front, passes, plan};
+use crate::{blob, front, passes};
 use alloc::borrow::{Cow, ToOwned};
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -38,33 +38,30 @@ pub fn compile<'p>(
     target: &dyn Target,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    let mut program = Program::read(program)?;
+    let mut compiled = Program::read(program)?;
     let vocabulary = Vocabulary::of(registry);
     let mut report = Report::default();
     let mut constants = Constants::default();
-    for method in &mut program.methods {
-        let graphs: Vec<_> = method
-            .delegates
-            .iter()
-            .map(|delegate| front::delegate_graph(delegate, &program.named, data))
-            .collect();
-        let mut compiler = MethodCompiler { target, constants: &mut constants, calls: Vec::new() };
-        let front = FrontEnd::new(method, &graphs, data, &vocabulary);
-        if let Some(compiled) = compiler.compile(method, front.runs()?)? {
+    for method in &mut compiled.methods {
+        let mut compiler =
+            MethodCompiler { target, constants: &mut constants, calls: Vec::new(), inputs: BTreeMap::new() };
+        if let Some(compiled) = compiler.compile(method, program, data, &vocabulary)? {
             *method = compiled;
         }
         let MethodCompiler { calls, .. } = compiler;
         let delegates = method.delegates.len();
         report.methods.push(MethodReport { name: method.name.clone(), calls, delegates });
     }
-    program.named.extend(constants.into_named());
-    Ok(Compiled { program, report })
+    compiled.named.extend(constants.into_named());
+    Ok(Compiled { program: compiled, report })
 }
 
 struct MethodCompiler<'c, 'p> {
     target: &'c dyn Target,
     constants: &'c mut Constants<'p>,
     calls: Vec<PlacedCall>,
+    /// How many inputs each delegate has that was made.
+    inputs: BTreeMap<usize, usize>,
 }
 
 /// A run, cut into parts, and why each of its calls is not on the device.
@@ -79,8 +76,18 @@ impl<'p> MethodCompiler<'_, 'p> {
     fn compile(
         &mut self,
         method: &Method<'p>,
-        runs: Vec<Run<'p>>,
+        program: &torchlet_core::Program<'p>,
+        data: &'p [DataMap<'p>],
+        vocabulary: &Vocabulary,
     ) -> Result<Option<Method<'p>>, Error> {
+        let mut method = method.clone();
+        if !method.make_views_explicit(vocabulary) {
+            return Ok(None);
+        }
+        let graphs: Vec<Option<Graph<'p>>> = (0..method.delegates.len())
+            .map(|delegate| front::vulkan::graph_of(&method, delegate, program, data))
+            .collect();
+        let runs = FrontEnd::new(&method, &graphs, data, vocabulary).runs()?;
         let cuts: Vec<Cut<'p>> = runs.into_iter().map(|run| self.cut(run)).collect();
         let on_device = |cut: &Cut<'_>| cut.parts.iter().any(|part| matches!(part, Part::Device(_)));
         if !cuts.iter().any(on_device) {
@@ -115,8 +122,9 @@ impl<'p> MethodCompiler<'_, 'p> {
                 *destination = moved.get(*destination).copied().unwrap_or(0);
             }
         }
+        compiled.forget_places(vocabulary, &self.inputs);
         compiled.forget_unused();
-        plan::places(&mut compiled)?;
+        compiled.plan()?;
         Ok(Some(compiled))
     }
 
@@ -156,7 +164,8 @@ impl<'p> MethodCompiler<'_, 'p> {
         }
         for (new, old) in &graph.updates {
             let (source, target) = (emitter.value(graph, *new)?, emitter.value(graph, *old)?);
-            emitter.push(overwrite(source, target, graph.values.get(*new), &mut emitter));
+            let instruction = overwrite(source, target, graph.values.get(*new), &mut emitter);
+            emitter.push(instruction);
         }
         Ok(emitter.finish())
     }
@@ -179,6 +188,7 @@ impl<'p> MethodCompiler<'_, 'p> {
         let delegate = delegates.len();
         delegates.push(Delegate { backend, processed, specs: Vec::new() });
         emitter.push(Instruction::Delegate { delegate, args });
+        self.inputs.insert(delegate, region.inputs.len());
         let nodes = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
         let place = Place::Device(delegate);
         self.calls.extend(nodes.map(|node| PlacedCall::new(node.id, node.title(), place.clone())));

@@ -7,6 +7,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod compile;
 mod effects;
 pub mod emit;
 mod error;
@@ -19,12 +20,15 @@ mod partition;
 pub mod passes;
 pub mod plan;
 mod read;
+mod replan;
 mod report;
 #[cfg(test)]
 mod run;
 mod target;
+mod views;
 mod write;
 
+pub use compile::{Compiled, compile};
 pub use error::Error;
 pub use package::Package;
 pub use partition::{Part, Region, partition};

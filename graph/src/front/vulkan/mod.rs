@@ -8,10 +8,12 @@
 
 mod assign;
 mod bound;
+mod delegate;
 mod buffers;
 mod layout;
 
 pub use bound::Bound;
+pub use delegate::graph_of;
 pub use buffers::Buffers;
 pub use layout::{Argument, CallLayout};
 

@@ -1,0 +1,151 @@
+//! Views that an exporter made by giving two tensors one place, as instructions.
+//!
+//! Where shapes are static, ExecuTorch's memory planner makes `view_copy` disappear: the result lies where its source does, and no
+//! instruction says so. Before a method can be moved around in memory, each such view gets the instruction that it stands for.
+
+use crate::front::{Meaning, Vocabulary};
+use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
+use alloc::borrow::ToOwned;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::{Scalar, ScalarType};
+
+/// A place in planned memory, and how many bytes of what lie there.
+type Place = (usize, usize, usize, ScalarType);
+
+fn place_of(tensor: &MethodTensor<'_>) -> Option<Place> {
+    let (buffer, offset) = tensor.place?;
+    Some((buffer, offset, tensor.info.nbytes(), tensor.info.scalar_type))
+}
+
+/// What is known on the way through a method.
+#[derive(Default)]
+struct Known {
+    /// The tensor that was written last to each place.
+    last: BTreeMap<Place, usize>,
+    /// Tensors that hold what they are to hold.
+    set: BTreeSet<usize>,
+}
+
+impl Method<'_> {
+    /// Adds an instruction for each view that has none. Returns whether that is all: where jumps make it unclear what a place holds,
+    /// nothing is changed.
+    pub(crate) fn make_views_explicit(&mut self, vocabulary: &Vocabulary) -> bool {
+        let jumps = |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
+        let branches = self.instructions.iter().any(jumps);
+        let mut known = Known::default();
+        for (index, value) in self.values.iter().enumerate() {
+            if let MethodValue::Tensor(tensor) = value
+                && !matches!(tensor.data, TensorData::None)
+            {
+                known.write(self, index);
+            }
+        }
+        for input in self.inputs.clone() {
+            known.write(self, input);
+        }
+        // Each with the instruction in front of which it belongs, its source and its result.
+        let mut views = Vec::new();
+        for (at, instruction) in self.instructions.iter().enumerate() {
+            let (reads, writes) = reads_and_writes(instruction, vocabulary);
+            for value in reads.into_iter().flat_map(|value| with_items(self, value)) {
+                if let Some(source) = known.read(self, value) {
+                    views.push((at, source, value));
+                }
+            }
+            for value in writes.into_iter().flat_map(|value| with_items(self, value)) {
+                known.write(self, value);
+            }
+        }
+        for value in self.outputs.iter().flat_map(|value| with_items(self, *value)) {
+            if let Some(source) = known.read(self, value) {
+                views.push((self.instructions.len(), source, value));
+            }
+        }
+        if views.is_empty() {
+            return true;
+        }
+        if branches {
+            return false;
+        }
+        let instructions = core::mem::take(&mut self.instructions);
+        let mut views = views.into_iter().peekable();
+        for (at, instruction) in instructions.into_iter().map(Some).chain([None]).enumerate() {
+            while let Some((_, source, view)) = views.next_if(|(place, _, _)| *place == at) {
+                self.add_view(source, view);
+            }
+            self.instructions.extend(instruction);
+        }
+        true
+    }
+
+    fn add_view(&mut self, source: usize, view: usize) {
+        let sizes: Vec<i64> = match self.tensor(view) {
+            Some(tensor) => tensor.info.sizes.iter().map(|size| i64::from(*size)).collect(),
+            None => return,
+        };
+        let sizes = sizes.into_iter().map(|size| self.add(MethodValue::Scalar(Scalar::Int(size))));
+        let sizes = sizes.collect();
+        let sizes = self.add(MethodValue::Ints(sizes));
+        self.instructions.push(Instruction::Kernel {
+            name: "executorch_prim::et_view".to_owned(),
+            overload: "default".to_owned(),
+            args: vec![source, sizes, view, view],
+        });
+    }
+}
+
+impl Known {
+    fn write(&mut self, method: &Method<'_>, value: usize) {
+        if let Some(place) = method.tensor(value).and_then(place_of) {
+            self.last.insert(place, value);
+            self.set.insert(value);
+        }
+    }
+
+    /// The tensor that a value is a view of, if it is one and was not read before.
+    fn read(&mut self, method: &Method<'_>, value: usize) -> Option<usize> {
+        let place = method.tensor(value).and_then(place_of)?;
+        if !self.set.insert(value) {
+            return None;
+        }
+        match self.last.get(&place) {
+            Some(source) => Some(*source),
+            None => {
+                // State that starts as zeroes.
+                self.last.insert(place, value);
+                None
+            }
+        }
+    }
+}
+
+fn with_items<'m>(method: &'m Method<'_>, value: usize) -> impl Iterator<Item = usize> + use<'m> {
+    let items = method.values.get(value).map(|value| value.items());
+    core::iter::once(value).chain(items.into_iter().flatten())
+}
+
+/// The values that an instruction may read, and those that it may write. Where it is not known which is which, a value is both: then an
+/// output can be taken for a view of what lay in its place before, which nobody reads.
+fn reads_and_writes(
+    instruction: &Instruction,
+    vocabulary: &Vocabulary,
+) -> (Vec<usize>, Vec<usize>) {
+    let (args, inputs) = match instruction {
+        Instruction::Kernel { name, overload, args } => {
+            match vocabulary.meaning(name, overload) {
+                Some(Meaning::Functional { inputs, .. }) => (args, inputs),
+                Some(Meaning::View) => (args, 2),
+                Some(Meaning::Copy | Meaning::InPlace(..)) | None => (args, 0),
+            }
+        }
+        Instruction::Delegate { args, .. } => (args, 0),
+        Instruction::Move { from, to } => return (vec![*from], vec![*to]),
+        Instruction::JumpFalse { .. } | Instruction::Free { .. } => return (Vec::new(), Vec::new()),
+    };
+    match args.split_at_checked(inputs) {
+        Some((reads, writes)) if inputs > 0 => (reads.to_vec(), writes.to_vec()),
+        _ => (args.clone(), args.clone()),
+    }
+}
