@@ -67,8 +67,9 @@ impl RunOn {
             RunOn::AsExported => Ok(ReadyProgram::as_exported(open)),
             RunOn::Vulkan => ReadyProgram::compiled(open, registry, for_vulkan),
             RunOn::Auto if for_gpu && gpu() => ReadyProgram::compiled(open, registry, for_vulkan),
-            RunOn::Auto | RunOn::Cpu if for_gpu => ReadyProgram::compiled(open, registry, for_cpu),
-            RunOn::Auto | RunOn::Cpu => Ok(ReadyProgram::as_exported(open)),
+            RunOn::Auto if for_gpu => ReadyProgram::compiled(open, registry, for_cpu),
+            RunOn::Cpu => ReadyProgram::compiled(open, registry, for_cpu),
+            RunOn::Auto => Ok(ReadyProgram::as_exported(open)),
         }
     }
 }
@@ -103,7 +104,7 @@ fn for_vulkan<'p>(
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error> {
     let target = torchlet_vulkan::VulkanTarget::new();
-    torchlet_graph::compile(program, data, &target, registry)
+    torchlet_graph::compile(program, data, Some(&target), registry)
 }
 
 #[cfg(not(feature = "vulkan"))]
@@ -120,7 +121,7 @@ fn for_cpu<'p>(
     data: &'p [DataMap<'p>],
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    torchlet_graph::to_portable(program, data, registry)
+    torchlet_graph::compile(program, data, None, registry)
 }
 
 impl ReadyProgram {

@@ -1,10 +1,10 @@
 //! From a program to the same program for a processor: what its backend takes becomes delegates, the rest stays instructions.
 
-use crate::blob::Constants;
 use crate::emit::Emitter;
 use crate::error::Error;
 use crate::front::{FrontEnd, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
+use crate::named::Constants;
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
 use crate::operators::Operator;
 use crate::partition::{Part, Region, partition};
@@ -27,21 +27,21 @@ pub struct Compiled<'p> {
     pub report: Report,
 }
 
-/// Compiles a program, with the external data that it names, for a processor. What that does not take is left to the kernels of
-/// the registry.
+/// Compiles a program, with the external data that it names, for a processor, or for the kernels of the registry alone. These run
+/// what the processor does not take.
 ///
 /// # Errors
 /// The program is malformed.
 pub fn compile<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
-    target: &dyn Target,
+    target: Option<&dyn Target>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
     let mut compiled = Program::read(program)?;
     let vocabulary = Vocabulary::of(registry);
     let mut report = Report::default();
-    let mut constants = Constants::default();
+    let mut constants = Constants::new("graph/");
     for method in &mut compiled.methods {
         let mut compiler =
             MethodCompiler { target, constants: &mut constants, calls: Vec::new(), inputs: BTreeMap::new() };
@@ -57,7 +57,7 @@ pub fn compile<'p>(
 }
 
 struct MethodCompiler<'c, 'p> {
-    target: &'c dyn Target,
+    target: Option<&'c dyn Target>,
     constants: &'c mut Constants<'p>,
     calls: Vec<PlacedCall>,
     /// How many inputs each delegate has that was made.
@@ -90,7 +90,7 @@ impl<'p> MethodCompiler<'_, 'p> {
         let runs = FrontEnd::new(&method, &graphs, data, vocabulary).runs()?;
         let cuts: Vec<Cut<'p>> = runs.into_iter().map(|run| self.cut(run)).collect();
         let on_device = |cut: &Cut<'_>| cut.parts.iter().any(|part| matches!(part, Part::Device(_)));
-        if !cuts.iter().any(on_device) {
+        if self.target.is_some() && !cuts.iter().any(on_device) {
             return Ok(None);
         }
         let mut compiled = Method { instructions: Vec::new(), ..method.clone() };
@@ -133,8 +133,11 @@ impl<'p> MethodCompiler<'_, 'p> {
         passes::run(&mut run.graph);
         keep_old_values(&mut run.graph);
         let graph = &run.graph;
-        let reasons = graph.nodes.iter().map(|node| self.target.accepts(graph, node).err());
-        let reasons: Vec<Option<String>> = reasons.collect();
+        let why_not = |node| match self.target {
+            Some(target) => target.accepts(graph, node).err(),
+            None => Some(String::new()),
+        };
+        let reasons: Vec<Option<String>> = graph.nodes.iter().map(why_not).collect();
         let on_device: Vec<bool> = reasons.iter().map(Option::is_none).collect();
         let parts = partition(graph, &on_device);
         Cut { run, parts, reasons }
@@ -182,8 +185,8 @@ impl<'p> MethodCompiler<'_, 'p> {
         for id in region.inputs.iter().chain(&region.outputs) {
             args.push(emitter.value(graph, *id)?);
         }
-        let processed = Cow::Owned(blob::write(&part, self.constants)?);
-        let backend = self.target.backend().to_owned();
+        let processed = Cow::Owned(blob::write(part, self.constants)?);
+        let backend = self.target.map_or("", |target| target.backend()).to_owned();
         let delegates = &mut emitter.method().delegates;
         let delegate = delegates.len();
         delegates.push(Delegate { backend, processed, specs: Vec::new() });

@@ -91,7 +91,9 @@ impl<'m, 'p> Emitter<'m, 'p> {
         for (at, id) in taken {
             args.push(match order {
                 Some((place, OrderBy::List)) if place == at => self.row_major(graph, *out)?,
-                Some((place, OrderBy::Format)) if place == at => self.method.add(MethodValue::None),
+                Some((place, OrderBy::Format)) if place == at && !self.indices.contains_key(out) => {
+                    self.method.add(MethodValue::None)
+                }
                 _ => self.value(graph, *id)?,
             });
         }
@@ -168,7 +170,11 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 self.indices.insert(id, index);
                 return Ok(index);
             }
-            Value::Tensor(tensor) => MethodValue::Tensor(method_tensor(tensor, dynamism)?),
+            Value::Tensor(tensor) => {
+                let dynamism =
+                    if tensor.dynamic { ShapeDynamism::DynamicBound } else { dynamism };
+                MethodValue::Tensor(method_tensor(tensor, dynamism)?)
+            }
         };
         let index = self.method.add(value);
         self.indices.insert(id, index);
@@ -216,6 +222,12 @@ impl<'m, 'p> Emitter<'m, 'p> {
 
     /// The order of the dimensions of an output, as a list.
     fn row_major(&mut self, graph: &Graph<'p>, out: ValueId) -> Result<usize, Error> {
+        // An output that is a tensor of the method already lies as that does.
+        if let Some(tensor) = self.indices.get(&out).and_then(|value| self.method.tensor(*value)) {
+            let order = tensor.info.dim_order.clone();
+            let dims = order.iter().map(|dim| self.integer((*dim).into())).collect();
+            return Ok(self.method.add(MethodValue::Ints(dims)));
+        }
         let rank = match value_at(graph, out)? {
             Value::Tensor(tensor) => tensor.sizes.len(),
             _ => return Err(Error::Invalid(format!("value {out} is an output, but no tensor"))),

@@ -8,3 +8,10 @@ mod rewrite;
 mod text;
 pub mod uses;
 pub mod verify;
+
+use crate::graph::Graph;
+
+/// Runs all passes.
+pub fn run(graph: &mut Graph<'_>) {
+    dead::run(graph);
+}
