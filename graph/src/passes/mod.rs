@@ -3,8 +3,10 @@
 pub mod common;
 mod constant;
 pub mod dead;
+pub mod redundant;
 mod rewrite;
 #[cfg(test)]
 mod text;
 pub mod uses;
 pub mod verify;
+mod views;
