@@ -1,8 +1,10 @@
 //! What is done to a graph: each pass computes the same with less.
 
+pub mod attention;
 pub mod common;
 mod constant;
 pub mod dead;
+mod masks;
 pub mod redundant;
 mod rewrite;
 #[cfg(test)]
