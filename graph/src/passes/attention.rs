@@ -23,7 +23,7 @@
 use super::masks::{Mask, Masks};
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
-use super::views::{peeled, permutation, reshaped, viewed_as};
+use super::views::{VIEWS, peeled, peeled_views, permutation, reshaped, view_into, viewed_as};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec;
@@ -78,7 +78,7 @@ fn find(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Attention> {
 
 /// Follows weights back through views and the conversion to a narrower type, as long as nobody else takes them.
 fn find_weights(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<Weights> {
-    for _ in 0..8 {
+    for _ in 0..VIEWS {
         if rewriter.uses(id) != 1 {
             return None;
         }
@@ -218,7 +218,7 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
     if !scale.is_finite() || !rewriter.is_lasting(queries) {
         return None;
     }
-    let values = peel_views(rewriter, values);
+    let values = peeled_views(rewriter, values);
     if !rewriter.is_lasting(keys) || !rewriter.is_lasting(values) {
         return None;
     }
@@ -244,21 +244,7 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
     let inputs = [queries, keys, values, mask, scale];
     let sizes = vec![batches, heads, rows, value_width];
     let fused = rewriter.call_new(operator, &inputs, scalar_type, sizes);
-    let sizes = rewriter.sizes(out)?.iter().map(|size| *size as i64).collect();
-    let sizes = rewriter.value(Value::IntList(sizes));
-    rewriter.call(Operator::VIEW_COPY, &[fused, sizes], out);
-    Some(())
-}
-
-/// What a value is a view of, element by element in the same order.
-fn peel_views(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> ValueId {
-    for _ in 0..8 {
-        let Some(source) = rewriter.maker(id).and_then(|node| reshaped(rewriter, node)) else {
-            break;
-        };
-        id = source;
-    }
-    id
+    view_into(rewriter, fused, out)
 }
 
 /// The rows of keys that columns of the first product's second factor are, and how they are scaled.
@@ -312,7 +298,7 @@ fn before_repeat(
     id: ValueId,
     [batches, heads, rows]: [usize; 3],
 ) -> Option<(ValueId, usize)> {
-    let id = peel_views(rewriter, id);
+    let id = peeled_views(rewriter, id);
     let source = *rewriter.call_of(id, Operator::EXPAND_COPY)?.first()?;
     let (from, to) = (rewriter.sizes(source)?, rewriter.sizes(id)?);
     let [own_batches, own_heads, 1, own_rows, width] = *from else { return None };

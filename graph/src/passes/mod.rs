@@ -4,6 +4,7 @@ pub mod attention;
 pub mod common;
 mod constant;
 pub mod dead;
+pub mod linear;
 mod masks;
 pub mod redundant;
 mod rewrite;

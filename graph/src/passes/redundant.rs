@@ -12,7 +12,7 @@
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
-use super::views::{permutation, reshaped};
+use super::views::{permutation, reshaped, view_into};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::operators::Operator;
 use torchlet_core::ScalarType;
@@ -173,11 +173,7 @@ fn view_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool
     if rewriter.replace(out, source) {
         return true;
     }
-    let Some(sizes) = rewriter.sizes(out) else { return false };
-    let sizes = sizes.iter().map(|size| *size as i64).collect();
-    let sizes = rewriter.value(Value::IntList(sizes));
-    rewriter.call(Operator::VIEW_COPY, &[source, sizes], out);
-    true
+    view_into(rewriter, source, out).is_some()
 }
 
 #[cfg(test)]

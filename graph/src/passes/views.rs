@@ -6,6 +6,10 @@ use crate::graph::{Node, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec::Vec;
 
+/// How many views in a row are looked through. Exporters write a handful; a file could have any number, and as many calls that take
+/// the last.
+pub(super) const VIEWS: usize = 16;
+
 /// What a call permutes, and which dimension of it each dimension of the output is.
 pub(super) fn permutation(
     rewriter: &Rewriter<'_, '_>,
@@ -61,6 +65,17 @@ pub(super) fn numel(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<usize> {
     rewriter.sizes(id)?.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size))
 }
 
+/// What a value is a view of, element by element in the same order.
+pub(super) fn peeled_views(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> ValueId {
+    for _ in 0..VIEWS {
+        let Some(source) = rewriter.maker(id).and_then(|node| reshaped(rewriter, node)) else {
+            break;
+        };
+        id = source;
+    }
+    id
+}
+
 /// What a call multiplies with a known number, and that number.
 pub(super) fn scaled(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueId, f64)> {
     let [a, b] = [inputs(node).first()?, inputs(node).get(1)?];
@@ -82,8 +97,7 @@ pub(super) fn scaled(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueI
 /// What a value is before it is viewed differently and multiplied with numbers, and the product of these.
 pub(super) fn peeled(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> (ValueId, f64) {
     let mut factor = 1.0;
-    // Exporters write a handful; a file could have any number, for each of as many.
-    for _ in 0..16 {
+    for _ in 0..VIEWS {
         let Some(node) = rewriter.maker(id) else { break };
         if let Some(source) = reshaped(rewriter, node) {
             id = source;
@@ -110,8 +124,14 @@ pub(super) fn viewed_as(
     if wanted != numel(rewriter, id) {
         return None;
     }
-    let scalar_type = tensor.scalar_type;
-    let shape = sizes.iter().map(|size| *size as i64).collect();
+    let out = rewriter.new_tensor(tensor.scalar_type, sizes.to_vec());
+    view_into(rewriter, id, out).map(|()| out)
+}
+
+/// Makes a tensor of a value with as many elements.
+pub(super) fn view_into(rewriter: &mut Rewriter<'_, '_>, id: ValueId, out: ValueId) -> Option<()> {
+    let shape = rewriter.sizes(out)?.iter().map(|size| *size as i64).collect();
     let shape = rewriter.value(Value::IntList(shape));
-    Some(rewriter.call_new(Operator::VIEW_COPY, &[id, shape], scalar_type, sizes.to_vec()))
+    rewriter.call(Operator::VIEW_COPY, &[id, shape], out);
+    Some(())
 }
