@@ -2,7 +2,13 @@
 //!
 //! Names are those of functional ATen, as PyTorch's exporter writes them (`aten.add.Tensor`), and of the operators that
 //! lowerings to a processor add. A program's instructions call the forms with outputs among their arguments
-//! (`aten::add.out`); the table tells which is which. `torchlet.*` are forms that passes make of several calls.
+//! (`aten::add.out`); the table tells which is which. `torchlet.*` are forms that passes make of several calls:
+//!
+//! - `torchlet.attention(q, k, v, mask, scale)` is `softmax(q · kᵀ · scale + mask) · v` with sums in `f32` at least. `q` is `[batch,
+//!   heads, rows, width]`, `k` `[batch, key heads, keys, width]` and `v` `[batch, key heads, keys, value width]`; heads are a
+//!   multiple of key heads, and as many neighbours share each. The mask, if it is not none, is of floating-point numbers that
+//!   broadcast to `[batch, heads, rows, keys]`. A row of which every score is minus infinity has zeros. (`et_vk.sdpa.default` is
+//!   the same with as many key heads as heads, and such rows are not numbers.)
 
 /// An operator of the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

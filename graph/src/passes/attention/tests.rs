@@ -1,0 +1,321 @@
+use crate::graph::{Graph, Value};
+use crate::operators::Operator;
+use crate::passes::{dead, redundant, text, verify};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+fn fused(text: &str) -> (Graph<'static>, Vec<String>) {
+    let mut graph = text::parse(text);
+    redundant::run(&mut graph);
+    dead::run(&mut graph);
+    super::run(&mut graph);
+    redundant::run(&mut graph);
+    dead::run(&mut graph);
+    verify::verify(&graph).unwrap();
+    let calls = text::calls(&graph);
+    (graph, calls)
+}
+
+/// What `F.scaled_dot_product_attention` becomes, over `q`, `k` and `v` of these heads, keys and widths; `mask` makes `masked` of
+/// `scores`.
+fn decomposed(declarations: &str, mask: &str, masked: &str) -> String {
+    format!(
+        "in q f32[2,4,16,8]
+         in k f32[2,4,12,8]
+         in v f32[2,4,12,6]
+         {declarations}
+         qs f32[2,4,16,8] = aten.mul.Scalar(q, 0.5946035575013605)
+         kt f32[2,4,8,12] = aten.permute_copy.default(k, [0, 1, 3, 2])
+         ks f32[2,4,8,12] = aten.mul.Scalar(kt, 0.5946035575013605)
+         qe f32[2,4,16,8] = aten.expand_copy.default(qs, [2, 4, 16, 8])
+         qc f32[2,4,16,8] = dim_order_ops._clone_dim_order.default(qe, false, [0, 1, 2, 3])
+         q3 f32[8,16,8] = aten.view_copy.default(qc, [8, 16, 8])
+         ke f32[2,4,8,12] = aten.expand_copy.default(ks, [2, 4, 8, 12])
+         k3 f32[8,8,12] = aten.view_copy.default(ke, [8, 8, 12])
+         s3 f32[8,16,12] = aten.bmm.default(q3, k3)
+         scores f32[2,4,16,12] = aten.view_copy.default(s3, [2, 4, 16, 12])
+         {mask}
+         soft f32[2,4,16,12] = aten._softmax.default({masked}, -1, false)
+         eq bool[2,4,16,12] = aten.eq.Scalar({masked}, -inf)
+         not bool[2,4,16,12] = aten.logical_not.default(eq)
+         any bool[2,4,16,1] = aten.any.dim(not, -1, true)
+         none_left bool[2,4,16,1] = aten.logical_not.default(any)
+         zeros f32[2,4,16,12] = aten.full_like.default(soft, 0)
+         safe f32[2,4,16,12] = aten.where.self(none_left, zeros, soft)
+         we f32[2,4,16,12] = aten.expand_copy.default(safe, [2, 4, 16, 12])
+         w3 f32[8,16,12] = aten.view_copy.default(we, [8, 16, 12])
+         v3 f32[8,12,6] = aten.view_copy.default(v, [8, 12, 6])
+         o3 f32[8,16,6] = aten.bmm.default(w3, v3)
+         o f32[2,4,16,6] = aten.view_copy.default(o3, [2, 4, 16, 6])
+         out o"
+    )
+}
+
+#[test]
+fn the_decomposition_is_one_call() {
+    let (graph, calls) = fused(&decomposed("", "", "scores"));
+    let [call] = &calls[..] else { panic!("{calls:#?}") };
+    let scale = 0.5946035575013605f64 * 0.5946035575013605;
+    let out = graph.outputs[0];
+    assert_eq!(*call, format!("%{out} = et_vk.sdpa.default(%0, %1, %2, none, {scale:?})"));
+}
+
+#[test]
+fn a_mask_that_may_hide_a_row_keeps_its_zeros() {
+    let mask = "masked f32[2,4,16,12] = aten.add.Tensor(scores, m, 1)";
+    let (_, calls) = fused(&decomposed("in m f32[2,1,1,12]", mask, "masked"));
+    assert!(calls[0].contains("torchlet.attention(%0, %1, %2, %3, "), "{calls:#?}");
+    assert_eq!(calls.len(), 1);
+}
+
+#[test]
+fn a_constant_mask_is_looked_at() {
+    let mask = "masked f32[2,4,16,12] = aten.add.Tensor(m, scores, 1)";
+    for (numbers, operator) in [("0", Operator::ET_VK_SDPA), ("-inf", Operator::ATTENTION)] {
+        let declaration = format!("const m f32[16,12] = {numbers}");
+        let (graph, calls) = fused(&decomposed(&declaration, mask, "masked"));
+        assert_eq!(calls.len(), 1, "{calls:#?}");
+        assert_eq!(graph.nodes[0].operator, operator);
+    }
+}
+
+#[test]
+fn a_mask_that_is_expanded_is_taken_before() {
+    let mask = "wide f32[2,4,16,12] = aten.expand_copy.default(m, [2, 4, 16, 12])
+        masked f32[2,4,16,12] = aten.add.Tensor(scores, wide, 1)";
+    let (_, calls) = fused(&decomposed("in m f32[12]", mask, "masked"));
+    assert!(calls[0].contains("(%0, %1, %2, %3, "), "{calls:#?}");
+}
+
+#[test]
+fn the_idiom_is_the_scores_own() {
+    // It asks something else for infinities.
+    let text = decomposed("in other f32[2,4,16,12]", "", "scores")
+        .replace("aten.eq.Scalar(scores,", "aten.eq.Scalar(other,");
+    assert_eq!(
+        fused(&text).0.nodes.iter().filter(|node| node.operator == Operator::BMM).count(),
+        2
+    );
+    let text = decomposed("", "", "scores")
+        .replace("full_like.default(soft, 0)", "full_like.default(soft, 1)");
+    assert_eq!(
+        fused(&text).0.nodes.iter().filter(|node| node.operator == Operator::BMM).count(),
+        2
+    );
+}
+
+#[test]
+fn weights_that_are_taken_are_computed() {
+    for taken in ["soft", "safe", "w3"] {
+        let text = decomposed("", "", "scores").replace("out o", &format!("out o {taken}"));
+        let (graph, _) = fused(&text);
+        assert!(graph.nodes.iter().any(|node| node.operator == Operator::SOFTMAX), "{taken}");
+        assert!(!graph.nodes.iter().any(|node| node.operator == Operator::ET_VK_SDPA), "{taken}");
+    }
+}
+
+#[test]
+fn bounds_are_no_shapes() {
+    let mut graph = text::parse(&decomposed("", "", "scores"));
+    let Value::Tensor(tensor) = &mut graph.values[0] else { unreachable!() };
+    tensor.dynamic = true;
+    assert_eq!(super::run(&mut graph), 0);
+}
+
+/// As models write it themselves, over heads that are views of projections; `middle` makes `masked` of `scores`.
+fn written(declarations: &str, middle: &str) -> String {
+    format!(
+        "in x f32[2,16,32]
+         in y f32[2,16,32]
+         in z f32[2,16,32]
+         {declarations}
+         qv f32[2,16,4,8] = aten.view_copy.default(x, [2, 16, 4, 8])
+         q f32[2,4,16,8] = aten.permute_copy.default(qv, [0, 2, 1, 3])
+         kv f32[2,16,4,8] = aten.view_copy.default(y, [2, 16, 4, 8])
+         k f32[2,4,16,8] = aten.permute_copy.default(kv, [0, 2, 1, 3])
+         vv f32[2,16,4,8] = aten.view_copy.default(z, [2, 16, 4, 8])
+         v f32[2,4,16,8] = aten.permute_copy.default(vv, [0, 2, 1, 3])
+         kt f32[2,4,8,16] = aten.permute_copy.default(k, [0, 1, 3, 2])
+         q3 f32[8,16,8] = aten.view_copy.default(q, [8, 16, 8])
+         k3 f32[8,8,16] = aten.view_copy.default(kt, [8, 8, 16])
+         s3 f32[8,16,16] = aten.bmm.default(q3, k3)
+         scores f32[2,4,16,16] = aten.view_copy.default(s3, [2, 4, 16, 16])
+         {middle}
+         w f32[2,4,16,16] = aten._softmax.default(masked, 3, false)
+         w3 f32[8,16,16] = aten.view_copy.default(w, [8, 16, 16])
+         v3 f32[8,16,8] = aten.view_copy.default(v, [8, 16, 8])
+         o3 f32[8,16,8] = aten.bmm.default(w3, v3)
+         o f32[2,4,16,8] = aten.view_copy.default(o3, [2, 4, 16, 8])
+         op f32[2,16,4,8] = aten.permute_copy.default(o, [0, 2, 1, 3])
+         r f32[2,16,32] = aten.view_copy.default(op, [2, 16, 32])
+         out r"
+    )
+}
+
+#[test]
+fn scores_divided_by_a_root_and_masked_softly() {
+    let middle = "scaled f32[2,4,16,16] = aten.div.Tensor(scores, root)
+        masked f32[2,4,16,16] = aten.add.Tensor(scaled, m, 1)";
+    let (graph, calls) = fused(&written("const root f32[] = 4\nin m f32[2,1,1,16]", middle));
+    let operators = [
+        "aten.view_copy.default",
+        "aten.permute_copy.default",
+        "aten.view_copy.default",
+        "aten.view_copy.default",
+        "aten.permute_copy.default",
+        "aten.permute_copy.default",
+        "et_vk.sdpa.default",
+        "aten.permute_copy.default",
+        "aten.view_copy.default",
+    ];
+    assert_eq!(text::operators(&graph), operators, "{calls:#?}");
+    // Keys are transposed no further than queries and values.
+    let keys = graph.nodes[5].args[2];
+    assert_eq!(calls[5], format!("%{keys} = aten.permute_copy.default(%7, [0, 2, 1, 3])"));
+    assert!(calls[6].ends_with(&format!("(%6, %{keys}, %10, %4, 0.25)")), "{calls:#?}");
+}
+
+#[test]
+fn scores_filled_with_minus_infinity() {
+    let middle = "fill f32[] = aten.scalar_tensor.default(-inf)
+        scaled f32[2,4,16,16] = aten.mul.Scalar(scores, 0.5)
+        masked f32[2,4,16,16] = aten.where.self(m, fill, scaled)";
+    let (graph, calls) = fused(&written("in m bool[1,1,16,16]", middle));
+    let at = graph.nodes.iter().position(|node| node.operator == Operator::ET_VK_SDPA).unwrap();
+    let made = graph.nodes[at].args[3];
+    // The condition is first in this form; what it fills with is a constant.
+    assert!(calls.iter().any(|call| call.starts_with(&format!("%{made} = aten.where.self(%3, "))));
+    let Value::Tensor(mask) = &graph.values[made] else { unreachable!() };
+    assert_eq!(mask.sizes, [1, 1, 16, 16]);
+}
+
+#[test]
+fn scores_filled_with_what_is_not_low_enough() {
+    for (number, count) in [("-3.4028234663852886e38", 0), ("-10000.0", 2)] {
+        let middle = format!(
+            "const low f32[] = {number}
+             masked f32[2,4,16,16] = aten.where.self(m, scores, low)"
+        );
+        let (graph, _) = fused(&written("in m bool[1,1,16,16]", &middle));
+        let left = graph.nodes.iter().filter(|node| node.operator == Operator::BMM);
+        assert_eq!(left.count(), count, "{number}");
+    }
+}
+
+#[test]
+fn sums_with_a_factor_are_no_masks() {
+    let middle = "masked f32[2,4,16,16] = aten.add.Tensor(scores, m, 2)";
+    let (graph, _) = fused(&written("in m f32[2,1,1,16]", middle));
+    assert_eq!(graph.nodes.iter().filter(|node| node.operator == Operator::BMM).count(), 2);
+}
+
+#[test]
+fn products_of_three_dimensions() {
+    // As `nn.MultiheadAttention` writes it, with the mask in the product.
+    let (graph, calls) = fused(
+        "in q f32[8,16,4]
+         in k f32[16,8,4]
+         in v f32[8,16,4]
+         in m f32[1,16,16]
+         const scale f32[] = 0.5
+         qs f32[8,16,4] = aten.mul.Tensor(q, scale)
+         kt f32[8,4,16] = aten.permute_copy.default(k, [1, 2, 0])
+         s f32[8,16,16] = aten.baddbmm.default(m, qs, kt, 1, 1)
+         w f32[8,16,16] = aten._softmax.default(s, -1, false)
+         o f32[8,16,4] = aten.bmm.default(w, v)
+         out o",
+    );
+    let at = graph.nodes.iter().position(|node| node.operator == Operator::ET_VK_SDPA).unwrap();
+    let shapes: Vec<&[usize]> = graph.nodes[at].args[..4]
+        .iter()
+        .map(|id| match &graph.values[*id] {
+            Value::Tensor(tensor) => tensor.sizes.as_slice(),
+            _ => &[],
+        })
+        .collect();
+    assert_eq!(shapes, [&[1, 8, 16, 4][..], &[1, 8, 16, 4], &[1, 8, 16, 4], &[1, 1, 16, 16]]);
+    assert!(calls.iter().any(|call| call.contains("permute_copy.default(%1, [1, 0, 2])")));
+}
+
+#[test]
+fn transposed_keys_that_are_no_permutation_are_permuted() {
+    let (graph, calls) = fused(
+        "in q f32[8,16,4]
+         in kt f32[8,4,12]
+         in v f32[8,12,4]
+         s f32[8,16,12] = aten.bmm.default(q, kt)
+         w f32[8,16,12] = aten._softmax.default(s, -1, false)
+         o f32[8,16,4] = aten.bmm.default(w, v)
+         out o",
+    );
+    assert!(text::operators(&graph).contains(&"et_vk.sdpa.default"), "{calls:#?}");
+    assert!(calls.iter().any(|call| call.contains("[0, 1, 3, 2]")), "{calls:#?}");
+}
+
+#[test]
+fn softmax_in_a_wider_type() {
+    let (graph, calls) = fused(
+        "in q f16[8,16,4]
+         in k f16[8,16,4]
+         in v f16[8,16,4]
+         in m f32[16,16]
+         kt f16[8,4,16] = aten.permute_copy.default(k, [0, 2, 1])
+         s f16[8,16,16] = aten.bmm.default(q, kt)
+         wide f32[8,16,16] = aten._to_copy.default(s)
+         masked f32[8,16,16] = aten.add.Tensor(wide, m, 1)
+         w f32[8,16,16] = aten._softmax.default(masked, -1, false)
+         narrow f16[8,16,16] = aten._to_copy.default(w)
+         o f16[8,16,4] = aten.bmm.default(narrow, v)
+         out o",
+    );
+    assert!(text::operators(&graph).contains(&"et_vk.sdpa.default"), "{calls:#?}");
+    assert!(!text::operators(&graph).contains(&"aten.bmm.default"), "{calls:#?}");
+}
+
+#[test]
+fn heads_that_share_keys() {
+    let (graph, calls) = fused(
+        "in q f32[1,8,16,4]
+         in k f32[1,2,16,4]
+         in v f32[1,2,16,4]
+         ku f32[1,2,1,16,4] = aten.unsqueeze_copy.default(k, 2)
+         ke f32[1,2,4,16,4] = aten.expand_copy.default(ku, [1, 2, 4, 16, 4])
+         kk f32[1,8,16,4] = aten.view_copy.default(ke, [1, 8, 16, 4])
+         vu f32[1,2,1,16,4] = aten.unsqueeze_copy.default(v, 2)
+         ve f32[1,2,4,16,4] = aten.expand_copy.default(vu, [1, 2, 4, 16, 4])
+         vv f32[8,16,4] = aten.view_copy.default(ve, [8, 16, 4])
+         q3 f32[8,16,4] = aten.view_copy.default(q, [8, 16, 4])
+         kt f32[1,8,4,16] = aten.permute_copy.default(kk, [0, 1, 3, 2])
+         k3 f32[8,4,16] = aten.view_copy.default(kt, [8, 4, 16])
+         s f32[8,16,16] = aten.bmm.default(q3, k3)
+         s4 f32[1,8,16,16] = aten.view_copy.default(s, [1, 8, 16, 16])
+         w f32[1,8,16,16] = aten._softmax.default(s4, -1, false)
+         w3 f32[8,16,16] = aten.view_copy.default(w, [8, 16, 16])
+         o f32[8,16,4] = aten.bmm.default(w3, vv)
+         out o",
+    );
+    assert_eq!(graph.nodes[0].operator, Operator::ATTENTION, "{calls:#?}");
+    assert_eq!(graph.nodes[0].args[..3], [0, 1, 2]);
+}
+
+#[test]
+fn keys_that_are_overwritten_meanwhile() {
+    let (graph, _) = fused(
+        "in q f32[1,4,1,8]
+         in new f32[1,1,4,8]
+         in v f32[4,16,8]
+         var cache f32[1,16,4,8]
+         kt f32[1,4,8,16] = aten.permute_copy.default(cache, [0, 2, 3, 1])
+         q3 f32[4,1,8] = aten.view_copy.default(q, [4, 1, 8])
+         k3 f32[4,8,16] = aten.view_copy.default(kt, [4, 8, 16])
+         s f32[4,1,16] = aten.bmm.default(q3, k3)
+         u f32[1,1,4,8] = llama.update_cache.default(new, cache, 3)
+         w f32[4,1,16] = aten._softmax.default(s, -1, false)
+         o f32[4,1,8] = aten.bmm.default(w, v)
+         out o",
+    );
+    let place = |operator| graph.nodes.iter().position(|node| node.operator == operator).unwrap();
+    // What is read of the cache is read before the write.
+    assert!(place(Operator::PERMUTE_COPY) < place(Operator::LLAMA_UPDATE_CACHE));
+}

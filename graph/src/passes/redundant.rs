@@ -1,0 +1,353 @@
+//! Calls that change nothing, or that one call can do for two.
+//!
+//! - Copies and views to the same type and shape are their input: `clone`, `alias_copy`, `detach_copy`, `_to_copy`, `expand_copy`,
+//!   `view_copy`, `slice_copy`, `et_vk.prepack` and their like; the layout that some ask for is none of the graph's business.
+//! - A permutation of a permutation is one, or none; so is a view of a view. Both are of the first's input.
+//! - A conversion of a conversion is one, or none, if the first keeps every number as it is.
+//! - Dropout at inference is its input. So is a product with one, a quotient by one, a difference with zero and a first power.
+//!   (A floating-point sum with zero is not: of minus zero it makes zero.)
+//!
+//! Needs: each value made once, before its uses. Keeps: what enters and leaves the graph has values of its own. Every element keeps
+//! its bits. Nothing is concluded from sizes that are bounds.
+
+use super::rewrite::{Rewriter, each_call};
+use super::uses::inputs;
+use super::views::{permutation, reshaped, view_into};
+use crate::graph::{Graph, Node, Value, ValueId};
+use crate::operators::Operator;
+use torchlet_core::ScalarType;
+
+/// Takes such calls out, or makes one of two, and says how often.
+pub fn run(graph: &mut Graph<'_>) -> usize {
+    each_call(graph, simplify)
+}
+
+fn simplify(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> bool {
+    let (Some(out), Some(input)) = (node.args.last().copied(), inputs(node).first().copied())
+    else {
+        return false;
+    };
+    if is_copy(rewriter, node) && rewriter.replace(out, input) {
+        return true;
+    }
+    match node.operator {
+        Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => {
+            convert_once(rewriter, node, input, out)
+        }
+        Operator::CAT => only_member(rewriter, input).is_some_and(|id| rewriter.replace(out, id)),
+        Operator::NATIVE_DROPOUT => drop_nothing(rewriter, node, input, out),
+        _ => permute_once(rewriter, node, out) || view_once(rewriter, node, out),
+    }
+}
+
+/// Whether the output of a call is its first input if it has its type and shape.
+fn is_copy(rewriter: &Rewriter<'_, '_>, node: &Node) -> bool {
+    let number = || inputs(node).get(1).and_then(|id| rewriter.number(*id));
+    match node.operator {
+        Operator::CLONE
+        | Operator::ALIAS_COPY
+        | Operator::DETACH_COPY
+        | Operator::LIFT_FRESH_COPY
+        | Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER
+        | Operator::TO_COPY
+        | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY
+        | Operator::ET_VK_PREPACK => true,
+        // With the shape, they keep the order of elements.
+        Operator::EXPAND_COPY
+        | Operator::REPEAT
+        | Operator::SLICE_COPY_TENSOR
+        | Operator::SLICE_TENSOR
+        | Operator::NARROW_COPY
+        | Operator::VIEW_COPY
+        | Operator::UNSQUEEZE_COPY
+        | Operator::SQUEEZE_COPY_DIM
+        | Operator::SQUEEZE_COPY_DIMS => rewriter.has_fixed_shapes(),
+        Operator::MUL_SCALAR
+        | Operator::MUL_TENSOR
+        | Operator::DIV_SCALAR
+        | Operator::DIV_TENSOR
+        | Operator::POW_TENSOR_SCALAR => rewriter.has_fixed_shapes() && number() == Some(1.0),
+        Operator::SUB_SCALAR | Operator::SUB_TENSOR => {
+            let zero = number().is_some_and(|number| number == 0.0 && number.is_sign_positive());
+            rewriter.has_fixed_shapes() && zero
+        }
+        _ => false,
+    }
+}
+
+fn only_member(rewriter: &Rewriter<'_, '_>, list: ValueId) -> Option<ValueId> {
+    match rewriter.get(list)? {
+        Value::List(items) if items.len() == 1 => items.first().copied(),
+        _ => None,
+    }
+}
+
+/// Takes out the first of two conversions that keeps numbers as they are, and both if the second goes back.
+fn convert_once(
+    rewriter: &mut Rewriter<'_, '_>,
+    node: &Node,
+    input: ValueId,
+    out: ValueId,
+) -> bool {
+    let first = rewriter
+        .call_of(input, Operator::TO_COPY)
+        .or_else(|| rewriter.call_of(input, Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY));
+    let Some(source) = first.and_then(|args| args.first().copied()) else { return false };
+    let types = (rewriter.scalar_type(source), rewriter.scalar_type(input));
+    let (Some(from), Some(between)) = types else { return false };
+    if !holds(between, from) {
+        return false;
+    }
+    if rewriter.replace(out, source) {
+        return true;
+    }
+    let mut args = inputs(node).to_vec();
+    if let Some(input) = args.first_mut() {
+        *input = source;
+    }
+    rewriter.call(node.operator, &args, out);
+    true
+}
+
+/// Whether a type has all numbers of another.
+fn holds(wide: ScalarType, narrow: ScalarType) -> bool {
+    use ScalarType::{BFloat16, Bool, Byte, Char, Double, Float, Half, Int, Long, Short};
+    wide == narrow
+        || match narrow {
+            Bool => {
+                matches!(wide, Byte | Char | Short | Int | Long | Half | BFloat16 | Float | Double)
+            }
+            Byte | Char => matches!(wide, Short | Int | Long | Half | Float | Double),
+            Short => matches!(wide, Int | Long | Float | Double),
+            Int => matches!(wide, Long | Double),
+            Half | BFloat16 => matches!(wide, Float | Double),
+            Float => wide == Double,
+            _ => false,
+        }
+}
+
+/// Replaces what dropout keeps, which at inference is all.
+fn drop_nothing(
+    rewriter: &mut Rewriter<'_, '_>,
+    node: &Node,
+    input: ValueId,
+    out: ValueId,
+) -> bool {
+    if rewriter.flag(inputs(node).get(2), true) != Some(false) {
+        return false;
+    }
+    let Some(Value::List(outs)) = rewriter.get(out) else { return false };
+    let Some((kept, mask)) = outs.split_first() else { return false };
+    let (kept, whole) = (*kept, mask.iter().all(|mask| rewriter.uses(*mask) == 0));
+    // With a mask that somebody takes, the call stays for it.
+    rewriter.replace(kept, input) && whole
+}
+
+/// Makes one permutation of two, and none of one that moves nothing.
+fn permute_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
+    let Some((input, mut order)) = permutation(rewriter, node) else { return false };
+    let mut source = input;
+    if let Some((first, own)) = rewriter.maker(input).and_then(|node| permutation(rewriter, node)) {
+        let Some(both) = order.iter().map(|dim| own.get(*dim).copied()).collect() else {
+            return false;
+        };
+        (source, order) = (first, both);
+    }
+    if order.iter().enumerate().all(|(at, dim)| at == *dim) && rewriter.replace(out, source) {
+        return true;
+    }
+    if source == input {
+        return false;
+    }
+    let order = order.into_iter().map(|dim| dim as i64).collect();
+    let order = rewriter.value(Value::IntList(order));
+    rewriter.call(Operator::PERMUTE_COPY, &[source, order], out);
+    true
+}
+
+/// Makes one view of two.
+fn view_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
+    let Some(input) = reshaped(rewriter, node) else { return false };
+    let first = rewriter.maker(input).and_then(|node| reshaped(rewriter, node));
+    let Some(source) = first else { return false };
+    if rewriter.replace(out, source) {
+        return true;
+    }
+    view_into(rewriter, source, out).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::graph::Graph;
+    use crate::passes::{dead, text, verify};
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    fn simplified(text: &str) -> (Graph<'static>, Vec<String>) {
+        let mut graph = text::parse(text);
+        super::run(&mut graph);
+        dead::run(&mut graph);
+        verify::verify(&graph).unwrap();
+        let calls = text::calls(&graph);
+        (graph, calls)
+    }
+
+    #[test]
+    fn copies_go() {
+        let (_, calls) = simplified(
+            "in x f32[2,4]
+             const w f32[2,4] = 2
+             a f32[2,4] = aten.clone.default(x)
+             b f32[2,4] = dim_order_ops._clone_dim_order.default(a, false, [0, 1])
+             c f32[2,4] = aten.expand_copy.default(b, [2, 4])
+             d f32[2,4] = aten.slice_copy.Tensor(c, 0, 0, 9223372036854775807, 1)
+             e f32[2,4] = aten._to_copy.default(d)
+             p f32[2,4] = et_vk.prepack.default(w)
+             f f32[2,4] = aten.mul.Tensor(e, p)
+             out f",
+        );
+        assert_eq!(calls, ["%8 = aten.mul.Tensor(%0, %1)"]);
+    }
+
+    #[test]
+    fn what_changes_something_stays() {
+        let text = "in x f32[2,4]
+             a f16[2,4] = aten._to_copy.default(x)
+             b f32[2,4] = aten._to_copy.default(a)
+             c f32[2,2] = aten.slice_copy.Tensor(b, 1, 0, 2, 1)
+             d f32[2,2] = aten.add.Scalar(c, 0.0, 1)
+             e f32[2,2] = aten.sub.Scalar(d, -0.0, 1)
+             out e";
+        assert_eq!(simplified(text).1.len(), 5);
+    }
+
+    #[test]
+    fn edges_keep_values_of_their_own() {
+        // An input, a constant, and what is an output already.
+        let (graph, calls) = simplified(
+            "in x f32[4]
+             const w f32[4] = 1
+             var state f32[4]
+             a f32[4] = aten.clone.default(x)
+             b f32[4] = aten.clone.default(w)
+             c f32[4] = aten.neg.default(x)
+             d f32[4] = aten.clone.default(c)
+             e f32[4] = aten.clone.default(x)
+             update e state
+             out a b c d",
+        );
+        assert_eq!((calls.len(), graph.outputs), (5, alloc::vec![3, 4, 5, 6]));
+        // What nobody sees but through the copy is the output itself.
+        let (graph, calls) = simplified(
+            "in x f32[4]
+             c f32[4] = aten.neg.default(x)
+             d f32[4] = aten.clone.default(c)
+             out d",
+        );
+        assert_eq!((calls.len(), graph.outputs), (1, alloc::vec![1]));
+    }
+
+    #[test]
+    fn a_copy_of_what_is_overwritten_stays() {
+        let (_, calls) = simplified(
+            "in x f32[1,1,1,4]
+             var cache f32[1,8,1,4]
+             a f32[1,8,1,4] = aten.clone.default(cache)
+             b f32[1,1,1,4] = llama.update_cache.default(x, cache, 0)
+             c f32[1,8,1,4] = aten.sub.Tensor(a, cache, 1)
+             out c",
+        );
+        assert_eq!(calls.len(), 3);
+    }
+
+    #[test]
+    fn permutations_join() {
+        // As behind attention: there, back and elsewhere.
+        let (_, calls) = simplified(
+            "in x f32[2,4,16,8]
+             a f32[16,2,4,8] = aten.permute_copy.default(x, [2, 0, 1, 3])
+             b f32[16,2,4,8] = aten.clone.default(a)
+             c f32[2,4,16,8] = aten.permute_copy.default(b, [1, 2, 0, 3])
+             d f32[2,16,4,8] = aten.transpose_copy.int(c, 1, -2)
+             e f32[2,16,4,8] = aten.neg.default(d)
+             f f32[2,4,16,8] = aten.neg.default(c)
+             g f32[4,16,2,8] = aten.permute_copy.default(a, [2, 0, 1, 3])
+             out e f g",
+        );
+        let expected = [
+            "%4 = aten.transpose_copy.int(%0, 1, -2)",
+            "%5 = aten.neg.default(%4)",
+            "%6 = aten.neg.default(%0)",
+            "%7 = aten.permute_copy.default(%0, [1, 2, 0, 3])",
+        ];
+        assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn views_join() {
+        let (_, calls) = simplified(
+            "in x f32[2,4,8]
+             a f32[8,8] = aten.view_copy.default(x, [8, 8])
+             b f32[8,1,8] = aten.unsqueeze_copy.default(a, 1)
+             c f32[1,8,1,8] = aten.expand_copy.default(b, [1, 8, 1, 8])
+             d f32[2,4,8] = aten.view_copy.default(c, [2, 4, 8])
+             e f32[2,4,8] = aten.neg.default(d)
+             f f32[1,8,1,8] = aten.neg.default(c)
+             out e f",
+        );
+        let expected = [
+            "%3 = aten.view_copy.default(%0, [1, 8, 1, 8])",
+            "%5 = aten.neg.default(%0)",
+            "%6 = aten.neg.default(%3)",
+        ];
+        assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn conversions_join_where_nothing_is_lost() {
+        let (_, calls) = simplified(
+            "in x f16[4]
+             in n i64[4]
+             a f32[4] = aten._to_copy.default(x)
+             b f16[4] = aten._to_copy.default(a)
+             c f16[4] = aten.neg.default(b)
+             d f64[4] = aten._to_copy.default(a)
+             e f32[4] = aten._to_copy.default(n)
+             f i64[4] = aten._to_copy.default(e)
+             out c d f",
+        );
+        let expected = [
+            "%4 = aten.neg.default(%0)",
+            "%5 = aten._to_copy.default(%0)",
+            "%6 = aten._to_copy.default(%1)",
+            "%7 = aten._to_copy.default(%6)",
+        ];
+        assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn dropout_is_nothing_at_inference() {
+        let (_, calls) = simplified(
+            "in x f32[4]
+             [a f32[4], m bool[4]] = aten.native_dropout.default(x, 0.5, false)
+             b f32[4] = aten.neg.default(a)
+             [c f32[4], n bool[4]] = aten.native_dropout.default(x, 0.5, true)
+             out b c",
+        );
+        assert_eq!(calls.len(), 2);
+        assert_eq!(calls[0], "%3 = aten.neg.default(%0)");
+    }
+
+    #[test]
+    fn nothing_follows_from_bounds() {
+        let mut graph = text::parse(
+            "in x f32[4]
+             a f32[4] = aten.slice_copy.Tensor(x, 0, 1, 5, 1)
+             b f32[4] = aten.neg.default(a)
+             out b",
+        );
+        let crate::graph::Value::Tensor(tensor) = &mut graph.values[0] else { unreachable!() };
+        tensor.dynamic = true;
+        assert_eq!(super::run(&mut graph), 0);
+    }
+}

@@ -1,0 +1,137 @@
+//! Calls that move elements and leave them as they are.
+
+use super::rewrite::Rewriter;
+use super::uses::inputs;
+use crate::graph::{Node, Value, ValueId};
+use crate::operators::Operator;
+use alloc::vec::Vec;
+
+/// How many views in a row are looked through. Exporters write a handful; a file could have any number, and as many calls that take
+/// the last.
+pub(super) const VIEWS: usize = 16;
+
+/// What a call permutes, and which dimension of it each dimension of the output is.
+pub(super) fn permutation(
+    rewriter: &Rewriter<'_, '_>,
+    node: &Node,
+) -> Option<(ValueId, Vec<usize>)> {
+    let inputs = inputs(node);
+    let input = *inputs.first()?;
+    let rank = rewriter.sizes(input)?.len();
+    let dim = |dim: i64| {
+        let dim = if dim < 0 { dim.checked_add_unsigned(rank as u64)? } else { dim };
+        usize::try_from(dim).ok().filter(|dim| *dim < rank)
+    };
+    let mut order: Vec<usize> = (0..rank).collect();
+    match node.operator {
+        Operator::PERMUTE_COPY | Operator::PERMUTE => {
+            let dims = rewriter.ints(*inputs.get(1)?)?;
+            order = dims.iter().map(|size| dim(*size)).collect::<Option<_>>()?;
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            if !sorted.into_iter().eq(0..rank) {
+                return None;
+            }
+        }
+        Operator::TRANSPOSE_COPY_INT => {
+            let [first, second] = [inputs.get(1)?, inputs.get(2)?].map(|id| rewriter.int(*id));
+            order.swap(dim(first?)?, dim(second?)?);
+        }
+        Operator::T_COPY if rank <= 2 => order.reverse(),
+        _ => return None,
+    }
+    Some((input, order))
+}
+
+/// What a call only gives another shape: the elements keep their order.
+pub(super) fn reshaped(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<ValueId> {
+    let (out, input) = (*node.args.last()?, *inputs(node).first()?);
+    if !rewriter.has_fixed_shapes() {
+        return None;
+    }
+    match node.operator {
+        Operator::VIEW_COPY
+        | Operator::UNSQUEEZE_COPY
+        | Operator::SQUEEZE_COPY_DIM
+        | Operator::SQUEEZE_COPY_DIMS => {}
+        Operator::EXPAND_COPY if numel(rewriter, input)? == numel(rewriter, out)? => {}
+        _ => return None,
+    }
+    Some(input)
+}
+
+/// How many elements a tensor has.
+pub(super) fn numel(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<usize> {
+    rewriter.sizes(id)?.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size))
+}
+
+/// What a value is a view of, element by element in the same order.
+pub(super) fn peeled_views(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> ValueId {
+    for _ in 0..VIEWS {
+        let Some(source) = rewriter.maker(id).and_then(|node| reshaped(rewriter, node)) else {
+            break;
+        };
+        id = source;
+    }
+    id
+}
+
+/// What a call multiplies with a known number, and that number.
+pub(super) fn scaled(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueId, f64)> {
+    let [a, b] = [inputs(node).first()?, inputs(node).get(1)?];
+    let (input, factor) = match node.operator {
+        Operator::MUL_SCALAR | Operator::MUL_TENSOR => match rewriter.number(*b) {
+            Some(factor) => (*a, factor),
+            None => (*b, rewriter.number(*a)?),
+        },
+        Operator::DIV_SCALAR | Operator::DIV_TENSOR => (*a, 1.0 / rewriter.number(*b)?),
+        _ => return None,
+    };
+    let out = rewriter.tensor(*node.args.last()?)?;
+    let tensor = rewriter.tensor(input)?;
+    // A number may have dimensions, too, and a type.
+    let same = tensor.sizes == out.sizes && tensor.scalar_type == out.scalar_type;
+    (same && tensor.scalar_type.is_floating()).then_some((input, factor))
+}
+
+/// What a value is before it is viewed differently and multiplied with numbers, and the product of these.
+pub(super) fn peeled(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> (ValueId, f64) {
+    let mut factor = 1.0;
+    for _ in 0..VIEWS {
+        let Some(node) = rewriter.maker(id) else { break };
+        if let Some(source) = reshaped(rewriter, node) {
+            id = source;
+        } else if let Some((source, own)) = scaled(rewriter, node) {
+            (id, factor) = (source, factor * own);
+        } else {
+            break;
+        }
+    }
+    (id, factor)
+}
+
+/// A value in another shape with as many elements.
+pub(super) fn viewed_as(
+    rewriter: &mut Rewriter<'_, '_>,
+    id: ValueId,
+    sizes: &[usize],
+) -> Option<ValueId> {
+    let tensor = rewriter.tensor(id)?;
+    if tensor.sizes == sizes {
+        return Some(id);
+    }
+    let wanted = sizes.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size));
+    if wanted != numel(rewriter, id) {
+        return None;
+    }
+    let out = rewriter.new_tensor(tensor.scalar_type, sizes.to_vec());
+    view_into(rewriter, id, out).map(|()| out)
+}
+
+/// Makes a tensor of a value with as many elements.
+pub(super) fn view_into(rewriter: &mut Rewriter<'_, '_>, id: ValueId, out: ValueId) -> Option<()> {
+    let shape = rewriter.sizes(out)?.iter().map(|size| *size as i64).collect();
+    let shape = rewriter.value(Value::IntList(shape));
+    rewriter.call(Operator::VIEW_COPY, &[id, shape], out);
+    Some(())
+}
