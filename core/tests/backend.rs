@@ -4,7 +4,7 @@
 mod common;
 
 use common::backend::Demo;
-use common::{Aligned, Memory, ReadOnly, kernels, program_of};
+use common::{Aligned, FILES, Memory, ReadOnly, kernels, program_of};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use torchlet_core::{
@@ -55,7 +55,7 @@ fn delegates_of_every_layout_run() {
         ("formats/delegates_two_inline.pte", 2),
     ]
     .into_iter()
-    .step_by(if cfg!(miri) { 4 } else { 1 })
+    .step_by(if cfg!(miri) { 5 } else { 1 })
     {
         let bytes = program_of(file);
         let demo = Demo::default();
@@ -74,7 +74,9 @@ fn delegates_of_every_layout_run() {
 /// Storage that cannot lend: processed bytes are read into scratch memory for the time of init.
 #[test]
 fn processed_bytes_may_be_temporary() {
-    for file in ["formats/delegate_segment.pte", "formats/delegates_two.pte"] {
+    for file in
+        ["formats/delegate_segment.pte", "formats/delegates_two.pte"].into_iter().take(FILES)
+    {
         let bytes = program_of(file);
         let storage = ReadOnly(bytes.bytes());
         let mut buffer = Aligned::new(bytes.bytes().len());

@@ -58,14 +58,14 @@ fn many_outputs_are_compared_in_proportion() {
         steps
     };
     // 4,000 outputs took eight million comparisons.
-    let (few, many) = if cfg!(miri) { (20, 40) } else { (500, 4000) };
+    let (few, many) = if cfg!(miri) { (10, 20) } else { (500, 4000) };
     assert!(steps(many) < steps(few) * (many / few) as u64 * 9, "{} {}", steps(few), steps(many));
 }
 
 /// A list is an argument of many calls: its items count for each.
 #[test]
 fn shared_lists_do_not_multiply() {
-    let (items, calls) = if cfg!(miri) { (300, 300) } else { (2000, 2000) };
+    let (items, calls) = if cfg!(miri) { (120, 60) } else { (2000, 2000) };
     let mut method = Method::new("forward", &[64]);
     let x = method.input(tensor(&[4]).at(0, 0));
     let y = method.tensor(tensor(&[4]).at(0, 16));
@@ -105,45 +105,46 @@ fn shared_lists_do_not_multiply() {
 #[test]
 fn shared_texts_do_not_multiply() {
     static LETTERS: [u8; 4000] = [b'x'; 4000];
-    let name: &'static str =
-        std::str::from_utf8(&LETTERS[..if cfg!(miri) { 500 } else { 4000 }]).unwrap();
+    let (letters, times) = if cfg!(miri) { (200, 20) } else { (4000, 100) };
+    let name: &'static str = std::str::from_utf8(&LETTERS[..letters]).unwrap();
     let error = |method: Method| prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
     let mut method = Method::new("forward", &[64]);
     let first = method.value(Value::String(name.to_owned()));
-    for _ in 0..100 {
+    for _ in 0..times {
         method.value(Value::Same(first));
     }
     assert!(error(method).to_string().contains("shared more often"));
 
     let mut method = Method::new("forward", &[64]);
     let first = method.tensor(tensor(&[4]).at(0, 0).named(name));
-    for _ in 0..100 {
+    for _ in 0..times {
         method.value(Value::Same(first));
     }
     assert!(error(method).to_string().contains("shared more often"));
 
     // What is missing is looked for after this was found.
     let mut method = Method::new("forward", &[64]);
-    method.delegates = vec![(name, Vec::new()); 100];
+    method.delegates = vec![(name, Vec::new()); times];
     assert!(error(method).to_string().contains("shared more often"));
 }
 
 /// State is initialised one tensor after the other: many that lie in one place are as much work as if each had its own.
 #[test]
 fn state_does_not_multiply() {
+    let times = if cfg!(miri) { 10 } else { 100 };
     let mut method = Method::new("forward", &[1 << 20]);
     let first = method.tensor(tensor(&[1 << 18]).at(0, 0).named("b.state"));
-    for _ in 0..99 {
+    for _ in 1..times {
         method.value(Value::Same(first));
     }
     let file = Program::of(method);
     let mut limits = Limits::HOST;
-    limits.planned_bytes = 100 << 20;
+    limits.planned_bytes = times << 20;
     prepare_file(&file, limits).unwrap();
     limits.planned_bytes -= 1;
     let error = prepare_file(&file, limits).unwrap_err();
     let InitError::Limit { limit, found, .. } = error else { panic!("{error}") };
-    assert_eq!((limit, found), (Limit::PlannedBytes, 100 << 20));
+    assert_eq!((limit, found), (Limit::PlannedBytes, times << 20));
 }
 
 /// A program with some of everything.

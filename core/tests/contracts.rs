@@ -99,7 +99,8 @@ fn shapes_and_layouts_that_were_moved_twice_are_prepared_for() {
     let square = || tensor(&[2, 2]);
     let first =
         [square().dynamic().at(0, 16), tensor(&[4, 1]).at(0, 16), tensor(&[1, 4]).at(0, 16)];
-    for (index, from) in first.into_iter().enumerate() {
+    // Under Miri, one that is refused shows as much as two.
+    for (index, from) in first.into_iter().enumerate().take(if cfg!(miri) { 2 } else { 3 }) {
         for backwards in [false, true] {
             let mut method = Method::new("forward", &[128]);
             let x = method.input(square().at(0, 0));

@@ -189,7 +189,7 @@ fn misaligned_bytes_give_the_same_results() {
     {
         let program = program_of(file);
         let expected = try_program(program.bytes()).unwrap();
-        for shift in (1..16).step_by(if cfg!(miri) { 7 } else { 1 }) {
+        for shift in (1..16).step_by(if cfg!(miri) { 8 } else { 1 }) {
             let mut memory = Aligned::new(program.bytes().len() + shift);
             memory.bytes_mut()[shift..].copy_from_slice(program.bytes());
             assert_eq!(
@@ -274,6 +274,8 @@ fn damaged_bundles() {
         for position in (0..bundle.bytes().len()).step_by(EVERY) {
             let original = bundle.bytes()[position];
             for changed in [0, 0xff, 0x7f, original ^ 1, original ^ 0x80, original.wrapping_add(4)]
+                .into_iter()
+                .take(CHANGES)
             {
                 bundle.bytes_mut()[position] = changed;
                 let _ = try_bundle(bundle.bytes());

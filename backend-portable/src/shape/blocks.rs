@@ -196,7 +196,7 @@ fn clear<E: Item>(info: &TensorInfo, out: &mut [E], diagonal: i64, lower: bool) 
 /// `aten::glu.out(self, dim, out)`: the first half of a dimension times the sigmoid of the second.
 pub const GLU_OUT: Kernel = Kernel::new("aten::glu.out", &[Tensor, Int, Out], |ctx| {
     let (first, _) = halves(ctx)?;
-    ctx.resize(2, &first.sizes)?;
+    ctx.resize(2, first.sizes())?;
     let (from, to) = (ctx.info(0)?.scalar_type, ctx.info(2)?.scalar_type);
     if !from.is_floating() {
         return Err(unsupported(0, from));

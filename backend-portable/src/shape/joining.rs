@@ -100,7 +100,7 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
             let dim = i64::try_from(dim).unwrap_or(-1);
             view = view.unsqueeze(dim).ok_or(bad(1, "is not a dimension"))?;
         }
-        let part = TensorInfo { sizes: view.sizes.clone(), ..info.clone() };
+        let part = TensorInfo { sizes: view.sizes().clone(), ..info.clone() };
         let len = unit.saturating_mul(part.size(dim));
         if offset + len > row {
             return Err(bad(0, "is more than the output holds"));
@@ -203,7 +203,7 @@ fn prepare_scatter(
 ) -> Result<Plan, KernelError> {
     let (info, source) = (ctx.info(0)?, ctx.info(1)?);
     let view = target(ctx, View::of(&info).ok_or(bad(0, "is too large"))?)?;
-    if view.sizes != source.sizes {
+    if *view.sizes() != source.sizes {
         return Err(bad(1, "has another shape than the part that it replaces"));
     }
     ctx.resize(out, &info.sizes)?;
@@ -222,7 +222,7 @@ fn invoke_scatter(ctx: &mut Invoke, out: usize, target: Target) -> Result<(), Ke
     let size = info.scalar_type.size();
     let out = out.into_bytes();
     let view = target(ctx, View::of(&info).ok_or(bad(0, "is too large"))?)?;
-    if view.sizes != source.sizes {
+    if *view.sizes() != source.sizes {
         return Err(bad(1, "has another shape than the part that it replaces"));
     }
     // The source is dense; the walk tells where in the output its elements go.

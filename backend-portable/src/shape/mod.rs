@@ -38,15 +38,15 @@ pub(crate) fn same_type(ctx: &Arguments, input: usize, out: usize) -> Result<(),
 /// The steps of a view, for a walk.
 pub(crate) fn steps_of(view: &View) -> Steps {
     let mut strides = [0; MAX_RANK];
-    for (stride, step) in strides.iter_mut().zip(&view.steps) {
+    for (stride, step) in strides.iter_mut().zip(view.steps()) {
         *stride = *step;
     }
-    Steps { strides, base: view.base }
+    Steps { strides, base: view.base() }
 }
 
 /// A walk over a tensor of the view's shape.
 pub(crate) fn walk_of(out: &TensorInfo, view: &View) -> Result<Walk<1>, KernelError> {
-    if out.sizes != view.sizes {
+    if out.sizes != *view.sizes() {
         return Err(KernelError::Rank { arg: 0, found: out.rank() });
     }
     Ok(Walk::new(out, &[steps_of(view)]))

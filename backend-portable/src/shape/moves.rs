@@ -297,11 +297,11 @@ mod tests {
 
     /// The copy, element by element.
     fn expected(view: &View, input: &[u32]) -> Vec<u32> {
-        let numel: i32 = view.sizes.iter().product();
+        let numel: i32 = view.sizes().iter().product();
         let mut out = Vec::new();
         for index in 0..numel {
-            let (mut rest, mut at) = (index, view.base);
-            for (&size, &step) in view.sizes.iter().zip(&view.steps).rev() {
+            let (mut rest, mut at) = (index, view.base());
+            for (&size, &step) in view.sizes().iter().zip(view.steps()).rev() {
                 at += step * (rest % size) as isize;
                 rest /= size;
             }
@@ -311,7 +311,7 @@ mod tests {
     }
 
     fn check(view: &View, input: &[u32]) {
-        let info = TensorInfo::contiguous(ScalarType::Int, &view.sizes).unwrap();
+        let info = TensorInfo::contiguous(ScalarType::Int, view.sizes()).unwrap();
         let walk = crate::shape::walk_of(&info, view).unwrap();
         let expected = expected(view, input);
         let mut out = vec![0u32; expected.len()];
@@ -360,7 +360,7 @@ mod tests {
         fn measure<E: Item>(name: &str, sizes: &[i32], dims: &[i64], threads: usize) {
             let info = TensorInfo::contiguous(ScalarType::Byte, sizes).unwrap();
             let view = View::of(&info).unwrap().permute(dims).unwrap();
-            let out = TensorInfo::contiguous(ScalarType::Byte, &view.sizes).unwrap();
+            let out = TensorInfo::contiguous(ScalarType::Byte, view.sizes()).unwrap();
             let walk = crate::shape::walk_of(&out, &view).unwrap();
             let mut input = vec![E::zeroed(); info.numel()];
             // Pages that were never written are all the same one.

@@ -49,7 +49,7 @@ pub(crate) fn prepare(
     invoke: InvokeFn,
 ) -> Result<Plan, KernelError> {
     let view = rule(ctx)?;
-    ctx.resize(out, &view.sizes)?;
+    ctx.resize(out, view.sizes())?;
     same_type(ctx, 0, out)?;
     Ok(Plan::new(invoke))
 }
@@ -215,7 +215,7 @@ pub const VIEW_AS_REAL_COPY_OUT: Kernel =
     Kernel::new("aten::view_as_real_copy.out", &[Tensor, Out], |ctx| {
         use torchlet_core::ScalarType as S;
         let view = view_as_real(ctx)?;
-        ctx.resize(1, &view.sizes)?;
+        ctx.resize(1, view.sizes())?;
         let (from, found) = (ctx.info(0)?.scalar_type, ctx.info(1)?.scalar_type);
         let fits = matches!(
             (from, found),
@@ -235,14 +235,9 @@ pub const VIEW_AS_REAL_COPY_OUT: Kernel =
     });
 
 fn view_as_real(ctx: &Arguments) -> Result<View, KernelError> {
-    let mut view = input(ctx)?;
-    for step in &mut view.steps {
-        *step = step.saturating_mul(2);
-    }
+    let view = input(ctx)?;
     let rank = KernelError::Rank { arg: 0, found: view.rank() };
-    view.sizes.push(2).map_err(|_| rank.clone())?;
-    view.steps.push(1).map_err(|_| rank)?;
-    Ok(view)
+    view.pairs().ok_or(rank)
 }
 
 /// `aten::view_copy.out(self, size, out)`: the elements in row-major order, in another shape.
@@ -332,7 +327,7 @@ fn prepare_parts(
     let mut next = 0;
     for position in 0..parts {
         let view = rule(ctx, position, &mut next)?;
-        ctx.resize_item(out, position, &view.sizes)?;
+        ctx.resize_item(out, position, view.sizes())?;
         let item = ctx.list_info(out, position)?.ok_or(bad(out, "lacks a tensor"))?;
         if item.scalar_type != scalar_type {
             return Err(KernelError::ScalarType { arg: out, found: item.scalar_type });

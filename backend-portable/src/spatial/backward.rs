@@ -165,7 +165,7 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
                     from += o * coarse.strides[SPACE + dim];
                     let position = match dim.checked_sub(missing).and_then(|i| windows.get(i)) {
                         Some(window) => window.origin(o).saturating_add(
-                            (taps[dim] as i64).saturating_mul(window.dilation as i64),
+                            (taps[dim] as i64).saturating_mul(window.dilation() as i64),
                         ),
                         None => 0,
                     };

@@ -148,10 +148,10 @@ impl Call {
         };
         let missing = 3 - self.windows.len();
         for (dim, window) in self.windows.iter().enumerate() {
-            params.kernel[missing + dim] = window.kernel;
-            params.stride[missing + dim] = window.stride;
-            params.padding[missing + dim] = window.padding;
-            params.dilation[missing + dim] = window.dilation;
+            params.kernel[missing + dim] = window.kernel();
+            params.stride[missing + dim] = window.stride();
+            params.padding[missing + dim] = window.padding();
+            params.dilation[missing + dim] = window.dilation();
         }
         params
     }

@@ -22,8 +22,6 @@ pub(super) struct Job<'a> {
     pub(super) bias: Option<&'a [u8]>,
 }
 
-const NONE: Window = Window { kernel: 1, stride: 1, padding: 0, dilation: 1 };
-
 /// Taps of one output position along one dimension: how many, the first tap and input position, and the steps of both.
 #[derive(Clone, Copy)]
 struct Reach {
@@ -37,13 +35,13 @@ impl Reach {
     fn new(window: &Window, transposed: bool, at: usize, input: usize) -> Self {
         if !transposed {
             let taps = window.taps(at, input);
-            return Reach { taps, tap_step: 1, step: window.dilation as isize };
+            return Reach { taps, tap_step: 1, step: window.dilation() as isize };
         }
         // Input i and tap t contribute to output i * stride - padding + t * dilation: the taps that fit are those with
         // `at + padding - t * dilation` a multiple of the stride. They repeat after at most `stride` taps.
         let none = Reach { taps: Taps::default(), tap_step: 1, step: 0 };
-        let (stride, dilation) = (window.stride as i64, window.dilation as i64);
-        let target = at as i64 + window.padding as i64;
+        let (stride, dilation) = (window.stride() as i64, window.dilation() as i64);
+        let target = at as i64 + window.padding() as i64;
         let common = gcd(stride, dilation);
         if target % common != 0 {
             return none;
@@ -57,16 +55,16 @@ impl Reach {
         while (target - tap * dilation) % stride != 0 {
             attempts -= 1;
             tap += 1;
-            if attempts == 0 || tap >= window.kernel as i64 || tap * dilation > target {
+            if attempts == 0 || tap >= window.kernel() as i64 || tap * dilation > target {
                 return none;
             }
         }
-        if tap >= window.kernel as i64 || tap * dilation > target {
+        if tap >= window.kernel() as i64 || tap * dilation > target {
             return none;
         }
         let position = (target - tap * dilation) / stride;
         let by_input = position / step + 1;
-        let by_kernel = (window.kernel as i64 - 1 - tap) / tap_step + 1;
+        let by_kernel = (window.kernel() as i64 - 1 - tap) / tap_step + 1;
         let count = by_input.min(by_kernel);
         let taps = Taps { first: tap as usize, count: count as usize, start: position as usize };
         Reach { taps, tap_step: tap_step as usize, step: -(step as isize) }
@@ -113,7 +111,7 @@ impl Job<'_> {
         let reach = |dim: usize| {
             let window = dim.checked_sub(missing).and_then(|dim| call.windows.get(dim));
             let input = call.input.sizes[SPACE + dim];
-            Reach::new(window.unwrap_or(&NONE), call.transposed, at[SPACE + dim], input)
+            Reach::new(window.unwrap_or(&Window::ONE), call.transposed, at[SPACE + dim], input)
         };
         let reaches = [reach(0), reach(1), reach(2)];
         if in_group == 0 {

@@ -28,15 +28,14 @@ pub(super) enum Axis {
 
 impl Axis {
     /// The dimension of a picture that does not have it.
-    pub(super) const NONE: Axis =
-        Axis::Sliding(Window { kernel: 1, stride: 1, padding: 0, dilation: 1 });
+    pub(super) const NONE: Axis = Axis::Sliding(Window::ONE);
 
     /// What output `at` sees of an input of this size.
     fn seen(&self, at: usize, input: usize) -> Seen {
         match self {
             Axis::Sliding(window) => {
                 let taps = window.taps(at, input);
-                Seen { start: taps.start as i64, count: taps.count, step: window.dilation }
+                Seen { start: taps.start as i64, count: taps.count, step: window.dilation() }
             }
             Axis::Adaptive { output } => {
                 let (start, end) = adaptive_range(at, input, *output);
@@ -122,9 +121,7 @@ impl Pooling<'_> {
         match dim.checked_sub(SPACE).and_then(|dim| self.axes.get(dim)) {
             None => BLOCK,
             Some(Axis::Adaptive { .. }) => 1,
-            Some(Axis::Sliding(window)) => {
-                (1 + self.from.sizes[dim] / window.stride.max(1)).min(BLOCK)
-            }
+            Some(Axis::Sliding(window)) => (1 + self.from.sizes[dim] / window.stride()).min(BLOCK),
         }
     }
 
@@ -172,7 +169,7 @@ impl Pooling<'_> {
                     if let Some(window) = sliding {
                         // The tap is that of the block's first output and may be before the input's begin.
                         let dim = inner - SPACE;
-                        let stride = window.stride as i64;
+                        let stride = window.stride() as i64;
                         let input = from.sizes[inner] as i64;
                         lo = ((-tap[dim] + stride - 1).div_euclid(stride)).clamp(0, len as i64)
                             as usize;
@@ -182,7 +179,7 @@ impl Pooling<'_> {
                             continue;
                         }
                         tap[dim] += lo as i64 * stride;
-                        step = window.stride * from.strides[inner];
+                        step = window.stride() * from.strides[inner];
                         place_step = stride * [(height * width) as i64, width as i64, 1][dim];
                     }
                     let at = start
@@ -312,12 +309,12 @@ impl Seen {
     /// The taps that some output of a block sees, by their positions for the first output of the block: these may be
     /// before the input's begin.
     fn jointly(window: &Window, first: usize, len: usize, input: usize) -> Self {
-        let dilation = window.dilation as i64;
+        let dilation = window.dilation() as i64;
         let (origin, last) = (window.origin(first), window.origin(first + len - 1));
         let from = (-last).max(0).div_euclid(dilation) + i64::from((-last).max(0) % dilation != 0);
-        let to = (input as i64 - 1 - origin).div_euclid(dilation).min(window.kernel as i64 - 1);
+        let to = (input as i64 - 1 - origin).div_euclid(dilation).min(window.kernel() as i64 - 1);
         let count = usize::try_from(to - from + 1).unwrap_or(0);
-        Seen { start: origin + from * dilation, count, step: window.dilation }
+        Seen { start: origin + from * dilation, count, step: window.dilation() }
     }
 
     fn positions(self) -> impl Iterator<Item = i64> {

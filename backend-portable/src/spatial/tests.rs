@@ -41,6 +41,12 @@ const FIRST: [usize; DIMS] = [0, 1, 2, 3, 4];
 const LAST: [usize; DIMS] = [0, 2, 3, 4, 1];
 const ODD: [usize; DIMS] = [4, 1, 0, 3, 2];
 
+fn window(kernel: usize, stride: usize, padding: usize, dilation: usize) -> Window {
+    let [kernel, stride, padding, dilation] =
+        [kernel, stride, padding, dilation].map(|number| number as i64);
+    Window::new(kernel, stride, padding, dilation).unwrap()
+}
+
 /// A random convolution; `None` where its parameters leave no output.
 fn convolution(noise: &mut Noise) -> Option<(Call, Layout)> {
     let rank = 1 + noise.below(3);
@@ -56,16 +62,12 @@ fn convolution(noise: &mut Noise) -> Option<(Call, Layout)> {
     let mut weight = [first, second, 1, 1, 1];
     let mut output_padding = [0; 3];
     for dim in 5 - rank..5 {
-        let window = Window {
-            kernel: 1 + noise.below(4),
-            stride: 1 + noise.below(3),
-            padding: noise.below(3),
-            dilation: 1 + noise.below(2),
-        };
+        let (kernel, stride) = (1 + noise.below(4), 1 + noise.below(3));
+        let window = window(kernel, stride, noise.below(3), 1 + noise.below(2));
         input[dim] = 1 + noise.below(12);
-        weight[dim] = window.kernel;
+        weight[dim] = window.kernel();
         out[dim] = if transposed {
-            output_padding[dim - 2] = noise.below(window.stride);
+            output_padding[dim - 2] = noise.below(window.stride());
             window.transposed(input[dim], output_padding[dim - 2])?
         } else {
             window.convolved(input[dim])?
@@ -118,7 +120,7 @@ fn by_definition(call: &Call, input: &[f32], weight: &[f32], bias: &[f32]) -> Ve
             let mut inside = true;
             for (i, window) in call.windows.iter().enumerate() {
                 let dim = 2 + missing + i;
-                let x = window.origin(place[dim]) + (tap[dim] * window.dilation) as i64;
+                let x = window.origin(place[dim]) + (tap[dim] * window.dilation()) as i64;
                 inside &= (0..fine.sizes[dim] as i64).contains(&x);
                 target[dim] = x.max(0) as usize;
             }
@@ -184,7 +186,7 @@ fn engine_and_plain_loop_agree_with_the_definition() {
 /// A stride and a padding of a billion leave a small output, but a padded picture of billions of elements.
 #[test]
 fn parameters_out_of_proportion_want_no_workspace() {
-    let window = Window { kernel: 3, stride: 1 << 29, padding: 1 << 29, dilation: 1 };
+    let window = window(3, 1 << 29, 1 << 29, 1);
     let channels = 4;
     let mut call = Call::plain(
         Windows::from_slice(&[window, window]).unwrap(),
@@ -218,7 +220,7 @@ fn pooled(pooling: &Pooling, input: &[f32], index: [usize; DIMS]) -> (f32, i64) 
         let o = index[2 + dim];
         match pooling.axes[dim] {
             Axis::Sliding(w) => {
-                let all = (0..w.kernel).map(|t| w.origin(o) + (t * w.dilation) as i64);
+                let all = (0..w.kernel()).map(|t| w.origin(o) + (t * w.dilation()) as i64);
                 let inside = all.filter(|&x| (0..sizes[2 + dim] as i64).contains(&x));
                 ranges[dim] = inside.map(|x| x as usize).collect();
                 counted *= w.covered(o, sizes[2 + dim]);
@@ -268,7 +270,7 @@ fn pools_agree_with_the_definition() {
             let kernel = 1 + noise.below(4);
             let dilation = if kind == Kind::Largest { 1 + noise.below(2) } else { 1 };
             let padding = noise.below(((kernel - 1) * dilation).div_ceil(2) + 1);
-            let window = Window { kernel, stride: 1 + noise.below(3), padding, dilation };
+            let window = window(kernel, 1 + noise.below(3), padding, dilation);
             input[2 + dim] = 8 + noise.below(90 / (4 - dim));
             if adaptive {
                 out[2 + dim] = 1 + noise.below(9);

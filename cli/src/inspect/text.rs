@@ -195,7 +195,7 @@ fn show_target(method: &Method, target: &str, tables: &Result<TableUse, String>)
                 (tables.values, "values"),
                 (tables.tensors, "tensors"),
                 (tables.instructions, "instructions"),
-                (tables.delegates, "places of delegates"),
+                (tables.delegates, "places of delegates and padding"),
             ];
             line(tables.total() as u64, "tables", &sizes(&parts));
         }
@@ -217,7 +217,7 @@ fn arena_parts(report: &MemoryReport) -> String {
         (parts.values, "values"),
         (parts.tensors, "tensors"),
         (parts.instructions, "instructions"),
-        (parts.delegates, "delegates"),
+        (parts.delegates, "delegates and padding"),
         (parts.constants, "copied constants"),
         (parts.packed, "packed weights"),
     ];

@@ -52,7 +52,8 @@ pub struct ArenaUse {
     pub tensors: usize,
     /// Instructions.
     pub instructions: usize,
-    /// Delegates and what they allocate.
+    /// Delegates, their places and what they allocate; what it takes from the tables to the next multiple of
+    /// [`ARENA_ALIGN`](crate::ARENA_ALIGN) is among it.
     pub delegates: usize,
     /// Constants that had to be copied out of the file.
     pub constants: usize,

@@ -114,7 +114,7 @@ pub struct TableUse {
     pub tensors: usize,
     /// Instructions.
     pub instructions: usize,
-    /// Places of delegates.
+    /// Places of delegates, and what it takes to the next multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN).
     pub delegates: usize,
 }
 

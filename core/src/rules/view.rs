@@ -5,20 +5,19 @@
 //! them all, on every backend.
 
 use super::{normalize_dim, normalize_index};
+use crate::bounded::Bounded;
 use crate::layout::{MAX_RANK, Sizes, TensorInfo, checked_numel};
 
 /// Steps, in elements, by dimension.
-pub type Steps = heapless::Vec<isize, MAX_RANK, u8>;
+pub type Steps = Bounded<isize, MAX_RANK>;
 
 /// The elements of a tensor, seen in another arrangement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// The size of each dimension of the result.
-    pub sizes: Sizes,
-    /// By how many elements the position in the input's memory moves with each dimension.
-    pub steps: Steps,
-    /// The position of the first element. Without meaning if the view is empty.
-    pub base: isize,
+    sizes: Sizes,
+    /// As many as sizes.
+    steps: Steps,
+    base: isize,
 }
 
 impl View {
@@ -29,6 +28,21 @@ impl View {
             steps.push(isize::try_from(stride).ok()?).ok()?;
         }
         Some(View { sizes: info.sizes.clone(), steps, base: 0 })
+    }
+
+    /// The size of each dimension of the result.
+    pub fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    /// By how many elements the position in the input's memory moves with each dimension.
+    pub fn steps(&self) -> &Steps {
+        &self.steps
+    }
+
+    /// The position of the first element. Without meaning if the view is empty.
+    pub fn base(&self) -> isize {
+        self.base
     }
 
     /// Number of dimensions.
@@ -253,6 +267,16 @@ impl View {
         Some(self)
     }
 
+    /// Each element as two neighbours, along a new last dimension: complex numbers as their real and imaginary parts.
+    pub fn pairs(mut self) -> Option<Self> {
+        self.base = self.base.checked_mul(2)?;
+        for step in &mut self.steps {
+            *step = step.checked_mul(2)?;
+        }
+        self.push(2, 1)?;
+        Some(self)
+    }
+
     /// Any sizes and steps over `numel` elements, none of which may lie outside.
     pub fn as_strided(numel: usize, sizes: &[i64], steps: &[i64], offset: i64) -> Option<Self> {
         if sizes.len() != steps.len() || offset < 0 {
@@ -365,6 +389,7 @@ mod tests {
         is(view(&[5, 2]).unfold(0, 2, 2), &[2, 2, 2], &[4, 1, 2], 0);
         is(view(&[2, 3]).flip(&[1]), &[2, 3], &[3, -1], 2);
         is(View::as_strided(6, &[2, 2], &[3, 1], 1), &[2, 2], &[3, 1], 1);
+        is(view(&[2, 3]).select(0, 1).unwrap().pairs(), &[3, 2], &[2, 1], 6);
     }
 
     #[test]
@@ -383,6 +408,7 @@ mod tests {
         assert!(View::as_strided(6, &[2, 2], &[3, 3], 0).is_none());
         assert!(View::as_strided(6, &[i64::MAX, 2], &[i64::MAX, 1], 0).is_none());
         assert!(View::as_strided(6, &[2], &[1], -1).is_none());
+        assert!(view(&[1; MAX_RANK]).pairs().is_none());
     }
 
     #[test]

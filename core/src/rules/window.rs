@@ -3,6 +3,7 @@
 //! All arithmetic is checked, and what a caller loops over is cut to the input: however large a kernel, stride or
 //! padding is, no loop is longer than the tensors are.
 
+use crate::bounded::Bounded;
 use crate::layout::Sizes;
 
 /// The most spatial dimensions.
@@ -11,18 +12,14 @@ pub const MAX_SPATIAL: usize = 3;
 /// A window along one dimension: tap `t` of the window at output `o` is at input `o * stride - padding + t * dilation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Taps.
-    pub kernel: usize,
-    /// Distance of neighbouring windows.
-    pub stride: usize,
-    /// Places before the first element, and behind the last.
-    pub padding: usize,
-    /// Distance of neighbouring taps.
-    pub dilation: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    dilation: usize,
 }
 
 /// Windows for up to [`MAX_SPATIAL`] dimensions.
-pub type Windows = heapless::Vec<Window, MAX_SPATIAL, u8>;
+pub type Windows = Bounded<Window, MAX_SPATIAL>;
 
 /// The taps of one window that are inside the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +50,9 @@ fn wide(value: usize) -> i64 {
 }
 
 impl Window {
+    /// One tap at each place, as along a dimension that a tensor does not have.
+    pub const ONE: Self = Window { kernel: 1, stride: 1, padding: 0, dilation: 1 };
+
     /// `None` unless kernel, stride and dilation are positive, padding is not negative, and all fit `i32`.
     pub fn new(kernel: i64, stride: i64, padding: i64, dilation: i64) -> Option<Self> {
         Some(Window {
@@ -61,6 +61,26 @@ impl Window {
             padding: not_negative(padding)?,
             dilation: positive(dilation)?,
         })
+    }
+
+    /// Taps: at least one.
+    pub fn kernel(&self) -> usize {
+        self.kernel
+    }
+
+    /// Distance of neighbouring windows: at least one.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// Places before the first element, and behind the last.
+    pub fn padding(&self) -> usize {
+        self.padding
+    }
+
+    /// Distance of neighbouring taps: at least one.
+    pub fn dilation(&self) -> usize {
+        self.dilation
     }
 
     /// Distance from the first tap to the last.
@@ -179,7 +199,7 @@ pub fn convolution_windows(
     padding: &[i64],
     dilation: &[i64],
 ) -> Option<Windows> {
-    let kernel: heapless::Vec<i64, MAX_SPATIAL, u8> =
+    let kernel: Bounded<i64, MAX_SPATIAL> =
         weight.get(2..).filter(|k| k.len() <= MAX_SPATIAL)?.iter().map(|&k| k.into()).collect();
     if stride.is_empty() {
         return None;

@@ -155,9 +155,13 @@ fn prepare_convert(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     }))
 }
 
-/// All operators of the fixtures that tests of core use.
+/// All operators of the fixtures that tests of core use. Made once: it compares every name with every table, which under Miri
+/// takes longer than most programs.
 pub fn registry() -> Registry<'static> {
-    Registry::new().with_kernels(&FLOATS).unwrap().with_kernels(&SMEARS).unwrap()
+    static REGISTRY: LazyLock<Registry<'static>> = LazyLock::new(|| {
+        Registry::new().with_kernels(&FLOATS).unwrap().with_kernels(&SMEARS).unwrap()
+    });
+    *REGISTRY
 }
 
 /// Elementwise, with the output as argument `OUT`; a shorter operand is repeated.

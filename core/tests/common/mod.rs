@@ -224,6 +224,18 @@ impl Memory {
         Ok(Memory { needs, arena, scratch: Aligned::new(take(needs.scratch)?), planned, interface })
     }
 
+    /// Other memory of the same sizes.
+    pub fn again(&self) -> Self {
+        let same = |list: &[Aligned]| list.iter().map(|memory| Aligned::new(memory.len)).collect();
+        Memory {
+            needs: self.needs,
+            arena: Arena::new(self.arena.len),
+            scratch: Aligned::new(self.scratch.len),
+            planned: same(&self.planned),
+            interface: same(&self.interface),
+        }
+    }
+
     /// Loads the method.
     pub fn load<'m>(
         &'m mut self,

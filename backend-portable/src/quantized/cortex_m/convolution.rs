@@ -216,18 +216,18 @@ fn convolve(ctx: &mut Invoke) -> Result<(), KernelError> {
             let first = channel / by_group * depth;
             for tap in 0..rows.count {
                 let kernel_row = (channel * kernel_rows + rows.first + tap) * kernel_columns;
-                let y = rows.start + tap * down.dilation;
+                let y = rows.start + tap * down.dilation();
                 let mut at = from.at(batch, y, columns.start) + first;
                 let mut weight_at = (kernel_row + columns.first) * depth;
                 // Taps beside each other lie beside each other.
-                let joined = groups == 1 && across.dilation == 1;
+                let joined = groups == 1 && across.dilation() == 1;
                 let (turns, len) =
                     if joined { (1, columns.count * depth) } else { (columns.count, depth) };
                 for _ in 0..turns {
                     let values = data.get(at..at + len).unwrap_or(&[]);
                     let weights = weight.get(weight_at..weight_at + len).unwrap_or(&[]);
                     sum = sum.wrapping_add(dot(values, weights, results.input_offset));
-                    at += across.dilation * from.channels;
+                    at += across.dilation() * from.channels;
                     weight_at += depth;
                 }
             }
@@ -298,8 +298,8 @@ fn depthwise(ctx: &mut Invoke) -> Result<(), KernelError> {
             }
             for tap in 0..rows.count * columns.count {
                 let (down_tap, across_tap) = (tap / columns.count, tap % columns.count);
-                let y = rows.start + down_tap * down.dilation;
-                let x = columns.start + across_tap * across.dilation;
+                let y = rows.start + down_tap * down.dilation();
+                let x = columns.start + across_tap * across.dilation();
                 let kernel = (rows.first + down_tap) * kernel_columns + columns.first + across_tap;
                 let weights = weight.get(kernel * to.channels + first..).unwrap_or(&[]);
                 let pixel = from.at(batch, y, x);
@@ -401,7 +401,8 @@ fn convolve_transposed(ctx: &mut Invoke) -> Result<(), KernelError> {
 
 /// The input that reaches output `at` through a tap of a transposed convolution.
 fn source(window: &Window, at: usize, tap: usize, size: usize) -> Option<usize> {
-    let reached = at.checked_add(window.padding)?.checked_sub(tap.checked_mul(window.dilation)?)?;
-    let source = reached / window.stride;
-    (reached % window.stride == 0 && source < size).then_some(source)
+    let reached =
+        at.checked_add(window.padding())?.checked_sub(tap.checked_mul(window.dilation())?)?;
+    let source = reached / window.stride();
+    (reached % window.stride() == 0 && source < size).then_some(source)
 }

@@ -201,7 +201,7 @@ pub const MAXIMUM_OUT: Kernel =
 pub const TRANSPOSE_OUT: Kernel =
     Kernel::new("cortex_m::transpose.out", &[Tensor, IntList, Out], |ctx| {
         let view = permuted(ctx)?;
-        ctx.resize(2, &view.sizes)?;
+        ctx.resize(2, view.sizes())?;
         same_type(ctx, 0, 2)?;
         Ok(Plan::new(|ctx| {
             let view = permuted(ctx)?;

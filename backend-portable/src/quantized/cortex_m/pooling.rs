@@ -59,8 +59,8 @@ where
                 let mut state = start;
                 for y in 0..tall.count {
                     for x in 0..wide.count {
-                        let y = tall.start + y * down.dilation;
-                        let x = wide.start + x * across.dilation;
+                        let y = tall.start + y * down.dilation();
+                        let x = wide.start + x * across.dilation();
                         let at = ((batch * rows + y) * columns + x) * channels + channel;
                         state = add(state, data.get(at).copied().unwrap_or(0));
                     }
