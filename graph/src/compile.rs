@@ -88,7 +88,8 @@ impl<'p> MethodCompiler<'_, 'p> {
             .map(|delegate| front::vulkan::graph_of(&method, delegate, program, data))
             .collect();
         let runs = FrontEnd::new(&method, &graphs, data, vocabulary).runs()?;
-        let cuts: Vec<Cut<'p>> = runs.into_iter().map(|run| self.cut(run)).collect();
+        let cuts: Vec<Cut<'p>> =
+            runs.into_iter().map(|run| self.cut(run)).collect::<Result<_, Error>>()?;
         let on_device = |cut: &Cut<'_>| cut.parts.iter().any(|part| matches!(part, Part::Device(_)));
         if self.target.is_some() && !cuts.iter().any(on_device) {
             return Ok(None);
@@ -129,8 +130,8 @@ impl<'p> MethodCompiler<'_, 'p> {
     }
 
     /// Decides what of a run goes to the device.
-    fn cut(&self, mut run: Run<'p>) -> Cut<'p> {
-        passes::run(&mut run.graph);
+    fn cut(&self, mut run: Run<'p>) -> Result<Cut<'p>, Error> {
+        passes::run(&mut run.graph)?;
         keep_old_values(&mut run.graph);
         let graph = &run.graph;
         let why_not = |node| match self.target {
@@ -140,7 +141,7 @@ impl<'p> MethodCompiler<'_, 'p> {
         let reasons: Vec<Option<String>> = graph.nodes.iter().map(why_not).collect();
         let on_device: Vec<bool> = reasons.iter().map(Option::is_none).collect();
         let parts = partition(graph, &on_device);
-        Cut { run, parts, reasons }
+        Ok(Cut { run, parts, reasons })
     }
 
     /// The instructions that do what a run did.
