@@ -1,6 +1,6 @@
 //! The Vulkan delegate: runs what ExecuTorch's `VulkanPartitioner` lowers, on any Vulkan 1.1 device.
 //!
-//! A blob is read into a graph ([`torchlet_graph`]), which knows nothing of the blob. Operators ([`ops`]) encode the graph into
+//! A blob is read into a graph ([`torchlet_graph`]), which knows nothing of the blob; so is a graph of the compiler's own. Operators ([`ops`]) encode the graph into
 //! dispatches over tensors ([`mod@encode`]); tensors are placed in memory by their lifetimes ([`memory_plan`]); the dispatches
 //! are recorded once and replayed ([`compiled`]). Everything Vulkan is below [`device`].
 //!
@@ -40,7 +40,7 @@ pub use summary::{GraphSummary, OperatorSummary, summarize};
 use compiled::Compiled;
 use device::{Context, Options};
 use error::Error;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,7 +48,8 @@ use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DeviceMemory,
     InitContext, OptionValue, delegate_size,
 };
-use torchlet_graph::front::vulkan;
+use torchlet_graph::graph::{Graph, Value, ValueId};
+use torchlet_graph::{Named, blob, front};
 use trace::Stopwatch;
 
 /// What programs call this backend.
@@ -205,14 +206,31 @@ impl Backend for VulkanBackend {
         let mut watch = opening.map_or_else(|| Stopwatch::new(traced), Stopwatch::after);
         let info = *context.info();
         let named = |key: &str| info.named_data(key);
-        let graph = vulkan::read(context.processed().bytes(), &named);
-        let graph = graph.map_err(|error| DelegateError::from(Error::from(error)))?;
+        let graph = read(context.processed().bytes(), &named).map_err(DelegateError::from)?;
         watch.lap("read graph");
         let compiled = Compiled::new(&device, graph, traced, context.parallel(), &mut watch);
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));
         context.place(VulkanDelegate { compiled, device, contexts: self.contexts.clone() })
     }
+}
+
+/// Reads the graph of a delegate: what the compiler of torchlet wrote, or the exporter.
+fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error> {
+    if !blob::is_blob(bytes) {
+        return Ok(front::vulkan::read(bytes, named)?);
+    }
+    let mut graph = blob::read(bytes, named)?;
+    // Its updates are all that there are.
+    let updated: HashSet<ValueId> = graph.updates.iter().map(|(_, old)| *old).collect();
+    for (id, value) in graph.values.iter_mut().enumerate() {
+        if let Value::Tensor(tensor) = value
+            && tensor.data.is_some()
+        {
+            tensor.changes = Some(updated.contains(&id));
+        }
+    }
+    Ok(graph)
 }
 
 /// A compiled graph as a delegate.

@@ -4,13 +4,14 @@ use crate::error::Error;
 use crate::ops;
 use std::collections::BTreeMap;
 use torchlet_core::DelegateError;
-use torchlet_graph::front::vulkan::contents;
+use torchlet_graph::blob;
+use torchlet_graph::front::vulkan::{Contents, contents};
 use torchlet_graph::operators::Operator;
 
 /// What the graph in a delegate's data consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GraphSummary {
-    /// The version that the exporter wrote.
+    /// The version that the exporter wrote; `torchlet` where it was compiled.
     pub version: String,
     /// The operators, those that are called most first.
     pub operators: Vec<OperatorSummary>,
@@ -38,9 +39,15 @@ pub struct OperatorSummary {
 /// Reads what a delegate's processed bytes consist of.
 ///
 /// # Errors
-/// The bytes are not what `VulkanPartitioner` writes.
+/// The bytes are not what `VulkanPartitioner` or the compiler of torchlet writes.
 pub fn summarize(processed: &[u8]) -> Result<GraphSummary, DelegateError> {
-    let contents = contents(processed).map_err(Error::from)?;
+    let contents = if blob::is_blob(processed) {
+        let blob::Contents { operators, inputs, outputs, constant_bytes, .. } =
+            blob::contents(processed).map_err(Error::from)?;
+        Contents { version: "torchlet", operators, inputs, outputs, constant_bytes }
+    } else {
+        contents(processed).map_err(Error::from)?
+    };
     let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
     for name in &contents.operators {
         *calls.entry(name).or_default() += 1;

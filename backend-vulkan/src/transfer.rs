@@ -3,14 +3,14 @@
 use crate::error::Error;
 use torchlet_core::{ScalarType, TensorInfo};
 
-/// The bytes of row-major host elements as the device keeps them: 64-bit types are narrowed.
+/// The bytes of row-major host elements as the device keeps them: 64-bit types are narrowed, integers to the nearest.
 pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(match scalar_type {
         ScalarType::Long => bytes
             .as_chunks::<8>()
             .0
             .iter()
-            .flat_map(|value| (i64::from_le_bytes(*value) as i32).to_le_bytes())
+            .flat_map(|value| saturated(i64::from_le_bytes(*value)).to_le_bytes())
             .collect(),
         ScalarType::Double => bytes
             .as_chunks::<8>()
@@ -20,6 +20,11 @@ pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Result<Vec<u8>
             .collect(),
         _ => bytes.to_vec(),
     })
+}
+
+/// The nearest number of 32 bits: an index that is out of range stays so.
+fn saturated(number: i64) -> i32 {
+    number.clamp(i32::MIN.into(), i32::MAX.into()) as i32
 }
 
 /// Calls `visit` with the byte offset of every element of a tensor, in row-major order.

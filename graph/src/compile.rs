@@ -4,8 +4,8 @@ use crate::emit::Emitter;
 use crate::error::Error;
 use crate::front::{FrontEnd, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
-use crate::named::Constants;
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
+use crate::named::Constants;
 use crate::operators::Operator;
 use crate::partition::{Part, Region, partition};
 use crate::report::{MethodReport, Place, PlacedCall, Report};
@@ -43,8 +43,12 @@ pub fn compile<'p>(
     let mut report = Report::default();
     let mut constants = Constants::new("graph/");
     for method in &mut compiled.methods {
-        let mut compiler =
-            MethodCompiler { target, constants: &mut constants, calls: Vec::new(), inputs: BTreeMap::new() };
+        let mut compiler = MethodCompiler {
+            target,
+            constants: &mut constants,
+            calls: Vec::new(),
+            inputs: BTreeMap::new(),
+        };
         if let Some(compiled) = compiler.compile(method, program, data, &vocabulary)? {
             *method = compiled;
         }
@@ -90,7 +94,8 @@ impl<'p> MethodCompiler<'_, 'p> {
         let runs = FrontEnd::new(&method, &graphs, data, vocabulary).runs()?;
         let cuts: Vec<Cut<'p>> =
             runs.into_iter().map(|run| self.cut(run)).collect::<Result<_, Error>>()?;
-        let on_device = |cut: &Cut<'_>| cut.parts.iter().any(|part| matches!(part, Part::Device(_)));
+        let on_device =
+            |cut: &Cut<'_>| cut.parts.iter().any(|part| matches!(part, Part::Device(_)));
         if self.target.is_some() && !cuts.iter().any(on_device) {
             return Ok(None);
         }

@@ -91,7 +91,9 @@ impl<'m, 'p> Emitter<'m, 'p> {
         for (at, id) in taken {
             args.push(match order {
                 Some((place, OrderBy::List)) if place == at => self.row_major(graph, *out)?,
-                Some((place, OrderBy::Format)) if place == at && !self.indices.contains_key(out) => {
+                Some((place, OrderBy::Format))
+                    if place == at && !self.indices.contains_key(out) =>
+                {
                     self.method.add(MethodValue::None)
                 }
                 _ => self.value(graph, *id)?,
@@ -171,8 +173,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 return Ok(index);
             }
             Value::Tensor(tensor) => {
-                let dynamism =
-                    if tensor.dynamic { ShapeDynamism::DynamicBound } else { dynamism };
+                let dynamism = if tensor.dynamic { ShapeDynamism::DynamicBound } else { dynamism };
                 MethodValue::Tensor(method_tensor(tensor, dynamism)?)
             }
         };

@@ -10,7 +10,7 @@ use torchlet_core::ScalarType;
 pub type ValueId = usize;
 
 /// A value of a graph.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Value<'p> {
     /// Nothing: an optional that is absent.
     None,
@@ -37,7 +37,7 @@ pub enum Value<'p> {
 }
 
 /// A tensor of a graph. Its elements lie in the order of its dimensions, whatever a file's memory format says.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Tensor<'p> {
     /// Its element type within the graph.
     pub scalar_type: ScalarType,
@@ -54,7 +54,7 @@ pub struct Tensor<'p> {
 }
 
 /// A call of an operator: inputs in the order of its schema, then the output (a [`Value::List`] where there are several).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// The number that the exporter gave it.
     pub id: u32,
@@ -68,7 +68,7 @@ pub struct Node {
 
 /// Calls in order of execution, and the values that they work on. Each value has at most one call that makes it, except where a
 /// front-end says otherwise.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Graph<'p> {
     /// The values, by [`ValueId`].
     pub values: Vec<Value<'p>>,

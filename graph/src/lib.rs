@@ -7,6 +7,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod blob;
 mod compile;
 mod effects;
 pub mod emit;
@@ -14,6 +15,7 @@ mod error;
 pub mod front;
 pub mod graph;
 pub mod method;
+mod named;
 pub mod operators;
 mod package;
 mod partition;
@@ -24,12 +26,14 @@ mod replan;
 mod report;
 #[cfg(test)]
 mod run;
+mod tables;
 mod target;
 mod views;
 mod write;
 
 pub use compile::{Compiled, compile};
 pub use error::Error;
+pub use named::{Constants, Named};
 pub use package::Package;
 pub use partition::{Part, Region, partition};
 pub use report::{MethodReport, Place, PlacedCall, Report};

@@ -183,7 +183,8 @@ impl<'p> Method<'p> {
             _ => true,
         };
         // Jumps count instructions: what they lead to would move.
-        let jumps = |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
+        let jumps =
+            |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
         if !self.instructions.iter().any(jumps) {
             self.instructions.retain(free_of_used);
         } else {

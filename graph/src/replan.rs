@@ -14,7 +14,11 @@ impl Method<'_> {
     /// Inputs and outputs that had a place get one of their own, in a buffer behind the others.
     ///
     /// Of delegates in `inputs`, it is known how many of their arguments are inputs.
-    pub(crate) fn forget_places(&mut self, vocabulary: &Vocabulary, inputs: &BTreeMap<usize, usize>) {
+    pub(crate) fn forget_places(
+        &mut self,
+        vocabulary: &Vocabulary,
+        inputs: &BTreeMap<usize, usize>,
+    ) {
         let interface: BTreeSet<usize> = self.inputs.iter().chain(&self.outputs).copied().collect();
         let free = self.written_first(vocabulary, inputs);
         let mut left = BTreeSet::new();

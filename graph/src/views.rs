@@ -32,7 +32,8 @@ impl Method<'_> {
     /// Adds an instruction for each view that has none. Returns whether that is all: where jumps make it unclear what a place holds,
     /// nothing is changed.
     pub(crate) fn make_views_explicit(&mut self, vocabulary: &Vocabulary) -> bool {
-        let jumps = |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
+        let jumps =
+            |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
         let branches = self.instructions.iter().any(jumps);
         let mut known = Known::default();
         for (index, value) in self.values.iter().enumerate() {
@@ -133,16 +134,16 @@ fn reads_and_writes(
     vocabulary: &Vocabulary,
 ) -> (Vec<usize>, Vec<usize>) {
     let (args, inputs) = match instruction {
-        Instruction::Kernel { name, overload, args } => {
-            match vocabulary.meaning(name, overload) {
-                Some(Meaning::Functional { inputs, .. }) => (args, inputs),
-                Some(Meaning::View) => (args, 2),
-                Some(Meaning::Copy | Meaning::InPlace(..)) | None => (args, 0),
-            }
-        }
+        Instruction::Kernel { name, overload, args } => match vocabulary.meaning(name, overload) {
+            Some(Meaning::Functional { inputs, .. }) => (args, inputs),
+            Some(Meaning::View) => (args, 2),
+            Some(Meaning::Copy | Meaning::InPlace(..)) | None => (args, 0),
+        },
         Instruction::Delegate { args, .. } => (args, 0),
         Instruction::Move { from, to } => return (vec![*from], vec![*to]),
-        Instruction::JumpFalse { .. } | Instruction::Free { .. } => return (Vec::new(), Vec::new()),
+        Instruction::JumpFalse { .. } | Instruction::Free { .. } => {
+            return (Vec::new(), Vec::new());
+        }
     };
     match args.split_at_checked(inputs) {
         Some((reads, writes)) if inputs > 0 => (reads.to_vec(), writes.to_vec()),

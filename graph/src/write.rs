@@ -6,14 +6,14 @@ use crate::method::{
     Delegate, Instruction, Method, MethodTensor, MethodValue, Program, TensorData,
 };
 use crate::package::{DATA_ALIGN, Package};
+use crate::tables::{Fields, Offset, table};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
-use flatbuffers::{FlatBufferBuilder, Push, TableFinishedWIPOffset, UnionWIPOffset, WIPOffset};
+use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 use torchlet_core::{DataLoader, Scalar};
 
 /// Bytes of the extended header: magic, its length, the flatbuffer's size, where segments start, and their size.
 const HEADER_BYTES: usize = 32;
-type Offset = WIPOffset<TableFinishedWIPOffset>;
 
 impl<'p> Program<'p> {
     /// Writes the program. Data that is borrowed stays so.
@@ -66,23 +66,6 @@ impl<'p> Data<'p> {
     }
 }
 
-/// The fields of a table, by number.
-struct Fields<'b>(&'b mut FlatBufferBuilder<'static>);
-
-impl Fields<'_> {
-    fn slot(field: u16) -> u16 {
-        4 + 2 * field
-    }
-
-    fn scalar<S: Push + PartialEq + Default>(&mut self, field: u16, value: S) {
-        self.0.push_slot(Self::slot(field), value, S::default());
-    }
-
-    fn offset<T>(&mut self, field: u16, offset: WIPOffset<T>) {
-        self.0.push_slot_always(Self::slot(field), offset);
-    }
-}
-
 struct Writer<'p> {
     b: FlatBufferBuilder<'static>,
     data: Data<'p>,
@@ -90,9 +73,7 @@ struct Writer<'p> {
 
 impl<'p> Writer<'p> {
     fn table(&mut self, fill: impl FnOnce(&mut Fields<'_>)) -> Offset {
-        let start = self.b.start_table();
-        fill(&mut Fields(&mut self.b));
-        self.b.end_table(start)
+        table(&mut self.b, fill)
     }
 
     /// A union value: a table of one field, a vector or string.
@@ -161,7 +142,7 @@ impl<'p> Writer<'p> {
             MethodValue::None => (1u8, self.table(|_| {})),
             MethodValue::Scalar(Scalar::Int(value)) => (2, self.table(|t| t.scalar(0, value))),
             MethodValue::Scalar(Scalar::Bool(value)) => (3, self.table(|t| t.scalar(0, value))),
-            MethodValue::Scalar(Scalar::Double(value)) => (4, self.table(|t| t.scalar(0, value))),
+            MethodValue::Scalar(Scalar::Double(value)) => (4, self.table(|t| t.double(0, value))),
             MethodValue::Tensor(tensor) => (5, self.tensor(tensor)?),
             MethodValue::String(text) => {
                 let text = self.b.create_string(&text);

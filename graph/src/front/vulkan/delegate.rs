@@ -37,7 +37,8 @@ pub fn graph_of<'p>(
     let arguments: Option<alloc::vec::Vec<Argument>> =
         args.iter().map(|arg| argument(method.values.get(*arg)?)).collect();
     let bound = Bound::new(read(bytes, &named).ok()?, &arguments?).ok()?;
-    let changes = |value: &Value<'_>| matches!(value, Value::Tensor(tensor) if tensor.changes == Some(true));
+    let changes =
+        |value: &Value<'_>| matches!(value, Value::Tensor(tensor) if tensor.changes == Some(true));
     let keeps_state = !bound.graph.updates.is_empty() || bound.graph.values.iter().any(changes);
     (!keeps_state).then_some(bound.graph)
 }

@@ -8,27 +8,27 @@
 
 mod assign;
 mod bound;
-mod delegate;
 mod buffers;
+mod delegate;
 mod layout;
 
 pub use bound::Bound;
-pub use delegate::graph_of;
 pub use buffers::Buffers;
+pub use delegate::graph_of;
 pub use layout::{Argument, CallLayout};
 
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value};
+use crate::named::{Named, read_named};
 use crate::operators::Operator;
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::vec;
 use alloc::vec::Vec;
+use torchlet_core::ScalarType;
 use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Table, Vector};
 use torchlet_core::layout::MAX_RANK;
-use torchlet_core::{Blob, ProgramError, ScalarType};
 
 torchlet_core::flatbuffer_table! { GraphTable {
     0 version: &'a str,
@@ -128,9 +128,6 @@ fn parts(bytes: &[u8]) -> Result<(GraphTable<'_>, &[u8]), Error> {
     }
     Ok((GraphTable(Table::root(graph)?), data))
 }
-
-/// Gives named data by its key: that of the program, and of external files.
-pub type Named<'n, 'p> = dyn Fn(&str) -> Result<Option<Blob<'p>>, ProgramError> + 'n;
 
 /// What a graph consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -331,27 +328,4 @@ impl<'p> Constants<'_, 'p> {
             .map(Cow::Borrowed)
             .ok_or_else(|| Error::invalid("a constant lies outside the delegate's data"))
     }
-}
-
-/// The first `bytes` of named data: lent, or read.
-pub(crate) fn read_named<'p>(
-    named: &Named<'_, 'p>,
-    key: &str,
-    bytes: usize,
-) -> Result<Cow<'p, [u8]>, Error> {
-    let missing =
-        || Error::Invalid(format!("named data '{key}' is missing; pass the .ptd file that has it"));
-    let blob = named(key)?.ok_or_else(missing)?;
-    let size = blob.size();
-    if size < bytes {
-        return Err(Error::Invalid(format!(
-            "named data '{key}' has {size} bytes, its tensor {bytes}"
-        )));
-    }
-    if let Some(lent) = blob.lend() {
-        return Ok(Cow::Borrowed(lent.get(..bytes).unwrap_or(lent)));
-    }
-    let mut copy = vec![0; bytes];
-    blob.read(0, &mut copy)?;
-    Ok(Cow::Owned(copy))
 }

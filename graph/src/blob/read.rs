@@ -1,0 +1,300 @@
+//! Reads a graph: everything is checked, and nothing is read twice, so that what is read is no larger than the bytes allow.
+
+use super::{
+    BOOL, BOOLS, CHANGES, DEPTH, DOUBLE, DOUBLES, INT, INTS, LIST, NONE, STAYS, STRING, SYMBOLIC,
+    TENSOR, UNKNOWN, is_blob,
+};
+use crate::error::Error;
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::named::{Named, read_named};
+use crate::operators::Operator;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+use torchlet_core::format::Malformed;
+use torchlet_core::format::flatbuffer::{Item, Table, Vector};
+use torchlet_core::layout::MAX_RANK;
+
+torchlet_core::flatbuffer_table! { GraphTable {
+    0 operators: Vector<'a, OperatorTable<'a>>,
+    1 nodes: Vector<'a, NodeTable<'a>>,
+    2 values: Vector<'a, ValueTable<'a>>,
+    3 inputs: Vector<'a, u32>,
+    4 outputs: Vector<'a, u32>,
+    5 updates: Vector<'a, u32>,
+} }
+torchlet_core::flatbuffer_table! { OperatorTable { 0 name: &'a str, } }
+torchlet_core::flatbuffer_table! { NodeTable {
+    0 operator: u32,
+    1 args: Vector<'a, u32>,
+    2 id: u32,
+    3 parts: Vector<'a, NodeTable<'a>>,
+} }
+torchlet_core::flatbuffer_table! {
+    /// A value: its kind says which other fields it has.
+    ValueTable {
+        0 kind: u8,
+        1 int: i64,
+        2 double: f64,
+        3 text: &'a str,
+        4 ints: Vector<'a, i64>,
+        5 doubles: Vector<'a, f64>,
+        6 bools: Vector<'a, u8>,
+        7 ids: Vector<'a, u32>,
+        8 sizes: Vector<'a, u64>,
+        9 key: &'a str,
+        10 scalar_type: i8,
+        11 host_type: i8,
+        12 dynamic: bool,
+        13 changes: u8,
+    }
+}
+
+/// What a graph consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents<'p> {
+    /// The operator of each call; of a call that was made of others, those of the others.
+    pub operators: Vec<&'p str>,
+    /// How many values it takes.
+    pub inputs: usize,
+    /// How many values it gives.
+    pub outputs: usize,
+    /// Bytes of each constant.
+    pub constant_bytes: Vec<u64>,
+}
+
+/// Reads what a graph consists of, without its values.
+///
+/// # Errors
+/// The bytes are malformed.
+pub fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
+    let mut reader = Reader::new(bytes)?;
+    let root = reader.root;
+    let names = reader.names()?;
+    let mut operators = Vec::new();
+    reader.operators(root.nodes()?, &names, DEPTH, &mut operators)?;
+    let mut constant_bytes = Vec::new();
+    for value in reader.all(root.values()?)? {
+        if value.kind()? == TENSOR && value.key()?.is_some() {
+            let (scalar_type, sizes) =
+                (scalar_type(value.scalar_type()?)?, reader.sizes(value.sizes()?)?);
+            constant_bytes.push(byte_count(scalar_type, &sizes)? as u64);
+        }
+    }
+    let (inputs, outputs) = (root.inputs()?.len(), root.outputs()?.len());
+    Ok(Contents { operators, inputs, outputs, constant_bytes })
+}
+
+/// Reads a graph. Constants are borrowed where what holds them can lend them.
+///
+/// # Errors
+/// The bytes are malformed, constants are missing, or operators are not in the table: all of them are named.
+pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error> {
+    let mut reader = Reader::new(bytes)?;
+    let root = reader.root;
+    let mut operators = Vec::new();
+    let mut missing: Vec<&str> = Vec::new();
+    for name in reader.names()? {
+        match Operator::named(name) {
+            Some(operator) => operators.push(operator),
+            None => missing.push(name),
+        }
+    }
+    if !missing.is_empty() {
+        return Err(Error::Unsupported(format!("operators {}", missing.join(", "))));
+    }
+    let tables = reader.all(root.values()?)?;
+    reader.count = tables.len();
+    let mut values = Vec::with_capacity(tables.len());
+    for table in tables {
+        values.push(reader.value(&table, named)?);
+    }
+    let is_list = |id: &ValueId| matches!(values.get(*id), Some(Value::List(_)));
+    for value in &values {
+        if let Value::List(items) = value
+            && items.iter().any(is_list)
+        {
+            return Err(Error::invalid("a list within a list"));
+        }
+    }
+    let nodes = reader.nodes(root.nodes()?, &operators, DEPTH)?;
+    let (inputs, outputs) = (reader.ids(root.inputs()?)?, reader.ids(root.outputs()?)?);
+    let updates = reader.ids(root.updates()?)?;
+    let (updates, []) = updates.as_chunks::<2>() else {
+        return Err(Error::invalid("an update of a value with nothing"));
+    };
+    let updates = updates.iter().map(|[new, old]| (*new, *old)).collect();
+    Ok(Graph { values, nodes, inputs, outputs, updates })
+}
+
+struct Reader<'b> {
+    root: GraphTable<'b>,
+    /// How many values there are.
+    count: usize,
+    /// Bytes that may still be read: each byte of the blob belongs to one vector or string.
+    budget: usize,
+}
+
+impl<'b> Reader<'b> {
+    fn new(bytes: &'b [u8]) -> Result<Self, Error> {
+        if !is_blob(bytes) {
+            return Err(Error::invalid("a graph does not start with TLG1"));
+        }
+        Ok(Reader { root: GraphTable(Table::root(bytes)?), count: 0, budget: bytes.len() })
+    }
+
+    /// Counts bytes as read.
+    fn spend(&mut self, bytes: usize) -> Result<(), Error> {
+        let rest = self.budget.checked_sub(bytes);
+        self.budget = rest.ok_or_else(|| Error::invalid("parts of a graph overlap"))?;
+        Ok(())
+    }
+
+    /// The items of a vector, counted as read.
+    fn all<T: Item<'b>>(&mut self, vector: Vector<'b, T>) -> Result<Vec<T>, Error> {
+        self.spend(vector.len().saturating_mul(T::SIZE))?;
+        Ok(vector.iter().collect::<Result<_, Malformed>>()?)
+    }
+
+    /// The names of the operators that calls refer to.
+    fn names(&mut self) -> Result<Vec<&'b str>, Error> {
+        let tables = self.all(self.root.operators()?)?;
+        let names = tables.iter().map(|table| Ok(table.name()?.unwrap_or("")));
+        Ok(names.collect::<Result<_, Malformed>>()?)
+    }
+
+    fn ids(&mut self, vector: Vector<'b, u32>) -> Result<Vec<ValueId>, Error> {
+        let count = self.count;
+        let id = |id: u32| {
+            let id = id as usize;
+            let error = || Error::Invalid(format!("value {id} is out of range"));
+            if id < count { Ok(id) } else { Err(error()) }
+        };
+        self.all(vector)?.into_iter().map(id).collect()
+    }
+
+    fn nodes(
+        &mut self,
+        tables: Vector<'b, NodeTable<'b>>,
+        operators: &[Operator],
+        depth: usize,
+    ) -> Result<Vec<Node>, Error> {
+        let mut nodes = Vec::new();
+        for table in self.all(tables)? {
+            let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+            let operator = operators.get(table.operator()? as usize).copied();
+            nodes.push(Node {
+                id: table.id()?,
+                operator: operator.ok_or_else(out_of_range)?,
+                args: self.ids(table.args()?)?,
+                parts: self.nodes(table.parts()?, operators, depth)?,
+            });
+        }
+        Ok(nodes)
+    }
+
+    /// The names of the operators of calls.
+    fn operators(
+        &mut self,
+        tables: Vector<'b, NodeTable<'b>>,
+        names: &[&'b str],
+        depth: usize,
+        found: &mut Vec<&'b str>,
+    ) -> Result<(), Error> {
+        for table in self.all(tables)? {
+            let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
+            let parts = table.parts()?;
+            if parts.len() > 0 {
+                self.operators(parts, names, depth, found)?;
+            } else {
+                let name = names.get(table.operator()? as usize);
+                found.push(name.ok_or_else(out_of_range)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn sizes(&mut self, sizes: Vector<'b, u64>) -> Result<Vec<usize>, Error> {
+        if sizes.len() > MAX_RANK {
+            return Err(Error::Invalid(format!("a tensor has {} dimensions", sizes.len())));
+        }
+        // Shaders and kernels count in 32 bits.
+        let size = |size: u64| i32::try_from(size).ok().and_then(|size| usize::try_from(size).ok());
+        let sizes: Option<Vec<usize>> = self.all(sizes)?.into_iter().map(size).collect();
+        sizes.ok_or_else(|| Error::invalid("a tensor's size is out of range"))
+    }
+
+    fn value<'p>(
+        &mut self,
+        table: &ValueTable<'b>,
+        named: &Named<'_, 'p>,
+    ) -> Result<Value<'p>, Error> {
+        Ok(match table.kind()? {
+            NONE => Value::None,
+            INT => Value::Int(table.int()?),
+            DOUBLE => Value::Double(table.double()?),
+            BOOL => Value::Bool(table.int()? != 0),
+            STRING => {
+                let text = table.text()?.unwrap_or("");
+                self.spend(text.len())?;
+                Value::String(text.to_owned())
+            }
+            INTS => Value::IntList(self.all(table.ints()?)?),
+            DOUBLES => Value::DoubleList(self.all(table.doubles()?)?),
+            BOOLS => {
+                Value::BoolList(self.all(table.bools()?)?.into_iter().map(|it| it != 0).collect())
+            }
+            LIST => Value::List(self.ids(table.ids()?)?),
+            SYMBOLIC => Value::SymInt(table.int()?),
+            TENSOR => Value::Tensor(self.tensor(table, named)?),
+            other => return Err(Error::Invalid(format!("value type {other} is unknown"))),
+        })
+    }
+
+    fn tensor<'p>(
+        &mut self,
+        table: &ValueTable<'b>,
+        named: &Named<'_, 'p>,
+    ) -> Result<Tensor<'p>, Error> {
+        let sizes = self.sizes(table.sizes()?)?;
+        let (scalar_type, host_type) =
+            (scalar_type(table.scalar_type()?)?, scalar_type(table.host_type()?)?);
+        let bytes = byte_count(scalar_type, &sizes)?;
+        let data = match table.key()? {
+            Some(key) => Some(read_named(named, key, bytes)?),
+            None => None,
+        };
+        let changes = match table.changes()? {
+            UNKNOWN => None,
+            STAYS => Some(false),
+            CHANGES => Some(true),
+            other => return Err(Error::Invalid(format!("changes of kind {other}"))),
+        };
+        let dynamic = table.dynamic()?;
+        Ok(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
+    }
+}
+
+fn too_deep() -> Error {
+    Error::invalid("calls are nested too deep")
+}
+
+fn out_of_range() -> Error {
+    Error::invalid("an operator is out of range")
+}
+
+fn scalar_type(number: i8) -> Result<ScalarType, Error> {
+    let error = || Error::Invalid(format!("element type {number} of a tensor is unknown"));
+    ScalarType::from_number(number.into()).ok_or_else(error)
+}
+
+/// Bytes of a tensor of this type and shape.
+fn byte_count(scalar_type: ScalarType, sizes: &[usize]) -> Result<usize, Error> {
+    // As if no size were zero: what is counted through dimension by dimension must fit, too.
+    let bytes = sizes.iter().try_fold(scalar_type.size(), |bytes, size| {
+        bytes.checked_mul((*size).max(1)).filter(|bytes| *bytes <= isize::MAX as usize)
+    });
+    let bytes = bytes.ok_or_else(|| Error::invalid("a tensor is too large"))?;
+    Ok(if sizes.contains(&0) { 0 } else { bytes })
+}

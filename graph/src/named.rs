@@ -1,0 +1,68 @@
+//! Named data: constants that lie beside what refers to them.
+
+use crate::error::Error;
+use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::{Blob, ProgramError};
+
+/// Gives named data by its key: that of the program, and of external files.
+pub type Named<'n, 'p> = dyn Fn(&str) -> Result<Option<Blob<'p>>, ProgramError> + 'n;
+
+/// The first `bytes` of named data: lent, or read.
+pub(crate) fn read_named<'p>(
+    named: &Named<'_, 'p>,
+    key: &str,
+    bytes: usize,
+) -> Result<Cow<'p, [u8]>, Error> {
+    let missing =
+        || Error::Invalid(format!("named data '{key}' is missing; pass the .ptd file that has it"));
+    let blob = named(key)?.ok_or_else(missing)?;
+    let size = blob.size();
+    if size < bytes {
+        return Err(Error::Invalid(format!(
+            "named data '{key}' has {size} bytes, its tensor {bytes}"
+        )));
+    }
+    if let Some(lent) = blob.lend() {
+        return Ok(Cow::Borrowed(lent.get(..bytes).unwrap_or(lent)));
+    }
+    let mut copy = vec![0; bytes];
+    blob.read(0, &mut copy)?;
+    Ok(Cow::Owned(copy))
+}
+
+/// Constants on their way into the named data of a program: the same bytes in memory have one key.
+#[derive(Debug, Default)]
+pub struct Constants<'p> {
+    /// What all keys begin with.
+    prefix: String,
+    named: Vec<(String, Cow<'p, [u8]>)>,
+    /// The place of each among them, by where it lies in memory. All of them stay there.
+    known: BTreeMap<(usize, usize), usize>,
+}
+
+impl<'p> Constants<'p> {
+    /// None yet. Keys begin with this, which nothing else of the program does.
+    pub fn new(prefix: &str) -> Self {
+        Constants { prefix: String::from(prefix), ..Self::default() }
+    }
+
+    /// Adds a constant, and gives its key.
+    pub(crate) fn add(&mut self, data: Cow<'p, [u8]>) -> &str {
+        let next = self.named.len();
+        let place = *self.known.entry((data.as_ptr() as usize, data.len())).or_insert(next);
+        if place == next {
+            self.named.push((format!("{}{place}", self.prefix), data));
+        }
+        self.named.get(place).map_or("", |(key, _)| key)
+    }
+
+    /// Keys and bytes.
+    pub fn into_named(self) -> Vec<(String, Cow<'p, [u8]>)> {
+        self.named
+    }
+}
