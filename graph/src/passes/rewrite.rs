@@ -204,8 +204,20 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         (!is_state).then_some((tensor, tensor.data.as_deref()?))
     }
 
-    /// A number that is known: a scalar, or a constant tensor of one element.
+    /// A number that is known: a scalar, or a constant tensor of one element, or one that it is converted to without loss.
     pub(super) fn number(&self, id: ValueId) -> Option<f64> {
+        let converted = self.maker(id).filter(|node| {
+            let operator = node.operator;
+            operator == Operator::TO_COPY || operator == Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY
+        });
+        if let Some(input) = converted.and_then(|node| inputs(node).first()) {
+            let (number, scalar_type) = (self.known_number(*input)?, self.scalar_type(id)?);
+            return super::constant::holds_number(scalar_type, number).then_some(number);
+        }
+        self.known_number(id)
+    }
+
+    fn known_number(&self, id: ValueId) -> Option<f64> {
         match self.get(id)? {
             Value::Double(value) => Some(*value),
             // Larger ones are not what they were, as floating-point numbers.
