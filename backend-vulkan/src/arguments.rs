@@ -11,9 +11,9 @@
 
 use crate::buffers::Buffers;
 use crate::error::Error;
-use crate::ir::{Graph, Value, ValueId};
 use crate::tensors::element_of;
 use torchlet_core::{Arguments, KernelError, ScalarType};
+use torchlet_graph::graph::{Graph, Value, ValueId};
 
 /// Where a call has the inputs and outputs of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,15 +2,15 @@
 //!
 //! Storage types and memory layouts in the blob are choices of the exporter for phones and are not followed.
 
-use crate::buffers::PREPACK;
 use crate::error::Error;
-use crate::ir::{Graph, Node, Tensor, Value};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Table, Vector};
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::{DelegateInfo, ScalarType};
+use torchlet_graph::graph::{Graph, Node, Tensor, Value};
+use torchlet_graph::operators::Operator;
 
 torchlet_core::flatbuffer_table! { GraphTable {
     0 version: &'a str,
@@ -146,13 +146,22 @@ pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph
     for value in file_values.iter() {
         values.push(read_value(&value?, count, data, &constants, info)?);
     }
-    let mut nodes = Vec::new();
+    let (mut nodes, mut missing) = (Vec::new(), Vec::new());
     for call in root.chain()?.iter() {
         let call = call?;
         let args: Result<Vec<usize>, Error> =
             call.args()?.iter().map(|arg| id(arg?, count)).collect();
-        let operator = call.name()?.unwrap_or("").to_owned();
-        nodes.push(Node { id: call.node_id()?, operator, args: args?, parts: Vec::new() });
+        let name = call.name()?.unwrap_or("");
+        match Operator::named(name) {
+            Some(operator) => {
+                nodes.push(Node { id: call.node_id()?, ..Node::new(operator, args?) });
+            }
+            None if missing.contains(&name) => {}
+            None => missing.push(name),
+        }
+    }
+    if !missing.is_empty() {
+        return Err(Error::unsupported(format!("operators {}", missing.join(", "))));
     }
     let ids = |vector: Vector<'p, u32>| -> Result<Vec<usize>, Error> {
         vector.iter().map(|value| id(i32::try_from(value?).unwrap_or(-1), count)).collect()
@@ -181,7 +190,7 @@ fn is_planned<'p>(values: Vector<'p, ValueTable<'p>>) -> Result<bool, Error> {
 fn mark_fixed(values: &mut [Value<'_>], nodes: &[Node]) {
     let prepacked: HashSet<usize> = nodes
         .iter()
-        .filter(|node| node.operator == PREPACK)
+        .filter(|node| node.operator == Operator::ET_VK_PREPACK)
         .filter_map(|node| node.args.first().copied())
         .collect();
     for (id, value) in values.iter_mut().enumerate() {

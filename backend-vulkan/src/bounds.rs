@@ -3,8 +3,9 @@
 //! A graph says of its tensors how large they can be, but nothing of the integers that it takes as inputs. Those that
 //! are parts of shapes follow from the tensors of those shapes.
 
-use crate::ir::{Graph, Node, Value, ValueId};
 use std::collections::HashMap;
+use torchlet_graph::graph::{Graph, Node, Value, ValueId};
+use torchlet_graph::operators::Operator;
 
 /// Bounds of the symbolic integers that are inputs, as far as the shapes of tensors tell.
 pub(crate) fn of_inputs(graph: &Graph<'_>) -> HashMap<ValueId, i64> {
@@ -47,10 +48,10 @@ fn from_shape(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>
             bounds.entry(id).or_insert(bound);
         }
     };
-    let shape = match node.operator.as_str() {
-        "aten.view_copy.default" | "aten.expand_copy.default" => args.get(1),
-        "aten.full.default" | "aten.zeros.default" | "aten.ones.default" => args.first(),
-        "aten.slice_copy.Tensor" | "aten.slice.Tensor" => {
+    let shape = match node.operator {
+        Operator::VIEW_COPY | Operator::EXPAND_COPY => args.get(1),
+        Operator::FULL | Operator::ZEROS | Operator::ONES => args.first(),
+        Operator::SLICE_COPY_TENSOR | Operator::SLICE_TENSOR => {
             // The end: the start, and all that lies between.
             let [_, dim, start, end, step, ..] = args[..] else { return };
             let (Some(dim), Some(start), Some(step)) =
@@ -66,7 +67,7 @@ fn from_shape(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64>
             }
             return;
         }
-        "aten.arange.start_step" => {
+        Operator::ARANGE_START_STEP => {
             let [start, end, step, ..] = args[..] else { return };
             let (Some(start), Some(step), [size]) = (int(graph, start), int(graph, step), out)
             else {
@@ -92,15 +93,15 @@ fn from_result(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64
     let [a, b, out] = node.args[..] else { return };
     let Some(result) = bounds.get(&out).copied() else { return };
     let known = |id: ValueId| int(graph, id).or_else(|| bounds.get(&id).copied());
-    let operator = node.operator.as_str();
+    let operator = node.operator;
     let (id, bound) = match (known(a), known(b), operator) {
-        (None, Some(b), "add") => (a, result.checked_sub(b)),
-        (Some(a), None, "add") => (b, result.checked_sub(a)),
-        (None, Some(b), "sub") => (a, result.checked_add(b)),
-        (Some(a), None, "sub") => (b, a.checked_sub(result)),
-        (None, Some(b), "mul") => (a, result.checked_div(b)),
-        (Some(a), None, "mul") => (b, result.checked_div(a)),
-        (None, Some(b), "floordiv") => (a, result.checked_mul(b)),
+        (None, Some(b), Operator::SYM_ADD) => (a, result.checked_sub(b)),
+        (Some(a), None, Operator::SYM_ADD) => (b, result.checked_sub(a)),
+        (None, Some(b), Operator::SYM_SUB) => (a, result.checked_add(b)),
+        (Some(a), None, Operator::SYM_SUB) => (b, a.checked_sub(result)),
+        (None, Some(b), Operator::SYM_MUL) => (a, result.checked_div(b)),
+        (Some(a), None, Operator::SYM_MUL) => (b, result.checked_div(a)),
+        (None, Some(b), Operator::SYM_FLOORDIV) => (a, result.checked_mul(b)),
         _ => return,
     };
     if let Some(bound) = bound {
@@ -111,8 +112,8 @@ fn from_result(graph: &Graph<'_>, node: &Node, bounds: &mut HashMap<ValueId, i64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::Tensor;
     use torchlet_core::ScalarType;
+    use torchlet_graph::graph::Tensor;
 
     fn tensor(sizes: &[usize]) -> Value<'static> {
         Value::Tensor(Tensor {
@@ -124,8 +125,8 @@ mod tests {
         })
     }
 
-    fn node(operator: &str, args: &[ValueId]) -> Node {
-        Node { operator: operator.into(), args: args.to_vec(), ..Node::default() }
+    fn node(operator: Operator, args: &[ValueId]) -> Node {
+        Node::new(operator, args.to_vec())
     }
 
     #[test]
@@ -140,7 +141,7 @@ mod tests {
                 tensor(&[24, 2, 2]),
                 Value::SymInt(7),
             ],
-            nodes: vec![node("mul", &[1, 2, 3]), node("aten.view_copy.default", &[0, 4, 5])],
+            nodes: vec![node(Operator::SYM_MUL, &[1, 2, 3]), node(Operator::VIEW_COPY, &[0, 4, 5])],
             inputs: vec![0, 1, 6],
             outputs: vec![5],
             updates: Vec::new(),
@@ -159,7 +160,7 @@ mod tests {
                 Value::Int(2),
                 tensor(&[9, 4]),
             ],
-            nodes: vec![node("aten.slice_copy.Tensor", &[0, 1, 2, 3, 4, 5])],
+            nodes: vec![node(Operator::SLICE_COPY_TENSOR, &[0, 1, 2, 3, 4, 5])],
             inputs: vec![0, 3],
             outputs: vec![5],
             updates: Vec::new(),

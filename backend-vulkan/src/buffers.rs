@@ -10,12 +10,10 @@
 //! is that one. Where it leaves more, every way of telling them apart is a guess, so the graph is refused.
 
 use crate::error::Error;
-use crate::ir::{Graph, Tensor, Value, ValueId};
 use crate::ops;
 use std::collections::{HashMap, HashSet};
-
-/// The operator through which constants enter a graph as tensors.
-pub(crate) const PREPACK: &str = "et_vk.prepack.default";
+use torchlet_graph::graph::{Graph, Tensor, Value, ValueId};
+use torchlet_graph::operators::Operator;
 
 /// What to do about a file that does not say enough.
 const WAY_OUT: &str = "export with VulkanPartitioner({'alias_buffer_mutations': True})";
@@ -40,7 +38,7 @@ impl Buffers {
         let views = Views::of(graph);
         let mut written = HashSet::new();
         for node in &graph.nodes {
-            if ops::find(&node.operator).is_some_and(|operator| operator.in_place) {
+            if ops::find(node.operator).is_some_and(|operator| operator.in_place) {
                 written.extend(node.args.iter().flat_map(|id| views.chain(*id)));
             }
         }
@@ -137,7 +135,7 @@ impl Views {
         let views = graph
             .nodes
             .iter()
-            .filter(|node| ops::find(&node.operator).is_some_and(|operator| operator.is_view));
+            .filter(|node| ops::find(node.operator).is_some_and(|operator| operator.is_view));
         Views(views.filter_map(|node| Some((*node.args.last()?, *node.args.first()?))).collect())
     }
 
@@ -154,7 +152,7 @@ impl Views {
 /// # Errors
 /// One is not: the exporter writes the new value of one buffer in the place of another's contents where it is that one's old value.
 pub(crate) fn check_prepacked(graph: &Graph<'_>) -> Result<(), Error> {
-    for node in graph.nodes.iter().filter(|node| node.operator == PREPACK) {
+    for node in graph.nodes.iter().filter(|node| node.operator == Operator::ET_VK_PREPACK) {
         let id = node.args.first().copied().unwrap_or(usize::MAX);
         if !matches!(graph.values.get(id), Some(Value::Tensor(Tensor { data: Some(_), .. }))) {
             return Err(Error::Unsupported(format!(
@@ -183,9 +181,9 @@ pub(crate) fn in_safe_order<T: Copy + PartialEq>(copies: &[(T, T)]) -> Option<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::Node;
     use std::borrow::Cow;
     use torchlet_core::ScalarType;
+    use torchlet_graph::graph::Node;
 
     /// A graph of constants, each prepacked and what the file says of its changes, then of other values; all have the given
     /// number of elements.
@@ -204,14 +202,13 @@ mod tests {
         graph.values.extend(constants.iter().map(|(size, _)| tensor(*size, None, false)));
         graph.values.extend(values.iter().map(|size| tensor(*size, None, false)));
         for id in 0..constants.len() {
-            call(&mut graph, PREPACK, &[id, constants.len() + id]);
+            call(&mut graph, Operator::ET_VK_PREPACK, &[id, constants.len() + id]);
         }
         graph
     }
 
-    fn call(graph: &mut Graph<'_>, operator: &str, args: &[ValueId]) {
-        let operator = operator.to_owned();
-        graph.nodes.push(Node { operator, args: args.to_vec(), ..Node::default() });
+    fn call(graph: &mut Graph<'_>, operator: Operator, args: &[ValueId]) {
+        graph.nodes.push(Node::new(operator, args.to_vec()));
     }
 
     #[test]
@@ -261,7 +258,7 @@ mod tests {
         let buffers = Buffers::of(&graph).unwrap();
         assert!(buffers.changing().is_superset(&HashSet::from([0, 2])));
         assert_eq!(buffers.owners(1).unwrap(), [1]);
-        call(&mut graph, "update_cache.default", &[5, 3, 4]);
+        call(&mut graph, Operator::UPDATE_CACHE, &[5, 3, 4]);
         let buffers = Buffers::of(&graph).unwrap();
         assert!(buffers.changing().contains(&1));
         assert!(!buffers.can_own(1));
@@ -279,15 +276,15 @@ mod tests {
     fn only_constants_are_prepacked() {
         let mut graph = graph(&[(4, None)], &[4]);
         assert!(check_prepacked(&graph).is_ok());
-        call(&mut graph, PREPACK, &[1, 2]);
+        call(&mut graph, Operator::ET_VK_PREPACK, &[1, 2]);
         assert!(check_prepacked(&graph).unwrap_err().to_string().contains("value 1"));
     }
 
     #[test]
     fn views_in_a_circle_end() {
         let mut graph = graph(&[(4, None)], &[4, 4]);
-        call(&mut graph, "aten.clone.default", &[2, 3]);
-        call(&mut graph, "aten.clone.default", &[3, 2]);
+        call(&mut graph, Operator::CLONE, &[2, 3]);
+        call(&mut graph, Operator::CLONE, &[3, 2]);
         graph.outputs = vec![2];
         assert!(Buffers::of(&graph).unwrap().can_own(1));
     }

@@ -3,11 +3,11 @@
 use crate::compiled::{Compiled, Staging};
 use crate::device::{Binding, Command, PipelineKey};
 use crate::error::Error;
-use crate::ir::{Graph, Node};
 use crate::state::State;
 use crate::steps::Step;
 use crate::tensors::{TensorId, padded_bytes, u32_of};
 use crate::trace::Label;
+use torchlet_graph::graph::{Graph, Node};
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
 
 /// What a command of the recording is for, by position.

@@ -7,7 +7,6 @@ use crate::constants::{ConstantWrites, Task, forget, run_tasks};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
 use crate::encode::encode;
 use crate::error::Error;
-use crate::ir::{Graph, Value, ValueId};
 use crate::memory_plan::{Places, plan_memory};
 use crate::state::{State, Storage};
 use crate::steps::Step;
@@ -17,6 +16,7 @@ use crate::transfer::{from_staging, to_staging};
 use std::collections::HashSet;
 use std::sync::Arc;
 use torchlet_core::{DelegateCall, Parallel, Scalar, ScalarType, Serial};
+use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_shaders::Element;
 
 /// The part of a staging buffer that an input or output has.
@@ -338,10 +338,9 @@ fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> Result<HashSet<
 /// All operators of the graph that there are none of, in one error.
 fn report_missing(graph: &Graph<'_>) -> Result<(), Error> {
     let mut missing: Vec<&str> = Vec::new();
-    for node in &graph.nodes {
-        if crate::ops::find(&node.operator).is_none() && !missing.contains(&node.operator.as_str())
-        {
-            missing.push(&node.operator);
+    for operator in graph.nodes.iter().map(|node| node.operator) {
+        if crate::ops::find(operator).is_none() && !missing.contains(&operator.name()) {
+            missing.push(operator.name());
         }
     }
     if missing.is_empty() {

@@ -3,13 +3,13 @@
 use crate::derived::Derived;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
 use crate::error::Error;
-use crate::ir::{Graph, Value};
 use crate::memory_plan::Place;
 use crate::state::{Contents, State, Storage};
 use crate::tensors::TensorId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use torchlet_core::Parallel;
+use torchlet_graph::graph::{Graph, Value};
 
 /// Bytes of constants that go to the device at once, unless a single one has more.
 const CHUNK: u64 = 32 << 20;

@@ -5,10 +5,10 @@
 
 use crate::encoder::Encoder;
 use crate::error::Error;
-use crate::ir::{Graph, Node};
 use crate::ops;
 use crate::state::State;
 use crate::steps::Step;
+use torchlet_graph::graph::{Graph, Node};
 
 /// Encodes all calls. If `planning`, the shapes are those that memory is planned for.
 pub(crate) fn encode(
@@ -19,15 +19,15 @@ pub(crate) fn encode(
     let mut encoder = Encoder::new(graph, state, planning);
     for (index, node) in graph.nodes.iter().enumerate() {
         encoder.begin(index);
-        let operator = ops::find(&node.operator)
-            .ok_or_else(|| Error::unsupported(format!("operator {}", node.operator)))?;
+        let operator = ops::find(node.operator)
+            .ok_or_else(|| Error::unsupported(format!("operator {:?}", node.operator)))?;
         (operator.encode)(&mut encoder, &node.args).map_err(|error| in_operator(node, error))?;
     }
     Ok(encoder.into_steps())
 }
 
 fn in_operator(node: &Node, error: Error) -> Error {
-    let place = format!("{} (call {})", node.operator, node.id);
+    let place = format!("{} (call {})", node.operator.name(), node.id);
     match error {
         Error::Unsupported(what) => Error::Unsupported(format!("{place}: {what}")),
         Error::Invalid(what) => Error::Invalid(format!("{place}: {what}")),

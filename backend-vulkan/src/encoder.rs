@@ -9,12 +9,13 @@ pub(crate) use crate::tensors::{numel_of, u32_of};
 use crate::derived::{Derived, Source};
 use crate::device::{DeviceFeatures, PipelineKey};
 use crate::error::Error;
-use crate::ir::{Graph, Node, Value, ValueId};
 use crate::stages::Epilogue;
 use crate::state::{Contents, DeviceTensor, State, Storage};
 use crate::steps::Step;
 use crate::tensors::{Operand, TensorId};
 use std::collections::HashSet;
+use torchlet_graph::graph::{Graph, Node, Value, ValueId};
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Element, Pipeline, PushConstants};
 
 /// Encodes the calls of a graph, one at a time.
@@ -77,9 +78,10 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.graph.nodes.get(self.node).map(|node| node.parts.as_slice()).unwrap_or_default()
     }
 
-    /// The name of the current call's operator.
-    pub(crate) fn operator(&self) -> &'e str {
-        self.graph.nodes.get(self.node).map_or("", |node| node.operator.as_str())
+    /// The current call's operator.
+    pub(crate) fn operator(&self) -> Result<Operator, Error> {
+        let node = self.graph.nodes.get(self.node);
+        node.map(|node| node.operator).ok_or_else(|| Error::invalid("there is no call"))
     }
 
     fn value(&self, id: ValueId) -> Result<&Value<'p>, Error> {

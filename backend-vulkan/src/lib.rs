@@ -22,7 +22,6 @@ mod device;
 mod encode;
 mod encoder;
 mod error;
-mod ir;
 mod memory_plan;
 mod ops;
 mod passes;

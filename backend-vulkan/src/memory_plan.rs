@@ -1,11 +1,11 @@
 //! Placing tensors in one buffer, so that those that are not needed at the same time share memory.
 
 use crate::error::Error;
-use crate::ir::{Graph, Value};
 use crate::state::{State, Storage};
 use crate::steps::Step;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use std::collections::HashMap;
+use torchlet_graph::graph::{Graph, Value};
 
 /// A tensor to place: its bytes, and the first and last step that use it.
 #[derive(Debug, Clone, Copy)]

@@ -5,10 +5,10 @@ mod chain;
 mod epilogue;
 mod silu;
 
-use crate::ir::{Graph, Value, ValueId};
 use crate::tensors::{Operand, element_of};
 use std::collections::HashMap;
 use torchlet_core::ScalarType;
+use torchlet_graph::graph::{Graph, Value, ValueId};
 
 /// Rewrites a graph into one that computes the same with fewer calls.
 pub(crate) fn run(graph: &mut Graph<'_>) {
@@ -61,15 +61,16 @@ fn floating(graph: &Graph<'_>, id: ValueId) -> Option<Operand> {
 
 #[cfg(test)]
 mod tests {
-    use crate::ir::{Graph, Node, Tensor, Value, ValueId};
-    use crate::ops::{CHAIN, EPILOGUE, MAX_STAGES, SILU};
+    use crate::ops::MAX_STAGES;
     use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+    use torchlet_graph::operators::Operator;
 
     /// A graph of calls `(operator, inputs, output)` over tensors of these shapes; the value behind them is 1, the next
     /// nothing.
     fn graph(
         shapes: &[&[usize]],
-        calls: &[(&str, &[ValueId], ValueId)],
+        calls: &[(Operator, &[ValueId], ValueId)],
         outputs: &[ValueId],
     ) -> Graph<'static> {
         let tensor = |sizes: &&[usize]| {
@@ -83,35 +84,33 @@ mod tests {
         };
         let mut values: Vec<Value<'_>> = shapes.iter().map(tensor).collect();
         values.extend([Value::Int(1), Value::None]);
-        let nodes = calls.iter().map(|(operator, inputs, out)| Node {
-            operator: (*operator).to_owned(),
-            args: [inputs, &[*out][..]].concat(),
-            ..Node::default()
-        });
+        let nodes = calls
+            .iter()
+            .map(|(operator, inputs, out)| Node::new(*operator, [inputs, &[*out][..]].concat()));
         let nodes = nodes.collect();
         Graph { values, nodes, inputs: vec![0], outputs: outputs.to_vec(), updates: Vec::new() }
     }
 
-    fn operators<'g>(graph: &'g Graph<'_>) -> Vec<&'g str> {
-        graph.nodes.iter().map(|node| node.operator.as_str()).collect()
+    fn operators(graph: &Graph<'_>) -> Vec<Operator> {
+        graph.nodes.iter().map(|node| node.operator).collect()
     }
 
-    fn parts(node: &Node) -> Vec<&str> {
-        node.parts.iter().map(|part| part.operator.as_str()).collect()
+    fn parts(node: &Node) -> Vec<Operator> {
+        node.parts.iter().map(|part| part.operator).collect()
     }
 
     const SHAPE: &[usize] = &[2, 3];
 
     #[test]
     fn a_row_of_calls_becomes_one() {
-        let calls: &[(&str, &[ValueId], ValueId)] = &[
-            ("aten.sigmoid.default", &[0], 2),
-            ("aten.mul.Tensor", &[1, 2], 3),
-            ("aten.add.Tensor", &[3, 1, 5], 4),
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (Operator::SIGMOID, &[0], 2),
+            (Operator::MUL_TENSOR, &[1, 2], 3),
+            (Operator::ADD_TENSOR, &[3, 1, 5], 4),
         ];
         let mut graph = graph(&[SHAPE, &[3], SHAPE, SHAPE, SHAPE], calls, &[4]);
         super::run(&mut graph);
-        assert_eq!(operators(&graph), [CHAIN]);
+        assert_eq!(operators(&graph), [Operator::CHAIN]);
         assert_eq!(graph.nodes[0].parts.len(), 3);
         assert_eq!(graph.nodes[0].args.last(), Some(&4));
         let mut inputs = graph.nodes[0].args[..2].to_vec();
@@ -121,26 +120,26 @@ mod tests {
 
     #[test]
     fn what_others_need_is_kept() {
-        let calls: &[(&str, &[ValueId], ValueId)] = &[
-            ("aten.sigmoid.default", &[0], 1),
-            ("aten.abs.default", &[1], 2),
-            ("aten.neg.default", &[1], 3),
-            ("aten.mul.Tensor", &[2, 3], 4),
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (Operator::SIGMOID, &[0], 1),
+            (Operator::ABS, &[1], 2),
+            (Operator::NEG, &[1], 3),
+            (Operator::MUL_TENSOR, &[2, 3], 4),
         ];
         let mut both = graph(&[SHAPE; 5], calls, &[4]);
         super::run(&mut both);
         // Both branches join; what they share stays.
-        assert_eq!(operators(&both), ["aten.sigmoid.default", CHAIN]);
+        assert_eq!(operators(&both), [Operator::SIGMOID, Operator::CHAIN]);
         let mut output = graph(&[SHAPE; 5], calls, &[2, 4]);
         super::run(&mut output);
-        assert_eq!(operators(&output), ["aten.sigmoid.default", "aten.abs.default", CHAIN]);
+        assert_eq!(operators(&output), [Operator::SIGMOID, Operator::ABS, Operator::CHAIN]);
     }
 
     #[test]
     fn a_chain_ends_where_the_shader_does() {
-        let calls: Vec<(&str, [ValueId; 1], ValueId)> =
-            (0..8).map(|at| ("aten.abs.default", [at], at + 1)).collect();
-        let calls: Vec<(&str, &[ValueId], ValueId)> =
+        let calls: Vec<(Operator, [ValueId; 1], ValueId)> =
+            (0..8).map(|at| (Operator::ABS, [at], at + 1)).collect();
+        let calls: Vec<(Operator, &[ValueId], ValueId)> =
             calls.iter().map(|(name, inputs, out)| (*name, &inputs[..], *out)).collect();
         let mut long = graph(&[SHAPE; 9], &calls, &[8]);
         super::run(&mut long);
@@ -151,10 +150,10 @@ mod tests {
 
     #[test]
     fn nothing_moves_behind_a_write() {
-        let calls: &[(&str, &[ValueId], ValueId)] = &[
-            ("aten.abs.default", &[0], 1),
-            ("update_cache.default", &[2, 0], 3),
-            ("aten.neg.default", &[1], 4),
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (Operator::ABS, &[0], 1),
+            (Operator::UPDATE_CACHE, &[2, 0], 3),
+            (Operator::NEG, &[1], 4),
         ];
         let mut graph = graph(&[SHAPE; 5], calls, &[4]);
         super::run(&mut graph);
@@ -164,11 +163,11 @@ mod tests {
     #[test]
     fn what_is_overwritten_stays_what_it_was_for_calls_before() {
         // Value 1 is read, overwritten, read again.
-        let calls: &[(&str, &[ValueId], ValueId)] = &[
-            ("aten.abs.default", &[1], 2),
-            ("aten.neg.default", &[0], 1),
-            ("aten.mul.Tensor", &[1, 2], 3),
-            ("aten.exp.default", &[3], 1),
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (Operator::ABS, &[1], 2),
+            (Operator::NEG, &[0], 1),
+            (Operator::MUL_TENSOR, &[1, 2], 3),
+            (Operator::EXP, &[3], 1),
         ];
         let mut graph = graph(&[SHAPE; 4], calls, &[1, 3]);
         super::assign::once(&mut graph);
@@ -183,49 +182,42 @@ mod tests {
     fn products_take_sums_and_functions() {
         // Through a view, in this order, and not a second sum.
         let flat: &[usize] = &[6];
-        let calls: &[(&str, &[ValueId], ValueId)] = &[
-            ("aten.mm.default", &[0, 1], 2),
-            ("aten.view_copy.default", &[2, 8], 3),
-            ("aten.add.Tensor", &[4, 3, 8], 5),
-            ("aten.relu.default", &[5], 6),
-            ("aten.add.Tensor", &[6, 4, 8], 7),
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (Operator::MM, &[0, 1], 2),
+            (Operator::VIEW_COPY, &[2, 8], 3),
+            (Operator::ADD_TENSOR, &[4, 3, 8], 5),
+            (Operator::RELU, &[5], 6),
+            (Operator::ADD_TENSOR, &[6, 4, 8], 7),
         ];
         let mut graph = graph(&[SHAPE, &[3, 3], SHAPE, flat, flat, flat, flat, flat], calls, &[7]);
         super::run(&mut graph);
-        let expected = [
-            EPILOGUE,
-            "aten.view_copy.default",
-            "aten.alias_copy.default",
-            "aten.alias_copy.default",
-        ];
+        let expected =
+            [Operator::EPILOGUE, Operator::VIEW_COPY, Operator::ALIAS_COPY, Operator::ALIAS_COPY];
         assert_eq!(operators(&graph)[..4], expected);
-        assert_eq!(
-            parts(&graph.nodes[0]),
-            ["aten.mm.default", "aten.add.Tensor", "aten.relu.default"]
-        );
+        assert_eq!(parts(&graph.nodes[0]), [Operator::MM, Operator::ADD_TENSOR, Operator::RELU]);
         assert_eq!(graph.nodes[0].args, [0, 1, 4, 2]);
-        assert_eq!(operators(&graph)[4..], ["aten.add.Tensor"]);
+        assert_eq!(operators(&graph)[4..], [Operator::ADD_TENSOR]);
     }
 
     #[test]
     fn sums_that_scale_or_broadcast_stay() {
-        let calls: &[(&str, &[ValueId], ValueId)] =
-            &[("aten.mm.default", &[0, 1], 2), ("aten.add.Tensor", &[2, 3], 4)];
+        let calls: &[(Operator, &[ValueId], ValueId)] =
+            &[(Operator::MM, &[0, 1], 2), (Operator::ADD_TENSOR, &[2, 3], 4)];
         let mut graph = graph(&[SHAPE, &[3, 3], SHAPE, &[1, 3], SHAPE], calls, &[4]);
         super::run(&mut graph);
-        assert_eq!(operators(&graph), ["aten.mm.default", "aten.add.Tensor"]);
+        assert_eq!(operators(&graph), [Operator::MM, Operator::ADD_TENSOR]);
     }
 
     #[test]
     fn silu_is_recognised() {
-        let calls: &[(&str, &[ValueId], ValueId)] = &[
-            ("aten.mm.default", &[0, 1], 2),
-            ("aten.sigmoid.default", &[2], 3),
-            ("aten.mul.Tensor", &[2, 3], 4),
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (Operator::MM, &[0, 1], 2),
+            (Operator::SIGMOID, &[2], 3),
+            (Operator::MUL_TENSOR, &[2, 3], 4),
         ];
         let mut graph = graph(&[SHAPE, &[3, 3], SHAPE, SHAPE, SHAPE], calls, &[4]);
         super::run(&mut graph);
-        assert_eq!(operators(&graph), [EPILOGUE, "aten.alias_copy.default"]);
-        assert_eq!(parts(&graph.nodes[0]), ["aten.mm.default", SILU]);
+        assert_eq!(operators(&graph), [Operator::EPILOGUE, Operator::ALIAS_COPY]);
+        assert_eq!(parts(&graph.nodes[0]), [Operator::MM, Operator::SILU]);
     }
 }

@@ -1,7 +1,7 @@
 //! What calls compute for each element of a tensor, on their own or at the end of others.
 
-use crate::ir::ValueId;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
 
 /// What an element-wise operator computes: a function of the shaders, by its number, and what it takes.
 #[derive(Debug, Clone, Copy)]

@@ -4,11 +4,11 @@ use crate::bounds;
 use crate::derived::Derived;
 use crate::device::DeviceFeatures;
 use crate::error::Error;
-use crate::ir::{Graph, Value, ValueId};
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::transfer::to_device;
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
+use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_shaders::Element;
 
 /// What a constant is to begin with.

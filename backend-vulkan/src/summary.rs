@@ -3,6 +3,7 @@
 use crate::{blob, ops};
 use std::collections::BTreeMap;
 use torchlet_core::DelegateError;
+use torchlet_graph::operators::Operator;
 
 /// What the graph in a delegate's data consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub fn summarize(processed: &[u8]) -> Result<GraphSummary, DelegateError> {
         .map(|(name, calls)| OperatorSummary {
             name: name.to_owned(),
             calls,
-            available: ops::find(name).is_some(),
+            available: Operator::named(name).and_then(ops::find).is_some(),
         })
         .collect();
     operators.sort_by_key(|operator| std::cmp::Reverse(operator.calls));

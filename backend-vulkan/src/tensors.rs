@@ -1,8 +1,8 @@
 //! Tensors as shaders see them: identity, element type, shape.
 
 use crate::error::Error;
-use crate::ir::ValueId;
 use torchlet_core::ScalarType;
+use torchlet_graph::graph::ValueId;
 use torchlet_shaders::Element;
 
 /// The index of a tensor: that of its value, or beyond all values for what operators add.

@@ -83,6 +83,11 @@ pub struct Graph<'p> {
 }
 
 impl Node {
+    /// A call with these arguments.
+    pub fn new(operator: Operator, args: Vec<ValueId>) -> Self {
+        Node { id: 0, operator, args, parts: Vec::new() }
+    }
+
     /// Its operator, or those of the calls that were fused into it.
     pub fn title(&self) -> String {
         if self.parts.is_empty() {

@@ -12,6 +12,7 @@ pub mod graph;
 pub mod method;
 pub mod operators;
 mod package;
+mod partition;
 pub mod passes;
 mod read;
 mod target;
@@ -19,4 +20,5 @@ mod write;
 
 pub use error::Error;
 pub use package::Package;
+pub use partition::{Part, Region, partition};
 pub use target::Target;

@@ -53,8 +53,8 @@ impl Operator {
     }
 
     /// Its number in the table.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
+    pub const fn index(self) -> usize {
+        self.0 as usize
     }
 
     /// The name of its functional form.

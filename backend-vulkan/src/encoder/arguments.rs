@@ -2,8 +2,8 @@
 
 use super::Encoder;
 use crate::error::Error;
-use crate::ir::{Value, ValueId};
 use crate::tensors::Operand;
+use torchlet_graph::graph::{Value, ValueId};
 
 impl Encoder<'_, '_> {
     /// Argument `position` of a call.

@@ -3,19 +3,20 @@
 //! A cache is a tensor that keeps its contents between runs: what writes it writes in place.
 
 use super::views::gather;
-use super::{Operator, in_place, operator};
+use super::{Entry, in_place, operator};
 use crate::derived::{Beside, Derived};
 use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
     Attention, AttentionPush, AttentionScores, AttentionScoresPush, Element, Overwrite,
     OverwritePush, Rotary, RotaryPush,
 };
 
-pub(super) const OPERATORS: &[Operator] = &[
-    operator("et_vk.sdpa.default", |e, args| {
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::ET_VK_SDPA, |e, args| {
         let mask = e.optional_tensor(e.arg(args, 3)?)?;
         let scale = if args.len() > 5 { e.optional_float(args[4])? } else { None };
         let [q, k, v] = three(e, args)?;
@@ -24,28 +25,28 @@ pub(super) const OPERATORS: &[Operator] = &[
         let out = e.out(args)?.id;
         attend(e, [&q, &k, &v], order, mask.as_ref(), None, keys, scale, out)
     }),
-    operator("llama.custom_sdpa.default", |e, args| {
+    operator(Operator::LLAMA_CUSTOM_SDPA, |e, args| {
         let tensors = three(e, args)?;
         custom_sdpa(e, args, tensors, 3, 4)
     }),
-    in_place("sdpa_with_kv_cache.default", |e, args| {
+    in_place(Operator::SDPA_WITH_KV_CACHE, |e, args| {
         let [q, k, v] = three(e, args)?;
         let caches = update_caches(e, args, [&k, &v])?;
         let [k, v] = caches;
         custom_sdpa(e, args, [q, k, v], 5, 7)
     }),
-    in_place("update_cache.default", update_cache),
-    in_place("llama.update_cache.default", update_cache),
-    in_place("testing.compute_attn_weight_with_kv_cache.default", |e, args| {
+    in_place(Operator::UPDATE_CACHE, update_cache),
+    in_place(Operator::LLAMA_UPDATE_CACHE, update_cache),
+    in_place(Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE, |e, args| {
         let [q, k, v] = three(e, args)?;
         let [cache, _] = update_caches(e, args, [&k, &v])?;
         let offset = position(e, args, 5)?;
         let out = e.out(args)?;
         scores(e, &q, &cache, offset, &out)
     }),
-    operator("et_vk.apply_rotary_emb.default", |e, args| rotate_both(e, args, false)),
-    operator("et_vk.apply_rotary_emb_hf.default", |e, args| rotate_both(e, args, true)),
-    operator("et_vk.apply_rotary_emb_interleaved.default", |e, args| {
+    operator(Operator::ET_VK_APPLY_ROTARY_EMB, |e, args| rotate_both(e, args, false)),
+    operator(Operator::ET_VK_APPLY_ROTARY_EMB_HF, |e, args| rotate_both(e, args, true)),
+    operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, |e, args| {
         let (input, angles) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         let out = e.out(args)?;
         let out = e.resize(out.id, &input.sizes)?;

@@ -4,19 +4,17 @@
 
 use super::elementwise::{broadcast_sizes, broadcast_strides, stage_of};
 use super::views::merge_dims;
-use super::{Operator, operator};
+use super::{Entry, operator};
 use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::{Node, ValueId};
 use crate::stages::{Source, Stage};
 use crate::tensors::Operand;
 use std::collections::HashMap;
+use torchlet_graph::graph::{Node, ValueId};
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Element, Pointwise, PointwisePush};
 
-/// The operator of chains: inputs, then the output.
-pub(crate) const CHAIN: &str = "torchlet.chain";
-
-pub(super) const OPERATORS: &[Operator] = &[operator(CHAIN, encode)];
+pub(super) const OPERATORS: &[Entry] = &[operator(Operator::CHAIN, encode)];
 
 /// The tensors that a chain reads at most.
 pub(crate) const MAX_INPUTS: usize = 4;
@@ -114,7 +112,7 @@ fn stages(
         let register = |id: &ValueId| {
             registers.get(id).copied().ok_or_else(|| Error::invalid("a chain lacks an input"))
         };
-        let stage = stage_of(e, &part.operator, &part.args)?;
+        let stage = stage_of(e, part.operator, &part.args)?;
         let (function, operands, parameters) = match stage {
             Stage::Unary(function, input, parameters) => (function, register(&input)?, parameters),
             Stage::Binary(function, a, Source::Tensor(b), alpha) => {

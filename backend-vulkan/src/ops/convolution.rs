@@ -3,25 +3,26 @@
 use super::linear::{Product, share, workgroup};
 use super::weights::transposed;
 use super::window::{Window, checked_numel, pair};
-use super::{Operator, product};
+use super::{Entry, product};
 use crate::derived::Matrices;
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
     Convolution, ConvolutionDepthwise, ConvolutionDepthwisePush, ConvolutionPush,
     ConvolutionTransposed, ConvolutionTransposedPush,
 };
 
-pub(super) const OPERATORS: &[Operator] = &[
-    product("aten.convolution.default", None, full),
-    product("conv_with_clamp.default", Some(9), full),
-    product("et_vk.conv_with_clamp.default", Some(9), full),
-    product("et_vk.conv2d_gemm.default", Some(9), full),
-    product("et_vk.conv1d_pw.default", Some(7), simple),
-    product("et_vk.conv1d_dw.default", Some(7), simple),
+pub(super) const OPERATORS: &[Entry] = &[
+    product(Operator::CONVOLUTION, None, full),
+    product(Operator::CONV_WITH_CLAMP, Some(9), full),
+    product(Operator::ET_VK_CONV_WITH_CLAMP, Some(9), full),
+    product(Operator::ET_VK_CONV2D_GEMM, Some(9), full),
+    product(Operator::ET_VK_CONV1D_PW, Some(7), simple),
+    product(Operator::ET_VK_CONV1D_DW, Some(7), simple),
 ];
 
 /// A convolution: `[batch, in_channels, size[0], size[1]]` to `[batch, out_channels, out_size[0], out_size[1]]`.

@@ -1,37 +1,38 @@
 //! Operators that make tensors of numbers.
 
-use super::{Operator, operator};
+use super::{Entry, operator};
 use crate::encoder::{Encoder, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Fill, FillPush};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten.full.default", |e, args| {
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::FULL, |e, args| {
         let sizes = e.ints(e.arg(args, 0)?)?;
         let value = e.float(e.arg(args, 1)?)?;
         fill(e, args, Some(&sizes), value)
     }),
-    operator("aten.full_like.default", |e, args| {
+    operator(Operator::FULL_LIKE, |e, args| {
         let value = e.float(e.arg(args, 1)?)?;
         fill_like(e, args, value)
     }),
-    operator("aten.zeros.default", |e, args| {
+    operator(Operator::ZEROS, |e, args| {
         let sizes = e.ints(e.arg(args, 0)?)?;
         fill(e, args, Some(&sizes), 0.0)
     }),
-    operator("aten.zeros_like.default", |e, args| fill_like(e, args, 0.0)),
-    operator("aten.ones.default", |e, args| {
+    operator(Operator::ZEROS_LIKE, |e, args| fill_like(e, args, 0.0)),
+    operator(Operator::ONES, |e, args| {
         let sizes = e.ints(e.arg(args, 0)?)?;
         fill(e, args, Some(&sizes), 1.0)
     }),
-    operator("aten.ones_like.default", |e, args| fill_like(e, args, 1.0)),
-    operator("aten.scalar_tensor.default", |e, args| {
+    operator(Operator::ONES_LIKE, |e, args| fill_like(e, args, 1.0)),
+    operator(Operator::SCALAR_TENSOR, |e, args| {
         let value = e.float(e.arg(args, 0)?)?;
         fill(e, args, None, value)
     }),
-    operator("aten.arange.start_step", arange),
+    operator(Operator::ARANGE_START_STEP, arange),
 ];
 
 /// Sizes as the encoder counts them.

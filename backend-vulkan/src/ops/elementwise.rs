@@ -3,54 +3,56 @@
 //! The table says what each operator computes, as a [`Stage`]: alone, it is a dispatch of its own; several stages in a row
 //! become one (`chain`).
 
-use super::{Operator, activation, pointwise, pointwise_integers};
+use super::{Entry, activation, pointwise, pointwise_integers};
 use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::stages::{Source, Stage};
 use crate::tensors::Operand;
 use torchlet_core::rules::broadcast;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Binary, BinaryPush, MAX_DIMS, Unary, UnaryPush};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    pointwise("aten.abs.default", |e, args| unary(e, args, 1, 0.0, 0.0)),
-    pointwise("aten.neg.default", |e, args| unary(e, args, 2, 0.0, 0.0)),
-    pointwise("aten.sqrt.default", |e, args| unary(e, args, 3, 0.0, 0.0)),
-    pointwise("aten.rsqrt.default", |e, args| unary(e, args, 4, 0.0, 0.0)),
-    pointwise("aten.exp.default", |e, args| unary(e, args, 5, 0.0, 0.0)),
-    pointwise("aten.log10.default", |e, args| unary(e, args, 7, 0.0, 0.0)),
-    pointwise("aten.sin.default", |e, args| unary(e, args, 8, 0.0, 0.0)),
-    pointwise("aten.cos.default", |e, args| unary(e, args, 9, 0.0, 0.0)),
-    pointwise("aten.tan.default", |e, args| unary(e, args, 10, 0.0, 0.0)),
-    activation("aten.tanh.default", |e, args| unary(e, args, 11, 0.0, 0.0)),
-    activation("aten.sigmoid.default", |e, args| unary(e, args, 12, 0.0, 0.0)),
-    activation("aten.gelu.default", |e, args| {
+pub(super) const OPERATORS: &[Entry] = &[
+    pointwise(Operator::ABS, |e, args| unary(e, args, 1, 0.0, 0.0)),
+    pointwise(Operator::NEG, |e, args| unary(e, args, 2, 0.0, 0.0)),
+    pointwise(Operator::SQRT, |e, args| unary(e, args, 3, 0.0, 0.0)),
+    pointwise(Operator::RSQRT, |e, args| unary(e, args, 4, 0.0, 0.0)),
+    pointwise(Operator::EXP, |e, args| unary(e, args, 5, 0.0, 0.0)),
+    pointwise(Operator::LOG10, |e, args| unary(e, args, 7, 0.0, 0.0)),
+    pointwise(Operator::SIN, |e, args| unary(e, args, 8, 0.0, 0.0)),
+    pointwise(Operator::COS, |e, args| unary(e, args, 9, 0.0, 0.0)),
+    pointwise(Operator::TAN, |e, args| unary(e, args, 10, 0.0, 0.0)),
+    activation(Operator::TANH, |e, args| unary(e, args, 11, 0.0, 0.0)),
+    activation(Operator::SIGMOID, |e, args| unary(e, args, 12, 0.0, 0.0)),
+    activation(Operator::GELU, |e, args| {
         let tanh = args.len() > 2 && e.optional_string(args[1])? == Some("tanh");
         unary(e, args, if tanh { 14 } else { 13 }, 0.0, 0.0)
     }),
-    pointwise("aten.round.default", |e, args| unary(e, args, 15, 0.0, 0.0)),
-    activation("aten.relu.default", |e, args| unary(e, args, 18, 0.0, f64::INFINITY)),
-    activation("aten.relu6.default", |e, args| unary(e, args, 18, 0.0, 6.0)),
-    activation("aten.hardtanh.default", clamp),
-    activation("aten.clamp.default", clamp),
-    activation("aten.leaky_relu.default", |e, args| {
+    pointwise(Operator::ROUND, |e, args| unary(e, args, 15, 0.0, 0.0)),
+    activation(Operator::RELU, |e, args| unary(e, args, 18, 0.0, f64::INFINITY)),
+    activation(Operator::RELU6, |e, args| unary(e, args, 18, 0.0, 6.0)),
+    activation(Operator::HARDTANH, clamp),
+    activation(Operator::CLAMP, clamp),
+    activation(Operator::LEAKY_RELU, |e, args| {
         let slope = if args.len() > 2 { e.float(args[1])? } else { 0.01 };
         unary(e, args, 19, slope, 0.0)
     }),
-    activation("aten.hardswish.default", |e, args| unary(e, args, 20, 0.0, 0.0)),
-    activation("aten.hardsigmoid.default", |e, args| unary(e, args, 21, 0.0, 0.0)),
-    pointwise("aten.hardshrink.default", |e, args| {
+    activation(Operator::HARDSWISH, |e, args| unary(e, args, 20, 0.0, 0.0)),
+    activation(Operator::HARDSIGMOID, |e, args| unary(e, args, 21, 0.0, 0.0)),
+    activation(Operator::SILU, |e, args| unary(e, args, 25, 0.0, 0.0)),
+    pointwise(Operator::HARDSHRINK, |e, args| {
         let lambda = if args.len() > 2 { e.float(args[1])? } else { 0.5 };
         unary(e, args, 22, lambda, 0.0)
     }),
-    pointwise("aten.logical_not.default", |e, args| unary(e, args, 23, 0.0, 0.0)),
-    pointwise_integers("aten.bitwise_not.default", |e, args| unary(e, args, 30, 0.0, 0.0)),
-    pointwise("aten.add.Tensor", |e, args| binary_alpha(e, args, 0)),
-    pointwise("aten.sub.Tensor", |e, args| binary_alpha(e, args, 1)),
-    pointwise("aten.mul.Tensor", |e, args| binary(e, args, 2)),
-    pointwise("aten.div.Tensor", |e, args| binary(e, args, 3)),
-    pointwise("aten.div.Tensor_mode", |e, args| {
+    pointwise(Operator::LOGICAL_NOT, |e, args| unary(e, args, 23, 0.0, 0.0)),
+    pointwise_integers(Operator::BITWISE_NOT, |e, args| unary(e, args, 30, 0.0, 0.0)),
+    pointwise(Operator::ADD_TENSOR, |e, args| binary_alpha(e, args, 0)),
+    pointwise(Operator::SUB_TENSOR, |e, args| binary_alpha(e, args, 1)),
+    pointwise(Operator::MUL_TENSOR, |e, args| binary(e, args, 2)),
+    pointwise(Operator::DIV_TENSOR, |e, args| binary(e, args, 3)),
+    pointwise(Operator::DIV_TENSOR_MODE, |e, args| {
         let function = match e.optional_string(e.arg(args, 2)?)? {
             Some("floor") => 4,
             Some("trunc") => 5,
@@ -58,26 +60,26 @@ pub(super) const OPERATORS: &[Operator] = &[
         };
         binary(e, args, function)
     }),
-    pointwise("aten.pow.Tensor_Tensor", |e, args| binary(e, args, 6)),
-    pointwise("aten.pow.Tensor_Scalar", |e, args| with_number(e, args, 6)),
-    pointwise("aten.minimum.default", |e, args| binary(e, args, 7)),
-    pointwise("aten.maximum.default", |e, args| binary(e, args, 8)),
-    pointwise("aten.eq.Tensor", |e, args| binary(e, args, 9)),
-    pointwise("aten.eq.Scalar", |e, args| with_number(e, args, 9)),
-    pointwise("aten.ne.Tensor", |e, args| binary(e, args, 10)),
-    pointwise("aten.ne.Scalar", |e, args| with_number(e, args, 10)),
-    pointwise("aten.lt.Tensor", |e, args| binary(e, args, 11)),
-    pointwise("aten.lt.Scalar", |e, args| with_number(e, args, 11)),
-    pointwise("aten.le.Tensor", |e, args| binary(e, args, 12)),
-    pointwise("aten.le.Scalar", |e, args| with_number(e, args, 12)),
-    pointwise("aten.gt.Tensor", |e, args| binary(e, args, 13)),
-    pointwise("aten.gt.Scalar", |e, args| with_number(e, args, 13)),
-    pointwise("aten.ge.Tensor", |e, args| binary(e, args, 14)),
-    pointwise("aten.ge.Scalar", |e, args| with_number(e, args, 14)),
-    pointwise("aten.logical_and.default", |e, args| binary(e, args, 15)),
-    pointwise("aten.logical_or.default", |e, args| binary(e, args, 16)),
-    pointwise_integers("aten.bitwise_and.Tensor", |e, args| binary(e, args, 17)),
-    pointwise_integers("aten.bitwise_or.Tensor", |e, args| binary(e, args, 18)),
+    pointwise(Operator::POW_TENSOR_TENSOR, |e, args| binary(e, args, 6)),
+    pointwise(Operator::POW_TENSOR_SCALAR, |e, args| with_number(e, args, 6)),
+    pointwise(Operator::MINIMUM, |e, args| binary(e, args, 7)),
+    pointwise(Operator::MAXIMUM, |e, args| binary(e, args, 8)),
+    pointwise(Operator::EQ_TENSOR, |e, args| binary(e, args, 9)),
+    pointwise(Operator::EQ_SCALAR, |e, args| with_number(e, args, 9)),
+    pointwise(Operator::NE_TENSOR, |e, args| binary(e, args, 10)),
+    pointwise(Operator::NE_SCALAR, |e, args| with_number(e, args, 10)),
+    pointwise(Operator::LT_TENSOR, |e, args| binary(e, args, 11)),
+    pointwise(Operator::LT_SCALAR, |e, args| with_number(e, args, 11)),
+    pointwise(Operator::LE_TENSOR, |e, args| binary(e, args, 12)),
+    pointwise(Operator::LE_SCALAR, |e, args| with_number(e, args, 12)),
+    pointwise(Operator::GT_TENSOR, |e, args| binary(e, args, 13)),
+    pointwise(Operator::GT_SCALAR, |e, args| with_number(e, args, 13)),
+    pointwise(Operator::GE_TENSOR, |e, args| binary(e, args, 14)),
+    pointwise(Operator::GE_SCALAR, |e, args| with_number(e, args, 14)),
+    pointwise(Operator::LOGICAL_AND, |e, args| binary(e, args, 15)),
+    pointwise(Operator::LOGICAL_OR, |e, args| binary(e, args, 16)),
+    pointwise_integers(Operator::BITWISE_AND_TENSOR, |e, args| binary(e, args, 17)),
+    pointwise_integers(Operator::BITWISE_OR_TENSOR, |e, args| binary(e, args, 18)),
 ];
 
 fn unary(
@@ -115,20 +117,20 @@ fn with_number(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<S
     Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Number(number), 1.0))
 }
 
-/// What a call of this name computes for each element.
+/// What a call of this operator computes for each element.
 pub(super) fn stage_of(
     e: &Encoder<'_, '_>,
-    operator: &str,
+    operator: Operator,
     args: &[ValueId],
 ) -> Result<Stage, Error> {
     let stage = super::find(operator).and_then(|operator| operator.stage);
-    let stage = stage.ok_or_else(|| Error::Invalid(format!("{operator} is not element-wise")))?;
+    let stage = stage.ok_or_else(|| Error::Invalid(format!("{operator:?} is not element-wise")))?;
     stage(e, args)
 }
 
 /// Emits the dispatch of an operator that stands alone.
 pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    match stage_of(e, e.operator(), args)? {
+    match stage_of(e, e.operator()?, args)? {
         Stage::Unary(function, input, [a, b]) => {
             let input = e.tensor(input)?;
             let out = e.out(args)?;

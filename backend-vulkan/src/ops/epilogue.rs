@@ -1,25 +1,16 @@
 //! What products and convolutions do to their results before they write them: add a tensor, apply a function.
 //!
-//! [`crate::passes`] makes calls of [`EPILOGUE`] from a product and the element-wise calls behind it.
+//! [`crate::passes`] makes calls of `torchlet.epilogue` from a product and the element-wise calls behind it.
 
 use super::elementwise::stage_of;
-use super::{Operator, activation, find, operator};
+use super::{Entry, find, operator};
 use crate::encoder::Encoder;
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::stages::{Epilogue, Source, Stage};
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 
-/// The operator of a product with an epilogue: inputs, then the output, which is the product's own.
-pub(crate) const EPILOGUE: &str = "torchlet.epilogue";
-
-pub(super) const OPERATORS: &[Operator] = &[
-    operator(EPILOGUE, encode),
-    // `x * sigmoid(x)`, which the exporter has as two calls.
-    activation(SILU, |e, args| Ok(Stage::Unary(25, e.arg(args, 0)?, [0.0; 2]))),
-];
-
-/// The operator of `x * sigmoid(x)`.
-pub(crate) const SILU: &str = "torchlet.silu";
+pub(super) const OPERATORS: &[Entry] = &[operator(Operator::EPILOGUE, encode)];
 
 /// Encodes the product, which takes the epilogue with [`Encoder::take_epilogue`].
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -28,7 +19,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (_, inputs) = args.split_last().ok_or_else(|| Error::invalid("it has no output"))?;
     let mut epilogue = Epilogue::none();
     for part in rest {
-        match stage_of(e, &part.operator, &part.args)? {
+        match stage_of(e, part.operator, &part.args)? {
             Stage::Unary(function, _, [a, b]) => {
                 (epilogue.activation, epilogue.a, epilogue.b) = (function, a as f32, b as f32);
             }
@@ -40,9 +31,9 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
             _ => return Err(Error::invalid("this cannot be part of an epilogue")),
         }
     }
-    let operator = find(&product.operator)
+    let operator = find(product.operator)
         .filter(|operator| operator.takes_epilogue)
-        .ok_or_else(|| Error::Invalid(format!("{} takes no epilogue", product.operator)))?;
+        .ok_or_else(|| Error::Invalid(format!("{:?} takes no epilogue", product.operator)))?;
     let residual = epilogue.residual.as_ref().map(|residual| residual.numel());
     e.set_epilogue(epilogue);
     (operator.encode)(e, &product.args)?;

@@ -2,17 +2,18 @@
 
 use super::elementwise::broadcast_strides;
 use super::views::merge_dims;
-use super::{Operator, operator, pointwise};
+use super::{Entry, operator, pointwise};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::stages::Stage;
 use crate::tensors::Operand;
 use torchlet_core::rules::broadcast_all;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Take, TakePush, Where, WherePush};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten.index_select.default", |e, args| {
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::INDEX_SELECT, |e, args| {
         let (input, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
         let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
         let mut sizes = input.sizes.clone();
@@ -21,15 +22,15 @@ pub(super) const OPERATORS: &[Operator] = &[
         }
         take(e, args, &input, &index, dim, 1, &sizes)
     }),
-    operator("aten.embedding.default", |e, args| {
+    operator(Operator::EMBEDDING, |e, args| {
         let (weight, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         let mut sizes = index.sizes.clone();
         sizes.extend(weight.sizes.iter().skip(1));
         take(e, args, &weight, &index, 0, 1, &sizes)
     }),
-    operator("aten.index.Tensor", index_tensor),
-    operator("aten.gather.default", gather),
-    pointwise("aten.where.self", |e, args| {
+    operator(Operator::INDEX_TENSOR, index_tensor),
+    operator(Operator::GATHER, gather),
+    pointwise(Operator::WHERE_SELF, |e, args| {
         Ok(Stage::Where([e.arg(args, 0)?, e.arg(args, 1)?, e.arg(args, 2)?]))
     }),
 ];

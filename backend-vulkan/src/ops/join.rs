@@ -2,17 +2,18 @@
 
 use super::create::apply_fill;
 use super::views::gather;
-use super::{Operator, operator};
+use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Insert, InsertPush, MAX_DIMS, Pad, PadPush};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten.cat.default", cat),
-    operator("aten.constant_pad_nd.default", constant_pad),
-    operator("aten.slice_scatter.default", slice_scatter),
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::CAT, cat),
+    operator(Operator::CONSTANT_PAD_ND, constant_pad),
+    operator(Operator::SLICE_SCATTER, slice_scatter),
 ];
 
 fn cat(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {

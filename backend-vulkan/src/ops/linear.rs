@@ -2,25 +2,26 @@
 
 use super::weights::{transposed, transposed_compactly};
 use super::window::checked_numel;
-use super::{Operator, product};
+use super::{Entry, product};
 use crate::derived::Matrices;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Matmul, MatmulPush};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    product("aten.mm.default", None, |e, args| {
+pub(super) const OPERATORS: &[Entry] = &[
+    product(Operator::MM, None, |e, args| {
         let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         multiply(e, args, a, b, None)
     }),
-    product("aten.bmm.default", None, |e, args| {
+    product(Operator::BMM, None, |e, args| {
         let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         multiply(e, args, a, b, None)
     }),
-    product("aten.addmm.default", None, |e, args| {
+    product(Operator::ADDMM, None, |e, args| {
         let bias = e.tensor(e.arg(args, 0)?)?;
         let (a, b) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
         let factor = |position: usize| -> Result<f64, Error> {
@@ -33,7 +34,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let (beta, alpha) = (factor(3)?, factor(4)?);
         multiply(e, args, a, b, Some(Bias { tensor: bias, alpha, beta }))
     }),
-    product("aten.linear.default", None, linear),
+    product(Operator::LINEAR, None, linear),
 ];
 
 /// What is added to a product: `alpha * product + beta * tensor`.

@@ -1,6 +1,6 @@
 //! The operators: how each call of a graph becomes dispatches.
 //!
-//! An operator is an entry in the table of its family's file: its names in the blob, and a function that gives its outputs
+//! An operator is an entry in the table of its family's file: the operator, and a function that gives its outputs
 //! shapes and emits dispatches. [`find`] is the one truth about what can run.
 
 mod attention;
@@ -25,15 +25,14 @@ mod views;
 mod weights;
 mod window;
 
-pub(crate) use chain::{CHAIN, MAX_STAGES, fits};
-pub(crate) use epilogue::{EPILOGUE, SILU};
+pub(crate) use chain::{MAX_STAGES, fits};
 pub(crate) use symbolic::watched_inputs;
-pub(crate) use views::ALIAS;
 
 use crate::encoder::Encoder;
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::stages::Stage;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 
 /// How a call is encoded.
 pub(crate) type EncodeFn = fn(&mut Encoder<'_, '_>, &[ValueId]) -> Result<(), Error>;
@@ -41,10 +40,10 @@ pub(crate) type EncodeFn = fn(&mut Encoder<'_, '_>, &[ValueId]) -> Result<(), Er
 /// What a call computes for each element.
 pub(crate) type StageFn = fn(&Encoder<'_, '_>, &[ValueId]) -> Result<Stage, Error>;
 
-/// An operator.
+/// An operator that there is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Operator {
-    pub(crate) name: &'static str,
+pub(crate) struct Entry {
+    pub(crate) operator: Operator,
     pub(crate) encode: EncodeFn,
     /// For operators that work element by element, which can be chained.
     pub(crate) stage: Option<StageFn>,
@@ -63,9 +62,9 @@ pub(crate) struct Operator {
 }
 
 /// An entry of an operator table.
-pub(crate) const fn operator(name: &'static str, encode: EncodeFn) -> Operator {
-    Operator {
-        name,
+pub(crate) const fn operator(of: Operator, encode: EncodeFn) -> Entry {
+    Entry {
+        operator: of,
         encode,
         stage: None,
         chains: false,
@@ -78,41 +77,37 @@ pub(crate) const fn operator(name: &'static str, encode: EncodeFn) -> Operator {
 }
 
 /// The entry of an operator that works element by element.
-pub(crate) const fn pointwise(name: &'static str, stage: StageFn) -> Operator {
-    Operator { stage: Some(stage), chains: true, ..operator(name, elementwise::encode) }
+pub(crate) const fn pointwise(of: Operator, stage: StageFn) -> Entry {
+    Entry { stage: Some(stage), chains: true, ..operator(of, elementwise::encode) }
 }
 
 /// The entry of one of the functions of activations.glsl.
-pub(crate) const fn activation(name: &'static str, stage: StageFn) -> Operator {
-    Operator { is_activation: true, ..pointwise(name, stage) }
+pub(crate) const fn activation(of: Operator, stage: StageFn) -> Entry {
+    Entry { is_activation: true, ..pointwise(of, stage) }
 }
 
 /// The entry of an operator that works element by element on integers only.
-pub(crate) const fn pointwise_integers(name: &'static str, stage: StageFn) -> Operator {
-    Operator { chains: false, ..pointwise(name, stage) }
+pub(crate) const fn pointwise_integers(of: Operator, stage: StageFn) -> Entry {
+    Entry { chains: false, ..pointwise(of, stage) }
 }
 
 /// The entry of an operator that writes to tensors besides its output.
-pub(crate) const fn in_place(name: &'static str, encode: EncodeFn) -> Operator {
-    Operator { in_place: true, ..operator(name, encode) }
+pub(crate) const fn in_place(of: Operator, encode: EncodeFn) -> Entry {
+    Entry { in_place: true, ..operator(of, encode) }
 }
 
 /// The entry of a product or convolution: arguments from `bounds` on are a lower and an upper bound.
-pub(crate) const fn product(
-    name: &'static str,
-    bounds: Option<usize>,
-    encode: EncodeFn,
-) -> Operator {
-    Operator { takes_epilogue: true, bounds, ..operator(name, encode) }
+pub(crate) const fn product(of: Operator, bounds: Option<usize>, encode: EncodeFn) -> Entry {
+    Entry { takes_epilogue: true, bounds, ..operator(of, encode) }
 }
 
 /// The entry of an operator whose output is the first argument in another shape.
-pub(crate) const fn view(name: &'static str, encode: EncodeFn) -> Operator {
-    Operator { is_view: true, ..operator(name, encode) }
+pub(crate) const fn view(of: Operator, encode: EncodeFn) -> Entry {
+    Entry { is_view: true, ..operator(of, encode) }
 }
 
 /// The families. A new operator goes into the table of its family.
-const FAMILIES: &[&[Operator]] = &[
+const FAMILIES: &[&[Entry]] = &[
     attention::OPERATORS,
     chain::OPERATORS,
     convolution::OPERATORS,
@@ -136,7 +131,24 @@ const FAMILIES: &[&[Operator]] = &[
     views::OPERATORS,
 ];
 
-/// The operator of this name.
-pub(crate) fn find(name: &str) -> Option<&'static Operator> {
-    FAMILIES.iter().flat_map(|family| family.iter()).find(|operator| operator.name == name)
+/// The entry of each operator, by its number.
+static TABLE: [Option<&Entry>; Operator::COUNT] = {
+    let mut table = [None; Operator::COUNT];
+    let mut family = 0;
+    while family < FAMILIES.len() {
+        let mut place = 0;
+        while place < FAMILIES[family].len() {
+            let entry = &FAMILIES[family][place];
+            assert!(table[entry.operator.index()].is_none(), "an operator is in two tables");
+            table[entry.operator.index()] = Some(entry);
+            place += 1;
+        }
+        family += 1;
+    }
+    table
+};
+
+/// How an operator is encoded, if this backend has it.
+pub(crate) fn find(operator: Operator) -> Option<&'static Entry> {
+    TABLE.get(operator.index()).copied().flatten()
 }

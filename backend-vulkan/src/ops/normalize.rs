@@ -4,21 +4,22 @@
 
 use super::elementwise::{apply_binary, apply_unary_with};
 use super::reduce::{Function, emit};
-use super::{Operator, operator};
+use super::{Entry, operator};
 use crate::derived::{BatchNorm, Derived};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Element, Normalize, NormalizePush, Row, RowPush};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten._softmax.default", |e, args| softmax(e, args, SOFTMAX)),
-    operator("aten._log_softmax.default", |e, args| softmax(e, args, LOG_SOFTMAX)),
-    operator("aten.native_layer_norm.default", layer_norm),
-    operator("aten.native_group_norm.default", group_norm),
-    operator("et_vk.rms_norm.default", rms_norm),
-    operator("aten._native_batch_norm_legit_no_training.default", batch_norm),
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::SOFTMAX, |e, args| softmax(e, args, SOFTMAX)),
+    operator(Operator::LOG_SOFTMAX, |e, args| softmax(e, args, LOG_SOFTMAX)),
+    operator(Operator::NATIVE_LAYER_NORM, layer_norm),
+    operator(Operator::NATIVE_GROUP_NORM, group_norm),
+    operator(Operator::ET_VK_RMS_NORM, rms_norm),
+    operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, batch_norm),
 ];
 
 // Functions as the shaders number them.

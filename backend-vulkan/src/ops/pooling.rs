@@ -1,16 +1,17 @@
 //! Pooling over two dimensions.
 
 use super::window::{Window, checked_numel, pair};
-use super::{Operator, operator};
+use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Pool, PoolPush};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten.max_pool2d.default", max_pool),
-    operator("aten.max_pool2d_with_indices.default", max_pool),
-    operator("aten.avg_pool2d.default", |e, args| {
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::MAX_POOL2D, max_pool),
+    operator(Operator::MAX_POOL2D_WITH_INDICES, max_pool),
+    operator(Operator::AVG_POOL2D, |e, args| {
         let ceil = optional(e, args, 4)?.unwrap_or(0) != 0;
         let count_padding = optional(e, args, 5)?.unwrap_or(1) != 0;
         let divisor = optional(e, args, 6)?;

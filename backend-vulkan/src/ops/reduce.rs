@@ -1,20 +1,21 @@
 //! Reductions.
 
-use super::{Operator, operator};
+use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Element, Reduce, ReducePush};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten.sum.dim_IntList", |e, args| over_dims(e, args, Function::Sum, false)),
-    operator("aten.mean.dim", |e, args| over_dims(e, args, Function::Sum, true)),
-    operator("aten.amax.default", |e, args| over_dims(e, args, Function::Max, false)),
-    operator("aten.amin.default", |e, args| over_dims(e, args, Function::Min, false)),
-    operator("aten.argmax.default", |e, args| search(e, args, Function::ArgMax)),
-    operator("aten.argmin.default", |e, args| search(e, args, Function::ArgMin)),
-    operator("aten.var.dim", variance),
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::SUM_DIM_INT_LIST, |e, args| over_dims(e, args, Function::Sum, false)),
+    operator(Operator::MEAN_DIM, |e, args| over_dims(e, args, Function::Sum, true)),
+    operator(Operator::AMAX, |e, args| over_dims(e, args, Function::Max, false)),
+    operator(Operator::AMIN, |e, args| over_dims(e, args, Function::Min, false)),
+    operator(Operator::ARGMAX, |e, args| search(e, args, Function::ArgMax)),
+    operator(Operator::ARGMIN, |e, args| search(e, args, Function::ArgMin)),
+    operator(Operator::VAR_DIM, variance),
 ];
 
 /// The functions of the reduce shader, by its numbers.

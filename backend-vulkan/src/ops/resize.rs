@@ -1,23 +1,24 @@
 //! Operators that change the resolution of planes.
 
 use super::views::gather;
-use super::{Operator, operator};
+use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
     GridPriors, GridPriorsPush, GridSample, GridSamplePush, Upsample, UpsamplePush,
 };
 
-pub(super) const OPERATORS: &[Operator] = &[
-    operator("aten.upsample_nearest2d.vec", |e, args| upsample(e, args, None)),
-    operator("aten.upsample_bilinear2d.vec", |e, args| {
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::UPSAMPLE_NEAREST2D_VEC, |e, args| upsample(e, args, None)),
+    operator(Operator::UPSAMPLE_BILINEAR2D_VEC, |e, args| {
         let align_corners = e.bool(e.arg(args, 2)?)?;
         upsample(e, args, Some(align_corners))
     }),
-    operator("aten.grid_sampler_2d.default", grid_sampler),
-    operator("et_vk.grid_priors.default", |e, args| {
+    operator(Operator::GRID_SAMPLER_2D, grid_sampler),
+    operator(Operator::ET_VK_GRID_PRIORS, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let (stride, offset) = (e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?);
         let rank = input.rank();
@@ -36,7 +37,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let pipeline = GridPriors { output: out.element };
         e.dispatch_by_four(&pipeline, [write(out.id)], &push, out.numel())
     }),
-    operator("aten.pixel_shuffle.default", |e, args| {
+    operator(Operator::PIXEL_SHUFFLE, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let factor = e.int(e.arg(args, 1)?)?;
         let out = e.out(args)?.id;

@@ -1,31 +1,32 @@
 //! Symbolic integers: computed on the host, while encoding.
 
-use super::{Operator, operator};
+use super::{Entry, operator};
 use crate::encoder::Encoder;
 use crate::error::Error;
-use crate::ir::{Graph, Node, ValueId};
 use crate::state::State;
 use crate::tensors::Operand;
 use std::collections::HashSet;
 use torchlet_core::rules::normalize_index;
+use torchlet_graph::graph::{Graph, Node, ValueId};
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::Element;
 
-pub(super) const OPERATORS: &[Operator] = &[
-    operator("add", |e, args| binary(e, args, |a, b| a.checked_add(b))),
-    operator("sub", |e, args| binary(e, args, |a, b| a.checked_sub(b))),
-    operator("mul", |e, args| binary(e, args, |a, b| a.checked_mul(b))),
-    operator("floordiv", |e, args| {
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::SYM_ADD, |e, args| binary(e, args, |a, b| a.checked_add(b))),
+    operator(Operator::SYM_SUB, |e, args| binary(e, args, |a, b| a.checked_sub(b))),
+    operator(Operator::SYM_MUL, |e, args| binary(e, args, |a, b| a.checked_mul(b))),
+    operator(Operator::SYM_FLOORDIV, |e, args| {
         binary(e, args, |a, b| {
             let (quotient, rest) = (a.checked_div(b)?, a.checked_rem(b)?);
             Some(if rest != 0 && (rest < 0) != (b < 0) { quotient - 1 } else { quotient })
         })
     }),
-    operator("sym_size.int", |e, args| {
+    operator(Operator::SYM_SIZE_INT, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
         e.set_int(e.arg(args, 2)?, input.size(dim) as i64)
     }),
-    operator(SELECT_AS_SYMINT, |e, args| {
+    operator(Operator::ET_VK_SELECT_AS_SYMINT, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
         let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
@@ -38,9 +39,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         }
     }),
 ];
-
-/// The operator that reads a tensor of integers on the host.
-const SELECT_AS_SYMINT: &str = "et_vk.select_as_symint.default";
 
 /// The calls that are evaluated on the host for one integer, at most.
 const MOST_CALLS: usize = 256;
@@ -67,17 +65,17 @@ fn element(
     }
     let source = e.arg(args, 0)?;
     let input = e.tensor(source)?;
-    match node.operator.as_str() {
+    match node.operator {
         _ if is_view(node) && input.numel() == e.tensor(id)?.numel() => {
             element(e, source, at, calls)
         }
-        "aten.select_copy.int" | "aten.select.int" => {
+        Operator::SELECT_COPY_INT | Operator::SELECT_INT => {
             let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
             let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
             let index = index.ok_or_else(|| Error::invalid("the index is out of range"))?;
             element(e, source, picked(at, &input, dim, 1, [index, 1]), calls)
         }
-        "aten.slice_copy.Tensor" | "aten.slice.Tensor" => {
+        Operator::SLICE_COPY_TENSOR | Operator::SLICE_TENSOR => {
             let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
             let size = input.size(dim) as i64;
             let start = e.optional_int(e.arg(args, 2)?)?.unwrap_or(0);
@@ -87,7 +85,7 @@ fn element(
             let place = picked(at, &input, dim, count, [start as usize, step as usize]);
             element(e, source, place, calls)
         }
-        "aten.add.Tensor" | "aten.sub.Tensor" | "aten.mul.Tensor" => {
+        Operator::ADD_TENSOR | Operator::SUB_TENSOR | Operator::MUL_TENSOR => {
             let other = e.arg(args, 1)?;
             // Of two shapes, either is that of the output or one element.
             let place = |numel: usize| if numel == 1 { 0 } else { at };
@@ -102,9 +100,9 @@ fn element(
             let factor = if args.len() > 3 { e.int(args[2])? } else { 1 };
             // As integers of 32 bits do.
             let [a, b, factor] = [a, b, factor].map(|number| number as i32);
-            let result = match node.operator.as_str() {
-                "aten.add.Tensor" => a.wrapping_add(factor.wrapping_mul(b)),
-                "aten.sub.Tensor" => a.wrapping_sub(factor.wrapping_mul(b)),
+            let result = match node.operator {
+                Operator::ADD_TENSOR => a.wrapping_add(factor.wrapping_mul(b)),
+                Operator::SUB_TENSOR => a.wrapping_sub(factor.wrapping_mul(b)),
                 _ => a.wrapping_mul(b),
             };
             Ok(Some(result.into()))
@@ -129,15 +127,15 @@ fn picked(
 /// Whether a call's output has the elements of its input in order.
 fn is_view(node: &Node) -> bool {
     matches!(
-        node.operator.as_str(),
-        "aten.view_copy.default"
-            | "aten.unsqueeze_copy.default"
-            | "aten.squeeze_copy.dims"
-            | "aten.expand_copy.default"
-            | "aten.clone.default"
-            | "aten._to_copy.default"
-            | "dim_order_ops._to_dim_order_copy.default"
-            | "dim_order_ops._clone_dim_order.default"
+        node.operator,
+        Operator::VIEW_COPY
+            | Operator::UNSQUEEZE_COPY
+            | Operator::SQUEEZE_COPY_DIMS
+            | Operator::EXPAND_COPY
+            | Operator::CLONE
+            | Operator::TO_COPY
+            | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY
+            | Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER
     )
 }
 
@@ -146,7 +144,7 @@ pub(crate) fn watched_inputs(graph: &Graph<'_>, state: &State) -> Vec<ValueId> {
     let mut waiting: Vec<ValueId> = graph
         .nodes
         .iter()
-        .filter(|node| node.operator == SELECT_AS_SYMINT)
+        .filter(|node| node.operator == Operator::ET_VK_SELECT_AS_SYMINT)
         .filter_map(|node| node.args.first().copied())
         .collect();
     let mut seen = HashSet::new();

@@ -1,18 +1,19 @@
 //! Operators of training: gradients, losses, optimiser steps.
 
 use super::reduce::{Function, emit};
-use super::{Operator, in_place, operator};
+use super::{Entry, in_place, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
     Adamw, AdamwPush, CrossEntropy, CrossEntropyPush, Element, LinearBackward, LinearBackwardPush,
     PackQ4, PackQ4Push,
 };
 
-pub(super) const OPERATORS: &[Operator] = &[
-    operator("et_vk.linear_dW.default", |e, args| {
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::ET_VK_LINEAR_D_W, |e, args| {
         let (gradient, input) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         let (n, k) = (last(&gradient)?, last(&input)?);
         let m = input.numel() / k;
@@ -33,7 +34,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         };
         backward(e, 0, &gradient, &input, &input, &push, &out)
     }),
-    operator("et_vk.linear_q4gsw_backward.default", |e, args| {
+    operator(Operator::ET_VK_LINEAR_Q4GSW_BACKWARD, |e, args| {
         let gradient = e.tensor(e.arg(args, 0)?)?;
         let (weight, scales) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
         let n = last(&gradient)?;
@@ -60,7 +61,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         };
         backward(e, 1, &gradient, &weight, &scales, &push, &out)
     }),
-    in_place("et_vk.q4gsw_requant.default", |e, args| {
+    in_place(Operator::ET_VK_Q4GSW_REQUANT, |e, args| {
         let (input, scales) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         let (n, k) = (input.size(0), input.size(1));
         let (group, scale_row) = groups(e, args, 2, &scales, k, n)?;
@@ -82,8 +83,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         let accesses = [read(input.id), read(scales.id), write(out.id)];
         e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
     }),
-    operator("et_vk.fused_ce.default", fused_ce),
-    in_place("et_vk.adamw_step.default", adamw_step),
+    operator(Operator::ET_VK_FUSED_CE, fused_ce),
+    in_place(Operator::ET_VK_ADAMW_STEP, adamw_step),
 ];
 
 /// The last dimension, which must not be empty.

@@ -1,14 +1,15 @@
 //! Operators that move elements without computing: views, permutations, slices, copies.
 
-use super::{Operator, operator, view};
+use super::{Entry, operator, view};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Gather, GatherPush, MAX_DIMS};
 
-pub(super) const OPERATORS: &[Operator] = &[
-    view("aten.view_copy.default", |e, args| {
+pub(super) const OPERATORS: &[Entry] = &[
+    view(Operator::VIEW_COPY, |e, args| {
         let sizes = e.ints(e.arg(args, 1)?)?;
         let input = e.tensor(e.arg(args, 0)?)?;
         let mut known = sizes.iter().filter(|size| **size >= 0);
@@ -21,7 +22,7 @@ pub(super) const OPERATORS: &[Operator] = &[
             .collect();
         reshape(e, args, &sizes)
     }),
-    view("aten.unsqueeze_copy.default", |e, args| {
+    view(Operator::UNSQUEEZE_COPY, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let dim = e.int(e.arg(args, 1)?)?;
         let dim = torchlet_core::rules::normalize_dim(dim, input.rank() + 1)
@@ -30,7 +31,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         sizes.insert(dim, 1);
         reshape(e, args, &sizes)
     }),
-    view("aten.squeeze_copy.dims", |e, args| {
+    view(Operator::SQUEEZE_COPY_DIMS, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let mut dims = Vec::new();
         for dim in e.ints(e.arg(args, 1)?)? {
@@ -43,15 +44,15 @@ pub(super) const OPERATORS: &[Operator] = &[
             .collect();
         reshape(e, args, &sizes)
     }),
-    view("aten.clone.default", same_shape),
-    view(ALIAS, same_shape),
-    view("aten._to_copy.default", same_shape),
-    view("dim_order_ops._to_dim_order_copy.default", same_shape),
-    view("dim_order_ops._clone_dim_order.default", same_shape),
-    view("et_vk.prepack.default", same_shape),
-    operator("aten.permute_copy.default", permute),
-    operator("aten.permute.default", permute),
-    operator("aten.expand_copy.default", |e, args| {
+    view(Operator::CLONE, same_shape),
+    view(Operator::ALIAS_COPY, same_shape),
+    view(Operator::TO_COPY, same_shape),
+    view(Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY, same_shape),
+    view(Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER, same_shape),
+    view(Operator::ET_VK_PREPACK, same_shape),
+    operator(Operator::PERMUTE_COPY, permute),
+    operator(Operator::PERMUTE, permute),
+    operator(Operator::EXPAND_COPY, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let wanted = e.ints(e.arg(args, 1)?)?;
         let missing = wanted
@@ -74,11 +75,11 @@ pub(super) const OPERATORS: &[Operator] = &[
         let out = e.resize(out.id, &sizes)?;
         gather(e, &input, &out, &sizes, &strides, 0)
     }),
-    operator("aten.select_copy.int", select),
-    operator("aten.select.int", select),
-    operator("aten.slice_copy.Tensor", slice),
-    operator("aten.slice.Tensor", slice),
-    operator("aten.flip.default", |e, args| {
+    operator(Operator::SELECT_COPY_INT, select),
+    operator(Operator::SELECT_INT, select),
+    operator(Operator::SLICE_COPY_TENSOR, slice),
+    operator(Operator::SLICE_TENSOR, slice),
+    operator(Operator::FLIP, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let mut strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
         let mut base = 0;
@@ -93,7 +94,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let out = e.resize(out.id, &input.sizes)?;
         gather(e, &input, &out, &input.sizes, &strides, base)
     }),
-    operator("aten.repeat.default", |e, args| {
+    operator(Operator::REPEAT, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let repeats = e.ints(e.arg(args, 1)?)?;
         let missing = repeats.len().checked_sub(input.rank());
@@ -115,7 +116,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let out = e.resize(out.id, &sizes)?;
         gather(e, &input, &out, &shape, &strides, 0)
     }),
-    operator("aten.repeat_interleave.self_int", |e, args| {
+    operator(Operator::REPEAT_INTERLEAVE_SELF_INT, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let repeat = usize::try_from(e.int(e.arg(args, 1)?)?);
         let repeat = repeat.map_err(|_| Error::invalid("a repeat is negative"))?;
@@ -134,7 +135,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let out = e.resize(out.id, &sizes)?;
         gather(e, &input, &out, &view, &strides, 0)
     }),
-    operator("aten.unfold_copy.default", |e, args| {
+    operator(Operator::UNFOLD_COPY, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
         let (size, step) = (e.int(e.arg(args, 2)?)?, e.int(e.arg(args, 3)?)?);
@@ -156,7 +157,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         let out = e.resize(out.id, &sizes)?;
         gather(e, &input, &out, &sizes, &strides, 0)
     }),
-    operator("aten.split_with_sizes_copy.default", |e, args| {
+    operator(Operator::SPLIT_WITH_SIZES_COPY, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let sizes = e.ints(e.arg(args, 1)?)?;
         let dim = if args.len() > 3 { e.int(args[2])? } else { 0 };
@@ -174,9 +175,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         Ok(())
     }),
 ];
-
-/// The operator whose output is its input.
-pub(crate) const ALIAS: &str = "aten.alias_copy.default";
 
 /// The output is the input's elements in another shape: it shares the memory, unless the types differ.
 fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {

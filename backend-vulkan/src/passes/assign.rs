@@ -3,9 +3,9 @@
 //! Some exporters let the new value of a buffer overwrite the old one (`alias_buffer_mutations`). As values of their own, calls
 //! can be moved and fused without a thought of who reads what when; the buffer takes its last value when all is done.
 
-use crate::ir::{Graph, Tensor, Value, ValueId};
 use crate::ops;
 use std::collections::{HashMap, HashSet};
+use torchlet_graph::graph::{Graph, Tensor, Value, ValueId};
 
 /// Gives every value one call that makes it. What was overwritten is noted in the graph's updates.
 pub(super) fn once(graph: &mut Graph<'_>) {
@@ -19,7 +19,7 @@ pub(super) fn once(graph: &mut Graph<'_>) {
     let mut current: HashMap<ValueId, ValueId> = HashMap::new();
     let mut nodes = std::mem::take(&mut graph.nodes);
     for node in &mut nodes {
-        let in_place = ops::find(&node.operator).is_some_and(|operator| operator.in_place);
+        let in_place = ops::find(node.operator).is_some_and(|operator| operator.in_place);
         let Some((out, inputs)) = node.args.split_last_mut() else { continue };
         for id in inputs.iter_mut() {
             *id = renamed(graph, &current, *id);

@@ -1,10 +1,11 @@
 //! Element-wise calls in a row become one.
 
 use super::{floating, uses};
-use crate::ir::{Graph, Node, Value, ValueId};
-use crate::ops::{self, CHAIN, MAX_STAGES};
+use crate::ops::{self, MAX_STAGES};
 use crate::tensors::Operand;
 use std::collections::HashMap;
+use torchlet_graph::graph::{Graph, Node, Value, ValueId};
+use torchlet_graph::operators::Operator;
 
 /// Fuses every element-wise call with those before it whose results only it takes.
 pub(super) fn fuse(graph: &mut Graph<'_>) {
@@ -14,7 +15,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     // Where the call is that makes a value, if it can be part of a chain.
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     for node in nodes {
-        if ops::find(&node.operator).is_some_and(|operator| operator.in_place) {
+        if ops::find(node.operator).is_some_and(|operator| operator.in_place) {
             // What was read before must not be read after.
             makers.clear();
         }
@@ -53,10 +54,10 @@ impl Chain {
     /// A call as a chain, if it can be part of one.
     fn of(graph: &Graph<'_>, node: &Node) -> Option<Self> {
         let (out, args) = node.args.split_last()?;
-        if node.operator == CHAIN {
+        if node.operator == Operator::CHAIN {
             return Some(Chain { parts: node.parts.clone(), inputs: args.to_vec(), out: *out });
         }
-        if !ops::find(&node.operator)?.chains {
+        if !ops::find(node.operator)?.chains {
             return None;
         }
         floating(graph, *out)?;
@@ -97,6 +98,6 @@ impl Chain {
         }
         let mut args = self.inputs;
         args.push(self.out);
-        Node { id: last.id, operator: CHAIN.to_owned(), args, parts: self.parts }
+        Node { id: last.id, operator: Operator::CHAIN, args, parts: self.parts }
     }
 }

@@ -3,9 +3,10 @@
 //! What is taken becomes a view of the product's result, so that views between them can stay.
 
 use super::{floating, uses};
-use crate::ir::{Graph, Node, Value, ValueId};
-use crate::ops::{self, ALIAS, EPILOGUE, Operator};
+use crate::ops::{self, Entry};
 use std::collections::HashMap;
+use torchlet_graph::graph::{Graph, Node, Value, ValueId};
+use torchlet_graph::operators::Operator;
 
 /// A product that can take more, and the views of its result that lead to a value: where they are.
 type Maker = Vec<usize>;
@@ -16,7 +17,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     let mut fused: Vec<Option<Node>> = Vec::with_capacity(nodes.len());
     let mut makers: HashMap<ValueId, Maker> = HashMap::new();
     for node in nodes {
-        let operator = ops::find(&node.operator);
+        let operator = ops::find(node.operator);
         if operator.is_some_and(|operator| operator.in_place) {
             // What was read before must not be read after.
             makers.clear();
@@ -36,7 +37,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             let out = node.args.last().copied().unwrap_or(id);
             moved.push(Node {
                 id: node.id,
-                operator: ALIAS.to_owned(),
+                operator: Operator::ALIAS_COPY,
                 args: vec![id, out],
                 parts: Vec::new(),
             });
@@ -60,7 +61,7 @@ fn maker_of(
     makers: &HashMap<ValueId, Maker>,
     uses: &HashMap<ValueId, usize>,
     node: &Node,
-    operator: Option<&Operator>,
+    operator: Option<&Entry>,
     place: usize,
 ) -> Option<Maker> {
     if is_product(graph, node) {
@@ -80,7 +81,7 @@ fn is_product(graph: &Graph<'_>, node: &Node) -> bool {
         Some(Value::Double(bound)) => bound.is_infinite(),
         _ => false,
     };
-    let Some(operator) = ops::find(&node.operator) else { return false };
+    let Some(operator) = ops::find(node.operator) else { return false };
     let bounds = operator.bounds.and_then(|first| node.args.get(first..first + 2));
     let floats = node.args.last().is_some_and(|out| floating(graph, *out).is_some());
     operator.takes_epilogue && floats && bounds.is_none_or(|bounds| bounds.iter().all(unbounded))
@@ -88,7 +89,7 @@ fn is_product(graph: &Graph<'_>, node: &Node) -> bool {
 
 /// The tensors that an element-wise call takes.
 fn taken(graph: &Graph<'_>, node: &Node) -> Vec<ValueId> {
-    if !ops::find(&node.operator).is_some_and(|operator| operator.chains) {
+    if !ops::find(node.operator).is_some_and(|operator| operator.chains) {
         return Vec::new();
     }
     let inputs = node.args.split_last().map(|(_, inputs)| inputs).unwrap_or_default();
@@ -108,8 +109,8 @@ fn join(graph: &Graph<'_>, product: &Node, node: &Node, result: ValueId) -> Opti
         parts => parts.to_vec(),
     };
     let is_activation =
-        |part: &Node| ops::find(&part.operator).is_some_and(|operator| operator.is_activation);
-    let is_sum = |part: &Node| part.operator == "aten.add.Tensor";
+        |part: &Node| ops::find(part.operator).is_some_and(|operator| operator.is_activation);
+    let is_sum = |part: &Node| part.operator == Operator::ADD_TENSOR;
     let mut epilogue = parts.iter().skip(1);
     let (own, inputs) = product.args.split_last()?;
     let mut args = inputs.to_vec();
@@ -135,5 +136,5 @@ fn join(graph: &Graph<'_>, product: &Node, node: &Node, result: ValueId) -> Opti
     }
     args.push(*own);
     let parts = parts.into_iter().chain([node.clone()]).collect();
-    Some(Node { id: node.id, operator: EPILOGUE.to_owned(), args, parts })
+    Some(Node { id: node.id, operator: Operator::EPILOGUE, args, parts })
 }

@@ -1,8 +1,8 @@
 //! `x * sigmoid(x)` becomes one call.
 
 use super::{by_maker, uses};
-use crate::ir::{Graph, Node};
-use crate::ops::SILU;
+use torchlet_graph::graph::{Graph, Node};
+use torchlet_graph::operators::Operator;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     let uses = uses(graph);
@@ -10,13 +10,13 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     let mut replaced = Vec::new();
     for (place, node) in graph.nodes.iter().enumerate() {
         let [a, b, out] = node.args[..] else { continue };
-        if node.operator != "aten.mul.Tensor" {
+        if node.operator != Operator::MUL_TENSOR {
             continue;
         }
         for (x, gate) in [(a, b), (b, a)] {
             let Some(maker) = makers.get(&gate) else { continue };
             let sigmoid = graph.nodes.get(*maker).filter(|maker| {
-                maker.operator == "aten.sigmoid.default" && maker.args.first() == Some(&x)
+                maker.operator == Operator::SIGMOID && maker.args.first() == Some(&x)
             });
             if sigmoid.is_some() && uses.get(&gate) == Some(&1) && x != gate {
                 replaced.push((
@@ -24,7 +24,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
                     *maker,
                     Node {
                         id: node.id,
-                        operator: SILU.to_owned(),
+                        operator: Operator::SILU,
                         args: vec![x, out],
                         parts: Vec::new(),
                     },

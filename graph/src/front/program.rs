@@ -77,11 +77,11 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
     /// The values that an instruction sets, as far as is known.
     fn written(&self, instruction: &Instruction) -> Vec<usize> {
         let from = match instruction {
-            Instruction::Kernel { name, overload, args } => {
+            Instruction::Kernel { name, overload, .. } => {
                 match self.vocabulary.meaning(name, overload) {
-                    Some(Meaning::Functional { outputs, .. }) => args.len().saturating_sub(outputs),
+                    Some(Meaning::Functional { inputs, .. }) => inputs,
                     Some(Meaning::View) => 2,
-                    Some(Meaning::Copy | Meaning::InPlace(_)) | None => 0,
+                    Some(Meaning::Copy | Meaning::InPlace(..)) | None => 0,
                 }
             }
             Instruction::Delegate { delegate, .. } => {
@@ -128,10 +128,12 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         let (args, enough) = match instruction {
             Instruction::Kernel { name, overload, args } => {
                 let enough = match self.vocabulary.meaning(name, overload) {
-                    Some(Meaning::Functional { outputs, .. }) => args.len() >= outputs,
-                    Some(Meaning::View) => args.len() == 3,
+                    Some(Meaning::Functional { inputs, outputs, .. }) => {
+                        args.len() >= inputs + outputs
+                    }
+                    Some(Meaning::View) => args.len() >= 3,
                     Some(Meaning::Copy) => args.len() >= 2,
-                    Some(Meaning::InPlace(_)) => !args.is_empty(),
+                    Some(Meaning::InPlace(_, inputs)) => args.len() >= inputs,
                     None => false,
                 };
                 (args, enough)
@@ -357,7 +359,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
 
     fn kernel(&mut self, meaning: Meaning, args: &[usize]) -> Result<(), Error> {
         match (meaning, args) {
-            (Meaning::View, [source, shape, out]) => {
+            (Meaning::View, [source, shape, out, ..]) => {
                 let (source, shape) = (self.read(*source)?, self.read(*shape)?);
                 let out = self.result(*out)?;
                 self.call(Operator::VIEW_COPY, vec![source, shape, out]);
@@ -367,18 +369,18 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                 let new = self.converted(new, old);
                 self.becomes(*target, new);
             }
-            (Meaning::InPlace(operator), [target, ..]) => {
+            (Meaning::InPlace(operator, inputs), [target, ..]) => {
                 let mut read = Vec::new();
-                for arg in args {
+                for arg in args.iter().take(inputs) {
                     read.push(self.read(*arg)?);
                 }
                 let new = self.result(*target)?;
                 read.push(new);
                 self.call(operator, read);
             }
-            (Meaning::Functional { operator, outputs }, args) => {
-                let (inputs, outputs) =
-                    args.split_at_checked(args.len().saturating_sub(outputs)).unwrap_or_default();
+            (Meaning::Functional { operator, inputs, outputs }, args) => {
+                let (inputs, results) = args.split_at_checked(inputs).ok_or_else(unknown)?;
+                let results = results.get(..outputs).ok_or_else(unknown)?;
                 let mut read = Vec::new();
                 for (position, arg) in inputs.iter().enumerate() {
                     if position == operator.lacking().start {
@@ -391,7 +393,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                 while read.len() < operator.lacking().end {
                     read.push(self.push(Value::None));
                 }
-                let results = outputs.iter().map(|out| self.result(*out));
+                let results = results.iter().map(|out| self.result(*out));
                 let results = results.collect::<Result<Vec<ValueId>, Error>>()?;
                 read.push(match results[..] {
                     [result] => result,

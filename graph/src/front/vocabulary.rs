@@ -9,19 +9,22 @@ use torchlet_core::{Kernel, Param, Registry};
 /// What a call of a kernel means in a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// An operator, whose outputs are the last so many arguments, one tensor or number each, or a list.
+    /// An operator, with outputs behind its inputs: a tensor, a number or a list each. What follows them is what the call returns,
+    /// the outputs again.
     Functional {
         /// The functional operator.
         operator: Operator,
+        /// How many arguments are inputs.
+        inputs: usize,
         /// How many arguments are outputs.
         outputs: usize,
     },
-    /// The last argument becomes the first in the shape of the second.
+    /// The third argument becomes the first in the shape of the second.
     View,
     /// The first argument takes the value of the second, which may be broadcast to it.
     Copy,
-    /// The first argument becomes what this operator makes of the arguments.
-    InPlace(Operator),
+    /// The first argument becomes what this operator makes of this many arguments.
+    InPlace(Operator, usize),
 }
 
 /// What kernels of a registry mean in graphs.
@@ -60,17 +63,17 @@ fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<Mean
     match kernel.name {
         "executorch_prim::et_view.default" => return Some(Meaning::View),
         "aten::copy_" => return Some(Meaning::Copy),
-        "aten::index_put_" => return Some(Meaning::InPlace(Operator::INDEX_PUT)),
+        "aten::index_put_" => return Some(Meaning::InPlace(Operator::INDEX_PUT, kernel.params.len())),
         _ => {}
     }
     let operator = *operators.get(kernel.name)?;
     let outputs = kernel.params.iter().rev().take_while(|param| param.is_out()).count();
-    let (_, last) = kernel.params.split_at(kernel.params.len() - outputs);
+    let inputs = kernel.params.len() - outputs;
     // What writes to other arguments, too, or to nothing, is no function.
     let is_function = outputs > 0 && outputs == kernel.params.iter().filter(|p| p.is_out()).count();
-    let gives_numbers = last.contains(&Param::OutScalar);
+    let gives_numbers = kernel.params.contains(&Param::OutScalar);
     (is_function && (!gives_numbers || GIVE_INTEGERS.contains(&operator)))
-        .then_some(Meaning::Functional { operator, outputs })
+        .then_some(Meaning::Functional { operator, inputs, outputs })
 }
 
 /// The operators that give an integer whenever they take integers.

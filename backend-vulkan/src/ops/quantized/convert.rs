@@ -2,39 +2,40 @@
 
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::ops::views::merge_dims;
-use crate::ops::{Operator, elementwise, operator};
+use crate::ops::{Entry, elementwise, operator};
 use crate::tensors::{Operand, strides};
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Affine, AffinePush, Element, MAX_DIMS};
 
-pub(in crate::ops) const OPERATORS: &[Operator] = &[
-    operator("quantized_decomposed.quantize_per_tensor.default", |e, args| {
+pub(in crate::ops) const OPERATORS: &[Entry] = &[
+    operator(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, |e, args| {
         per_tensor(e, args, Direction::Quantize)
     }),
-    operator("quantized_decomposed.dequantize_per_tensor.default", |e, args| {
+    operator(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, |e, args| {
         per_tensor(e, args, Direction::Dequantize)
     }),
-    operator("quantized_decomposed.quantize_per_tensor.tensor", |e, args| {
+    operator(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR_TENSOR, |e, args| {
         per_tensor_by_tensor(e, args, Direction::Quantize)
     }),
-    operator("quantized_decomposed.dequantize_per_tensor.tensor", |e, args| {
+    operator(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR_TENSOR, |e, args| {
         per_tensor_by_tensor(e, args, Direction::Dequantize)
     }),
-    operator("quantized_decomposed.quantize_per_channel.default", |e, args| {
+    operator(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_CHANNEL, |e, args| {
         per_channel(e, args, Direction::Quantize)
     }),
-    operator("quantized_decomposed.dequantize_per_channel.default", |e, args| {
+    operator(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL, |e, args| {
         per_channel(e, args, Direction::Dequantize)
     }),
-    operator("quantized_decomposed.quantize_per_token.default", |e, args| {
+    operator(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN, |e, args| {
         per_token(e, args, Direction::Quantize)
     }),
-    operator("quantized_decomposed.dequantize_per_token.default", |e, args| {
+    operator(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TOKEN, |e, args| {
         per_token(e, args, Direction::Dequantize)
     }),
-    operator("torchao.quantize_affine.default", |e, args| by_blocks(e, args, Direction::Quantize)),
-    operator("torchao.dequantize_affine.default", |e, args| {
+    operator(Operator::TORCHAO_QUANTIZE_AFFINE, |e, args| by_blocks(e, args, Direction::Quantize)),
+    operator(Operator::TORCHAO_DEQUANTIZE_AFFINE, |e, args| {
         by_blocks(e, args, Direction::Dequantize)
     }),
 ];

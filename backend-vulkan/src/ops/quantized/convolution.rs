@@ -4,20 +4,21 @@ use super::convert::dequantize;
 use super::{bias_of, is_relu, pair, quantized_input};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
-use crate::ops::{Operator, operator};
+use crate::ops::{Entry, operator};
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{ConvolutionQuantized, ConvolutionQuantizedPush, Element};
 
-pub(in crate::ops) const OPERATORS: &[Operator] = &[
-    operator("et_vk.q8ta_conv2d.default", q8ta_conv2d),
-    operator("et_vk.q8ta_conv2d_dw.default", q8ta_conv2d),
-    operator("et_vk.q8ta_conv2d_pw.default", q8ta_conv2d),
-    operator("et_vk.q8ta_conv2d_general.default", q8ta_conv2d),
-    operator("et_vk.q8ta_conv2d_im2col.default", q8ta_conv2d),
-    operator("et_vk.conv2d_q8ta_q8csw_q8to.default", q8ta_conv2d),
-    operator("et_vk.conv2d_q8ta_q8csw_q8to_dw.default", q8ta_conv2d),
-    operator("etvk.test_conv2d_q8ta_q8csw_q8to.default", |e, args| {
+pub(in crate::ops) const OPERATORS: &[Entry] = &[
+    operator(Operator::ET_VK_Q8TA_CONV2D, q8ta_conv2d),
+    operator(Operator::ET_VK_Q8TA_CONV2D_DW, q8ta_conv2d),
+    operator(Operator::ET_VK_Q8TA_CONV2D_PW, q8ta_conv2d),
+    operator(Operator::ET_VK_Q8TA_CONV2D_GENERAL, q8ta_conv2d),
+    operator(Operator::ET_VK_Q8TA_CONV2D_IM2COL, q8ta_conv2d),
+    operator(Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO, q8ta_conv2d),
+    operator(Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW, q8ta_conv2d),
+    operator(Operator::ETVK_TEST_CONV2D_Q8TA_Q8CSW_Q8TO, |e, args| {
         // Quantizes its input and dequantizes its output; a layout comes before the output.
         let out = e.out(args)?;
         let scale = [e.float(e.arg(args, 6)?)?, e.float(e.arg(args, 7)?)?];
@@ -27,7 +28,7 @@ pub(in crate::ops) const OPERATORS: &[Operator] = &[
         let quantized = Operand { sizes: shape, ..target };
         dequantize(e, &quantized, &out, scale)
     }),
-    operator("et_vk.q8ta_conv2d_transposed.default", |e, args| {
+    operator(Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED, |e, args| {
         let convolution = Convolution {
             output_padding: Some(12),
             dilation: 13,
@@ -37,12 +38,12 @@ pub(in crate::ops) const OPERATORS: &[Operator] = &[
         };
         convolve(e, args, &convolution, None).map(drop)
     }),
-    operator("et_vk.conv2d_q8ta_q8csw.default", |e, args| {
+    operator(Operator::ET_VK_CONV2D_Q8TA_Q8CSW, |e, args| {
         let convolution =
             Convolution { output: None, bias: 6, kernel: 7, ..Convolution::q8ta() }.shifted();
         convolve(e, args, &convolution, None).map(drop)
     }),
-    operator("et_vk.conv2d_q8csw.default", |e, args| {
+    operator(Operator::ET_VK_CONV2D_Q8CSW, |e, args| {
         let convolution = Convolution {
             input: None,
             output: None,

@@ -4,16 +4,17 @@ use super::convert::bounds;
 use super::pair;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::ops::elementwise::{broadcast_sizes, broadcast_strides};
 use crate::ops::views::gather;
-use crate::ops::{Operator, operator, resize};
+use crate::ops::{Entry, operator, resize};
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Element, Requantize, RequantizePush};
 
-pub(in crate::ops) const OPERATORS: &[Operator] = &[
-    operator("et_vk.q8ta_add.default", q8ta_add),
-    operator("et_vk.q8ta_relu.default", |e, args| {
+pub(in crate::ops) const OPERATORS: &[Entry] = &[
+    operator(Operator::ET_VK_Q8TA_ADD, q8ta_add),
+    operator(Operator::ET_VK_Q8TA_RELU, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let from = [e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?];
         let to = [e.float(e.arg(args, 3)?)?, e.float(e.arg(args, 4)?)?];
@@ -21,7 +22,7 @@ pub(in crate::ops) const OPERATORS: &[Operator] = &[
         let out = e.resize(out.id, &input.sizes)?;
         requantize(e, 1, [&input, &input], [from, from], 1.0 / to[0], to[1], &out)
     }),
-    operator("et_vk.q8ta_pixel_shuffle.default", |e, args| {
+    operator(Operator::ET_VK_Q8TA_PIXEL_SHUFFLE, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let from = [e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?];
         let (inverse, zero) = (e.float(e.arg(args, 3)?)?, e.float(e.arg(args, 4)?)?);

@@ -4,29 +4,30 @@ use super::convert::{Direction, affine, bounds};
 use super::{bias_of, is_relu, pair, quantized_input};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
-use crate::ops::{Operator, operator};
+use crate::ops::{Entry, operator};
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
     Element, EmbeddingQ4, EmbeddingQ4Push, LinearQuantized, LinearQuantizedPush,
 };
 
-pub(in crate::ops) const OPERATORS: &[Operator] = &[
-    operator("aten._weight_int8pack_mm.default", |e, args| {
+pub(in crate::ops) const OPERATORS: &[Entry] = &[
+    operator(Operator::WEIGHT_INT8PACK_MM, |e, args| {
         let linear = Linear { weight: 1, scales: 2, ..Linear::new(WeightForm::Bytes) };
         linear_quantized(e, args, &linear)
     }),
-    operator("et_vk.linear_qcs4w.default", |e, args| {
+    operator(Operator::ET_VK_LINEAR_QCS4W, |e, args| {
         let linear = Linear { weight: 1, scales: 2, ..Linear::new(WeightForm::HighFirst) };
         linear_quantized(e, args, &linear)
     }),
-    operator("et_vk.linear_q8csw.default", |e, args| {
+    operator(Operator::ET_VK_LINEAR_Q8CSW, |e, args| {
         let linear =
             Linear { weight: 1, scales: 2, bias: Some(3), ..Linear::new(WeightForm::Bytes) };
         linear_quantized(e, args, &linear)
     }),
-    operator("et_vk.linear_q4gsw.default", linear_q4gsw),
-    operator("et_vk.q4gsw_linear.default", linear_q4gsw),
-    operator("et_vk.linear_dq8ca_q4gsw.default", |e, args| {
+    operator(Operator::ET_VK_LINEAR_Q4GSW, linear_q4gsw),
+    operator(Operator::ET_VK_Q4GSW_LINEAR, linear_q4gsw),
+    operator(Operator::ET_VK_LINEAR_DQ8CA_Q4GSW, |e, args| {
         let linear = Linear {
             by_row: Some([1, 2]),
             weight: 3,
@@ -37,7 +38,7 @@ pub(in crate::ops) const OPERATORS: &[Operator] = &[
         };
         linear_quantized(e, args, &linear)
     }),
-    operator("et_vk.linear_q8ta_q8csw.default", |e, args| {
+    operator(Operator::ET_VK_LINEAR_Q8TA_Q8CSW, |e, args| {
         let linear = Linear {
             input: Some([1, 2]),
             weight: 3,
@@ -47,9 +48,9 @@ pub(in crate::ops) const OPERATORS: &[Operator] = &[
         };
         linear_quantized(e, args, &linear)
     }),
-    operator("et_vk.q8ta_linear.default", q8ta_linear),
-    operator("et_vk.q8ta_linear_gemv.default", q8ta_linear),
-    operator("et_vk.embedding_q4gsw.default", embedding_q4gsw),
+    operator(Operator::ET_VK_Q8TA_LINEAR, q8ta_linear),
+    operator(Operator::ET_VK_Q8TA_LINEAR_GEMV, q8ta_linear),
+    operator(Operator::ET_VK_EMBEDDING_Q4GSW, embedding_q4gsw),
 ];
 
 /// How a matrix of weights is packed, by the shader's numbers.

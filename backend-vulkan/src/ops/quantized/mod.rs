@@ -11,9 +11,9 @@ pub(super) mod parameters;
 
 use crate::encoder::Encoder;
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::tensors::Operand;
 use convert::{bounds, quantize};
+use torchlet_graph::graph::ValueId;
 use torchlet_shaders::Element;
 
 fn is_relu(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<bool, Error> {

@@ -3,16 +3,17 @@
 use super::convert::{blocks_of, bounds_at};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ir::ValueId;
 use crate::ops::reduce::{Function, emit};
 use crate::ops::views::gather;
-use crate::ops::{Operator, operator};
+use crate::ops::{Entry, operator};
 use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Element, Qparams, QparamsPush};
 
-pub(in crate::ops) const OPERATORS: &[Operator] = &[
-    operator("torchao.choose_qparams_affine.default", choose_qparams_affine),
-    operator("quantized_decomposed.choose_qparams.tensor", |e, args| {
+pub(in crate::ops) const OPERATORS: &[Entry] = &[
+    operator(Operator::TORCHAO_CHOOSE_QPARAMS_AFFINE, choose_qparams_affine),
+    operator(Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_TENSOR, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let range = [e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?];
         let epsilon = e.float(e.arg(args, 3)?)?;
@@ -21,7 +22,7 @@ pub(in crate::ops) const OPERATORS: &[Operator] = &[
         let outs = [scale, zero];
         choose(e, &input, input.numel(), &sizes, outs, Mapping::Asymmetric, range, Some(epsilon))
     }),
-    operator("quantized_decomposed.choose_qparams_per_token_asymmetric.default", |e, args| {
+    operator(Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let outs = two_outs(e, args)?;
         let mut sizes = input.sizes.clone();
@@ -32,7 +33,7 @@ pub(in crate::ops) const OPERATORS: &[Operator] = &[
         let epsilon = Some(f64::from(f32::EPSILON));
         choose(e, &input, count, &sizes, outs, Mapping::NearerEnd, [-128.0, 127.0], epsilon)
     }),
-    operator("etvk.choose_qparams_per_row.default", |e, args| {
+    operator(Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let low = e.optional_float(e.arg(args, 1)?)?.unwrap_or(-128.0);
         let high = e.optional_float(e.arg(args, 2)?)?.unwrap_or(127.0);

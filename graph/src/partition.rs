@@ -1,0 +1,218 @@
+//! Which calls of a graph run where: as few parts as possible for the device, with what only the host can do between them.
+
+use crate::graph::{Graph, Node, Value, ValueId};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// A part of a graph that runs in one place. Parts run one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// These calls, in order, one by one on the host.
+    Host(Vec<usize>),
+    /// These calls together on the device.
+    Device(Region),
+}
+
+/// Calls that run on the device without a return to the host.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Region {
+    /// The calls, in order.
+    pub nodes: Vec<usize>,
+    /// The values that it takes: tensors that are not constant, and symbolic integers.
+    pub inputs: Vec<ValueId>,
+    /// The values that it gives to others.
+    pub outputs: Vec<ValueId>,
+}
+
+/// Cuts a graph into parts, given which of its calls the device takes.
+///
+/// Each call gets the first turn that all calls it depends on allow, where turns belong to the host and the device by turns: that
+/// makes the fewest. Calls of one turn are one part.
+pub fn partition(graph: &Graph<'_>, on_device: &[bool]) -> Vec<Part> {
+    let mut turn_of: BTreeMap<ValueId, usize> = BTreeMap::new();
+    let mut turns: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let side = usize::from(on_device.get(index).copied().unwrap_or(false));
+        let (inputs, results) = arguments(graph, node);
+        let last = inputs.iter().filter_map(|id| turn_of.get(id)).max().copied().unwrap_or(0);
+        // Even turns are the host's.
+        let turn = if last % 2 == side { last } else { last + 1 };
+        for result in results {
+            turn_of.insert(result, turn);
+        }
+        turns.entry(turn).or_default().push(index);
+    }
+    let readers = readers(graph);
+    let kept: BTreeSet<ValueId> = kept(graph).collect();
+    let parts = turns.into_iter().map(|(turn, nodes)| {
+        if turn % 2 == 0 { Part::Host(nodes) } else { Part::Device(region(graph, nodes, &readers, &kept)) }
+    });
+    parts.collect()
+}
+
+/// The values that are read when all calls are done.
+fn kept(graph: &Graph<'_>) -> impl Iterator<Item = ValueId> {
+    graph.outputs.iter().copied().chain(graph.updates.iter().map(|(new, _)| *new))
+}
+
+/// The calls that read each value, in order.
+fn readers(graph: &Graph<'_>) -> BTreeMap<ValueId, Vec<usize>> {
+    let mut readers: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        for id in arguments(graph, node).0 {
+            readers.entry(id).or_default().push(index);
+        }
+    }
+    readers
+}
+
+/// A region of these calls.
+fn region(
+    graph: &Graph<'_>,
+    nodes: Vec<usize>,
+    readers: &BTreeMap<ValueId, Vec<usize>>,
+    kept: &BTreeSet<ValueId>,
+) -> Region {
+    let inside: BTreeSet<usize> = nodes.iter().copied().collect();
+    let (mut made, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+    for node in nodes.iter().filter_map(|index| graph.nodes.get(*index)) {
+        let (taken, results) = arguments(graph, node);
+        for id in taken {
+            let enters = match graph.values.get(id) {
+                Some(Value::Tensor(tensor)) => tensor.data.is_none(),
+                Some(Value::SymInt(_)) => true,
+                _ => false,
+            };
+            if enters && !made.contains(&id) && seen.insert(id) {
+                inputs.push(id);
+            }
+        }
+        for id in results {
+            made.insert(id);
+            let others = readers.get(&id).into_iter().flatten();
+            if kept.contains(&id) || others.into_iter().any(|reader| !inside.contains(reader)) {
+                outputs.push(id);
+            }
+        }
+    }
+    Region { nodes, inputs, outputs }
+}
+
+/// The values that a call takes, also within lists, and those that it makes.
+pub(crate) fn arguments(graph: &Graph<'_>, node: &Node) -> (Vec<ValueId>, Vec<ValueId>) {
+    let items = |id: &ValueId| match graph.values.get(*id) {
+        Some(Value::List(items)) => items.clone(),
+        _ => alloc::vec![*id],
+    };
+    match node.args.split_last() {
+        Some((out, inputs)) => (inputs.iter().flat_map(items).collect(), items(out)),
+        None => (Vec::new(), Vec::new()),
+    }
+}
+
+impl Region {
+    /// The region as a graph of its own.
+    pub fn extract<'p>(&self, graph: &Graph<'p>) -> Graph<'p> {
+        let mut ids: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+        let mut part = Graph::default();
+        let mut nodes = Vec::new();
+        for node in self.nodes.iter().filter_map(|index| graph.nodes.get(*index)) {
+            let args = node.args.iter().map(|id| copied(graph, *id, &mut part, &mut ids)).collect();
+            nodes.push(Node { args, ..node.clone() });
+        }
+        let known = |id: &ValueId| ids.get(id).copied();
+        part.inputs = self.inputs.iter().filter_map(known).collect();
+        part.outputs = self.outputs.iter().filter_map(known).collect();
+        part.nodes = nodes;
+        part
+    }
+}
+
+/// The number of a value in a part of the graph, where it is copied to the first time.
+fn copied<'p>(
+    graph: &Graph<'p>,
+    id: ValueId,
+    part: &mut Graph<'p>,
+    ids: &mut BTreeMap<ValueId, ValueId>,
+) -> ValueId {
+    if let Some(known) = ids.get(&id) {
+        return *known;
+    }
+    let value = match graph.values.get(id) {
+        Some(Value::List(items)) => {
+            // Lists are not nested.
+            let is_list = |item| matches!(graph.values.get(item), Some(Value::List(_)));
+            let items = items.iter().copied().filter(|item| !is_list(*item));
+            Value::List(items.map(|item| copied(graph, item, part, ids)).collect())
+        }
+        Some(value) => value.clone(),
+        None => Value::None,
+    };
+    part.values.push(value);
+    let copy = part.values.len() - 1;
+    ids.insert(id, copy);
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Tensor;
+    use crate::operators::Operator;
+    use alloc::vec;
+    use torchlet_core::ScalarType;
+
+    fn graph(calls: &[(&[ValueId], ValueId)], outputs: &[ValueId]) -> Graph<'static> {
+        let tensor = || {
+            Value::Tensor(Tensor {
+                scalar_type: ScalarType::Float,
+                host_type: ScalarType::Float,
+                sizes: vec![4],
+                dynamic: false,
+                data: None,
+                changes: None,
+            })
+        };
+        let node = |(inputs, out): &(&[ValueId], ValueId)| Node {
+            id: 0,
+            operator: Operator::ADD_TENSOR,
+            args: inputs.iter().copied().chain([*out]).collect(),
+            parts: Vec::new(),
+        };
+        Graph {
+            values: (0..10).map(|_| tensor()).collect(),
+            nodes: calls.iter().map(node).collect(),
+            inputs: vec![0],
+            outputs: outputs.to_vec(),
+            updates: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn branches_share_turns() {
+        // Two device branches, each with a call for the host in its middle.
+        let calls: &[(&[ValueId], ValueId)] =
+            &[(&[0], 1), (&[1], 2), (&[2], 3), (&[0], 4), (&[4], 5), (&[5], 6), (&[3, 6], 7)];
+        let graph = graph(calls, &[7]);
+        let parts = partition(&graph, &[true, false, true, true, false, true, true]);
+        let first = Region { nodes: vec![0, 3], inputs: vec![0], outputs: vec![1, 4] };
+        let last = Region { nodes: vec![2, 5, 6], inputs: vec![2, 5], outputs: vec![7] };
+        assert_eq!(
+            parts,
+            [Part::Device(first), Part::Host(vec![1, 4]), Part::Device(last.clone())]
+        );
+        let part = last.extract(&graph);
+        assert_eq!((part.nodes.len(), part.inputs.len(), part.outputs.len()), (3, 2, 1));
+        assert_eq!(part.nodes[2].args, [part.nodes[0].args[1], part.nodes[1].args[1], part.outputs[0]]);
+    }
+
+    #[test]
+    fn all_on_the_device_is_one_part() {
+        let graph = graph(&[(&[0], 1), (&[1], 2)], &[2]);
+        let parts = partition(&graph, &[true, true]);
+        let region = Region { nodes: vec![0, 1], inputs: vec![0], outputs: vec![2] };
+        assert_eq!(parts, [Part::Device(region)]);
+        assert_eq!(partition(&graph, &[false, false]), [Part::Host(vec![0, 1])]);
+    }
+}
