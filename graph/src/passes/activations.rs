@@ -6,9 +6,11 @@
 //! - `x · clamp(x + 3, 0, 6) / 6` is hard swish, `clamp(x + 3, 0, 6) / 6` the hard sigmoid.
 //! - A clamp from below and one from above are one clamp, if the bounds are in order.
 //!
-//! Needs: each value made once, before its uses. Keeps: factors that are not these to the last digits of `f32`. Rounding: what is one
+//! Needs: each value made once, before its uses. Keeps: factors that are not these to the last digits of `f32`, or of the
+//! graph's type. Rounding: what is one
 //! call is computed as PyTorch's own function of that name, which is not rounded to the graph's type on the way.
 
+use super::constant::rounded;
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
 use super::views::scaled;
@@ -18,6 +20,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+use torchlet_core::ScalarType;
 
 /// Makes activations, and says how many.
 pub fn run(graph: &mut Graph<'_>) -> usize {
@@ -48,22 +51,24 @@ fn activation(
     node: &Node,
 ) -> Option<(ValueId, Operator, Option<&'static str>)> {
     let Product { factor, values } = Product::of(rewriter, node)?;
+    let scalar_type = rewriter.scalar_type(*node.args.last()?)?;
     match values[..] {
         [a, b] => [(a, b), (b, a)].into_iter().find_map(|(input, gate)| {
             if factor == 1.0 && call_of_one(rewriter, gate, Operator::SIGMOID) == Some(input) {
                 return Some((input, Operator::SILU, None));
             }
-            if is(factor, 1.0 / 6.0) && ramp(rewriter, gate) == Some(input) {
+            if is(scalar_type, factor, 1.0 / 6.0) && ramp(rewriter, gate) == Some(input) {
                 return Some((input, Operator::HARDSWISH, None));
             }
-            let inner = is(factor, 0.5).then(|| plus(rewriter, gate, 1.0)).flatten()?;
+            let inner =
+                is(scalar_type, factor, 0.5).then(|| plus(rewriter, gate, 1.0)).flatten()?;
             if error_function(rewriter, inner) == Some(input) {
                 return Some((input, Operator::GELU, Some("none")));
             }
             let approximate = hyperbolic_tangent(rewriter, inner) == Some(input);
             approximate.then_some((input, Operator::GELU, Some("tanh")))
         }),
-        [gate] if is(factor, 1.0 / 6.0) => {
+        [gate] if is(scalar_type, factor, 1.0 / 6.0) => {
             Some((ramp(rewriter, gate)?, Operator::HARDSIGMOID, None))
         }
         _ => None,
@@ -93,9 +98,9 @@ fn clamp_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> Opt
     Some(())
 }
 
-/// Whether a number is another, but for the digits that `f32` lacks.
-fn is(number: f64, other: f64) -> bool {
-    (number / other - 1.0).abs() < 1e-6
+/// Whether a number is another, but for the digits that a type lacks.
+fn is(scalar_type: ScalarType, number: f64, other: f64) -> bool {
+    (number / other - 1.0).abs() < 1e-6 || rounded(scalar_type, other) == Some(number)
 }
 
 /// A product: of a number, and of values that are no products or are taken elsewhere, too.
@@ -170,8 +175,9 @@ fn ramp(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
 /// The `x` of `erf(x / √2)`.
 fn error_function(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
     let product = Product::of_value(rewriter, call_of_one(rewriter, id, Operator::ERF)?);
+    let scalar_type = rewriter.scalar_type(id)?;
     match product.values[..] {
-        [input] if is(product.factor, FRAC_1_SQRT_2) => Some(input),
+        [input] if is(scalar_type, product.factor, FRAC_1_SQRT_2) => Some(input),
         _ => None,
     }
 }
@@ -179,8 +185,9 @@ fn error_function(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
 /// The `x` of `tanh(√(2/π) · (x + 0.044715 · x³))`.
 fn hyperbolic_tangent(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
     let product = Product::of_value(rewriter, call_of_one(rewriter, id, Operator::TANH)?);
+    let scalar_type = rewriter.scalar_type(id)?;
     let [sum] = product.values[..] else { return None };
-    if !is(product.factor, FRAC_2_SQRT_PI * FRAC_1_SQRT_2) {
+    if !is(scalar_type, product.factor, FRAC_2_SQRT_PI * FRAC_1_SQRT_2) {
         return None;
     }
     let [a, b, factors @ ..] = rewriter.call_of(sum, Operator::ADD_TENSOR)? else { return None };
@@ -191,7 +198,7 @@ fn hyperbolic_tangent(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueI
         let cube = Product::of_value(rewriter, cube);
         let powers = cube.values.iter().map(|value| power(rewriter, *value, input));
         let exponent = powers.sum::<Option<f64>>();
-        (is(cube.factor, 0.044715) && exponent == Some(3.0)).then_some(input)
+        (is(scalar_type, cube.factor, 0.044715) && exponent == Some(3.0)).then_some(input)
     })
 }
 
@@ -283,6 +290,17 @@ mod tests {
             "pp f32[4] = aten.mul.Tensor(x, x)\np f32[4] = aten.mul.Tensor(pp, x)",
         );
         assert_eq!(made(&products), expected);
+    }
+
+    #[test]
+    fn factors_in_16_bits() {
+        let text = TANH.replace("f32", "f16").replace(
+            "c f16[4] = aten.mul.Scalar(p, 0.044715)",
+            "const k f64[] = 0.044715
+             kh f16[] = aten._to_copy.default(k)
+             c f16[4] = aten.mul.Tensor(p, kh)",
+        );
+        assert_eq!(made(&text), ["aten.gelu.default(%0, \"tanh\")"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod constant;
 pub mod dead;
 pub mod linear;
 mod masks;
+pub mod narrow;
 pub mod redundant;
 mod rewrite;
 pub mod rms_norm;
@@ -45,9 +46,11 @@ pub const PASSES: &[Pass] = passes![
     dead,
     attention,
     linear,
+    dead,
     batch_norm,
     rms_norm,
     activations,
+    narrow,
     redundant,
     common,
     dead,
