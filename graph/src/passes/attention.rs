@@ -23,7 +23,9 @@
 use super::masks::{Mask, Masks};
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
-use super::views::{VIEWS, peeled, peeled_views, permutation, reshaped, view_into, viewed_as};
+use super::views::{
+    VIEWS, peeled, peeled_views, permutation, permuted, reshaped, view_into, viewed_as,
+};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec;
@@ -270,15 +272,6 @@ fn keys(
     }
     let columns = viewed_as(rewriter, columns, &[batches, heads, width, rows])?;
     Some((permuted(rewriter, columns, &[0, 1, 3, 2])?, scale))
-}
-
-fn permuted(rewriter: &mut Rewriter<'_, '_>, id: ValueId, order: &[usize]) -> Option<ValueId> {
-    let tensor = rewriter.tensor(id)?;
-    let sizes = order.iter().map(|dim| tensor.sizes.get(*dim).copied()).collect::<Option<_>>()?;
-    let scalar_type = tensor.scalar_type;
-    let order = order.iter().map(|dim| *dim as i64).collect();
-    let order = rewriter.value(Value::IntList(order));
-    Some(rewriter.call_new(Operator::PERMUTE_COPY, &[id, order], scalar_type, sizes))
 }
 
 /// Keys and values as they are before each is repeated for a group of heads, and how many heads these are of.

@@ -52,6 +52,12 @@ pub(super) fn encode(scalar_type: ScalarType, numbers: &[f64]) -> Option<Vec<u8>
     Some(data)
 }
 
+/// A number as the nearest that a type has.
+pub(super) fn rounded(scalar_type: ScalarType, number: f64) -> Option<f64> {
+    let data = encode(scalar_type, &[number])?;
+    decode(scalar_type, &data)?.next()
+}
+
 /// A number rounded to odd: to what it can be rounded further, to fewer bits, as if it never had been. (The conversions of `half`
 /// look at the upper half of a number only.)
 fn odd(number: f64) -> f32 {

@@ -2,9 +2,10 @@
 //!
 //! - `addmm(bias, x, wᵀ)` and `mm(x, wᵀ)`, where factors are one and the bias has one element for each column;
 //! - `bmm(x, wᵀ)`, where the weight is repeated for each batch, as exporters write a linear layer whose input is not contiguous;
+//! - a product of a view, if rows stay whole, becomes a view of the product: of any number of dimensions, it needs no view;
 //! - the sum of such a product, also viewed differently, with a bias.
 //!
-//! Needs: each value made once, before its uses; copies that change nothing are better gone. The third and second need fixed shapes.
+//! Needs: each value made once, before its uses; copies that change nothing are better gone. All but the first need fixed shapes.
 //! Keeps: products that others take without the bias. Rounding: a bias is added before the sum is rounded to the graph's type, as in
 //! PyTorch's own `linear`, not after.
 
@@ -13,6 +14,7 @@ use super::uses::inputs;
 use super::views::{VIEWS, peeled_views, permutation, reshaped, view_into};
 use crate::graph::{Graph, Value, ValueId};
 use crate::operators::Operator;
+use alloc::vec;
 
 /// Makes such products, and says how many.
 pub fn run(graph: &mut Graph<'_>) -> usize {
@@ -24,6 +26,10 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
             }
             (Operator::MM, [input, columns]) => stored(rewriter, *columns)
                 .and_then(|weight| linear(rewriter, *input, weight, None, out)),
+            (Operator::LINEAR, [input, weight, bias]) if is_viewed(rewriter, *input) => {
+                let bias = Some(*bias).filter(|bias| !rewriter.is_none(Some(bias)));
+                linear(rewriter, *input, *weight, bias, out)
+            }
             (Operator::BMM, [input, columns]) => repeated(rewriter, *columns)
                 .and_then(|weight| linear(rewriter, *input, weight, None, out)),
             (Operator::ADD_TENSOR, [a, b, factors @ ..]) if are_one(rewriter, factors) => {
@@ -33,6 +39,12 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
         };
         made.is_some()
     })
+}
+
+/// Whether a product's input is a view of rows that are as long.
+fn is_viewed(rewriter: &Rewriter<'_, '_>, input: ValueId) -> bool {
+    let [source, input] = [peeled_views(rewriter, input), input].map(|id| rewriter.sizes(id));
+    source != input && source.and_then(<[_]>::last) == input.and_then(<[_]>::last)
 }
 
 /// Whether factors are one, or not given.
@@ -45,8 +57,15 @@ fn are_one(rewriter: &Rewriter<'_, '_>, factors: &[ValueId]) -> bool {
 
 /// The constant that a matrix is the transposed of.
 fn stored(rewriter: &Rewriter<'_, '_>, columns: ValueId) -> Option<ValueId> {
-    let (weight, order) = permutation(rewriter, rewriter.maker(columns)?)?;
-    (order == [1, 0] && rewriter.constant(weight).is_some()).then_some(weight)
+    let [rows, width] = *rewriter.sizes(columns)? else { return None };
+    let maker = rewriter.maker(columns)?;
+    let (weight, order) = permutation(rewriter, maker)
+        // A vector's transposed is a view.
+        .or_else(|| {
+            Some((reshaped(rewriter, maker).filter(|_| rows == 1 || width == 1)?, vec![1, 0]))
+        })?;
+    let fits = order == [1, 0] && rewriter.sizes(weight) == Some(&[width, rows]);
+    (fits && rewriter.constant(weight).is_some()).then_some(weight)
 }
 
 /// The constant that each matrix of a batch is the transposed of.
@@ -98,8 +117,18 @@ fn linear(
         }
     }
     let bias = bias.unwrap_or_else(|| rewriter.value(Value::None));
-    rewriter.call(Operator::LINEAR, &[input, weight, bias], out);
-    Some(())
+    // What has been made a matrix for a product need not be one.
+    let source = peeled_views(rewriter, input);
+    let (sizes, out_sizes) = (rewriter.sizes(source)?, rewriter.sizes(out)?);
+    let same_rows = sizes.last() == rewriter.sizes(input)?.last();
+    if source == input || !same_rows || !rewriter.is_lasting(source) {
+        rewriter.call(Operator::LINEAR, &[input, weight, bias], out);
+        return Some(());
+    }
+    let mut sizes = sizes.to_vec();
+    *sizes.last_mut()? = *out_sizes.last()?;
+    let whole = rewriter.call_new(Operator::LINEAR, &[source, weight, bias], scalar_type, sizes);
+    view_into(rewriter, whole, out)
 }
 
 /// Adds a bias to a product without one.
@@ -202,6 +231,20 @@ mod tests {
         assert_eq!(calls[0].split_once(" = ").unwrap().1, "aten.linear.default(%0, %1, %2)");
         assert!(calls[1].starts_with("%7 = aten.view_copy.default("));
         assert_eq!(calls.len(), 2);
+    }
+
+    #[test]
+    fn views_around_a_layer_go() {
+        let calls = made(
+            "in x f32[2,4,8]
+             const w f32[1,8] = 1
+             v f32[8,8] = aten.view_copy.default(x, [8, 8])
+             t f32[8,1] = aten.permute_copy.default(w, [1, 0])
+             y f32[8,1] = aten.mm.default(v, t)
+             o f32[2,4,1] = aten.view_copy.default(y, [2, 4, 1])
+             out o",
+        );
+        assert_eq!(calls, ["%5 = aten.linear.default(%0, %1, none)"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A pass is a file with its contract at the top: what it needs, what it keeps, what it does to rounding. Its `run` says how often it
 //! changed something. [`run`] runs all of them in the order of [`PASSES`], over a graph that [`verify`](verify::verify) accepts.
 
+pub mod activations;
 pub mod attention;
 pub mod batch_norm;
 pub mod common;
@@ -10,8 +11,10 @@ mod constant;
 pub mod dead;
 pub mod linear;
 mod masks;
+pub mod narrow;
 pub mod redundant;
 mod rewrite;
+pub mod rms_norm;
 #[cfg(test)]
 mod text;
 pub mod uses;
@@ -37,8 +40,21 @@ macro_rules! passes {
 
 /// All passes, in the order that they run. Patterns are of calls that do something, each made once: what does nothing goes before, and
 /// what patterns leave behind goes after.
-pub const PASSES: &[Pass] =
-    passes![redundant, common, dead, attention, linear, batch_norm, redundant, common, dead,];
+pub const PASSES: &[Pass] = passes![
+    redundant,
+    common,
+    dead,
+    attention,
+    linear,
+    dead,
+    batch_norm,
+    rms_norm,
+    activations,
+    narrow,
+    redundant,
+    common,
+    dead,
+];
 
 /// Runs all passes.
 ///

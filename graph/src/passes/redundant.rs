@@ -3,6 +3,7 @@
 //! - Copies and views to the same type and shape are their input: `clone`, `alias_copy`, `detach_copy`, `_to_copy`, `expand_copy`,
 //!   `view_copy`, `slice_copy`, `et_vk.prepack` and their like; the layout that some ask for is none of the graph's business.
 //! - A permutation of a permutation is one, or none; so is a view of a view. Both are of the first's input.
+//! - A permutation that moves dimensions of one element only is a view.
 //! - A conversion of a conversion is one, or none, if the first keeps every number as it is.
 //! - Dropout at inference is its input. So is a product with one, a quotient by one, a difference with zero and a first power.
 //!   (A floating-point sum with zero is not: of minus zero it makes zero.)
@@ -156,6 +157,9 @@ fn permute_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> b
     if order.iter().enumerate().all(|(at, dim)| at == *dim) && rewriter.replace(out, source) {
         return true;
     }
+    if is_view(rewriter, source, &order) {
+        return view_into(rewriter, source, out).is_some();
+    }
     if source == input {
         return false;
     }
@@ -163,6 +167,13 @@ fn permute_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> b
     let order = rewriter.value(Value::IntList(order));
     rewriter.call(Operator::PERMUTE_COPY, &[source, order], out);
     true
+}
+
+/// Whether elements keep their order in a permutation: only dimensions of one element move past others.
+fn is_view(rewriter: &Rewriter<'_, '_>, source: ValueId, order: &[usize]) -> bool {
+    let Some(sizes) = rewriter.sizes(source) else { return false };
+    let moving = order.iter().filter(|dim| sizes.get(**dim) != Some(&1));
+    rewriter.has_fixed_shapes() && moving.is_sorted()
 }
 
 /// Makes one view of two.
@@ -237,14 +248,22 @@ mod tests {
              out a b c d",
         );
         assert_eq!((calls.len(), graph.outputs), (5, alloc::vec![3, 4, 5, 6]));
-        // What nobody sees but through the copy is the output itself.
-        let (graph, calls) = simplified(
+        // What nobody sees but through the copy gets the output's name, also for those who took it before.
+        let (_, calls) = simplified(
             "in x f32[4]
              c f32[4] = aten.neg.default(x)
+             b f32[4] = aten.clone.default(c)
+             e f32[8] = aten.cat.default([c, b], 0)
              d f32[4] = aten.clone.default(c)
-             out d",
+             f f32[8] = aten.cat.default([d, c], 0)
+             out d e f",
         );
-        assert_eq!((calls.len(), graph.outputs), (1, alloc::vec![1]));
+        let expected = [
+            "%4 = aten.neg.default(%0)",
+            "%3 = aten.cat.default([%4, %4], 0)",
+            "%5 = aten.cat.default([%4, %4], 0)",
+        ];
+        assert_eq!(calls, expected);
     }
 
     #[test]
@@ -281,6 +300,17 @@ mod tests {
             "%7 = aten.permute_copy.default(%0, [1, 2, 0, 3])",
         ];
         assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn permutations_of_single_elements_are_views() {
+        let (_, calls) = simplified(
+            "in x f32[1,17,4]
+             a f32[17,1,4] = aten.permute_copy.default(x, [1, 0, 2])
+             b f32[17,4] = aten.view_copy.default(a, [17, 4])
+             out b",
+        );
+        assert_eq!(calls, ["%2 = aten.view_copy.default(%0, [17, 4])"]);
     }
 
     #[test]

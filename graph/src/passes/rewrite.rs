@@ -27,6 +27,7 @@ pub(super) fn each_call<'p>(
         rewriter.rename_inputs(&mut node);
         if rule(&mut rewriter, &node) {
             changes += 1;
+            inputs(&node).iter().for_each(|id| rewriter.uses.drop(*id));
         } else {
             rewriter.push(node);
         }
@@ -54,6 +55,8 @@ pub(super) struct Rewriter<'g, 'p> {
     /// Values that the caller takes, or that update others.
     leaving: Vec<bool>,
     fixed_shapes: bool,
+    /// Whether calls so far may name values that others stand for.
+    renamed_made: bool,
     /// The number of the call in question.
     id: u32,
 }
@@ -85,14 +88,19 @@ impl<'g, 'p> Rewriter<'g, 'p> {
             updated,
             leaving,
             fixed_shapes: has_fixed_shapes(graph),
+            renamed_made: false,
             id: 0,
             graph,
         }
     }
 
     /// The value that stands for another.
-    fn current(&self, id: ValueId) -> ValueId {
-        self.current.get(id).copied().unwrap_or(id)
+    fn current(&self, mut id: ValueId) -> ValueId {
+        // Two steps at most: what stands for others may get the name of an output.
+        while let Some(next) = self.current.get(id).filter(|next| **next != id) {
+            id = *next;
+        }
+        id
     }
 
     fn rename_inputs(&mut self, node: &mut Node) {
@@ -132,12 +140,11 @@ impl<'g, 'p> Rewriter<'g, 'p> {
     }
 
     fn finish(mut self) {
-        self.graph.nodes = core::mem::take(&mut self.nodes);
-        let outputs = core::mem::take(&mut self.graph.outputs);
-        self.graph.outputs = outputs.into_iter().map(|id| self.renamed(id)).collect();
-        let updates = core::mem::take(&mut self.graph.updates);
-        self.graph.updates =
-            updates.into_iter().map(|(new, old)| (self.renamed(new), old)).collect();
+        let mut nodes = core::mem::take(&mut self.nodes);
+        if self.renamed_made {
+            nodes.iter_mut().for_each(|node| self.rename_inputs(node));
+        }
+        self.graph.nodes = nodes;
     }
 
     /// Whether sizes are what they are in every run, not just bounds.
@@ -145,7 +152,8 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.fixed_shapes
     }
 
-    /// How many arguments a value is, of calls as they were when the pass began.
+    /// How many arguments a value is, of calls that are there: those that rules have replaced are not, those that nobody takes any more
+    /// are.
     pub(super) fn uses(&self, id: ValueId) -> u32 {
         self.uses.count_of(id)
     }
@@ -204,8 +212,22 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         (!is_state).then_some((tensor, tensor.data.as_deref()?))
     }
 
-    /// A number that is known: a scalar, or a constant tensor of one element.
+    /// A number that is known: a scalar, or a constant tensor of one element, or what such a tensor is converted to.
     pub(super) fn number(&self, id: ValueId) -> Option<f64> {
+        let converted = self.maker(id).filter(|node| {
+            let operator = node.operator;
+            operator == Operator::TO_COPY || operator == Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY
+        });
+        if let Some(input) = converted.and_then(|node| inputs(node).first()) {
+            let (number, scalar_type) = (self.known_number(*input)?, self.scalar_type(id)?);
+            return scalar_type
+                .is_floating()
+                .then(|| super::constant::rounded(scalar_type, number))?;
+        }
+        self.known_number(id)
+    }
+
+    fn known_number(&self, id: ValueId) -> Option<f64> {
         match self.get(id)? {
             Value::Double(value) => Some(*value),
             // Larger ones are not what they were, as floating-point numbers.
@@ -284,6 +306,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
 
     /// Makes a call. Its inputs must be lasting.
     pub(super) fn call(&mut self, operator: Operator, inputs: &[ValueId], out: ValueId) {
+        inputs.iter().for_each(|id| self.uses.add(*id));
         let mut args = inputs.to_vec();
         args.push(out);
         self.push(Node { id: self.id, operator, args, parts: Vec::new() });
@@ -302,8 +325,9 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         out
     }
 
-    /// Lets a value stand for another in all that follows, and says whether that is possible: both are the same tensors as far as
-    /// calls and the caller see, and who gives or takes values at the graph's edges still has values of their own.
+    /// Lets the new value stand for the old one in all that follows, and says whether that is possible: both are the same tensors as
+    /// far as calls and the caller see. What leaves the graph keeps its name: the call that made the new value makes that instead,
+    /// unless the new one leaves, or comes from outside.
     pub(super) fn replace(&mut self, old: ValueId, new: ValueId) -> bool {
         let new = self.current(new);
         let (same, same_outside) = match (self.get(old), self.get(new)) {
@@ -317,16 +341,27 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         if old == new || !same || !self.is_lasting(old) || !self.is_lasting(new) {
             return false;
         }
-        if self.leaving.get(old) == Some(&true) {
-            let made = self.makers.get(new).is_some_and(Option::is_some);
-            let own = made && self.leaving.get(new) == Some(&false);
-            if !own || !same_outside {
-                return false;
-            }
-            if let Some(leaving) = self.leaving.get_mut(new) {
-                *leaving = true;
-            }
+        if self.leaving.get(old) != Some(&true) {
+            return self.stand_in(old, new);
         }
+        if self.leaving.get(new) != Some(&false) || !same_outside {
+            return false;
+        }
+        let place = self.makers.get(new).copied().flatten();
+        let maker = place.and_then(|place| self.nodes.get_mut(place));
+        match maker.and_then(|node| node.args.last_mut()).filter(|out| **out == new) {
+            Some(out) => *out = old,
+            None => return false,
+        }
+        if let Some([old, new]) = self.makers.get_disjoint_mut([old, new]).ok() {
+            core::mem::swap(old, new);
+        }
+        self.lists.clear();
+        self.renamed_made = true;
+        self.stand_in(new, old)
+    }
+
+    fn stand_in(&mut self, old: ValueId, new: ValueId) -> bool {
         if let Some(current) = self.current.get_mut(old) {
             *current = new;
         }

@@ -49,6 +49,21 @@ impl Uses {
         }
     }
 
+    /// Counts one argument more.
+    pub(super) fn add(&mut self, id: ValueId) {
+        if id >= self.counts.len() {
+            self.counts.resize(id + 1, 0);
+        }
+        self.count(id);
+    }
+
+    /// Counts one argument less.
+    pub(super) fn drop(&mut self, id: ValueId) {
+        if let Some(count) = self.counts.get_mut(id) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
     fn count(&mut self, id: ValueId) {
         if let Some(count) = self.counts.get_mut(id) {
             *count = count.saturating_add(1);

@@ -1,6 +1,7 @@
 //! What holds for a graph between passes, checked.
 //!
 //! - Every value that a call, a list, an input or an output names exists; lists hold no lists.
+//! - What calls take and make in lists can be visited: it is not more than [`MEMBERS`].
 //! - Each value is made once, and before it is taken: there are no cycles.
 //! - Inputs, constants and what updates overwrite are made by no call.
 //! - Sizes have as many bytes as can be counted, constants the bytes that their sizes ask for.
@@ -28,6 +29,10 @@ pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
     for id in edges.chain(updates).chain(graph.nodes.iter().flat_map(|node| &node.args)) {
         graph.values.get(*id).ok_or_else(|| invalid(*id, "does not exist"))?;
     }
+    let lengths = graph.nodes.iter().flat_map(|node| &node.args).map(|id| length(graph, *id));
+    if lengths.fold(0, usize::saturating_add) > MEMBERS {
+        return Err(Error::invalid("the calls of a graph have too many values in lists"));
+    }
     order(graph)?;
     if has_fixed_shapes(graph) {
         for node in &graph.nodes {
@@ -40,6 +45,17 @@ pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// How many values in lists calls may have, counted for each call that names a list. (Small files can have many calls that name one
+/// long list.)
+const MEMBERS: usize = 1 << 24;
+
+fn length(graph: &Graph<'_>, id: ValueId) -> usize {
+    match graph.values.get(id) {
+        Some(Value::List(items)) => items.len(),
+        _ => 0,
+    }
 }
 
 fn invalid(id: ValueId, what: &str) -> Error {

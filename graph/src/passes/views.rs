@@ -135,3 +135,17 @@ pub(super) fn view_into(rewriter: &mut Rewriter<'_, '_>, id: ValueId, out: Value
     rewriter.call(Operator::VIEW_COPY, &[id, shape], out);
     Some(())
 }
+
+/// A value with its dimensions in another order.
+pub(super) fn permuted(
+    rewriter: &mut Rewriter<'_, '_>,
+    id: ValueId,
+    order: &[usize],
+) -> Option<ValueId> {
+    let tensor = rewriter.tensor(id)?;
+    let sizes = order.iter().map(|dim| tensor.sizes.get(*dim).copied()).collect::<Option<_>>()?;
+    let scalar_type = tensor.scalar_type;
+    let order = order.iter().map(|dim| *dim as i64).collect();
+    let order = rewriter.value(Value::IntList(order));
+    Some(rewriter.call_new(Operator::PERMUTE_COPY, &[id, order], scalar_type, sizes))
+}

@@ -1,0 +1,166 @@
+//! Calls that compute in `f32` by themselves, between conversions from 16 bits and back, become calls of 16 bits.
+//!
+//! Exporters write attention and activations of 16-bit graphs so. Conversions may have views and permutations behind them.
+//!
+//! Needs: each value made once, before its uses. Keeps: calls whose output others take in `f32`, and those with an input that had more
+//! bits. Rounding: none changes. These operators compute in `f32` whatever the type of their tensors is, from what 16 bits are
+//! exactly, and round once, as the conversion did.
+
+use super::rewrite::{Rewriter, each_call};
+use super::uses::inputs;
+use super::views::{VIEWS, permutation, permuted, reshaped, view_into, viewed_as};
+use crate::graph::{Graph, Node, ValueId};
+use crate::operators::Operator;
+use torchlet_core::ScalarType;
+
+/// Makes such calls, and says how many.
+pub fn run(graph: &mut Graph<'_>) -> usize {
+    each_call(graph, |rewriter, node| narrow(rewriter, node).is_some())
+}
+
+/// How many arguments of an operator, from the first on, may have 16 bits where its output has.
+fn tensors(operator: Operator) -> Option<usize> {
+    match operator {
+        Operator::ET_VK_SDPA | Operator::ATTENTION => Some(3),
+        Operator::ELU
+        | Operator::ERF
+        | Operator::EXP
+        | Operator::GELU
+        | Operator::HARDSIGMOID
+        | Operator::HARDSWISH
+        | Operator::LOG
+        | Operator::LOG_SOFTMAX
+        | Operator::RSQRT
+        | Operator::SIGMOID
+        | Operator::SILU
+        | Operator::SOFTMAX
+        | Operator::SQRT
+        | Operator::TANH => Some(1),
+        _ => None,
+    }
+}
+
+fn narrow(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
+    let (out, wide) = (*node.args.last()?, conversion(rewriter, node)?);
+    let scalar_type = rewriter.scalar_type(out)?;
+    let is_narrow = matches!(scalar_type, ScalarType::Half | ScalarType::BFloat16);
+    if !is_narrow || rewriter.scalar_type(wide) != Some(ScalarType::Float) {
+        return None;
+    }
+    let mut result = wide;
+    for _ in 0..VIEWS {
+        if rewriter.uses(result) != 1 {
+            return None;
+        }
+        match rewriter.maker(result).and_then(|node| reshaped(rewriter, node)) {
+            Some(source) => result = source,
+            None => break,
+        }
+    }
+    let call = rewriter.maker(result)?;
+    let (operator, mut args) = (call.operator, inputs(call).to_vec());
+    for arg in args.get_mut(..tensors(operator)?)? {
+        *arg = source(rewriter, *arg, scalar_type, 4)?;
+    }
+    if result == wide {
+        rewriter.call(operator, &args, out);
+        return Some(());
+    }
+    let sizes = rewriter.sizes(result)?.to_vec();
+    let result = rewriter.call_new(operator, &args, scalar_type, sizes);
+    view_into(rewriter, result, out)
+}
+
+/// What a call converts to another type.
+fn conversion(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<ValueId> {
+    if !matches!(node.operator, Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY) {
+        return None;
+    }
+    let input = *inputs(node).first()?;
+    rewriter.is_lasting(input).then_some(input)
+}
+
+/// A value as it was in 16 bits, viewed and permuted as it was after.
+fn source(
+    rewriter: &mut Rewriter<'_, '_>,
+    id: ValueId,
+    scalar_type: ScalarType,
+    depth: usize,
+) -> Option<ValueId> {
+    let maker = rewriter.maker(id)?;
+    if let Some(input) = conversion(rewriter, maker) {
+        return (rewriter.scalar_type(input) == Some(scalar_type)).then_some(input);
+    }
+    let depth = depth.checked_sub(1)?;
+    if let Some((input, order)) = permutation(rewriter, maker) {
+        let input = source(rewriter, input, scalar_type, depth)?;
+        return permuted(rewriter, input, &order);
+    }
+    let input = reshaped(rewriter, maker)?;
+    let sizes = rewriter.sizes(id)?.to_vec();
+    let input = source(rewriter, input, scalar_type, depth)?;
+    viewed_as(rewriter, input, &sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::passes::{dead, redundant, text, verify};
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    fn narrowed(text: &str) -> Vec<String> {
+        let mut graph = text::parse(text);
+        super::run(&mut graph);
+        redundant::run(&mut graph);
+        dead::run(&mut graph);
+        verify::verify(&graph).unwrap();
+        text::calls(&graph)
+    }
+
+    const ATTENTION: &str = "in q f16[2,4,16,8]
+         in k f16[2,16,4,8]
+         in v f16[2,4,16,8]
+         in m f32[16,16]
+         qf f32[2,4,16,8] = aten._to_copy.default(q)
+         kf f32[2,16,4,8] = aten._to_copy.default(k)
+         kp f32[2,4,16,8] = aten.permute_copy.default(kf, [0, 2, 1, 3])
+         vf f32[2,4,16,8] = aten._to_copy.default(v)
+         a f32[2,4,16,8] = et_vk.sdpa.default(qf, kp, vf, m, 0.5)
+         w f32[8,16,8] = aten.view_copy.default(a, [8, 16, 8])
+         o f16[8,16,8] = aten._to_copy.default(w)
+         out o";
+
+    #[test]
+    fn attention_of_16_bits() {
+        let calls = narrowed(ATTENTION);
+        assert_eq!(calls.len(), 3, "{calls:#?}");
+        assert!(calls[0].ends_with("aten.permute_copy.default(%1, [0, 2, 1, 3])"));
+        assert!(
+            calls[1].contains("et_vk.sdpa.default(%0, ") && calls[1].ends_with(", %2, %3, 0.5)")
+        );
+        assert!(calls[2].starts_with("%10 = aten.view_copy.default("));
+    }
+
+    #[test]
+    fn what_is_taken_in_32_bits_stays() {
+        for other in [
+            ATTENTION.replace("out o", "out o w"),
+            ATTENTION.replace("in k f16", "in k f64"),
+            ATTENTION.replace("in v f16", "in v bf16"),
+        ] {
+            assert!(narrowed(&other).len() > 3);
+        }
+    }
+
+    #[test]
+    fn activations_of_16_bits() {
+        let calls = narrowed(
+            "in x bf16[4]
+             f f32[4] = aten._to_copy.default(x)
+             g f32[4] = aten.gelu.default(f, \"none\")
+             o bf16[4] = aten._to_copy.default(g)
+             out o",
+        );
+        assert_eq!(calls, ["%3 = aten.gelu.default(%0, \"none\")"]);
+    }
+}
