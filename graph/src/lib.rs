@@ -6,6 +6,7 @@
 extern crate alloc;
 
 pub mod blob;
+pub mod bounds;
 mod effects;
 mod error;
 pub mod front;
