@@ -26,6 +26,7 @@ mod stages;
 mod state;
 mod steps;
 mod summary;
+mod target;
 mod tensors;
 mod trace;
 mod transfer;
@@ -36,6 +37,7 @@ pub use device::{
     TIMEOUT_VARIABLE, devices, user_cache_folder,
 };
 pub use summary::{GraphSummary, OperatorSummary, summarize};
+pub use target::VulkanTarget;
 
 use compiled::Compiled;
 use device::{Context, Options};

@@ -8,6 +8,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod blob;
+pub mod bounds;
 mod compile;
 mod effects;
 pub mod emit;

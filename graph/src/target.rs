@@ -2,6 +2,7 @@
 
 use crate::graph::{Graph, Node};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 /// A processor that graphs can be compiled for, through a backend.
 pub trait Target {
@@ -14,4 +15,9 @@ pub trait Target {
     /// # Errors
     /// Why not, in words for the user.
     fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String>;
+
+    /// The same for every call of a graph, in order. What is known of the graph as a whole is found once.
+    fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
+        graph.nodes.iter().map(|node| self.accepts(graph, node)).collect()
+    }
 }

@@ -1,0 +1,204 @@
+//! What a Vulkan device can run, for the compiler: asked by encoding, without a device.
+
+use crate::device::DeviceFeatures;
+use crate::encode::encode;
+use crate::error::Error;
+use crate::ops;
+use crate::state::State;
+use crate::{BACKEND_NAME, VulkanBackend};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use torchlet_core::ScalarType;
+use torchlet_graph::Target;
+use torchlet_graph::bounds::Bounds;
+use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+
+/// A Vulkan device as a target of the compiler.
+#[derive(Debug, Clone, Default)]
+pub struct VulkanTarget {
+    features: DeviceFeatures,
+}
+
+impl VulkanTarget {
+    /// Any device: one that has what Vulkan 1.1 asks of all, and no more.
+    pub fn any() -> Self {
+        Self::default()
+    }
+
+    /// The device that a backend uses; any, if it finds none.
+    pub fn of(backend: &VulkanBackend) -> Self {
+        let context = backend.context(None);
+        context.map_or_else(|_| Self::any(), |it| VulkanTarget { features: it.features.clone() })
+    }
+
+    /// Whether the device runs a whole graph, as one delegate.
+    ///
+    /// # Errors
+    /// Why not, in words for the user.
+    pub fn runs(&self, graph: &Graph<'_>) -> Result<(), String> {
+        self.encoded(graph).map_err(|error| error.to_string())
+    }
+
+    /// Encodes a graph as its delegate would.
+    fn encoded(&self, graph: &Graph<'_>) -> Result<(), Error> {
+        let constants = graph.values.iter().enumerate().filter_map(|(id, value)| match value {
+            Value::Tensor(Tensor { data: Some(_), changes: Some(true), .. }) => Some(id),
+            _ => None,
+        });
+        let changing: HashSet<ValueId> = constants.collect();
+        let mut state = State::new(graph, changing)?;
+        state.features = self.features.clone();
+        encode(graph, &mut state, true)?;
+        // What is made must be what others count on.
+        for id in graph.nodes.iter().filter_map(|node| node.args.last()) {
+            let of_list = match graph.values.get(*id) {
+                Some(Value::List(items)) => items.as_slice(),
+                _ => std::slice::from_ref(id),
+            };
+            for id in of_list {
+                if let Some(Value::Tensor(tensor)) = graph.values.get(*id)
+                    && !tensor.dynamic
+                    && state.tensor(*id)?.sizes != tensor.sizes
+                {
+                    let (found, expected) = (&state.tensor(*id)?.sizes, &tensor.sizes);
+                    return Err(Error::Invalid(format!(
+                        "it gives the shape {found:?}, the program has {expected:?}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), String> {
+        if ops::find(node.operator).is_none() {
+            return Err(format!("there is no {} for Vulkan", node.operator.name()));
+        }
+        check_types(graph, bounds, node)?;
+        self.runs(&alone(graph, node))
+    }
+}
+
+impl Target for VulkanTarget {
+    fn backend(&self) -> &'static str {
+        BACKEND_NAME
+    }
+
+    fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
+        self.check(graph, &Bounds::of(graph), node)
+    }
+
+    fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
+        let bounds = Bounds::of(graph);
+        graph.nodes.iter().map(|node| self.check(graph, &bounds, node)).collect()
+    }
+}
+
+/// Refuses tensors whose elements would be other ones in the types that shaders compute in.
+fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), String> {
+    let Some(last) = node.args.len().checked_sub(1) else { return Ok(()) };
+    for (position, arg) in node.args.iter().enumerate() {
+        let items = match graph.values.get(*arg) {
+            Some(Value::List(items)) => items.as_slice(),
+            _ => std::slice::from_ref(arg),
+        };
+        for id in items {
+            let Some(Value::Tensor(tensor)) = graph.values.get(*id) else { continue };
+            match tensor.scalar_type {
+                ScalarType::Double => {
+                    return Err("shaders do not compute with 64-bit floating point".to_owned());
+                }
+                ScalarType::Long => {
+                    // A result that is wanted as an index only comes from one that is, too.
+                    let tolerates = match position == last {
+                        true => {
+                            bounds.tolerates_saturation(*id) && moves_indices(graph, bounds, node)
+                        }
+                        false => bounds.argument_tolerates(graph, node, position),
+                    };
+                    if !bounds.fits_32_bits(*id) && !tolerates {
+                        let what = if position == last { "its result" } else { "an argument" };
+                        return Err(format!(
+                            "{what} may be integers beyond 32 bits, which shaders compute with"
+                        ));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a call passes on indices, which it may be given saturated.
+fn moves_indices(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> bool {
+    bounds.argument_tolerates(graph, node, 0)
+        && matches!(
+            node.args.first().and_then(|id| graph.values.get(*id)),
+            Some(Value::Tensor(_) | Value::List(_))
+        )
+}
+
+/// A graph of one call alone. Its constants are borrowed.
+fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> Graph<'g> {
+    let mut single = Graph::default();
+    let mut known = HashMap::new();
+    let node = taken(graph, node, &mut single, &mut known);
+    let out = node.args.last().copied();
+    single.nodes.push(node);
+    let made: Vec<ValueId> = match out.and_then(|out| single.values.get(out)) {
+        Some(Value::List(items)) => items.clone(),
+        _ => out.into_iter().collect(),
+    };
+    let enters = |value: &Value<'_>| match value {
+        Value::Tensor(tensor) => tensor.data.is_none(),
+        Value::SymInt(_) => true,
+        _ => false,
+    };
+    let values = single.values.iter().enumerate();
+    let inputs = values.filter(|(id, value)| enters(value) && !made.contains(id));
+    single.inputs = inputs.map(|(id, _)| id).collect();
+    single.outputs = made;
+    single
+}
+
+/// A call over values of another graph, where they are copied to if they are not there yet.
+fn taken<'g>(
+    graph: &'g Graph<'_>,
+    node: &Node,
+    single: &mut Graph<'g>,
+    known: &mut HashMap<ValueId, ValueId>,
+) -> Node {
+    let parts = node.parts.iter().map(|part| taken(graph, part, single, known)).collect();
+    let args = node.args.iter().map(|id| copied(graph, *id, single, known)).collect();
+    Node { parts, ..Node { id: node.id, ..Node::new(node.operator, args) } }
+}
+
+fn copied<'g>(
+    graph: &'g Graph<'_>,
+    id: ValueId,
+    single: &mut Graph<'g>,
+    known: &mut HashMap<ValueId, ValueId>,
+) -> ValueId {
+    if let Some(copy) = known.get(&id) {
+        return *copy;
+    }
+    let value = match graph.values.get(id) {
+        Some(Value::List(items)) => {
+            // Lists are not nested.
+            let plain = |id: &&ValueId| !matches!(graph.values.get(**id), Some(Value::List(_)));
+            let items = items.iter().filter(plain);
+            Value::List(items.map(|id| copied(graph, *id, single, known)).collect())
+        }
+        Some(Value::Tensor(tensor)) => {
+            let &Tensor { scalar_type, host_type, dynamic, changes, .. } = tensor;
+            let (sizes, data) = (tensor.sizes.clone(), tensor.data.as_deref().map(Cow::Borrowed));
+            Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
+        }
+        Some(other) => other.clone(),
+        None => Value::None,
+    };
+    single.values.push(value);
+    known.insert(id, single.values.len() - 1);
+    single.values.len() - 1
+}

@@ -1,0 +1,442 @@
+//! What values the elements of integer tensors can have.
+//!
+//! Processors that count in 32 bits run what is declared to have 64 where that makes no difference: where all values fit
+//! ([`Bounds::fits_32_bits`]), or where the nearest number that fits does as well ([`Bounds::tolerates_saturation`]), as for
+//! an index: what is out of range stays out of range.
+
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::operators::Operator;
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// The least and the largest value.
+pub type Interval = (i64, i64);
+
+/// What 32 bits can hold.
+const NARROW: Interval = (i32::MIN as i64, i32::MAX as i64);
+
+/// What is known of a graph's integers.
+#[derive(Debug, Clone)]
+pub struct Bounds {
+    intervals: Vec<Option<Interval>>,
+    /// Values of which it makes no difference where those beyond 32 bits become the nearest that fit.
+    tolerant: Vec<bool>,
+}
+
+impl Bounds {
+    /// Finds what is known of a graph.
+    pub fn of(graph: &Graph<'_>) -> Self {
+        let mut bounds = Bounds {
+            intervals: graph.values.iter().map(of_value).collect(),
+            tolerant: vec![true; graph.values.len()],
+        };
+        // What changes is as unknown as what the caller gives.
+        let written = graph.nodes.iter().filter(|node| node.operator.writes_arguments());
+        let written = written.flat_map(|node| &node.args).copied();
+        for id in graph.updates.iter().map(|(_, old)| *old).chain(written) {
+            bounds.forget(graph, id);
+        }
+        for node in &graph.nodes {
+            bounds.visit(graph, node);
+        }
+        for id in graph.outputs.iter().chain(graph.updates.iter().flat_map(|(a, b)| [a, b])) {
+            bounds.refuse(*id);
+        }
+        for node in graph.nodes.iter().rev() {
+            bounds.demand(graph, node);
+        }
+        bounds
+    }
+
+    /// The values between which the elements of a tensor are, if it is known.
+    pub fn interval(&self, id: ValueId) -> Option<Interval> {
+        self.intervals.get(id).copied().flatten()
+    }
+
+    /// Whether all elements are numbers that 32 bits can hold.
+    pub fn fits_32_bits(&self, id: ValueId) -> bool {
+        self.interval(id).is_some_and(|interval| within(interval, NARROW))
+    }
+
+    /// Whether all that is done with a value gives the same if its elements are the nearest that fit 32 bits.
+    pub fn tolerates_saturation(&self, id: ValueId) -> bool {
+        self.tolerant.get(id).copied().unwrap_or(false)
+    }
+
+    /// Whether a call gives the same if the elements of its argument at this position are the nearest that fit 32 bits: its
+    /// own result, or those of calls that take it, are the same.
+    pub fn argument_tolerates(&self, graph: &Graph<'_>, node: &Node, position: usize) -> bool {
+        let out = node.args.last().copied();
+        match node.operator {
+            Operator::EMBEDDING => position == 1,
+            Operator::INDEX_SELECT | Operator::GATHER => position == 2,
+            Operator::INDEX_TENSOR => position == 1,
+            Operator::EQ_SCALAR
+            | Operator::NE_SCALAR
+            | Operator::LT_SCALAR
+            | Operator::LE_SCALAR
+            | Operator::GT_SCALAR
+            | Operator::GE_SCALAR
+            | Operator::EQ_TENSOR
+            | Operator::NE_TENSOR
+            | Operator::LT_TENSOR
+            | Operator::LE_TENSOR
+            | Operator::GT_TENSOR
+            | Operator::GE_TENSOR => {
+                let other = node.args.get(1 - position.min(1));
+                let other = other.and_then(|id| self.number_or_interval(graph, *id));
+                // Not the outermost, which what does not fit becomes.
+                position < 2
+                    && other.is_some_and(|other| within(other, (NARROW.0 + 1, NARROW.1 - 1)))
+            }
+            operator if moves(operator) => {
+                out.is_some_and(|out| self.tolerates_saturation(out) && is_integer(graph, out))
+            }
+            _ => false,
+        }
+    }
+
+    fn forget(&mut self, graph: &Graph<'_>, id: ValueId) {
+        if let (Some(Value::Tensor(tensor)), Some(slot)) =
+            (graph.values.get(id), self.intervals.get_mut(id))
+        {
+            *slot = of_type(tensor).filter(|_| tensor.scalar_type != ScalarType::Long);
+        }
+    }
+
+    fn refuse(&mut self, id: ValueId) {
+        if let Some(slot) = self.tolerant.get_mut(id) {
+            *slot = false;
+        }
+    }
+
+    /// What a call, seen from the last one, asks of its arguments.
+    fn demand(&mut self, graph: &Graph<'_>, node: &Node) {
+        let Some((_, inputs)) = node.args.split_last() else { return };
+        for (position, id) in inputs.iter().enumerate() {
+            if self.argument_tolerates(graph, node, position) {
+                continue;
+            }
+            self.refuse(*id);
+            if let Some(Value::List(items)) = graph.values.get(*id) {
+                items.iter().for_each(|id| self.refuse(*id));
+            }
+        }
+    }
+
+    /// A number, or what is known of a tensor.
+    fn number_or_interval(&self, graph: &Graph<'_>, id: ValueId) -> Option<Interval> {
+        match graph.values.get(id)? {
+            Value::Int(number) => Some((*number, *number)),
+            Value::Bool(truth) => Some((i64::from(*truth), i64::from(*truth))),
+            Value::Double(number) if *number as i64 as f64 == *number => {
+                Some((*number as i64, *number as i64))
+            }
+            Value::Tensor(_) => self.interval(id),
+            _ => None,
+        }
+    }
+
+    /// All that the elements of a tensor, or of several, can be.
+    fn union(&self, graph: &Graph<'_>, id: ValueId) -> Option<Interval> {
+        match graph.values.get(id)? {
+            Value::List(items) => {
+                items.iter().map(|id| self.interval(*id)).reduce(|a, b| Some(joined(a?, b?)))?
+            }
+            _ => self.number_or_interval(graph, id),
+        }
+    }
+
+    /// Notes what a call makes.
+    fn visit(&mut self, graph: &Graph<'_>, node: &Node) {
+        let Some((out, args)) = node.args.split_last() else { return };
+        let outs: &[ValueId] = match graph.values.get(*out) {
+            Some(Value::List(items)) => items,
+            _ => core::slice::from_ref(out),
+        };
+        for (position, out) in outs.iter().enumerate() {
+            let Some(Value::Tensor(tensor)) = graph.values.get(*out) else { continue };
+            let Some(declared) = of_type(tensor) else { continue };
+            let made = self.result(graph, node.operator, args, position, tensor);
+            // What does not fit a narrow type wraps, to what fits.
+            let known = match made {
+                Some(made) if within(made, declared) => Some(made),
+                _ if tensor.scalar_type == ScalarType::Long => None,
+                _ => Some(declared),
+            };
+            if let Some(slot) = self.intervals.get_mut(*out) {
+                *slot = known;
+            }
+        }
+    }
+
+    fn result(
+        &self,
+        graph: &Graph<'_>,
+        operator: Operator,
+        args: &[ValueId],
+        position: usize,
+        out: &Tensor<'_>,
+    ) -> Option<Interval> {
+        let arg = |at: usize| args.get(at).copied();
+        let of = |at: usize| self.union(graph, arg(at)?);
+        let factor = |at: usize| match arg(at).and_then(|id| graph.values.get(id)) {
+            None | Some(Value::None) => Some((1, 1)),
+            Some(_) => of(at),
+        };
+        match operator {
+            Operator::ADD_TENSOR | Operator::ADD_SCALAR => {
+                sum(of(0)?, product(of(1)?, factor(2)?)?)
+            }
+            Operator::SUB_TENSOR | Operator::SUB_SCALAR => {
+                sum(of(0)?, negative(product(of(1)?, factor(2)?)?)?)
+            }
+            Operator::RSUB_SCALAR => sum(of(1)?, negative(product(of(0)?, factor(2)?)?)?),
+            Operator::MUL_TENSOR | Operator::MUL_SCALAR => product(of(0)?, of(1)?),
+            Operator::NEG => negative(of(0)?),
+            Operator::ABS => of(0).and_then(|it| Some(joined((0, 0), joined(it, negative(it)?)))),
+            Operator::RELU => of(0).map(|(low, high)| (low.max(0), high.max(0))),
+            Operator::MINIMUM => {
+                let (a, b) = (of(0)?, of(1)?);
+                Some((a.0.min(b.0), a.1.min(b.1)))
+            }
+            Operator::MAXIMUM => {
+                let (a, b) = (of(0)?, of(1)?);
+                Some((a.0.max(b.0), a.1.max(b.1)))
+            }
+            Operator::CLAMP => self.clamped(graph, args),
+            Operator::WHERE_SELF => Some(joined(of(1)?, of(2)?)),
+            Operator::MASKED_FILL_SCALAR => Some(joined(of(0)?, of(2)?)),
+            Operator::CONSTANT_PAD_ND => Some(joined(of(0)?, joined((0, 0), factor(2)?))),
+            Operator::ARANGE | Operator::ARANGE_START_STEP => {
+                let step = if operator == Operator::ARANGE { (1, 1) } else { factor(2)? };
+                let start = match operator == Operator::ARANGE {
+                    true => (0, 0),
+                    false => of(0)
+                        .or(matches!(graph.values.get(arg(0)?), Some(Value::None))
+                            .then_some((0, 0)))?,
+                };
+                let last = i64::try_from(numel(&out.sizes)).ok()?.saturating_sub(1).max(0);
+                Some(joined(start, sum(start, product(step, (0, last))?)?))
+            }
+            Operator::FULL | Operator::FULL_LIKE | Operator::FILL_SCALAR => of(1),
+            Operator::SCALAR_TENSOR => of(0),
+            Operator::ZEROS | Operator::ZEROS_LIKE => Some((0, 0)),
+            Operator::ONES | Operator::ONES_LIKE => Some((1, 1)),
+            Operator::ARGMAX | Operator::ARGMIN => Some((0, self.last_index(graph, arg(0)?)?)),
+            Operator::MAX_DIM
+            | Operator::MIN_DIM
+            | Operator::MAX_POOL2D_WITH_INDICES
+            | Operator::TOPK
+                if position == 1 =>
+            {
+                Some((0, self.last_index(graph, arg(0)?)?))
+            }
+            Operator::SUM_DIM_INT_LIST | Operator::CUMSUM => {
+                let count = self.last_index(graph, arg(0)?)?.checked_add(1)?;
+                product(of(0)?, (0, count))
+            }
+            Operator::AMAX | Operator::AMIN | Operator::MAX | Operator::MIN => of(0),
+            Operator::MAX_DIM | Operator::MIN_DIM | Operator::TOPK => of(0),
+            Operator::FLOOR_DIVIDE | Operator::DIV_TENSOR_MODE | Operator::DIV_SCALAR_MODE => {
+                let (a, b) = (of(0)?, of(1)?);
+                // Whole divisors make what they divide no larger; rounding down can make it one less.
+                let magnitude = a.0.checked_abs()?.max(a.1.checked_abs()?);
+                (b.0 > 0 || b.1 < 0).then_some((-magnitude, magnitude))
+            }
+            Operator::REMAINDER_SCALAR | Operator::REMAINDER_TENSOR => {
+                let (low, high) = of(1)?;
+                (low > 0 || high < 0).then_some((low.min(0), high.max(0)))
+            }
+            Operator::BITWISE_AND_TENSOR
+            | Operator::BITWISE_OR_TENSOR
+            | Operator::BITWISE_XOR_TENSOR => {
+                (within(of(0)?, NARROW) && within(of(1)?, NARROW)).then_some(NARROW)
+            }
+            Operator::BITWISE_NOT => within(of(0)?, NARROW).then_some(NARROW),
+            operator if moves(operator) => of(0),
+            _ => None,
+        }
+    }
+
+    fn clamped(&self, graph: &Graph<'_>, args: &[ValueId]) -> Option<Interval> {
+        let bound = |at: usize| args.get(at).and_then(|id| self.number_or_interval(graph, *id));
+        let (low, high) = self.union(graph, *args.first()?).unwrap_or((i64::MIN, i64::MAX));
+        let (least, most) =
+            (bound(1).map_or(i64::MIN, |it| it.0), bound(2).map_or(i64::MAX, |it| it.1));
+        Some((low.max(least).min(most), high.max(least).min(most)))
+    }
+
+    /// The index of the last element of a tensor.
+    fn last_index(&self, graph: &Graph<'_>, id: ValueId) -> Option<i64> {
+        let Value::Tensor(tensor) = graph.values.get(id)? else { return None };
+        Some(i64::try_from(numel(&tensor.sizes)).ok()?.saturating_sub(1).max(0))
+    }
+}
+
+/// Whether an operator's result has elements of its first argument and no others.
+fn moves(operator: Operator) -> bool {
+    operator.is_view()
+        || matches!(
+            operator,
+            Operator::PERMUTE_COPY
+                | Operator::PERMUTE
+                | Operator::TRANSPOSE_COPY_INT
+                | Operator::T_COPY
+                | Operator::EXPAND_COPY
+                | Operator::SELECT_COPY_INT
+                | Operator::SELECT_INT
+                | Operator::SLICE_COPY_TENSOR
+                | Operator::SLICE_TENSOR
+                | Operator::FLIP
+                | Operator::ROLL
+                | Operator::REPEAT
+                | Operator::REPEAT_INTERLEAVE_SELF_INT
+                | Operator::UNFOLD_COPY
+                | Operator::SPLIT_WITH_SIZES_COPY
+                | Operator::SPLIT_COPY_TENSOR
+                | Operator::UNBIND_COPY_INT
+                | Operator::CAT
+                | Operator::STACK
+                | Operator::INDEX_SELECT
+                | Operator::INDEX_TENSOR
+                | Operator::GATHER
+                | Operator::EMBEDDING
+        )
+}
+
+fn is_integer(graph: &Graph<'_>, id: ValueId) -> bool {
+    let integer = |id: &ValueId| match graph.values.get(*id) {
+        Some(Value::Tensor(tensor)) => tensor.scalar_type == ScalarType::Long,
+        _ => false,
+    };
+    match graph.values.get(id) {
+        Some(Value::List(items)) => items.iter().all(integer),
+        _ => integer(&id),
+    }
+}
+
+/// What a type can hold, if it is one of integers.
+fn of_type(tensor: &Tensor<'_>) -> Option<Interval> {
+    Some(match tensor.scalar_type {
+        ScalarType::Bool => (0, 1),
+        ScalarType::Byte => (0, u8::MAX.into()),
+        ScalarType::Char => (i8::MIN.into(), i8::MAX.into()),
+        ScalarType::Short => (i16::MIN.into(), i16::MAX.into()),
+        ScalarType::Int => NARROW,
+        ScalarType::Long => (i64::MIN, i64::MAX),
+        _ => return None,
+    })
+}
+
+/// What is known of a value that is there at the start.
+fn of_value(value: &Value<'_>) -> Option<Interval> {
+    let Value::Tensor(tensor) = value else { return None };
+    match (&tensor.data, tensor.scalar_type) {
+        (Some(data), ScalarType::Long) if tensor.changes != Some(true) => {
+            let numbers = data.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
+            numbers.map(|number| (number, number)).reduce(joined).or(Some((0, 0)))
+        }
+        (_, ScalarType::Long) => None,
+        _ => of_type(tensor),
+    }
+}
+
+fn numel(sizes: &[usize]) -> usize {
+    sizes.iter().fold(1, |numel, size| numel.saturating_mul(*size))
+}
+
+fn within((low, high): Interval, (least, most): Interval) -> bool {
+    least <= low && high <= most
+}
+
+fn joined(a: Interval, b: Interval) -> Interval {
+    (a.0.min(b.0), a.1.max(b.1))
+}
+
+fn sum(a: Interval, b: Interval) -> Option<Interval> {
+    Some((a.0.checked_add(b.0)?, a.1.checked_add(b.1)?))
+}
+
+fn negative((low, high): Interval) -> Option<Interval> {
+    Some((high.checked_neg()?, low.checked_neg()?))
+}
+
+fn product(a: Interval, b: Interval) -> Option<Interval> {
+    let ends =
+        [a.0.checked_mul(b.0), a.0.checked_mul(b.1), a.1.checked_mul(b.0), a.1.checked_mul(b.1)];
+    let ends: Option<Vec<i64>> = ends.into_iter().collect();
+    ends?.into_iter().map(|end| (end, end)).reduce(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::borrow::Cow;
+
+    fn tensor(scalar_type: ScalarType, size: usize, data: Option<&[i64]>) -> Value<'static> {
+        let bytes = |data: &[i64]| data.iter().flat_map(|number| number.to_le_bytes()).collect();
+        Value::Tensor(Tensor {
+            scalar_type,
+            host_type: scalar_type,
+            sizes: vec![size],
+            dynamic: false,
+            data: data.map(|data| Cow::Owned(bytes(data))),
+            changes: None,
+        })
+    }
+
+    #[test]
+    fn what_follows_from_constants_is_known() {
+        let long = |data| tensor(ScalarType::Long, 3, data);
+        let graph = Graph {
+            values: vec![
+                long(Some(&[-4, 0, 9])),
+                tensor(ScalarType::Bool, 3, None),
+                long(None),
+                long(None),
+                long(None),
+                Value::Int(1 << 40),
+                Value::None,
+            ],
+            nodes: vec![
+                Node::new(Operator::SUB_TENSOR, vec![1, 0, 6, 2]),
+                Node::new(Operator::MUL_TENSOR, vec![2, 5, 3]),
+                Node::new(Operator::VIEW_COPY, vec![2, 6, 4]),
+            ],
+            outputs: vec![3],
+            ..Graph::default()
+        };
+        let bounds = Bounds::of(&graph);
+        assert_eq!(bounds.interval(2), Some((-9, 5)));
+        assert_eq!(bounds.interval(3), Some((-9 << 40, 5 << 40)));
+        assert_eq!(bounds.interval(4), Some((-9, 5)));
+        assert!(bounds.fits_32_bits(2) && !bounds.fits_32_bits(3));
+    }
+
+    #[test]
+    fn indices_may_be_saturated() {
+        let long = || tensor(ScalarType::Long, 3, None);
+        let float = || tensor(ScalarType::Float, 3, None);
+        let mut graph = Graph {
+            values: vec![long(), long(), float(), float(), Value::None, long(), Value::Int(7)],
+            nodes: vec![
+                Node::new(Operator::VIEW_COPY, vec![0, 4, 1]),
+                Node::new(Operator::EMBEDDING, vec![2, 1, 3]),
+                Node::new(Operator::EQ_SCALAR, vec![1, 6, 3]),
+            ],
+            outputs: vec![3],
+            ..Graph::default()
+        };
+        let bounds = Bounds::of(&graph);
+        assert!(bounds.tolerates_saturation(0) && bounds.tolerates_saturation(1));
+        assert!(!bounds.fits_32_bits(0));
+        // Not where the value itself is wanted, or compared with what it may become.
+        graph.values[6] = Value::Int(i32::MAX.into());
+        assert!(!Bounds::of(&graph).tolerates_saturation(0));
+        graph.values[6] = Value::Int(0);
+        graph.nodes.push(Node::new(Operator::ADD_TENSOR, vec![1, 1, 5]));
+        assert!(!Bounds::of(&graph).tolerates_saturation(1));
+    }
+}
