@@ -120,6 +120,7 @@ mod tests {
             scalar_type: ScalarType::Float,
             host_type: ScalarType::Float,
             sizes: sizes.to_vec(),
+            dynamic: false,
             data: None,
             changes: None,
         })

@@ -1,7 +1,5 @@
 //! A compiled graph: memory, a recording, and staging for inputs and outputs.
 
-use crate::arguments::CallLayout;
-use crate::buffers::{Buffers, check_prepacked, in_safe_order};
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget, run_tasks};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
@@ -16,6 +14,7 @@ use crate::transfer::{from_staging, to_staging};
 use std::collections::HashSet;
 use std::sync::Arc;
 use torchlet_core::{DelegateCall, Parallel, Scalar, ScalarType, Serial};
+use torchlet_graph::front::vulkan::{Argument, Buffers, CallLayout};
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_shaders::Element;
 
@@ -67,10 +66,9 @@ impl Compiled {
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
         report_missing(&graph)?;
-        check_prepacked(&graph)?;
         crate::passes::run(&mut graph);
         let buffers = Buffers::of(&graph)?;
-        let mut state = State::new(&graph, buffers.changing())?;
+        let mut state = State::new(&graph, buffers.changing().into_iter().collect())?;
         state.busy = context.info.kind.busy_invocations();
         state.features = context.features.clone();
         let steps = encode(&graph, &mut state, true)?;
@@ -163,8 +161,8 @@ impl Compiled {
         if let Some((_, layout)) = self.layout.as_ref().filter(|(known, _)| *known == count) {
             return Ok(layout.clone());
         }
-        let arguments = call.arguments();
-        let layout = CallLayout::find(&self.graph, &self.buffers, arguments, count)?;
+        let arguments: Vec<Argument> = (0..count).map(|at| argument(call, at)).collect();
+        let layout = CallLayout::find(&self.graph, &self.buffers, &arguments)?;
         if self.new_values != layout.new_values {
             self.new_values = layout.new_values;
             self.find_updates()?;
@@ -290,6 +288,32 @@ impl Compiled {
     }
 }
 
+/// Copies in an order in which none overwrites what a later one reads. `None` if there is no such order.
+fn in_safe_order<T: Copy + PartialEq>(copies: &[(T, T)]) -> Option<Vec<(T, T)>> {
+    let mut rest = copies.to_vec();
+    let mut ordered = Vec::with_capacity(rest.len());
+    while !rest.is_empty() {
+        let reads = |target: T, own: usize| {
+            rest.iter().enumerate().any(|(at, (from, _))| at != own && *from == target)
+        };
+        let next = (0..rest.len()).find(|at| rest.get(*at).is_some_and(|copy| !reads(copy.1, *at)));
+        ordered.push(rest.remove(next?));
+    }
+    Some(ordered)
+}
+
+/// What is known of an argument of a call.
+fn argument(call: &DelegateCall<'_, '_>, at: usize) -> Argument {
+    match call.arguments().info(at) {
+        Ok(tensor) => Argument::Tensor {
+            scalar_type: tensor.scalar_type,
+            sizes: (0..tensor.rank()).map(|dim| tensor.size(dim)).collect(),
+            dynamic: true,
+        },
+        Err(_) => Argument::Number,
+    }
+}
+
 /// A place in staging memory for each tensor among values, and the bytes in all.
 fn stage(
     graph: &Graph<'_>,
@@ -347,4 +371,17 @@ fn report_missing(graph: &Graph<'_>) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::unsupported(format!("operators {}", missing.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_read_before_they_are_overwritten() {
+        // b takes a's old value, a takes a new one.
+        assert_eq!(in_safe_order(&[(9, 0), (0, 1)]), Some(vec![(0, 1), (9, 0)]));
+        assert_eq!(in_safe_order(&[(1, 0), (0, 1)]), None);
+        assert_eq!(in_safe_order::<u8>(&[]), Some(vec![]));
+    }
 }

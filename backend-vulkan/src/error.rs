@@ -63,6 +63,15 @@ impl From<Malformed> for Error {
         Error::Invalid(malformed.to_string())
     }
 }
+impl From<torchlet_graph::Error> for Error {
+    fn from(error: torchlet_graph::Error) -> Self {
+        match error {
+            torchlet_graph::Error::Unsupported(what) => Error::Unsupported(what),
+            torchlet_graph::Error::Invalid(what) => Error::Invalid(what),
+            other => Error::Invalid(other.to_string()),
+        }
+    }
+}
 impl From<ProgramError> for Error {
     fn from(error: ProgramError) -> Self {
         Error::Invalid(error.to_string())

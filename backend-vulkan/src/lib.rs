@@ -1,6 +1,6 @@
 //! The Vulkan delegate: runs what ExecuTorch's `VulkanPartitioner` lowers, on any Vulkan 1.1 device.
 //!
-//! A blob is read into a graph ([`ir`]), which knows nothing of the blob. Operators ([`ops`]) encode the graph into
+//! A blob is read into a graph ([`torchlet_graph`]), which knows nothing of the blob. Operators ([`ops`]) encode the graph into
 //! dispatches over tensors ([`mod@encode`]); tensors are placed in memory by their lifetimes ([`memory_plan`]); the dispatches
 //! are recorded once and replayed ([`compiled`]). Everything Vulkan is below [`device`].
 //!
@@ -10,10 +10,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(rustdoc::private_intra_doc_links)]
 
-mod arguments;
-mod blob;
 mod bounds;
-mod buffers;
 mod commands;
 mod compiled;
 mod constants;
@@ -51,6 +48,7 @@ use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DeviceMemory,
     InitContext, OptionValue, delegate_size,
 };
+use torchlet_graph::front::vulkan;
 use trace::Stopwatch;
 
 /// What programs call this backend.
@@ -205,8 +203,10 @@ impl Backend for VulkanBackend {
         let traced = context.is_traced();
         let opening = if traced { lock(&device.opening).take() } else { None };
         let mut watch = opening.map_or_else(|| Stopwatch::new(traced), Stopwatch::after);
-        let graph =
-            blob::read(context.processed().bytes(), context.info()).map_err(DelegateError::from)?;
+        let info = *context.info();
+        let named = |key: &str| info.named_data(key);
+        let graph = vulkan::read(context.processed().bytes(), &named);
+        let graph = graph.map_err(|error| DelegateError::from(Error::from(error)))?;
         watch.lap("read graph");
         let compiled = Compiled::new(&device, graph, traced, context.parallel(), &mut watch);
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);

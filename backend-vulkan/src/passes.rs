@@ -1,6 +1,5 @@
 //! What is done to a graph before it is encoded: calls that can be one become one.
 
-mod assign;
 mod chain;
 mod epilogue;
 mod silu;
@@ -12,7 +11,6 @@ use torchlet_graph::graph::{Graph, Value, ValueId};
 
 /// Rewrites a graph into one that computes the same with fewer calls.
 pub(crate) fn run(graph: &mut Graph<'_>) {
-    assign::once(graph);
     silu::fuse(graph);
     epilogue::fuse(graph);
     chain::fuse(graph);
@@ -78,6 +76,7 @@ mod tests {
                 scalar_type: ScalarType::Float,
                 host_type: ScalarType::Float,
                 sizes: sizes.to_vec(),
+                dynamic: false,
                 data: None,
                 changes: None,
             })
@@ -158,24 +157,6 @@ mod tests {
         let mut graph = graph(&[SHAPE; 5], calls, &[4]);
         super::run(&mut graph);
         assert_eq!(graph.nodes.len(), 3);
-    }
-
-    #[test]
-    fn what_is_overwritten_stays_what_it_was_for_calls_before() {
-        // Value 1 is read, overwritten, read again.
-        let calls: &[(Operator, &[ValueId], ValueId)] = &[
-            (Operator::ABS, &[1], 2),
-            (Operator::NEG, &[0], 1),
-            (Operator::MUL_TENSOR, &[1, 2], 3),
-            (Operator::EXP, &[3], 1),
-        ];
-        let mut graph = graph(&[SHAPE; 4], calls, &[1, 3]);
-        super::assign::once(&mut graph);
-        // Behind the tensors come a number and nothing.
-        let (second, third) = (6, 7);
-        let args: Vec<&[ValueId]> = graph.nodes.iter().map(|node| node.args.as_slice()).collect();
-        assert_eq!(args, [&[1, 2][..], &[0, second], &[second, 2, 3], &[3, third]]);
-        assert_eq!((graph.outputs, graph.updates), (vec![third, 3], vec![(third, 1)]));
     }
 
     #[test]

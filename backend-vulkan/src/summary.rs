@@ -1,8 +1,10 @@
 //! What a delegate's data holds, without compiling it.
 
-use crate::{blob, ops};
+use crate::error::Error;
+use crate::ops;
 use std::collections::BTreeMap;
 use torchlet_core::DelegateError;
+use torchlet_graph::front::vulkan::contents;
 use torchlet_graph::operators::Operator;
 
 /// What the graph in a delegate's data consists of.
@@ -38,7 +40,7 @@ pub struct OperatorSummary {
 /// # Errors
 /// The bytes are not what `VulkanPartitioner` writes.
 pub fn summarize(processed: &[u8]) -> Result<GraphSummary, DelegateError> {
-    let contents = blob::contents(processed)?;
+    let contents = contents(processed).map_err(Error::from)?;
     let mut calls: BTreeMap<&str, usize> = BTreeMap::new();
     for name in &contents.operators {
         *calls.entry(name).or_default() += 1;

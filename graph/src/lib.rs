@@ -7,6 +7,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod effects;
 pub mod emit;
 mod error;
 pub mod front;

@@ -45,7 +45,11 @@ pub fn partition(graph: &Graph<'_>, on_device: &[bool]) -> Vec<Part> {
     let readers = readers(graph);
     let kept: BTreeSet<ValueId> = kept(graph).collect();
     let parts = turns.into_iter().map(|(turn, nodes)| {
-        if turn % 2 == 0 { Part::Host(nodes) } else { Part::Device(region(graph, nodes, &readers, &kept)) }
+        if turn % 2 == 0 {
+            Part::Host(nodes)
+        } else {
+            Part::Device(region(graph, nodes, &readers, &kept))
+        }
     });
     parts.collect()
 }
@@ -204,7 +208,10 @@ mod tests {
         );
         let part = last.extract(&graph);
         assert_eq!((part.nodes.len(), part.inputs.len(), part.outputs.len()), (3, 2, 1));
-        assert_eq!(part.nodes[2].args, [part.nodes[0].args[1], part.nodes[1].args[1], part.outputs[0]]);
+        assert_eq!(
+            part.nodes[2].args,
+            [part.nodes[0].args[1], part.nodes[1].args[1], part.outputs[0]]
+        );
     }
 
     #[test]

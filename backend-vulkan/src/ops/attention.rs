@@ -3,7 +3,7 @@
 //! A cache is a tensor that keeps its contents between runs: what writes it writes in place.
 
 use super::views::gather;
-use super::{Entry, in_place, operator};
+use super::{Entry, operator};
 use crate::derived::{Beside, Derived};
 use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;
@@ -29,15 +29,15 @@ pub(super) const OPERATORS: &[Entry] = &[
         let tensors = three(e, args)?;
         custom_sdpa(e, args, tensors, 3, 4)
     }),
-    in_place(Operator::SDPA_WITH_KV_CACHE, |e, args| {
+    operator(Operator::SDPA_WITH_KV_CACHE, |e, args| {
         let [q, k, v] = three(e, args)?;
         let caches = update_caches(e, args, [&k, &v])?;
         let [k, v] = caches;
         custom_sdpa(e, args, [q, k, v], 5, 7)
     }),
-    in_place(Operator::UPDATE_CACHE, update_cache),
-    in_place(Operator::LLAMA_UPDATE_CACHE, update_cache),
-    in_place(Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE, |e, args| {
+    operator(Operator::UPDATE_CACHE, update_cache),
+    operator(Operator::LLAMA_UPDATE_CACHE, update_cache),
+    operator(Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE, |e, args| {
         let [q, k, v] = three(e, args)?;
         let [cache, _] = update_caches(e, args, [&k, &v])?;
         let offset = position(e, args, 5)?;

@@ -51,12 +51,8 @@ pub(crate) struct Entry {
     pub(crate) chains: bool,
     /// Whether it is one of the functions of activations.glsl, which products take.
     pub(crate) is_activation: bool,
-    /// Whether it writes to tensors besides its output.
-    pub(crate) in_place: bool,
     /// Whether it takes what is done to its result (`epilogue`).
     pub(crate) takes_epilogue: bool,
-    /// Whether the output is the first argument's elements in order, in another shape.
-    pub(crate) is_view: bool,
     /// Where the arguments begin that say what it clamps its result to, a lower and an upper bound.
     pub(crate) bounds: Option<usize>,
 }
@@ -69,9 +65,7 @@ pub(crate) const fn operator(of: Operator, encode: EncodeFn) -> Entry {
         stage: None,
         chains: false,
         is_activation: false,
-        in_place: false,
         takes_epilogue: false,
-        is_view: false,
         bounds: None,
     }
 }
@@ -91,19 +85,9 @@ pub(crate) const fn pointwise_integers(of: Operator, stage: StageFn) -> Entry {
     Entry { chains: false, ..pointwise(of, stage) }
 }
 
-/// The entry of an operator that writes to tensors besides its output.
-pub(crate) const fn in_place(of: Operator, encode: EncodeFn) -> Entry {
-    Entry { in_place: true, ..operator(of, encode) }
-}
-
 /// The entry of a product or convolution: arguments from `bounds` on are a lower and an upper bound.
 pub(crate) const fn product(of: Operator, bounds: Option<usize>, encode: EncodeFn) -> Entry {
     Entry { takes_epilogue: true, bounds, ..operator(of, encode) }
-}
-
-/// The entry of an operator whose output is the first argument in another shape.
-pub(crate) const fn view(of: Operator, encode: EncodeFn) -> Entry {
-    Entry { is_view: true, ..operator(of, encode) }
 }
 
 /// The families. A new operator goes into the table of its family.

@@ -1,7 +1,7 @@
 //! Operators of training: gradients, losses, optimiser steps.
 
 use super::reduce::{Function, emit};
-use super::{Entry, in_place, operator};
+use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -61,7 +61,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         };
         backward(e, 1, &gradient, &weight, &scales, &push, &out)
     }),
-    in_place(Operator::ET_VK_Q4GSW_REQUANT, |e, args| {
+    operator(Operator::ET_VK_Q4GSW_REQUANT, |e, args| {
         let (input, scales) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         let (n, k) = (input.size(0), input.size(1));
         let (group, scale_row) = groups(e, args, 2, &scales, k, n)?;
@@ -84,7 +84,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
     }),
     operator(Operator::ET_VK_FUSED_CE, fused_ce),
-    in_place(Operator::ET_VK_ADAMW_STEP, adamw_step),
+    operator(Operator::ET_VK_ADAMW_STEP, adamw_step),
 ];
 
 /// The last dimension, which must not be empty.

@@ -1,6 +1,6 @@
 //! Operators that move elements without computing: views, permutations, slices, copies.
 
-use super::{Entry, operator, view};
+use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -9,7 +9,7 @@ use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Gather, GatherPush, MAX_DIMS};
 
 pub(super) const OPERATORS: &[Entry] = &[
-    view(Operator::VIEW_COPY, |e, args| {
+    operator(Operator::VIEW_COPY, |e, args| {
         let sizes = e.ints(e.arg(args, 1)?)?;
         let input = e.tensor(e.arg(args, 0)?)?;
         let mut known = sizes.iter().filter(|size| **size >= 0);
@@ -22,7 +22,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             .collect();
         reshape(e, args, &sizes)
     }),
-    view(Operator::UNSQUEEZE_COPY, |e, args| {
+    operator(Operator::UNSQUEEZE_COPY, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let dim = e.int(e.arg(args, 1)?)?;
         let dim = torchlet_core::rules::normalize_dim(dim, input.rank() + 1)
@@ -31,7 +31,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         sizes.insert(dim, 1);
         reshape(e, args, &sizes)
     }),
-    view(Operator::SQUEEZE_COPY_DIMS, |e, args| {
+    operator(Operator::SQUEEZE_COPY_DIMS, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let mut dims = Vec::new();
         for dim in e.ints(e.arg(args, 1)?)? {
@@ -44,12 +44,12 @@ pub(super) const OPERATORS: &[Entry] = &[
             .collect();
         reshape(e, args, &sizes)
     }),
-    view(Operator::CLONE, same_shape),
-    view(Operator::ALIAS_COPY, same_shape),
-    view(Operator::TO_COPY, same_shape),
-    view(Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY, same_shape),
-    view(Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER, same_shape),
-    view(Operator::ET_VK_PREPACK, same_shape),
+    operator(Operator::CLONE, same_shape),
+    operator(Operator::ALIAS_COPY, same_shape),
+    operator(Operator::TO_COPY, same_shape),
+    operator(Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY, same_shape),
+    operator(Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER, same_shape),
+    operator(Operator::ET_VK_PREPACK, same_shape),
     operator(Operator::PERMUTE_COPY, permute),
     operator(Operator::PERMUTE, permute),
     operator(Operator::EXPAND_COPY, |e, args| {

@@ -15,7 +15,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     // Where the call is that makes a value, if it can be part of a chain.
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     for node in nodes {
-        if ops::find(node.operator).is_some_and(|operator| operator.in_place) {
+        if node.operator.writes_arguments() {
             // What was read before must not be read after.
             makers.clear();
         }

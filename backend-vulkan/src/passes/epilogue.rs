@@ -3,7 +3,7 @@
 //! What is taken becomes a view of the product's result, so that views between them can stay.
 
 use super::{floating, uses};
-use crate::ops::{self, Entry};
+use crate::ops;
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -17,8 +17,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     let mut fused: Vec<Option<Node>> = Vec::with_capacity(nodes.len());
     let mut makers: HashMap<ValueId, Maker> = HashMap::new();
     for node in nodes {
-        let operator = ops::find(node.operator);
-        if operator.is_some_and(|operator| operator.in_place) {
+        if node.operator.writes_arguments() {
             // What was read before must not be read after.
             makers.clear();
         }
@@ -45,7 +44,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             fused.extend(moved.into_iter().map(Some));
             continue;
         }
-        if let Some(maker) = maker_of(graph, &makers, &uses, &node, operator, fused.len())
+        if let Some(maker) = maker_of(graph, &makers, &uses, &node, fused.len())
             && let Some(out) = node.args.last()
         {
             makers.insert(*out, maker);
@@ -61,13 +60,12 @@ fn maker_of(
     makers: &HashMap<ValueId, Maker>,
     uses: &HashMap<ValueId, usize>,
     node: &Node,
-    operator: Option<&Entry>,
     place: usize,
 ) -> Option<Maker> {
     if is_product(graph, node) {
         return Some(vec![place]);
     }
-    let input = node.args.first().filter(|_| operator.is_some_and(|operator| operator.is_view))?;
+    let input = node.args.first().filter(|_| node.operator.is_view())?;
     let out = floating(graph, *node.args.last()?)?;
     let maker = makers.get(input).filter(|_| uses.get(input) == Some(&1))?;
     (out.element == floating(graph, *input)?.element)

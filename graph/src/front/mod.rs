@@ -2,6 +2,7 @@
 
 mod program;
 mod vocabulary;
+pub mod vulkan;
 
 pub use program::{FrontEnd, Run};
 pub use vocabulary::{Meaning, Vocabulary};

@@ -140,7 +140,8 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             }
             Instruction::Delegate { delegate, args } => {
                 let graph = self.delegate(*delegate);
-                let whole = |graph: &Graph<'_>| graph.inputs.len() + graph.outputs.len() == args.len();
+                let whole =
+                    |graph: &Graph<'_>| graph.inputs.len() + graph.outputs.len() == args.len();
                 (args, graph.is_some_and(whole))
             }
             Instruction::Free { .. } => return true,
@@ -433,8 +434,13 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             Some(Value::Tensor(tensor)) if tensor.scalar_type != scalar_type => tensor,
             _ => return id,
         };
-        let result =
-            Tensor { data: None, changes: None, scalar_type, host_type: scalar_type, ..tensor.clone() };
+        let result = Tensor {
+            data: None,
+            changes: None,
+            scalar_type,
+            host_type: scalar_type,
+            ..tensor.clone()
+        };
         let number = self.push(Value::Int(scalar_type as i64));
         let none = self.push(Value::None);
         let result = self.push(Value::Tensor(result));
@@ -444,8 +450,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
 
     /// Adds the calls of a delegate's graph.
     fn inline(&mut self, graph: &Graph<'p>, args: &[usize]) -> Result<(), Error> {
-        let (inputs, outputs) =
-            args.split_at_checked(graph.inputs.len()).ok_or_else(unknown)?;
+        let (inputs, outputs) = args.split_at_checked(graph.inputs.len()).ok_or_else(unknown)?;
         let mut ids: BTreeMap<ValueId, ValueId> = BTreeMap::new();
         for (inner, arg) in graph.inputs.iter().zip(inputs) {
             let mut id = self.read(*arg)?;
@@ -466,10 +471,9 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                 Some(Value::List(items)) => {
                     Value::List(items.iter().map(outer).collect::<Result<_, Error>>()?)
                 }
-                Some(Value::Tensor(tensor)) => Value::Tensor(Tensor {
-                    host_type: tensor.scalar_type,
-                    ..tensor.clone()
-                }),
+                Some(Value::Tensor(tensor)) => {
+                    Value::Tensor(Tensor { host_type: tensor.scalar_type, ..tensor.clone() })
+                }
                 Some(value) => value.clone(),
                 None => Value::None,
             };
@@ -479,7 +483,8 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             let args = node.args.iter().map(outer).collect::<Result<_, Error>>()?;
             self.call(node.operator, args);
         }
-        let made: BTreeSet<ValueId> = graph.nodes.iter().filter_map(|node| node.args.last().copied()).collect();
+        let made: BTreeSet<ValueId> =
+            graph.nodes.iter().filter_map(|node| node.args.last().copied()).collect();
         for (inner, arg) in graph.outputs.iter().zip(outputs) {
             let mut id = outer(inner)?;
             if let Some(tensor) = self.front.method.tensor(*arg) {

@@ -63,7 +63,9 @@ fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<Mean
     match kernel.name {
         "executorch_prim::et_view.default" => return Some(Meaning::View),
         "aten::copy_" => return Some(Meaning::Copy),
-        "aten::index_put_" => return Some(Meaning::InPlace(Operator::INDEX_PUT, kernel.params.len())),
+        "aten::index_put_" => {
+            return Some(Meaning::InPlace(Operator::INDEX_PUT, kernel.params.len()));
+        }
         _ => {}
     }
     let operator = *operators.get(kernel.name)?;

@@ -10,19 +10,21 @@
 //! is that one. Where it leaves more, every way of telling them apart is a guess, so the graph is refused.
 
 use crate::error::Error;
-use crate::ops;
-use std::collections::{HashMap, HashSet};
-use torchlet_graph::graph::{Graph, Tensor, Value, ValueId};
-use torchlet_graph::operators::Operator;
+use crate::graph::{Graph, Tensor, Value, ValueId};
+use crate::operators::Operator;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
 /// What to do about a file that does not say enough.
 const WAY_OUT: &str = "export with VulkanPartitioner({'alias_buffer_mutations': True})";
 
 /// The constants of a graph that change between runs, or may.
 #[derive(Debug, Default)]
-pub(crate) struct Buffers {
+pub struct Buffers {
     /// Values that calls write to, or that are updated with the outputs of calls.
-    written: HashSet<ValueId>,
+    written: BTreeSet<ValueId>,
     /// For each output, the constants that it may be the new value of.
     candidates: Vec<Vec<ValueId>>,
     /// Constants that do change, though no call writes to them: an output must be their new value.
@@ -34,11 +36,11 @@ impl Buffers {
     ///
     /// # Errors
     /// It is certain already that a buffer's new value is missing or cannot be told.
-    pub(crate) fn of(graph: &Graph<'_>) -> Result<Self, Error> {
+    pub fn of(graph: &Graph<'_>) -> Result<Self, Error> {
         let views = Views::of(graph);
-        let mut written = HashSet::new();
+        let mut written = BTreeSet::new();
         for node in &graph.nodes {
-            if ops::find(node.operator).is_some_and(|operator| operator.in_place) {
+            if node.operator.writes_arguments() {
                 written.extend(node.args.iter().flat_map(|id| views.chain(*id)));
             }
         }
@@ -53,7 +55,7 @@ impl Buffers {
             .collect();
         let candidates = graph.outputs.iter().map(|out| {
             let Some(Value::Tensor(tensor)) = graph.values.get(*out) else { return Vec::new() };
-            let own: HashSet<ValueId> = views.chain(*out).collect();
+            let own: BTreeSet<ValueId> = views.chain(*out).collect();
             let alike = possible.iter().filter(|(id, constant)| {
                 constant.scalar_type == tensor.scalar_type
                     && constant.sizes == tensor.sizes
@@ -80,19 +82,24 @@ impl Buffers {
         Ok(buffers)
     }
 
+    /// Values that calls write to, or that are updated with the outputs of calls.
+    pub fn written(&self) -> &BTreeSet<ValueId> {
+        &self.written
+    }
+
     /// The values whose contents may differ from one run to the next though they are constants.
-    pub(crate) fn changing(&self) -> HashSet<ValueId> {
+    pub fn changing(&self) -> BTreeSet<ValueId> {
         self.written.iter().chain(self.candidates.iter().flatten()).copied().collect()
     }
 
     /// How many of the outputs are new values of buffers at least.
-    pub(crate) fn fewest(&self) -> usize {
+    pub fn fewest(&self) -> usize {
         let first = |id| self.candidates.iter().position(|output| output.contains(id));
         self.expectant.iter().filter_map(first).max().map_or(0, |last| last + 1)
     }
 
     /// Whether the first `count` outputs can be new values of buffers.
-    pub(crate) fn can_own(&self, count: usize) -> bool {
+    pub fn can_own(&self, count: usize) -> bool {
         let outputs = self.candidates.iter().take(count);
         count <= self.candidates.len() && outputs.into_iter().all(|output| !output.is_empty())
     }
@@ -101,7 +108,7 @@ impl Buffers {
     ///
     /// # Errors
     /// The graph does not determine them.
-    pub(crate) fn owners(&self, count: usize) -> Result<Vec<ValueId>, Error> {
+    pub fn owners(&self, count: usize) -> Result<Vec<ValueId>, Error> {
         let mut owners = Vec::with_capacity(count);
         for (output, candidates) in self.candidates.iter().take(count).enumerate() {
             match candidates[..] {
@@ -128,21 +135,18 @@ fn ambiguous(output: usize, candidates: &[ValueId]) -> Error {
 }
 
 /// Which value is a view of which.
-struct Views(HashMap<ValueId, ValueId>);
+struct Views(BTreeMap<ValueId, ValueId>);
 
 impl Views {
     fn of(graph: &Graph<'_>) -> Self {
-        let views = graph
-            .nodes
-            .iter()
-            .filter(|node| ops::find(node.operator).is_some_and(|operator| operator.is_view));
+        let views = graph.nodes.iter().filter(|node| node.operator.is_view());
         Views(views.filter_map(|node| Some((*node.args.last()?, *node.args.first()?))).collect())
     }
 
     /// A value and all that it is a view of.
     fn chain(&self, id: ValueId) -> impl Iterator<Item = ValueId> + '_ {
         // Bounded, as the views of a damaged file may go in circles.
-        let steps = std::iter::successors(Some(id), |id| self.0.get(id).copied());
+        let steps = core::iter::successors(Some(id), |id| self.0.get(id).copied());
         steps.take(self.0.len() + 1)
     }
 }
@@ -151,7 +155,7 @@ impl Views {
 ///
 /// # Errors
 /// One is not: the exporter writes the new value of one buffer in the place of another's contents where it is that one's old value.
-pub(crate) fn check_prepacked(graph: &Graph<'_>) -> Result<(), Error> {
+pub(super) fn check_prepacked(graph: &Graph<'_>) -> Result<(), Error> {
     for node in graph.nodes.iter().filter(|node| node.operator == Operator::ET_VK_PREPACK) {
         let id = node.args.first().copied().unwrap_or(usize::MAX);
         if !matches!(graph.values.get(id), Some(Value::Tensor(Tensor { data: Some(_), .. }))) {
@@ -164,26 +168,13 @@ pub(crate) fn check_prepacked(graph: &Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Copies in an order in which none overwrites what a later one reads. `None` if there is no such order.
-pub(crate) fn in_safe_order<T: Copy + PartialEq>(copies: &[(T, T)]) -> Option<Vec<(T, T)>> {
-    let mut rest = copies.to_vec();
-    let mut ordered = Vec::with_capacity(rest.len());
-    while !rest.is_empty() {
-        let reads = |target: T, own: usize| {
-            rest.iter().enumerate().any(|(at, (from, _))| at != own && *from == target)
-        };
-        let next = (0..rest.len()).find(|at| rest.get(*at).is_some_and(|copy| !reads(copy.1, *at)));
-        ordered.push(rest.remove(next?));
-    }
-    Some(ordered)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::borrow::Cow;
+    use crate::graph::Node;
+    use alloc::borrow::Cow;
+    use alloc::vec;
     use torchlet_core::ScalarType;
-    use torchlet_graph::graph::Node;
 
     /// A graph of constants, each prepacked and what the file says of its changes, then of other values; all have the given
     /// number of elements.
@@ -193,6 +184,7 @@ mod tests {
                 scalar_type: ScalarType::Float,
                 host_type: ScalarType::Float,
                 sizes: vec![size],
+                dynamic: false,
                 data: is_constant.then(|| Cow::Owned(vec![0; 4 * size])),
                 changes,
             })
@@ -219,7 +211,7 @@ mod tests {
         assert_eq!(buffers.owners(2).unwrap(), [1, 0]);
         // The third output can be nobody's but the buffer's that the second one is of.
         assert!(buffers.owners(3).is_err());
-        assert!(buffers.changing() == HashSet::from([0, 1]));
+        assert!(buffers.changing() == BTreeSet::from([0, 1]));
         assert_eq!(buffers.fewest(), 0);
     }
 
@@ -232,7 +224,8 @@ mod tests {
         let error = buffers.owners(1).unwrap_err().to_string();
         assert!(error.contains("Constants 0, 1"), "{error}");
         // What to do about it is not cut off.
-        let told = torchlet_core::Message::new(format_args!("{}", ambiguous(99, &[123_456; 5])));
+        let Error::Unsupported(told) = ambiguous(99, &[123_456; 5]) else { panic!() };
+        let told = torchlet_core::Message::new(format_args!("{told}"));
         assert!(told.to_string().ends_with(WAY_OUT), "{told}");
     }
 
@@ -256,7 +249,7 @@ mod tests {
         graph.outputs = vec![4, 5];
         graph.updates = vec![(4, 2)];
         let buffers = Buffers::of(&graph).unwrap();
-        assert!(buffers.changing().is_superset(&HashSet::from([0, 2])));
+        assert!(buffers.changing().is_superset(&BTreeSet::from([0, 2])));
         assert_eq!(buffers.owners(1).unwrap(), [1]);
         call(&mut graph, Operator::UPDATE_CACHE, &[5, 3, 4]);
         let buffers = Buffers::of(&graph).unwrap();
@@ -287,13 +280,5 @@ mod tests {
         call(&mut graph, Operator::CLONE, &[3, 2]);
         graph.outputs = vec![2];
         assert!(Buffers::of(&graph).unwrap().can_own(1));
-    }
-
-    #[test]
-    fn copies_read_before_they_are_overwritten() {
-        // b takes a's old value, a takes a new one.
-        assert_eq!(in_safe_order(&[(9, 0), (0, 1)]), Some(vec![(0, 1), (9, 0)]));
-        assert_eq!(in_safe_order(&[(1, 0), (0, 1)]), None);
-        assert_eq!(in_safe_order::<u8>(&[]), Some(vec![]));
     }
 }

@@ -9,23 +9,42 @@
 //! all fit, they are taken in this order. An input that nothing reads and that is like the new value of a buffer would be taken for
 //! an output.
 
-use crate::buffers::Buffers;
+use super::Buffers;
 use crate::error::Error;
-use crate::tensors::element_of;
-use torchlet_core::{Arguments, KernelError, ScalarType};
-use torchlet_graph::graph::{Graph, Value, ValueId};
+use crate::graph::{Graph, Value, ValueId};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// What is known of an argument of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Argument {
+    /// A tensor.
+    Tensor {
+        /// Its element type.
+        scalar_type: ScalarType,
+        /// Its shape, or the bound of it.
+        sizes: Vec<usize>,
+        /// Whether the shape can change.
+        dynamic: bool,
+    },
+    /// A number, or what is to be one.
+    Number,
+}
 
 /// Where a call has the inputs and outputs of a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct CallLayout {
+pub struct CallLayout {
     /// The argument of each input.
-    pub(crate) inputs: Vec<usize>,
+    pub inputs: Vec<usize>,
     /// The first argument that is an output.
-    pub(crate) first_output: usize,
+    pub first_output: usize,
     /// The graph's output for each argument from there on.
-    pub(crate) outputs: Vec<usize>,
+    pub outputs: Vec<usize>,
     /// How many outputs, the first ones, are new values of buffers, which no argument takes.
-    pub(crate) new_values: usize,
+    pub new_values: usize,
 }
 
 impl CallLayout {
@@ -33,14 +52,15 @@ impl CallLayout {
     ///
     /// # Errors
     /// The arguments do not fit, or in several ways.
-    pub(crate) fn find(
+    pub fn find(
         graph: &Graph<'_>,
         buffers: &Buffers,
-        arguments: &Arguments<'_, '_>,
-        count: usize,
+        arguments: &[Argument],
     ) -> Result<Self, Error> {
+        let count = arguments.len();
         let can_own = |new_values| buffers.can_own(new_values);
-        let fits = |id, argument| fits(graph, id, arguments, argument);
+        let fits =
+            |id, argument| arguments.get(argument).is_some_and(|it: &Argument| it.fits(graph, id));
         let ways = Self::find_by(graph, count, buffers.fewest(), can_own, fits);
         let mut ways = ways.into_iter();
         let (inputs, outputs) = (graph.inputs.len(), graph.outputs.len());
@@ -51,9 +71,9 @@ impl CallLayout {
                  inputs that nothing reads and outputs that are returned twice"
             ))),
             (None, _) if count == inputs + outputs => Err(misfit(graph, arguments)),
-            (None, _) => {
-                Err(KernelError::ArgumentCount { expected: inputs + outputs, found: count }.into())
-            }
+            (None, _) => Err(Error::Invalid(format!(
+                "the call has {count} arguments, the graph {inputs} inputs and {outputs} outputs"
+            ))),
         }
     }
 
@@ -126,7 +146,7 @@ fn of_inputs(
 /// The outputs in order, and where the next one does not fit the last before that does.
 fn of_outputs(
     graph_outputs: &[ValueId],
-    arguments: std::ops::Range<usize>,
+    arguments: core::ops::Range<usize>,
     fits: &impl Fn(ValueId, usize) -> bool,
 ) -> Option<Vec<usize>> {
     let mut next = 0;
@@ -142,41 +162,54 @@ fn of_outputs(
     places.filter(|_| next == graph_outputs.len())
 }
 
-fn fits(graph: &Graph<'_>, id: ValueId, arguments: &Arguments<'_, '_>, argument: usize) -> bool {
-    match (graph.values.get(id), arguments.info(argument)) {
-        (Some(Value::Tensor(bound)), Ok(tensor)) => {
-            element_of(tensor.scalar_type).ok() == element_of(bound.host_type).ok()
-                && tensor.rank() == bound.sizes.len()
-                && bound.sizes.iter().enumerate().all(|(dim, bound)| tensor.size(dim) <= *bound)
+/// A type as the exporter keeps it on the device.
+fn narrow(scalar_type: ScalarType) -> ScalarType {
+    match scalar_type {
+        ScalarType::Long => ScalarType::Int,
+        ScalarType::Double => ScalarType::Float,
+        other => other,
+    }
+}
+
+impl Argument {
+    /// Whether it can be this value of the graph.
+    fn fits(&self, graph: &Graph<'_>, id: ValueId) -> bool {
+        match (graph.values.get(id), self) {
+            (Some(Value::Tensor(bound)), Argument::Tensor { scalar_type, sizes, .. }) => {
+                narrow(*scalar_type) == narrow(bound.host_type)
+                    && sizes.len() == bound.sizes.len()
+                    && bound.sizes.iter().zip(sizes).all(|(bound, size)| size <= bound)
+            }
+            (Some(Value::Tensor(_)), Argument::Number) => false,
+            (_, Argument::Tensor { scalar_type, .. }) => {
+                matches!(scalar_type, ScalarType::Int | ScalarType::Long)
+            }
+            // A number that the call gives may not be there yet.
+            (_, Argument::Number) => true,
         }
-        (Some(Value::Tensor(_)), Err(_)) => false,
-        (_, Ok(tensor)) => matches!(tensor.scalar_type, ScalarType::Int | ScalarType::Long),
-        // A number that the call gives may not be there yet.
-        (_, Err(_)) => true,
     }
 }
 
 /// The first argument that does not fit the graph's inputs and outputs in order.
-fn misfit(graph: &Graph<'_>, arguments: &Arguments<'_, '_>) -> Error {
-    let values = graph.inputs.iter().chain(&graph.outputs).enumerate();
-    let mut misfits = values.filter(|(argument, id)| !fits(graph, **id, arguments, *argument));
-    let Some((argument, id)) = misfits.next() else {
+fn misfit(graph: &Graph<'_>, arguments: &[Argument]) -> Error {
+    let values = graph.inputs.iter().chain(&graph.outputs).zip(arguments).enumerate();
+    let mut misfits = values.filter(|(_, (id, argument))| !argument.fits(graph, **id));
+    let Some((place, (id, argument))) = misfits.next() else {
         return Error::invalid("the call's arguments do not fit the graph's new values of buffers");
     };
     let expected = match graph.values.get(*id) {
         Some(Value::Tensor(bound)) => {
             format!("a tensor of {} and at most {:?}", bound.host_type, bound.sizes)
         }
-        _ => "an integer".to_owned(),
+        _ => String::from("an integer"),
     };
-    let found = match arguments.info(argument) {
-        Ok(tensor) => {
-            let sizes: Vec<usize> = (0..tensor.rank()).map(|dim| tensor.size(dim)).collect();
-            format!("a tensor of {} and {sizes:?}", tensor.scalar_type)
+    let found = match argument {
+        Argument::Tensor { scalar_type, sizes, .. } => {
+            format!("a tensor of {scalar_type} and {sizes:?}")
         }
-        Err(_) => "no tensor".to_owned(),
+        Argument::Number => String::from("no tensor"),
     };
-    Error::Invalid(format!("argument {argument} is {found}, the graph has {expected} there"))
+    Error::Invalid(format!("argument {place} is {found}, the graph has {expected} there"))
 }
 
 #[cfg(test)]

@@ -1,16 +1,32 @@
 //! The front-end for what ExecuTorch's `VulkanPartitioner` writes: a header (`VH00`), a graph (`VK00`) and constants.
 //!
-//! Storage types and memory layouts in the blob are choices of the exporter for phones and are not followed.
+//! Storage types and memory layouts in the blob are choices of the exporter for phones and are not followed. Tensors of 64-bit
+//! types are narrowed by the exporter: the graph's type is the narrow one, the host's the wide one.
+//!
+//! A blob does not say all that there is to know: [`Buffers`] are the constants that change, [`CallLayout`] tells what the
+//! arguments of the delegate's call are, and [`Bound`] is the graph with all of this in it.
+
+mod assign;
+mod bound;
+mod buffers;
+mod layout;
+
+pub use bound::Bound;
+pub use buffers::Buffers;
+pub use layout::{Argument, CallLayout};
 
 use crate::error::Error;
-use std::borrow::Cow;
-use std::collections::HashSet;
+use crate::graph::{Graph, Node, Tensor, Value};
+use crate::operators::Operator;
+use alloc::borrow::{Cow, ToOwned};
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
 use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Table, Vector};
 use torchlet_core::layout::MAX_RANK;
-use torchlet_core::{DelegateInfo, ScalarType};
-use torchlet_graph::graph::{Graph, Node, Tensor, Value};
-use torchlet_graph::operators::Operator;
+use torchlet_core::{Blob, ProgramError, ScalarType};
 
 torchlet_core::flatbuffer_table! { GraphTable {
     0 version: &'a str,
@@ -91,7 +107,7 @@ fn id(number: i32, count: usize) -> Result<usize, Error> {
 
 /// The graph and the constants in a delegate's processed bytes.
 fn parts(bytes: &[u8]) -> Result<(GraphTable<'_>, &[u8]), Error> {
-    if bytes.get(4..8) != Some(b"VH00") {
+    if !is_blob(bytes) {
         return Err(Error::invalid("the delegate header does not start with VH00"));
     }
     let (graph_offset, graph_size) = (number::<4>(bytes, 10)?, number::<4>(bytes, 14)?);
@@ -111,19 +127,34 @@ fn parts(bytes: &[u8]) -> Result<(GraphTable<'_>, &[u8]), Error> {
     Ok((GraphTable(Table::root(graph)?), data))
 }
 
+/// Gives named data by its key: that of the program, and of external files.
+pub type Named<'n, 'p> = dyn Fn(&str) -> Result<Option<Blob<'p>>, ProgramError> + 'n;
+
 /// What a graph consists of.
-pub(crate) struct Contents<'p> {
-    pub(crate) version: &'p str,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents<'p> {
+    /// The version that the exporter wrote.
+    pub version: &'p str,
     /// The operator of each call.
-    pub(crate) operators: Vec<&'p str>,
-    pub(crate) inputs: usize,
-    pub(crate) outputs: usize,
+    pub operators: Vec<&'p str>,
+    /// How many values it takes.
+    pub inputs: usize,
+    /// How many values it gives.
+    pub outputs: usize,
     /// Bytes of each constant, as declared.
-    pub(crate) constant_bytes: Vec<u64>,
+    pub constant_bytes: Vec<u64>,
+}
+
+/// Whether bytes are those of such a delegate.
+pub fn is_blob(bytes: &[u8]) -> bool {
+    bytes.get(4..8) == Some(b"VH00")
 }
 
 /// Reads what a graph consists of, without its values.
-pub(crate) fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
+///
+/// # Errors
+/// The bytes are malformed.
+pub fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
     let (root, _) = parts(bytes)?;
     let operators = root.chain()?.iter().map(|call| Ok(call?.name()?.unwrap_or("")));
     let constant_bytes = root.constants()?.iter().map(|entry| entry?.length());
@@ -136,15 +167,19 @@ pub(crate) fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
     })
 }
 
-/// Reads the graph of a delegate from its processed bytes.
-pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph<'p>, Error> {
+/// Reads the graph of a delegate from its processed bytes. Every value has one call that makes it: what the exporter has
+/// overwritten is in the updates.
+///
+/// # Errors
+/// The bytes are malformed, or name operators that are not in the table: all of them.
+pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error> {
     let (root, data) = parts(bytes)?;
     let file_values = root.values()?;
     let count = file_values.len();
-    let constants = root.constants()?;
+    let constants = Constants { entries: root.constants()?, data, named };
     let mut values = Vec::new();
     for value in file_values.iter() {
-        values.push(read_value(&value?, count, data, &constants, info)?);
+        values.push(read_value(&value?, count, &constants)?);
     }
     let (mut nodes, mut missing) = (Vec::new(), Vec::new());
     for call in root.chain()?.iter() {
@@ -161,7 +196,7 @@ pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph
         }
     }
     if !missing.is_empty() {
-        return Err(Error::unsupported(format!("operators {}", missing.join(", "))));
+        return Err(Error::Unsupported(format!("operators {}", missing.join(", "))));
     }
     let ids = |vector: Vector<'p, u32>| -> Result<Vec<usize>, Error> {
         vector.iter().map(|value| id(i32::try_from(value?).unwrap_or(-1), count)).collect()
@@ -170,7 +205,10 @@ pub(crate) fn read<'p>(bytes: &'p [u8], info: &DelegateInfo<'p>) -> Result<Graph
     if is_planned(file_values)? {
         mark_fixed(&mut values, &nodes);
     }
-    Ok(Graph { values, nodes, inputs, outputs, updates: Vec::new() })
+    let mut graph = Graph { values, nodes, inputs, outputs, updates: Vec::new() };
+    buffers::check_prepacked(&graph)?;
+    assign::once(&mut graph);
+    Ok(graph)
 }
 
 /// Whether the exporter planned memory: it can be told not to.
@@ -188,7 +226,7 @@ fn is_planned<'p>(values: Vector<'p, ValueTable<'p>>) -> Result<bool, Error> {
 
 /// Marks the constants that do not change: where memory is planned, those without a plan that are not prepacked.
 fn mark_fixed(values: &mut [Value<'_>], nodes: &[Node]) {
-    let prepacked: HashSet<usize> = nodes
+    let prepacked: BTreeSet<usize> = nodes
         .iter()
         .filter(|node| node.operator == Operator::ET_VK_PREPACK)
         .filter_map(|node| node.args.first().copied())
@@ -205,9 +243,7 @@ fn mark_fixed(values: &mut [Value<'_>], nodes: &[Node]) {
 fn read_value<'p>(
     value: &ValueTable<'p>,
     count: usize,
-    data: &'p [u8],
-    constants: &Vector<'p, BytesTable<'p>>,
-    info: &DelegateInfo<'p>,
+    constants: &Constants<'_, 'p>,
 ) -> Result<Value<'p>, Error> {
     let kind = value.kind()?;
     let Some(table) = value.0.union_value(1)? else { return Ok(Value::None) };
@@ -216,7 +252,7 @@ fn read_value<'p>(
         2 => Value::Int(IntTable(table).value()?),
         3 => Value::Double(DoubleTable(table).value()?),
         4 => Value::Bool(BoolTable(table).value()?),
-        5 => Value::Tensor(read_tensor(&TensorTable(table), data, constants, info)?),
+        5 => Value::Tensor(read_tensor(&TensorTable(table), constants)?),
         6 => Value::IntList(IntListTable(table).items()?.iter().collect::<Result<_, Malformed>>()?),
         7 => Value::DoubleList(
             DoubleListTable(table).items()?.iter().collect::<Result<_, Malformed>>()?,
@@ -236,9 +272,7 @@ fn read_value<'p>(
 
 fn read_tensor<'p>(
     table: &TensorTable<'p>,
-    data: &'p [u8],
-    constants: &Vector<'p, BytesTable<'p>>,
-    info: &DelegateInfo<'p>,
+    constants: &Constants<'_, 'p>,
 ) -> Result<Tensor<'p>, Error> {
     let scalar_type_ = scalar_type(table.datatype()?)?;
     let host_type = match table.staging_datatype()? {
@@ -268,40 +302,54 @@ fn read_tensor<'p>(
         None
     } else {
         let missing = || Error::Invalid(format!("constant {constant} is missing"));
-        let entry =
-            constants.get(usize::try_from(constant).unwrap_or(usize::MAX))?.ok_or_else(missing)?;
-        Some(read_constant(&entry, bytes, data, info)?)
+        let entry = constants.entries.get(usize::try_from(constant).unwrap_or(usize::MAX))?;
+        Some(constants.read(&entry.ok_or_else(missing)?, bytes)?)
     };
+    // What the blob has are bounds.
+    let dynamic = data.is_none();
     // Memory is planned for what changes, of constants for buffers alone, unless they are prepacked.
     let changes = (data.is_some() && table.mem_obj_id()? >= 0).then_some(true);
-    Ok(Tensor { scalar_type: scalar_type_, host_type, sizes, data, changes })
+    Ok(Tensor { scalar_type: scalar_type_, host_type, sizes, dynamic, data, changes })
 }
 
-fn read_constant<'p>(
-    entry: &BytesTable<'p>,
-    bytes: usize,
+/// The constants of a blob.
+struct Constants<'n, 'p> {
+    entries: Vector<'p, BytesTable<'p>>,
+    /// What is behind the graph.
     data: &'p [u8],
-    info: &DelegateInfo<'p>,
-) -> Result<Cow<'p, [u8]>, Error> {
-    if let (Some(key), u64::MAX) = (entry.named_key()?, entry.offset()?) {
-        let blob = info.named_data(key)?.ok_or_else(|| {
-            Error::Invalid(format!("named data '{key}' is missing; pass the .ptd file that has it"))
-        })?;
-        if blob.size() < bytes {
-            let size = blob.size();
-            return Err(Error::Invalid(format!(
-                "named data '{key}' has {size} bytes, its tensor {bytes}"
-            )));
+    named: &'n Named<'n, 'p>,
+}
+
+impl<'p> Constants<'_, 'p> {
+    fn read(&self, entry: &BytesTable<'p>, bytes: usize) -> Result<Cow<'p, [u8]>, Error> {
+        if let (Some(key), u64::MAX) = (entry.named_key()?, entry.offset()?) {
+            return read_named(self.named, key, bytes);
         }
-        if let Some(lent) = blob.lend() {
-            return Ok(Cow::Borrowed(lent.get(..bytes).unwrap_or(lent)));
-        }
-        let mut copy = vec![0; bytes];
-        blob.read(0, &mut copy)?;
-        return Ok(Cow::Owned(copy));
+        part(self.data, entry.offset()?, bytes as u64)
+            .map(Cow::Borrowed)
+            .ok_or_else(|| Error::invalid("a constant lies outside the delegate's data"))
     }
-    let inline = part(data, entry.offset()?, bytes as u64);
-    inline
-        .map(Cow::Borrowed)
-        .ok_or_else(|| Error::invalid("a constant lies outside the delegate's data"))
+}
+
+/// The first `bytes` of named data: lent, or read.
+pub(crate) fn read_named<'p>(
+    named: &Named<'_, 'p>,
+    key: &str,
+    bytes: usize,
+) -> Result<Cow<'p, [u8]>, Error> {
+    let missing =
+        || Error::Invalid(format!("named data '{key}' is missing; pass the .ptd file that has it"));
+    let blob = named(key)?.ok_or_else(missing)?;
+    let size = blob.size();
+    if size < bytes {
+        return Err(Error::Invalid(format!(
+            "named data '{key}' has {size} bytes, its tensor {bytes}"
+        )));
+    }
+    if let Some(lent) = blob.lend() {
+        return Ok(Cow::Borrowed(lent.get(..bytes).unwrap_or(lent)));
+    }
+    let mut copy = vec![0; bytes];
+    blob.read(0, &mut copy)?;
+    Ok(Cow::Owned(copy))
 }

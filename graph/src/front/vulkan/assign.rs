@@ -3,23 +3,24 @@
 //! Some exporters let the new value of a buffer overwrite the old one (`alias_buffer_mutations`). As values of their own, calls
 //! can be moved and fused without a thought of who reads what when; the buffer takes its last value when all is done.
 
-use crate::ops;
-use std::collections::{HashMap, HashSet};
-use torchlet_graph::graph::{Graph, Tensor, Value, ValueId};
+use crate::graph::{Graph, Tensor, Value, ValueId};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// Gives every value one call that makes it. What was overwritten is noted in the graph's updates.
 pub(super) fn once(graph: &mut Graph<'_>) {
     let is_constant =
         |value: &Value<'_>| matches!(value, Value::Tensor(Tensor { data: Some(_), .. }));
     let values = graph.values.iter().enumerate();
-    let mut known: HashSet<ValueId> =
+    let mut known: BTreeSet<ValueId> =
         values.filter(|(_, value)| is_constant(value)).map(|(id, _)| id).collect();
     known.extend(&graph.inputs);
     // The value that now stands for another one.
-    let mut current: HashMap<ValueId, ValueId> = HashMap::new();
-    let mut nodes = std::mem::take(&mut graph.nodes);
+    let mut current: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    let mut nodes = core::mem::take(&mut graph.nodes);
     for node in &mut nodes {
-        let in_place = ops::find(node.operator).is_some_and(|operator| operator.in_place);
+        let in_place = node.operator.writes_arguments();
         let Some((out, inputs)) = node.args.split_last_mut() else { continue };
         for id in inputs.iter_mut() {
             *id = renamed(graph, &current, *id);
@@ -37,7 +38,7 @@ pub(super) fn once(graph: &mut Graph<'_>) {
         *out = renamed(graph, &current, *out);
     }
     graph.nodes = nodes;
-    let outputs = std::mem::take(&mut graph.outputs);
+    let outputs = core::mem::take(&mut graph.outputs);
     graph.outputs = outputs.into_iter().map(|id| renamed(graph, &current, id)).collect();
     let mut updates: Vec<(ValueId, ValueId)> =
         current.into_iter().map(|(old, new)| (new, old)).collect();
@@ -54,7 +55,7 @@ fn members(graph: &Graph<'_>, id: ValueId) -> Vec<ValueId> {
 }
 
 /// The value that stands for another one; a list of which some have another is a list of its own.
-fn renamed(graph: &mut Graph<'_>, current: &HashMap<ValueId, ValueId>, id: ValueId) -> ValueId {
+fn renamed(graph: &mut Graph<'_>, current: &BTreeMap<ValueId, ValueId>, id: ValueId) -> ValueId {
     let of = |id: &ValueId| current.get(id).copied().unwrap_or(*id);
     match graph.values.get(id) {
         Some(Value::List(items)) if items.iter().any(|id| current.contains_key(id)) => {
@@ -63,5 +64,54 @@ fn renamed(graph: &mut Graph<'_>, current: &HashMap<ValueId, ValueId>, id: Value
             graph.values.len() - 1
         }
         _ => of(&id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Node;
+    use crate::operators::Operator;
+    use torchlet_core::ScalarType;
+
+    /// A graph of calls `(operator, inputs, output)` over four tensors.
+    fn graph(calls: &[(Operator, &[ValueId], ValueId)], outputs: &[ValueId]) -> Graph<'static> {
+        let tensor = || {
+            Value::Tensor(Tensor {
+                scalar_type: ScalarType::Float,
+                host_type: ScalarType::Float,
+                sizes: vec![2],
+                dynamic: false,
+                data: None,
+                changes: None,
+            })
+        };
+        let node = |(operator, inputs, out): &(Operator, &[ValueId], ValueId)| {
+            Node::new(*operator, [inputs, &[*out][..]].concat())
+        };
+        Graph {
+            values: (0..4).map(|_| tensor()).collect(),
+            nodes: calls.iter().map(node).collect(),
+            inputs: vec![0],
+            outputs: outputs.to_vec(),
+            updates: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_overwritten_stays_what_it_was_for_calls_before() {
+        // Value 1 is read, overwritten, read again.
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (Operator::ABS, &[1], 2),
+            (Operator::NEG, &[0], 1),
+            (Operator::MUL_TENSOR, &[1, 2], 3),
+            (Operator::EXP, &[3], 1),
+        ];
+        let mut graph = graph(calls, &[1, 3]);
+        once(&mut graph);
+        let (second, third) = (4, 5);
+        let args: Vec<&[ValueId]> = graph.nodes.iter().map(|node| node.args.as_slice()).collect();
+        assert_eq!(args, [&[1, 2][..], &[0, second], &[second, 2, 3], &[3, third]]);
+        assert_eq!((graph.outputs, graph.updates), (vec![third, 3], vec![(third, 1)]));
     }
 }

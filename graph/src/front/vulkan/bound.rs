@@ -1,0 +1,126 @@
+//! A blob's graph with what the program around it tells: its inputs and outputs are exactly the arguments of the delegate's call,
+//! and nothing that it keeps is left to be concluded.
+
+use super::{Argument, Buffers, CallLayout};
+use crate::error::Error;
+use crate::graph::{Graph, Tensor, Value, ValueId};
+
+/// A graph whose inputs and then outputs are the arguments of the delegate's call.
+#[derive(Debug, Clone)]
+pub struct Bound<'p> {
+    /// The graph. Its updates name all buffers that take new values, and its constants say whether they change. An output that is
+    /// returned twice is there twice; an input that nothing reads is a value of its own.
+    pub graph: Graph<'p>,
+    /// The first argument that is an output.
+    pub first_output: usize,
+}
+
+impl<'p> Bound<'p> {
+    /// Binds a graph to the arguments of a call.
+    ///
+    /// # Errors
+    /// They do not fit, or it cannot be told what is what.
+    pub fn new(mut graph: Graph<'p>, arguments: &[Argument]) -> Result<Self, Error> {
+        let buffers = Buffers::of(&graph)?;
+        let layout = CallLayout::find(&graph, &buffers, arguments)?;
+        let mut changing = buffers.written().clone();
+        for (new, old) in graph.outputs.iter().zip(buffers.owners(layout.new_values)?) {
+            graph.updates.push((*new, old));
+            changing.insert(old);
+        }
+        let is_static = |argument: &Argument| match argument {
+            Argument::Tensor { dynamic, .. } => !dynamic,
+            Argument::Number => false,
+        };
+        let fixed = arguments.iter().all(is_static);
+        for (id, value) in graph.values.iter_mut().enumerate() {
+            let Value::Tensor(tensor) = value else { continue };
+            tensor.dynamic &= !fixed;
+            if tensor.data.is_some() {
+                tensor.changes = Some(changing.contains(&id));
+            }
+        }
+        let taken = core::mem::take(&mut graph.inputs);
+        let given = arguments.get(..layout.first_output).unwrap_or_default();
+        for (place, argument) in given.iter().enumerate() {
+            let input = layout.inputs.iter().position(|input| *input == place);
+            let id = match input.and_then(|input| taken.get(input)) {
+                Some(id) => *id,
+                None => unread(&mut graph, argument),
+            };
+            graph.inputs.push(id);
+        }
+        let outputs = core::mem::take(&mut graph.outputs);
+        let of = |output: &usize| outputs.get(*output).copied();
+        graph.outputs = layout.outputs.iter().filter_map(of).collect();
+        Ok(Bound { graph, first_output: layout.first_output })
+    }
+}
+
+/// A value for an input that nothing reads.
+fn unread(graph: &mut Graph<'_>, argument: &Argument) -> ValueId {
+    graph.values.push(match argument {
+        Argument::Tensor { scalar_type, sizes, dynamic } => Value::Tensor(Tensor {
+            scalar_type: *scalar_type,
+            host_type: *scalar_type,
+            sizes: sizes.clone(),
+            dynamic: *dynamic,
+            data: None,
+            changes: None,
+        }),
+        Argument::Number => Value::SymInt(0),
+    });
+    graph.values.len() - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Node;
+    use crate::operators::Operator;
+    use alloc::borrow::Cow;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use torchlet_core::ScalarType;
+
+    fn tensor(size: usize, data: Option<Vec<u8>>) -> Value<'static> {
+        Value::Tensor(Tensor {
+            scalar_type: ScalarType::Float,
+            host_type: ScalarType::Float,
+            sizes: vec![size],
+            dynamic: true,
+            data: data.map(Cow::Owned),
+            changes: None,
+        })
+    }
+
+    fn argument(size: usize) -> Argument {
+        Argument::Tensor { scalar_type: ScalarType::Float, sizes: vec![size], dynamic: false }
+    }
+
+    #[test]
+    fn what_a_blob_leaves_open_is_said() {
+        // x and a buffer give a new buffer and y; the call has an input before x, and takes y twice.
+        let mut graph = Graph {
+            values: vec![
+                tensor(3, None),
+                tensor(2, Some(vec![0; 8])),
+                tensor(2, None),
+                tensor(3, None),
+            ],
+            inputs: vec![0],
+            outputs: vec![2, 3],
+            ..Graph::default()
+        };
+        graph.nodes.push(Node::new(Operator::ABS, vec![1, 2]));
+        graph.nodes.push(Node::new(Operator::ABS, vec![0, 3]));
+        let arguments = [argument(7), argument(3), argument(3), argument(3)];
+        // The third could be an input or an output.
+        assert!(Bound::new(graph.clone(), &arguments).is_err());
+        let bound = Bound::new(graph, &[argument(7), argument(3), argument(3)]).unwrap();
+        assert_eq!((bound.first_output, &bound.graph.updates[..]), (2, &[(2, 1)][..]));
+        assert_eq!((bound.graph.inputs, bound.graph.outputs), (vec![4, 0], vec![3]));
+        let Value::Tensor(buffer) = &bound.graph.values[1] else { panic!() };
+        assert_eq!((buffer.changes, buffer.dynamic), (Some(true), false));
+    }
+}
