@@ -7,11 +7,14 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod cpu;
 mod effects;
 pub mod emit;
 mod error;
+pub mod fold;
 pub mod front;
 pub mod graph;
+pub mod lower;
 pub mod method;
 pub mod operators;
 mod package;
