@@ -63,13 +63,13 @@ impl<'m, 'p> Emitter<'m, 'p> {
         self.instructions
     }
 
-    /// The method's value for a value of the graph. It is made, if there is none yet: a constant with its data, anything else with
-    /// a shape that never changes.
+    /// The method's value for a value of the graph. It is made, if there is none yet: a constant with its data, any other tensor
+    /// without a place.
     ///
     /// # Errors
     /// The value cannot be one of a method.
     pub fn value(&mut self, graph: &Graph<'p>, id: ValueId) -> Result<usize, Error> {
-        self.value_of(graph, id, ShapeDynamism::Static)
+        self.value_of(graph, id, None)
     }
 
     /// Adds the instruction of a call.
@@ -96,6 +96,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 {
                     self.method.add(MethodValue::None)
                 }
+                // Copies run when their turn comes.
+                _ if flag_argument(node.operator) == Some(at) => self.truth(false),
                 _ => self.value(graph, *id)?,
             });
         }
@@ -128,14 +130,14 @@ impl<'m, 'p> Emitter<'m, 'p> {
             (Value::List(outs), OutputForm::Each) => {
                 let mut made = Vec::with_capacity(outs.len());
                 for out in outs {
-                    made.push(self.value_of(graph, *out, dynamism)?);
+                    made.push(self.value_of(graph, *out, Some(dynamism))?);
                 }
                 args.extend(&made);
                 let list = self.method.add(MethodValue::Tensors(made));
                 args.push(list);
             }
             _ => {
-                let made = self.value_of(graph, out, dynamism)?;
+                let made = self.value_of(graph, out, Some(dynamism))?;
                 args.push(made);
                 if !matches!(self.method.values.get(made), Some(MethodValue::Scalar(_))) {
                     args.push(made);
@@ -145,11 +147,12 @@ impl<'m, 'p> Emitter<'m, 'p> {
         Ok(())
     }
 
+    /// The same, where it is known whether the shapes of tensors vary.
     fn value_of(
         &mut self,
         graph: &Graph<'p>,
         id: ValueId,
-        dynamism: ShapeDynamism,
+        dynamism: Option<ShapeDynamism>,
     ) -> Result<usize, Error> {
         if let Some(index) = self.indices.get(&id) {
             return Ok(*index);
@@ -187,7 +190,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
         &mut self,
         graph: &Graph<'p>,
         items: &[ValueId],
-        dynamism: ShapeDynamism,
+        dynamism: Option<ShapeDynamism>,
     ) -> Result<MethodValue<'p>, Error> {
         let (mut integers, mut tensors, mut missing) = (false, false, false);
         for item in items {
@@ -219,6 +222,11 @@ impl<'m, 'p> Emitter<'m, 'p> {
         let method = &mut *self.method;
         let scalar = || method.add(MethodValue::Scalar(Scalar::Int(value)));
         *self.integers.entry(value).or_insert_with(scalar)
+    }
+
+    /// A truth value that never changes.
+    pub fn truth(&mut self, value: bool) -> usize {
+        self.method.add(MethodValue::Scalar(Scalar::Bool(value)))
     }
 
     /// The order of the dimensions of an output, as a list.
@@ -268,15 +276,22 @@ fn split_name(instruction: &str) -> (String, String) {
     (String::from(name), String::from(overload))
 }
 
-fn method_tensor<'p>(
-    tensor: &Tensor<'p>,
-    dynamism: ShapeDynamism,
-) -> Result<MethodTensor<'p>, Error> {
+/// Type, shape and layout of a tensor of a graph.
+pub(crate) fn tensor_info(tensor: &Tensor<'_>) -> Result<TensorInfo, Error> {
     let sizes: Result<Vec<i32>, _> = tensor.sizes.iter().map(|size| i32::try_from(*size)).collect();
     let info = sizes.ok().and_then(|sizes| TensorInfo::contiguous(tensor.scalar_type, &sizes));
-    let info = info.ok_or_else(|| {
+    info.ok_or_else(|| {
         Error::Unsupported(format!("a tensor of {} and {:?}", tensor.scalar_type, tensor.sizes))
-    })?;
+    })
+}
+
+fn method_tensor<'p>(
+    tensor: &Tensor<'p>,
+    dynamism: Option<ShapeDynamism>,
+) -> Result<MethodTensor<'p>, Error> {
+    let info = tensor_info(tensor)?;
+    let bound = if tensor.dynamic { ShapeDynamism::DynamicBound } else { ShapeDynamism::Static };
+    let dynamism = dynamism.unwrap_or(bound);
     let (data, dynamism) = match &tensor.data {
         None => (TensorData::None, dynamism),
         Some(bytes) => (TensorData::Inside(first_bytes(bytes, &info)?), ShapeDynamism::Static),
@@ -285,7 +300,10 @@ fn method_tensor<'p>(
 }
 
 /// The data of a constant, without what lies behind it.
-fn first_bytes<'p>(bytes: &Cow<'p, [u8]>, info: &TensorInfo) -> Result<Cow<'p, [u8]>, Error> {
+pub(crate) fn first_bytes<'p>(
+    bytes: &Cow<'p, [u8]>,
+    info: &TensorInfo,
+) -> Result<Cow<'p, [u8]>, Error> {
     let (needed, found) = (info.nbytes(), bytes.len());
     let short = || Error::Invalid(format!("a constant {info} has {found} bytes, not {needed}"));
     Ok(match bytes {
@@ -315,6 +333,15 @@ impl OutputForm {
             _ => OutputForm::Each,
         }
     }
+}
+
+/// The argument of the functional form that says whether a copy need not be complete when the call returns.
+fn flag_argument(operator: Operator) -> Option<usize> {
+    Some(match operator {
+        Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => 5,
+        Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER => 1,
+        _ => return None,
+    })
 }
 
 /// How an argument says in what order the elements of the output lie.

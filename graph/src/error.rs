@@ -1,5 +1,6 @@
 //! What can go wrong on the way from a program to another.
 
+use alloc::format;
 use alloc::string::String;
 use core::fmt;
 use torchlet_core::ProgramError;
@@ -21,6 +22,17 @@ impl Error {
     /// What cannot be.
     pub fn invalid(what: &str) -> Self {
         Error::Invalid(String::from(what))
+    }
+
+    /// The same, with the call that it is about.
+    pub(crate) fn at(self, call: u32, operator: &str) -> Self {
+        match self {
+            Error::Invalid(what) => Error::Invalid(format!("call {call}, {operator}: {what}")),
+            Error::Unsupported(what) => {
+                Error::Unsupported(format!("call {call}, {operator}: {what}"))
+            }
+            other => other,
+        }
     }
 
     /// What is not understood.

@@ -11,6 +11,7 @@ fn tensor(sizes: &[usize], data: Option<&[f32]>) -> Value<'static> {
         scalar_type: ScalarType::Float,
         host_type: ScalarType::Float,
         sizes: sizes.to_vec(),
+        dynamic: false,
         data: data.map(|data| Cow::Owned(bytes(data))),
         changes: None,
     })
@@ -54,7 +55,7 @@ fn outputs(graph: &Graph<'_>, inputs: &[TensorRef<'_>]) -> Vec<Vec<f32>> {
 }
 
 fn node(operator: Operator, args: &[ValueId]) -> Node {
-    Node { id: 0, operator, args: args.to_vec(), parts: Vec::new() }
+    Node::new(operator, args.to_vec())
 }
 
 #[test]

@@ -1,0 +1,132 @@
+//! Any program for portable kernels: what was lowered to the Vulkan delegate becomes instructions again.
+
+mod lowered;
+
+use crate::error::Error;
+use crate::front::vulkan::is_blob;
+use crate::method::{Delegate, Instruction, Method, Program};
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use lowered::{Context, Lowered};
+use torchlet_core::{DataMap, Registry};
+
+/// The backend whose delegates are understood.
+const BACKEND: &str = "VulkanBackend";
+
+/// The same program without delegates for Vulkan: each call of one becomes instructions for portable kernels, and what it keeps
+/// from run to run becomes state of the method. `data` are the files of external data that the program comes with; kernels of the
+/// registry compute beforehand what is constant.
+///
+/// # Errors
+/// The program is malformed, a delegate needs data that is not there, or portable kernels cannot do what it does.
+pub fn to_portable<'p>(
+    program: &torchlet_core::Program<'p>,
+    data: &[DataMap<'p>],
+    registry: &Registry<'_>,
+) -> Result<Program<'p>, Error> {
+    let mut portable = Program::read(program)?;
+    let named = |key: &str| {
+        if let Some(blob) = program.named_data(key)? {
+            return Ok(Some(blob));
+        }
+        for map in data {
+            if let Some(blob) = map.get(key)? {
+                return Ok(Some(blob));
+            }
+        }
+        Ok(None)
+    };
+    let context = Context { named: &named, registry };
+    // State of each method lies in a buffer of its own, so that methods which share memory do not share this.
+    let mut buffer = portable.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
+    for method in &mut portable.methods {
+        let mut delegates = take_delegates(method)?;
+        if delegates.iter().any(|place| matches!(place, Place::Lowered(_))) {
+            buffer += usize::from(replace(method, &mut delegates, &context, buffer)?);
+            method.plan()?;
+        }
+    }
+    if portable.methods.iter().all(|method| method.delegates.is_empty()) {
+        // Only delegates ask for named data.
+        portable.named.clear();
+    }
+    Ok(portable)
+}
+
+/// What becomes of a delegate.
+enum Place<'p> {
+    /// It is called under another number.
+    Kept(usize),
+    Lowered(Lowered<'p>),
+}
+
+/// Leaves a method the delegates that stay.
+fn take_delegates<'p>(method: &mut Method<'p>) -> Result<Vec<Place<'p>>, Error> {
+    let mut places = Vec::new();
+    for delegate in core::mem::take(&mut method.delegates) {
+        let is_ours =
+            |delegate: &Delegate<'_>| delegate.backend == BACKEND && is_blob(&delegate.processed);
+        if !is_ours(&delegate) {
+            places.push(Place::Kept(method.delegates.len()));
+            method.delegates.push(delegate);
+            continue;
+        }
+        let Cow::Borrowed(blob) = delegate.processed else {
+            return Err(Error::unsupported(
+                "a delegate in storage that does not lend its bytes: read the file into memory",
+            ));
+        };
+        places.push(Place::Lowered(Lowered::new(blob, places.len())));
+    }
+    Ok(places)
+}
+
+/// Replaces the calls of delegates. State goes into a planned buffer of this number; gives whether there is any.
+fn replace<'p>(
+    method: &mut Method<'p>,
+    delegates: &mut [Place<'p>],
+    context: &Context<'_, 'p>,
+    buffer: usize,
+) -> Result<bool, Error> {
+    let old = core::mem::take(&mut method.instructions);
+    let mut instructions = Vec::new();
+    // Where each instruction is now.
+    let mut moved = Vec::with_capacity(old.len() + 1);
+    for instruction in old {
+        moved.push(instructions.len());
+        let Instruction::Delegate { delegate, args } = instruction else {
+            instructions.push(instruction);
+            continue;
+        };
+        match delegates.get_mut(delegate) {
+            Some(Place::Lowered(lowered)) => {
+                instructions.extend(lowered.call(method, &args, context)?);
+            }
+            Some(Place::Kept(delegate)) => {
+                instructions.push(Instruction::Delegate { delegate: *delegate, args });
+            }
+            None => return Err(Error::invalid("a delegate is out of range")),
+        }
+    }
+    moved.push(instructions.len());
+    for instruction in &mut instructions {
+        if let Instruction::JumpFalse { destination, .. } = instruction {
+            let place = moved.get(*destination);
+            *destination = *place.ok_or_else(|| Error::invalid("a jump leads nowhere"))?;
+        }
+    }
+    method.instructions = instructions;
+    let mut size = 0;
+    for place in delegates {
+        if let Place::Lowered(lowered) = place {
+            lowered.place_state(method, buffer, &mut size)?;
+        }
+    }
+    if size > 0 {
+        method.planned.resize(buffer + 1, 0);
+        if let Some(slot) = method.planned.get_mut(buffer) {
+            *slot = size;
+        }
+    }
+    Ok(size > 0)
+}

@@ -1,0 +1,315 @@
+//! Instructions in the place of a call of a delegate.
+
+use crate::emit::{Emitter, first_bytes, tensor_info};
+use crate::error::Error;
+use crate::fold;
+use crate::front::vulkan::{self, Argument, Bound};
+use crate::graph::{Graph, Tensor, Value, ValueId};
+use crate::lower::portable;
+use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
+use crate::operators::Operator;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::{Registry, Scalar, ShapeDynamism};
+
+/// What all delegates of a program are lowered with.
+pub(super) struct Context<'c, 'p> {
+    /// Gives named data.
+    pub(super) named: &'c vulkan::Named<'c, 'p>,
+    /// Kernels that compute what is constant.
+    pub(super) registry: &'c Registry<'c>,
+}
+
+/// A delegate on its way to instructions.
+pub(super) struct Lowered<'p> {
+    blob: &'p [u8],
+    /// Its number in the method.
+    number: usize,
+    /// Its graph, with portable calls, and where its outputs begin among the arguments: since the first call.
+    bound: Option<Bound<'p>>,
+    /// The method's values for constants and state, which all calls share.
+    shared: BTreeMap<ValueId, usize>,
+}
+
+/// At what multiples state starts.
+const ALIGN: usize = 16;
+
+impl<'p> Lowered<'p> {
+    pub(super) fn new(blob: &'p [u8], number: usize) -> Self {
+        Lowered { blob, number, bound: None, shared: BTreeMap::new() }
+    }
+
+    /// The instructions of a call with these arguments.
+    pub(super) fn call(
+        &mut self,
+        method: &mut Method<'p>,
+        args: &[usize],
+        context: &Context<'_, 'p>,
+    ) -> Result<Vec<Instruction>, Error> {
+        let bound = match self.bound.take() {
+            Some(bound) => bound,
+            None => self.prepare(method, args, context)?,
+        };
+        let instructions = Call::new(method, &bound, args, &self.shared)?.emit()?;
+        self.bound = Some(bound);
+        Ok(instructions)
+    }
+
+    fn prepare(
+        &mut self,
+        method: &mut Method<'p>,
+        args: &[usize],
+        context: &Context<'_, 'p>,
+    ) -> Result<Bound<'p>, Error> {
+        let graph = vulkan::read(self.blob, context.named)?;
+        let arguments: Vec<Argument> = args.iter().map(|arg| argument(method, *arg)).collect();
+        let mut bound = Bound::new(graph, &arguments)?;
+        portable::run(&mut bound.graph)?;
+        fold::run(&mut bound.graph, context.registry)?;
+        let used = used(&bound.graph);
+        for (id, value) in bound.graph.values.iter().enumerate() {
+            let Value::Tensor(tensor @ Tensor { data: Some(data), .. }) = value else { continue };
+            if !used.contains(&id) {
+                continue;
+            }
+            let changes = tensor.changes == Some(true);
+            let info = tensor_info(tensor)?;
+            // State without data starts as zeros.
+            let data = if changes && data.is_empty() {
+                TensorData::None
+            } else {
+                TensorData::Inside(first_bytes(data, &info)?)
+            };
+            let name = changes.then(|| format!("delegate {}, value {id}", self.number));
+            let dynamism = ShapeDynamism::Static;
+            let tensor = MethodTensor { info, dynamism, place: None, data, name };
+            self.shared.insert(id, method.add(MethodValue::Tensor(tensor)));
+        }
+        Ok(bound)
+    }
+
+    /// Gives state its places in a planned buffer, from `size` on.
+    pub(super) fn place_state(
+        &self,
+        method: &mut Method<'p>,
+        buffer: usize,
+        size: &mut usize,
+    ) -> Result<(), Error> {
+        for value in self.shared.values() {
+            let Some(MethodValue::Tensor(tensor)) = method.values.get_mut(*value) else { continue };
+            // Only state has a name.
+            if tensor.name.is_some() {
+                tensor.place = Some((buffer, *size));
+                *size = size
+                    .checked_add(tensor.info.nbytes())
+                    .and_then(|end| end.checked_next_multiple_of(ALIGN))
+                    .ok_or_else(|| Error::unsupported("more state than a program can say"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a blob is told of an argument.
+fn argument(method: &Method<'_>, value: usize) -> Argument {
+    match method.tensor(value) {
+        Some(tensor) => Argument::Tensor {
+            scalar_type: tensor.info.scalar_type,
+            sizes: (0..tensor.info.rank()).map(|dim| tensor.info.size(dim)).collect(),
+            dynamic: tensor.dynamism != ShapeDynamism::Static,
+        },
+        None => Argument::Number,
+    }
+}
+
+/// The values that calls take or that are looked at when they are done.
+fn used(graph: &Graph<'_>) -> BTreeSet<ValueId> {
+    let mut used: BTreeSet<ValueId> = graph.outputs.iter().copied().collect();
+    used.extend(graph.updates.iter().flat_map(|(new, old)| [*new, *old]));
+    for id in graph.nodes.iter().flat_map(|node| &node.args) {
+        used.insert(*id);
+        if let Some(Value::List(items)) = graph.values.get(*id) {
+            used.extend(items);
+        }
+    }
+    used
+}
+
+/// One call.
+struct Call<'c, 'p> {
+    graph: &'c Graph<'p>,
+    inputs: &'c [usize],
+    outputs: &'c [usize],
+    emitter: Emitter<'c, 'p>,
+    /// The values that calls make.
+    made: BTreeSet<ValueId>,
+    /// Outputs that calls cannot write, as they are something else already.
+    copied: Vec<(ValueId, usize)>,
+}
+
+impl<'c, 'p> Call<'c, 'p> {
+    fn new(
+        method: &'c mut Method<'p>,
+        bound: &'c Bound<'p>,
+        args: &'c [usize],
+        shared: &BTreeMap<ValueId, usize>,
+    ) -> Result<Self, Error> {
+        let parts = args.split_at_checked(bound.first_output);
+        let (inputs, outputs) =
+            parts.ok_or_else(|| Error::invalid("a call has too few arguments"))?;
+        let mut emitter = Emitter::new(method);
+        for (id, value) in shared {
+            emitter.bind(*id, *value);
+        }
+        let (graph, copied) = (&bound.graph, Vec::new());
+        Ok(Call { graph, inputs, outputs, emitter, made: made(graph), copied })
+    }
+
+    fn emit(mut self) -> Result<Vec<Instruction>, Error> {
+        self.take_inputs()?;
+        self.choose_outputs();
+        for node in &self.graph.nodes {
+            self.emitter.emit(self.graph, node)?;
+        }
+        // All that is read is read before anything is overwritten.
+        let mut updates = Vec::new();
+        for (new, old) in &self.graph.updates {
+            let mut from = self.emitter.value(self.graph, *new)?;
+            if !self.made.contains(new) {
+                from = self.copy(from)?;
+            }
+            updates.push((from, self.emitter.value(self.graph, *old)?));
+        }
+        for (id, to) in core::mem::take(&mut self.copied) {
+            let from = self.emitter.value(self.graph, id)?;
+            self.convert(from, to);
+        }
+        for (from, to) in updates {
+            let no = self.emitter.truth(false);
+            self.push("aten::copy_", "", vec![to, from, no, to]);
+        }
+        Ok(self.emitter.finish())
+    }
+
+    /// Gives the graph's inputs the call's arguments, in the graph's types and in the order of their dimensions.
+    fn take_inputs(&mut self) -> Result<(), Error> {
+        let used = used(self.graph);
+        for (id, arg) in self.graph.inputs.iter().zip(self.inputs) {
+            if !used.contains(id) {
+                continue;
+            }
+            let arg = *arg;
+            let value = match self.graph.values.get(*id) {
+                Some(Value::Tensor(tensor)) if !self.fits(tensor, arg) => {
+                    let info = tensor_info(tensor)?;
+                    let method = self.emitter.method();
+                    let given = method.tensor(arg);
+                    let given = given.ok_or_else(|| Error::invalid("an argument is no tensor"))?;
+                    // The bound is the argument's, which may be the smaller one.
+                    let sizes = &given.info.sizes;
+                    let info = torchlet_core::TensorInfo::contiguous(info.scalar_type, sizes);
+                    let info = info.ok_or_else(|| Error::invalid("an argument is too large"))?;
+                    let tensor = MethodTensor {
+                        info,
+                        dynamism: given.dynamism,
+                        place: None,
+                        data: TensorData::None,
+                        name: None,
+                    };
+                    let value = method.add(MethodValue::Tensor(tensor));
+                    self.convert(arg, value);
+                    value
+                }
+                Some(Value::SymInt(_)) if self.emitter.method().tensor(arg).is_some() => {
+                    let number = MethodValue::Scalar(Scalar::Int(0));
+                    let value = self.emitter.method().add(number);
+                    self.push("aten::_local_scalar_dense", "", vec![arg, value]);
+                    value
+                }
+                _ => arg,
+            };
+            self.emitter.bind(*id, value);
+        }
+        Ok(())
+    }
+
+    /// Lets calls write to the call's arguments, where they make them.
+    fn choose_outputs(&mut self) {
+        let mut bound = BTreeSet::new();
+        for (id, arg) in self.graph.outputs.iter().zip(self.outputs) {
+            let direct = match self.graph.values.get(*id) {
+                Some(Value::Tensor(tensor)) => self.fits(tensor, *arg),
+                _ => true,
+            };
+            if direct && self.made.contains(id) && bound.insert(*id) {
+                self.emitter.bind(*id, *arg);
+            } else {
+                self.copied.push((*id, *arg));
+            }
+        }
+    }
+
+    /// Whether an argument is what the graph has: of its type, with its dimensions in order.
+    fn fits(&mut self, tensor: &Tensor<'_>, arg: usize) -> bool {
+        let given = self.emitter.method().tensor(arg);
+        given.is_some_and(|given| {
+            let rank = given.info.rank();
+            given.info.scalar_type == tensor.scalar_type
+                && given.info.dim_order.iter().map(|dim| usize::from(*dim)).eq(0..rank)
+        })
+    }
+
+    fn push(&mut self, name: &str, overload: &str, args: Vec<usize>) {
+        let (name, overload) = (String::from(name), String::from(overload));
+        self.emitter.push(Instruction::Kernel { name, overload, args });
+    }
+
+    /// Copies a tensor to another, whatever its type and the order of its dimensions are, or a number to another.
+    fn convert(&mut self, from: usize, to: usize) {
+        let Some(tensor) = self.emitter.method().tensor(to) else {
+            return self.emitter.push(Instruction::Move { from, to });
+        };
+        let order: Vec<i64> = tensor.info.dim_order.iter().map(|dim| i64::from(*dim)).collect();
+        let order = order.into_iter().map(|dim| self.emitter.integer(dim)).collect();
+        let order = self.emitter.method().add(MethodValue::Ints(order));
+        let no = self.emitter.truth(false);
+        self.push("dim_order_ops::_to_dim_order_copy", "out", vec![from, no, order, to, to]);
+    }
+
+    /// A copy of a tensor of the method.
+    fn copy(&mut self, from: usize) -> Result<usize, Error> {
+        let method = self.emitter.method();
+        let tensor = method.tensor(from).ok_or_else(|| Error::invalid("an update is no tensor"))?;
+        let copy = MethodTensor {
+            info: tensor.info.clone(),
+            dynamism: tensor.dynamism,
+            place: None,
+            data: TensorData::None,
+            name: None,
+        };
+        let copy = method.add(MethodValue::Tensor(copy));
+        self.convert(from, copy);
+        Ok(copy)
+    }
+}
+
+/// The values that calls make, and that are not another one's memory.
+fn made(graph: &Graph<'_>) -> BTreeSet<ValueId> {
+    let mut made = BTreeSet::new();
+    for node in &graph.nodes {
+        if matches!(node.operator, Operator::COPY_ATEN | Operator::INDEX_PUT_ATEN) {
+            continue;
+        }
+        let Some(out) = node.args.last() else { continue };
+        match graph.values.get(*out) {
+            Some(Value::List(items)) => made.extend(items),
+            _ => {
+                made.insert(*out);
+            }
+        }
+    }
+    made
+}

@@ -1,0 +1,3 @@
+//! From any call to calls that a kind of processor has.
+
+pub mod portable;

@@ -1,0 +1,295 @@
+//! Attention as products and a softmax, in 32-bit floating point.
+
+use super::Rule;
+use super::builder::{Builder, Info, Size};
+use super::cache::{persistent, store};
+use crate::error::Error;
+use crate::graph::ValueId;
+use crate::operators::Operator;
+use alloc::format;
+use torchlet_core::ScalarType;
+
+pub(super) const RULES: &[(Operator, Rule)] = &[
+    (Operator::ET_VK_SDPA, |b, args| {
+        let qkv = three(b, args)?;
+        let mask = b.optional(args, 3);
+        let scale = b.optional_number(args, 4)?;
+        let out = attend(b, qkv, mask, None, scale)?;
+        b.finish_with(out, b.out(args)?)
+    }),
+    (Operator::LLAMA_CUSTOM_SDPA, |b, args| {
+        let qkv = three(b, args)?;
+        custom_sdpa(b, args, qkv, 3, 4)
+    }),
+    (Operator::SDPA_WITH_KV_CACHE, |b, args| {
+        let [q, k, v] = three(b, args)?;
+        let caches = update_caches(b, args, [k, v])?;
+        custom_sdpa(b, args, [q, caches[0], caches[1]], 5, 7)
+    }),
+    (Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE, |b, args| {
+        let [q, k, v] = three(b, args)?;
+        let [cache, _] = update_caches(b, args, [k, v])?;
+        let start = b.arg(args, 5)?;
+        let out = b.out(args)?;
+        let wanted = b.info(out)?;
+        let heads = grouped(b, q, cache)?;
+        let scores = scores(b, &heads, None)?;
+        let scores = causal(b, scores, start)?;
+        // As many rows and keys as the output has; beyond what there is, rows are zero, and keys are not seen.
+        let info = b.info(scores)?;
+        let mut fitted = scores;
+        for (dim, filler) in [(3, f64::NEG_INFINITY), (2, 0.0)] {
+            let (own, size) = (info.size(dim), wanted.size(dim));
+            fitted = if own >= size {
+                b.slice_known(fitted, dim, 0, size, 1)?
+            } else {
+                pad(b, fitted, dim, size - own, filler)?
+            };
+        }
+        b.finish_with(fitted, out)
+    }),
+];
+
+/// The first three arguments, tensors of four dimensions.
+fn three(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 3], Error> {
+    let mut found = [0; 3];
+    for (place, slot) in found.iter_mut().enumerate() {
+        let (id, info) = b.tensor(args, place)?;
+        if info.rank() != 4 {
+            return Err(Error::Invalid(format!("attention over {:?}", info.sizes)));
+        }
+        *slot = id;
+    }
+    Ok(found)
+}
+
+/// Writes keys and values into the caches that arguments 3 and 4 are.
+fn update_caches(
+    b: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    values: [ValueId; 2],
+) -> Result<[ValueId; 2], Error> {
+    let start = b.arg(args, 5)?;
+    let mut caches = [b.arg(args, 3)?, b.arg(args, 4)?];
+    for (cache, value) in caches.iter_mut().zip(values) {
+        *cache = persistent(b, *cache)?;
+        store(b, value, *cache, start)?;
+    }
+    Ok(caches)
+}
+
+/// Keys and values in `[batch, position, head, depth]`, a query whose first position argument `start_at` is.
+fn custom_sdpa(
+    b: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    [q, mut k, mut v]: [ValueId; 3],
+    start_at: usize,
+    mask_at: usize,
+) -> Result<(), Error> {
+    let start = b.arg(args, start_at)?;
+    let mask = b.optional(args, mask_at);
+    if b.optional_number(args, mask_at + 1)?.is_some_and(|dropout| dropout != 0.0) {
+        return Err(Error::unsupported("dropout"));
+    }
+    let is_causal = b.optional_number(args, mask_at + 2)?.is_none_or(|causal| causal != 0.0);
+    let scale = b.optional_number(args, mask_at + 3)?;
+    // Keys behind the last position that a query can see are left out.
+    let zero = b.new_int(0);
+    let end = match mask {
+        Some(mask) => {
+            let last = b.info(mask)?.rank().saturating_sub(1);
+            b.size(mask, last)?.value
+        }
+        None => {
+            let length = b.size(q, 1)?;
+            b.sum(start, length.value)?
+        }
+    };
+    for cache in [&mut k, &mut v] {
+        *cache = b.slice(*cache, 1, zero, end, 1)?;
+    }
+    // Heads before positions.
+    let mut tensors = [q, k, v];
+    for tensor in &mut tensors {
+        *tensor = b.permute(*tensor, &[0, 2, 1, 3])?;
+    }
+    let out = attend(b, tensors, mask, is_causal.then_some(start), scale)?;
+    let out = b.permute(out, &[0, 2, 1, 3])?;
+    b.finish_with(out, b.out(args)?)
+}
+
+/// Queries and keys whose heads are the batches of one product: several heads of queries share one of keys.
+struct Heads {
+    /// `[batch * key heads, heads of each * rows, depth]`.
+    q: ValueId,
+    /// `[batch * key heads, depth, keys]`.
+    k: ValueId,
+    batches: Size,
+    batch: Size,
+    heads: Size,
+    rows: Size,
+    keys: Size,
+    depth: usize,
+}
+
+impl Heads {
+    fn new(b: &mut Builder<'_, '_>, q: ValueId, k: ValueId) -> Result<Self, Error> {
+        let (info, keys) = (b.info(q)?, b.info(k)?);
+        let (heads, key_heads, depth) = (info.size(1), keys.size(1), info.last());
+        let fits = keys.last() == depth
+            && keys.size(0) == info.size(0)
+            && key_heads > 0
+            && heads % key_heads == 0;
+        if !fits {
+            return Err(Error::Invalid(format!("queries {:?}, keys {:?}", info.sizes, keys.sizes)));
+        }
+        let (batch, heads, rows) = (b.size(q, 0)?, b.known(heads), b.size(q, 2)?);
+        let keys = b.size(k, 2)?;
+        let batches = b.product(batch.value, key_heads)?;
+        let batches = Size { bound: batch.bound.saturating_mul(key_heads), value: batches };
+        let own_depth = b.known(depth);
+        let q = folded(b, q, batches, rows.bound * (heads.bound / key_heads), own_depth)?;
+        let k = b.permute(k, &[0, 1, 3, 2])?;
+        let k = b.view(k, &[batches, own_depth, keys])?;
+        Ok(Heads { q, k, batches, batch, heads, rows, keys, depth })
+    }
+}
+
+/// `[batch, head, row, element]` with heads that share others' in one.
+fn folded(
+    b: &mut Builder<'_, '_>,
+    value: ValueId,
+    batches: Size,
+    rows: usize,
+    last: Size,
+) -> Result<ValueId, Error> {
+    let any = b.new_int(-1);
+    b.view(value, &[batches, Size { bound: rows, value: any }, last])
+}
+
+fn grouped(b: &mut Builder<'_, '_>, q: ValueId, k: ValueId) -> Result<Heads, Error> {
+    let (q, k) = (b.permute(q, &[0, 2, 1, 3])?, b.permute(k, &[0, 2, 1, 3])?);
+    Heads::new(b, q, k)
+}
+
+/// Queries times keys times the scale: `[batch, head, row, key]`.
+fn scores(b: &mut Builder<'_, '_>, heads: &Heads, scale: Option<f64>) -> Result<ValueId, Error> {
+    let scale = scale.unwrap_or_else(|| 1.0 / square_root(heads.depth.max(1) as f64));
+    let (q, k) = (b.cast(heads.q, ScalarType::Float)?, b.cast(heads.k, ScalarType::Float)?);
+    let q = b.with_number(Operator::MUL_SCALAR, q, scale)?;
+    let scores = b.matmul(q, k)?;
+    b.view(scores, &[heads.batch, heads.heads, heads.rows, heads.keys])
+}
+
+/// Minus infinity for keys behind the position of the query's row.
+fn causal(b: &mut Builder<'_, '_>, scores: ValueId, start: ValueId) -> Result<ValueId, Error> {
+    let (rows, keys) = (b.size(scores, 2)?, b.size(scores, 3)?);
+    let zero = b.new_int(0);
+    let end = b.sum(start, rows.value)?;
+    let own = b.range(start, end, rows.bound)?;
+    let own = b.unsqueeze(own, 1)?;
+    let others = b.range(zero, keys.value, keys.bound)?;
+    let behind = b.comparison(Operator::GT_TENSOR, others, own)?;
+    b.masked(scores, behind, f64::NEG_INFINITY)
+}
+
+/// Attention over `[batch, head, row, depth]`; causal from a position on, if there is one.
+fn attend(
+    b: &mut Builder<'_, '_>,
+    [q, k, v]: [ValueId; 3],
+    mask: Option<ValueId>,
+    start: Option<ValueId>,
+    scale: Option<f64>,
+) -> Result<ValueId, Error> {
+    let heads = Heads::new(b, q, k)?;
+    let mut weights = scores(b, &heads, scale)?;
+    if let Some(start) = start {
+        weights = causal(b, weights, start)?;
+    }
+    if let Some(mask) = mask {
+        let mask = fitted(b, mask, &heads)?;
+        weights = match b.info(mask)?.scalar_type {
+            ScalarType::Bool => {
+                let hidden = b.unary(Operator::LOGICAL_NOT, mask)?;
+                b.masked(weights, hidden, f64::NEG_INFINITY)?
+            }
+            _ => {
+                let mask = b.cast(mask, ScalarType::Float)?;
+                b.binary(Operator::ADD_TENSOR, weights, mask)?
+            }
+        };
+    }
+    let weights = b.softmax(Operator::SOFTMAX, weights)?;
+    let info = b.info(v)?;
+    let key_heads = heads.batches.bound / heads.batch.bound.max(1);
+    let shared = heads.heads.bound / key_heads.max(1);
+    let weights = folded(b, weights, heads.batches, heads.rows.bound * shared, heads.keys)?;
+    let depth = b.known(info.last());
+    let keys = b.size(v, 2)?;
+    let v = b.view(v, &[heads.batches, keys, depth])?;
+    let v = b.cast(v, ScalarType::Float)?;
+    let out = b.matmul(weights, v)?;
+    b.view(out, &[heads.batch, heads.heads, heads.rows, depth])
+}
+
+/// A mask without the rows and keys that nothing asks for.
+fn fitted(b: &mut Builder<'_, '_>, mask: ValueId, heads: &Heads) -> Result<ValueId, Error> {
+    let info: Info = b.info(mask)?;
+    if info.rank() > 4 {
+        return Err(Error::Invalid(format!("a mask of {:?}", info.sizes)));
+    }
+    let mut mask = mask;
+    for (wanted, back) in [(heads.keys, 1), (heads.rows, 2)] {
+        let Some(dim) = info.rank().checked_sub(back) else { break };
+        if info.size(dim) != 1 && (info.dynamic || info.size(dim) != wanted.bound) {
+            let zero = b.new_int(0);
+            mask = b.slice(mask, dim, zero, wanted.value, 1)?;
+        }
+    }
+    Ok(mask)
+}
+
+/// With so many more elements at the end of a dimension.
+fn pad(
+    b: &mut Builder<'_, '_>,
+    value: ValueId,
+    dim: usize,
+    count: usize,
+    filler: f64,
+) -> Result<ValueId, Error> {
+    let mut info = b.info(value)?;
+    let mut pads = alloc::vec![0; 2 * info.rank().saturating_sub(dim)];
+    if let Some(slot) = pads.last_mut() {
+        *slot = count as i64;
+    }
+    if let Some(size) = info.sizes.get_mut(dim) {
+        *size = size.saturating_add(count);
+    }
+    let (pads, filler) = (b.new_ints(&pads), b.new_number(filler));
+    Ok(b.call(Operator::CONSTANT_PAD_ND, &[value, pads, filler], info))
+}
+
+/// The square root of a positive number, which core has none of.
+fn square_root(number: f64) -> f64 {
+    // Newton's method, from above: it falls until it is there.
+    let mut root = number.max(1.0);
+    for _ in 0..64 {
+        let next = 0.5 * (root + number / root);
+        if next >= root {
+            break;
+        }
+        root = next;
+    }
+    root
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn square_roots_are_close() {
+        for number in [1.0f64, 2.0, 16.0, 64.0, 80.0, 1e6] {
+            let (found, exact) = (super::square_root(number), number.sqrt());
+            assert!((found - exact).abs() <= 1e-15 * exact, "{number}: {found}");
+        }
+    }
+}

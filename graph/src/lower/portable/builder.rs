@@ -1,0 +1,394 @@
+//! Writes calls.
+
+mod tensors;
+
+use super::numbers::whole;
+use crate::error::Error;
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::operators::Operator;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+use torchlet_core::rules::{normalize_dim, normalize_index};
+
+/// Type and shape of a tensor.
+#[derive(Debug, Clone)]
+pub(super) struct Info {
+    pub(super) scalar_type: ScalarType,
+    /// The shape, or the bound of it.
+    pub(super) sizes: Vec<usize>,
+    pub(super) dynamic: bool,
+}
+
+impl Info {
+    pub(super) fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// The size of a dimension, 1 beyond the rank.
+    pub(super) fn size(&self, dim: usize) -> usize {
+        self.sizes.get(dim).copied().unwrap_or(1)
+    }
+
+    pub(super) fn last(&self) -> usize {
+        self.sizes.last().copied().unwrap_or(1)
+    }
+
+    pub(super) fn with_type(&self, scalar_type: ScalarType) -> Self {
+        Info { scalar_type, ..self.clone() }
+    }
+
+    pub(super) fn with_sizes(&self, sizes: Vec<usize>) -> Self {
+        Info { sizes, ..self.clone() }
+    }
+
+    /// A dimension that may count from the end.
+    pub(super) fn dim(&self, dim: i64) -> Result<usize, Error> {
+        normalize_dim(dim, self.rank())
+            .ok_or_else(|| Error::Invalid(format!("dimension {dim} of {:?}", self.sizes)))
+    }
+}
+
+/// A size: a number, or one that a call finds out.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    /// What it is at most.
+    pub(super) bound: usize,
+    pub(super) value: ValueId,
+}
+
+/// A graph whose calls are written anew, one by one.
+pub(super) struct Builder<'g, 'p> {
+    graph: &'g mut Graph<'p>,
+    calls: Vec<Node>,
+    /// The number of the call that is in the making, and where it begins.
+    id: u32,
+    start: usize,
+    /// Values that other ones stand for.
+    renamed: BTreeMap<ValueId, ValueId>,
+    /// Values that are others' memory: what overwrites them overwrites those.
+    same: BTreeMap<ValueId, ValueId>,
+    /// Values that are looked at when all is done.
+    kept: BTreeSet<ValueId>,
+}
+
+impl<'g, 'p> Builder<'g, 'p> {
+    pub(super) fn new(graph: &'g mut Graph<'p>) -> Self {
+        let updates = graph.updates.iter().map(|(new, _)| *new);
+        let kept = graph.outputs.iter().copied().chain(updates).collect();
+        let (renamed, same) = (BTreeMap::new(), BTreeMap::new());
+        Builder { graph, calls: Vec::new(), id: 0, start: 0, renamed, same, kept }
+    }
+
+    /// Puts the calls into the graph.
+    pub(super) fn finish(self) {
+        self.graph.nodes = self.calls;
+        for (_, old) in &mut self.graph.updates {
+            *old = self.same.get(old).copied().unwrap_or(*old);
+        }
+    }
+
+    /// Values with those in place that stand for them, also in lists.
+    pub(super) fn renamed(&mut self, args: &[ValueId]) -> Vec<ValueId> {
+        args.iter().map(|id| self.renamed_one(*id)).collect()
+    }
+
+    fn renamed_one(&mut self, id: ValueId) -> ValueId {
+        let of = |id: &ValueId| self.renamed.get(id).copied().unwrap_or(*id);
+        match self.graph.values.get(id) {
+            Some(Value::List(items))
+                if items.iter().any(|item| self.renamed.contains_key(item)) =>
+            {
+                let items = items.iter().map(of).collect();
+                self.push(Value::List(items))
+            }
+            _ => of(&id),
+        }
+    }
+
+    /// Adds a call as it is.
+    pub(super) fn keep(&mut self, call: Node) {
+        self.calls.push(call);
+    }
+
+    /// What is added from now on is in the place of the call of this number.
+    pub(super) fn begin(&mut self, id: u32) {
+        (self.id, self.start) = (id, self.calls.len());
+    }
+
+    pub(super) fn push(&mut self, value: Value<'p>) -> ValueId {
+        self.graph.values.push(value);
+        self.graph.values.len() - 1
+    }
+
+    pub(super) fn value(&self, id: ValueId) -> Result<&Value<'p>, Error> {
+        let missing = || Error::Invalid(format!("value {id} is missing"));
+        self.graph.values.get(id).ok_or_else(missing)
+    }
+
+    /// The output of a call.
+    pub(super) fn out(&self, args: &[ValueId]) -> Result<ValueId, Error> {
+        args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))
+    }
+
+    /// The outputs of a call that has several.
+    pub(super) fn outs(&self, args: &[ValueId]) -> Result<Vec<ValueId>, Error> {
+        let out = self.out(args)?;
+        Ok(match self.value(out)? {
+            Value::List(items) => items.clone(),
+            _ => vec![out],
+        })
+    }
+
+    /// An input of a call.
+    pub(super) fn arg(&self, args: &[ValueId], place: usize) -> Result<ValueId, Error> {
+        let inputs = args.split_last().map_or(&[][..], |(_, inputs)| inputs);
+        inputs
+            .get(place)
+            .copied()
+            .ok_or_else(|| Error::Invalid(format!("argument {place} is missing")))
+    }
+
+    /// An input of a call, unless it is nothing or left out.
+    pub(super) fn optional(&self, args: &[ValueId], place: usize) -> Option<ValueId> {
+        let id = self.arg(args, place).ok()?;
+        (!matches!(self.value(id), Ok(Value::None))).then_some(id)
+    }
+
+    /// The tensor that an input is.
+    pub(super) fn tensor(&self, args: &[ValueId], place: usize) -> Result<(ValueId, Info), Error> {
+        let id = self.arg(args, place)?;
+        Ok((id, self.info(id)?))
+    }
+
+    pub(super) fn info(&self, id: ValueId) -> Result<Info, Error> {
+        match self.value(id)? {
+            Value::Tensor(Tensor { scalar_type, sizes, dynamic, data, .. }) => Ok(Info {
+                scalar_type: *scalar_type,
+                sizes: sizes.clone(),
+                dynamic: *dynamic && data.is_none(),
+            }),
+            _ => Err(Error::Invalid(format!("value {id} is no tensor"))),
+        }
+    }
+
+    /// Whether a tensor keeps its contents from run to run.
+    pub(super) fn is_state(&self, id: ValueId) -> bool {
+        matches!(
+            self.value(id),
+            Ok(Value::Tensor(Tensor { data: Some(_), changes: Some(true), .. }))
+        )
+    }
+
+    /// A known integer.
+    pub(super) fn int(&self, args: &[ValueId], place: usize) -> Result<i64, Error> {
+        self.int_of(self.arg(args, place)?)
+    }
+
+    fn int_of(&self, id: ValueId) -> Result<i64, Error> {
+        let found = match self.value(id)? {
+            Value::Int(number) => Some(*number),
+            Value::Bool(truth) => Some(i64::from(*truth)),
+            Value::Double(number) => whole(*number),
+            _ => None,
+        };
+        found.ok_or_else(|| Error::Invalid(format!("value {id} is no known integer")))
+    }
+
+    /// A known number.
+    pub(super) fn number(&self, args: &[ValueId], place: usize) -> Result<f64, Error> {
+        let id = self.arg(args, place)?;
+        match self.value(id)? {
+            Value::Double(number) => Ok(*number),
+            _ => self.int_of(id).map(|number| number as f64),
+        }
+    }
+
+    /// A known number, or none.
+    pub(super) fn optional_number(
+        &self,
+        args: &[ValueId],
+        place: usize,
+    ) -> Result<Option<f64>, Error> {
+        self.optional(args, place).map(|_| self.number(args, place)).transpose()
+    }
+
+    /// A truth value; what is left out is false.
+    pub(super) fn truth(&self, args: &[ValueId], place: usize) -> Result<bool, Error> {
+        Ok(self.optional_number(args, place)?.is_some_and(|number| number != 0.0))
+    }
+
+    /// A string, or none.
+    pub(super) fn text(&self, args: &[ValueId], place: usize) -> Result<Option<String>, Error> {
+        let Some(id) = self.optional(args, place) else { return Ok(None) };
+        match self.value(id)? {
+            Value::String(text) => Ok(Some(text.clone())),
+            _ => Err(Error::Invalid(format!("value {id} is no string"))),
+        }
+    }
+
+    /// Known integers; one stands for a list of one, nothing for an empty one.
+    pub(super) fn ints(&self, args: &[ValueId], place: usize) -> Result<Vec<i64>, Error> {
+        let Some(id) = self.optional(args, place) else { return Ok(Vec::new()) };
+        match self.value(id)? {
+            Value::IntList(items) => Ok(items.clone()),
+            Value::List(items) => items.iter().map(|item| self.int_of(*item)).collect(),
+            _ => Ok(vec![self.int_of(id)?]),
+        }
+    }
+
+    pub(super) fn new_int(&mut self, value: i64) -> ValueId {
+        self.push(Value::Int(value))
+    }
+
+    pub(super) fn new_ints(&mut self, items: &[i64]) -> ValueId {
+        self.push(Value::IntList(items.to_vec()))
+    }
+
+    /// A number, as an integer if it is one.
+    pub(super) fn new_number(&mut self, number: f64) -> ValueId {
+        self.push(whole(number).map_or(Value::Double(number), Value::Int))
+    }
+
+    pub(super) fn none(&mut self) -> ValueId {
+        self.push(Value::None)
+    }
+
+    pub(super) fn new_tensor(&mut self, info: Info) -> ValueId {
+        let Info { scalar_type, sizes, dynamic } = info;
+        self.push(Value::Tensor(Tensor {
+            scalar_type,
+            host_type: scalar_type,
+            sizes,
+            dynamic,
+            data: None,
+            changes: None,
+        }))
+    }
+
+    /// Adds a call that makes `out`.
+    pub(super) fn call_into(&mut self, operator: Operator, inputs: &[ValueId], out: ValueId) {
+        let args = inputs.iter().copied().chain([out]).collect();
+        self.calls.push(Node { id: self.id, operator, args, parts: Vec::new() });
+    }
+
+    /// Adds a call that makes a new tensor.
+    pub(super) fn call(&mut self, operator: Operator, inputs: &[ValueId], made: Info) -> ValueId {
+        let out = self.new_tensor(made);
+        self.call_into(operator, inputs, out);
+        out
+    }
+
+    /// Makes `out` be what was computed, in its own type.
+    pub(super) fn finish_with(&mut self, value: ValueId, out: ValueId) -> Result<(), Error> {
+        let (from, to) = (self.info(value)?, self.info(out)?);
+        if from.scalar_type != to.scalar_type {
+            self.cast_into(value, out);
+            return Ok(());
+        }
+        let made = self.calls.iter().skip(self.start);
+        if made.into_iter().any(|call| call.args.last() == Some(&value)) {
+            for call in self.calls.iter_mut().skip(self.start) {
+                call.args.iter_mut().filter(|arg| **arg == value).for_each(|arg| *arg = out);
+            }
+        } else {
+            let none = self.none();
+            self.call_into(Operator::CLONE, &[value, none], out);
+        }
+        Ok(())
+    }
+
+    /// Lets another value stand for what a call makes, which computes nothing.
+    pub(super) fn stand_in(&mut self, value: ValueId, out: ValueId) -> Result<(), Error> {
+        self.same.insert(out, value);
+        let alike = self.info(value)?.scalar_type == self.info(out)?.scalar_type;
+        if alike && !self.kept.contains(&out) {
+            self.renamed.insert(out, value);
+            return Ok(());
+        }
+        self.finish_with(value, out)
+    }
+
+    fn cast_into(&mut self, value: ValueId, out: ValueId) {
+        let (none, no) = (self.none(), self.push(Value::Bool(false)));
+        self.call_into(Operator::TO_COPY, &[value, none, none, none, none, no, none], out);
+    }
+
+    /// A tensor in another type.
+    pub(super) fn cast(&mut self, value: ValueId, to: ScalarType) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        if info.scalar_type == to {
+            return Ok(value);
+        }
+        let out = self.new_tensor(info.with_type(to));
+        self.cast_into(value, out);
+        Ok(out)
+    }
+
+    /// An index of a dimension, which may count from the end.
+    pub(super) fn index(&self, index: i64, size: usize) -> Result<usize, Error> {
+        normalize_index(index, size)
+            .ok_or_else(|| Error::Invalid(format!("index {index} of {size} elements")))
+    }
+
+    /// The size of a dimension of a tensor.
+    pub(super) fn size(&mut self, id: ValueId, dim: usize) -> Result<Size, Error> {
+        let info = self.info(id)?;
+        let bound = info.size(dim);
+        if !info.dynamic {
+            return Ok(self.known(bound));
+        }
+        let dim = self.new_int(dim as i64);
+        let value = self.push(Value::SymInt(bound as i64));
+        self.call_into(Operator::SYM_SIZE_INT, &[id, dim], value);
+        Ok(Size { bound, value })
+    }
+
+    /// A size that is a number.
+    pub(super) fn known(&mut self, size: usize) -> Size {
+        Size { bound: size, value: self.new_int(size as i64) }
+    }
+
+    /// The sum of two integers, of which each may be computed.
+    pub(super) fn sum(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Error> {
+        if let (Value::Int(a), Value::Int(b)) = (self.value(a)?, self.value(b)?) {
+            let sum = a.checked_add(*b).ok_or_else(|| Error::invalid("a sum is out of range"))?;
+            return Ok(self.new_int(sum));
+        }
+        let sum = self.push(Value::SymInt(0));
+        self.call_into(Operator::SYM_ADD, &[a, b], sum);
+        Ok(sum)
+    }
+
+    /// An integer that may be computed, so many times.
+    pub(super) fn product(&mut self, a: ValueId, factor: usize) -> Result<ValueId, Error> {
+        let factor = i64::try_from(factor).map_err(|_| Error::invalid("a size is out of range"))?;
+        if let Value::Int(a) = self.value(a)? {
+            let product = a.checked_mul(factor);
+            let product = product.ok_or_else(|| Error::invalid("a product is out of range"))?;
+            return Ok(self.new_int(product));
+        }
+        let (factor, product) = (self.new_int(factor), self.push(Value::SymInt(0)));
+        self.call_into(Operator::SYM_MUL, &[a, factor], product);
+        Ok(product)
+    }
+
+    /// A list of sizes.
+    pub(super) fn sizes(&mut self, sizes: &[Size]) -> Result<ValueId, Error> {
+        let mut known = Vec::new();
+        for size in sizes {
+            match self.value(size.value)? {
+                Value::Int(number) => known.push(*number),
+                _ => break,
+            }
+        }
+        Ok(self.push(if known.len() == sizes.len() {
+            Value::IntList(known)
+        } else {
+            Value::List(sizes.iter().map(|size| size.value).collect())
+        }))
+    }
+}

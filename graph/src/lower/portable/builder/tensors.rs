@@ -1,0 +1,334 @@
+//! Calls that rules are made of: arithmetic, shapes, products.
+
+use super::{Builder, Info, Size};
+use crate::error::Error;
+use crate::graph::{Value, ValueId};
+use crate::operators::Operator;
+use alloc::format;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+use torchlet_core::rules::broadcast;
+
+impl Builder<'_, '_> {
+    /// A function of each element.
+    pub(crate) fn unary(&mut self, operator: Operator, value: ValueId) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        Ok(self.call(operator, &[value], info))
+    }
+
+    /// A function of each element and a number.
+    pub(crate) fn with_number(
+        &mut self,
+        operator: Operator,
+        value: ValueId,
+        number: f64,
+    ) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let number = self.new_number(number);
+        // Sums and differences take a factor, too.
+        Ok(match operator {
+            Operator::ADD_SCALAR | Operator::SUB_SCALAR | Operator::RSUB_SCALAR => {
+                let one = self.new_int(1);
+                self.call(operator, &[value, number, one], info)
+            }
+            _ => self.call(operator, &[value, number], info),
+        })
+    }
+
+    /// Which elements compare so to a number.
+    pub(crate) fn compared(
+        &mut self,
+        operator: Operator,
+        value: ValueId,
+        number: f64,
+    ) -> Result<ValueId, Error> {
+        let info = self.info(value)?.with_type(ScalarType::Bool);
+        let number = self.new_number(number);
+        Ok(self.call(operator, &[value, number], info))
+    }
+
+    /// The elements between two bounds; beyond, the bounds.
+    pub(crate) fn clamp(
+        &mut self,
+        value: ValueId,
+        low: Option<f64>,
+        high: Option<f64>,
+    ) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let mut bound = |bound: Option<f64>| match bound {
+            Some(bound) => self.new_number(bound),
+            None => self.none(),
+        };
+        let (low, high) = (bound(low), bound(high));
+        Ok(self.call(Operator::CLAMP, &[value, low, high], info))
+    }
+
+    /// A function of two tensors, element by element.
+    pub(crate) fn binary(
+        &mut self,
+        operator: Operator,
+        a: ValueId,
+        b: ValueId,
+    ) -> Result<ValueId, Error> {
+        let (one, other) = (self.info(a)?, self.info(b)?);
+        let promoted = one.scalar_type.promote(other.scalar_type);
+        let scalar_type = promoted.ok_or_else(|| Error::invalid("types that do not mix"))?;
+        let made = Info {
+            scalar_type,
+            sizes: broadcast_sizes(&one.sizes, &other.sizes)?,
+            dynamic: one.dynamic || other.dynamic,
+        };
+        Ok(match operator {
+            Operator::ADD_TENSOR | Operator::SUB_TENSOR => {
+                let factor = self.new_int(1);
+                self.call(operator, &[a, b, factor], made)
+            }
+            _ => self.call(operator, &[a, b], made),
+        })
+    }
+
+    /// Comparisons of two tensors.
+    pub(crate) fn comparison(
+        &mut self,
+        operator: Operator,
+        a: ValueId,
+        b: ValueId,
+    ) -> Result<ValueId, Error> {
+        let (one, other) = (self.info(a)?, self.info(b)?);
+        let made = Info {
+            scalar_type: ScalarType::Bool,
+            sizes: broadcast_sizes(&one.sizes, &other.sizes)?,
+            dynamic: one.dynamic || other.dynamic,
+        };
+        Ok(self.call(operator, &[a, b], made))
+    }
+
+    /// The elements with a number where a mask is true.
+    pub(crate) fn masked(
+        &mut self,
+        value: ValueId,
+        mask: ValueId,
+        number: f64,
+    ) -> Result<ValueId, Error> {
+        let (info, other) = (self.info(value)?, self.info(mask)?);
+        let sizes = broadcast_sizes(&info.sizes, &other.sizes)?;
+        let number = self.new_number(number);
+        let made = Info { sizes, dynamic: info.dynamic || other.dynamic, ..info };
+        Ok(self.call(Operator::MASKED_FILL_SCALAR, &[value, mask, number], made))
+    }
+
+    /// The elements in order in another shape.
+    pub(crate) fn view(&mut self, value: ValueId, sizes: &[Size]) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let shape = self.sizes(sizes)?;
+        let made = info.with_sizes(sizes.iter().map(|size| size.bound).collect());
+        Ok(self.call(Operator::VIEW_COPY, &[value, shape], made))
+    }
+
+    /// The same, of a tensor whose shape is known.
+    pub(crate) fn view_known(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId, Error> {
+        let sizes: Vec<Size> = sizes.iter().map(|size| self.known(*size)).collect();
+        self.view(value, &sizes)
+    }
+
+    /// A matrix of rows as long as the last dimension.
+    pub(crate) fn rows(&mut self, value: ValueId) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let last = info.last();
+        let rows = info.sizes.split_last().map_or(1, |(_, outer)| {
+            outer.iter().fold(1usize, |rows, size| rows.saturating_mul(*size))
+        });
+        let any = self.new_int(-1);
+        let last = self.known(last);
+        self.view(value, &[Size { bound: rows, value: any }, last])
+    }
+
+    /// The dimensions in another order.
+    pub(crate) fn permute(&mut self, value: ValueId, order: &[usize]) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let dims: Vec<i64> = order.iter().map(|dim| *dim as i64).collect();
+        let dims = self.new_ints(&dims);
+        let made = info.with_sizes(order.iter().map(|dim| info.size(*dim)).collect());
+        Ok(self.call(Operator::PERMUTE_COPY, &[value, dims], made))
+    }
+
+    /// With a new dimension of size 1.
+    pub(crate) fn unsqueeze(&mut self, value: ValueId, dim: usize) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let mut sizes = info.sizes.clone();
+        if dim > sizes.len() {
+            return Err(Error::Invalid(format!("dimension {dim} of {sizes:?}")));
+        }
+        sizes.insert(dim, 1);
+        let dim = self.new_int(dim as i64);
+        Ok(self.call(Operator::UNSQUEEZE_COPY, &[value, dim], info.with_sizes(sizes)))
+    }
+
+    /// A part of a dimension: from one element to another, each so many after the last.
+    pub(crate) fn slice(
+        &mut self,
+        value: ValueId,
+        dim: usize,
+        start: ValueId,
+        end: ValueId,
+        step: usize,
+    ) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let mut sizes = info.sizes.clone();
+        let (mut dynamic, step) = (info.dynamic, step.max(1));
+        if let Some(size) = sizes.get_mut(dim) {
+            match (self.value(start)?, self.value(end)?) {
+                (Value::Int(start), Value::Int(end)) => {
+                    let start = usize::try_from(*start).unwrap_or(0).min(*size);
+                    let end = usize::try_from(*end).unwrap_or(0).clamp(start, *size);
+                    *size = (end - start).div_ceil(step);
+                }
+                _ => dynamic = true,
+            }
+        }
+        let (dim, step) = (self.new_int(dim as i64), self.new_int(step as i64));
+        let made = Info { sizes, dynamic, ..info };
+        Ok(self.call(Operator::SLICE_COPY_TENSOR, &[value, dim, start, end, step], made))
+    }
+
+    /// The same, with numbers. What is all of the dimension is not cut.
+    pub(crate) fn slice_known(
+        &mut self,
+        value: ValueId,
+        dim: usize,
+        start: usize,
+        end: usize,
+        step: usize,
+    ) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        if start == 0 && step == 1 && end == info.size(dim) && !info.dynamic {
+            return Ok(value);
+        }
+        let (start, end) = (self.new_int(start as i64), self.new_int(end as i64));
+        self.slice(value, dim, start, end, step)
+    }
+
+    /// Tensors one after the other along a dimension.
+    pub(crate) fn cat(&mut self, values: &[ValueId], dim: usize) -> Result<ValueId, Error> {
+        let mut made: Option<Info> = None;
+        for value in values {
+            let info = self.info(*value)?;
+            match &mut made {
+                None => made = Some(info),
+                Some(made) => {
+                    made.dynamic |= info.dynamic;
+                    if let Some(size) = made.sizes.get_mut(dim) {
+                        *size = size.saturating_add(info.size(dim));
+                    }
+                }
+            }
+        }
+        let made = made.ok_or_else(|| Error::invalid("puts nothing together"))?;
+        let (list, dim) = (self.push(Value::List(values.to_vec())), self.new_int(dim as i64));
+        Ok(self.call(Operator::CAT, &[list, dim], made))
+    }
+
+    /// Each element of the first tensor, and then that of the second.
+    pub(crate) fn interleave(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Error> {
+        let info = self.info(a)?;
+        let last = info.rank().saturating_sub(1);
+        let pairs = [self.unsqueeze(a, last + 1)?, self.unsqueeze(b, last + 1)?];
+        let pairs = self.cat(&pairs, last + 1)?;
+        let mut sizes = Vec::new();
+        for dim in 0..last {
+            sizes.push(self.size(a, dim)?);
+        }
+        sizes.push(self.known(info.last().saturating_mul(2)));
+        self.view(pairs, &sizes)
+    }
+
+    /// The product of matrices in a batch, or of two.
+    pub(crate) fn matmul(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Error> {
+        let (one, other) = (self.info(a)?, self.info(b)?);
+        let mut sizes = one.sizes.clone();
+        if let Some(last) = sizes.last_mut() {
+            *last = other.last();
+        }
+        let operator = if sizes.len() == 2 { Operator::MM } else { Operator::BMM };
+        let made = Info { sizes, dynamic: one.dynamic || other.dynamic, ..one };
+        Ok(self.call(operator, &[a, b], made))
+    }
+
+    /// The product with the rows of a matrix, and a bias.
+    pub(crate) fn linear(
+        &mut self,
+        value: ValueId,
+        weight: ValueId,
+        bias: Option<ValueId>,
+    ) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let mut sizes = info.sizes.clone();
+        if let Some(last) = sizes.last_mut() {
+            *last = self.info(weight)?.size(0);
+        }
+        let bias = match bias {
+            Some(bias) => bias,
+            None => self.none(),
+        };
+        Ok(self.call(Operator::LINEAR, &[value, weight, bias], info.with_sizes(sizes)))
+    }
+
+    /// A function of all elements along dimensions, which stay with a size of 1.
+    pub(crate) fn reduce(
+        &mut self,
+        operator: Operator,
+        value: ValueId,
+        dims: &[usize],
+    ) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let mut sizes = info.sizes.clone();
+        for (dim, size) in sizes.iter_mut().enumerate() {
+            if dims.contains(&dim) {
+                *size = 1;
+            }
+        }
+        let dims: Vec<i64> = dims.iter().map(|dim| *dim as i64).collect();
+        let (dims, keep) = (self.new_ints(&dims), self.push(Value::Bool(true)));
+        let made = info.with_sizes(sizes);
+        Ok(match operator {
+            Operator::AMAX | Operator::AMIN => self.call(operator, &[value, dims, keep], made),
+            _ => {
+                let none = self.none();
+                self.call(operator, &[value, dims, keep, none], made)
+            }
+        })
+    }
+
+    /// The softmax along the last dimension, or its logarithm.
+    pub(crate) fn softmax(&mut self, operator: Operator, value: ValueId) -> Result<ValueId, Error> {
+        let info = self.info(value)?;
+        let (last, no) = (self.new_int(-1), self.push(Value::Bool(false)));
+        Ok(self.call(operator, &[value, last, no], info))
+    }
+
+    /// The integers from one to before another.
+    pub(crate) fn range(
+        &mut self,
+        start: ValueId,
+        end: ValueId,
+        bound: usize,
+    ) -> Result<ValueId, Error> {
+        let dynamic =
+            !matches!((self.value(start)?, self.value(end)?), (Value::Int(_), Value::Int(_)));
+        let (one, none) = (self.new_int(1), self.none());
+        let made = Info { scalar_type: ScalarType::Long, sizes: [bound].to_vec(), dynamic };
+        let inputs = [start, end, one, none, none, none, none];
+        Ok(self.call(Operator::ARANGE_START_STEP, &inputs, made))
+    }
+}
+
+/// What two shapes broadcast to.
+fn broadcast_sizes(a: &[usize], b: &[usize]) -> Result<Vec<usize>, Error> {
+    let narrow = |sizes: &[usize]| -> Option<Vec<i32>> {
+        sizes.iter().map(|size| i32::try_from(*size).ok()).collect()
+    };
+    let sizes = narrow(a).zip(narrow(b)).and_then(|(a, b)| broadcast(&a, &b));
+    let sizes =
+        sizes.ok_or_else(|| Error::Invalid(format!("shapes {a:?} and {b:?} do not broadcast")))?;
+    Ok(sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect())
+}

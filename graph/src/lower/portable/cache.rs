@@ -1,0 +1,57 @@
+//! Caches of keys and values: tensors that keep their contents between runs, written where they lie.
+
+use super::Rule;
+use super::builder::Builder;
+use crate::error::Error;
+use crate::graph::{Tensor, Value, ValueId};
+use crate::operators::Operator;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::vec;
+
+pub(super) const RULES: &[(Operator, Rule)] =
+    &[(Operator::UPDATE_CACHE, update_cache), (Operator::LLAMA_UPDATE_CACHE, update_cache)];
+
+fn update_cache(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (value, cache, start) = (b.arg(args, 0)?, b.arg(args, 1)?, b.arg(args, 2)?);
+    store(b, value, cache, start)
+}
+
+/// Writes `[batch, position, head, depth]` into a cache, from a position on.
+pub(super) fn store(
+    b: &mut Builder<'_, '_>,
+    value: ValueId,
+    cache: ValueId,
+    start: ValueId,
+) -> Result<(), Error> {
+    let (info, cache_info) = (b.info(value)?, b.info(cache)?);
+    if info.rank() != 4 || cache_info.rank() != 4 {
+        let (value, cache) = (&info.sizes, &cache_info.sizes);
+        return Err(Error::Invalid(format!("{value:?} into a cache of {cache:?}")));
+    }
+    let value = b.cast(value, cache_info.scalar_type)?;
+    let length = b.size(value, 1)?;
+    let end = b.sum(start, length.value)?;
+    let positions = b.range(start, end, length.bound)?;
+    let none = b.none();
+    let (indices, no) = (b.push(Value::List(vec![none, positions])), b.push(Value::Bool(false)));
+    b.call(Operator::INDEX_PUT_ATEN, &[cache, indices, value, no], cache_info);
+    Ok(())
+}
+
+/// A cache that keeps its contents: what a call names as its cache, or a new one if that does not.
+pub(super) fn persistent(b: &mut Builder<'_, '_>, cache: ValueId) -> Result<ValueId, Error> {
+    if b.is_state(cache) {
+        return Ok(cache);
+    }
+    let info = b.info(cache)?;
+    Ok(b.push(Value::Tensor(Tensor {
+        scalar_type: info.scalar_type,
+        host_type: info.scalar_type,
+        sizes: info.sizes,
+        dynamic: false,
+        // State without data starts as zeros.
+        data: Some(Cow::Borrowed(&[])),
+        changes: Some(true),
+    })))
+}

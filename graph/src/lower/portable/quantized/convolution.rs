@@ -1,0 +1,240 @@
+//! Convolutions with quantized weights.
+
+use super::linear::first;
+use super::weights::by_channel;
+use super::{dequantize, finish, is_relu, pair, quantize, through_codes};
+use crate::error::Error;
+use crate::graph::{Value, ValueId};
+use crate::lower::portable::Rule;
+use crate::lower::portable::builder::{Builder, Info};
+use crate::operators::Operator;
+use alloc::format;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
+    (Operator::ET_VK_Q8TA_CONV2D, q8ta_conv2d),
+    (Operator::ET_VK_Q8TA_CONV2D_DW, q8ta_conv2d),
+    (Operator::ET_VK_Q8TA_CONV2D_PW, q8ta_conv2d),
+    (Operator::ET_VK_Q8TA_CONV2D_GENERAL, q8ta_conv2d),
+    (Operator::ET_VK_Q8TA_CONV2D_IM2COL, q8ta_conv2d),
+    (Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO, q8ta_conv2d),
+    (Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW, q8ta_conv2d),
+    (Operator::ETVK_TEST_CONV2D_Q8TA_Q8CSW_Q8TO, |b, args| {
+        // Quantizes its input and dequantizes its output; a layout comes before the output.
+        let (sums, _) = convolve(b, args, &Q8TA)?;
+        let parameters = pair(b, args, [6, 7])?;
+        let codes = quantize(b, sums, parameters, ScalarType::Char)?;
+        let numbers = dequantize(b, codes, parameters)?;
+        b.finish_with(numbers, b.out(args)?)
+    }),
+    (Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED, |b, args| {
+        let places = Places {
+            output_padding: Some(12),
+            dilation: 13,
+            groups: 14,
+            activation: Some(15),
+            ..Q8TA
+        };
+        convolution(b, args, &places)
+    }),
+    (Operator::ET_VK_CONV2D_Q8TA_Q8CSW, |b, args| {
+        convolution(b, args, &Places { output: None, bias: 6, ..Q8TA }.with_kernel(7))
+    }),
+    (Operator::ET_VK_CONV2D_Q8CSW, |b, args| {
+        let places = Places { input: None, output: None, weight: 1, scales: 2, bias: 3, ..Q8TA };
+        convolution(b, args, &places.with_kernel(4))
+    }),
+];
+
+/// Where the arguments of a convolution are.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    /// Scale and zero point of the input.
+    input: Option<[usize; 2]>,
+    weight: usize,
+    scales: usize,
+    /// Scale and zero point of the output.
+    output: Option<[usize; 2]>,
+    bias: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+    /// Of a transposed convolution.
+    output_padding: Option<usize>,
+    dilation: usize,
+    groups: usize,
+    activation: Option<usize>,
+}
+
+const Q8TA: Places = Places {
+    input: Some([1, 2]),
+    weight: 3,
+    scales: 5,
+    output: Some([6, 7]),
+    bias: 8,
+    kernel: 9,
+    stride: 10,
+    padding: 11,
+    output_padding: None,
+    dilation: 12,
+    groups: 13,
+    activation: None,
+};
+
+impl Places {
+    /// With the kernel size at a place, and what follows it right behind.
+    const fn with_kernel(self, kernel: usize) -> Self {
+        let (stride, padding) = (kernel + 1, kernel + 2);
+        Places { kernel, stride, padding, dilation: kernel + 3, groups: kernel + 4, ..self }
+    }
+}
+
+fn q8ta_conv2d(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let activation = if args.len() > 15 { Some(14) } else { None };
+    convolution(b, args, &Places { activation, ..Q8TA })
+}
+
+fn convolution(b: &mut Builder<'_, '_>, args: &[ValueId], places: &Places) -> Result<(), Error> {
+    let (sums, relu) = convolve(b, args, places)?;
+    let output = match places.output {
+        Some(place) => Some(pair(b, args, place)?),
+        None => None,
+    };
+    finish(b, sums, relu, output, b.out(args)?)
+}
+
+/// The shape of weights: kernels of groups of channels.
+struct Kernels {
+    groups: usize,
+    /// Channels of a group, in and out.
+    group_in: usize,
+    group_out: usize,
+    size: [usize; 2],
+    transposed: bool,
+}
+
+/// The sums of a convolution, and whether a relu follows.
+fn convolve(
+    b: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    places: &Places,
+) -> Result<(ValueId, bool), Error> {
+    let (input, info) = b.tensor(args, 0)?;
+    let (stored, weight) = b.tensor(args, places.weight)?;
+    let bad = || Error::Invalid(format!("{:?} convolved with {:?}", info.sizes, weight.sizes));
+    let channels = info.rank().checked_sub(3).map(|dim| info.size(dim)).ok_or_else(bad)?;
+    let groups = usize::try_from(b.int(args, places.groups)?).ok();
+    let groups = groups.filter(|groups| *groups > 0).ok_or_else(bad)?;
+    let depthwise = weight.rank() == 3;
+    // Depthwise weights have a column for each channel, perhaps with padding.
+    let out_channels = if depthwise { weight.last().min(channels) } else { weight.size(0) };
+    let size = match b.ints(args, places.kernel)?[..] {
+        [both] => [both, both],
+        [y, x] => [y, x],
+        _ => return Err(bad()),
+    };
+    let size = size.map(|size| usize::try_from(size).unwrap_or(0));
+    let kernels = Kernels {
+        groups,
+        group_in: channels / groups,
+        group_out: out_channels / groups,
+        size,
+        transposed: places.output_padding.is_some(),
+    };
+    let codes = if depthwise {
+        depthwise_codes(b, stored, &weight, out_channels, size)?
+    } else {
+        kernels.codes(b, stored, &weight)?
+    };
+    // A transposed convolution has the scales of one group.
+    let (axis, count) = if kernels.transposed { (1, kernels.group_out) } else { (0, out_channels) };
+    let scales = b.arg(args, places.scales)?;
+    let scales = first(b, scales, count)?;
+    let weight = by_channel(b, codes, scales, axis)?;
+    let input = match places.input {
+        Some(place) => through_codes(b, input, pair(b, args, place)?)?,
+        None => b.cast(input, ScalarType::Float)?,
+    };
+    let bias = match b.optional(args, places.bias) {
+        Some(bias) => first(b, bias, out_channels)?,
+        None => b.none(),
+    };
+    let transposed = b.push(Value::Bool(kernels.transposed));
+    let output_padding = match places.output_padding {
+        Some(place) => b.arg(args, place)?,
+        None => b.new_ints(&[0, 0]),
+    };
+    let inputs = [
+        input,
+        weight,
+        bias,
+        b.arg(args, places.stride)?,
+        b.arg(args, places.padding)?,
+        b.arg(args, places.dilation)?,
+        transposed,
+        output_padding,
+        b.arg(args, places.groups)?,
+    ];
+    let relu = match places.activation {
+        Some(place) => is_relu(b, args, place)?,
+        None => false,
+    };
+    let out = b.out(args)?;
+    let made = b.info(out)?;
+    let made = Info { scalar_type: ScalarType::Float, dynamic: info.dynamic, ..made };
+    Ok((b.call(Operator::CONVOLUTION, &inputs, made), relu))
+}
+
+/// `[y][x][channel]` as `[channel, 1, y, x]`.
+fn depthwise_codes(
+    b: &mut Builder<'_, '_>,
+    stored: ValueId,
+    weight: &Info,
+    channels: usize,
+    [y, x]: [usize; 2],
+) -> Result<ValueId, Error> {
+    let (taps, columns) = (y.saturating_mul(x), weight.last());
+    let rows = weight.size(0).saturating_mul(weight.size(1));
+    if taps == 0 || taps > rows {
+        return Err(Error::Invalid(format!("kernels {:?} of {y} by {x}", weight.sizes)));
+    }
+    let flat = b.view_known(stored, &[rows, columns])?;
+    let part = b.slice_known(flat, 0, 0, taps, 1)?;
+    let part = b.slice_known(part, 1, 0, channels, 1)?;
+    let split = b.view_known(part, &[y, x, 1, channels])?;
+    b.permute(split, &[3, 2, 0, 1])
+}
+
+impl Kernels {
+    /// `[channel out][y][x][channel in]` as convolutions take it: `[out, in, y, x]`, or `[in, out, y, x]` if it is transposed.
+    fn codes(
+        &self,
+        b: &mut Builder<'_, '_>,
+        stored: ValueId,
+        weight: &Info,
+    ) -> Result<ValueId, Error> {
+        let [y, x] = self.size;
+        let Kernels { groups, group_in, group_out, .. } = *self;
+        let row = y.saturating_mul(x).saturating_mul(group_in);
+        let fits = weight.rank() == 2
+            && row > 0
+            && row <= weight.size(1)
+            && group_out > 0
+            && groups.checked_mul(group_out) == Some(weight.size(0));
+        if !fits {
+            let weight = &weight.sizes;
+            return Err(Error::Invalid(format!("kernels {weight:?} of {group_in} by {y} by {x}")));
+        }
+        let part = b.slice_known(stored, 1, 0, row, 1)?;
+        let split = b.view_known(part, &[groups, group_out, y, x, group_in])?;
+        let order: &[usize] = if self.transposed { &[0, 4, 1, 2, 3] } else { &[0, 1, 4, 2, 3] };
+        let ordered = b.permute(split, order)?;
+        let sizes: Vec<usize> = if self.transposed {
+            [groups * group_in, group_out, y, x].to_vec()
+        } else {
+            [groups * group_out, group_in, y, x].to_vec()
+        };
+        b.view_known(ordered, &sizes)
+    }
+}

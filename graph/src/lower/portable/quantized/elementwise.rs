@@ -1,0 +1,32 @@
+//! Sums, activations and shuffles of quantized tensors, from one scale to another.
+
+use super::{dequantize, finish, pair};
+use crate::lower::portable::Rule;
+use crate::operators::Operator;
+use torchlet_core::ScalarType;
+
+pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
+    (Operator::ET_VK_Q8TA_ADD, |b, args| {
+        let (first, second) = (b.arg(args, 0)?, b.arg(args, 1)?);
+        let first = dequantize(b, first, pair(b, args, [2, 3])?)?;
+        let [scale, zero] = pair(b, args, [4, 5])?;
+        let alpha = b.number(args, 8)?;
+        let second = dequantize(b, second, [scale * alpha, zero])?;
+        let sum = b.binary(Operator::ADD_TENSOR, first, second)?;
+        finish(b, sum, false, Some(pair(b, args, [6, 7])?), b.out(args)?)
+    }),
+    (Operator::ET_VK_Q8TA_RELU, |b, args| {
+        let input = b.arg(args, 0)?;
+        let numbers = dequantize(b, input, pair(b, args, [1, 2])?)?;
+        finish(b, numbers, true, Some(pair(b, args, [3, 4])?), b.out(args)?)
+    }),
+    (Operator::ET_VK_Q8TA_PIXEL_SHUFFLE, |b, args| {
+        let input = b.arg(args, 0)?;
+        let (out, factor) = (b.out(args)?, b.arg(args, 5)?);
+        let numbers = dequantize(b, input, pair(b, args, [1, 2])?)?;
+        let made = b.info(out)?.with_type(ScalarType::Float);
+        let shuffled = b.call(Operator::PIXEL_SHUFFLE, &[numbers, factor], made);
+        let [inverse, zero] = pair(b, args, [3, 4])?;
+        finish(b, shuffled, false, Some([1.0 / inverse, zero]), out)
+    }),
+];

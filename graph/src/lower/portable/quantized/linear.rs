@@ -1,0 +1,157 @@
+//! Products with quantized matrices.
+
+use super::weights::{Form, Scales, dequantized, unpacked};
+use super::{finish, is_relu, pair, through_codes};
+use crate::error::Error;
+use crate::graph::ValueId;
+use crate::lower::portable::Rule;
+use crate::lower::portable::builder::Builder;
+use crate::operators::Operator;
+use alloc::format;
+use torchlet_core::ScalarType;
+
+/// Where the arguments of a product are.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    form: Form,
+    /// Scale and zero point of the input, numbers.
+    input: Option<[usize; 2]>,
+    /// Scale and zero point of each row of the input, tensors.
+    by_row: Option<[usize; 2]>,
+    weight: usize,
+    scales: usize,
+    group: Option<usize>,
+    bias: Option<usize>,
+    /// Scale and zero point of the output, numbers.
+    output: Option<[usize; 2]>,
+    activation: Option<usize>,
+}
+
+const PLAIN: Places = Places {
+    form: Form::Bytes,
+    input: None,
+    by_row: None,
+    weight: 1,
+    scales: 2,
+    group: None,
+    bias: None,
+    output: None,
+    activation: None,
+};
+const Q4GSW: Places =
+    Places { form: Form::Nibbles { low_first: true }, group: Some(3), bias: Some(4), ..PLAIN };
+const Q8TA: Places = Places {
+    input: Some([1, 2]),
+    weight: 3,
+    scales: 5,
+    output: Some([6, 7]),
+    bias: Some(8),
+    activation: Some(9),
+    ..PLAIN
+};
+
+pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
+    (Operator::WEIGHT_INT8PACK_MM, |b, args| linear(b, args, &PLAIN)),
+    (Operator::ET_VK_LINEAR_QCS4W, |b, args| {
+        linear(b, args, &Places { form: Form::Nibbles { low_first: false }, ..PLAIN })
+    }),
+    (Operator::ET_VK_LINEAR_Q8CSW, |b, args| linear(b, args, &Places { bias: Some(3), ..PLAIN })),
+    (Operator::ET_VK_LINEAR_Q4GSW, |b, args| linear(b, args, &Q4GSW)),
+    (Operator::ET_VK_Q4GSW_LINEAR, |b, args| linear(b, args, &Q4GSW)),
+    (Operator::ET_VK_LINEAR_DQ8CA_Q4GSW, |b, args| {
+        let by_row = Some([1, 2]);
+        linear(
+            b,
+            args,
+            &Places { by_row, weight: 3, scales: 5, group: Some(6), bias: Some(7), ..Q4GSW },
+        )
+    }),
+    (Operator::ET_VK_LINEAR_Q8TA_Q8CSW, |b, args| {
+        linear(b, args, &Places { bias: Some(6), output: None, activation: None, ..Q8TA })
+    }),
+    (Operator::ET_VK_Q8TA_LINEAR, |b, args| linear(b, args, &Q8TA)),
+    (Operator::ET_VK_Q8TA_LINEAR_GEMV, |b, args| linear(b, args, &Q8TA)),
+];
+
+fn linear(b: &mut Builder<'_, '_>, args: &[ValueId], places: &Places) -> Result<(), Error> {
+    let (input, info) = b.tensor(args, 0)?;
+    let (stored, weight) = b.tensor(args, places.weight)?;
+    let out = b.out(args)?;
+    let (rows, columns) = (weight.size(0), info.last());
+    if info.rank() == 0 || weight.rank() != 2 {
+        return Err(Error::Invalid(format!("{:?} times {:?}", info.sizes, weight.sizes)));
+    }
+    let codes = unpacked(b, stored, places.form, rows, columns)?;
+    let group = match places.group {
+        Some(place) => Some(b.int(args, place)?),
+        None => None,
+    };
+    let scales = Scales { tensor: b.arg(args, places.scales)?, group };
+    let weight = dequantized(b, codes, &scales)?;
+    let input = if let Some(place) = places.input {
+        through_codes(b, input, pair(b, args, place)?)?
+    } else if let Some([scale, zero]) = places.by_row {
+        let (scale, zero) = (b.arg(args, scale)?, b.arg(args, zero)?);
+        by_row(b, input, scale, zero)?
+    } else {
+        b.cast(input, ScalarType::Float)?
+    };
+    let bias = match places.bias.and_then(|place| b.optional(args, place)) {
+        Some(bias) => Some(first(b, bias, rows)?),
+        None => None,
+    };
+    let sums = b.linear(input, weight, bias)?;
+    let relu = match places.activation {
+        Some(place) => is_relu(b, args, place)?,
+        None => false,
+    };
+    let output = match places.output {
+        Some(place) => Some(pair(b, args, place)?),
+        None => None,
+    };
+    finish(b, sums, relu, output, out)
+}
+
+/// The first so many elements of a bias.
+pub(super) fn first(
+    b: &mut Builder<'_, '_>,
+    bias: ValueId,
+    count: usize,
+) -> Result<ValueId, Error> {
+    let info = b.info(bias)?;
+    if info.rank() != 1 || info.size(0) < count {
+        return Err(Error::Invalid(format!("a bias of {:?} for {count} sums", info.sizes)));
+    }
+    let bias = b.slice_known(bias, 0, 0, count, 1)?;
+    b.cast(bias, ScalarType::Float)
+}
+
+/// What is left of rows by codes with a scale and a zero point for each row.
+fn by_row(
+    b: &mut Builder<'_, '_>,
+    input: ValueId,
+    scale: ValueId,
+    zero: ValueId,
+) -> Result<ValueId, Error> {
+    let info = b.info(input)?;
+    // A column, to be broadcast over each row.
+    let mut sizes = alloc::vec::Vec::new();
+    for dim in 0..info.rank().saturating_sub(1) {
+        sizes.push(b.size(input, dim)?);
+    }
+    sizes.push(b.known(1));
+    let mut column = |tensor: ValueId| {
+        let wide = b.view(tensor, &sizes)?;
+        b.cast(wide, ScalarType::Float)
+    };
+    let (scale, zero) = (column(scale)?, column(zero)?);
+    let input = b.cast(input, ScalarType::Float)?;
+    // As quantizing rounds: the product with the inverse.
+    let inverse = b.unary(Operator::RECIPROCAL, scale)?;
+    let scaled = b.binary(Operator::MUL_TENSOR, input, inverse)?;
+    let rounded = b.unary(Operator::ROUND, scaled)?;
+    let moved = b.binary(Operator::ADD_TENSOR, rounded, zero)?;
+    let codes = b.clamp(moved, Some(-128.0), Some(127.0))?;
+    let moved = b.binary(Operator::SUB_TENSOR, codes, zero)?;
+    b.binary(Operator::MUL_TENSOR, moved, scale)
+}

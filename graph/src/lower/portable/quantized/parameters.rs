@@ -1,0 +1,220 @@
+//! Scales and zero points from the range of values.
+
+use super::bounds;
+use super::convert::blocks_of;
+use crate::error::Error;
+use crate::graph::ValueId;
+use crate::lower::portable::Rule;
+use crate::lower::portable::builder::Builder;
+use crate::operators::Operator;
+use alloc::format;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
+    (Operator::TORCHAO_CHOOSE_QPARAMS_AFFINE, affine),
+    (Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_TENSOR, |b, args| {
+        let (input, info) = b.tensor(args, 0)?;
+        let range = Range {
+            low: b.number(args, 1)?,
+            high: b.number(args, 2)?,
+            least: b.number(args, 3)?,
+            mapping: Mapping::Asymmetric,
+        };
+        let dims: Vec<usize> = (0..info.rank()).collect();
+        choose(b, input, &dims, &range, &b.outs(args)?)
+    }),
+    (Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC, |b, args| {
+        let (input, info) = b.tensor(args, 0)?;
+        let range = Range {
+            low: -128.0,
+            high: 127.0,
+            least: f64::from(f32::EPSILON),
+            mapping: Mapping::NearerEnd,
+        };
+        choose(b, input, &[info.rank().saturating_sub(1)], &range, &b.outs(args)?)
+    }),
+    (Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |b, args| {
+        let (input, info) = b.tensor(args, 0)?;
+        let range = Range {
+            low: b.optional_number(args, 1)?.unwrap_or(-128.0),
+            high: b.optional_number(args, 2)?.unwrap_or(127.0),
+            least: least_of(info.scalar_type),
+            mapping: Mapping::Asymmetric,
+        };
+        let outs = [b.arg(args, 3)?, b.out(args)?];
+        choose(b, input, &[info.rank().saturating_sub(1)], &range, &outs)
+    }),
+];
+
+/// How scales and zero points follow from the range of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mapping {
+    /// The zero point follows from the lower end.
+    Asymmetric,
+    /// As wide to both sides.
+    Symmetric,
+    /// As wide as the codes are on each side.
+    SymmetricNoClipping,
+    /// The zero point follows from the end that it moves less.
+    NearerEnd,
+}
+
+/// Codes, and how they are chosen.
+struct Range {
+    low: f64,
+    high: f64,
+    /// The least scale.
+    least: f64,
+    mapping: Mapping,
+}
+
+/// The least scale if a call does not name one: the precision of its type.
+fn least_of(scalar_type: ScalarType) -> f64 {
+    if scalar_type == ScalarType::Half { 0.000_976_562_5 } else { f64::from(f32::EPSILON) }
+}
+
+fn affine(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, info) = b.tensor(args, 0)?;
+    let mapping = match b.text(args, 1)?.as_deref() {
+        None | Some("ASYMMETRIC") => Mapping::Asymmetric,
+        Some("SYMMETRIC") => Mapping::Symmetric,
+        Some("SYMMETRIC_NO_CLIPPING_ERR") => Mapping::SymmetricNoClipping,
+        Some(other) => return Err(Error::Unsupported(format!("mapping {other}"))),
+    };
+    let outs = b.outs(args)?;
+    let zero = outs.get(1).copied().ok_or_else(|| Error::invalid("there are not two outputs"))?;
+    let [low, high] = bounds(b.info(zero)?.scalar_type).map(|bound| bound as f64);
+    let range = Range {
+        low: b.optional_number(args, 4)?.unwrap_or(low),
+        high: b.optional_number(args, 5)?.unwrap_or(high),
+        least: b.optional_number(args, 6)?.unwrap_or(least_of(info.scalar_type)),
+        mapping,
+    };
+    let blocks = b.ints(args, 2)?;
+    // Whole rows are blocks whatever the shape is.
+    let Some((last, outer)) = blocks.split_last() else {
+        return Err(Error::invalid("there are no blocks"));
+    };
+    let whole = *last < 0 || usize::try_from(*last) == Ok(info.last());
+    if whole && outer.iter().all(|block| *block == 1) && blocks.len() == info.rank() {
+        return choose(b, input, &[info.rank().saturating_sub(1)], &range, &outs);
+    }
+    let blocks = blocks_of(b, args, 2)?;
+    let mut sizes = Vec::new();
+    for (size, block) in info.sizes.iter().zip(&blocks) {
+        sizes.extend([size / block, *block]);
+    }
+    let dims: Vec<usize> = (0..blocks.len()).map(|dim| 2 * dim + 1).collect();
+    let split = b.view_known(input, &sizes)?;
+    choose(b, split, &dims, &range, &outs)
+}
+
+/// Chooses scales and zero points by the extremes along dimensions.
+fn choose(
+    b: &mut Builder<'_, '_>,
+    input: ValueId,
+    dims: &[usize],
+    range: &Range,
+    outs: &[ValueId],
+) -> Result<(), Error> {
+    let Range { low, high, least, mapping } = *range;
+    let [scale_out, zero_out] = outs[..] else {
+        return Err(Error::invalid("there are not two outputs"));
+    };
+    if high <= low {
+        return Err(Error::invalid("an empty range cannot be quantized"));
+    }
+    let input = b.cast(input, ScalarType::Float)?;
+    let lowest = b.reduce(Operator::AMIN, input, dims)?;
+    let negative = b.clamp(lowest, None, Some(0.0))?;
+    let highest = b.reduce(Operator::AMAX, input, dims)?;
+    let positive = b.clamp(highest, Some(0.0), None)?;
+    let wide = match mapping {
+        Mapping::Asymmetric | Mapping::NearerEnd => {
+            let width = b.binary(Operator::SUB_TENSOR, positive, negative)?;
+            b.with_number(Operator::DIV_SCALAR, width, high - low)?
+        }
+        Mapping::Symmetric => {
+            let below = b.unary(Operator::NEG, negative)?;
+            let larger = b.binary(Operator::MAXIMUM, below, positive)?;
+            b.with_number(Operator::DIV_SCALAR, larger, (high - low) / 2.0)?
+        }
+        Mapping::SymmetricNoClipping => {
+            let below = b.with_number(Operator::DIV_SCALAR, negative, low)?;
+            let above = b.with_number(Operator::DIV_SCALAR, positive, high)?;
+            b.binary(Operator::MAXIMUM, below, above)?
+        }
+    };
+    let scale = b.clamp(wide, Some(least), None)?;
+    let zero = match mapping {
+        Mapping::Asymmetric => {
+            let steps = b.binary(Operator::DIV_TENSOR, negative, scale)?;
+            let steps = b.unary(Operator::ROUND, steps)?;
+            let steps = b.unary(Operator::NEG, steps)?;
+            let zero = b.with_number(Operator::ADD_SCALAR, steps, low)?;
+            b.clamp(zero, Some(low), Some(high))?
+        }
+        Mapping::NearerEnd => nearer_end(b, [negative, positive], scale, range)?,
+        Mapping::Symmetric | Mapping::SymmetricNoClipping => {
+            let nothing = b.with_number(Operator::MUL_SCALAR, scale, 0.0)?;
+            b.with_number(Operator::ADD_SCALAR, nothing, middle(low, high))?
+        }
+    };
+    for (made, out) in [(scale, scale_out), (zero, zero_out)] {
+        let shaped = shaped_like(b, made, out)?;
+        b.finish_with(shaped, out)?;
+    }
+    Ok(())
+}
+
+/// The code in the middle: that of zero where both sides are alike.
+fn middle(low: f64, high: f64) -> f64 {
+    let twice = low + high + 1.0;
+    // Rounded down; codes are small integers.
+    (twice as i64).div_euclid(2) as f64
+}
+
+fn nearer_end(
+    b: &mut Builder<'_, '_>,
+    [negative, positive]: [ValueId; 2],
+    scale: ValueId,
+    range: &Range,
+) -> Result<ValueId, Error> {
+    let below = b.binary(Operator::DIV_TENSOR, negative, scale)?;
+    let above = b.binary(Operator::DIV_TENSOR, positive, scale)?;
+    let sum = b.binary(Operator::ADD_TENSOR, below, above)?;
+    let sum = b.with_number(Operator::ADD_SCALAR, sum, range.low + range.high)?;
+    let from_low = b.compared(Operator::GT_SCALAR, sum, 0.0)?;
+    let mut ends = [below, above];
+    for (slot, bound) in ends.iter_mut().zip([range.low, range.high]) {
+        let steps = b.unary(Operator::NEG, *slot)?;
+        *slot = b.with_number(Operator::ADD_SCALAR, steps, bound)?;
+    }
+    let made = b.info(scale)?;
+    let zero = b.call(Operator::WHERE_SELF, &[from_low, ends[0], ends[1]], made);
+    let zero = b.clamp(zero, Some(range.low), Some(range.high))?;
+    b.unary(Operator::ROUND, zero)
+}
+
+/// The same elements in the shape that an output has.
+fn shaped_like(b: &mut Builder<'_, '_>, value: ValueId, out: ValueId) -> Result<ValueId, Error> {
+    let (own, wanted) = (b.info(value)?, b.info(out)?);
+    if own.sizes == wanted.sizes {
+        return Ok(value);
+    }
+    if !own.dynamic {
+        return b.view_known(value, &wanted.sizes);
+    }
+    // Sizes that are one are left out, or the other way round: the others follow each other in order.
+    let mut sizes = Vec::new();
+    let mut dims = (0..own.rank()).filter(|dim| own.size(*dim) != 1);
+    for bound in wanted.sizes {
+        let dim = if bound == 1 { None } else { dims.next() };
+        sizes.push(match dim {
+            Some(dim) => b.size(value, dim)?,
+            None => b.known(1),
+        });
+    }
+    b.view(value, &sizes)
+}

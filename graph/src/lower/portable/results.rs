@@ -1,0 +1,56 @@
+//! Operators that have an instruction, but whose results blobs describe otherwise than portable kernels give them.
+
+use super::Rule;
+use super::builder::Builder;
+use crate::error::Error;
+use crate::graph::{Value, ValueId};
+use crate::operators::Operator;
+use torchlet_core::ScalarType;
+
+pub(super) const RULES: &[(Operator, Rule)] = &[
+    (Operator::ARGMAX, |b, args| long_result(b, args, Operator::ARGMAX)),
+    (Operator::ARGMIN, |b, args| long_result(b, args, Operator::ARGMIN)),
+    (Operator::MAX_POOL2D, max_pool),
+    (Operator::MAX_POOL2D_WITH_INDICES, max_pool),
+    (Operator::POW_TENSOR_SCALAR, |b, args| {
+        let (input, info) = b.tensor(args, 0)?;
+        let out = b.out(args)?;
+        let made = b.info(out)?.scalar_type;
+        // An integer to the power of a fraction that a blob has as an integer.
+        let input = if made.is_floating() && !info.scalar_type.is_floating() {
+            b.cast(input, made)?
+        } else {
+            input
+        };
+        let exponent = b.arg(args, 1)?;
+        b.call_into(Operator::POW_TENSOR_SCALAR, &[input, exponent], out);
+        Ok(())
+    }),
+];
+
+fn inputs(args: &[ValueId]) -> &[ValueId] {
+    args.split_last().map_or(&[][..], |(_, inputs)| inputs)
+}
+
+/// An operator that gives 64-bit integers.
+fn long_result(b: &mut Builder<'_, '_>, args: &[ValueId], operator: Operator) -> Result<(), Error> {
+    let out = b.out(args)?;
+    let made = b.info(out)?.with_type(ScalarType::Long);
+    let found = b.call(operator, inputs(args), made);
+    b.finish_with(found, out)
+}
+
+/// The largest of each window, and their indices, which the graph may not ask for.
+fn max_pool(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let outs = b.outs(args)?;
+    let first = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
+    let made = b.info(first)?;
+    let indices = b.new_tensor(made.with_type(ScalarType::Long));
+    let list = b.push(Value::List([first, indices].to_vec()));
+    b.call_into(Operator::MAX_POOL2D_WITH_INDICES, inputs(args), list);
+    match outs.get(1) {
+        // Some exporters give indices that nobody reads no shape.
+        Some(out) if b.info(*out)?.sizes == made.sizes => b.finish_with(indices, *out),
+        _ => Ok(()),
+    }
+}
