@@ -18,7 +18,7 @@ use torchlet_core::{Registry, Scalar, ShapeDynamism};
 /// What all delegates of a program are lowered with.
 pub(super) struct Context<'c, 'p> {
     /// Gives named data.
-    pub(super) named: &'c vulkan::Named<'c, 'p>,
+    pub(super) named: &'c crate::Named<'c, 'p>,
     /// Kernels that compute what is constant.
     pub(super) registry: &'c Registry<'c>,
 }
