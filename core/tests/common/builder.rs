@@ -174,7 +174,8 @@ impl Program {
 
     /// The file.
     pub fn file(&self) -> Vec<u8> {
-        let mut builder = Builder::new();
+        // Most files fit: what grows is copied each time.
+        let mut builder = Builder::with_capacity(4096);
         let plans: Vec<_> = self.methods.iter().map(|method| plan(&mut builder, method)).collect();
         let plans = builder.create_vector(&plans);
         // Entry 0 means none.
