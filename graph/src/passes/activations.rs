@@ -98,9 +98,12 @@ fn clamp_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> Opt
     Some(())
 }
 
-/// Whether a number is another, but for the digits that a type lacks.
+/// Whether a number is another, or one through another, but for the digits that a type lacks.
 fn is(scalar_type: ScalarType, number: f64, other: f64) -> bool {
-    (number / other - 1.0).abs() < 1e-6 || rounded(scalar_type, other) == Some(number)
+    let near = |ratio: f64| (ratio - 1.0).abs() < 1e-6;
+    near(number / other)
+        || rounded(scalar_type, other).is_some_and(|other| near(number / other))
+        || rounded(scalar_type, other.recip()).is_some_and(|divisor| near(number * divisor))
 }
 
 /// A product: of a number, and of values that are no products or are taken elsewhere, too.
@@ -301,6 +304,15 @@ mod tests {
              c f16[4] = aten.mul.Tensor(p, kh)",
         );
         assert_eq!(made(&text), ["aten.gelu.default(%0, \"tanh\")"]);
+        let text = "in x f16[4]
+             const root f16[] = 1.4140625
+             q f16[4] = aten.div.Tensor(x, root)
+             e f16[4] = aten.erf.default(q)
+             g f16[4] = aten.add.Scalar(e, 1, 1)
+             h f16[4] = aten.mul.Scalar(x, 0.5)
+             o f16[4] = aten.mul.Tensor(h, g)
+             out o";
+        assert_eq!(made(text), ["aten.gelu.default(%0, \"none\")"]);
     }
 
     #[test]

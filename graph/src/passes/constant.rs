@@ -27,7 +27,7 @@ pub(super) fn decode(
         ScalarType::Byte | ScalarType::Bool => |bytes| bytes.first().map(|byte| (*byte).into()),
         _ => return None,
     };
-    if size == 0 || data.len() % size != 0 {
+    if size == 0 || !data.len().is_multiple_of(size) {
         return None;
     }
     Some(data.chunks_exact(size).map_while(element))

@@ -39,10 +39,10 @@ impl Mask {
         let mut found = Vec::from([(scores, None)]);
         let Some(node) = rewriter.maker(scores) else { return found };
         match (node.operator, inputs(node)) {
-            (Operator::ADD_TENSOR, [a, b, rest @ ..]) => {
-                if rest.iter().all(|factor| rewriter.number(*factor) == Some(1.0)) {
-                    found.extend([(*a, Some(Mask::Added(*b))), (*b, Some(Mask::Added(*a)))]);
-                }
+            (Operator::ADD_TENSOR, [a, b, rest @ ..])
+                if rest.iter().all(|factor| rewriter.number(*factor) == Some(1.0)) =>
+            {
+                found.extend([(*a, Some(Mask::Added(*b))), (*b, Some(Mask::Added(*a)))]);
             }
             (Operator::WHERE_SELF, [condition, a, b]) => {
                 for (inner, other, inverted) in [(*b, *a, false), (*a, *b, true)] {

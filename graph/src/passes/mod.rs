@@ -15,6 +15,7 @@ pub mod narrow;
 pub mod redundant;
 mod rewrite;
 pub mod rms_norm;
+pub mod strided;
 #[cfg(test)]
 mod text;
 pub mod uses;

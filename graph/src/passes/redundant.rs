@@ -280,6 +280,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_overwritten_is_not_what_made_it() {
+        let (_, calls) = simplified(
+            "in x f32[1,1,1,4]
+             in y f32[1,1,8,4]
+             a f32[1,8,1,4] = aten.permute_copy.default(y, [0, 2, 1, 3])
+             b f32[1,1,1,4] = llama.update_cache.default(x, a, 0)
+             c f32[1,1,8,4] = aten.permute_copy.default(a, [0, 2, 1, 3])
+             out c",
+        );
+        assert_eq!(calls.len(), 3);
+        assert!(calls[2].contains("(%2, "), "{calls:#?}");
+    }
+
+    #[test]
     fn permutations_join() {
         // As behind attention: there, back and elsewhere.
         let (_, calls) = simplified(

@@ -158,10 +158,10 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.uses.count_of(id)
     }
 
-    /// The call that makes a value, unless what it read may have been overwritten meanwhile: what stands in its inputs now could be
-    /// read again with the same result.
+    /// The call that makes a value, unless what it read, or the value, may have been overwritten meanwhile: what stands in its inputs
+    /// now could be read again with the same result.
     pub(super) fn maker(&self, id: ValueId) -> Option<&Node> {
-        let place = self.makers.get(id).copied().flatten()?;
+        let place = self.makers.get(id).copied().flatten().filter(|_| self.is_lasting(id))?;
         self.nodes.get(place).filter(|node| self.reads_lasting(node))
     }
 
@@ -353,7 +353,7 @@ impl<'g, 'p> Rewriter<'g, 'p> {
             Some(out) => *out = old,
             None => return false,
         }
-        if let Some([old, new]) = self.makers.get_disjoint_mut([old, new]).ok() {
+        if let Ok([old, new]) = self.makers.get_disjoint_mut([old, new]) {
             core::mem::swap(old, new);
         }
         self.lists.clear();
