@@ -67,9 +67,8 @@ impl RunOn {
             RunOn::AsExported => Ok(ReadyProgram::as_exported(open)),
             RunOn::Vulkan => ReadyProgram::compiled(open, registry, for_vulkan),
             RunOn::Auto if for_gpu && gpu() => ReadyProgram::compiled(open, registry, for_vulkan),
-            RunOn::Auto if for_gpu => ReadyProgram::compiled(open, registry, for_cpu),
-            RunOn::Cpu => ReadyProgram::compiled(open, registry, for_cpu),
-            RunOn::Auto => Ok(ReadyProgram::as_exported(open)),
+            RunOn::Auto | RunOn::Cpu if for_gpu => ReadyProgram::compiled(open, registry, for_cpu),
+            RunOn::Auto | RunOn::Cpu => Ok(ReadyProgram::as_exported(open)),
         }
     }
 }
@@ -103,7 +102,7 @@ fn for_vulkan<'p>(
     data: &'p [DataMap<'p>],
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    let target = torchlet_vulkan::VulkanTarget::new();
+    let target = torchlet_vulkan::VulkanTarget::any();
     torchlet_graph::compile(program, data, Some(&target), registry)
 }
 
@@ -121,7 +120,8 @@ fn for_cpu<'p>(
     data: &'p [DataMap<'p>],
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    torchlet_graph::compile(program, data, None, registry)
+    let program = torchlet_graph::cpu::to_portable(program, data, registry)?;
+    Ok(Compiled { program, report: Report::default() })
 }
 
 impl ReadyProgram {

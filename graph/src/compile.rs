@@ -10,7 +10,7 @@ use crate::operators::Operator;
 use crate::partition::{Part, Region, partition};
 use crate::report::{MethodReport, Place, PlacedCall, Report};
 use crate::target::Target;
-use crate::{blob, front, passes};
+use crate::{blob, front, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -138,15 +138,23 @@ impl<'p> MethodCompiler<'_, 'p> {
     fn cut(&self, mut run: Run<'p>) -> Result<Cut<'p>, Error> {
         passes::run(&mut run.graph)?;
         keep_old_values(&mut run.graph);
-        let graph = &run.graph;
-        let why_not = |node| match self.target {
-            Some(target) => target.accepts(graph, node).err(),
-            None => Some(String::new()),
-        };
-        let reasons: Vec<Option<String>> = graph.nodes.iter().map(why_not).collect();
+        let mut reasons = self.ask(&run.graph);
+        // What neither the device nor a kernel computes may consist of what they do.
+        let refused: Vec<bool> = reasons.iter().map(Option::is_some).collect();
+        if lower::portable::run_some(&mut run.graph, &refused)? {
+            reasons = self.ask(&run.graph);
+        }
         let on_device: Vec<bool> = reasons.iter().map(Option::is_none).collect();
-        let parts = partition(graph, &on_device);
+        let parts = partition(&run.graph, &on_device);
         Ok(Cut { run, parts, reasons })
+    }
+
+    /// Why each call of a graph cannot be on the device, if it cannot.
+    fn ask(&self, graph: &Graph<'p>) -> Vec<Option<String>> {
+        match self.target {
+            Some(target) => target.accepts_each(graph).into_iter().map(Result::err).collect(),
+            None => vec![Some(String::new()); graph.nodes.len()],
+        }
     }
 
     /// The instructions that do what a run did.

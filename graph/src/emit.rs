@@ -176,7 +176,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
                 return Ok(index);
             }
             Value::Tensor(tensor) => {
-                let dynamism = if tensor.dynamic { Some(ShapeDynamism::DynamicBound) } else { dynamism };
+                let dynamism =
+                    if tensor.dynamic { Some(ShapeDynamism::DynamicBound) } else { dynamism };
                 MethodValue::Tensor(method_tensor(tensor, dynamism)?)
             }
         };

@@ -26,7 +26,8 @@ fn show_method(method: &MethodReport) {
     let mut calls = method.calls.as_slice();
     // Neighbours that are alike are one line.
     while let Some(first) = calls.first() {
-        let alike = |call: &&PlacedCall| call.operator == first.operator && call.place == first.place;
+        let alike =
+            |call: &&PlacedCall| call.operator == first.operator && call.place == first.place;
         let run = calls.iter().take_while(alike).count();
         let times = if run > 1 { format!(" x {run}") } else { String::new() };
         let operator = paint(NAME, &first.operator);

@@ -214,7 +214,7 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
             return None;
         }
     }
-    let (queries, query_scale) = peeled(rewriter, product.queries);
+    let (queries, query_scale) = peeled_exactly(rewriter, product.queries);
     let (keys, key_scale) = keys(rewriter, product.keys, [batches, heads, key_rows, width])?;
     let scale = product.scale * query_scale * key_scale;
     if !scale.is_finite() || !rewriter.is_lasting(queries) {
@@ -255,7 +255,7 @@ fn keys(
     columns: ValueId,
     [batches, heads, rows, width]: [usize; 4],
 ) -> Option<(ValueId, f64)> {
-    let (columns, scale) = peeled(rewriter, columns);
+    let (columns, scale) = peeled_exactly(rewriter, columns);
     if !rewriter.is_lasting(columns) {
         return None;
     }
@@ -265,7 +265,7 @@ fn keys(
         let last = order.len().checked_sub(1)?;
         order.swap(last.checked_sub(1)?, last);
         if order.iter().enumerate().all(|(at, dim)| at == *dim) {
-            let (source, own) = peeled(rewriter, source);
+            let (source, own) = peeled_exactly(rewriter, source);
             return Some((source, scale * own));
         }
         return Some((permuted(rewriter, source, &order)?, scale));

@@ -5,6 +5,7 @@ use super::uses::inputs;
 use crate::graph::{Node, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec::Vec;
+use torchlet_core::ScalarType;
 
 /// How many views in a row are looked through. Exporters write a handful; a file could have any number, and as many calls that take
 /// the last.
@@ -92,6 +93,48 @@ pub(super) fn scaled(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueI
     // A number may have dimensions, too, and a type.
     let same = tensor.sizes == out.sizes && tensor.scalar_type == out.scalar_type;
     (same && tensor.scalar_type.is_floating()).then_some((input, factor))
+}
+
+/// What a conversion to a type of 16 bits is of, if that is `f32`.
+fn narrowed(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<ValueId> {
+    conversion(rewriter, node, |from, to| from == ScalarType::Float && is_narrow(to))
+}
+
+/// What a conversion to `f32` is of, if that is this type of 16 bits.
+fn widened(rewriter: &Rewriter<'_, '_>, node: &Node, narrow: ScalarType) -> Option<ValueId> {
+    conversion(rewriter, node, |from, to| from == narrow && to == ScalarType::Float)
+}
+
+fn is_narrow(scalar_type: ScalarType) -> bool {
+    matches!(scalar_type, ScalarType::Half | ScalarType::BFloat16)
+}
+
+fn conversion(
+    rewriter: &Rewriter<'_, '_>,
+    node: &Node,
+    fits: impl Fn(ScalarType, ScalarType) -> bool,
+) -> Option<ValueId> {
+    if !matches!(node.operator, Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY) {
+        return None;
+    }
+    let input = *inputs(node).first()?;
+    let (from, to) = (rewriter.scalar_type(input)?, rewriter.scalar_type(*node.args.last()?)?);
+    fits(from, to).then_some(input)
+}
+
+/// As [`peeled`], also where the numbers are multiplied in `f32` between conversions from a type of 16 bits and back: for those who
+/// compute as exactly with the factor.
+pub(super) fn peeled_exactly(rewriter: &Rewriter<'_, '_>, id: ValueId) -> (ValueId, f64) {
+    let (id, factor) = peeled(rewriter, id);
+    let found = || {
+        let narrow = rewriter.scalar_type(id).filter(|narrow| is_narrow(*narrow))?;
+        let wide = narrowed(rewriter, rewriter.maker(id)?)?;
+        let (wide, own) = peeled(rewriter, wide);
+        let source = widened(rewriter, rewriter.maker(wide)?, narrow)?;
+        let (source, last) = peeled(rewriter, source);
+        Some((source, factor * own * last))
+    };
+    found().unwrap_or((id, factor))
 }
 
 /// What a value is before it is viewed differently and multiplied with numbers, and the product of these.

@@ -72,6 +72,35 @@ pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
+/// Brings the calls that have no instruction into portable forms, where these numbers of calls say so and a rule knows how. All others
+/// stay as they are. Says whether any was changed.
+///
+/// # Errors
+/// The arguments of a call are not what its operator takes.
+pub fn run_some(graph: &mut Graph<'_>, chosen: &[bool]) -> Result<bool, Error> {
+    let without = |(call, chosen): (&Node, &bool)| *chosen && has_rule_alone(call);
+    if !graph.nodes.iter().zip(chosen).any(without) {
+        return Ok(false);
+    }
+    let calls = core::mem::take(&mut graph.nodes);
+    let mut builder = Builder::new(graph);
+    for (call, chosen) in calls.into_iter().zip(chosen) {
+        if without((&call, chosen)) {
+            lower(&mut builder, call)?;
+        } else {
+            let args = builder.renamed(&call.args);
+            builder.keep(Node { args, ..call });
+        }
+    }
+    builder.finish();
+    Ok(true)
+}
+
+/// Whether a call has no instruction of its own, but a rule.
+fn has_rule_alone(call: &Node) -> bool {
+    call.operator.instruction().is_none() && rule(call.operator).is_some()
+}
+
 fn lower(builder: &mut Builder<'_, '_>, call: Node) -> Result<(), Error> {
     if !call.parts.is_empty() {
         return lower_parts(builder, call.parts);
