@@ -24,7 +24,8 @@ use super::masks::{Mask, Masks};
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
 use super::views::{
-    VIEWS, peeled, peeled_views, permutation, permuted, reshaped, view_into, viewed_as,
+    VIEWS, peeled, peeled_exactly, peeled_views, permutation, permuted, reshaped, view_into,
+    viewed_as,
 };
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::operators::Operator;
