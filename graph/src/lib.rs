@@ -22,7 +22,6 @@ mod partition;
 pub mod passes;
 pub mod plan;
 mod read;
-#[cfg(test)]
 mod run;
 mod target;
 mod write;
