@@ -1,0 +1,123 @@
+use super::*;
+use crate::graph::Node;
+use crate::operators::Operator;
+use alloc::vec;
+use torchlet_core::ScalarType;
+
+fn tensor(sizes: &[usize], scalar_type: ScalarType, data: Option<Vec<u8>>) -> Value<'static> {
+    Value::Tensor(Tensor {
+        scalar_type,
+        host_type: scalar_type,
+        sizes: sizes.to_vec(),
+        dynamic: false,
+        data: data.map(Cow::Owned),
+        changes: None,
+    })
+}
+
+fn registry() -> Registry<'static> {
+    Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap()
+}
+
+fn data<'g>(graph: &'g Graph<'_>, id: ValueId) -> Option<&'g [u8]> {
+    match &graph.values[id] {
+        Value::Tensor(tensor) => tensor.data.as_deref(),
+        _ => None,
+    }
+}
+
+/// A weight of bytes is turned, cast to `made` and multiplied with an input.
+fn weights(rows: usize, made: ScalarType) -> Graph<'static> {
+    let bytes: Vec<u8> = (0..rows * 2).map(|number| number as u8).collect();
+    let values = vec![
+        tensor(&[rows, 2], ScalarType::Byte, Some(bytes)),
+        Value::IntList(vec![1, 0]),
+        tensor(&[2, rows], ScalarType::Byte, None),
+        Value::None,
+        Value::Bool(false),
+        tensor(&[2, rows], made, None),
+        tensor(&[2, 2], made, None),
+        tensor(&[2, rows], made, None),
+    ];
+    let nodes = vec![
+        Node::new(Operator::PERMUTE_COPY, vec![0, 1, 2]),
+        Node::new(Operator::TO_COPY, vec![2, 3, 3, 3, 3, 4, 3, 5]),
+        Node::new(Operator::MM, vec![6, 5, 7]),
+    ];
+    Graph { values, nodes, inputs: vec![6], outputs: vec![7], updates: Vec::new() }
+}
+
+#[test]
+fn what_depends_on_constants_alone_is_constant() {
+    let mut graph = weights(3, ScalarType::Float);
+    assert_eq!(run(&mut graph, &registry()), Ok(2));
+    let expected: Vec<u8> =
+        [0f32, 2.0, 4.0, 1.0, 3.0, 5.0].iter().flat_map(|number| number.to_le_bytes()).collect();
+    assert_eq!(data(&graph, 5), Some(&expected[..]));
+    // What is on the way is not kept.
+    assert_eq!((data(&graph, 2), graph.nodes.len()), (None, 1));
+    assert_eq!(run(&mut graph, &registry()), Ok(0));
+}
+
+#[test]
+fn what_grows_too_large_is_computed_in_every_run() {
+    let mut graph = weights(1 << 20, ScalarType::Double);
+    // Numbers of eight bytes are too large, bytes in another order are not.
+    assert_eq!(run(&mut graph, &registry()), Ok(1));
+    assert_eq!(graph.nodes[0].operator, Operator::TO_COPY);
+    assert_eq!(data(&graph, 2).unwrap().len(), 2 << 20);
+    assert_eq!(data(&graph, 5), None);
+}
+
+#[test]
+fn what_changes_or_is_given_stays() {
+    let mut changing = weights(3, ScalarType::Float);
+    if let Value::Tensor(tensor) = &mut changing.values[0] {
+        tensor.changes = Some(true);
+    }
+    assert_eq!(run(&mut changing, &registry()), Ok(0));
+    let mut given = weights(3, ScalarType::Float);
+    given.outputs = vec![5, 7];
+    // The caller takes what the second call makes.
+    assert_eq!(run(&mut given, &registry()), Ok(1));
+    let mut random = Graph {
+        values: vec![Value::IntList(vec![4]), Value::None, tensor(&[4], ScalarType::Float, None)],
+        nodes: vec![Node::new(Operator::RAND, vec![0, 1, 1, 1, 1, 2])],
+        ..Graph::default()
+    };
+    random.values.push(tensor(&[4], ScalarType::Float, None));
+    random.nodes.push(Node::new(Operator::ABS, vec![2, 3]));
+    random.outputs = vec![3];
+    assert_eq!(run(&mut random, &registry()), Ok(0));
+}
+
+#[test]
+fn growing_without_end_is_refused() {
+    // Each call doubles what the one before gave.
+    let mut graph = Graph { values: vec![Value::Int(0)], ..Graph::default() };
+    graph.values.push(tensor(&[1], ScalarType::Float, Some(vec![0; 4])));
+    for step in 0..60 {
+        let before = graph.values.len() - 1;
+        graph.values.push(Value::List(vec![before, before]));
+        graph.values.push(tensor(&[1 << (step + 1)], ScalarType::Float, None));
+        let (list, out) = (graph.values.len() - 2, graph.values.len() - 1);
+        graph.nodes.push(Node::new(Operator::CAT, vec![list, 0, out]));
+    }
+    graph.values.push(tensor(&[1], ScalarType::Float, None));
+    let out = graph.values.len() - 1;
+    graph.nodes.push(Node::new(Operator::ABS, vec![out - 1, out]));
+    graph.outputs = vec![out];
+    let folded = run(&mut graph, &registry()).unwrap();
+    assert!((10..30).contains(&folded), "{folded} calls");
+}
+
+#[test]
+fn kernels_that_fail_leave_everything() {
+    // The shapes do not fit.
+    let mut graph = weights(3, ScalarType::Float);
+    if let Value::Tensor(tensor) = &mut graph.values[2] {
+        tensor.sizes = vec![7];
+    }
+    assert_eq!(run(&mut graph, &registry()), Ok(0));
+    assert_eq!(graph.nodes.len(), 3);
+}
