@@ -10,7 +10,7 @@ use crate::operators::Operator;
 use crate::partition::{Part, Region, partition};
 use crate::report::{MethodReport, Place, PlacedCall, Report};
 use crate::target::Target;
-use crate::{blob, front, lower, passes};
+use crate::{blob, fold, front, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -45,6 +45,7 @@ pub fn compile<'p>(
     for method in &mut compiled.methods {
         let mut compiler = MethodCompiler {
             target,
+            registry,
             constants: &mut constants,
             calls: Vec::new(),
             inputs: BTreeMap::new(),
@@ -62,6 +63,7 @@ pub fn compile<'p>(
 
 struct MethodCompiler<'c, 'p> {
     target: Option<&'c dyn Target>,
+    registry: &'c Registry<'c>,
     constants: &'c mut Constants<'p>,
     calls: Vec<PlacedCall>,
     /// How many inputs each delegate has that was made.
@@ -137,6 +139,9 @@ impl<'p> MethodCompiler<'_, 'p> {
     /// Decides what of a run goes to the device.
     fn cut(&self, mut run: Run<'p>) -> Result<Cut<'p>, Error> {
         passes::run(&mut run.graph)?;
+        if fold::run(&mut run.graph, self.registry)? > 0 {
+            passes::run(&mut run.graph)?;
+        }
         keep_old_values(&mut run.graph);
         let mut reasons = self.ask(&run.graph);
         // What neither the device nor a kernel computes may consist of what they do.

@@ -28,7 +28,6 @@ pub mod plan;
 mod read;
 mod replan;
 mod report;
-#[cfg(test)]
 mod run;
 mod tables;
 mod target;
