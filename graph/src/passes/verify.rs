@@ -4,14 +4,13 @@
 //! - What calls take and make in lists can be visited: it is not more than [`MEMBERS`].
 //! - Each value is made once, and before it is taken: there are no cycles.
 //! - Inputs, constants and what updates overwrite are made by no call.
-//! - Sizes have as many bytes as can be counted, constants the bytes that their sizes ask for.
-//! - Outputs have the shape that their operator gives them, for those operators that passes make, where shapes are fixed.
+//! - Sizes have as many bytes as can be counted, in any order and without those that are zero; constants have the bytes that their sizes ask for.
+//! - Outputs have the shape that their operator gives them, for those operators that passes look for or make, where shapes are fixed.
 
 use super::rewrite::has_fixed_shapes;
 use super::uses::inputs;
 use crate::error::Error;
 use crate::graph::{Graph, Node, Value, ValueId};
-use crate::operators::Operator;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -36,7 +35,7 @@ pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
     order(graph)?;
     if has_fixed_shapes(graph) {
         for node in &graph.nodes {
-            shape(graph, node).ok_or_else(|| {
+            super::shapes::check(graph, node).ok_or_else(|| {
                 Error::Invalid(format!(
                     "the output of call {} ({:?}) has another shape",
                     node.id, node.operator
@@ -70,10 +69,10 @@ fn value(graph: &Graph<'_>, value: &Value<'_>) -> Result<(), &'static str> {
             Some(_) => Ok(()),
         }),
         Value::Tensor(tensor) => {
-            let element = tensor.scalar_type.size();
-            let bytes =
-                tensor.sizes.iter().try_fold(element, |bytes, size| bytes.checked_mul(*size));
-            let bytes = bytes.ok_or("is too large")?;
+            let element = tensor.scalar_type.size().max(1);
+            let mut whole = tensor.sizes.iter().copied().map(|size| size.max(1));
+            let bytes = whole.try_fold(element, usize::checked_mul).ok_or("is too large")?;
+            let bytes = if tensor.sizes.contains(&0) { 0 } else { bytes };
             match &tensor.data {
                 Some(data) if data.len() != bytes => Err("has data of another size"),
                 _ => Ok(()),
@@ -151,57 +150,6 @@ fn outputs(graph: &Graph<'_>, node: &Node) -> Vec<ValueId> {
     outputs
 }
 
-/// Nothing if the output of a call cannot have its shape.
-fn shape(graph: &Graph<'_>, node: &Node) -> Option<()> {
-    let sizes = |id: &ValueId| match graph.values.get(*id) {
-        Some(Value::Tensor(tensor)) => Some(tensor.sizes.as_slice()),
-        _ => None,
-    };
-    let (out, inputs) = node.args.split_last()?;
-    let of = |at: usize| inputs.get(at).and_then(sizes);
-    let Some(out) = sizes(out) else { return Some(()) };
-    let numel = |sizes: &[usize]| sizes.iter().product::<usize>();
-    let fits = match node.operator {
-        Operator::VIEW_COPY
-        | Operator::UNSQUEEZE_COPY
-        | Operator::SQUEEZE_COPY_DIM
-        | Operator::SQUEEZE_COPY_DIMS => numel(of(0)?) == numel(out),
-        Operator::CLONE
-        | Operator::SILU
-        | Operator::GELU
-        | Operator::HARDSWISH
-        | Operator::HARDSIGMOID
-        | Operator::SIGMOID
-        | Operator::SOFTMAX
-        | Operator::TO_COPY
-        | Operator::ET_VK_RMS_NORM => of(0)? == out,
-        Operator::PERMUTE_COPY => {
-            let (mut before, mut after) = (of(0)?.to_vec(), out.to_vec());
-            before.sort_unstable();
-            after.sort_unstable();
-            before == after
-        }
-        Operator::MM | Operator::BMM => {
-            let ([a_outer @ .., m, k], [b_outer @ .., b_k, n]) = (of(0)?, of(1)?) else {
-                return None;
-            };
-            let expected = [a_outer, &[*m, *n][..]].concat();
-            a_outer == b_outer && k == b_k && expected == out
-        }
-        Operator::LINEAR => {
-            let ([outer @ .., k], [n, weight_k]) = (of(0)?, of(1)?) else { return None };
-            k == weight_k && [outer, &[*n][..]].concat() == out
-        }
-        Operator::ET_VK_SDPA | Operator::ATTENTION => {
-            let [batch, heads, rows, _] = of(0)? else { return None };
-            let [.., width] = of(2)? else { return None };
-            out == [*batch, *heads, *rows, *width]
-        }
-        _ => true,
-    };
-    fits.then_some(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,6 +194,7 @@ mod tests {
         assert!(constant.contains("is constant"));
         assert!(refused(|graph| tensor(graph, 1, &[3, 5])).contains("data of another size"));
         assert!(refused(|graph| tensor(graph, 0, &[usize::MAX, 2])).contains("too large"));
+        assert!(refused(|graph| tensor(graph, 0, &[0, usize::MAX, 2])).contains("too large"));
         assert!(refused(|graph| tensor(graph, 3, &[2, 4])).contains("another shape"));
     }
 }
