@@ -12,6 +12,7 @@ use torchlet_core::ScalarType;
 use torchlet_graph::Target;
 use torchlet_graph::bounds::Bounds;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+use torchlet_graph::operators::Operator;
 
 /// A Vulkan device as a target of the compiler.
 #[derive(Debug, Clone, Default)]
@@ -36,11 +37,11 @@ impl VulkanTarget {
     /// # Errors
     /// Why not, in words for the user.
     pub fn runs(&self, graph: &Graph<'_>) -> Result<(), String> {
-        self.encoded(graph).map_err(|error| error.to_string())
+        self.encoded(graph, &|_| true).map_err(|error| error.to_string())
     }
 
-    /// Encodes a graph as its delegate would.
-    fn encoded(&self, graph: &Graph<'_>) -> Result<(), Error> {
+    /// Encodes a graph as its delegate would. Its outputs have to be made if they are wanted.
+    fn encoded(&self, graph: &Graph<'_>, wanted: &dyn Fn(ValueId) -> bool) -> Result<(), Error> {
         let constants = graph.values.iter().enumerate().filter_map(|(id, value)| match value {
             Value::Tensor(Tensor { data: Some(_), changes: Some(true), .. }) => Some(id),
             _ => None,
@@ -48,7 +49,20 @@ impl VulkanTarget {
         let changing: HashSet<ValueId> = constants.collect();
         let mut state = State::new(graph, changing)?;
         state.features = self.features.clone();
-        encode(graph, &mut state, true)?;
+        let steps = encode(graph, &mut state, true)?;
+        let accesses = steps.iter().flat_map(|step| &step.accesses);
+        let written: HashSet<ValueId> = accesses
+            .filter(|access| access.written)
+            .map(|access| state.root(access.tensor))
+            .collect();
+        for id in graph.outputs.iter().copied().filter(|id| wanted(*id)) {
+            let Some(Value::Tensor(tensor)) = graph.values.get(id) else { continue };
+            let root = state.root(id);
+            let is_there = root != id || tensor.data.is_some() || graph.inputs.contains(&id);
+            if !is_there && !written.contains(&root) && state.tensor(id)?.numel() > 0 {
+                return Err(Error::unsupported("it does not compute one of its results"));
+            }
+        }
         // What is made must be what others count on.
         for id in graph.nodes.iter().filter_map(|node| node.args.last()) {
             let of_list = match graph.values.get(*id) {
@@ -70,12 +84,14 @@ impl VulkanTarget {
         Ok(())
     }
 
-    fn check(&self, graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), String> {
+    fn check(&self, graph: &Graph<'_>, facts: &Facts, node: &Node) -> Result<(), String> {
         if ops::find(node.operator).is_none() {
             return Err(format!("there is no {} for Vulkan", node.operator.name()));
         }
-        check_types(graph, bounds, node)?;
-        self.runs(&alone(graph, node))
+        check_types(graph, &facts.bounds, node)?;
+        let (single, ids) = alone(graph, node);
+        let wanted = |id: ValueId| ids.get(id).is_some_and(|id| facts.used.contains(id));
+        self.encoded(&single, &wanted).map_err(|error| error.to_string())
     }
 }
 
@@ -85,13 +101,58 @@ impl Target for VulkanTarget {
     }
 
     fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
-        self.check(graph, &Bounds::of(graph), node)
+        self.check(graph, &Facts::of(graph), node)
     }
 
     fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
-        let bounds = Bounds::of(graph);
-        graph.nodes.iter().map(|node| self.check(graph, &bounds, node)).collect()
+        let facts = Facts::of(graph);
+        graph.nodes.iter().map(|node| self.check(graph, &facts, node)).collect()
     }
+}
+
+/// What is known of a graph as a whole.
+struct Facts {
+    bounds: Bounds,
+    /// The values that calls or the caller take.
+    used: HashSet<ValueId>,
+}
+
+impl Facts {
+    fn of(graph: &Graph<'_>) -> Self {
+        let mut used: HashSet<ValueId> = graph.outputs.iter().copied().collect();
+        used.extend(graph.updates.iter().map(|(new, _)| *new));
+        let taken = graph.nodes.iter().filter_map(|node| node.args.split_last());
+        for id in taken.flat_map(|(_, inputs)| inputs) {
+            used.insert(*id);
+            if let Some(Value::List(items)) = graph.values.get(*id) {
+                used.extend(items);
+            }
+        }
+        Facts { bounds: Bounds::of(graph), used }
+    }
+}
+
+/// Whether an operator computes in floating point whatever the type: integers are exact up to 2^24.
+fn computes_in_floats(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::SUM_DIM_INT_LIST
+            | Operator::PROD
+            | Operator::PROD_DIM_INT
+            | Operator::AMAX
+            | Operator::AMIN
+            | Operator::MAX
+            | Operator::MIN
+            | Operator::MAX_DIM
+            | Operator::MIN_DIM
+            | Operator::ARGMAX
+            | Operator::ARGMIN
+    )
+}
+
+/// Whether an operator is less exact for larger angles.
+fn is_periodic(operator: Operator) -> bool {
+    matches!(operator, Operator::SIN | Operator::COS | Operator::TAN)
 }
 
 /// Refuses tensors whose elements would be other ones in the types that shaders compute in.
@@ -104,6 +165,19 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
         };
         for id in items {
             let Some(Value::Tensor(tensor)) = graph.values.get(*id) else { continue };
+            let is_integer = matches!(tensor.scalar_type, ScalarType::Int | ScalarType::Long);
+            if is_integer && computes_in_floats(node.operator) {
+                let exact = |(low, high): (i64, i64)| low >= -(1 << 24) && high <= 1 << 24;
+                if !bounds.interval(*id).is_some_and(exact) {
+                    return Err("reductions of integers beyond 2^24 are not exact".to_owned());
+                }
+            }
+            if is_integer && is_periodic(node.operator) {
+                let near = |(low, high): (i64, i64)| low > -(1 << 16) && high < 1 << 16;
+                if !bounds.interval(*id).is_some_and(near) {
+                    return Err("angles beyond 2^16 are not exact".to_owned());
+                }
+            }
             match tensor.scalar_type {
                 ScalarType::Double => {
                     return Err("shaders do not compute with 64-bit floating point".to_owned());
@@ -139,8 +213,8 @@ fn moves_indices(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> bool {
         )
 }
 
-/// A graph of one call alone. Its constants are borrowed.
-fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> Graph<'g> {
+/// A graph of one call alone, and which value of the other each of its values is. Its constants are borrowed.
+fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> (Graph<'g>, Vec<ValueId>) {
     let mut single = Graph::default();
     let mut known = HashMap::new();
     let node = taken(graph, node, &mut single, &mut known);
@@ -159,7 +233,13 @@ fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> Graph<'g> {
     let inputs = values.filter(|(id, value)| enters(value) && !made.contains(id));
     single.inputs = inputs.map(|(id, _)| id).collect();
     single.outputs = made;
-    single
+    let mut ids = vec![usize::MAX; single.values.len()];
+    for (id, copy) in known {
+        if let Some(slot) = ids.get_mut(copy) {
+            *slot = id;
+        }
+    }
+    (single, ids)
 }
 
 /// A call over values of another graph, where they are copied to if they are not there yet.
