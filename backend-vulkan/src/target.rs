@@ -12,6 +12,7 @@ use torchlet_core::ScalarType;
 use torchlet_graph::Target;
 use torchlet_graph::bounds::Bounds;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+use torchlet_graph::operators::Operator;
 
 /// A Vulkan device as a target of the compiler.
 #[derive(Debug, Clone, Default)]
@@ -36,11 +37,11 @@ impl VulkanTarget {
     /// # Errors
     /// Why not, in words for the user.
     pub fn runs(&self, graph: &Graph<'_>) -> Result<(), String> {
-        self.encoded(graph).map_err(|error| error.to_string())
+        self.encoded(graph, &|_| true).map_err(|error| error.to_string())
     }
 
-    /// Encodes a graph as its delegate would.
-    fn encoded(&self, graph: &Graph<'_>) -> Result<(), Error> {
+    /// Encodes a graph as its delegate would. Its outputs have to be made if they are wanted.
+    fn encoded(&self, graph: &Graph<'_>, wanted: &dyn Fn(ValueId) -> bool) -> Result<(), Error> {
         let constants = graph.values.iter().enumerate().filter_map(|(id, value)| match value {
             Value::Tensor(Tensor { data: Some(_), changes: Some(true), .. }) => Some(id),
             _ => None,
@@ -48,7 +49,20 @@ impl VulkanTarget {
         let changing: HashSet<ValueId> = constants.collect();
         let mut state = State::new(graph, changing)?;
         state.features = self.features.clone();
-        encode(graph, &mut state, true)?;
+        let steps = encode(graph, &mut state, true)?;
+        let accesses = steps.iter().flat_map(|step| &step.accesses);
+        let written: HashSet<ValueId> = accesses
+            .filter(|access| access.written)
+            .map(|access| state.root(access.tensor))
+            .collect();
+        for id in graph.outputs.iter().copied().filter(|id| wanted(*id)) {
+            let Some(Value::Tensor(tensor)) = graph.values.get(id) else { continue };
+            let root = state.root(id);
+            let is_there = root != id || tensor.data.is_some() || graph.inputs.contains(&id);
+            if !is_there && !written.contains(&root) && state.tensor(id)?.numel() > 0 {
+                return Err(Error::unsupported("it does not compute one of its results"));
+            }
+        }
         // What is made must be what others count on.
         for id in graph.nodes.iter().filter_map(|node| node.args.last()) {
             let of_list = match graph.values.get(*id) {
@@ -70,12 +84,14 @@ impl VulkanTarget {
         Ok(())
     }
 
-    fn check(&self, graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), String> {
+    fn check(&self, graph: &Graph<'_>, facts: &Facts, node: &Node) -> Result<(), String> {
         if ops::find(node.operator).is_none() {
             return Err(format!("there is no {} for Vulkan", node.operator.name()));
         }
-        check_types(graph, bounds, node)?;
-        self.runs(&alone(graph, node))
+        check_types(graph, &facts.bounds, node)?;
+        let (single, ids) = alone(graph, node);
+        let wanted = |id: ValueId| ids.get(id).is_some_and(|id| facts.used.contains(id));
+        self.encoded(&single, &wanted).map_err(|error| error.to_string())
     }
 }
 
@@ -85,13 +101,58 @@ impl Target for VulkanTarget {
     }
 
     fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
-        self.check(graph, &Bounds::of(graph), node)
+        self.check(graph, &Facts::of(graph), node)
     }
 
     fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
-        let bounds = Bounds::of(graph);
-        graph.nodes.iter().map(|node| self.check(graph, &bounds, node)).collect()
+        let facts = Facts::of(graph);
+        graph.nodes.iter().map(|node| self.check(graph, &facts, node)).collect()
     }
+}
+
+/// What is known of a graph as a whole.
+struct Facts {
+    bounds: Bounds,
+    /// The values that calls or the caller take.
+    used: HashSet<ValueId>,
+}
+
+impl Facts {
+    fn of(graph: &Graph<'_>) -> Self {
+        let mut used: HashSet<ValueId> = graph.outputs.iter().copied().collect();
+        used.extend(graph.updates.iter().map(|(new, _)| *new));
+        let taken = graph.nodes.iter().filter_map(|node| node.args.split_last());
+        for id in taken.flat_map(|(_, inputs)| inputs) {
+            used.insert(*id);
+            if let Some(Value::List(items)) = graph.values.get(*id) {
+                used.extend(items);
+            }
+        }
+        Facts { bounds: Bounds::of(graph), used }
+    }
+}
+
+/// Whether an operator computes in floating point whatever the type: integers are exact up to 2^24.
+fn computes_in_floats(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::SUM_DIM_INT_LIST
+            | Operator::PROD
+            | Operator::PROD_DIM_INT
+            | Operator::AMAX
+            | Operator::AMIN
+            | Operator::MAX
+            | Operator::MIN
+            | Operator::MAX_DIM
+            | Operator::MIN_DIM
+            | Operator::ARGMAX
+            | Operator::ARGMIN
+    )
+}
+
+/// Whether an operator is less exact for larger angles.
+fn is_periodic(operator: Operator) -> bool {
+    matches!(operator, Operator::SIN | Operator::COS | Operator::TAN)
 }
 
 /// Refuses tensors whose elements would be other ones in the types that shaders compute in.
@@ -104,6 +165,19 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
         };
         for id in items {
             let Some(Value::Tensor(tensor)) = graph.values.get(*id) else { continue };
+            let is_integer = matches!(tensor.scalar_type, ScalarType::Int | ScalarType::Long);
+            if is_integer && computes_in_floats(node.operator) {
+                let exact = |(low, high): (i64, i64)| low >= -(1 << 24) && high <= 1 << 24;
+                if !bounds.interval(*id).is_some_and(exact) {
+                    return Err("reductions of integers beyond 2^24 are not exact".to_owned());
+                }
+            }
+            if is_integer && is_periodic(node.operator) {
+                let near = |(low, high): (i64, i64)| low > -(1 << 16) && high < 1 << 16;
+                if !bounds.interval(*id).is_some_and(near) {
+                    return Err("angles beyond 2^16 are not exact".to_owned());
+                }
+            }
             match tensor.scalar_type {
                 ScalarType::Double => {
                     return Err("shaders do not compute with 64-bit floating point".to_owned());
@@ -139,8 +213,8 @@ fn moves_indices(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> bool {
         )
 }
 
-/// A graph of one call alone. Its constants are borrowed.
-fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> Graph<'g> {
+/// A graph of one call alone, and which value of the other each of its values is. Its constants are borrowed.
+fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> (Graph<'g>, Vec<ValueId>) {
     let mut single = Graph::default();
     let mut known = HashMap::new();
     let node = taken(graph, node, &mut single, &mut known);
@@ -159,7 +233,13 @@ fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> Graph<'g> {
     let inputs = values.filter(|(id, value)| enters(value) && !made.contains(id));
     single.inputs = inputs.map(|(id, _)| id).collect();
     single.outputs = made;
-    single
+    let mut ids = vec![usize::MAX; single.values.len()];
+    for (id, copy) in known {
+        if let Some(slot) = ids.get_mut(copy) {
+            *slot = id;
+        }
+    }
+    (single, ids)
 }
 
 /// A call over values of another graph, where they are copied to if they are not there yet.
@@ -201,4 +281,164 @@ fn copied<'g>(
     single.values.push(value);
     known.insert(id, single.values.len() - 1);
     single.values.len() - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(scalar_type: ScalarType, sizes: &[usize]) -> Value<'static> {
+        Value::Tensor(Tensor {
+            scalar_type,
+            host_type: scalar_type,
+            sizes: sizes.to_vec(),
+            dynamic: false,
+            data: None,
+            changes: None,
+        })
+    }
+
+    /// What is said of the only call of a graph, whose output is its last value.
+    fn answer(operator: Operator, values: Vec<Value<'static>>, args: &[ValueId]) -> String {
+        let mut graph = Graph { values, ..Graph::default() };
+        let node = Node::new(operator, args.to_vec());
+        let out = args.last().copied();
+        graph.outputs = match out.and_then(|out| graph.values.get(out)) {
+            Some(Value::List(items)) => items.clone(),
+            _ => out.into_iter().collect(),
+        };
+        graph.nodes.push(node.clone());
+        let answer = VulkanTarget::any().accepts(&graph, &node);
+        answer.err().unwrap_or_default()
+    }
+
+    #[test]
+    fn what_there_is_is_taken() {
+        let float = || tensor(ScalarType::Float, &[2, 3]);
+        assert_eq!(answer(Operator::ABS, vec![float(), float()], &[0, 1]), "");
+        let said = answer(Operator::NONZERO, vec![float(), float()], &[0, 1]);
+        assert!(said.contains("there is no aten.nonzero.default"), "{said}");
+        // A program that says otherwise than the operator is not followed.
+        let said =
+            answer(Operator::ABS, vec![float(), tensor(ScalarType::Float, &[3, 2])], &[0, 1]);
+        assert!(said.contains("[3, 2]"), "{said}");
+    }
+
+    #[test]
+    fn what_is_not_computed_is_refused_where_it_is_wanted() {
+        let values = || {
+            let float = |sizes: &[usize]| tensor(ScalarType::Float, sizes);
+            vec![
+                float(&[2, 3]),
+                Value::IntList(vec![3]),
+                Value::None,
+                Value::Double(1e-5),
+                float(&[2, 3]),
+                float(&[2, 1]),
+                float(&[2, 1]),
+                Value::List(vec![4, 5, 6]),
+            ]
+        };
+        let args = [0, 1, 2, 2, 3, 7];
+        let said = answer(Operator::NATIVE_LAYER_NORM, values(), &args);
+        assert!(said.contains("does not compute one of its results"), "{said}");
+        let mut graph = Graph { values: values(), outputs: vec![4], ..Graph::default() };
+        graph.nodes.push(Node::new(Operator::NATIVE_LAYER_NORM, args.to_vec()));
+        assert_eq!(VulkanTarget::any().accepts_each(&graph), [Ok(())]);
+    }
+
+    #[test]
+    fn wide_types_are_taken_where_they_make_no_difference() {
+        let long = || tensor(ScalarType::Long, &[4]);
+        let said = answer(Operator::NEG, vec![long(), long()], &[0, 1]);
+        assert!(said.contains("beyond 32 bits"), "{said}");
+        let weight = tensor(ScalarType::Float, &[9, 2]);
+        let values = vec![weight, long(), tensor(ScalarType::Float, &[4, 2])];
+        assert_eq!(answer(Operator::EMBEDDING, values, &[0, 1, 2]), "");
+        let values =
+            vec![tensor(ScalarType::Float, &[4]), tensor(ScalarType::Long, &[]), Value::None];
+        assert_eq!(answer(Operator::ARGMAX, values, &[0, 2, 1]), "");
+        let double = || tensor(ScalarType::Double, &[4]);
+        let said = answer(Operator::NEG, vec![double(), double()], &[0, 1]);
+        assert!(said.contains("64-bit floating point"), "{said}");
+    }
+
+    /// Numbers that look random.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 % limit as u64) as usize
+        }
+
+        fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+            choices[self.below(choices.len())]
+        }
+
+        fn number(&mut self) -> i64 {
+            self.of(&[0, 1, 2, 3, -1, -2, 4, 7, i64::MAX, i64::MIN, 1 << 31, 1 << 40, -(1 << 33)])
+        }
+
+        fn value(&mut self, values: usize) -> Value<'static> {
+            use ScalarType::{Bool, Byte, Char, Float, Half, Int, Long};
+            match self.below(12) {
+                0 => Value::None,
+                1 => Value::Int(self.number()),
+                2 => Value::Double(self.of(&[0.0, 1.0, -1.5, f64::NAN, f64::INFINITY, 1e300])),
+                3 => Value::Bool(self.below(2) == 0),
+                4 => Value::String(self.of(&["none", "tanh", "floor", ""]).to_owned()),
+                5 => Value::IntList((0..self.below(5)).map(|_| self.number()).collect()),
+                6 => Value::List((0..self.below(4)).map(|_| self.below(values)).collect()),
+                7 => Value::SymInt(self.number()),
+                _ => {
+                    let types = [Float, Float, Float, Half, Int, Long, Byte, Char, Bool];
+                    let choices = [1, 2, 3, 4, 0, 1, 2, 3, 4, 1 << 16, i32::MAX as usize];
+                    let mut sizes: Vec<usize> =
+                        (0..self.below(6)).map(|_| self.of(&choices)).collect();
+                    // What front-ends read is no larger than memory can be.
+                    let counted = |size: &usize| (*size).max(1);
+                    while sizes.iter().map(counted).fold(8, usize::saturating_mul) > 1 << 62 {
+                        sizes.pop();
+                    }
+                    let mut value = tensor(self.of(&types), &sizes);
+                    if let Value::Tensor(tensor) = &mut value {
+                        let numel = sizes.iter().fold(1usize, |a, b| a.saturating_mul(*b));
+                        let bytes = numel.saturating_mul(tensor.scalar_type.size());
+                        if bytes < 4096 && self.below(3) == 0 {
+                            tensor.data = Some(vec![self.below(256) as u8; bytes].into());
+                        }
+                    }
+                    value
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut taken = 0;
+        for operator in Operator::all().filter(|operator| ops::find(*operator).is_some()) {
+            for _ in 0..400 {
+                let count = 2 + random.below(12);
+                let values = (0..24).map(|_| random.value(24)).collect();
+                let mut graph = Graph { values, ..Graph::default() };
+                let args = (0..count).map(|_| random.below(24)).collect();
+                let mut node = Node::new(operator, args);
+                if matches!(operator, Operator::CHAIN | Operator::EPILOGUE) {
+                    let parts = [Operator::MM, Operator::ADD_TENSOR, Operator::RELU];
+                    let part = |operator| Node::new(operator, node.args.clone());
+                    node.parts = parts.map(part).to_vec();
+                }
+                graph.nodes.push(node.clone());
+                let target = VulkanTarget::any();
+                taken += usize::from(target.runs(&graph).is_ok());
+                let _ = target.accepts(&graph, &node);
+            }
+        }
+        assert!(taken > 100, "{taken}");
+    }
 }

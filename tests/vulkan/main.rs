@@ -10,6 +10,7 @@ mod common;
 mod device;
 mod fixtures;
 mod names;
+mod portable;
 mod rewritten;
 mod shapes;
 mod sharing;

@@ -32,7 +32,20 @@ pub(super) const OPERATORS: &[Entry] = &[
         let value = e.float(e.arg(args, 0)?)?;
         fill(e, args, None, value)
     }),
-    operator(Operator::ARANGE_START_STEP, arange),
+    operator(Operator::FILL_SCALAR, |e, args| {
+        let value = e.float(e.arg(args, 1)?)?;
+        fill_like(e, args, value)
+    }),
+    operator(Operator::ARANGE, |e, args| {
+        let end = e.float(e.arg(args, 0)?)?;
+        count(e, args, 0.0, end, 1.0)
+    }),
+    operator(Operator::ARANGE_START_STEP, |e, args| {
+        let start = e.optional_float(e.arg(args, 0)?)?.unwrap_or(0.0);
+        let end = e.float(e.arg(args, 1)?)?;
+        let step = e.optional_float(e.arg(args, 2)?)?.unwrap_or(1.0);
+        count(e, args, start, end, step)
+    }),
 ];
 
 /// Sizes as the encoder counts them.
@@ -78,10 +91,14 @@ pub(super) fn apply_fill(
     e.dispatch_by_four(&Fill { output: out.element }, [write(out.id)], &push, out.numel())
 }
 
-fn arange(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let start = e.optional_float(e.arg(args, 0)?)?.unwrap_or(0.0);
-    let end = e.float(e.arg(args, 1)?)?;
-    let step = e.optional_float(e.arg(args, 2)?)?.unwrap_or(1.0);
+/// The numbers from `start` on before `end`.
+fn count(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    start: f64,
+    end: f64,
+    step: f64,
+) -> Result<(), Error> {
     if step == 0.0 {
         return Err(Error::invalid("the step is zero"));
     }

@@ -12,7 +12,7 @@ use crate::tensors::Operand;
 use torchlet_core::rules::broadcast;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::{Binary, BinaryPush, MAX_DIMS, Unary, UnaryPush};
+use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Unary, UnaryPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     pointwise(Operator::ABS, |e, args| unary(e, args, 1, 0.0, 0.0)),
@@ -20,6 +20,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     pointwise(Operator::SQRT, |e, args| unary(e, args, 3, 0.0, 0.0)),
     pointwise(Operator::RSQRT, |e, args| unary(e, args, 4, 0.0, 0.0)),
     pointwise(Operator::EXP, |e, args| unary(e, args, 5, 0.0, 0.0)),
+    pointwise(Operator::LOG, |e, args| unary(e, args, 6, 0.0, 0.0)),
     pointwise(Operator::LOG10, |e, args| unary(e, args, 7, 0.0, 0.0)),
     pointwise(Operator::SIN, |e, args| unary(e, args, 8, 0.0, 0.0)),
     pointwise(Operator::COS, |e, args| unary(e, args, 9, 0.0, 0.0)),
@@ -29,6 +30,19 @@ pub(super) const OPERATORS: &[Entry] = &[
     activation(Operator::GELU, |e, args| {
         let tanh = args.len() > 2 && e.optional_string(args[1])? == Some("tanh");
         unary(e, args, if tanh { 14 } else { 13 }, 0.0, 0.0)
+    }),
+    pointwise(Operator::FLOOR, |e, args| unary(e, args, 16, 0.0, 0.0)),
+    pointwise(Operator::CEIL, |e, args| unary(e, args, 17, 0.0, 0.0)),
+    pointwise(Operator::RECIPROCAL, |e, args| unary(e, args, 26, 0.0, 0.0)),
+    pointwise(Operator::ERF, |e, args| unary(e, args, 27, 0.0, 0.0)),
+    pointwise(Operator::ELU, |e, args| {
+        for position in 2..args.len().saturating_sub(1) {
+            if e.optional_float(args[position])?.is_some_and(|scale| scale != 1.0) {
+                return Err(Error::unsupported("an ELU that scales"));
+            }
+        }
+        let alpha = if args.len() > 2 { e.optional_float(args[1])? } else { None };
+        unary(e, args, 28, alpha.unwrap_or(1.0), 0.0)
     }),
     pointwise(Operator::ROUND, |e, args| unary(e, args, 15, 0.0, 0.0)),
     activation(Operator::RELU, |e, args| unary(e, args, 18, 0.0, f64::INFINITY)),
@@ -52,13 +66,20 @@ pub(super) const OPERATORS: &[Entry] = &[
     pointwise(Operator::SUB_TENSOR, |e, args| binary_alpha(e, args, 1)),
     pointwise(Operator::MUL_TENSOR, |e, args| binary(e, args, 2)),
     pointwise(Operator::DIV_TENSOR, |e, args| binary(e, args, 3)),
-    pointwise(Operator::DIV_TENSOR_MODE, |e, args| {
-        let function = match e.optional_string(e.arg(args, 2)?)? {
-            Some("floor") => 4,
-            Some("trunc") => 5,
-            _ => 3,
-        };
-        binary(e, args, function)
+    pointwise(Operator::DIV_TENSOR_MODE, |e, args| binary(e, args, rounding(e, args)?)),
+    pointwise(Operator::FLOOR_DIVIDE, |e, args| binary(e, args, 4)),
+    pointwise(Operator::ADD_SCALAR, |e, args| with_number_alpha(e, args, 0)),
+    pointwise(Operator::SUB_SCALAR, |e, args| with_number_alpha(e, args, 1)),
+    pointwise(Operator::MUL_SCALAR, |e, args| with_number(e, args, 2)),
+    pointwise(Operator::DIV_SCALAR, |e, args| with_number(e, args, 3)),
+    pointwise(Operator::DIV_SCALAR_MODE, |e, args| with_number(e, args, rounding(e, args)?)),
+    pointwise(Operator::RSUB_SCALAR, |e, args| {
+        // The shader has this for floating-point numbers.
+        if !e.tensor(e.arg(args, 0)?)?.element.is_floating() {
+            return Err(Error::unsupported("a difference of integers"));
+        }
+        let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
+        unary(e, args, 24, -alpha.unwrap_or(1.0), e.float(e.arg(args, 1)?)?)
     }),
     pointwise(Operator::POW_TENSOR_TENSOR, |e, args| binary(e, args, 6)),
     pointwise(Operator::POW_TENSOR_SCALAR, |e, args| with_number(e, args, 6)),
@@ -80,6 +101,17 @@ pub(super) const OPERATORS: &[Entry] = &[
     pointwise(Operator::LOGICAL_OR, |e, args| binary(e, args, 16)),
     pointwise_integers(Operator::BITWISE_AND_TENSOR, |e, args| binary(e, args, 17)),
     pointwise_integers(Operator::BITWISE_OR_TENSOR, |e, args| binary(e, args, 18)),
+    pointwise_integers(Operator::BITWISE_XOR_TENSOR, |e, args| binary(e, args, 19)),
+    pointwise_integers(Operator::BITWISE_AND_SCALAR, |e, args| with_number(e, args, 17)),
+    pointwise_integers(Operator::BITWISE_OR_SCALAR, |e, args| with_number(e, args, 18)),
+    pointwise_integers(Operator::BITWISE_XOR_SCALAR, |e, args| with_number(e, args, 19)),
+    pointwise_integers(Operator::LOGICAL_XOR, |e, args| {
+        let truths = [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?];
+        if truths.iter().any(|truth| truth.element != Element::Bool) {
+            return Err(Error::unsupported("a logical function of numbers"));
+        }
+        binary(e, args, 19)
+    }),
 ];
 
 fn unary(
@@ -104,12 +136,28 @@ fn clamp(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Stage, Error> {
 }
 
 fn binary_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
-    let alpha = if args.len() > 3 { e.float(args[2])? } else { 1.0 };
+    let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
+    let alpha = alpha.unwrap_or(1.0);
     Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Tensor(e.arg(args, 1)?), alpha))
 }
 
 fn binary(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
     Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Tensor(e.arg(args, 1)?), 1.0))
+}
+
+/// The function of a division, which may round.
+fn rounding(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
+    Ok(match e.optional_string(e.arg(args, 2)?)? {
+        Some("floor") => 4,
+        Some("trunc") => 5,
+        _ => 3,
+    })
+}
+
+fn with_number_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
+    let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
+    let number = e.float(e.arg(args, 1)?)?;
+    Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Number(number), alpha.unwrap_or(1.0)))
 }
 
 fn with_number(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
@@ -151,7 +199,11 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
 }
 
 /// A number as a constant tensor of one element, for a shader that takes it beside `a`.
-fn constant(e: &mut Encoder<'_, '_>, a: &Operand, number: f64) -> Result<Operand, Error> {
+pub(super) fn constant(
+    e: &mut Encoder<'_, '_>,
+    a: &Operand,
+    number: f64,
+) -> Result<Operand, Error> {
     // An integer tensor meets a fraction, or a number that is too large, in floating point.
     let fits = !a.element.is_floating() && number == f64::from(number as i32);
     let number =

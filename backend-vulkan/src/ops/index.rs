@@ -30,6 +30,12 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
     operator(Operator::INDEX_TENSOR, index_tensor),
     operator(Operator::GATHER, gather),
+    operator(Operator::MASKED_FILL_SCALAR, |e, args| {
+        let (input, mask) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let number = e.float(e.arg(args, 2)?)?;
+        let number = super::elementwise::constant(e, &input, number)?;
+        choose(e, args, [mask, number, input])
+    }),
     pointwise(Operator::WHERE_SELF, |e, args| {
         Ok(Stage::Where([e.arg(args, 0)?, e.arg(args, 1)?, e.arg(args, 2)?]))
     }),
@@ -78,6 +84,9 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     let mut indices: Vec<(usize, Operand)> = Vec::new();
     for (dim, id) in e.list(e.arg(args, 1)?)?.into_iter().enumerate() {
         if let Some(index) = e.optional_tensor(id)? {
+            if index.element != Element::I32 {
+                return Err(Error::unsupported(format!("indices of type {:?}", index.element)));
+            }
             indices.push((dim, index));
         }
     }
@@ -199,6 +208,11 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 pub(super) fn where_self(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let operands =
         [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?];
+    choose(e, args, operands)
+}
+
+/// Emits `out = condition ? a : b`, broadcast.
+fn choose(e: &mut Encoder<'_, '_>, args: &[ValueId], operands: [Operand; 3]) -> Result<(), Error> {
     let shapes: Vec<Vec<i32>> = operands
         .iter()
         .map(|operand| operand.sizes.iter().map(|size| *size as i32).collect())

@@ -12,6 +12,7 @@ use torchlet_shaders::{Insert, InsertPush, MAX_DIMS, Pad, PadPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::CAT, cat),
+    operator(Operator::STACK, stack),
     operator(Operator::CONSTANT_PAD_ND, constant_pad),
     operator(Operator::SLICE_SCATTER, slice_scatter),
 ];
@@ -46,6 +47,29 @@ fn cat(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for input in inputs.iter().filter(|input| !legacy(input)) {
         insert(e, input, &out, dim, start, 1)?;
         start += input.size(dim);
+    }
+    Ok(())
+}
+
+fn stack(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let mut inputs = Vec::new();
+    for id in e.list(e.arg(args, 0)?)? {
+        inputs.push(e.tensor(id)?);
+    }
+    let first = inputs.first().ok_or_else(|| Error::invalid("stacks nothing"))?;
+    let dim = if args.len() > 2 { e.optional_int(args[1])?.unwrap_or(0) } else { 0 };
+    let dim = torchlet_core::rules::normalize_dim(dim, first.rank() + 1)
+        .ok_or_else(|| Error::Invalid(format!("dimension {dim}")))?;
+    if inputs.iter().any(|input| input.sizes != first.sizes) {
+        return Err(Error::invalid("stacks tensors of several shapes"));
+    }
+    let mut sizes = first.sizes.clone();
+    sizes.insert(dim, inputs.len());
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    for (place, mut input) in inputs.into_iter().enumerate() {
+        input.sizes.insert(dim, 1);
+        insert(e, &input, &out, dim, place, 1)?;
     }
     Ok(())
 }
@@ -93,7 +117,7 @@ fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
 fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let pads = e.ints(e.arg(args, 1)?)?;
-    let value = if args.len() > 3 { e.float(args[2])? } else { 0.0 };
+    let value = if args.len() > 3 { e.optional_float(args[2])?.unwrap_or(0.0) } else { 0.0 };
     if pads.len() % 2 != 0 || pads.len() / 2 > input.rank() {
         return Err(Error::Invalid(format!("{} pads for {} dimensions", pads.len(), input.rank())));
     }

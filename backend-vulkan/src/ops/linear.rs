@@ -24,14 +24,13 @@ pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::ADDMM, None, |e, args| {
         let bias = e.tensor(e.arg(args, 0)?)?;
         let (a, b) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
-        let factor = |position: usize| -> Result<f64, Error> {
-            Ok(if args.len() > position + 1 {
-                e.optional_float(args[position])?.unwrap_or(1.0)
-            } else {
-                1.0
-            })
-        };
-        let (beta, alpha) = (factor(3)?, factor(4)?);
+        let (beta, alpha) = (factor(e, args, 3)?, factor(e, args, 4)?);
+        multiply(e, args, a, b, Some(Bias { tensor: bias, alpha, beta }))
+    }),
+    product(Operator::BADDBMM, None, |e, args| {
+        let bias = e.tensor(e.arg(args, 0)?)?;
+        let (a, b) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
+        let (beta, alpha) = (factor(e, args, 3)?, factor(e, args, 4)?);
         multiply(e, args, a, b, Some(Bias { tensor: bias, alpha, beta }))
     }),
     product(Operator::LINEAR, None, linear),
@@ -42,6 +41,12 @@ struct Bias {
     tensor: Operand,
     alpha: f64,
     beta: f64,
+}
+
+/// A factor that is 1 where it is left out.
+fn factor(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<f64, Error> {
+    let given = if args.len() > position + 1 { e.optional_float(args[position])? } else { None };
+    Ok(given.unwrap_or(1.0))
 }
 
 /// Matrices `[batch, m, k]` times `[batch, k, n]`, or without batches.
@@ -63,7 +68,8 @@ fn multiply(
     if batches != b_batches || k != b_k || a.rank() != b.rank() {
         return Err(Error::Invalid(format!("a product of {:?} and {:?}", a.sizes, b.sizes)));
     }
-    let sizes = if a.rank() == 3 { vec![batches, m, n] } else { vec![m, n] };
+    let a_rank = a.rank();
+    let sizes = if a_rank == 3 { vec![batches, m, n] } else { vec![m, n] };
     let out = e.resize(e.out(args)?.id, &sizes)?;
     let mut matmul = Product::new(a, b, out, [m, n, k]);
     matmul.batches = batches;
@@ -76,20 +82,23 @@ fn multiply(
     if let Some(bias) = bias.as_ref().filter(|bias| bias.beta == 0.0) {
         matmul.alpha = bias.alpha;
     } else if let Some(bias) = bias {
-        let [row, column] = match bias.tensor.sizes[..] {
-            [] => [1, 1],
-            [column] => [1, column],
-            [row, column] => [row, column],
+        let [batch, row, column] = match bias.tensor.sizes[..] {
+            [] => [1, 1, 1],
+            [column] => [1, 1, column],
+            [row, column] => [1, row, column],
+            [batch, row, column] if a_rank == 3 => [batch, row, column],
             _ => return Err(Error::Invalid(format!("a bias of shape {:?}", bias.tensor.sizes))),
         };
-        if row != 1 && row != m || column != 1 && column != n {
+        let fits = |size: usize, whole: usize| size == 1 || size == whole;
+        if !fits(batch, batches) || !fits(row, m) || !fits(column, n) {
             return Err(Error::Invalid(format!(
                 "a bias of shape {:?} for a product of shape {sizes:?}",
                 bias.tensor.sizes
             )));
         }
         let strides = [if row == 1 { 0 } else { column }, if column == 1 { 0 } else { 1 }];
-        matmul.bias = Some((bias.tensor, 0, strides));
+        let batch_stride = if batch == 1 { 0 } else { row * column };
+        matmul.bias = Some((bias.tensor, batch_stride, strides));
         (matmul.alpha, matmul.beta) = (bias.alpha, bias.beta);
     }
     matmul.encode(e)

@@ -15,7 +15,27 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::AMIN, |e, args| over_dims(e, args, Function::Min, false)),
     operator(Operator::ARGMAX, |e, args| search(e, args, Function::ArgMax)),
     operator(Operator::ARGMIN, |e, args| search(e, args, Function::ArgMin)),
-    operator(Operator::VAR_DIM, variance),
+    operator(Operator::VAR_DIM, |e, args| {
+        let unbiased = if args.len() > 3 { e.bool(args[2])? } else { true };
+        variance(e, args, if unbiased { 1.0 } else { 0.0 })
+    }),
+    operator(Operator::VAR_CORRECTION, |e, args| {
+        let correction = if args.len() > 3 { e.optional_float(args[2])? } else { None };
+        variance(e, args, correction.unwrap_or(1.0))
+    }),
+    operator(Operator::MEAN, |e, args| over_all(e, args, Function::Sum, true)),
+    operator(Operator::MAX, |e, args| over_all(e, args, Function::Max, false)),
+    operator(Operator::MIN, |e, args| over_all(e, args, Function::Min, false)),
+    operator(Operator::ANY, |e, args| over_all(e, args, Function::Any, false)),
+    operator(Operator::ANY_DIM, |e, args| over_dims(e, args, Function::Any, false)),
+    operator(Operator::ANY_DIMS, |e, args| over_dims(e, args, Function::Any, false)),
+    operator(Operator::ALL, |e, args| over_all(e, args, Function::All, false)),
+    operator(Operator::ALL_DIM, |e, args| over_dims(e, args, Function::All, false)),
+    operator(Operator::ALL_DIMS, |e, args| over_dims(e, args, Function::All, false)),
+    operator(Operator::PROD, |e, args| over_all(e, args, Function::Prod, false)),
+    operator(Operator::PROD_DIM_INT, |e, args| over_dims(e, args, Function::Prod, false)),
+    operator(Operator::MAX_DIM, |e, args| extreme(e, args, [Function::Max, Function::ArgMax])),
+    operator(Operator::MIN_DIM, |e, args| extreme(e, args, [Function::Min, Function::ArgMin])),
 ];
 
 /// The functions of the reduce shader, by its numbers.
@@ -29,6 +49,9 @@ pub(super) enum Function {
     SumExp = 5,
     SumSquaredDifference = 6,
     SumSquares = 7,
+    Any = 8,
+    All = 9,
+    Prod = 10,
 }
 
 /// The invocations of a workgroup.
@@ -143,11 +166,52 @@ fn over_dims(
     let dims = e.optional_ints(e.arg(args, 1)?)?.unwrap_or_default();
     let dims = dims_of(&input, &dims)?;
     let keep = keep_dim(e, args, 2)?;
+    reduce(e, args, &input, &dims, keep, function, mean)
+}
+
+/// Reduces all dimensions; what other arguments there are concerns types, which the output has.
+fn over_all(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    function: Function,
+    mean: bool,
+) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let dims: Vec<usize> = (0..input.rank()).collect();
+    reduce(e, args, &input, &dims, false, function, mean)
+}
+
+fn reduce(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    input: &Operand,
+    dims: &[usize],
+    keep: bool,
+    function: Function,
+    mean: bool,
+) -> Result<(), Error> {
     let out = e.out(args)?;
-    let out = e.resize(out.id, &reduced_sizes(&input, &dims, keep))?;
+    let out = e.resize(out.id, &reduced_sizes(input, dims, keep))?;
     let count: usize = dims.iter().map(|dim| input.size(*dim)).product();
     let scale = if mean { 1.0 / count as f64 } else { 1.0 };
-    reduce_dims(e, function, &input, &out, &dims, scale)
+    reduce_dims(e, function, input, &out, dims, scale)
+}
+
+/// Values and where they are, along one dimension.
+fn extreme(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    functions: [Function; 2],
+) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    let sizes = reduced_sizes(&input, &[dim], keep_dim(e, args, 2)?);
+    let shape = [input.size(dim), input.sizes.iter().skip(dim + 1).product()];
+    for (function, out) in functions.into_iter().zip(e.outs(args)?) {
+        let out = e.resize(out, &sizes)?;
+        emit(e, function, &input, None, &out, shape, 1.0)?;
+    }
+    Ok(())
 }
 
 fn search(e: &mut Encoder<'_, '_>, args: &[ValueId], function: Function) -> Result<(), Error> {
@@ -170,11 +234,11 @@ fn search(e: &mut Encoder<'_, '_>, args: &[ValueId], function: Function) -> Resu
     emit(e, function, &input, None, &out, shape, 1.0)
 }
 
-fn variance(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+/// The variance, where the number of elements is less by `correction`.
+fn variance(e: &mut Encoder<'_, '_>, args: &[ValueId], correction: f64) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let dims = e.optional_ints(e.arg(args, 1)?)?.unwrap_or_default();
     let dims = dims_of(&input, &dims)?;
-    let unbiased = if args.len() > 3 { e.bool(args[2])? } else { true };
     let keep = keep_dim(e, args, 3)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &reduced_sizes(&input, &dims, keep))?;
@@ -192,7 +256,7 @@ fn variance(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let end = dims.last().map_or(input.rank(), |dim| dim + 1);
     let inner: usize = input.sizes[end..].iter().product();
     let mean = e.temporary(Element::F32, &[out.numel()])?;
-    let divisor = count as f64 - if unbiased { 1.0 } else { 0.0 };
+    let divisor = (count as f64 - correction).max(0.0);
     emit(e, Function::Sum, &input, None, &mean, [count, inner], 1.0 / count as f64)?;
     let scale = 1.0 / divisor;
     emit(e, Function::SumSquaredDifference, &input, Some(&mean), &out, [count, inner], scale)

@@ -31,19 +31,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         sizes.insert(dim, 1);
         reshape(e, args, &sizes)
     }),
-    operator(Operator::SQUEEZE_COPY_DIMS, |e, args| {
-        let input = e.tensor(e.arg(args, 0)?)?;
-        let mut dims = Vec::new();
-        for dim in e.ints(e.arg(args, 1)?)? {
-            dims.push(input.dim(dim)?);
-        }
-        let kept = input.sizes.iter().enumerate();
-        let sizes: Vec<usize> = kept
-            .filter(|(dim, size)| **size != 1 || !dims.contains(dim))
-            .map(|(_, size)| *size)
-            .collect();
-        reshape(e, args, &sizes)
-    }),
+    operator(Operator::SQUEEZE_COPY_DIM, squeeze),
+    operator(Operator::SQUEEZE_COPY_DIMS, squeeze),
+    operator(Operator::DETACH_COPY, same_shape),
+    operator(Operator::LIFT_FRESH_COPY, same_shape),
     operator(Operator::CLONE, same_shape),
     operator(Operator::ALIAS_COPY, same_shape),
     operator(Operator::TO_COPY, same_shape),
@@ -52,28 +43,34 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_PREPACK, same_shape),
     operator(Operator::PERMUTE_COPY, permute),
     operator(Operator::PERMUTE, permute),
+    operator(Operator::T_COPY, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        if input.rank() > 2 {
+            return Err(Error::Invalid(format!("{:?} is no matrix", input.sizes)));
+        }
+        let order: Vec<usize> = (0..input.rank()).rev().collect();
+        reorder(e, args, &input, &order)
+    }),
+    operator(Operator::TRANSPOSE_COPY_INT, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let (a, b) = (e.int(e.arg(args, 1)?)?, e.int(e.arg(args, 2)?)?);
+        let (a, b) = (input.dim(a)?, input.dim(b)?);
+        let mut order: Vec<usize> = (0..input.rank()).collect();
+        // A number has no dimensions to exchange.
+        if a.max(b) < order.len() {
+            order.swap(a, b);
+        }
+        reorder(e, args, &input, &order)
+    }),
+    operator(Operator::COPY, |e, args| {
+        let (like, input) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let wanted: Vec<i64> = like.sizes.iter().map(|size| *size as i64).collect();
+        expand(e, args, &input, &wanted)
+    }),
     operator(Operator::EXPAND_COPY, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let wanted = e.ints(e.arg(args, 1)?)?;
-        let missing = wanted
-            .len()
-            .checked_sub(input.rank())
-            .ok_or_else(|| Error::invalid("expands to fewer dimensions"))?;
-        let own = input.strides();
-        let (mut sizes, mut strides) = (Vec::new(), Vec::new());
-        for (dim, size) in wanted.iter().enumerate() {
-            let source = dim.checked_sub(missing);
-            let from = source.map_or(1, |dim| input.size(dim));
-            let size = if *size < 0 { from } else { *size as usize };
-            sizes.push(size);
-            strides.push(match source {
-                Some(source) if from != 1 => own[source] as i64,
-                _ => 0,
-            });
-        }
-        let out = e.out(args)?;
-        let out = e.resize(out.id, &sizes)?;
-        gather(e, &input, &out, &sizes, &strides, 0)
+        expand(e, args, &input, &wanted)
     }),
     operator(Operator::SELECT_COPY_INT, select),
     operator(Operator::SELECT_INT, select),
@@ -166,11 +163,34 @@ pub(super) const OPERATORS: &[Entry] = &[
         let mut start = 0usize;
         for (size, out) in sizes.iter().zip(outs) {
             let size = usize::try_from(*size).map_err(|_| Error::invalid("a split is negative"))?;
-            if start + size > input.size(dim) {
+            if size > input.size(dim) - start {
                 return Err(Error::invalid("the splits exceed the tensor"));
             }
             slice_into(e, &input, dim, start, size, 1, out)?;
             start += size;
+        }
+        Ok(())
+    }),
+    operator(Operator::SPLIT_COPY_TENSOR, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let size = usize::try_from(e.int(e.arg(args, 1)?)?).ok().filter(|size| *size > 0);
+        let size = size.ok_or_else(|| Error::invalid("a split of nothing"))?;
+        let dim = if args.len() > 3 { e.int(args[2])? } else { 0 };
+        let dim = input.dim(dim)?;
+        for (number, out) in e.outs(args)?.into_iter().enumerate() {
+            let rest =
+                number.checked_mul(size).and_then(|start| input.size(dim).checked_sub(start));
+            let rest = rest.ok_or_else(|| Error::invalid("the splits exceed the tensor"))?;
+            slice_into(e, &input, dim, number * size, size.min(rest), 1, out)?;
+        }
+        Ok(())
+    }),
+    operator(Operator::UNBIND_COPY_INT, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let dim = if args.len() > 2 { e.int(args[1])? } else { 0 };
+        let dim = input.dim(dim)?;
+        for (number, out) in e.outs(args)?.into_iter().enumerate() {
+            select_into(e, &input, dim, number, out)?;
         }
         Ok(())
     }),
@@ -191,9 +211,51 @@ fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result
     gather(e, &input, &out, &numel, &[1], 0)
 }
 
+fn squeeze(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let mut dims = Vec::new();
+    for dim in e.ints(e.arg(args, 1)?)? {
+        dims.push(input.dim(dim)?);
+    }
+    let kept = input.sizes.iter().enumerate();
+    let sizes: Vec<usize> = kept
+        .filter(|(dim, size)| **size != 1 || !dims.contains(dim))
+        .map(|(_, size)| *size)
+        .collect();
+    reshape(e, args, &sizes)
+}
+
 fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let sizes = e.tensor(e.arg(args, 0)?)?.sizes;
     reshape(e, args, &sizes)
+}
+
+/// Repeats dimensions of one element, and adds dimensions in front.
+fn expand(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    input: &Operand,
+    wanted: &[i64],
+) -> Result<(), Error> {
+    let missing = wanted
+        .len()
+        .checked_sub(input.rank())
+        .ok_or_else(|| Error::invalid("expands to fewer dimensions"))?;
+    let own = input.strides();
+    let (mut sizes, mut strides) = (Vec::new(), Vec::new());
+    for (dim, size) in wanted.iter().enumerate() {
+        let source = dim.checked_sub(missing);
+        let from = source.map_or(1, |dim| input.size(dim));
+        let size = if *size < 0 { from } else { *size as usize };
+        sizes.push(size);
+        strides.push(match source {
+            Some(source) if from != 1 => own[source] as i64,
+            _ => 0,
+        });
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    gather(e, input, &out, &sizes, &strides, 0)
 }
 
 fn permute(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -202,10 +264,20 @@ fn permute(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for dim in e.ints(e.arg(args, 1)?)? {
         order.push(input.dim(dim)?);
     }
-    let (sizes, strides) = reordered(&input, &order);
+    reorder(e, args, &input, &order)
+}
+
+/// The output is a tensor with its dimensions in another order.
+fn reorder(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    input: &Operand,
+    order: &[usize],
+) -> Result<(), Error> {
+    let (sizes, strides) = reordered(input, order);
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
-    gather(e, &input, &out, &sizes, &strides, 0)
+    gather(e, input, &out, &sizes, &strides, 0)
 }
 
 /// Sizes and strides of a tensor's dimensions in another order.
@@ -234,6 +306,18 @@ fn select(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let index = e.int(e.arg(args, 2)?)?;
     let index = torchlet_core::rules::normalize_index(index, input.size(dim))
         .ok_or_else(|| Error::Invalid(format!("index {index} of dimension {dim}")))?;
+    let out = e.out(args)?.id;
+    select_into(e, &input, dim, index, out)
+}
+
+/// One element along a dimension, which goes away.
+fn select_into(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    dim: usize,
+    index: usize,
+    out: ValueId,
+) -> Result<(), Error> {
     let mut strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
     let mut sizes = input.sizes.clone();
     let base = strides.get(dim).copied().unwrap_or(0) * index as i64;
@@ -241,9 +325,8 @@ fn select(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         strides.remove(dim);
         sizes.remove(dim);
     }
-    let out = e.out(args)?;
-    let out = e.resize(out.id, &sizes)?;
-    gather(e, &input, &out, &sizes, &strides, base)
+    let out = e.resize(out, &sizes)?;
+    gather(e, input, &out, &sizes, &strides, base)
 }
 
 fn slice(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {

@@ -205,7 +205,7 @@ impl<'b> Reader<'b> {
         for table in self.all(tables)? {
             let depth = depth.checked_sub(1).ok_or_else(too_deep)?;
             let parts = table.parts()?;
-            if parts.len() > 0 {
+            if !parts.is_empty() {
                 self.operators(parts, names, depth, found)?;
             } else {
                 let name = names.get(table.operator()? as usize);

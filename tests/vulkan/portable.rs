@@ -1,0 +1,147 @@
+//! Programs for CPUs, run on the device as far as it takes them whole.
+
+use crate::common::{Fixture, check, check_all, fixtures, folder, open};
+use crate::device::device_is_there;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Mutex;
+use torchlet::Module;
+use torchlet::core::{BundledProgram, Program, Registry};
+use torchlet::portable::KERNELS;
+use torchlet::vulkan::VulkanTarget;
+use torchlet_graph::front::{FrontEnd, Vocabulary};
+use torchlet_graph::method::{Delegate, Instruction, Method, MethodValue};
+use torchlet_graph::{Constants, Target, blob, method};
+
+/// Makes a method whose instructions are one graph that a target takes a call of a delegate.
+///
+/// # Errors
+/// Why not.
+fn lower<'p>(
+    method: &mut Method<'p>,
+    target: &VulkanTarget,
+    vocabulary: &Vocabulary,
+    constants: &mut Constants<'p>,
+) -> Result<(), BTreeSet<String>> {
+    let only = |reason: String| BTreeSet::from([reason]);
+    let runs = FrontEnd::new(method, &[], &[], vocabulary).runs();
+    let mut runs = runs.map_err(|error| only(error.to_string()))?;
+    let counted = |instruction: &&Instruction| !matches!(instruction, Instruction::Free { .. });
+    if runs.len() != 1 || runs[0].instructions.len() != method.instructions.len() {
+        let count = method.instructions.iter().filter(counted).count();
+        return Err(only(format!("{} runs of {count} instructions", runs.len())));
+    }
+    let run = runs.remove(0);
+    let answers = run.graph.nodes.iter().zip(target.accepts_each(&run.graph));
+    let refusals: BTreeSet<String> = answers
+        .filter_map(|(node, answer)| Some(format!("{:?}: {}", node.operator, answer.err()?)))
+        .collect();
+    if !refusals.is_empty() {
+        return Err(refusals);
+    }
+    target.runs(&run.graph).map_err(only)?;
+    if !run.graph.updates.is_empty() {
+        return Err(only("it has state".to_owned()));
+    }
+    // The exporter leaves out views: what they give has the memory of what they take.
+    let given = |id: &usize| method.inputs.contains(&run.origins[id]);
+    if !run.graph.inputs.iter().all(given) {
+        return Err(only("it reads what no instruction sets".to_owned()));
+    }
+    let ids = run.graph.inputs.iter().chain(&run.graph.outputs);
+    let args: Vec<usize> = ids.map(|id| run.origins[id]).collect();
+    // The exporter let values share memory that are now there at the same time.
+    for value in &args {
+        if let MethodValue::Tensor(tensor) = &mut method.values[*value]
+            && let Some((buffer, offset)) = &mut tensor.place
+        {
+            (*buffer, *offset) = (method.planned.len(), 0);
+            let bytes = tensor.info.numel() * tensor.info.scalar_type.size();
+            method.planned.push(bytes.next_multiple_of(16));
+        }
+    }
+    let processed = blob::write(run.graph, constants).map_err(|error| only(error.to_string()))?;
+    let backend = target.backend().to_owned();
+    method.delegates.push(Delegate { backend, processed: processed.into(), specs: Vec::new() });
+    method.instructions = vec![Instruction::Delegate { delegate: 0, args }];
+    Ok(())
+}
+
+/// The program with all of its methods on the device.
+fn lowered(bytes: &[u8], target: &VulkanTarget) -> Result<Vec<u8>, BTreeSet<String>> {
+    let only = |reason: String| BTreeSet::from([reason]);
+    let program = Program::from_bytes(bytes).map_err(|error| only(error.to_string()))?;
+    let mut program = method::Program::read(&program).map_err(|error| only(error.to_string()))?;
+    let registry = Registry::new().with_kernels(&KERNELS).expect("kernels");
+    let vocabulary = Vocabulary::of(&registry);
+    let mut constants = Constants::new("torchlet.");
+    for method in &mut program.methods {
+        if !method.delegates.is_empty() {
+            return Err(only("it is lowered".to_owned()));
+        }
+        lower(method, target, &vocabulary, &mut constants)?;
+    }
+    program.named.extend(constants.into_named());
+    Ok(program.write().map_err(|error| only(error.to_string()))?.to_bytes())
+}
+
+/// Programs in the folder that `TORCHLET_TEST_PROGRAMS` names, at the tolerance of GPUs.
+fn more() -> Vec<Fixture> {
+    let Ok(folder) = std::env::var("TORCHLET_TEST_PROGRAMS") else { return Vec::new() };
+    let files = std::fs::read_dir(folder).expect("a folder");
+    let paths = files.map(|entry| entry.expect("a file").path());
+    let programs = paths.filter(|path| path.extension().is_some_and(|ending| ending == "bpte"));
+    let fixture = |path: std::path::PathBuf| Fixture {
+        file: path.display().to_string(),
+        kind: "program".to_owned(),
+        operators: Vec::new(),
+        backends: Vec::new(),
+        delegated: Vec::new(),
+        data: Vec::new(),
+        rtol: 1e-3,
+        atol: 1e-3,
+    };
+    programs.map(fixture).collect()
+}
+
+#[test]
+fn programs_for_cpus_give_the_same() {
+    if !device_is_there() {
+        return;
+    }
+    let plain = |fixture: &Fixture| fixture.backends.is_empty() && fixture.data.is_empty();
+    let mut programs: Vec<Fixture> = fixtures().into_iter().filter(plain).collect();
+    for fixture in &mut programs {
+        fixture.rtol = fixture.rtol.max(1e-3);
+        fixture.atol = fixture.atol.max(1e-3);
+    }
+    programs.extend(more());
+    let target = VulkanTarget::any();
+    let refused: Mutex<BTreeMap<String, usize>> = Mutex::default();
+    let ran = Mutex::new(0);
+    let failures = check_all(&programs, |fixture| {
+        let path = folder().join(Path::new(&fixture.file));
+        let file = std::fs::read(path).map_err(|error| error.to_string())?;
+        let Ok(bundle) = BundledProgram::from_bytes(&file) else { return Ok(()) };
+        let program = bundle.program().map_err(|error| error.to_string())?;
+        let bytes = match lowered(program, &target) {
+            Ok(bytes) => bytes,
+            Err(reasons) => {
+                let mut refused = refused.lock().unwrap();
+                reasons.into_iter().for_each(|why| *refused.entry(why).or_default() += 1);
+                return Ok(());
+            }
+        };
+        let source = open(fixture, Module::builder()).map_err(|error| error.to_string())?;
+        let mut module = Module::builder().threads(1).from_bytes(bytes);
+        check(module.as_mut().map_err(|error| error.to_string())?, &source, fixture)?;
+        *ran.lock().unwrap() += 1;
+        Ok(())
+    });
+    for (why, count) in refused.into_inner().unwrap() {
+        println!("{count:5} {why}");
+    }
+    println!("{} of {} programs ran", ran.lock().unwrap(), programs.len());
+    assert!(failures.is_empty(), "{} files differ:\n{}", failures.len(), failures.join("\n"));
+    assert!(ran.into_inner().unwrap() > 100);
+}
