@@ -20,7 +20,8 @@ mod tests {
         } else {
             &file
         };
-        let data: Result<Vec<Vec<u8>>, String> = fixture.data.iter().map(|name| read(name)).collect();
+        let data: Result<Vec<Vec<u8>>, String> =
+            fixture.data.iter().map(|name| read(name)).collect();
         let data = data?;
         let maps: Result<Vec<DataMap<'_>>, _> =
             data.iter().map(|bytes| DataMap::from_bytes(bytes)).collect();

@@ -13,6 +13,8 @@ impl Operator {
                 | Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE
                 | Operator::ET_VK_Q4GSW_REQUANT
                 | Operator::ET_VK_ADAMW_STEP
+                | Operator::COPY_ATEN
+                | Operator::INDEX_PUT_ATEN
         )
     }
 

@@ -24,6 +24,8 @@ pub mod plan;
 mod read;
 mod run;
 mod target;
+#[cfg(test)]
+mod testing;
 mod write;
 
 pub use error::Error;
