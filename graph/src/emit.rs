@@ -295,16 +295,17 @@ fn method_tensor<'p>(
     let dynamism = dynamism.unwrap_or(bound);
     let (data, dynamism) = match &tensor.data {
         None => (TensorData::None, dynamism),
+        // State without data starts as zeros.
+        Some(bytes) if bytes.is_empty() && tensor.changes == Some(true) => {
+            (TensorData::None, ShapeDynamism::Static)
+        }
         Some(bytes) => (TensorData::Inside(first_bytes(bytes, &info)?), ShapeDynamism::Static),
     };
     Ok(MethodTensor { info, dynamism, place: None, data, name: None })
 }
 
 /// The data of a constant, without what lies behind it.
-pub(crate) fn first_bytes<'p>(
-    bytes: &Cow<'p, [u8]>,
-    info: &TensorInfo,
-) -> Result<Cow<'p, [u8]>, Error> {
+fn first_bytes<'p>(bytes: &Cow<'p, [u8]>, info: &TensorInfo) -> Result<Cow<'p, [u8]>, Error> {
     let (needed, found) = (info.nbytes(), bytes.len());
     let short = || Error::Invalid(format!("a constant {info} has {found} bytes, not {needed}"));
     Ok(match bytes {

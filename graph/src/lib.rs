@@ -31,6 +31,8 @@ mod report;
 mod run;
 mod tables;
 mod target;
+#[cfg(test)]
+mod testing;
 mod views;
 mod write;
 

@@ -1,11 +1,11 @@
 //! Instructions in the place of a call of a delegate.
 
-use crate::emit::{Emitter, first_bytes, tensor_info};
+use crate::emit::{Emitter, tensor_info};
 use crate::error::Error;
 use crate::fold;
 use crate::front::vulkan::{self, Argument, Bound};
 use crate::graph::{Graph, Tensor, Value, ValueId};
-use crate::lower::portable;
+use crate::lower::{portable, widen};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use crate::operators::Operator;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -67,26 +67,23 @@ impl<'p> Lowered<'p> {
         let graph = vulkan::read(self.blob, context.named)?;
         let arguments: Vec<Argument> = args.iter().map(|arg| argument(method, *arg)).collect();
         let mut bound = Bound::new(graph, &arguments)?;
+        widen::run(&mut bound.graph);
         portable::run(&mut bound.graph)?;
         fold::run(&mut bound.graph, context.registry)?;
         let used = used(&bound.graph);
+        let mut emitter = Emitter::new(method);
         for (id, value) in bound.graph.values.iter().enumerate() {
-            let Value::Tensor(tensor @ Tensor { data: Some(data), .. }) = value else { continue };
+            let Value::Tensor(Tensor { data: Some(_), changes, .. }) = value else { continue };
             if !used.contains(&id) {
                 continue;
             }
-            let changes = tensor.changes == Some(true);
-            let info = tensor_info(tensor)?;
-            // State without data starts as zeros.
-            let data = if changes && data.is_empty() {
-                TensorData::None
-            } else {
-                TensorData::Inside(first_bytes(data, &info)?)
-            };
-            let name = changes.then(|| format!("delegate {}, value {id}", self.number));
-            let dynamism = ShapeDynamism::Static;
-            let tensor = MethodTensor { info, dynamism, place: None, data, name };
-            self.shared.insert(id, method.add(MethodValue::Tensor(tensor)));
+            let value = emitter.value(&bound.graph, id)?;
+            self.shared.insert(id, value);
+            if *changes == Some(true)
+                && let Some(MethodValue::Tensor(tensor)) = emitter.method().values.get_mut(value)
+            {
+                tensor.name = Some(format!("delegate {}, value {id}", self.number));
+            }
         }
         Ok(bound)
     }

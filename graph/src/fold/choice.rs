@@ -137,7 +137,7 @@ fn is_simple(node: &Node, registry: &Registry<'_>) -> bool {
     has_kernel && !node.operator.writes_arguments() && !OTHERS.contains(&node.operator)
 }
 
-/// Operators that are not simple: products, windows, what writes in place, what is random, what gives shapes by contents.
+/// Operators that are not simple: products, windows, what shares memory, what is random, what gives shapes by contents.
 const OTHERS: &[Operator] = &[
     Operator::ADAPTIVE_AVG_POOL2D,
     Operator::ADAPTIVE_AVG_POOL3D,
@@ -153,11 +153,9 @@ const OTHERS: &[Operator] = &[
     Operator::CDIST_FORWARD,
     Operator::CONVOLUTION,
     Operator::CONVOLUTION_BACKWARD,
-    Operator::COPY_ATEN,
     Operator::EMBEDDING_BAG,
     Operator::EXECUTORCH_PRIM_ET_COPY_INDEX_TENSOR,
     Operator::EXECUTORCH_PRIM_ET_VIEW,
-    Operator::INDEX_PUT_ATEN,
     Operator::INDEX_TENSOR,
     Operator::LINEAR,
     Operator::MASKED_SELECT,

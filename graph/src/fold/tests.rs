@@ -1,23 +1,9 @@
 use super::*;
 use crate::graph::Node;
 use crate::operators::Operator;
+use crate::testing::{registry, typed as tensor};
 use alloc::vec;
 use torchlet_core::ScalarType;
-
-fn tensor(sizes: &[usize], scalar_type: ScalarType, data: Option<Vec<u8>>) -> Value<'static> {
-    Value::Tensor(Tensor {
-        scalar_type,
-        host_type: scalar_type,
-        sizes: sizes.to_vec(),
-        dynamic: false,
-        data: data.map(Cow::Owned),
-        changes: None,
-    })
-}
-
-fn registry() -> Registry<'static> {
-    Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap()
-}
 
 fn data<'g>(graph: &'g Graph<'_>, id: ValueId) -> Option<&'g [u8]> {
     match &graph.values[id] {

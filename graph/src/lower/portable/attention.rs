@@ -33,19 +33,11 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         let out = b.out(args)?;
         let wanted = b.info(out)?;
         let heads = grouped(b, q, cache)?;
-        let scores = scores(b, &heads, None)?;
-        let scores = causal(b, scores, start)?;
         // As many rows and keys as the output has; beyond what there is, rows are zero, and keys are not seen.
-        let info = b.info(scores)?;
-        let mut fitted = scores;
-        for (dim, filler) in [(3, f64::NEG_INFINITY), (2, 0.0)] {
-            let (own, size) = (info.size(dim), wanted.size(dim));
-            fitted = if own >= size {
-                b.slice_known(fitted, dim, 0, size, 1)?
-            } else {
-                pad(b, fitted, dim, size - own, filler)?
-            };
-        }
+        let scores = scores(b, &heads, None)?;
+        let scores = resized(b, scores, 2, wanted.size(2), 0.0)?;
+        let scores = causal(b, scores, start)?;
+        let fitted = resized(b, scores, 3, wanted.size(3), f64::NEG_INFINITY)?;
         b.finish_with(fitted, out)
     }),
 ];
@@ -249,15 +241,18 @@ fn fitted(b: &mut Builder<'_, '_>, mask: ValueId, heads: &Heads) -> Result<Value
     Ok(mask)
 }
 
-/// With so many more elements at the end of a dimension.
-fn pad(
+/// With so many elements along a dimension: the last ones are left out, or fillers added.
+fn resized(
     b: &mut Builder<'_, '_>,
     value: ValueId,
     dim: usize,
-    count: usize,
+    size: usize,
     filler: f64,
 ) -> Result<ValueId, Error> {
     let mut info = b.info(value)?;
+    let Some(count) = size.checked_sub(info.size(dim)).filter(|count| *count > 0) else {
+        return b.slice_known(value, dim, 0, size, 1);
+    };
     let mut pads = alloc::vec![0; 2 * info.rank().saturating_sub(dim)];
     if let Some(slot) = pads.last_mut() {
         *slot = count as i64;

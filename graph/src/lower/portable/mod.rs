@@ -127,3 +127,6 @@ fn lower_parts(builder: &mut Builder<'_, '_>, parts: Vec<Node>) -> Result<(), Er
         lower(builder, Node { parts: Vec::new(), ..part })
     })
 }
+
+#[cfg(test)]
+mod tests;
