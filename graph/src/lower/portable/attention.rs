@@ -4,19 +4,14 @@ use super::Rule;
 use super::builder::{Builder, Info, Size};
 use super::cache::{persistent, store};
 use crate::error::Error;
-use crate::graph::ValueId;
+use crate::graph::{Value, ValueId};
 use crate::operators::Operator;
 use alloc::format;
 use torchlet_core::ScalarType;
 
 pub(super) const RULES: &[(Operator, Rule)] = &[
-    (Operator::ET_VK_SDPA, |b, args| {
-        let qkv = three(b, args)?;
-        let mask = b.optional(args, 3);
-        let scale = b.optional_number(args, 4)?;
-        let out = attend(b, qkv, mask, None, scale)?;
-        b.finish_with(out, b.out(args)?)
-    }),
+    (Operator::ET_VK_SDPA, |b, args| sdpa(b, args, HiddenRows::AreNoNumbers)),
+    (Operator::ATTENTION, |b, args| sdpa(b, args, HiddenRows::AreZeros)),
     (Operator::LLAMA_CUSTOM_SDPA, |b, args| {
         let qkv = three(b, args)?;
         custom_sdpa(b, args, qkv, 3, 4)
@@ -41,6 +36,22 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         b.finish_with(fitted, out)
     }),
 ];
+
+/// What rows are in which every key is hidden.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HiddenRows {
+    /// What a softmax over minus infinity alone gives.
+    AreNoNumbers,
+    AreZeros,
+}
+
+fn sdpa(b: &mut Builder<'_, '_>, args: &[ValueId], hidden: HiddenRows) -> Result<(), Error> {
+    let qkv = three(b, args)?;
+    let mask = b.optional(args, 3);
+    let scale = b.optional_number(args, 4)?;
+    let out = attend(b, qkv, mask, None, scale, hidden)?;
+    b.finish_with(out, b.out(args)?)
+}
 
 /// The first three arguments, tensors of four dimensions.
 fn three(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 3], Error> {
@@ -105,7 +116,8 @@ fn custom_sdpa(
     for tensor in &mut tensors {
         *tensor = b.permute(*tensor, &[0, 2, 1, 3])?;
     }
-    let out = attend(b, tensors, mask, is_causal.then_some(start), scale)?;
+    let start = is_causal.then_some(start);
+    let out = attend(b, tensors, mask, start, scale, HiddenRows::AreNoNumbers)?;
     let out = b.permute(out, &[0, 2, 1, 3])?;
     b.finish_with(out, b.out(args)?)
 }
@@ -192,6 +204,7 @@ fn attend(
     mask: Option<ValueId>,
     start: Option<ValueId>,
     scale: Option<f64>,
+    hidden: HiddenRows,
 ) -> Result<ValueId, Error> {
     let heads = Heads::new(b, q, k)?;
     let mut weights = scores(b, &heads, scale)?;
@@ -211,7 +224,12 @@ fn attend(
             }
         };
     }
-    let weights = b.softmax(Operator::SOFTMAX, weights)?;
+    let scores = weights;
+    let mut weights = b.softmax(Operator::SOFTMAX, scores)?;
+    if hidden == HiddenRows::AreZeros && mask.is_some() {
+        let rows = hidden_rows(b, scores)?;
+        weights = b.masked(weights, rows, 0.0)?;
+    }
     let info = b.info(v)?;
     let key_heads = heads.batches.bound / heads.batch.bound.max(1);
     let shared = heads.heads.bound / key_heads.max(1);
@@ -222,6 +240,19 @@ fn attend(
     let v = b.cast(v, ScalarType::Float)?;
     let out = b.matmul(weights, v)?;
     b.view(out, &[heads.batch, heads.heads, heads.rows, depth])
+}
+
+/// The rows in which every score is minus infinity.
+fn hidden_rows(b: &mut Builder<'_, '_>, scores: ValueId) -> Result<ValueId, Error> {
+    let mut info = b.info(scores)?;
+    if let Some(last) = info.sizes.last_mut() {
+        *last = 1;
+    }
+    let (dims, keep) = (b.new_ints(&[-1]), b.push(Value::Bool(true)));
+    let largest = b.call(Operator::AMAX, &[scores, dims, keep], info.clone());
+    let infinity = b.push(Value::Double(f64::NEG_INFINITY));
+    let made = Info { scalar_type: ScalarType::Bool, ..info };
+    Ok(b.call(Operator::EQ_SCALAR, &[largest, infinity], made))
 }
 
 /// A mask without the rows and keys that nothing asks for.
