@@ -50,16 +50,25 @@ pub fn compile<'p>(
             calls: Vec::new(),
             inputs: BTreeMap::new(),
         };
-        if let Some(compiled) = compiler.compile(method, program, data, &vocabulary)? {
-            *method = compiled;
+        let mut described = MethodReport { name: method.name.clone(), ..MethodReport::default() };
+        match compiler.compile(method, program, data, &vocabulary) {
+            Ok(Some(compiled)) => {
+                *method = compiled;
+                described.calls = compiler.calls;
+            }
+            Ok(None) => described.as_exported = Some(String::from(NOTHING_GAINED)),
+            Err(Error::Unsupported(why)) => described.as_exported = Some(why),
+            Err(error) => return Err(error),
         }
-        let MethodCompiler { calls, .. } = compiler;
-        let delegates = method.delegates.len();
-        report.methods.push(MethodReport { name: method.name.clone(), calls, delegates });
+        described.delegates = method.delegates.len();
+        report.methods.push(described);
     }
     compiled.named.extend(constants.into_named());
     Ok(Compiled { program: compiled, report })
 }
+
+/// Why a method stays as it is that nothing would run elsewhere of.
+const NOTHING_GAINED: &str = "the device takes none of its calls";
 
 struct MethodCompiler<'c, 'p> {
     target: Option<&'c dyn Target>,
