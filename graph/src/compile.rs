@@ -63,6 +63,11 @@ pub fn compile<'p>(
         described.delegates = method.delegates.len();
         report.methods.push(described);
     }
+    let mut delegates = compiled.methods.iter().flat_map(|method| &method.delegates);
+    if delegates.all(|delegate| blob::is_blob(&delegate.processed)) {
+        // What the exporter's delegates named.
+        compiled.named.clear();
+    }
     compiled.named.extend(constants.into_named());
     Ok(Compiled { program: compiled, report })
 }
