@@ -2,9 +2,12 @@
 //!
 //! A cache is a tensor that keeps its contents between runs: what writes it writes in place.
 
+use super::elementwise::apply_binary;
+use super::index::choose;
+use super::reduce::{Function, emit};
 use super::views::gather;
 use super::{Entry, operator};
-use crate::derived::{Beside, Derived};
+use crate::derived::{Beside, Derived, Number};
 use crate::encoder::{Encoder, numel_of, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -25,6 +28,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let out = e.out(args)?.id;
         attend(e, [&q, &k, &v], order, mask.as_ref(), None, keys, scale, out)
     }),
+    operator(Operator::ATTENTION, visible_attention),
     operator(Operator::LLAMA_CUSTOM_SDPA, |e, args| {
         let tensors = three(e, args)?;
         custom_sdpa(e, args, tensors, 3, 4)
@@ -68,6 +72,41 @@ pub(super) const OPERATORS: &[Entry] = &[
         rotate(e, 2, &input, [&angles, &angles], &push, &out)
     }),
 ];
+
+/// Attention whose rows are zeros where the mask hides all keys.
+fn visible_attention(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let mask = e.optional_tensor(e.arg(args, 3)?)?;
+    let scale = if args.len() > 5 { e.optional_float(args[4])? } else { None };
+    let [q, k, v] = three(e, args)?;
+    let (keys, order) = (k.size(2), Order { head: 1, row: 2 });
+    let out = e.out(args)?;
+    let Some(mask) = mask else {
+        return attend(e, [&q, &k, &v], order, None, None, keys, scale, out.id);
+    };
+    let Some((last, rows)) = mask.sizes.split_last() else {
+        return Err(Error::invalid("a mask without dimensions"));
+    };
+    let mut sizes = q.sizes.clone();
+    sizes[3] = v.size(3);
+    let attended = e.temporary(out.element, &sizes)?;
+    attend(e, [&q, &k, &v], order, Some(&mask), None, keys, scale, attended.id)?;
+    // Whether a row has a key: of numbers, any that is not minus infinity.
+    let shown = if mask.element == Element::Bool {
+        mask.clone()
+    } else {
+        let hidden = Number::Float(f32::NEG_INFINITY.to_bits());
+        let hidden = e.derived(Derived::Number(hidden))?;
+        let shown = e.temporary(Element::Bool, &mask.sizes)?;
+        apply_binary(e, 10, [&mask, &hidden], shown.id, 1.0)?;
+        shown
+    };
+    let mut sizes = rows.to_vec();
+    sizes.push(1);
+    let seen = e.temporary(Element::Bool, &sizes)?;
+    emit(e, Function::Any, &shown, None, &seen, [*last, 1], 1.0)?;
+    let zero = e.derived(Derived::Number(Number::Float(0)))?;
+    choose(e, args, [seen, attended, zero])
+}
 
 /// The first three arguments, tensors of four dimensions.
 fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
