@@ -156,6 +156,11 @@ impl<'p> MethodCompiler<'_, 'p> {
         if fold::run(&mut run.graph, self.registry)? > 0 {
             passes::run(&mut run.graph)?;
         }
+        if self.target.is_some() {
+            // Devices have many small copies to lose; kernels on the CPU make views of some of them.
+            passes::strided::run(&mut run.graph);
+            passes::dead::run(&mut run.graph);
+        }
         keep_old_values(&mut run.graph);
         let mut reasons = self.ask(&run.graph);
         // What neither the device nor a kernel computes may consist of what they do.
