@@ -42,7 +42,7 @@ pub use target::VulkanTarget;
 use compiled::Compiled;
 use device::{Context, Options};
 use error::Error;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -50,7 +50,7 @@ use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DeviceMemory,
     InitContext, OptionValue, delegate_size,
 };
-use torchlet_graph::graph::{Graph, Value, ValueId};
+use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
 use trace::Stopwatch;
 
@@ -223,15 +223,7 @@ fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error> 
         return Ok(front::vulkan::read(bytes, named)?);
     }
     let mut graph = blob::read(bytes, named)?;
-    // Its updates are all that there are.
-    let updated: HashSet<ValueId> = graph.updates.iter().map(|(_, old)| *old).collect();
-    for (id, value) in graph.values.iter_mut().enumerate() {
-        if let Value::Tensor(tensor) = value
-            && tensor.data.is_some()
-        {
-            tensor.changes = Some(updated.contains(&id));
-        }
-    }
+    graph.mark_changes();
     Ok(graph)
 }
 

@@ -42,6 +42,13 @@ Examples:
   torchlet verify cases/*.bpte --rtol 1e-4 --atol 1e-5
   torchlet verify model.bpte --data weights.ptd --json")]
     Verify(VerifyArguments),
+    /// Writes a program as it is compiled for a processor: for those that cannot compile it themselves, or to load it faster.
+    #[command(after_help = "Examples:
+  torchlet lower model.pte --for vulkan -o model_vulkan.pte
+  torchlet lower model_vulkan.pte --for mcu -o model_mcu.pte
+  torchlet lower model.pte --data weights.ptd --for cpu -o model_cpu.pte
+  torchlet lower model.bpte --for cpu -o model_cpu.bpte   (its test cases go with it)")]
+    Lower(LowerArguments),
     /// Measures a program: time of an inference, time to load, peak memory.
     #[command(after_help = "Examples:
   torchlet bench model.pte
@@ -247,6 +254,35 @@ pub(crate) struct VerifyArguments {
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
     /// Print one JSON object a line for each file
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What programs are lowered for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LowerFor {
+    /// The CPU of a host
+    Cpu,
+    /// GPUs, through Vulkan; the CPU runs what they do not take
+    Vulkan,
+    /// A microcontroller: kernels alone, and no data outside of the file
+    Mcu,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LowerArguments {
+    /// The program, .pte or .bpte
+    pub(crate) model: PathBuf,
+    /// What to lower it for
+    #[arg(long = "for", value_enum, value_name = "PROCESSOR")]
+    pub(crate) processor: LowerFor,
+    /// The file to write
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// External weights that the program needs; may be given several times. They become part of what is written
+    #[arg(long, value_name = "FILE.ptd")]
+    pub(crate) data: Vec<PathBuf>,
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }

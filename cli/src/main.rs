@@ -11,6 +11,7 @@ mod failure;
 mod image_input;
 mod inputs;
 mod inspect;
+mod lower;
 mod model;
 mod npy;
 mod profile;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Verify(arguments) => return verify::verify(arguments),
+        Command::Lower(arguments) => lower::lower(arguments),
         Command::Bench(arguments) => bench::bench(arguments),
         Command::Devices => {
             devices::devices();

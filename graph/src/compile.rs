@@ -2,15 +2,16 @@
 
 use crate::emit::Emitter;
 use crate::error::Error;
+use crate::front::delegate::graph_of;
 use crate::front::{FrontEnd, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
-use crate::named::Constants;
+use crate::named::{Constants, Named, of_program};
 use crate::operators::Operator;
 use crate::partition::{Part, Region, partition};
 use crate::report::{MethodReport, Place, PlacedCall, Report};
 use crate::target::Target;
-use crate::{blob, fold, front, lower, passes};
+use crate::{blob, fold, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -38,10 +39,21 @@ pub fn compile<'p>(
     target: Option<&dyn Target>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    let mut compiled = Program::read(program)?;
+    compile_read(Program::read(program)?, program, data, target, registry)
+}
+
+/// Compiles what was made of a program. Delegates find their data in the program itself.
+pub(crate) fn compile_read<'p>(
+    mut compiled: Program<'p>,
+    program: &torchlet_core::Program<'p>,
+    data: &'p [DataMap<'p>],
+    target: Option<&dyn Target>,
+    registry: &Registry<'_>,
+) -> Result<Compiled<'p>, Error> {
     let vocabulary = Vocabulary::of(registry);
     let mut report = Report::default();
-    let mut constants = Constants::new("graph/");
+    let mut constants = Constants::new(&compiled.unused_prefix());
+    let named = of_program(program, data);
     for method in &mut compiled.methods {
         let mut compiler = MethodCompiler {
             target,
@@ -51,7 +63,7 @@ pub fn compile<'p>(
             inputs: BTreeMap::new(),
         };
         let mut described = MethodReport { name: method.name.clone(), ..MethodReport::default() };
-        match compiler.compile(method, program, data, &vocabulary) {
+        match compiler.compile(method, &named, data, &vocabulary) {
             Ok(Some(compiled)) => {
                 *method = compiled;
                 described.calls = compiler.calls;
@@ -63,12 +75,8 @@ pub fn compile<'p>(
         described.delegates = method.delegates.len();
         report.methods.push(described);
     }
-    let mut delegates = compiled.methods.iter().flat_map(|method| &method.delegates);
-    if delegates.all(|delegate| blob::is_blob(&delegate.processed)) {
-        // What the exporter's delegates named.
-        compiled.named.clear();
-    }
     compiled.named.extend(constants.into_named());
+    compiled.forget_unused_data()?;
     Ok(Compiled { program: compiled, report })
 }
 
@@ -96,7 +104,7 @@ impl<'p> MethodCompiler<'_, 'p> {
     fn compile(
         &mut self,
         method: &Method<'p>,
-        program: &torchlet_core::Program<'p>,
+        named: &Named<'_, 'p>,
         data: &'p [DataMap<'p>],
         vocabulary: &Vocabulary,
     ) -> Result<Option<Method<'p>>, Error> {
@@ -105,7 +113,7 @@ impl<'p> MethodCompiler<'_, 'p> {
             return Ok(None);
         }
         let graphs: Vec<Option<Graph<'p>>> = (0..method.delegates.len())
-            .map(|delegate| front::vulkan::graph_of(&method, delegate, program, data))
+            .map(|delegate| graph_of(&method, delegate, named))
             .collect();
         let runs = FrontEnd::new(&method, &graphs, data, vocabulary).runs()?;
         let cuts: Vec<Cut<'p>> =

@@ -2,9 +2,11 @@
 
 mod lowered;
 
+use crate::compile::{Compiled, compile_read};
 use crate::error::Error;
-use crate::front::vulkan::is_blob;
+use crate::front::delegate::is_readable;
 use crate::method::{Delegate, Instruction, Method, Program};
+use crate::named::of_program;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
@@ -25,17 +27,7 @@ pub fn to_portable<'p>(
     registry: &Registry<'_>,
 ) -> Result<Program<'p>, Error> {
     let mut portable = Program::read(program)?;
-    let named = |key: &str| {
-        if let Some(blob) = program.named_data(key)? {
-            return Ok(Some(blob));
-        }
-        for map in data {
-            if let Some(blob) = map.get(key)? {
-                return Ok(Some(blob));
-            }
-        }
-        Ok(None)
-    };
+    let named = of_program(program, data);
     let context = Context { named: &named, registry };
     // State of each method lies in a buffer of its own, so that methods which share memory do not share this.
     let mut buffer = portable.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
@@ -46,11 +38,21 @@ pub fn to_portable<'p>(
             method.plan()?;
         }
     }
-    if portable.methods.iter().all(|method| method.delegates.is_empty()) {
-        // Only delegates ask for named data.
-        portable.named.clear();
-    }
+    portable.forget_unused_data()?;
     Ok(portable)
+}
+
+/// The same program for kernels alone, compiled for them: what was lowered to the Vulkan delegate becomes instructions, constants are
+/// folded, what does nothing is gone, and memory is planned anew.
+///
+/// # Errors
+/// As [`to_portable`].
+pub fn compile<'p>(
+    program: &torchlet_core::Program<'p>,
+    data: &'p [DataMap<'p>],
+    registry: &Registry<'_>,
+) -> Result<Compiled<'p>, Error> {
+    compile_read(to_portable(program, data, registry)?, program, data, None, registry)
 }
 
 /// What becomes of a delegate.
@@ -64,8 +66,9 @@ enum Place<'p> {
 fn take_delegates<'p>(method: &mut Method<'p>) -> Result<Vec<Place<'p>>, Error> {
     let mut places = Vec::new();
     for delegate in core::mem::take(&mut method.delegates) {
-        let is_ours =
-            |delegate: &Delegate<'_>| delegate.backend == BACKEND && is_blob(&delegate.processed);
+        let is_ours = |delegate: &Delegate<'_>| {
+            delegate.backend == BACKEND && is_readable(&delegate.processed)
+        };
         if !is_ours(&delegate) {
             places.push(Place::Kept(method.delegates.len()));
             method.delegates.push(delegate);

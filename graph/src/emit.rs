@@ -305,7 +305,10 @@ fn method_tensor<'p>(
 }
 
 /// The data of a constant, without what lies behind it.
-fn first_bytes<'p>(bytes: &Cow<'p, [u8]>, info: &TensorInfo) -> Result<Cow<'p, [u8]>, Error> {
+pub(crate) fn first_bytes<'p>(
+    bytes: &Cow<'p, [u8]>,
+    info: &TensorInfo,
+) -> Result<Cow<'p, [u8]>, Error> {
     let (needed, found) = (info.nbytes(), bytes.len());
     let short = || Error::Invalid(format!("a constant {info} has {found} bytes, not {needed}"));
     Ok(match bytes {

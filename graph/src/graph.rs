@@ -2,6 +2,7 @@
 
 use crate::operators::Operator;
 use alloc::borrow::Cow;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -103,6 +104,18 @@ impl Graph<'_> {
     pub fn producer(&self, id: ValueId) -> Option<&Node> {
         let parts = self.nodes.iter().flat_map(|node| node.parts.iter().chain([node]));
         parts.into_iter().find(|node| node.args.last() == Some(&id))
+    }
+
+    /// Says of each constant whether it changes, where the updates are all that does: as in graphs that the compiler wrote.
+    pub fn mark_changes(&mut self) {
+        let updated: BTreeSet<ValueId> = self.updates.iter().map(|(_, old)| *old).collect();
+        for (id, value) in self.values.iter_mut().enumerate() {
+            if let Value::Tensor(tensor) = value
+                && tensor.data.is_some()
+            {
+                tensor.changes = Some(updated.contains(&id));
+            }
+        }
     }
 
     /// The graph with empty data in place of that of its constants.

@@ -9,9 +9,11 @@ extern crate std;
 
 pub mod blob;
 pub mod bounds;
+mod bundle;
 mod compile;
 pub mod cpu;
 mod effects;
+mod embed;
 pub mod emit;
 mod error;
 pub mod fold;
@@ -36,6 +38,7 @@ mod testing;
 mod views;
 mod write;
 
+pub use bundle::bundle;
 pub use compile::{Compiled, compile};
 pub use error::Error;
 pub use named::{Constants, Named};

@@ -7,10 +7,28 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use torchlet_core::{Blob, ProgramError};
+use torchlet_core::{Blob, DataMap, Program, ProgramError};
 
 /// Gives named data by its key: that of the program, and of external files.
 pub type Named<'n, 'p> = dyn Fn(&str) -> Result<Option<Blob<'p>>, ProgramError> + 'n;
+
+/// The named data of a program, and that of its external files.
+pub(crate) fn of_program<'n, 'p>(
+    program: &'n Program<'p>,
+    data: &'n [DataMap<'p>],
+) -> impl Fn(&str) -> Result<Option<Blob<'p>>, ProgramError> + 'n {
+    move |key| {
+        if let Some(blob) = program.named_data(key)? {
+            return Ok(Some(blob));
+        }
+        for map in data {
+            if let Some(blob) = map.get(key)? {
+                return Ok(Some(blob));
+            }
+        }
+        Ok(None)
+    }
+}
 
 /// The first `bytes` of named data: lent, or read.
 pub(crate) fn read_named<'p>(

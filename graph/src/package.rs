@@ -33,15 +33,50 @@ impl<'p> Package<'p> {
         self.size = base + other.size;
     }
 
+    /// A package of the [pieces](Self::pieces) of another, of its size. `None` if they are not those of a package of that size.
+    pub fn of_pieces(pieces: impl IntoIterator<Item = Cow<'p, [u8]>>, size: u64) -> Option<Self> {
+        let mut package = Package::default();
+        for bytes in pieces {
+            package.push(bytes);
+        }
+        // There can be zeroes behind the last.
+        let fits = (package.size..=package.size.next_multiple_of(DATA_ALIGN)).contains(&size);
+        fits.then_some(Package { size, ..package })
+    }
+
+    /// The pieces, in order. Each starts at the next multiple of 64 bytes behind the one before.
+    pub fn pieces(&self) -> impl Iterator<Item = &Cow<'p, [u8]>> {
+        self.pieces.iter().map(|(_, bytes)| bytes)
+    }
+
+    /// Hands the file over, from the front to the end.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn write_to<E>(&self, mut write: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        let mut end = 0;
+        let ends = self.pieces.iter().map(|(start, bytes)| (*start, bytes.as_ref()));
+        for (start, bytes) in ends.chain([(self.size, &[][..])]) {
+            // Less than from one multiple to the next.
+            let zeroes = [0; DATA_ALIGN as usize];
+            let gap = usize::try_from(start.saturating_sub(end)).unwrap_or(0);
+            write(zeroes.get(..gap).unwrap_or(&zeroes))?;
+            write(bytes)?;
+            end = start + bytes.len() as u64;
+        }
+        Ok(())
+    }
+
     /// The file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut file = Vec::new();
-        for (start, bytes) in &self.pieces {
-            file.resize(*start as usize, 0);
+        let append = |bytes: &[u8]| -> Result<(), core::convert::Infallible> {
             file.extend_from_slice(bytes);
+            Ok(())
+        };
+        match self.write_to(append) {
+            Ok(()) => file,
         }
-        file.resize(self.size as usize, 0);
-        file
     }
 
     /// Bytes that are not borrowed.
@@ -110,5 +145,10 @@ mod tests {
         assert_eq!(package.lend(0, 71), None);
         assert_eq!(package.lend(128, 3), None);
         assert_eq!(package.owned_bytes(), 70);
+        let pieces: Vec<_> = package.pieces().cloned().collect();
+        let again = Package::of_pieces(pieces.clone(), package.size()).unwrap();
+        assert_eq!(again.to_bytes(), file);
+        assert!(Package::of_pieces(pieces.clone(), 129).is_none());
+        assert!(Package::of_pieces(pieces, 193).is_none());
     }
 }

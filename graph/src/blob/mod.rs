@@ -7,6 +7,7 @@
 mod read;
 mod write;
 
+pub(crate) use read::keys;
 pub use read::{Contents, contents, read};
 pub use write::write;
 

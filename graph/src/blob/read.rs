@@ -86,6 +86,17 @@ pub fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
     Ok(Contents { operators, inputs, outputs, constant_bytes })
 }
 
+/// Reads the keys of a graph's constants.
+///
+/// # Errors
+/// The bytes are malformed.
+pub(crate) fn keys(bytes: &[u8]) -> Result<Vec<&str>, Error> {
+    let mut reader = Reader::new(bytes)?;
+    let values = reader.all(reader.root.values()?)?;
+    let keys = values.iter().filter_map(|value| value.key().transpose());
+    Ok(keys.collect::<Result<_, Malformed>>()?)
+}
+
 /// Reads a graph. Constants are borrowed where what holds them can lend them.
 ///
 /// # Errors

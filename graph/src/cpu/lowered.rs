@@ -3,7 +3,8 @@
 use crate::emit::{Emitter, tensor_info};
 use crate::error::Error;
 use crate::fold;
-use crate::front::vulkan::{self, Argument, Bound};
+use crate::front::delegate;
+use crate::front::vulkan::{Argument, Bound};
 use crate::graph::{Graph, Tensor, Value, ValueId};
 use crate::lower::{portable, widen};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
@@ -13,7 +14,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use torchlet_core::{Registry, Scalar, ShapeDynamism};
+use torchlet_core::{Registry, Scalar};
 
 /// What all delegates of a program are lowered with.
 pub(super) struct Context<'c, 'p> {
@@ -64,9 +65,9 @@ impl<'p> Lowered<'p> {
         args: &[usize],
         context: &Context<'_, 'p>,
     ) -> Result<Bound<'p>, Error> {
-        let graph = vulkan::read(self.blob, context.named)?;
-        let arguments: Vec<Argument> = args.iter().map(|arg| argument(method, *arg)).collect();
-        let mut bound = Bound::new(graph, &arguments)?;
+        let argument = |arg: &usize| delegate::argument(method, *arg).unwrap_or(Argument::Number);
+        let arguments: Vec<Argument> = args.iter().map(argument).collect();
+        let mut bound = delegate::read(self.blob, context.named, &arguments)?;
         widen::run(&mut bound.graph);
         portable::run(&mut bound.graph)?;
         fold::run(&mut bound.graph, context.registry)?;
@@ -107,18 +108,6 @@ impl<'p> Lowered<'p> {
             }
         }
         Ok(())
-    }
-}
-
-/// What a blob is told of an argument.
-fn argument(method: &Method<'_>, value: usize) -> Argument {
-    match method.tensor(value) {
-        Some(tensor) => Argument::Tensor {
-            scalar_type: tensor.info.scalar_type,
-            sizes: (0..tensor.info.rank()).map(|dim| tensor.info.size(dim)).collect(),
-            dynamic: tensor.dynamism != ShapeDynamism::Static,
-        },
-        None => Argument::Number,
     }
 }
 

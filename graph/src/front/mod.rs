@@ -1,5 +1,6 @@
 //! Front-ends: from what files hold to graphs.
 
+pub(crate) mod delegate;
 mod program;
 mod vocabulary;
 pub mod vulkan;

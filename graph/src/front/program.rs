@@ -4,6 +4,7 @@
 //! operators that they came from, views are operators like others, and a value that is written again is a new value each time.
 //! Delegates whose graphs are known become part of the graph around them.
 
+use crate::embed::external;
 use crate::error::Error;
 use crate::front::vocabulary::{Meaning, Vocabulary};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -539,7 +540,7 @@ impl<'p> FrontEnd<'_, 'p> {
     fn constant(&self, tensor: &MethodTensor<'p>) -> Result<Option<Cow<'p, [u8]>>, Error> {
         let data = match &tensor.data {
             TensorData::Inside(bytes) => bytes.clone(),
-            TensorData::Outside => match self.external(tensor)? {
+            TensorData::Outside => match external(tensor, self.data)? {
                 Some(bytes) => bytes,
                 None => return Ok(None),
             },
@@ -552,17 +553,6 @@ impl<'p> FrontEnd<'_, 'p> {
             Cow::Owned(data) => data.get(..bytes).map(|data| Cow::Owned(data.to_vec())),
         };
         Ok(data.map(|data| in_order(data, &tensor.info)))
-    }
-
-    fn external(&self, tensor: &MethodTensor<'_>) -> Result<Option<Cow<'p, [u8]>>, Error> {
-        let Some(name) = &tensor.name else { return Ok(None) };
-        for map in self.data {
-            let same = map.layout(name)?.is_some_and(|layout| layout == tensor.info);
-            if let Some(blob) = map.get(name)?.filter(|_| same) {
-                return Ok(Some(crate::read::bytes(&blob)?));
-            }
-        }
-        Ok(None)
     }
 }
 

@@ -9,12 +9,10 @@
 mod assign;
 mod bound;
 mod buffers;
-mod delegate;
 mod layout;
 
 pub use bound::Bound;
 pub use buffers::Buffers;
-pub use delegate::graph_of;
 pub use layout::{Argument, CallLayout};
 
 use crate::error::Error;
@@ -164,6 +162,19 @@ pub fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
         outputs: root.output_ids()?.len(),
         constant_bytes: constant_bytes.collect::<Result<_, Malformed>>()?,
     })
+}
+
+/// Reads the keys of the constants that are named data.
+///
+/// # Errors
+/// The bytes are malformed.
+pub(crate) fn keys(bytes: &[u8]) -> Result<Vec<&str>, Error> {
+    let (root, _) = parts(bytes)?;
+    let mut keys = Vec::new();
+    for entry in root.constants()?.iter() {
+        keys.extend(entry?.named_key()?);
+    }
+    Ok(keys)
 }
 
 /// Reads the graph of a delegate from its processed bytes. Every value has one call that makes it: what the exporter has

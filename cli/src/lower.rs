@@ -1,0 +1,182 @@
+//! `torchlet lower`: programs as they are compiled for a processor, as files.
+
+use crate::arguments::{LowerArguments, LowerFor};
+use crate::failure::Failure;
+use crate::terminal::{FAINT, NAME, WARN, count, paint};
+use anstream::println;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use torchlet::core::{DataLoader, DataMap, Program, Registry};
+use torchlet::graph::method::{self, Instruction};
+use torchlet::graph::{self, Compiled};
+use torchlet::{FileAccess, Module, RunOn};
+
+/// What became of a method.
+struct Change {
+    name: String,
+    /// Calls of kernels and delegates.
+    calls: [usize; 2],
+    delegates: [usize; 2],
+}
+
+/// Lowers a program and writes it.
+pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
+    // The help says that files must not change meanwhile.
+    let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
+    for path in &arguments.data {
+        builder = builder.data(path);
+    }
+    let source = builder.load(&arguments.model)?;
+    let registry = Registry::new().with_kernels(&torchlet::portable::KERNELS);
+    let registry = registry.map_err(|error| Failure::new(error.to_string()))?;
+    let program = source.program();
+    let before = method::Program::read(&program).map_err(failure)?;
+    let mut after = compile(arguments.processor, &program, source.data(), &registry)?.program;
+    let outside = after.embed(source.data()).map_err(failure)?;
+    if arguments.processor == LowerFor::Mcu {
+        refuse_what_firmware_lacks(&after, &outside)?;
+    }
+    let changes = changes(&before, &after);
+    let package = after.write().map_err(failure)?;
+    let written = match source.bundled() {
+        Some(cases) => {
+            let bundle = graph::bundle(&cases, &package.to_bytes()).map_err(failure)?;
+            write(&arguments.out, |file| file.write_all(&bundle))?;
+            bundle.len() as u64
+        }
+        None => {
+            write(&arguments.out, |file| package.write_to(|bytes| file.write_all(bytes)))?;
+            package.size()
+        }
+    };
+    show(arguments, &changes, &outside, [source.file_size(), written]);
+    Ok(())
+}
+
+fn failure(error: graph::Error) -> Failure {
+    Failure::new(format!("the program cannot be lowered: {error}"))
+}
+
+fn compile<'p>(
+    processor: LowerFor,
+    program: &Program<'p>,
+    data: &'p [DataMap<'p>],
+    registry: &Registry<'_>,
+) -> Result<Compiled<'p>, Failure> {
+    match processor {
+        LowerFor::Cpu | LowerFor::Mcu => graph::cpu::compile(program, data, registry),
+        #[cfg(feature = "vulkan")]
+        LowerFor::Vulkan => {
+            let target = torchlet::vulkan::VulkanTarget::any();
+            graph::compile(program, data, Some(&target), registry)
+        }
+        #[cfg(not(feature = "vulkan"))]
+        LowerFor::Vulkan => {
+            return Err(Failure::new("this torchlet was built without Vulkan; use --for cpu"));
+        }
+    }
+    .map_err(failure)
+}
+
+/// Fails if a program needs what firmware does not have.
+fn refuse_what_firmware_lacks(
+    program: &method::Program<'_>,
+    outside: &BTreeSet<String>,
+) -> Result<(), Failure> {
+    if let Some(name) = outside.first() {
+        let others = outside.len();
+        return Err(Failure::new(format!(
+            "the data of {} is outside of the program, '{name}' among it; pass the files with --data",
+            count(others, "tensor"),
+        )));
+    }
+    let mut delegates = program.methods.iter().flat_map(|method| &method.delegates);
+    match delegates.next() {
+        Some(delegate) => Err(Failure::new(format!(
+            "the program has a delegate for {}, which cannot be lowered; export it without",
+            delegate.backend
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn changes(before: &method::Program<'_>, after: &method::Program<'_>) -> Vec<Change> {
+    let calls = |method: &method::Method<'_>| {
+        let is_call = |instruction: &&Instruction| {
+            matches!(instruction, Instruction::Kernel { .. } | Instruction::Delegate { .. })
+        };
+        method.instructions.iter().filter(is_call).count()
+    };
+    let methods = before.methods.iter().zip(&after.methods);
+    let change = |(before, after): (&method::Method<'_>, &method::Method<'_>)| Change {
+        name: before.name.clone(),
+        calls: [calls(before), calls(after)],
+        delegates: [before.delegates.len(), after.delegates.len()],
+    };
+    methods.map(change).collect()
+}
+
+/// Writes a file as a whole, or not at all: what was there before may be what is read.
+fn write(
+    path: &Path,
+    contents: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(name);
+    let written = File::create(&part).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        contents(&mut file)?;
+        file.flush()?;
+        std::fs::rename(&part, path)
+    });
+    if written.is_err() {
+        // What is left of it is of no use; that it cannot be removed changes nothing.
+        let _ = std::fs::remove_file(&part);
+    }
+    written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+fn show(
+    arguments: &LowerArguments,
+    changes: &[Change],
+    outside: &BTreeSet<String>,
+    bytes: [u64; 2],
+) {
+    if arguments.json {
+        let methods = changes.iter().map(|change| {
+            json!({
+                "name": change.name,
+                "calls_before": change.calls[0],
+                "calls_after": change.calls[1],
+                "delegates_before": change.delegates[0],
+                "delegates_after": change.delegates[1],
+            })
+        });
+        let object = json!({
+            "file": arguments.out.display().to_string(),
+            "methods": methods.collect::<Vec<_>>(),
+            "bytes_before": bytes[0],
+            "bytes_after": bytes[1],
+            "external": outside,
+        });
+        std::println!("{object}");
+        return;
+    }
+    for Change { name, calls, delegates } in changes {
+        let was = format!("{}, {}", count(calls[0], "call"), count(delegates[0], "delegate"));
+        let is = format!("{}, {}", count(calls[1], "call"), count(delegates[1], "delegate"));
+        println!("{}  {was} -> {is}", paint(NAME, name));
+    }
+    let sizes =
+        format!("{} -> {}", count(bytes[0] as usize, "byte"), count(bytes[1] as usize, "byte"));
+    println!("{}  {}", arguments.out.display(), paint(FAINT, sizes));
+    if let Some(name) = outside.first() {
+        let tensors = count(outside.len(), "tensor");
+        let note = format!("the data of {tensors} stays outside, '{name}' among it");
+        println!("{}", paint(WARN, note));
+    }
+}

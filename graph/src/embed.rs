@@ -1,0 +1,81 @@
+//! The data around a program's methods: what it takes with it, and what it leaves behind.
+
+use crate::emit::first_bytes;
+use crate::error::Error;
+use crate::front::vulkan;
+use crate::method::{MethodTensor, MethodValue, Program, TensorData};
+use crate::{blob, read};
+use alloc::borrow::{Cow, ToOwned};
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use torchlet_core::DataMap;
+
+impl<'p> Program<'p> {
+    /// Takes external data in: tensors of which these files have the data are as if they never had been outside. Gives the names of
+    /// those that stay outside.
+    ///
+    /// # Errors
+    /// A file is malformed.
+    pub fn embed(&mut self, data: &[DataMap<'p>]) -> Result<BTreeSet<String>, Error> {
+        let mut left = BTreeSet::new();
+        let values = self.methods.iter_mut().flat_map(|method| &mut method.values);
+        for value in values {
+            let MethodValue::Tensor(tensor) = value else { continue };
+            if !matches!(tensor.data, TensorData::Outside) {
+                continue;
+            }
+            match external(tensor, data)? {
+                Some(bytes) => tensor.data = TensorData::Inside(first_bytes(&bytes, &tensor.info)?),
+                None => left.extend(tensor.name.clone()),
+            }
+        }
+        Ok(left)
+    }
+
+    /// Removes named data that no delegate asks for. Of delegates that are not understood, nobody knows what they ask for.
+    pub(crate) fn forget_unused_data(&mut self) -> Result<(), Error> {
+        if self.named.is_empty() {
+            return Ok(());
+        }
+        let mut used: BTreeSet<String> = BTreeSet::new();
+        for delegate in self.methods.iter().flat_map(|method| &method.delegates) {
+            let bytes = &delegate.processed;
+            let keys: Vec<&str> = if blob::is_blob(bytes) {
+                blob::keys(bytes)?
+            } else if vulkan::is_blob(bytes) {
+                vulkan::keys(bytes)?
+            } else {
+                return Ok(());
+            };
+            used.extend(keys.into_iter().map(ToOwned::to_owned));
+        }
+        self.named.retain(|(key, _)| used.contains(key));
+        Ok(())
+    }
+
+    /// What no key of the program's named data begins with: a program that was compiled already has keys of the same kind.
+    pub(crate) fn unused_prefix(&self) -> String {
+        let prefixes = (0..).map(|number: usize| format!("graph{number}/"));
+        let is_free =
+            |prefix: &String| self.named.iter().all(|(key, _)| !key.starts_with(prefix.as_str()));
+        // Each key makes one of them taken.
+        prefixes.take(self.named.len() + 1).find(is_free).unwrap_or_default()
+    }
+}
+
+/// The data of a tensor that is outside of the program, if one of these files has it.
+pub(crate) fn external<'p>(
+    tensor: &MethodTensor<'_>,
+    data: &[DataMap<'p>],
+) -> Result<Option<Cow<'p, [u8]>>, Error> {
+    let Some(name) = &tensor.name else { return Ok(None) };
+    for map in data {
+        let same = map.layout(name)?.is_some_and(|layout| layout == tensor.info);
+        if let Some(blob) = map.get(name)?.filter(|_| same) {
+            return Ok(Some(read::bytes(&blob)?));
+        }
+    }
+    Ok(None)
+}

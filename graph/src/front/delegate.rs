@@ -1,0 +1,87 @@
+//! The graph of a delegate of a method, bound to the call that the method makes.
+
+use super::vulkan::{self, Argument, Bound};
+use crate::blob;
+use crate::error::Error;
+use crate::graph::{Graph, Value};
+use crate::method::{Instruction, Method, MethodValue};
+use crate::named::Named;
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use torchlet_core::ShapeDynamism;
+
+/// Whether bytes are those of a delegate whose graph can be read: what the exporter wrote, or the compiler.
+pub(crate) fn is_readable(bytes: &[u8]) -> bool {
+    vulkan::is_blob(bytes) || blob::is_blob(bytes)
+}
+
+/// Reads the graph of a delegate, and binds it to the arguments of a call.
+///
+/// # Errors
+/// The bytes are malformed, data is missing, or the arguments do not fit.
+pub(crate) fn read<'p>(
+    bytes: &'p [u8],
+    named: &Named<'_, 'p>,
+    arguments: &[Argument],
+) -> Result<Bound<'p>, Error> {
+    if !blob::is_blob(bytes) {
+        return Bound::new(vulkan::read(bytes, named)?, arguments);
+    }
+    let mut graph = blob::read(bytes, named)?;
+    graph.mark_changes();
+    let ids = graph.inputs.iter().chain(&graph.outputs);
+    let fits = ids.clone().zip(arguments).all(|(id, argument)| fits(&graph, *id, argument));
+    if ids.count() != arguments.len() || !fits {
+        return Err(Error::invalid("a delegate's graph does not fit its call"));
+    }
+    Ok(Bound { first_output: graph.inputs.len(), graph })
+}
+
+/// Whether a value is what an argument is.
+fn fits(graph: &Graph<'_>, id: usize, argument: &Argument) -> bool {
+    match (graph.values.get(id), argument) {
+        (Some(Value::Tensor(tensor)), Argument::Tensor { scalar_type, sizes, .. }) => {
+            tensor.host_type == *scalar_type && tensor.sizes == *sizes
+        }
+        (Some(Value::SymInt(_)), Argument::Number) => true,
+        _ => false,
+    }
+}
+
+/// The graph of a delegate, whose inputs and outputs are the arguments of its call. `None` if it is not of this front-end, cannot be
+/// understood, is called more than once, or keeps state: then it stays a delegate.
+pub(crate) fn graph_of<'p>(
+    method: &Method<'p>,
+    delegate: usize,
+    named: &Named<'_, 'p>,
+) -> Option<Graph<'p>> {
+    let Cow::Borrowed(bytes) = method.delegates.get(delegate)?.processed else { return None };
+    if !is_readable(bytes) {
+        return None;
+    }
+    let mut calls = method.instructions.iter().filter_map(|instruction| match instruction {
+        Instruction::Delegate { delegate: called, args } if *called == delegate => Some(args),
+        _ => None,
+    });
+    let (args, None) = (calls.next()?, calls.next()) else { return None };
+    let arguments: Option<Vec<Argument>> = args.iter().map(|arg| argument(method, *arg)).collect();
+    let graph = read(bytes, named, &arguments?).ok()?.graph;
+    let changes =
+        |value: &Value<'_>| matches!(value, Value::Tensor(tensor) if tensor.changes == Some(true));
+    let keeps_state = !graph.updates.is_empty() || graph.values.iter().any(changes);
+    let is_fused = graph.nodes.iter().any(|node| !node.parts.is_empty());
+    (!keeps_state && !is_fused).then_some(graph)
+}
+
+/// What a delegate is told of an argument of its call; `None` if delegates do not take such.
+pub(crate) fn argument(method: &Method<'_>, value: usize) -> Option<Argument> {
+    Some(match method.values.get(value)? {
+        MethodValue::Tensor(tensor) => Argument::Tensor {
+            scalar_type: tensor.info.scalar_type,
+            sizes: (0..tensor.info.rank()).map(|dim| tensor.info.size(dim)).collect(),
+            dynamic: tensor.dynamism != ShapeDynamism::Static,
+        },
+        MethodValue::Scalar(_) | MethodValue::None => Argument::Number,
+        _ => return None,
+    })
+}
