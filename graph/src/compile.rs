@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::front::delegate::graph_of;
 use crate::front::{FrontEnd, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
-use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
+use crate::method::{Delegate, Instruction, Method, MethodTensor, MethodValue, Program};
 use crate::named::{Constants, Named, of_program};
 use crate::operators::Operator;
 use crate::partition::{Part, Region, partition};
@@ -195,7 +195,13 @@ impl<'p> MethodCompiler<'_, 'p> {
         let graph = &run.graph;
         let mut emitter = Emitter::new(method);
         for (id, value) in &run.origins {
-            emitter.bind(*id, *value);
+            // What was computed beforehand is a constant now, not what an instruction writes.
+            let is_constant = matches!(graph.values.get(*id), Some(Value::Tensor(tensor)) if tensor.data.is_some());
+            let was_constant =
+                emitter.method().tensor(*value).is_some_and(MethodTensor::is_constant);
+            if !is_constant || was_constant {
+                emitter.bind(*id, *value);
+            }
         }
         for part in &parts {
             match part {

@@ -1,0 +1,194 @@
+//! Programs that are compiled give what they gave as exported, from call to call: state, views of it, constants, copies.
+
+#![cfg(all(feature = "std", feature = "portable"))]
+
+use std::borrow::Cow;
+use torchlet::core::{Program as File, Registry, Scalar, ScalarType, ShapeDynamism, TensorInfo};
+use torchlet::portable::KERNELS;
+use torchlet::{Module, RunOn, Tensor};
+use torchlet_graph::cpu;
+use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, Program, TensorData};
+
+/// A method of tensors of 32-bit floating point.
+struct Builder(Method<'static>);
+
+impl Builder {
+    fn new(planned: &[usize]) -> Self {
+        let name = String::from("forward");
+        Builder(Method { name, planned: planned.to_vec(), ..Method::default() })
+    }
+
+    /// A tensor at a place.
+    fn tensor(&mut self, sizes: &[i32], place: (usize, usize)) -> usize {
+        self.add(sizes, Some(place), TensorData::None)
+    }
+
+    fn constant(&mut self, sizes: &[i32], numbers: &[f32]) -> usize {
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        self.add(sizes, None, TensorData::Inside(Cow::Owned(bytes)))
+    }
+
+    fn add(
+        &mut self,
+        sizes: &[i32],
+        place: Option<(usize, usize)>,
+        data: TensorData<'static>,
+    ) -> usize {
+        let info = TensorInfo::contiguous(ScalarType::Float, sizes).unwrap();
+        let dynamism = ShapeDynamism::Static;
+        self.0.add(MethodValue::Tensor(MethodTensor { info, dynamism, place, data, name: None }))
+    }
+
+    fn int(&mut self, number: i64) -> usize {
+        self.0.add(MethodValue::Scalar(Scalar::Int(number)))
+    }
+
+    fn call(&mut self, name: &str, args: &[usize]) {
+        let (name, overload) = name.split_once('.').unwrap_or((name, ""));
+        let (name, overload) = (name.to_owned(), overload.to_owned());
+        self.0.instructions.push(Instruction::Kernel { name, overload, args: args.to_vec() });
+    }
+
+    fn copy(&mut self, to: usize, from: usize) {
+        let no = self.0.add(MethodValue::Scalar(Scalar::Bool(false)));
+        self.call("aten::copy_", &[to, from, no, to]);
+    }
+
+    fn add_up(&mut self, a: usize, b: usize, out: usize) {
+        let one = self.int(1);
+        self.call("aten::add.out", &[a, b, one, out, out]);
+    }
+}
+
+fn module(bytes: Vec<u8>) -> Module {
+    let builder = Module::builder().threads(1).without_default_backends();
+    builder.run_on(RunOn::AsExported).from_bytes(bytes).unwrap()
+}
+
+/// The program for kernels alone.
+fn compiled(bytes: &[u8]) -> Module {
+    let registry = Registry::new().with_kernels(&KERNELS).unwrap();
+    let file = File::from_bytes(bytes).unwrap();
+    module(cpu::compile(&file, &[], &registry).unwrap().program.write().unwrap().to_bytes())
+}
+
+/// Runs a method three times, as it is and compiled: the same numbers. Gives those of the last run.
+fn same(method: Builder, sizes: &[usize]) -> Vec<Vec<f32>> {
+    let bytes = Program { methods: vec![method.0], named: Vec::new() }.write().unwrap().to_bytes();
+    let (mut compiled, mut exported) = (compiled(&bytes), module(bytes));
+    let mut last = Vec::new();
+    for round in 0..3 {
+        let input = Tensor::rand(ScalarType::Float, sizes, 7 + round).unwrap();
+        let expected = exported.forward(&input).unwrap();
+        assert_eq!(compiled.forward(&input).unwrap(), expected, "round {round}");
+        last = expected.iter().map(|out| out.tensor().unwrap().to_vec().unwrap()).collect();
+    }
+    last
+}
+
+#[test]
+fn what_is_computed_beforehand_is_read_as_a_constant() {
+    let mut method = Builder::new(&[64]);
+    let w = method.constant(&[2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    let x = method.tensor(&[2, 2], (0, 0));
+    let (t, out) = (method.tensor(&[2, 2], (0, 16)), method.tensor(&[2, 2], (0, 32)));
+    let dims = [method.int(1), method.int(0)];
+    let dims = method.0.add(MethodValue::Ints(dims.to_vec()));
+    method.call("aten::permute_copy.out", &[w, dims, t, t]);
+    method.add_up(x, t, out);
+    (method.0.inputs, method.0.outputs) = (vec![x], vec![out]);
+    assert!(same(method, &[2, 2])[0][2] >= 2.0);
+}
+
+#[test]
+fn state_is_kept_that_is_read_through_a_view_first() {
+    // The view has no instruction: it lies where the state does.
+    let mut method = Builder::new(&[96]);
+    let state = method.tensor(&[4], (0, 64));
+    let x = method.tensor(&[2, 2], (0, 0));
+    let view = method.tensor(&[2, 2], (0, 64));
+    let sum = method.tensor(&[2, 2], (0, 16));
+    let flat = method.tensor(&[4], (0, 16));
+    let out = method.tensor(&[2, 2], (0, 32));
+    method.add_up(view, x, sum);
+    method.add_up(sum, x, out);
+    method.copy(state, flat);
+    (method.0.inputs, method.0.outputs) = (vec![x], vec![out]);
+    same(method, &[2, 2]);
+}
+
+#[test]
+fn what_is_written_through_a_view_of_state_is_state() {
+    let mut method = Builder::new(&[128]);
+    let (state, view) = (method.tensor(&[4], (0, 64)), method.tensor(&[2, 2], (0, 64)));
+    let x = method.tensor(&[4], (0, 0));
+    let (sum, square) = (method.tensor(&[4], (0, 16)), method.tensor(&[2, 2], (0, 80)));
+    let out = method.tensor(&[2, 2], (0, 32));
+    method.add_up(state, x, sum);
+    method.copy(state, sum);
+    method.add_up(view, view, square);
+    method.copy(view, square);
+    method.add_up(view, square, out);
+    (method.0.inputs, method.0.outputs) = (vec![x], vec![out]);
+    same(method, &[4]);
+}
+
+#[test]
+fn what_is_copied_stays_what_it_was() {
+    let mut method = Builder::new(&[128]);
+    let (x, a) = (method.tensor(&[4], (0, 0)), method.tensor(&[4], (0, 16)));
+    let (b, c) = (method.tensor(&[4], (0, 32)), method.tensor(&[4], (0, 48)));
+    let out = method.tensor(&[4], (0, 64));
+    method.add_up(x, x, a);
+    method.add_up(a, x, b);
+    // Neither an input nor what another call made is the target from now on.
+    method.copy(a, b);
+    method.add_up(a, b, c);
+    method.copy(c, x);
+    method.add_up(c, x, out);
+    (method.0.inputs, method.0.outputs) = (vec![x], vec![a, b, c, out]);
+    let numbers = same(method, &[4]);
+    assert_eq!(numbers[0], numbers[1]);
+}
+
+#[test]
+fn state_that_is_an_output_stays_where_it_is() {
+    let mut method = Builder::new(&[64, 16]);
+    let (x, state) = (method.tensor(&[4], (0, 0)), method.tensor(&[4], (1, 0)));
+    let sum = method.tensor(&[4], (0, 16));
+    method.add_up(state, x, sum);
+    method.copy(state, sum);
+    (method.0.inputs, method.0.outputs) = (vec![x], vec![state, sum]);
+    same(method, &[4]);
+}
+
+#[test]
+fn methods_still_share_state() {
+    // One writes four numbers, the other takes two more, and looks at the first through a view.
+    let mut write = Builder::new(&[64, 32]);
+    let (x, state) = (write.tensor(&[4], (0, 0)), write.tensor(&[4], (1, 0)));
+    let sum = write.tensor(&[4], (0, 16));
+    write.add_up(state, x, sum);
+    write.copy(state, sum);
+    (write.0.inputs, write.0.outputs) = (vec![x], vec![sum]);
+    let mut read = Builder::new(&[64, 32]);
+    let (y, view) = (read.tensor(&[2, 2], (0, 0)), read.tensor(&[2, 2], (1, 0)));
+    let (state, out) = (read.tensor(&[4], (1, 0)), read.tensor(&[2, 2], (0, 16)));
+    let more = read.tensor(&[2, 2], (0, 32));
+    read.add_up(view, y, out);
+    read.add_up(out, y, more);
+    read.copy(state, state);
+    (read.0.inputs, read.0.outputs) = (vec![y], vec![out, more]);
+    (write.0.name, read.0.name) = ("write".to_owned(), "read".to_owned());
+    let methods = vec![write.0, read.0];
+    let bytes = Program { methods, named: Vec::new() }.write().unwrap().to_bytes();
+    for mut module in [module(bytes.clone()), compiled(&bytes)] {
+        for _ in 0..2 {
+            module.execute("write", Tensor::full(&[4], 1.0f32).unwrap()).unwrap();
+        }
+        let zeros = Tensor::full(&[2, 2], 0.0f32).unwrap();
+        let outputs = module.execute("read", zeros).unwrap();
+        let kept = outputs[0].tensor().unwrap();
+        assert_eq!(kept.to_vec::<f32>().unwrap(), [2.0; 4]);
+    }
+}
