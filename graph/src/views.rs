@@ -9,7 +9,7 @@ use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
-use torchlet_core::{Scalar, ScalarType};
+use torchlet_core::{Scalar, ScalarType, ShapeDynamism};
 
 /// A place in planned memory, and how many bytes of what lie there.
 type Place = (usize, usize, usize, ScalarType);
@@ -36,6 +36,11 @@ impl Method<'_> {
             |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
         let branches = self.instructions.iter().any(jumps);
         let mut known = Known::default();
+        let cells = self.cells(vocabulary);
+        for (place, value) in &cells {
+            known.last.insert(*place, *value);
+            known.set.insert(*value);
+        }
         for (index, value) in self.values.iter().enumerate() {
             if let MethodValue::Tensor(tensor) = value
                 && !matches!(tensor.data, TensorData::None)
@@ -54,6 +59,14 @@ impl Method<'_> {
                 if let Some(source) = known.read(self, value) {
                     views.push((at, source, value));
                 }
+            }
+            // What is written through a view of state is written to the state.
+            if let Some(target) = target_of(instruction, vocabulary)
+                && let Some(cell) =
+                    self.tensor(target).and_then(place_of).and_then(|place| cells.get(&place))
+                && *cell != target
+            {
+                views.push((at + 1, target, *cell));
             }
             for value in writes.into_iter().flat_map(|value| with_items(self, value)) {
                 known.write(self, value);
@@ -81,6 +94,37 @@ impl Method<'_> {
         true
     }
 
+    /// The tensors that state without initial data is written through, by place. What else lies there is a view of it, however early
+    /// it is read.
+    fn cells(&self, vocabulary: &Vocabulary) -> BTreeMap<Place, usize> {
+        let place = |value: usize| self.tensor(value).and_then(place_of);
+        let with_data = self.values.iter().enumerate().filter(|(_, value)| {
+            matches!(value, MethodValue::Tensor(tensor) if !matches!(tensor.data, TensorData::None))
+        });
+        let known = with_data.map(|(value, _)| value).chain(self.inputs.iter().copied());
+        let mut touched: BTreeSet<Place> = known.filter_map(place).collect();
+        let (mut state, mut cells) = (BTreeSet::new(), BTreeMap::new());
+        for instruction in &self.instructions {
+            let (reads, writes) = reads_and_writes(instruction, vocabulary);
+            let places = |values: Vec<usize>| {
+                let values = values.into_iter().flat_map(|value| with_items(self, value));
+                values.filter_map(place).collect::<Vec<Place>>()
+            };
+            for place in places(reads) {
+                if touched.insert(place) {
+                    state.insert(place);
+                }
+            }
+            touched.extend(places(writes));
+            if let Some(target) = target_of(instruction, vocabulary)
+                && let Some(place) = place(target).filter(|place| state.contains(place))
+            {
+                cells.entry(place).or_insert(target);
+            }
+        }
+        cells
+    }
+
     fn add_view(&mut self, source: usize, view: usize) {
         let sizes: Vec<i64> = match self.tensor(view) {
             Some(tensor) => tensor.info.sizes.iter().map(|size| i64::from(*size)).collect(),
@@ -105,20 +149,32 @@ impl Known {
         }
     }
 
-    /// The tensor that a value is a view of, if it is one and was not read before.
+    /// The tensor that a value is a view of, if it is one and was not read before. Where shapes vary, views have instructions.
     fn read(&mut self, method: &Method<'_>, value: usize) -> Option<usize> {
+        let is_static = |value| {
+            method.tensor(value).is_some_and(|tensor| tensor.dynamism == ShapeDynamism::Static)
+        };
         let place = method.tensor(value).and_then(place_of)?;
         if !self.set.insert(value) {
             return None;
         }
         match self.last.get(&place) {
-            Some(source) => Some(*source),
+            Some(source) => Some(*source).filter(|source| is_static(*source) && is_static(value)),
             None => {
                 // State that starts as zeroes.
                 self.last.insert(place, value);
                 None
             }
         }
+    }
+}
+
+/// The value that an instruction writes in place.
+fn target_of(instruction: &Instruction, vocabulary: &Vocabulary) -> Option<usize> {
+    let Instruction::Kernel { name, overload, args } = instruction else { return None };
+    match vocabulary.meaning(name, overload)? {
+        Meaning::Copy | Meaning::InPlace(..) => args.first().copied(),
+        _ => None,
     }
 }
 
