@@ -3,6 +3,7 @@
 use crate::front::{Meaning, Vocabulary};
 use crate::method::{Instruction, Method, MethodValue, TensorData};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
 
 /// At what multiples tensors start.
 const ALIGN: usize = 16;
@@ -11,7 +12,8 @@ impl Method<'_> {
     /// Takes the places away from tensors that hold nothing from one execution to the next. State keeps them, as others may know
     /// where it lies; so does what instructions touch of which it is not known whether they read it first.
     ///
-    /// Inputs and outputs that had a place get one of their own, in a buffer behind the others.
+    /// Inputs and outputs that had a place get one in the first buffer, each its own, behind what keeps its place there. The
+    /// others are what methods share state in, where all of them have the same tensors in buffers of the same size.
     ///
     /// Of delegates in `inputs`, it is known how many of their arguments are inputs.
     pub(crate) fn forget_places(
@@ -19,30 +21,34 @@ impl Method<'_> {
         vocabulary: &Vocabulary,
         inputs: &BTreeMap<usize, usize>,
     ) {
-        let interface: BTreeSet<usize> = self.inputs.iter().chain(&self.outputs).copied().collect();
         let free = self.written_first(vocabulary, inputs);
-        let mut left = BTreeSet::new();
-        for value in free.difference(&interface) {
+        // An output that nothing writes first may be state.
+        let interface: BTreeSet<usize> = (self.inputs.iter())
+            .chain(self.outputs.iter().filter(|value| free.contains(value)))
+            .copied()
+            .collect();
+        let (mut left, mut homeless) = (BTreeSet::new(), BTreeSet::<usize>::new());
+        for value in free.union(&interface) {
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(*value)
                 && matches!(tensor.data, TensorData::None)
+                && let Some((buffer, _)) = tensor.place.take()
             {
-                left.extend(tensor.place.take().map(|(buffer, _)| buffer));
+                left.insert(buffer);
+                homeless.extend(interface.get(value));
             }
         }
-        let (buffer, mut end) = (self.planned.len(), 0usize);
-        for value in interface {
-            if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(value)
-                && matches!(tensor.data, TensorData::None)
-                && tensor.place.is_some()
-            {
-                left.extend(tensor.place.replace((buffer, end)).map(|(buffer, _)| buffer));
-                end = end.saturating_add(tensor.info.nbytes()).next_multiple_of(ALIGN);
+        self.clear_planned(&left);
+        let mut end = self.end_of_first();
+        for value in homeless {
+            if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(value) {
+                tensor.place = Some((0, end));
+                end = end.saturating_add(tensor.info.nbytes());
+                end = end.checked_next_multiple_of(ALIGN).unwrap_or(end);
             }
         }
-        if end > 0 {
+        if end > 0 && self.planned.is_empty() {
             self.planned.push(end);
         }
-        self.shrink_planned(&left);
     }
 
     /// The tensors that instructions write before any reads them.
@@ -66,7 +72,7 @@ impl Method<'_> {
                 Instruction::Delegate { delegate, args } => {
                     (args.clone(), inputs.get(delegate).copied().unwrap_or(args.len()))
                 }
-                Instruction::Move { from, to } => (alloc::vec![*from, *to], 2),
+                Instruction::Move { from, to } => (vec![*from, *to], 2),
                 Instruction::JumpFalse { .. } | Instruction::Free { .. } => continue,
             };
             for (place, arg) in args.iter().enumerate() {
@@ -81,21 +87,34 @@ impl Method<'_> {
         found
     }
 
-    /// Makes these planned buffers as small as what still lies in them.
-    fn shrink_planned(&mut self, buffers: &BTreeSet<usize>) {
-        let mut ends = alloc::vec![0usize; self.planned.len()];
+    /// Takes away the memory of these planned buffers if nothing lies there any more.
+    fn clear_planned(&mut self, buffers: &BTreeSet<usize>) {
+        let mut used = vec![false; self.planned.len()];
         for value in &self.values {
             if let MethodValue::Tensor(tensor) = value
-                && let Some((buffer, offset)) = tensor.place
-                && let Some(end) = ends.get_mut(buffer)
+                && let Some((buffer, _)) = tensor.place
+                && let Some(used) = used.get_mut(buffer)
             {
-                *end = (*end).max(offset.saturating_add(tensor.info.nbytes()));
+                *used = true;
             }
         }
-        for (buffer, (size, end)) in self.planned.iter_mut().zip(ends).enumerate() {
-            if buffers.contains(&buffer) {
-                *size = (*size).min(end);
+        for (buffer, (size, used)) in self.planned.iter_mut().zip(used).enumerate() {
+            if !used && buffers.contains(&buffer) {
+                *size = 0;
             }
         }
+    }
+
+    /// Where the first buffer has nothing any more.
+    fn end_of_first(&self) -> usize {
+        let ends = self.values.iter().map(|value| match value {
+            MethodValue::Tensor(tensor) => match tensor.place {
+                Some((0, offset)) => offset.saturating_add(tensor.info.nbytes()),
+                _ => 0,
+            },
+            _ => 0,
+        });
+        let end = ends.max().unwrap_or(0);
+        end.checked_next_multiple_of(ALIGN).unwrap_or(end)
     }
 }
