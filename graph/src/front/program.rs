@@ -78,11 +78,15 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
     /// The values that an instruction sets, as far as is known.
     fn written(&self, instruction: &Instruction) -> Vec<usize> {
         let from = match instruction {
-            Instruction::Kernel { name, overload, .. } => {
+            Instruction::Kernel { name, overload, args } => {
                 match self.vocabulary.meaning(name, overload) {
                     Some(Meaning::Functional { inputs, .. }) => inputs,
                     Some(Meaning::View) => 2,
-                    Some(Meaning::Copy | Meaning::InPlace(..)) | None => 0,
+                    // What follows are inputs, and the first once more.
+                    Some(Meaning::Copy | Meaning::InPlace(..)) => {
+                        return args.first().copied().into_iter().collect();
+                    }
+                    None => 0,
                 }
             }
             Instruction::Delegate { delegate, .. } => {
@@ -365,7 +369,14 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             (Meaning::Copy, [target, source, ..]) => {
                 let (old, new) = (self.read(*target)?, self.read(*source)?);
                 let new = self.converted(new, old);
-                self.becomes(*target, new);
+                // What is another value of the method already is copied, unless an update does so at the end.
+                if self.first.contains_key(target) || !self.origins.contains_key(&new) {
+                    self.becomes(*target, new);
+                } else {
+                    let result = self.result(*target)?;
+                    let none = self.push(Value::None);
+                    self.call(Operator::CLONE, vec![new, none, result]);
+                }
             }
             (Meaning::InPlace(operator, inputs), [target, ..]) => {
                 let mut read = Vec::new();
