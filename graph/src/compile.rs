@@ -62,17 +62,26 @@ pub(crate) fn compile_read<'p>(
             calls: Vec::new(),
             inputs: BTreeMap::new(),
         };
-        if let Some(compiled) = compiler.compile(method, &named, data, &vocabulary)? {
-            *method = compiled;
+        let mut described = MethodReport { name: method.name.clone(), ..MethodReport::default() };
+        match compiler.compile(method, &named, data, &vocabulary) {
+            Ok(Some(compiled)) => {
+                *method = compiled;
+                described.calls = compiler.calls;
+            }
+            Ok(None) => described.as_exported = Some(String::from(NOTHING_GAINED)),
+            Err(Error::Unsupported(why)) => described.as_exported = Some(why),
+            Err(error) => return Err(error),
         }
-        let MethodCompiler { calls, .. } = compiler;
-        let delegates = method.delegates.len();
-        report.methods.push(MethodReport { name: method.name.clone(), calls, delegates });
+        described.delegates = method.delegates.len();
+        report.methods.push(described);
     }
     compiled.named.extend(constants.into_named());
     compiled.forget_unused_data()?;
     Ok(Compiled { program: compiled, report })
 }
+
+/// Why a method stays as it is that nothing would run elsewhere of.
+const NOTHING_GAINED: &str = "the device takes none of its calls";
 
 struct MethodCompiler<'c, 'p> {
     target: Option<&'c dyn Target>,
@@ -154,6 +163,11 @@ impl<'p> MethodCompiler<'_, 'p> {
         passes::run(&mut run.graph)?;
         if fold::run(&mut run.graph, self.registry)? > 0 {
             passes::run(&mut run.graph)?;
+        }
+        if self.target.is_some() {
+            // Devices have many small copies to lose; kernels on the CPU make views of some of them.
+            passes::strided::run(&mut run.graph);
+            passes::dead::run(&mut run.graph);
         }
         keep_old_values(&mut run.graph);
         let mut reasons = self.ask(&run.graph);

@@ -98,7 +98,7 @@ impl DataLoader for Package<'_> {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
         let error = ReadError { offset, len: into.len() };
-        let end = offset.checked_add(into.len() as u64).ok_or(error.clone())?;
+        let end = offset.checked_add(into.len() as u64).ok_or(error)?;
         if end > self.size {
             return Err(error);
         }

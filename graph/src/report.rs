@@ -21,6 +21,8 @@ pub struct MethodReport {
     pub calls: Vec<PlacedCall>,
     /// How many delegates it has.
     pub delegates: usize,
+    /// Why it was left as it was exported, if it was.
+    pub as_exported: Option<String>,
 }
 
 /// A call, and where it runs.

@@ -16,6 +16,7 @@ layout(constant_id = 8) const uint HAS_MASK = 0;
 layout(constant_id = 9) const uint CAUSAL = 0; // row i sees keys up to offset + i
 layout(constant_id = 10) const uint ALIGNED = 0; // all strides and depths are multiples of four
 layout(constant_id = 11) const uint ROW = 512;
+layout(constant_id = 12) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
 
 layout(push_constant) uniform Push {
     uint heads;
@@ -140,6 +141,6 @@ void main() {
     if (part == 0) {
         for (uint p = 1; p < parts; ++p) sum += sums[p * quads + lane];
         uint at = batch * push.out_strides[0] + head * push.out_strides[1] + i * push.out_strides[2] + column;
-        y_write_f4(at, sum / total);
+        y_write_f4(at, HIDDEN_ZEROS != 0 && total == 0.0 ? vec4(0) : sum / total);
     }
 }

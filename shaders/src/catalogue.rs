@@ -236,7 +236,7 @@ pipelines! {
     /// Scaled dot product attention, a workgroup of 128 for each row of queries. Buffers: queries, keys, values, mask, output.
     Attention, AttentionPush = "attention", 5 buffers, {
         query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
-        aligned: bool, row: u32,
+        aligned: bool, row: u32, hidden_zeros: bool,
     }, {
         heads: u32, heads_per_key: u32, keys: u32, depth: u32, value_start: u32, value_end: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],

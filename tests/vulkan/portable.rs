@@ -5,10 +5,10 @@ use crate::device::device_is_there;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
-use torchlet::Module;
 use torchlet::core::{BundledProgram, Program, Registry};
 use torchlet::portable::KERNELS;
 use torchlet::vulkan::VulkanTarget;
+use torchlet::{Module, RunOn};
 use torchlet_graph::front::{FrontEnd, Vocabulary};
 use torchlet_graph::method::{Delegate, Instruction, Method, MethodValue};
 use torchlet_graph::{Constants, Target, blob, method};
@@ -133,7 +133,7 @@ fn programs_for_cpus_give_the_same() {
             }
         };
         let source = open(fixture, Module::builder()).map_err(|error| error.to_string())?;
-        let mut module = Module::builder().threads(1).from_bytes(bytes);
+        let mut module = Module::builder().threads(1).run_on(RunOn::AsExported).from_bytes(bytes);
         check(module.as_mut().map_err(|error| error.to_string())?, &source, fixture)?;
         *ran.lock().unwrap() += 1;
         Ok(())

@@ -4,8 +4,8 @@ use crate::common::{Fixture, check, check_all, folder, open};
 use crate::device::device_is_there;
 use crate::fixtures::delegated;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use torchlet::Module;
 use torchlet::core::{BundledProgram, Program, ShapeDynamism};
+use torchlet::{Module, RunOn};
 use torchlet_graph::front::vulkan::{self, Argument, Bound};
 use torchlet_graph::method::{Instruction, Method};
 use torchlet_graph::{Constants, blob, method};
@@ -80,7 +80,7 @@ fn rewritten_delegates_give_the_same() {
             result => result?,
         };
         delegates.fetch_add(count, Ordering::Relaxed);
-        let mut module = Module::builder().threads(1).from_bytes(bytes);
+        let mut module = Module::builder().threads(1).run_on(RunOn::AsExported).from_bytes(bytes);
         check(module.as_mut().map_err(|error| error.to_string())?, &source, fixture).map(drop)
     });
     assert!(failures.is_empty(), "{} files differ:\n{}", failures.len(), failures.join("\n"));

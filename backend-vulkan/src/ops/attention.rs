@@ -16,15 +16,8 @@ use torchlet_shaders::{
 };
 
 pub(super) const OPERATORS: &[Entry] = &[
-    operator(Operator::ET_VK_SDPA, |e, args| {
-        let mask = e.optional_tensor(e.arg(args, 3)?)?;
-        let scale = if args.len() > 5 { e.optional_float(args[4])? } else { None };
-        let [q, k, v] = three(e, args)?;
-        let keys = k.size(2);
-        let order = Order { head: 1, row: 2 };
-        let out = e.out(args)?.id;
-        attend(e, [&q, &k, &v], order, mask.as_ref(), None, keys, scale, out)
-    }),
+    operator(Operator::ET_VK_SDPA, |e, args| sdpa(e, args, false)),
+    operator(Operator::ATTENTION, |e, args| sdpa(e, args, true)),
     operator(Operator::LLAMA_CUSTOM_SDPA, |e, args| {
         let tensors = three(e, args)?;
         custom_sdpa(e, args, tensors, 3, 4)
@@ -68,6 +61,16 @@ pub(super) const OPERATORS: &[Entry] = &[
         rotate(e, 2, &input, [&angles, &angles], &push, &out)
     }),
 ];
+
+/// Queries, keys, values, an optional mask and a scale; whether rows of which every key is hidden are zeros.
+fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result<(), Error> {
+    let mask = e.optional_tensor(e.arg(args, 3)?)?;
+    let scale = if args.len() > 5 { e.optional_float(args[4])? } else { None };
+    let [q, k, v] = three(e, args)?;
+    let form = Form { order: Order { head: 1, row: 2 }, causal: None, hidden_zeros };
+    let (keys, out) = (k.size(2), e.out(args)?.id);
+    attend(e, [&q, &k, &v], form, mask.as_ref(), keys, scale, out)
+}
 
 /// The first three arguments, tensors of four dimensions.
 fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
@@ -124,21 +127,34 @@ fn custom_sdpa(
         None => offset.saturating_add(q.size(1)).min(k.size(1)),
     };
     let out = e.out(args)?.id;
-    let order = Order { head: 2, row: 1 };
-    attend(e, [&q, &k, &v], order, mask.as_ref(), causal.then_some(offset), keys, scale, out)
+    let form = Form {
+        order: Order { head: 2, row: 1 },
+        causal: causal.then_some(offset),
+        hidden_zeros: false,
+    };
+    attend(e, [&q, &k, &v], form, mask.as_ref(), keys, scale, out)
 }
 
-#[allow(clippy::too_many_arguments)]
+/// What attention is asked for.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    order: Order,
+    /// Where the first query stands that sees no key behind it.
+    causal: Option<usize>,
+    /// Whether rows of which every key is hidden are zeros.
+    hidden_zeros: bool,
+}
+
 fn attend(
     e: &mut Encoder<'_, '_>,
     [q, k, v]: [&Operand; 3],
-    order: Order,
+    form: Form,
     mask: Option<&Operand>,
-    causal: Option<usize>,
     keys: usize,
     scale: Option<f64>,
     out: ValueId,
 ) -> Result<(), Error> {
+    let Form { order, causal, hidden_zeros } = form;
     let (batches, heads, rows) = (q.size(0), q.size(order.head), q.size(order.row));
     let (depth, value_depth) = (q.size(3), v.size(3));
     let key_heads = k.size(order.head);
@@ -214,6 +230,7 @@ fn attend(
         causal: causal.is_some(),
         aligned: depth % 4 == 0 && value_depth % 4 == 0,
         row,
+        hidden_zeros,
     };
     let accesses = [read(q.id), read(k.id), read(v.id), read(mask_operand.id), write(target.id)];
     // The invocations of a workgroup: the shader counts on 128, each of which sums four elements.

@@ -212,7 +212,11 @@ pub(super) fn where_self(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<()
 }
 
 /// Emits `out = condition ? a : b`, broadcast.
-fn choose(e: &mut Encoder<'_, '_>, args: &[ValueId], operands: [Operand; 3]) -> Result<(), Error> {
+pub(super) fn choose(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    operands: [Operand; 3],
+) -> Result<(), Error> {
     let shapes: Vec<Vec<i32>> = operands
         .iter()
         .map(|operand| operand.sizes.iter().map(|size| *size as i32).collect())

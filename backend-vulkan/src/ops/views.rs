@@ -72,6 +72,19 @@ pub(super) const OPERATORS: &[Entry] = &[
         let wanted = e.ints(e.arg(args, 1)?)?;
         expand(e, args, &input, &wanted)
     }),
+    operator(Operator::AS_STRIDED_COPY, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let (sizes, strides) = (e.ints(e.arg(args, 1)?)?, e.ints(e.arg(args, 2)?)?);
+        let base = e.optional_int(e.arg(args, 3)?)?.unwrap_or(0);
+        let known: Option<Vec<usize>> =
+            sizes.iter().map(|size| usize::try_from(*size).ok()).collect();
+        let wanted = known.filter(|sizes| sizes.len() == strides.len()).ok_or_else(|| {
+            Error::Invalid(format!("a tensor of {sizes:?} with strides {strides:?}"))
+        })?;
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &wanted)?;
+        gather(e, &input, &out, &wanted, &strides, base)
+    }),
     operator(Operator::SELECT_COPY_INT, select),
     operator(Operator::SELECT_INT, select),
     operator(Operator::SLICE_COPY_TENSOR, slice),

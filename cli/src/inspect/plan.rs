@@ -17,6 +17,14 @@ pub(crate) fn show(report: Option<&Report>) {
 }
 
 fn show_method(method: &MethodReport) {
+    if let Some(why) = &method.as_exported {
+        println!(
+            "\n{} {}",
+            paint(TITLE, &method.name),
+            paint(FAINT, format!("as exported: {why}"))
+        );
+        return;
+    }
     let parts = [
         count(method.on_device(), "call") + " on the device",
         format!("{} on the CPU", method.calls.len() - method.on_device()),
@@ -61,7 +69,12 @@ pub(crate) fn object(report: Option<&Report>) -> Value {
             }),
             _ => json!({ "instruction": call.instruction, "operator": call.operator }),
         });
-        json!({ "name": method.name, "delegates": method.delegates, "calls": calls.collect::<Vec<_>>() })
+        json!({
+            "name": method.name,
+            "delegates": method.delegates,
+            "as_exported": method.as_exported,
+            "calls": calls.collect::<Vec<_>>(),
+        })
     });
     match report {
         Some(_) => methods.collect(),

@@ -546,10 +546,13 @@ impl<'p> FrontEnd<'_, 'p> {
             },
             TensorData::None => return Ok(None),
         };
-        if data.len() < tensor.info.nbytes() {
-            return Ok(None);
-        }
-        Ok(Some(in_order(data, &tensor.info)))
+        // Files may have more bytes than the tensor.
+        let bytes = tensor.info.nbytes();
+        let data = match data {
+            Cow::Borrowed(data) => data.get(..bytes).map(Cow::Borrowed),
+            Cow::Owned(data) => data.get(..bytes).map(|data| Cow::Owned(data.to_vec())),
+        };
+        Ok(data.map(|data| in_order(data, &tensor.info)))
     }
 }
 
