@@ -193,9 +193,16 @@ impl<'p> MethodCompiler<'_, 'p> {
     fn emit(&mut self, method: &mut Method<'p>, cut: Cut<'p>) -> Result<Vec<Instruction>, Error> {
         let Cut { run, parts, reasons } = cut;
         let graph = &run.graph;
+        let became_constant = |id: ValueId, value: usize| {
+            matches!(graph.values.get(id), Some(Value::Tensor(tensor)) if tensor.data.is_some())
+                && method.tensor(value).is_some_and(|tensor| !tensor.is_constant())
+        };
+        // No instruction sets any more what was computed beforehand.
+        let origins = run.origins.iter().filter(|(id, value)| !became_constant(**id, **value));
+        let origins: Vec<(ValueId, usize)> = origins.map(|(id, value)| (*id, *value)).collect();
         let mut emitter = Emitter::new(method);
-        for (id, value) in &run.origins {
-            emitter.bind(*id, *value);
+        for (id, value) in origins {
+            emitter.bind(id, value);
         }
         for part in &parts {
             match part {

@@ -29,17 +29,20 @@ impl Method<'_> {
                 left.extend(tensor.place.take().map(|(buffer, _)| buffer));
             }
         }
-        let (buffer, mut end) = (self.planned.len(), 0usize);
+        let (buffer, mut end, mut any) = (self.planned.len(), 0usize, false);
         for value in interface {
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(value)
                 && matches!(tensor.data, TensorData::None)
                 && tensor.place.is_some()
             {
                 left.extend(tensor.place.replace((buffer, end)).map(|(buffer, _)| buffer));
-                end = end.saturating_add(tensor.info.nbytes()).next_multiple_of(ALIGN);
+                let after = end.saturating_add(tensor.info.nbytes());
+                end = after.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+                any = true;
             }
         }
-        if end > 0 {
+        // Tensors without elements have places, too.
+        if any {
             self.planned.push(end);
         }
         self.shrink_planned(&left);
