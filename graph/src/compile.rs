@@ -153,7 +153,12 @@ impl<'p> MethodCompiler<'_, 'p> {
             }
         }
         compiled.forget_places(vocabulary, &self.inputs);
-        compiled.forget_unused();
+        let numbers = compiled.forget_unused();
+        for call in &mut self.calls {
+            if let Place::Device(delegate) = &mut call.place {
+                *delegate = numbers.get(*delegate).copied().unwrap_or(0);
+            }
+        }
         compiled.plan()?;
         Ok(Some(compiled))
     }
