@@ -223,7 +223,7 @@ fn bench_measures() {
     }
     assert!(object["min_ms"].as_f64() <= object["median_ms"].as_f64());
     assert_eq!((&object["iterations"], &object["threads"]), (&7.into(), &1.into()));
-    assert_eq!(object["backend"], "portable");
+    assert_eq!(object["backend"], "auto");
     assert!(cfg!(not(target_os = "linux")) || object["peak_bytes"].as_u64().unwrap() > 100_000);
     assert!(stdout(&arguments).contains("median"));
 }
