@@ -289,6 +289,12 @@ impl OpenProgram {
         &self.0.borrow_dependent().data
     }
 
+    /// The bytes of the program file, and of the files of external data. `None` if they are in storage.
+    pub(crate) fn bytes(&self) -> Option<Vec<&[u8]>> {
+        let Files { program, data } = self.0.borrow_owner();
+        std::iter::once(program).chain(data).map(|file| file.bytes().ok()).collect()
+    }
+
     /// Bytes of the program file as it is on disk.
     pub(crate) fn file_size(&self) -> u64 {
         self.0.borrow_owner().program.size()

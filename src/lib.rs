@@ -122,7 +122,7 @@ pub use module::{
     Module, ModuleBuilder, StateTensor,
 };
 #[cfg(feature = "std")]
-pub use processor::RunOn;
+pub use processor::{Origin, RunOn};
 #[cfg(feature = "std")]
 pub use profile::{ProfileEntry, ProfileKind, Profiler};
 #[cfg(feature = "std")]

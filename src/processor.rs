@@ -1,10 +1,15 @@
 //! What programs run on: as their files have them, or compiled for a processor.
 
+mod cache;
+
+use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::files::OpenProgram;
+use cache::CacheFile;
 use self_cell::self_cell;
-use torchlet_core::{BundledProgram, DataMap, Program, Registry};
-use torchlet_graph::{Compiled, Package, Report};
+use std::path::Path;
+use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError, Registry};
+use torchlet_graph::{Compiled, Package, Report, blob};
 
 /// What a program runs on.
 ///
@@ -25,10 +30,30 @@ pub enum RunOn {
     Vulkan,
 }
 
+/// Where what methods are loaded from comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Origin {
+    /// It is the program as it was exported, or lowered by torchlet before: there is nothing to compile.
+    Exported,
+    /// It is the program as it was exported, since it cannot be compiled, and why.
+    NotCompiled(torchlet_graph::Error),
+    /// It was compiled when the program was opened.
+    Compiled,
+    /// It was compiled before, and found in the [cache](crate::ModuleBuilder::compile_cache).
+    Cached,
+}
+
+/// Files, and what the cache has of a program that was made of them.
+struct Sources {
+    open: OpenProgram,
+    cached: Option<Buffer>,
+}
+
 self_cell!(
     /// Files, and a program that was made of what they hold.
     struct Packaged {
-        owner: OpenProgram,
+        owner: Sources,
         #[covariant]
         dependent: Package,
     }
@@ -47,6 +72,7 @@ self_cell!(
 pub(crate) struct ReadyProgram {
     state: State,
     report: Option<Report>,
+    origin: Origin,
 }
 
 enum State {
@@ -54,21 +80,45 @@ enum State {
     Compiled(Reopened),
 }
 
+/// What compiling takes, beside the program.
+pub(crate) struct Compiling<'c> {
+    pub(crate) registry: &'c Registry<'c>,
+    pub(crate) limits: &'c Limits,
+    /// The folder of compiled programs.
+    pub(crate) cache: Option<&'c Path>,
+}
+
 impl RunOn {
     /// Makes of a program what methods are loaded from.
     pub(crate) fn prepare(
         self,
         open: OpenProgram,
-        registry: &Registry<'_>,
+        compiling: &Compiling<'_>,
     ) -> Result<ReadyProgram, Error> {
-        let for_gpu = delegates_to(&open, GPU)?;
-        let gpu = || registry.backend(GPU).is_some_and(|backend| backend.is_available().is_ok());
-        match self {
-            RunOn::AsExported => Ok(ReadyProgram::as_exported(open)),
-            RunOn::Vulkan => ReadyProgram::compiled(open, registry, for_vulkan),
-            RunOn::Auto if for_gpu && gpu() => ReadyProgram::compiled(open, registry, for_vulkan),
-            RunOn::Auto | RunOn::Cpu if for_gpu => ReadyProgram::compiled(open, registry, for_cpu),
-            RunOn::Auto | RunOn::Cpu => Ok(ReadyProgram::as_exported(open)),
+        let delegates = Delegates::of(&open.program());
+        let delegates = delegates.map_err(|source| Error::Format { path: None, source })?;
+        let gpu = || {
+            let backend = compiling.registry.backend(GPU);
+            backend.is_some_and(|backend| backend.is_available().is_ok())
+        };
+        let target = match (self, delegates) {
+            (RunOn::AsExported, _) | (RunOn::Vulkan, Delegates::Compiled) => None,
+            (RunOn::Auto | RunOn::Cpu, Delegates::None) => None,
+            (RunOn::Auto, Delegates::Compiled) if gpu() => None,
+            (RunOn::Auto, Delegates::Exported) if gpu() => Some(VULKAN),
+            (RunOn::Auto | RunOn::Cpu, _) => Some(CPU),
+            (RunOn::Vulkan, _) => Some(VULKAN),
+        };
+        let Some(target) = target else {
+            return Ok(ReadyProgram::as_exported(open, Origin::Exported));
+        };
+        match compiling.compiled(open, &target) {
+            Ok(ready) => Ok(ready),
+            // What was not asked for by name is an attempt.
+            Err((open, error)) if self == RunOn::Auto => {
+                Ok(ReadyProgram::as_exported(open, Origin::NotCompiled(error)))
+            }
+            Err((_, source)) => Err(Error::Compile { source }),
         }
     }
 }
@@ -76,17 +126,37 @@ impl RunOn {
 /// The backend of programs that were lowered for GPUs.
 const GPU: &str = "VulkanBackend";
 
-/// Whether a program has delegates of a backend.
-fn delegates_to(open: &OpenProgram, backend: &str) -> Result<bool, Error> {
-    let program = open.program();
-    let wrap = |source| Error::Format { path: None, source };
-    for name in program.method_names().map_err(wrap)? {
-        let meta = name.and_then(|name| program.method_meta(name)).map_err(wrap)?;
-        if (0..meta.delegate_count()).any(|index| meta.delegate_backend(index) == Some(backend)) {
-            return Ok(true);
+/// What delegates for GPUs a program has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Delegates {
+    None,
+    /// Those of an exporter.
+    Exported,
+    /// Some that torchlet's compiler made: what it left, it could not take.
+    Compiled,
+}
+
+impl Delegates {
+    fn of(program: &Program<'_>) -> Result<Self, ProgramError> {
+        let mut found = Delegates::None;
+        for name in program.method_names()? {
+            let meta = program.method_meta(name?)?;
+            for index in 0..meta.delegate_count() {
+                if meta.delegate_backend(index) != Some(GPU) {
+                    continue;
+                }
+                let processed = meta.delegate(index, &[])?.processed();
+                let mut front = [0; 8];
+                let is_read =
+                    processed.size() >= front.len() && processed.read(0, &mut front).is_ok();
+                if is_read && blob::is_blob(&front) {
+                    return Ok(Delegates::Compiled);
+                }
+                found = Delegates::Exported;
+            }
         }
+        Ok(found)
     }
-    Ok(false)
 }
 
 /// What compiles a program with its external data.
@@ -95,6 +165,15 @@ type Compile = for<'p> fn(
     &'p [DataMap<'p>],
     &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error>;
+
+/// What programs are compiled for.
+struct Target {
+    name: &'static str,
+    compile: Compile,
+}
+
+const VULKAN: Target = Target { name: "vulkan", compile: for_vulkan };
+const CPU: Target = Target { name: "cpu", compile: for_cpu };
 
 #[cfg(feature = "vulkan")]
 fn for_vulkan<'p>(
@@ -120,40 +199,83 @@ fn for_cpu<'p>(
     data: &'p [DataMap<'p>],
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    let program = torchlet_graph::cpu::to_portable(program, data, registry)?;
-    Ok(Compiled { program, report: Report::default() })
+    torchlet_graph::cpu::compile(program, data, registry)
+}
+
+impl Compiling<'_> {
+    /// The program, compiled now or before. Where that fails, the files come back.
+    fn compiled(
+        &self,
+        open: OpenProgram,
+        target: &Target,
+    ) -> Result<ReadyProgram, (OpenProgram, torchlet_graph::Error)> {
+        let file = match (self.cache, open.bytes()) {
+            (Some(folder), Some(files)) => {
+                Some(CacheFile::new(folder, &files, target.name, self.registry))
+            }
+            _ => None,
+        };
+        let mut sources = Sources { open, cached: None };
+        if let Some(cached) = file.as_ref().and_then(|file| file.read(self.limits.file_bytes)) {
+            sources.cached = Some(cached);
+            match ReadyProgram::cached(sources) {
+                Ok(ready) => return Ok(ready),
+                Err(open) => sources = Sources { open, cached: None },
+            }
+        }
+        let mut report = Report::default();
+        let packaged = Packaged::try_new_or_recover(sources, |sources| {
+            let open = &sources.open;
+            let compiled = (target.compile)(&open.program(), open.data(), self.registry)?;
+            report = compiled.report;
+            let package = compiled.program.write()?;
+            if let (Some(file), Some(files)) = (&file, open.bytes()) {
+                // What cannot be kept is compiled again.
+                let _ = file.write(&package, &files, &report);
+            }
+            Ok(package)
+        });
+        let packaged = packaged.map_err(|(sources, error)| (sources.open, error))?;
+        ReadyProgram::reopened(packaged, report, Origin::Compiled)
+    }
 }
 
 impl ReadyProgram {
     /// The program as its file has it.
-    fn as_exported(open: OpenProgram) -> Self {
-        ReadyProgram { state: State::AsExported(open), report: None }
+    fn as_exported(open: OpenProgram, origin: Origin) -> Self {
+        ReadyProgram { state: State::AsExported(open), report: None, origin }
     }
 
-    /// The program, compiled.
-    fn compiled(
-        open: OpenProgram,
-        registry: &Registry<'_>,
-        compile: Compile,
-    ) -> Result<Self, Error> {
-        let mut report = None;
-        let packaged = Packaged::try_new(open, |open| {
-            let compiled = compile(&open.program(), open.data(), registry);
-            let compiled = compiled.map_err(|source| Error::Compile { source })?;
-            report = Some(compiled.report);
-            compiled.program.write().map_err(|source| Error::Compile { source })
-        })?;
-        let reopened = Reopened::try_new(packaged, |packaged| {
-            let program = Program::load(packaged.borrow_dependent());
-            program.map_err(|source| Error::Format { path: None, source })
-        })?;
-        Ok(ReadyProgram { state: State::Compiled(reopened), report })
+    /// What the cache has.
+    fn cached(sources: Sources) -> Result<Self, OpenProgram> {
+        let mut report = Report::default();
+        let packaged = Packaged::try_new_or_recover(sources, |sources| {
+            let cached = sources.cached.as_ref().map(Buffer::bytes).ok_or(())?;
+            let files = sources.open.bytes().ok_or(())?;
+            let (package, read) = cache::parse(cached, &files).ok_or(())?;
+            report = read;
+            Ok(package)
+        });
+        let packaged = packaged.map_err(|(sources, ())| sources.open)?;
+        Self::reopened(packaged, report, Origin::Cached).map_err(|(open, _)| open)
+    }
+
+    fn reopened(
+        packaged: Packaged,
+        report: Report,
+        origin: Origin,
+    ) -> Result<Self, (OpenProgram, torchlet_graph::Error)> {
+        let reopened = Reopened::try_new_or_recover(packaged, |packaged| {
+            Program::load(packaged.borrow_dependent()).map_err(torchlet_graph::Error::from)
+        });
+        let reopened = reopened.map_err(|(packaged, error)| (packaged.into_owner().open, error))?;
+        Ok(ReadyProgram { state: State::Compiled(reopened), report: Some(report), origin })
     }
 
     fn open(&self) -> &OpenProgram {
         match &self.state {
             State::AsExported(open) => open,
-            State::Compiled(reopened) => reopened.borrow_owner().borrow_owner(),
+            State::Compiled(reopened) => &reopened.borrow_owner().borrow_owner().open,
         }
     }
 
@@ -180,5 +302,8 @@ impl ReadyProgram {
     /// What was compiled to what, if anything was.
     pub(crate) fn report(&self) -> Option<&Report> {
         self.report.as_ref()
+    }
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
 }

@@ -2,15 +2,11 @@
 
 mod common;
 
-use common::{Fixture, check, check_all, fixtures, open};
+use common::{Fixture, MISSING, check, check_all, fixtures, open};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use torchlet::core::{Bool, Registry};
 use torchlet::{Module, Tensor};
-
-/// Operators that fixtures use and that there is no kernel for yet: the README's table names them too. A kernel that is
-/// added comes off this list, or the test fails.
-const MISSING: &[&str] = &["aten::_trilinear.out"];
 
 /// Backends of the fixtures that the tests of core provide, and the one whose tests are in `vulkan/`.
 const OTHER_BACKENDS: &[&str] =

@@ -120,6 +120,9 @@ pub(crate) struct ModelOptions {
     /// Where compiled GPU pipelines are remembered, or `off` [default: the user's cache folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) pipeline_cache: Option<PathBuf>,
+    /// Where compiled programs are kept, or `off` [default: the user's cache folder, or $TORCHLET_COMPILE_CACHE]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) compile_cache: Option<PathBuf>,
     /// The most memory that a method may take, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub(crate) memory_limit: u64,

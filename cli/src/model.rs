@@ -2,7 +2,7 @@
 
 use crate::arguments::{Backend, ModelOptions};
 use crate::failure::Failure;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use torchlet::{FileAccess, Module, ModuleBuilder};
 
 /// A builder with the options of the command line.
@@ -17,6 +17,9 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
     } else {
         builder = with_vulkan(builder, options)?;
     }
+    if let Some(folder) = compile_cache(options) {
+        builder = builder.compile_cache(folder);
+    }
     for path in &options.data {
         builder = builder.data(path);
     }
@@ -24,6 +27,27 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
         builder = builder.threads(threads.into());
     }
     Ok(builder)
+}
+
+/// The variable that says where compiled programs are kept, or `off`.
+const COMPILE_CACHE_VARIABLE: &str = "TORCHLET_COMPILE_CACHE";
+
+/// Where compiled programs are kept, if anywhere.
+fn compile_cache(options: &ModelOptions) -> Option<PathBuf> {
+    let variable = || std::env::var_os(COMPILE_CACHE_VARIABLE).map(PathBuf::from);
+    let folder = options.compile_cache.clone().or_else(variable).or_else(user_cache_folder);
+    folder.filter(|folder| folder.as_os_str() != "off" && !folder.as_os_str().is_empty())
+}
+
+#[cfg(feature = "vulkan")]
+fn user_cache_folder() -> Option<PathBuf> {
+    torchlet::vulkan::user_cache_folder()
+}
+
+/// Without a GPU, there is little to compile.
+#[cfg(not(feature = "vulkan"))]
+fn user_cache_folder() -> Option<PathBuf> {
+    None
 }
 
 #[cfg(not(feature = "vulkan"))]

@@ -12,6 +12,8 @@ fn fixture(name: &str) -> PathBuf {
 /// Runs the command in the folder of the fixtures.
 fn torchlet(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
+    // What an earlier run compiled would not be compiled.
+    command.env("TORCHLET_COMPILE_CACHE", "off");
     command.current_dir(fixture("")).args(arguments).output().unwrap()
 }
 
@@ -59,7 +61,7 @@ impl Drop for Folder {
 
 #[test]
 fn help_has_examples() {
-    for command in ["run", "inspect", "verify", "bench"] {
+    for command in ["run", "inspect", "verify", "lower", "bench"] {
         assert!(stdout(&[command, "--help"]).contains("Examples:"));
     }
     assert!(stdout(&["--version"]).starts_with("torchlet "));
@@ -223,7 +225,7 @@ fn bench_measures() {
     }
     assert!(object["min_ms"].as_f64() <= object["median_ms"].as_f64());
     assert_eq!((&object["iterations"], &object["threads"]), (&7.into(), &1.into()));
-    assert_eq!(object["backend"], "portable");
+    assert_eq!(object["backend"], "auto");
     assert!(cfg!(not(target_os = "linux")) || object["peak_bytes"].as_u64().unwrap() > 100_000);
     assert!(stdout(&arguments).contains("median"));
 }
@@ -260,4 +262,72 @@ fn inspect_tells_the_memory_of_a_board() {
     assert!(here["methods"][0]["on_target"]["tables"].as_u64() > told["tables"].as_u64());
     assert_eq!(torchlet(&[&model[..], &["abacus"]].concat()).status.code(), Some(2));
     assert!(stdout(&["--help"]).contains("mapped into memory"));
+}
+
+#[test]
+fn lower_writes_programs() {
+    let folder = Folder::new("lower");
+    let vision = "vulkan/model/vision.bpte";
+    let mut targets = vec!["cpu", "mcu"];
+    if cfg!(feature = "vulkan") {
+        targets.push("vulkan");
+    }
+    for target in targets {
+        let file = folder.path(&format!("{target}.bpte"));
+        let text = stdout(&["lower", vision, "--for", target, "-o", &file]);
+        assert!(text.contains("forward  11 calls, 5 delegates -> "), "{text}");
+        let verify = ["verify", &file, "--rtol", "1e-3", "--atol", "1e-3"];
+        // What has delegates still finds a GPU here, or is a program for the CPU again.
+        let backend = if target == "vulkan" { "auto" } else { "as-exported" };
+        let text = stdout(&[&verify[..], &["--backend", backend]].concat());
+        assert!(text.contains("pass"), "{target}: {text}");
+        // Nothing but the file, which is whole when it has its name.
+        assert!(
+            !std::fs::read_dir(&folder.0)
+                .unwrap()
+                .any(|entry| { entry.unwrap().file_name().to_string_lossy().ends_with(".part") })
+        );
+    }
+    let external = "programs/external_a.pte";
+    let out = folder.path("external.pte");
+    let without = error(&["lower", external, "--for", "mcu", "-o", &out]);
+    assert!(without.contains("pass the files with --data"), "{without}");
+    let data = "programs/external_a.shared.ptd";
+    let lower = ["lower", external, "--data", data, "--for", "mcu", "-o", &out, "--json"];
+    let object = json(&stdout(&lower));
+    assert_eq!(object["external"], serde_json::json!([]));
+    assert_eq!(object["methods"][0]["name"], "forward");
+    assert!(object["bytes_after"].as_u64().unwrap() > 0);
+    let run = |arguments: &[&str]| {
+        let text = stdout(&[&["run", "--ones"], arguments].concat());
+        text.split("\n\n").next().unwrap().to_owned()
+    };
+    assert_eq!(run(&[&out]), run(&[external, "--data", data]));
+    assert!(
+        error(&["lower", "formats/delegate_inline.pte", "--for", "mcu", "-o", &out])
+            .contains("BackendWithCompilerDemo")
+    );
+    let nowhere = folder.path("no/such.pte");
+    assert!(
+        error(&["lower", external, "--data", data, "--for", "cpu", "-o", &nowhere])
+            .contains("such.pte")
+    );
+}
+
+#[test]
+fn compiled_programs_are_kept_where_asked() {
+    let folder = Folder::new("kept");
+    let cache = folder.path("cache");
+    let vision = "vulkan/model/vision.bpte";
+    let plan = |cache: &str| {
+        stdout(&["inspect", vision, "--plan", "--backend", "cpu", "--compile-cache", cache])
+    };
+    assert!(plan(&cache).contains("\ncompiled\n"));
+    let again = plan(&cache);
+    assert!(
+        again.contains("\ncompiled before; from the cache\n") && again.contains("CPU"),
+        "{again}"
+    );
+    assert!(plan("off").contains("\ncompiled\n"));
+    assert_eq!(std::fs::read_dir(cache).unwrap().count(), 1);
 }

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::front::delegate::graph_of;
 use crate::front::{FrontEnd, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
-use crate::method::{Delegate, Instruction, Method, MethodTensor, MethodValue, Program};
+use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
 use crate::named::{Constants, Named, of_program};
 use crate::operators::Operator;
 use crate::partition::{Part, Region, partition};
@@ -153,7 +153,12 @@ impl<'p> MethodCompiler<'_, 'p> {
             }
         }
         compiled.forget_places(vocabulary, &self.inputs);
-        compiled.forget_unused();
+        let numbers = compiled.forget_unused();
+        for call in &mut self.calls {
+            if let Place::Device(delegate) = &mut call.place {
+                *delegate = numbers.get(*delegate).copied().unwrap_or(0);
+            }
+        }
         compiled.plan()?;
         Ok(Some(compiled))
     }
@@ -193,15 +198,16 @@ impl<'p> MethodCompiler<'_, 'p> {
     fn emit(&mut self, method: &mut Method<'p>, cut: Cut<'p>) -> Result<Vec<Instruction>, Error> {
         let Cut { run, parts, reasons } = cut;
         let graph = &run.graph;
+        let became_constant = |id: ValueId, value: usize| {
+            matches!(graph.values.get(id), Some(Value::Tensor(tensor)) if tensor.data.is_some())
+                && method.tensor(value).is_some_and(|tensor| !tensor.is_constant())
+        };
+        // No instruction sets any more what was computed beforehand.
+        let origins = run.origins.iter().filter(|(id, value)| !became_constant(**id, **value));
+        let origins: Vec<(ValueId, usize)> = origins.map(|(id, value)| (*id, *value)).collect();
         let mut emitter = Emitter::new(method);
-        for (id, value) in &run.origins {
-            // What was computed beforehand is a constant now, not what an instruction writes.
-            let is_constant = matches!(graph.values.get(*id), Some(Value::Tensor(tensor)) if tensor.data.is_some());
-            let was_constant =
-                emitter.method().tensor(*value).is_some_and(MethodTensor::is_constant);
-            if !is_constant || was_constant {
-                emitter.bind(*id, *value);
-            }
+        for (id, value) in origins {
+            emitter.bind(id, value);
         }
         for part in &parts {
             match part {

@@ -4,16 +4,13 @@ mod lowered;
 
 use crate::compile::{Compiled, compile_read};
 use crate::error::Error;
-use crate::front::delegate::is_readable;
+use crate::front::delegate::{BACKEND, is_readable};
 use crate::method::{Delegate, Instruction, Method, Program};
 use crate::named::of_program;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
 use torchlet_core::{DataMap, Registry};
-
-/// The backend whose delegates are understood.
-const BACKEND: &str = "VulkanBackend";
 
 /// The same program without delegates for Vulkan: each call of one becomes instructions for portable kernels, and what it keeps
 /// from run to run becomes state of the method. `data` are the files of external data that the program comes with; kernels of the

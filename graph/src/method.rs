@@ -141,8 +141,8 @@ impl<'p> Method<'p> {
         self.values.len() - 1
     }
 
-    /// Removes the values and delegates that nothing mentions any more.
-    pub fn forget_unused(&mut self) {
+    /// Removes the values and delegates that nothing mentions any more. Gives what the number of each delegate that stays is now.
+    pub fn forget_unused(&mut self) -> Vec<usize> {
         let mut used = alloc::vec![false; self.values.len()];
         let mut called = alloc::vec![false; self.delegates.len()];
         let mut mark = |value: &usize| {
@@ -214,6 +214,7 @@ impl<'p> Method<'p> {
                 Instruction::Free { value } => new(value),
             }
         }
+        delegates
     }
 
     /// The tensor of a value.

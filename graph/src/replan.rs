@@ -38,16 +38,17 @@ impl Method<'_> {
             }
         }
         self.clear_planned(&left);
+        // Tensors without elements have places, too.
+        if !homeless.is_empty() && self.planned.is_empty() {
+            self.planned.push(0);
+        }
         let mut end = self.end_of_first();
         for value in homeless {
             if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(value) {
                 tensor.place = Some((0, end));
                 end = end.saturating_add(tensor.info.nbytes());
-                end = end.checked_next_multiple_of(ALIGN).unwrap_or(end);
+                end = end.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
             }
-        }
-        if end > 0 && self.planned.is_empty() {
-            self.planned.push(end);
         }
     }
 

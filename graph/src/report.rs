@@ -59,3 +59,109 @@ impl MethodReport {
         self.calls.iter().filter(|call| matches!(call.place, Place::Device(_))).count()
     }
 }
+
+/// What a place is in bytes.
+const DEVICE: u64 = 0;
+const HOST: u64 = 1;
+
+impl Report {
+    /// The report as bytes, for [`from_bytes`](Self::from_bytes) of the same version.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        put(&mut bytes, self.methods.len());
+        for method in &self.methods {
+            put_text(&mut bytes, &method.name);
+            put(&mut bytes, method.delegates);
+            put(&mut bytes, usize::from(method.as_exported.is_some()));
+            method.as_exported.iter().for_each(|why| put_text(&mut bytes, why));
+            put(&mut bytes, method.calls.len());
+            for call in &method.calls {
+                put(&mut bytes, call.instruction as usize);
+                put_text(&mut bytes, &call.operator);
+                match &call.place {
+                    Place::Device(delegate) => {
+                        bytes.extend(DEVICE.to_le_bytes());
+                        put(&mut bytes, *delegate);
+                    }
+                    Place::Host(reason) => {
+                        bytes.extend(HOST.to_le_bytes());
+                        put_text(&mut bytes, reason);
+                    }
+                }
+            }
+        }
+        bytes
+    }
+
+    /// The report that [`to_bytes`](Self::to_bytes) made these of; `None` if it did not.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let mut methods = Vec::new();
+        for _ in 0..number(&mut rest)? {
+            let (name, delegates) = (text(&mut rest)?, number(&mut rest)?);
+            let as_exported = match number(&mut rest)? {
+                0 => None,
+                _ => Some(text(&mut rest)?),
+            };
+            let mut calls = Vec::new();
+            for _ in 0..number(&mut rest)? {
+                let instruction = u32::try_from(number(&mut rest)?).ok()?;
+                let operator = text(&mut rest)?;
+                let place = match number(&mut rest)? as u64 {
+                    DEVICE => Place::Device(number(&mut rest)?),
+                    HOST => Place::Host(text(&mut rest)?),
+                    _ => return None,
+                };
+                calls.push(PlacedCall { instruction, operator, place });
+            }
+            methods.push(MethodReport { name, calls, delegates, as_exported });
+        }
+        rest.is_empty().then_some(Report { methods })
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, number: usize) {
+    bytes.extend((number as u64).to_le_bytes());
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    put(bytes, text.len());
+    bytes.extend(text.as_bytes());
+}
+
+fn number(rest: &mut &[u8]) -> Option<usize> {
+    let (number, behind) = rest.split_first_chunk::<8>()?;
+    *rest = behind;
+    usize::try_from(u64::from_le_bytes(*number)).ok()
+}
+
+fn text(rest: &mut &[u8]) -> Option<String> {
+    let len = number(rest)?;
+    let (text, behind) = rest.split_at_checked(len)?;
+    *rest = behind;
+    core::str::from_utf8(text).ok().map(String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn reports_are_kept_as_bytes() {
+        let call = |place| PlacedCall::new(7, String::from("a + b"), place);
+        let calls = vec![call(Place::Device(3)), call(Place::Host(String::from("why")))];
+        let as_exported = Some(String::from("so"));
+        let (name, delegates) = (String::from("m"), 4);
+        let method = MethodReport { name, calls, delegates, as_exported };
+        let methods = vec![method, MethodReport::default()];
+        let report = Report { methods };
+        let bytes = report.to_bytes();
+        assert_eq!(Report::from_bytes(&bytes), Some(report));
+        for end in 0..bytes.len() {
+            assert_eq!(Report::from_bytes(&bytes[..end]), None);
+        }
+        // Counts are not believed.
+        assert_eq!(Report::from_bytes(&[0xff; 64]), None);
+    }
+}

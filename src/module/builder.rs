@@ -6,7 +6,7 @@ use super::environment::{
 };
 use crate::error::Error;
 use crate::files::{FileAccess, OpenProgram, Source};
-use crate::processor::RunOn;
+use crate::processor::{Compiling, RunOn};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use torchlet_core::{Backend, DataLoader, EventTracer, Kernel, Limits, Parallel};
@@ -41,6 +41,7 @@ pub struct ModuleBuilder {
     share_state: bool,
     share_activations: bool,
     run_on: RunOn,
+    compile_cache: Option<PathBuf>,
 }
 
 impl Default for ModuleBuilder {
@@ -61,6 +62,7 @@ impl Default for ModuleBuilder {
             share_state: true,
             share_activations: false,
             run_on: RunOn::default(),
+            compile_cache: None,
         }
     }
 }
@@ -184,6 +186,17 @@ impl ModuleBuilder {
         self
     }
 
+    /// A folder in which compiled programs are kept, so that opening the same one again takes less time. There is none, unless set.
+    ///
+    /// A file there stands for the bytes of the program and its external data, what it was compiled for, and this build of the
+    /// application; one that is damaged or out of date is written anew, one that cannot be written is done without. Its name is made
+    /// by a fast hash that is not made to resist forgery: use a folder that nobody else can write to. Programs in
+    /// [storage](Self::from_loader) are not kept.
+    pub fn compile_cache(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.compile_cache = Some(folder.into());
+        self
+    }
+
     /// Who is told of events while methods load and run. Keep a clone to read what it recorded.
     pub fn event_tracer(mut self, tracer: Arc<dyn EventTracer + Send + Sync>) -> Self {
         self.tracer = Some(tracer);
@@ -240,8 +253,14 @@ impl ModuleBuilder {
         }
         let registry = OwnedRegistry::of(Capabilities { kernels, backends })?;
         let open = OpenProgram::open(source, &self.data, self.access, &self.limits)?;
+        let compiling = Compiling {
+            registry: registry.borrow_dependent(),
+            limits: &self.limits,
+            cache: self.compile_cache.as_deref(),
+        };
+        let program = self.run_on.prepare(open, &compiling)?;
         let environment = Environment {
-            program: self.run_on.prepare(open, registry.borrow_dependent())?,
+            program,
             registry,
             backend_options: BackendOptions::of(self.backend_options),
             tracer: self.tracer,

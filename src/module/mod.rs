@@ -13,6 +13,7 @@ pub use environment::BackendOptionValue;
 pub use method::{MemoryReport, Method, MethodOptions};
 
 use crate::error::Error;
+use crate::processor::Origin;
 use crate::value::{Inputs, Value};
 pub use state::StateTensor;
 use torchlet_graph::Report;
@@ -169,6 +170,11 @@ impl Module {
     /// it was exported.
     pub fn plan(&self) -> Option<&Report> {
         self.environment().program.report()
+    }
+
+    /// Where what methods are loaded from comes from: the file, the compiler, or its cache.
+    pub fn origin(&self) -> &Origin {
+        self.environment().program.origin()
     }
 
     /// Bytes of the file that the program came from, the test cases of a `.bpte` included.

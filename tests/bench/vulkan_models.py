@@ -161,6 +161,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     "resnet18": lambda: classifier("resnet18"),
     "mobilenet_v3_small": lambda: classifier("mobilenet_v3_small"),
     "squeezenet1_1": lambda: classifier("squeezenet1_1"),
+    "vit_b_16": lambda: classifier("vit_b_16"),
     "edsr": edsr,
     "unet": unet,
     "bert": bert,

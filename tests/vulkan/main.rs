@@ -11,6 +11,7 @@ mod device;
 mod fixtures;
 mod names;
 mod portable;
+mod processors;
 mod rewritten;
 mod shapes;
 mod sharing;

@@ -16,8 +16,14 @@ const TOOLCHAIN: &str = "1.95.0";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The crates that others can depend on, with all features.
-pub(crate) const LIBRARIES: &[&str] =
-    &["torchlet", "torchlet-core", "torchlet-portable", "torchlet-shaders", "torchlet-vulkan"];
+pub(crate) const LIBRARIES: &[&str] = &[
+    "torchlet",
+    "torchlet-core",
+    "torchlet-graph",
+    "torchlet-portable",
+    "torchlet-shaders",
+    "torchlet-vulkan",
+];
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {

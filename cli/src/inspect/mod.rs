@@ -9,7 +9,6 @@ use crate::arguments::{Backend, InspectArguments, ModelOptions};
 use crate::failure::Failure;
 use crate::model;
 use describe::Description;
-use torchlet::Module;
 
 /// Shows what a program consists of.
 pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
@@ -19,18 +18,17 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     let module = model::open(&arguments.model, &as_exported)?;
     let description = Description::of(&module, arguments.target.as_ref())?;
     let planned = arguments.plan.then(|| model::open(&arguments.model, options)).transpose()?;
-    let report = planned.as_ref().map(Module::plan);
     if arguments.json {
         let mut object = json::object(&arguments.model, &description);
-        if let Some(report) = report {
-            object["plan"] = plan::object(report);
+        if let Some(module) = &planned {
+            object["plan"] = plan::object(module.plan());
         }
         println!("{object}");
         return Ok(());
     }
     text::show(&arguments.model, &description);
-    if let Some(report) = report {
-        plan::show(report);
+    if let Some(module) = &planned {
+        plan::show(module);
     }
     Ok(())
 }

@@ -4,13 +4,20 @@ use crate::terminal::{FAINT, NAME, TITLE, WARN, count, paint};
 use anstream::println;
 use serde_json::{Value, json};
 use torchlet::graph::{MethodReport, Place, PlacedCall, Report};
+use torchlet::{Module, Origin};
 
 /// Shows what became of each call when the program was compiled.
-pub(crate) fn show(report: Option<&Report>) {
-    let Some(report) = report else {
-        println!("\n{}", paint(FAINT, "runs as it was exported; nothing was compiled"));
-        return;
+pub(crate) fn show(module: &Module) {
+    let origin = match module.origin() {
+        Origin::NotCompiled(why) => {
+            format!("runs as it was exported, as it cannot be compiled: {why}")
+        }
+        Origin::Compiled => "compiled".into(),
+        Origin::Cached => "compiled before; from the cache".into(),
+        _ => "runs as it was exported; nothing was compiled".into(),
     };
+    println!("\n{}", paint(FAINT, origin));
+    let Some(report) = module.plan() else { return };
     for method in &report.methods {
         show_method(method);
     }

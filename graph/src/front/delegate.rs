@@ -10,6 +10,9 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 
+/// The backend whose delegates are understood.
+pub(crate) const BACKEND: &str = "VulkanBackend";
+
 /// Whether bytes are those of a delegate whose graph can be read: what the exporter wrote, or the compiler.
 pub(crate) fn is_readable(bytes: &[u8]) -> bool {
     vulkan::is_blob(bytes) || blob::is_blob(bytes)

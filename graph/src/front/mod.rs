@@ -1,6 +1,7 @@
 //! Front-ends: from what files hold to graphs.
 
 pub(crate) mod delegate;
+mod numbers;
 mod program;
 mod vocabulary;
 pub mod vulkan;

@@ -6,6 +6,8 @@
 
 use crate::embed::external;
 use crate::error::Error;
+use crate::front::delegate::BACKEND;
+use crate::front::numbers::not_whole;
 use crate::front::vocabulary::{Meaning, Vocabulary};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
@@ -39,6 +41,8 @@ pub struct FrontEnd<'m, 'p> {
     vocabulary: &'m Vocabulary,
     /// The values that callers or instructions set.
     set: BTreeSet<usize>,
+    /// The numbers that can be something else than integers.
+    not_whole: BTreeSet<usize>,
     /// How often the method mentions each value: by instructions, and as an output.
     mentions: Vec<u32>,
 }
@@ -57,6 +61,11 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             data,
             vocabulary,
             set: method.inputs.iter().copied().collect(),
+            not_whole: not_whole(method, &|delegate| {
+                // Shapes are all that a GPU tells of numbers.
+                let backend = method.delegates.get(delegate).map(|delegate| &delegate.backend);
+                backend.is_some_and(|backend| backend == BACKEND)
+            }),
             mentions: vec![0; method.values.len()],
         };
         for instruction in &method.instructions {
@@ -153,7 +162,10 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             Instruction::Move { .. } | Instruction::JumpFalse { .. } => return false,
         };
         // Numbers that are set are integers in graphs. Lists are not nested.
+        let is_whole =
+            |arg: &usize| with_items(self.method, *arg).all(|it| !self.not_whole.contains(&it));
         enough
+            && args.iter().all(is_whole)
             && args.iter().all(|arg| match self.method.values.get(*arg) {
                 Some(MethodValue::Scalar(Scalar::Int(_))) => true,
                 Some(MethodValue::Scalar(_)) => !self.set.contains(arg),

@@ -11,6 +11,7 @@ from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  (cache
 from op_cases.table import Run, f32, values
 from torch import nn
 from torch.export import Dim
+from torchvision.models.vision_transformer import VisionTransformer
 
 from .reduce import RmsNorm, trained
 from .table import Delegated, case, halved
@@ -280,6 +281,15 @@ def model() -> Iterator[Delegated]:
         delegates=7,
     )
     yield case("lstm", Recurrent(), (values(f32, 2, 4, 5),))
+    yield from halved([case("vision", vision(), (values(f32, 1, 3, 16, 16),), outside=outside, delegates=5)])
+
+
+def vision() -> nn.Module:
+    """A vision transformer as people have it: the partitioner cuts each attention in three."""
+    module = VisionTransformer(16, 8, 2, 2, 16, 32, num_classes=5)
+    # It starts with a head of zeros.
+    nn.init.normal_(module.heads.head.weight)
+    return module
 
 
 class Recurrent(nn.Module):

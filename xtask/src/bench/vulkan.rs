@@ -49,6 +49,7 @@ const MODELS: &[(&str, &str, &str)] = &[
     ("SqueezeNet 1.1", "squeezenet1_1", "fp16"),
     ("EDSR-like, twice 64×64", "edsr", "fp32"),
     ("U-Net-like, 128×128", "unet", "fp32"),
+    ("ViT-B/16", "vit_b_16", "fp16"),
     ("BERT-like encoder, 64 tokens", "bert", "fp32"),
     ("LSTM classifier, 24 steps", "lstm", "fp32"),
     ("digits classifier", "digits", "fp32"),
@@ -82,6 +83,8 @@ struct Bench<'o> {
 #[derive(Default)]
 struct Row {
     inference: Vec<f64>,
+    /// Inferences without the compiler: each delegate of the file by itself.
+    as_exported: Vec<f64>,
     on_device: Vec<f64>,
     open_device: Vec<f64>,
     cold: Vec<f64>,
@@ -157,9 +160,9 @@ impl<'o> Bench<'o> {
     }
 
     /// A command of torchlet. The driver's own caches are off: they would make every load but the first a warm one.
-    fn torchlet(&self, arguments: &[&str]) -> Command {
+    fn torchlet(&self, backend: &str, arguments: &[&str]) -> Command {
         let mut torchlet = command(&self.torchlet.to_string_lossy(), arguments);
-        torchlet.args(["--backend", "vulkan", "--json"]);
+        torchlet.args(["--backend", backend, "--json"]);
         torchlet.env("__GL_SHADER_DISK_CACHE", "0").env("MESA_SHADER_CACHE_DISABLE", "true");
         torchlet
     }
@@ -167,7 +170,8 @@ impl<'o> Bench<'o> {
     /// Compares the outputs with PyTorch's.
     fn verify(&self, file: &Path, precision: &str) -> Result<()> {
         let tolerance = tolerance(precision);
-        let mut verify = self.torchlet(&["verify", "--rtol", tolerance, "--atol", tolerance]);
+        let mut verify =
+            self.torchlet("vulkan", &["verify", "--rtol", tolerance, "--atol", tolerance]);
         // The status of the command says less than what it writes.
         let written = verify.arg(file).stderr(Stdio::inherit()).output()?.stdout;
         let verdict: Value = serde_json::from_slice(&written).context("torchlet verify")?;
@@ -195,18 +199,21 @@ impl<'o> Bench<'o> {
     /// A load with no pipelines kept, then one with them, and the inferences.
     fn turn(&self, file: &Path, row: &mut Row) -> Result<()> {
         let _ = std::fs::remove_dir_all(&self.cache);
-        row.cold.push(number(&self.bench(file, 1)?, "load_ms")?);
-        let result = self.bench(file, self.options.iterations)?;
+        row.cold.push(number(&self.bench("vulkan", file, 1)?, "load_ms")?);
+        let result = self.bench("vulkan", file, self.options.iterations)?;
         row.warm.push(number(&result, "load_ms")?);
         row.inference.push(number(&result, "median_ms")?);
         row.open_device.push(number(&result, "open_device_ms")?);
         row.on_device.extend(result["on_device_ms"].as_f64());
+        let as_exported = self.bench("as-exported", file, self.options.iterations)?;
+        row.as_exported.push(number(&as_exported, "median_ms")?);
         Ok(())
     }
 
-    fn bench(&self, file: &Path, iterations: u32) -> Result<Value> {
+    fn bench(&self, backend: &str, file: &Path, iterations: u32) -> Result<Value> {
         let iterations = iterations.to_string();
-        let mut bench = self.torchlet(&["bench", "--device-time", "--iterations", &iterations]);
+        let arguments = ["bench", "--device-time", "--iterations", &iterations];
+        let mut bench = self.torchlet(backend, &arguments);
         bench.arg("--pipeline-cache").arg(&self.cache).arg(file);
         json(bench)
     }
@@ -242,7 +249,8 @@ impl<'o> Bench<'o> {
         let measured = |name: &str| lines.iter().any(|(_, row)| row.peers.contains_key(name));
         let peers: Vec<_> = PEERS.iter().filter(|(name, _)| measured(name)).collect();
         let mut header =
-            "| model | precision | torchlet | on the GPU | load, cold | load, warm |".to_owned();
+            "| model | precision | torchlet | as exported | on the GPU | load, cold | load, warm |"
+                .to_owned();
         for (_, label) in &peers {
             header.push_str(&format!(" {label} |"));
         }
@@ -250,7 +258,8 @@ impl<'o> Bench<'o> {
         let mut open_device = Vec::new();
         for (label, row) in lines {
             open_device.append(&mut row.open_device);
-            let times = [&mut row.inference, &mut row.on_device, &mut row.cold, &mut row.warm];
+            let Row { inference, as_exported, on_device, cold, warm, .. } = row;
+            let times = [inference, as_exported, on_device, cold, warm];
             let mut cells: Vec<String> = times.into_iter().map(|times| cell(times)).collect();
             for (name, _) in &peers {
                 cells.push(cell(row.peers.get_mut(name).unwrap_or(&mut Vec::new())));

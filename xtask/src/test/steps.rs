@@ -109,7 +109,9 @@ fn no_std() -> Result<Outcome> {
     tools::embedded_targets()?;
     // Whether it links and runs is the board's question.
     for target in EMBEDDED_TARGETS {
-        let packages = ["--package", "torchlet-core", "--package", "torchlet-portable"];
+        let packages = ["torchlet-core", "torchlet-graph", "torchlet-portable"]
+            .map(|name| ["--package", name]);
+        let packages = packages.concat();
         let check = ["check", "--quiet", "--no-default-features", "--target", target];
         process::run(cargo(&[&check[..], &packages].concat()))?;
     }

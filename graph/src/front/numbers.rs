@@ -1,0 +1,132 @@
+//! Which numbers of a method are integers in every run. A file tells what a number starts with, which says nothing of what instructions
+//! make of it.
+
+use super::vocabulary::full_name;
+use crate::method::{Instruction, Method, MethodValue};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use torchlet_core::Scalar;
+
+/// The kernels that give an integer whatever they take.
+const WHOLE: &[&str] = &[
+    "aten::sym_numel",
+    "aten::sym_size.int",
+    "executorch_prim::ceil.Scalar",
+    "executorch_prim::round.Scalar",
+    "executorch_prim::sym_int.Scalar",
+    "executorch_prim::trunc.Scalar",
+];
+
+/// The kernels that give an integer if all numbers that they take are integers.
+const WHOLE_OF_WHOLE: &[&str] = &[
+    "executorch_prim::add.Scalar",
+    "executorch_prim::floordiv.Scalar",
+    "executorch_prim::floordiv.int",
+    "executorch_prim::mod.Scalar",
+    "executorch_prim::mod.int",
+    "executorch_prim::mul.Scalar",
+    "executorch_prim::neg.Scalar",
+    "executorch_prim::sub.Scalar",
+    "executorch_prim::sym_max.Scalar",
+    "executorch_prim::sym_min.Scalar",
+];
+
+/// The numbers that instructions can set to something else than an integer. `whole` says which delegates give none but integers.
+pub(super) fn not_whole(method: &Method<'_>, whole: &dyn Fn(usize) -> bool) -> BTreeSet<usize> {
+    let is_scalar =
+        |value: &usize| matches!(method.values.get(*value), Some(MethodValue::Scalar(_)));
+    // What each instruction sets, and the numbers that this is made of; none if it can be anything.
+    let mut made: Vec<(&[usize], Option<&[usize]>)> = Vec::new();
+    let mut next: Vec<usize> = Vec::new();
+    for instruction in &method.instructions {
+        match instruction {
+            Instruction::Kernel { name, overload, args } => {
+                let Some((_, inputs)) = args.split_last() else { continue };
+                let results = args.get(inputs.len()..).unwrap_or_default();
+                let name = full_name(name, overload);
+                if WHOLE.contains(&name.as_str()) {
+                    continue;
+                }
+                let of_whole = WHOLE_OF_WHOLE.contains(&name.as_str());
+                // Kernels of others are not known to have one result, behind all inputs.
+                let known = name.starts_with("aten::") || name.starts_with("executorch_prim::");
+                if known {
+                    made.push((results, of_whole.then_some(inputs)));
+                } else {
+                    next.extend(args.iter().copied().filter(is_scalar));
+                }
+            }
+            Instruction::Delegate { delegate, .. } if whole(*delegate) => {}
+            Instruction::Delegate { args, .. } => {
+                next.extend(args.iter().copied().filter(is_scalar));
+            }
+            Instruction::Move { from, to } => {
+                made.push((core::slice::from_ref(to), Some(core::slice::from_ref(from))));
+            }
+            Instruction::JumpFalse { .. } | Instruction::Free { .. } => {}
+        }
+    }
+    // What is nothing at the start can be set, too.
+    let is_number = |value: &usize| {
+        is_scalar(value) || matches!(method.values.get(*value), Some(MethodValue::None))
+    };
+    made.retain(|(results, _)| results.iter().any(is_number));
+    let starts_whole = |value: &usize| {
+        let value = method.values.get(*value);
+        matches!(value, Some(MethodValue::Scalar(Scalar::Int(_)) | MethodValue::None))
+    };
+    // What each number goes into.
+    let mut readers: BTreeMap<usize, Vec<&[usize]>> = BTreeMap::new();
+    for (results, inputs) in made {
+        match inputs.filter(|inputs| inputs.iter().all(starts_whole)) {
+            Some(inputs) => inputs.iter().for_each(|input| {
+                readers.entry(*input).or_default().push(results);
+            }),
+            None => next.extend(results.iter().filter(|value| is_number(value))),
+        }
+    }
+    let mut found = BTreeSet::new();
+    while let Some(value) = next.pop() {
+        if found.insert(value) {
+            let results = readers.remove(&value).into_iter().flatten().flatten();
+            next.extend(results.filter(|value| is_number(value)));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    #[test]
+    fn numbers_are_followed() {
+        let int = || MethodValue::Scalar(Scalar::Int(0));
+        let half = MethodValue::Scalar(Scalar::Double(0.5));
+        let call = |name: &str, args: &[usize]| {
+            let (name, overload) = name.split_once('.').unwrap_or((name, ""));
+            let args = args.to_vec();
+            Instruction::Kernel { name: name.to_string(), overload: overload.to_string(), args }
+        };
+        let method = Method {
+            values: [(0..8).map(|_| int()).collect(), vec![half]].concat(),
+            instructions: vec![
+                call("aten::sym_numel", &[8, 0]),
+                call("executorch_prim::add.Scalar", &[0, 0, 1]),
+                call("executorch_prim::mul.Scalar", &[1, 8, 2]),
+                call("executorch_prim::trunc.Scalar", &[2, 3]),
+                // Round a loop, the fourth comes from the sixth.
+                call("executorch_prim::neg.Scalar", &[5, 4]),
+                Instruction::Move { from: 2, to: 5 },
+                call("own::kernel", &[6, 8]),
+                Instruction::Delegate { delegate: 0, args: vec![7] },
+            ],
+            ..Method::default()
+        };
+        let found: Vec<usize> = not_whole(&method, &|_| true).into_iter().collect();
+        assert_eq!(found, [2, 4, 5, 6, 8]);
+        assert!(not_whole(&method, &|_| false).contains(&7));
+    }
+}

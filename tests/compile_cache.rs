@@ -1,0 +1,143 @@
+//! Compiled programs are kept from run to run: what is there is not compiled again, what is damaged or of something else is.
+
+#[cfg(all(feature = "std", feature = "portable"))]
+mod common;
+
+#[cfg(all(feature = "std", feature = "portable"))]
+mod tests {
+    use crate::common::{check, fixture, folder, open};
+    use std::path::{Path, PathBuf};
+    use torchlet::core::BundledProgram;
+    use torchlet::{Error, Module, Origin, RunOn};
+
+    /// Lowered for a GPU, so that there is something to compile for the CPU; with state.
+    const PROGRAM: &str = "vulkan/program/running_sum.bpte";
+
+    /// A folder that is gone at the end of its test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("torchlet-compiled-{name}-{}", std::process::id());
+            Folder(std::env::temp_dir().join(name))
+        }
+
+        fn files(&self) -> Vec<PathBuf> {
+            let entries = std::fs::read_dir(&self.0).into_iter().flatten();
+            entries.map(|entry| entry.unwrap().path()).collect()
+        }
+
+        /// The only file.
+        fn file(&self) -> PathBuf {
+            let [file] = &self.files()[..] else { panic!("{:?}", self.files()) };
+            file.clone()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Opens a fixture with a cache in this folder, and runs its cases.
+    fn run(file: &str, cache: &Path) -> Module {
+        let fixture = fixture(file);
+        let builder = Module::builder().threads(1).without_default_backends();
+        let module = open(&fixture, builder.run_on(RunOn::Cpu).compile_cache(cache)).unwrap();
+        check(&mut module.share(), &module, &fixture).unwrap();
+        module
+    }
+
+    #[test]
+    fn nothing_is_compiled_twice() {
+        let folder = Folder::new("twice");
+        let first = run(PROGRAM, &folder.0.join("deep"));
+        assert_eq!(*first.origin(), Origin::Compiled);
+        let second = run(PROGRAM, &folder.0.join("deep"));
+        assert_eq!(*second.origin(), Origin::Cached);
+        assert!(!first.plan().unwrap().methods[0].calls.is_empty());
+        assert_eq!(first.plan(), second.plan());
+        assert_eq!(std::fs::read_dir(folder.0.join("deep")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_in_the_program_is_not_in_the_cache() {
+        let folder = Folder::new("shared");
+        let mut found = false;
+        for fixture in crate::common::fixtures() {
+            if fixture.kind != "vulkan" || !fixture.file.contains("/model/") {
+                continue;
+            }
+            let cache = folder.0.join(fixture.file.replace('/', "-"));
+            let compiled = run(&fixture.file, &cache);
+            assert_eq!(*run(&fixture.file, &cache).origin(), Origin::Cached, "{}", fixture.file);
+            let file = std::fs::read_dir(&cache).unwrap().next().unwrap().unwrap();
+            found |= file.metadata().unwrap().len() < compiled.file_size() / 2;
+        }
+        assert!(found, "no model's data was referred to");
+    }
+
+    #[test]
+    fn damaged_files_are_written_anew() {
+        let folder = Folder::new("damaged");
+        run(PROGRAM, &folder.0);
+        let path = folder.file();
+        let whole = std::fs::read(&path).unwrap();
+        let mut damaged: Vec<Vec<u8>> = Vec::new();
+        for at in (0..whole.len()).step_by(397).chain((0..64).step_by(7)) {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x10;
+            damaged.extend([changed, whole[..at].to_vec()]);
+        }
+        damaged.push([&whole[..], &[0]].concat());
+        for bytes in damaged {
+            std::fs::write(&path, &bytes).unwrap();
+            assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Compiled);
+            assert_eq!(std::fs::read(&path).unwrap(), whole);
+        }
+        assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Cached);
+        assert_eq!(folder.file(), path);
+    }
+
+    #[test]
+    fn other_programs_have_other_files() {
+        let folder = Folder::new("other");
+        let bytes = std::fs::read(crate::common::folder().join(PROGRAM)).unwrap();
+        let bundle = BundledProgram::from_bytes(&bytes).unwrap();
+        let mut program = bundle.program().unwrap().to_vec();
+        let open = |bytes: &[u8], data: Option<&str>| {
+            let mut builder = Module::builder().run_on(RunOn::Cpu).compile_cache(&folder.0);
+            if let Some(data) = data {
+                builder = builder.data(crate::common::folder().join(data));
+            }
+            let module = builder.from_bytes(bytes).unwrap();
+            (module.origin().clone(), folder.files().len())
+        };
+        assert_eq!(open(&program, None), (Origin::Compiled, 1));
+        assert_eq!(open(&program, None), (Origin::Cached, 1));
+        let data = "programs/external_a.shared.ptd";
+        assert_eq!(open(&program, Some(data)), (Origin::Compiled, 2));
+        assert_eq!(open(&program, Some(data)), (Origin::Cached, 2));
+        program.push(0);
+        assert_eq!(open(&program, None), (Origin::Compiled, 3));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_done_without() {
+        let folder = Folder::new("unwritable");
+        std::fs::write(&folder.0, "a file").unwrap();
+        assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Compiled);
+        std::fs::remove_file(&folder.0).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_compiled_runs_as_it_was_exported() {
+        // Which of its buffers an output updates cannot be told.
+        let path = folder().join("vulkan/program/two_states.bpte");
+        let open = |on| Module::builder().without_default_backends().run_on(on).load(&path);
+        assert!(matches!(open(RunOn::Auto).unwrap().origin(), Origin::NotCompiled(_)));
+        assert!(matches!(open(RunOn::Cpu), Err(Error::Compile { .. })));
+        assert_eq!(*open(RunOn::AsExported).unwrap().origin(), Origin::Exported);
+    }
+}

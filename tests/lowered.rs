@@ -1,0 +1,150 @@
+//! Programs that were compiled and written as files are programs like others, and what exporters cut to pieces is whole in them.
+
+#![cfg(all(feature = "portable", feature = "vulkan"))]
+
+mod common;
+
+use common::{Fixture, check, fixture, folder, open};
+use torchlet::core::{BundledProgram, DataMap, Program, Registry};
+use torchlet::graph::{self, Compiled, Place, blob, method};
+use torchlet::portable::KERNELS;
+use torchlet::{Module, ModuleBuilder, Origin, RunOn};
+
+fn source(fixture: &Fixture) -> Module {
+    open(fixture, Module::builder().run_on(RunOn::AsExported)).unwrap()
+}
+
+fn compile<'p>(program: &Program<'p>, data: &'p [DataMap<'p>], on: RunOn) -> Compiled<'p> {
+    let registry = Registry::new().with_kernels(&KERNELS).unwrap();
+    let compiled = match on {
+        RunOn::Vulkan => {
+            let target = torchlet::vulkan::VulkanTarget::any();
+            graph::compile(program, data, Some(&target), &registry)
+        }
+        _ => graph::cpu::compile(program, data, &registry),
+    };
+    compiled.unwrap()
+}
+
+/// A fixture as a file that was compiled for this.
+fn lowered(source: &Module, on: RunOn) -> Vec<u8> {
+    let mut program = compile(&source.program(), source.data(), on).program;
+    assert!(program.embed(source.data()).unwrap().is_empty());
+    program.write().unwrap().to_bytes()
+}
+
+fn cpu() -> ModuleBuilder {
+    Module::builder().threads(1).without_default_backends()
+}
+
+/// Of external data, of state, of several methods, and with control flow.
+const PROGRAMS: &[&str] = &[
+    "digits/digits_external.bpte",
+    "models/llama.bpte",
+    "programs/cond.bpte",
+    "programs/external_two_files.bpte",
+    "programs/state_shared_initialized.bpte",
+    "programs/two_methods.bpte",
+    "vulkan/model/language.bpte",
+    "vulkan/model/vision_fp16.bpte",
+    "vulkan/program/running_sum.bpte",
+];
+
+#[test]
+fn files_for_cpus_need_nothing_else() {
+    for file in PROGRAMS {
+        let fixture = fixture(file);
+        let source = source(&fixture);
+        let first = lowered(&source, RunOn::Cpu);
+        for on in [RunOn::AsExported, RunOn::Auto, RunOn::Cpu] {
+            let mut module = cpu().run_on(on).from_bytes(first.clone()).unwrap();
+            assert_eq!(*module.origin(), Origin::Exported, "{file}");
+            assert!(check(&mut module, &source, &fixture).unwrap() > 0, "{file}");
+        }
+        // Compiled once more, it is still the same.
+        let again = cpu().run_on(RunOn::AsExported).from_bytes(first).unwrap();
+        let mut module = cpu().from_bytes(lowered(&again, RunOn::Cpu)).unwrap();
+        check(&mut module, &source, &fixture).unwrap();
+    }
+}
+
+/// No GPU is needed to compile for one.
+#[test]
+fn files_for_gpus_run_on_cpus() {
+    for file in PROGRAMS {
+        let fixture = fixture(file);
+        let source = source(&fixture);
+        let file_for_gpus = lowered(&source, RunOn::Vulkan);
+        for on in [RunOn::Auto, RunOn::Cpu] {
+            let module = cpu().run_on(on).from_bytes(file_for_gpus.clone());
+            check(&mut module.unwrap(), &source, &fixture)
+                .unwrap_or_else(|what| panic!("{file}: {what}"));
+        }
+    }
+}
+
+/// A file that was compiled for GPUs can be compiled for them again.
+#[test]
+fn compiling_again_changes_nothing() {
+    for file in ["models/mobilenet_v2.bpte", "models/llama.bpte", "vulkan/model/vision.bpte"] {
+        let source = source(&fixture(file));
+        let once = lowered(&source, RunOn::Vulkan);
+        let opened = cpu().run_on(RunOn::AsExported).from_bytes(once.clone()).unwrap();
+        let twice = lowered(&opened, RunOn::Vulkan);
+        let delegates = |bytes: &[u8]| {
+            let program = Program::from_bytes(bytes).unwrap();
+            let program = method::Program::read(&program).unwrap();
+            assert!(program.methods[0].delegates.iter().all(|it| blob::is_blob(&it.processed)));
+            (program.methods[0].delegates.len(), program.named.len())
+        };
+        assert_eq!(delegates(&once), delegates(&twice), "{file}");
+    }
+}
+
+/// The partitioner leaves `any` and a product to the CPU in each attention; five delegates become one.
+#[test]
+fn transformers_are_one_delegate() {
+    // Tokens are integers of 64 bits, which the CPU makes 32 of.
+    for (file, conversions) in
+        [("language", 1), ("language_fp16", 1), ("vision", 0), ("vision_fp16", 0)]
+    {
+        let source = source(&fixture(&format!("vulkan/model/{file}.bpte")));
+        assert_eq!(source.method_meta("forward").unwrap().delegate_count(), 5);
+        let report = compile(&source.program(), source.data(), RunOn::Vulkan).report;
+        let [method] = &report.methods[..] else { panic!("{file}") };
+        let on_cpu = method.calls.len() - method.on_device();
+        assert_eq!(
+            (method.delegates, on_cpu, &method.as_exported),
+            (1, conversions, &None),
+            "{file}"
+        );
+        let count =
+            |part: &str| method.calls.iter().filter(|call| call.operator.contains(part)).count();
+        assert_eq!((count("sdpa"), count("softmax"), count("bmm")), (2, 0, 0), "{file}");
+        let device = method.calls.iter().filter(|call| call.place == Place::Device(0));
+        assert_eq!(device.count(), method.on_device(), "{file}");
+    }
+}
+
+#[test]
+fn bundles_keep_their_cases() {
+    let file = std::fs::read(folder().join("programs/many_dtypes.bpte")).unwrap();
+    let cases = BundledProgram::from_bytes(&file).unwrap();
+    let bundle = graph::bundle(&cases, cases.program().unwrap()).unwrap();
+    let again = BundledProgram::from_bytes(&bundle).unwrap();
+    assert_eq!(again.program().unwrap(), cases.program().unwrap());
+    let all = |bundle: &BundledProgram<'_>| {
+        let suites = bundle.suites().unwrap().map(|suite| {
+            let suite = suite.unwrap();
+            let cases = suite.cases().unwrap().map(|case| {
+                let case = case.unwrap();
+                let outputs = case.expected_outputs().unwrap();
+                case.inputs().unwrap().chain(outputs).map(|value| format!("{value:?}")).collect()
+            });
+            (suite.method_name().unwrap().to_owned(), cases.collect::<Vec<Vec<String>>>())
+        });
+        suites.collect::<Vec<_>>()
+    };
+    assert_eq!(all(&again), all(&cases));
+    assert!(all(&cases)[0].1[0].len() > 2);
+}
