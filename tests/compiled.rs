@@ -10,9 +10,9 @@ use torchlet_graph::cpu;
 use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, Program, TensorData};
 
 /// A method of tensors of 32-bit floating point.
-struct Builder(Method<'static>);
+struct Builder<'p>(Method<'p>);
 
-impl Builder {
+impl<'p> Builder<'p> {
     fn new(planned: &[usize]) -> Self {
         let name = String::from("forward");
         Builder(Method { name, planned: planned.to_vec(), ..Method::default() })
@@ -28,12 +28,7 @@ impl Builder {
         self.add(sizes, None, TensorData::Inside(Cow::Owned(bytes)))
     }
 
-    fn add(
-        &mut self,
-        sizes: &[i32],
-        place: Option<(usize, usize)>,
-        data: TensorData<'static>,
-    ) -> usize {
+    fn add(&mut self, sizes: &[i32], place: Option<(usize, usize)>, data: TensorData<'p>) -> usize {
         let info = TensorInfo::contiguous(ScalarType::Float, sizes).unwrap();
         let dynamism = ShapeDynamism::Static;
         self.0.add(MethodValue::Tensor(MethodTensor { info, dynamism, place, data, name: None }))
@@ -73,7 +68,7 @@ fn compiled(bytes: &[u8]) -> Module {
 }
 
 /// Runs a method three times, as it is and compiled: the same numbers. Gives those of the last run.
-fn same(method: Builder, sizes: &[usize]) -> Vec<Vec<f32>> {
+fn same(method: Builder<'_>, sizes: &[usize]) -> Vec<Vec<f32>> {
     let bytes = Program { methods: vec![method.0], named: Vec::new() }.write().unwrap().to_bytes();
     let (mut compiled, mut exported) = (compiled(&bytes), module(bytes));
     let mut last = Vec::new();
@@ -191,4 +186,34 @@ fn methods_still_share_state() {
         let kept = outputs[0].tensor().unwrap();
         assert_eq!(kept.to_vec::<f32>().unwrap(), [2.0; 4]);
     }
+}
+
+#[test]
+fn what_tensors_share_is_written_once() {
+    let mut method = Builder::new(&[64]);
+    let bytes: Vec<u8> = vec![0; 1 << 16];
+    let program = {
+        let x = method.tensor(&[1], (0, 0));
+        let mut outputs = Vec::new();
+        for _ in 0..2 {
+            let info = TensorInfo::contiguous(ScalarType::Float, &[1 << 14]).unwrap();
+            outputs.push(method.0.add(MethodValue::Tensor(MethodTensor {
+                info,
+                dynamism: ShapeDynamism::Static,
+                place: None,
+                data: TensorData::Inside(Cow::Borrowed(&bytes)),
+                name: None,
+            })));
+        }
+        (method.0.inputs, method.0.outputs) = (vec![x], outputs);
+        Program {
+            methods: vec![method.0.clone(), Method { name: "b".into(), ..method.0 }],
+            named: Vec::new(),
+        }
+    };
+    let file = program.write().unwrap().to_bytes();
+    assert!(file.len() < bytes.len() * 3 / 2, "{}", file.len());
+    // Nor is it more when the file is taken apart.
+    let again = Program::read(&File::from_bytes(&file).unwrap()).unwrap().write().unwrap();
+    assert!(again.to_bytes().len() < bytes.len() * 3 / 2);
 }

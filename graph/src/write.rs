@@ -8,6 +8,7 @@ use crate::method::{
 use crate::package::{DATA_ALIGN, Package};
 use crate::tables::{Fields, Offset, table};
 use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 use torchlet_core::{DataLoader, Scalar};
@@ -47,22 +48,46 @@ struct Data<'p> {
     constants: Package<'p>,
     offsets: Vec<u64>,
     segments: Vec<Cow<'p, [u8]>>,
+    /// The index of each constant, and of each segment, that is borrowed, by where it lies in memory: what several share is written
+    /// once.
+    known_constants: BTreeMap<(usize, usize), u32>,
+    known_segments: BTreeMap<(usize, usize), u32>,
+}
+
+/// Where bytes lie that are not the program's own.
+fn place_of(bytes: &Cow<'_, [u8]>) -> Option<(usize, usize)> {
+    match bytes {
+        Cow::Borrowed(bytes) => Some((bytes.as_ptr() as usize, bytes.len())),
+        Cow::Owned(_) => None,
+    }
 }
 
 impl<'p> Data<'p> {
     /// Adds a constant, and gives its index.
     fn constant(&mut self, bytes: Cow<'p, [u8]>) -> u32 {
+        let place = place_of(&bytes);
+        if let Some(known) = place.and_then(|place| self.known_constants.get(&place)) {
+            return *known;
+        }
         if self.offsets.is_empty() {
             self.offsets.push(0);
         }
         self.offsets.push(self.constants.push(bytes));
-        self.offsets.len() as u32 - 1
+        let index = self.offsets.len() as u32 - 1;
+        self.known_constants.extend(place.map(|place| (place, index)));
+        index
     }
 
     /// Adds a segment, and gives its index.
     fn segment(&mut self, bytes: Cow<'p, [u8]>) -> u32 {
+        let place = place_of(&bytes);
+        if let Some(known) = place.and_then(|place| self.known_segments.get(&place)) {
+            return *known;
+        }
         self.segments.push(bytes);
-        self.segments.len() as u32
+        let index = self.segments.len() as u32;
+        self.known_segments.extend(place.map(|place| (place, index)));
+        index
     }
 }
 
@@ -96,7 +121,7 @@ impl<'p> Writer<'p> {
         }
         let values = self.b.create_vector(&values);
         let (inputs, outputs) = (self.indices(&method.inputs)?, self.indices(&method.outputs)?);
-        let mut names: Vec<(&str, &str)> = Vec::new();
+        let mut names: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         let mut instructions = Vec::new();
         for instruction in &method.instructions {
             instructions.push(self.instruction(instruction, &mut names)?);
@@ -105,7 +130,9 @@ impl<'p> Writer<'p> {
         let chain = self.table(|t| t.offset(2, instructions));
         let chains = self.b.create_vector(&[chain]);
         let mut operators = Vec::new();
-        for (name, overload) in names {
+        let mut names: Vec<((&str, &str), usize)> = names.into_iter().collect();
+        names.sort_unstable_by_key(|(_, index)| *index);
+        for ((name, overload), _) in names {
             let name = self.b.create_shared_string(name);
             let overload = self.b.create_shared_string(overload);
             operators.push(self.table(|t| {
@@ -234,16 +261,13 @@ impl<'p> Writer<'p> {
     fn instruction<'m>(
         &mut self,
         instruction: &'m Instruction,
-        operators: &mut Vec<(&'m str, &'m str)>,
+        operators: &mut BTreeMap<(&'m str, &'m str), usize>,
     ) -> Result<Offset, Error> {
         let (kind, table) = match instruction {
             Instruction::Kernel { name, overload, args } => {
                 let operator = (name.as_str(), overload.as_str());
-                let known = operators.iter().position(|known| *known == operator);
-                let index = known.unwrap_or(operators.len());
-                if known.is_none() {
-                    operators.push(operator);
-                }
+                let next = operators.len();
+                let index = *operators.entry(operator).or_insert(next);
                 (1u8, self.call(index, args)?)
             }
             Instruction::Delegate { delegate, args } => (2, self.call(*delegate, args)?),
@@ -298,7 +322,7 @@ impl<'p> Writer<'p> {
 
     /// Writes the root and puts the pieces of the file together.
     fn finish<T>(mut self, plans: WIPOffset<T>, named: &[Offset]) -> Result<Package<'p>, Error> {
-        let Data { constants, offsets, segments } = core::mem::take(&mut self.data);
+        let Data { constants, offsets, segments, .. } = core::mem::take(&mut self.data);
         // Where segments start, counted from the first.
         let mut starts = alloc::vec![(0u64, constants.size())];
         let mut end = starts[0].1;
