@@ -62,6 +62,11 @@ fn load_and_run() {
 }
 
 #[test]
+fn compile() {
+    try_target("compile");
+}
+
+#[test]
 fn ptd() {
     try_target("ptd");
 }

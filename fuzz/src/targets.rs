@@ -18,6 +18,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "load", run: load, endings: &["pte", "bpte"] },
     Target { name: "load_and_run", run: load_and_run, endings: &["pte", "bpte"] },
+    Target { name: "compile", run: compile, endings: &["pte", "bpte"] },
     Target { name: "ptd", run: ptd, endings: &["ptd"] },
     Target { name: "bpte", run: bpte, endings: &["bpte"] },
 ];
@@ -95,6 +96,17 @@ pub fn load_and_run(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// Compiles a program for kernels alone, and opens what comes of it.
+pub fn compile(bytes: &[u8]) {
+    let bundle = BundledProgram::is_bundled(bytes).then(|| BundledProgram::from_bytes(bytes));
+    let program = bundle.and_then(|bundle| bundle.ok()?.program().ok());
+    let Ok(program) = Program::from_bytes(program.unwrap_or(bytes)) else { return };
+    let Ok(registry) = Registry::new().with_kernels(&torchlet_portable::KERNELS) else { return };
+    let compiled = torchlet::graph::cpu::compile(&program, &[], &registry);
+    let Ok(package) = compiled.and_then(|compiled| compiled.program.write()) else { return };
+    load(&package.to_bytes());
 }
 
 /// Opens external data and reads all of it.

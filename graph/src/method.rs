@@ -237,6 +237,12 @@ impl MethodValue<'_> {
         some.iter().copied().chain(others.iter().flatten().copied())
     }
 
+    /// Whether it is a list of values.
+    pub(crate) fn is_list(&self) -> bool {
+        use MethodValue::{Ints, OptionalTensors, Tensors};
+        matches!(self, Ints(_) | Tensors(_) | OptionalTensors(_))
+    }
+
     /// How many values are in a list, or how many bytes a text has; 1 for anything else.
     pub(crate) fn len(&self) -> usize {
         match self {

@@ -48,6 +48,10 @@ impl<'p> Method<'p> {
             charge(&mut left, list_len(&value))?;
             values.push(read_value(value, count)?);
         }
+        let is_list = |item: usize| values.get(item).is_some_and(MethodValue::is_list);
+        if values.iter().flat_map(MethodValue::items).any(is_list) {
+            return Err(Error::invalid("a list is within a list"));
+        }
         let (inputs, outputs) = meta.exported_interface()?;
         let mut planned = Vec::new();
         for buffer in 0..meta.planned_buffer_count() {
@@ -199,4 +203,18 @@ fn read_value<'p>(value: ExportedValue<'p>, count: usize) -> Result<MethodValue<
         }),
         _ => return Err(Error::invalid("a value is of a kind that is unknown")),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_not_nested() {
+        let values = vec![MethodValue::Tensors(vec![0])];
+        let method = Method { name: "forward".to_owned(), values, ..Method::default() };
+        let file = Program { methods: vec![method], named: Vec::new() }.write().unwrap().to_bytes();
+        let program = torchlet_core::Program::from_bytes(&file).unwrap();
+        assert!(Program::read(&program).unwrap_err().to_string().contains("within a list"));
+    }
 }

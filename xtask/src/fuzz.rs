@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const TARGETS: &[(&str, &[&str])] = &[
     ("load", &["pte", "bpte"]),
     ("load_and_run", &["pte", "bpte"]),
+    ("compile", &["pte", "bpte"]),
     ("ptd", &["ptd"]),
     ("bpte", &["bpte"]),
 ];
@@ -18,7 +19,7 @@ const MAX_SIZE: u64 = 20_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The target: load, load_and_run, ptd or bpte; each in turn if none is named
+    /// The target: load, load_and_run, compile, ptd or bpte; each in turn if none is named
     target: Option<String>,
     /// How long to search, for each target
     #[arg(long, default_value_t = 60)]
