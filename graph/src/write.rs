@@ -55,6 +55,7 @@ struct Data<'p> {
 }
 
 /// Where bytes lie that are not the program's own.
+#[expect(clippy::ptr_arg, reason = "whether they are borrowed is the question")]
 fn place_of(bytes: &Cow<'_, [u8]>) -> Option<(usize, usize)> {
     match bytes {
         Cow::Borrowed(bytes) => Some((bytes.as_ptr() as usize, bytes.len())),
