@@ -110,7 +110,7 @@ impl<'p> MethodCompiler<'_, 'p> {
     ) -> Result<Option<Method<'p>>, Error> {
         let mut method = method.clone();
         if !method.make_views_explicit(vocabulary) {
-            return Ok(None);
+            return Err(Error::unsupported("views without instructions, and jumps"));
         }
         let graphs: Vec<Option<Graph<'p>>> = (0..method.delegates.len())
             .map(|delegate| graph_of(&method, delegate, named))
