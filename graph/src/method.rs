@@ -145,37 +145,23 @@ impl<'p> Method<'p> {
     pub fn forget_unused(&mut self) -> Vec<usize> {
         let mut used = alloc::vec![false; self.values.len()];
         let mut called = alloc::vec![false; self.delegates.len()];
-        let mut mark = |value: &usize| {
-            if let Some(used) = used.get_mut(*value) {
-                *used = true;
-            }
-        };
-        self.inputs.iter().chain(&self.outputs).for_each(&mut mark);
-        for instruction in &self.instructions {
-            match instruction {
-                Instruction::Kernel { args, .. } => args.iter().for_each(&mut mark),
-                Instruction::Delegate { delegate, args } => {
-                    args.iter().for_each(&mut mark);
-                    if let Some(called) = called.get_mut(*delegate) {
-                        *called = true;
+        let interface = self.inputs.iter().chain(&self.outputs).copied();
+        let args = self.instructions.iter().flat_map(Instruction::values);
+        // Lists are not nested: one round finds what is in them.
+        for value in interface.chain(args) {
+            if used.get(value) == Some(&false) {
+                for value in self.with_items(value) {
+                    if let Some(used) = used.get_mut(value) {
+                        *used = true;
                     }
                 }
-                Instruction::Move { from, to } => [from, to].into_iter().for_each(&mut mark),
-                Instruction::JumpFalse { condition, .. } => mark(condition),
-                Instruction::Free { .. } => {}
             }
         }
-        // Lists are not nested: one round finds what is in them.
-        let items: Vec<usize> = self
-            .values
-            .iter()
-            .zip(&used)
-            .filter(|(_, used)| **used)
-            .flat_map(|(value, _)| value.items().collect::<Vec<_>>())
-            .collect();
-        for item in items {
-            if let Some(used) = used.get_mut(item) {
-                *used = true;
+        for instruction in &self.instructions {
+            if let Instruction::Delegate { delegate, .. } = instruction
+                && let Some(called) = called.get_mut(*delegate)
+            {
+                *called = true;
             }
         }
         let free_of_used = |instruction: &Instruction| match instruction {
@@ -183,9 +169,7 @@ impl<'p> Method<'p> {
             _ => true,
         };
         // Jumps count instructions: what they lead to would move.
-        let jumps =
-            |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
-        if !self.instructions.iter().any(jumps) {
+        if !self.has_jumps() {
             self.instructions.retain(free_of_used);
         } else {
             for instruction in &self.instructions {
@@ -217,12 +201,40 @@ impl<'p> Method<'p> {
         delegates
     }
 
+    /// Whether instructions may be skipped, or run several times.
+    pub(crate) fn has_jumps(&self) -> bool {
+        let is_jump =
+            |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
+        self.instructions.iter().any(is_jump)
+    }
+
+    /// A value and, if it is a list, what is in it.
+    pub(crate) fn with_items(&self, value: usize) -> impl Iterator<Item = usize> + use<'_, 'p> {
+        let items = self.values.get(value).map(|value| value.items());
+        core::iter::once(value).chain(items.into_iter().flatten())
+    }
+
     /// The tensor of a value.
     pub fn tensor(&self, value: usize) -> Option<&MethodTensor<'p>> {
         match self.values.get(value) {
             Some(MethodValue::Tensor(tensor)) => Some(tensor),
             _ => None,
         }
+    }
+}
+
+impl Instruction {
+    /// The values that it has as arguments, in order; a tensor that it gives up is none.
+    pub(crate) fn values(&self) -> impl Iterator<Item = usize> + '_ {
+        let (args, others): (&[usize], [Option<usize>; 2]) = match self {
+            Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } => {
+                (args, [None, None])
+            }
+            Instruction::Move { from, to } => (&[], [Some(*from), Some(*to)]),
+            Instruction::JumpFalse { condition, .. } => (&[], [Some(*condition), None]),
+            Instruction::Free { .. } => (&[], [None, None]),
+        };
+        args.iter().copied().chain(others.into_iter().flatten())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Frees a method of the places that an exporter gave its tensors, so that they can be planned anew.
 
-use crate::front::{Meaning, Vocabulary};
+use crate::front::{Access, Vocabulary};
 use crate::method::{Instruction, Method, MethodValue, TensorData};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -60,26 +60,20 @@ impl Method<'_> {
     ) -> BTreeSet<usize> {
         let (mut seen, mut found) = (BTreeSet::new(), BTreeSet::new());
         for instruction in &self.instructions {
-            let (args, outputs) = match instruction {
-                Instruction::Kernel { name, overload, args } => {
-                    match vocabulary.meaning(name, overload) {
-                        Some(Meaning::Functional { inputs, .. }) => (args.clone(), inputs),
-                        Some(Meaning::View) => (args.clone(), 2),
-                        Some(Meaning::Copy | Meaning::InPlace(..)) | None => {
-                            (args.clone(), args.len())
-                        }
+            // Of what else there is, nothing is known to be written first.
+            let outputs = match instruction {
+                Instruction::Kernel { name, overload, .. } => {
+                    match vocabulary.access(name, overload) {
+                        Access::Outputs(first) => Some(first),
+                        Access::InPlace | Access::Unknown => None,
                     }
                 }
-                Instruction::Delegate { delegate, args } => {
-                    (args.clone(), inputs.get(delegate).copied().unwrap_or(args.len()))
-                }
-                Instruction::Move { from, to } => (vec![*from, *to], 2),
-                Instruction::JumpFalse { .. } | Instruction::Free { .. } => continue,
+                Instruction::Delegate { delegate, .. } => inputs.get(delegate).copied(),
+                _ => None,
             };
-            for (place, arg) in args.iter().enumerate() {
-                let items = self.values.get(*arg).map(|value| value.items());
-                for value in core::iter::once(*arg).chain(items.into_iter().flatten()) {
-                    if seen.insert(value) && place >= outputs {
+            for (place, arg) in instruction.values().enumerate() {
+                for value in self.with_items(arg) {
+                    if seen.insert(value) && outputs.is_some_and(|first| place >= first) {
                         found.insert(value);
                     }
                 }

@@ -3,7 +3,7 @@
 //! Where shapes are static, ExecuTorch's memory planner makes `view_copy` disappear: the result lies where its source does, and no
 //! instruction says so. Before a method can be moved around in memory, each such view gets the instruction that it stands for.
 
-use crate::front::{Meaning, Vocabulary};
+use crate::front::{Access, Vocabulary};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -32,9 +32,6 @@ impl Method<'_> {
     /// Adds an instruction for each view that has none. Returns whether that is all: where jumps make it unclear what a place holds,
     /// nothing is changed.
     pub(crate) fn make_views_explicit(&mut self, vocabulary: &Vocabulary) -> bool {
-        let jumps =
-            |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
-        let branches = self.instructions.iter().any(jumps);
         let mut known = Known::default();
         let cells = self.cells(vocabulary);
         for (place, value) in &cells {
@@ -55,7 +52,7 @@ impl Method<'_> {
         let mut views = Vec::new();
         for (at, instruction) in self.instructions.iter().enumerate() {
             let (reads, writes) = reads_and_writes(instruction, vocabulary);
-            for value in reads.into_iter().flat_map(|value| with_items(self, value)) {
+            for value in reads.into_iter().flat_map(|value| self.with_items(value)) {
                 if let Some(source) = known.read(self, value) {
                     views.push((at, source, value));
                 }
@@ -68,11 +65,11 @@ impl Method<'_> {
             {
                 views.push((at + 1, target, *cell));
             }
-            for value in writes.into_iter().flat_map(|value| with_items(self, value)) {
+            for value in writes.into_iter().flat_map(|value| self.with_items(value)) {
                 known.write(self, value);
             }
         }
-        for value in self.outputs.iter().flat_map(|value| with_items(self, *value)) {
+        for value in self.outputs.iter().flat_map(|value| self.with_items(*value)) {
             if let Some(source) = known.read(self, value) {
                 views.push((self.instructions.len(), source, value));
             }
@@ -80,7 +77,7 @@ impl Method<'_> {
         if views.is_empty() {
             return true;
         }
-        if branches {
+        if self.has_jumps() {
             return false;
         }
         let instructions = core::mem::take(&mut self.instructions);
@@ -107,7 +104,7 @@ impl Method<'_> {
         for instruction in &self.instructions {
             let (reads, writes) = reads_and_writes(instruction, vocabulary);
             let places = |values: Vec<usize>| {
-                let values = values.into_iter().flat_map(|value| with_items(self, value));
+                let values = values.into_iter().flat_map(|value| self.with_items(value));
                 values.filter_map(place).collect::<Vec<Place>>()
             };
             for place in places(reads) {
@@ -172,15 +169,10 @@ impl Known {
 /// The value that an instruction writes in place.
 fn target_of(instruction: &Instruction, vocabulary: &Vocabulary) -> Option<usize> {
     let Instruction::Kernel { name, overload, args } = instruction else { return None };
-    match vocabulary.meaning(name, overload)? {
-        Meaning::Copy | Meaning::InPlace(..) => args.first().copied(),
-        _ => None,
+    match vocabulary.access(name, overload) {
+        Access::InPlace => args.first().copied(),
+        Access::Outputs(_) | Access::Unknown => None,
     }
-}
-
-fn with_items<'m>(method: &'m Method<'_>, value: usize) -> impl Iterator<Item = usize> + use<'m> {
-    let items = method.values.get(value).map(|value| value.items());
-    core::iter::once(value).chain(items.into_iter().flatten())
 }
 
 /// The values that an instruction may read, and those that it may write. Where it is not known which is which, a value is both: then an
@@ -189,20 +181,17 @@ fn reads_and_writes(
     instruction: &Instruction,
     vocabulary: &Vocabulary,
 ) -> (Vec<usize>, Vec<usize>) {
-    let (args, inputs) = match instruction {
-        Instruction::Kernel { name, overload, args } => match vocabulary.meaning(name, overload) {
-            Some(Meaning::Functional { inputs, .. }) => (args, inputs),
-            Some(Meaning::View) => (args, 2),
-            Some(Meaning::Copy | Meaning::InPlace(..)) | None => (args, 0),
-        },
-        Instruction::Delegate { args, .. } => (args, 0),
-        Instruction::Move { from, to } => return (vec![*from], vec![*to]),
-        Instruction::JumpFalse { .. } | Instruction::Free { .. } => {
-            return (Vec::new(), Vec::new());
+    match instruction {
+        Instruction::Kernel { name, overload, args } => {
+            let parts = match vocabulary.access(name, overload) {
+                Access::Outputs(first) => args.split_at_checked(first),
+                Access::InPlace | Access::Unknown => None,
+            };
+            let (reads, writes) = parts.unwrap_or((args, args));
+            (reads.to_vec(), writes.to_vec())
         }
-    };
-    match args.split_at_checked(inputs) {
-        Some((reads, writes)) if inputs > 0 => (reads.to_vec(), writes.to_vec()),
-        _ => (args.clone(), args.clone()),
+        Instruction::Delegate { args, .. } => (args.clone(), args.clone()),
+        Instruction::Move { from, to } => (vec![*from], vec![*to]),
+        Instruction::JumpFalse { .. } | Instruction::Free { .. } => (Vec::new(), Vec::new()),
     }
 }

@@ -7,4 +7,5 @@ mod vocabulary;
 pub mod vulkan;
 
 pub use program::{FrontEnd, Run};
+pub(crate) use vocabulary::Access;
 pub use vocabulary::{Meaning, Vocabulary};

@@ -8,7 +8,7 @@ use crate::embed::external;
 use crate::error::Error;
 use crate::front::delegate::BACKEND;
 use crate::front::numbers::not_whole;
-use crate::front::vocabulary::{Meaning, Vocabulary};
+use crate::front::vocabulary::{Access, Meaning, Vocabulary};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use crate::operators::Operator;
@@ -69,15 +69,15 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             mentions: vec![0; method.values.len()],
         };
         for instruction in &method.instructions {
-            front.mention(&mentioned(instruction));
+            front.mention(instruction.values());
             front.set.extend(front.written(instruction));
         }
-        front.mention(&method.outputs);
+        front.mention(method.outputs.iter().copied());
         front
     }
 
-    fn mention(&mut self, values: &[usize]) {
-        for value in values.iter().flat_map(|value| with_items(self.method, *value)) {
+    fn mention(&mut self, values: impl Iterator<Item = usize>) {
+        for value in values.flat_map(|value| self.method.with_items(value)) {
             if let Some(count) = self.mentions.get_mut(value) {
                 *count = count.saturating_add(1);
             }
@@ -88,14 +88,11 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
     fn written(&self, instruction: &Instruction) -> Vec<usize> {
         let from = match instruction {
             Instruction::Kernel { name, overload, args } => {
-                match self.vocabulary.meaning(name, overload) {
-                    Some(Meaning::Functional { inputs, .. }) => inputs,
-                    Some(Meaning::View) => 2,
+                match self.vocabulary.access(name, overload) {
+                    Access::Outputs(first) => first,
                     // What follows are inputs, and the first once more.
-                    Some(Meaning::Copy | Meaning::InPlace(..)) => {
-                        return args.first().copied().into_iter().collect();
-                    }
-                    None => 0,
+                    Access::InPlace => return args.first().copied().into_iter().collect(),
+                    Access::Unknown => 0,
                 }
             }
             Instruction::Delegate { delegate, .. } => {
@@ -104,8 +101,8 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             Instruction::Move { .. } => 0,
             Instruction::JumpFalse { .. } | Instruction::Free { .. } => return Vec::new(),
         };
-        let written = mentioned(instruction).into_iter().skip(from);
-        written.flat_map(|value| with_items(self.method, value)).collect()
+        let written = instruction.values().skip(from);
+        written.flat_map(|value| self.method.with_items(value)).collect()
     }
 
     fn delegate(&self, index: usize) -> Option<&'m Graph<'p>> {
@@ -141,16 +138,8 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
     fn fits(&self, instruction: &Instruction) -> bool {
         let (args, enough) = match instruction {
             Instruction::Kernel { name, overload, args } => {
-                let enough = match self.vocabulary.meaning(name, overload) {
-                    Some(Meaning::Functional { inputs, outputs, .. }) => {
-                        args.len() >= inputs + outputs
-                    }
-                    Some(Meaning::View) => args.len() >= 3,
-                    Some(Meaning::Copy) => args.len() >= 2,
-                    Some(Meaning::InPlace(_, inputs)) => args.len() >= inputs,
-                    None => false,
-                };
-                (args, enough)
+                let meaning = self.vocabulary.meaning(name, overload);
+                (args, meaning.is_some_and(|meaning| args.len() >= meaning.fewest_arguments()))
             }
             Instruction::Delegate { delegate, args } => {
                 let graph = self.delegate(*delegate);
@@ -163,7 +152,7 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         };
         // Numbers that are set are integers in graphs. Lists are not nested.
         let is_whole =
-            |arg: &usize| with_items(self.method, *arg).all(|it| !self.not_whole.contains(&it));
+            |arg: &usize| self.method.with_items(*arg).all(|it| !self.not_whole.contains(&it));
         enough
             && args.iter().all(is_whole)
             && args.iter().all(|arg| match self.method.values.get(*arg) {
@@ -187,22 +176,6 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         }
         Ok(Some(builder.finish(instructions)))
     }
-}
-
-/// The values that an instruction mentions itself.
-fn mentioned(instruction: &Instruction) -> Vec<usize> {
-    match instruction {
-        Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } => args.clone(),
-        Instruction::Move { from, to } => vec![*from, *to],
-        Instruction::JumpFalse { condition, .. } => vec![*condition],
-        Instruction::Free { .. } => Vec::new(),
-    }
-}
-
-/// A value, and what is in it if it is a list.
-fn with_items<'m>(method: &'m Method<'_>, value: usize) -> impl Iterator<Item = usize> + use<'m> {
-    let items = method.values.get(value).map(|value| value.items());
-    core::iter::once(value).chain(items.into_iter().flatten())
 }
 
 /// A graph on its way.
@@ -352,10 +325,8 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
     }
 
     fn add(&mut self, instruction: &Instruction) -> Result<(), Error> {
-        for value in mentioned(instruction) {
-            for value in with_items(self.front.method, value) {
-                *self.mentions.entry(value).or_default() += 1;
-            }
+        for value in instruction.values().flat_map(|value| self.front.method.with_items(value)) {
+            *self.mentions.entry(value).or_default() += 1;
         }
         match instruction {
             Instruction::Kernel { name, overload, args } => {

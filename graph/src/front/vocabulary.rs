@@ -27,6 +27,29 @@ pub enum Meaning {
     InPlace(Operator, usize),
 }
 
+/// What a kernel's call does with its arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Those before this one are read; the others are written, and were not read.
+    Outputs(usize),
+    /// The first is read and written, the others are read.
+    InPlace,
+    /// Each may be read and written.
+    Unknown,
+}
+
+impl Meaning {
+    /// How many arguments a call has at least.
+    pub(crate) fn fewest_arguments(self) -> usize {
+        match self {
+            Meaning::Functional { inputs, outputs, .. } => inputs + outputs,
+            Meaning::View => 3,
+            Meaning::Copy => 2,
+            Meaning::InPlace(_, inputs) => inputs,
+        }
+    }
+}
+
 /// What kernels of a registry mean in graphs.
 #[derive(Debug, Clone, Default)]
 pub struct Vocabulary {
@@ -49,6 +72,16 @@ impl Vocabulary {
     /// What a call means, if graphs can say it.
     pub fn meaning(&self, name: &str, overload: &str) -> Option<Meaning> {
         self.meanings.get(full_name(name, overload).as_str()).copied()
+    }
+
+    /// What a call does with its arguments, as far as graphs can say what it means.
+    pub(crate) fn access(&self, name: &str, overload: &str) -> Access {
+        match self.meaning(name, overload) {
+            Some(Meaning::Functional { inputs, .. }) => Access::Outputs(inputs),
+            Some(Meaning::View) => Access::Outputs(2),
+            Some(Meaning::Copy | Meaning::InPlace(..)) => Access::InPlace,
+            None => Access::Unknown,
+        }
     }
 }
 

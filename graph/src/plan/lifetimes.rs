@@ -38,13 +38,14 @@ pub(super) fn lifetimes(method: &Method<'_>) -> Vec<Option<Lifetime>> {
     }
     for (at, instruction) in method.instructions.iter().enumerate() {
         let output = output_of(method, instruction);
-        each_used(method, instruction, &mut |value| {
+        let mut visit = |value| {
             if output.contains(&value) {
                 uses.write(value, at);
             } else {
                 uses.read(value, at);
             }
-        });
+        };
+        instruction.values().for_each(|value| each_tensor(method, value, &mut visit));
     }
     // As exporters plan: an input is there at the start, and until it was used; an output is there at the end.
     for value in &method.outputs {
@@ -70,15 +71,13 @@ struct Uses<'m, 'p> {
 impl<'m, 'p> Uses<'m, 'p> {
     fn new(method: &'m Method<'p>) -> Self {
         let count = method.values.len();
-        let is_jump =
-            |instruction: &Instruction| matches!(instruction, Instruction::JumpFalse { .. });
         Uses {
             method,
             sharing: Sharing::of(method),
             times: vec![None; count],
             known: vec![false; count],
             places: BTreeMap::new(),
-            branches: method.instructions.iter().any(is_jump),
+            branches: method.has_jumps(),
         }
     }
 
@@ -161,22 +160,6 @@ fn output_of<'m>(method: &'m Method<'_>, instruction: &'m Instruction) -> &'m [u
             items
         }
         _ => &[],
-    }
-}
-
-fn each_used(method: &Method<'_>, instruction: &Instruction, found: &mut dyn FnMut(usize)) {
-    match instruction {
-        Instruction::Kernel { args, .. } | Instruction::Delegate { args, .. } => {
-            for arg in args {
-                each_tensor(method, *arg, found);
-            }
-        }
-        Instruction::Move { from, to } => {
-            each_tensor(method, *from, found);
-            each_tensor(method, *to, found);
-        }
-        Instruction::JumpFalse { condition, .. } => each_tensor(method, *condition, found),
-        Instruction::Free { .. } => {}
     }
 }
 
