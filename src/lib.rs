@@ -132,15 +132,19 @@ pub use value::{Inputs, Value};
 
 /// The backends of the enabled features. All modules share them, and so the devices that they open.
 #[cfg(feature = "std")]
+#[allow(unused_mut, reason = "depending on the features, there are none")]
 fn default_backends() -> Vec<std::sync::Arc<dyn torchlet_core::Backend + Send + Sync>> {
+    use std::sync::Arc;
+    let mut backends: Vec<Arc<dyn torchlet_core::Backend + Send + Sync>> = Vec::new();
     #[cfg(feature = "vulkan")]
     {
-        use std::sync::{Arc, LazyLock};
+        use std::sync::LazyLock;
         static VULKAN: LazyLock<Arc<torchlet_vulkan::VulkanBackend>> = LazyLock::new(Arc::default);
-        vec![VULKAN.clone()]
+        backends.push(VULKAN.clone());
     }
-    #[cfg(not(feature = "vulkan"))]
-    Vec::new()
+    #[cfg(feature = "portable")]
+    backends.push(Arc::new(torchlet_portable::engine::CpuEngine));
+    backends
 }
 
 /// The kernel tables of the enabled features.

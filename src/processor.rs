@@ -103,7 +103,7 @@ impl RunOn {
         };
         let target = match (self, delegates) {
             (RunOn::AsExported, _) | (RunOn::Vulkan, Delegates::Compiled) => None,
-            (RunOn::Auto | RunOn::Cpu, Delegates::None) => None,
+            (RunOn::Auto | RunOn::Cpu, Delegates::CompiledForCpu) => None,
             (RunOn::Auto, Delegates::Compiled) if gpu() => None,
             (RunOn::Auto, Delegates::Exported) if gpu() => Some(VULKAN),
             (RunOn::Auto | RunOn::Cpu, _) => Some(CPU),
@@ -114,8 +114,8 @@ impl RunOn {
         };
         match compiling.compiled(open, &target) {
             Ok(ready) => Ok(ready),
-            // What was not asked for by name is an attempt.
-            Err((open, error)) if self == RunOn::Auto => {
+            // What was not asked for by name is an attempt, and kernels run what needs no other.
+            Err((open, error)) if self == RunOn::Auto || delegates == Delegates::None => {
                 Ok(ReadyProgram::as_exported(open, Origin::NotCompiled(error)))
             }
             Err((_, source)) => Err(Error::Compile { source }),
@@ -125,15 +125,19 @@ impl RunOn {
 
 /// The backend of programs that were lowered for GPUs.
 const GPU: &str = "VulkanBackend";
+/// The backend of programs that were compiled for CPUs.
+const CPU_ENGINE: &str = "TorchletCpu";
 
-/// What delegates for GPUs a program has.
+/// What delegates a program has, of those that the compiler knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delegates {
     None,
     /// Those of an exporter.
     Exported,
-    /// Some that torchlet's compiler made: what it left, it could not take.
+    /// Some that torchlet's compiler made for GPUs: what it left, it could not take.
     Compiled,
+    /// The same for the CPU.
+    CompiledForCpu,
 }
 
 impl Delegates {
@@ -142,6 +146,9 @@ impl Delegates {
         for name in program.method_names()? {
             let meta = program.method_meta(name?)?;
             for index in 0..meta.delegate_count() {
+                if meta.delegate_backend(index) == Some(CPU_ENGINE) {
+                    return Ok(Delegates::CompiledForCpu);
+                }
                 if meta.delegate_backend(index) != Some(GPU) {
                     continue;
                 }
@@ -199,7 +206,14 @@ fn for_cpu<'p>(
     data: &'p [DataMap<'p>],
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    torchlet_graph::cpu::compile(program, data, registry)
+    // Without the engine, there are the kernels.
+    #[cfg(feature = "portable")]
+    let engine = registry.backend(CPU_ENGINE).map(|_| torchlet_portable::engine::CpuTarget::new());
+    #[cfg(feature = "portable")]
+    let engine = engine.as_ref().map(|engine| engine as &dyn torchlet_graph::Target);
+    #[cfg(not(feature = "portable"))]
+    let engine = None;
+    torchlet_graph::cpu::compile(program, data, engine, registry)
 }
 
 impl Compiling<'_> {

@@ -64,7 +64,7 @@ fn module(bytes: Vec<u8>) -> Module {
 fn compiled(bytes: &[u8]) -> Module {
     let registry = Registry::new().with_kernels(&KERNELS).unwrap();
     let file = File::from_bytes(bytes).unwrap();
-    module(cpu::compile(&file, &[], &registry).unwrap().program.write().unwrap().to_bytes())
+    module(cpu::compile(&file, &[], None, &registry).unwrap().program.write().unwrap().to_bytes())
 }
 
 /// Runs a method three times, as it is and compiled: the same numbers. Gives those of the last run.

@@ -21,7 +21,7 @@ fn compile<'p>(program: &Program<'p>, data: &'p [DataMap<'p>], on: RunOn) -> Com
             let target = torchlet::vulkan::VulkanTarget::any();
             graph::compile(program, data, Some(&target), &registry)
         }
-        _ => graph::cpu::compile(program, data, &registry),
+        _ => graph::cpu::compile(program, data, None, &registry),
     };
     compiled.unwrap()
 }

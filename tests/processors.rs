@@ -7,14 +7,16 @@ mod common;
 #[cfg(all(feature = "std", feature = "portable"))]
 mod tests {
     use crate::common::{Fixture, check_programs, open, programs};
+    use std::sync::Arc;
     use torchlet::core::Registry;
     use torchlet::portable::KERNELS;
+    use torchlet::portable::engine::{CpuEngine, CpuTarget};
     use torchlet::{Module, ModuleBuilder, RunOn};
-    use torchlet_graph::cpu;
+    use torchlet_graph::{Target, cpu};
 
     /// For the CPU alone.
     fn plain() -> ModuleBuilder {
-        Module::builder().threads(1).without_default_backends()
+        Module::builder().threads(1).without_default_backends().backend(Arc::new(CpuEngine))
     }
 
     fn opened(fixture: &Fixture, builder: ModuleBuilder) -> Result<Module, String> {
@@ -26,19 +28,27 @@ mod tests {
         check_programs(&programs(), |fixture, _| opened(fixture, plain().run_on(RunOn::Cpu)));
     }
 
+    /// Compiles a program, and opens what was written.
+    fn compiled(source: &Module, engine: Option<&dyn Target>) -> Result<Module, String> {
+        let registry = Registry::new().with_kernels(&KERNELS).unwrap();
+        let compiled = cpu::compile(&source.program(), source.data(), engine, &registry);
+        let mut program = compiled.map_err(|error| error.to_string())?.program;
+        let outside = program.embed(source.data()).map_err(|error| error.to_string())?;
+        if !outside.is_empty() {
+            return Err(format!("{outside:?} are outside"));
+        }
+        let package = program.write().map_err(|error| error.to_string())?;
+        let module = plain().run_on(RunOn::AsExported).from_bytes(package.to_bytes());
+        module.map_err(|error| error.to_string())
+    }
+
     #[test]
     fn kernels_alone_give_pytorchs_numbers() {
-        let registry = Registry::new().with_kernels(&KERNELS).unwrap();
-        check_programs(&programs(), |_, source| {
-            let compiled = cpu::compile(&source.program(), source.data(), &registry);
-            let mut program = compiled.map_err(|error| error.to_string())?.program;
-            let outside = program.embed(source.data()).map_err(|error| error.to_string())?;
-            if !outside.is_empty() {
-                return Err(format!("{outside:?} are outside"));
-            }
-            let package = program.write().map_err(|error| error.to_string())?;
-            let module = plain().run_on(RunOn::AsExported).from_bytes(package.to_bytes());
-            module.map_err(|error| error.to_string())
-        });
+        check_programs(&programs(), |_, source| compiled(source, None));
+    }
+
+    #[test]
+    fn the_engine_gives_pytorchs_numbers_of_all_that_it_can() {
+        check_programs(&programs(), |_, source| compiled(source, Some(&CpuTarget::greedy())));
     }
 }

@@ -16,6 +16,8 @@ pub mod compute;
 pub mod copies;
 pub mod creation;
 pub mod elementwise;
+#[cfg(feature = "engine")]
+pub mod engine;
 pub mod index;
 pub mod linear;
 mod lines;

@@ -67,7 +67,12 @@ fn compile<'p>(
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Failure> {
     match processor {
-        LowerFor::Cpu | LowerFor::Mcu => graph::cpu::compile(program, data, registry),
+        LowerFor::Cpu => {
+            let engine = torchlet::portable::engine::CpuTarget::new();
+            graph::cpu::compile(program, data, Some(&engine), registry)
+        }
+        // Firmware links kernels, and no engine.
+        LowerFor::Mcu => graph::cpu::compile(program, data, None, registry),
         #[cfg(feature = "vulkan")]
         LowerFor::Vulkan => {
             let target = torchlet::vulkan::VulkanTarget::any();

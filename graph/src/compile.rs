@@ -120,7 +120,8 @@ impl<'p> MethodCompiler<'_, 'p> {
             runs.into_iter().map(|run| self.cut(run)).collect::<Result<_, Error>>()?;
         let on_device =
             |cut: &Cut<'_>| cut.parts.iter().any(|part| matches!(part, Part::Device(_)));
-        if self.target.is_some() && !cuts.iter().any(on_device) {
+        let gains_anyway = self.target.is_none_or(Target::shares_memory);
+        if !gains_anyway && !cuts.iter().any(on_device) {
             return Ok(None);
         }
         let mut compiled = Method { instructions: Vec::new(), ..method.clone() };
@@ -169,7 +170,7 @@ impl<'p> MethodCompiler<'_, 'p> {
         if fold::run(&mut run.graph, self.registry)? > 0 {
             passes::run(&mut run.graph)?;
         }
-        if self.target.is_some() {
+        if !self.target.is_none_or(Target::shares_memory) {
             // Devices have many small copies to lose; kernels on the CPU make views of some of them.
             passes::strided::run(&mut run.graph);
             passes::dead::run(&mut run.graph);
@@ -181,9 +182,29 @@ impl<'p> MethodCompiler<'_, 'p> {
         if lower::portable::run_some(&mut run.graph, &refused)? {
             reasons = self.ask(&run.graph);
         }
-        let on_device: Vec<bool> = reasons.iter().map(Option::is_none).collect();
-        let parts = partition(&run.graph, &on_device);
+        let parts = self.parts(&run.graph, &mut reasons);
         Ok(Cut { run, parts, reasons })
+    }
+
+    /// The parts of a graph, given why calls are not on the device. A region that gains nothing there stays, for that reason.
+    fn parts(&self, graph: &Graph<'p>, reasons: &mut [Option<String>]) -> Vec<Part> {
+        let cut = |reasons: &[Option<String>]| {
+            let on_device: Vec<bool> = reasons.iter().map(Option::is_none).collect();
+            partition(graph, &on_device)
+        };
+        let parts = cut(reasons);
+        let mut stays = false;
+        for part in &parts {
+            let (Part::Device(region), Some(target)) = (part, self.target) else { continue };
+            let Err(why) = target.is_worth(graph, region) else { continue };
+            for index in &region.nodes {
+                if let Some(reason) = reasons.get_mut(*index) {
+                    *reason = Some(why.clone());
+                }
+            }
+            stays = true;
+        }
+        if stays { cut(reasons) } else { parts }
     }
 
     /// Why each call of a graph cannot be on the device, if it cannot.

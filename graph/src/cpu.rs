@@ -4,9 +4,10 @@ mod lowered;
 
 use crate::compile::{Compiled, compile_read};
 use crate::error::Error;
-use crate::front::delegate::{BACKEND, is_readable};
-use crate::method::{Delegate, Instruction, Method, Program};
+use crate::front::delegate::is_readable;
+use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
+use crate::target::Target;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
@@ -39,17 +40,18 @@ pub fn to_portable<'p>(
     Ok(portable)
 }
 
-/// The same program for kernels alone, compiled for them: what was lowered to the Vulkan delegate becomes instructions, constants are
-/// folded, what does nothing is gone, and memory is planned anew.
+/// The same program compiled for kernels, and an engine of the CPU if there is one: what was lowered to the Vulkan delegate becomes
+/// instructions, constants are folded, what does nothing is gone, and memory is planned anew.
 ///
 /// # Errors
 /// As [`to_portable`].
 pub fn compile<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
+    engine: Option<&dyn Target>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    compile_read(to_portable(program, data, registry)?, program, data, None, registry)
+    compile_read(to_portable(program, data, registry)?, program, data, engine, registry)
 }
 
 /// What becomes of a delegate.
@@ -63,10 +65,7 @@ enum Place<'p> {
 fn take_delegates<'p>(method: &mut Method<'p>) -> Result<Vec<Place<'p>>, Error> {
     let mut places = Vec::new();
     for delegate in core::mem::take(&mut method.delegates) {
-        let is_ours = |delegate: &Delegate<'_>| {
-            delegate.backend == BACKEND && is_readable(&delegate.processed)
-        };
-        if !is_ours(&delegate) {
+        if !is_readable(&delegate) {
             places.push(Place::Kept(method.delegates.len()));
             method.delegates.push(delegate);
             continue;

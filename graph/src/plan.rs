@@ -6,26 +6,21 @@
 
 mod lifetimes;
 mod loops;
+mod room;
 mod sharing;
 
 use crate::error::Error;
 use crate::method::{Method, MethodValue, TensorData};
 use alloc::vec::Vec;
-use lifetimes::{Lifetime, lifetimes};
+use lifetimes::lifetimes;
+use room::Taken;
+pub use room::{Lifetime, Room};
 
 /// At what multiples tensors start.
 const ALIGN: usize = 16;
 /// How many tensors look for memory that others use at other times, largest first. The rest, which no real program has, lies side by
 /// side: to look takes as many steps as there are others.
 const MOST: usize = 1 << 15;
-
-/// Memory that is taken for some time.
-#[derive(Debug, Clone, Copy)]
-struct Taken {
-    start: usize,
-    end: usize,
-    lifetime: Lifetime,
-}
 
 impl Method<'_> {
     /// Gives a place to each tensor that instructions use and that has none: not to constants, not to inputs and outputs (their
@@ -51,14 +46,14 @@ impl Method<'_> {
                 _ => {}
             }
         }
-        taken.sort_unstable_by_key(|taken| taken.start);
         // Equal ones in order of values, so that the same program is always planned alike.
         waiting.sort_unstable_by_key(|(bytes, index, _)| (core::cmp::Reverse(*bytes), *index));
-        let mut end = taken.iter().map(|taken| taken.end).max().unwrap_or(0);
+        let mut room = Room::with(taken, ALIGN);
+        let mut end = room.end();
         let mut rest = 0;
         for (number, (bytes, index, lifetime)) in waiting.into_iter().enumerate() {
             let start = if number < MOST {
-                place(&mut taken, bytes, lifetime).ok_or_else(too_large)?
+                room.take(bytes, lifetime).ok_or_else(too_large)?
             } else {
                 rest = end.max(rest).checked_next_multiple_of(ALIGN).ok_or_else(too_large)?;
                 rest
@@ -77,21 +72,6 @@ impl Method<'_> {
         }
         Ok(())
     }
-}
-
-/// Takes the lowest free place for so many bytes. What is taken is sorted by where it starts.
-fn place(taken: &mut Vec<Taken>, bytes: usize, lifetime: Lifetime) -> Option<usize> {
-    let mut start = 0usize;
-    for other in taken.iter().filter(|other| other.lifetime.overlaps(&lifetime)) {
-        if other.start >= start.checked_add(bytes)? {
-            break;
-        }
-        start = start.max(other.end.checked_next_multiple_of(ALIGN)?);
-    }
-    let end = start.checked_add(bytes)?;
-    let at = taken.partition_point(|other| other.start < start);
-    taken.insert(at, Taken { start, end, lifetime });
-    Some(start)
 }
 
 fn too_large() -> Error {

@@ -1,6 +1,7 @@
 //! What a processor can do.
 
 use crate::graph::{Graph, Node};
+use crate::partition::Region;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -19,5 +20,19 @@ pub trait Target {
     /// The same for every call of a graph, in order. What is known of the graph as a whole is found once.
     fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
         graph.nodes.iter().map(|node| self.accepts(graph, node)).collect()
+    }
+
+    /// Whether a region gains from running there, beside what the kernels do.
+    ///
+    /// # Errors
+    /// Why not, in words for the user.
+    fn is_worth(&self, _graph: &Graph<'_>, _region: &Region) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether it works in the memory that kernels work in. Then nothing is lost by going back and forth, views cost nothing, and a
+    /// method is compiled even if the processor takes nothing of it.
+    fn shares_memory(&self) -> bool {
+        false
     }
 }

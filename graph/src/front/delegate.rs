@@ -4,18 +4,16 @@ use super::vulkan::{self, Argument, Bound};
 use crate::blob;
 use crate::error::Error;
 use crate::graph::{Graph, Value};
-use crate::method::{Instruction, Method, MethodValue};
+use crate::method::{Delegate, Instruction, Method, MethodValue};
 use crate::named::Named;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 
-/// The backend whose delegates are understood.
-pub(crate) const BACKEND: &str = "VulkanBackend";
-
-/// Whether bytes are those of a delegate whose graph can be read: what the exporter wrote, or the compiler.
-pub(crate) fn is_readable(bytes: &[u8]) -> bool {
-    vulkan::is_blob(bytes) || blob::is_blob(bytes)
+/// Whether a delegate's graph can be read: what the exporter wrote for GPUs, or the compiler for any processor.
+pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
+    let is_exported = delegate.backend == "VulkanBackend" && vulkan::is_blob(&delegate.processed);
+    is_exported || blob::is_blob(&delegate.processed)
 }
 
 /// Reads the graph of a delegate, and binds it to the arguments of a call.
@@ -58,10 +56,8 @@ pub(crate) fn graph_of<'p>(
     delegate: usize,
     named: &Named<'_, 'p>,
 ) -> Option<Graph<'p>> {
-    let Cow::Borrowed(bytes) = method.delegates.get(delegate)?.processed else { return None };
-    if !is_readable(bytes) {
-        return None;
-    }
+    let readable = method.delegates.get(delegate).filter(|delegate| is_readable(delegate))?;
+    let Cow::Borrowed(bytes) = readable.processed else { return None };
     let mut calls = method.instructions.iter().filter_map(|instruction| match instruction {
         Instruction::Delegate { delegate: called, args } if *called == delegate => Some(args),
         _ => None,

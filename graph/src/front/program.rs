@@ -6,7 +6,7 @@
 
 use crate::embed::external;
 use crate::error::Error;
-use crate::front::delegate::BACKEND;
+use crate::front::delegate::is_readable;
 use crate::front::numbers::not_whole;
 use crate::front::vocabulary::{Access, Meaning, Vocabulary};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -62,9 +62,8 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             vocabulary,
             set: method.inputs.iter().copied().collect(),
             not_whole: not_whole(method, &|delegate| {
-                // Shapes are all that a GPU tells of numbers.
-                let backend = method.delegates.get(delegate).map(|delegate| &delegate.backend);
-                backend.is_some_and(|backend| backend == BACKEND)
+                // Shapes are all that graphs tell of numbers.
+                method.delegates.get(delegate).is_some_and(is_readable)
             }),
             mentions: vec![0; method.values.len()],
         };

@@ -1,33 +1,12 @@
 //! From when to when each tensor of a method is needed.
 
 use super::loops::Loops;
+use super::room::Lifetime;
 use super::sharing::Sharing;
 use crate::method::{Instruction, Method, MethodValue};
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
-
-/// A time, in instructions, with its first and its last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lifetime {
-    pub(super) first: usize,
-    pub(super) last: usize,
-}
-
-impl Lifetime {
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
-        self.first <= other.last && other.first <= self.last
-    }
-
-    pub(super) fn include(&mut self, other: Self) {
-        self.first = self.first.min(other.first);
-        self.last = self.last.max(other.last);
-    }
-
-    pub(super) fn contains(&self, other: &Self) -> bool {
-        self.first <= other.first && other.last <= self.last
-    }
-}
 
 /// The lifetime of each value that takes memory of the method's own: of no value that nobody uses, of no input or output without a
 /// place, of no view.

@@ -1,6 +1,6 @@
 //! Loops: what they do to the time that tensors are needed.
 
-use super::lifetimes::Lifetime;
+use super::room::Lifetime;
 use crate::method::{Instruction, Method};
 use alloc::vec::Vec;
 

@@ -1,0 +1,232 @@
+//! Attention: scores of some rows at a time, which stay in the nearest caches.
+
+use super::product::Walk;
+use super::{argument, output};
+use crate::compute::gemm::{Context, Epilogue, MatrixMut, ShapeMismatch, gemm, gemm_workspace_len};
+use crate::compute::rows::softmax_rows;
+use crate::compute::simd::Tier;
+use crate::compute::split::{Serial, for_each_chunks_mut};
+use crate::engine::builder::{Builder, Refusal};
+use crate::engine::plan::{Io, Step};
+use crate::engine::view::View;
+use torchlet_graph::graph::ValueId;
+
+/// Scores that are computed together at most.
+const SCORES: usize = 1 << 15;
+
+/// `softmax(q · kᵀ · scale + mask) · v`, see the table of operators.
+pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let view = |builder: &mut Builder<'_, '_>, at| builder.view(argument(args, at)?);
+    let (q, k, v) = (view(builder, 0)?, view(builder, 1)?, view(builder, 2)?);
+    let mask = builder.optional(argument(args, 3)?)?;
+    let scale = builder.number(argument(args, 4)?)? as f32;
+    let (&[batch, heads, rows, width], &[kb, key_heads, keys, kw], &[vb, vh, vk, value_width]) =
+        (&q.sizes[..], &k.sizes[..], &v.sizes[..])
+    else {
+        return Err("attention over other than batches of heads".into());
+    };
+    let fits = [kb, vb] == [batch; 2] && kw == width && vh == key_heads && vk == keys;
+    if !fits || !heads.is_multiple_of(key_heads.max(1)) {
+        return Err("queries, keys and values that do not fit each other".into());
+    }
+    let mask = match mask {
+        Some(mask) => {
+            Some(mask.expanded(&[batch, heads, rows, keys]).ok_or("a mask of another shape")?)
+        }
+        None => None,
+    };
+    // Heads beside each other: the linear layer behind them reads it so.
+    let out = builder.make_in_order(&[batch, heads, rows, value_width], &[0, 2, 1, 3])?;
+    let step = Attention {
+        shape: Shape { batch, heads, rows, width, keys, value_width },
+        shared: heads / key_heads.max(1),
+        q: Heads::of(&q),
+        k: Heads::of(&k),
+        v: Heads::of(&v),
+        mask: mask.as_ref().map(Heads::of),
+        scale,
+    };
+    let reads = [&q, &k, &v].into_iter().chain(&mask);
+    let reads: std::vec::Vec<&View> = reads.collect();
+    builder.push(step, &reads, &out);
+    builder.define(output(args)?, out)
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    batch: usize,
+    heads: usize,
+    rows: usize,
+    width: usize,
+    keys: usize,
+    value_width: usize,
+}
+
+/// The matrices of each sample and head.
+#[derive(Debug, Clone, Copy)]
+struct Heads {
+    /// Of the heads of one sample.
+    walk: Walk,
+    sample: usize,
+}
+
+impl Heads {
+    fn of(view: &View) -> Self {
+        Heads { walk: Walk::of(view), sample: view.strides.first().copied().unwrap_or(0) }
+    }
+
+    /// The matrices from a sample on.
+    fn from<'a>(&self, data: &'a [f32], sample: usize) -> Result<&'a [f32], ShapeMismatch> {
+        data.get(sample.checked_mul(self.sample).ok_or(ShapeMismatch)?..).ok_or(ShapeMismatch)
+    }
+}
+
+struct Attention {
+    shape: Shape,
+    /// How many heads share a head of keys.
+    shared: usize,
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    mask: Option<Heads>,
+    scale: f32,
+}
+
+impl Attention {
+    /// Rows whose scores are computed together.
+    fn block(&self, threads: usize) -> usize {
+        let Shape { rows, keys, .. } = self.shape;
+        let share = rows.div_ceil(threads.max(1));
+        (SCORES / keys.max(1)).clamp(1, share.max(1))
+    }
+
+    /// Samples that a thread computes together, where threads share the batch; otherwise they share the rows of each.
+    fn together(&self, threads: usize) -> Option<usize> {
+        let batch = self.shape.batch;
+        (batch > 1 && batch >= threads).then(|| batch.div_ceil(threads.max(1) * 4))
+    }
+
+    fn slot(&self, tier: Tier, rows: usize) -> usize {
+        let Shape { width, keys, value_width, .. } = self.shape;
+        let scores = gemm_workspace_len(tier, 1, rows, keys, width).unwrap_or(0);
+        let values = gemm_workspace_len(tier, 1, rows, value_width, keys).unwrap_or(0);
+        rows.saturating_mul(keys).saturating_add(scores.max(values))
+    }
+
+    /// All heads of some rows of a sample.
+    fn rows(
+        &self,
+        context: Context<'_>,
+        inputs: [&[f32]; 4],
+        sample: usize,
+        first: usize,
+        out: &mut [f32],
+        workspace: &mut [f32],
+    ) -> Result<(), ShapeMismatch> {
+        let Shape { heads, width, keys, value_width, .. } = self.shape;
+        let [q, k, v, mask] = inputs;
+        let (q, k, v) = (self.q.from(q, sample)?, self.k.from(k, sample)?, self.v.from(v, sample)?);
+        let across = heads * value_width;
+        let rows = out.len() / across.max(1);
+        let (scores, workspace) =
+            workspace.split_at_mut_checked(rows * keys).ok_or(ShapeMismatch)?;
+        let (queries, turned) = (self.q.walk.from_row(first), self.k.walk.transposed());
+        for head in 0..heads {
+            let shared = head / self.shared.max(1);
+            let a = queries.matrix(q, head, [rows, width])?;
+            let b = turned.matrix(k, shared, [width, keys])?;
+            let c = MatrixMut::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
+            let scaled = Epilogue { alpha: self.scale, ..Epilogue::default() };
+            gemm(context, a, b, c, &scaled, workspace)?;
+            if let Some(heads) = &self.mask {
+                let mask = heads.from(mask, sample)?;
+                heads.walk.from_row(first).add(mask, head, keys, scores)?;
+            }
+            softmax(context, keys, scores, workspace)?;
+            let a = Walk::row_major(keys).matrix(scores, 0, [rows, keys])?;
+            let b = self.v.walk.matrix(v, shared, [keys, value_width])?;
+            let own = out.get_mut(head * value_width..).ok_or(ShapeMismatch)?;
+            let c = MatrixMut::new(own, rows, value_width, across, 1).ok_or(ShapeMismatch)?;
+            gemm(context, a, b, c, &Epilogue::default(), workspace)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes scores weights, row by row; those of a row in which all are minus infinity are zero.
+fn softmax(
+    context: Context<'_>,
+    keys: usize,
+    scores: &mut [f32],
+    workspace: &mut [f32],
+) -> Result<(), ShapeMismatch> {
+    let (row, _) = workspace.split_at_mut_checked(keys).ok_or(ShapeMismatch)?;
+    for scores in scores.chunks_exact_mut(keys) {
+        if scores.iter().all(|score| *score == f32::NEG_INFINITY) {
+            scores.fill(0.0);
+            continue;
+        }
+        row.copy_from_slice(scores);
+        softmax_rows(context, row, keys, scores);
+    }
+    Ok(())
+}
+
+impl Step for Attention {
+    fn workspace(&self, tier: Tier, threads: usize) -> usize {
+        let Shape { batch, rows, keys, .. } = self.shape;
+        let block = self.block(threads);
+        let slot = self.slot(tier, block).saturating_add(keys);
+        let slots = match self.together(threads) {
+            Some(together) => batch.div_ceil(together),
+            None => rows.div_ceil(block),
+        };
+        slot.saturating_mul(slots)
+    }
+
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs, out, workspace, context } = io;
+        let Shape { batch, heads, rows, value_width, .. } = self.shape;
+        let serial = Context { parallel: &Serial, ..context };
+        let threads = context.parallel.threads();
+        let block = self.block(threads);
+        let row = heads.checked_mul(value_width).filter(|row| *row > 0).ok_or(ShapeMismatch)?;
+        let each = row.checked_mul(rows).filter(|each| *each > 0).ok_or(ShapeMismatch)?;
+        let out = out.get_mut(..batch * each).ok_or(ShapeMismatch)?;
+        let sample = |index: usize, out: &mut [f32], workspace: &mut [f32]| {
+            for (number, out) in out.chunks_mut(block * row).enumerate() {
+                self.rows(serial, inputs, index, number * block, out, workspace)?;
+            }
+            Ok::<_, ShapeMismatch>(())
+        };
+        let failed = core::sync::atomic::AtomicBool::new(false);
+        let note = |result: Result<(), ShapeMismatch>| {
+            if result.is_err() {
+                failed.store(true, core::sync::atomic::Ordering::Relaxed);
+            }
+        };
+        if let Some(together) = self.together(threads) {
+            let slot = workspace.len() / batch.div_ceil(together);
+            let lens = [together * each, slot];
+            for_each_chunks_mut(context.parallel, [out, workspace], lens, &|group, [outs, own]| {
+                for (index, out) in outs.chunks_exact_mut(each).enumerate() {
+                    note(sample(group * together + index, out, own));
+                }
+            });
+        } else {
+            let slot = workspace.len() / rows.div_ceil(block);
+            for (index, out) in out.chunks_exact_mut(each).enumerate() {
+                let lens = [block * row, slot];
+                for_each_chunks_mut(
+                    context.parallel,
+                    [out, &mut *workspace],
+                    lens,
+                    &|number, [out, own]| {
+                        note(self.rows(serial, inputs, index, number * block, out, own));
+                    },
+                );
+            }
+        }
+        if failed.into_inner() { Err(ShapeMismatch) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,419 @@
+//! Element by element: over tensors that lie in any order, broadcast, and in place where nobody needs what was there.
+
+use super::{Operation, argument, output};
+use crate::compute::gemm::{Context, ShapeMismatch};
+use crate::compute::map::{
+    Abs, Add, AddScaled, Clamp, Div, Exp, From, Gelu, GeluTanh, HardSigmoid, HardSwish, Map1, Map2,
+    Maximum, Minimum, Mul, Neg, Reciprocal, Rsqrt, Sigmoid, Silu, Sqrt, Sub, Tanh, With, map1,
+    map1_in_place, map2, map2_in_place,
+};
+use crate::compute::simd::Simd;
+use crate::compute::split::{Serial, chunk_len, for_each_chunk_mut};
+use crate::engine::builder::{Builder, Refusal};
+use crate::engine::plan::{Io, READS, Step};
+use crate::engine::view::{View, numel};
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::vec::Vec;
+use torchlet_graph::graph::{Value, ValueId};
+use torchlet_graph::operators::Operator;
+
+/// Elements that are worth a thread of their own.
+const GRAIN: usize = 1 << 14;
+/// Elements that are brought together at a time.
+const BLOCK: usize = 256;
+
+/// What adds calls of an operator.
+pub(super) fn find(operator: Operator) -> Option<Operation> {
+    Some(match operator {
+        Operator::ABS => |builder, args| unary(builder, args, Unary::Abs),
+        Operator::NEG => |builder, args| unary(builder, args, Unary::Neg),
+        Operator::EXP => |builder, args| unary(builder, args, Unary::Exp),
+        Operator::SQRT => |builder, args| unary(builder, args, Unary::Sqrt),
+        Operator::RSQRT => |builder, args| unary(builder, args, Unary::Rsqrt),
+        Operator::RECIPROCAL => |builder, args| unary(builder, args, Unary::Reciprocal),
+        Operator::SIGMOID => |builder, args| unary(builder, args, Unary::Sigmoid),
+        Operator::TANH => |builder, args| unary(builder, args, Unary::Tanh),
+        Operator::SILU => |builder, args| unary(builder, args, Unary::Silu),
+        Operator::HARDSWISH => |builder, args| unary(builder, args, Unary::HardSwish),
+        Operator::HARDSIGMOID => |builder, args| unary(builder, args, Unary::HardSigmoid),
+        Operator::RELU => |builder, args| clamp(builder, args, 0.0, f32::INFINITY),
+        Operator::HARDTANH => |builder, args| {
+            let bound = |at| builder.number(argument(args, at)?);
+            let (min, max) = (bound(1)? as f32, bound(2)? as f32);
+            clamp(builder, args, min, max)
+        },
+        Operator::CLAMP => |builder, args| {
+            let bound = |at| builder.optional_number(argument(args, at)?);
+            let min = bound(1)?.map_or(f32::NEG_INFINITY, |min| min as f32);
+            let max = bound(2)?.map_or(f32::INFINITY, |max| max as f32);
+            clamp(builder, args, min, max)
+        },
+        Operator::LEAKY_RELU => |builder, args| {
+            let slope = builder.number(argument(args, 1)?)? as f32;
+            unary(builder, args, Unary::LeakyRelu(slope))
+        },
+        Operator::GELU => |builder, args| match builder.value(argument(args, 1)?) {
+            Value::String(text) if text == "tanh" => unary(builder, args, Unary::GeluTanh),
+            Value::String(text) if text != "none" => Err("an approximation of no name".into()),
+            _ => unary(builder, args, Unary::Gelu),
+        },
+        Operator::ADD_TENSOR => |builder, args| scaled(builder, args, 1.0),
+        Operator::SUB_TENSOR => |builder, args| scaled(builder, args, -1.0),
+        Operator::MUL_TENSOR => |builder, args| binary(builder, args, Binary::Mul),
+        Operator::DIV_TENSOR => |builder, args| binary(builder, args, Binary::Div),
+        Operator::MAXIMUM => |builder, args| binary(builder, args, Binary::Maximum),
+        Operator::MINIMUM => |builder, args| binary(builder, args, Binary::Minimum),
+        Operator::ADD_SCALAR => |builder, args| {
+            let number = |at| builder.number(argument(args, at)?);
+            let addend = (number(1)? * number(2)?) as f32;
+            unary(builder, args, Unary::With(Binary::Add, addend))
+        },
+        Operator::SUB_SCALAR => |builder, args| {
+            let number = |at| builder.number(argument(args, at)?);
+            let less = (number(1)? * number(2)?) as f32;
+            unary(builder, args, Unary::With(Binary::Sub, less))
+        },
+        Operator::MUL_SCALAR => |builder, args| {
+            let factor = builder.number(argument(args, 1)?)? as f32;
+            unary(builder, args, Unary::With(Binary::Mul, factor))
+        },
+        Operator::DIV_SCALAR => |builder, args| {
+            let divisor = builder.number(argument(args, 1)?)? as f32;
+            unary(builder, args, Unary::With(Binary::Div, divisor))
+        },
+        _ => return None,
+    })
+}
+
+/// A function of one element.
+#[derive(Debug, Clone, Copy)]
+enum Unary {
+    Abs,
+    Neg,
+    Exp,
+    Sqrt,
+    Rsqrt,
+    Reciprocal,
+    Sigmoid,
+    Tanh,
+    Silu,
+    HardSwish,
+    HardSigmoid,
+    Gelu,
+    GeluTanh,
+    LeakyRelu(f32),
+    Clamp(f32, f32),
+    With(Binary, f32),
+}
+
+/// A function of two elements.
+#[derive(Debug, Clone, Copy)]
+enum Binary {
+    Add,
+    AddScaled(f32),
+    Sub,
+    Mul,
+    Div,
+    Maximum,
+    Minimum,
+}
+
+fn clamp(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    min: f32,
+    max: f32,
+) -> Result<(), Refusal> {
+    if min.is_nan() || max.is_nan() {
+        return Err("a limit that is no number".into());
+    }
+    let input = builder.view(argument(args, 0)?)?;
+    if min <= max && builder.limit(&input, min, max) {
+        return builder.define(output(args)?, input);
+    }
+    unary(builder, args, Unary::Clamp(min, max))
+}
+
+fn unary(builder: &mut Builder<'_, '_>, args: &[ValueId], function: Unary) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let out = target(builder, &[&input], input.sizes.clone())?;
+    let walk = Loops::new(&out, [&input, &input]);
+    builder.push(Map { walk, function: Function::Unary(function) }, &[&input], &out);
+    builder.define(output(args)?, out)
+}
+
+/// A sum in which the second operand has a factor, times this sign.
+fn scaled(builder: &mut Builder<'_, '_>, args: &[ValueId], sign: f32) -> Result<(), Refusal> {
+    let factor = builder.number(argument(args, 2)?)? as f32 * sign;
+    let function = match factor {
+        1.0 => Binary::Add,
+        -1.0 => Binary::Sub,
+        factor => Binary::AddScaled(factor),
+    };
+    binary(builder, args, function)
+}
+
+fn binary(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    function: Binary,
+) -> Result<(), Refusal> {
+    let out = output(args)?;
+    let (a, b) = (builder.view(argument(args, 0)?)?, builder.view(argument(args, 1)?)?);
+    let sizes = builder.sizes(out)?.to_vec();
+    let expanded = |view: &View| view.expanded(&sizes).ok_or("operands that do not broadcast");
+    let (a, b) = (expanded(&a)?, expanded(&b)?);
+    let result = target(builder, &[&a, &b], sizes)?;
+    let walk = Loops::new(&result, [&a, &b]);
+    builder.push(Map { walk, function: Function::Binary(function) }, &[&a, &b], &result);
+    builder.define(out, result)
+}
+
+/// Where a result goes: over the first operand if it is the last use of that, else to a place of its own in the same order.
+fn target(
+    builder: &mut Builder<'_, '_>,
+    operands: &[&View],
+    sizes: Vec<usize>,
+) -> Result<View, Refusal> {
+    let fits = |view: &&&View| view.sizes == sizes && view.is_dense();
+    let like = operands.iter().find(fits);
+    if let Some(first) = like
+        && operands.first().is_some_and(|it| it == first)
+        && operands.iter().skip(1).all(|other| other.buffer != first.buffer)
+        && builder.is_last_use(first)
+    {
+        builder.overwrite(first);
+        return Ok((**first).clone());
+    }
+    match like {
+        Some(view) => builder.make_in_order(&sizes, &view.order()),
+        None => builder.make(&sizes),
+    }
+}
+
+/// The loops over a result and its operands.
+struct Loops {
+    /// Where the result begins, and the operands.
+    starts: [usize; 3],
+    /// Size and the operands' strides of each loop, the innermost last. The result lies without gaps in this order.
+    dims: Vec<(usize, [usize; 2])>,
+    in_place: bool,
+}
+
+impl Loops {
+    fn new(out: &View, operands: [&View; 2]) -> Self {
+        let order = out.order();
+        let stride = |view: &View, dim: usize| view.strides.get(dim).copied().unwrap_or(0);
+        let mut dims: Vec<(usize, [usize; 2])> = Vec::new();
+        for dim in order {
+            let size = out.sizes.get(dim).copied().unwrap_or(1);
+            if size == 1 {
+                continue;
+            }
+            let strides = operands.map(|view| stride(view, dim));
+            match dims.last_mut() {
+                Some((all, outer))
+                    if outer.iter().zip(&strides).all(|(o, s)| *o == s.saturating_mul(size)) =>
+                {
+                    (*all, *outer) = (*all * size, strides);
+                }
+                _ => dims.push((size, strides)),
+            }
+        }
+        let [a, b] = operands;
+        let in_place = a.buffer == out.buffer;
+        Loops { starts: [out.offset, a.offset, b.offset], dims, in_place }
+    }
+}
+
+struct Map {
+    walk: Loops,
+    function: Function,
+}
+
+enum Function {
+    Unary(Unary),
+    Binary(Binary),
+}
+
+/// Some elements of an operand.
+#[derive(Clone, Copy)]
+enum Run<'a> {
+    /// They are where the result goes.
+    InPlace,
+    /// Side by side.
+    Slice(&'a [f32]),
+    /// The same for all.
+    One(f32),
+}
+
+impl Step for Map {
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs, out, context, .. } = io;
+        let dims = &self.walk.dims;
+        let [start, ..] = self.walk.starts;
+        let count = numel(&dims.iter().map(|(size, _)| *size).collect::<Vec<_>>());
+        let out = out.get_mut(start..).and_then(|out| out.get_mut(..count?));
+        let out = out.ok_or(ShapeMismatch)?;
+        let inner = dims.last().map_or(1, |(size, _)| *size);
+        // Whole rows, where there are several.
+        let grain = chunk_len(context.parallel, out.len(), GRAIN);
+        let chunk = if dims.len() > 1 { grain.next_multiple_of(inner) } else { grain };
+        let serial = Context { parallel: &Serial, ..context };
+        let failed = AtomicBool::new(false);
+        for_each_chunk_mut(context.parallel, out, chunk, &|index, out| {
+            if self.range(serial, inputs, index * chunk, inner, out).is_none() {
+                failed.store(true, Ordering::Relaxed);
+            }
+        });
+        if failed.into_inner() { Err(ShapeMismatch) } else { Ok(()) }
+    }
+}
+
+impl Map {
+    /// The elements from the first on, of rows of `inner` ones.
+    fn range(
+        &self,
+        context: Context<'_>,
+        inputs: [&[f32]; READS],
+        first: usize,
+        inner: usize,
+        out: &mut [f32],
+    ) -> Option<()> {
+        let (mut done, len) = (0, out.len());
+        let [_, a_start, b_start] = self.walk.starts;
+        let strides = self.walk.dims.last().map_or([0; 2], |(_, strides)| *strides);
+        while done < len {
+            let (row, col) = ((first + done) / inner, (first + done) % inner);
+            // Blocks, where elements have to be brought together.
+            let is_gathered = strides.iter().any(|stride| *stride > 1);
+            let most = if is_gathered { BLOCK } else { usize::MAX };
+            let count = (inner - col).min(len - done).min(most);
+            let [a_row, b_row] = self.walk.row(row);
+            let mut gathered = [[0.0; BLOCK]; 2];
+            let [a_block, b_block] = &mut gathered;
+            let [a, b, ..] = inputs;
+            let a = match self.walk.in_place {
+                true => Run::InPlace,
+                false => run(a, a_start + a_row, strides[0], col, count, a_block)?,
+            };
+            let b = match self.function {
+                Function::Unary(_) => Run::One(0.0),
+                Function::Binary(_) => run(b, b_start + b_row, strides[1], col, count, b_block)?,
+            };
+            let out = out.get_mut(done..done + count)?;
+            match self.function {
+                Function::Unary(function) => function.apply(context, a, out),
+                Function::Binary(function) => function.apply(context, [a, b], out),
+            }
+            done += count;
+        }
+        Some(())
+    }
+}
+
+/// So many elements of an operand's row, from a column on.
+fn run<'a>(
+    data: &'a [f32],
+    row: usize,
+    stride: usize,
+    col: usize,
+    count: usize,
+    block: &'a mut [f32; BLOCK],
+) -> Option<Run<'a>> {
+    let data = data.get(row + col * stride..)?;
+    Some(match stride {
+        0 => Run::One(*data.first()?),
+        1 => Run::Slice(data.get(..count)?),
+        _ => {
+            let block = block.get_mut(..count)?;
+            data.get((count - 1) * stride)?;
+            let elements = block.iter_mut().zip(data.iter().step_by(stride));
+            elements.for_each(|(slot, element)| *slot = *element);
+            Run::Slice(block)
+        }
+    })
+}
+
+impl Loops {
+    /// Where the operands' elements of a row begin, from their start on.
+    fn row(&self, mut row: usize) -> [usize; 2] {
+        let mut at = [0; 2];
+        for (size, strides) in self.dims.iter().rev().skip(1) {
+            let index = row % size;
+            row /= size;
+            at.iter_mut().zip(strides).for_each(|(at, stride)| *at += index * stride);
+        }
+        at
+    }
+}
+
+impl Unary {
+    fn apply(self, context: Context<'_>, a: Run<'_>, out: &mut [f32]) {
+        match self {
+            Unary::Abs => one(context, Abs, a, out),
+            Unary::Neg => one(context, Neg, a, out),
+            Unary::Exp => one(context, Exp, a, out),
+            Unary::Sqrt => one(context, Sqrt, a, out),
+            Unary::Rsqrt => one(context, Rsqrt, a, out),
+            Unary::Reciprocal => one(context, Reciprocal, a, out),
+            Unary::Sigmoid => one(context, Sigmoid, a, out),
+            Unary::Tanh => one(context, Tanh, a, out),
+            Unary::Silu => one(context, Silu, a, out),
+            Unary::HardSwish => one(context, HardSwish, a, out),
+            Unary::HardSigmoid => one(context, HardSigmoid, a, out),
+            Unary::Gelu => one(context, Gelu, a, out),
+            Unary::GeluTanh => one(context, GeluTanh, a, out),
+            Unary::LeakyRelu(slope) => one(context, LeakyRelu(slope), a, out),
+            Unary::Clamp(min, max) => one(context, Clamp(min, max), a, out),
+            Unary::With(function, number) => function.apply(context, [a, Run::One(number)], out),
+        }
+    }
+}
+
+impl Binary {
+    fn apply(self, context: Context<'_>, operands: [Run<'_>; 2], out: &mut [f32]) {
+        match self {
+            Binary::Add => two(context, Add, operands, out),
+            Binary::AddScaled(factor) => two(context, AddScaled(factor), operands, out),
+            Binary::Sub => two(context, Sub, operands, out),
+            Binary::Mul => two(context, Mul, operands, out),
+            Binary::Div => two(context, Div, operands, out),
+            Binary::Maximum => two(context, Maximum, operands, out),
+            Binary::Minimum => two(context, Minimum, operands, out),
+        }
+    }
+}
+
+fn one<M: Map1>(context: Context<'_>, function: M, a: Run<'_>, out: &mut [f32]) {
+    match a {
+        Run::InPlace => map1_in_place(context, function, out),
+        Run::Slice(a) => map1(context, function, a, out),
+        Run::One(number) => {
+            out.fill(number);
+            map1_in_place(context, function, out);
+        }
+    }
+}
+
+fn two<M: Map2>(context: Context<'_>, function: M, operands: [Run<'_>; 2], out: &mut [f32]) {
+    match operands {
+        [a, Run::One(b)] => one(context, With(function, b), a, out),
+        [Run::One(a), b] => one(context, From(a, function), b, out),
+        [Run::InPlace, Run::Slice(b)] => map2_in_place(context, function, out, b),
+        [Run::Slice(a), Run::Slice(b)] => map2(context, function, a, b, out),
+        // Only the first operand is where the result goes.
+        [_, Run::InPlace] => {}
+    }
+}
+
+/// `x`, times a factor where negative.
+#[derive(Clone, Copy)]
+struct LeakyRelu(f32);
+
+impl Map1 for LeakyRelu {
+    #[inline(always)]
+    fn apply<S: Simd>(self, s: S, x: S::F) -> S::F {
+        s.select(s.lt(x, s.splat(0.0)), s.mul(x, s.splat(self.0)), x)
+    }
+}

@@ -1,0 +1,81 @@
+//! What the engine can do: each operation adds steps to a plan, or only says where its result lies already.
+
+mod attention;
+mod convolution;
+mod elementwise;
+mod moves;
+mod product;
+mod rows;
+
+pub(super) use moves::{Copy, copy};
+
+use super::builder::{Builder, Refusal};
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
+
+/// Adds a call with these arguments to a plan, the output last.
+pub(super) type Operation = fn(&mut Builder<'_, '_>, &[ValueId]) -> Result<(), Refusal>;
+
+/// What adds calls of an operator.
+pub(super) fn find(operator: Operator) -> Option<Operation> {
+    Some(match operator {
+        Operator::CONVOLUTION => convolution::convolution,
+        Operator::LINEAR => product::linear,
+        Operator::ADDMM => product::addmm,
+        Operator::MM | Operator::BMM => product::matmul,
+        Operator::ATTENTION => attention::attention,
+        Operator::SOFTMAX => rows::softmax,
+        Operator::LOG_SOFTMAX => rows::log_softmax,
+        Operator::NATIVE_LAYER_NORM => rows::layer_norm,
+        Operator::MEAN_DIM => rows::mean,
+        Operator::VIEW_COPY => moves::view,
+        Operator::PERMUTE_COPY => moves::permute,
+        Operator::TRANSPOSE_COPY_INT => moves::transpose,
+        Operator::SQUEEZE_COPY_DIM
+        | Operator::SQUEEZE_COPY_DIMS
+        | Operator::UNSQUEEZE_COPY
+        | Operator::CLONE
+        | Operator::ALIAS_COPY
+        | Operator::DETACH_COPY => moves::same_order,
+        Operator::EXPAND_COPY => moves::expand,
+        Operator::SLICE_COPY_TENSOR => moves::slice,
+        Operator::SELECT_COPY_INT => moves::select,
+        Operator::SPLIT_WITH_SIZES_COPY => moves::split_with_sizes,
+        Operator::SPLIT_COPY_TENSOR => moves::split,
+        Operator::CAT => moves::cat,
+        other => return elementwise::find(other),
+    })
+}
+
+/// Whether a region gains from an operator: the others are as fast as kernels.
+pub(super) fn is_heavy(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::CONVOLUTION
+            | Operator::LINEAR
+            | Operator::ADDMM
+            | Operator::MM
+            | Operator::BMM
+            | Operator::ATTENTION
+    )
+}
+
+/// A dimension that may be counted from the end.
+fn dimension(dim: i64, rank: usize) -> Result<usize, Refusal> {
+    let rank = i64::try_from(rank).unwrap_or(i64::MAX);
+    let wrapped = if dim < 0 { dim.saturating_add(rank) } else { dim };
+    match usize::try_from(wrapped) {
+        Ok(dim) if wrapped < rank => Ok(dim),
+        _ => Err(std::format!("there is no dimension {dim} of {rank}")),
+    }
+}
+
+/// The argument at a place, and the output, which is the last one.
+fn argument(args: &[ValueId], at: usize) -> Result<ValueId, Refusal> {
+    let (_, inputs) = args.split_last().ok_or("a call without arguments")?;
+    inputs.get(at).copied().ok_or_else(|| std::format!("argument {at} is missing"))
+}
+
+fn output(args: &[ValueId]) -> Result<ValueId, Refusal> {
+    args.last().copied().ok_or_else(|| Refusal::from("a call without arguments"))
+}

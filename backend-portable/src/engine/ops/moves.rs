@@ -1,0 +1,274 @@
+//! What rearranges elements: mostly nothing at all, else a copy.
+
+use super::{argument, dimension, output};
+use crate::compute::gemm::ShapeMismatch;
+use crate::engine::builder::{Builder, Refusal};
+use crate::engine::plan::{Io, Step};
+use crate::engine::view::{View, dense_strides};
+use std::vec::Vec;
+use torchlet_graph::graph::ValueId;
+
+/// Side of the blocks in which a matrix is transposed.
+const BLOCK: usize = 8;
+
+pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let (input, out) = (builder.view(argument(args, 0)?)?, output(args)?);
+    let sizes = builder.sizes(out)?;
+    let view = builder.reshaped(&input, sizes)?;
+    builder.define(out, view)
+}
+
+/// The same elements in the same order, perhaps with other dimensions of one element.
+pub(super) fn same_order(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    view(builder, args)
+}
+
+pub(super) fn permute(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let rank = input.sizes.len();
+    let dims = builder.integers(argument(args, 1)?)?;
+    let dims: Result<Vec<usize>, _> = dims.into_iter().map(|dim| dimension(dim, rank)).collect();
+    let view = input.permuted(&dims?).ok_or("dimensions are named twice, or not at all")?;
+    builder.define(output(args)?, view)
+}
+
+pub(super) fn transpose(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let rank = input.sizes.len();
+    let mut order: Vec<usize> = (0..rank).collect();
+    let dim = |at| dimension(builder.integer(argument(args, at)?)?, rank);
+    if rank > 0 {
+        order.swap(dim(1)?, dim(2)?);
+    }
+    let view = input.permuted(&order).ok_or("a permutation that is none")?;
+    builder.define(output(args)?, view)
+}
+
+pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let (input, out) = (builder.view(argument(args, 0)?)?, output(args)?);
+    let view = input.expanded(builder.sizes(out)?).ok_or("it does not broadcast to its output")?;
+    builder.define(out, view)
+}
+
+pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
+    let size = input.sizes.get(dim).copied().unwrap_or(0);
+    // As in Python: from the end if negative, and within the dimension.
+    let within = |index: i64| {
+        let size = i64::try_from(size).unwrap_or(i64::MAX);
+        let index = if index < 0 { index.saturating_add(size) } else { index };
+        usize::try_from(index.clamp(0, size)).unwrap_or(0)
+    };
+    let start = builder.optional_integer(argument(args, 2)?)?.map_or(0, within);
+    let end = builder.optional_integer(argument(args, 3)?)?.map_or(size, within);
+    let step = usize::try_from(builder.integer(argument(args, 4)?)?);
+    let step = step.map_err(|_| "a step backwards")?;
+    let view = input.sliced(dim, start, end, step).ok_or("a slice of nothing")?;
+    builder.define(output(args)?, view)
+}
+
+pub(super) fn select(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
+    let size = input.sizes.get(dim).copied().unwrap_or(0);
+    let index = dimension(builder.integer(argument(args, 2)?)?, size)?;
+    let view = input.selected(dim, index).ok_or("an index that is out of range")?;
+    builder.define(output(args)?, view)
+}
+
+pub(super) fn split_with_sizes(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+) -> Result<(), Refusal> {
+    let sizes = builder.integers(argument(args, 1)?)?;
+    let sizes: Result<Vec<usize>, _> = sizes.into_iter().map(usize::try_from).collect();
+    parts(builder, args, sizes.map_err(|_| "a part of negative size")?)
+}
+
+pub(super) fn split(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let size = usize::try_from(builder.integer(argument(args, 1)?)?);
+    let size = size.map_err(|_| "a part of negative size")?;
+    let count = args.last().map_or(0, |out| builder.items(out).len());
+    parts(builder, args, std::vec![size; count])
+}
+
+/// Parts of a dimension, one after the other; the last is what is left.
+fn parts(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    sizes: Vec<usize>,
+) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let dim = dimension(builder.integer(argument(args, 2)?)?, input.sizes.len())?;
+    let all = input.sizes.get(dim).copied().unwrap_or(0);
+    let outs: Vec<ValueId> = args.last().map_or(&[][..], |out| builder.items(out)).to_vec();
+    let mut start = 0usize;
+    for (out, size) in outs.into_iter().zip(sizes) {
+        let end = start.saturating_add(size).min(all);
+        if builder.is_taken(out) {
+            let view = input.sliced(dim, start, end, 1).ok_or("a part of nothing")?;
+            builder.define(out, view)?;
+        }
+        start = end;
+    }
+    Ok(())
+}
+
+pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let [list, dim, out] = args else { return Err("a call with other arguments".into()) };
+    let sizes = builder.sizes(*out)?.to_vec();
+    let mut inputs = Vec::new();
+    for id in builder.items(list) {
+        inputs.push(builder.view(*id)?);
+    }
+    let dim = dimension(builder.integer(*dim)?, sizes.len())?;
+    // In the order that most of it has already.
+    let largest = inputs.iter().filter(|view| view.sizes.len() == sizes.len() && view.is_dense());
+    let order = largest.max_by_key(|view| view.numel()).map(View::order);
+    let joined = match order {
+        Some(order) => builder.make_in_order(&sizes, &order)?,
+        None => builder.make(&sizes)?,
+    };
+    let mut start = 0usize;
+    for input in inputs {
+        let size = input.sizes.get(dim).copied().unwrap_or(0);
+        let end = start.checked_add(size).ok_or("parts that are too long")?;
+        let part = joined.sliced(dim, start, end, 1);
+        let part = part.filter(|part| part.sizes == input.sizes).ok_or("parts that do not fit")?;
+        copy(builder, &input, &part);
+        start = end;
+    }
+    if sizes.get(dim) != Some(&start) {
+        return Err("parts that do not fill the output".into());
+    }
+    builder.define(*out, joined)
+}
+
+/// Adds a copy of elements to another place.
+pub(in crate::engine) fn copy(builder: &mut Builder<'_, '_>, from: &View, to: &View) {
+    let step = Copy::new(from, to);
+    builder.push(step, &[from], to);
+}
+
+/// Copies elements from strides to strides.
+pub(in crate::engine) struct Copy {
+    from: usize,
+    to: usize,
+    /// Size, stride to read and stride to write of each loop, the innermost last; neighbours that are one loop are joined.
+    loops: Vec<[usize; 3]>,
+}
+
+impl Copy {
+    pub(in crate::engine) fn new(from: &View, to: &View) -> Self {
+        let dims = to.sizes.iter().zip(&from.strides).zip(&to.strides);
+        let mut dims: Vec<[usize; 3]> = dims
+            .map(|((size, from), to)| [*size, *from, *to])
+            .filter(|[size, ..]| *size > 1)
+            .collect();
+        dims.sort_by_key(|[_, _, to]| core::cmp::Reverse(*to));
+        let mut loops: Vec<[usize; 3]> = Vec::new();
+        for [size, from, to] in dims {
+            match loops.last_mut() {
+                Some(outer)
+                    if outer[1] == from.saturating_mul(size)
+                        && outer[2] == to.saturating_mul(size) =>
+                {
+                    *outer = [outer[0] * size, from, to];
+                }
+                _ => loops.push([size, from, to]),
+            }
+        }
+        Copy { from: from.offset, to: to.offset, loops }
+    }
+
+    /// Copies what is in one buffer to another; `None` if one of them is too short.
+    pub(in crate::engine) fn copy(&self, source: &[f32], target: &mut [f32]) -> Option<()> {
+        self.run_from(0, source.get(self.from..)?, target.get_mut(self.to..)?)
+    }
+
+    /// Copies the loops from `depth` on.
+    fn run_from(&self, depth: usize, source: &[f32], target: &mut [f32]) -> Option<()> {
+        match self.loops.get(depth..)? {
+            [] => *target.first_mut()? = *source.first()?,
+            [[size, 1, 1]] => target.get_mut(..*size)?.copy_from_slice(source.get(..*size)?),
+            [[size, from, to]] => strided(*size, [*from, *to], source, target)?,
+            [[rows, 1, to_row], [cols, from_col, 1]] => {
+                transposed([*rows, *cols], *from_col, *to_row, source, target)?;
+            }
+            [[size, from, to], ..] => {
+                for index in 0..*size {
+                    let (source, target) =
+                        (source.get(index * from..)?, target.get_mut(index * to..)?);
+                    self.run_from(depth + 1, source, target)?;
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+fn strided(size: usize, [from, to]: [usize; 2], source: &[f32], target: &mut [f32]) -> Option<()> {
+    let last = size.checked_sub(1)?;
+    let source = source.get(..=last.checked_mul(from)?)?;
+    let target = target.get_mut(..=last.checked_mul(to)?)?;
+    if from == 0 {
+        let value = *source.first()?;
+        target.iter_mut().step_by(to.max(1)).for_each(|slot| *slot = value);
+        return Some(());
+    }
+    let pairs = target.iter_mut().step_by(to.max(1)).zip(source.iter().step_by(from));
+    pairs.for_each(|(slot, value)| *slot = *value);
+    Some(())
+}
+
+/// Writes rows of what is read in columns, in blocks that stay in the nearest cache.
+fn transposed(
+    [rows, cols]: [usize; 2],
+    from_col: usize,
+    to_row: usize,
+    source: &[f32],
+    target: &mut [f32],
+) -> Option<()> {
+    for row in (0..rows).step_by(BLOCK) {
+        let height = BLOCK.min(rows - row);
+        for col in (0..cols).step_by(BLOCK) {
+            let width = BLOCK.min(cols - col);
+            let mut block = [[0.0; BLOCK]; BLOCK];
+            for (x, column) in block.iter_mut().enumerate().take(width) {
+                let from = source.get((col + x) * from_col + row..)?.get(..height)?;
+                column.get_mut(..height)?.copy_from_slice(from);
+            }
+            for y in 0..height {
+                let to = target.get_mut((row + y) * to_row + col..)?.get_mut(..width)?;
+                for (slot, column) in to.iter_mut().zip(&block) {
+                    *slot = *column.get(y)?;
+                }
+            }
+        }
+    }
+    Some(())
+}
+
+impl Step for Copy {
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let [source, ..] = io.inputs;
+        self.copy(source, io.out).ok_or(ShapeMismatch)
+    }
+}
+
+/// The same view with channels innermost, copied where they are not: `[batch, …, channel]`, if it has a batch, channels and pixels.
+pub(super) fn channels_last(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
+    let strides = dense_strides(&view.sizes, &channels_last_order(view.sizes.len()));
+    builder.in_strides(view, &strides)
+}
+
+/// Batch, pixels, then channels: outermost first.
+pub(super) fn channels_last_order(rank: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..rank).collect();
+    if rank > 2 {
+        order.remove(1);
+        order.push(1);
+    }
+    order
+}

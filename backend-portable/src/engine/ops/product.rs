@@ -1,0 +1,386 @@
+//! Products of matrices, with constant right operands packed beforehand.
+
+use super::moves::copy;
+use super::{argument, output};
+use crate::compute::gemm::{
+    Bias, Context, Epilogue, Matrix, MatrixMut, PackedRhs, ShapeMismatch, gemm, gemm_packed,
+    gemm_workspace_len,
+};
+use crate::compute::simd::Tier;
+use crate::compute::split::{Serial, for_each_chunks_mut};
+use crate::engine::builder::{Builder, Refusal};
+use crate::engine::lines::Lines;
+use crate::engine::plan::{Io, Step};
+use crate::engine::view::View;
+use std::vec::Vec;
+use torchlet_graph::graph::ValueId;
+
+/// `input · weightᵀ + bias`
+pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let (out, weight) = (output(args)?, argument(args, 1)?);
+    let [n, k] = *builder.sizes(weight)? else { return Err("weights that are no matrix".into()) };
+    let rows = input.numel().checked_div(k).ok_or("weights without inputs")?;
+    let a = builder.reshaped(&input, &[rows, k])?;
+    let right = Right::new(builder, weight, [k, n], true)?;
+    let bias = match builder.optional(argument(args, 2)?)? {
+        Some(bias) => Some(bias.expanded(&[rows, n]).ok_or("a bias that does not fit")?),
+        None => None,
+    };
+    let sizes = builder.sizes(out)?;
+    let c = multiply(builder, a, right, bias, 1.0, 1.0)?;
+    let c = c.reshaped(sizes).ok_or("an output of another size")?;
+    builder.define(out, c)
+}
+
+/// `beta · self + alpha · mat1 · mat2`
+pub(super) fn addmm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let addend = builder.view(argument(args, 0)?)?;
+    let a = builder.view(argument(args, 1)?)?;
+    let right = argument(args, 2)?;
+    let [k, n] = *builder.sizes(right)? else { return Err("an operand that is no matrix".into()) };
+    let &[m, _] = &a.sizes[..] else { return Err("an operand that is no matrix".into()) };
+    let (beta, alpha) = (builder.number(argument(args, 3)?)?, builder.number(argument(args, 4)?)?);
+    let addend = addend.expanded(&[m, n]).ok_or("an addend that does not fit")?;
+    let right = Right::new(builder, right, [k, n], false)?;
+    let c = multiply(builder, a, right, Some(addend), alpha as f32, beta as f32)?;
+    builder.define(output(args)?, c)
+}
+
+/// Products of matrices, or of as many as there are in a batch.
+pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let a = builder.view(argument(args, 0)?)?;
+    let id = argument(args, 1)?;
+    let c = match *builder.sizes(id)? {
+        [k, n] => {
+            let right = Right::new(builder, id, [k, n], false)?;
+            multiply(builder, a, right, None, 1.0, 0.0)?
+        }
+        [_, _, _] => batched(builder, a, id)?,
+        _ => return Err("an operand that is no matrix".into()),
+    };
+    builder.define(output(args)?, c)
+}
+
+fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, Refusal> {
+    let b = builder.view(b)?;
+    let ([count, m, k], [other, same, n]) = (a.sizes[..].try_into(), b.sizes[..].try_into())
+        .into_arrays()
+        .ok_or("an operand that is no batch of matrices")?;
+    if other != count || same != k {
+        return Err("operands that do not fit each other".into());
+    }
+    let out = builder.make(&[count, m, n])?;
+    builder.push(
+        Batch { count, shape: [m, k, n], a: Walk::of(&a), b: Walk::of(&b) },
+        &[&a, &b],
+        &out,
+    );
+    Ok(out)
+}
+
+/// Two conversions that both have to succeed.
+trait IntoArrays {
+    fn into_arrays(self) -> Option<([usize; 3], [usize; 3])>;
+}
+
+impl<E> IntoArrays for (Result<[usize; 3], E>, Result<[usize; 3], E>) {
+    fn into_arrays(self) -> Option<([usize; 3], [usize; 3])> {
+        Some((self.0.ok()?, self.1.ok()?))
+    }
+}
+
+/// A right operand.
+enum Right {
+    /// Packed for the machine's tier.
+    Packed { data: Lines, k: usize, n: usize },
+    /// Where it is, `[k, n]`.
+    Plain(View),
+    /// Constant, but not to be packed yet.
+    Later { k: usize, n: usize },
+}
+
+impl Right {
+    /// A matrix `[k, n]`, or the transposed one of what a value is.
+    fn new(
+        builder: &mut Builder<'_, '_>,
+        id: ValueId,
+        [k, n]: [usize; 2],
+        transposed: bool,
+    ) -> Result<Self, Refusal> {
+        let tier = builder.machine.tier;
+        let packed = PackedRhs::len(tier, k, n).ok_or("a matrix that is too large")?;
+        // Narrow ones would become much larger.
+        let pays = tier != Tier::SCALAR && packed <= k.saturating_mul(n).saturating_mul(2);
+        if pays && let Some(data) = builder.constant(id) {
+            if builder.is_question() {
+                return Ok(Right::Later { k, n });
+            }
+            let (row, col) = if transposed { (1, k) } else { (n, 1) };
+            let matrix = Matrix::new(&data, k, n, row, col).ok_or("a constant is cut short")?;
+            let mut packed = Lines::zeroed(packed).ok_or("no memory for weights")?;
+            PackedRhs::pack(tier, matrix, packed.as_mut_slice())
+                .map_err(|_| "a matrix too large")?;
+            return Ok(Right::Packed { data: packed, k, n });
+        }
+        let view = builder.view(id)?;
+        let view = if transposed { view.permuted(&[1, 0]) } else { Some(view) };
+        view.map(Right::Plain).ok_or_else(|| "an operand that is no matrix".into())
+    }
+
+    fn sizes(&self) -> [usize; 2] {
+        match self {
+            Right::Packed { k, n, .. } | Right::Later { k, n } => [*k, *n],
+            Right::Plain(view) => [0, 1].map(|dim| view.sizes.get(dim).copied().unwrap_or(0)),
+        }
+    }
+}
+
+/// `alpha · a · b + beta · addend`, in the order of its dimensions.
+fn multiply(
+    builder: &mut Builder<'_, '_>,
+    a: View,
+    right: Right,
+    addend: Option<View>,
+    alpha: f32,
+    beta: f32,
+) -> Result<View, Refusal> {
+    let [k, n] = right.sizes();
+    let &[m, same] = &a.sizes[..] else { return Err("an operand that is no matrix".into()) };
+    if same != k {
+        return Err("operands that do not fit each other".into());
+    }
+    let out = builder.make(&[m, n])?;
+    let addend = addend.filter(|_| beta != 0.0);
+    // A row that all rows have in common is a bias; anything else is there before.
+    let is_row = |view: &View| m == 1 || view.strides.first() == Some(&0);
+    let bias = addend
+        .clone()
+        .filter(|view| beta == 1.0 && is_row(view) && (n == 1 || view.strides.get(1) == Some(&1)));
+    let beta = match (&addend, &bias) {
+        (Some(addend), None) => {
+            copy(builder, addend, &out);
+            beta
+        }
+        _ => 0.0,
+    };
+    let mut reads = std::vec![&a];
+    let place = |reads: &mut Vec<&_>, at: usize| (reads.len() - 1, at);
+    let packed = match &right {
+        Right::Plain(view) => {
+            reads.push(view);
+            None
+        }
+        Right::Packed { .. } | Right::Later { .. } => Some(()),
+    };
+    let b = match (&right, packed) {
+        (Right::Plain(view), _) => Operand::Plain(Walk::of(view)),
+        _ => Operand::Nothing,
+    };
+    let bias_at = bias.as_ref().map(|view| {
+        reads.push(view);
+        place(&mut reads, view.offset)
+    });
+    let a_walk = Walk::of(&a);
+    let reads: Vec<View> = reads.into_iter().cloned().collect();
+    let b = match right {
+        Right::Packed { data, .. } => Operand::Packed(data),
+        _ => b,
+    };
+    let limits = [f32::NEG_INFINITY, f32::INFINITY];
+    let step = Product { shape: [m, k, n], a: a_walk, b, bias: bias_at, alpha, beta, limits };
+    let reads: Vec<&View> = reads.iter().collect();
+    builder.push(step, &reads, &out);
+    Ok(out)
+}
+
+/// How to walk over a matrix, or a batch of them: where it begins, then strides of batch, rows and columns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Walk {
+    at: usize,
+    batch: usize,
+    row: usize,
+    col: usize,
+}
+
+impl Walk {
+    /// The last two dimensions are rows and columns, the one before is the batch.
+    pub(super) fn of(view: &View) -> Self {
+        let mut strides = view.strides.iter().rev().copied();
+        let mut next = || strides.next().unwrap_or(0);
+        let (col, row) = (next(), next());
+        Walk { at: view.offset, batch: next(), row, col }
+    }
+
+    /// Rows of so many columns, one after the other.
+    pub(super) fn row_major(cols: usize) -> Self {
+        Walk { at: 0, batch: 0, row: cols, col: 1 }
+    }
+
+    /// The same matrices without their first rows.
+    pub(super) fn from_row(self, first: usize) -> Self {
+        Walk { at: self.at.saturating_add(first.saturating_mul(self.row)), ..self }
+    }
+
+    /// Rows as columns.
+    pub(super) fn transposed(self) -> Self {
+        Walk { row: self.col, col: self.row, ..self }
+    }
+
+    /// Adds the elements of a matrix of the batch to rows of so many columns.
+    pub(super) fn add(
+        &self,
+        data: &[f32],
+        index: usize,
+        cols: usize,
+        rows: &mut [f32],
+    ) -> Result<(), ShapeMismatch> {
+        let mut start = self.at.saturating_add(index.saturating_mul(self.batch));
+        for row in rows.chunks_exact_mut(cols) {
+            let own = data.get(start..).ok_or(ShapeMismatch)?;
+            match self.col {
+                0 => {
+                    let addend = own.first().ok_or(ShapeMismatch)?;
+                    row.iter_mut().for_each(|element| *element += addend);
+                }
+                step => {
+                    let elements = row.iter_mut().zip(own.iter().step_by(step));
+                    elements.for_each(|(element, addend)| *element += addend);
+                }
+            }
+            start = start.saturating_add(self.row);
+        }
+        Ok(())
+    }
+
+    /// A matrix of the batch.
+    pub(super) fn matrix<'a>(
+        &self,
+        data: &'a [f32],
+        index: usize,
+        [rows, cols]: [usize; 2],
+    ) -> Result<Matrix<'a, f32>, ShapeMismatch> {
+        let start = index.checked_mul(self.batch).and_then(|start| start.checked_add(self.at));
+        let data = start.and_then(|start| data.get(start..)).ok_or(ShapeMismatch)?;
+        Matrix::new(data, rows, cols, self.row, self.col).ok_or(ShapeMismatch)
+    }
+}
+
+enum Operand {
+    Plain(Walk),
+    Packed(Lines),
+    Nothing,
+}
+
+/// One product.
+struct Product {
+    shape: [usize; 3],
+    a: Walk,
+    b: Operand,
+    /// Which of the buffers that are read has it, and where.
+    bias: Option<(usize, usize)>,
+    alpha: f32,
+    beta: f32,
+    limits: [f32; 2],
+}
+
+impl Step for Product {
+    fn workspace(&self, tier: Tier, threads: usize) -> usize {
+        let [m, k, n] = self.shape;
+        gemm_workspace_len(tier, threads, m, n, k).unwrap_or(0)
+    }
+
+    fn limit(&mut self, min: f32, max: f32) -> bool {
+        let is_free = self.limits == [f32::NEG_INFINITY, f32::INFINITY];
+        if is_free {
+            self.limits = [min, max];
+        }
+        is_free
+    }
+
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs, out, workspace, context } = io;
+        let [m, k, n] = self.shape;
+        let [a, b, ..] = inputs;
+        let a = self.a.matrix(a, 0, [m, k])?;
+        let bias = match self.bias {
+            Some((read, at)) => {
+                let bias = inputs.get(read).and_then(|bias| bias.get(at..)?.get(..n));
+                Bias::Cols(bias.ok_or(ShapeMismatch)?)
+            }
+            None => Bias::None,
+        };
+        let [min, max] = self.limits;
+        let epilogue = Epilogue { alpha: self.alpha, beta: self.beta, bias, min, max };
+        let c = MatrixMut::row_major(out, m, n).ok_or(ShapeMismatch)?;
+        match &self.b {
+            Operand::Packed(data) => {
+                let b = PackedRhs::from_packed(context.tier, k, n, data.as_slice())?;
+                gemm_packed(context, a, b, c, &epilogue, workspace)
+            }
+            Operand::Plain(walk) => {
+                let b = walk.matrix(b, 0, [k, n])?;
+                gemm(context, a, b, c, &epilogue, workspace)
+            }
+            Operand::Nothing => Err(ShapeMismatch),
+        }
+    }
+}
+
+/// Products of a batch.
+struct Batch {
+    count: usize,
+    shape: [usize; 3],
+    a: Walk,
+    b: Walk,
+}
+
+impl Batch {
+    /// How many products one thread computes together, where threads share the batch.
+    fn together(&self, threads: usize) -> Option<usize> {
+        (threads > 1 && self.count >= threads).then(|| self.count.div_ceil(threads * 4))
+    }
+}
+
+impl Step for Batch {
+    fn workspace(&self, tier: Tier, threads: usize) -> usize {
+        let [m, k, n] = self.shape;
+        let one = |threads| gemm_workspace_len(tier, threads, m, n, k).unwrap_or(0);
+        match self.together(threads) {
+            Some(together) => one(1).saturating_mul(self.count.div_ceil(together)),
+            None => one(threads),
+        }
+    }
+
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs: [a, b, ..], out, workspace, context } = io;
+        let [m, k, n] = self.shape;
+        let each = m.checked_mul(n).filter(|each| *each > 0).ok_or(ShapeMismatch)?;
+        let product = |context: Context<'_>, index, out: &mut [f32], workspace: &mut [f32]| {
+            let (a, b) = (self.a.matrix(a, index, [m, k])?, self.b.matrix(b, index, [k, n])?);
+            let c = MatrixMut::row_major(out, m, n).ok_or(ShapeMismatch)?;
+            gemm(context, a, b, c, &Epilogue::default(), workspace)
+        };
+        // The shapes are equal for all: what fails for one fails for the first.
+        self.a.matrix(a, self.count.saturating_sub(1), [m, k])?;
+        self.b.matrix(b, self.count.saturating_sub(1), [k, n])?;
+        let out = out.get_mut(..self.count * each).ok_or(ShapeMismatch)?;
+        let Some(together) = self.together(context.parallel.threads()) else {
+            let outs = out.chunks_exact_mut(each).enumerate();
+            return outs.map(|(index, out)| product(context, index, out, workspace)).collect();
+        };
+        let slot = workspace.len() / self.count.div_ceil(together);
+        let serial = Context { parallel: &Serial, ..context };
+        for_each_chunks_mut(
+            context.parallel,
+            [out, workspace],
+            [together * each, slot],
+            &|group, [outs, workspace]| {
+                for (index, out) in outs.chunks_exact_mut(each).enumerate() {
+                    let _ = product(serial, group * together + index, out, workspace);
+                }
+            },
+        );
+        Ok(())
+    }
+}

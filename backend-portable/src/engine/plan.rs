@@ -1,0 +1,247 @@
+//! What is left to do when a region runs: calls of steps over memory that has its places.
+
+use super::lines::{LINE, Lines};
+use super::view::BufferId;
+use crate::compute::gemm::{Context, ShapeMismatch};
+use crate::compute::simd::Tier;
+use core::ops::Range;
+use std::boxed::Box;
+use std::sync::Arc;
+use std::vec::Vec;
+use torchlet_core::Parallel;
+use torchlet_graph::plan::{Lifetime, Room};
+
+/// How many buffers a step reads at most.
+pub(super) const READS: usize = 4;
+/// Most elements that a region keeps between its calls, as many bytes as a method may plan on a host.
+const MOST: usize = 1 << 32;
+
+/// A computation whose shapes, strides, weights and choices are settled.
+pub(super) trait Step: Send + Sync {
+    /// Elements of workspace that it takes at its best with so many threads.
+    fn workspace(&self, _tier: Tier, _threads: usize) -> usize {
+        0
+    }
+
+    /// Keeps all that it writes within limits from now on, if it can: those that it has are none.
+    fn limit(&mut self, _min: f32, _max: f32) -> bool {
+        false
+    }
+
+    /// Computes.
+    ///
+    /// # Errors
+    /// A buffer is shorter than the plan says.
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch>;
+}
+
+/// What a step works on: whole buffers.
+pub(super) struct Io<'a> {
+    /// What it reads, in its order. A buffer that it also writes is empty here.
+    pub(super) inputs: [&'a [f32]; READS],
+    /// What it writes.
+    pub(super) out: &'a mut [f32],
+    /// Memory that holds nothing from call to call.
+    pub(super) workspace: &'a mut [f32],
+    /// Instruction set and threads.
+    pub(super) context: Context<'a>,
+}
+
+/// Where the elements of a buffer are.
+#[derive(Debug, Clone)]
+pub(super) enum Home {
+    /// In an argument of the region.
+    Input(usize),
+    /// In a result of it.
+    Output(usize),
+    /// In memory of its own; none where it only matters that it is constant.
+    Constant(Option<Arc<Lines>>),
+    /// In memory that buffers share.
+    Shared,
+}
+
+/// A buffer.
+#[derive(Debug, Clone)]
+pub(super) struct Buffer {
+    pub(super) home: Home,
+    pub(super) len: usize,
+}
+
+/// A call of a step.
+pub(super) struct Call {
+    pub(super) step: Box<dyn Step>,
+    pub(super) reads: Vec<BufferId>,
+    pub(super) writes: BufferId,
+}
+
+/// A buffer's place while the region runs.
+#[derive(Debug, Clone, PartialEq)]
+enum Place {
+    Input(usize),
+    Output(usize),
+    Constant(usize),
+    Shared(Range<usize>),
+    Nothing,
+}
+
+struct Placed {
+    step: Box<dyn Step>,
+    reads: [Place; READS],
+    writes: Place,
+}
+
+/// A region that is ready to run.
+pub(super) struct Plan {
+    calls: Vec<Placed>,
+    constants: Vec<Arc<Lines>>,
+    shared: Lines,
+    workspace: Lines,
+    tier: Tier,
+}
+
+impl Plan {
+    /// Gives buffers their places. `None` if there is not so much memory.
+    pub(super) fn new(
+        calls: Vec<Call>,
+        buffers: &[Buffer],
+        tier: Tier,
+        threads: usize,
+    ) -> Option<Self> {
+        let mut lives: Vec<Option<Lifetime>> = std::vec![None; buffers.len()];
+        for (at, call) in calls.iter().enumerate() {
+            for id in call.reads.iter().chain([&call.writes]) {
+                let life = lives.get_mut(*id)?.get_or_insert(Lifetime { first: at, last: at });
+                life.last = at;
+            }
+        }
+        let is_shared =
+            |id: &usize| matches!(buffers.get(*id), Some(Buffer { home: Home::Shared, .. }));
+        let mut largest: Vec<usize> = (0..buffers.len()).filter(is_shared).collect();
+        let len = |id: usize| buffers.get(id).map_or(0, |buffer| buffer.len);
+        largest.sort_by_key(|id| core::cmp::Reverse(len(*id)));
+        let mut room = Room::new(LINE);
+        let mut places = std::vec![Place::Nothing; buffers.len()];
+        for id in largest {
+            let Some(life) = lives.get(id).copied().flatten() else { continue };
+            let start = room.take(len(id), life)?;
+            *places.get_mut(id)? = Place::Shared(start..start.checked_add(len(id))?);
+        }
+        let mut constants = Vec::new();
+        for (place, buffer) in places.iter_mut().zip(buffers) {
+            *place = match &buffer.home {
+                Home::Input(index) => Place::Input(*index),
+                Home::Output(index) => Place::Output(*index),
+                Home::Constant(Some(data)) => {
+                    constants.push(data.clone());
+                    Place::Constant(constants.len() - 1)
+                }
+                Home::Constant(None) => Place::Nothing,
+                Home::Shared => continue,
+            };
+        }
+        let place = |id: &BufferId| places.get(*id).cloned().unwrap_or(Place::Nothing);
+        let workspace = calls.iter().map(|call| call.step.workspace(tier, threads)).max();
+        let placed = calls.into_iter().map(|call| {
+            let mut reads = [const { Place::Nothing }; READS];
+            reads.iter_mut().zip(&call.reads).for_each(|(slot, id)| *slot = place(id));
+            Placed { reads, writes: place(&call.writes), step: call.step }
+        });
+        let calls = placed.collect();
+        if room.end().checked_add(workspace.unwrap_or(0))? > MOST {
+            return None;
+        }
+        let shared = Lines::zeroed(room.end())?;
+        let workspace = Lines::zeroed(workspace.unwrap_or(0))?;
+        Some(Plan { calls, constants, shared, workspace, tier })
+    }
+
+    /// Elements that it keeps for itself: between its calls, and of constants.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        let constants = self.constants.iter().map(|data| data.as_slice().len());
+        (self.shared.as_slice().len(), constants.sum())
+    }
+
+    /// Runs all calls.
+    ///
+    /// # Errors
+    /// An argument is shorter than the region was planned for.
+    pub(super) fn run(
+        &mut self,
+        inputs: &[&[f32]],
+        outputs: &mut [&mut [f32]],
+        parallel: &dyn Parallel,
+    ) -> Result<(), ShapeMismatch> {
+        let constants = &self.constants;
+        let context = Context { tier: self.tier, parallel };
+        for call in &self.calls {
+            let shared = self.shared.as_mut_slice();
+            let (out, memory) = match &call.writes {
+                Place::Shared(range) => {
+                    let (before, rest) =
+                        shared.split_at_mut_checked(range.start).ok_or(ShapeMismatch)?;
+                    let (out, after) =
+                        rest.split_at_mut_checked(range.len()).ok_or(ShapeMismatch)?;
+                    let (before, after) = (&*before, &*after);
+                    (out, Memory { before, after, after_at: range.end, outputs: [outputs, &[]] })
+                }
+                Place::Output(index) => {
+                    let (before, rest) =
+                        outputs.split_at_mut_checked(*index).ok_or(ShapeMismatch)?;
+                    let (out, after) = rest.split_first_mut().ok_or(ShapeMismatch)?;
+                    let outputs = [&*before, &*after];
+                    (
+                        &mut **out,
+                        Memory { before: shared, after: &[], after_at: usize::MAX, outputs },
+                    )
+                }
+                _ => return Err(ShapeMismatch),
+            };
+            let mut read = [[].as_slice(); READS];
+            for (slot, place) in read.iter_mut().zip(&call.reads) {
+                *slot = match place {
+                    place if *place == call.writes => &[],
+                    Place::Nothing => &[],
+                    Place::Input(index) => inputs.get(*index).ok_or(ShapeMismatch)?,
+                    Place::Output(index) => memory.output(*index).ok_or(ShapeMismatch)?,
+                    Place::Constant(index) => {
+                        constants.get(*index).ok_or(ShapeMismatch)?.as_slice()
+                    }
+                    Place::Shared(range) => memory.shared(range).ok_or(ShapeMismatch)?,
+                };
+            }
+            let workspace = self.workspace.as_mut_slice();
+            call.step.run(Io { inputs: read, out, workspace, context })?;
+        }
+        Ok(())
+    }
+}
+
+/// What there is beside what is written.
+struct Memory<'a, 'o> {
+    before: &'a [f32],
+    after: &'a [f32],
+    /// Where `after` begins.
+    after_at: usize,
+    /// The results before the one that is written, and those behind it; all, where it is none of them.
+    outputs: [&'a [&'o mut [f32]]; 2],
+}
+
+impl<'a> Memory<'a, '_> {
+    fn shared(&self, range: &Range<usize>) -> Option<&'a [f32]> {
+        match range.start.checked_sub(self.after_at) {
+            Some(start) => self.after.get(start..range.end.checked_sub(self.after_at)?),
+            None => self.before.get(range.clone()),
+        }
+    }
+
+    fn output(&self, index: usize) -> Option<&'a [f32]> {
+        let [before, after] = self.outputs;
+        let found = match index.checked_sub(before.len()) {
+            None => before.get(index),
+            // The one that is written comes between.
+            Some(behind) => after.get(behind.checked_sub(1)?),
+        };
+        found.map(|slice| &**slice)
+    }
+}

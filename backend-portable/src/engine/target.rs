@@ -1,0 +1,62 @@
+//! What the engine can run, for the compiler: asked by making the steps, without data.
+
+use super::BACKEND_NAME;
+use super::builder::{Builder, Machine};
+use super::ops::is_heavy;
+use crate::compute::simd::Tier;
+use std::borrow::ToOwned;
+use std::string::String;
+use std::vec::Vec;
+use torchlet_graph::graph::{Graph, Node};
+use torchlet_graph::{Region, Target};
+
+/// The CPU engine as a target of the compiler.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CpuTarget {
+    takes_all: bool,
+}
+
+impl CpuTarget {
+    /// Takes what gains from the engine: regions with products or convolutions.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes whatever the engine can run, also where kernels are as fast. For tests.
+    #[doc(hidden)]
+    pub fn greedy() -> Self {
+        CpuTarget { takes_all: true }
+    }
+
+    fn machine() -> Machine {
+        Machine { tier: Tier::detect(), threads: 1 }
+    }
+}
+
+impl Target for CpuTarget {
+    fn backend(&self) -> &'static str {
+        BACKEND_NAME
+    }
+
+    fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
+        let position = graph.nodes.iter().position(|other| other == node);
+        let answer = position.and_then(|at| self.accepts_each(graph).into_iter().nth(at));
+        answer.unwrap_or_else(|| Err("a call of another graph".to_owned()))
+    }
+
+    fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
+        Builder::ask(graph, Self::machine())
+    }
+
+    fn is_worth(&self, graph: &Graph<'_>, region: &Region) -> Result<(), String> {
+        let mut nodes = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
+        if self.takes_all || nodes.any(|node| is_heavy(node.operator)) {
+            return Ok(());
+        }
+        Err("kernels are as fast, where there are no products or convolutions".to_owned())
+    }
+
+    fn shares_memory(&self) -> bool {
+        true
+    }
+}
