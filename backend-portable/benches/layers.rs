@@ -21,14 +21,39 @@ use torchlet_portable::compute::simd::Tier;
 /// A layer's shape: equal shapes share a line of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Layer {
-    Conv { size: usize, channels: [usize; 2], groups: usize, kernel: usize, stride: usize, pad: usize },
+    Conv {
+        size: usize,
+        channels: [usize; 2],
+        groups: usize,
+        kernel: usize,
+        stride: usize,
+        pad: usize,
+    },
     /// `m x k` by `k x n`, weights packed.
-    Linear { m: usize, k: usize, n: usize },
+    Linear {
+        m: usize,
+        k: usize,
+        n: usize,
+    },
     /// As many products, the right operand transposed or not, rows of both some distance apart.
-    Attention { count: usize, m: usize, k: usize, n: usize, transposed: bool },
-    LayerNorm { rows: usize, len: usize },
-    Softmax { rows: usize, len: usize },
-    Gelu { len: usize },
+    Attention {
+        count: usize,
+        m: usize,
+        k: usize,
+        n: usize,
+        transposed: bool,
+    },
+    LayerNorm {
+        rows: usize,
+        len: usize,
+    },
+    Softmax {
+        rows: usize,
+        len: usize,
+    },
+    Gelu {
+        len: usize,
+    },
 }
 
 fn conv(size: usize, channels: [usize; 2], kernel: usize, stride: usize) -> Layer {
@@ -86,8 +111,14 @@ fn resnet50() -> Vec<Layer> {
 
 fn vit_b_16() -> Vec<Layer> {
     let (tokens, wide) = (197, 768);
-    let mut layers =
-        vec![Layer::Conv { size: 224, channels: [3, wide], groups: 1, kernel: 16, stride: 16, pad: 0 }];
+    let mut layers = vec![Layer::Conv {
+        size: 224,
+        channels: [3, wide],
+        groups: 1,
+        kernel: 16,
+        stride: 16,
+        pad: 0,
+    }];
     for _ in 0..12 {
         layers.extend([
             Layer::LayerNorm { rows: tokens, len: wide },
@@ -123,7 +154,9 @@ impl Layer {
     }
 
     fn params(&self) -> Option<Conv> {
-        let &Layer::Conv { size, channels, groups, kernel, stride, pad } = self else { return None };
+        let &Layer::Conv { size, channels, groups, kernel, stride, pad } = self else {
+            return None;
+        };
         Conv::new(ConvParams {
             batch: 1,
             in_channels: channels[0],
@@ -227,7 +260,7 @@ impl Prepared {
                 let conv = self.layer.params().expect("a convolution");
                 let weights = Weights { data: weights, form: WeightForm::Packed };
                 let finish =
-                    Finish { bias: Some(&self.bias), min: 0.0, max: 6.0 };
+                    Finish { bias: Some(&self.bias), min: 0.0, max: 6.0, ..Finish::default() };
                 conv.run(context, input, weights, &finish, output, aligned(&mut self.workspace))
             }
             Layer::Linear { m, k, n } => {
@@ -258,7 +291,14 @@ impl Prepared {
                     };
                     let c = MatrixMut::new(&mut output[c_at..], m, n, c_row, 1).expect("a matrix");
                     let epilogue = Epilogue { alpha: 0.125, ..Epilogue::default() };
-                    gemm(context, a, b.expect("a matrix"), c, &epilogue, aligned(&mut self.workspace))
+                    gemm(
+                        context,
+                        a,
+                        b.expect("a matrix"),
+                        c,
+                        &epilogue,
+                        aligned(&mut self.workspace),
+                    )
                 })
             }
             Layer::LayerNorm { rows, len } => {
@@ -335,7 +375,8 @@ fn main() {
             }
             "--tier" => {
                 let name = value();
-                tier = Tier::available().find(|t| t.name() == name).expect("a tier of this machine");
+                tier =
+                    Tier::available().find(|t| t.name() == name).expect("a tier of this machine");
             }
             _ => wanted.push(arg),
         }
