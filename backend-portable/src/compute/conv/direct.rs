@@ -80,8 +80,12 @@ pub(super) fn run(
         });
         acc
     };
-    let result = |channel: usize, sum: f32| {
-        limit(sum + finish.bias.map_or(0.0, |b| b[channel]), finish.min, finish.max)
+    let settle = |out: &mut f32, channel: usize, mut sum: f32| {
+        sum += finish.bias.map_or(0.0, |b| b[channel]);
+        if finish.beta != 0.0 {
+            sum += finish.beta * *out;
+        }
+        *out = limit(sum, finish.min, finish.max);
     };
     if output.is_empty() {
         return;
@@ -95,7 +99,7 @@ pub(super) fn run(
                 let (g, first) = (channel / out_group, channel % out_group);
                 for (i, out) in plane.iter_mut().enumerate() {
                     let at = [i / (size[1] * size[2]), i / size[2] % size[1], i % size[2]];
-                    *out = result(channel, sums(n, g, first, 1, at)[0]);
+                    settle(out, channel, sums(n, g, first, 1, at)[0]);
                 }
             });
         }
@@ -107,7 +111,7 @@ pub(super) fn run(
                     for (b, part) in group.chunks_mut(TOGETHER).enumerate() {
                         let acc = sums(n, g, b * TOGETHER, part.len(), at);
                         for (o, out) in part.iter_mut().enumerate() {
-                            *out = result(g * out_group + b * TOGETHER + o, acc[o]);
+                            settle(out, g * out_group + b * TOGETHER + o, acc[o]);
                         }
                     }
                 }

@@ -55,11 +55,14 @@ impl WeightForm {
     }
 }
 
-/// What is added to the result, and its limits.
+/// What is added to the result, and its limits: `clamp(sum + bias + beta * output, min, max)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Finish<'a> {
     /// An element for each output channel.
     pub bias: Option<&'a [f32]>,
+    /// Factor of the previous contents of the output, which are not read when it is zero: 1 adds to what is there, as where
+    /// a residual connection ends.
+    pub beta: f32,
     /// Lower limit; minus infinity for none.
     pub min: f32,
     /// Upper limit; infinity for none.
@@ -68,7 +71,7 @@ pub struct Finish<'a> {
 
 impl Default for Finish<'_> {
     fn default() -> Self {
-        Finish { bias: None, min: f32::NEG_INFINITY, max: f32::INFINITY }
+        Finish { bias: None, beta: 0.0, min: f32::NEG_INFINITY, max: f32::INFINITY }
     }
 }
 
@@ -392,8 +395,8 @@ impl Conv {
                     Some(bias) if channels_last => Bias::Cols(bias),
                     Some(bias) => Bias::Rows(bias),
                 };
-                let epilogue =
-                    Epilogue { bias, min: finish.min, max: finish.max, ..Epilogue::default() };
+                let &Finish { beta, min, max, .. } = finish;
+                let epilogue = Epilogue { alpha: 1.0, beta, bias, min, max };
                 let problem = self.problem(&input[from..], rhs, epilogue, joined);
                 let (row, col) = if channels_last { (p.out_channels, 1) } else { (out_pixels, 1) };
                 // SAFETY: input and output have the lengths that the shape demands, and the weights

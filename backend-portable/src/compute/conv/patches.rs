@@ -2,6 +2,7 @@
 //! are written in the layout of the register tile when the product asks for them.
 
 use crate::compute::simd::Simd;
+use core::ops::Range;
 
 /// One spatial axis of a convolution. Tap t of output position o reads input position `(o * stride
 /// + origin + t * step) / up`, where that is whole and inside the input, and zero elsewhere.
@@ -35,6 +36,21 @@ impl Axis {
         (v >= 0 && v < self.input as isize).then_some(v as usize)
     }
 
+    /// The taps of output `o` that are inside the input. Only for `up == 1`.
+    #[inline(always)]
+    pub(crate) fn taps(&self, o: usize) -> Range<usize> {
+        let base = o as isize * self.stride + self.origin;
+        let end = steps(self.input as isize - base, self.step).min(self.kernel);
+        steps(-base, self.step).min(end)..end
+    }
+
+    /// The outputs of which all taps are inside the input. Only for `up == 1`.
+    pub(crate) fn whole(&self) -> Range<usize> {
+        let reach = (self.kernel as isize - 1) * self.step;
+        let end = steps(self.input as isize - self.origin - reach, self.stride).min(self.output);
+        steps(-self.origin, self.stride).min(end)..end
+    }
+
     /// Whether output o reads input o and nothing else.
     pub(crate) fn is_identity(&self) -> bool {
         self.kernel == 1
@@ -49,14 +65,20 @@ impl Axis {
     #[inline(always)]
     fn inside(&self, o: usize, len: usize, t: usize) -> (usize, usize, usize) {
         let base = o as isize * self.stride + self.origin + t as isize * self.step;
-        let steps = |distance: isize| match (distance <= 0, self.stride) {
-            (true, _) => 0,
-            (_, 1) => distance as usize,
-            (_, stride) => ((distance - 1) / stride + 1) as usize,
-        };
-        let hi = steps(self.input as isize - base).min(len);
-        let lo = steps(-base).min(hi);
+        let hi = steps(self.input as isize - base, self.stride).min(len);
+        let lo = steps(-base, self.stride).min(hi);
         (lo, hi, (base + lo as isize * self.stride) as usize)
+    }
+}
+
+/// How many steps it takes to go a distance: none for what lies behind.
+#[inline(always)]
+fn steps(distance: isize, step: isize) -> usize {
+    match (distance <= 0, step) {
+        (true, _) => 0,
+        // Divisions are slow, and this is the common case.
+        (_, 1) => distance as usize,
+        _ => ((distance - 1) / step + 1) as usize,
     }
 }
 

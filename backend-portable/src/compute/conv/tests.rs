@@ -4,7 +4,13 @@ use crate::compute::testing::{Noise, assert_close};
 use crate::compute::threads::ThreadPool;
 
 /// The definition, in double precision, on channels-first arrays with contiguous weights.
-fn reference(conv: &Conv, input: &[f32], weights: &[f32], bias: &[f32]) -> Vec<f64> {
+fn reference(
+    conv: &Conv,
+    input: &[f32],
+    weights: &[f32],
+    finish: &Finish,
+    before: &[f32],
+) -> Vec<f32> {
     let p = conv.params();
     let [od, oh, ow] = conv.output();
     let [id, ih, iw] = p.input;
@@ -12,9 +18,12 @@ fn reference(conv: &Conv, input: &[f32], weights: &[f32], bias: &[f32]) -> Vec<f
     let (ig, og) = (p.in_channels / p.groups, p.out_channels / p.groups);
     let mut out: Vec<f64> = Vec::new();
     for _ in 0..p.batch {
-        for b in bias {
+        for b in finish.bias.unwrap() {
             out.extend(std::iter::repeat_n(f64::from(*b), od * oh * ow));
         }
+    }
+    if finish.beta != 0.0 {
+        out.iter_mut().zip(before).for_each(|(x, &y)| *x += f64::from(finish.beta) * f64::from(y));
     }
     let place = |axis: usize, a: usize, t: usize, limit: usize| {
         let v = (a * p.stride[axis] + t * p.dilation[axis]) as isize - p.padding[axis] as isize;
@@ -52,7 +61,7 @@ fn reference(conv: &Conv, input: &[f32], weights: &[f32], bias: &[f32]) -> Vec<f
             }
         }
     }
-    out
+    out.iter().map(|&x| (x as f32).clamp(finish.min, finish.max)).collect()
 }
 
 fn channels_last(x: &[f32], batch: usize, channels: usize) -> Vec<f32> {
@@ -75,11 +84,14 @@ fn check(context: Context<'_>, p: ConvParams, noise: &mut Noise) {
     let bias = noise.floats(p.out_channels);
     let clamped = noise.below(2) == 0;
     let (min, max) = if clamped { (-0.5, 0.75) } else { (f32::NEG_INFINITY, f32::INFINITY) };
-    let finish = Finish { bias: Some(&bias), min, max };
-    let want: Vec<f32> = reference(&conv, &input, &weights, &bias)
-        .iter()
-        .map(|&x| (x as f32).clamp(min, max))
-        .collect();
+    let beta = [0.0, 0.0, 1.0, -0.5][noise.below(4)];
+    let finish = Finish { bias: Some(&bias), beta, min, max };
+    // What is not to be read is not a number.
+    let before = match beta {
+        0.0 => vec![f32::NAN; conv.output_len()],
+        _ => noise.floats(conv.output_len()),
+    };
+    let want = reference(&conv, &input, &weights, &finish, &before);
     let WeightForm::Strided(plain) = WeightForm::contiguous(second, p.kernel) else {
         unreachable!()
     };
@@ -93,7 +105,11 @@ fn check(context: Context<'_>, p: ConvParams, noise: &mut Noise) {
         let last = layout == Layout::ChannelsLast;
         let input =
             if last { channels_last(&input, p.batch, p.in_channels) } else { input.clone() };
-        let want = if last { channels_last(&want, p.batch, p.out_channels) } else { want.clone() };
+        let order = |x: &Vec<f32>| match layout {
+            Layout::ChannelsLast => channels_last(x, p.batch, p.out_channels),
+            Layout::ChannelsFirst => x.clone(),
+        };
+        let (want, before) = (order(&want), order(&before));
         let mut packed = vec![f32::NAN; conv.packed_weights_len(context.tier).unwrap()];
         let mut forms = vec![
             Weights { data: &weights, form: WeightForm::Strided(plain) },
@@ -108,10 +124,10 @@ fn check(context: Context<'_>, p: ConvParams, noise: &mut Noise) {
             let full = conv.workspace_len(context.tier, threads, weights.form).unwrap();
             for len in [full, full / threads, 0] {
                 let mut workspace = vec![f32::NAN; len];
-                let mut output = vec![f32::NAN; conv.output_len()];
+                let mut output = before.clone();
                 conv.run(context, &input, weights, &finish, &mut output, &mut workspace).unwrap();
                 let what = format!(
-                    "{} {:?} {p:?} {layout:?} workspace {len}",
+                    "{} {:?} {p:?} {layout:?} beta {beta} workspace {len}",
                     context.tier.name(),
                     weights.form
                 );
