@@ -84,7 +84,12 @@ impl<'c, 'm> Prepare<'c, 'm> {
     }
 }
 
-fn resize_error(arg: usize, found: &[i32], expected: &[i32], error: ResizeError) -> KernelError {
+pub(crate) fn resize_error(
+    arg: usize,
+    found: &[i32],
+    expected: &[i32],
+    error: ResizeError,
+) -> KernelError {
     match error {
         ResizeError::Rank => KernelError::Rank { arg, found: found.len() },
         ResizeError::Static | ResizeError::Capacity { .. } => KernelError::Shape {

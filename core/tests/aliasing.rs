@@ -146,45 +146,6 @@ fn a_moved_list_is_looked_at_again() {
     assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
 }
 
-/// The same with tensors, around a loop: first apart, then the same.
-#[test]
-fn a_moved_tensor_is_looked_at_again() {
-    let mut method = Method::new("forward", &[64]);
-    let x = method.input(small().at(0, 0));
-    let y = method.tensor(small().at(0, 16));
-    method.call("t::add_one", &[x, y]);
-    method.then(Instruction::Move(x, y));
-    method.call("t::add_one", &[x, y]);
-    method.outputs = vec![x];
-    assert_eq!(run(method.clone()).unwrap(), [2.0, 3.0, 4.0, 5.0]);
-    // In the next run the first call is over itself, too.
-    assert_eq!(run_times(&Program::of(method), &registry(), 2).unwrap(), [3.0, 4.0, 5.0, 6.0]);
-}
-
-/// What is moved onto a smaller tensor takes a larger copy, for which memory was asked, too.
-#[test]
-fn larger_tensors_that_are_moved_are_counted() {
-    let mut method = Method::new("forward", &[256]);
-    let big = method.input(tensor(&[32]).at(0, 0));
-    let (a, b) = (method.tensor(small().at(0, 128)), method.tensor(small().at(0, 144)));
-    let y = method.tensor(small().at(0, 16));
-    method.then(Instruction::Move(big, a));
-    method.then(Instruction::Move(a, b));
-    method.call("t::add_one", &[b, y]);
-    method.outputs = vec![y];
-    let file = Aligned::from(&Program::of(method)[..]);
-    let program = core::Program::from_bytes(file.bytes()).unwrap();
-    let registry = registry();
-    let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
-    assert_eq!(memory.needs.scratch, 128);
-    let options = LoadOptions::default();
-    let mut method = memory.load(&program, "forward", &registry, options).unwrap();
-    method.input_mut(0).unwrap().data_mut::<f32>().unwrap().fill(1.0);
-    method.execute().unwrap();
-    let Ok(ValueRef::Tensor(output)) = method.output(0) else { panic!() };
-    assert_eq!(output.data::<f32>().unwrap(), [2.0; 4]);
-}
-
 #[test]
 fn kernels_cannot_alias_unless_declared() {
     let mut method = Method::new("forward", &[64]);

@@ -44,6 +44,25 @@ class CondOnInput(nn.Module):
         return torch.cond(flag, lambda x: (x + 1, x * x), lambda x: (x - 1, -x), (x,))
 
 
+class CondsInARow(nn.Module):
+    """Results of one are needed after the next, whose branches ExecuTorch 1.5 plans over those of the first."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def nested(x, y):
+            return torch.cond(y.sum() > 0, lambda x: x + 1, lambda x: x * 2, (x,))
+
+        def same(z):
+            return z.clone()
+
+        def more(z):
+            return z + 3
+
+        first = torch.cond(x.sum() > 0, nested, lambda x, y: x - 1, (x, y))
+        second = torch.cond(first.sum() > 100, same, more, (first,))
+        third = torch.cond(first.sum() > 100, more, same, (first,))
+        return first, second, third, first + second * third
+
+
 class Map(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -224,6 +243,14 @@ def control_flow() -> list[Fixture]:
     return [
         program("cond", Cond(), [(ones,), (minus,), (torch.zeros(2, 3),)]),
         program("cond_nested", NestedCond(), [(ones, ones), (ones, minus), (minus, ones), (minus, ones * 5)]),
+        program("conds_in_a_row", CondsInARow(), [(ones, ones), (ones, minus), (minus, ones), (ones * 99, ones)]),
+        program(
+            "conds_in_a_row_unplanned",
+            CondsInARow(),
+            [(ones, ones), (ones, minus), (minus, ones), (ones * 99, ones)],
+            config=ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(alloc_graph_output=False)),
+            note="outputs are not memory planned: the host lends memory for them",
+        ),
         program("cond_on_input", CondOnInput(), [(yes, ones), (no, ones)]),
         program("map", Map(), [(xs, y), (xs * 2, -y)]),
         program("scan", Scan(), [(y, xs), (-y, xs + 1)]),

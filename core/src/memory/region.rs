@@ -88,4 +88,17 @@ impl<'m> Region<'m> {
         // other access and keeps 'c within 'm.
         Some(unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) })
     }
+    /// Copies the bytes of another region, which may overlap, to the front of this one; false if this one is read-only or smaller.
+    ///
+    /// # Safety
+    /// No reference to bytes of either may exist, and nothing else may read or write them meanwhile.
+    pub(crate) unsafe fn copy_from(&self, source: &Region<'_>) -> bool {
+        if !self.writable || source.len > self.len {
+            return false;
+        }
+        // SAFETY: both ranges are borrowed, this one mutably, as `writable` says, and hold `source.len` initialised bytes; they may
+        // overlap, which `copy` allows. The caller rules out references and other accesses.
+        unsafe { core::ptr::copy(source.start.as_ptr(), self.start.as_ptr(), source.len) };
+        true
+    }
 }

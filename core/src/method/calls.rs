@@ -49,7 +49,7 @@ impl<'m> Prepared<'m> {
                     mark_state(values, call.args, Roles::Params(call.kernel.params));
                 }
                 Instruction::Delegate { args, .. } => mark_state(values, args, Roles::From(0)),
-                Instruction::Move { from, to } => {
+                Instruction::Move { from, to } | Instruction::Copy { from, to, .. } => {
                     mark_value(values, *from, false);
                     values.mark(*to, flag::WRITTEN);
                 }

@@ -146,9 +146,25 @@ pub(crate) struct KernelCall<'m> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Instruction<'m> {
     Kernel(KernelCall<'m>),
-    Delegate { delegate: usize, args: &'m [[u8; 4]] },
-    Move { from: usize, to: usize },
-    JumpFalse { condition: usize, destination: usize },
+    Delegate {
+        delegate: usize,
+        args: &'m [[u8; 4]],
+    },
+    /// A value becomes another name of what `from` is.
+    Move {
+        from: usize,
+        to: usize,
+    },
+    /// Tensor `to`, which is in `slot`, gets shape and contents of what `from` is.
+    Copy {
+        from: usize,
+        to: usize,
+        slot: u32,
+    },
+    JumpFalse {
+        condition: usize,
+        destination: usize,
+    },
     Nothing,
 }
 

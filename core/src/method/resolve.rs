@@ -12,7 +12,7 @@ use crate::layout::{ShapeDynamism, same_layout};
 use crate::limits::Limit;
 use crate::meta::to_index;
 use crate::registry::OperatorName;
-use crate::value::{Home, Value, list_index};
+use crate::value::{Home, TensorSlot, Value, list_index};
 use crate::values::{Values, flag};
 
 /// Stands in for the invoke function of a call that could not be prepared yet.
@@ -49,12 +49,16 @@ impl<'m> Prepared<'m> {
             self.resolve_one(index, chain_start, &args, list)?;
         }
         let Tables { values, instructions, .. } = &mut self.tables;
-        for instruction in instructions.iter() {
+        for instruction in instructions.iter_mut() {
             // What is moved on may be what was moved there, of another shape or layout.
-            if let Instruction::Move { from, to } = *instruction
-                && values.has(from, flag::MOVED)
-            {
-                values.mark(to, flag::VARIABLE);
+            match *instruction {
+                Instruction::Move { from, to } | Instruction::Copy { from, to, .. }
+                    if values.has(from, flag::MOVED) =>
+                {
+                    *instruction = Instruction::Move { from, to };
+                    values.mark(to, flag::VARIABLE | flag::MOVED);
+                }
+                _ => {}
             }
         }
         self.steps = self.steps.saturating_add(items);
@@ -142,18 +146,10 @@ impl<'m> Prepared<'m> {
             }
             InstructionArgs::Move { from, to } => {
                 let (from, to) = (value_index(from)?, value_index(to)?);
-                let varies = check_move(&self.tables.values, from, to)
+                let (instruction, flags) = resolve_move(&self.tables.values, from, to)
                     .ok_or(fail("it moves a value onto one of another kind"))?;
-                if varies {
-                    self.tables.values.mark(to, flag::VARIABLE);
-                }
-                // What names a tensor, by itself or in a list, names another one from then on.
-                if let Some(Value::Tensor(_) | Value::TensorList(..)) =
-                    self.tables.values.value(from)
-                {
-                    self.tables.values.mark(to, flag::MOVED);
-                }
-                Instruction::Move { from, to }
+                self.tables.values.mark(to, flags);
+                instruction
             }
             InstructionArgs::JumpFalse { condition, destination } => {
                 let destination = usize::try_from(destination)
@@ -240,22 +236,44 @@ fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
     true
 }
 
-/// Whether a value may be moved onto another; if so, whether that makes the target's shape vary.
-fn check_move(values: &Values<'_>, from: usize, to: usize) -> Option<bool> {
-    let (from, to) = (values.value(from)?, values.value(to)?);
-    match (from, to) {
-        (Value::Tensor(from), Value::Tensor(to)) => {
-            let (from, to) = (values.tensor(from)?, values.tensor(to)?);
-            let compatible = from.scalar_type == to.scalar_type
-                && from.sizes.len() == to.sizes.len()
-                && (from.dim_order == to.dim_order
-                    || same_layout(from.sizes, from.dim_order, to.dim_order));
-            compatible.then(|| {
-                from.sizes != to.sizes
-                    || from.dim_order != to.dim_order
-                    || from.dynamism != ShapeDynamism::Static
-            })
+/// The instruction that moves a value onto another, and the flags that the other gets; `None` if it cannot take it.
+///
+/// A tensor that has its own place takes the contents of the other. ExecuTorch makes it another name of the other's memory; but
+/// exporters plan what is within one `torch.cond` over what is within the next, which then runs over the results of the first.
+fn resolve_move<'m>(values: &Values<'_>, from: usize, to: usize) -> Option<(Instruction<'m>, u8)> {
+    let as_name = Instruction::Move { from, to };
+    match (values.value(from)?, values.value(to)?) {
+        (Value::Tensor(source), Value::Tensor(slot)) => {
+            let (source, target) = (values.tensor(source)?, values.tensor(slot)?);
+            if source.scalar_type != target.scalar_type
+                || source.sizes.len() != target.sizes.len()
+                || (source.dim_order != target.dim_order
+                    && !same_layout(source.sizes, source.dim_order, target.dim_order))
+            {
+                return None;
+            }
+            let has_place = match target.home {
+                Home::Planned => true,
+                Home::Caller => values.has(to, flag::INTERFACE),
+                _ => false,
+            };
+            let same = source.sizes == target.sizes && source.dim_order == target.dim_order;
+            let is_static = |tensor: &TensorSlot<'_>| tensor.dynamism == ShapeDynamism::Static;
+            if has_place
+                && source.capacity <= target.capacity
+                && (same || !is_static(target))
+                && !values.has(from, flag::MOVED)
+            {
+                return Some((Instruction::Copy { from, to, slot }, 0));
+            }
+            // What names a tensor, by itself or in a list, names another one from then on.
+            let varies = !same || !is_static(source);
+            Some((as_name, flag::MOVED | if varies { flag::VARIABLE } else { 0 }))
         }
-        (from, to) => (from.type_name() == to.type_name()).then_some(true),
+        (from, to) if from.type_name() == to.type_name() => {
+            let list = matches!(from, Value::TensorList(..));
+            Some((as_name, flag::VARIABLE | if list { flag::MOVED } else { 0 }))
+        }
+        _ => None,
     }
 }
