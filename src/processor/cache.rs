@@ -50,7 +50,8 @@ impl CacheFile {
         registry: &Registry<'_>,
     ) -> Self {
         let mut hash = XxHash3_128::new();
-        let names = registry.kernels().map(|kernel| kernel.name);
+        let backends = registry.backends().map(|backend| backend.name());
+        let names = registry.kernels().map(|kernel| kernel.name).chain(backends);
         for text in [env!("CARGO_PKG_VERSION"), target].into_iter().chain(names) {
             hash.write(text.as_bytes());
             hash.write(&[0]);

@@ -386,6 +386,39 @@ impl<'g, 'p> Builder<'g, 'p> {
         last.is_some_and(|call| call.writes == view.buffer && call.step.limit(min, max))
     }
 
+    /// Lets the step that makes `sum` add to `addend` instead, where both are used for the last time: then their sum is where the
+    /// addend was.
+    pub(super) fn add_to(&mut self, addend: &View, sum: &View) -> bool {
+        let is_whole = |view: &View| {
+            view.is_dense()
+                && view.offset == 0
+                && self.buffers.get(view.buffer).is_some_and(|it| it.len == view.numel())
+        };
+        let are_alike = addend.sizes == sum.sizes && addend.has_strides(&sum.strides);
+        let [to, from] = [addend.buffer, sum.buffer];
+        if !are_alike || to == from || ![addend, sum].into_iter().all(is_whole) {
+            return false;
+        }
+        if !self.is_last_use(addend) || !self.is_last_use(sum) {
+            return false;
+        }
+        // Nobody has read the sum, and nobody touches the addend from where it is made on.
+        let touches = |call: &Call, id| call.writes == id || call.reads.contains(&id);
+        let last = |id| self.calls.iter().rposition(|call| touches(call, id));
+        let (Some(maker), at) = (last(from), last(to)) else { return false };
+        let is_free = at.is_none_or(|at| at < maker);
+        let Some(call) = self.calls.get_mut(maker).filter(|call| is_free && call.writes == from)
+        else {
+            return false;
+        };
+        if !call.step.accumulate() {
+            return false;
+        }
+        call.writes = to;
+        self.overwrite(addend);
+        true
+    }
+
     /// The same elements in these strides, which are without gaps: as they are, or a copy, which is made once.
     pub(super) fn in_strides(&mut self, view: &View, strides: &[usize]) -> Result<View, Refusal> {
         if view.has_strides(strides) {

@@ -12,6 +12,8 @@ mod lines;
 mod ops;
 mod plan;
 mod target;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use target::CpuTarget;

@@ -28,6 +28,11 @@ pub(super) trait Step: Send + Sync {
         false
     }
 
+    /// Adds to what is there from now on, if it can, before limits.
+    fn accumulate(&mut self) -> bool {
+        false
+    }
+
     /// Computes.
     ///
     /// # Errors
@@ -155,11 +160,10 @@ impl Plan {
         Some(Plan { calls, constants, shared, workspace, tier })
     }
 
-    /// Elements that it keeps for itself: between its calls, and of constants.
+    /// How many calls it makes.
     #[cfg(test)]
-    pub(super) fn sizes(&self) -> (usize, usize) {
-        let constants = self.constants.iter().map(|data| data.as_slice().len());
-        (self.shared.as_slice().len(), constants.sum())
+    pub(super) fn calls(&self) -> usize {
+        self.calls.len()
     }
 
     /// Runs all calls.

@@ -33,8 +33,8 @@ fn show_method(method: &MethodReport) {
         return;
     }
     let parts = [
-        count(method.on_device(), "call") + " on the device",
-        format!("{} on the CPU", method.calls.len() - method.on_device()),
+        count(method.on_device(), "call") + " in delegates",
+        format!("{} of CPU kernels", method.calls.len() - method.on_device()),
         count(method.delegates, "delegate"),
     ];
     println!("\n{} {}", paint(TITLE, &method.name), paint(FAINT, parts.join(", ")));
@@ -48,10 +48,12 @@ fn show_method(method: &MethodReport) {
         let operator = paint(NAME, &first.operator);
         let number = paint(FAINT, format!("{:>6}", first.instruction));
         match &first.place {
-            Place::Device(delegate) => println!("{number}  device {delegate:<3} {operator}{times}"),
+            Place::Device(delegate) => {
+                println!("{number}  delegate {delegate:<3} {operator}{times}")
+            }
             Place::Host(reason) => {
                 let reason = paint(WARN, reason);
-                println!("{number}  CPU        {operator}{times}  {reason}");
+                println!("{number}  kernel       {operator}{times}  {reason}");
             }
             other => println!("{number}  {other:?} {operator}{times}"),
         }

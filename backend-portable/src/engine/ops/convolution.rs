@@ -110,6 +110,7 @@ struct Prepared {
     weights: Lines,
     form: WeightForm,
     bias: Option<Vec<f32>>,
+    beta: f32,
     min: f32,
     max: f32,
 }
@@ -135,7 +136,7 @@ impl Prepared {
             form => (Lines::of(data.into_iter()).ok_or_else(no_memory)?, form),
         };
         let (min, max) = (f32::NEG_INFINITY, f32::INFINITY);
-        Ok(Prepared { conv, from, weights, form, bias, min, max })
+        Ok(Prepared { conv, from, weights, form, bias, beta: 0.0, min, max })
     }
 }
 
@@ -152,11 +153,17 @@ impl Step for Prepared {
         is_free
     }
 
+    fn accumulate(&mut self) -> bool {
+        let is_free = self.min == f32::NEG_INFINITY && self.max == f32::INFINITY;
+        is_free && core::mem::replace(&mut self.beta, 1.0) == 0.0
+    }
+
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let [input, ..] = io.inputs;
         let input = input.get(self.from..).ok_or(ShapeMismatch)?;
         let weights = Weights { data: self.weights.as_slice(), form: self.form };
-        let finish = Finish { bias: self.bias.as_deref(), min: self.min, max: self.max };
+        let finish =
+            Finish { bias: self.bias.as_deref(), beta: self.beta, min: self.min, max: self.max };
         self.conv.run(io.context, input, weights, &finish, io.out, io.workspace)
     }
 }

@@ -145,6 +145,14 @@ fn unary(builder: &mut Builder<'_, '_>, args: &[ValueId], function: Unary) -> Re
 /// A sum in which the second operand has a factor, times this sign.
 fn scaled(builder: &mut Builder<'_, '_>, args: &[ValueId], sign: f32) -> Result<(), Refusal> {
     let factor = builder.number(argument(args, 2)?)? as f32 * sign;
+    if factor == 1.0 {
+        let (a, b) = (builder.view(argument(args, 0)?)?, builder.view(argument(args, 1)?)?);
+        for (addend, sum) in [(&a, &b), (&b, &a)] {
+            if builder.add_to(addend, sum) {
+                return builder.define(output(args)?, addend.clone());
+            }
+        }
+    }
     let function = match factor {
         1.0 => Binary::Add,
         -1.0 => Binary::Sub,

@@ -298,6 +298,14 @@ impl Step for Product {
         is_free
     }
 
+    fn accumulate(&mut self) -> bool {
+        let is_free = self.limits == [f32::NEG_INFINITY, f32::INFINITY];
+        is_free && self.beta == 0.0 && {
+            self.beta = 1.0;
+            true
+        }
+    }
+
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let Io { inputs, out, workspace, context } = io;
         let [m, k, n] = self.shape;

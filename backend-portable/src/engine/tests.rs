@@ -1,0 +1,301 @@
+//! Whole plans against their calls one by one: what steps share, overwrite and take over must not show.
+
+use super::builder::{Builder, Machine};
+use crate::compute::simd::Tier;
+use crate::compute::split::Serial;
+use crate::compute::threads::ThreadPool;
+use std::vec;
+use std::vec::Vec;
+use torchlet_core::{Parallel, ScalarType};
+use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+use torchlet_graph::operators::Operator;
+
+/// Numbers without a pattern.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+
+    fn number(&mut self) -> f32 {
+        self.below(2001) as f32 / 1000.0 - 1.0
+    }
+
+    fn numbers(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| self.number()).collect()
+    }
+}
+
+fn tensor(sizes: &[usize], data: Option<Vec<f32>>) -> Value<'static> {
+    let bytes = |data: Vec<f32>| data.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    Value::Tensor(Tensor {
+        scalar_type: ScalarType::Float,
+        host_type: ScalarType::Float,
+        sizes: sizes.to_vec(),
+        dynamic: false,
+        data: data.map(|data| bytes(data).into()),
+        changes: None,
+    })
+}
+
+/// A graph on its way.
+struct Maker {
+    graph: Graph<'static>,
+    random: Random,
+    /// The tensors so far.
+    tensors: Vec<ValueId>,
+}
+
+impl Maker {
+    fn new(seed: u64, inputs: &[&[usize]]) -> Self {
+        let mut maker =
+            Maker { graph: Graph::default(), random: Random(seed), tensors: Vec::new() };
+        for sizes in inputs {
+            let id = maker.value(tensor(sizes, None));
+            maker.graph.inputs.push(id);
+            maker.tensors.push(id);
+        }
+        maker
+    }
+
+    fn value(&mut self, value: Value<'static>) -> ValueId {
+        self.graph.values.push(value);
+        self.graph.values.len() - 1
+    }
+
+    fn ints(&mut self, items: &[i64]) -> ValueId {
+        self.value(Value::IntList(items.to_vec()))
+    }
+
+    fn int(&mut self, item: i64) -> ValueId {
+        self.value(Value::Int(item))
+    }
+
+    fn constant(&mut self, sizes: &[usize]) -> ValueId {
+        let data = self.random.numbers(sizes.iter().product());
+        self.value(tensor(sizes, Some(data)))
+    }
+
+    fn sizes(&self, id: ValueId) -> Vec<usize> {
+        sizes(&self.graph, id).to_vec()
+    }
+
+    fn call(&mut self, operator: Operator, inputs: &[ValueId], sizes: &[usize]) -> ValueId {
+        let out = self.value(tensor(sizes, None));
+        let args = inputs.iter().copied().chain([out]).collect();
+        self.graph.nodes.push(Node::new(operator, args));
+        self.tensors.push(out);
+        out
+    }
+
+    /// A tensor of those that there are, rather a late one.
+    fn any(&mut self) -> ValueId {
+        let late = self.random.below(3) > 0;
+        let count = self.tensors.len();
+        let from = if late { count.saturating_sub(3) } else { 0 };
+        self.tensors[from + self.random.below(count - from)]
+    }
+
+    fn convolution(&mut self, input: ValueId, kernel: usize) -> Option<ValueId> {
+        let [n, c, h, w] = self.sizes(input)[..] else { return None };
+        let weights = self.constant(&[c, c, kernel, kernel]);
+        let bias = self.constant(&[c]);
+        let pad = kernel as i64 / 2;
+        let lists = [[1, 1], [pad, pad], [1, 1], [0, 0]].map(|list| self.ints(&list));
+        let (no, one) = (self.value(Value::Bool(false)), self.int(1));
+        let [stride, padding, dilation, extra] = lists;
+        let args = [input, weights, bias, stride, padding, dilation, no, extra, one];
+        Some(self.call(Operator::CONVOLUTION, &args, &[n, c, h, w]))
+    }
+
+    /// Adds some call, if one fits.
+    fn step(&mut self) -> Option<()> {
+        let input = self.any();
+        let sizes = self.sizes(input);
+        let rank = sizes.len();
+        match self.random.below(14) {
+            0 => self.convolution(input, 1)?,
+            1 => self.convolution(input, 3)?,
+            2 => self.call(Operator::RELU, &[input], &sizes),
+            3 => self.call(Operator::SIGMOID, &[input], &sizes),
+            4 | 5 => {
+                let alike = |id: &&ValueId| self.sizes(**id) == sizes;
+                let others: Vec<ValueId> = self.tensors.iter().filter(alike).copied().collect();
+                let other = others[self.random.below(others.len())];
+                let one = self.int(1);
+                self.call(Operator::ADD_TENSOR, &[input, other, one], &sizes)
+            }
+            6 => {
+                let row = self.constant(&sizes[rank - 1..]);
+                self.call(Operator::MUL_TENSOR, &[input, row], &sizes)
+            }
+            7 => {
+                let [a, b] = [self.random.below(rank), self.random.below(rank)];
+                let mut turned = sizes.clone();
+                turned.swap(a, b);
+                let dims = [a, b].map(|dim| self.int(dim as i64));
+                self.call(Operator::TRANSPOSE_COPY_INT, &[input, dims[0], dims[1]], &turned)
+            }
+            8 => {
+                let shape = [sizes[0], sizes[1..].iter().product()];
+                let ints = self.ints(&shape.map(|size| size as i64));
+                self.call(Operator::VIEW_COPY, &[input, ints], &shape)
+            }
+            9 => {
+                let dim = self.random.below(rank);
+                let end = 1 + self.random.below(sizes[dim]);
+                let start = self.random.below(end);
+                let args = [dim, start, end, 1].map(|number| self.int(number as i64));
+                let mut part = sizes.clone();
+                part[dim] = end - start;
+                self.call(
+                    Operator::SLICE_COPY_TENSOR,
+                    &[input, args[0], args[1], args[2], args[3]],
+                    &part,
+                )
+            }
+            10 => {
+                let dim = self.random.below(rank);
+                let mut joined = sizes.clone();
+                joined[dim] *= 2;
+                let (list, dim) = (self.value(Value::List(vec![input; 2])), self.int(dim as i64));
+                self.call(Operator::CAT, &[list, dim], &joined)
+            }
+            11 => {
+                let (dim, no) = (self.int(-1), self.value(Value::Bool(false)));
+                self.call(Operator::SOFTMAX, &[input, dim, no], &sizes)
+            }
+            12 => {
+                let dim = self.random.below(rank);
+                let mut mean = sizes.clone();
+                mean[dim] = 1;
+                let (dims, yes) = (self.ints(&[dim as i64]), self.value(Value::Bool(true)));
+                let none = self.value(Value::None);
+                self.call(Operator::MEAN_DIM, &[input, dims, yes, none], &mean)
+            }
+            _ => {
+                let [m, k] = sizes[..] else { return None };
+                let (weights, bias) = (self.constant(&[5, k]), self.constant(&[5]));
+                self.call(Operator::LINEAR, &[input, weights, bias], &[m, 5])
+            }
+        };
+        Some(())
+    }
+}
+
+fn sizes<'g>(graph: &'g Graph<'_>, id: ValueId) -> &'g [usize] {
+    match &graph.values[id] {
+        Value::Tensor(tensor) => &tensor.sizes,
+        other => panic!("{other:?} has no sizes"),
+    }
+}
+
+/// The outputs of a graph, as one plan.
+fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec<Vec<f32>> {
+    let machine = Machine { tier: Tier::detect(), threads: parallel.threads() };
+    let mut plan = Builder::new(graph, machine).build().unwrap();
+    let mut results: Vec<Vec<f32>> =
+        graph.outputs.iter().map(|id| vec![f32::NAN; sizes(graph, *id).iter().product()]).collect();
+    // Twice: nothing is left from the first time.
+    for _ in 0..2 {
+        let mut write: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
+        plan.run(inputs, &mut write, parallel).unwrap();
+    }
+    results
+}
+
+/// The same, each call as a plan of its own.
+fn one_by_one(graph: &Graph<'_>, inputs: &[&[f32]]) -> Vec<Vec<f32>> {
+    let mut known: Vec<Option<Vec<f32>>> = vec![None; graph.values.len()];
+    for (id, data) in graph.inputs.iter().zip(inputs) {
+        known[*id] = Some(data.to_vec());
+    }
+    for node in &graph.nodes {
+        let (out, args) = node.args.split_last().unwrap();
+        let taken = args.iter().flat_map(|id| super::builder::items(graph, id)).copied();
+        let mut taken: Vec<ValueId> = taken.filter(|id| known[*id].is_some()).collect();
+        taken.dedup();
+        let single = Graph {
+            values: graph.values.clone(),
+            nodes: vec![node.clone()],
+            inputs: taken.clone(),
+            outputs: vec![*out],
+            updates: Vec::new(),
+        };
+        let data: Vec<Vec<f32>> = taken.iter().map(|id| known[*id].clone().unwrap()).collect();
+        let data: Vec<&[f32]> = data.iter().map(Vec::as_slice).collect();
+        known[*out] = outputs(&single, &data, &Serial).pop();
+    }
+    graph.outputs.iter().map(|id| known[*id].clone().unwrap()).collect()
+}
+
+#[test]
+fn plans_compute_what_their_calls_do() {
+    let pool = ThreadPool::new(2);
+    let mut calls = 0;
+    for seed in 1..=400 {
+        let mut maker = Maker::new(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), &[&[2, 6, 5, 4], &[3, 8]]);
+        for _ in 0..12 {
+            let _ = maker.step();
+        }
+        // Some of all, and what was made last.
+        let made = maker.tensors.split_off(2);
+        let Some(last) = made.last() else { continue };
+        let mut outputs_of: Vec<ValueId> =
+            made.iter().copied().filter(|_| maker.random.below(4) == 0).collect();
+        outputs_of.push(*last);
+        let largest = made.iter().map(|id| maker.sizes(*id).iter().product::<usize>()).max();
+        if largest > Some(1 << 14) {
+            continue;
+        }
+        maker.graph.outputs = outputs_of;
+        let Maker { graph, mut random, .. } = maker;
+        calls += graph.nodes.len();
+        let data = [random.numbers(240), random.numbers(24)];
+        let data: Vec<&[f32]> = data.iter().map(Vec::as_slice).collect();
+        let expected = one_by_one(&graph, &data);
+        for parallel in [&Serial as &dyn Parallel, &pool] {
+            for (found, expected) in outputs(&graph, &data, parallel).iter().zip(&expected) {
+                for (found, expected) in found.iter().zip(expected) {
+                    let error = (found - expected).abs();
+                    assert!(error <= 1e-5 * expected.abs().max(1.0), "seed {seed}: {graph:?}");
+                }
+            }
+        }
+    }
+    assert!(calls > 2000, "{calls}");
+}
+
+#[test]
+fn what_follows_a_convolution_becomes_part_of_it() {
+    let mut maker = Maker::new(7, &[&[1, 4, 6, 6]]);
+    let input = maker.graph.inputs[0];
+    let first = maker.convolution(input, 3).unwrap();
+    let second = maker.convolution(first, 3).unwrap();
+    let third = maker.convolution(second, 1).unwrap();
+    let one = maker.int(1);
+    let sum = maker.call(Operator::ADD_TENSOR, &[first, third, one], &[1, 4, 6, 6]);
+    let out = maker.call(Operator::RELU, &[sum], &[1, 4, 6, 6]);
+    maker.graph.outputs = vec![out];
+    let machine = Machine { tier: Tier::detect(), threads: 1 };
+    let plan = Builder::new(&maker.graph, machine).build().unwrap();
+    // To channels last, three convolutions, and back: the sum needs no call, nor does the limit.
+    assert_eq!(plan.calls(), 5);
+}
+
+#[test]
+fn weights_are_not_read_for_a_question() {
+    let mut maker = Maker::new(3, &[&[1, 4, 6, 6]]);
+    let input = maker.graph.inputs[0];
+    let out = maker.convolution(input, 1).unwrap();
+    maker.graph.outputs = vec![out];
+    let graph = maker.graph.without_data();
+    let machine = Machine { tier: Tier::detect(), threads: 1 };
+    assert_eq!(Builder::ask(&graph, machine), [Ok(())]);
+    let Err(why) = Builder::new(&graph, machine).build() else { panic!("there is no data") };
+    assert!(why.contains("cut short"), "{why}");
+}
