@@ -143,7 +143,12 @@ fn default_backends() -> Vec<std::sync::Arc<dyn torchlet_core::Backend + Send + 
         backends.push(VULKAN.clone());
     }
     #[cfg(feature = "portable")]
-    backends.push(Arc::new(torchlet_portable::engine::CpuEngine));
+    {
+        use std::sync::LazyLock;
+        use torchlet_portable::engine::CpuEngine;
+        static ENGINE: LazyLock<Arc<CpuEngine>> = LazyLock::new(Arc::default);
+        backends.push(ENGINE.clone());
+    }
     backends
 }
 

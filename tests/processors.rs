@@ -16,7 +16,7 @@ mod tests {
 
     /// For the CPU alone.
     fn plain() -> ModuleBuilder {
-        Module::builder().threads(1).without_default_backends().backend(Arc::new(CpuEngine))
+        Module::builder().threads(1).without_default_backends().backend(Arc::new(CpuEngine::new()))
     }
 
     fn opened(fixture: &Fixture, builder: ModuleBuilder) -> Result<Module, String> {

@@ -13,7 +13,7 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
         .memory_limit(options.memory_limit.saturating_mul(1 << 20))
         .run_on(options.backend.run_on());
     if options.backend == Backend::Cpu {
-        let engine = std::sync::Arc::new(torchlet::portable::engine::CpuEngine);
+        let engine = std::sync::Arc::new(torchlet::portable::engine::CpuEngine::new());
         builder = builder.without_default_backends().backend(engine);
     } else {
         builder = with_vulkan(builder, options)?;

@@ -2,10 +2,11 @@
 
 use super::lines::Lines;
 use super::ops;
+use super::packed::{Form, Key, Packs};
 use super::plan::{Buffer, Call, Home, Plan, Step};
 use super::view::{BufferId, View, dense_strides, numel};
 use crate::compute::simd::Tier;
-use std::borrow::ToOwned;
+use std::borrow::{Cow, ToOwned};
 use std::boxed::Box;
 use std::collections::HashMap;
 use std::string::String;
@@ -29,8 +30,8 @@ pub(super) struct Machine {
 pub(super) struct Builder<'g, 'p> {
     graph: &'g Graph<'p>,
     pub(super) machine: Machine,
-    /// Whether it is only asked what can be done: no data is read, nothing is packed.
-    is_question: bool,
+    /// Where packed weights are found; none if it is only asked what can be done, so that no data is read, and nothing packed.
+    packs: Option<&'g Packs>,
     views: HashMap<ValueId, View>,
     buffers: Vec<Buffer>,
     calls: Vec<Call>,
@@ -63,15 +64,16 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
 
 impl<'g, 'p> Builder<'g, 'p> {
     /// A plan of this graph.
-    pub(super) fn new(graph: &'g Graph<'p>, machine: Machine) -> Self {
-        Self::with_uses(graph, machine, uses(graph))
+    pub(super) fn new(graph: &'g Graph<'p>, machine: Machine, packs: &'g Packs) -> Self {
+        let builder = Self::question(graph, machine, uses(graph));
+        Builder { packs: Some(packs), ..builder }
     }
 
-    fn with_uses(graph: &'g Graph<'p>, machine: Machine, uses: HashMap<ValueId, usize>) -> Self {
+    fn question(graph: &'g Graph<'p>, machine: Machine, uses: HashMap<ValueId, usize>) -> Self {
         Builder {
             graph,
             machine,
-            is_question: false,
+            packs: None,
             views: HashMap::new(),
             buffers: Vec::new(),
             calls: Vec::new(),
@@ -85,11 +87,10 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn ask(graph: &'g Graph<'p>, machine: Machine) -> Vec<Result<(), Refusal>> {
         let uses = uses(graph);
         let answers = graph.nodes.iter().map(|node| {
-            let mut builder = Builder::with_uses(graph, machine, HashMap::new());
+            let mut builder = Builder::question(graph, machine, HashMap::new());
             // What nobody takes does not have to be made.
             let results = node.args.last().map_or(&[][..], |out| items(graph, out));
             builder.uses = results.iter().filter_map(|id| Some((*id, *uses.get(id)?))).collect();
-            builder.is_question = true;
             builder.add(node)
         });
         answers.collect()
@@ -218,7 +219,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         let tensor = self.plain_tensor(id)?;
         let len = numel(&tensor.sizes).ok_or_else(|| "a tensor without elements".to_owned())?;
         let home = match &tensor.data {
-            Some(_) if self.is_question => Home::Constant(None),
+            Some(_) if self.is_question() => Home::Constant(None),
             Some(data) => {
                 let elements = data.as_chunks::<4>().0.get(..len);
                 let elements = elements.ok_or_else(|| "a constant is cut short".to_owned())?;
@@ -227,7 +228,7 @@ impl<'g, 'p> Builder<'g, 'p> {
                     Lines::of(elements).ok_or_else(|| "no memory for constants".to_owned())?;
                 Home::Constant(Some(Arc::new(data)))
             }
-            None if self.is_question => Home::Shared,
+            None if self.is_question() => Home::Shared,
             None => return Err("a value is read before it is made".to_owned()),
         };
         let buffer = self.buffer(home, len);
@@ -240,15 +241,34 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// if nothing is to be read yet.
     pub(super) fn constant(&self, id: ValueId) -> Option<Vec<f32>> {
         let Value::Tensor(Tensor { data: Some(data), .. }) = self.value(id) else { return None };
-        if self.is_question {
+        if self.is_question() {
             return Some(Vec::new());
         }
         Some(data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
+    /// Constant weights as they are packed for this, once for all who use them. `pack` gets the plain ones.
+    pub(super) fn packed(
+        &self,
+        id: ValueId,
+        form: Form,
+        pack: impl FnOnce(Vec<f32>) -> Result<Lines, Refusal>,
+    ) -> Result<Arc<Lines>, Refusal> {
+        let (Value::Tensor(Tensor { data: Some(data), .. }), Some(packs)) =
+            (self.value(id), self.packs)
+        else {
+            return Err("there are no weights to pack".to_owned());
+        };
+        let (address, bytes) = (data.as_ptr().addr(), data.len());
+        let key = Key { address, bytes, tier: self.machine.tier, form };
+        // Only what is borrowed stays where it is.
+        let key = matches!(data, Cow::Borrowed(_)).then_some(key);
+        packs.get(key, || pack(self.constant(id).unwrap_or_default()))
+    }
+
     /// Whether nothing is to be read or packed yet.
     pub(super) fn is_question(&self) -> bool {
-        self.is_question
+        self.packs.is_none()
     }
 
     /// A number.
@@ -367,7 +387,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn is_last_use(&self, view: &View) -> bool {
         let is_shared =
             self.buffers.get(view.buffer).is_some_and(|it| matches!(it.home, Home::Shared));
-        is_shared && !self.is_question && self.pending.get(view.buffer) == Some(&1)
+        is_shared && !self.is_question() && self.pending.get(view.buffer) == Some(&1)
     }
 
     /// Says that a step will write over a view as its last reader.

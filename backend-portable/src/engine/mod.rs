@@ -10,6 +10,7 @@
 mod builder;
 mod lines;
 mod ops;
+mod packed;
 mod plan;
 mod target;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use target::CpuTarget;
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::simd::Tier;
 use builder::{Builder, Machine};
+use packed::Packs;
 use plan::Plan;
 use std::vec;
 use std::vec::Vec;
@@ -35,9 +37,18 @@ use view::View;
 /// What programs call this backend.
 pub const BACKEND_NAME: &str = "TorchletCpu";
 
-/// The backend for regions that the compiler makes for the CPU.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct CpuEngine;
+/// The backend for regions that the compiler makes for the CPU. Methods of one engine share the weights that they packed.
+#[derive(Debug, Default)]
+pub struct CpuEngine {
+    packs: Packs,
+}
+
+impl CpuEngine {
+    /// An engine that has packed nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
 
 impl Backend for CpuEngine {
     fn name(&self) -> &'static str {
@@ -58,7 +69,7 @@ impl Backend for CpuEngine {
         let graph = blob::read(context.processed().bytes(), &named);
         let graph = graph.map_err(|error| invalid(&error))?;
         let machine = Machine { tier: Tier::detect(), threads: context.parallel().threads() };
-        let plan = Builder::new(&graph, machine).build();
+        let plan = Builder::new(&graph, machine, &self.packs).build();
         let plan = plan.map_err(|why| DelegateError::Unsupported(message(&why)))?;
         let arguments = graph.inputs.iter().chain(&graph.outputs);
         let sizes = arguments.map(|id| match graph.values.get(*id) {

@@ -1,6 +1,7 @@
 //! Whole plans against their calls one by one: what steps share, overwrite and take over must not show.
 
 use super::builder::{Builder, Machine};
+use super::packed::Packs;
 use crate::compute::simd::Tier;
 use crate::compute::split::Serial;
 use crate::compute::threads::ThreadPool;
@@ -197,7 +198,8 @@ fn sizes<'g>(graph: &'g Graph<'_>, id: ValueId) -> &'g [usize] {
 /// The outputs of a graph, as one plan.
 fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec<Vec<f32>> {
     let machine = Machine { tier: Tier::detect(), threads: parallel.threads() };
-    let mut plan = Builder::new(graph, machine).build().unwrap();
+    let packs = Packs::default();
+    let mut plan = Builder::new(graph, machine, &packs).build().unwrap();
     let mut results: Vec<Vec<f32>> =
         graph.outputs.iter().map(|id| vec![f32::NAN; sizes(graph, *id).iter().product()]).collect();
     // Twice: nothing is left from the first time.
@@ -238,7 +240,8 @@ fn plans_compute_what_their_calls_do() {
     let pool = ThreadPool::new(2);
     let mut calls = 0;
     for seed in 1..=400 {
-        let mut maker = Maker::new(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), &[&[2, 6, 5, 4], &[3, 8]]);
+        let mut maker =
+            Maker::new(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed), &[&[2, 6, 5, 4], &[3, 8]]);
         for _ in 0..12 {
             let _ = maker.step();
         }
@@ -282,7 +285,7 @@ fn what_follows_a_convolution_becomes_part_of_it() {
     let out = maker.call(Operator::RELU, &[sum], &[1, 4, 6, 6]);
     maker.graph.outputs = vec![out];
     let machine = Machine { tier: Tier::detect(), threads: 1 };
-    let plan = Builder::new(&maker.graph, machine).build().unwrap();
+    let plan = Builder::new(&maker.graph, machine, &Packs::default()).build().unwrap();
     // To channels last, three convolutions, and back: the sum needs no call, nor does the limit.
     assert_eq!(plan.calls(), 5);
 }
@@ -296,6 +299,8 @@ fn weights_are_not_read_for_a_question() {
     let graph = maker.graph.without_data();
     let machine = Machine { tier: Tier::detect(), threads: 1 };
     assert_eq!(Builder::ask(&graph, machine), [Ok(())]);
-    let Err(why) = Builder::new(&graph, machine).build() else { panic!("there is no data") };
+    let Err(why) = Builder::new(&graph, machine, &Packs::default()).build() else {
+        panic!("there is no data")
+    };
     assert!(why.contains("cut short"), "{why}");
 }

@@ -3,7 +3,7 @@
 use super::patches::Axis;
 
 /// Order of the elements of images.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Layout {
     /// `[batch, channel, depth, height, width]`
     ChannelsFirst,
@@ -13,7 +13,7 @@ pub enum Layout {
 
 /// The numbers that describe a convolution. Spatial values are `[depth, height, width]`; dimensions
 /// that an image does not have get size, kernel, stride and dilation 1, padding 0.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConvParams {
     /// Samples.
     pub batch: usize,

@@ -203,7 +203,7 @@ pub trait Kernel {
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Isa {
     Scalar,
     #[cfg(target_arch = "x86_64")]
@@ -221,7 +221,7 @@ type Candidate = (Isa, fn() -> bool);
 ///
 /// The inside is private: a tier other than scalar can only come from detection, so holding one
 /// proves that the processor has the instructions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tier(Isa);
 
 impl Tier {

@@ -130,7 +130,7 @@ impl Attention {
         let rows = out.len() / across.max(1);
         let (scores, workspace) =
             workspace.split_at_mut_checked(rows * keys).ok_or(ShapeMismatch)?;
-        let (queries, turned) = (self.q.walk.from_row(first), self.k.walk.transposed());
+        let (queries, turned) = (self.q.walk.rows_from(first), self.k.walk.transposed());
         for head in 0..heads {
             let shared = head / self.shared.max(1);
             let a = queries.matrix(q, head, [rows, width])?;
@@ -140,7 +140,7 @@ impl Attention {
             gemm(context, a, b, c, &scaled, workspace)?;
             if let Some(heads) = &self.mask {
                 let mask = heads.from(mask, sample)?;
-                heads.walk.from_row(first).add(mask, head, keys, scores)?;
+                heads.walk.rows_from(first).add(mask, head, keys, scores)?;
             }
             softmax(context, keys, scores, workspace)?;
             let a = Walk::row_major(keys).matrix(scores, 0, [rows, keys])?;

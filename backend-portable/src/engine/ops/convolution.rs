@@ -7,7 +7,9 @@ use crate::compute::gemm::ShapeMismatch;
 use crate::compute::simd::Tier;
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::lines::Lines;
+use crate::engine::packed::Form;
 use crate::engine::plan::{Io, Step};
+use std::sync::Arc;
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
@@ -20,9 +22,9 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         return Err("the engine convolves batches of rows and of pictures".into());
     }
     let conv = geometry(builder, args, &input.sizes, sizes)?;
-    let Some(data) = builder.constant(weights) else {
+    if builder.constant(weights).is_none() {
         return Err("the engine packs weights beforehand, and these are not constant".into());
-    };
+    }
     let bias = match builder.optional(argument(args, 2)?)? {
         Some(_) => Some(builder.constant(argument(args, 2)?).ok_or("a bias that is not constant")?),
         None => None,
@@ -41,8 +43,14 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     let out = builder.make_in_order(&shape, &order)?;
     if !builder.is_question() {
         let second = if p.transposed { p.out_channels } else { p.in_channels } / p.groups.max(1);
-        let strides = WeightForm::contiguous(second, p.kernel);
-        let step = Prepared::new(conv, input.offset, tier, data, strides, bias)?;
+        let plain = WeightForm::contiguous(second, p.kernel);
+        let is_packed = conv.packed_weights_len(tier).is_some_and(|len| len > 0);
+        let weights =
+            builder.packed(weights, Form::Convolution(p), |data| pack(&conv, tier, data, plain))?;
+        let form = if is_packed { WeightForm::Packed } else { plain };
+        let (min, max) = (f32::NEG_INFINITY, f32::INFINITY);
+        let from = input.offset;
+        let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
         builder.push(step, &[&input], &out);
     }
     builder.define(output(args)?, out)
@@ -107,7 +115,7 @@ struct Prepared {
     conv: Conv,
     /// Where the input begins.
     from: usize,
-    weights: Lines,
+    weights: Arc<Lines>,
     form: WeightForm,
     bias: Option<Vec<f32>>,
     beta: f32,
@@ -115,29 +123,18 @@ struct Prepared {
     max: f32,
 }
 
-impl Prepared {
-    fn new(
-        conv: Conv,
-        from: usize,
-        tier: Tier,
-        data: Vec<f32>,
-        form: WeightForm,
-        bias: Option<Vec<f32>>,
-    ) -> Result<Self, Refusal> {
-        let no_memory = || Refusal::from("no memory for weights");
-        let packed = conv.packed_weights_len(tier).ok_or_else(no_memory)?;
-        let (weights, form) = match form {
-            WeightForm::Strided(strides) if packed > 0 => {
-                let mut weights = Lines::zeroed(packed).ok_or_else(no_memory)?;
-                conv.pack_weights(tier, &data, strides, weights.as_mut_slice())
-                    .map_err(|_| "weights that are cut short")?;
-                (weights, WeightForm::Packed)
-            }
-            form => (Lines::of(data.into_iter()).ok_or_else(no_memory)?, form),
-        };
-        let (min, max) = (f32::NEG_INFINITY, f32::INFINITY);
-        Ok(Prepared { conv, from, weights, form, bias, beta: 0.0, min, max })
+/// Weights as the convolution takes them: as they are, if it does not take packed ones.
+fn pack(conv: &Conv, tier: Tier, data: Vec<f32>, plain: WeightForm) -> Result<Lines, Refusal> {
+    let no_memory = || Refusal::from("no memory for weights");
+    let len = conv.packed_weights_len(tier).ok_or_else(no_memory)?;
+    let WeightForm::Strided(strides) = plain else { return Err("weights that are packed".into()) };
+    if len == 0 {
+        return Lines::of(data.into_iter()).ok_or_else(no_memory);
     }
+    let mut packed = Lines::zeroed(len).ok_or_else(no_memory)?;
+    conv.pack_weights(tier, &data, strides, packed.as_mut_slice())
+        .map_err(|_| "weights that are cut short")?;
+    Ok(packed)
 }
 
 impl Step for Prepared {

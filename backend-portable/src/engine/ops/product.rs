@@ -10,8 +10,10 @@ use crate::compute::simd::Tier;
 use crate::compute::split::{Serial, for_each_chunks_mut};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::lines::Lines;
+use crate::engine::packed::Form;
 use crate::engine::plan::{Io, Step};
 use crate::engine::view::View;
+use std::sync::Arc;
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
@@ -64,9 +66,9 @@ pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
 
 fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, Refusal> {
     let b = builder.view(b)?;
-    let ([count, m, k], [other, same, n]) = (a.sizes[..].try_into(), b.sizes[..].try_into())
-        .into_arrays()
-        .ok_or("an operand that is no batch of matrices")?;
+    let (&[count, m, k], &[other, same, n]) = (&a.sizes[..], &b.sizes[..]) else {
+        return Err("an operand that is no batch of matrices".into());
+    };
     if other != count || same != k {
         return Err("operands that do not fit each other".into());
     }
@@ -79,21 +81,10 @@ fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, R
     Ok(out)
 }
 
-/// Two conversions that both have to succeed.
-trait IntoArrays {
-    fn into_arrays(self) -> Option<([usize; 3], [usize; 3])>;
-}
-
-impl<E> IntoArrays for (Result<[usize; 3], E>, Result<[usize; 3], E>) {
-    fn into_arrays(self) -> Option<([usize; 3], [usize; 3])> {
-        Some((self.0.ok()?, self.1.ok()?))
-    }
-}
-
 /// A right operand.
 enum Right {
     /// Packed for the machine's tier.
-    Packed { data: Lines, k: usize, n: usize },
+    Packed { data: Arc<Lines>, k: usize, n: usize },
     /// Where it is, `[k, n]`.
     Plain(View),
     /// Constant, but not to be packed yet.
@@ -112,16 +103,19 @@ impl Right {
         let packed = PackedRhs::len(tier, k, n).ok_or("a matrix that is too large")?;
         // Narrow ones would become much larger.
         let pays = tier != Tier::SCALAR && packed <= k.saturating_mul(n).saturating_mul(2);
-        if pays && let Some(data) = builder.constant(id) {
+        if pays && builder.constant(id).is_some() {
             if builder.is_question() {
                 return Ok(Right::Later { k, n });
             }
-            let (row, col) = if transposed { (1, k) } else { (n, 1) };
-            let matrix = Matrix::new(&data, k, n, row, col).ok_or("a constant is cut short")?;
-            let mut packed = Lines::zeroed(packed).ok_or("no memory for weights")?;
-            PackedRhs::pack(tier, matrix, packed.as_mut_slice())
-                .map_err(|_| "a matrix too large")?;
-            return Ok(Right::Packed { data: packed, k, n });
+            let data = builder.packed(id, Form::Product { k, n, transposed }, |data| {
+                let (row, col) = if transposed { (1, k) } else { (n, 1) };
+                let matrix = Matrix::new(&data, k, n, row, col).ok_or("a constant is cut short")?;
+                let mut lines = Lines::zeroed(packed).ok_or("no memory for weights")?;
+                PackedRhs::pack(tier, matrix, lines.as_mut_slice())
+                    .map_err(|_| "a matrix that is too large")?;
+                Ok(lines)
+            })?;
+            return Ok(Right::Packed { data, k, n });
         }
         let view = builder.view(id)?;
         let view = if transposed { view.permuted(&[1, 0]) } else { Some(view) };
@@ -164,31 +158,23 @@ fn multiply(
         }
         _ => 0.0,
     };
-    let mut reads = std::vec![&a];
-    let place = |reads: &mut Vec<&_>, at: usize| (reads.len() - 1, at);
-    let packed = match &right {
-        Right::Plain(view) => {
-            reads.push(view);
-            None
-        }
-        Right::Packed { .. } | Right::Later { .. } => Some(()),
-    };
-    let b = match (&right, packed) {
-        (Right::Plain(view), _) => Operand::Plain(Walk::of(view)),
-        _ => Operand::Nothing,
-    };
-    let bias_at = bias.as_ref().map(|view| {
-        reads.push(view);
-        place(&mut reads, view.offset)
-    });
-    let a_walk = Walk::of(&a);
-    let reads: Vec<View> = reads.into_iter().cloned().collect();
+    let mut reads = std::vec![a.clone()];
     let b = match right {
         Right::Packed { data, .. } => Operand::Packed(data),
-        _ => b,
+        Right::Plain(view) => {
+            let walk = Walk::of(&view);
+            reads.push(view);
+            Operand::Plain(walk)
+        }
+        Right::Later { .. } => Operand::Nothing,
     };
+    let bias = bias.map(|view| {
+        let at = view.offset;
+        reads.push(view);
+        (reads.len() - 1, at)
+    });
     let limits = [f32::NEG_INFINITY, f32::INFINITY];
-    let step = Product { shape: [m, k, n], a: a_walk, b, bias: bias_at, alpha, beta, limits };
+    let step = Product { shape: [m, k, n], a: Walk::of(&a), b, bias, alpha, beta, limits };
     let reads: Vec<&View> = reads.iter().collect();
     builder.push(step, &reads, &out);
     Ok(out)
@@ -218,7 +204,7 @@ impl Walk {
     }
 
     /// The same matrices without their first rows.
-    pub(super) fn from_row(self, first: usize) -> Self {
+    pub(super) fn rows_from(self, first: usize) -> Self {
         Walk { at: self.at.saturating_add(first.saturating_mul(self.row)), ..self }
     }
 
@@ -268,7 +254,7 @@ impl Walk {
 
 enum Operand {
     Plain(Walk),
-    Packed(Lines),
+    Packed(Arc<Lines>),
     Nothing,
 }
 
@@ -374,8 +360,8 @@ impl Step for Batch {
         self.b.matrix(b, self.count.saturating_sub(1), [k, n])?;
         let out = out.get_mut(..self.count * each).ok_or(ShapeMismatch)?;
         let Some(together) = self.together(context.parallel.threads()) else {
-            let outs = out.chunks_exact_mut(each).enumerate();
-            return outs.map(|(index, out)| product(context, index, out, workspace)).collect();
+            let mut outs = out.chunks_exact_mut(each).enumerate();
+            return outs.try_for_each(|(index, out)| product(context, index, out, workspace));
         };
         let slot = workspace.len() / self.count.div_ceil(together);
         let serial = Context { parallel: &Serial, ..context };

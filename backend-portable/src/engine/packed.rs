@@ -1,0 +1,78 @@
+//! Packed weights, which all methods share that use the same ones.
+
+use super::lines::Lines;
+use crate::compute::conv::ConvParams;
+use crate::compute::simd::Tier;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// What packed weights depend on: where the plain ones are, and for what they were packed.
+///
+/// Plain weights lie in the program's storage, which is lent as long as a method lives; so as long as somebody holds the packed ones,
+/// nothing else is at that address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) address: usize,
+    pub(super) bytes: usize,
+    pub(super) tier: Tier,
+    pub(super) form: Form,
+}
+
+/// What weights are packed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Form {
+    Convolution(ConvParams),
+    /// The right operand of a product.
+    Product {
+        k: usize,
+        n: usize,
+        transposed: bool,
+    },
+}
+
+/// The packed weights that are in use.
+#[derive(Debug, Default)]
+pub(super) struct Packs {
+    packs: Mutex<HashMap<Key, Weak<Lines>>>,
+}
+
+impl Packs {
+    /// What was packed before, or what `pack` makes. Weights without a key are the caller's alone.
+    pub(super) fn get<E>(
+        &self,
+        key: Option<Key>,
+        pack: impl FnOnce() -> Result<Lines, E>,
+    ) -> Result<Arc<Lines>, E> {
+        let Some(key) = key else { return pack().map(Arc::new) };
+        // A panic elsewhere leaves the table whole.
+        let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = packs.get(&key).and_then(Weak::upgrade) {
+            return Ok(shared);
+        }
+        let packed = Arc::new(pack()?);
+        packs.retain(|_, pack| pack.strong_count() > 0);
+        packs.insert(key, Arc::downgrade(&packed));
+        Ok(packed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_packed_once_and_freed() {
+        let packs = Packs::default();
+        let form = Form::Product { k: 2, n: 3, transposed: false };
+        let key = Key { address: 64, bytes: 24, tier: Tier::SCALAR, form };
+        let pack = || Lines::zeroed(6).ok_or(());
+        let first = packs.get(Some(key), pack).unwrap();
+        let same = packs.get(Some(key), || Err(())).unwrap();
+        assert!(Arc::ptr_eq(&first, &same));
+        let turned = Key { form: Form::Product { k: 2, n: 3, transposed: true }, ..key };
+        assert!(packs.get(Some(turned), || Err(())).is_err());
+        assert!(packs.get(None, || Err(())).is_err());
+        drop((first, same));
+        assert!(packs.get(Some(key), || Err(())).is_err(), "nobody used them any more");
+    }
+}
