@@ -40,6 +40,13 @@ impl<'a, T> Parts<'a, T> {
         Parts { data: data.as_mut_ptr(), len: data.len(), lifetime: PhantomData }
     }
 
+    /// The address of element `start`, of which `len` elements follow: for parts that are no slices, since others have what
+    /// lies between. What is done with it is up to the caller.
+    pub(crate) fn address(&self, start: usize, len: usize) -> *mut T {
+        assert!(start <= self.len && len <= self.len - start);
+        self.data.wrapping_add(start)
+    }
+
     /// The part `start..start + len`, shortened where it would pass the end.
     ///
     /// # Safety

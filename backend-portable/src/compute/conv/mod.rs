@@ -246,7 +246,7 @@ impl Conv {
         match self.method(tier) {
             _ if self.params().layout == Layout::ChannelsFirst || tier == Tier::SCALAR => Some(0),
             Method::Direct => Some(0),
-            Method::Depthwise => self.taps().checked_mul(self.params().out_channels),
+            Method::Depthwise => depthwise::packed_len(self, tier),
             Method::Product => packed_len(tier, out_group, in_group.checked_mul(self.taps())?)?
                 .checked_mul(self.params().groups),
         }
@@ -266,7 +266,7 @@ impl Conv {
         self.check_weights(data, strides)?;
         let filter = self.filter(data, strides).ok_or(ShapeMismatch)?;
         if self.method(tier) == Method::Depthwise {
-            depthwise::pack(self, filter, packed);
+            depthwise::pack(self, tier, filter, packed);
             return Ok(());
         }
         let (in_group, out_group) = self.group();

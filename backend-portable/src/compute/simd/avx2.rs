@@ -65,6 +65,14 @@ impl Simd for Avx2 {
         unsafe { _mm256_loadu_ps(p) }
     }
     #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        isa!(_mm_prefetch::<_MM_HINT_T0>(p.cast()))
+    }
+    #[inline(always)]
+    fn prefetch_write(self, p: *const f32) {
+        isa!(_mm_prefetch::<_MM_HINT_ET0>(p.cast()))
+    }
+    #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m256) {
         // SAFETY: the caller's promise, and the token.
         unsafe { _mm256_storeu_ps(p, v) }

@@ -61,6 +61,14 @@ impl Simd for Avx512 {
         unsafe { _mm512_loadu_ps(p) }
     }
     #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        isa!(_mm_prefetch::<_MM_HINT_T0>(p.cast()))
+    }
+    #[inline(always)]
+    fn prefetch_write(self, p: *const f32) {
+        isa!(_mm_prefetch::<_MM_HINT_ET0>(p.cast()))
+    }
+    #[inline(always)]
     unsafe fn store(self, p: *mut f32, v: __m512) {
         // SAFETY: the caller's promise, and the token.
         unsafe { _mm512_storeu_ps(p, v) }

@@ -61,6 +61,16 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reading `LANES` floats.
     unsafe fn load(self, p: *const f32) -> Self::F;
+    /// Brings the cache line of an address near; any address will do.
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        let _ = p;
+    }
+    /// Brings the cache line of an address near, for writing soon; any address will do.
+    #[inline(always)]
+    fn prefetch_write(self, p: *const f32) {
+        let _ = p;
+    }
     /// Stores `LANES` floats.
     ///
     /// # Safety

@@ -1,206 +1,269 @@
-//! Depthwise convolution, channels last: a vector is a run of channels, and weights lie alike (`[tap, channel]`).
+//! Depthwise convolution, channels last: a vector is a run of channels. Weights lie as `[block of channels][tap][LANES]`,
+//! zeros behind the last channel.
 //!
-//! A few neighbouring pixels of the output are computed together, all their channels before the next pixels: weights are
-//! loaded once for all of them, and so is what their windows share. Taps outside the image are cut off beforehand, whole rows
-//! of them and, for pixels at the borders, columns; so the loops have no conditions.
+//! A few neighbouring pixels are computed together, all their channels before the next pixels: that reads and writes memory
+//! in its order, and loads what their windows share, and the weights, once. Taps outside the image are cut off beforehand,
+//! whole rows of them and, for pixels at the borders, columns; so the loops have no conditions.
 
 use super::super::{Conv, Finish};
 use crate::compute::simd::{Kernel, Simd};
 use crate::compute::split::Parts;
 use core::ops::Range;
 
-/// Some channels of one row of the output.
-pub(super) struct Row<'a> {
+/// Neighbouring pixels that are computed together.
+const TOGETHER: usize = 4;
+
+/// Some channels, whole blocks of them, of some rows of one sample.
+pub(super) struct Band<'a> {
     pub(super) conv: &'a Conv,
     /// The sample.
     pub(super) image: &'a [f32],
     pub(super) packed: &'a [f32],
     pub(super) finish: &'a Finish<'a>,
-    /// The row's number in the sample.
-    pub(super) row: usize,
+    /// Rows of the sample's output.
+    pub(super) rows: Range<usize>,
     pub(super) channels: Range<usize>,
-    /// The whole output, and where in it the row begins.
+    /// The whole output, and where in it the sample begins.
     pub(super) output: &'a Parts<'a, f32>,
     pub(super) start: usize,
 }
 
-impl Kernel for Row<'_> {
+impl Kernel for Band<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let [_, y, x] = self.conv.axes;
-        let rows = y.taps(self.row);
-        let whole = x.whole();
-        for ox in 0..whole.start {
-            self.pixels::<S, 1, 0, 0>(s, ox, &rows, x.taps(ox));
-        }
-        let all = || 0..x.kernel;
-        let mut ox = whole.start;
-        while ox + 4 <= whole.end {
-            match (x.kernel, x.stride, x.step) {
-                (3, 1, 1) => self.pixels::<S, 4, 3, 1>(s, ox, &rows, all()),
-                (3, 2, 1) => self.pixels::<S, 4, 3, 2>(s, ox, &rows, all()),
-                (5, 1, 1) => self.pixels::<S, 4, 5, 1>(s, ox, &rows, all()),
-                (5, 2, 1) => self.pixels::<S, 4, 5, 2>(s, ox, &rows, all()),
-                _ => self.pixels::<S, 4, 0, 0>(s, ox, &rows, all()),
-            }
-            ox += 4;
-        }
-        if ox + 2 <= whole.end {
-            self.pixels::<S, 2, 0, 0>(s, ox, &rows, all());
-            ox += 2;
-        }
-        for ox in ox..x.output {
-            self.pixels::<S, 1, 0, 0>(s, ox, &rows, x.taps(ox));
+        for oy in self.rows.clone() {
+            self.row(s, oy);
         }
     }
 }
 
-/// What the windows of neighbouring pixels see: addresses of the first channel of the first tap, and distances in elements.
-struct Windows {
+impl Band<'_> {
+    #[inline(always)]
+    fn row<S: Simd>(&self, s: S, oy: usize) {
+        let [_, y, x] = self.conv.axes;
+        let all = self.conv.params().out_channels;
+        let (c, channels) = (self.channels.start, self.channels.len());
+        let rows = y.taps(oy);
+        let first_row = y.at(oy, rows.start).unwrap_or(0);
+        let step = y.step as usize;
+        // The slices end behind what is read: taps are those inside the image, and blocks of weights are whole.
+        let image = &self.image[first_row * x.input * all + c..];
+        if let Some(more) = rows.len().checked_sub(1) {
+            assert!(image.len() >= ((more * step + 1) * x.input - 1) * all + channels);
+        }
+        let block = self.conv.taps() * S::LANES;
+        let blocks = c / S::LANES..(c + channels).div_ceil(S::LANES);
+        let weights = &self.packed[blocks.start * block..blocks.end * block];
+        let line = Line {
+            image: image.as_ptr(),
+            weights: weights[(rows.start * x.kernel * S::LANES).min(block)..].as_ptr(),
+            bias: self.finish.bias.map_or(core::ptr::null(), |bias| bias[c..][..channels].as_ptr()),
+            finish: self.finish,
+            out: self
+                .output
+                .address(self.start + oy * x.output * all + c, (x.output - 1) * all + channels),
+            channels,
+            rows: rows.len(),
+            image_row: step * x.input * all,
+            weights_row: x.kernel * S::LANES,
+            weights_block: block,
+            tap: x.step as usize * all,
+            stride: x.stride as usize * all,
+            pixel: all,
+        };
+        let whole = x.whole();
+        let (from, to) = (whole.start, whole.end);
+        // SAFETY: all windows begin and end inside the image, as checked, for the taps named here; this job alone has these
+        // channels of this row.
+        unsafe {
+            for ox in (0..from).chain(to..x.output) {
+                let taps = x.taps(ox);
+                let at = (x.at(ox, taps.start).unwrap_or(0), ox, taps.start);
+                match (line.rows, taps.len()) {
+                    (3, 2) => line.pixels::<S, 1, 3, 2, 1>(s, at, 2),
+                    (_, count) => line.pixels::<S, 1, 0, 0, 1>(s, at, count),
+                }
+            }
+            let inside = |ox| (x.at(ox, 0).unwrap_or(0), ox, 0);
+            let tiles = from..from + (to - from) / TOGETHER * TOGETHER;
+            let ends = tiles.end..to;
+            macro_rules! tiles {
+                ($rows:literal, $taps:literal, $stride:literal) => {{
+                    for ox in tiles.step_by(TOGETHER) {
+                        let at = inside(ox);
+                        line.pixels::<S, TOGETHER, $rows, $taps, $stride>(s, at, x.kernel);
+                    }
+                    for ox in ends {
+                        line.pixels::<S, 1, $rows, $taps, 1>(s, inside(ox), x.kernel);
+                    }
+                }};
+            }
+            match (line.rows, x.kernel, x.stride, x.step) {
+                (3, 3, 1, 1) => tiles!(3, 3, 1),
+                (3, 3, 2, 1) => tiles!(3, 3, 2),
+                (_, 3, 1, 1) => tiles!(0, 3, 1),
+                (_, 3, 2, 1) => tiles!(0, 3, 2),
+                (_, 5, 1, 1) => tiles!(0, 5, 1),
+                (_, 5, 2, 1) => tiles!(0, 5, 2),
+                _ => tiles!(0, 0, 0),
+            }
+        }
+    }
+}
+
+/// A row of the output, and what its windows see. Addresses are those of the first column, distances in elements.
+struct Line<'a> {
+    /// The first row of taps inside the image, and their weights.
     image: *const f32,
     weights: *const f32,
+    /// Or null.
+    bias: *const f32,
+    finish: &'a Finish<'a>,
+    out: *mut f32,
+    channels: usize,
+    /// Rows of taps.
     rows: usize,
-    taps: usize,
-    /// Distances of the rows of taps, of taps in a row, and of pixels.
     image_row: usize,
     weights_row: usize,
-    image_tap: usize,
-    weights_tap: usize,
+    weights_block: usize,
+    /// Distances of taps in a row, of the windows of neighbouring pixels, and of pixels.
+    tap: usize,
+    stride: usize,
     pixel: usize,
 }
 
-impl Row<'_> {
-    /// The T pixels from `ox` on, whose windows have the same taps inside the image. `KERNEL` is the number of taps in a
-    /// row and `STRIDE` the stride, where windows without dilation overlap and both are known; otherwise 0.
+impl Line<'_> {
+    /// T pixels whose windows have the same taps inside the image; the first begins in column `ix`, with tap `first` of
+    /// `taps`. `ROWS` and `TAPS` are how many rows and taps there are, where that is known, or 0; more than one pixel with
+    /// `TAPS` needs the `STRIDE`, and windows without dilation.
+    ///
+    /// # Safety
+    /// These taps of these windows lie in the image, weights exist for them, and the pixels of the output are accessed by
+    /// nobody else.
     #[inline(always)]
-    fn pixels<S: Simd, const T: usize, const KERNEL: usize, const STRIDE: usize>(
+    unsafe fn pixels<
+        S: Simd,
+        const T: usize,
+        const ROWS: usize,
+        const TAPS: usize,
+        const STRIDE: usize,
+    >(
         &self,
         s: S,
-        ox: usize,
-        rows: &Range<usize>,
-        taps: Range<usize>,
+        (ix, ox, first): (usize, usize, usize),
+        taps: usize,
     ) {
-        let [_, y, x] = self.conv.axes;
-        let all = self.conv.params().out_channels;
-        let (first, count) = (self.channels.start, self.channels.len());
-        let (step_y, step_x) = (y.step as usize, x.step as usize);
-        let mut windows = Windows {
-            image: core::ptr::null(),
-            weights: core::ptr::null(),
-            rows: 0,
-            taps: taps.len(),
-            image_row: step_y * x.input * all,
-            weights_row: x.kernel * all,
-            image_tap: step_x * all,
-            weights_tap: all,
-            pixel: x.stride as usize * all,
+        let mut at = Position {
+            image: self.image.wrapping_add(ix * self.pixel),
+            weights: self.weights.wrapping_add(first * S::LANES),
+            bias: self.bias,
+            out: self.out.wrapping_add(ox * self.pixel),
+            taps,
+            lanes: S::LANES,
         };
-        if let (Some(iy), Some(ix)) = (y.at(self.row, rows.start), x.at(ox, taps.start))
-            && !rows.is_empty()
-            && !taps.is_empty()
-        {
-            // From the first channel of the first tap to the last of the last, and the same of the weights: what is read
-            // lies in there, and that in the slices.
-            let far = (rows.len() - 1) * windows.image_row
-                + (taps.len() - 1) * windows.image_tap
-                + (T - 1) * windows.pixel
-                + count;
-            windows.image = self.image[(iy * x.input + ix) * all + first..][..far].as_ptr();
-            let far = (rows.len() - 1) * windows.weights_row + (taps.len() - 1) * all + count;
-            let tap = rows.start * x.kernel + taps.start;
-            windows.weights = self.packed[tap * all + first..][..far].as_ptr();
-            windows.rows = rows.len();
-        }
-        let bias = self.finish.bias.map(|bias| bias[first..][..count].as_ptr());
-        let mut out = [core::ptr::null_mut(); T];
-        for (t, out) in out.iter_mut().enumerate() {
-            // SAFETY: this job alone has these channels of this row, and pixels of a row do not overlap.
-            let part = unsafe { self.output.part(self.start + (ox + t) * all + first, count) };
-            assert_eq!(part.len(), count);
-            *out = part.as_mut_ptr();
-        }
-        let mut c = 0;
-        // SAFETY: the windows have `count` channels in the slices, as just checked, as have bias and output.
+        let mut left = self.channels;
+        // SAFETY: the caller's promises; a tail touches the channels that are left.
         unsafe {
-            while c + S::LANES <= count {
-                let column = Column { windows: &windows, bias, out, c, lanes: S::LANES };
-                column.run::<S, KERNEL, STRIDE, false>(s, self.finish);
-                c += S::LANES;
+            while left >= S::LANES {
+                self.vector::<S, T, ROWS, TAPS, STRIDE, false>(s, &at);
+                at.image = at.image.wrapping_add(S::LANES);
+                at.weights = at.weights.wrapping_add(self.weights_block);
+                if !at.bias.is_null() {
+                    at.bias = at.bias.wrapping_add(S::LANES);
+                }
+                at.out = at.out.wrapping_add(S::LANES);
+                left -= S::LANES;
             }
-            if c < count {
-                let column = Column { windows: &windows, bias, out, c, lanes: count - c };
-                column.run::<S, KERNEL, STRIDE, true>(s, self.finish);
+            if left > 0 {
+                at.lanes = left;
+                self.vector::<S, T, ROWS, TAPS, STRIDE, true>(s, &at);
             }
         }
     }
-}
 
-/// One vector of channels of T pixels, of which a tail has `lanes` channels.
-struct Column<'a, const T: usize> {
-    windows: &'a Windows,
-    bias: Option<*const f32>,
-    out: [*mut f32; T],
-    c: usize,
-    lanes: usize,
-}
-
-impl<const T: usize> Column<'_, T> {
+    /// One vector of channels; with `TAIL` it has `at.lanes` channels.
+    ///
     /// # Safety
-    /// The windows' rows and taps, of image and weights, the bias and the pixels of the output have `lanes` elements from
-    /// element `c` on.
+    /// As [`Line::pixels`].
     #[inline(always)]
-    unsafe fn run<S: Simd, const KERNEL: usize, const STRIDE: usize, const TAIL: bool>(
-        self,
+    unsafe fn vector<
+        S: Simd,
+        const T: usize,
+        const ROWS: usize,
+        const TAPS: usize,
+        const STRIDE: usize,
+        const TAIL: bool,
+    >(
+        &self,
         s: S,
-        finish: &Finish<'_>,
+        at: &Position,
     ) {
-        let Column { windows: w, bias, out, c, lanes } = self;
         let load = |p: *const f32| {
-            // SAFETY: only called with addresses that the caller promised.
-            unsafe { if TAIL { s.load_first(p, lanes) } else { s.load(p) } }
+            // SAFETY: only called with addresses that the caller promised, of as many channels as there are.
+            unsafe { if TAIL { s.load_first(p, at.lanes) } else { s.load(p) } }
         };
-        let mut acc = [s.splat(0.0); T];
-        if let Some(bias) = bias {
-            acc = [load(bias.wrapping_add(c)); T];
+        let weight = |row: usize, tap: usize| {
+            // SAFETY: blocks of weights are whole vectors, and there is one for each tap.
+            unsafe { s.load(at.weights.wrapping_add(row * self.weights_row + tap * S::LANES)) }
+        };
+        if T > 1 {
+            // Stores that wait for their line hold up loads from addresses that look alike.
+            for t in 0..T {
+                s.prefetch_write(at.out.wrapping_add((T + t) * self.pixel));
+            }
         }
-        let (mut image, mut weights) = (w.image.wrapping_add(c), w.weights.wrapping_add(c));
-        for _ in 0..w.rows {
-            if KERNEL > 0 {
-                let mut weight = [s.splat(0.0); KERNEL];
-                for k in 0..KERNEL {
-                    weight[k] = load(weights.wrapping_add(k * w.weights_tap));
-                }
-                for i in 0..(T - 1) * STRIDE + KERNEL {
-                    let value = load(image.wrapping_add(i * w.image_tap));
+        let mut acc = [s.splat(0.0); T];
+        if !at.bias.is_null() {
+            acc = [load(at.bias); T];
+        }
+        let rows = if ROWS > 0 { ROWS } else { self.rows };
+        for row in 0..rows {
+            let image = at.image.wrapping_add(row * self.image_row);
+            if TAPS > 0 {
+                for i in 0..(T - 1) * STRIDE + TAPS {
+                    if T > 1 && ROWS > 0 && row + STRIDE >= ROWS && i < T * STRIDE {
+                        // The other rows were near a row of the output ago.
+                        let next = (T * STRIDE + TAPS - STRIDE + i) * self.tap;
+                        s.prefetch(image.wrapping_add(next));
+                    }
+                    let value = load(image.wrapping_add(i * self.tap));
                     for t in 0..T {
-                        if i >= t * STRIDE && i - t * STRIDE < KERNEL {
-                            acc[t] = s.mul_add(value, weight[i - t * STRIDE], acc[t]);
+                        if i >= t * STRIDE && i - t * STRIDE < TAPS {
+                            acc[t] = s.mul_add(value, weight(row, i - t * STRIDE), acc[t]);
                         }
                     }
                 }
             } else {
-                for k in 0..w.taps {
-                    let weight = load(weights.wrapping_add(k * w.weights_tap));
-                    let tap = image.wrapping_add(k * w.image_tap);
+                for k in 0..at.taps {
+                    let weight = weight(row, k);
+                    let tap = image.wrapping_add(k * self.tap);
                     for t in 0..T {
-                        acc[t] = s.mul_add(load(tap.wrapping_add(t * w.pixel)), weight, acc[t]);
+                        acc[t] = s.mul_add(load(tap.wrapping_add(t * self.stride)), weight, acc[t]);
                     }
                 }
             }
-            image = image.wrapping_add(w.image_row);
-            weights = weights.wrapping_add(w.weights_row);
         }
-        let (lo, hi) = (s.splat(finish.min), s.splat(finish.max));
+        let (lo, hi) = (s.splat(self.finish.min), s.splat(self.finish.max));
         for t in 0..T {
-            let p = out[t].wrapping_add(c);
-            if finish.beta != 0.0 {
-                acc[t] = s.mul_add(s.splat(finish.beta), load(p), acc[t]);
+            let p = at.out.wrapping_add(t * self.pixel);
+            if self.finish.beta != 0.0 {
+                acc[t] = s.mul_add(s.splat(self.finish.beta), load(p), acc[t]);
             }
             let value = s.clamp(acc[t], lo, hi);
-            // SAFETY: the caller promised `lanes` elements of the output.
-            unsafe { if TAIL { s.store_first(p, lanes, value) } else { s.store(p, value) } };
+            // SAFETY: the caller promised these channels of the output.
+            unsafe { if TAIL { s.store_first(p, at.lanes, value) } else { s.store(p, value) } };
         }
     }
+}
+
+/// Where a loop over channels is.
+struct Position {
+    image: *const f32,
+    weights: *const f32,
+    bias: *const f32,
+    out: *mut f32,
+    taps: usize,
+    lanes: usize,
 }

@@ -9,9 +9,12 @@ use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
 use crate::compute::split::{Parts, for_each_job};
 use first::{Channel, Planes};
+use last::Band;
 
 /// Most taps of a kernel that is computed here.
 pub(super) const TAPS: usize = 64;
+/// Floats of the input that should stay in the second-level cache while its channels are computed one vector after the other.
+const RESIDENT: usize = 1 << 15;
 /// Multiply-adds below which another thread is not worth waking.
 const GRAIN: usize = 1 << 15;
 
@@ -20,18 +23,23 @@ pub(super) fn slot_len(conv: &Conv, tier: Tier, form: WeightForm) -> Option<usiz
     match (conv.params().layout, form) {
         (Layout::ChannelsFirst, _) => Planes::new(conv, tier.lanes()).map(|p| p.len + p.staging),
         (Layout::ChannelsLast, WeightForm::Packed) => Some(0),
-        (Layout::ChannelsLast, WeightForm::Strided(_)) => {
-            conv.taps().checked_mul(conv.params().out_channels)
-        }
+        (Layout::ChannelsLast, WeightForm::Strided(_)) => packed_len(conv, tier),
     }
 }
 
-/// Writes the weights as `[tap, channel]`.
-pub(super) fn pack(conv: &Conv, filter: Filter<'_>, packed: &mut [f32]) {
-    let channels = conv.params().out_channels;
-    for (t, row) in packed.chunks_exact_mut(channels.max(1)).take(conv.taps()).enumerate() {
-        for (c, w) in row.iter_mut().enumerate() {
-            *w = filter.data[c * filter.group + t * filter.tap];
+/// Length of the packed weights.
+pub(super) fn packed_len(conv: &Conv, tier: Tier) -> Option<usize> {
+    conv.taps().checked_mul(conv.params().out_channels.checked_next_multiple_of(tier.lanes())?)
+}
+
+/// Writes the weights as `[block of channels][tap][lane]`, zeros behind the last channel.
+pub(super) fn pack(conv: &Conv, tier: Tier, filter: Filter<'_>, packed: &mut [f32]) {
+    let (taps, lanes) = (conv.taps(), tier.lanes());
+    for (b, block) in packed.chunks_exact_mut(taps * lanes).enumerate() {
+        for (i, w) in block.iter_mut().enumerate() {
+            let (c, t) = (b * lanes + i % lanes, i / lanes);
+            let inside = c < conv.params().out_channels;
+            *w = if inside { filter.data[c * filter.group + t * filter.tap] } else { 0.0 };
         }
     }
 }
@@ -97,18 +105,19 @@ pub(super) fn run(
         (_, weights) => {
             let packed = match weights {
                 Ok(filter) => {
-                    pack(conv, filter, workspace);
+                    let len = packed_len(conv, context.tier).unwrap_or(0).min(workspace.len());
+                    pack(conv, context.tier, filter, &mut workspace[..len]);
                     &*workspace
                 }
                 Err(packed) => packed,
             };
-            last_rows(conv, context, input, packed, finish, output);
+            last_bands(conv, context, input, packed, finish, output);
         }
     }
 }
 
-/// Channels last, with packed weights: a job is some rows, or some channels of one where rows are few.
-fn last_rows(
+/// Channels last, with packed weights: a job is a band of rows, or some channels of one where bands are few.
+fn last_bands(
     conv: &Conv,
     context: Context<'_>,
     input: &[f32],
@@ -118,30 +127,30 @@ fn last_rows(
 ) {
     let channels = conv.params().out_channels;
     let [_, y, x] = conv.axes;
-    let rows = conv.params().batch * y.output;
-    let row_len = x.output * channels;
-    let work = row_len.saturating_mul(conv.taps());
-    let wanted = (rows.saturating_mul(work) / GRAIN).min(context.parallel.threads() * 4).max(1);
-    let together = rows.div_ceil(wanted);
-    let cuts = wanted.div_ceil(rows).min(channels.div_ceil(context.tier.lanes()));
-    let share = channels.div_ceil(cuts).next_multiple_of(context.tier.lanes());
+    let (batch, lanes) = (conv.params().batch, context.tier.lanes());
+    let (area, out_area) = (y.input * x.input * channels, y.output * x.output * channels);
+    let work = out_area.saturating_mul(conv.taps() * batch) / GRAIN;
+    let wanted = (context.parallel.threads() * 4).min(work).max(1);
+    // As many bands as stay in the cache, and as many jobs as are wanted, by cutting channels where rows do not suffice.
+    let bands = area.div_ceil(RESIDENT).max(wanted.div_ceil(batch)).min(y.output);
+    let height = y.output.div_ceil(bands);
+    let bands = y.output.div_ceil(height);
+    let cuts = if work > 1 && bands * batch < context.parallel.threads() { wanted } else { 1 };
+    let share = channels.div_ceil(cuts).next_multiple_of(lanes);
     let cuts = channels.div_ceil(share);
-    let area = y.input * x.input * channels;
     let parts = Parts::new(output);
-    for_each_job::<()>(context.parallel, rows.div_ceil(together) * cuts, &mut [], 0, &|job, _| {
-        let first = job / cuts * together;
+    for_each_job::<()>(context.parallel, batch * bands * cuts, &mut [], 0, &|job, _| {
+        let (sample, first) = (job / cuts / bands, job / cuts % bands * height);
         let channel = job % cuts * share;
-        for row in first..(first + together).min(rows) {
-            context.tier.dispatch(last::Row {
-                conv,
-                image: &input[row / y.output * area..][..area],
-                packed,
-                finish,
-                row: row % y.output,
-                channels: channel..(channel + share).min(channels),
-                output: &parts,
-                start: row * row_len,
-            });
-        }
+        context.tier.dispatch(Band {
+            conv,
+            image: &input[sample * area..][..area],
+            packed,
+            finish,
+            rows: first..(first + height).min(y.output),
+            channels: channel..(channel + share).min(channels),
+            output: &parts,
+            start: sample * out_area,
+        });
     });
 }
