@@ -19,6 +19,7 @@ pub mod elementwise;
 pub mod index;
 pub mod linear;
 mod lines;
+mod machine;
 mod map;
 pub mod normalize;
 mod number;
