@@ -91,7 +91,9 @@ pub use torchlet_portable as portable;
 #[doc(no_inline)]
 pub use torchlet_vulkan as vulkan;
 
-pub use torchlet_core::{Bool, DeviceMemory, Element, Limits, ScalarType, TensorRef, ValueRef};
+pub use torchlet_core::{
+    Bool, DeviceMemory, Element, Limits, Machine, PointerWidth, ScalarType, TensorRef, ValueRef,
+};
 
 #[cfg(feature = "std")]
 mod buffer;

@@ -21,6 +21,7 @@ pub mod engine;
 pub mod index;
 pub mod linear;
 mod lines;
+mod machine;
 mod map;
 pub mod normalize;
 mod number;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use torchlet::core::PointerWidth;
+use torchlet::{Machine, PointerWidth};
 
 /// Runs PyTorch programs that were exported with ExecuTorch (.pte), in pure Rust.
 #[derive(Debug, Parser)]
@@ -212,7 +212,9 @@ pub(crate) struct InspectArguments {
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) name: String,
-    pub(crate) width: PointerWidth,
+    pub(crate) machine: Machine,
+    /// Whether its kernels use vector instructions, so that what they take depends on the processor.
+    pub(crate) has_vectors: bool,
 }
 
 impl Target {
@@ -239,7 +241,8 @@ impl Target {
             _ if starts(&is_32) => PointerWidth::Bits32,
             _ => return Err("its pointers are not known; use 32 or 64, by their bits".into()),
         };
-        Ok(Target { name: name.into(), width })
+        let has_vectors = starts(&["64", "x86_64", "aarch64", "arm64"]);
+        Ok(Target { name: name.into(), machine: Machine::Scalar(width), has_vectors })
     }
 }
 

@@ -9,6 +9,7 @@
 use crate::arguments::Arguments;
 use crate::error::{KernelError, ShapeNote};
 use crate::kernel::Kernel;
+use crate::machine::Machine;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::region::Region;
 use crate::overlap::{Copies, MAX_COPIES};
@@ -26,6 +27,7 @@ pub struct Prepare<'c, 'm> {
     /// Whether shapes that fit are given to outputs; otherwise they are only checked, as far as static.
     apply: bool,
     threads: usize,
+    machine: Machine,
 }
 
 impl<'c, 'm> Deref for Prepare<'c, 'm> {
@@ -36,8 +38,18 @@ impl<'c, 'm> Deref for Prepare<'c, 'm> {
 }
 
 impl<'c, 'm> Prepare<'c, 'm> {
-    pub(crate) fn new(arguments: Arguments<'c, 'm>, apply: bool, threads: usize) -> Self {
-        Prepare { arguments, apply, threads }
+    pub(crate) fn new(
+        arguments: Arguments<'c, 'm>,
+        apply: bool,
+        threads: usize,
+        machine: Machine,
+    ) -> Self {
+        Prepare { arguments, apply, threads, machine }
+    }
+
+    /// The machine that the call is going to run on: another than this, if all that is asked is what it needs there.
+    pub fn machine(&self) -> Machine {
+        self.machine
     }
 
     /// The most threads that the kernel can use, to size scratch memory by.

@@ -38,6 +38,7 @@ pub mod layout;
 mod limits;
 mod loader;
 mod log;
+mod machine;
 mod memory;
 mod meta;
 mod method;
@@ -74,11 +75,12 @@ pub use limits::{Limit, Limits};
 pub use loader::DataLoader;
 #[cfg(feature = "std")]
 pub use loader::FileLoader;
+pub use machine::{Machine, PointerWidth};
 pub use memory::{ARENA_ALIGN, AlignedBytes, ArenaBlock, SharedMemory};
 pub use meta::{InstructionName, MethodMeta, TensorMeta, ValueMeta};
 pub use method::{
-    ArenaUse, Attached, LoadOptions, MemoryNeeds, Method, MethodMemory, PointerWidth, Prepared,
-    Progress, SharedMethod, StateInfo, TableUse,
+    ArenaUse, Attached, LoadOptions, MemoryNeeds, Method, MethodMemory, Prepared, Progress,
+    SharedMethod, StateInfo, TableUse,
 };
 pub use parallel::{Parallel, Serial};
 pub use program::Program;

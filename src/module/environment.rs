@@ -9,8 +9,8 @@ use self_cell::self_cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use torchlet_core::{
-    Backend, EventTracer, InitError, Kernel, Limits, LoadOptions, MethodMeta, OptionValue,
-    Parallel, Prepared, ProgramError, Registry, RuntimeOption,
+    Backend, EventTracer, InitError, Kernel, Limits, LoadOptions, Machine, MethodMeta, OptionValue,
+    Parallel, Prepared, ProgramError, Registry, RuntimeOption, Serial,
 };
 
 /// A setting for a backend.
@@ -237,10 +237,17 @@ impl Environment {
             .map_err(|error| Error::of_load(method, error))
     }
 
-    pub(crate) fn memory_report(&self, method: &str) -> Result<MemoryReport, Error> {
+    pub(crate) fn memory_report(
+        &self,
+        method: &str,
+        machine: Machine,
+    ) -> Result<MemoryReport, Error> {
         let mut tables = self.tables(&self.method_meta(method)?)?;
         let (options, cancel) = (MethodOptions::new(), AtomicBool::new(false));
-        let options = self.options(&options, &cancel);
+        let mut options = self.options(&options, &cancel).with_machine(machine);
+        if machine != Machine::Here {
+            options = options.with_parallel(&Serial);
+        }
         MemoryReport::of(&self.prepare(method, &mut tables, options)?)
     }
 }

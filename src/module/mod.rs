@@ -24,7 +24,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use torchlet_core::{BundledProgram, DataMap, DeviceMemory, EventTracer, MethodMeta, Program};
+use torchlet_core::{
+    BundledProgram, DataMap, DeviceMemory, EventTracer, Machine, MethodMeta, Program,
+};
 
 /// The method that [`Module::forward`] runs.
 const FORWARD: &str = "forward";
@@ -203,7 +205,25 @@ impl Module {
     /// # Errors
     /// It could not be loaded: something is missing or malformed.
     pub fn memory_report(&self, method: &str) -> Result<MemoryReport, Error> {
-        self.environment().memory_report(method)
+        self.environment().memory_report(method, Machine::Here)
+    }
+
+    /// The same on another machine, on one thread: for a program that is [run as it was exported](crate::RunOn::AsExported), and has no
+    /// delegates, what firmware there will say.
+    ///
+    /// ```
+    /// use torchlet::{Machine, Module, PointerWidth, RunOn};
+    ///
+    /// let digits = Module::builder().run_on(RunOn::AsExported).load("tests/fixtures/digits/digits.pte")?;
+    /// let cortex_m = Machine::Scalar(PointerWidth::Bits32);
+    /// println!("{} bytes", digits.memory_report_on("forward", cortex_m)?.total());
+    /// # Ok::<(), torchlet::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`memory_report`](Self::memory_report).
+    pub fn memory_report_on(&self, method: &str, machine: Machine) -> Result<MemoryReport, Error> {
+        self.environment().memory_report(method, machine)
     }
 
     /// Loads a method, unless it is loaded.

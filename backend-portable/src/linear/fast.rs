@@ -23,8 +23,12 @@ fn staged_rows(product: &Product) -> usize {
 }
 
 /// Scratch memory with which the products run at full speed, whatever the strides.
-pub(super) fn scratch_bytes(scalar_type: ScalarType, product: &Product, threads: usize) -> usize {
-    let tier = Tier::detect();
+pub(super) fn scratch_bytes(
+    scalar_type: ScalarType,
+    product: &Product,
+    tier: Tier,
+    threads: usize,
+) -> usize {
     let &Product { m, k, n, .. } = product;
     if m == 0 || n == 0 {
         return 0;
@@ -51,8 +55,8 @@ pub(super) fn packed_bytes(
     scalar_type: ScalarType,
     product: &Product,
     place: Place,
+    tier: Tier,
 ) -> Option<usize> {
-    let tier = Tier::detect();
     if scalar_type != ScalarType::Float || tier == Tier::SCALAR || place.col != 1 || product.k < 2 {
         return None;
     }

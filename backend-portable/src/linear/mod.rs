@@ -12,6 +12,7 @@ mod tests;
 
 pub use operators::*;
 
+use crate::machine;
 use crate::number::{Compute, ComputeType, unsupported};
 use crate::walk::Steps;
 use torchlet_core::layout::MAX_RANK;
@@ -181,13 +182,11 @@ fn prepare(
         scalar_type = Some(found);
     }
     let scalar_type = scalar_type.unwrap_or(ScalarType::Float);
-    let mut plan = Plan::new(invoke).with_scratch_up_to(fast::scratch_bytes(
-        scalar_type,
-        &product,
-        ctx.threads(),
-    ));
+    let tier = machine::tier(ctx);
+    let scratch = fast::scratch_bytes(scalar_type, &product, tier, ctx.threads());
+    let mut plan = Plan::new(invoke).with_scratch_up_to(scratch);
     if let Some((place, true)) = right
-        && let Some(bytes) = fast::packed_bytes(scalar_type, &product, place)
+        && let Some(bytes) = fast::packed_bytes(scalar_type, &product, place, tier)
     {
         plan = plan.with_packed(bytes, pack);
     }

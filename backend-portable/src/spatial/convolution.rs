@@ -9,6 +9,7 @@ use crate::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights
 use crate::compute::element::{self, Element as Stored};
 use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
+use crate::machine;
 use crate::number::{ComputeType, elements, elements_mut, unsupported};
 use torchlet_core::Param::{Bool, Int, IntList, OptionalTensor, Out, Tensor};
 use torchlet_core::layout::channels_last_order;
@@ -232,7 +233,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             return Err(KernelError::Argument { arg: 2, what: "it needs an element per channel" });
         }
     }
-    let (tier, threads) = (Tier::detect(), ctx.threads());
+    let (tier, threads) = (machine::tier(ctx), ctx.threads());
     let conv = call.engine();
     match scalar_type {
         ScalarType::Float => {

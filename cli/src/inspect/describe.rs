@@ -50,8 +50,16 @@ pub(crate) struct Method {
     pub(crate) planned: Vec<u64>,
     pub(crate) memory: Result<MemoryReport, String>,
     pub(crate) missing_backends: Vec<String>,
-    /// What its tables take on the machine that was asked for.
-    pub(crate) on_target: Option<Result<TableUse, String>>,
+    /// What it takes on the machine that was asked for.
+    pub(crate) on_target: Option<Result<OnTarget, String>>,
+}
+
+/// What is known of a method's memory on another machine.
+pub(crate) enum OnTarget {
+    /// All of it, to the byte.
+    Exact(MemoryReport),
+    /// That of its tables: what kernels and delegates take depends on more than the target's name says.
+    Tables(TableUse),
 }
 
 pub(crate) struct Slot {
@@ -198,11 +206,18 @@ impl Method {
                 .collect::<Result<_, Failure>>()?,
             memory: memory.map_err(|error| Failure::from(error).to_string()),
             missing_backends,
-            on_target: target.map(|target| {
-                meta.table_use(&Limits::HOST, target.width).map_err(|error| error.to_string())
-            }),
+            on_target: target.map(|target| on_target(module, &meta, target)),
         })
     }
+}
+
+fn on_target(module: &Module, meta: &MethodMeta<'_>, target: &Target) -> Result<OnTarget, String> {
+    if target.has_vectors || meta.delegate_count() > 0 {
+        let tables = meta.table_use(&Limits::HOST, target.machine.pointer_width());
+        return tables.map(OnTarget::Tables).map_err(|error| error.to_string());
+    }
+    let report = module.memory_report_on(meta.name(), target.machine);
+    report.map(OnTarget::Exact).map_err(|error| Failure::from(error).to_string())
 }
 
 type Instructions = (Vec<Operator>, Control, BTreeMap<usize, usize>);

@@ -1,9 +1,9 @@
 //! A program's description for programs.
 
-use super::describe::{Description, Graph, Method, Named, Operator, Slot};
+use super::describe::{Description, Graph, Method, Named, OnTarget, Operator, Slot};
 use serde_json::{Value, json};
 use std::path::Path;
-use torchlet::core::TableUse;
+use torchlet::MemoryReport;
 
 /// The description as one object.
 pub(crate) fn object(path: &Path, description: &Description) -> Value {
@@ -94,15 +94,15 @@ fn method(method: &Method) -> Value {
         "state": state
             .map(|(name, info)| json!({ "name": name, "tensor": info }))
             .collect::<Vec<_>>(),
-        "memory": memory(method),
-        "on_target": method.on_target.as_ref().map(|tables| on_target(method, tables)),
+        "memory": memory(&method.planned, method.memory.as_ref()),
+        "on_target": method.on_target.as_ref().map(|found| on_target(method, found)),
     })
 }
 
-/// Packed weights, delegates and scratch memory depend on more than the width of pointers: of them nothing is said.
-fn on_target(method: &Method, tables: &Result<TableUse, String>) -> Value {
-    match tables {
-        Ok(tables) => json!({
+fn on_target(method: &Method, found: &Result<OnTarget, String>) -> Value {
+    match found {
+        Ok(OnTarget::Exact(report)) => memory(&method.planned, Ok(report)),
+        Ok(OnTarget::Tables(tables)) => json!({
             "planned": method.planned,
             "tables": tables.total(),
             "table_parts": {
@@ -113,16 +113,16 @@ fn on_target(method: &Method, tables: &Result<TableUse, String>) -> Value {
             },
             "error": null,
         }),
-        Err(error) => json!({ "planned": method.planned, "error": error }),
+        Err(error) => memory(&method.planned, Err(error)),
     }
 }
 
-fn memory(method: &Method) -> Value {
-    match &method.memory {
+fn memory(planned: &[u64], report: Result<&MemoryReport, &String>) -> Value {
+    match report {
         Ok(report) => {
             let parts = &report.arena_use;
             json!({
-                "planned": method.planned,
+                "planned": planned,
                 "arena": report.arena,
                 "arena_parts": {
                     "values": parts.values,
@@ -138,6 +138,6 @@ fn memory(method: &Method) -> Value {
                 "error": null,
             })
         }
-        Err(error) => json!({ "planned": method.planned, "error": error }),
+        Err(error) => json!({ "planned": planned, "error": error }),
     }
 }

@@ -1,6 +1,6 @@
 //! A program's description for people.
 
-use super::describe::{Description, Graph, Method, Named, Operator, Slot};
+use super::describe::{Description, Graph, Method, Named, OnTarget, Operator, Slot};
 use crate::terminal::{BAD, FAINT, NAME, TITLE, WARN, bytes, count, grouped, paint};
 use anstream::println;
 use std::path::Path;
@@ -96,8 +96,17 @@ fn show_method(method: &Method, description: &Description) {
     }
     show_tensors(method);
     match (&description.target, &method.on_target) {
-        (Some(target), Some(tables)) => show_target(method, target, tables),
-        _ => show_memory(method, description.threads),
+        (Some(target), Some(Ok(OnTarget::Tables(tables)))) => {
+            show_tables(method, target, tables);
+        }
+        (Some(target), Some(Ok(OnTarget::Exact(report)))) => {
+            show_memory(method, Ok(report), &format!("to the byte, on {target}, with 1 thread"));
+        }
+        (Some(target), Some(Err(why))) => show_memory(method, Err(why), &format!("on {target}")),
+        _ => {
+            let with = format!("to the byte, with {}", count(description.threads, "thread"));
+            show_memory(method, method.memory.as_ref(), &with);
+        }
     }
 }
 
@@ -163,13 +172,12 @@ fn show_tensors(method: &Method) {
     }
 }
 
-fn show_memory(method: &Method, threads: usize) {
-    let with = format!("to the byte, with {}", count(threads, "thread"));
+fn show_memory(method: &Method, report: Result<&MemoryReport, &String>, with: &str) {
     println!("\n  {}  {}", paint(TITLE, "memory"), paint(FAINT, with));
     for (index, size) in method.planned.iter().enumerate() {
         line(*size, "planned", &format!("tensors, buffer {index}"));
     }
-    match &method.memory {
+    match report {
         Ok(report) => {
             line(report.arena as u64, "arena", &arena_parts(report));
             line(report.scratch as u64, "scratch", "while kernels run");
@@ -183,26 +191,20 @@ fn show_memory(method: &Method, threads: usize) {
     }
 }
 
-/// Memory on another machine.
-fn show_target(method: &Method, target: &str, tables: &Result<TableUse, String>) {
+/// What is known of memory on a machine whose kernels or delegates are not.
+fn show_tables(method: &Method, target: &str, tables: &TableUse) {
     println!("\n  {}  {}", paint(TITLE, "memory"), paint(FAINT, format!("on {target}")));
     for (index, size) in method.planned.iter().enumerate() {
         line(*size, "planned", &format!("tensors, buffer {index}"));
     }
-    match tables {
-        Ok(tables) => {
-            let parts = [
-                (tables.values, "values"),
-                (tables.tensors, "tensors"),
-                (tables.instructions, "instructions"),
-                (tables.delegates, "places of delegates and padding"),
-            ];
-            line(tables.total() as u64, "tables", &sizes(&parts));
-        }
-        Err(why) => println!("  {} {why}", paint(WARN, "the rest is not known:")),
-    }
-    let rest = "packed weights, delegates and scratch memory depend on the processor and the kernels: \
-                Prepared::needs tells there";
+    let parts = [
+        (tables.values, "values"),
+        (tables.tensors, "tensors"),
+        (tables.instructions, "instructions"),
+        (tables.delegates, "places of delegates and padding"),
+    ];
+    line(tables.total() as u64, "tables", &sizes(&parts));
+    let rest = "packed weights, delegates and scratch memory depend on the processor: Prepared::needs tells there";
     println!("  {:>13}  {}", "?", paint(FAINT, rest));
 }
 

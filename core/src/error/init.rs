@@ -80,6 +80,8 @@ pub enum InitError {
     },
     /// The method's sizes add up to more than this machine can address.
     TooLarge,
+    /// The method was prepared for another [machine](crate::LoadOptions::machine).
+    OtherMachine,
     /// The method cannot be one of those that share this memory.
     Shared {
         /// Why not, and what to do.
@@ -139,6 +141,7 @@ impl InitError {
             }
             InitError::MemoryMisaligned { .. }
             | InitError::PlannedBuffers { .. }
+            | InitError::OtherMachine
             | InitError::Shared { .. } => code::INVALID_ARGUMENT,
             InitError::Value { .. } | InitError::Instruction { .. } => code::INVALID_PROGRAM,
             InitError::ExternalData { .. } => code::INVALID_EXTERNAL_DATA,
@@ -168,6 +171,9 @@ impl fmt::Display for InitError {
             InitError::PlannedBuffers { expected, found } => {
                 write!(f, "{found} planned buffers were supplied, the method has {expected}")
             }
+            InitError::OtherMachine => f.write_str(
+                "the method was prepared for another machine: it can tell its needs, and not run",
+            ),
             InitError::TooLarge => {
                 f.write_str("the method needs more memory than can be addressed")
             }

@@ -7,6 +7,7 @@ use crate::call::{Known, Prepare};
 use crate::error::{InitError, KernelError};
 use crate::layout::ShapeDynamism;
 use crate::limits::{Budget, Limit};
+use crate::machine::Machine;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::overlap::Overlap;
@@ -33,7 +34,7 @@ impl<'m> Prepared<'m> {
     /// Prepares every call, in order, and finds out which tensors are state: those that are read before they are written, if only by
     /// the caller.
     pub(super) fn kernels(&mut self) -> Result<(), InitError> {
-        let threads = self.options.parallel.threads();
+        let (threads, machine) = (self.options.parallel.threads(), self.options.machine);
         let Prepared { tables, options, arena, scratch, steps, .. } = self;
         let Tables { values, instructions, .. } = tables;
         let moved = largest_moved(values, instructions);
@@ -42,7 +43,8 @@ impl<'m> Prepared<'m> {
                 Instruction::Kernel(call) => {
                     let operator = call.kernel.name;
                     options.limits.check(Limit::CallTensors, count_tensors(values, call.args))?;
-                    let needed = prepare_call(values, call, threads, moved, arena, steps).map_err(
+                    let context = (threads, machine);
+                    let needed = prepare_call(values, call, context, moved, arena, steps).map_err(
                         |source| InitError::Kernel { instruction: index, operator, source },
                     )?;
                     *scratch = (*scratch).max(needed);
@@ -145,7 +147,7 @@ fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
 fn prepare_call<'m>(
     values: &mut Values<'m>,
     call: &mut KernelCall<'m>,
-    threads: usize,
+    (threads, machine): (usize, Machine),
     moved: usize,
     arena: &mut Measure,
     steps: &mut u64,
@@ -159,7 +161,7 @@ fn prepare_call<'m>(
             return Err(KernelError::ReadOnly { arg });
         }
     }
-    match (kernel.prepare)(&mut Prepare::new(arguments, false, threads)) {
+    match (kernel.prepare)(&mut Prepare::new(arguments, false, threads, machine)) {
         Ok(plan) => {
             call.invoke = plan.invoke;
             call.scratch = plan.scratch;

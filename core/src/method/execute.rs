@@ -5,6 +5,7 @@ use crate::arguments::Arguments;
 use crate::call::{DelegateCall, Invoke, Prepare, resize_error, view};
 use crate::dtype::ScalarType;
 use crate::error::{ExecuteError, InstructionError, KernelError};
+use crate::machine::Machine;
 use crate::tracer::{Event, EventKind, EventTracer, traced};
 use crate::value::Value;
 use core::sync::atomic::Ordering;
@@ -134,7 +135,8 @@ impl<'m> Method<'m> {
         if call.dynamic {
             let threads = self.options.parallel.threads();
             let arguments = Arguments::new(&mut self.values, call.args, call.kernel.params);
-            let plan = (call.kernel.prepare)(&mut Prepare::new(arguments, true, threads))?;
+            let plan =
+                (call.kernel.prepare)(&mut Prepare::new(arguments, true, threads, Machine::Here))?;
             let (needed, available) = (plan.scratch, self.scratch.len());
             if needed > available && !plan.scratch_optional {
                 return Err(KernelError::Scratch { needed, available });

@@ -6,6 +6,7 @@ use crate::backend::{InitContext, Processed};
 use crate::call::{Invoke, Known, Resources};
 use crate::error::{InitError, MemoryKind};
 use crate::format::Part;
+use crate::machine::Machine;
 use crate::memory::arena::{Arena, Exhausted};
 use crate::memory::region::Region;
 use crate::memory::{ARENA_ALIGN, SharedMemory, check_lent};
@@ -76,6 +77,9 @@ impl<'m> Prepared<'m> {
         scratch: Region<'m>,
     ) -> Result<Method<'m>, InitError> {
         let Prepared { meta, tables, options, registry, .. } = self;
+        if options.machine != Machine::Here {
+            return Err(InitError::OtherMachine);
+        }
         let memory = MemoryKind::Arena;
         let available = arena.len();
         let mut arena = Arena::new(arena).ok_or(InitError::MemoryMisaligned { memory })?;

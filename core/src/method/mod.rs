@@ -16,13 +16,14 @@ pub use shared::{Attached, SharedMethod};
 mod state;
 pub use state::StateInfo;
 pub(crate) mod tables;
-pub use tables::{PointerWidth, TableUse};
+pub use tables::TableUse;
 
 use crate::backend::{DelegateBox, RuntimeOption};
 use crate::call::Known;
 use crate::data_map::DataMap;
 use crate::kernel::{InvokeFn, Kernel, PackFn};
 use crate::limits::Limits;
+use crate::machine::Machine;
 use crate::memory::region::Region;
 use crate::meta::MethodMeta;
 use crate::parallel::{Parallel, Serial};
@@ -65,6 +66,8 @@ pub struct LoadOptions<'m> {
     pub limits: Limits,
     /// A run ends with an error, between two instructions, while this is true: another thread sets it to cancel.
     pub cancel: Option<&'m AtomicBool>,
+    /// What the method is prepared for.
+    pub machine: Machine,
 }
 
 impl Default for LoadOptions<'_> {
@@ -76,6 +79,7 @@ impl Default for LoadOptions<'_> {
             backend_options: &[],
             limits: Limits::default(),
             cancel: None,
+            machine: Machine::Here,
         }
     }
 }
@@ -115,6 +119,12 @@ impl<'m> LoadOptions<'m> {
     #[must_use]
     pub fn with_cancel(self, cancel: &'m AtomicBool) -> Self {
         LoadOptions { cancel: Some(cancel), ..self }
+    }
+
+    /// To be told what a method needs on another machine.
+    #[must_use]
+    pub fn with_machine(self, machine: Machine) -> Self {
+        LoadOptions { machine, ..self }
     }
 }
 

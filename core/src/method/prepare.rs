@@ -4,11 +4,12 @@
 //! of it. It decides; [finishing](super::finish) carries out what was decided, with the
 //! memory that was asked for here, so that needs cannot differ from what loading takes.
 
-use super::tables::{Counts, PointerWidth, TableUse, Tables};
+use super::tables::{Counts, TableUse, Tables};
 use super::{LoadOptions, Method, MethodMemory};
 use crate::error::{InitError, MemoryKind, Message};
 use crate::format::Part;
 use crate::limits::{Budget, Limit, Limits};
+use crate::machine::PointerWidth;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::memory::region::Region;
@@ -127,6 +128,8 @@ impl<'m> MethodMeta<'m> {
         registry: &Registry<'m>,
         options: LoadOptions<'m>,
     ) -> Result<Prepared<'m>, InitError> {
+        let width = options.machine.pointer_width();
+        counts.table_use(width).ok_or(InitError::TooLarge)?;
         let mut prepared = Prepared {
             meta: *self,
             tables: Tables::decode(self, counts, tables)?,
@@ -192,7 +195,8 @@ impl<'m> Prepared<'m> {
         &self.meta
     }
 
-    /// The exact memory that the method takes, beside its planned buffers: [`MethodMeta::planned_buffer_size`].
+    /// The exact memory that the method takes on the [machine](LoadOptions::machine) that it is prepared for, beside its planned
+    /// buffers: [`MethodMeta::planned_buffer_size`]. What delegates take is what they take here.
     pub fn needs(&self) -> MemoryNeeds {
         let (tables, arena) = (self.table_use().total(), self.arena_bytes());
         MemoryNeeds { tables, arena, scratch: self.scratch }
@@ -200,7 +204,7 @@ impl<'m> Prepared<'m> {
 
     /// Bytes of the tables. They are there, so there is some number of them.
     fn table_use(&self) -> TableUse {
-        self.counts.table_use(PointerWidth::HERE).unwrap_or_default()
+        self.counts.table_use(self.options.machine.pointer_width()).unwrap_or_default()
     }
 
     /// Bytes of the method arena. A prepared method has some number of them: `resolve_all` saw to that.

@@ -10,6 +10,7 @@ use crate::format::program_schema::{EValue, TensorTable};
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, TensorInfo, checked_layout};
 use crate::limits::{Limit, Limits};
+use crate::machine::PointerWidth;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::{Arena, Exhausted, Measure};
 use crate::memory::region::Region;
@@ -18,23 +19,6 @@ use crate::registry::OperatorName;
 use crate::value::{TensorSlot, Value};
 use crate::values::Values;
 use core::mem::MaybeUninit;
-
-/// The width of pointers on a machine, which decides how large a method's tables are there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-#[non_exhaustive]
-pub enum PointerWidth {
-    /// Microcontrollers: Cortex-M, RV32.
-    Bits32,
-    /// Servers, laptops, phones.
-    Bits64,
-}
-
-impl PointerWidth {
-    /// That of the machine that this is compiled for.
-    pub const HERE: Self =
-        if cfg!(target_pointer_width = "64") { PointerWidth::Bits64 } else { PointerWidth::Bits32 };
-}
 
 /// Size and alignment of everything that tables are made of.
 struct Entries {
