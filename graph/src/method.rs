@@ -141,14 +141,22 @@ impl<'p> Method<'p> {
         self.values.len() - 1
     }
 
-    /// Removes the values and delegates that nothing mentions any more. Gives what the number of each delegate that stays is now.
+    /// Removes the values and delegates that nothing mentions any more, but for state that has a name: programs are asked for it, also
+    /// by methods that do not touch it. Gives what the number of each delegate that stays is now.
     pub fn forget_unused(&mut self) -> Vec<usize> {
         let mut used = alloc::vec![false; self.values.len()];
         let mut called = alloc::vec![false; self.delegates.len()];
         let interface = self.inputs.iter().chain(&self.outputs).copied();
         let args = self.instructions.iter().flat_map(Instruction::values);
+        let is_state = |value: &MethodValue<'_>| match value {
+            MethodValue::Tensor(tensor) => tensor.place.is_some() && tensor.name.is_some(),
+            _ => false,
+        };
+        let values = self.values.iter().enumerate();
+        let state: Vec<usize> =
+            values.filter(|(_, value)| is_state(value)).map(|(at, _)| at).collect();
         // Lists are not nested: one round finds what is in them.
-        for value in interface.chain(args) {
+        for value in interface.chain(args).chain(state) {
             if used.get(value) == Some(&false) {
                 for value in self.with_items(value) {
                     if let Some(used) = used.get_mut(value) {

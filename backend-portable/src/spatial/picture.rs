@@ -4,7 +4,7 @@ use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use torchlet_core::{Parallel, TensorInfo};
 
 /// Dimensions of a [`Picture`]: batch, channels, depth, height, width.
-pub(super) const DIMS: usize = 5;
+pub(crate) const DIMS: usize = 5;
 /// The dimension of channels.
 pub(super) const CHANNELS: usize = 1;
 /// The first spatial dimension.
@@ -15,9 +15,9 @@ const GRAIN: usize = 1 << 15;
 
 /// Sizes and strides of batch, channels, depth, height and width. Dimensions that the tensor lacks have size 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Picture {
-    pub(super) sizes: [usize; DIMS],
-    pub(super) strides: [usize; DIMS],
+pub(crate) struct Picture {
+    pub(crate) sizes: [usize; DIMS],
+    pub(crate) strides: [usize; DIMS],
 }
 
 impl Picture {

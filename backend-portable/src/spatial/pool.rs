@@ -19,7 +19,7 @@ const GRAIN: usize = 1 << 15;
 
 /// Which part of one dimension each output sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Axis {
+pub(crate) enum Axis {
     /// A sliding window.
     Sliding(Window),
     /// As many windows as there are outputs, evenly spread.
@@ -28,7 +28,7 @@ pub(super) enum Axis {
 
 impl Axis {
     /// The dimension of a picture that does not have it.
-    pub(super) const NONE: Axis = Axis::Sliding(Window::ONE);
+    pub(crate) const NONE: Axis = Axis::Sliding(Window::ONE);
 
     /// What output `at` sees of an input of this size.
     fn seen(&self, at: usize, input: usize) -> Seen {
@@ -56,7 +56,7 @@ impl Axis {
 
 /// What becomes of the elements of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Their sum, divided by how many they are.
     Average {
         /// Places in the padding count.
@@ -69,7 +69,7 @@ pub(super) enum Kind {
 }
 
 /// A computing type that poolings need.
-pub(super) trait Pooled: Ring {
+pub(crate) trait Pooled: Ring {
     /// Less than, or equal to, all values.
     const LEAST: Self;
     /// Integers are cut towards zero.
@@ -101,12 +101,12 @@ impl Pooled for i64 {
 }
 
 /// A pooling and its input.
-pub(super) struct Pooling<'a> {
-    pub(super) kind: Kind,
-    pub(super) axes: [Axis; 3],
-    pub(super) scalar_type: ScalarType,
-    pub(super) input: &'a [u8],
-    pub(super) from: Picture,
+pub(crate) struct Pooling<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) axes: [Axis; 3],
+    pub(crate) scalar_type: ScalarType,
+    pub(crate) input: &'a [u8],
+    pub(crate) from: Picture,
 }
 
 /// A block of outputs: their sums or largest elements, and where these are.
@@ -239,7 +239,7 @@ impl Pooling<'_> {
     }
 
     /// Computes outputs in the order of their memory. Values and indices, where both are wanted, lie alike in `to`.
-    pub(super) fn run<C: Pooled>(
+    pub(crate) fn run<C: Pooled>(
         &self,
         parallel: &dyn Parallel,
         to: &Picture,

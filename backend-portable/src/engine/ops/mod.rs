@@ -4,6 +4,7 @@ mod attention;
 mod convolution;
 mod elementwise;
 mod moves;
+mod pool;
 mod product;
 mod rows;
 
@@ -20,6 +21,9 @@ pub(super) type Operation = fn(&mut Builder<'_, '_>, &[ValueId]) -> Result<(), R
 pub(super) fn find(operator: Operator) -> Option<Operation> {
     Some(match operator {
         Operator::CONVOLUTION => convolution::convolution,
+        Operator::MAX_POOL2D_WITH_INDICES => pool::largest,
+        Operator::AVG_POOL2D => pool::average,
+        Operator::ADAPTIVE_AVG_POOL2D => pool::adaptive_average,
         Operator::LINEAR => product::linear,
         Operator::ADDMM => product::addmm,
         Operator::MM | Operator::BMM => product::matmul,

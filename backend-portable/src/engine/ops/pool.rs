@@ -1,0 +1,141 @@
+//! Poolings of pictures, channels last.
+
+use super::moves::{channels_last, channels_last_order};
+use super::{argument, output};
+use crate::compute::gemm::ShapeMismatch;
+use crate::engine::builder::{Builder, Refusal};
+use crate::engine::plan::{Io, Step};
+use crate::engine::view::View;
+use crate::spatial::picture::Picture;
+use crate::spatial::pool::{Axis, Kind, Pooling};
+use torchlet_core::ScalarType;
+use torchlet_core::rules::window::{adaptive_pooling, pooling, windows};
+use torchlet_graph::graph::ValueId;
+
+/// Dimensions that windows move along.
+const SPATIAL: usize = 2;
+
+/// `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`
+pub(super) fn largest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let outs = args.last().map_or(&[][..], |out| builder.items(out));
+    let [out, indices @ ..] = outs else { return Err("a call without outputs".into()) };
+    if indices.iter().any(|id| builder.is_taken(*id)) {
+        return Err("the engine's pooling does not say where the largest elements are".into());
+    }
+    let ceil = builder.truth(argument(args, 5)?)?;
+    sliding(builder, args, Some(4), ceil, Kind::Largest, *out)
+}
+
+/// `avg_pool2d(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)`
+pub(super) fn average(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let truth = |at| builder.truth(argument(args, at)?);
+    let (ceil, count_padding) = (truth(4)?, truth(5)?);
+    let divisor = builder.optional_integer(argument(args, 6)?)?;
+    if divisor == Some(0) {
+        return Err("a divisor of zero".into());
+    }
+    sliding(builder, args, None, ceil, Kind::Average { count_padding, divisor }, output(args)?)
+}
+
+/// `_adaptive_avg_pool2d(self, output_size)`
+pub(super) fn adaptive_average(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let list = builder.integers(argument(args, 1)?)?;
+    let sizes = adaptive_pooling(&narrowed(&input)?, &list, SPATIAL);
+    let sizes = sizes.ok_or("a shape that windows do not fit")?;
+    let mut axes = [Axis::NONE; 3];
+    for (axis, size) in axes.iter_mut().rev().zip(sizes.iter().rev()).take(SPATIAL) {
+        *axis = Axis::Adaptive { output: usize::try_from(*size).unwrap_or(0) };
+    }
+    let kind = Kind::Average { count_padding: false, divisor: None };
+    push(builder, input, axes, kind, &sizes, output(args)?)
+}
+
+/// A pooling of windows: kernel, stride and padding are the arguments from 1 on.
+fn sliding(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    dilation: Option<usize>,
+    ceil: bool,
+    kind: Kind,
+    out: ValueId,
+) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let list = |at| builder.integers(argument(args, at)?);
+    let dilation = dilation.map_or_else(|| Ok(std::vec![1]), list)?;
+    let windows = windows(SPATIAL, &list(1)?, &list(2)?, &list(3)?, &dilation);
+    let windows = windows.ok_or("kernel, stride, padding or dilation is wrong")?;
+    let sizes = pooling(&narrowed(&input)?, &windows, ceil);
+    let sizes = sizes.ok_or("a shape that windows do not fit")?;
+    let mut axes = [Axis::NONE; 3];
+    for (axis, window) in axes.iter_mut().rev().zip(windows.iter().rev()) {
+        *axis = Axis::Sliding(*window);
+    }
+    push(builder, input, axes, kind, &sizes, out)
+}
+
+/// Sizes as the rules take them.
+fn narrowed(view: &View) -> Result<std::vec::Vec<i32>, Refusal> {
+    if view.sizes.len() != SPATIAL + 2 {
+        return Err("the engine pools batches of pictures".into());
+    }
+    let sizes: Result<_, _> = view.sizes.iter().map(|size| i32::try_from(*size)).collect();
+    sizes.map_err(|_| "a dimension that is too large".into())
+}
+
+fn push(
+    builder: &mut Builder<'_, '_>,
+    input: View,
+    axes: [Axis; 3],
+    kind: Kind,
+    sizes: &[i32],
+    out: ValueId,
+) -> Result<(), Refusal> {
+    let input = channels_last(builder, &input)?;
+    let sizes: Result<std::vec::Vec<usize>, _> =
+        sizes.iter().map(|size| usize::try_from(*size)).collect();
+    let sizes = sizes.map_err(|_| "a dimension of negative size")?;
+    let result = builder.make_in_order(&sizes, &channels_last_order(sizes.len()))?;
+    let (from, to) = (picture(&input)?, picture(&result)?);
+    builder.push(Pool { at: input.offset, from, to, axes, kind }, &[&input], &result);
+    builder.define(out, result)
+}
+
+/// A batch of pictures.
+fn picture(view: &View) -> Result<Picture, Refusal> {
+    let (&[n, c, h, w], &[dn, dc, dh, dw]) = (&view.sizes[..], &view.strides[..]) else {
+        return Err("the engine pools batches of pictures".into());
+    };
+    Ok(Picture { sizes: [n, c, 1, h, w], strides: [dn, dc, 0, dh, dw] })
+}
+
+struct Pool {
+    /// Where the input begins.
+    at: usize,
+    from: Picture,
+    to: Picture,
+    axes: [Axis; 3],
+    kind: Kind,
+}
+
+impl Step for Pool {
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let [input, ..] = io.inputs;
+        let count = |picture: &Picture| picture.sizes.iter().product::<usize>();
+        let input = input.get(self.at..).and_then(|input| input.get(..count(&self.from)));
+        let out = io.out.get_mut(..count(&self.to)).ok_or(ShapeMismatch)?;
+        let pooling = Pooling {
+            kind: self.kind,
+            axes: self.axes,
+            scalar_type: ScalarType::Float,
+            input: bytemuck::cast_slice(input.ok_or(ShapeMismatch)?),
+            from: self.from,
+        };
+        let values = Some(bytemuck::cast_slice_mut(out));
+        pooling.run::<f32>(io.context.parallel, &self.to, values, None);
+        Ok(())
+    }
+}
