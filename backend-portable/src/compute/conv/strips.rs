@@ -306,6 +306,7 @@ impl Band<'_> {
                             c: self.target.at(pixel, self.group * out_group + j),
                             c_row: all,
                             c_col: 1,
+                            far: false,
                             row_bias: core::ptr::null(),
                             col_bias: match bias {
                                 Some(bias) if first => bias[j..][..cols].as_ptr(),

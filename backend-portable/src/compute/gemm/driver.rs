@@ -16,6 +16,10 @@ const PACKED_ROWS: usize = 96;
 const RESIDENT: usize = 1 << 17;
 /// Floats of B up to which all of it is used for each tile of rows, not one panel of it for all rows.
 const NEAR: usize = 1 << 14;
+/// Floats of A or C from which they are not in the second-level cache.
+const FAR: usize = 1 << 18;
+/// Sums so short that the next tile's rows of A are brought near: with longer ones the processor does so itself.
+const SHORT: usize = 64;
 /// Rows from which a panel of B is copied although it could be read in place: below, the copy is
 /// not used often enough.
 const COPY_ROWS: usize = 48;
@@ -213,6 +217,7 @@ impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
         let (a_space, b_space) = workspace.split_at_mut(plan.a_len);
         // A small B stays near while rows of A and C pass by once; otherwise a panel of it does.
         let rows_outside = !plan.pack_b && cols.len().saturating_mul(k) <= NEAR;
+        let far = problem.m.saturating_mul(problem.n.max(k)) > FAR;
         let mut i = rows.start;
         while i < rows.end {
             let block_rows = plan.mc.min(rows.end - i);
@@ -244,6 +249,13 @@ impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
                                 b_space,
                             )),
                         };
+                        if far && rows_outside && panel == 0 && a.col == 1 && k <= SHORT {
+                            for row in r + h..r + 2 * h {
+                                for p in (0..k).step_by(S::LANES) {
+                                    s.prefetch(a.data.wrapping_add(row * a.row + p));
+                                }
+                            }
+                        }
                         let bias = |kind| bias_at(epilogue, kind, i + r, j, first);
                         let tile = Tile {
                             pieces: 1,
@@ -258,6 +270,7 @@ impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
                             c: target.at(i + r, j),
                             c_row: target.row,
                             c_col: target.col,
+                            far,
                             row_bias: bias(Side::Rows),
                             col_bias: bias(Side::Cols),
                             alpha: epilogue.alpha,

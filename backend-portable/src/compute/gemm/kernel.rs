@@ -31,6 +31,8 @@ pub(crate) struct Tile {
     pub c: *mut f32,
     pub c_row: usize,
     pub c_col: usize,
+    /// Whether C is worth bringing near beforehand.
+    pub far: bool,
     /// Bias for row i, or null.
     pub row_bias: *const f32,
     /// Bias for column j, or null.
@@ -104,7 +106,7 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Kernel
         for i in 0..ROWS {
             rows[i] = t.a.wrapping_add(i * t.a_row);
         }
-        if t.c_col == 1 {
+        if t.far && t.c_col == 1 {
             for i in 0..ROWS {
                 for v in 0..VECTORS {
                     s.prefetch_write(t.c.wrapping_add(i * t.c_row + v * S::LANES));
