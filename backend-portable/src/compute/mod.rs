@@ -7,6 +7,7 @@
 //! - [`split`]: dealing work out to threads; [`threads`]: a pool of them (with `std`).
 //! - [`map`]: element by element; [`rows`]: reductions and normalisations; [`math`]: their
 //!   functions.
+//! - [`pool`]: windows of pooling, channels last.
 //! - [`element`]: half and bfloat16.
 //!
 //! The instruction set and the threads are arguments ([`gemm::Context`]), and so is all memory:
@@ -18,6 +19,7 @@ pub mod element;
 pub mod gemm;
 pub mod map;
 pub mod math;
+pub mod pool;
 pub mod rows;
 pub mod simd;
 pub mod split;

@@ -6,7 +6,9 @@
 //! and kind of pooling shares the loop.
 
 use super::picture::{CHANNELS, DIMS, Picture, SPACE};
-use crate::compute::split::{Parts, chunk_len, for_each_job};
+use crate::compute::pool::{Fold, PoolWindow};
+use crate::compute::simd::Tier;
+use crate::compute::split::{Parts, chunk_len, for_each_chunk_mut, for_each_job};
 use crate::linear::Ring;
 use crate::number::{load, store};
 use torchlet_core::rules::window::{Window, adaptive_range};
@@ -238,14 +240,82 @@ impl Pooling<'_> {
         }
     }
 
+    /// Computes single precision with channels inside, all channels of a pixel at once; false where it is something else.
+    fn run_channels(&self, parallel: &dyn Parallel, to: &Picture, values: &mut [u8]) -> bool {
+        let channels = to.sizes[CHANNELS];
+        let last = self.from.is_channels_last() && to.is_channels_last() && channels > 1;
+        if !last || self.scalar_type != ScalarType::Float {
+            return false;
+        }
+        let (Ok(input), Ok(values)) =
+            (bytemuck::try_cast_slice(self.input), bytemuck::try_cast_slice_mut(values))
+        else {
+            return false;
+        };
+        let row = to.sizes[DIMS - 1] * channels;
+        if row == 0 {
+            return true;
+        }
+        let tier = Tier::detect();
+        let taps = self.from.sizes[SPACE..].iter().product::<usize>()
+            / to.sizes[SPACE..].iter().product::<usize>().max(1);
+        let grain = (GRAIN / row.saturating_mul(taps.max(1))).max(1);
+        let share = chunk_len(parallel, values.len() / row, grain);
+        for_each_chunk_mut(parallel, values, row.saturating_mul(share), &|job, rows| {
+            for (i, pixel) in rows.chunks_exact_mut(channels).enumerate() {
+                let mut at = [0; DIMS];
+                let mut rest = job * share * to.sizes[DIMS - 1] + i;
+                for dim in [4, 3, 2, 0] {
+                    at[dim] = rest % to.sizes[dim];
+                    rest /= to.sizes[dim];
+                }
+                let seen = [0, 1, 2]
+                    .map(|dim| self.axes[dim].seen(at[SPACE + dim], self.from.sizes[SPACE + dim]));
+                let strides = &self.from.strides;
+                let first = seen.iter().zip(&strides[SPACE..]).fold(
+                    at[0].saturating_mul(strides[0]),
+                    |first, (seen, &stride)| {
+                        let start = usize::try_from(seen.start).unwrap_or(0);
+                        first.saturating_add(start.saturating_mul(stride))
+                    },
+                );
+                tier.dispatch(PoolWindow {
+                    input,
+                    at: first,
+                    counts: seen.map(|seen| seen.count),
+                    steps: [0, 1, 2].map(|dim| seen[dim].step.saturating_mul(strides[SPACE + dim])),
+                    fold: match self.kind {
+                        Kind::Largest => Fold::Largest,
+                        Kind::Average { count_padding, divisor } => {
+                            let counts = [0, 1, 2].map(|dim| {
+                                let (at, input) = (at[SPACE + dim], self.from.sizes[SPACE + dim]);
+                                self.axes[dim].counts(at, input, count_padding).1
+                            });
+                            let counted = counts.iter().fold(1i64, |n, &m| n.saturating_mul(m));
+                            Fold::Average(divisor.unwrap_or(counted) as f32)
+                        }
+                    },
+                    out: pixel,
+                });
+            }
+        });
+        true
+    }
+
     /// Computes outputs in the order of their memory. Values and indices, where both are wanted, lie alike in `to`.
     pub(crate) fn run<C: Pooled>(
         &self,
         parallel: &dyn Parallel,
         to: &Picture,
-        values: Option<&mut [u8]>,
+        mut values: Option<&mut [u8]>,
         indices: Option<&mut [u8]>,
     ) {
+        if indices.is_none()
+            && let Some(values) = values.as_deref_mut()
+            && self.run_channels(parallel, to, values)
+        {
+            return;
+        }
         let order = to.order();
         let inner = order[DIMS - 1];
         let row = to.sizes[inner];

@@ -5,8 +5,8 @@
 //! to the part inside the image, so that the innermost loop, over the channels of a group, has no
 //! conditions.
 
-use super::patches::Axis;
 use super::{Conv, Finish, Layout};
+use crate::compute::gemm::patches::Axis;
 use crate::compute::gemm::{Context, limit};
 use crate::compute::split::for_each_chunk_mut;
 

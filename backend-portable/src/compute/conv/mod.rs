@@ -4,6 +4,7 @@
 //! | form                                   | computed as                                                        |
 //! |----------------------------------------|--------------------------------------------------------------------|
 //! | 1 x 1, stride 1                        | a product on the image in place                                      |
+//! | channels last, weights packed          | `strips.rs`: a product that reads its windows from the image         |
 //! | one or two spatial dimensions          | a product; blocks of the patch matrix are written when needed        |
 //! | depthwise, one or two dimensions       | `depthwise.rs`                                                      |
 //! | three dimensions, or no workspace      | `direct.rs`: plain loops, which need no memory                       |
@@ -15,16 +16,17 @@
 mod depthwise;
 mod direct;
 mod params;
-pub(crate) mod patches;
+mod strips;
 #[cfg(test)]
 mod tests;
 
 pub use params::{Conv, ConvParams, Layout};
 
 use super::gemm::operand::{Lhs, Operand, Rhs, pack_rhs, packed_len};
+use super::gemm::patches::{Axis, Patches};
 use super::gemm::{Bias, Context, Epilogue, Problem, ShapeMismatch, Target, run_problem, slot_len};
 use super::simd::Tier;
-use patches::{Axis, Patches};
+use strips::Strips;
 
 /// How weights are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -222,10 +224,18 @@ impl Conv {
         self.slot_len(tier, form)?.checked_mul(threads.max(1))
     }
 
+    /// How a product reads its image, where it does so without patches.
+    fn strips(&self, form: WeightForm) -> Option<Strips> {
+        let packed = form == WeightForm::Packed && self.params().layout == Layout::ChannelsLast;
+        let in_place = self.axes.iter().all(Axis::is_identity);
+        if packed && !in_place { Strips::new(self) } else { None }
+    }
+
     fn slot_len(&self, tier: Tier, form: WeightForm) -> Option<usize> {
         match self.method(tier) {
             Method::Direct => Some(0),
             Method::Depthwise => depthwise::slot_len(self, tier, form),
+            Method::Product if self.strips(form).is_some() => self.strips(form).map(|s| s.slot_len),
             Method::Product => {
                 let weights = match form {
                     WeightForm::Packed => Rhs::Packed(&[]),
@@ -345,9 +355,21 @@ impl Conv {
                 output,
                 workspace,
             ),
-            _ => {
-                self.product(context, input, filter.ok_or(weights.data), finish, output, workspace)
-            }
+            _ => match (self.strips(weights.form), filter) {
+                (Some(strips), None) if strips.slot_len <= workspace.len() => {
+                    let len = self.packed_weights_len(context.tier).unwrap_or(0);
+                    let packed = &weights.data[..len];
+                    strips::run(self, &strips, context, input, packed, finish, output, workspace);
+                }
+                _ => self.product(
+                    context,
+                    input,
+                    filter.ok_or(weights.data),
+                    finish,
+                    output,
+                    workspace,
+                ),
+            },
         }
         Ok(())
     }

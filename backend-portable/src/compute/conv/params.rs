@@ -1,6 +1,6 @@
 //! The numbers of a convolution, checked.
 
-use super::patches::Axis;
+use crate::compute::gemm::patches::Axis;
 
 /// Order of the elements of images.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -231,6 +231,15 @@ fn shapes_of_real_networks() {
             check(context, two_d((64, 16, 1), (7, 7), 3, 1, 1), &mut noise);
             check(context, two_d((130, 33, 1), (9, 5), 3, 1, 1), &mut noise);
             check(context, two_d((24, 8, 1), (14, 14), 1, 2, 0), &mut noise);
+            // So many channels that their sums take several passes.
+            check(context, two_d((390, 20, 1), (4, 5), 2, 1, 1), &mut noise);
+            check(context, two_d((800, 18, 1), (5, 4), 1, 2, 0), &mut noise);
+            // Nothing but padding.
+            for channels in [(3, 5, 1), (18, 18, 18)] {
+                for size in [(0, 3), (3, 0), (0, 0), (1, 1)] {
+                    check(context, two_d(channels, size, 3, 1, 2), &mut noise);
+                }
+            }
             for (size, kernel, stride) in
                 [(7, 3, 1), (14, 3, 1), (28, 3, 2), (56, 3, 1), (57, 5, 2), (33, 5, 1), (20, 7, 1)]
             {

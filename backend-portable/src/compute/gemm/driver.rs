@@ -6,13 +6,20 @@ use super::{Bias, Context, Epilogue, dot, k_block, limit};
 use crate::compute::element::Element;
 use crate::compute::simd::{Kernel, Simd, Tier};
 use crate::compute::split::for_each_job;
+use core::ops::Range;
 
 /// Multiply-adds below which another thread is not worth waking.
-const GRAIN: usize = 1 << 16;
+pub(crate) const GRAIN: usize = 1 << 16;
 /// Rows of A that are packed at a time.
 const PACKED_ROWS: usize = 96;
 /// Floats of A that should stay in the second-level cache while all panels of B pass by.
 const RESIDENT: usize = 1 << 17;
+/// Floats of B up to which all of it is used for each tile of rows, not one panel of it for all rows.
+const NEAR: usize = 1 << 14;
+/// Floats of A or C from which they are not in the second-level cache.
+const FAR: usize = 1 << 18;
+/// Sums so short that the next tile's rows of A are brought near: with longer ones the processor does so itself.
+const SHORT: usize = 64;
 /// Rows from which a panel of B is copied although it could be read in place: below, the copy is
 /// not used often enough.
 const COPY_ROWS: usize = 48;
@@ -52,7 +59,7 @@ impl Target {
         Target { data, row, col }
     }
 
-    pub(super) fn at(&self, i: usize, j: usize) -> *mut f32 {
+    pub(crate) fn at(&self, i: usize, j: usize) -> *mut f32 {
         self.data.wrapping_add(i.wrapping_mul(self.row).wrapping_add(j.wrapping_mul(self.col)))
     }
 }
@@ -116,8 +123,8 @@ pub(crate) fn slot_len<A: Element, B: Element>(
     Plan::of(tier, problem).map(|plan| plan.slot_len())
 }
 
-/// Rows and columns of one job: about four jobs for each thread, fewer when there is little to do.
-/// The side that has to be packed is split first, so that no two jobs pack the same.
+/// Into how many parts rows and columns are cut: about four jobs for each thread, fewer when there is little to do. The
+/// side that has to be packed is split first, so that no two jobs pack the same; then the rows, where all of B stays near.
 fn split(
     tier: Tier,
     threads: usize,
@@ -128,17 +135,25 @@ fn split(
     let work = m.saturating_mul(n).saturating_mul(k.max(1)) / GRAIN;
     let jobs = if threads <= 1 { 1 } else { threads.saturating_mul(4).min(work) };
     if jobs <= 1 {
-        return (m, n);
+        return (1, 1);
     }
     let (row_tiles, col_panels) = (m.div_ceil(mr), n.div_ceil(nr));
-    let (by_rows, by_cols) = if plan.pack_a && !plan.pack_b {
+    let rows_first = if plan.pack_b { false } else { plan.pack_a || n.saturating_mul(k) <= NEAR };
+    if rows_first {
         let by_rows = jobs.min(row_tiles);
         (by_rows, jobs.div_ceil(by_rows).min(col_panels))
     } else {
         let by_cols = jobs.min(col_panels);
         (jobs.div_ceil(by_cols).min(row_tiles), by_cols)
-    };
-    (row_tiles.div_ceil(by_rows) * mr, col_panels.div_ceil(by_cols) * nr)
+    }
+}
+
+/// Part `index` of `len` elements in `parts` parts of whole tiles, as equal as tiles allow.
+pub(crate) fn part(index: usize, parts: usize, len: usize, tile: usize) -> Range<usize> {
+    let tiles = len.div_ceil(tile) as u128;
+    // No more than `len`, whatever the numbers.
+    let border = |i: usize| ((tiles * i as u128 / parts.max(1) as u128) as usize * tile).min(len);
+    border(index)..border(index + 1)
 }
 
 /// Computes the product.
@@ -166,14 +181,19 @@ pub(crate) unsafe fn run<A: Element, B: Element>(
         // SAFETY: the caller's promises.
         _ => return unsafe { unpacked(context.tier, problem, target) },
     };
-    let (job_rows, job_cols) = split(context.tier, context.parallel.threads(), (m, n, k), &plan);
-    let col_jobs = n.div_ceil(job_cols);
-    let jobs = m.div_ceil(job_rows) * col_jobs;
-    for_each_job(context.parallel, jobs, workspace, plan.slot_len(), &|job, workspace| {
-        let (i, j) = (job / col_jobs * job_rows, job % col_jobs * job_cols);
-        let (rows, cols) = ((i, job_rows.min(m - i)), (j, job_cols.min(n - j)));
-        context.tier.dispatch(Part { problem, plan, target, rows, cols, workspace });
-    });
+    let (mr, nr) = context.tier.tile();
+    let (by_rows, by_cols) = split(context.tier, context.parallel.threads(), (m, n, k), &plan);
+    for_each_job(
+        context.parallel,
+        by_rows * by_cols,
+        workspace,
+        plan.slot_len(),
+        &|job, workspace| {
+            let rows = part(job / by_cols, by_rows, m, mr);
+            let cols = part(job % by_cols, by_cols, n, nr);
+            context.tier.dispatch(Part { problem, plan, target, rows, cols, workspace });
+        },
+    );
 }
 
 /// The rows and columns of C that one job computes.
@@ -181,8 +201,8 @@ struct Part<'a, 'p, A, B> {
     problem: &'a Problem<'p, A, B>,
     plan: Plan,
     target: Target,
-    rows: (usize, usize),
-    cols: (usize, usize),
+    rows: Range<usize>,
+    cols: Range<usize>,
     workspace: &'a mut [f32],
 }
 
@@ -191,32 +211,58 @@ impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Part { problem, plan, target, rows: (i0, rows), cols: (j0, cols), workspace } = self;
-        let &Problem { n, k, ref epilogue, .. } = problem;
+        let Part { problem, plan, target, rows, cols, workspace } = self;
+        let &Problem { k, ref epilogue, .. } = problem;
         let nr = S::LANES * S::VECTORS;
         let (a_space, b_space) = workspace.split_at_mut(plan.a_len);
-        let mut i = i0;
-        while i < i0 + rows {
-            let block_rows = plan.mc.min(i0 + rows - i);
+        // A small B stays near while rows of A and C pass by once; otherwise a panel of it does.
+        let rows_outside = !plan.pack_b && cols.len().saturating_mul(k) <= NEAR;
+        let far = problem.m.saturating_mul(problem.n.max(k)) > FAR;
+        let mut i = rows.start;
+        while i < rows.end {
+            let block_rows = plan.mc.min(rows.end - i);
             // Tiles of equal height: 9 rows are 5 + 4, not 8 + 1.
-            let height = block_rows.div_ceil(block_rows.div_ceil(S::ROWS));
+            let tiles = block_rows.div_ceil(S::ROWS);
+            let height = block_rows.div_ceil(tiles);
+            let (tiles, panels) = (block_rows.div_ceil(height), cols.len().div_ceil(nr));
+            let (outside, inside) = if rows_outside { (tiles, panels) } else { (panels, tiles) };
             let mut k0 = 0;
             loop {
                 let k1 = (k0 + plan.kc).min(k);
                 let (first, last) = (k0 == 0, k1 == k);
                 let a = problem.lhs.block(s, (i, block_rows), (k0, k1), k, plan.pack_a, a_space);
-                for j in (j0..j0 + cols).step_by(nr) {
-                    let width = nr.min(j0 + cols - j);
-                    let b =
-                        problem.rhs.panel(s, (j, width), (k0, k1), (n, k), plan.pack_b, b_space);
-                    let mut r = 0;
-                    while r < block_rows {
-                        let h = height.min(block_rows - r);
+                for outer in 0..outside {
+                    let mut b = None;
+                    for inner in 0..inside {
+                        let (tile, panel) =
+                            if rows_outside { (outer, inner) } else { (inner, outer) };
+                        let (r, j) = (tile * height, cols.start + panel * nr);
+                        let (h, width) = (height.min(block_rows - r), nr.min(cols.end - j));
+                        let b = match b {
+                            Some(b) if !rows_outside => b,
+                            _ => *b.insert(problem.rhs.panel(
+                                s,
+                                (j, width),
+                                (k0, k1),
+                                k,
+                                plan.pack_b,
+                                b_space,
+                            )),
+                        };
+                        if far && rows_outside && panel == 0 && a.col == 1 && k <= SHORT {
+                            for row in r + h..r + 2 * h {
+                                for p in (0..k).step_by(S::LANES) {
+                                    s.prefetch(a.data.wrapping_add(row * a.row + p));
+                                }
+                            }
+                        }
                         let bias = |kind| bias_at(epilogue, kind, i + r, j, first);
                         let tile = Tile {
+                            pieces: 1,
                             k: k1 - k0,
                             a: a.data.wrapping_add(r * a.row),
                             a_row: a.row,
+                            a_piece: 0,
                             a_col: a.col,
                             b: b.data,
                             b_row: b.row,
@@ -224,6 +270,7 @@ impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
                             c: target.at(i + r, j),
                             c_row: target.row,
                             c_col: target.col,
+                            far,
                             row_bias: bias(Side::Rows),
                             col_bias: bias(Side::Cols),
                             alpha: epilogue.alpha,
@@ -235,7 +282,6 @@ impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
                         // this job these rows and columns alone; a packed block or panel has just
                         // been filled for this size.
                         unsafe { kernel::run(s, h, width, &tile) };
-                        r += h;
                     }
                 }
                 k0 = k1;
@@ -278,7 +324,7 @@ unsafe fn unpacked<A: Element, B: Element>(
         for j in 0..problem.n {
             let mut sum = 0.0;
             for k in 0..problem.k {
-                sum += problem.lhs.get(i, k) * problem.rhs.get(tier, j, k, (problem.n, problem.k));
+                sum += problem.lhs.get(i, k) * problem.rhs.get(tier, j, k, problem.k);
             }
             // SAFETY: the caller's promise; this is the only thread.
             unsafe { store(&problem.epilogue, target.at(i, j), i, j, sum) };

@@ -6,17 +6,21 @@
 
 use crate::compute::simd::{Kernel, MAX_LANES, Simd};
 
+/// Rows of B ahead of the one in use that are brought near: weights come from the third-level cache, or memory.
+const AHEAD: usize = 12;
 /// Upper bound of [`Simd::ROWS`].
 const MAX_ROWS: usize = 8;
 
 /// Operands and result of one tile. Offsets are in elements.
 #[derive(Clone, Copy)]
-pub(super) struct Tile {
-    /// Length of the sum.
+pub(crate) struct Tile {
+    /// The sum has `pieces * k` summands.
+    pub pieces: usize,
     pub k: usize,
-    /// A[i, p] is at `a + i * a_row + p * a_col`.
+    /// A[i, q * k + p] is at `a + i * a_row + q * a_piece + p * a_col`, for p < k.
     pub a: *const f32,
     pub a_row: usize,
+    pub a_piece: usize,
     pub a_col: usize,
     /// Vector v of row p of B is at `b + p * b_row + v * LANES`; with one lane at `b + p * b_row +
     /// v * b_col`.
@@ -27,6 +31,8 @@ pub(super) struct Tile {
     pub c: *mut f32,
     pub c_row: usize,
     pub c_col: usize,
+    /// Whether C is worth bringing near beforehand.
+    pub far: bool,
     /// Bias for row i, or null.
     pub row_bias: *const f32,
     /// Bias for column j, or null.
@@ -44,7 +50,7 @@ pub(super) struct Tile {
 /// The addresses that [`Tile`] describes for `rows`, `cols` and `k` are valid: A, B and the biases
 /// for reading, C for reading and writing, with nobody else accessing that part of C.
 #[inline(always)]
-pub(super) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
+pub(crate) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
     let vectors = cols.div_ceil(S::LANES);
     let tail = cols % S::LANES;
     macro_rules! shape {
@@ -100,30 +106,40 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Kernel
         for i in 0..ROWS {
             rows[i] = t.a.wrapping_add(i * t.a_row);
         }
-        let mut b = t.b;
-        let mut offset = 0;
-        for _ in 0..t.k {
-            // SAFETY: the caller of `run` promised these addresses for every p < k; the tail reads
-            // its lanes only.
-            unsafe {
-                let mut bv = [s.splat(0.0); VECTORS];
+        if t.far && t.c_col == 1 {
+            for i in 0..ROWS {
                 for v in 0..VECTORS {
-                    let p = b.wrapping_add(v * step);
-                    bv[v] = if TAIL && v == VECTORS - 1 {
-                        s.load_first(p, self.tail)
-                    } else {
-                        s.load(p)
-                    };
-                }
-                for i in 0..ROWS {
-                    let a = s.splat(*rows[i].wrapping_add(offset));
-                    for v in 0..VECTORS {
-                        acc[i][v] = s.mul_add(a, bv[v], acc[i][v]);
-                    }
+                    s.prefetch_write(t.c.wrapping_add(i * t.c_row + v * S::LANES));
                 }
             }
-            offset = offset.wrapping_add(t.a_col);
-            b = b.wrapping_add(t.b_row);
+        }
+        let mut b = t.b;
+        for piece in 0..t.pieces {
+            let mut offset = piece * t.a_piece;
+            for _ in 0..t.k {
+                // SAFETY: the caller of `run` promised these addresses for every piece and p < k; the tail reads its lanes
+                // only.
+                unsafe {
+                    let mut bv = [s.splat(0.0); VECTORS];
+                    for v in 0..VECTORS {
+                        let p = b.wrapping_add(v * step);
+                        bv[v] = if TAIL && v == VECTORS - 1 {
+                            s.load_first(p, self.tail)
+                        } else {
+                            s.load(p)
+                        };
+                        s.prefetch(p.wrapping_add(AHEAD * t.b_row));
+                    }
+                    for i in 0..ROWS {
+                        let a = s.splat(*rows[i].wrapping_add(offset));
+                        for v in 0..VECTORS {
+                            acc[i][v] = s.mul_add(a, bv[v], acc[i][v]);
+                        }
+                    }
+                }
+                offset = offset.wrapping_add(t.a_col);
+                b = b.wrapping_add(t.b_row);
+            }
         }
         // SAFETY: as promised to `run`.
         unsafe { finish::<S, ROWS, VECTORS, TAIL>(s, t, self.tail, acc) }

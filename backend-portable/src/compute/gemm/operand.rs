@@ -1,7 +1,7 @@
 //! Where the operands of a product come from, and how blocks of them are brought into the layout of
 //! the register tile.
 
-use crate::compute::conv::patches::Patches;
+use super::patches::Patches;
 use crate::compute::element::Element;
 use crate::compute::simd::{Kernel, Simd, Tier};
 
@@ -123,6 +123,7 @@ impl<E: Element> Lhs<'_, E> {
 }
 
 /// Rows of B over one panel of columns: vector v of row p at `data + p * row + v * LANES`.
+#[derive(Clone, Copy)]
 pub(super) struct Panel {
     pub data: *const f32,
     pub row: usize,
@@ -148,7 +149,7 @@ impl<E: Element> Rhs<'_, E> {
         s: S,
         (j, cols): (usize, usize),
         (k0, k1): (usize, usize),
-        (n, k): (usize, usize),
+        k: usize,
         pack: bool,
         workspace: &mut [f32],
     ) -> Panel {
@@ -167,8 +168,7 @@ impl<E: Element> Rhs<'_, E> {
                 }
             },
             Rhs::Packed(data) => {
-                let at = k0 * n.div_ceil(width) * width + j * (k1 - k0);
-                Panel { data: data.as_ptr().wrapping_add(at), row: width, col: 1 }
+                Panel { data: data.as_ptr().wrapping_add(j * k + k0 * width), row: width, col: 1 }
             }
             Rhs::Patches(x) => {
                 x.pack_cols(s, (j, cols), (k0, k1), width, workspace);
@@ -285,8 +285,8 @@ pub(crate) fn packed_len(tier: Tier, n: usize, k: usize) -> Option<usize> {
     n.checked_next_multiple_of(tier.tile().1)?.checked_mul(k)
 }
 
-/// Packs a whole right operand into the layout of the tier's register tile: for each block of k,
-/// panels of columns, and in a panel the rows one after the other.
+/// Packs a whole right operand into the layout of the tier's register tile: panels of columns, and in a
+/// panel the rows one after the other.
 pub(crate) fn pack_rhs<E: Element>(
     tier: Tier,
     n: usize,
@@ -299,16 +299,11 @@ pub(crate) fn pack_rhs<E: Element>(
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self, s: S) {
-            let Pack(n, k, x, mut rest) = self;
+            let Pack(n, k, x, packed) = self;
             let width = S::LANES * S::VECTORS;
-            let block = super::k_block(S::LANES, k, 1);
-            for k0 in (0..k).step_by(block) {
-                let k1 = (k0 + block).min(k);
-                for j in (0..n).step_by(width) {
-                    let (panel, after) = core::mem::take(&mut rest).split_at_mut((k1 - k0) * width);
-                    pack_panel(s, x, (j, width.min(n - j)), (k0, k1), panel);
-                    rest = after;
-                }
+            for (j, panel) in (0..n).step_by(width).zip(packed.chunks_exact_mut((k * width).max(1)))
+            {
+                pack_panel(s, x, (j, width.min(n - j)), (0, k), panel);
             }
         }
     }
@@ -326,16 +321,13 @@ impl<E: Element> Lhs<'_, E> {
 }
 
 impl<E: Element> Rhs<'_, E> {
-    /// Element (p, j) of a right operand of `k` rows and `n` columns, packed for `tier` if at all.
-    pub(super) fn get(&self, tier: Tier, j: usize, p: usize, (n, k): (usize, usize)) -> f32 {
+    /// Element (p, j) of a right operand of `k` rows, packed for `tier` if at all.
+    pub(super) fn get(&self, tier: Tier, j: usize, p: usize, k: usize) -> f32 {
         match self {
             Rhs::Strided(x) => x.get(j, p),
             Rhs::Packed(data) => {
                 let width = tier.tile().1;
-                let block = super::k_block(tier.lanes(), k, 1);
-                let k0 = p / block * block;
-                let kc = block.min(k - k0);
-                data[k0 * n.next_multiple_of(width) + (j / width * kc + p - k0) * width + j % width]
+                data[(j / width * k + p) * width + j % width]
             }
             Rhs::Patches(x) => x.get(j, p),
         }

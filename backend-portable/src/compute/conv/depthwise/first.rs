@@ -6,9 +6,9 @@
 //! contiguous vectors, without conditions. Rows much narrower than the vectors are computed as one run across the ends of
 //! rows, of which the padding columns are thrown away.
 
-use super::super::patches::copy_strided;
 use super::super::{Conv, Finish};
 use super::TAPS;
+use crate::compute::gemm::patches::copy_strided;
 use crate::compute::simd::{Kernel, Simd};
 
 /// Vectors that are computed together, to hide the latency of the multiply-add.

@@ -45,11 +45,11 @@ impl Band<'_> {
         let [_, y, x] = self.conv.axes;
         let all = self.conv.params().out_channels;
         let (c, channels) = (self.channels.start, self.channels.len());
-        let rows = y.taps(oy);
+        let rows = if x.input == 0 { 0..0 } else { y.taps(oy) };
         let first_row = y.at(oy, rows.start).unwrap_or(0);
         let step = y.step as usize;
         // The slices end behind what is read: taps are those inside the image, and blocks of weights are whole.
-        let image = &self.image[first_row * x.input * all + c..];
+        let image = self.image.get(first_row * x.input * all + c..).unwrap_or(&[]);
         if let Some(more) = rows.len().checked_sub(1) {
             assert!(image.len() >= ((more * step + 1) * x.input - 1) * all + channels);
         }

@@ -129,7 +129,7 @@ fn last_bands(
     let [_, y, x] = conv.axes;
     let (batch, lanes) = (conv.params().batch, context.tier.lanes());
     let (area, out_area) = (y.input * x.input * channels, y.output * x.output * channels);
-    let work = out_area.saturating_mul(conv.taps() * batch) / GRAIN;
+    let work = out_area.saturating_mul(conv.taps()).saturating_mul(batch) / GRAIN;
     let wanted = (context.parallel.threads() * 4).min(work).max(1);
     // As many bands as stay in the cache, and as many jobs as are wanted, by cutting channels where rows do not suffice.
     let bands = area.div_ceil(RESIDENT).max(wanted.div_ceil(batch)).min(y.output);

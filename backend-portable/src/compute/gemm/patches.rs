@@ -228,7 +228,7 @@ impl Patches<'_> {
 
 /// `dst[i] = src[i * stride]`
 #[inline(always)]
-pub(super) fn copy_strided<S: Simd>(s: S, src: &[f32], stride: usize, dst: &mut [f32]) {
+pub(crate) fn copy_strided<S: Simd>(s: S, src: &[f32], stride: usize, dst: &mut [f32]) {
     let len = dst.len();
     let Some(last) = len.checked_sub(1) else {
         return;
