@@ -8,6 +8,8 @@ mod execute;
 pub use execute::Progress;
 mod finish;
 mod io;
+mod lend;
+pub use lend::{LentError, OutputMemory};
 mod prepare;
 pub use prepare::{ArenaUse, MemoryNeeds, Prepared};
 mod resolve;
