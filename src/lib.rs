@@ -92,7 +92,8 @@ pub use torchlet_portable as portable;
 pub use torchlet_vulkan as vulkan;
 
 pub use torchlet_core::{
-    Bool, DeviceMemory, Element, Limits, Machine, PointerWidth, ScalarType, TensorRef, ValueRef,
+    Bool, DeviceMemory, Element, Limits, Machine, OutputMemory, PointerWidth, ScalarType,
+    TensorRef, ValueRef,
 };
 
 #[cfg(feature = "std")]
@@ -121,7 +122,7 @@ pub use files::FileAccess;
 #[cfg(feature = "std")]
 pub use module::{
     BackendOptionValue, Canceller, DEFAULT_MEMORY_LIMIT, MemoryReport, Method, MethodOptions,
-    Module, ModuleBuilder, StateTensor,
+    Module, ModuleBuilder, ModuleGroup, StateTensor,
 };
 #[cfg(feature = "std")]
 pub use processor::{Origin, RunOn};

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use torchlet::core::{TestCase, ValueRef};
-use torchlet::{Error, FileAccess, Module, ModuleBuilder, Tensor, Value};
+use torchlet::{
+    Error, FileAccess, Module, ModuleBuilder, ModuleGroup, OutputMemory, RunOn, Tensor, TensorRef,
+    Value,
+};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -83,6 +86,100 @@ fn memory_is_bound_to_unplanned_inputs_and_outputs() {
         check(&mut module);
         assert!(module.memory_report("forward").unwrap().unplanned > 0);
     }
+}
+
+/// Runs a method on memory of the test's own, and compares with what it gives as new tensors.
+fn check_lent(module: &mut Module, inputs: &[Value]) {
+    let expected = module.forward(inputs).unwrap();
+    let tensors: Vec<&Tensor> = inputs.iter().map(|input| input.tensor().unwrap()).collect();
+    let inputs: Vec<ValueRef<'_>> =
+        tensors.iter().map(|tensor| ValueRef::Tensor(tensor.as_tensor_ref())).collect();
+    let mut memory = vec![[0f32; 4096]; expected.len()];
+    let outputs = memory.iter_mut().enumerate();
+    let mut outputs: Vec<_> =
+        outputs.map(|(index, memory)| OutputMemory::from_slice(index, memory)).collect();
+    module.method("forward").unwrap().execute_into(&inputs, &mut outputs).unwrap();
+    for (output, expected) in outputs.iter().zip(&expected) {
+        let found = Tensor::try_from(&output.tensor().unwrap()).unwrap();
+        assert_eq!(Value::from(found), *expected);
+    }
+}
+
+#[test]
+fn methods_run_on_memory_that_is_lent() {
+    let digits = ["digits", "digits_dynamic_batch", "digits_unplanned_io"];
+    let digits = digits.map(|name| format!("digits/{name}.bpte"));
+    let conditionals = ["", "_unplanned"].map(|name| format!("programs/conds_in_a_row{name}.bpte"));
+    for name in digits.iter().chain(&conditionals) {
+        for processor in [RunOn::AsExported, RunOn::Cpu] {
+            let mut module = builder().run_on(processor).load(fixture(name)).unwrap();
+            let source = module.share();
+            let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+            for case in suite.cases().unwrap() {
+                check_lent(&mut module, &inputs(&case.unwrap()));
+            }
+        }
+    }
+}
+
+#[test]
+fn outputs_that_the_exporter_left_to_the_caller_are_not_copied() {
+    let name = fixture("digits/digits_unplanned_io.bpte");
+    let mut module = builder().run_on(RunOn::AsExported).load(name).unwrap();
+    let (pixels, mut logits) = ([0.5f32; 64], [0f32; 10]);
+    let image = TensorRef::from_slice(&[1, 1, 8, 8], &pixels).unwrap();
+    let mut method = module.method("forward").unwrap();
+    let mut outputs = [OutputMemory::from_slice(0, &mut logits)];
+    method.execute_into(&[image.clone().into()], &mut outputs).unwrap();
+    assert!(logits.iter().any(|logit| *logit != 0.0));
+    // The method's own memory was not written.
+    let ValueRef::Tensor(own) = method.output(0).unwrap() else { panic!() };
+    assert_eq!(own.data::<f32>().unwrap(), [0.0; 10]);
+    let mut outputs = [OutputMemory::new(0, &mut [])];
+    let error = method.execute_into(&[image.into()], &mut outputs).unwrap_err();
+    assert!(matches!(error, Error::Output { index: 0, .. }), "{error}");
+    let other = TensorRef::from_slice(&[1, 64], &pixels).unwrap();
+    let error = method.execute_into(&[other.into()], &mut []).unwrap_err();
+    assert!(matches!(error, Error::Input { index: 0, .. }), "{error}");
+}
+
+#[test]
+fn modules_use_one_memory_in_turn() {
+    let names = ["digits/digits.bpte", "digits/digits_half.bpte", "programs/two_methods.bpte"];
+    let open = |name: &str| builder().run_on(RunOn::AsExported).load(fixture(name)).unwrap();
+    let mut alone: Vec<Module> = names.iter().map(|name| open(name)).collect();
+    let mut group = ModuleGroup::load(names.iter().map(|name| open(name)).collect()).unwrap();
+    let needs = |module: &Module, method: &str| {
+        let report = module.memory_report(method).unwrap();
+        (report.planned.iter().sum::<usize>(), report.scratch)
+    };
+    let mut all = Vec::new();
+    for _ in 0..2 {
+        for (index, module) in alone.iter_mut().enumerate() {
+            let source = module.share();
+            for suite in source.bundled().unwrap().suites().unwrap() {
+                let suite = suite.unwrap();
+                let name = suite.method_name().unwrap();
+                all.push(needs(module, name));
+                for case in suite.cases().unwrap().take(2) {
+                    let inputs = inputs(&case.unwrap());
+                    let expected = module.execute(name, &inputs).unwrap();
+                    assert_eq!(group.execute(index, name, &inputs).unwrap(), expected);
+                }
+            }
+        }
+    }
+    // As much as the largest needs, not as all together.
+    let planned = all.iter().map(|(planned, _)| planned).max().unwrap();
+    let scratch = all.iter().map(|(_, scratch)| scratch).max().unwrap();
+    assert_eq!(group.shared_bytes(), (planned + scratch) as u64);
+    assert!(matches!(group.method(3, "forward"), Err(Error::NoSuchMethod { .. })));
+    assert!(matches!(group.method(0, "encode"), Err(Error::NoSuchMethod { .. })));
+    assert!(group.method(2, "encode").unwrap().reset().is_ok());
+    // What keeps state among its activations would find those of others there.
+    let modules = vec![open("programs/state_from_zero.bpte"), open(names[0])];
+    let error = ModuleGroup::load(modules).unwrap_err().to_string();
+    assert!(error.contains("state"), "{error}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::error::KernelError;
 use crate::kernel::Param;
 use crate::layout::TensorInfo;
 use crate::value::{Scalar, TensorSlot, Value, list_index};
-use crate::values::{Values, flag};
+use crate::values::Values;
 
 /// The most integers in a list that [`Arguments::ints`] returns.
 pub const MAX_INTS: usize = 16;
@@ -332,12 +332,6 @@ impl<'c, 'm> Arguments<'c, 'm> {
 
     /// Whether the data of a tensor argument never changes, so that it can be packed once.
     pub fn is_constant(&self, arg: usize) -> bool {
-        let moved = self.index(arg).is_some_and(|index| self.values.has(index, flag::MOVED));
-        match self.handle(arg) {
-            Ok(Some(slot)) if !moved => {
-                self.values.tensor(slot).is_some_and(|tensor| tensor.is_constant())
-            }
-            _ => false,
-        }
+        self.tensor_slot(arg).is_some_and(|tensor| tensor.is_constant())
     }
 }

@@ -96,12 +96,7 @@ impl<'c, 'm> Prepare<'c, 'm> {
     }
 }
 
-pub(crate) fn resize_error(
-    arg: usize,
-    found: &[i32],
-    expected: &[i32],
-    error: ResizeError,
-) -> KernelError {
+fn resize_error(arg: usize, found: &[i32], expected: &[i32], error: ResizeError) -> KernelError {
     match error {
         ResizeError::Rank => KernelError::Rank { arg, found: found.len() },
         ResizeError::Static | ResizeError::Capacity { .. } => KernelError::Shape {
@@ -114,9 +109,9 @@ pub(crate) fn resize_error(
 
 /// What is known of the memory of a call's arguments before it runs.
 ///
-/// It stays true because places change in two ways only. An instruction changes them: a move, or a kernel that aliases what it
-/// declares; the values that it changes are marked [`MOVED`](crate::values::flag::MOVED) when instructions are resolved, and of calls
-/// that take such a value, by itself or in a list, nothing is known. Or the caller binds memory, which is lent exclusively.
+/// It stays true because places change in two ways only. A kernel that aliases what it declares changes them: the views that it
+/// places are known when instructions are resolved, and of calls that take one that [floats](crate::values::flag::FLOATING), by
+/// itself or in a list, nothing is known. Or the caller binds or lends memory, which is lent exclusively, or is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Nothing: tensors change their places, or inputs must be copied.
@@ -520,4 +515,36 @@ pub(crate) fn view_mut<'v>(values: &'v mut Values<'_>, slot: u32) -> Option<Tens
     // SAFETY: as in `view`, with a mutable borrow: no other reference to tensor data exists during 'v.
     let bytes = unsafe { values.region(slot)?.bytes_mut() };
     Some(TensorMut::new(tensor.info(), bytes?))
+}
+
+/// Moves a value onto another. A tensor gets the shape and the contents of the other.
+pub(crate) fn move_value(
+    values: &mut Values<'_>,
+    from: usize,
+    to: usize,
+) -> Result<(), KernelError> {
+    let source = values.value(from).unwrap_or(Value::None);
+    let (source, slot) = match (source, values.slot(to)) {
+        (Value::Tensor(source), Some(slot)) => (source, slot),
+        (source, _) => {
+            if let Some(target) = values.values.get_mut(to) {
+                *target = source;
+            }
+            return Ok(());
+        }
+    };
+    let (Some(tensor), Some(bytes)) = (values.tensor(source), values.region(source)) else {
+        return Err(KernelError::Unbound { arg: 0 });
+    };
+    let sizes = tensor.info().sizes;
+    if let Some(target) = values.tensor_mut(slot) {
+        target.resize(&sizes).map_err(|error| resize_error(1, target.sizes, &sizes, error))?;
+    }
+    let target = values.region(slot).ok_or(KernelError::Unbound { arg: 1 })?;
+    // SAFETY: no call is running, since the values are borrowed mutably: no reference to tensor data exists, on this thread or
+    // another.
+    match unsafe { target.copy_from(&bytes) } {
+        true => Ok(()),
+        false => Err(KernelError::ReadOnly { arg: 1 }),
+    }
 }

@@ -79,8 +79,8 @@ pub use machine::{Machine, PointerWidth};
 pub use memory::{ARENA_ALIGN, AlignedBytes, ArenaBlock, SharedMemory};
 pub use meta::{InstructionName, MethodMeta, TensorMeta, ValueMeta};
 pub use method::{
-    ArenaUse, Attached, LoadOptions, MemoryNeeds, Method, MethodMemory, Prepared, Progress,
-    SharedMethod, StateInfo, TableUse,
+    ArenaUse, Attached, LentError, LoadOptions, MemoryNeeds, Method, MethodMemory, OutputMemory,
+    Prepared, Progress, SharedMethod, StateInfo, TableUse,
 };
 pub use parallel::{Parallel, Serial};
 pub use program::Program;

@@ -234,28 +234,28 @@ impl<'m> Arguments<'_, 'm> {
         (0..self.len()).find(|arg| roles.is_out(*arg)).unwrap_or(0)
     }
 
-    /// Whether any argument may be another tensor when the call runs.
-    pub(crate) fn may_move(&self) -> bool {
-        let moved = |index: usize| self.values.has(index, flag::MOVED);
+    /// Whether any argument is a view that is placed when calls run.
+    pub(crate) fn may_float(&self) -> bool {
+        let floating = |index: usize| self.values.has(index, flag::FLOATING);
         (0..self.len()).any(|arg| {
-            self.index(arg).is_some_and(moved)
+            self.index(arg).is_some_and(floating)
                 || match self.value(arg) {
                     Ok(Value::TensorList(items, _)) => {
-                        items.iter().any(|item| moved(crate::value::list_index(*item)))
+                        items.iter().any(|item| floating(crate::value::list_index(*item)))
                     }
                     _ => false,
                 }
         })
     }
 
-    /// The inputs that may have to be copied when the call runs, whatever was moved by then. More than can be copied at a time
-    /// are not counted: a call with so many shared fails. `moved` is as in [`scratch_with_copies`](Self::scratch_with_copies).
-    pub(crate) fn possible_copies(&self, roles: Roles<'_>, moved: usize) -> Copies {
+    /// The inputs that may have to be copied when the call runs, wherever views lie by then. More than can be copied at a
+    /// time are not counted: a call with so many shared fails.
+    pub(crate) fn possible_copies(&self, roles: Roles<'_>) -> Copies {
         let mut copies = Copies::new();
         for arg in 0..self.len() {
             if !roles.is_out(arg) && matches!(self.value(arg), Ok(Value::Tensor(_))) {
                 // The largest ones: as many as are copied at most.
-                let bytes = |arg: &usize| self.capacity(*arg, moved);
+                let bytes = |arg: &usize| self.capacity(*arg);
                 if copies.push(arg).is_err()
                     && let Some(least) = copies.iter_mut().min_by_key(|other| bytes(other))
                     && bytes(least) < bytes(&arg)
@@ -267,23 +267,15 @@ impl<'m> Arguments<'_, 'm> {
         copies
     }
 
-    /// Bytes of a tensor argument in its largest shape, whatever was moved there.
-    fn capacity(&self, arg: usize, moved: usize) -> usize {
-        let own = self.tensor_slot(arg).map_or(0, |tensor| tensor.capacity);
-        let is_moved = self.index(arg).is_some_and(|index| self.values.has(index, flag::MOVED));
-        if is_moved { own.max(moved) } else { own }
+    /// Bytes of a tensor argument in its largest shape.
+    fn capacity(&self, arg: usize) -> usize {
+        self.tensor_slot(arg).map_or(0, |tensor| tensor.capacity)
     }
 
-    /// Bytes of scratch memory that copies of these inputs take in their largest shapes, behind `scratch` bytes. `moved` are
-    /// those of the largest tensor that is moved onto a smaller one.
-    pub(crate) fn scratch_with_copies(
-        &self,
-        scratch: usize,
-        copies: &Copies,
-        moved: usize,
-    ) -> Option<usize> {
+    /// Bytes of scratch memory that copies of these inputs take in their largest shapes, behind `scratch` bytes.
+    pub(crate) fn scratch_with_copies(&self, scratch: usize, copies: &Copies) -> Option<usize> {
         copies.iter().try_fold(scratch, |total, arg| {
-            let copy = self.capacity(*arg, moved).checked_next_multiple_of(ARENA_ALIGN)?;
+            let copy = self.capacity(*arg).checked_next_multiple_of(ARENA_ALIGN)?;
             total.checked_next_multiple_of(ARENA_ALIGN)?.checked_add(copy)
         })
     }

@@ -89,6 +89,8 @@ pub(crate) mod kind {
     pub(crate) const BOOL_LIST: u16 = 1 << 8;
     pub(crate) const TENSOR_LIST: u16 = 1 << 9;
     pub(crate) const OPTIONAL_TENSOR_LIST: u16 = 1 << 10;
+    pub(crate) const LISTS: u16 =
+        INT_LIST | DOUBLE_LIST | BOOL_LIST | TENSOR_LIST | OPTIONAL_TENSOR_LIST;
 }
 
 impl Value<'_> {

@@ -8,8 +8,8 @@ use crate::value::{Data, Home, TensorSlot, Value};
 pub(crate) mod flag {
     /// Instructions or the caller change it, so calls that take it are prepared anew before they run.
     pub(crate) const VARIABLE: u8 = 1;
-    /// Another tensor, or list of tensors, may be moved here.
-    pub(crate) const MOVED: u8 = 2;
+    /// A view that calls place when they run: of this tensor here and of that one there.
+    pub(crate) const FLOATING: u8 = 2;
     /// An input or output of the method.
     pub(crate) const INTERFACE: u8 = 4;
     /// An instruction wrote it, or it is an input: what is read from then on is no state.

@@ -86,19 +86,31 @@ fn shared_lists_do_not_multiply() {
     let error = prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
     assert!(error.to_string().contains("shared more often"), "{error}");
 
-    for output in [false, true] {
-        let mut method = Method::new("forward", &[64]);
-        let x = method.input(tensor(&[4]).at(0, 0));
-        let (from, to) = (method.list(&vec![x; items]), method.list(&[x]));
-        for _ in 0..calls {
-            match output {
-                false => method.then(Instruction::Move(from, to)),
-                true => method.outputs.push(from),
-            }
-        }
-        let error = prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
-        assert!(error.to_string().contains("shared more often"), "{error}");
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(tensor(&[4]).at(0, 0));
+    let list = method.list(&vec![x; items]);
+    for _ in 0..calls {
+        method.outputs.push(list);
     }
+    let error = prepare_file(&Program::of(method), Limits::HOST).unwrap_err();
+    assert!(error.to_string().contains("shared more often"), "{error}");
+}
+
+/// Each instruction reads what nothing wrote: whether another lies there is not looked for in all that came before.
+#[test]
+fn state_is_found_in_proportion() {
+    let steps = |reads: usize| {
+        let mut method = Method::new("forward", &[16 * (reads as i64 + 2)]);
+        let y = method.tensor(tensor(&[4]).at(0, 0));
+        for read in 0..reads {
+            let state = method.tensor(tensor(&[4]).at(0, 16 * (read as u64 + 1)));
+            method.call("t::to", &[state, y]);
+        }
+        prepare_file(&Program::of(method), Limits::HOST).unwrap().1
+    };
+    let (few, many) = if cfg!(miri) { (20, 40) } else { (1000, 4000) };
+    let ratio = many as u64 / few as u64;
+    assert!(steps(many) <= (ratio + 1) * steps(few), "{} and {}", steps(few), steps(many));
 }
 
 /// A long text of many values, once in the file: whoever reads it reads it for each.

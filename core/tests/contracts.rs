@@ -93,9 +93,9 @@ fn kernels_alias_only_what_they_declare() {
     assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
 }
 
-/// A tensor is moved on and on: what takes it last is prepared for each shape and layout that may come, as what takes it first.
+/// A tensor is moved on and on: what takes it last has the shape and layout that it was prepared for, or the move fails.
 #[test]
-fn shapes_and_layouts_that_were_moved_twice_are_prepared_for() {
+fn what_is_moved_keeps_shape_and_layout() {
     let square = || tensor(&[2, 2]);
     let first =
         [square().dynamic().at(0, 16), tensor(&[4, 1]).at(0, 16), tensor(&[1, 4]).at(0, 16)];
@@ -117,7 +117,6 @@ fn shapes_and_layouts_that_were_moved_twice_are_prepared_for() {
             }
             method.call("t::square", &[b, y]);
             method.outputs = vec![x];
-            // The dynamic one has the right shape; of others, prepare says that they have not.
             assert_eq!(run(method).is_ok(), index == 0, "{index} {backwards}");
         }
     }

@@ -23,23 +23,38 @@ pub(super) struct Setting {
     pub(super) cancel: Arc<AtomicBool>,
 }
 
+/// A method to be loaded, of one of several modules.
+pub(super) struct Request {
+    /// Which of them.
+    pub(super) module: usize,
+    pub(super) setting: Setting,
+    pub(super) name: String,
+    pub(super) options: MethodOptions,
+}
+
 /// All that loaded methods borrow from: what they share with others, and memory of their own.
 struct Ground {
-    setting: Setting,
     members: Vec<Member>,
     /// Allocated when the methods are prepared.
     memory: OnceCell<Memory>,
 }
 
-/// A method to be loaded.
+/// A method to be loaded, with memory for its tables.
 struct Member {
-    name: String,
-    options: MethodOptions,
+    request: Request,
     tables: MutBorrow<ArenaMemory>,
+}
+
+impl Member {
+    fn environment(&self) -> &Environment {
+        &self.request.setting.environment
+    }
 }
 
 /// The memory that methods say they need when they are prepared.
 struct Memory {
+    /// Bytes of the two.
+    shared: u64,
     scratch: MutBorrow<Buffer>,
     planned: MutBorrow<Vec<Buffer>>,
     own: Vec<OwnMemory>,
@@ -78,6 +93,8 @@ pub(super) struct Group {
 
 /// What the facade keeps of a loaded method.
 pub(super) struct Entry {
+    /// Which module it is of.
+    module: usize,
     pub(super) name: String,
     pub(super) signature: Signature,
     /// Inputs that stay set from call to call.
@@ -136,8 +153,9 @@ struct LoadEvent<'t> {
 }
 
 impl<'t> LoadEvent<'t> {
-    fn begin(member: &'t Member, environment: &'t Environment) -> Self {
-        let Member { name, options, .. } = member;
+    fn begin(member: &'t Member) -> Self {
+        let Request { name, options, .. } = &member.request;
+        let environment = member.environment();
         let mut event = LoadEvent { options, environment, name, token: None };
         let tracer = environment.tracer(options);
         event.token = tracer.map(|tracer| tracer.begin(&event.event()));
@@ -158,26 +176,25 @@ impl Drop for LoadEvent<'_> {
 }
 
 impl Ground {
-    fn new(setting: &Setting, members: &[(&str, MethodOptions)]) -> Result<Self, Error> {
-        let members = members.iter().map(|(name, options)| {
-            let tables = setting.environment.tables(&setting.environment.method_meta(name)?)?;
-            let tables = MutBorrow::new(tables);
-            Ok(Member { name: (*name).into(), options: options.clone(), tables })
+    fn new(requests: Vec<Request>) -> Result<Self, Error> {
+        let members = requests.into_iter().map(|request| {
+            let environment = &request.setting.environment;
+            let tables = environment.tables(&environment.method_meta(&request.name)?)?;
+            Ok(Member { request, tables: MutBorrow::new(tables) })
         });
         let members = members.collect::<Result<_, Error>>()?;
-        Ok(Ground { setting: setting.clone(), members, memory: OnceCell::new() })
+        Ok(Ground { members, memory: OnceCell::new() })
     }
 
     /// Loads the methods into this memory.
     fn build(&self, entries: &[Entry]) -> Result<Methods<'_>, Error> {
-        let environment = self.setting.environment.as_ref();
-        let _events: Vec<_> =
-            self.members.iter().map(|member| LoadEvent::begin(member, environment)).collect();
+        let _events: Vec<_> = self.members.iter().map(LoadEvent::begin).collect();
         let mut prepared = Vec::new();
         for member in &self.members {
-            let options = environment.options(&member.options, &self.setting.cancel);
+            let Request { setting, name, options, .. } = &member.request;
+            let options = member.environment().options(options, &setting.cancel);
             let tables = member.tables.borrow_mut();
-            prepared.push(environment.prepare(&member.name, tables, options)?);
+            prepared.push(member.environment().prepare(name, tables, options)?);
         }
         let memory = self.allocate(&prepared, entries)?;
         let memory = self.memory.get_or_init(|| memory);
@@ -210,7 +227,6 @@ impl Ground {
 
     /// The memory that the methods need: planned and scratch memory once, large enough for each.
     fn allocate(&self, prepared: &[Prepared<'_>], entries: &[Entry]) -> Result<Memory, Error> {
-        let environment = self.setting.environment.as_ref();
         let mut planned: Vec<usize> = Vec::new();
         let (mut scratch, mut total) = (0, 0u64);
         for prepared in prepared {
@@ -224,12 +240,15 @@ impl Ground {
         }
         let shared =
             planned.iter().fold(scratch as u64, |sum, size| sum.saturating_add(*size as u64));
-        let names = entries.first().map_or("", |entry| &entry.name);
-        environment.check_memory(names, total.saturating_add(shared))?;
+        for member in &self.members {
+            let Member { request, .. } = member;
+            member.environment().check_memory(&request.name, total.saturating_add(shared))?;
+        }
         let own = prepared.iter().zip(entries);
         let own = own.map(|(prepared, entry)| OwnMemory::allocate(prepared, &entry.signature));
         let planned = planned.into_iter().map(Buffer::zeroed);
         Ok(Memory {
+            shared,
             scratch: MutBorrow::new(Buffer::zeroed(scratch)?),
             planned: MutBorrow::new(planned.collect::<Result<_, _>>()?),
             own: own.collect::<Result<_, _>>()?,
@@ -239,29 +258,38 @@ impl Ground {
 
 impl Group {
     /// Loads methods; several share planned memory.
-    pub(super) fn load(
-        setting: &Setting,
-        members: &[(&str, MethodOptions)],
-    ) -> Result<Self, Error> {
-        let entries = members.iter().map(|(name, _)| {
+    pub(super) fn load(requests: Vec<Request>) -> Result<Self, Error> {
+        let entries = requests.iter().map(|Request { module, setting, name, .. }| {
             let meta = setting.environment.method_meta(name)?;
             let signature = Signature::of(&meta).map_err(|error| Error::of_load(name, error))?;
             let preset = signature.inputs.iter().map(|_| Value::None).collect();
-            Ok(Entry { name: (*name).into(), signature, preset })
+            Ok(Entry { module: *module, name: name.clone(), signature, preset })
         });
         let entries = entries.collect::<Result<Vec<_>, Error>>()?;
-        let ground = Ground::new(setting, members)?;
+        let ground = Ground::new(requests)?;
         let loaded = Loaded::try_new(ground, |ground| ground.build(&entries))?;
         Ok(Group { entries, loaded })
+    }
+
+    /// Bytes of planned and scratch memory, which the methods use in turn.
+    pub(super) fn shared_bytes(&self) -> u64 {
+        self.loaded.borrow_owner().memory.get().map_or(0, |memory| memory.shared)
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 
-    /// The method of this name, if it is one of these.
-    pub(super) fn position(&self, name: &str) -> Option<usize> {
-        self.entries.iter().position(|entry| entry.name == name)
+    /// The method of this name of a module, if it is one of these.
+    pub(super) fn position(&self, module: usize, name: &str) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.module == module && entry.name == name)
+    }
+
+    /// The methods that are of the same module as one of them.
+    pub(super) fn siblings(&self, index: usize) -> Vec<usize> {
+        let module = self.entry(index).module;
+        let entries = self.entries.iter().enumerate();
+        entries.filter(|(_, entry)| entry.module == module).map(|(index, _)| index).collect()
     }
 
     pub(super) fn entry(&self, index: usize) -> &Entry {

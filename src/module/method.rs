@@ -9,7 +9,8 @@ use crate::value::Value;
 use std::sync::Arc;
 use torchlet_core::layout::same_layout;
 use torchlet_core::{
-    ArenaUse, Element, EventTracer, InputError, Prepared, Scalar, TensorInfo, TensorMut, ValueRef,
+    ArenaUse, Element, EventTracer, InputError, LentError, OutputMemory, Prepared, Scalar,
+    TensorInfo, TensorMut, ValueRef,
 };
 
 /// The memory that a loaded method takes, to the byte. Weights are used where they lie in the file and do not count.
@@ -98,6 +99,7 @@ impl std::fmt::Debug for MethodOptions {
 /// | [`set_input`](Method::set_input), [`set_input_ref`](Method::set_input_ref) | the elements, once, to their place in the method's memory |
 /// | [`input_mut`](Method::input_mut) | nothing: elements are written where the method reads them |
 /// | [`run`](Method::run) | nothing |
+/// | [`execute_into`](Method::execute_into) | nothing, for tensors that the exporter left to the caller; else as above |
 /// | [`output`](Method::output) | nothing: elements are read where the method wrote them |
 /// | [`output_into`](Method::output_into) | the elements, once, into memory of the caller |
 /// | [`output_value`](Method::output_value) | the elements, once, into a new tensor |
@@ -209,6 +211,54 @@ impl<'a> Method<'a> {
             }
         }
         self.run()
+    }
+
+    /// Runs the method on inputs in memory of the caller, as [`execute_ref`](Self::execute_ref), and writes outputs to memory of the
+    /// caller. Tensors that were exported without a place in the plan (`MemoryPlanningPass(alloc_graph_input=False,
+    /// alloc_graph_output=False)`) are read and written there, with no copy; others are copied, once.
+    ///
+    /// ```
+    /// use torchlet::{Module, OutputMemory, TensorRef};
+    ///
+    /// let mut module = Module::load("tests/fixtures/digits/digits_unplanned_io.bpte")?;
+    /// let (pixels, mut logits) = ([0.5f32; 64], [0f32; 10]);
+    /// let image = TensorRef::from_slice(&[1, 1, 8, 8], &pixels).ok_or("not 64 elements")?;
+    /// let mut outputs = [OutputMemory::from_slice(0, &mut logits)];
+    /// module.method("forward")?.execute_into(&[image.into()], &mut outputs)?;
+    /// println!("{:?}", outputs[0].tensor());
+    /// println!("{logits:?}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// [`output`](Self::output) shows what is in the method's own memory: outputs that are not named here. An input that the program
+    /// writes to is an error.
+    ///
+    /// # Errors
+    /// As [`execute_ref`](Self::execute_ref), or an output does not fit its memory.
+    pub fn execute_into(
+        &mut self,
+        inputs: &[ValueRef<'_>],
+        outputs: &mut [OutputMemory<'_>],
+    ) -> Result<(), Error> {
+        self.check_input_count(inputs.len())?;
+        let mut tensors = Vec::new();
+        for index in 0..self.input_count() {
+            match inputs.get(index) {
+                None | Some(ValueRef::None) => self.set_preset(index)?,
+                Some(ValueRef::Tensor(tensor)) => tensors.push((index, tensor.clone())),
+                Some(value) => self.set_input_ref(index, value)?,
+            }
+        }
+        self.group
+            .with_mut(self.index, |mut method| method.execute_into(&tensors, outputs))?
+            .map_err(|error| match error {
+                LentError::Input { index, source } => self.refused(index, source),
+                LentError::Output { index, source } => output_error(self.name(), index, source),
+                LentError::Execute(source) => {
+                    Error::Execute { method: self.name().into(), source: Box::new(source) }
+                }
+                _ => output_error(self.name(), 0, InputError::Unbound),
+            })
     }
 
     fn check_input_count(&self, found: usize) -> Result<(), Error> {
@@ -395,7 +445,7 @@ impl<'a> Method<'a> {
     /// # Errors
     /// A delegate failed.
     pub fn reset(&mut self) -> Result<(), Error> {
-        for index in 0..self.group.names().count() {
+        for index in self.group.siblings(self.index) {
             self.group
                 .with_mut(index, |mut method| method.reset())?
                 .map_err(|error| Error::of_load(&self.group.entry(index).name, error))?;

@@ -7,6 +7,7 @@ mod method;
 mod sharing;
 mod signature;
 mod state;
+mod together;
 
 pub use builder::{DEFAULT_MEMORY_LIMIT, ModuleBuilder};
 pub use environment::BackendOptionValue;
@@ -16,10 +17,11 @@ use crate::error::Error;
 use crate::processor::Origin;
 use crate::value::{Inputs, Value};
 pub use state::StateTensor;
+pub use together::ModuleGroup;
 use torchlet_graph::Report;
 
 use environment::Environment;
-use group::{Group, Setting};
+use group::{Group, Request, Setting};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -242,7 +244,7 @@ impl Module {
     /// The group that a method is in, and its place there.
     fn find(&self, method: &str) -> Option<(usize, usize)> {
         let groups = self.groups.iter().enumerate();
-        groups.filter_map(|(group, methods)| Some((group, methods.position(method)?))).next()
+        groups.filter_map(|(group, methods)| Some((group, methods.position(0, method)?))).next()
     }
 
     /// A method, loaded if it was not: to set inputs in place, run, and read outputs without copies.
@@ -254,7 +256,7 @@ impl Module {
             Some(found) => found,
             None => {
                 let group = self.load_group(method)?;
-                let index = group.position(method).unwrap_or(0);
+                let index = group.position(0, method).unwrap_or(0);
                 self.groups.push(group);
                 (self.groups.len() - 1, index)
             }
@@ -265,9 +267,18 @@ impl Module {
     /// Loads a method, and those that keep state together with it.
     fn load_group(&self, method: &str) -> Result<Group, Error> {
         let names = self.environment().companions(method)?;
-        let options = |name: &String| self.options.get(name).cloned().unwrap_or_default();
-        let members: Vec<_> = names.iter().map(|name| (name.as_str(), options(name))).collect();
-        Group::load(&self.setting, &members)
+        Group::load(self.requests(0, names))
+    }
+
+    /// What methods of this module, which is one of several, are to be loaded with.
+    fn requests(&self, module: usize, names: Vec<String>) -> Vec<Request> {
+        let request = |name: String| Request {
+            module,
+            setting: self.setting.clone(),
+            options: self.options.get(&name).cloned().unwrap_or_default(),
+            name,
+        };
+        names.into_iter().map(request).collect()
     }
 
     /// Runs the method `forward`.

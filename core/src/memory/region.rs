@@ -66,6 +66,21 @@ impl<'m> Region<'m> {
         Some(Region { start, len, ..*self })
     }
 
+    /// Whether the two have bytes in common.
+    pub(crate) fn overlaps(&self, other: &Region<'_>) -> bool {
+        let (own, others) = (self.addr(), other.addr());
+        own < others.saturating_add(other.len) && others < own.saturating_add(self.len)
+    }
+
+    /// The same memory, for a lifetime of the caller's choice.
+    ///
+    /// # Safety
+    /// When the borrow that the region was made from ends, the result is gone, and all that was made of it.
+    pub(crate) unsafe fn extend<'x>(self) -> Region<'x> {
+        let Region { start, len, writable, .. } = self;
+        Region { start, len, writable, lent: PhantomData }
+    }
+
     /// The bytes, for reading.
     ///
     /// # Safety

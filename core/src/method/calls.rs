@@ -5,13 +5,14 @@ use super::{Instruction, KernelCall, Packed, Prepared};
 use crate::arguments::Arguments;
 use crate::call::{Known, Prepare};
 use crate::error::{InitError, KernelError};
+use crate::format::flatbuffer::Vector;
 use crate::layout::ShapeDynamism;
 use crate::limits::{Budget, Limit};
 use crate::machine::Machine;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::overlap::Overlap;
-use crate::value::{Home, Value, list_index};
+use crate::value::{Data, Home, Value, list_index};
 use crate::values::{Roles, Values, flag};
 
 impl<'m> Prepared<'m> {
@@ -37,46 +38,144 @@ impl<'m> Prepared<'m> {
         let (threads, machine) = (self.options.parallel.threads(), self.options.machine);
         let Prepared { tables, options, arena, scratch, steps, .. } = self;
         let Tables { values, instructions, .. } = tables;
-        let moved = largest_moved(values, instructions);
-        for (index, instruction) in instructions.iter_mut().enumerate() {
-            match instruction {
-                Instruction::Kernel(call) => {
-                    let operator = call.kernel.name;
-                    options.limits.check(Limit::CallTensors, count_tensors(values, call.args))?;
-                    let context = (threads, machine);
-                    let needed = prepare_call(values, call, context, moved, arena, steps).map_err(
-                        |source| InitError::Kernel { instruction: index, operator, source },
-                    )?;
-                    *scratch = (*scratch).max(needed);
-                    mark_state(values, call.args, Roles::Params(call.kernel.params));
-                }
-                Instruction::Delegate { args, .. } => mark_state(values, args, Roles::From(0)),
-                Instruction::Move { from, to } | Instruction::Copy { from, to, .. } => {
-                    mark_value(values, *from, false);
-                    values.mark(*to, flag::WRITTEN);
-                }
-                Instruction::JumpFalse { condition, .. } => mark_value(values, *condition, false),
-                Instruction::Nothing => {}
+        let inputs = self.meta.plan.inputs()?;
+        let most = steps.saturating_mul(LOOKS);
+        let mut looks = most;
+        for index in 0..instructions.len() {
+            let (earlier, rest) = instructions.split_at_mut(index);
+            let Some(instruction) = rest.first_mut() else { break };
+            if let Instruction::Kernel(call) = instruction {
+                let operator = call.kernel.name;
+                options.limits.check(Limit::CallTensors, count_tensors(values, call.args))?;
+                let context = (threads, machine);
+                let needed = prepare_call(values, call, context, arena, steps)
+                    .map_err(|source| InitError::Kernel { instruction: index, operator, source })?;
+                *scratch = (*scratch).max(needed);
             }
+            let mut history = History { values, earlier, inputs: &inputs, looks: &mut looks };
+            instruction.each_access(&mut |value, access| history.note(value, access));
         }
-        for output in self.meta.plan.outputs()?.iter() {
+        let outputs = self.meta.plan.outputs()?;
+        let earlier: &[_] = instructions;
+        let mut history = History { values, earlier, inputs: &inputs, looks: &mut looks };
+        for output in outputs.iter() {
             if let Ok(output) = usize::try_from(output?) {
-                mark_value(values, output, false);
+                history.note(output, Access::Read);
             }
         }
+        *steps = steps.saturating_add(most.saturating_sub(looks));
         Ok(())
     }
 }
 
-/// Bytes of the largest tensor that is moved onto a smaller one.
-fn largest_moved(values: &Values<'_>, instructions: &[Instruction<'_>]) -> usize {
-    let capacity =
-        |index| values.slot(index).and_then(|slot| values.tensor(slot)).map(|t| t.capacity);
-    let moves = instructions.iter().filter_map(|instruction| match *instruction {
-        Instruction::Move { from, to } => capacity(from).filter(|from| Some(*from) > capacity(to)),
-        _ => None,
-    });
-    moves.max().unwrap_or(0)
+/// How often an argument may be looked at, on average, to find out what was written before it is read. Where that does not suffice,
+/// a tensor that may be none counts as state.
+const LOOKS: u64 = 64;
+
+/// What an instruction does to a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
+impl Instruction<'_> {
+    /// Tells of each value that the instruction reads or writes.
+    fn each_access(&self, note: &mut dyn FnMut(usize, Access)) {
+        let access = |is_out| if is_out { Access::Write } else { Access::Read };
+        match *self {
+            Instruction::Kernel(ref call) => {
+                for (param, entry) in call.kernel.params.iter().zip(call.args) {
+                    note(list_index(*entry), access(param.is_out()));
+                }
+            }
+            // Only the delegate knows which arguments it writes.
+            Instruction::Delegate { args, .. } => {
+                args.iter().for_each(|entry| note(list_index(*entry), Access::Write));
+            }
+            Instruction::Move { from, to } => {
+                note(from, Access::Read);
+                note(to, Access::Write);
+            }
+            Instruction::JumpFalse { condition, .. } => note(condition, Access::Read),
+            Instruction::Nothing => {}
+        }
+    }
+}
+
+/// What happened before an instruction.
+struct History<'h, 'm> {
+    values: &'h mut Values<'m>,
+    earlier: &'h [Instruction<'m>],
+    inputs: &'h Vector<'m, i32>,
+    looks: &'h mut u64,
+}
+
+impl History<'_, '_> {
+    /// Marks what is written, and planned tensors that are read before anything wrote them as state; those in a list, too.
+    fn note(&mut self, index: usize, access: Access) {
+        match self.values.value(index) {
+            Some(Value::TensorList(items, _)) => {
+                items.iter().for_each(|item| self.note_one(list_index(*item), access));
+            }
+            _ => self.note_one(index, access),
+        }
+    }
+
+    fn note_one(&mut self, index: usize, access: Access) {
+        if access == Access::Read {
+            let slot = self.values.slot(index).and_then(|slot| self.values.tensor(slot));
+            let planned = slot.is_some_and(|tensor| tensor.home == Home::Planned);
+            if !planned || self.values.has(index, flag::WRITTEN | flag::FLOATING | flag::STATE) {
+                return;
+            }
+            if !self.was_written(index) {
+                return self.values.mark(index, flag::STATE);
+            }
+        }
+        self.values.mark(index, flag::WRITTEN);
+    }
+
+    /// Whether an input or what an earlier instruction wrote lies where this planned tensor does: exporters leave out views, and plan
+    /// their results over what they are views of.
+    fn was_written(&mut self, index: usize) -> bool {
+        let values = &*self.values;
+        let place = |index| {
+            let tensor = values.tensor(values.slot(index)?)?;
+            let Data::Planned { buffer, offset } = tensor.data else { return None };
+            Some((buffer, offset, offset.saturating_add(tensor.capacity)))
+        };
+        let Some((buffer, start, end)) = place(index) else { return false };
+        let covers = |index| {
+            place(index)
+                .is_some_and(|(other, from, to)| other == buffer && from <= start && end <= to)
+        };
+        let covers_any = |looks: &mut u64, index| match values.value(index) {
+            Some(Value::TensorList(items, _)) => {
+                *looks = looks.saturating_sub(items.len() as u64);
+                items.iter().any(|item| covers(list_index(*item)))
+            }
+            _ => {
+                *looks = looks.saturating_sub(1);
+                covers(index)
+            }
+        };
+        let looks = &mut *self.looks;
+        let mut found = false;
+        for instruction in self.earlier.iter().rev() {
+            instruction.each_access(&mut |index, access| {
+                found |= access == Access::Write && *looks > 0 && covers_any(looks, index);
+            });
+            *looks = looks.saturating_sub(1);
+            if found || *looks == 0 {
+                return found;
+            }
+        }
+        let mut inputs = self.inputs.iter().map_while(Result::ok);
+        inputs.any(|input| {
+            *looks > 0 && usize::try_from(input).is_ok_and(|input| covers_any(looks, input))
+        })
+    }
 }
 
 /// Tensors among the arguments of a call, those in lists included.
@@ -88,36 +187,6 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
             _ => 0,
         })
     })
-}
-
-/// Marks planned tensors that a call reads before anything wrote them as state, and what it writes as written.
-fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>) {
-    for (arg, entry) in args.iter().enumerate() {
-        mark_value(values, list_index(*entry), roles.is_out(arg));
-    }
-}
-
-/// Marks a value that is read or written, or the tensors in it.
-fn mark_value(values: &mut Values<'_>, index: usize, out: bool) {
-    match values.value(index) {
-        Some(Value::TensorList(items, _)) => {
-            for item in items {
-                mark_access(values, list_index(*item), out);
-            }
-        }
-        _ => mark_access(values, index, out),
-    }
-}
-
-fn mark_access(values: &mut Values<'_>, index: usize, out: bool) {
-    if out {
-        values.mark(index, flag::WRITTEN);
-    } else if !values.has(index, flag::WRITTEN | flag::MOVED)
-        && let Some(slot) = values.slot(index)
-        && values.tensor(slot).is_some_and(|tensor| tensor.home == Home::Planned)
-    {
-        values.mark(index, flag::STATE);
-    }
 }
 
 /// Whether numbers or shapes of a call's arguments can differ from run to run.
@@ -148,7 +217,6 @@ fn prepare_call<'m>(
     values: &mut Values<'m>,
     call: &mut KernelCall<'m>,
     (threads, machine): (usize, Machine),
-    moved: usize,
     arena: &mut Measure,
     steps: &mut u64,
 ) -> Result<usize, KernelError> {
@@ -179,9 +247,9 @@ fn prepare_call<'m>(
     }
     let roles = Roles::Params(kernel.params);
     let arguments = Arguments::new(values, call.args, kernel.params);
-    let copies = if arguments.may_move() {
+    let copies = if arguments.may_float() {
         // What is shared is known when the call runs: there is room for the worst.
-        arguments.possible_copies(roles, moved)
+        arguments.possible_copies(roles)
     } else {
         let overlap: Overlap = arguments.overlap(roles, kernel.in_place())?;
         *steps = steps.saturating_add(overlap.steps);
@@ -193,5 +261,5 @@ fn prepare_call<'m>(
         overlap.copies
     };
     let unaddressable = KernelError::Scratch { needed: usize::MAX, available: usize::MAX };
-    arguments.scratch_with_copies(call.scratch, &copies, moved).ok_or(unaddressable)
+    arguments.scratch_with_copies(call.scratch, &copies).ok_or(unaddressable)
 }

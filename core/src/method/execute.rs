@@ -2,7 +2,7 @@
 
 use super::{Instruction, KernelCall, Method, Packed};
 use crate::arguments::Arguments;
-use crate::call::{DelegateCall, Invoke, Prepare, resize_error, view};
+use crate::call::{DelegateCall, Invoke, Prepare, move_value, view};
 use crate::dtype::ScalarType;
 use crate::error::{ExecuteError, InstructionError, KernelError};
 use crate::machine::Machine;
@@ -67,14 +67,7 @@ impl<'m> Method<'m> {
                     .map_err(|source| fail("delegate", source))?;
             }
             Instruction::Move { from, to } => {
-                if let Some(value) = self.values.value(from)
-                    && let Some(target) = self.values.values.get_mut(to)
-                {
-                    *target = value;
-                }
-            }
-            Instruction::Copy { from, to, slot } => {
-                self.copy(from, to, slot)
+                move_value(&mut self.values, from, to)
                     .map_err(|error| fail("move", InstructionError::Kernel(error)))?;
             }
             Instruction::JumpFalse { condition, destination } => {
@@ -93,25 +86,6 @@ impl<'m> Method<'m> {
             Instruction::Nothing => {}
         }
         Ok(Progress::Stepped)
-    }
-
-    /// Gives the tensor in `slot`, which value `to` is from then on, shape and contents of value `from`.
-    fn copy(&mut self, from: usize, to: usize, slot: u32) -> Result<(), KernelError> {
-        let unbound = |arg| KernelError::Unbound { arg };
-        let source = self.values.slot(from).ok_or(unbound(0))?;
-        if let Some(value) = self.values.values.get_mut(to) {
-            *value = Value::Tensor(slot);
-        }
-        let bytes = self.values.region(source).ok_or(unbound(0))?;
-        let sizes = self.values.tensor(source).ok_or(unbound(0))?.info().sizes;
-        let target = self.values.tensor_mut(slot).ok_or(unbound(1))?;
-        target.resize(&sizes).map_err(|error| resize_error(1, target.sizes, &sizes, error))?;
-        let target = self.values.region(slot).ok_or(unbound(1))?;
-        // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists, on this thread or another.
-        match unsafe { target.copy_from(&bytes) } {
-            true => Ok(()),
-            false => Err(KernelError::ReadOnly { arg: 1 }),
-        }
     }
 
     fn kernel(&mut self, call: &KernelCall<'m>, instruction: usize) -> Result<(), KernelError> {

@@ -32,15 +32,15 @@ impl<'m> Method<'m> {
         self.meta.output_count()
     }
 
-    fn input_value(&self, index: usize) -> Result<usize, InputError> {
+    pub(super) fn input_value(&self, index: usize) -> Result<usize, InputError> {
         interface_value(self.meta.plan.inputs(), index)
     }
 
-    fn output_value(&self, index: usize) -> Result<usize, InputError> {
+    pub(super) fn output_value(&self, index: usize) -> Result<usize, InputError> {
         interface_value(self.meta.plan.outputs(), index)
     }
 
-    fn slot(&self, value: usize) -> Result<u32, InputError> {
+    pub(super) fn slot(&self, value: usize) -> Result<u32, InputError> {
         self.values.slot(value).ok_or_else(|| {
             let found = self.values.value(value).map_or("nothing", |value| value.type_name());
             InputError::Kind { expected: "tensor", found }
@@ -91,11 +91,21 @@ impl<'m> Method<'m> {
         tensor: &TensorRef<'_>,
     ) -> Result<(), InputError> {
         let slot = self.slot(self.input_value(index)?)?;
-        self.check_info(slot, tensor.info())?;
-        self.resize_input(index, &tensor.sizes)?;
+        self.fit_input(index, tensor)?;
         let mut target = view_mut(&mut self.values, slot).ok_or(InputError::Unbound)?;
         target.bytes_mut().copy_from_slice(tensor.bytes());
         Ok(())
+    }
+
+    /// Checks type and layout of a tensor for an input, which takes its shape.
+    pub(super) fn fit_input(
+        &mut self,
+        index: usize,
+        tensor: &TensorRef<'_>,
+    ) -> Result<(), InputError> {
+        let slot = self.slot(self.input_value(index)?)?;
+        self.check_info(slot, tensor.info())?;
+        self.resize_input(index, &tensor.sizes)
     }
 
     fn check_info(&self, slot: u32, info: &TensorInfo) -> Result<(), InputError> {

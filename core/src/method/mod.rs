@@ -8,6 +8,8 @@ mod execute;
 pub use execute::Progress;
 mod finish;
 mod io;
+mod lend;
+pub use lend::{LentError, OutputMemory};
 mod prepare;
 pub use prepare::{ArenaUse, MemoryNeeds, Prepared};
 mod resolve;
@@ -160,16 +162,10 @@ pub(crate) enum Instruction<'m> {
         delegate: usize,
         args: &'m [[u8; 4]],
     },
-    /// A value becomes another name of what `from` is.
+    /// A number becomes what another is; a tensor gets shape and contents of another.
     Move {
         from: usize,
         to: usize,
-    },
-    /// Tensor `to`, which is in `slot`, gets shape and contents of what `from` is.
-    Copy {
-        from: usize,
-        to: usize,
-        slot: u32,
     },
     JumpFalse {
         condition: usize,

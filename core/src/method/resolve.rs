@@ -8,11 +8,11 @@ use crate::error::{InitError, KernelError};
 use crate::format::Part;
 use crate::format::program_schema::InstructionArgs;
 use crate::kernel::{Kernel, Param};
-use crate::layout::{ShapeDynamism, same_layout};
+use crate::layout::same_layout;
 use crate::limits::Limit;
 use crate::meta::to_index;
 use crate::registry::OperatorName;
-use crate::value::{Home, TensorSlot, Value, list_index};
+use crate::value::{Home, Value, kind, list_index};
 use crate::values::{Values, flag};
 
 /// Stands in for the invoke function of a call that could not be prepared yet.
@@ -42,24 +42,8 @@ impl<'m> Prepared<'m> {
             let left = arguments_left.checked_sub(list.len());
             arguments_left = left.ok_or(Part::Shared.at(index))?;
             self.count_items(list, &mut items)?;
-            if let InstructionArgs::Move { from, .. } = args {
-                self.count_items(&[from.to_le_bytes()], &mut items)?;
-            }
             self.steps = self.steps.saturating_add(list.len() as u64);
             self.resolve_one(index, chain_start, &args, list)?;
-        }
-        let Tables { values, instructions, .. } = &mut self.tables;
-        for instruction in instructions.iter_mut() {
-            // What is moved on may be what was moved there, of another shape or layout.
-            match *instruction {
-                Instruction::Move { from, to } | Instruction::Copy { from, to, .. }
-                    if values.has(from, flag::MOVED) =>
-                {
-                    *instruction = Instruction::Move { from, to };
-                    values.mark(to, flag::VARIABLE | flag::MOVED);
-                }
-                _ => {}
-            }
         }
         self.steps = self.steps.saturating_add(items);
         Ok(())
@@ -146,10 +130,12 @@ impl<'m> Prepared<'m> {
             }
             InstructionArgs::Move { from, to } => {
                 let (from, to) = (value_index(from)?, value_index(to)?);
-                let (instruction, flags) = resolve_move(&self.tables.values, from, to)
-                    .ok_or(fail("it moves a value onto one of another kind"))?;
-                self.tables.values.mark(to, flags);
-                instruction
+                let values = &mut self.tables.values;
+                check_move(values, from, to).map_err(fail)?;
+                if values.slot(to).is_none() {
+                    values.mark(to, flag::VARIABLE);
+                }
+                Instruction::Move { from, to }
             }
             InstructionArgs::JumpFalse { condition, destination } => {
                 let destination = usize::try_from(destination)
@@ -199,7 +185,7 @@ impl<'m> Prepared<'m> {
             return;
         }
         for (out, _) in pairs() {
-            values.mark(out, flag::MOVED);
+            values.mark(out, flag::FLOATING);
             if let Some(tensor) = values.slot(out).and_then(|slot| values.tensor_mut(slot))
                 && let Home::View(_) = tensor.home
             {
@@ -225,8 +211,7 @@ fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
         Some(Home::View(other)) => other == root,
         _ => false,
     };
-    let moved = values.has(input, flag::MOVED) || values.has(out, flag::MOVED);
-    if !holds || moved || root == out_slot {
+    if !holds || root == out_slot {
         return false;
     }
     if let Some(tensor) = values.tensor_mut(out_slot) {
@@ -236,44 +221,32 @@ fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
     true
 }
 
-/// The instruction that moves a value onto another, and the flags that the other gets; `None` if it cannot take it.
+/// Checks that a value can be moved onto another: a number, or a tensor, whose contents are copied to the place of the other.
 ///
-/// A tensor that has its own place takes the contents of the other. ExecuTorch makes it another name of the other's memory; but
-/// exporters plan what is within one `torch.cond` over what is within the next, which then runs over the results of the first.
-fn resolve_move<'m>(values: &Values<'_>, from: usize, to: usize) -> Option<(Instruction<'m>, u8)> {
-    let as_name = Instruction::Move { from, to };
-    match (values.value(from)?, values.value(to)?) {
-        (Value::Tensor(source), Value::Tensor(slot)) => {
-            let (source, target) = (values.tensor(source)?, values.tensor(slot)?);
-            if source.scalar_type != target.scalar_type
-                || source.sizes.len() != target.sizes.len()
-                || (source.dim_order != target.dim_order
-                    && !same_layout(source.sizes, source.dim_order, target.dim_order))
-            {
-                return None;
-            }
-            let has_place = match target.home {
-                Home::Planned => true,
-                Home::Caller => values.has(to, flag::INTERFACE),
+/// ExecuTorch makes the other a name of the same memory. But exporters plan what is within one `torch.cond` over what is within the
+/// next, which then runs over the results of the first.
+fn check_move(values: &Values<'_>, from: usize, to: usize) -> Result<(), &'static str> {
+    let fits = match (values.value(from), values.value(to)) {
+        (Some(Value::Tensor(from)), Some(Value::Tensor(to))) => {
+            match (values.tensor(from), values.tensor(to)) {
+                (_, Some(to)) if to.is_constant() => {
+                    return Err("it moves a tensor onto a constant");
+                }
+                (Some(from), Some(to)) => {
+                    from.scalar_type == to.scalar_type
+                        && from.sizes.len() == to.sizes.len()
+                        && same_layout(from.sizes, from.dim_order, to.dim_order)
+                }
                 _ => false,
-            };
-            let same = source.sizes == target.sizes && source.dim_order == target.dim_order;
-            let is_static = |tensor: &TensorSlot<'_>| tensor.dynamism == ShapeDynamism::Static;
-            if has_place
-                && source.capacity <= target.capacity
-                && (same || !is_static(target))
-                && !values.has(from, flag::MOVED)
-            {
-                return Some((Instruction::Copy { from, to, slot }, 0));
             }
-            // What names a tensor, by itself or in a list, names another one from then on.
-            let varies = !same || !is_static(source);
-            Some((as_name, flag::MOVED | if varies { flag::VARIABLE } else { 0 }))
         }
-        (from, to) if from.type_name() == to.type_name() => {
-            let list = matches!(from, Value::TensorList(..));
-            Some((as_name, flag::VARIABLE | if list { flag::MOVED } else { 0 }))
+        (Some(from), Some(to)) => {
+            if to.kind() & kind::LISTS != 0 {
+                return Err("it moves a list");
+            }
+            from.kind() == to.kind()
         }
-        _ => None,
-    }
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err("it moves a value onto one of another kind") }
 }

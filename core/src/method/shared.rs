@@ -1,6 +1,6 @@
 //! Methods that use the same planned memory in turn.
 
-use super::{Method, Progress};
+use super::{LentError, Method, OutputMemory, Progress};
 use crate::error::{ExecuteError, InitError, InputError};
 use crate::memory::SharedMemory;
 use crate::meta::MethodMeta;
@@ -181,6 +181,19 @@ impl<'a, 'm> Attached<'a, 'm> {
     pub fn execute(&mut self) -> Result<(), ExecuteError> {
         self.start();
         self.method.execute()
+    }
+
+    /// As [`Method::execute_into`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn execute_into(
+        &mut self,
+        inputs: &[(usize, TensorRef<'_>)],
+        outputs: &mut [OutputMemory<'_>],
+    ) -> Result<(), LentError> {
+        self.start();
+        self.method.execute_into(inputs, outputs)
     }
 
     /// As [`Method::step`].
