@@ -51,6 +51,14 @@ pub(super) fn items<'g>(graph: &'g Graph<'_>, id: &'g ValueId) -> &'g [ValueId] 
     }
 }
 
+/// Data of a file as numbers: where it lies, if that is where numbers can.
+fn elements(data: &[u8]) -> Cow<'_, [f32]> {
+    match bytemuck::try_cast_slice(data) {
+        Ok(elements) if cfg!(target_endian = "little") => Cow::Borrowed(elements),
+        _ => data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+    }
+}
+
 /// How often each value is taken by calls, or by the caller.
 fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     let mut uses = HashMap::new();
@@ -221,11 +229,9 @@ impl<'g, 'p> Builder<'g, 'p> {
         let home = match &tensor.data {
             Some(_) if self.is_question() => Home::Constant(None),
             Some(data) => {
-                let elements = data.as_chunks::<4>().0.get(..len);
-                let elements = elements.ok_or_else(|| "a constant is cut short".to_owned())?;
-                let elements = elements.iter().map(|bytes| f32::from_le_bytes(*bytes));
-                let data =
-                    Lines::of(elements).ok_or_else(|| "no memory for constants".to_owned())?;
+                let elements = elements(data);
+                let elements = elements.get(..len).ok_or("a constant is cut short")?;
+                let data = Lines::of(elements).ok_or("no memory for constants")?;
                 Home::Constant(Some(Arc::new(data)))
             }
             None if self.is_question() => Home::Shared,
@@ -237,14 +243,17 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(view)
     }
 
-    /// A constant's elements, in the order of the dimensions of `view`, which is of a whole one. None if it is not constant; empty
-    /// if nothing is to be read yet.
-    pub(super) fn constant(&self, id: ValueId) -> Option<Vec<f32>> {
-        let Value::Tensor(Tensor { data: Some(data), .. }) = self.value(id) else { return None };
-        if self.is_question() {
-            return Some(Vec::new());
+    /// Whether a value is a constant tensor.
+    pub(super) fn is_constant(&self, id: ValueId) -> bool {
+        matches!(self.value(id), Value::Tensor(Tensor { data: Some(_), .. }))
+    }
+
+    /// The elements of a constant, in the order of its dimensions; none if it is no constant.
+    pub(super) fn constant(&self, id: ValueId) -> Option<Cow<'g, [f32]>> {
+        match self.value(id) {
+            Value::Tensor(Tensor { data: Some(data), .. }) => Some(elements(data)),
+            _ => None,
         }
-        Some(data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
     }
 
     /// Constant weights as they are packed for this, once for all who use them. `pack` gets the plain ones.
@@ -252,7 +261,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         &self,
         id: ValueId,
         form: Form,
-        pack: impl FnOnce(Vec<f32>) -> Result<Lines, Refusal>,
+        pack: impl FnOnce(&[f32]) -> Result<Lines, Refusal>,
     ) -> Result<Arc<Lines>, Refusal> {
         let (Value::Tensor(Tensor { data: Some(data), .. }), Some(packs)) =
             (self.value(id), self.packs)
@@ -263,7 +272,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         let key = Key { address, bytes, tier: self.machine.tier, form };
         // Only what is borrowed stays where it is.
         let key = matches!(data, Cow::Borrowed(_)).then_some(key);
-        packs.get(key, || pack(self.constant(id).unwrap_or_default()))
+        packs.get(key, || pack(&elements(data)))
     }
 
     /// Whether nothing is to be read or packed yet.

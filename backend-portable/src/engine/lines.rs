@@ -25,9 +25,9 @@ impl Lines {
     }
 
     /// A copy of elements.
-    pub(super) fn of(elements: impl ExactSizeIterator<Item = f32>) -> Option<Self> {
+    pub(super) fn of(elements: &[f32]) -> Option<Self> {
         let mut lines = Self::zeroed(elements.len())?;
-        lines.as_mut_slice().iter_mut().zip(elements).for_each(|(slot, element)| *slot = element);
+        lines.as_mut_slice().copy_from_slice(elements);
         Some(lines)
     }
 

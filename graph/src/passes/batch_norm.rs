@@ -8,7 +8,7 @@
 //! that would not be finite. Rounding: weights move by half a unit in their last place, and results by what follows from that. That is
 //! the one change of numbers that is accepted here, as everywhere else in the field.
 
-use super::constant::{decode, encode};
+use super::constant::{self, decode, encode};
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -45,7 +45,9 @@ fn fold(rewriter: &mut Rewriter<'_, '_>, norm: &Node) -> Option<()> {
     let bias = rest.first().copied().filter(|id| !rewriter.is_none(Some(id)));
     let tensor = rewriter.tensor(weight)?;
     let (scalar_type, sizes) = (tensor.scalar_type, tensor.sizes.clone());
-    if rewriter.uses(weight) != 1 || rewriter.scalar_type(input) != Some(scalar_type) {
+    let is_known =
+        matches!(scalar_type, ScalarType::Float | ScalarType::Half | ScalarType::BFloat16);
+    if !is_known || rewriter.uses(weight) != 1 || rewriter.scalar_type(input) != Some(scalar_type) {
         return None;
     }
     let count = *rewriter.sizes(input)?.get(1)?;
@@ -57,8 +59,12 @@ fn fold(rewriter: &mut Rewriter<'_, '_>, norm: &Node) -> Option<()> {
     };
     let biases: Vec<f64> =
         bias.iter().zip(&affine).map(|(bias, (scale, shift))| bias * scale + shift).collect();
-    let weights = constant(rewriter, scalar_type, sizes, &weights)?;
-    let biases = constant(rewriter, scalar_type, vec![count], &biases)?;
+    let biases = encode(scalar_type, &biases)?;
+    if !decode(scalar_type, &biases)?.all(f64::is_finite) {
+        return None;
+    }
+    let weights = made(rewriter, scalar_type, sizes, weights);
+    let biases = made(rewriter, scalar_type, vec![count], biases);
     *args.get_mut(1)? = weights;
     match args.get_mut(2) {
         Some(bias) => *bias = biases,
@@ -135,47 +141,36 @@ fn scaled_weights(
     weight: ValueId,
     Channels { dim, groups }: Channels,
     affine: &Affine,
-) -> Option<Vec<f64>> {
+) -> Option<Vec<u8>> {
     let (tensor, data) = rewriter.constant(weight)?;
-    if !tensor.scalar_type.is_floating() {
-        return None;
-    }
     let count = *tensor.sizes.get(dim)?;
     let inner: usize = tensor.sizes.get(dim + 1..)?.iter().product();
     // Of a transposed convolution, input channels come first, those of a group beside each other.
     let outer: usize = tensor.sizes.get(..dim)?.iter().product();
     let in_group = outer.checked_div(groups)?;
-    let channel = |at: usize| {
-        let own = (at / inner.max(1)).checked_rem(count)?;
-        let group = if dim == 0 { 0 } else { (at / inner.max(1) / count).checked_div(in_group)? };
-        affine.get(group * count + own)
-    };
-    let elements = decode(tensor.scalar_type, data)?.enumerate();
-    elements.map(|(at, element)| Some(element * channel(at)?.0)).collect()
+    let factors = (0..outer).flat_map(|at| {
+        let group = if dim == 0 { 0 } else { at.checked_div(in_group).unwrap_or(0) };
+        let own = affine.get(group * count..).unwrap_or_default();
+        own.iter().take(count).map(|(scale, _)| *scale)
+    });
+    constant::scaled(tensor.scalar_type, data, inner, factors)
 }
 
-/// A constant, if all its numbers are finite in their type.
-fn constant(
+/// A new constant.
+fn made(
     rewriter: &mut Rewriter<'_, '_>,
     scalar_type: ScalarType,
     sizes: Vec<usize>,
-    numbers: &[f64],
-) -> Option<ValueId> {
-    if !matches!(scalar_type, ScalarType::Float | ScalarType::Half | ScalarType::BFloat16) {
-        return None;
-    }
-    let data = encode(scalar_type, numbers)?;
-    if !decode(scalar_type, &data)?.all(f64::is_finite) {
-        return None;
-    }
-    Some(rewriter.value(Value::Tensor(Tensor {
+    data: Vec<u8>,
+) -> ValueId {
+    rewriter.value(Value::Tensor(Tensor {
         scalar_type,
         host_type: scalar_type,
         sizes,
         dynamic: false,
         data: Some(Cow::Owned(data)),
         changes: Some(false),
-    })))
+    }))
 }
 
 #[cfg(test)]

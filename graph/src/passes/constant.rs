@@ -33,6 +33,40 @@ pub(super) fn decode(
     Some(data.chunks_exact(size).map_while(element))
 }
 
+/// The data of a tensor with each run of so many elements multiplied with a factor of its own, rounded once; `None` if a number is not
+/// finite then, or there are more elements than factors.
+pub(super) fn scaled(
+    scalar_type: ScalarType,
+    data: &[u8],
+    run: usize,
+    mut factors: impl Iterator<Item = f64>,
+) -> Option<Vec<u8>> {
+    let bytes = run.checked_mul(scalar_type.size()).filter(|bytes| *bytes > 0)?;
+    let mut scaled = alloc::vec![0; data.len()];
+    for (to, from) in scaled.chunks_mut(bytes).zip(data.chunks(bytes)) {
+        let factor = factors.next()?;
+        if scalar_type == ScalarType::Float {
+            let mut are_finite = true;
+            for (to, from) in to.as_chunks_mut::<4>().0.iter_mut().zip(from.as_chunks::<4>().0) {
+                let number = (f64::from(f32::from_le_bytes(*from)) * factor) as f32;
+                are_finite &= number.is_finite();
+                *to = number.to_le_bytes();
+            }
+            if !are_finite {
+                return None;
+            }
+            continue;
+        }
+        let numbers: Vec<f64> = decode(scalar_type, from)?.map(|number| number * factor).collect();
+        let encoded = encode(scalar_type, &numbers).filter(|encoded| encoded.len() == to.len())?;
+        if !decode(scalar_type, &encoded)?.all(f64::is_finite) {
+            return None;
+        }
+        to.copy_from_slice(&encoded);
+    }
+    Some(scaled)
+}
+
 /// Numbers as the data of a tensor, each rounded once, to the nearest.
 pub(super) fn encode(scalar_type: ScalarType, numbers: &[f64]) -> Option<Vec<u8>> {
     let mut data = Vec::with_capacity(numbers.len().checked_mul(scalar_type.size())?);
@@ -92,6 +126,18 @@ mod tests {
         let data = encode(ScalarType::Half, &[number]).unwrap();
         let rounded = decode(ScalarType::Half, &data).unwrap().next();
         assert_eq!(rounded, Some(1.0 + f64::from(f16::EPSILON)));
+    }
+
+    #[test]
+    fn runs_have_factors() {
+        for scalar_type in [ScalarType::Float, ScalarType::Half] {
+            let data = encode(scalar_type, &[1.0, 2.0, 3.0, 4.0]).unwrap();
+            let twice = scaled(scalar_type, &data, 2, [2.0, 0.5].into_iter()).unwrap();
+            let numbers: Vec<f64> = decode(scalar_type, &twice).unwrap().collect();
+            assert_eq!(numbers, [2.0, 4.0, 1.5, 2.0]);
+            assert_eq!(scaled(scalar_type, &data, 2, [2.0].into_iter()), None);
+            assert_eq!(scaled(scalar_type, &data, 4, [1e39].into_iter()), None);
+        }
     }
 
     #[test]

@@ -22,11 +22,14 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         return Err("the engine convolves batches of rows and of pictures".into());
     }
     let conv = geometry(builder, args, &input.sizes, sizes)?;
-    if builder.constant(weights).is_none() {
+    if !builder.is_constant(weights) {
         return Err("the engine packs weights beforehand, and these are not constant".into());
     }
     let bias = match builder.optional(argument(args, 2)?)? {
-        Some(_) => Some(builder.constant(argument(args, 2)?).ok_or("a bias that is not constant")?),
+        Some(_) => {
+            let bias = builder.constant(argument(args, 2)?).ok_or("a bias that is not constant")?;
+            Some(bias.into_owned())
+        }
         None => None,
     };
     let (tier, p) = (builder.machine.tier, *conv.params());
@@ -124,15 +127,15 @@ struct Prepared {
 }
 
 /// Weights as the convolution takes them: as they are, if it does not take packed ones.
-fn pack(conv: &Conv, tier: Tier, data: Vec<f32>, plain: WeightForm) -> Result<Lines, Refusal> {
+fn pack(conv: &Conv, tier: Tier, data: &[f32], plain: WeightForm) -> Result<Lines, Refusal> {
     let no_memory = || Refusal::from("no memory for weights");
     let len = conv.packed_weights_len(tier).ok_or_else(no_memory)?;
     let WeightForm::Strided(strides) = plain else { return Err("weights that are packed".into()) };
     if len == 0 {
-        return Lines::of(data.into_iter()).ok_or_else(no_memory);
+        return Lines::of(data).ok_or_else(no_memory);
     }
     let mut packed = Lines::zeroed(len).ok_or_else(no_memory)?;
-    conv.pack_weights(tier, &data, strides, packed.as_mut_slice())
+    conv.pack_weights(tier, data, strides, packed.as_mut_slice())
         .map_err(|_| "weights that are cut short")?;
     Ok(packed)
 }

@@ -103,13 +103,13 @@ impl Right {
         let packed = PackedRhs::len(tier, k, n).ok_or("a matrix that is too large")?;
         // Narrow ones would become much larger.
         let pays = tier != Tier::SCALAR && packed <= k.saturating_mul(n).saturating_mul(2);
-        if pays && builder.constant(id).is_some() {
+        if pays && builder.is_constant(id) {
             if builder.is_question() {
                 return Ok(Right::Later { k, n });
             }
             let data = builder.packed(id, Form::Product { k, n, transposed }, |data| {
                 let (row, col) = if transposed { (1, k) } else { (n, 1) };
-                let matrix = Matrix::new(&data, k, n, row, col).ok_or("a constant is cut short")?;
+                let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is cut short")?;
                 let mut lines = Lines::zeroed(packed).ok_or("no memory for weights")?;
                 PackedRhs::pack(tier, matrix, lines.as_mut_slice())
                     .map_err(|_| "a matrix that is too large")?;
