@@ -19,7 +19,7 @@ use torchlet_graph::{Compiled, Package, Report, blob};
 #[non_exhaustive]
 pub enum RunOn {
     /// The best that there is for the program: what was lowered for a GPU runs on one together with what lies between, if there
-    /// is one, and on the CPU otherwise; all else runs on the CPU.
+    /// is one, and on the CPU otherwise; all else runs on the CPU, compiled for it.
     #[default]
     Auto,
     /// As the exporter decided: delegates by their backends, all else by CPU kernels.
