@@ -114,7 +114,7 @@ fn transformers_are_one_delegate() {
         let [method] = &report.methods[..] else { panic!("{file}") };
         let on_cpu = method.calls.len() - method.on_device();
         assert_eq!(
-            (method.delegates, on_cpu, &method.as_exported),
+            (method.delegates.len(), on_cpu, &method.as_exported),
             (1, conversions, &None),
             "{file}"
         );

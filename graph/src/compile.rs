@@ -72,7 +72,8 @@ pub(crate) fn compile_read<'p>(
             Err(Error::Unsupported(why)) => described.as_exported = Some(why),
             Err(error) => return Err(error),
         }
-        described.delegates = method.delegates.len();
+        let backends = method.delegates.iter().map(|delegate| delegate.backend.clone());
+        described.delegates = backends.collect();
         report.methods.push(described);
     }
     compiled.named.extend(constants.into_named());

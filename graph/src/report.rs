@@ -19,8 +19,8 @@ pub struct MethodReport {
     pub name: String,
     /// Its calls, in the order in which they run.
     pub calls: Vec<PlacedCall>,
-    /// How many delegates it has.
-    pub delegates: usize,
+    /// The backend of each of its delegates.
+    pub delegates: Vec<String>,
     /// Why it was left as it was exported, if it was.
     pub as_exported: Option<String>,
 }
@@ -71,7 +71,8 @@ impl Report {
         put(&mut bytes, self.methods.len());
         for method in &self.methods {
             put_text(&mut bytes, &method.name);
-            put(&mut bytes, method.delegates);
+            put(&mut bytes, method.delegates.len());
+            method.delegates.iter().for_each(|backend| put_text(&mut bytes, backend));
             put(&mut bytes, usize::from(method.as_exported.is_some()));
             method.as_exported.iter().for_each(|why| put_text(&mut bytes, why));
             put(&mut bytes, method.calls.len());
@@ -98,7 +99,11 @@ impl Report {
         let mut rest = bytes;
         let mut methods = Vec::new();
         for _ in 0..number(&mut rest)? {
-            let (name, delegates) = (text(&mut rest)?, number(&mut rest)?);
+            let name = text(&mut rest)?;
+            let mut delegates = Vec::new();
+            for _ in 0..number(&mut rest)? {
+                delegates.push(text(&mut rest)?);
+            }
             let as_exported = match number(&mut rest)? {
                 0 => None,
                 _ => Some(text(&mut rest)?),
@@ -152,7 +157,7 @@ mod tests {
         let call = |place| PlacedCall::new(7, String::from("a + b"), place);
         let calls = vec![call(Place::Device(3)), call(Place::Host(String::from("why")))];
         let as_exported = Some(String::from("so"));
-        let (name, delegates) = (String::from("m"), 4);
+        let (name, delegates) = (String::from("m"), vec![String::from("a backend")]);
         let method = MethodReport { name, calls, delegates, as_exported };
         let methods = vec![method, MethodReport::default()];
         let report = Report { methods };

@@ -13,8 +13,8 @@ use torchlet_graph::plan::{Lifetime, Room};
 
 /// How many buffers a step reads at most.
 pub(super) const READS: usize = 4;
-/// Most elements that a region keeps between its calls, as many bytes as a method may plan on a host.
-const MOST: usize = 1 << 32;
+/// Most elements that a region keeps between its calls: 4 GiB.
+const MOST: usize = 1 << 30;
 
 /// A computation whose shapes, strides, weights and choices are settled.
 pub(super) trait Step: Send + Sync {

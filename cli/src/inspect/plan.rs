@@ -35,9 +35,12 @@ fn show_method(method: &MethodReport) {
     let parts = [
         count(method.on_device(), "call") + " in delegates",
         format!("{} of CPU kernels", method.calls.len() - method.on_device()),
-        count(method.delegates, "delegate"),
+        count(method.delegates.len(), "delegate"),
     ];
     println!("\n{} {}", paint(TITLE, &method.name), paint(FAINT, parts.join(", ")));
+    for (number, backend) in method.delegates.iter().enumerate() {
+        println!("  delegate {number:<3} is for {}", paint(NAME, backend));
+    }
     let mut calls = method.calls.as_slice();
     // Neighbours that are alike are one line.
     while let Some(first) = calls.first() {
