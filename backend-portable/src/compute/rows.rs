@@ -145,16 +145,19 @@ impl Kernel for Max<'_> {
             nan = s.select(s.is_nan(v), v, nan);
             i += S::LANES;
         }
-        let mut max = s.reduce_max(acc);
-        for &v in &x[full..] {
-            if v > max || v.is_nan() {
-                max = v;
-            }
-            if max.is_nan() {
-                break;
-            }
+        if full > 0 && full < x.len() {
+            // The last vector begins before the rest, which does not change what is largest.
+            // SAFETY: `LANES <= full < len`.
+            let v = unsafe { s.load(x.as_ptr().add(x.len() - S::LANES)) };
+            acc = s.max(v, acc);
+            nan = s.select(s.is_nan(v), v, nan);
         }
-        if s.reduce_sum(nan).is_nan() { f32::NAN } else { max }
+        if s.reduce_sum(nan).is_nan() {
+            return f32::NAN;
+        }
+        let few = if full > 0 { &[] } else { x };
+        let max = if full > 0 { s.reduce_max(acc) } else { f32::NEG_INFINITY };
+        few.iter().fold(max, |max, &v| if v > max || v.is_nan() { v } else { max })
     }
 }
 
@@ -236,6 +239,7 @@ impl Kernel for Softmax<'_> {
     fn run<S: Simd>(self, s: S) -> (f32, f32) {
         let Softmax(x, dst) = self;
         let max = Max(x).run(s);
+        let dst = &mut dst[..x.len()];
         let shift = s.splat(max);
         let mut acc = s.splat(0.0);
         let full = x.len() - x.len() % S::LANES;
@@ -249,17 +253,24 @@ impl Kernel for Softmax<'_> {
             }
             i += S::LANES;
         }
-        let mut sum = s.reduce_sum(acc);
-        for (d, &x) in dst[full..].iter_mut().zip(&x[full..]) {
-            *d = libm::expf(x - max);
-            sum += *d;
+        let rest = x.len() - full;
+        if rest > 0 {
+            // SAFETY: the remaining `rest < LANES` elements of both slices; what was stored is loaded without the lanes
+            // behind it.
+            unsafe {
+                let to = dst.as_mut_ptr().add(full);
+                let e = math::exp(s, s.sub(s.load_first(x.as_ptr().add(full), rest), shift));
+                s.store_first(to, rest, e);
+                acc = s.add(acc, s.load_first(to, rest));
+            }
         }
-        let (scale, ptr, len) = (s.splat(sum), dst.as_mut_ptr(), dst.len());
+        let sum = s.reduce_sum(acc);
+        let (scale, ptr, len) = (s.splat(1.0 / sum), dst.as_mut_ptr(), dst.len());
         let mut i = 0;
         while i < len {
             // SAFETY: at most `len - i` elements behind i.
             unsafe {
-                s.store_upto(ptr.add(i), len - i, s.div(s.load_upto(ptr.add(i), len - i), scale))
+                s.store_upto(ptr.add(i), len - i, s.mul(s.load_upto(ptr.add(i), len - i), scale))
             };
             i += S::LANES;
         }

@@ -358,8 +358,8 @@ impl Conv {
             _ => match (self.strips(weights.form), filter) {
                 (Some(strips), None) if strips.slot_len <= workspace.len() => {
                     let len = self.packed_weights_len(context.tier).unwrap_or(0);
-                    let packed = &weights.data[..len];
-                    strips::run(self, &strips, context, input, packed, finish, output, workspace);
+                    let operands = (input, &weights.data[..len]);
+                    strips::run(self, &strips, context, operands, finish, output, workspace);
                 }
                 _ => self.product(
                     context,
