@@ -9,12 +9,6 @@ use super::split::for_each_chunk_mut;
 /// Elements that one job should at least have.
 const GRAIN: usize = 1 << 13;
 
-/// The largest element of each row into `out`; NaN if the row has one, minus infinity for an empty
-/// row.
-pub fn max_rows(context: Context<'_>, src: &[f32], len: usize, out: &mut [f32]) {
-    each_row(context, src, len, out, 1, &|_, row, out| out[0] = context.tier.dispatch(Max(row)));
-}
-
 /// The sum of each row into `out`.
 pub fn sum_rows(context: Context<'_>, src: &[f32], len: usize, out: &mut [f32]) {
     each_row(context, src, len, out, 1, &|_, row, out| out[0] = context.tier.dispatch(Sum(row)));
@@ -377,8 +371,8 @@ mod tests {
                     let max = max(row);
                     max + row.iter().map(|x| (x - max).exp()).sum::<f64>().ln()
                 };
-                max_rows(context, &x, len, &mut small);
-                assert_eq!(small, expect(&|row| vec![max(row)]));
+                let largest: Vec<f32> = x.chunks(len).map(|row| tier.dispatch(Max(row))).collect();
+                assert_eq!(largest, expect(&|row| vec![max(row)]));
                 sum_rows(context, &x, len, &mut small);
                 assert_close(&small, &expect(&|row| vec![row.iter().sum()]), 1e-4, "sum");
                 softmax_rows(context, &x, len, &mut dst);
@@ -424,9 +418,7 @@ mod tests {
                 for at in [0, len / 2, len - 1] {
                     let mut x = vec![1.0; len];
                     x[at] = f32::NAN;
-                    let mut max = [0.0];
-                    max_rows(context, &x, len, &mut max);
-                    assert!(max[0].is_nan(), "{} {len} {at}", tier.name());
+                    assert!(tier.dispatch(Max(&x)).is_nan(), "{} {len} {at}", tier.name());
                     let mut dst = vec![0.0; len];
                     softmax_rows(context, &x, len, &mut dst);
                     assert!(dst.iter().all(|x| x.is_nan()));
@@ -435,11 +427,10 @@ mod tests {
                     assert!(len == 1 || dst[at] == 0.0);
                 }
             }
-            let mut max = [0.0; 2];
-            max_rows(context, &[], 0, &mut max);
-            assert_eq!(max, [f32::NEG_INFINITY; 2]);
-            sum_rows(context, &[], 0, &mut max);
-            assert_eq!(max, [0.0; 2]);
+            assert_eq!(tier.dispatch(Max(&[])), f32::NEG_INFINITY);
+            let mut sums = [9.0; 2];
+            sum_rows(context, &[], 0, &mut sums);
+            assert_eq!(sums, [0.0; 2]);
         }
     }
 }
