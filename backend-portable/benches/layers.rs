@@ -43,7 +43,7 @@ enum Layer {
         n: usize,
         transposed: bool,
     },
-    LayerNorm {
+    Norm {
         rows: usize,
         len: usize,
     },
@@ -121,19 +121,19 @@ fn vit_b_16() -> Vec<Layer> {
     }];
     for _ in 0..12 {
         layers.extend([
-            Layer::LayerNorm { rows: tokens, len: wide },
+            Layer::Norm { rows: tokens, len: wide },
             Layer::Linear { m: tokens, k: wide, n: 3 * wide },
             Layer::Attention { count: 12, m: tokens, k: 64, n: tokens, transposed: true },
             Layer::Softmax { rows: 12 * tokens, len: tokens },
             Layer::Attention { count: 12, m: tokens, k: tokens, n: 64, transposed: false },
             Layer::Linear { m: tokens, k: wide, n: wide },
-            Layer::LayerNorm { rows: tokens, len: wide },
+            Layer::Norm { rows: tokens, len: wide },
             Layer::Linear { m: tokens, k: wide, n: 4 * wide },
             Layer::Gelu { len: tokens * 4 * wide },
             Layer::Linear { m: tokens, k: 4 * wide, n: wide },
         ]);
     }
-    layers.push(Layer::LayerNorm { rows: tokens, len: wide });
+    layers.push(Layer::Norm { rows: tokens, len: wide });
     layers.push(Layer::Linear { m: 1, k: wide, n: 1000 });
     layers
 }
@@ -147,7 +147,7 @@ impl Layer {
             }
             Layer::Linear { m, k, n } => format!("linear {m}x{k}x{n}"),
             Layer::Attention { count, m, k, n, .. } => format!("attention {count}x {m}x{k}x{n}"),
-            Layer::LayerNorm { rows, len } => format!("layer norm {rows}x{len}"),
+            Layer::Norm { rows, len } => format!("layer norm {rows}x{len}"),
             Layer::Softmax { rows, len } => format!("softmax {rows}x{len}"),
             Layer::Gelu { len } => format!("gelu {len}"),
         }
@@ -182,7 +182,7 @@ impl Layer {
             }
             Layer::Linear { m, k, n } => 2 * m * k * n,
             Layer::Attention { count, m, k, n, .. } => 2 * count * m * k * n,
-            Layer::LayerNorm { rows, len } | Layer::Softmax { rows, len } => rows * len,
+            Layer::Norm { rows, len } | Layer::Softmax { rows, len } => rows * len,
             Layer::Gelu { len } => len,
         }) as f64
     }
@@ -243,7 +243,7 @@ fn prepare(layer: Layer, tier: Tier, threads: usize, seed: &mut u64) -> Prepared
         Layer::Attention { m, k, n, .. } => {
             workspace = gemm_workspace_len(tier, threads, m, n, k).expect("fits memory");
         }
-        Layer::LayerNorm { len, .. } => (weights, bias) = (noise(len, seed), noise(len, seed)),
+        Layer::Norm { len, .. } => (weights, bias) = (noise(len, seed), noise(len, seed)),
         Layer::Softmax { .. } | Layer::Gelu { .. } => {}
     }
     Prepared { layer, weights, bias, workspace: room(workspace) }
@@ -252,7 +252,7 @@ fn prepare(layer: Layer, tier: Tier, threads: usize, seed: &mut u64) -> Prepared
 impl Prepared {
     fn run(&mut self, context: Context<'_>, input: &[f32], output: &mut [f32]) {
         let weights = match self.layer {
-            Layer::LayerNorm { .. } => &*self.weights,
+            Layer::Norm { .. } => &*self.weights,
             _ => &*aligned(&mut self.weights),
         };
         match self.layer {
@@ -301,8 +301,8 @@ impl Prepared {
                     )
                 })
             }
-            Layer::LayerNorm { rows, len } => {
-                let gamma = (Some(&*weights), Some(&*self.bias));
+            Layer::Norm { rows, len } => {
+                let gamma = (Some(weights), Some(&*self.bias));
                 let (input, output) = (&input[..rows * len], &mut output[..rows * len]);
                 layer_norm_rows(context, input, len, gamma, 1e-6, output);
                 Ok(())

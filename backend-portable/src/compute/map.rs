@@ -106,17 +106,6 @@ impl Map1 for Clamp {
     }
 }
 
-/// `x * .0 + .1`
-#[derive(Clone, Copy, Debug)]
-pub struct Affine(pub f32, pub f32);
-
-impl Map1 for Affine {
-    #[inline(always)]
-    fn apply<S: Simd>(self, s: S, x: S::F) -> S::F {
-        s.mul_add(x, s.splat(self.0), s.splat(self.1))
-    }
-}
-
 /// A function of two elements with a fixed second one: `With(Sub, 2.0)` is `x - 2`.
 #[derive(Clone, Copy, Debug)]
 pub struct With<M>(pub M, pub f32);
@@ -136,17 +125,6 @@ impl<M: Map2> Map1 for From<M> {
     #[inline(always)]
     fn apply<S: Simd>(self, s: S, x: S::F) -> S::F {
         self.1.apply(s, s.splat(self.0), x)
-    }
-}
-
-/// `second(first(x))`
-#[derive(Clone, Copy, Debug)]
-pub struct Then<A, B>(pub A, pub B);
-
-impl<A: Map1, B: Map1> Map1 for Then<A, B> {
-    #[inline(always)]
-    fn apply<S: Simd>(self, s: S, x: S::F) -> S::F {
-        self.1.apply(s, self.0.apply(s, x))
     }
 }
 
@@ -232,26 +210,6 @@ pub fn map2_in_place<M: Map2>(context: Context<'_>, m: M, a: &mut [f32], b: &[f3
     });
 }
 
-/// Batch normalisation, channels first: rows of `row_len` elements, row r with factor and summand
-/// `r % scale.len()`: `dst = src * scale + shift`. Nothing is done without channels.
-pub fn affine_rows(
-    context: Context<'_>,
-    src: &[f32],
-    row_len: usize,
-    scale: &[f32],
-    shift: &[f32],
-    dst: &mut [f32],
-) {
-    let channels = scale.len().min(shift.len());
-    if channels == 0 || row_len == 0 {
-        return;
-    }
-    for_each_chunk_mut(context.parallel, dst, row_len, &|r, dst| {
-        let m = Affine(scale[r % channels], shift[r % channels]);
-        context.tier.dispatch(One(m, Some(part(src, r * row_len, dst.len())), dst));
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,21 +229,13 @@ mod tests {
                 let mut dst = vec![9.0; len + 1];
                 map2(context, Sub, &a, &b, &mut dst);
                 assert!((0..len).all(|i| dst[i] == a[i] - b[i]) && dst[len] == 9.0);
-                map1(context, Then(With(Sub, 0.5), Neg), &a, &mut dst);
-                assert!((0..len).all(|i| dst[i] == -(a[i] - 0.5)) && dst[len] == 9.0);
+                map1(context, With(Sub, 0.5), &a, &mut dst);
+                assert!((0..len).all(|i| dst[i] == a[i] - 0.5) && dst[len] == 9.0);
                 let mut c = a.clone();
                 map2_in_place(context, Maximum, &mut c, &b);
                 assert!((0..len).all(|i| c[i] == a[i].max(b[i])));
                 map1_in_place(context, From(1.0, Sub), &mut c);
                 assert!((0..len).all(|i| c[i] == 1.0 - a[i].max(b[i])));
-                if len > 0 {
-                    affine_rows(context, &a, 3, &[1.0, -2.0], &[0.5, 0.0], &mut dst[..len]);
-                    assert!(
-                        (0..len).all(
-                            |i| dst[i] == if i / 3 % 2 == 0 { a[i] + 0.5 } else { a[i] * -2.0 }
-                        )
-                    );
-                }
             }
         }
     }

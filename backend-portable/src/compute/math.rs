@@ -25,9 +25,7 @@ pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
         p = s.mul_add(p, r, s.splat(c));
     }
     let p = s.add(s.mul_add(s.mul(r, r), p, r), s.splat(1.0));
-    // 2^n in two factors: n may be outside the range of normal exponents.
-    let half = s.round(s.mul(n, s.splat(0.5)));
-    s.mul(s.mul(p, s.exp2i(half)), s.exp2i(s.sub(n, half)))
+    s.scale(p, n)
 }
 
 /// Hyperbolic tangent.

@@ -9,12 +9,6 @@ use super::split::for_each_chunk_mut;
 /// Elements that one job should at least have.
 const GRAIN: usize = 1 << 13;
 
-/// The largest element of each row into `out`; NaN if the row has one, minus infinity for an empty
-/// row.
-pub fn max_rows(context: Context<'_>, src: &[f32], len: usize, out: &mut [f32]) {
-    each_row(context, src, len, out, 1, &|_, row, out| out[0] = context.tier.dispatch(Max(row)));
-}
-
 /// The sum of each row into `out`.
 pub fn sum_rows(context: Context<'_>, src: &[f32], len: usize, out: &mut [f32]) {
     each_row(context, src, len, out, 1, &|_, row, out| out[0] = context.tier.dispatch(Sum(row)));
@@ -145,16 +139,19 @@ impl Kernel for Max<'_> {
             nan = s.select(s.is_nan(v), v, nan);
             i += S::LANES;
         }
-        let mut max = s.reduce_max(acc);
-        for &v in &x[full..] {
-            if v > max || v.is_nan() {
-                max = v;
-            }
-            if max.is_nan() {
-                break;
-            }
+        if full > 0 && full < x.len() {
+            // The last vector begins before the rest, which does not change what is largest.
+            // SAFETY: `LANES <= full < len`.
+            let v = unsafe { s.load(x.as_ptr().add(x.len() - S::LANES)) };
+            acc = s.max(v, acc);
+            nan = s.select(s.is_nan(v), v, nan);
         }
-        if s.reduce_sum(nan).is_nan() { f32::NAN } else { max }
+        if s.reduce_sum(nan).is_nan() {
+            return f32::NAN;
+        }
+        let few = if full > 0 { &[] } else { x };
+        let max = if full > 0 { s.reduce_max(acc) } else { f32::NEG_INFINITY };
+        few.iter().fold(max, |max, &v| if v > max || v.is_nan() { v } else { max })
     }
 }
 
@@ -236,6 +233,7 @@ impl Kernel for Softmax<'_> {
     fn run<S: Simd>(self, s: S) -> (f32, f32) {
         let Softmax(x, dst) = self;
         let max = Max(x).run(s);
+        let dst = &mut dst[..x.len()];
         let shift = s.splat(max);
         let mut acc = s.splat(0.0);
         let full = x.len() - x.len() % S::LANES;
@@ -249,17 +247,24 @@ impl Kernel for Softmax<'_> {
             }
             i += S::LANES;
         }
-        let mut sum = s.reduce_sum(acc);
-        for (d, &x) in dst[full..].iter_mut().zip(&x[full..]) {
-            *d = libm::expf(x - max);
-            sum += *d;
+        let rest = x.len() - full;
+        if rest > 0 {
+            // SAFETY: the remaining `rest < LANES` elements of both slices; what was stored is loaded without the lanes
+            // behind it.
+            unsafe {
+                let to = dst.as_mut_ptr().add(full);
+                let e = math::exp(s, s.sub(s.load_first(x.as_ptr().add(full), rest), shift));
+                s.store_first(to, rest, e);
+                acc = s.add(acc, s.load_first(to, rest));
+            }
         }
-        let (scale, ptr, len) = (s.splat(sum), dst.as_mut_ptr(), dst.len());
+        let sum = s.reduce_sum(acc);
+        let (scale, ptr, len) = (s.splat(1.0 / sum), dst.as_mut_ptr(), dst.len());
         let mut i = 0;
         while i < len {
             // SAFETY: at most `len - i` elements behind i.
             unsafe {
-                s.store_upto(ptr.add(i), len - i, s.div(s.load_upto(ptr.add(i), len - i), scale))
+                s.store_upto(ptr.add(i), len - i, s.mul(s.load_upto(ptr.add(i), len - i), scale))
             };
             i += S::LANES;
         }
@@ -366,8 +371,8 @@ mod tests {
                     let max = max(row);
                     max + row.iter().map(|x| (x - max).exp()).sum::<f64>().ln()
                 };
-                max_rows(context, &x, len, &mut small);
-                assert_eq!(small, expect(&|row| vec![max(row)]));
+                let largest: Vec<f32> = x.chunks(len).map(|row| tier.dispatch(Max(row))).collect();
+                assert_eq!(largest, expect(&|row| vec![max(row)]));
                 sum_rows(context, &x, len, &mut small);
                 assert_close(&small, &expect(&|row| vec![row.iter().sum()]), 1e-4, "sum");
                 softmax_rows(context, &x, len, &mut dst);
@@ -413,9 +418,7 @@ mod tests {
                 for at in [0, len / 2, len - 1] {
                     let mut x = vec![1.0; len];
                     x[at] = f32::NAN;
-                    let mut max = [0.0];
-                    max_rows(context, &x, len, &mut max);
-                    assert!(max[0].is_nan(), "{} {len} {at}", tier.name());
+                    assert!(tier.dispatch(Max(&x)).is_nan(), "{} {len} {at}", tier.name());
                     let mut dst = vec![0.0; len];
                     softmax_rows(context, &x, len, &mut dst);
                     assert!(dst.iter().all(|x| x.is_nan()));
@@ -424,11 +427,10 @@ mod tests {
                     assert!(len == 1 || dst[at] == 0.0);
                 }
             }
-            let mut max = [0.0; 2];
-            max_rows(context, &[], 0, &mut max);
-            assert_eq!(max, [f32::NEG_INFINITY; 2]);
-            sum_rows(context, &[], 0, &mut max);
-            assert_eq!(max, [0.0; 2]);
+            assert_eq!(tier.dispatch(Max(&[])), f32::NEG_INFINITY);
+            let mut sums = [9.0; 2];
+            sum_rows(context, &[], 0, &mut sums);
+            assert_eq!(sums, [0.0; 2]);
         }
     }
 }

@@ -8,21 +8,7 @@
 
 use crate::parallel::Parallel;
 use core::marker::PhantomData;
-
-/// Runs everything on the calling thread.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Serial;
-
-impl Parallel for Serial {
-    fn threads(&self) -> usize {
-        1
-    }
-    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
-        for i in 0..count {
-            task(i);
-        }
-    }
-}
+pub use torchlet_core::Serial;
 
 /// A mutable slice of which disjoint parts are handed to several threads.
 pub(crate) struct Parts<'a, T> {

@@ -244,7 +244,9 @@ impl Pooling<'_> {
     fn run_channels(&self, parallel: &dyn Parallel, to: &Picture, values: &mut [u8]) -> bool {
         let channels = to.sizes[CHANNELS];
         let last = self.from.is_channels_last() && to.is_channels_last() && channels > 1;
-        if !last || self.scalar_type != ScalarType::Float {
+        let tier = Tier::detect();
+        // A processor that has no vectors gains nothing, and links nothing of this.
+        if tier == Tier::SCALAR || !last || self.scalar_type != ScalarType::Float {
             return false;
         }
         let (Ok(input), Ok(values)) =
@@ -256,7 +258,6 @@ impl Pooling<'_> {
         if row == 0 {
             return true;
         }
-        let tier = Tier::detect();
         let taps = self.from.sizes[SPACE..].iter().product::<usize>()
             / to.sizes[SPACE..].iter().product::<usize>().max(1);
         let grain = (GRAIN / row.saturating_mul(taps.max(1))).max(1);

@@ -225,8 +225,11 @@ impl Conv {
     }
 
     /// How a product reads its image, where it does so without patches.
-    fn strips(&self, form: WeightForm) -> Option<Strips> {
-        let packed = form == WeightForm::Packed && self.params().layout == Layout::ChannelsLast;
+    fn strips(&self, tier: Tier, form: WeightForm) -> Option<Strips> {
+        // A processor that has no vectors links nothing of this.
+        let packed = tier != Tier::SCALAR
+            && form == WeightForm::Packed
+            && self.params().layout == Layout::ChannelsLast;
         let in_place = self.axes.iter().all(Axis::is_identity);
         if packed && !in_place { Strips::new(self) } else { None }
     }
@@ -235,8 +238,10 @@ impl Conv {
         match self.method(tier) {
             Method::Direct => Some(0),
             Method::Depthwise => depthwise::slot_len(self, tier, form),
-            Method::Product if self.strips(form).is_some() => self.strips(form).map(|s| s.slot_len),
             Method::Product => {
+                if let Some(strips) = self.strips(tier, form) {
+                    return Some(strips.slot_len);
+                }
                 let weights = match form {
                     WeightForm::Packed => Rhs::Packed(&[]),
                     WeightForm::Strided(strides) => match self.filter(&[], strides) {
@@ -355,11 +360,11 @@ impl Conv {
                 output,
                 workspace,
             ),
-            _ => match (self.strips(weights.form), filter) {
+            _ => match (self.strips(context.tier, weights.form), filter) {
                 (Some(strips), None) if strips.slot_len <= workspace.len() => {
                     let len = self.packed_weights_len(context.tier).unwrap_or(0);
-                    let packed = &weights.data[..len];
-                    strips::run(self, &strips, context, input, packed, finish, output, workspace);
+                    let operands = (input, &weights.data[..len]);
+                    strips::run(self, &strips, context, operands, finish, output, workspace);
                 }
                 _ => self.product(
                     context,

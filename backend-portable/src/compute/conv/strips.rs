@@ -13,7 +13,7 @@ use crate::compute::split::for_each_job;
 use core::ops::Range;
 
 /// Floats of the strip that a job reads which should stay in the second-level cache.
-const RESIDENT: usize = 1 << 16;
+const RESIDENT: usize = 1 << 17;
 /// Summands of a pass over a panel of weights, about.
 const PASS: usize = 768;
 
@@ -49,7 +49,7 @@ impl Strips {
         let width = span(&x, x.output)?;
         let row = width.checked_mul(column)?;
         let len = |height: usize| span(&y, height)?.checked_mul(row);
-        if len(1)? > 4 * RESIDENT {
+        if len(1)? > 2 * RESIDENT {
             return None;
         }
         // As many rows as fit, by halves.
@@ -72,8 +72,7 @@ pub(super) fn run(
     conv: &Conv,
     strips: &Strips,
     context: Context<'_>,
-    input: &[f32],
-    packed: &[f32],
+    (input, packed): (&[f32], &[f32]),
     finish: &Finish<'_>,
     output: &mut [f32],
     workspace: &mut [f32],

@@ -7,7 +7,7 @@
 use crate::compute::simd::{Kernel, MAX_LANES, Simd};
 
 /// Rows of B ahead of the one in use that are brought near: weights come from the third-level cache, or memory.
-const AHEAD: usize = 12;
+const AHEAD: usize = 32;
 /// Upper bound of [`Simd::ROWS`].
 const MAX_ROWS: usize = 8;
 

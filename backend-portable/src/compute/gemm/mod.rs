@@ -20,13 +20,11 @@ mod driver;
 mod kernel;
 pub(crate) mod operand;
 pub(crate) mod patches;
-mod plain;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use driver::{GRAIN, Problem, Target, part, run as run_problem, slot_len};
 pub(crate) use kernel::{Tile, run as run_tile};
-pub use plain::{Number, gemm_plain};
 
 use super::element::Element;
 use super::simd::Tier;

@@ -175,6 +175,10 @@ impl Simd for Avx512 {
         })
     }
     #[inline(always)]
+    fn scale(self, a: __m512, n: __m512) -> __m512 {
+        isa!(_mm512_scalef_ps(a, n))
+    }
+    #[inline(always)]
     fn lt(self, a: __m512, b: __m512) -> __mmask16 {
         isa!(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b))
     }

@@ -139,6 +139,13 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn round(self, a: Self::F) -> Self::F;
     /// `2^n` for lanes that hold integers in `-126..=127`; any value, but no trap, for others.
     fn exp2i(self, n: Self::F) -> Self::F;
+    /// `a * 2^n` for lanes of n that hold integers in `-252..=254`, rounded once where the result is normal.
+    #[inline(always)]
+    fn scale(self, a: Self::F, n: Self::F) -> Self::F {
+        // In two factors: n may be outside the range of normal exponents.
+        let half = self.round(self.mul(n, self.splat(0.5)));
+        self.mul(self.mul(a, self.exp2i(half)), self.exp2i(self.sub(n, half)))
+    }
     /// `a < b`; false where either is NaN.
     fn lt(self, a: Self::F, b: Self::F) -> Self::M;
     /// True where `a` is NaN.

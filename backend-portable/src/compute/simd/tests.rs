@@ -81,6 +81,10 @@ impl Kernel for Operations {
         for n in -126..=127 {
             assert_eq!(s.to_array(s.exp2i(s.splat(n as f32)))[0], 2f32.powi(n));
         }
+        for n in -252..=254 {
+            let scaled = s.to_array(s.scale(s.splat(1.5), s.splat(n as f32)))[0];
+            assert_eq!(scaled, (1.5 * 2f64.powi(n)) as f32, "1.5 * 2^{n}");
+        }
         // Exactly as long as what may be read, so that an address checker sees any excess.
         for n in 1..S::LANES {
             let from: Vec<f32> = (0..n).map(|i| i as f32 + 1.0).collect();
