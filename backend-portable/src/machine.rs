@@ -6,8 +6,5 @@ use torchlet_core::{Machine, Prepare};
 /// The instruction set of the machine that a call is prepared for. What is packed and how much scratch memory is asked for follows
 /// from it; when the call runs, it is that of this machine.
 pub(crate) fn tier(ctx: &Prepare) -> Tier {
-    match ctx.machine() {
-        Machine::Here => Tier::detect(),
-        _ => Tier::SCALAR,
-    }
+    if ctx.machine() == Machine::Here { Tier::detect() } else { Tier::SCALAR }
 }

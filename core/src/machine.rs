@@ -26,8 +26,9 @@ pub enum Machine {
     /// This one, with the instructions that it has.
     #[default]
     Here,
-    /// Another, with pointers of this width and kernels that use no vector instructions: a microcontroller, say. A method that is
+    /// Another (with the feature `std`: hosts ask), with pointers of this width and kernels that use no vector instructions: a microcontroller, say. A method that is
     /// prepared for it tells what it needs there, and cannot be [finished](crate::Prepared::finish).
+    #[cfg(feature = "std")]
     Scalar(PointerWidth),
 }
 
@@ -36,6 +37,7 @@ impl Machine {
     pub fn pointer_width(self) -> PointerWidth {
         match self {
             Machine::Here => PointerWidth::HERE,
+            #[cfg(feature = "std")]
             Machine::Scalar(width) => width,
         }
     }

@@ -89,8 +89,6 @@ pub(crate) mod kind {
     pub(crate) const BOOL_LIST: u16 = 1 << 8;
     pub(crate) const TENSOR_LIST: u16 = 1 << 9;
     pub(crate) const OPTIONAL_TENSOR_LIST: u16 = 1 << 10;
-    pub(crate) const LISTS: u16 =
-        INT_LIST | DOUBLE_LIST | BOOL_LIST | TENSOR_LIST | OPTIONAL_TENSOR_LIST;
 }
 
 impl Value<'_> {
@@ -109,6 +107,13 @@ impl Value<'_> {
             Value::TensorList(_, false) => kind::TENSOR_LIST,
             Value::TensorList(_, true) => kind::OPTIONAL_TENSOR_LIST,
         }
+    }
+
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(
+            self,
+            Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) | Value::TensorList(..)
+        )
     }
 
     /// The name of the value's type, for error messages.

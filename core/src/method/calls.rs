@@ -5,7 +5,6 @@ use super::{Instruction, KernelCall, Packed, Prepared};
 use crate::arguments::Arguments;
 use crate::call::{Known, Prepare};
 use crate::error::{InitError, KernelError};
-use crate::format::flatbuffer::Vector;
 use crate::layout::ShapeDynamism;
 use crate::limits::{Budget, Limit};
 use crate::machine::Machine;
@@ -38,145 +37,47 @@ impl<'m> Prepared<'m> {
         let (threads, machine) = (self.options.parallel.threads(), self.options.machine);
         let Prepared { tables, options, arena, scratch, steps, .. } = self;
         let Tables { values, instructions, .. } = tables;
-        let inputs = self.meta.plan.inputs()?;
-        let most = steps.saturating_mul(LOOKS);
+        let most = values.values.len().saturating_mul(LOOKS);
         let mut looks = most;
-        for index in 0..instructions.len() {
-            let (earlier, rest) = instructions.split_at_mut(index);
-            let Some(instruction) = rest.first_mut() else { break };
-            if let Instruction::Kernel(call) = instruction {
-                let operator = call.kernel.name;
-                options.limits.check(Limit::CallTensors, count_tensors(values, call.args))?;
-                let context = (threads, machine);
-                let needed = prepare_call(values, call, context, arena, steps)
-                    .map_err(|source| InitError::Kernel { instruction: index, operator, source })?;
-                *scratch = (*scratch).max(needed);
+        for (index, instruction) in instructions.iter_mut().enumerate() {
+            match instruction {
+                Instruction::Kernel(call) => {
+                    let operator = call.kernel.name;
+                    options.limits.check(Limit::CallTensors, count_tensors(values, call.args))?;
+                    let context = (threads, machine);
+                    let needed =
+                        prepare_call(values, call, context, arena, steps).map_err(|source| {
+                            InitError::Kernel { instruction: index, operator, source }
+                        })?;
+                    *scratch = (*scratch).max(needed);
+                    mark_state(values, call.args, Roles::Params(call.kernel.params), &mut looks);
+                }
+                Instruction::Delegate { args, .. } => {
+                    mark_state(values, args, Roles::From(0), &mut looks);
+                }
+                Instruction::Move { from, to } => {
+                    mark_value(values, *from, false, &mut looks);
+                    values.mark(*to, flag::WRITTEN);
+                }
+                Instruction::JumpFalse { condition, .. } => {
+                    mark_value(values, *condition, false, &mut looks);
+                }
+                Instruction::Nothing => {}
             }
-            let mut history = History { values, earlier, inputs: &inputs, looks: &mut looks };
-            instruction.each_access(&mut |value, access| history.note(value, access));
         }
-        let outputs = self.meta.plan.outputs()?;
-        let earlier: &[_] = instructions;
-        let mut history = History { values, earlier, inputs: &inputs, looks: &mut looks };
-        for output in outputs.iter() {
+        for output in self.meta.plan.outputs()?.iter() {
             if let Ok(output) = usize::try_from(output?) {
-                history.note(output, Access::Read);
+                mark_value(values, output, false, &mut looks);
             }
         }
-        *steps = steps.saturating_add(most.saturating_sub(looks));
+        *steps = steps.saturating_add((most - looks) as u64);
         Ok(())
     }
 }
 
-/// How often an argument may be looked at, on average, to find out what was written before it is read. Where that does not suffice,
-/// a tensor that may be none counts as state.
-const LOOKS: u64 = 64;
-
-/// What an instruction does to a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
-    Read,
-    Write,
-}
-
-impl Instruction<'_> {
-    /// Tells of each value that the instruction reads or writes.
-    fn each_access(&self, note: &mut dyn FnMut(usize, Access)) {
-        let access = |is_out| if is_out { Access::Write } else { Access::Read };
-        match *self {
-            Instruction::Kernel(ref call) => {
-                for (param, entry) in call.kernel.params.iter().zip(call.args) {
-                    note(list_index(*entry), access(param.is_out()));
-                }
-            }
-            // Only the delegate knows which arguments it writes.
-            Instruction::Delegate { args, .. } => {
-                args.iter().for_each(|entry| note(list_index(*entry), Access::Write));
-            }
-            Instruction::Move { from, to } => {
-                note(from, Access::Read);
-                note(to, Access::Write);
-            }
-            Instruction::JumpFalse { condition, .. } => note(condition, Access::Read),
-            Instruction::Nothing => {}
-        }
-    }
-}
-
-/// What happened before an instruction.
-struct History<'h, 'm> {
-    values: &'h mut Values<'m>,
-    earlier: &'h [Instruction<'m>],
-    inputs: &'h Vector<'m, i32>,
-    looks: &'h mut u64,
-}
-
-impl History<'_, '_> {
-    /// Marks what is written, and planned tensors that are read before anything wrote them as state; those in a list, too.
-    fn note(&mut self, index: usize, access: Access) {
-        match self.values.value(index) {
-            Some(Value::TensorList(items, _)) => {
-                items.iter().for_each(|item| self.note_one(list_index(*item), access));
-            }
-            _ => self.note_one(index, access),
-        }
-    }
-
-    fn note_one(&mut self, index: usize, access: Access) {
-        if access == Access::Read {
-            let slot = self.values.slot(index).and_then(|slot| self.values.tensor(slot));
-            let planned = slot.is_some_and(|tensor| tensor.home == Home::Planned);
-            if !planned || self.values.has(index, flag::WRITTEN | flag::FLOATING | flag::STATE) {
-                return;
-            }
-            if !self.was_written(index) {
-                return self.values.mark(index, flag::STATE);
-            }
-        }
-        self.values.mark(index, flag::WRITTEN);
-    }
-
-    /// Whether an input or what an earlier instruction wrote lies where this planned tensor does: exporters leave out views, and plan
-    /// their results over what they are views of.
-    fn was_written(&mut self, index: usize) -> bool {
-        let values = &*self.values;
-        let place = |index| {
-            let tensor = values.tensor(values.slot(index)?)?;
-            let Data::Planned { buffer, offset } = tensor.data else { return None };
-            Some((buffer, offset, offset.saturating_add(tensor.capacity)))
-        };
-        let Some((buffer, start, end)) = place(index) else { return false };
-        let covers = |index| {
-            place(index)
-                .is_some_and(|(other, from, to)| other == buffer && from <= start && end <= to)
-        };
-        let covers_any = |looks: &mut u64, index| match values.value(index) {
-            Some(Value::TensorList(items, _)) => {
-                *looks = looks.saturating_sub(items.len() as u64);
-                items.iter().any(|item| covers(list_index(*item)))
-            }
-            _ => {
-                *looks = looks.saturating_sub(1);
-                covers(index)
-            }
-        };
-        let looks = &mut *self.looks;
-        let mut found = false;
-        for instruction in self.earlier.iter().rev() {
-            instruction.each_access(&mut |index, access| {
-                found |= access == Access::Write && *looks > 0 && covers_any(looks, index);
-            });
-            *looks = looks.saturating_sub(1);
-            if found || *looks == 0 {
-                return found;
-            }
-        }
-        let mut inputs = self.inputs.iter().map_while(Result::ok);
-        inputs.any(|input| {
-            *looks > 0 && usize::try_from(input).is_ok_and(|input| covers_any(looks, input))
-        })
-    }
-}
+/// How often each value may be looked at, on average, to find out what lies over what was written. Where that does not suffice, a
+/// tensor that may be none counts as state.
+const LOOKS: usize = 256;
 
 /// Tensors among the arguments of a call, those in lists included.
 fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
@@ -187,6 +88,70 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
             _ => 0,
         })
     })
+}
+
+/// Marks planned tensors that a call reads before anything wrote them as state, and what it writes as written.
+fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>, looks: &mut usize) {
+    for (arg, entry) in args.iter().enumerate() {
+        mark_value(values, list_index(*entry), roles.is_out(arg), looks);
+    }
+}
+
+/// Marks a value that is read or written, or the tensors in it.
+fn mark_value(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usize) {
+    match values.value(index) {
+        Some(Value::TensorList(items, _)) => {
+            for item in items {
+                mark_access(values, list_index(*item), out, looks);
+            }
+        }
+        _ => mark_access(values, index, out, looks),
+    }
+}
+
+fn mark_access(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usize) {
+    let known = flag::WRITTEN | flag::FLOATING | flag::STATE;
+    let mark = match place(values, index) {
+        _ if out => flag::WRITTEN,
+        Some(place) if !values.has(index, known) => {
+            match lies_over_written(values, index, place, looks) {
+                true => flag::WRITTEN,
+                false => flag::STATE,
+            }
+        }
+        _ => return,
+    };
+    values.mark(index, mark);
+}
+
+/// The buffer of a planned tensor, and where it starts and ends there.
+fn place(values: &Values<'_>, index: usize) -> Option<(usize, usize, usize)> {
+    let tensor = values.tensor(values.slot(index)?)?;
+    let Data::Planned { buffer, offset } = tensor.data else { return None };
+    Some((buffer, offset, offset.saturating_add(tensor.capacity)))
+}
+
+/// Whether a planned tensor lies where an input does, or something that was written: exporters leave out views, and plan their
+/// results over what they are views of, whose values come a little before.
+fn lies_over_written(
+    values: &Values<'_>,
+    index: usize,
+    (buffer, start, end): (usize, usize, usize),
+    looks: &mut usize,
+) -> bool {
+    let count = values.values.len();
+    let mut other = index;
+    for _ in 0..count.min(*looks) {
+        *looks -= 1;
+        other = other.checked_sub(1).unwrap_or(count - 1);
+        if values.has(other, flag::WRITTEN)
+            && place(values, other)
+                .is_some_and(|(found, from, to)| found == buffer && from <= start && end <= to)
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// Whether numbers or shapes of a call's arguments can differ from run to run.

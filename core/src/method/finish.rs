@@ -71,6 +71,7 @@ impl<'m> Prepared<'m> {
         self.build(arena, scratch)
     }
 
+    #[inline(never)]
     fn build(
         self,
         arena: &'m mut [core::mem::MaybeUninit<u8>],
