@@ -104,20 +104,14 @@ fn compiling_again_changes_nothing() {
 /// The partitioner leaves `any` and a product to the CPU in each attention; five delegates become one.
 #[test]
 fn transformers_are_one_delegate() {
-    // Tokens are integers of 64 bits, which the CPU makes 32 of.
-    for (file, conversions) in
-        [("language", 1), ("language_fp16", 1), ("vision", 0), ("vision_fp16", 0)]
-    {
+    // Nothing stays on the CPU: tokens of 64 bits come in as the nearest integers of 32.
+    for file in ["language", "language_fp16", "vision", "vision_fp16"] {
         let source = source(&fixture(&format!("vulkan/model/{file}.bpte")));
         assert_eq!(source.method_meta("forward").unwrap().delegate_count(), 5);
         let report = compile(&source.program(), source.data(), RunOn::Vulkan).report;
         let [method] = &report.methods[..] else { panic!("{file}") };
         let on_cpu = method.calls.len() - method.on_device();
-        assert_eq!(
-            (method.delegates.len(), on_cpu, &method.as_exported),
-            (1, conversions, &None),
-            "{file}"
-        );
+        assert_eq!((method.delegates.len(), on_cpu, &method.as_exported), (1, 0, &None), "{file}");
         let count =
             |part: &str| method.calls.iter().filter(|call| call.operator.contains(part)).count();
         assert_eq!((count("sdpa"), count("softmax"), count("bmm")), (2, 0, 0), "{file}");

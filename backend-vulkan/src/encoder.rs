@@ -16,7 +16,7 @@ use crate::tensors::{Operand, TensorId};
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::{Element, Pipeline, PushConstants};
+use torchlet_shaders::{Element, Module, Pipeline, PushConstants};
 
 /// Encodes the calls of a graph, one at a time.
 pub(crate) struct Encoder<'e, 'p> {
@@ -291,6 +291,19 @@ impl<'e, 'p> Encoder<'e, 'p> {
     ) -> Result<(), Error> {
         let better = P::BETTER.filter(|better| self.features().have(better.features));
         let module = better.unwrap_or(P::MODULE);
+        self.dispatch_module(module, pipeline, accesses, push, invocations, workgroup)
+    }
+
+    /// The same with one of the pipeline's modules, where the device's features do not decide alone.
+    pub(crate) fn dispatch_module<P: Pipeline>(
+        &mut self,
+        module: Module,
+        pipeline: &P,
+        accesses: P::Bindings<Access>,
+        push: &P::Push,
+        invocations: [usize; 3],
+        workgroup: [u32; 3],
+    ) -> Result<(), Error> {
         if !self.features().have(module.features) {
             let (name, needed) = (module.name, module.features);
             return Err(Error::unsupported(format!("{name} needs {needed:?} of the device")));

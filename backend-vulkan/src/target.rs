@@ -352,6 +352,12 @@ mod tests {
         let long = || tensor(ScalarType::Long, &[4]);
         let said = answer(Operator::NEG, vec![long(), long()], &[0, 1]);
         assert!(said.contains("beyond 32 bits"), "{said}");
+        let clamp = |high: i64| {
+            let values = vec![long(), Value::Int(i32::MIN.into()), Value::Int(high), long()];
+            answer(Operator::CLAMP, values, &[0, 1, 2, 3])
+        };
+        assert_eq!(clamp(i32::MAX.into()), "");
+        assert!(clamp(i64::from(i32::MAX) + 1).contains("beyond 32 bits"));
         let weight = tensor(ScalarType::Float, &[9, 2]);
         let values = vec![weight, long(), tensor(ScalarType::Float, &[4, 2])];
         assert_eq!(answer(Operator::EMBEDDING, values, &[0, 1, 2]), "");

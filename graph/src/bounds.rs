@@ -72,6 +72,12 @@ impl Bounds {
             Operator::EMBEDDING => position == 1,
             Operator::INDEX_SELECT | Operator::GATHER => position == 2,
             Operator::INDEX_TENSOR => position == 1,
+            // What is clamped to 32 bits anyway.
+            Operator::CLAMP => {
+                let bound = |at: usize| self.number_or_interval(graph, *node.args.get(at)?);
+                let narrow = |at| bound(at).is_some_and(|bound| within(bound, NARROW));
+                position == 0 && narrow(1) && narrow(2)
+            }
             Operator::EQ_SCALAR
             | Operator::NE_SCALAR
             | Operator::LT_SCALAR

@@ -4,58 +4,33 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// out[m][n] = activation(alpha * sum over k of a[m][k] * b[k][n] + beta * bias + residual), for each batch. An invocation computes ROWS rows of four
-// columns. The invocations of a workgroup that differ in z share the sum over k among themselves.
+// Products of matrices: the sum over k of a[m][k] * b[k][n], and what product.glsl makes of it. An invocation computes ROWS rows
+// of four columns. The invocations of a workgroup that differ in z share the sum over k among themselves.
 
-layout(constant_id = 3) const uint A = 0;
-layout(constant_id = 4) const uint B = 0;
-layout(constant_id = 5) const uint BIAS = 0;
-layout(constant_id = 6) const uint OUT = 0;
-// 1, 2, 4 or 8.
-layout(constant_id = 7) const uint ROWS = 4;
-// 0: a[m][k]; 1: a[k][m], with rows that are padded to a multiple of 8.
-layout(constant_id = 8) const uint A_TRANSPOSED = 0;
-// Whether all rows start at multiples of four elements.
-layout(constant_id = 9) const uint A_ALIGNED = 0;
-layout(constant_id = 10) const uint B_ALIGNED = 0;
-layout(constant_id = 11) const uint OUT_ALIGNED = 0;
-layout(constant_id = 12) const uint HAS_BIAS = 0;
-// The invocations that share a sum; ROWS times the workgroup's size, or 1 if sums are not shared.
-layout(constant_id = 13) const uint SHARES = 1;
-layout(constant_id = 14) const uint PARTIALS = 1;
-
-// See epilogue.glsl.
-layout(constant_id = 15) const uint ACTIVATION = 0;
-layout(constant_id = 16) const uint RESIDUAL = 0;
-layout(constant_id = 17) const uint HAS_RESIDUAL = 0;
-
-#include "epilogue.glsl"
-
-layout(push_constant) uniform Push {
-    uint m;
-    uint n;
-    uint k;
-    uint a_pitch;
-    uint b_pitch;
-    // Elements from batch to batch; a and bias start again after so many batches.
-    uint a_batch;
+#define FIELDS \
+    uint k; \
+    uint a_pitch; \
+    uint b_pitch; \
+    /* Elements from batch to batch; `a` starts again after `period` batches. */ \
+    uint a_batch; \
     uint b_batch;
-    uint bias_batch;
-    uint period;
-    uint bias_row;
-    uint bias_column;
-    float alpha;
-    float beta;
-    // Of the activation.
-    float a;
-    float b;
-} push;
+#include "product.glsl"
 
-RUN_IN(0, a, A)
-RUN_IN(1, b, B)
-RUN_IN(2, bias, BIAS)
-RUN_IN(3, residual, RESIDUAL)
-RUN_OUT(4, y, OUT)
+layout(constant_id = 10) const uint A = 0;
+layout(constant_id = 11) const uint B = 0;
+// 0: a[m][k]; 1: a[k][m], with rows that are padded to a multiple of 8.
+layout(constant_id = 12) const uint A_TRANSPOSED = 0;
+// Whether all rows start at multiples of four elements.
+layout(constant_id = 13) const uint A_ALIGNED = 0;
+layout(constant_id = 14) const uint B_ALIGNED = 0;
+// 1, 2, 4 or 8.
+layout(constant_id = 15) const uint ROWS = 4;
+// The invocations that share a sum; ROWS times the workgroup's size, or 1 if sums are not shared.
+layout(constant_id = 16) const uint SHARES = 1;
+layout(constant_id = 17) const uint PARTIALS = 1;
+
+RUN_IN(3, a, A)
+RUN_IN(4, b, B)
 
 shared vec4 partials[PARTIALS];
 
@@ -65,21 +40,6 @@ vec4 b_row(uint at, uvec4 columns) {
 
 vec4 a_row(uint at) {
     return A_ALIGNED != 0 ? a_f4(at) : a_each(at + uvec4(0, 1, 2, 3));
-}
-
-// Writes four columns of a row, if there is such a row.
-void finish(uint batch, uint m, uint n, vec4 sum) {
-    if (m >= push.m) return;
-    sum *= push.alpha;
-    if (HAS_BIAS != 0) {
-        uint at = batch % push.period * push.bias_batch + m * push.bias_row;
-        uvec4 columns = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
-        sum += push.beta * bias_each(at + columns * push.bias_column);
-    }
-    uint at = (batch * push.m + m) * push.n + n;
-    EPILOGUE(at, sum, min(push.n - n, 4))
-    if (OUT_ALIGNED != 0) y_write_f4(at, sum);
-    else y_write_run(at, sum, min(push.n - n, 4));
 }
 
 void main() {

@@ -242,6 +242,15 @@ pipelines! {
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
     };
 
+    /// The same for many rows of short heads, a workgroup of 128 for 16 rows. `quads` count groups of four elements of a head.
+    AttentionTiled, AttentionTiledPush = "attention_tiled", 5 buffers, {
+        query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
+        hidden_zeros: bool, quads: u32, value_quads: u32,
+    }, {
+        heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
+        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+    };
+
     /// The scores of causal attention alone.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {
         query: Element, key: Element, output: Element,
@@ -312,15 +321,37 @@ pipelines! {
         numel: u32, sizes: [u32; 6], c_strides: [u32; 6], a_strides: [u32; 6], b_strides: [u32; 6],
     };
 
-    /// Products of matrices, with a bias and a clamp. An invocation computes `rows` rows of four columns; `shares`
-    /// invocations of a workgroup, along z, share a sum, by way of `partials` vectors of shared memory.
+    /// Products of matrices, with a bias, a tensor to add and a function. An invocation computes `rows` rows of four columns;
+    /// `shares` invocations of a workgroup, along z, share a sum, by way of `partials` vectors of shared memory.
+    /// Buffers of products: bias, tensor to add, output, then the factors.
     Matmul, MatmulPush = "matmul", 5 buffers, {
-        a: Element, b: Element, bias: Element, output: Element, rows: u32, a_transposed: bool,
-        a_aligned: bool, b_aligned: bool, out_aligned: bool, has_bias: bool, shares: u32, partials: u32,
-        activation: u32, residual: Element, has_residual: bool,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
+        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: bool, b_aligned: bool,
+        rows: u32, shares: u32, partials: u32,
     }, {
-        m: u32, n: u32, k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, bias_batch: u32,
-        period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32,
+    };
+
+    /// The same of large matrices: a workgroup of 128 computes `tile_m` rows of `tile_n` columns of `terms` terms of the sums. If
+    /// `partial`, they are written as they are, one after the other, for [`MatmulSum`]. The other module is for factors
+    /// of 16 bits.
+    MatmulTiled, MatmulTiledPush = "matmul_tiled", 5 buffers, {
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
+        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: bool, b_aligned: bool,
+        tile_m: u32, tile_n: u32, partial: bool,
+    }, {
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
+    }, or "matmul_cooperative" needs CooperativeMatrix, HalfArithmetic;
+
+    /// Adds up what [`MatmulTiled`] writes of each split: the last buffer.
+    MatmulSum, MatmulSumPush = "matmul_sum", 4 buffers, {
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
+        has_residual: bool,
+    }, {
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        batches: u32, splits: u32,
     };
 
     /// A convolution over two dimensions. An invocation computes four neighbours in `rows` channels; sums are shared

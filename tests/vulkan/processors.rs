@@ -1,8 +1,8 @@
 //! Every program gives PyTorch's numbers on GPUs, whatever it was exported for. For other processors, `../processors.rs` has the same.
 
-use crate::common::{Fixture, check_programs, open, programs};
+use crate::common::{Fixture, check_programs, fixture, open, programs};
 use crate::device::device_is_there;
-use torchlet::{Module, RunOn};
+use torchlet::{Module, RunOn, Tensor};
 
 /// What a GPU may be off by where a program was exported for CPUs: its elementary functions are not as exact.
 const TOLERANCE: f64 = 1e-3;
@@ -21,4 +21,26 @@ fn gpus_give_pytorchs_numbers() {
         let builder = Module::builder().threads(1).run_on(RunOn::Vulkan);
         open(fixture, builder).map_err(|error| error.to_string())
     });
+}
+
+/// GPUs compute with 32 bits what was exported for them with 64: what does not fit is the nearest that does when it comes in,
+/// wherever the program runs then.
+#[test]
+fn integers_that_do_not_fit_are_the_nearest_wherever_a_program_runs() {
+    if !device_is_there() {
+        return;
+    }
+    let fixture = fixture("vulkan/arithmetic/sub_int64.bpte");
+    let given: Vec<i64> = (0..15).map(|place| ((1 << 33) + 5) * (place - 7)).collect();
+    let nearest: Vec<i64> =
+        given.iter().map(|it| (*it).clamp(i32::MIN.into(), i32::MAX.into())).collect();
+    let given = Tensor::from_slice(&[3, 5], &given).unwrap();
+    let zeros = Tensor::from_slice(&[3, 5], &[0i64; 15]).unwrap();
+    for processor in [RunOn::AsExported, RunOn::Vulkan, RunOn::Cpu] {
+        let builder = Module::builder().threads(1).run_on(processor);
+        let mut module = open(&fixture, builder).unwrap();
+        let outputs = module.forward([&given, &zeros]).unwrap();
+        let output = outputs[0].tensor().unwrap();
+        assert_eq!(output.as_slice::<i64>().unwrap(), nearest, "{processor:?}");
+    }
 }

@@ -8,6 +8,7 @@ const STATEFUL: &[&str] = &[
     "vulkan/program/running_sum.bpte",
     "vulkan/program/cache.bpte",
     "vulkan/state/apart.bpte",
+    "vulkan/state/ring.bpte",
     "vulkan/state/delay_aliased.bpte",
     "vulkan/state/two_states_aliased.bpte",
     "vulkan/state/unread_input.bpte",

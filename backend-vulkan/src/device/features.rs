@@ -164,6 +164,21 @@ impl DeviceFeatures {
         needed.iter().all(|feature| self.has(DeviceFeature::from(*feature)))
     }
 
+    /// Whether subgroups multiply matrices of 16 times 16 halves, with sums of 32 bits.
+    pub(crate) fn multiply_halves(&self) -> bool {
+        let wanted = CooperativeMatrix {
+            m: 16,
+            n: 16,
+            k: 16,
+            a: MatrixElement::F16,
+            b: MatrixElement::F16,
+            c: MatrixElement::F32,
+            result: MatrixElement::F32,
+        };
+        self.have(&[Feature::CooperativeMatrix, Feature::HalfArithmetic])
+            && self.cooperative_matrices.contains(&wanted)
+    }
+
     fn set(&mut self, feature: DeviceFeature, present: bool) {
         let bit = 1 << feature as u8;
         self.bits = if present { self.bits | bit } else { self.bits & !bit };

@@ -11,8 +11,8 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
-    Attention, AttentionPush, AttentionScores, AttentionScoresPush, Element, Overwrite,
-    OverwritePush, Rotary, RotaryPush,
+    Attention, AttentionPush, AttentionScores, AttentionScoresPush, AttentionTiled,
+    AttentionTiledPush, Element, Overwrite, OverwritePush, Rotary, RotaryPush,
 };
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -145,6 +145,12 @@ struct Form {
     hidden_zeros: bool,
 }
 
+/// The heads that are short enough for tiles of rows.
+const TILED_DEPTH: usize = 64;
+
+/// The rows of a tile.
+const TILED_ROWS: usize = 16;
+
 fn attend(
     e: &mut Encoder<'_, '_>,
     [q, k, v]: [&Operand; 3],
@@ -204,6 +210,42 @@ fn attend(
     for operand in [q, k, v, &target] {
         u32_of(operand.numel())?;
     }
+    let mask_operand = mask.unwrap_or(q);
+    let scale = scale.unwrap_or(1.0 / (depth.max(1) as f64).sqrt()) as f32;
+    let offset = u32_of(causal.unwrap_or(0).min(1 << 30))?;
+    let aligned = depth.is_multiple_of(4) && value_depth.is_multiple_of(4);
+    let accesses = [read(q.id), read(k.id), read(v.id), read(mask_operand.id), write(target.id)];
+    let most_rows = e.bound_sizes(q).get(order.row).copied().unwrap_or(rows);
+    let short = depth > 0 && depth.max(value_depth) <= TILED_DEPTH;
+    if aligned && short && most_rows >= TILED_ROWS / 2 {
+        let push = AttentionTiledPush {
+            heads: u32_of(heads)?,
+            heads_per_key: u32_of(heads / key_heads)?,
+            rows: u32_of(rows)?,
+            keys: u32_of(keys)?,
+            offset,
+            scale,
+            q_strides: order.strides(&q.sizes)?,
+            k_strides: order.strides(&k.sizes)?,
+            v_strides: order.strides(&v.sizes)?,
+            mask_strides,
+            out_strides: order.strides(&wide)?,
+        };
+        let pipeline = AttentionTiled {
+            query: q.element,
+            key: k.element,
+            value: v.element,
+            mask: mask_operand.element,
+            output: out.element,
+            has_mask: mask.is_some(),
+            causal: causal.is_some(),
+            hidden_zeros,
+            quads: u32_of(depth / 4)?,
+            value_quads: u32_of(value_depth / 4)?,
+        };
+        let invocations = [128, rows.div_ceil(TILED_ROWS), batches.saturating_mul(heads)];
+        return e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1]);
+    }
     let push = AttentionPush {
         heads: u32_of(heads)?,
         heads_per_key: u32_of(heads / key_heads)?,
@@ -211,15 +253,14 @@ fn attend(
         depth: u32_of(depth)?,
         value_start: 0,
         value_end: 0,
-        offset: u32_of(causal.unwrap_or(0).min(1 << 30))?,
-        scale: scale.unwrap_or(1.0 / (depth.max(1) as f64).sqrt()) as f32,
+        offset,
+        scale,
         q_strides: order.strides(&q.sizes)?,
         k_strides: order.strides(&k.sizes)?,
         v_strides: order.strides(&v.sizes)?,
         mask_strides,
         out_strides: order.strides(&wide)?,
     };
-    let mask_operand = mask.unwrap_or(q);
     let pipeline = Attention {
         query: q.element,
         key: k.element,
@@ -228,11 +269,10 @@ fn attend(
         output: out.element,
         has_mask: mask.is_some(),
         causal: causal.is_some(),
-        aligned: depth % 4 == 0 && value_depth % 4 == 0,
+        aligned,
         row,
         hidden_zeros,
     };
-    let accesses = [read(q.id), read(k.id), read(v.id), read(mask_operand.id), write(target.id)];
     // The invocations of a workgroup: the shader counts on 128, each of which sums four elements.
     let invocations = [128, rows, batches.saturating_mul(heads)];
     for start in (0..value_depth).step_by(512) {

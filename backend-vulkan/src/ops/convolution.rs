@@ -1,6 +1,7 @@
 //! Convolutions.
 
-use super::linear::{Product, share, workgroup};
+use super::matmul::{Product, is_tiled, share, workgroup};
+use super::views::gather;
 use super::weights::transposed;
 use super::window::{Window, checked_numel, pair};
 use super::{Entry, product};
@@ -176,6 +177,8 @@ fn convolution(
         shape.depthwise(e)
     } else if shape.window.iter().all(plain) {
         shape.pointwise(e)
+    } else if shape.in_patches(e) {
+        shape.patches(e)
     } else {
         shape.direct(e)
     }
@@ -224,6 +227,40 @@ impl Shape {
         product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
         product.epilogue = Some(self.epilogue);
         product.bound = Some([self.batch * self.groups, m, self.bound]);
+        product.encode(e)
+    }
+
+    /// Whether the windows lie side by side, and there are enough of them and of channels for tiles.
+    fn in_patches(&self, e: &Encoder<'_, '_>) -> bool {
+        let beside = |window: &Window| {
+            window.stride == window.kernel && window.padding == 0 && window.dilation == 1
+        };
+        let taps = self.window.iter().map(|window| window.kernel as usize).product::<usize>();
+        let factors = [self.weight.element, self.input.element];
+        let sizes = [self.batch, self.out_channels, self.bound, self.in_channels * taps];
+        self.groups == 1 && self.window.iter().all(beside) && is_tiled(e, factors, sizes)
+    }
+
+    /// A product of matrices: weights times windows as columns.
+    fn patches(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let weights = self.weights(e)?;
+        let [y, x] = self.window.map(|window| window.kernel as usize);
+        let ([height, width], [rows, columns]) = (self.size, self.out_size);
+        let terms = self.in_channels * y * x;
+        let windows = e.temporary(self.input.element, &[self.batch, terms, rows * columns])?;
+        let plane = height * width;
+        let sizes = [self.batch, self.in_channels, y, x, rows, columns];
+        let strides = [self.in_channels * plane, plane, width, 1, y * width, x];
+        let strides = strides.map(|stride| stride as i64);
+        gather(e, &self.input, &windows, &sizes, &strides, 0)?;
+        let m = self.out_channels;
+        let mut product = Product::new(weights, windows, self.out, [m, rows * columns, terms]);
+        product.a_transposed = true;
+        product.batches = self.batch;
+        product.period = Some(1);
+        product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
+        product.epilogue = Some(self.epilogue);
+        product.bound = Some([self.batch, m, self.bound]);
         product.encode(e)
     }
 

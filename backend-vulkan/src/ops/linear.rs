@@ -1,16 +1,15 @@
-//! Products of matrices.
+//! Operators that multiply matrices.
 
+use super::matmul::Product;
 use super::weights::{transposed, transposed_compactly};
 use super::window::checked_numel;
 use super::{Entry, product};
 use crate::derived::Matrices;
-use crate::encoder::{Encoder, read, u32_of, write};
+use crate::encoder::Encoder;
 use crate::error::Error;
-use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::{Matmul, MatmulPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::MM, None, |e, args| {
@@ -133,154 +132,4 @@ fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let bound = checked_numel(&e.bound_sizes(&matmul.out))?;
     matmul.bound = Some([1, (bound / n.max(1)).max(1), n]);
     matmul.encode(e)
-}
-
-/// A product of matrices to encode: `out[m][n] = epilogue(alpha * sum of a[m][k] * b[k][n] + beta * bias)` for each batch.
-#[derive(Debug)]
-pub(super) struct Product {
-    a: Operand,
-    b: Operand,
-    out: Operand,
-    m: usize,
-    n: usize,
-    k: usize,
-    pub(super) batches: usize,
-    /// After so many batches, `a` and the bias start again.
-    pub(super) period: Option<usize>,
-    /// `a` is `[k][m]`, from [`transposed`].
-    pub(super) a_transposed: bool,
-    /// With its strides for batches, and for rows and columns.
-    pub(super) bias: Option<(Operand, usize, [usize; 2])>,
-    alpha: f64,
-    beta: f64,
-    /// If not the one of the call.
-    pub(super) epilogue: Option<Epilogue>,
-    /// Batches, rows and columns at most: what the kernel is chosen by.
-    pub(super) bound: Option<[usize; 3]>,
-}
-
-impl Product {
-    pub(super) fn new(a: Operand, b: Operand, out: Operand, [m, n, k]: [usize; 3]) -> Self {
-        Product {
-            a,
-            b,
-            out,
-            m,
-            n,
-            k,
-            batches: 1,
-            period: None,
-            a_transposed: false,
-            bias: None,
-            alpha: 1.0,
-            beta: 1.0,
-            epilogue: None,
-            bound: None,
-        }
-    }
-
-    /// Emits the dispatch.
-    pub(super) fn encode(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
-        let Product { a, b, out, m, n, k, batches, .. } = self;
-        for operand in [Some(&a), Some(&b), Some(&out), self.bias.as_ref().map(|bias| &bias.0)]
-            .into_iter()
-            .flatten()
-        {
-            checked_numel(&operand.sizes)?;
-            if !operand.element.is_floating() {
-                return Err(Error::unsupported("products of integers"));
-            }
-        }
-        if batches * m * n == 0 {
-            return Ok(());
-        }
-        let a_pitch = if self.a_transposed { a.sizes.last().copied().unwrap_or(m) } else { k };
-        let b_pitch = match b.sizes.last() {
-            // Transposed weights are padded.
-            Some(pitch) if *pitch >= n && b.rank() == 3 && batches == 1 => *pitch,
-            _ => n,
-        };
-        let [bound_batches, bound_m, bound_n] = self.bound.unwrap_or([batches, m, n]);
-        let rows: usize = match bound_m {
-            1 => 1,
-            2 => 2,
-            3 | 4 | 9..=12 => 4,
-            _ => 8,
-        };
-        let (columns, tiles) = (bound_n.div_ceil(4), bound_m.div_ceil(rows));
-        let shares = share(e.busy(), columns * tiles * bound_batches, k);
-        let workgroup = workgroup(columns, tiles, shares);
-        let partials =
-            if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };
-        let (bias, bias_batch, [bias_row, bias_column]) =
-            self.bias.clone().unwrap_or_else(|| (a.clone(), 0, [0, 0]));
-        let period = self.period.unwrap_or(batches).max(1);
-        let epilogue = self.epilogue.or_else(|| e.take_epilogue()).unwrap_or_else(Epilogue::none);
-        let residual = epilogue.residual.clone().unwrap_or_else(|| a.clone());
-        let pipeline = Matmul {
-            a: a.element,
-            b: b.element,
-            bias: bias.element,
-            output: out.element,
-            rows: u32_of(rows)?,
-            a_transposed: self.a_transposed,
-            a_aligned: k.is_multiple_of(4),
-            b_aligned: b_pitch.is_multiple_of(4),
-            out_aligned: n.is_multiple_of(4),
-            has_bias: self.bias.is_some(),
-            shares: u32_of(shares)?,
-            partials: u32_of(partials)?,
-            activation: epilogue.activation,
-            residual: residual.element,
-            has_residual: epilogue.residual.is_some(),
-        };
-        let push = MatmulPush {
-            m: u32_of(m)?,
-            n: u32_of(n)?,
-            k: u32_of(k)?,
-            a_pitch: u32_of(a_pitch)?,
-            b_pitch: u32_of(b_pitch)?,
-            a_batch: u32_of(if self.a_transposed { k * a_pitch } else { m * k })?,
-            b_batch: u32_of(k * b_pitch)?,
-            bias_batch: u32_of(bias_batch)?,
-            period: u32_of(period)?,
-            bias_row: u32_of(bias_row)?,
-            bias_column: u32_of(bias_column)?,
-            alpha: self.alpha as f32,
-            beta: self.beta as f32,
-            a: epilogue.a,
-            b: epilogue.b,
-        };
-        let accesses = [read(a.id), read(b.id), read(bias.id), read(residual.id), write(out.id)];
-        let invocations = [n.div_ceil(4), m.div_ceil(rows), batches * shares];
-        e.dispatch(&pipeline, accesses, &push, invocations, workgroup)
-    }
-}
-
-/// How many invocations share a sum over `count` terms, so that `tiles` of them keep the device busy. There are few
-/// choices, so that there are few pipelines.
-pub(super) fn share(busy: usize, tiles: usize, count: usize) -> usize {
-    let worthwhile = |shares: usize| {
-        tiles.saturating_mul(shares) <= busy && count >= shares.saturating_mul(LEAST_TERMS)
-    };
-    [64, 16, 4].into_iter().find(|shares| worthwhile(*shares)).unwrap_or(1)
-}
-
-/// The terms that an invocation sums at least.
-const LEAST_TERMS: usize = 8;
-
-/// A workgroup for tiles across and down, with sums that are shared.
-pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
-    match (shares, across > 1, down > 1) {
-        (1, true, true) => [16, 4, 1],
-        (1, _, false) => [64, 1, 1],
-        (1, false, true) => [1, 64, 1],
-        (4, true, true) => [16, 2, 4],
-        (4, _, false) => [32, 1, 4],
-        (4, false, true) => [1, 32, 4],
-        (16, true, _) => [8, 1, 16],
-        (16, false, _) => [1, 8, 16],
-        (_, true, _) => [2, 1, 64],
-        (_, false, _) => [1, 2, 64],
-    }
 }

@@ -14,6 +14,7 @@ mod epilogue;
 mod index;
 mod join;
 mod linear;
+mod matmul;
 mod normalize;
 mod pooling;
 mod quantized;

@@ -14,7 +14,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use torchlet_core::{Registry, Scalar};
+use torchlet_core::{Registry, Scalar, ScalarType};
 
 /// What all delegates of a program are lowered with.
 pub(super) struct Context<'c, 'p> {
@@ -198,6 +198,8 @@ impl<'c, 'p> Call<'c, 'p> {
                     let sizes = &given.info.sizes;
                     let info = torchlet_core::TensorInfo::contiguous(info.scalar_type, sizes);
                     let info = info.ok_or_else(|| Error::invalid("an argument is too large"))?;
+                    let narrowed = given.info.scalar_type == ScalarType::Long
+                        && info.scalar_type == ScalarType::Int;
                     let tensor = MethodTensor {
                         info,
                         dynamism: given.dynamism,
@@ -206,7 +208,8 @@ impl<'c, 'p> Call<'c, 'p> {
                         name: None,
                     };
                     let value = method.add(MethodValue::Tensor(tensor));
-                    self.convert(arg, value);
+                    let from = if narrowed { self.saturated(arg)? } else { arg };
+                    self.convert(from, value);
                     value
                 }
                 Some(Value::SymInt(_)) if self.emitter.method().tensor(arg).is_some() => {
@@ -267,18 +270,31 @@ impl<'c, 'p> Call<'c, 'p> {
 
     /// A copy of a tensor of the method.
     fn copy(&mut self, from: usize) -> Result<usize, Error> {
+        let copy = self.another(from)?;
+        self.convert(from, copy);
+        Ok(copy)
+    }
+
+    /// The nearest integers of 32 bits, as on GPUs: an index that is out of range stays so.
+    fn saturated(&mut self, from: usize) -> Result<usize, Error> {
+        let nearest = self.another(from)?;
+        let [low, high] = [i32::MIN, i32::MAX].map(|bound| self.emitter.integer(bound.into()));
+        self.push("aten::clamp", "out", vec![from, low, high, nearest, nearest]);
+        Ok(nearest)
+    }
+
+    /// A tensor like another of the method.
+    fn another(&mut self, like: usize) -> Result<usize, Error> {
         let method = self.emitter.method();
-        let tensor = method.tensor(from).ok_or_else(|| Error::invalid("an update is no tensor"))?;
-        let copy = MethodTensor {
+        let tensor = method.tensor(like).ok_or_else(|| Error::invalid("a copy of no tensor"))?;
+        let other = MethodTensor {
             info: tensor.info.clone(),
             dynamism: tensor.dynamism,
             place: None,
             data: TensorData::None,
             name: None,
         };
-        let copy = method.add(MethodValue::Tensor(copy));
-        self.convert(from, copy);
-        Ok(copy)
+        Ok(method.add(MethodValue::Tensor(other)))
     }
 }
 

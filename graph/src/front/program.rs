@@ -190,6 +190,8 @@ struct Builder<'f, 'm, 'p> {
     written: BTreeSet<usize>,
     /// How often each was mentioned.
     mentions: BTreeMap<usize, u32>,
+    /// The values that were made of others of 32 bits, which they fit again.
+    from_narrow: BTreeSet<ValueId>,
     /// The present instruction.
     number: u32,
 }
@@ -204,6 +206,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             first: BTreeMap::new(),
             written: BTreeSet::new(),
             mentions: BTreeMap::new(),
+            from_narrow: BTreeSet::new(),
             number: 0,
         }
     }
@@ -418,23 +421,36 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         result
     }
 
-    /// A tensor in another type.
+    /// A tensor in the type that a delegate gives or takes.
     fn cast(&mut self, id: ValueId, scalar_type: ScalarType) -> ValueId {
         let tensor = match self.graph.values.get(id) {
             Some(Value::Tensor(tensor)) if tensor.scalar_type != scalar_type => tensor,
             _ => return id,
         };
-        let result = Tensor {
-            data: None,
-            changes: None,
-            scalar_type,
-            host_type: scalar_type,
-            ..tensor.clone()
+        let (from, like) =
+            (tensor.scalar_type, Tensor { data: None, changes: None, ..tensor.clone() });
+        let result = Tensor { scalar_type, host_type: scalar_type, ..like.clone() };
+        let none = self.push(Value::None);
+        let id = match (from, scalar_type) {
+            (ScalarType::Long, ScalarType::Int) if !self.from_narrow.contains(&id) => {
+                self.saturated(id, like)
+            }
+            _ => id,
         };
         let number = self.push(Value::Int(scalar_type as i64));
-        let none = self.push(Value::None);
         let result = self.push(Value::Tensor(result));
         self.call(Operator::TO_COPY, vec![id, number, none, none, none, none, none, result]);
+        if (from, scalar_type) == (ScalarType::Int, ScalarType::Long) {
+            self.from_narrow.insert(result);
+        }
+        result
+    }
+
+    /// The nearest integers of 32 bits, as delegates that run by themselves take them: an index that is out of range stays so.
+    fn saturated(&mut self, id: ValueId, like: Tensor<'p>) -> ValueId {
+        let [low, high] = [i32::MIN, i32::MAX].map(|bound| self.push(Value::Int(bound.into())));
+        let result = self.push(Value::Tensor(like));
+        self.call(Operator::CLAMP, vec![id, low, high, result]);
         result
     }
 

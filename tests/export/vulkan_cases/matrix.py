@@ -45,6 +45,49 @@ def product() -> Iterator[Delegated]:
     )
 
 
+def tiled() -> Iterator[Delegated]:
+    """Large enough for tiles in shared memory, and no multiples of them; long sums are shared by workgroups."""
+    yield from halved(
+        [
+            case("mm_odd", torch.mm, (values(f32, 70, 67), values(f32, 67, 65))),
+            case("mm_flat", torch.mm, (values(f32, 32, 40), values(f32, 40, 70))),
+            case("bmm", torch.bmm, (values(f32, 3, 33, 40), values(f32, 3, 40, 36))),
+            case("linear", nn.Linear(72, 68), (values(f32, 2, 35, 72),)),
+            case("linear_long", nn.Sequential(nn.Linear(290, 50), nn.GELU()), (values(f32, 37, 290),)),
+            case("linear_sum", Sum(nn.Linear(256, 36)), (values(f32, 33, 256), values(f32, 33, 36))),
+            case("convolution", nn.Sequential(nn.Conv2d(37, 40, 1), nn.ReLU()), (values(f32, 1, 37, 7, 9),)),
+            case("convolution_long", Sum(nn.Conv2d(260, 33, 1)), (values(f32, 1, 260, 6, 6), values(f32, 1, 33, 6, 6))),
+        ]
+    )
+    yield from halved([case("patches", nn.Conv2d(3, 34, 4, stride=4), (values(f32, 1, 3, 25, 28),))])
+    yield case(
+        "addmm_column",
+        lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2.0),
+        (values(f32, 40, 1), values(f32, 40, 257), values(f32, 257, 35)),
+    )
+    yield case(
+        "mm_dynamic",
+        torch.mm,
+        *[(values(f32, n, 40), values(f32, 40, 33)) for n in (70, 1, 33)],
+        dynamic=({0: Dim("n", min=1, max=70)}, None),
+    )
+    yield case(
+        "bmm_dynamic",
+        torch.bmm,
+        *[(values(f32, 2, 33, n), values(f32, 2, n, 32)) for n in (260, 1, 130, 36)],
+        dynamic=({2: Dim("n", min=1, max=260)}, {1: Dim("n", min=1, max=260)}),
+    )
+
+
+class Sum(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + y
+
+
 class Times(nn.Module):
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__()
@@ -101,6 +144,19 @@ def attention() -> Iterator[Delegated]:
     yield case("multi_head", Attend(), (values(f32, 2, 3, 8),), **IN_PARTS)
     yield from halved([case("fused", lambda q, k, v: fused(q, k, v), (q, k, v))])
     yield case("fused_mask", lambda q, k, v, m: fused(q, k, v, m), (q, k, v, values(f32, 1, 1, 3, 5)))
+    rows, keys = values(f32, 1, 2, 19, 12), values(f32, 1, 2, 37, 12)
+    wide = values(f32, 1, 2, 37, 64)
+    yield from halved([case("rows", lambda q, k, v: fused(q, k, v), (rows, keys, wide))])
+    yield case("rows_mask", lambda q, k, v, m: fused(q, k, v, m), (rows, keys, keys, values(f32, 1, 2, 19, 37)))
+    hidden = torch.where(torch.rand(1, 1, 19, 37) > 0.5, 0.0, -torch.inf)
+    hidden[..., 0] = 0.0
+    yield case("rows_hidden", lambda q, k, v, m: fused(q, k, v, m), (rows, keys, keys, hidden))
+    yield case(
+        "rows_dynamic",
+        lambda q, k, v: fused(q, k, v),
+        *[(values(f32, 2, 3, n, 8), values(f32, 2, 3, n, 8), values(f32, 2, 3, n, 8)) for n in (33, 1, 16, 32)],
+        dynamic=({2: (n := Dim("n", min=1, max=33))}, {2: n}, {2: n}),
+    )
     yield case("fused_scaled", lambda q, k, v: fused(q, k, v, None, 0.3), (q, k, v))
 
 
@@ -137,4 +193,4 @@ def rotary() -> Iterator[Delegated]:
     yield case("interleaved", lambda x, f: ops.apply_rotary_emb_interleaved(x, f), (values(f32, 2, 6, 8), pairs))
 
 
-FAMILIES = {"product": product, "linear": linear, "attention": attention, "rotary": rotary}
+FAMILIES = {"product": product, "tiled": tiled, "linear": linear, "attention": attention, "rotary": rotary}

@@ -111,6 +111,21 @@ class Delay(nn.Module):
         return y
 
 
+class Ring(nn.Module):
+    """The last inputs, in the order of a 64-bit counter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(3, 2))
+        self.register_buffer("calls", torch.zeros(1, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        here = (torch.arange(3) == self.calls).view(3, 1)
+        self.rows.copy_(torch.where(here, x, self.rows))
+        self.calls.add_(1)
+        return self.rows * 2.0
+
+
 class Apart(nn.Module):
     """Buffers that differ in shape or type, so that it is clear which new value is whose."""
 
@@ -408,6 +423,7 @@ def state() -> Iterator[Delegated]:
     yield sequence("fibonacci", Fibonacci(), *steps(2, 3), refused=True)
     yield sequence("fibonacci_aliased", Fibonacci(), *steps(2, 3), options=ALIASED, refused=True)
     yield sequence("delay", Delay(), *steps(2, 3), refused=True)
+    yield sequence("ring", Ring(), *steps(2))
 
 
 class Shared(nn.Module):

@@ -1,0 +1,435 @@
+//! Products of matrices, however an operator comes to them: which kernel computes one, and how it is divided.
+//!
+//! Small products, and those of few rows, take a kernel of which each invocation reads its factors from memory. Others are cut into
+//! tiles, whose factors workgroups bring to shared memory; where there are fewer tiles than it takes to keep the device
+//! busy, several workgroups share the sums of a tile, and another dispatch adds them up.
+
+use super::window::checked_numel;
+use crate::device::DeviceFeatures;
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::stages::Epilogue;
+use crate::tensors::Operand;
+use torchlet_shaders::{
+    Element, Matmul, MatmulPush, MatmulSum, MatmulSumPush, MatmulTiled, MatmulTiledPush, Pipeline,
+};
+
+/// A product of matrices to encode: `out[m][n] = epilogue(alpha * sum of a[m][k] * b[k][n] + beta * bias)` for each batch.
+#[derive(Debug)]
+pub(super) struct Product {
+    a: Operand,
+    b: Operand,
+    pub(super) out: Operand,
+    m: usize,
+    n: usize,
+    k: usize,
+    pub(super) batches: usize,
+    /// After so many batches, `a` and the bias start again.
+    pub(super) period: Option<usize>,
+    /// `a` is `[k][m]`, from [`transposed`](super::weights::transposed).
+    pub(super) a_transposed: bool,
+    /// With its strides for batches, and for rows and columns.
+    pub(super) bias: Option<(Operand, usize, [usize; 2])>,
+    pub(super) alpha: f64,
+    pub(super) beta: f64,
+    /// If not the one of the call.
+    pub(super) epilogue: Option<Epilogue>,
+    /// Batches, rows and columns at most: what the kernel is chosen by.
+    pub(super) bound: Option<[usize; 3]>,
+}
+
+/// What a kernel does with the sums: the constants that products have in common, with others behind them.
+macro_rules! constants {
+    ($pipeline:ident of $product:expr, $epilogue:expr, $bias:expr, $out:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+        $pipeline {
+            bias: $bias.element,
+            output: $out.element,
+            out_aligned: $product.n.is_multiple_of(4),
+            has_bias: $product.bias.is_some(),
+            activation: $epilogue.activation,
+            residual: $epilogue.residual.as_ref().map_or(Element::F32, |residual| residual.element),
+            has_residual: $epilogue.residual.is_some(),
+            $($field: $value,)*
+        }
+    };
+}
+
+/// The same of the push constants.
+macro_rules! push {
+    ($push:ident of $common:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+        $push {
+            m: $common.m,
+            n: $common.n,
+            bias_batch: $common.bias_batch,
+            period: $common.period,
+            bias_row: $common.bias_row,
+            bias_column: $common.bias_column,
+            alpha: $common.alpha,
+            beta: $common.beta,
+            a: $common.a,
+            b: $common.b,
+            $($field: $value,)*
+        }
+    };
+}
+
+/// The push constants that all kernels of products have.
+struct Common {
+    m: u32,
+    n: u32,
+    bias_batch: u32,
+    period: u32,
+    bias_row: u32,
+    bias_column: u32,
+    alpha: f32,
+    beta: f32,
+    a: f32,
+    b: f32,
+}
+
+/// Where the elements of the factors lie.
+struct Pitches {
+    a: usize,
+    b: usize,
+    a_batch: usize,
+    b_batch: usize,
+}
+
+impl Product {
+    pub(super) fn new(a: Operand, b: Operand, out: Operand, [m, n, k]: [usize; 3]) -> Self {
+        Product {
+            a,
+            b,
+            out,
+            m,
+            n,
+            k,
+            batches: 1,
+            period: None,
+            a_transposed: false,
+            bias: None,
+            alpha: 1.0,
+            beta: 1.0,
+            epilogue: None,
+            bound: None,
+        }
+    }
+
+    /// Emits the dispatches.
+    pub(super) fn encode(mut self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let bias = self.bias.as_ref().map(|bias| &bias.0);
+        for operand in [Some(&self.a), Some(&self.b), Some(&self.out), bias].into_iter().flatten() {
+            checked_numel(&operand.sizes)?;
+            if !operand.element.is_floating() {
+                return Err(Error::unsupported("products of integers"));
+            }
+        }
+        if self.batches * self.m * self.n == 0 {
+            return Ok(());
+        }
+        let epilogue = self.epilogue.take().or_else(|| e.take_epilogue());
+        let epilogue = epilogue.unwrap_or_else(Epilogue::none);
+        let [batches, m, n] = self.bound.unwrap_or([self.batches, self.m, self.n]);
+        let k = if self.a_transposed { None } else { e.bound_sizes(&self.a).last().copied() };
+        let bound = Shape { batches, m, n, k: k.unwrap_or(self.k) };
+        match Tiling::of(bound, [self.a.element, self.b.element], e.busy(), e.features()) {
+            Some(tiling) => self.tiled(e, &epilogue, &tiling),
+            None => self.plain(e, &epilogue, bound),
+        }
+    }
+
+    fn pitches(&self) -> Pitches {
+        let (m, n, k) = (self.m, self.n, self.k);
+        let a = match self.a_transposed {
+            true => self.a.sizes.last().copied().unwrap_or(m),
+            false => k,
+        };
+        let b = match self.b.sizes.last() {
+            // Transposed weights are padded.
+            Some(pitch) if *pitch >= n && self.b.rank() == 3 && self.batches == 1 => *pitch,
+            _ => n,
+        };
+        let a_batch = if self.a_transposed { k * a } else { m * k };
+        Pitches { a, b, a_batch, b_batch: k * b }
+    }
+
+    fn common(&self, epilogue: &Epilogue) -> Result<Common, Error> {
+        let (bias_batch, [bias_row, bias_column]) =
+            self.bias.as_ref().map_or((0, [0, 0]), |(_, batch, strides)| (*batch, *strides));
+        Ok(Common {
+            m: u32_of(self.m)?,
+            n: u32_of(self.n)?,
+            bias_batch: u32_of(bias_batch)?,
+            period: u32_of(self.period.unwrap_or(self.batches).max(1))?,
+            bias_row: u32_of(bias_row)?,
+            bias_column: u32_of(bias_column)?,
+            alpha: self.alpha as f32,
+            beta: self.beta as f32,
+            a: epilogue.a,
+            b: epilogue.b,
+        })
+    }
+
+    /// The bias, or any tensor in its place.
+    fn bias_or<'p>(&'p self, other: &'p Operand) -> &'p Operand {
+        self.bias.as_ref().map_or(other, |bias| &bias.0)
+    }
+
+    /// Invocations that read their factors from memory.
+    fn plain(
+        self,
+        e: &mut Encoder<'_, '_>,
+        epilogue: &Epilogue,
+        bound: Shape,
+    ) -> Result<(), Error> {
+        let (pitches, common) = (self.pitches(), self.common(epilogue)?);
+        let rows: usize = match bound.m {
+            1 => 1,
+            2 => 2,
+            3 | 4 | 9..=12 => 4,
+            _ => 8,
+        };
+        let (columns, tiles) = (bound.n.div_ceil(4), bound.m.div_ceil(rows));
+        let shares = share(e.busy(), columns * tiles * bound.batches, self.k);
+        let workgroup = workgroup(columns, tiles, shares);
+        let partials =
+            if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };
+        let bias = self.bias_or(&self.a);
+        let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
+        let pipeline = constants!(Matmul of self, epilogue, bias, self.out, {
+            a: self.a.element,
+            b: self.b.element,
+            a_transposed: self.a_transposed,
+            a_aligned: self.k.is_multiple_of(4),
+            b_aligned: pitches.b.is_multiple_of(4),
+            rows: u32_of(rows)?,
+            shares: u32_of(shares)?,
+            partials: u32_of(partials)?,
+        });
+        let push = push!(MatmulPush of common, {
+            k: u32_of(self.k)?,
+            a_pitch: u32_of(pitches.a)?,
+            b_pitch: u32_of(pitches.b)?,
+            a_batch: u32_of(pitches.a_batch)?,
+            b_batch: u32_of(pitches.b_batch)?,
+        });
+        let accesses = [
+            read(bias.id),
+            read(residual.id),
+            write(self.out.id),
+            read(self.a.id),
+            read(self.b.id),
+        ];
+        let invocations = [self.n.div_ceil(4), self.m.div_ceil(rows), self.batches * shares];
+        e.dispatch(&pipeline, accesses, &push, invocations, workgroup)
+    }
+
+    /// Workgroups that bring their factors to shared memory.
+    fn tiled(
+        self,
+        e: &mut Encoder<'_, '_>,
+        epilogue: &Epilogue,
+        tiling: &Tiling,
+    ) -> Result<(), Error> {
+        let (pitches, common) = (self.pitches(), self.common(epilogue)?);
+        let [tile_m, tile_n] = tiling.tile;
+        let splits = tiling.splits;
+        let terms = self.k.div_ceil(splits).next_multiple_of(MOST_TERMS_AT_ONCE);
+        let rows = self.batches * self.m;
+        let parts = match splits {
+            1 => None,
+            _ => Some(e.temporary(Element::F32, &[splits, rows, self.n.next_multiple_of(4)])?),
+        };
+        let bias = self.bias_or(&self.a);
+        let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
+        let out = parts.as_ref().unwrap_or(&self.out);
+        let pipeline = constants!(MatmulTiled of self, epilogue, bias, out, {
+            a: self.a.element,
+            b: self.b.element,
+            a_transposed: self.a_transposed,
+            a_aligned: self.k.is_multiple_of(4),
+            b_aligned: pitches.b.is_multiple_of(4),
+            tile_m: u32_of(tile_m)?,
+            tile_n: u32_of(tile_n)?,
+            partial: parts.is_some(),
+        });
+        let push = push!(MatmulTiledPush of common, {
+            k: u32_of(self.k)?,
+            a_pitch: u32_of(pitches.a)?,
+            b_pitch: u32_of(pitches.b)?,
+            a_batch: u32_of(pitches.a_batch)?,
+            b_batch: u32_of(pitches.b_batch)?,
+            splits: u32_of(splits)?,
+            terms: u32_of(terms)?,
+        });
+        let accesses =
+            [read(bias.id), read(residual.id), write(out.id), read(self.a.id), read(self.b.id)];
+        let tiles = [
+            self.n.div_ceil(tile_n) * LANES as usize,
+            self.m.div_ceil(tile_m),
+            self.batches * splits,
+        ];
+        let module = match (tiling.cooperative, MatmulTiled::BETTER) {
+            (true, Some(better)) => better,
+            _ => MatmulTiled::MODULE,
+        };
+        e.dispatch_module(module, &pipeline, accesses, &push, tiles, [LANES, 1, 1])?;
+        let Some(parts) = &parts else { return Ok(()) };
+        let pipeline = constants!(MatmulSum of self, epilogue, bias, self.out, {});
+        let push = push!(MatmulSumPush of common, {
+            batches: u32_of(self.batches)?,
+            splits: u32_of(splits)?,
+        });
+        let accesses = [read(bias.id), read(residual.id), write(self.out.id), read(parts.id)];
+        e.dispatch_by_four(&pipeline, accesses, &push, rows * self.n.next_multiple_of(4))
+    }
+}
+
+/// Whether tiles in shared memory compute a product of factors of these types: `[batches, m, n, k]` at most.
+pub(super) fn is_tiled(
+    e: &Encoder<'_, '_>,
+    factors: [Element; 2],
+    [batches, m, n, k]: [usize; 4],
+) -> bool {
+    Tiling::of(Shape { batches, m, n, k }, factors, e.busy(), e.features()).is_some()
+}
+
+/// Invocations of a workgroup for a tile: what the shader counts on, and every device has.
+const LANES: u32 = 128;
+
+/// The terms that workgroups bring to shared memory at a time, at most: splits are multiples of it.
+const MOST_TERMS_AT_ONCE: usize = 32;
+
+/// The sizes of a product at most.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    batches: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+}
+
+/// How a product is cut into tiles.
+#[derive(Debug, PartialEq, Eq)]
+struct Tiling {
+    /// Rows and columns.
+    tile: [usize; 2],
+    /// The workgroups that share the sums of a tile.
+    splits: usize,
+    /// Whether subgroups multiply matrices.
+    cooperative: bool,
+}
+
+impl Tiling {
+    /// The tiles for a product of two factors of these types, if it is for tiles.
+    fn of(
+        shape: Shape,
+        factors: [Element; 2],
+        busy: usize,
+        features: &DeviceFeatures,
+    ) -> Option<Self> {
+        let Shape { batches, m, n, k } = shape;
+        let cooperative = factors == [Element::F16; 2] && features.multiply_halves();
+        let least = busy.saturating_mul(if cooperative { LEAST_WORK / 2 } else { LEAST_WORK });
+        let work = [batches, m, n, k].into_iter().fold(1, usize::saturating_mul);
+        if m.min(n).min(k) < LEAST_SIDE || work < least {
+            return None;
+        }
+        let tile = match (m <= LEAST_SIDE, n <= LEAST_SIDE) {
+            (true, false) => [32, 64],
+            (false, true) => [64, 32],
+            _ => [64, 64],
+        };
+        let tiles = m.div_ceil(tile[0]).saturating_mul(n.div_ceil(tile[1])).saturating_mul(batches);
+        let enough = (busy / LANES as usize).max(LEAST_WORKGROUPS);
+        let most = k.div_ceil(LEAST_TERMS_OF_SPLIT).min(MOST_SPLITS);
+        Some(Tiling { tile, splits: (enough / tiles).clamp(1, most), cooperative })
+    }
+}
+
+/// The multiplications for each invocation that keeps a device busy from which on tiles are worth it; half of them where subgroups
+/// multiply matrices. On an NVIDIA H200, smaller products take as long as it takes to begin a dispatch, or two.
+const LEAST_WORK: usize = 1024;
+
+/// The least rows, columns and terms of products for tiles.
+const LEAST_SIDE: usize = 32;
+
+/// The workgroups that any device runs at a time.
+const LEAST_WORKGROUPS: usize = 4;
+
+/// The terms of a split at least, unless there are fewer.
+const LEAST_TERMS_OF_SPLIT: usize = 128;
+
+/// What parts of sums take of memory is limited by this.
+const MOST_SPLITS: usize = 8;
+
+/// How many invocations share a sum over `count` terms, so that `tiles` of them keep the device busy. There are few
+/// choices, so that there are few pipelines.
+pub(super) fn share(busy: usize, tiles: usize, count: usize) -> usize {
+    let worthwhile = |shares: usize| {
+        tiles.saturating_mul(shares) <= busy && count >= shares.saturating_mul(LEAST_TERMS)
+    };
+    [64, 16, 4].into_iter().find(|shares| worthwhile(*shares)).unwrap_or(1)
+}
+
+/// The terms that an invocation sums at least.
+const LEAST_TERMS: usize = 8;
+
+/// A workgroup for tiles across and down, with sums that are shared.
+pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
+    match (shares, across > 1, down > 1) {
+        (1, true, true) => [16, 4, 1],
+        (1, _, false) => [64, 1, 1],
+        (1, false, true) => [1, 64, 1],
+        (4, true, true) => [16, 2, 4],
+        (4, _, false) => [32, 1, 4],
+        (4, false, true) => [1, 32, 4],
+        (16, true, _) => [8, 1, 16],
+        (16, false, _) => [1, 8, 16],
+        (_, true, _) => [2, 1, 64],
+        (_, false, _) => [1, 2, 64],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceKind;
+
+    fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
+        let [batches, m, n, k] = sizes;
+        let shape = Shape { batches, m, n, k };
+        Tiling::of(shape, [Element::F32; 2], kind.busy_invocations(), &DeviceFeatures::default())
+    }
+
+    #[test]
+    fn small_and_thin_products_have_no_tiles() {
+        let discrete = |sizes| tiling(sizes, DeviceKind::Discrete);
+        assert_eq!(discrete([1, 64, 256, 256]), None);
+        assert_eq!(discrete([1, 1, 1 << 14, 1 << 14]), None);
+        assert_eq!(discrete([1, 1 << 14, 31, 1 << 14]), None);
+        assert_eq!(discrete([1, 1 << 14, 1 << 14, 31]), None);
+        assert!(discrete([1, 512, 512, 512]).is_some());
+        assert!(tiling([1, 64, 256, 256], DeviceKind::Cpu).is_some());
+    }
+
+    #[test]
+    fn few_tiles_share_their_sums() {
+        let splits = |sizes| tiling(sizes, DeviceKind::Discrete).map(|tiling| tiling.splits);
+        assert_eq!(splits([1, 197, 768, 768]), Some(6));
+        assert_eq!(splits([1, 197, 768, 3072]), Some(8));
+        assert_eq!(splits([1, 197, 3072, 768]), Some(2));
+        assert_eq!(splits([1, 2048, 2048, 2048]), Some(1));
+        assert_eq!(splits([64, 197, 768, 768]), Some(1));
+        assert_eq!(splits([usize::MAX, 197, 768, 768]), Some(1));
+    }
+
+    #[test]
+    fn tiles_are_no_larger_than_they_need_be() {
+        let tile = |m, n| tiling([1, m, n, 4096], DeviceKind::Integrated).map(|tiling| tiling.tile);
+        assert_eq!(tile(32, 256), Some([32, 64]));
+        assert_eq!(tile(256, 32), Some([64, 32]));
+        assert_eq!(tile(32, 32), Some([64, 64]));
+        assert_eq!(tile(33, 256), Some([64, 64]));
+    }
+}

@@ -1,0 +1,26 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "tensor.glsl"
+#include "run.glsl"
+#include "activations.glsl"
+
+// Adds up the parts of products of matrices that matmul_tiled.comp writes, and does what product.glsl does to the sums: four columns an
+// invocation.
+
+#define FIELDS \
+    uint batches; \
+    uint splits;
+#include "product.glsl"
+
+RUN_IN(3, part, F32)
+
+void main() {
+    uint pitch = (push.n + 3) & ~3u;
+    uint i = gl_GlobalInvocationID.x * 4;
+    uint count = push.batches * push.m * pitch;
+    if (i >= count) return;
+    vec4 sum = vec4(0);
+    for (uint split = 0; split < push.splits; ++split) sum += part_f4(split * count + i);
+    uint row = i / pitch;
+    finish(row / push.m, row % push.m, i % pitch, sum);
+}

@@ -1,0 +1,51 @@
+// What becomes of products of matrices: out[m][n] = activation(alpha * product[m][n] + beta * bias + residual), for each batch.
+// Include after tensor.glsl, run.glsl and activations.glsl. FIELDS are the push constants of the shader itself; its own
+// buffers have numbers from 3 on, its own constants from 10 on.
+
+layout(constant_id = 3) const uint BIAS = 0;
+layout(constant_id = 4) const uint OUT = 0;
+// Whether all rows start at multiples of four elements.
+layout(constant_id = 5) const uint OUT_ALIGNED = 0;
+layout(constant_id = 6) const uint HAS_BIAS = 0;
+
+// See epilogue.glsl.
+layout(constant_id = 7) const uint ACTIVATION = 0;
+layout(constant_id = 8) const uint RESIDUAL = 0;
+layout(constant_id = 9) const uint HAS_RESIDUAL = 0;
+
+#include "epilogue.glsl"
+
+layout(push_constant) uniform Push {
+    uint m;
+    uint n;
+    // Elements of the bias from batch to batch; it starts again after so many batches.
+    uint bias_batch;
+    uint period;
+    uint bias_row;
+    uint bias_column;
+    float alpha;
+    float beta;
+    // Of the activation.
+    float a;
+    float b;
+    FIELDS
+} push;
+
+RUN_IN(0, bias, BIAS)
+RUN_IN(1, residual, RESIDUAL)
+RUN_OUT(2, y, OUT)
+
+// Writes four columns of a row, if there are such a row and such columns.
+void finish(uint batch, uint m, uint n, vec4 sum) {
+    if (m >= push.m || n >= push.n) return;
+    sum *= push.alpha;
+    if (HAS_BIAS != 0) {
+        uint at = batch % push.period * push.bias_batch + m * push.bias_row;
+        uvec4 columns = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
+        sum += push.beta * bias_each(at + columns * push.bias_column);
+    }
+    uint at = (batch * push.m + m) * push.n + n;
+    EPILOGUE(at, sum, min(push.n - n, 4))
+    if (OUT_ALIGNED != 0) y_write_f4(at, sum);
+    else y_write_run(at, sum, min(push.n - n, 4));
+}
