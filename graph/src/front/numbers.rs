@@ -3,6 +3,7 @@
 
 use super::vocabulary::full_name;
 use crate::method::{Instruction, Method, MethodValue};
+use crate::operators::Operator;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use torchlet_core::Scalar;
@@ -48,8 +49,10 @@ pub(super) fn not_whole(method: &Method<'_>, whole: &dyn Fn(usize) -> bool) -> B
                     continue;
                 }
                 let of_whole = WHOLE_OF_WHOLE.contains(&name.as_str());
-                // Kernels of others are not known to have one result, behind all inputs.
-                let known = name.starts_with("aten::") || name.starts_with("executorch_prim::");
+                // Kernels of others are not known to have their numbers, if any, behind all inputs.
+                let known = name.starts_with("aten::")
+                    || name.starts_with("executorch_prim::")
+                    || Operator::of_instruction(&name).is_some();
                 if known {
                     made.push((results, of_whole.then_some(inputs)));
                 } else {
@@ -121,6 +124,7 @@ mod tests {
                 call("executorch_prim::neg.Scalar", &[5, 4]),
                 Instruction::Move { from: 2, to: 5 },
                 call("own::kernel", &[6, 8]),
+                call("dim_order_ops::_clone_dim_order.out", &[0, 1, 0, 9]),
                 Instruction::Delegate { delegate: 0, args: vec![7] },
             ],
             ..Method::default()

@@ -14,12 +14,21 @@ use torchlet_graph::graph::ValueId;
 /// Scores that are computed together at most.
 const SCORES: usize = 1 << 15;
 
-/// `softmax(q · kᵀ · scale + mask) · v`, see the table of operators.
+/// `softmax(q · kᵀ · scale + mask) · v`, in which rows of minus infinity alone are zero; see the table of operators.
 pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    attend(builder, args, 0.0)
+}
+
+/// The same, in which such rows are no numbers.
+pub(super) fn sdpa(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    attend(builder, args, f32::NAN)
+}
+
+fn attend(builder: &mut Builder<'_, '_>, args: &[ValueId], hidden: f32) -> Result<(), Refusal> {
     let view = |builder: &mut Builder<'_, '_>, at| builder.view(argument(args, at)?);
     let (q, k, v) = (view(builder, 0)?, view(builder, 1)?, view(builder, 2)?);
     let mask = builder.optional(argument(args, 3)?)?;
-    let scale = builder.number(argument(args, 4)?)? as f32;
+    let scale = builder.optional_number(argument(args, 4)?)?;
     let (&[batch, heads, rows, width], &[kb, key_heads, keys, kw], &[vb, vh, vk, value_width]) =
         (&q.sizes[..], &k.sizes[..], &v.sizes[..])
     else {
@@ -44,7 +53,8 @@ pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resu
         k: Heads::of(&k),
         v: Heads::of(&v),
         mask: mask.as_ref().map(Heads::of),
-        scale,
+        scale: scale.unwrap_or_else(|| 1.0 / libm::sqrt(width as f64)) as f32,
+        hidden,
     };
     let reads = [&q, &k, &v].into_iter().chain(&mask);
     let reads: std::vec::Vec<&View> = reads.collect();
@@ -90,6 +100,8 @@ struct Attention {
     v: Heads,
     mask: Option<Heads>,
     scale: f32,
+    /// The weights of a row in which every key is hidden.
+    hidden: f32,
 }
 
 impl Attention {
@@ -142,7 +154,7 @@ impl Attention {
                 let mask = heads.from(mask, sample)?;
                 heads.walk.rows_from(first).add(mask, head, keys, scores)?;
             }
-            softmax(context, keys, scores, workspace)?;
+            softmax(context, keys, self.hidden, scores, workspace)?;
             let a = Walk::row_major(keys).matrix(scores, 0, [rows, keys])?;
             let b = self.v.walk.matrix(v, shared, [keys, value_width])?;
             let own = out.get_mut(head * value_width..).ok_or(ShapeMismatch)?;
@@ -153,17 +165,18 @@ impl Attention {
     }
 }
 
-/// Makes scores weights, row by row; those of a row in which all are minus infinity are zero.
+/// Makes scores weights, row by row; those of a row in which all are minus infinity are `hidden`.
 fn softmax(
     context: Context<'_>,
     keys: usize,
+    hidden: f32,
     scores: &mut [f32],
     workspace: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
     let (row, _) = workspace.split_at_mut_checked(keys).ok_or(ShapeMismatch)?;
     for scores in scores.chunks_exact_mut(keys) {
         if scores.iter().all(|score| *score == f32::NEG_INFINITY) {
-            scores.fill(0.0);
+            scores.fill(hidden);
             continue;
         }
         row.copy_from_slice(scores);

@@ -28,6 +28,7 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::ADDMM => product::addmm,
         Operator::MM | Operator::BMM => product::matmul,
         Operator::ATTENTION => attention::attention,
+        Operator::ET_VK_SDPA => attention::sdpa,
         Operator::SOFTMAX => rows::softmax,
         Operator::LOG_SOFTMAX => rows::log_softmax,
         Operator::NATIVE_LAYER_NORM => rows::layer_norm,
@@ -61,6 +62,7 @@ pub(super) fn is_heavy(operator: Operator) -> bool {
             | Operator::MM
             | Operator::BMM
             | Operator::ATTENTION
+            | Operator::ET_VK_SDPA
     )
 }
 
