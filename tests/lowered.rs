@@ -5,9 +5,11 @@
 mod common;
 
 use common::{Fixture, check, fixture, folder, open};
+use std::sync::Arc;
 use torchlet::core::{BundledProgram, DataMap, Program, Registry};
 use torchlet::graph::{self, Compiled, Place, blob, method};
 use torchlet::portable::KERNELS;
+use torchlet::portable::engine::{self, CpuEngine, CpuTarget};
 use torchlet::{Module, ModuleBuilder, Origin, RunOn};
 
 fn source(fixture: &Fixture) -> Module {
@@ -58,7 +60,11 @@ fn files_for_cpus_need_nothing_else() {
         let first = lowered(&source, RunOn::Cpu);
         for on in [RunOn::AsExported, RunOn::Auto, RunOn::Cpu] {
             let mut module = cpu().run_on(on).from_bytes(first.clone()).unwrap();
-            assert_eq!(*module.origin(), Origin::Exported, "{file}");
+            match on {
+                RunOn::AsExported => assert_eq!(*module.origin(), Origin::Exported, "{file}"),
+                // There may be something for the engine.
+                _ => assert_eq!(*module.origin(), Origin::Compiled, "{file}"),
+            }
             assert!(check(&mut module, &source, &fixture).unwrap() > 0, "{file}");
         }
         // Compiled once more, it is still the same.
@@ -66,6 +72,31 @@ fn files_for_cpus_need_nothing_else() {
         let mut module = cpu().from_bytes(lowered(&again, RunOn::Cpu)).unwrap();
         check(&mut module, &source, &fixture).unwrap();
     }
+}
+
+#[test]
+fn files_for_the_engine_are_not_compiled_again() {
+    let fixture = fixture("digits/digits.bpte");
+    let source = source(&fixture);
+    let registry = Registry::new().with_kernels(&KERNELS).unwrap();
+    let engine = CpuTarget::new();
+    let program = source.program();
+    let compiled = graph::cpu::compile(&program, source.data(), Some(&engine), &registry).unwrap();
+    assert_eq!(compiled.report.methods[0].delegates, [engine::BACKEND_NAME]);
+    let file = compiled.program.write().unwrap().to_bytes();
+    for on in [RunOn::AsExported, RunOn::Auto, RunOn::Cpu] {
+        let builder = cpu().run_on(on).backend(Arc::new(CpuEngine::new()));
+        let mut module = builder.from_bytes(file.clone()).unwrap();
+        assert_eq!(*module.origin(), Origin::Exported);
+        assert!(check(&mut module, &source, &fixture).unwrap() > 0);
+    }
+    // Where there is no engine, its regions are instructions again; firmware needs that, too.
+    let mut module = cpu().run_on(RunOn::AsExported).from_bytes(file.clone()).unwrap();
+    assert!(check(&mut module, &source, &fixture).is_err());
+    let again = Module::builder().run_on(RunOn::AsExported).from_bytes(file).unwrap();
+    let mut module =
+        cpu().run_on(RunOn::AsExported).from_bytes(lowered(&again, RunOn::Cpu)).unwrap();
+    assert!(check(&mut module, &source, &fixture).unwrap() > 0);
 }
 
 /// No GPU is needed to compile for one.
