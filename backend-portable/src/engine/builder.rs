@@ -3,7 +3,7 @@
 use super::lines::Lines;
 use super::ops;
 use super::packed::{Form, Key, Packs};
-use super::plan::{Buffer, Call, Home, Plan, Step};
+use super::plan::{Buffer, Call, Home, MOST, Plan, Step};
 use super::view::{BufferId, View, dense_strides, numel};
 use crate::compute::simd::Tier;
 use std::borrow::{Cow, ToOwned};
@@ -367,8 +367,12 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// Says where a value is.
     ///
     /// # Errors
-    /// It has another shape than the graph says.
+    /// It has another shape than the graph says, or more elements than memory: what is repeated by strides takes none, but all
+    /// the time of the world.
     pub(super) fn define(&mut self, id: ValueId, view: View) -> Result<(), Refusal> {
+        if numel(&view.sizes).is_none_or(|count| count > MOST) {
+            return Err(format!("a tensor of {:?} elements", view.sizes));
+        }
         let expected = &self.plain_tensor(id)?.sizes;
         if *expected != view.sizes {
             let found = &view.sizes;
@@ -401,7 +405,9 @@ impl<'g, 'p> Builder<'g, 'p> {
 
     /// Says that a step will write over a view as its last reader.
     pub(super) fn overwrite(&mut self, view: &View) {
-        self.copies.retain(|(buffer, ..), _| *buffer != view.buffer);
+        // Neither what was copied from there, nor a copy that is there, is what it was.
+        let stays = |from: BufferId, copy: &View| from != view.buffer && copy.buffer != view.buffer;
+        self.copies.retain(|(from, ..), copy| stays(*from, copy));
     }
 
     /// Lets the step that makes a view keep its results within limits, if it can and nobody has read them.

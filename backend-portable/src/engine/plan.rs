@@ -13,8 +13,8 @@ use torchlet_graph::plan::{Lifetime, Room};
 
 /// How many buffers a step reads at most.
 pub(super) const READS: usize = 4;
-/// Most elements that a region keeps between its calls: 4 GiB.
-const MOST: usize = 1 << 30;
+/// Most elements of a tensor, and of all that a region keeps between its calls: 4 GiB.
+pub(super) const MOST: usize = 1 << 30;
 
 /// A computation whose shapes, strides, weights and choices are settled.
 pub(super) trait Step: Send + Sync {

@@ -49,12 +49,18 @@ struct Maker {
     random: Random,
     /// The tensors so far.
     tensors: Vec<ValueId>,
+    /// The last one whose dimensions changed places.
+    turned: Option<ValueId>,
 }
 
 impl Maker {
     fn new(seed: u64, inputs: &[&[usize]]) -> Self {
-        let mut maker =
-            Maker { graph: Graph::default(), random: Random(seed), tensors: Vec::new() };
+        let mut maker = Maker {
+            graph: Graph::default(),
+            random: Random(seed),
+            tensors: Vec::new(),
+            turned: None,
+        };
         for sizes in inputs {
             let id = maker.value(tensor(sizes, None));
             maker.graph.inputs.push(id);
@@ -93,8 +99,11 @@ impl Maker {
         out
     }
 
-    /// A tensor of those that there are, rather a late one.
+    /// A tensor of those that there are, rather a late one, or what was turned last.
     fn any(&mut self) -> ValueId {
+        if let Some(turned) = self.turned.filter(|_| self.random.below(4) == 0) {
+            return turned;
+        }
         let late = self.random.below(3) > 0;
         let count = self.tensors.len();
         let from = if late { count.saturating_sub(3) } else { 0 };
@@ -139,7 +148,10 @@ impl Maker {
                 let mut turned = sizes.clone();
                 turned.swap(a, b);
                 let dims = [a, b].map(|dim| self.int(dim as i64));
-                self.call(Operator::TRANSPOSE_COPY_INT, &[input, dims[0], dims[1]], &turned)
+                let args = [input, dims[0], dims[1]];
+                let out = self.call(Operator::TRANSPOSE_COPY_INT, &args, &turned);
+                self.turned = Some(out);
+                out
             }
             8 => {
                 let shape = [sizes[0], sizes[1..].iter().product()];
@@ -271,6 +283,49 @@ fn plans_compute_what_their_calls_do() {
         }
     }
     assert!(calls > 2000, "{calls}");
+}
+
+/// A copy in another order is made once for all who want it, and not handed out again when one of them has written over it.
+#[test]
+fn copies_that_were_overwritten_are_made_anew() {
+    for second in [Operator::RELU, Operator::ADD_TENSOR] {
+        let mut maker = Maker::new(11, &[&[2, 3, 4]]);
+        let input = maker.graph.inputs[0];
+        let dims = [1, 2].map(|dim| maker.int(dim));
+        let args = [input, dims[0], dims[1]];
+        let turned = maker.call(Operator::TRANSPOSE_COPY_INT, &args, &[2, 4, 3]);
+        let shape = maker.ints(&[4, 6]);
+        let first = maker.call(Operator::VIEW_COPY, &[turned, shape], &[4, 6]);
+        let over = maker.call(Operator::SIGMOID, &[first], &[4, 6]);
+        let again = maker.call(Operator::VIEW_COPY, &[turned, shape], &[4, 6]);
+        let one = maker.int(1);
+        let out = match second {
+            Operator::RELU => maker.call(second, &[again], &[4, 6]),
+            _ => {
+                let (weights, bias) = (maker.constant(&[6, 6]), maker.constant(&[6]));
+                let product = maker.call(Operator::LINEAR, &[over, weights, bias], &[4, 6]);
+                maker.call(second, &[again, product, one], &[4, 6])
+            }
+        };
+        let last = maker.call(Operator::VIEW_COPY, &[turned, shape], &[4, 6]);
+        maker.graph.outputs = vec![over, out, last];
+        let data = maker.random.numbers(24);
+        let expected = one_by_one(&maker.graph, &[&data]);
+        assert_eq!(outputs(&maker.graph, &[&data], &Serial), expected);
+    }
+}
+
+#[test]
+fn what_is_repeated_without_end_is_refused() {
+    let mut maker = Maker::new(5, &[&[1, 1]]);
+    let input = maker.graph.inputs[0];
+    let (wide, no) = (maker.ints(&[1024, 1 << 31]), maker.value(Value::Bool(false)));
+    let args = [input, wide, no];
+    let out = maker.call(Operator::EXPAND_COPY, &args, &[1024, 1 << 31]);
+    maker.graph.outputs = vec![out];
+    let machine = Machine { tier: Tier::detect(), threads: 1 };
+    let answers = Builder::ask(&maker.graph, machine);
+    assert!(matches!(&answers[..], [Err(why)] if why.contains("elements")), "{answers:?}");
 }
 
 #[test]

@@ -111,7 +111,9 @@ impl View {
         }
         view.offset += start * *stride;
         *size = (end - start).div_ceil(step);
-        *stride = stride.saturating_mul(step);
+        if *size > 1 {
+            *stride = stride.checked_mul(step)?;
+        }
         Some(view)
     }
 
@@ -211,6 +213,7 @@ mod tests {
         let rows = View::whole(0, &[4, 6]);
         let part = rows.sliced(1, 1, 6, 2).unwrap();
         assert_eq!((part.offset, &*part.sizes, &*part.strides), (1, &[4, 3][..], &[6, 2][..]));
+        assert_eq!(rows.sliced(0, 0, 4, usize::MAX).unwrap().strides, [6, 1]);
         assert_eq!(rows.sliced(1, 1, 7, 1), None);
         assert_eq!(rows.sliced(2, 0, 1, 1), None);
         assert_eq!(rows.selected(0, 3).unwrap().offset, 18);

@@ -128,7 +128,7 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Kernel
                         } else {
                             s.load(p)
                         };
-                        s.prefetch(p.wrapping_add(AHEAD * t.b_row));
+                        s.prefetch(p.wrapping_add(AHEAD.wrapping_mul(t.b_row)));
                     }
                     for i in 0..ROWS {
                         let a = s.splat(*rows[i].wrapping_add(offset));

@@ -41,7 +41,10 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         | Operator::UNSQUEEZE_COPY
         | Operator::CLONE
         | Operator::ALIAS_COPY
-        | Operator::DETACH_COPY => moves::same_order,
+        | Operator::DETACH_COPY
+        | Operator::TO_COPY
+        | Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER
+        | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => moves::same_order,
         Operator::EXPAND_COPY => moves::expand,
         Operator::SLICE_COPY_TENSOR => moves::slice,
         Operator::SELECT_COPY_INT => moves::select,
