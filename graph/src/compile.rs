@@ -3,7 +3,7 @@
 use crate::emit::Emitter;
 use crate::error::Error;
 use crate::front::delegate::graph_of;
-use crate::front::{FrontEnd, Run, Vocabulary};
+use crate::front::{Copies, FrontEnd, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
 use crate::named::{Constants, Named, of_program};
@@ -54,10 +54,12 @@ pub(crate) fn compile_read<'p>(
     let mut report = Report::default();
     let mut constants = Constants::new(&compiled.unused_prefix());
     let named = of_program(program, data);
+    let copies = Copies::of(&compiled.methods);
     for method in &mut compiled.methods {
         let mut compiler = MethodCompiler {
             target,
             registry,
+            copies: &copies,
             constants: &mut constants,
             calls: Vec::new(),
             inputs: BTreeMap::new(),
@@ -87,6 +89,7 @@ const NOTHING_GAINED: &str = "the device takes none of its calls";
 struct MethodCompiler<'c, 'p> {
     target: Option<&'c dyn Target>,
     registry: &'c Registry<'c>,
+    copies: &'c Copies,
     constants: &'c mut Constants<'p>,
     calls: Vec<PlacedCall>,
     /// How many inputs each delegate has that was made.
@@ -116,7 +119,8 @@ impl<'p> MethodCompiler<'_, 'p> {
         let graphs: Vec<Option<Graph<'p>>> = (0..method.delegates.len())
             .map(|delegate| graph_of(&method, delegate, named))
             .collect();
-        let runs = FrontEnd::new(&method, &graphs, data, vocabulary).runs()?;
+        let front = FrontEnd::new(&method, &graphs, data, vocabulary).within(self.copies);
+        let runs = front.runs()?;
         let cuts: Vec<Cut<'p>> =
             runs.into_iter().map(|run| self.cut(run)).collect::<Result<_, Error>>()?;
         let on_device =
