@@ -47,7 +47,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
 
     /// The method's value that a value of the graph is, from now on.
     pub fn bind(&mut self, id: ValueId, value: usize) {
-        if let Some(MethodValue::Scalar(_)) = self.method.values.get(value) {
+        // What starts as nothing is a number later.
+        if let Some(MethodValue::Scalar(_) | MethodValue::None) = self.method.values.get(value) {
             self.variable.insert(value);
         }
         self.indices.insert(id, value);

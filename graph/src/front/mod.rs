@@ -3,6 +3,7 @@
 mod constants;
 pub(crate) mod delegate;
 mod numbers;
+mod optional;
 mod program;
 mod vocabulary;
 pub mod vulkan;

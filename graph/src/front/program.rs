@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::front::constants::{Constants, Copies, Place, place};
 use crate::front::delegate::is_readable;
 use crate::front::numbers::not_whole;
+use crate::front::optional::{Optional, Set};
 use crate::front::vocabulary::{Access, Meaning, Vocabulary};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue};
@@ -43,6 +44,8 @@ pub struct FrontEnd<'m, 'p> {
     set: BTreeSet<usize>,
     /// The numbers that can be something else than integers.
     not_whole: BTreeSet<usize>,
+    /// The values that start as nothing.
+    optional: Optional,
     /// How often the method mentions each value: by instructions, and as an output.
     mentions: Vec<u32>,
 }
@@ -65,6 +68,7 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
                 // Shapes are all that graphs tell of numbers.
                 method.delegates.get(delegate).is_some_and(is_readable)
             }),
+            optional: Optional::of(method, delegates, vocabulary),
             mentions: vec![0; method.values.len()],
         };
         for instruction in &method.instructions {
@@ -129,11 +133,21 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             .collect();
         let mut runs = Vec::new();
         let mut start = 0;
+        let mut set = Set::new(self.method, self.delegates, self.vocabulary);
         for index in 0..=instructions.len() {
-            let fits = instructions.get(index).is_some_and(|instruction| self.fits(instruction));
-            if !fits || destinations.contains(&index) {
+            let is_destination = destinations.contains(&index);
+            if is_destination {
+                set.ends_run();
+            }
+            let fits = instructions.get(index).is_some_and(|instruction| {
+                self.fits(instruction) && self.optional.are_known(instruction, &set)
+            });
+            if !fits || is_destination {
                 runs.extend(self.run(start..index)?);
                 start = if fits { index } else { index + 1 };
+            }
+            if let Some(instruction) = instructions.get(index) {
+                set.passes(instruction, fits);
             }
         }
         Ok(runs)
@@ -238,6 +252,11 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         let is_set = front.set.contains(&value);
         let missing = || Error::invalid("an instruction names a value that is not there");
         let read = match front.method.values.get(value).ok_or_else(missing)? {
+            MethodValue::None if front.optional.is_number(value) => {
+                let id = self.push(Value::SymInt(0));
+                self.enters(value, id);
+                return Ok(id);
+            }
             MethodValue::None => Value::None,
             MethodValue::Scalar(Scalar::Int(number)) if is_set => {
                 let id = self.push(Value::SymInt(*number));

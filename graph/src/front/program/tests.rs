@@ -66,3 +66,49 @@ fn permuted_constants_are_not_copied_without_end() {
     let error = runs(&of_constants(&info, &data, 30, true)).unwrap_err();
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
 }
+
+/// A method whose first instruction sets a value that starts as nothing, and whose last one, in another run, adds it to itself.
+fn with_number_between(cut: Instruction) -> Method<'static> {
+    let mut method = Method::default();
+    let given = method.add(tensor(float(&[2, 3]), TensorData::None));
+    let dim = method.add(MethodValue::Scalar(Scalar::Int(0)));
+    let number = method.add(MethodValue::None);
+    let sum = method.add(MethodValue::None);
+    method.add(MethodValue::Scalar(Scalar::Bool(true)));
+    method.add(MethodValue::Scalar(Scalar::Bool(true)));
+    (method.inputs, method.outputs) = (vec![given], vec![sum]);
+    method.instructions = vec![
+        kernel("aten::sym_size", "int", &[given, dim, number]),
+        cut,
+        kernel("executorch_prim::add", "Scalar", &[number, number, sum]),
+    ];
+    method
+}
+
+#[test]
+fn numbers_that_start_as_nothing_enter_other_runs() {
+    let method = with_number_between(Instruction::Move { from: 4, to: 5 });
+    let found = runs(&method).unwrap();
+    let [first, second] = &found[..] else { panic!("{} runs", found.len()) };
+    assert_eq!(first.graph.outputs.len(), 1);
+    let graph = &second.graph;
+    let [input] = graph.inputs[..] else { panic!("{} inputs", graph.inputs.len()) };
+    assert_eq!((&graph.values[input], second.origins[&input]), (&Value::SymInt(0), 2));
+    assert_eq!(graph.nodes[0].args[..2], [input, input]);
+}
+
+#[test]
+fn what_may_be_nothing_is_no_number() {
+    // Where the method can skip what sets it, instructions take it as it is.
+    let method = with_number_between(Instruction::JumpFalse { condition: 4, destination: 2 });
+    let found: Vec<Range<usize>> =
+        runs(&method).unwrap().into_iter().map(|run| run.instructions).collect();
+    assert_eq!(found, [0..1]);
+    // Where it is set by what is not known to give a number, or later, too.
+    let mut method = with_number_between(Instruction::Move { from: 1, to: 2 });
+    assert_eq!(runs(&method).unwrap().len(), 1);
+    method.instructions = vec![method.instructions[2].clone(), method.instructions[0].clone()];
+    let found = runs(&method).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].instructions, 1..2);
+}
