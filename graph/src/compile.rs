@@ -266,9 +266,11 @@ impl<'p> MethodCompiler<'_, 'p> {
     ) -> Result<(), Error> {
         let part = region.extract(graph);
         let mut args = Vec::new();
-        for id in region.inputs.iter().chain(&region.outputs) {
+        for id in &region.inputs {
             args.push(emitter.value(graph, *id)?);
         }
+        let calls = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
+        args.extend(emitter.results(graph, calls.clone(), &region.outputs)?);
         let processed = Cow::Owned(blob::write(part, self.constants)?);
         let backend = self.target.map_or("", |target| target.backend()).to_owned();
         let delegates = &mut emitter.method().delegates;
@@ -276,9 +278,8 @@ impl<'p> MethodCompiler<'_, 'p> {
         delegates.push(Delegate { backend, processed, specs: Vec::new() });
         emitter.push(Instruction::Delegate { delegate, args });
         self.inputs.insert(delegate, region.inputs.len());
-        let nodes = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
         let place = Place::Device(delegate);
-        self.calls.extend(nodes.map(|node| PlacedCall::new(node.id, node.title(), place.clone())));
+        self.calls.extend(calls.map(|node| PlacedCall::new(node.id, node.title(), place.clone())));
         Ok(())
     }
 }
@@ -312,3 +313,6 @@ fn keep_old_values(graph: &mut Graph<'_>) {
     }
     graph.updates = updates;
 }
+
+#[cfg(test)]
+mod tests;
