@@ -92,9 +92,8 @@ impl<'p> Constants<'p> {
     }
 }
 
-/// Where the bytes of a constant lie, if its dimensions are not in order and its file lends them.
-pub(super) fn place(data: &Cow<'_, [u8]>, info: &TensorInfo) -> Option<Place> {
-    let Cow::Borrowed(data) = data else { return None };
+/// Where bytes that a file lends lie, if they are to be copied.
+pub(super) fn place(data: &[u8], info: &TensorInfo) -> Option<Place> {
     let lies = data.as_ptr().addr();
     let layout = (info.sizes.to_vec(), info.dim_order.to_vec());
     (!info.is_contiguous()).then_some((lies, info.scalar_type, layout.0, layout.1))

@@ -13,6 +13,7 @@ use crate::front::vocabulary::{Access, Meaning, Vocabulary};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue};
 use crate::operators::Operator;
+use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -253,15 +254,11 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         let missing = || Error::invalid("an instruction names a value that is not there");
         let read = match front.method.values.get(value).ok_or_else(missing)? {
             MethodValue::None if front.optional.is_number(value) => {
-                let id = self.push(Value::SymInt(0));
-                self.enters(value, id);
-                return Ok(id);
+                return Ok(self.number(value, 0));
             }
             MethodValue::None => Value::None,
-            MethodValue::Scalar(Scalar::Int(number)) if is_set => {
-                let id = self.push(Value::SymInt(*number));
-                self.enters(value, id);
-                return Ok(id);
+            MethodValue::Scalar(Scalar::Int(start)) if is_set => {
+                return Ok(self.number(value, *start));
             }
             MethodValue::Scalar(Scalar::Int(number)) => Value::Int(*number),
             MethodValue::Scalar(Scalar::Double(number)) => Value::Double(*number),
@@ -292,6 +289,13 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         Ok(id)
     }
 
+    /// A number of the method that others set, and what it starts with.
+    fn number(&mut self, value: usize, start: i64) -> ValueId {
+        let id = self.push(Value::SymInt(start));
+        self.enters(value, id);
+        id
+    }
+
     /// A value of the method that is constant, if its data is there.
     fn constant(
         &mut self,
@@ -300,7 +304,10 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
     ) -> Result<Option<ValueId>, Error> {
         let constants = &self.front.constants;
         let Some(bytes) = constants.bytes(tensor)? else { return Ok(None) };
-        let place = place(&bytes, &tensor.info);
+        let place = match bytes {
+            Cow::Borrowed(bytes) => place(bytes, &tensor.info),
+            Cow::Owned(_) => None,
+        };
         let known = place.as_ref().and_then(|place| self.copied.get(place)).copied();
         let id = match known {
             Some(id) => id,
