@@ -8,6 +8,7 @@ use torchlet_core::{Kernel, Param, Registry};
 
 /// What a call of a kernel means in a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Meaning {
     /// An operator, with outputs behind its inputs: a tensor, a number or a list each. What follows them is what the call returns,
     /// the outputs again.
