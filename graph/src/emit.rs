@@ -122,7 +122,7 @@ impl<'m, 'p> Emitter<'m, 'p> {
     ///
     /// # Errors
     /// A value cannot be one of a method.
-    pub fn results<'g>(
+    pub(crate) fn results<'g>(
         &mut self,
         graph: &'g Graph<'p>,
         calls: impl Iterator<Item = &'g Node>,
