@@ -3,7 +3,7 @@
 use crate::emit::Emitter;
 use crate::error::Error;
 use crate::front::delegate::graph_of;
-use crate::front::{FrontEnd, Run, Vocabulary};
+use crate::front::{Copies, FrontEnd, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
 use crate::named::{Constants, Named, of_program};
@@ -54,10 +54,12 @@ pub(crate) fn compile_read<'p>(
     let mut report = Report::default();
     let mut constants = Constants::new(&compiled.unused_prefix());
     let named = of_program(program, data);
+    let copies = Copies::of(&compiled.methods);
     for method in &mut compiled.methods {
         let mut compiler = MethodCompiler {
             target,
             registry,
+            copies: &copies,
             constants: &mut constants,
             calls: Vec::new(),
             inputs: BTreeMap::new(),
@@ -87,6 +89,7 @@ const NOTHING_GAINED: &str = "the device takes none of its calls";
 struct MethodCompiler<'c, 'p> {
     target: Option<&'c dyn Target>,
     registry: &'c Registry<'c>,
+    copies: &'c Copies,
     constants: &'c mut Constants<'p>,
     calls: Vec<PlacedCall>,
     /// How many inputs each delegate has that was made.
@@ -116,7 +119,8 @@ impl<'p> MethodCompiler<'_, 'p> {
         let graphs: Vec<Option<Graph<'p>>> = (0..method.delegates.len())
             .map(|delegate| graph_of(&method, delegate, named))
             .collect();
-        let runs = FrontEnd::new(&method, &graphs, data, vocabulary).runs()?;
+        let front = FrontEnd::new(&method, &graphs, data, vocabulary).within(self.copies);
+        let runs = front.runs()?;
         let cuts: Vec<Cut<'p>> =
             runs.into_iter().map(|run| self.cut(run)).collect::<Result<_, Error>>()?;
         let on_device =
@@ -262,9 +266,11 @@ impl<'p> MethodCompiler<'_, 'p> {
     ) -> Result<(), Error> {
         let part = region.extract(graph);
         let mut args = Vec::new();
-        for id in region.inputs.iter().chain(&region.outputs) {
+        for id in &region.inputs {
             args.push(emitter.value(graph, *id)?);
         }
+        let calls = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
+        args.extend(emitter.results(graph, calls.clone(), &region.outputs)?);
         let processed = Cow::Owned(blob::write(part, self.constants)?);
         let backend = self.target.map_or("", |target| target.backend()).to_owned();
         let delegates = &mut emitter.method().delegates;
@@ -272,9 +278,8 @@ impl<'p> MethodCompiler<'_, 'p> {
         delegates.push(Delegate { backend, processed, specs: Vec::new() });
         emitter.push(Instruction::Delegate { delegate, args });
         self.inputs.insert(delegate, region.inputs.len());
-        let nodes = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
         let place = Place::Device(delegate);
-        self.calls.extend(nodes.map(|node| PlacedCall::new(node.id, node.title(), place.clone())));
+        self.calls.extend(calls.map(|node| PlacedCall::new(node.id, node.title(), place.clone())));
         Ok(())
     }
 }
@@ -308,3 +313,6 @@ fn keep_old_values(graph: &mut Graph<'_>) {
     }
     graph.updates = updates;
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,10 @@ use alloc::vec::Vec;
 use lowered::{Context, Lowered};
 use torchlet_core::{DataMap, Registry};
 
+/// How many planned buffers all methods that get state may have: each has those of the methods before it, too, which are empty. A
+/// thousand methods have fewer.
+const MOST_BUFFERS: usize = 1 << 20;
+
 /// The same program without delegates for Vulkan: each call of one becomes instructions for portable kernels, and what it keeps
 /// from run to run becomes state of the method. `data` are the files of external data that the program comes with; kernels of the
 /// registry compute beforehand what is constant.
@@ -29,10 +33,12 @@ pub fn to_portable<'p>(
     let context = Context { named: &named, registry };
     // State of each method lies in a buffer of its own, so that methods which share memory do not share this.
     let mut buffer = portable.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
+    let mut buffers = MOST_BUFFERS;
     for method in &mut portable.methods {
         let mut delegates = take_delegates(method)?;
         if delegates.iter().any(|place| matches!(place, Place::Lowered(_))) {
-            buffer += usize::from(replace(method, &mut delegates, &context, buffer)?);
+            let has_state = replace(method, &mut delegates, &context, buffer, &mut buffers)?;
+            buffer += usize::from(has_state);
             method.plan()?;
         }
     }
@@ -80,12 +86,14 @@ fn take_delegates<'p>(method: &mut Method<'p>) -> Result<Vec<Place<'p>>, Error> 
     Ok(places)
 }
 
-/// Replaces the calls of delegates. State goes into a planned buffer of this number; gives whether there is any.
+/// Replaces the calls of delegates. State goes into a planned buffer of this number, of those that methods may still have in all;
+/// gives whether there is any.
 fn replace<'p>(
     method: &mut Method<'p>,
     delegates: &mut [Place<'p>],
     context: &Context<'_, 'p>,
     buffer: usize,
+    buffers: &mut usize,
 ) -> Result<bool, Error> {
     let old = core::mem::take(&mut method.instructions);
     let mut instructions = Vec::new();
@@ -122,6 +130,10 @@ fn replace<'p>(
         }
     }
     if size > 0 {
+        if buffer >= *buffers {
+            return Err(Error::unsupported("state of so many methods in a buffer each"));
+        }
+        *buffers -= buffer;
         method.planned.resize(buffer + 1, 0);
         if let Some(slot) = method.planned.get_mut(buffer) {
             *slot = size;

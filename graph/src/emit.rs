@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use crate::operators::Operator;
+use crate::partition::arguments;
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -47,7 +48,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
 
     /// The method's value that a value of the graph is, from now on.
     pub fn bind(&mut self, id: ValueId, value: usize) {
-        if let Some(MethodValue::Scalar(_)) = self.method.values.get(value) {
+        // What starts as nothing is a number later.
+        if let Some(MethodValue::Scalar(_) | MethodValue::None) = self.method.values.get(value) {
             self.variable.insert(value);
         }
         self.indices.insert(id, value);
@@ -113,6 +115,37 @@ impl<'m, 'p> Emitter<'m, 'p> {
         let (name, overload) = split_name(instruction);
         self.instructions.push(Instruction::Kernel { name, overload, args });
         Ok(())
+    }
+
+    /// The method's values for results of calls that run as one. Shapes vary where what they are made of does, whatever the graph
+    /// says of the results alone: as if each call was an instruction.
+    ///
+    /// # Errors
+    /// A value cannot be one of a method.
+    pub(crate) fn results<'g>(
+        &mut self,
+        graph: &'g Graph<'p>,
+        calls: impl Iterator<Item = &'g Node>,
+        results: &[ValueId],
+    ) -> Result<Vec<usize>, Error> {
+        let mut varying = BTreeSet::new();
+        for call in calls {
+            let (taken, made) = arguments(graph, call);
+            let varies = is_data_dependent(graph, call)
+                || taken.iter().any(|id| {
+                    let is_bound = self.indices.get(id).is_some_and(|value| self.varies(*value));
+                    is_bound || varying.contains(id) || is_variable(graph, *id)
+                });
+            if varies {
+                varying.extend(made);
+            }
+        }
+        let values = results.iter().map(|id| {
+            let varies = varying.contains(id);
+            let dynamism = if varies { ShapeDynamism::DynamicBound } else { ShapeDynamism::Static };
+            self.value_of(graph, *id, Some(dynamism))
+        });
+        values.collect()
     }
 
     /// Adds the outputs of a call to its arguments.
@@ -369,6 +402,15 @@ fn order_argument(operator: Operator) -> Option<(usize, OrderBy)> {
         Operator::EMPTY_MEMORY_FORMAT => (5, OrderBy::Format),
         _ => return None,
     })
+}
+
+/// Whether a value is a number that can differ from run to run, or a tensor whose shape can.
+fn is_variable(graph: &Graph<'_>, id: ValueId) -> bool {
+    match graph.values.get(id) {
+        Some(Value::SymInt(_)) => true,
+        Some(Value::Tensor(tensor)) => tensor.dynamic,
+        _ => false,
+    }
 }
 
 /// Whether the shape of the output depends on the elements of the inputs.

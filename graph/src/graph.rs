@@ -12,6 +12,7 @@ pub type ValueId = usize;
 
 /// A value of a graph.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Value<'p> {
     /// Nothing: an optional that is absent.
     None,

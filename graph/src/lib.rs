@@ -9,6 +9,7 @@ extern crate std;
 
 pub mod blob;
 pub mod bounds;
+mod budget;
 mod bundle;
 mod compile;
 pub mod cpu;

@@ -35,6 +35,7 @@ pub struct Method<'p> {
 
 /// A value of a method.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum MethodValue<'p> {
     /// Nothing.
     None,
@@ -73,6 +74,7 @@ pub struct MethodTensor<'p> {
 
 /// The data of a tensor: all there is without a place, what it starts with otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub enum TensorData<'p> {
     /// None.
     #[default]
@@ -85,6 +87,7 @@ pub enum TensorData<'p> {
 
 /// An instruction of a method.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Instruction {
     /// Runs a kernel.
     Kernel {

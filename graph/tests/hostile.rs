@@ -60,3 +60,29 @@ fn damaged_programs_do_no_harm() {
     }
     assert!(lowered > 100 && refused > 100, "{lowered} lowered, {refused} refused");
 }
+
+#[test]
+fn state_does_not_multiply_planned_buffers() {
+    let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/vulkan/state");
+    let bytes = std::fs::read(PathBuf::from(folder).join("batch_norm_aliased.bpte")).unwrap();
+    let bundle = BundledProgram::from_bytes(&bytes).unwrap();
+    let program = Program::from_bytes(bundle.program().unwrap()).unwrap();
+    let to_portable = |buffers: usize, methods: usize| {
+        let mut many = torchlet_graph::method::Program::read(&program).unwrap();
+        let mut method = many.methods.remove(0);
+        for number in 0..methods {
+            method.name = format!("method{number}");
+            many.methods.push(method.clone());
+        }
+        // One method has many: state of all others lies behind as many.
+        many.methods[0].planned.resize(buffers.max(method.planned.len()), 0);
+        let file = many.write().unwrap().to_bytes();
+        let program = Program::from_bytes(&file).unwrap();
+        let portable = torchlet_graph::cpu::to_portable(&program, &[], &registry);
+        portable.map(|it| it.methods.iter().map(|method| method.planned.len()).sum::<usize>())
+    };
+    assert!(to_portable(0, 3).unwrap() < 20);
+    let error = to_portable(100_000, 20).unwrap_err().to_string();
+    assert!(error.contains("state of so many methods"), "{error}");
+}

@@ -4,6 +4,7 @@ use super::{
     BOOL, BOOLS, CHANGES, DEPTH, DOUBLE, DOUBLES, INT, INTS, LIST, NONE, STAYS, STRING, SYMBOLIC,
     TENSOR, UNKNOWN, is_blob,
 };
+use crate::budget::Budget;
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::named::{Named, read_named};
@@ -143,8 +144,7 @@ struct Reader<'b> {
     root: GraphTable<'b>,
     /// How many values there are.
     count: usize,
-    /// Bytes that may still be read: each byte of the blob belongs to one vector or string.
-    budget: usize,
+    budget: Budget,
 }
 
 impl<'b> Reader<'b> {
@@ -152,20 +152,12 @@ impl<'b> Reader<'b> {
         if !is_blob(bytes) {
             return Err(Error::invalid("a graph does not start with TLG1"));
         }
-        Ok(Reader { root: GraphTable(Table::root(bytes)?), count: 0, budget: bytes.len() })
-    }
-
-    /// Counts bytes as read.
-    fn spend(&mut self, bytes: usize) -> Result<(), Error> {
-        let rest = self.budget.checked_sub(bytes);
-        self.budget = rest.ok_or_else(|| Error::invalid("parts of a graph overlap"))?;
-        Ok(())
+        Ok(Reader { root: GraphTable(Table::root(bytes)?), count: 0, budget: Budget::of(bytes) })
     }
 
     /// The items of a vector, counted as read.
     fn all<T: Item<'b>>(&mut self, vector: Vector<'b, T>) -> Result<Vec<T>, Error> {
-        self.spend(vector.len().saturating_mul(T::SIZE))?;
-        Ok(vector.iter().collect::<Result<_, Malformed>>()?)
+        self.budget.all(vector)
     }
 
     /// The names of the operators that calls refer to.
@@ -248,7 +240,7 @@ impl<'b> Reader<'b> {
             BOOL => Value::Bool(table.int()? != 0),
             STRING => {
                 let text = table.text()?.unwrap_or("");
-                self.spend(text.len())?;
+                self.budget.spend(text.len())?;
                 Value::String(text.to_owned())
             }
             INTS => Value::IntList(self.all(table.ints()?)?),

@@ -1,11 +1,14 @@
 //! Front-ends: from what files hold to graphs.
 
+mod constants;
 pub(crate) mod delegate;
 mod numbers;
+mod optional;
 mod program;
 mod vocabulary;
 pub mod vulkan;
 
+pub(crate) use constants::Copies;
 pub use program::{FrontEnd, Run};
 pub(crate) use vocabulary::Access;
 pub use vocabulary::{Meaning, Vocabulary};

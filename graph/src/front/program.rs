@@ -4,20 +4,22 @@
 //! operators that they came from, views are operators like others, and a value that is written again is a new value each time.
 //! Delegates whose graphs are known become part of the graph around them.
 
-use crate::embed::external;
 use crate::error::Error;
+use crate::front::constants::{Constants, Copies, Place, place};
 use crate::front::delegate::is_readable;
 use crate::front::numbers::not_whole;
+use crate::front::optional::{Optional, Set};
 use crate::front::vocabulary::{Access, Meaning, Vocabulary};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
-use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
+use crate::method::{Instruction, Method, MethodTensor, MethodValue};
 use crate::operators::Operator;
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
-use torchlet_core::{DataMap, Scalar, ScalarType, ShapeDynamism, TensorInfo};
+use core::slice;
+use torchlet_core::{DataMap, Scalar, ScalarType, ShapeDynamism};
 
 /// A straight run of a method's instructions as a graph.
 #[derive(Debug, Clone, Default)]
@@ -37,12 +39,14 @@ pub struct FrontEnd<'m, 'p> {
     method: &'m Method<'p>,
     /// The graph of each delegate, where it is known.
     delegates: &'m [Option<Graph<'p>>],
-    data: &'p [DataMap<'p>],
+    constants: Constants<'p>,
     vocabulary: &'m Vocabulary,
     /// The values that callers or instructions set.
     set: BTreeSet<usize>,
     /// The numbers that can be something else than integers.
     not_whole: BTreeSet<usize>,
+    /// The values that start as nothing.
+    optional: Optional,
     /// How often the method mentions each value: by instructions, and as an output.
     mentions: Vec<u32>,
 }
@@ -58,13 +62,14 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         let mut front = FrontEnd {
             method,
             delegates,
-            data,
+            constants: Constants { data, copies: Copies::of(slice::from_ref(method)) },
             vocabulary,
             set: method.inputs.iter().copied().collect(),
             not_whole: not_whole(method, &|delegate| {
                 // Shapes are all that graphs tell of numbers.
                 method.delegates.get(delegate).is_some_and(is_readable)
             }),
+            optional: Optional::of(method, delegates, vocabulary),
             mentions: vec![0; method.values.len()],
         };
         for instruction in &method.instructions {
@@ -73,6 +78,12 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         }
         front.mention(method.outputs.iter().copied());
         front
+    }
+
+    /// The same, within what may be copied of the constants of several methods.
+    pub(crate) fn within(mut self, copies: &Copies) -> Self {
+        self.constants.copies = copies.clone();
+        self
     }
 
     fn mention(&mut self, values: impl Iterator<Item = usize>) {
@@ -123,11 +134,21 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             .collect();
         let mut runs = Vec::new();
         let mut start = 0;
+        let mut set = Set::new(self.method, self.delegates, self.vocabulary);
         for index in 0..=instructions.len() {
-            let fits = instructions.get(index).is_some_and(|instruction| self.fits(instruction));
-            if !fits || destinations.contains(&index) {
+            let is_destination = destinations.contains(&index);
+            if is_destination {
+                set.ends_run();
+            }
+            let fits = instructions.get(index).is_some_and(|instruction| {
+                self.fits(instruction) && self.optional.are_known(instruction, &set)
+            });
+            if !fits || is_destination {
                 runs.extend(self.run(start..index)?);
                 start = if fits { index } else { index + 1 };
+            }
+            if let Some(instruction) = instructions.get(index) {
+                set.passes(instruction, fits);
             }
         }
         Ok(runs)
@@ -192,6 +213,8 @@ struct Builder<'f, 'm, 'p> {
     mentions: BTreeMap<usize, u32>,
     /// The values that were made of others of 32 bits, which they fit again.
     from_narrow: BTreeSet<ValueId>,
+    /// The constants that were copied, by where they lie.
+    copied: BTreeMap<Place, ValueId>,
     /// The present instruction.
     number: u32,
 }
@@ -207,6 +230,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             written: BTreeSet::new(),
             mentions: BTreeMap::new(),
             from_narrow: BTreeSet::new(),
+            copied: BTreeMap::new(),
             number: 0,
         }
     }
@@ -229,11 +253,12 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         let is_set = front.set.contains(&value);
         let missing = || Error::invalid("an instruction names a value that is not there");
         let read = match front.method.values.get(value).ok_or_else(missing)? {
+            MethodValue::None if front.optional.is_number(value) => {
+                return Ok(self.number(value, 0));
+            }
             MethodValue::None => Value::None,
-            MethodValue::Scalar(Scalar::Int(number)) if is_set => {
-                let id = self.push(Value::SymInt(*number));
-                self.enters(value, id);
-                return Ok(id);
+            MethodValue::Scalar(Scalar::Int(start)) if is_set => {
+                return Ok(self.number(value, *start));
             }
             MethodValue::Scalar(Scalar::Int(number)) => Value::Int(*number),
             MethodValue::Scalar(Scalar::Double(number)) => Value::Double(*number),
@@ -249,21 +274,53 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             MethodValue::Tensors(items) => return self.read_list(items.iter().copied().map(Some)),
             MethodValue::OptionalTensors(items) => return self.read_list(items.iter().copied()),
             MethodValue::Tensor(tensor) => {
-                let data = if tensor.is_constant() { self.front.constant(tensor)? } else { None };
-                let is_input = data.is_none();
-                let id = self.push(Value::Tensor(Tensor { data, ..described(tensor) }));
-                if is_input {
-                    self.enters(value, id);
-                } else {
-                    self.origins.insert(id, value);
-                    self.current.insert(value, id);
+                if tensor.is_constant()
+                    && let Some(id) = self.constant(value, tensor)?
+                {
+                    return Ok(id);
                 }
+                let id = self.push(Value::Tensor(described(tensor)));
+                self.enters(value, id);
                 return Ok(id);
             }
         };
         let id = self.push(read);
         self.current.insert(value, id);
         Ok(id)
+    }
+
+    /// A number of the method that others set, and what it starts with.
+    fn number(&mut self, value: usize, start: i64) -> ValueId {
+        let id = self.push(Value::SymInt(start));
+        self.enters(value, id);
+        id
+    }
+
+    /// A value of the method that is constant, if its data is there.
+    fn constant(
+        &mut self,
+        value: usize,
+        tensor: &MethodTensor<'p>,
+    ) -> Result<Option<ValueId>, Error> {
+        let constants = &self.front.constants;
+        let Some(bytes) = constants.bytes(tensor)? else { return Ok(None) };
+        let place = match bytes {
+            Cow::Borrowed(bytes) => place(bytes, &tensor.info),
+            Cow::Owned(_) => None,
+        };
+        let known = place.as_ref().and_then(|place| self.copied.get(place)).copied();
+        let id = match known {
+            Some(id) => id,
+            None => {
+                let data = Some(constants.in_order(bytes, &tensor.info)?);
+                let id = self.push(Value::Tensor(Tensor { data, ..described(tensor) }));
+                self.origins.insert(id, value);
+                self.copied.extend(place.map(|place| (place, id)));
+                id
+            }
+        };
+        self.current.insert(value, id);
+        Ok(Some(id))
     }
 
     /// A value of the method that was there before is an input.
@@ -544,46 +601,5 @@ fn described<'p>(tensor: &MethodTensor<'_>) -> Tensor<'p> {
     }
 }
 
-impl<'p> FrontEnd<'_, 'p> {
-    /// The data of a constant, with its dimensions in order.
-    fn constant(&self, tensor: &MethodTensor<'p>) -> Result<Option<Cow<'p, [u8]>>, Error> {
-        let data = match &tensor.data {
-            TensorData::Inside(bytes) => bytes.clone(),
-            TensorData::Outside => match external(tensor, self.data)? {
-                Some(bytes) => bytes,
-                None => return Ok(None),
-            },
-            TensorData::None => return Ok(None),
-        };
-        // Files may have more bytes than the tensor.
-        let bytes = tensor.info.nbytes();
-        let data = match data {
-            Cow::Borrowed(data) => data.get(..bytes).map(Cow::Borrowed),
-            Cow::Owned(data) => data.get(..bytes).map(|data| Cow::Owned(data.to_vec())),
-        };
-        Ok(data.map(|data| in_order(data, &tensor.info)))
-    }
-}
-
-/// The elements of a tensor with its dimensions in order.
-fn in_order<'p>(data: Cow<'p, [u8]>, info: &TensorInfo) -> Cow<'p, [u8]> {
-    if info.is_contiguous() {
-        return data;
-    }
-    let size = info.scalar_type.size();
-    let strides = info.strides();
-    let mut ordered = Vec::with_capacity(info.nbytes());
-    let mut index = vec![0usize; info.rank()];
-    for _ in 0..info.numel() {
-        let place: usize = index.iter().zip(strides.iter()).map(|(at, stride)| at * stride).sum();
-        ordered.extend_from_slice(data.get(place * size..(place + 1) * size).unwrap_or_default());
-        for dim in (0..index.len()).rev() {
-            index[dim] += 1;
-            if index[dim] < info.size(dim) {
-                break;
-            }
-            index[dim] = 0;
-        }
-    }
-    Cow::Owned(ordered)
-}
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use torchlet_core::{Kernel, Param, Registry};
 
 /// What a call of a kernel means in a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Meaning {
     /// An operator, with outputs behind its inputs: a tensor, a number or a list each. What follows them is what the call returns,
     /// the outputs again.
@@ -54,6 +55,8 @@ impl Meaning {
 #[derive(Debug, Clone, Default)]
 pub struct Vocabulary {
     meanings: BTreeMap<&'static str, Meaning>,
+    /// The first argument of each kernel that is a number which it sets.
+    numbers: BTreeMap<&'static str, usize>,
 }
 
 impl Vocabulary {
@@ -66,7 +69,21 @@ impl Vocabulary {
             .kernels()
             .filter_map(|kernel| Some((kernel.name, meaning(kernel, &operators)?)))
             .collect();
-        Vocabulary { meanings }
+        let mut numbers = BTreeMap::new();
+        for kernel in registry.kernels() {
+            let is_set = |param: &Param| *param == Param::OutScalar;
+            let first = kernel.params.iter().position(is_set).unwrap_or(kernel.params.len());
+            numbers
+                .entry(kernel.name)
+                .and_modify(|it: &mut usize| *it = first.min(*it))
+                .or_insert(first);
+        }
+        Vocabulary { meanings, numbers }
+    }
+
+    /// The first argument of a call that can be a number which it sets: of kernels that are not there, any can.
+    pub(crate) fn first_number(&self, name: &str, overload: &str) -> usize {
+        self.numbers.get(full_name(name, overload).as_str()).copied().unwrap_or(0)
     }
 
     /// What a call means, if graphs can say it.

@@ -20,6 +20,7 @@ use torchlet_core::ScalarType;
 
 /// What is known of an argument of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Argument {
     /// A tensor.
     Tensor {

@@ -10,11 +10,14 @@ mod assign;
 mod bound;
 mod buffers;
 mod layout;
+#[cfg(test)]
+mod tests;
 
 pub use bound::Bound;
 pub use buffers::Buffers;
 pub use layout::{Argument, CallLayout};
 
+use crate::budget::Budget;
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value};
 use crate::named::{Named, read_named};
@@ -153,11 +156,16 @@ pub fn is_blob(bytes: &[u8]) -> bool {
 /// The bytes are malformed.
 pub fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
     let (root, _) = parts(bytes)?;
-    let operators = root.chain()?.iter().map(|call| Ok(call?.name()?.unwrap_or("")));
-    let constant_bytes = root.constants()?.iter().map(|entry| entry?.length());
+    let mut budget = Budget::of(root.0.buffer());
+    let mut operators = Vec::new();
+    for call in budget.all(root.chain()?)? {
+        operators.push(name(&call, &mut budget)?);
+    }
+    let constants = budget.all(root.constants()?)?;
+    let constant_bytes = constants.iter().map(BytesTable::length);
     Ok(Contents {
         version: root.version()?.unwrap_or(""),
-        operators: operators.collect::<Result<_, Malformed>>()?,
+        operators,
         inputs: root.input_ids()?.len(),
         outputs: root.output_ids()?.len(),
         constant_bytes: constant_bytes.collect::<Result<_, Malformed>>()?,
@@ -170,11 +178,22 @@ pub fn contents(bytes: &[u8]) -> Result<Contents<'_>, Error> {
 /// The bytes are malformed.
 pub(crate) fn keys(bytes: &[u8]) -> Result<Vec<&str>, Error> {
     let (root, _) = parts(bytes)?;
+    let mut budget = Budget::of(root.0.buffer());
     let mut keys = Vec::new();
-    for entry in root.constants()?.iter() {
-        keys.extend(entry?.named_key()?);
+    for entry in budget.all(root.constants()?)? {
+        if let Some(key) = entry.named_key()? {
+            budget.spend(key.len())?;
+            keys.push(key);
+        }
     }
     Ok(keys)
+}
+
+/// The operator of a call.
+fn name<'p>(call: &OperatorCallTable<'p>, budget: &mut Budget) -> Result<&'p str, Error> {
+    let name = call.name()?.unwrap_or("");
+    budget.spend(name.len())?;
+    Ok(name)
 }
 
 /// Reads the graph of a delegate from its processed bytes. Every value has one call that makes it: what the exporter has
@@ -184,35 +203,36 @@ pub(crate) fn keys(bytes: &[u8]) -> Result<Vec<&str>, Error> {
 /// The bytes are malformed, or name operators that are not in the table: all of them.
 pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error> {
     let (root, data) = parts(bytes)?;
-    let file_values = root.values()?;
+    let mut budget = Budget::of(root.0.buffer());
+    let file_values = budget.all(root.values()?)?;
     let count = file_values.len();
     let constants = Constants { entries: root.constants()?, data, named };
     let mut values = Vec::new();
-    for value in file_values.iter() {
-        values.push(read_value(&value?, count, &constants)?);
+    for value in &file_values {
+        values.push(read_value(value, count, &constants, &mut budget)?);
     }
-    let (mut nodes, mut missing) = (Vec::new(), Vec::new());
-    for call in root.chain()?.iter() {
-        let call = call?;
-        let args: Result<Vec<usize>, Error> =
-            call.args()?.iter().map(|arg| id(arg?, count)).collect();
-        let name = call.name()?.unwrap_or("");
+    let (mut nodes, mut missing, mut named) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for call in budget.all(root.chain()?)? {
+        let args = budget.all(call.args()?)?.into_iter().map(|arg| id(arg, count));
+        let args: Result<Vec<usize>, Error> = args.collect();
+        let name = name(&call, &mut budget)?;
         match Operator::named(name) {
             Some(operator) => {
                 nodes.push(Node { id: call.node_id()?, ..Node::new(operator, args?) });
             }
-            None if missing.contains(&name) => {}
-            None => missing.push(name),
+            None if named.insert(name) => missing.push(name),
+            None => {}
         }
     }
     if !missing.is_empty() {
         return Err(Error::Unsupported(format!("operators {}", missing.join(", "))));
     }
-    let ids = |vector: Vector<'p, u32>| -> Result<Vec<usize>, Error> {
-        vector.iter().map(|value| id(i32::try_from(value?).unwrap_or(-1), count)).collect()
+    let mut ids = |vector: Vector<'p, u32>| -> Result<Vec<usize>, Error> {
+        let numbers = budget.all(vector)?.into_iter();
+        numbers.map(|number| id(i32::try_from(number).unwrap_or(-1), count)).collect()
     };
     let (inputs, outputs) = (ids(root.input_ids()?)?, ids(root.output_ids()?)?);
-    if is_planned(file_values)? {
+    if is_planned(&file_values)? {
         mark_fixed(&mut values, &nodes);
     }
     let mut graph = Graph { values, nodes, inputs, outputs, updates: Vec::new() };
@@ -222,9 +242,8 @@ pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Err
 }
 
 /// Whether the exporter planned memory: it can be told not to.
-fn is_planned<'p>(values: Vector<'p, ValueTable<'p>>) -> Result<bool, Error> {
-    for value in values.iter() {
-        let value = value?;
+fn is_planned(values: &[ValueTable<'_>]) -> Result<bool, Error> {
+    for value in values {
         if let (5, Some(table)) = (value.kind()?, value.0.union_value(1)?)
             && TensorTable(table).mem_obj_id()? >= 0
         {
@@ -254,6 +273,7 @@ fn read_value<'p>(
     value: &ValueTable<'p>,
     count: usize,
     constants: &Constants<'_, 'p>,
+    budget: &mut Budget,
 ) -> Result<Value<'p>, Error> {
     let kind = value.kind()?;
     let Some(table) = value.0.union_value(1)? else { return Ok(Value::None) };
@@ -262,19 +282,22 @@ fn read_value<'p>(
         2 => Value::Int(IntTable(table).value()?),
         3 => Value::Double(DoubleTable(table).value()?),
         4 => Value::Bool(BoolTable(table).value()?),
-        5 => Value::Tensor(read_tensor(&TensorTable(table), constants)?),
-        6 => Value::IntList(IntListTable(table).items()?.iter().collect::<Result<_, Malformed>>()?),
-        7 => Value::DoubleList(
-            DoubleListTable(table).items()?.iter().collect::<Result<_, Malformed>>()?,
-        ),
-        8 => Value::BoolList(
-            BoolListTable(table).items()?.bytes().iter().map(|byte| *byte != 0).collect(),
-        ),
-        9 => {
-            let items = ValueListTable(table).items()?;
-            Value::List(items.iter().map(|item| id(item?, count)).collect::<Result<_, Error>>()?)
+        5 => Value::Tensor(read_tensor(&TensorTable(table), constants, budget)?),
+        6 => Value::IntList(budget.all(IntListTable(table).items()?)?),
+        7 => Value::DoubleList(budget.all(DoubleListTable(table).items()?)?),
+        8 => {
+            let items = budget.all(BoolListTable(table).items()?)?;
+            Value::BoolList(items.into_iter().map(|byte| byte != 0).collect())
         }
-        10 => Value::String(StringTable(table).value()?.unwrap_or("").to_owned()),
+        9 => {
+            let items = budget.all(ValueListTable(table).items()?)?.into_iter();
+            Value::List(items.map(|item| id(item, count)).collect::<Result<_, Error>>()?)
+        }
+        10 => {
+            let text = StringTable(table).value()?.unwrap_or("");
+            budget.spend(text.len())?;
+            Value::String(text.to_owned())
+        }
         11 => Value::SymInt(SymIntTable(table).value()?.into()),
         other => return Err(Error::Invalid(format!("value type {other} is unknown"))),
     })
@@ -283,6 +306,7 @@ fn read_value<'p>(
 fn read_tensor<'p>(
     table: &TensorTable<'p>,
     constants: &Constants<'_, 'p>,
+    budget: &mut Budget,
 ) -> Result<Tensor<'p>, Error> {
     let scalar_type_ = scalar_type(table.datatype()?)?;
     let host_type = match table.staging_datatype()? {
@@ -291,18 +315,19 @@ fn read_tensor<'p>(
     };
     let mut sizes = Vec::new();
     let mut bytes = scalar_type_.size();
-    for size in table.dims()?.iter() {
+    let dims = table.dims()?;
+    if dims.len() > MAX_RANK {
+        return Err(Error::Invalid(format!("a tensor has {} dimensions", dims.len())));
+    }
+    for size in budget.all(dims)? {
         let size =
-            i32::try_from(size?).map_err(|_| Error::invalid("a tensor's size is out of range"))?;
+            i32::try_from(size).map_err(|_| Error::invalid("a tensor's size is out of range"))?;
         let size = usize::try_from(size).unwrap_or(0);
         bytes = bytes
             .checked_mul(size.max(1))
             .filter(|bytes| *bytes <= isize::MAX as usize)
             .ok_or_else(|| Error::invalid("a tensor is too large"))?;
         sizes.push(size);
-    }
-    if sizes.len() > MAX_RANK {
-        return Err(Error::Invalid(format!("a tensor has {} dimensions", sizes.len())));
     }
     if sizes.contains(&0) {
         bytes = 0;

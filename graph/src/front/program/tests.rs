@@ -1,0 +1,114 @@
+use super::*;
+use crate::method::TensorData;
+use crate::testing::registry;
+use alloc::borrow::{Cow, ToOwned};
+use torchlet_core::TensorInfo;
+
+fn tensor<'p>(info: TensorInfo, data: TensorData<'p>) -> MethodValue<'p> {
+    let dynamism = ShapeDynamism::Static;
+    MethodValue::Tensor(MethodTensor { info, dynamism, place: None, data, name: None })
+}
+
+fn float(sizes: &[i32]) -> TensorInfo {
+    TensorInfo::contiguous(ScalarType::Float, sizes).unwrap()
+}
+
+fn kernel(name: &str, overload: &str, args: &[usize]) -> Instruction {
+    let (name, overload) = (name.to_owned(), overload.to_owned());
+    Instruction::Kernel { name, overload, args: args.to_vec() }
+}
+
+fn runs<'p>(method: &Method<'p>) -> Result<Vec<Run<'p>>, Error> {
+    FrontEnd::new(method, &[], &[], &Vocabulary::of(&registry())).runs()
+}
+
+/// A method that takes the absolute values of a constant that `values` values name, with something between that no graph says.
+fn of_constants<'p>(info: &TensorInfo, data: &'p [u8], values: usize, cut: bool) -> Method<'p> {
+    let mut method = Method { values: vec![MethodValue::None; 2], ..Method::default() };
+    for _ in 0..values {
+        let inside = TensorData::Inside(Cow::Borrowed(data));
+        let from = method.add(tensor(info.clone(), inside));
+        let to = method.add(tensor(info.clone(), TensorData::None));
+        method.instructions.push(kernel("aten::abs", "out", &[from, to, to]));
+        if cut {
+            method.instructions.push(Instruction::Move { from: 0, to: 1 });
+        }
+    }
+    method
+}
+
+fn constants<'r>(runs: &'r [Run<'_>]) -> Vec<&'r Cow<'r, [u8]>> {
+    let values = runs.iter().flat_map(|run| &run.graph.values);
+    let data = values.filter_map(|value| match value {
+        Value::Tensor(tensor) => tensor.data.as_ref(),
+        _ => None,
+    });
+    data.collect()
+}
+
+#[test]
+fn permuted_constants_are_copied_once() {
+    let info = TensorInfo { dim_order: [1, 0].into_iter().collect(), ..float(&[2, 3]) };
+    let bytes = |numbers: [f32; 6]| numbers.map(f32::to_le_bytes).concat();
+    let data = bytes([0., 3., 1., 4., 2., 5.]);
+    let method = of_constants(&info, &data, 3, false);
+    let found = runs(&method).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].graph.nodes.len(), 3);
+    assert_eq!(constants(&found), [&bytes([0., 1., 2., 3., 4., 5.])]);
+}
+
+#[test]
+fn permuted_constants_are_not_copied_without_end() {
+    let info = TensorInfo { dim_order: [1, 0].into_iter().collect(), ..float(&[512, 512]) };
+    let data = vec![0; info.nbytes()];
+    assert_eq!(constants(&runs(&of_constants(&info, &data, 10, true)).unwrap()).len(), 10);
+    let error = runs(&of_constants(&info, &data, 30, true)).unwrap_err();
+    assert!(matches!(error, Error::Unsupported(_)), "{error}");
+}
+
+/// A method whose first instruction sets a value that starts as nothing, and whose last one, in another run, adds it to itself.
+fn with_number_between(cut: Instruction) -> Method<'static> {
+    let mut method = Method::default();
+    let given = method.add(tensor(float(&[2, 3]), TensorData::None));
+    let dim = method.add(MethodValue::Scalar(Scalar::Int(0)));
+    let number = method.add(MethodValue::None);
+    let sum = method.add(MethodValue::None);
+    method.add(MethodValue::Scalar(Scalar::Bool(true)));
+    method.add(MethodValue::Scalar(Scalar::Bool(true)));
+    (method.inputs, method.outputs) = (vec![given], vec![sum]);
+    method.instructions = vec![
+        kernel("aten::sym_size", "int", &[given, dim, number]),
+        cut,
+        kernel("executorch_prim::add", "Scalar", &[number, number, sum]),
+    ];
+    method
+}
+
+#[test]
+fn numbers_that_start_as_nothing_enter_other_runs() {
+    let method = with_number_between(Instruction::Move { from: 4, to: 5 });
+    let found = runs(&method).unwrap();
+    let [first, second] = &found[..] else { panic!("{} runs", found.len()) };
+    assert_eq!(first.graph.outputs.len(), 1);
+    let graph = &second.graph;
+    let [input] = graph.inputs[..] else { panic!("{} inputs", graph.inputs.len()) };
+    assert_eq!((&graph.values[input], second.origins[&input]), (&Value::SymInt(0), 2));
+    assert_eq!(graph.nodes[0].args[..2], [input, input]);
+}
+
+#[test]
+fn what_may_be_nothing_is_no_number() {
+    // Where the method can skip what sets it, instructions take it as it is.
+    let method = with_number_between(Instruction::JumpFalse { condition: 4, destination: 2 });
+    let found = runs(&method).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].instructions, 0..1);
+    // Where it is set by what is not known to give a number, or later, too.
+    let mut method = with_number_between(Instruction::Move { from: 1, to: 2 });
+    assert_eq!(runs(&method).unwrap().len(), 1);
+    method.instructions = vec![method.instructions[2].clone(), method.instructions[0].clone()];
+    let found = runs(&method).unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].instructions, 1..2);
+}
