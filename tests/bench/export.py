@@ -7,17 +7,19 @@ from pathlib import Path
 
 import torch
 import torchvision
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
 
 
 def export(folder: Path, name: str) -> None:
-    """Random weights of a fixed seed: times do not depend on the weights."""
+    """Not lowered, and lowered for XNNPACK. Random weights of a fixed seed: times do not depend on the weights."""
     torch.manual_seed(0)
     model = torchvision.models.get_model(name, weights=None).eval()
     inputs = (torch.rand(1, 3, 224, 224),)
     program = torch.export.export(model, inputs)
-    executorch = to_edge_transform_and_lower(program).to_executorch()
-    (folder / f"{name}.pte").write_bytes(executorch.buffer)
+    for suffix, partitioners in (("", []), (".xnnpack", [XnnpackPartitioner()])):
+        lowered = to_edge_transform_and_lower(program, partitioner=partitioners).to_executorch()
+        (folder / f"{name}{suffix}.pte").write_bytes(lowered.buffer)
 
 
 def main() -> None:

@@ -48,8 +48,9 @@ fn compile(options: &Options) -> Result<()> {
 /// What `spirv-val` says of a capability that is newer than it.
 const UNKNOWN: &str = "Invalid capability operand";
 
-/// Validates the modules with `spirv-val`, each for the oldest Vulkan that takes its version of SPIR-V. The answer says what
-/// could not be validated and why, if anything.
+/// Validates the modules with `spirv-val`, each for the oldest Vulkan that takes its version of SPIR-V. The answer says why nothing was
+/// validated, if so. A module whose capabilities are newer than the validator, as those of Linux distributions can be, is named, and is compared with
+/// its source alone.
 fn validate() -> Result<Option<String>> {
     if let Err(error) = tools::spirv_val() {
         return Ok(Some(error.to_string()));
@@ -71,9 +72,10 @@ fn validate() -> Result<Option<String>> {
         }
     }
     println!("{} shader modules, valid", modules.len() - newer.len());
-    let why =
-        || format!("this spirv-val is too old for {}; the others are valid", newer.join(", "));
-    Ok((!newer.is_empty()).then(why))
+    if !newer.is_empty() {
+        println!("not validated, as this spirv-val is too old for them: {}", newer.join(", "));
+    }
+    Ok(None)
 }
 
 /// The modules that are checked in.

@@ -1,5 +1,5 @@
-//! On the CPU: torchlet and ExecuTorch's own runtime, which is the one in its Python package: its CPU kernels on
-//! the same `.pte`.
+//! On the CPU: torchlet, compiled and as exported, and ExecuTorch's own runtime, which is the one in its Python package: its CPU
+//! kernels on the same `.pte`, and XNNPACK on one that was lowered for it.
 
 use super::peer::{Peer, Start};
 use super::{date, json, median, processor_count, processors, this_command};
@@ -19,13 +19,13 @@ pub(crate) struct CpuOptions {
     model: Vec<String>,
     /// Programs of your own (.pte), with inputs that are float32
     files: Vec<PathBuf>,
-    /// How often the two take turns
+    /// How often they take turns
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Inferences of torchlet in a turn; ExecuTorch gets a tenth, at least one
+    /// Inferences in a turn; programs as exported and ExecuTorch's kernels get a tenth, at least one
     #[arg(long, default_value_t = 20)]
     iterations: u32,
-    /// Threads that both may use [default: one per processor]
+    /// Threads that all may use [default: one per processor]
     #[arg(long)]
     threads: Option<usize>,
 }
@@ -44,12 +44,17 @@ pub(crate) fn run(options: &CpuOptions) -> Result<()> {
     for program in &programs {
         rows.push(compare(options, &python, &torchlet, program, threads)?);
     }
-    println!("\n| model | torchlet | ExecuTorch CPU kernels | ratio | threads |");
-    println!("|---|---|---|---|---|");
+    println!("\n| model | torchlet | as exported | XNNPACK | ExecuTorch CPU kernels | threads |");
+    println!("|---|---|---|---|---|---|");
     for row in &rows {
         println!("{row}");
     }
-    println!("\nMedian of one inference. {}, {}\n{}", processors(), date(), this_command());
+    println!(
+        "\nOne inference in ms: fastest / median. {}, {}\n{}",
+        processors(),
+        date(),
+        this_command()
+    );
     Ok(())
 }
 
@@ -58,7 +63,8 @@ fn export(python: &str, models: &[String]) -> Result<Vec<PathBuf>> {
     let folder = target_dir().join("bench");
     std::fs::create_dir_all(&folder)?;
     let file = |name: &String| folder.join(format!("{name}.pte"));
-    let missing: Vec<&String> = models.iter().filter(|name| !file(name).is_file()).collect();
+    let is_missing = |name: &&String| !file(name).is_file() || !for_xnnpack(&file(name)).is_file();
+    let missing: Vec<&String> = models.iter().filter(is_missing).collect();
     if !missing.is_empty() {
         let script = root().join("tests/bench/export.py");
         let mut export = command(python, &[&script.to_string_lossy()]);
@@ -68,7 +74,25 @@ fn export(python: &str, models: &[String]) -> Result<Vec<PathBuf>> {
     Ok(models.iter().map(file).collect())
 }
 
-/// Lets both run in turns; gives a row of the table.
+/// The same program, lowered for XNNPACK.
+fn for_xnnpack(program: &Path) -> PathBuf {
+    program.with_extension("xnnpack.pte")
+}
+
+/// Starts ExecuTorch's runtime on a program.
+fn start(python: &str, program: &Path, threads: usize) -> Result<Peer> {
+    let script = root().join("tests/bench/executorch_runtime.py");
+    let arguments = [&*program.to_string_lossy(), &threads.to_string()];
+    match Peer::start(python, &script, &arguments, threads)? {
+        Start::Ready(mut peer) => {
+            peer.measure(1)?;
+            Ok(peer)
+        }
+        Start::NotHere(why) => bail!("ExecuTorch's runtime is not here: {why}"),
+    }
+}
+
+/// Lets all run in turns; gives a row of the table.
 fn compare(
     options: &CpuOptions,
     python: &str,
@@ -76,30 +100,56 @@ fn compare(
     program: &Path,
     threads: usize,
 ) -> Result<String> {
-    let script = root().join("tests/bench/executorch_runtime.py");
-    let arguments = [&*program.to_string_lossy(), &threads.to_string()];
-    let mut peer = match Peer::start(python, &script, &arguments, threads)? {
-        Start::Ready(peer) => peer,
-        Start::NotHere(why) => bail!("ExecuTorch's runtime is not here: {why}"),
+    let mut kernels = start(python, program, threads)?;
+    let lowered = for_xnnpack(program);
+    let mut xnnpack = match lowered.is_file() {
+        true => Some(start(python, &lowered, threads)?),
+        false => None,
     };
-    let theirs_each = (options.iterations / 10).max(1);
-    peer.measure(1)?;
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let few = (options.iterations / 10).max(1);
+    let mut times = [const { Vec::new() }; 4];
+    let [ours, as_exported, theirs, slow] = &mut times;
     for _ in 0..options.rounds {
-        ours.push(measure(torchlet, program, options.iterations, threads)?);
-        theirs.extend(peer.measure(theirs_each)?);
+        ours.push(measure(torchlet, program, options.iterations, threads, "cpu")?);
+        if let Some(peer) = &mut xnnpack {
+            theirs.push(of(peer.measure(options.iterations)?));
+        }
+        as_exported.push(measure(torchlet, program, few, threads, "as-exported")?);
+        slow.push(of(kernels.measure(few)?));
     }
-    drop(peer);
-    let (ours, theirs) = (median(&mut ours), median(&mut theirs));
     let name = program.file_stem().unwrap_or_default().to_string_lossy();
-    let ratio = theirs / ours;
-    Ok(format!("| {name} | {ours:.2} ms | {theirs:.2} ms | {ratio:.1} times as fast | {threads} |"))
+    let cells = times.map(|rounds| match rounds.is_empty() {
+        true => "-".to_owned(),
+        false => {
+            let (fastest, mut medians): (Vec<f64>, Vec<f64>) = rounds.into_iter().unzip();
+            let fastest = fastest.into_iter().fold(f64::INFINITY, f64::min);
+            format!("{fastest:.1} / {:.1}", median(&mut medians))
+        }
+    });
+    Ok(format!("| {name} | {} | {threads} |", cells.join(" | ")))
 }
 
-/// The median of torchlet's times in one run of the command.
-fn measure(torchlet: &Path, program: &Path, iterations: u32, threads: usize) -> Result<f64> {
+/// The fastest of some times, and their median.
+fn of(mut times: Vec<f64>) -> (f64, f64) {
+    let fastest = times.iter().copied().fold(f64::INFINITY, f64::min);
+    (fastest, median(&mut times))
+}
+
+/// The fastest and the median of torchlet's times in one run of the command.
+fn measure(
+    torchlet: &Path,
+    program: &Path,
+    iterations: u32,
+    threads: usize,
+    backend: &str,
+) -> Result<(f64, f64)> {
     let mut bench = command(&torchlet.to_string_lossy(), &["bench", "--json", "--random", "1"]);
+    bench.args(["--compile-cache", "off", "--backend", backend]);
     bench.arg("--iterations").arg(iterations.to_string()).arg("--threads").arg(threads.to_string());
     bench.arg(program);
-    json(bench)?["median_ms"].as_f64().context("no median_ms in the result of torchlet bench")
+    let result = json(bench)?;
+    let time = |key: &str| {
+        result[key].as_f64().with_context(|| format!("no {key} in the result of torchlet bench"))
+    };
+    Ok((time("min_ms")?, time("median_ms")?))
 }
