@@ -108,7 +108,8 @@ fn state_is_found_in_proportion() {
         }
         prepare_file(&Program::of(method), Limits::HOST).unwrap().1
     };
-    let (few, many) = if cfg!(miri) { (20, 40) } else { (1000, 4000) };
+    // A few hundred are compared with each other.
+    let (few, many) = if cfg!(miri) { (200, 400) } else { (1000, 4000) };
     let ratio = many as u64 / few as u64;
     assert!(steps(many) <= (ratio + 1) * steps(few), "{} and {}", steps(few), steps(many));
 }
