@@ -65,11 +65,7 @@ impl VulkanTarget {
         }
         // What is made must be what others count on.
         for id in graph.nodes.iter().filter_map(|node| node.args.last()) {
-            let of_list = match graph.values.get(*id) {
-                Some(Value::List(items)) => items.as_slice(),
-                _ => std::slice::from_ref(id),
-            };
-            for id in of_list {
+            for id in graph.items(id) {
                 if let Some(Value::Tensor(tensor)) = graph.values.get(*id)
                     && !tensor.dynamic
                     && state.tensor(*id)?.sizes != tensor.sizes
@@ -159,11 +155,7 @@ fn is_periodic(operator: Operator) -> bool {
 fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), String> {
     let Some(last) = node.args.len().checked_sub(1) else { return Ok(()) };
     for (position, arg) in node.args.iter().enumerate() {
-        let items = match graph.values.get(*arg) {
-            Some(Value::List(items)) => items.as_slice(),
-            _ => std::slice::from_ref(arg),
-        };
-        for id in items {
+        for id in graph.items(arg) {
             let Some(Value::Tensor(tensor)) = graph.values.get(*id) else { continue };
             let is_integer = matches!(tensor.scalar_type, ScalarType::Int | ScalarType::Long);
             if is_integer && computes_in_floats(node.operator) {
@@ -220,10 +212,7 @@ fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> (Graph<'g>, Vec<ValueId>) {
     let node = taken(graph, node, &mut single, &mut known);
     let out = node.args.last().copied();
     single.nodes.push(node);
-    let made: Vec<ValueId> = match out.and_then(|out| single.values.get(out)) {
-        Some(Value::List(items)) => items.clone(),
-        _ => out.into_iter().collect(),
-    };
+    let made = out.map_or(Vec::new(), |out| single.items(&out).to_vec());
     let enters = |value: &Value<'_>| match value {
         Value::Tensor(tensor) => tensor.data.is_none(),
         Value::SymInt(_) => true,
@@ -302,11 +291,7 @@ mod tests {
     fn answer(operator: Operator, values: Vec<Value<'static>>, args: &[ValueId]) -> String {
         let mut graph = Graph { values, ..Graph::default() };
         let node = Node::new(operator, args.to_vec());
-        let out = args.last().copied();
-        graph.outputs = match out.and_then(|out| graph.values.get(out)) {
-            Some(Value::List(items)) => items.clone(),
-            _ => out.into_iter().collect(),
-        };
+        graph.outputs = args.last().map_or(Vec::new(), |out| graph.items(out).to_vec());
         graph.nodes.push(node.clone());
         let answer = VulkanTarget::any().accepts(&graph, &node);
         answer.err().unwrap_or_default()

@@ -157,11 +157,7 @@ impl Bounds {
     /// Notes what a call makes.
     fn visit(&mut self, graph: &Graph<'_>, node: &Node) {
         let Some((out, args)) = node.args.split_last() else { return };
-        let outs: &[ValueId] = match graph.values.get(*out) {
-            Some(Value::List(items)) => items,
-            _ => core::slice::from_ref(out),
-        };
-        for (position, out) in outs.iter().enumerate() {
+        for (position, out) in graph.items(out).iter().enumerate() {
             let Some(Value::Tensor(tensor)) = graph.values.get(*out) else { continue };
             let Some(declared) = of_type(tensor) else { continue };
             let made = self.result(graph, node.operator, args, position, tensor);

@@ -107,6 +107,14 @@ impl Graph<'_> {
         parts.into_iter().find(|node| node.args.last() == Some(&id))
     }
 
+    /// What an argument consists of: the items of a list, or the value itself.
+    pub fn items<'g>(&'g self, id: &'g ValueId) -> &'g [ValueId] {
+        match self.values.get(*id) {
+            Some(Value::List(items)) => items,
+            _ => core::slice::from_ref(id),
+        }
+    }
+
     /// Says of each constant whether it changes, where the updates are all that does: as in graphs that the compiler wrote.
     pub fn mark_changes(&mut self) {
         let updated: BTreeSet<ValueId> = self.updates.iter().map(|(_, old)| *old).collect();

@@ -105,12 +105,11 @@ fn region(
 
 /// The values that a call takes, also within lists, and those that it makes.
 pub(crate) fn arguments(graph: &Graph<'_>, node: &Node) -> (Vec<ValueId>, Vec<ValueId>) {
-    let items = |id: &ValueId| match graph.values.get(*id) {
-        Some(Value::List(items)) => items.clone(),
-        _ => alloc::vec![*id],
-    };
     match node.args.split_last() {
-        Some((out, inputs)) => (inputs.iter().flat_map(items).collect(), items(out)),
+        Some((out, inputs)) => {
+            let taken = inputs.iter().flat_map(|id| graph.items(id)).copied();
+            (taken.collect(), graph.items(out).to_vec())
+        }
         None => (Vec::new(), Vec::new()),
     }
 }

@@ -306,12 +306,7 @@ fn made(graph: &Graph<'_>) -> BTreeSet<ValueId> {
             continue;
         }
         let Some(out) = node.args.last() else { continue };
-        match graph.values.get(*out) {
-            Some(Value::List(items)) => made.extend(items),
-            _ => {
-                made.insert(*out);
-            }
-        }
+        made.extend(graph.items(out));
     }
     made
 }

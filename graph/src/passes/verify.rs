@@ -118,7 +118,7 @@ fn order(graph: &Graph<'_>) -> Result<(), Error> {
     }
     for node in &graph.nodes {
         for id in inputs(node) {
-            for id in members(graph, *id) {
+            for &id in graph.items(id) {
                 if stages.get(id) == Some(&Stage::Awaited) {
                     return Err(invalid(id, "is taken before it is made"));
                 }
@@ -133,19 +133,11 @@ fn order(graph: &Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A value; of a list what it holds.
-fn members(graph: &Graph<'_>, id: ValueId) -> Vec<ValueId> {
-    match graph.values.get(id) {
-        Some(Value::List(items)) => items.clone(),
-        _ => vec![id],
-    }
-}
-
 /// What a call makes.
 fn outputs(graph: &Graph<'_>, node: &Node) -> Vec<ValueId> {
     let made =
         |id: &ValueId| matches!(graph.values.get(*id), Some(Value::Tensor(_) | Value::SymInt(_)));
-    let mut outputs = node.args.last().map_or(Vec::new(), |out| members(graph, *out));
+    let mut outputs = node.args.last().map_or(Vec::new(), |out| graph.items(out).to_vec());
     outputs.retain(made);
     outputs
 }

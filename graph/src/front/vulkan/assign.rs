@@ -5,7 +5,6 @@
 
 use crate::graph::{Graph, Tensor, Value, ValueId};
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// Gives every value one call that makes it. What was overwritten is noted in the graph's updates.
@@ -24,9 +23,9 @@ pub(super) fn once(graph: &mut Graph<'_>) {
         let Some((out, inputs)) = node.args.split_last_mut() else { continue };
         for id in inputs.iter_mut() {
             *id = renamed(graph, &current, *id);
-            known.extend(members(graph, *id));
+            known.extend(graph.items(id));
         }
-        for id in members(graph, *out) {
+        for id in graph.items(out).to_vec() {
             let overwrites = known.contains(&id) && !in_place;
             known.insert(id);
             if overwrites && let Some(Value::Tensor(tensor)) = graph.values.get(id) {
@@ -44,14 +43,6 @@ pub(super) fn once(graph: &mut Graph<'_>) {
         current.into_iter().map(|(old, new)| (new, old)).collect();
     updates.sort_unstable();
     graph.updates = updates;
-}
-
-/// A value and, if it is a list, what is in it.
-fn members(graph: &Graph<'_>, id: ValueId) -> Vec<ValueId> {
-    match graph.values.get(id) {
-        Some(Value::List(items)) => items.clone(),
-        _ => vec![id],
-    }
 }
 
 /// The value that stands for another one; a list of which some have another is a list of its own.
@@ -72,6 +63,7 @@ mod tests {
     use super::*;
     use crate::graph::Node;
     use crate::operators::Operator;
+    use alloc::vec;
     use torchlet_core::ScalarType;
 
     /// A graph of calls `(operator, inputs, output)` over four tensors.
