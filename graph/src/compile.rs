@@ -185,9 +185,6 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
     /// Decides what of a run goes where.
     fn cut(&self, mut run: Run<'p>) -> Result<Cut<'c, 'p>, Error> {
         passes::run(&mut run.graph)?;
-        if fold::run(&mut run.graph, self.registry)? > 0 {
-            passes::run(&mut run.graph)?;
-        }
         if !self.processors.are_compared() {
             let graph = core::mem::take(&mut run.graph);
             let (graph, placement) = self.place(graph, Where::Anywhere)?;
@@ -212,6 +209,14 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         mut graph: Graph<'p>,
         place: Where,
     ) -> Result<(Graph<'p>, Placement<'c>), Error> {
+        let targets = self.processors.targets.iter();
+        let asked = targets.filter(|it| place != Where::Nearby || it.shares_memory());
+        let fused = passes::quantized::run(&mut graph, &mut |graph, node| {
+            asked.clone().any(|target| target.accepts(graph, node).is_ok())
+        });
+        if fold::run(&mut graph, self.registry)? + fused > 0 {
+            passes::run(&mut graph)?;
+        }
         if place != Where::Nearby && !self.processors.share_memory() {
             // Devices have many small copies to lose; kernels on the CPU make views of some of them.
             passes::strided::run(&mut graph);
