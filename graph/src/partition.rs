@@ -23,6 +23,8 @@ pub struct Region {
     pub inputs: Vec<ValueId>,
     /// The values that it gives to others.
     pub outputs: Vec<ValueId>,
+    /// What it alone keeps from run to run: the new value of each, and the old one.
+    pub cells: Vec<(ValueId, ValueId)>,
 }
 
 /// Cuts a graph into parts, given the processor of each call, or none for those that the host does one by one.
@@ -124,7 +126,7 @@ fn region(
             }
         }
     }
-    Region { nodes, inputs, outputs }
+    Region { nodes, inputs, outputs, cells: Vec::new() }
 }
 
 /// The values that a call takes, also within lists, and those that it makes.
@@ -147,6 +149,11 @@ impl Region {
         for node in self.nodes.iter().filter_map(|index| graph.nodes.get(*index)) {
             let args = node.args.iter().map(|id| copied(graph, *id, &mut part, &mut ids)).collect();
             nodes.push(Node { args, ..node.clone() });
+        }
+        for (new, old) in &self.cells {
+            let [new, kept] = [*new, *old].map(|id| copied(graph, id, &mut part, &mut ids));
+            part.updates.push((new, kept));
+            part.names.extend(graph.names.get(old).map(|name| (kept, name.clone())));
         }
         let known = |id: &ValueId| ids.get(id).copied();
         part.inputs = self.inputs.iter().filter_map(known).collect();
@@ -211,7 +218,7 @@ mod tests {
             nodes: calls.iter().map(node).collect(),
             inputs: vec![0],
             outputs: outputs.to_vec(),
-            updates: Vec::new(),
+            ..Graph::default()
         }
     }
 
@@ -223,8 +230,10 @@ mod tests {
         let graph = graph(calls, &[7]);
         let (here, host) = (Some(0), None);
         let parts = partition(&graph, &[here, host, here, here, host, here, here]);
-        let first = Region { nodes: vec![0, 3], inputs: vec![0], outputs: vec![1, 4] };
-        let last = Region { nodes: vec![2, 5, 6], inputs: vec![2, 5], outputs: vec![7] };
+        let first =
+            Region { nodes: vec![0, 3], inputs: vec![0], outputs: vec![1, 4], cells: vec![] };
+        let last =
+            Region { nodes: vec![2, 5, 6], inputs: vec![2, 5], outputs: vec![7], cells: vec![] };
         assert_eq!(
             parts,
             [Part::Device(0, first), Part::Host(vec![1, 4]), Part::Device(0, last.clone())]
@@ -241,7 +250,7 @@ mod tests {
     fn all_on_the_device_is_one_part() {
         let graph = graph(&[(&[0], 1), (&[1], 2)], &[2]);
         let parts = partition(&graph, &[Some(0), Some(0)]);
-        let region = Region { nodes: vec![0, 1], inputs: vec![0], outputs: vec![2] };
+        let region = Region { nodes: vec![0, 1], inputs: vec![0], outputs: vec![2], cells: vec![] };
         assert_eq!(parts, [Part::Device(0, region)]);
         assert_eq!(partition(&graph, &[None, None]), [Part::Host(vec![0, 1])]);
         assert_eq!(partition(&Graph::default(), &[]), []);

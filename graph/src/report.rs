@@ -26,6 +26,8 @@ pub struct MethodReport {
     pub decisions: Vec<String>,
     /// The backend of each of its delegates.
     pub delegates: Vec<String>,
+    /// Its delegates that were not taken apart, though they were made for the compiler or for GPUs: the number of each, and why.
+    pub apart: Vec<(usize, String)>,
     /// Why it was left as it was exported, if it was.
     pub as_exported: Option<String>,
 }
@@ -110,6 +112,11 @@ impl Report {
             put_text(&mut bytes, &method.name);
             put(&mut bytes, method.delegates.len());
             method.delegates.iter().for_each(|backend| put_text(&mut bytes, backend));
+            put(&mut bytes, method.apart.len());
+            for (delegate, why) in &method.apart {
+                put(&mut bytes, *delegate);
+                put_text(&mut bytes, why);
+            }
             put(&mut bytes, usize::from(method.as_exported.is_some()));
             method.as_exported.iter().for_each(|why| put_text(&mut bytes, why));
             put(&mut bytes, method.calls.len());
@@ -142,6 +149,10 @@ impl Report {
             for _ in 0..number(&mut rest)? {
                 delegates.push(text(&mut rest)?);
             }
+            let mut apart = Vec::new();
+            for _ in 0..number(&mut rest)? {
+                apart.push((number(&mut rest)?, text(&mut rest)?));
+            }
             let as_exported = match number(&mut rest)? {
                 0 => None,
                 _ => Some(text(&mut rest)?),
@@ -163,7 +174,15 @@ impl Report {
             for _ in 0..number(&mut rest)? {
                 decisions.push(text(&mut rest)?);
             }
-            methods.push(MethodReport { name, calls, parts, decisions, delegates, as_exported });
+            methods.push(MethodReport {
+                name,
+                calls,
+                parts,
+                decisions,
+                delegates,
+                apart,
+                as_exported,
+            });
         }
         rest.is_empty().then_some(Report { methods })
     }
@@ -240,14 +259,14 @@ mod tests {
         let node = Node { id: 7, ..Node::new(Operator::ABS, Vec::new()) };
         let call = |place| PlacedCall::new(&node, place, String::from("why"));
         let calls = vec![call(Place::Device(3)), call(Place::Host)];
-        let as_exported = Some(String::from("so"));
+        let (as_exported, apart) = (Some(String::from("so")), vec![(0, String::from("it keeps"))]);
         let (name, delegates) = (String::from("m"), vec![String::from("a backend")]);
         let estimate = |nanoseconds| Estimate { processor: String::from("p"), nanoseconds };
         let (own, others) = (Some(estimate(2)), vec![estimate(u64::MAX), estimate(3)]);
         let part = PartReport { place: Place::Device(3), calls: 1, own, others };
         let parts = vec![part.clone(), PartReport { own: Some(estimate(5)), ..part.clone() }];
         let decisions = vec![String::from("because")];
-        let method = MethodReport { name, calls, parts, decisions, delegates, as_exported };
+        let method = MethodReport { name, calls, parts, decisions, delegates, apart, as_exported };
         assert_eq!(method.nanoseconds(), Some(7));
         let parts = vec![PartReport { own: None, ..part.clone() }, part];
         assert_eq!(MethodReport { parts, ..method.clone() }.nanoseconds(), None);

@@ -38,7 +38,7 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
         ],
         inputs: vec![0, 1],
         outputs: vec![3, 4],
-        updates: Vec::new(),
+        ..Graph::default()
     };
     let registry = registry();
     let mut constants = Constants::new("");
@@ -47,14 +47,17 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
         registry: &registry,
         copies: &Copies::of(&[]),
         constants: &mut constants,
+        shared: &BTreeSet::new(),
+        buffer: None,
         inputs: BTreeMap::new(),
+        moved: BTreeSet::new(),
         report: MethodReport::default(),
         is_for_devices: false,
     };
     let run =
         Run { instructions: 0..3, origins: [(0, varies), (1, stays)].into_iter().collect(), graph };
     let cut = compiler.cut(run).unwrap();
-    let instructions = compiler.emit(&mut method, cut).unwrap();
+    let instructions = compiler.emit(&mut method, cut, &Cells::default()).unwrap();
     let [Instruction::Delegate { args, .. }] = &instructions[..] else { panic!() };
     let dynamism = |arg: &usize| method.tensor(*arg).unwrap().dynamism;
     let found: Vec<ShapeDynamism> = args.iter().map(dynamism).collect();
@@ -86,7 +89,7 @@ fn sent(size: usize, is_for_devices: bool, processors: Processors<'_>) -> (bool,
         nodes: vec![Node::new(Operator::MM, vec![0, 0, 1])],
         inputs: vec![0],
         outputs: vec![1],
-        updates: Vec::new(),
+        ..Graph::default()
     };
     let registry = registry();
     let mut constants = Constants::new("");
@@ -95,7 +98,10 @@ fn sent(size: usize, is_for_devices: bool, processors: Processors<'_>) -> (bool,
         registry: &registry,
         copies: &Copies::of(&[]),
         constants: &mut constants,
+        shared: &BTreeSet::new(),
+        buffer: None,
         inputs: BTreeMap::new(),
+        moved: BTreeSet::new(),
         report: MethodReport::default(),
         is_for_devices,
     };

@@ -46,7 +46,7 @@ impl Codes {
     }
 
     /// Whether no code stands for less, or more, than these numbers: but for what is rounded to the outermost.
-    fn lie_within(self, low: f64, high: f64) -> bool {
+    fn lie_within(self, [low, high]: [f64; 2]) -> bool {
         let code = |number: f64| number / self.scale + self.zero as f64;
         // Half a code beyond is rounded to it.
         code(low) < LOWEST as f64 + 0.5 && code(high) > HIGHEST as f64 - 0.5
@@ -78,12 +78,21 @@ fn island(
     if rewriter.scalar_type(out)? != ScalarType::Char {
         return None;
     }
-    let (inner, relu) = limited(rewriter, *made, codes).unwrap_or((*made, false));
-    let result = Made { value: inner, relu, codes };
+    let limits = limits(rewriter, *made);
+    let (value, relu) = match limits {
+        Some((source, limits)) => (source, !codes.lie_within(limits)),
+        None => (*made, false),
+    };
+    // What the codes do not limit is `relu`, or nothing that is known.
+    let is_relu = limits
+        .is_none_or(|(_, [low, high])| low == 0.0 && codes.lie_within([f64::NEG_INFINITY, high]));
+    if relu && !is_relu {
+        return None;
+    }
+    let result = Made { value, relu, codes };
     let (operator, args) = call(rewriter, &result).or_else(|| {
         // A function alone.
-        let [source] = *rewriter.call_of(*made, Operator::RELU)? else { return None };
-        let (input, from) = dequantized(rewriter, source)?;
+        let (input, from) = dequantized(rewriter, value).filter(|_| limits.is_some() && is_relu)?;
         let (from, to) = (from.values(rewriter), codes.values(rewriter));
         Some((Operator::ET_VK_Q8TA_RELU, [&[input], &from[..], &to].concat()))
     })?;
@@ -94,25 +103,20 @@ fn island(
     Some(())
 }
 
-/// The tensor that a value is the limited one of, if nobody else takes it, and whether limits are more than the range of the codes: `relu`.
-fn limited(rewriter: &Rewriter<'_, '_>, id: ValueId, codes: Codes) -> Option<(ValueId, bool)> {
+/// The tensor that a value is the limited one of, if nobody else takes it, and the limits.
+fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
     let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1)?;
     let number = |at: usize, absent: f64| match inputs(node).get(at) {
         id if rewriter.is_none(id) => Some(absent),
         id => rewriter.number(*id?),
     };
-    let [low, high] = match node.operator {
+    let limits = match node.operator {
         Operator::RELU => [0.0, f64::INFINITY],
         Operator::HARDTANH => [number(1, -1.0)?, number(2, 1.0)?],
         Operator::CLAMP => [number(1, f64::NEG_INFINITY)?, number(2, f64::INFINITY)?],
         _ => return None,
     };
-    let source = *inputs(node).first()?;
-    if codes.lie_within(low, high) {
-        return Some((source, false));
-    }
-    // The upper limit is none, and the lower one is zero.
-    (low == 0.0 && codes.lie_within(f64::NEG_INFINITY, high)).then_some((source, true))
+    Some((*inputs(node).first()?, limits))
 }
 
 /// The operator on codes that makes codes of what is between, and what it takes.
@@ -267,7 +271,7 @@ fn takes_alone(
         outputs: vec![args.len()],
         nodes: vec![node.clone()],
         values,
-        updates: Vec::new(),
+        ..Graph::default()
     };
     takes(&alone, &node)
 }
@@ -363,6 +367,15 @@ mod tests {
             o i8[2,4] = quantized_decomposed.quantize_per_tensor.default(r, 1.0, -128, -128, 127, 1)
             p i8[2,4] = quantized_decomposed.quantize_per_tensor.default(f, 1.0, 0, -128, 127, 1)
             out o p";
+        let between = "in x i8[2,4]
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+            r f32[2,4] = aten.hardtanh.default(f, 0, 6)
+            o i8[2,4] = quantized_decomposed.quantize_per_tensor.default(r, 0.0235, -128, -128, 127, 1)
+            out o";
+        let relu = "%3 = et_vk.q8ta_relu.default(%0, 0.25, 3, 0.0235, -128)";
+        assert_eq!(calls(&made(between)), [relu]);
+        assert_eq!(made(&between.replace("f, 0, 6", "f, -1, 6")).nodes.len(), 3);
+        assert_eq!(made(&between.replace("f, 0, 6", "f, 0, 5")).nodes.len(), 3);
         let found = operators(&made(sum));
         assert!(found.contains(&"et_vk.q8ta_add.default") && found.len() == 3, "{found:?}");
     }
