@@ -1,6 +1,6 @@
 //! Every program gives PyTorch's numbers on GPUs, whatever it was exported for. For other processors, `../processors.rs` has the same.
 
-use crate::common::{Fixture, check_programs, fixture, open, programs};
+use crate::common::{Fixture, check, check_programs, fixture, open, programs};
 use crate::device::device_is_there;
 use torchlet::core::Backend;
 use torchlet::vulkan::VulkanBackend;
@@ -62,5 +62,31 @@ fn software_is_no_gpu() {
         };
         assert!(on_vulkan(RunOn::Vulkan), "{file}");
         assert!(!on_vulkan(RunOn::Auto), "{file}");
+    }
+}
+
+/// What PT2E quantises with 8 bits computes with codes, wherever there is an operator for it.
+#[test]
+fn quantised_programs_compute_with_codes() {
+    if !device_is_there() {
+        return;
+    }
+    let expected: &[(&str, &[(&str, usize)])] = &[
+        ("digits/digits_int8.bpte", &[("et_vk.q8ta_conv2d.default", 2)]),
+        ("models/mobilenet_v2_int8.bpte", &[("et_vk.q8ta_conv2d_dw.default", 1)]),
+    ];
+    for (file, operators) in expected {
+        let fixture = fixture(file);
+        let source = open(&fixture, Module::builder().threads(1).run_on(RunOn::Vulkan)).unwrap();
+        let calls = &source.plan().unwrap().methods[0].calls;
+        for (operator, least) in *operators {
+            let count = calls.iter().filter(|call| call.operator == *operator).count();
+            assert!(count >= *least, "{file}: {count} calls of {operator}");
+        }
+        check(&mut source.share(), &source, &fixture).unwrap();
+        // On the CPU, there is none: it stays as it is written.
+        let cpu = open(&fixture, Module::builder().threads(1).run_on(RunOn::Cpu)).unwrap();
+        let calls = &cpu.plan().unwrap().methods[0].calls;
+        assert!(!calls.iter().any(|call| call.operator.contains("q8ta")), "{file}");
     }
 }
