@@ -91,14 +91,14 @@ impl Cells {
         })
     }
 
-    /// Gives cells to the regions of a run that alone touch them, on processors with memory of their own, and says which tensors of the method those were: nothing mentions
+    /// Gives cells to the regions of a run that alone touch them, on processors that keep any, and says which tensors of the method those were: nothing mentions
     /// them any more.
     pub(crate) fn give<'p>(
         &self,
         method: &Method<'p>,
         run: &mut Run<'p>,
         parts: &mut [Part],
-        is_apart: impl Fn(usize) -> bool,
+        keeps: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
         let graph = &mut run.graph;
         let touched = Touched::of(graph, parts);
@@ -114,7 +114,7 @@ impl Cells {
                 continue;
             };
             let Some(Part::Device(processor, region)) = parts.get_mut(part) else { continue };
-            if !is_apart(*processor) {
+            if !keeps(*processor) {
                 continue;
             }
             let Some(Value::Tensor(cell)) = graph.values.get_mut(old) else { continue };

@@ -70,7 +70,6 @@ pub(crate) fn compile_read<'p>(
             constants: &mut constants,
             shared: &shared,
             buffer: (buffer < buffers).then_some(buffer),
-            apart: Vec::new(),
             inputs: BTreeMap::new(),
             moved: BTreeSet::new(),
             report: MethodReport::default(),
@@ -85,14 +84,18 @@ pub(crate) fn compile_read<'p>(
                     buffers = buffers.saturating_sub(buffer);
                     buffer = method.planned.len();
                 }
-                described =
-                    MethodReport { name: described.name, ..core::mem::take(&mut compiler.report) };
+                described = MethodReport { name: described.name, ..compiler.report };
             }
-            Ok(None) => described.as_exported = Some(String::from(NOTHING_GAINED)),
-            Err(Error::Unsupported(why)) => described.as_exported = Some(why),
+            Ok(None) => {
+                described.apart = compiler.report.apart;
+                described.as_exported = Some(String::from(NOTHING_GAINED));
+            }
+            Err(Error::Unsupported(why)) => {
+                described.apart = compiler.report.apart;
+                described.as_exported = Some(why);
+            }
             Err(error) => return Err(error),
         }
-        described.apart = compiler.apart;
         let backends = method.delegates.iter().map(|delegate| delegate.backend.clone());
         described.delegates = backends.collect();
         report.methods.push(described);
@@ -114,8 +117,6 @@ struct MethodCompiler<'c, 'p> {
     shared: &'c BTreeSet<usize>,
     /// One that none uses, if there may be more.
     buffer: Option<usize>,
-    /// The delegates that stay, though their graphs are known or could be, and why.
-    apart: Vec<(usize, String)>,
     /// How many inputs each delegate has that was made.
     inputs: BTreeMap<usize, usize>,
     /// The state that lives in regions now.
@@ -194,7 +195,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         compiled.forget_moved(&self.moved, planned);
         compiled.forget_places(vocabulary, &self.inputs);
         let numbers = compiled.forget_unused();
-        for (delegate, _) in &mut self.apart {
+        for (delegate, _) in &mut self.report.apart {
             *delegate = numbers.get(*delegate).copied().unwrap_or(0);
         }
         let calls = self.report.calls.iter_mut().map(|call| &mut call.place);
@@ -219,7 +220,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         for delegate in 0..method.delegates.len() {
             let graph = graph_of(&method, delegate, named).transpose();
             let told = graph.as_ref().err().map(|why| (delegate, why.to_string()));
-            self.apart.extend(told);
+            self.report.apart.extend(told);
             graphs.push(graph.ok().flatten());
         }
         self.is_for_devices = graphs.iter().any(Option::is_some);
@@ -236,7 +237,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
                     *slot = Some(graph);
                     joined.push(delegate);
                 }
-                Err(why) => self.apart.push((delegate, why.to_string())),
+                Err(why) => self.report.apart.push((delegate, why.to_string())),
             }
         }
         let front = FrontEnd::new(&with_state, &graphs, data, vocabulary).within(self.copies);
@@ -254,7 +255,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         // Other instructions are in the way: what keeps state stays what it was.
         for delegate in joined {
             let why = String::from("an argument that graphs do not say");
-            self.apart.push((delegate, why));
+            self.report.apart.push((delegate, why));
             graphs.get_mut(delegate).map(Option::take);
         }
         let front = FrontEnd::new(&method, &graphs, data, vocabulary).within(self.copies);
@@ -265,9 +266,6 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
     /// Decides what of a run goes where.
     fn cut(&self, mut run: Run<'p>) -> Result<Cut<'c, 'p>, Error> {
         passes::run(&mut run.graph)?;
-        if fold::run(&mut run.graph, self.registry)? > 0 {
-            passes::run(&mut run.graph)?;
-        }
         if !self.processors.are_compared() {
             let graph = core::mem::take(&mut run.graph);
             let (graph, placement) = self.place(graph, Where::Anywhere)?;
@@ -292,6 +290,14 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         mut graph: Graph<'p>,
         place: Where,
     ) -> Result<(Graph<'p>, Placement<'c>), Error> {
+        let targets = self.processors.targets.iter();
+        let asked = targets.filter(|it| place != Where::Nearby || it.shares_memory());
+        let fused = passes::quantized::run(&mut graph, &mut |graph, node| {
+            asked.clone().any(|target| target.accepts(graph, node).is_ok())
+        });
+        if fold::run(&mut graph, self.registry)? + fused > 0 {
+            passes::run(&mut graph)?;
+        }
         if place != Where::Nearby && !self.processors.share_memory() {
             // Devices have many small copies to lose; kernels on the CPU make views of some of them.
             passes::strided::run(&mut graph);
@@ -323,10 +329,10 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let Cut { mut run, mut parts, placement, decision } = cut;
         self.report.decisions.extend(decision);
         // Where memory is shared, state lies best where it is.
-        let targets = &self.processors.targets;
-        let is_apart =
-            |processor: usize| targets.get(processor).is_some_and(|target| !target.shares_memory());
-        self.moved.extend(state.give(method, &mut run, &mut parts, is_apart));
+        let targets = self.processors.targets;
+        let is_far =
+            |processor: usize| targets.get(processor).is_some_and(|it| !it.shares_memory());
+        self.moved.extend(state.give(method, &mut run, &mut parts, is_far));
         let graph = &run.graph;
         let became_constant = |id: ValueId, value: usize| {
             matches!(graph.values.get(id), Some(Value::Tensor(tensor)) if tensor.data.is_some())
