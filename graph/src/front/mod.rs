@@ -2,11 +2,13 @@
 
 mod constants;
 pub(crate) mod delegate;
+mod header;
 mod numbers;
 mod optional;
 mod program;
 mod vocabulary;
 pub mod vulkan;
+pub mod xnnpack;
 
 pub(crate) use constants::Copies;
 pub use program::{FrontEnd, Run};
