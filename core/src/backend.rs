@@ -8,6 +8,7 @@ use crate::data_map::{Blob, DataMap};
 use crate::error::{DelegateError, Message, ProgramError};
 use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::CompileSpecTable;
+use crate::layout::TensorInfo;
 use crate::memory::arena::{Arena, Exhausted};
 use crate::parallel::Parallel;
 use crate::program::Program;
@@ -33,6 +34,11 @@ pub trait Backend: Sync {
         None
     }
 
+    /// How fast what it runs on is, where it can say; devices need not be opened for that. It is asked by who chooses among processors.
+    fn rates(&self) -> Option<Rates> {
+        None
+    }
+
     /// Bytes of the method arena that [`init`](Backend::init) will take for this delegate, placement
     /// included. It is asked before anything is reserved. [`delegate_size`] gives the bytes of a delegate placed alone.
     ///
@@ -48,6 +54,25 @@ pub trait Backend: Sync {
         &'m self,
         context: &mut InitContext<'_, 'm>,
     ) -> Result<DelegateBox<'m>, DelegateError>;
+}
+
+/// How fast a processor is, roughly: within a factor of two, which is enough to choose among those that differ by more.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// Arithmetic operations in a second, in products and convolutions of 32-bit floating point.
+    pub operations: f64,
+    /// Bytes that it reads and writes in a second, in its own memory.
+    pub bytes: f64,
+    /// Seconds that each call takes beyond that.
+    pub call: f64,
+    /// Seconds from the start of a region to its end, however small it is.
+    pub region: f64,
+    /// Bytes in a second from the memory of kernels to its own, and back; infinite where these are one.
+    pub transfer: f64,
+    /// Whether it sees regions as a whole: then views, and element-wise calls behind others, take no time of their own.
+    pub fuses: bool,
+    /// Whether it is a device by name, but software on the CPU.
+    pub emulated: bool,
 }
 
 /// Memory on a device.
@@ -82,6 +107,40 @@ pub trait Delegate: Send {
     fn reset(&mut self) -> Result<(), DelegateError> {
         Ok(())
     }
+
+    /// A tensor that it keeps between runs and shows to callers, by number from 0 on; `None` behind the last.
+    fn state(&self, _number: usize) -> Option<DelegateState<'_>> {
+        None
+    }
+
+    /// Copies such a tensor to memory of its size, in the order of its dimensions.
+    ///
+    /// # Errors
+    /// There is none of this number, the memory is of another size, or the device failed.
+    fn read_state(&self, _number: usize, _target: &mut [u8]) -> Result<(), DelegateError> {
+        Err(no_state())
+    }
+
+    /// Gives such a tensor other contents.
+    ///
+    /// # Errors
+    /// As [`read_state`](Self::read_state).
+    fn write_state(&mut self, _number: usize, _source: &[u8]) -> Result<(), DelegateError> {
+        Err(no_state())
+    }
+}
+
+fn no_state() -> DelegateError {
+    DelegateError::Unsupported(Message::from("a delegate without state"))
+}
+
+/// A tensor that a delegate keeps between runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DelegateState<'d> {
+    /// Its name in the model, where it is known.
+    pub name: Option<&'d str>,
+    /// Type and shape; its elements are in the order of its dimensions.
+    pub info: TensorInfo,
 }
 
 /// Bytes of the method arena that placing a delegate of type `D` takes.
@@ -283,6 +342,11 @@ impl<'m> DelegateBox<'m> {
     fn new<D: Delegate + 'm>(place: &'m mut D) -> Self {
         let delegate: NonNull<dyn Delegate + 'm> = NonNull::from(place);
         DelegateBox { delegate, owner: PhantomData }
+    }
+
+    pub(crate) fn get(&self) -> &(dyn Delegate + 'm) {
+        // SAFETY: as in `get_mut`; while this borrow of the box lasts, there is no exclusive one.
+        unsafe { self.delegate.as_ref() }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut (dyn Delegate + 'm) {

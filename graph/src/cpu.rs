@@ -5,17 +5,14 @@ mod lowered;
 use crate::compile::{Compiled, compile_read};
 use crate::error::Error;
 use crate::front::delegate::is_readable;
+use crate::front::joined::MOST_BUFFERS;
 use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
-use crate::target::Target;
+use crate::processors::Processors;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
 use torchlet_core::{DataMap, Registry};
-
-/// How many planned buffers all methods that get state may have: each has those of the methods before it, too, which are empty. A
-/// thousand methods have fewer.
-const MOST_BUFFERS: usize = 1 << 20;
 
 /// The same program without delegates for Vulkan: each call of one becomes instructions for portable kernels, and what it keeps
 /// from run to run becomes state of the method. `data` are the files of external data that the program comes with; kernels of the
@@ -54,10 +51,10 @@ pub fn to_portable<'p>(
 pub fn compile<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
-    engine: Option<&dyn Target>,
+    processors: Processors<'_>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    compile_read(to_portable(program, data, registry)?, program, data, engine, registry)
+    compile_read(to_portable(program, data, registry)?, program, data, processors, registry)
 }
 
 /// What becomes of a delegate.

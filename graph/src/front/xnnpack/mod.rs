@@ -31,7 +31,7 @@ use values::{Constants, Described};
 const HEADER: &[u8; 4] = b"XH00";
 
 /// Whether bytes are those of such a delegate.
-pub fn is_blob(bytes: &[u8]) -> bool {
+pub(crate) fn is_blob(bytes: &[u8]) -> bool {
     is_header(bytes, HEADER)
 }
 
@@ -55,16 +55,6 @@ pub(crate) fn keys(bytes: &[u8]) -> Result<Vec<&str>, Error> {
         }
     }
     Ok(keys)
-}
-
-/// Reads the operators of a delegate's calls, by the names that XNNPACK has for them.
-///
-/// # Errors
-/// The bytes are malformed.
-pub fn operators(bytes: &[u8]) -> Result<Vec<&'static str>, Error> {
-    let (root, _) = parts(bytes)?;
-    let nodes = Budget::of(root.0.buffer()).all(root.nodes()?)?;
-    nodes.iter().map(|node| Ok(nodes::name(node.kind()?))).collect()
 }
 
 /// Reads the graph of a delegate from its processed bytes, and binds it to the arguments of a call.
