@@ -16,6 +16,10 @@ const MAX_SIZE: usize = 20_000;
 const FILES: usize = 40;
 const ROUNDS: usize = 160;
 
+/// How often a delegate for XNNPACK is damaged, and about how many bytes its graph has.
+const DAMAGES: usize = 60;
+const BLOB: usize = 1200;
+
 /// The fixtures of the target's kind that are small, from one end of the list to the other.
 fn seeds(target: &Target) -> Vec<PathBuf> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")];
@@ -64,6 +68,37 @@ fn load_and_run() {
 #[test]
 fn compile() {
     try_target("compile");
+}
+
+#[test]
+fn delegates_for_xnnpack() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/xnnpack");
+    let families = std::fs::read_dir(folder).unwrap().map(|family| family.unwrap().path());
+    let mut paths: Vec<PathBuf> = families
+        .flat_map(|family| std::fs::read_dir(family).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    assert!(paths.len() > 50);
+    for (seed, path) in (1..).zip(paths) {
+        let bytes = std::fs::read(&path).unwrap();
+        let header = bytes.windows(4).position(|window| window == b"XH00").unwrap();
+        let mut random = torchlet_fuzz::mutate::Random::new(seed);
+        for _ in 0..DAMAGES {
+            let mut damaged = bytes.clone();
+            for _ in 0..=random.below(2) {
+                let end = (header + BLOB).min(bytes.len() - 4);
+                let at = header + random.below(end - header);
+                let number = [0, 1, 2, 3, 7, 0x7fff_ffff, u32::MAX][random.below(7)];
+                match random.below(3) {
+                    0 => damaged[at] = damaged[at].wrapping_add(1),
+                    1 => damaged[at] ^= 1 << random.below(8),
+                    _ => damaged[at..at + 4].copy_from_slice(&number.to_le_bytes()),
+                }
+            }
+            torchlet_fuzz::targets::compile(&damaged);
+        }
+    }
 }
 
 #[test]

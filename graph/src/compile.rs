@@ -3,7 +3,7 @@
 use crate::cells::{self, Cells};
 use crate::emit::Emitter;
 use crate::error::Error;
-use crate::front::delegate::graph_of;
+use crate::front::delegate::{graph_of, is_for_device};
 use crate::front::joined;
 use crate::front::{Copies, FrontEnd, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
@@ -223,7 +223,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             self.report.apart.extend(told);
             graphs.push(graph.ok().flatten());
         }
-        self.is_for_devices = graphs.iter().any(Option::is_some);
+        let mut known = graphs.iter().zip(&method.delegates);
+        self.is_for_devices =
+            known.any(|(graph, delegate)| graph.is_some() && is_for_device(delegate));
         let keeps = |graph: &Option<Graph<'_>>| graph.as_ref().is_some_and(joined::keeps_state);
         let stateful: Vec<usize> =
             (0..graphs.len()).filter(|at| graphs.get(*at).is_some_and(keeps)).collect();

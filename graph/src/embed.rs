@@ -2,7 +2,7 @@
 
 use crate::emit::first_bytes;
 use crate::error::Error;
-use crate::front::vulkan;
+use crate::front::{vulkan, xnnpack};
 use crate::method::{MethodTensor, MethodValue, Program, TensorData};
 use crate::{blob, read};
 use alloc::borrow::{Cow, ToOwned};
@@ -46,6 +46,8 @@ impl<'p> Program<'p> {
                 blob::keys(bytes)?
             } else if vulkan::is_blob(bytes) {
                 vulkan::keys(bytes)?
+            } else if xnnpack::is_blob(bytes) {
+                xnnpack::keys(bytes)?
             } else {
                 return Ok(());
             };

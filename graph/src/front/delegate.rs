@@ -1,6 +1,7 @@
 //! The graph of a delegate of a method, bound to the call that the method makes.
 
 use super::vulkan::{self, Argument, Bound};
+use super::xnnpack;
 use crate::blob;
 use crate::error::Error;
 use crate::graph::{Graph, Value};
@@ -10,10 +11,22 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 
-/// Whether a delegate's graph can be read: what the exporter wrote for GPUs, or the compiler for any processor.
+/// Whether a delegate's graph can be read: what the exporter wrote for GPUs or for XNNPACK, or the compiler for any processor.
 pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
-    let is_exported = delegate.backend == "VulkanBackend" && vulkan::is_blob(&delegate.processed);
-    is_exported || blob::is_blob(&delegate.processed)
+    let bytes = &delegate.processed;
+    match &*delegate.backend {
+        "VulkanBackend" if vulkan::is_blob(bytes) => true,
+        XNNPACK if xnnpack::is_blob(bytes) => true,
+        _ => blob::is_blob(bytes),
+    }
+}
+
+/// The backend that exporters lower programs for CPUs to.
+const XNNPACK: &str = "XnnpackBackend";
+
+/// Whether a delegate was made for a device beside the CPU.
+pub(crate) fn is_for_device(delegate: &Delegate<'_>) -> bool {
+    delegate.backend != XNNPACK
 }
 
 /// Reads the graph of a delegate, and binds it to the arguments of a call.
@@ -25,6 +38,9 @@ pub(crate) fn read<'p>(
     named: &Named<'_, 'p>,
     arguments: &[Argument],
 ) -> Result<Bound<'p>, Error> {
+    if xnnpack::is_blob(bytes) {
+        return xnnpack::read(bytes, named, arguments);
+    }
     if !blob::is_blob(bytes) {
         return Bound::new(vulkan::read(bytes, named)?, arguments);
     }

@@ -2,12 +2,14 @@
 
 mod constants;
 pub(crate) mod delegate;
+mod header;
 pub(crate) mod joined;
 mod numbers;
 mod optional;
 mod program;
 mod vocabulary;
 pub mod vulkan;
+pub(crate) mod xnnpack;
 
 pub(crate) use constants::Copies;
 pub use program::{FrontEnd, Run};

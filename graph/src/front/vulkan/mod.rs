@@ -19,6 +19,7 @@ pub use layout::{Argument, CallLayout};
 
 use crate::budget::Budget;
 use crate::error::Error;
+use crate::front::header::{Parts, is_header, part};
 use crate::graph::{Graph, Node, Tensor, Value};
 use crate::named::{Named, read_named};
 use crate::operators::Operator;
@@ -71,19 +72,10 @@ torchlet_core::flatbuffer_table! { BoolListTable { 0 items: Vector<'a, u8>, } }
 torchlet_core::flatbuffer_table! { ValueListTable { 0 items: Vector<'a, i32>, } }
 torchlet_core::flatbuffer_table! { SymIntTable { 0 value: i32, } }
 
+const HEADER: &[u8; 4] = b"VH00";
+
 /// The blob's number for "no staging type".
 const UNSET: i8 = 127;
-
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, Error> {
-    let field =
-        bytes.get(at..at + N).ok_or_else(|| Error::invalid("the delegate header is cut off"))?;
-    Ok(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
-}
-
-fn part(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
-    let start = usize::try_from(offset).ok()?;
-    bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
-}
 
 fn scalar_type(number: i8) -> Result<ScalarType, Error> {
     Ok(match number {
@@ -110,23 +102,7 @@ fn id(number: i32, count: usize) -> Result<usize, Error> {
 
 /// The graph and the constants in a delegate's processed bytes.
 fn parts(bytes: &[u8]) -> Result<(GraphTable<'_>, &[u8]), Error> {
-    if !is_blob(bytes) {
-        return Err(Error::invalid("the delegate header does not start with VH00"));
-    }
-    let (graph_offset, graph_size) = (number::<4>(bytes, 10)?, number::<4>(bytes, 14)?);
-    let (data_offset, data_size) = (number::<4>(bytes, 18)?, number::<8>(bytes, 22)?);
-    let graph = part(bytes, graph_offset, graph_size)
-        .ok_or_else(|| Error::invalid("the graph lies outside the delegate's data"))?;
-    // A size of zero stands for everything behind the offset.
-    let data = match data_size {
-        0 => usize::try_from(data_offset).ok().and_then(|start| bytes.get(start..)),
-        size => part(bytes, data_offset, size),
-    };
-    let data =
-        data.ok_or_else(|| Error::invalid("the constants lie outside the delegate's data"))?;
-    if graph.get(4..8) != Some(b"VK00") {
-        return Err(Error::invalid("the graph does not start with VK00"));
-    }
+    let Parts { graph, data } = Parts::of(bytes, HEADER, b"VK00")?;
     Ok((GraphTable(Table::root(graph)?), data))
 }
 
@@ -147,7 +123,7 @@ pub struct Contents<'p> {
 
 /// Whether bytes are those of such a delegate.
 pub fn is_blob(bytes: &[u8]) -> bool {
-    bytes.get(4..8) == Some(b"VH00")
+    is_header(bytes, HEADER)
 }
 
 /// Reads what a graph consists of, without its values.

@@ -1,0 +1,66 @@
+//! The header of a delegate's data, which ExecuTorch's delegates have in common: where its graph and its constants lie.
+
+use crate::error::Error;
+use alloc::format;
+
+/// What a delegate's data consists of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parts<'p> {
+    /// The graph: a flatbuffer.
+    pub(super) graph: &'p [u8],
+    /// What its constants refer to by offset.
+    pub(super) data: &'p [u8],
+}
+
+/// Whether bytes begin with the header of this name.
+pub(super) fn is_header(bytes: &[u8], name: &[u8; 4]) -> bool {
+    bytes.get(4..8) == Some(name)
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64, Error> {
+    let field =
+        bytes.get(at..at + N).ok_or_else(|| Error::invalid("the delegate header is cut off"))?;
+    Ok(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+}
+
+/// The bytes from `offset` on, as far as they are there.
+pub(super) fn part(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
+    let start = usize::try_from(offset).ok()?;
+    bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
+}
+
+impl<'p> Parts<'p> {
+    /// The parts of a delegate's data whose header has this name, and whose graph has this identifier.
+    ///
+    /// # Errors
+    /// The header is another one, or leads outside of the data.
+    pub(super) fn of(
+        bytes: &'p [u8],
+        header: &[u8; 4],
+        identifier: &[u8; 4],
+    ) -> Result<Self, Error> {
+        let text = |name: &[u8; 4]| name.map(char::from).iter().collect::<alloc::string::String>();
+        if !is_header(bytes, header) {
+            let header = text(header);
+            return Err(Error::Invalid(format!(
+                "the delegate header does not start with {header}"
+            )));
+        }
+        let (graph_offset, graph_size) = (number::<4>(bytes, 10)?, number::<4>(bytes, 14)?);
+        let (data_offset, data_size) = (number::<4>(bytes, 18)?, number::<8>(bytes, 22)?);
+        let graph = part(bytes, graph_offset, graph_size)
+            .ok_or_else(|| Error::invalid("the graph lies outside the delegate's data"))?;
+        // A size of zero stands for everything behind the offset.
+        let data = match data_size {
+            0 => usize::try_from(data_offset).ok().and_then(|start| bytes.get(start..)),
+            size => part(bytes, data_offset, size),
+        };
+        let data =
+            data.ok_or_else(|| Error::invalid("the constants lie outside the delegate's data"))?;
+        if !is_header(graph, identifier) {
+            let identifier = text(identifier);
+            return Err(Error::Invalid(format!("the graph does not start with {identifier}")));
+        }
+        Ok(Parts { graph, data })
+    }
+}

@@ -1,0 +1,406 @@
+//! The graph on its way: calls of ATen over what the blob describes.
+
+use super::values::{Coding, Described};
+use crate::error::Error;
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::operators::Operator;
+use alloc::borrow::Cow;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// A graph on its way. Its first values are those of the blob.
+pub(super) struct Builder<'p> {
+    graph: Graph<'p>,
+    codings: Vec<Coding<'p>>,
+    /// What codes stand for, once somebody asked.
+    numbers: BTreeMap<ValueId, ValueId>,
+    /// Those numbers.
+    asked: BTreeSet<ValueId>,
+    /// The values of the blob that are there.
+    known: BTreeSet<ValueId>,
+    /// Whether shapes are bounds.
+    dynamic: bool,
+    /// The call that is in the making.
+    number: u32,
+}
+
+/// Codes of 8 bits.
+const LOWEST: i64 = -128;
+const HIGHEST: i64 = 127;
+
+/// How a call limits its result.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Limits {
+    pub(super) low: f32,
+    pub(super) high: f32,
+}
+
+impl<'p> Builder<'p> {
+    pub(super) fn new(described: Vec<Described<'p>>, dynamic: bool) -> Self {
+        let mut builder = Builder {
+            graph: Graph::default(),
+            codings: Vec::new(),
+            numbers: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            known: BTreeSet::new(),
+            dynamic,
+            number: 0,
+        };
+        for (id, Described { mut tensor, coding, .. }) in described.into_iter().enumerate() {
+            tensor.dynamic &= dynamic;
+            if tensor.data.is_some() {
+                builder.known.insert(id);
+            }
+            builder.graph.values.push(Value::Tensor(tensor));
+            builder.codings.push(coding);
+        }
+        builder
+    }
+
+    pub(super) fn finish(self) -> Graph<'p> {
+        self.graph
+    }
+
+    /// Calls from now on are in the place of the blob's call of this number.
+    pub(super) fn begin(&mut self, number: u32) {
+        self.number = number;
+    }
+
+    pub(super) fn is_dynamic(&self) -> bool {
+        self.dynamic
+    }
+
+    /// A value of the blob is there from now on.
+    ///
+    /// # Errors
+    /// It was before.
+    pub(super) fn define(&mut self, id: ValueId) -> Result<(), Error> {
+        let is_new = self.known.insert(id);
+        is_new.then_some(()).ok_or_else(|| Error::Invalid(format!("value {id} is made twice")))
+    }
+
+    /// Whether a value of the blob is there.
+    pub(super) fn is_known(&self, id: ValueId) -> bool {
+        self.known.contains(&id)
+    }
+
+    pub(super) fn push(&mut self, value: Value<'p>) -> ValueId {
+        self.graph.values.push(value);
+        self.graph.values.len() - 1
+    }
+
+    pub(super) fn int(&mut self, value: i64) -> ValueId {
+        self.push(Value::Int(value))
+    }
+
+    pub(super) fn ints(&mut self, items: impl IntoIterator<Item = usize>) -> ValueId {
+        // Sizes fit 32 bits.
+        let items = items.into_iter().map(|item| item as i64).collect();
+        self.push(Value::IntList(items))
+    }
+
+    pub(super) fn none(&mut self) -> ValueId {
+        self.push(Value::None)
+    }
+
+    /// The blob's value of a number.
+    pub(super) fn id(&self, number: u32) -> Result<ValueId, Error> {
+        let id = usize::try_from(number).ok().filter(|id| *id < self.codings.len());
+        id.ok_or_else(|| Error::Invalid(format!("value {number} is out of range")))
+    }
+
+    pub(super) fn tensor(&self, id: ValueId) -> Result<&Tensor<'p>, Error> {
+        match self.graph.values.get(id) {
+            Some(Value::Tensor(tensor)) => Ok(tensor),
+            _ => Err(Error::Invalid(format!("value {id} is out of range"))),
+        }
+    }
+
+    /// The shape of a tensor.
+    pub(super) fn sizes(&self, id: ValueId) -> Result<Vec<usize>, Error> {
+        Ok(self.tensor(id)?.sizes.clone())
+    }
+
+    pub(super) fn coding(&self, id: ValueId) -> Coding<'p> {
+        self.codings.get(id).cloned().unwrap_or(Coding::Plain)
+    }
+
+    pub(super) fn new_tensor(&mut self, scalar_type: ScalarType, sizes: &[usize]) -> ValueId {
+        self.push(Value::Tensor(Tensor {
+            scalar_type,
+            host_type: scalar_type,
+            sizes: sizes.to_vec(),
+            dynamic: self.dynamic,
+            data: None,
+            changes: None,
+        }))
+    }
+
+    fn constant(
+        &mut self,
+        scalar_type: ScalarType,
+        sizes: &[usize],
+        data: Cow<'p, [u8]>,
+    ) -> ValueId {
+        self.push(Value::Tensor(Tensor {
+            scalar_type,
+            host_type: scalar_type,
+            sizes: sizes.to_vec(),
+            dynamic: false,
+            data: Some(data),
+            changes: Some(false),
+        }))
+    }
+
+    /// Adds a call that makes `out`.
+    pub(super) fn call_into(&mut self, operator: Operator, inputs: &[ValueId], out: ValueId) {
+        let args = inputs.iter().copied().chain([out]).collect();
+        self.graph.nodes.push(Node { id: self.number, ..Node::new(operator, args) });
+    }
+
+    /// Adds a call that makes a new tensor of the type of an input.
+    pub(super) fn call(
+        &mut self,
+        operator: Operator,
+        inputs: &[ValueId],
+        sizes: &[usize],
+    ) -> Result<ValueId, Error> {
+        let first = inputs.first().copied().unwrap_or(ValueId::MAX);
+        let scalar_type = self.tensor(first)?.scalar_type;
+        let out = self.new_tensor(scalar_type, sizes);
+        self.call_into(operator, inputs, out);
+        Ok(out)
+    }
+
+    pub(super) fn view_into(&mut self, value: ValueId, sizes: &[usize], out: ValueId) {
+        let sizes = self.ints(sizes.iter().copied());
+        self.call_into(Operator::VIEW_COPY, &[value, sizes], out);
+    }
+
+    /// A tensor in another shape.
+    pub(super) fn view(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId, Error> {
+        if self.tensor(value)?.sizes == sizes {
+            return Ok(value);
+        }
+        let list = self.ints(sizes.iter().copied());
+        self.call(Operator::VIEW_COPY, &[value, list], sizes)
+    }
+
+    /// A tensor with its dimensions in this order.
+    pub(super) fn permuted(&mut self, value: ValueId, order: &[usize]) -> Result<ValueId, Error> {
+        let from = self.sizes(value)?;
+        let sizes: Option<Vec<usize>> = order.iter().map(|dim| from.get(*dim).copied()).collect();
+        let sizes = sizes.filter(|sizes| sizes.len() == from.len());
+        let sizes = sizes.ok_or_else(|| Error::invalid("an order of other dimensions"))?;
+        let order = self.ints(order.iter().copied());
+        self.call(Operator::PERMUTE_COPY, &[value, order], &sizes)
+    }
+
+    /// A tensor in another type.
+    pub(super) fn cast(&mut self, value: ValueId, to: ScalarType) -> Result<ValueId, Error> {
+        let tensor = self.tensor(value)?;
+        if tensor.scalar_type == to {
+            return Ok(value);
+        }
+        let sizes = tensor.sizes.clone();
+        let out = self.new_tensor(to, &sizes);
+        self.cast_into(value, out);
+        Ok(out)
+    }
+
+    fn cast_into(&mut self, value: ValueId, out: ValueId) {
+        let (none, no) = (self.none(), self.push(Value::Bool(false)));
+        self.call_into(Operator::TO_COPY, &[value, none, none, none, none, no, none], out);
+    }
+
+    /// The numbers that a value of the blob stands for.
+    pub(super) fn numbers(&mut self, id: ValueId) -> Result<ValueId, Error> {
+        if !self.is_known(id) {
+            return Err(Error::Invalid(format!("value {id} is taken before it is made")));
+        }
+        if let Some(known) = self.numbers.get(&id) {
+            return Ok(*known);
+        }
+        let tensor = self.tensor(id)?;
+        let (scalar_type, sizes) = (tensor.scalar_type, tensor.sizes.clone());
+        let numbers = match self.coding(id) {
+            Coding::Plain | Coding::PerRow { .. } => return Ok(id),
+            Coding::PerTensor { scale, zero_point } => {
+                let inputs = self.affine(id, scale, zero_point, scalar_type);
+                let none = self.none();
+                let inputs: Vec<ValueId> = inputs.into_iter().chain([none]).collect();
+                let out = self.new_tensor(ScalarType::Float, &sizes);
+                self.call_into(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &inputs, out);
+                out
+            }
+            Coding::PerChannel { dim, scales } => {
+                let count = sizes.get(dim).copied().unwrap_or(0);
+                let scales = self.constant(ScalarType::Float, &[count], scales);
+                self.by_channel(id, scalar_type, &sizes, dim, scales)
+            }
+            Coding::PerGroup { size, scales } => {
+                let rows = (scales.len() / size_of::<f32>()).max(1);
+                let scales = self.constant(ScalarType::Float, &[rows], scales);
+                let codes = self.view(id, &[rows, size])?;
+                let numbers = self.by_channel(codes, scalar_type, &[rows, size], 0, scales);
+                self.view(numbers, &sizes)?
+            }
+        };
+        self.numbers.insert(id, numbers);
+        self.asked.insert(numbers);
+        Ok(numbers)
+    }
+
+    fn by_channel(
+        &mut self,
+        codes: ValueId,
+        scalar_type: ScalarType,
+        sizes: &[usize],
+        dim: usize,
+        scales: ValueId,
+    ) -> ValueId {
+        let (none, dim) = (self.none(), self.int(dim as i64));
+        let (low, high) = self.bounds(scalar_type);
+        let number = self.int(scalar_type as i64);
+        let out = self.new_tensor(ScalarType::Float, sizes);
+        let inputs = [codes, scales, none, dim, low, high, number, none];
+        self.call_into(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL, &inputs, out);
+        out
+    }
+
+    /// The least and the greatest code of a type.
+    fn bounds(&mut self, scalar_type: ScalarType) -> (ValueId, ValueId) {
+        let (low, high) = match scalar_type {
+            ScalarType::Byte => (0, 255),
+            ScalarType::Int => (i32::MIN.into(), i32::MAX.into()),
+            _ => (LOWEST, HIGHEST),
+        };
+        (self.int(low), self.int(high))
+    }
+
+    /// The arguments of quantizing to a type, or dequantizing from it, without the last ones.
+    fn affine(
+        &mut self,
+        value: ValueId,
+        scale: f32,
+        zero_point: i32,
+        scalar_type: ScalarType,
+    ) -> [ValueId; 6] {
+        let scale = self.push(Value::Double(scale.into()));
+        let zero_point = self.int(zero_point.into());
+        let (low, high) = self.bounds(scalar_type);
+        [value, scale, zero_point, low, high, self.int(scalar_type as i64)]
+    }
+
+    /// What a call has computed becomes a value of the blob: within limits, and coded as that is.
+    pub(super) fn store(
+        &mut self,
+        made: ValueId,
+        out: ValueId,
+        limits: Option<Limits>,
+    ) -> Result<(), Error> {
+        self.define(out)?;
+        let made = match limits {
+            Some(limits) => self.limited(made, limits)?,
+            None => made,
+        };
+        let (from, to) = (self.tensor(made)?, self.tensor(out)?);
+        if from.sizes != to.sizes {
+            let (from, to) = (&from.sizes, &to.sizes);
+            return Err(Error::Invalid(format!(
+                "a call makes {from:?}, and is said to make {to:?}"
+            )));
+        }
+        let (from, to) = (from.scalar_type, to.scalar_type);
+        match self.coding(out) {
+            Coding::Plain if from == to => self.rename(made, out),
+            Coding::Plain => self.cast_into(made, out),
+            Coding::PerTensor { scale, zero_point } => {
+                let made = self.cast(made, ScalarType::Float)?;
+                let inputs = self.affine(made, scale, zero_point, to);
+                self.call_into(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &inputs, out);
+            }
+            Coding::PerRow { inner_dims } => self.round_rows(made, inner_dims, out)?,
+            Coding::PerChannel { .. } | Coding::PerGroup { .. } => {
+                return Err(Error::unsupported("a result with a scale for each channel"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Codes that a call has moved become a value of the blob.
+    pub(super) fn store_codes(&mut self, made: ValueId, out: ValueId) -> Result<(), Error> {
+        self.define(out)?;
+        self.rename(made, out);
+        Ok(())
+    }
+
+    /// Lets the last call make `out`, if it is what made this; or copies it.
+    fn rename(&mut self, made: ValueId, out: ValueId) {
+        let last = self.graph.nodes.last_mut().and_then(|node| node.args.last_mut());
+        match last {
+            Some(last)
+                if *last == made && made >= self.codings.len() && !self.asked.contains(&made) =>
+            {
+                *last = out;
+            }
+            _ => {
+                let none = self.none();
+                self.call_into(Operator::CLONE, &[made, none], out);
+            }
+        }
+    }
+
+    pub(super) fn limited(&mut self, value: ValueId, limits: Limits) -> Result<ValueId, Error> {
+        let Limits { low, high } = limits;
+        let sizes = self.sizes(value)?;
+        if low == 0.0 && high == f32::INFINITY {
+            return self.call(Operator::RELU, &[value], &sizes);
+        }
+        let mut end = |limit: f32| match limit.is_finite() {
+            true => self.push(Value::Double(limit.into())),
+            false => self.push(Value::None),
+        };
+        let (low_end, high_end) = (end(low), end(high));
+        if !low.is_finite() && !high.is_finite() {
+            return Ok(value);
+        }
+        self.call(Operator::CLAMP, &[value, low_end, high_end], &sizes)
+    }
+
+    /// Rounds numbers to what codes of 8 bits can say, by a scale and a zero point for each row of the last dimensions.
+    fn round_rows(&mut self, value: ValueId, inner: usize, out: ValueId) -> Result<(), Error> {
+        let sizes = self.sizes(value)?;
+        let value = self.cast(value, ScalarType::Float)?;
+        let (outer, width) =
+            match sizes.len().checked_sub(inner).and_then(|at| sizes.split_at_checked(at)) {
+                Some((outer, inner)) => (outer, inner.iter().product::<usize>()),
+                None => return Err(Error::invalid("rows of dimensions that are not there")),
+            };
+        if inner > 1 && self.dynamic {
+            return Err(Error::unsupported("rows of several dimensions that may change"));
+        }
+        let rows: Vec<usize> = outer.iter().copied().chain([width]).collect();
+        let value = self.view(value, &rows)?;
+        let ones: Vec<usize> = outer.iter().copied().chain([1]).collect();
+        let scales = self.new_tensor(ScalarType::Float, &ones);
+        let zero_points = self.new_tensor(ScalarType::Long, &ones);
+        let list = self.push(Value::List([scales, zero_points].to_vec()));
+        let number = self.int(ScalarType::Char as i64);
+        let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
+        self.call_into(choose, &[value, number], list);
+        let (low, high) = self.bounds(ScalarType::Char);
+        let codes = self.new_tensor(ScalarType::Char, &rows);
+        let inputs = [value, scales, zero_points, low, high, number];
+        self.call_into(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN, &inputs, codes);
+        let numbers = self.new_tensor(ScalarType::Float, &rows);
+        let float = self.int(ScalarType::Float as i64);
+        let inputs = [codes, scales, zero_points, low, high, number, float];
+        self.call_into(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TOKEN, &inputs, numbers);
+        let numbers = self.view(numbers, &sizes)?;
+        self.rename(numbers, out);
+        Ok(())
+    }
+}

@@ -1,0 +1,261 @@
+//! Calls over height and width: convolutions, pools and resizing. PyTorch has channels before them, the blob behind.
+
+use super::builder::{Builder, Limits};
+use super::schema::{ConvolutionTable, PoolTable, ResizeTable};
+use crate::error::Error;
+use crate::graph::{Value, ValueId};
+use crate::operators::Operator;
+use alloc::format;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// From batch, height, width, channels to batch, channels, height, width.
+const CHANNELS_FIRST: [usize; 4] = [0, 3, 1, 2];
+/// And back.
+const CHANNELS_LAST: [usize; 4] = [0, 2, 3, 1];
+
+/// The kinds of convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Of filters `[outputs, height, width, inputs of a group]`.
+    Plain,
+    /// Of filters `[1, height, width, outputs]`.
+    Depthwise,
+    /// Transposed, of filters `[outputs, height, width, inputs of a group]`.
+    Transposed,
+}
+
+/// A number of the blob, where it is a size or a step.
+fn size(number: u32) -> Result<usize, Error> {
+    let size = usize::try_from(number).ok().filter(|size| i32::try_from(*size).is_ok());
+    size.ok_or_else(|| Error::Invalid(format!("{number} is too large")))
+}
+
+fn four(sizes: &[usize]) -> Result<[usize; 4], Error> {
+    sizes.try_into().map_err(|_| Error::Invalid(format!("not four dimensions: {sizes:?}")))
+}
+
+fn first(sizes: [usize; 4]) -> [usize; 4] {
+    CHANNELS_FIRST.map(|dim| sizes[dim])
+}
+
+/// What is added around height and width.
+#[derive(Debug, Clone, Copy)]
+struct Padding {
+    top: usize,
+    right: usize,
+    bottom: usize,
+    left: usize,
+}
+
+impl Padding {
+    /// A tensor, channels first, with what is not the same on both sides added to it, and the rest of the padding.
+    fn evened<'p>(
+        self,
+        builder: &mut Builder<'p>,
+        value: ValueId,
+        filler: f64,
+    ) -> Result<(ValueId, [usize; 2]), Error> {
+        let even = [self.top.min(self.bottom), self.left.min(self.right)];
+        let [height, width] = even;
+        let more = [self.left - width, self.right - width, self.top - height, self.bottom - height];
+        if more == [0; 4] {
+            return Ok((value, even));
+        }
+        let mut sizes = four(&builder.sizes(value)?)?;
+        sizes[2] += more[2] + more[3];
+        sizes[3] += more[0] + more[1];
+        let (list, filler) = (builder.ints(more), builder.push(Value::Double(filler)));
+        Ok((builder.call(Operator::CONSTANT_PAD_ND, &[value, list, filler], &sizes)?, even))
+    }
+}
+
+/// Adds a convolution.
+pub(super) fn convolution(
+    builder: &mut Builder<'_>,
+    table: &ConvolutionTable<'_>,
+    kind: Kind,
+    limits: Option<Limits>,
+) -> Result<(), Error> {
+    let groups = size(table.groups()?)?.max(1);
+    let out = builder.id(table.output()?)?;
+    let input = builder.id(table.input()?)?;
+    let input = builder.numbers(input)?;
+    // Filters of halves are kept as what they were made of.
+    let wide = builder.tensor(input)?.scalar_type;
+    let filter = builder.id(table.filter()?)?;
+    let filter = builder.numbers(filter)?;
+    let narrow = builder.tensor(filter)?.scalar_type;
+    let computing = if wide == narrow { wide } else { ScalarType::Float };
+    let filter = builder.cast(filter, computing)?;
+    let filter = weights(builder, filter, kind, groups)?;
+    let bias = match table.bias()? {
+        u32::MAX => builder.none(),
+        bias => {
+            let bias = builder.id(bias)?;
+            let bias = builder.numbers(bias)?;
+            builder.cast(bias, computing)?
+        }
+    };
+    let input = builder.cast(input, computing)?;
+    let input = builder.permuted(input, &CHANNELS_FIRST)?;
+    let padding = Padding {
+        top: size(table.top()?)?,
+        right: size(table.right()?)?,
+        bottom: size(table.bottom()?)?,
+        left: size(table.left()?)?,
+    };
+    let (input, padding) = match kind {
+        Kind::Transposed if padding.top != padding.bottom || padding.left != padding.right => {
+            return Err(Error::unsupported("a transposed convolution with uneven padding"));
+        }
+        Kind::Transposed => (input, [padding.top, padding.left]),
+        _ => padding.evened(builder, input, 0.0)?,
+    };
+    let pair = |height: u32, width: u32| Ok::<_, Error>([size(height)?, size(width)?]);
+    let strides = pair(table.stride_height()?, table.stride_width()?)?;
+    let dilation = pair(table.dilation_height()?, table.dilation_width()?)?;
+    let adjustment = pair(table.adjustment_height()?, table.adjustment_width()?)?;
+    let made = first(four(&builder.sizes(out)?)?);
+    let inputs = [
+        input,
+        filter,
+        bias,
+        builder.ints(strides),
+        builder.ints(padding),
+        builder.ints(dilation),
+        builder.push(Value::Bool(kind == Kind::Transposed)),
+        builder.ints(adjustment),
+        builder.int(groups as i64),
+    ];
+    let found = builder.call(Operator::CONVOLUTION, &inputs, &made)?;
+    let found = match limits {
+        Some(limits) => builder.limited(found, limits)?,
+        None => found,
+    };
+    let found = builder.permuted(found, &CHANNELS_LAST)?;
+    builder.store(found, out, None)
+}
+
+/// Filters as PyTorch has them: `[outputs, inputs of a group, height, width]`, and `[inputs, outputs of a group, height, width]` for
+/// transposed ones.
+fn weights(
+    builder: &mut Builder<'_>,
+    filter: ValueId,
+    kind: Kind,
+    groups: usize,
+) -> Result<ValueId, Error> {
+    let sizes = four(&builder.sizes(filter)?)?;
+    match kind {
+        Kind::Plain => builder.permuted(filter, &CHANNELS_FIRST),
+        Kind::Depthwise => builder.permuted(filter, &[3, 0, 1, 2]),
+        Kind::Transposed => {
+            let [outputs, height, width, inputs] = sizes;
+            if outputs % groups != 0 {
+                return Err(Error::Invalid(format!("{outputs} channels in {groups} groups")));
+            }
+            let filter =
+                builder.view(filter, &[groups, outputs / groups, height, width, inputs])?;
+            let filter = builder.permuted(filter, &[0, 4, 1, 2, 3])?;
+            let all =
+                groups.checked_mul(inputs).ok_or_else(|| Error::invalid("too many channels"))?;
+            builder.view(filter, &[all, outputs / groups, height, width])
+        }
+    }
+}
+
+/// Adds a pool that takes the largest of each window, or their mean.
+pub(super) fn pool(
+    builder: &mut Builder<'_>,
+    table: &PoolTable<'_>,
+    takes_largest: bool,
+    limits: Option<Limits>,
+) -> Result<(), Error> {
+    let out = builder.id(table.output()?)?;
+    let input = builder.id(table.input()?)?;
+    let input = builder.numbers(input)?;
+    let input = builder.permuted(input, &CHANNELS_FIRST)?;
+    let padding = Padding {
+        top: size(table.top()?)?,
+        right: size(table.right()?)?,
+        bottom: size(table.bottom()?)?,
+        left: size(table.left()?)?,
+    };
+    let windows = [size(table.height()?)?, size(table.width()?)?];
+    let strides = [size(table.stride_height()?)?, size(table.stride_width()?)?];
+    let made = first(four(&builder.sizes(out)?)?);
+    let found = if takes_largest {
+        let dilation = [size(table.dilation_height()?)?, size(table.dilation_width()?)?];
+        let (input, padding) = padding.evened(builder, input, f64::NEG_INFINITY)?;
+        let (windows, strides) = (builder.ints(windows), builder.ints(strides));
+        let (padding, dilation) = (builder.ints(padding), builder.ints(dilation));
+        let (scalar_type, no) =
+            (builder.tensor(input)?.scalar_type, builder.push(Value::Bool(false)));
+        let largest = builder.new_tensor(scalar_type, &made);
+        let indices = builder.new_tensor(ScalarType::Long, &made);
+        let list = builder.push(Value::List([largest, indices].to_vec()));
+        let inputs = [input, windows, strides, padding, dilation, no];
+        builder.call_into(Operator::MAX_POOL2D_WITH_INDICES, &inputs, list);
+        largest
+    } else {
+        if padding.top != padding.bottom || padding.left != padding.right {
+            return Err(Error::unsupported("a mean with uneven padding"));
+        }
+        let padding = builder.ints([padding.top, padding.left]);
+        let (windows, strides) = (builder.ints(windows), builder.ints(strides));
+        // What is added around counts for nothing.
+        let (no, none) = (builder.push(Value::Bool(false)), builder.none());
+        let inputs = [input, windows, strides, padding, no, no, none];
+        builder.call(Operator::AVG_POOL2D, &inputs, &made)?
+    };
+    let found = builder.permuted(found, &CHANNELS_LAST)?;
+    builder.store(found, out, limits)
+}
+
+/// Adds the mean over height and width.
+pub(super) fn mean(
+    builder: &mut Builder<'_>,
+    input: ValueId,
+    out: ValueId,
+    limits: Option<Limits>,
+) -> Result<(), Error> {
+    let input = builder.numbers(input)?;
+    let [batch, _, _, channels] = four(&builder.sizes(input)?)?;
+    let keeps = builder.sizes(out)?.len() == 4;
+    let sizes: Vec<usize> =
+        if keeps { [batch, 1, 1, channels].to_vec() } else { [batch, channels].to_vec() };
+    let dims = builder.ints([1, 2]);
+    let (keep, none) = (builder.push(Value::Bool(keeps)), builder.none());
+    let found = builder.call(Operator::MEAN_DIM, &[input, dims, keep, none], &sizes)?;
+    builder.store(found, out, limits)
+}
+
+/// Adds resizing with linear interpolation.
+pub(super) fn resize(
+    builder: &mut Builder<'_>,
+    table: &ResizeTable<'_>,
+    limits: Option<Limits>,
+) -> Result<(), Error> {
+    /// `XNN_FLAG_TENSORFLOW_LEGACY_MODE`
+    const LEGACY: u32 = 4;
+    /// `XNN_FLAG_ALIGN_CORNERS`
+    const ALIGN_CORNERS: u32 = 8;
+    let flags = table.flags()?;
+    if flags & LEGACY != 0 {
+        return Err(Error::unsupported("resizing with TensorFlow's old rule"));
+    }
+    let out = builder.id(table.output()?)?;
+    let input = builder.id(table.input()?)?;
+    let input = builder.numbers(input)?;
+    let input = builder.permuted(input, &CHANNELS_FIRST)?;
+    let [batch, channels, ..] = four(&builder.sizes(input)?)?;
+    let size = [size(table.height()?)?, size(table.width()?)?];
+    let list = builder.ints(size);
+    let corners = builder.push(Value::Bool(flags & ALIGN_CORNERS != 0));
+    let none = builder.none();
+    let sizes = [batch, channels, size[0], size[1]];
+    let inputs = [input, list, corners, none];
+    let found = builder.call(Operator::UPSAMPLE_BILINEAR2D_VEC, &inputs, &sizes)?;
+    let found = builder.permuted(found, &CHANNELS_LAST)?;
+    builder.store(found, out, limits)
+}

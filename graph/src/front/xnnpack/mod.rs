@@ -1,0 +1,216 @@
+//! The front-end for what ExecuTorch's `XnnpackPartitioner` writes: a header (`XH00`), a graph (`XN01`) and constants.
+//!
+//! The graph is one of XNNPACK's own functions. Its tensors are described in the order of their memory: what PyTorch calls channels
+//! last is batch, height, width, channels here, and the exporter has calls that transpose where such a part begins and ends. A
+//! convolution becomes `aten.convolution` between two permutations; those that meet cancel out later. Quantized tensors become
+//! tensors of codes, and each call on them what PyTorch has for it: the call between `dequantize` and `quantize`. What is quantized as
+//! the program runs is quantized and dequantized where XNNPACK converts it.
+
+mod builder;
+mod convolution;
+mod nodes;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::front::header::{Parts, is_header};
+use crate::front::vulkan::{Argument, Bound};
+use crate::graph::{Graph, Tensor, Value, ValueId};
+use crate::named::Named;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+use builder::Builder;
+use schema::{ConstantTable, GraphTable, ValueTable};
+use torchlet_core::format::flatbuffer::Table;
+use values::{Constants, Described};
+
+const HEADER: &[u8; 4] = b"XH00";
+
+/// Whether bytes are those of such a delegate.
+pub(crate) fn is_blob(bytes: &[u8]) -> bool {
+    is_header(bytes, HEADER)
+}
+
+fn parts(bytes: &[u8]) -> Result<(GraphTable<'_>, &[u8]), Error> {
+    let Parts { graph, data } = Parts::of(bytes, HEADER, b"XN01")?;
+    Ok((GraphTable(Table::root(graph)?), data))
+}
+
+/// Reads the keys of the constants that are named data.
+///
+/// # Errors
+/// The bytes are malformed.
+pub(crate) fn keys(bytes: &[u8]) -> Result<Vec<&str>, Error> {
+    let (root, _) = parts(bytes)?;
+    let mut budget = Budget::of(root.0.buffer());
+    let entries: Vec<ConstantTable<'_>> = budget.all(root.constants()?)?;
+    let mut keys = Vec::new();
+    for entry in entries {
+        if let Some(key) = entry.named_key()? {
+            keys.push(key);
+        }
+    }
+    Ok(keys)
+}
+
+/// Reads the graph of a delegate from its processed bytes, and binds it to the arguments of a call.
+///
+/// # Errors
+/// The bytes are malformed, data is missing, a call is not understood, or the arguments do not fit.
+pub(crate) fn read<'p>(
+    bytes: &'p [u8],
+    named: &Named<'_, 'p>,
+    arguments: &[Argument],
+) -> Result<Bound<'p>, Error> {
+    let (root, data) = parts(bytes)?;
+    let mut budget = Budget::of(root.0.buffer());
+    let mut constants = Constants::new(root.constants()?, data, named);
+    let mut described = Vec::new();
+    for value in budget.all::<ValueTable<'p>>(root.values()?)? {
+        described.push(values::read(&value, &mut constants, &mut budget)?);
+    }
+    let numbers = |ids: Vec<u32>| -> Vec<usize> {
+        ids.into_iter().map(|id| usize::try_from(id).unwrap_or(usize::MAX)).collect()
+    };
+    let inputs = numbers(budget.all(root.input_ids()?)?);
+    let outputs = numbers(budget.all(root.output_ids()?)?);
+    let dynamic = arguments.iter().any(|argument| match argument {
+        Argument::Tensor { dynamic, .. } => *dynamic,
+        Argument::Number => false,
+    });
+    let mut call = Call { arguments, first_output: arguments.len(), places: BTreeMap::new() };
+    call.find(&described, &inputs, &outputs)?;
+    let mut builder = Builder::new(described, dynamic);
+    let mut graph_inputs = Vec::new();
+    for place in 0..call.first_output {
+        graph_inputs.push(call.input(place, &mut builder)?);
+    }
+    for node in budget.all(root.nodes()?)? {
+        nodes::add(&mut builder, &node, &mut budget)?;
+    }
+    let mut graph_outputs = Vec::new();
+    for place in call.first_output..arguments.len() {
+        graph_outputs.push(call.output(place, &mut builder)?);
+    }
+    let graph = Graph { inputs: graph_inputs, outputs: graph_outputs, ..builder.finish() };
+    Ok(Bound { graph, first_output: call.first_output })
+}
+
+/// The arguments of the delegate's call.
+struct Call<'a> {
+    arguments: &'a [Argument],
+    /// The first that is an output.
+    first_output: usize,
+    /// The value that an argument is.
+    places: BTreeMap<usize, ValueId>,
+}
+
+impl Call<'_> {
+    /// Finds the argument of each value: inputs come first, and one that nothing reads has no value.
+    fn find(
+        &mut self,
+        described: &[Described<'_>],
+        inputs: &[ValueId],
+        outputs: &[ValueId],
+    ) -> Result<(), Error> {
+        let place = |id: &ValueId| {
+            let place = described.get(*id).and_then(|value| value.external);
+            let place = place.filter(|place| *place < self.arguments.len());
+            place.ok_or_else(|| Error::Invalid(format!("value {id} is no argument of the call")))
+        };
+        let mut places = BTreeMap::new();
+        let mut first_output = self.arguments.len();
+        for id in outputs {
+            let place = place(id)?;
+            first_output = first_output.min(place);
+            places.insert(place, *id);
+        }
+        for id in inputs {
+            let place = place(id)?;
+            if place >= first_output {
+                return Err(Error::invalid("an input of a delegate comes after its outputs"));
+            }
+            places.insert(place, *id);
+        }
+        (self.first_output, self.places) = (first_output, places);
+        Ok(())
+    }
+
+    fn argument(&self, place: usize) -> Result<&Argument, Error> {
+        self.arguments.get(place).ok_or_else(|| Error::invalid("an argument is missing"))
+    }
+
+    /// A tensor like an argument; and an error if the blob describes it otherwise: by other numbers of elements or another type.
+    fn tensor(
+        &self,
+        place: usize,
+        described: Option<&Tensor<'_>>,
+    ) -> Result<Tensor<'static>, Error> {
+        let Argument::Tensor { scalar_type, sizes, dynamic } = self.argument(place)? else {
+            return Err(Error::Invalid(format!("argument {place} is no tensor")));
+        };
+        if let Some(tensor) = described {
+            let count = |sizes: &[usize]| {
+                sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size))
+            };
+            // A number is described as a vector of one.
+            let is_shape = tensor.sizes == *sizes || (sizes.is_empty() && tensor.sizes == [1]);
+            if !is_shape || count(sizes).is_none() || tensor.scalar_type != *scalar_type {
+                return Err(Error::Invalid(format!(
+                    "argument {place} is {scalar_type:?} {sizes:?}, the delegate has {:?} {:?}",
+                    tensor.scalar_type, tensor.sizes
+                )));
+            }
+        }
+        Ok(Tensor {
+            scalar_type: *scalar_type,
+            host_type: *scalar_type,
+            sizes: sizes.clone(),
+            dynamic: *dynamic,
+            data: None,
+            changes: None,
+        })
+    }
+
+    /// The input that an argument is.
+    fn input(&self, place: usize, builder: &mut Builder<'_>) -> Result<ValueId, Error> {
+        let Some(id) = self.places.get(&place).copied() else {
+            return Ok(match self.argument(place)? {
+                Argument::Tensor { .. } => {
+                    let tensor = self.tensor(place, None)?;
+                    builder.push(Value::Tensor(tensor))
+                }
+                Argument::Number => builder.push(Value::SymInt(0)),
+            });
+        };
+        builder.define(id)?;
+        let described = builder.tensor(id)?.clone();
+        let tensor = self.tensor(place, Some(&described))?;
+        if tensor.sizes == described.sizes {
+            return Ok(id);
+        }
+        let given = builder.push(Value::Tensor(tensor));
+        builder.view_into(given, &described.sizes, id);
+        Ok(given)
+    }
+
+    /// The output that an argument is.
+    fn output(&self, place: usize, builder: &mut Builder<'_>) -> Result<ValueId, Error> {
+        let missing = || Error::Invalid(format!("nothing makes argument {place} of a delegate"));
+        let id = self.places.get(&place).copied().filter(|id| builder.is_known(*id));
+        let id = id.ok_or_else(missing)?;
+        let described = builder.tensor(id)?.clone();
+        let tensor = self.tensor(place, Some(&described))?;
+        if tensor.sizes == described.sizes {
+            return Ok(id);
+        }
+        let sizes = tensor.sizes.clone();
+        let taken = builder.push(Value::Tensor(tensor));
+        builder.view_into(id, &sizes, taken);
+        Ok(taken)
+    }
+}

@@ -1,0 +1,285 @@
+//! The values of a blob: tensors in the order of their memory (most often, channels last), and how numbers are coded in them.
+
+use super::schema::{
+    ConstantTable, PerChannelTable, PerGroupTable, PerRowTable, PerTensorTable, QuantizedTable,
+    TensorTable, ValueTable,
+};
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::front::header::part;
+use crate::graph::Tensor;
+use crate::named::{Named, read_named};
+use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+use torchlet_core::format::flatbuffer::Vector;
+use torchlet_core::layout::MAX_RANK;
+
+/// A tensor of a blob.
+#[derive(Debug)]
+pub(super) struct Described<'p> {
+    pub(super) tensor: Tensor<'p>,
+    pub(super) coding: Coding<'p>,
+    /// The argument of the delegate's call that it is.
+    pub(super) external: Option<usize>,
+}
+
+/// What the elements of a tensor stand for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Coding<'p> {
+    /// Numbers.
+    Plain,
+    /// `(code - zero_point) * scale`
+    PerTensor { scale: f32, zero_point: i32 },
+    /// `code * scale`, with a scale for each index of a dimension.
+    PerChannel { dim: usize, scales: Cow<'p, [u8]> },
+    /// The same of a matrix, with a scale for so many neighbours in a row.
+    PerGroup { size: usize, scales: Cow<'p, [u8]> },
+    /// Numbers, rounded to what codes of 8 bits can say: each row, of the last dimensions, has a scale and a zero point of its own.
+    PerRow { inner_dims: usize },
+}
+
+/// The constants of a blob.
+pub(super) struct Constants<'n, 'p> {
+    entries: Vector<'p, ConstantTable<'p>>,
+    /// What is behind the graph.
+    data: &'p [u8],
+    named: &'n Named<'n, 'p>,
+    /// The constants that were unpacked, by where they are, and how many bytes of each.
+    unpacked: BTreeMap<(u64, &'p str), usize>,
+    /// How many bytes were unpacked of all, again and again.
+    unpacked_bytes: usize,
+}
+
+/// How often constants may be unpacked for one value after the other, and how much in any case: what several values share would be
+/// far larger than the file otherwise.
+const TIMES: usize = 4;
+const SMALL: usize = 1 << 20;
+
+impl<'n, 'p> Constants<'n, 'p> {
+    pub(super) fn new(
+        entries: Vector<'p, ConstantTable<'p>>,
+        data: &'p [u8],
+        named: &'n Named<'n, 'p>,
+    ) -> Self {
+        Constants { entries, data, named, unpacked: BTreeMap::new(), unpacked_bytes: 0 }
+    }
+
+    fn entry(&self, index: u32) -> Result<ConstantTable<'p>, Error> {
+        let missing = || Error::Invalid(format!("constant {index} is missing"));
+        self.entries.get(usize::try_from(index).unwrap_or(usize::MAX))?.ok_or_else(missing)
+    }
+
+    /// The first bytes of a constant.
+    fn read(&self, index: u32, bytes: usize) -> Result<Cow<'p, [u8]>, Error> {
+        let entry = self.entry(index)?;
+        match entry.named_key()? {
+            Some(key) if entry.offset()? == u64::MAX => read_named(self.named, key, bytes),
+            _ => part(self.data, entry.offset()?, bytes as u64)
+                .map(Cow::Borrowed)
+                .ok_or_else(|| Error::invalid("a constant lies outside the delegate's data")),
+        }
+    }
+
+    /// The same, for what becomes larger when it is unpacked.
+    fn read_packed(&mut self, index: u32, bytes: usize) -> Result<Cow<'p, [u8]>, Error> {
+        let read = self.read(index, bytes)?;
+        let entry = self.entry(index)?;
+        let place = (entry.offset()?, entry.named_key()?.unwrap_or(""));
+        let longest = self.unpacked.entry(place).or_default();
+        *longest = bytes.max(*longest);
+        self.unpacked_bytes = self.unpacked_bytes.saturating_add(bytes);
+        let distinct = self.unpacked.values().fold(0usize, |sum, bytes| sum.saturating_add(*bytes));
+        if self.unpacked_bytes > distinct.saturating_mul(TIMES).saturating_add(SMALL) {
+            return Err(Error::unsupported("packed constants that many values share"));
+        }
+        Ok(read)
+    }
+}
+
+/// A float of a blob.
+pub(super) fn float(bits: u32) -> f32 {
+    f32::from_bits(bits)
+}
+
+/// What no value and no argument has as its number.
+const NONE: u32 = u32::MAX;
+
+/// The element type of a datatype of XNNPACK, and whether two elements share a byte.
+fn element(datatype: u8) -> Result<(ScalarType, bool), Error> {
+    Ok(match datatype {
+        1 => (ScalarType::Float, false),
+        2 => (ScalarType::Half, false),
+        3 | 6 => (ScalarType::Char, false),
+        4 => (ScalarType::Byte, false),
+        5 | 7 | 12 => (ScalarType::Int, false),
+        8 | 10 => (ScalarType::Char, true),
+        // What is coded as the program runs is kept as the numbers that codes stand for.
+        9 | 11 => (ScalarType::Float, false),
+        14 => (ScalarType::BFloat16, false),
+        other => return Err(Error::Unsupported(format!("XNNPACK's datatype {other}"))),
+    })
+}
+
+/// Reads a value.
+pub(super) fn read<'p>(
+    value: &ValueTable<'p>,
+    constants: &mut Constants<'_, 'p>,
+    budget: &mut Budget,
+) -> Result<Described<'p>, Error> {
+    let missing = || Error::invalid("a value is missing");
+    let table = value.0.union_value(1)?.ok_or_else(missing)?;
+    let (tensor, quantized) = match value.kind()? {
+        1 => (TensorTable(table), None),
+        2 => {
+            let table = QuantizedTable(table);
+            (table.tensor()?.ok_or_else(missing)?, Some(table))
+        }
+        other => return Err(Error::Invalid(format!("value type {other} is unknown"))),
+    };
+    let (scalar_type, is_packed) = element(tensor.datatype()?)?;
+    let sizes = sizes(&tensor, budget)?;
+    let data = match tensor.constant()? {
+        0 => None,
+        index => Some(data(index, &sizes, scalar_type, is_packed, constants)?),
+    };
+    let coding = match quantized {
+        None => Coding::Plain,
+        Some(table) => coding(&table, &sizes, constants, budget)?,
+    };
+    let external = match tensor.external_id()? {
+        NONE => None,
+        id => Some(usize::try_from(id).unwrap_or(usize::MAX)),
+    };
+    let tensor = Tensor {
+        scalar_type,
+        host_type: scalar_type,
+        dynamic: data.is_none(),
+        changes: data.is_some().then_some(false),
+        sizes,
+        data,
+    };
+    // Only what the caller gives or takes has flags.
+    Ok(Described { tensor, coding, external })
+}
+
+fn sizes(tensor: &TensorTable<'_>, budget: &mut Budget) -> Result<Vec<usize>, Error> {
+    let dims = tensor.dims()?;
+    if dims.len() > MAX_RANK {
+        return Err(Error::Invalid(format!("a tensor has {} dimensions", dims.len())));
+    }
+    let mut elements = 8usize;
+    let mut sizes = Vec::new();
+    for size in budget.all(dims)? {
+        let large = || Error::invalid("a tensor is too large");
+        let size = i32::try_from(size).ok().and_then(|size| usize::try_from(size).ok());
+        let size = size.ok_or_else(large)?;
+        elements = elements
+            .checked_mul(size.max(1))
+            .filter(|elements| *elements <= isize::MAX as usize)
+            .ok_or_else(large)?;
+        sizes.push(size);
+    }
+    Ok(sizes)
+}
+
+/// The data of a constant, with an element in each byte at least.
+fn data<'p>(
+    index: u32,
+    sizes: &[usize],
+    scalar_type: ScalarType,
+    is_packed: bool,
+    constants: &mut Constants<'_, 'p>,
+) -> Result<Cow<'p, [u8]>, Error> {
+    // What the sizes multiply to was checked.
+    let elements: usize = sizes.iter().product();
+    if !is_packed {
+        return constants.read(index, elements * scalar_type.size());
+    }
+    let columns = sizes.last().copied().unwrap_or(1);
+    let row = columns.div_ceil(2);
+    let rows = elements.checked_div(columns).unwrap_or(0);
+    let packed = constants.read_packed(index, rows * row)?;
+    let mut codes = Vec::with_capacity(elements);
+    for row in packed.chunks_exact(row.max(1)) {
+        // The lower half comes first, and 8 stands for zero.
+        let halves = row.iter().flat_map(|byte| [byte & 15, byte >> 4]);
+        codes.extend(halves.take(columns).map(|code| code.wrapping_sub(8)));
+    }
+    Ok(Cow::Owned(codes))
+}
+
+fn coding<'p>(
+    table: &QuantizedTable<'p>,
+    sizes: &[usize],
+    constants: &mut Constants<'_, 'p>,
+    budget: &mut Budget,
+) -> Result<Coding<'p>, Error> {
+    let kind = table.kind()?;
+    let Some(parameters) = table.0.union_value(2)? else { return Ok(Coding::Plain) };
+    Ok(match kind {
+        1 => {
+            let table = PerChannelTable(parameters);
+            let dim = usize::try_from(table.dim()?).ok().filter(|dim| *dim < sizes.len());
+            let dim =
+                dim.ok_or_else(|| Error::invalid("scales of a dimension that is not there"))?;
+            let count = sizes.get(dim).copied().unwrap_or(0);
+            let scales = scales(table.scales()?, table.constant()?, count, 4, constants, budget)?;
+            Coding::PerChannel { dim, scales }
+        }
+        2 => {
+            let table = PerTensorTable(parameters);
+            Coding::PerTensor { scale: float(table.scale()?), zero_point: table.zero_point()? }
+        }
+        3 => {
+            let inner = usize::try_from(PerRowTable(parameters).inner_dims()?).ok();
+            let inner = inner.filter(|dims| (1..=sizes.len()).contains(dims));
+            let invalid = || Error::invalid("rows of dimensions that are not there");
+            Coding::PerRow { inner_dims: inner.ok_or_else(invalid)? }
+        }
+        4 => {
+            let table = PerGroupTable(parameters);
+            let size = usize::try_from(table.group_size()?).unwrap_or(0);
+            let &[rows, columns] = sizes else {
+                return Err(Error::unsupported("scales of groups, but not of a matrix"));
+            };
+            if size == 0 || columns % size != 0 {
+                return Err(Error::Invalid(format!("groups of {size} in rows of {columns}")));
+            }
+            // What the sizes multiply to was checked.
+            let count = rows * (columns / size);
+            let scales = scales(table.scales()?, table.constant()?, count, 2, constants, budget)?;
+            Coding::PerGroup { size, scales }
+        }
+        other => {
+            return Err(Error::Unsupported(format!("XNNPACK's kind {other} of quantization")));
+        }
+    })
+}
+
+/// Scales as `f32` in little-endian bytes: in the table, as older exporters have them, or in a constant of so many bytes each, where
+/// two bytes are the upper half.
+fn scales<'p>(
+    inside: Vector<'p, u32>,
+    constant: u32,
+    count: usize,
+    size: usize,
+    constants: &mut Constants<'_, 'p>,
+    budget: &mut Budget,
+) -> Result<Cow<'p, [u8]>, Error> {
+    if !inside.is_empty() {
+        if inside.len() != count {
+            return Err(Error::Invalid(format!("{} scales for {count}", inside.len())));
+        }
+        return Ok(budget.all(inside)?.into_iter().flat_map(u32::to_le_bytes).collect());
+    }
+    let length = count.checked_mul(size).ok_or_else(|| Error::invalid("too many scales"))?;
+    if size == 4 {
+        return constants.read(constant, length);
+    }
+    let halves = constants.read_packed(constant, length)?;
+    let (halves, _) = halves.as_chunks::<2>();
+    Ok(halves.iter().flat_map(|half| [0, 0, half[0], half[1]]).collect())
+}

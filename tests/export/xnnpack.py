@@ -1,0 +1,238 @@
+"""Writes the cases for XNNPACK's delegate: `fixtures/xnnpack/<family>/<case>.bpte`, lowered with `XnnpackPartitioner`.
+
+Each kind of call that the partitioner writes is here, in the types that it writes it for; and small networks. Quantized ones are
+compared with what PyTorch's quantized module computes: a code more or less is within their tolerance.
+
+python xnnpack.py
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator, Sequence
+
+from common import F16, FIXTURES, Fixture, Inputs, Manifest, Method, Tolerance, backends, operators, seed
+
+import torch
+import torch.nn.functional as F
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
+    XnnpackDynamicallyQuantizedPartitioner,
+    XnnpackPartitioner,
+)
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from op_cases.table import module_of
+from torch import nn, rand, randn
+from torch.export import Dim
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+FOLDER = "xnnpack"
+ROUNDED = Tolerance(0.0, 0.06)
+TYPED = ("dim_order_ops::_to_dim_order_copy.out",)
+"""Numbers that are multiplied with are cast to the type outside."""
+
+
+@dataclass
+class Case:
+    name: str
+    run: nn.Module | Callable[..., Any]
+    cases: Sequence[Inputs]
+    tolerance: Tolerance = Tolerance(1e-4, 1e-5)
+    dynamic: Any = None
+    quantizer: XNNPACKQuantizer | None = None
+    partitioner: Any = field(default_factory=XnnpackPartitioner)
+    outside: Sequence[str] = ()
+    """The operators that stay outside of the delegates."""
+
+
+def one(name: str, run: nn.Module | Callable[..., Any], *inputs: torch.Tensor, **options: Any) -> Case:
+    return Case(name, run, [inputs], **options)
+
+
+def unary() -> Iterator[Case]:
+    x = randn(2, 3, 5, 4)
+    for name in ("abs", "ceil", "cos", "exp", "floor", "neg", "sigmoid", "sin", "square", "tanh"):
+        yield one(name, getattr(torch, name), x)
+    for name in ("log", "rsqrt", "sqrt"):
+        yield one(name, getattr(torch, name), rand(2, 7) + 0.1)
+    yield one("gelu", F.gelu, x)
+    yield one("hardswish", F.hardswish, x)
+    yield one("leaky_relu", lambda a: F.leaky_relu(a, 0.2), x)
+    yield one("relu", F.relu, x)
+    yield one("hardtanh", lambda a: F.hardtanh(a, -0.3, 0.6), x)
+    yield one("clamp_low", lambda a: a.clamp(min=-0.2), x)
+    yield one("softmax", lambda a: a.softmax(-1), x)
+    yield one("prelu", nn.PReLU(3, 0.3), x)
+    yield one("number", lambda a: a * 2.5 + 1, randn(()), outside=TYPED)
+
+
+def binary() -> Iterator[Case]:
+    for name in ("add", "sub", "mul", "div", "minimum", "maximum"):
+        yield one(name, getattr(torch, name), randn(2, 3, 4), rand(3, 1) + 0.5)
+    yield one("add_relu", lambda a, b: F.relu(a + b), randn(2, 3, 4), randn(1, 4))
+    yield one("bmm", torch.bmm, randn(2, 3, 4), randn(2, 4, 5))
+
+
+def shape() -> Iterator[Case]:
+    x = randn(2, 3, 5, 4)
+    for count in range(2, 6):
+        inputs = tuple(randn(2, size + 1) for size in range(count))
+        yield one(f"cat{count}", lambda *all: torch.cat(all, -1), *inputs)
+    yield one("slice", lambda a: a[:, 1:3, :, 2:] + 0.5, x)
+    yield one("pad", lambda a: F.pad(a, (1, 2, 0, 1), value=0.5), x)
+    yield one("pad_channels_last", lambda a: F.pad(F.relu(F.max_pool2d(a, 2)), (1, 2, 3, 0)), randn(1, 3, 8, 8))
+    yield one("permute", lambda a: a.permute(3, 0, 2, 1) * 2, x, outside=TYPED)
+    yield one("view", lambda a: a.view(2, -1) * 2, x, outside=TYPED)
+
+
+def space() -> Iterator[Case]:
+    x = randn(1, 3, 9, 10)
+    yield one("max_pool", lambda a: F.max_pool2d(a, 3, 2, 1), x)
+    yield one("max_pool_ceil", lambda a: F.max_pool2d(a, 3, 2, 0, ceil_mode=True), randn(1, 3, 10, 12))
+    yield one("max_pool_dilated", lambda a: F.max_pool2d(a, 2, 1, 0, 2), x)
+    yield one("avg_pool", lambda a: F.avg_pool2d(a, 3, 2, 1, count_include_pad=False), x)
+    yield one("mean", lambda a: a.mean((2, 3), keepdim=True), x)
+    yield one("bilinear", lambda a: F.interpolate(a, scale_factor=2, mode="bilinear", align_corners=False), x)
+    yield one("bilinear_corners", lambda a: F.interpolate(a, size=(9, 7), mode="bilinear", align_corners=True), x)
+
+
+def convolution() -> Iterator[Case]:
+    x, small = randn(1, 4, 9, 7), randn(1, 4, 5, 6)
+    yield one("conv2d", nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1), nn.ReLU6()), randn(2, 3, 9, 11))
+    yield one("groups", nn.Conv2d(4, 8, 3, groups=2, bias=False), x)
+    yield one("depthwise", nn.Sequential(nn.Conv2d(4, 8, 3, groups=4, padding=1), nn.Hardtanh()), x)
+    yield one("conv1d", nn.Conv1d(4, 6, 3, padding=1), randn(2, 4, 11))
+    yield one("dilated", nn.Conv2d(4, 5, (3, 2), (1, 2), (2, 0), (2, 1)), x)
+    yield one("transposed", nn.ConvTranspose2d(4, 6, 3, 2, 1, 1), small)
+    yield one("transposed_groups", nn.ConvTranspose2d(4, 6, (3, 2), (2, 1), 0, groups=2), small)
+    yield one("half", nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).half(), randn(1, 3, 6, 7).half(), tolerance=F16)
+
+
+def linear() -> Iterator[Case]:
+    yield one("linear", nn.Linear(6, 5), randn(3, 6))
+    yield one("rows", nn.Sequential(nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 4)), randn(2, 3, 6))
+    yield one("half", nn.Sequential(nn.Linear(8, 6), nn.ReLU()).half(), randn(3, 8).half(), tolerance=F16)
+
+
+class Inverted(nn.Module):
+    """A block of MobileNet: expand, depthwise, project, add."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(
+            nn.Conv2d(8, 24, 1, bias=False),
+            nn.BatchNorm2d(24),
+            nn.ReLU6(),
+            nn.Conv2d(24, 24, 3, 1, 1, groups=24, bias=False),
+            nn.BatchNorm2d(24),
+            nn.ReLU6(),
+            nn.Conv2d(24, 8, 1, bias=False),
+            nn.BatchNorm2d(8),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.block(x)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(5, 6, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lstm(x)[0]
+
+
+def network() -> Iterator[Case]:
+    batch = Dim("batch", min=1, max=6)
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    yield one("inverted", nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), Inverted(), *head), randn(1, 3, 16, 16))
+    attention = nn.TransformerEncoderLayer(16, 2, 24, batch_first=True)
+    masks = ("any.out", "eq.Scalar_out", "full_like.out", "logical_not.out", "mul.Scalar_out", "where.self_out")
+    moves = ("expand_copy.out", "select_copy.int_out", "squeeze_copy.dims_out", "unsqueeze_copy.out")
+    outside = [f"aten::{name}" for name in (*masks, *moves, "native_layer_norm.out")]
+    yield one("attention", attention, randn(2, 5, 16), outside=outside)
+    steps = ("full.out", "split_with_sizes_copy.out", "squeeze_copy.dims_out", "unsqueeze_copy.out")
+    yield one("lstm", Recurrent(), randn(1, 4, 5), outside=[f"aten::{name}" for name in steps])
+    yield Case(
+        "batches",
+        nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), Inverted(), *head),
+        [(randn(size, 3, 12, 12),) for size in (2, 6, 1)],
+        dynamic=({0: batch},),
+        outside=["aten::sym_size.int", "executorch_prim::et_view.default"],
+    )
+    yield one("unused_input", lambda a, b, c: (a * 2, c + 1), randn(2, 3), randn(4), randn(5), outside=TYPED)
+
+
+def quantized() -> Iterator[Case]:
+    def quantizer(per_channel: bool, dynamic: bool = False) -> XNNPACKQuantizer:
+        config = get_symmetric_quantization_config(is_per_channel=per_channel, is_dynamic=dynamic)
+        return XNNPACKQuantizer().set_global(config)
+
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2, 1),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, 1, 1, groups=8),
+        nn.Hardtanh(),
+        nn.Conv2d(8, 6, 1),
+        nn.MaxPool2d(2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(6, 5),
+    )
+    x = randn(1, 3, 16, 16)
+    yield one("per_tensor", net, x, tolerance=ROUNDED, quantizer=quantizer(False))
+    yield one("per_channel", net, x, tolerance=ROUNDED, quantizer=quantizer(True))
+    rows = nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4))
+    yield one(
+        "dynamic",
+        rows,
+        randn(3, 16),
+        tolerance=ROUNDED,
+        quantizer=quantizer(True, dynamic=True),
+        partitioner=XnnpackDynamicallyQuantizedPartitioner(),
+        outside=["aten::relu.out"],
+    )
+
+
+FAMILIES = {
+    function.__name__: function
+    for function in (unary, binary, shape, space, convolution, linear, network, quantized)
+}
+
+
+def fixture(family: str, case: Case) -> Fixture:
+    module = module_of(case.run).eval()
+    if case.quantizer is not None:
+        traced = torch.export.export(module, case.cases[0], strict=True).module()
+        prepared = prepare_pt2e(traced, case.quantizer)
+        for inputs in case.cases:
+            prepared(*inputs)
+        module = convert_pt2e(prepared)
+    dynamic = case.dynamic
+    if dynamic is not None and not isinstance(case.run, nn.Module):
+        dynamic = (dynamic,)
+    method = Method(module, list(case.cases), dynamic)
+    path = f"{FOLDER}/{family}/{case.name}"
+    return Fixture(path, {"forward": method}, case.tolerance, partitioner=case.partitioner)
+
+
+def main() -> None:
+    manifest, failed = Manifest("xnnpack"), False
+    for stale in (FIXTURES / FOLDER).glob("*/*.*"):
+        stale.unlink()
+    for family, cases in FAMILIES.items():
+        seed(len(family))
+        for case in cases():
+            program = manifest.write(fixture(family, case)).executorch_program
+            outside = operators(program)
+            if outside != sorted(case.outside) or backends(program) != ["XnnpackBackend"]:
+                failed = True
+                print(f"{family}/{case.name}: {backends(program)}, outside {outside}")
+    manifest.save()
+    print(f"{len(manifest.entries)} cases for XNNPACK's delegate")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
