@@ -24,7 +24,7 @@ pub mod rms_norm;
 mod shapes;
 pub mod strided;
 #[cfg(test)]
-mod text;
+pub(crate) mod text;
 pub mod uses;
 pub mod verify;
 mod views;
