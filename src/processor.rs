@@ -1,15 +1,17 @@
 //! What programs run on: as their files have them, or compiled for a processor.
 
 mod cache;
+mod goal;
 
 use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::files::OpenProgram;
 use cache::CacheFile;
+use goal::{CPU_ENGINE, GPU, Goal, Processor};
 use self_cell::self_cell;
 use std::path::Path;
 use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError, Registry};
-use torchlet_graph::{Compiled, Package, Report, blob};
+use torchlet_graph::{self as graph, Package, Report, blob};
 
 /// What a program runs on.
 ///
@@ -18,15 +20,15 @@ use torchlet_graph::{Compiled, Package, Report, blob};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum RunOn {
-    /// The best that there is for the program: what was lowered for a GPU runs on one together with what lies between, if there
-    /// is one, and on the CPU otherwise; all else runs on the CPU, compiled for it.
+    /// What takes the least time, as far as that can be estimated: a GPU if there is one, the CPU, or each for a part. What was lowered
+    /// for a GPU leaves it, and all else goes there, for half the time only. Software that does as if it was a GPU does not count.
     #[default]
     Auto,
     /// As the exporter decided: delegates by their backends, all else by CPU kernels.
     AsExported,
     /// The CPU alone, also what was lowered for a GPU.
     Cpu,
-    /// A GPU, through Vulkan: whatever it takes of the program.
+    /// A GPU, through Vulkan: whatever it takes of the program. The CPU has the rest.
     Vulkan,
 }
 
@@ -37,7 +39,7 @@ pub enum Origin {
     /// It is the program as it was exported, or lowered by torchlet before: there is nothing to compile.
     Exported,
     /// It is the program as it was exported, since it cannot be compiled, and why.
-    NotCompiled(torchlet_graph::Error),
+    NotCompiled(graph::Error),
     /// It was compiled when the program was opened.
     Compiled,
     /// It was compiled before, and found in the [cache](crate::ModuleBuilder::compile_cache).
@@ -84,6 +86,8 @@ enum State {
 pub(crate) struct Compiling<'c> {
     pub(crate) registry: &'c Registry<'c>,
     pub(crate) limits: &'c Limits,
+    /// How many threads the CPU has for it.
+    pub(crate) threads: usize,
     /// The folder of compiled programs.
     pub(crate) cache: Option<&'c Path>,
 }
@@ -97,22 +101,22 @@ impl RunOn {
     ) -> Result<ReadyProgram, Error> {
         let delegates = Delegates::of(&open.program());
         let delegates = delegates.map_err(|source| Error::Format { path: None, source })?;
-        let gpu = || {
-            let backend = compiling.registry.backend(GPU);
-            backend.is_some_and(|backend| backend.is_available().is_ok())
-        };
-        let target = match (self, delegates) {
+        let gpu = || goal::gpu(compiling.registry);
+        let processor = match (self, delegates) {
             (RunOn::AsExported, _) | (RunOn::Vulkan, Delegates::Compiled) => None,
             (RunOn::Auto | RunOn::Cpu, Delegates::CompiledForCpu) => None,
-            (RunOn::Auto, Delegates::Compiled) if gpu() => None,
-            (RunOn::Auto, Delegates::Exported) if gpu() => Some(VULKAN),
-            (RunOn::Auto | RunOn::Cpu, _) => Some(CPU),
-            (RunOn::Vulkan, _) => Some(VULKAN),
+            (RunOn::Auto, Delegates::Compiled) if gpu().is_some() => None,
+            (RunOn::Auto, Delegates::Exported) => Some(gpu().unwrap_or(Processor::Cpu)),
+            (RunOn::Auto | RunOn::Cpu, _) => Some(Processor::Cpu),
+            (RunOn::Vulkan, _) => Some(goal::any_gpu(compiling.registry)),
         };
-        let Some(target) = target else {
+        let Some(processor) = processor else {
             return Ok(ReadyProgram::as_exported(open, Origin::Exported));
         };
-        match compiling.compiled(open, &target) {
+        match compiling.compiled(open, processor) {
+            Ok(ready) if self == RunOn::Auto && delegates == Delegates::None => {
+                compiling.or_faster(ready)
+            }
             Ok(ready) => Ok(ready),
             // What was not asked for by name is an attempt, and kernels run what needs no other.
             Err((open, error)) if self == RunOn::Auto || delegates == Delegates::None => {
@@ -123,10 +127,9 @@ impl RunOn {
     }
 }
 
-/// The backend of programs that were lowered for GPUs.
-const GPU: &str = "VulkanBackend";
-/// The backend of programs that were compiled for CPUs.
-const CPU_ENGINE: &str = "TorchletCpu";
+/// What a method takes at least, in billionths of a second, that a GPU may be worth asking about: no GPU is started and waited for in
+/// half the time. Looking for one takes longer than running less than that a hundred times.
+const SMALL: u64 = 150_000;
 
 /// What delegates a program has, of those that the compiler knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,66 +169,33 @@ impl Delegates {
     }
 }
 
-/// What compiles a program with its external data.
-type Compile = for<'p> fn(
-    &Program<'p>,
-    &'p [DataMap<'p>],
-    &Registry<'_>,
-) -> Result<Compiled<'p>, torchlet_graph::Error>;
-
-/// What programs are compiled for.
-struct Target {
-    name: &'static str,
-    compile: Compile,
-}
-
-const VULKAN: Target = Target { name: "vulkan", compile: for_vulkan };
-const CPU: Target = Target { name: "cpu", compile: for_cpu };
-
-#[cfg(feature = "vulkan")]
-fn for_vulkan<'p>(
-    program: &Program<'p>,
-    data: &'p [DataMap<'p>],
-    registry: &Registry<'_>,
-) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    let target = torchlet_vulkan::VulkanTarget::any();
-    torchlet_graph::compile(program, data, Some(&target), registry)
-}
-
-#[cfg(not(feature = "vulkan"))]
-fn for_vulkan<'p>(
-    _: &Program<'p>,
-    _: &'p [DataMap<'p>],
-    _: &Registry<'_>,
-) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    Err(torchlet_graph::Error::unsupported("GPUs; enable torchlet's feature `vulkan`"))
-}
-
-fn for_cpu<'p>(
-    program: &Program<'p>,
-    data: &'p [DataMap<'p>],
-    registry: &Registry<'_>,
-) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    // Without the engine, there are the kernels.
-    #[cfg(feature = "portable")]
-    let engine = registry.backend(CPU_ENGINE).map(|_| torchlet_portable::engine::CpuTarget::new());
-    #[cfg(feature = "portable")]
-    let engine = engine.as_ref().map(|engine| engine as &dyn torchlet_graph::Target);
-    #[cfg(not(feature = "portable"))]
-    let engine = None;
-    torchlet_graph::cpu::compile(program, data, engine, registry)
-}
-
 impl Compiling<'_> {
+    /// A program that was compiled for the CPU, for a GPU where that takes less time.
+    fn or_faster(&self, ready: ReadyProgram) -> Result<ReadyProgram, Error> {
+        let methods = ready.report.iter().flat_map(|report| &report.methods);
+        let most = methods.filter_map(graph::MethodReport::nanoseconds).max().unwrap_or(0);
+        let known = |gpu: &Processor| matches!(gpu, Processor::Fastest(Some(_)));
+        let Some(gpu) = (most >= SMALL).then(|| goal::gpu(self.registry)).flatten().filter(known)
+        else {
+            return Ok(ready);
+        };
+        let attempt = self.compiled(ready.into_open(), gpu);
+        let again = attempt.or_else(|(open, _)| self.compiled(open, Processor::Cpu));
+        again.or_else(|(open, error)| {
+            Ok(ReadyProgram::as_exported(open, Origin::NotCompiled(error)))
+        })
+    }
+
     /// The program, compiled now or before. Where that fails, the files come back.
     fn compiled(
         &self,
         open: OpenProgram,
-        target: &Target,
-    ) -> Result<ReadyProgram, (OpenProgram, torchlet_graph::Error)> {
+        processor: Processor,
+    ) -> Result<ReadyProgram, (OpenProgram, graph::Error)> {
+        let goal = Goal { processor, threads: self.threads };
         let file = match (self.cache, open.bytes()) {
             (Some(folder), Some(files)) => {
-                Some(CacheFile::new(folder, &files, target.name, self.registry))
+                Some(CacheFile::new(folder, &files, &goal.key(), self.registry))
             }
             _ => None,
         };
@@ -240,7 +210,7 @@ impl Compiling<'_> {
         let mut report = Report::default();
         let packaged = Packaged::try_new_or_recover(sources, |sources| {
             let open = &sources.open;
-            let compiled = (target.compile)(&open.program(), open.data(), self.registry)?;
+            let compiled = goal.compile(&open.program(), open.data(), self.registry)?;
             report = compiled.report;
             let package = compiled.program.write()?;
             if let (Some(file), Some(files)) = (&file, open.bytes()) {
@@ -278,9 +248,9 @@ impl ReadyProgram {
         packaged: Packaged,
         report: Report,
         origin: Origin,
-    ) -> Result<Self, (OpenProgram, torchlet_graph::Error)> {
+    ) -> Result<Self, (OpenProgram, graph::Error)> {
         let reopened = Reopened::try_new_or_recover(packaged, |packaged| {
-            Program::load(packaged.borrow_dependent()).map_err(torchlet_graph::Error::from)
+            Program::load(packaged.borrow_dependent()).map_err(graph::Error::from)
         });
         let reopened = reopened.map_err(|(packaged, error)| (packaged.into_owner().open, error))?;
         Ok(ReadyProgram { state: State::Compiled(reopened), report: Some(report), origin })
@@ -290,6 +260,13 @@ impl ReadyProgram {
         match &self.state {
             State::AsExported(open) => open,
             State::Compiled(reopened) => &reopened.borrow_owner().borrow_owner().open,
+        }
+    }
+
+    fn into_open(self) -> OpenProgram {
+        match self.state {
+            State::AsExported(open) => open,
+            State::Compiled(reopened) => reopened.into_owner().into_owner().open,
         }
     }
 

@@ -12,7 +12,7 @@ mod tests {
     use torchlet::portable::KERNELS;
     use torchlet::portable::engine::{CpuEngine, CpuTarget};
     use torchlet::{Module, ModuleBuilder, RunOn};
-    use torchlet_graph::{Target, cpu};
+    use torchlet_graph::{Processors, cpu};
 
     /// For the CPU alone.
     fn plain() -> ModuleBuilder {
@@ -29,9 +29,9 @@ mod tests {
     }
 
     /// Compiles a program, and opens what was written.
-    fn compiled(source: &Module, engine: Option<&dyn Target>) -> Result<Module, String> {
+    fn compiled(source: &Module, processors: Processors<'_>) -> Result<Module, String> {
         let registry = Registry::new().with_kernels(&KERNELS).unwrap();
-        let compiled = cpu::compile(&source.program(), source.data(), engine, &registry);
+        let compiled = cpu::compile(&source.program(), source.data(), processors, &registry);
         let mut program = compiled.map_err(|error| error.to_string())?.program;
         let outside = program.embed(source.data()).map_err(|error| error.to_string())?;
         if !outside.is_empty() {
@@ -44,11 +44,13 @@ mod tests {
 
     #[test]
     fn kernels_alone_give_pytorchs_numbers() {
-        check_programs(&programs(), |_, source| compiled(source, None));
+        check_programs(&programs(), |_, source| compiled(source, Processors::KERNELS));
     }
 
     #[test]
     fn the_engine_gives_pytorchs_numbers_of_all_that_it_can() {
-        check_programs(&programs(), |_, source| compiled(source, Some(&CpuTarget::greedy())));
+        check_programs(&programs(), |_, source| {
+            compiled(source, Processors::preferring(&[&CpuTarget::greedy()]))
+        });
     }
 }

@@ -95,13 +95,14 @@ impl Cells {
         })
     }
 
-    /// Gives cells to the regions of a run that alone touch them, and says which tensors of the method those were: nothing mentions
+    /// Gives cells to the regions of a run that alone touch them, on processors that keep any, and says which tensors of the method those were: nothing mentions
     /// them any more.
     pub(crate) fn give<'p>(
         &self,
         method: &Method<'p>,
         run: &mut Run<'p>,
         parts: &mut [Part],
+        keeps: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
         let graph = &mut run.graph;
         let touched = Touched::of(graph, parts);
@@ -116,7 +117,10 @@ impl Cells {
             else {
                 continue;
             };
-            let Some(Part::Device(region)) = parts.get_mut(part) else { continue };
+            let Some(Part::Device(processor, region)) = parts.get_mut(part) else { continue };
+            if !keeps(*processor) {
+                continue;
+            }
             let Some(Value::Tensor(cell)) = graph.values.get_mut(old) else { continue };
             (cell.data, cell.changes, cell.dynamic) = (Some(data), Some(true), false);
             graph.names.extend(tensor.name.clone().map(|name| (old, name)));
@@ -131,7 +135,7 @@ impl Cells {
         let mut taken: BTreeSet<ValueId> = graph.outputs.iter().copied().collect();
         taken.extend(graph.updates.iter().map(|(new, _)| *new));
         for (index, part) in parts.iter_mut().enumerate() {
-            let Part::Device(region) = part else { continue };
+            let Part::Device(_, region) = part else { continue };
             region.inputs.retain(|id| !given.contains_key(id));
             let Region { outputs, cells, .. } = region;
             let is_news: BTreeSet<ValueId> = cells.iter().map(|(new, _)| *new).collect();
@@ -190,7 +194,7 @@ impl Touched {
     fn of(graph: &Graph<'_>, parts: &[Part]) -> Self {
         let (mut makers, mut readers) = (BTreeMap::new(), BTreeMap::new());
         for (index, part) in parts.iter().enumerate() {
-            let (Part::Host(nodes) | Part::Device(Region { nodes, .. })) = part;
+            let (Part::Host(nodes) | Part::Device(_, Region { nodes, .. })) = part;
             for node in nodes.iter().filter_map(|node| graph.nodes.get(*node)) {
                 let (taken, made) = arguments(graph, node);
                 makers.extend(made.into_iter().map(|id| (id, index)));
@@ -262,7 +266,8 @@ mod tests {
     /// `x + state` becomes the state, on the device but for some calls.
     fn run(text: &str, host: &[usize]) -> (Run<'static>, Vec<Part>) {
         let graph = text::parse(text);
-        let on_device: Vec<bool> = (0..graph.nodes.len()).map(|at| !host.contains(&at)).collect();
+        let on_device = (0..graph.nodes.len()).map(|at| (!host.contains(&at)).then_some(0));
+        let on_device: Vec<Option<usize>> = on_device.collect();
         let parts = partition(&graph, &on_device);
         let origins = [(0, 0), (1, 1)].into_iter().collect();
         (Run { instructions: 0..2, graph, origins }, parts)
@@ -278,7 +283,7 @@ mod tests {
     fn given(method: &Method<'static>, text: &str, host: &[usize]) -> (Vec<usize>, Vec<Part>) {
         let (mut run, mut parts) = run(text, host);
         let cells = Cells::of(method, &BTreeSet::new(), &BTreeSet::new());
-        (cells.give(method, &mut run, &mut parts), parts)
+        (cells.give(method, &mut run, &mut parts, |_| true), parts)
     }
 
     #[test]
@@ -286,8 +291,8 @@ mod tests {
         let method = method(vec![tensor(Some((0, 0)), "kept"), tensor(None, "x")], &[&[0, 1]]);
         let (mut run, mut parts) = run(SUM, &[]);
         let cells = Cells::of(&method, &BTreeSet::new(), &BTreeSet::new());
-        assert_eq!(cells.give(&method, &mut run, &mut parts), [0]);
-        let [Part::Device(region)] = &parts[..] else { panic!("{parts:?}") };
+        assert_eq!(cells.give(&method, &mut run, &mut parts, |_| true), [0]);
+        let [Part::Device(_, region)] = &parts[..] else { panic!("{parts:?}") };
         assert_eq!((&region.inputs[..], &region.outputs[..]), (&[1][..], &[3][..]));
         let part = region.extract(&run.graph);
         let [(new, old)] = part.updates[..] else { panic!() };
@@ -309,7 +314,7 @@ mod tests {
         assert_eq!(given(&plain, &read, &[1]).0, []);
         // The new value can be anybody's.
         let (moved, parts) = given(&plain, &SUM.replace("out y", "out y sum"), &[1]);
-        let Part::Device(region) = &parts[0] else { panic!() };
+        let Part::Device(_, region) = &parts[0] else { panic!() };
         assert_eq!((&moved[..], &region.outputs[..]), (&[0][..], &[2][..]));
         // An instruction elsewhere, the caller, what lies over it.
         assert_eq!(given(&method(values(), &[&[1], &[1], &[0]]), SUM, &[]).0, []);

@@ -8,7 +8,7 @@ use crate::front::delegate::is_readable;
 use crate::front::joined::MOST_BUFFERS;
 use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
-use crate::target::Target;
+use crate::processors::Processors;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
@@ -51,10 +51,10 @@ pub fn to_portable<'p>(
 pub fn compile<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
-    engine: Option<&dyn Target>,
+    processors: Processors<'_>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    compile_read(to_portable(program, data, registry)?, program, data, engine, registry)
+    compile_read(to_portable(program, data, registry)?, program, data, processors, registry)
 }
 
 /// What becomes of a delegate.

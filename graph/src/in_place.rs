@@ -37,7 +37,7 @@ impl<'g> Order<'g> {
         let mut order = Order::default();
         let mut at = 0usize;
         for part in parts {
-            let (Part::Host(nodes) | Part::Device(Region { nodes, .. })) = part;
+            let (Part::Host(nodes) | Part::Device(_, Region { nodes, .. })) = part;
             for node in nodes.iter().filter_map(|node| graph.nodes.get(*node)) {
                 at += 1;
                 let (taken, made) = arguments(graph, node);
@@ -90,7 +90,7 @@ mod tests {
 
     fn found(text: &str) -> Vec<(ValueId, ValueId)> {
         let graph = text::parse(text);
-        let parts = partition(&graph, &vec![false; graph.nodes.len()]);
+        let parts = partition(&graph, &vec![None; graph.nodes.len()]);
         new_values(&graph, &parts).into_iter().collect()
     }
 

@@ -29,7 +29,9 @@ pub mod operators;
 mod package;
 mod partition;
 pub mod passes;
+mod placement;
 pub mod plan;
+mod processors;
 mod read;
 mod replan;
 mod report;
@@ -39,6 +41,7 @@ mod target;
 #[cfg(test)]
 mod testing;
 mod views;
+mod work;
 mod write;
 
 pub use bundle::bundle;
@@ -47,5 +50,6 @@ pub use error::Error;
 pub use named::{Constants, Named};
 pub use package::Package;
 pub use partition::{Part, Region, partition};
-pub use report::{MethodReport, Place, PlacedCall, Report};
+pub use processors::Processors;
+pub use report::{Estimate, MethodReport, PartReport, Place, PlacedCall, Report};
 pub use target::Target;

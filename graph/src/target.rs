@@ -4,6 +4,7 @@ use crate::graph::{Graph, Node};
 use crate::partition::Region;
 use alloc::string::String;
 use alloc::vec::Vec;
+use torchlet_core::Rates;
 
 /// A processor that graphs can be compiled for, through a backend.
 pub trait Target {
@@ -28,6 +29,11 @@ pub trait Target {
     /// Why not, in words for the user.
     fn is_worth(&self, _graph: &Graph<'_>, _region: &Region) -> Result<(), String> {
         Ok(())
+    }
+
+    /// How fast it is, where that is known.
+    fn rates(&self) -> Option<Rates> {
+        None
     }
 
     /// Whether it works in the memory that kernels work in. Then nothing is lost by going back and forth, views cost nothing, and a

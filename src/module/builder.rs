@@ -256,6 +256,10 @@ impl ModuleBuilder {
         let compiling = Compiling {
             registry: registry.borrow_dependent(),
             limits: &self.limits,
+            threads: match &self.parallel {
+                Some(parallel) => parallel.threads(),
+                None => crate::threads::count(self.threads),
+            },
             cache: self.compile_cache.as_deref(),
         };
         let program = self.run_on.prepare(open, &compiling)?;

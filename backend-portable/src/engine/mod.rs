@@ -12,11 +12,13 @@ mod lines;
 mod ops;
 mod packed;
 mod plan;
+mod rates;
 mod target;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use rates::kernel_rates;
 pub use target::CpuTarget;
 
 use crate::compute::gemm::ShapeMismatch;
