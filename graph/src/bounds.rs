@@ -71,7 +71,7 @@ impl Bounds {
         match node.operator {
             Operator::EMBEDDING => position == 1,
             Operator::INDEX_SELECT | Operator::GATHER => position == 2,
-            Operator::INDEX_TENSOR => position == 1,
+            Operator::INDEX_TENSOR | Operator::INDEX_PUT => position == 1,
             // What is clamped to 32 bits anyway.
             Operator::CLAMP => {
                 let bound = |at: usize| self.number_or_interval(graph, *node.args.get(at)?);

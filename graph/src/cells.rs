@@ -59,13 +59,17 @@ fn contents<'p>(tensor: &MethodTensor<'p>) -> Option<Cow<'p, [u8]>> {
 }
 
 impl Cells {
-    /// Those of a method. Others have tensors in the shared buffers, too.
-    pub(crate) fn of(method: &Method<'_>, shared: &BTreeSet<usize>) -> Self {
+    /// Those of a method. Others have tensors in the shared buffers, too; `fresh` are tensors that hold nothing from run to run.
+    pub(crate) fn of(
+        method: &Method<'_>,
+        shared: &BTreeSet<usize>,
+        fresh: &BTreeSet<usize>,
+    ) -> Self {
         let interface = method.inputs.iter().chain(&method.outputs);
         let interface: BTreeSet<usize> =
             interface.flat_map(|value| method.with_items(*value)).collect();
         let mut mentions = BTreeMap::new();
-        for value in alone_in_memory(method) {
+        for value in alone_in_memory(method, fresh) {
             let Some(tensor) = method.tensor(value) else { continue };
             let is_own = tensor.place.is_some_and(|(buffer, _)| !shared.contains(&buffer));
             if is_own && !interface.contains(&value) && contents(tensor).is_some() {
@@ -143,10 +147,10 @@ impl Cells {
     }
 }
 
-/// The tensors of a method whose memory is nobody else's.
-fn alone_in_memory(method: &Method<'_>) -> Vec<usize> {
+/// The tensors of a method whose memory nothing else keeps anything in.
+fn alone_in_memory(method: &Method<'_>, fresh: &BTreeSet<usize>) -> Vec<usize> {
     let tensors = method.values.iter().enumerate().filter_map(|(value, it)| match it {
-        MethodValue::Tensor(tensor) => {
+        MethodValue::Tensor(tensor) if !fresh.contains(&value) => {
             let (buffer, start) = tensor.place?;
             let bytes = tensor.info.nbytes();
             (bytes > 0).then_some((buffer, start, start.saturating_add(bytes), value))
@@ -226,5 +230,107 @@ impl Touched {
     /// Whether another part than this reads a value.
     fn is_read_beside(&self, id: ValueId, part: usize) -> bool {
         self.readers.get(&id).is_some_and(|reader| *reader != Some(part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method::Instruction;
+    use crate::partition::partition;
+    use crate::passes::text;
+    use alloc::string::String;
+    use alloc::vec;
+    use torchlet_core::{ScalarType, TensorInfo};
+
+    fn tensor(place: Option<(usize, usize)>, name: &str) -> MethodValue<'static> {
+        MethodValue::Tensor(MethodTensor {
+            info: TensorInfo::contiguous(ScalarType::Float, &[2]).unwrap(),
+            dynamism: ShapeDynamism::Static,
+            place,
+            data: TensorData::None,
+            name: Some(String::from(name)),
+        })
+    }
+
+    /// A method that calls something with these values, once for each list.
+    fn method(values: Vec<MethodValue<'static>>, calls: &[&[usize]]) -> Method<'static> {
+        let calls = calls.iter().map(|args| Instruction::Kernel {
+            name: String::from("any::thing"),
+            overload: String::new(),
+            args: args.to_vec(),
+        });
+        Method { values, instructions: calls.collect(), planned: vec![64], ..Method::default() }
+    }
+
+    /// `x + state` becomes the state, on the device but for some calls.
+    fn run(text: &str, host: &[usize]) -> (Run<'static>, Vec<Part>) {
+        let graph = text::parse(text);
+        let on_device = (0..graph.nodes.len()).map(|at| (!host.contains(&at)).then_some(0));
+        let on_device: Vec<Option<usize>> = on_device.collect();
+        let parts = partition(&graph, &on_device);
+        let origins = [(0, 0), (1, 1)].into_iter().collect();
+        (Run { instructions: 0..2, graph, origins }, parts)
+    }
+
+    const SUM: &str = "in state f32[2]
+        in x f32[2]
+        sum f32[2] = aten.add.Tensor(state, x, 1)
+        y f32[2] = aten.neg.default(sum)
+        update sum state
+        out y";
+
+    fn given(method: &Method<'static>, text: &str, host: &[usize]) -> (Vec<usize>, Vec<Part>) {
+        let (mut run, mut parts) = run(text, host);
+        let cells = Cells::of(method, &BTreeSet::new(), &BTreeSet::new());
+        (cells.give(method, &mut run, &mut parts, |_| true), parts)
+    }
+
+    #[test]
+    fn what_one_region_touches_is_its_own() {
+        let method = method(vec![tensor(Some((0, 0)), "kept"), tensor(None, "x")], &[&[0, 1]]);
+        let (mut run, mut parts) = run(SUM, &[]);
+        let cells = Cells::of(&method, &BTreeSet::new(), &BTreeSet::new());
+        assert_eq!(cells.give(&method, &mut run, &mut parts, |_| true), [0]);
+        let [Part::Device(_, region)] = &parts[..] else { panic!("{parts:?}") };
+        assert_eq!((&region.inputs[..], &region.outputs[..]), (&[1][..], &[3][..]));
+        let part = region.extract(&run.graph);
+        let [(new, old)] = part.updates[..] else { panic!() };
+        assert_eq!((part.nodes[0].args[3], part.names[&old].as_str()), (new, "kept"));
+        let Value::Tensor(cell) = &part.values[old] else { panic!() };
+        // It starts as zeros, and nothing is kept of them.
+        assert_eq!((cell.changes, cell.data.as_deref()), (Some(true), Some(&[][..])));
+        assert!(run.graph.updates.is_empty() && run.graph.inputs == [1]);
+    }
+
+    #[test]
+    fn what_others_touch_stays() {
+        let values = || vec![tensor(Some((0, 0)), "kept"), tensor(None, "x")];
+        let plain = method(values(), &[&[0, 1]]);
+        assert_eq!(given(&plain, SUM, &[]).0, [0]);
+        // A call on the host makes it, or reads it.
+        assert_eq!(given(&plain, SUM, &[0]).0, []);
+        let read = SUM.replace("neg.default(sum)", "neg.default(state)");
+        assert_eq!(given(&plain, &read, &[1]).0, []);
+        // The new value can be anybody's.
+        let (moved, parts) = given(&plain, &SUM.replace("out y", "out y sum"), &[1]);
+        let Part::Device(_, region) = &parts[0] else { panic!() };
+        assert_eq!((&moved[..], &region.outputs[..]), (&[0][..], &[2][..]));
+        // An instruction elsewhere, the caller, what lies over it.
+        assert_eq!(given(&method(values(), &[&[1], &[1], &[0]]), SUM, &[]).0, []);
+        let interface = Method { outputs: vec![0], ..plain.clone() };
+        assert_eq!(given(&interface, SUM, &[]).0, []);
+        let mut overlapped = plain.clone();
+        overlapped.values.push(tensor(Some((0, 4)), "view"));
+        assert_eq!(given(&overlapped, SUM, &[]).0, []);
+    }
+
+    #[test]
+    fn buffers_of_several_methods_are_shared() {
+        let values = |buffer| vec![tensor(Some((0, 0)), "a"), tensor(Some((buffer, 0)), "b")];
+        let methods = [method(values(1), &[]), method(values(2), &[]), method(values(1), &[])];
+        assert_eq!(shared_buffers(&methods), BTreeSet::from([1]));
+        let cells = Cells::of(&methods[0], &BTreeSet::from([1]), &BTreeSet::new());
+        assert_eq!(cells.mentions.keys().copied().collect::<Vec<_>>(), [0]);
     }
 }

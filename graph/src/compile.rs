@@ -14,7 +14,7 @@ use crate::partition::{Part, Region};
 use crate::placement::Placement;
 use crate::processors::Processors;
 use crate::report::{MethodReport, Place, PlacedCall, Report};
-use crate::{blob, fold, lower, passes};
+use crate::{blob, fold, in_place, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -150,8 +150,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         if !method.make_views_explicit(vocabulary) {
             return Err(Error::unsupported("views without instructions, and jumps"));
         }
-        let (method, runs) = self.runs(method, named, data, vocabulary)?;
-        let state = Cells::of(&method, self.shared);
+        let (method, runs, inputs) = self.runs(method, named, data, vocabulary)?;
+        let fresh = method.written_first(vocabulary, &inputs);
+        let state = Cells::of(&method, self.shared, &fresh);
         let cuts: Vec<Cut<'c, 'p>> =
             runs.into_iter().map(|run| self.cut(run)).collect::<Result<_, Error>>()?;
         let on_device =
@@ -208,14 +209,15 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         Ok(Some(compiled))
     }
 
-    /// The method's runs, and the method with what its delegates keep as state, where their graphs are part of a run.
+    /// The method's runs, and the method with what its delegates keep as state, where their graphs are part of a run; and how many inputs
+    /// these delegates have.
     fn runs(
         &mut self,
         method: Method<'p>,
         named: &Named<'_, 'p>,
         data: &'p [DataMap<'p>],
         vocabulary: &Vocabulary,
-    ) -> Result<(Method<'p>, Vec<Run<'p>>), Error> {
+    ) -> Result<(Method<'p>, Vec<Run<'p>>, BTreeMap<usize, usize>), Error> {
         let mut graphs: Vec<Option<Graph<'p>>> = Vec::new();
         for delegate in 0..method.delegates.len() {
             let graph = graph_of(&method, delegate, named).transpose();
@@ -252,7 +254,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         });
         let inside: BTreeSet<usize> = inside.collect();
         if joined.iter().all(|delegate| inside.contains(delegate)) {
-            return Ok((with_state, runs));
+            let inputs = inputs_of(&graphs);
+            return Ok((with_state, runs, inputs));
         }
         // Other instructions are in the way: what keeps state stays what it was.
         for delegate in joined {
@@ -261,8 +264,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             graphs.get_mut(delegate).map(Option::take);
         }
         let front = FrontEnd::new(&method, &graphs, data, vocabulary).within(self.copies);
-        let runs = front.runs()?;
-        Ok((method, runs))
+        let (runs, inputs) = (front.runs()?, inputs_of(&graphs));
+        Ok((method, runs, inputs))
     }
 
     /// Decides what of a run goes where.
@@ -343,9 +346,19 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         // No instruction sets any more what was computed beforehand.
         let origins = run.origins.iter().filter(|(id, value)| !became_constant(**id, **value));
         let origins: Vec<(ValueId, usize)> = origins.map(|(id, value)| (*id, *value)).collect();
+        let mut in_place = in_place::new_values(graph, &parts);
+        let bound: BTreeMap<ValueId, usize> = origins.iter().copied().collect();
+        in_place.retain(|new, old| {
+            let tensor = bound.get(old).and_then(|value| method.tensor(*value));
+            // What is a tensor of the method already stays that, and others have theirs in another order.
+            tensor.is_some_and(|it| it.info.is_contiguous()) && !bound.contains_key(new)
+        });
         let mut emitter = Emitter::new(method);
-        for (id, value) in origins {
-            emitter.bind(id, value);
+        for (id, value) in &bound {
+            emitter.bind(*id, *value);
+        }
+        for (new, old) in &in_place {
+            bound.get(old).into_iter().for_each(|value| emitter.bind(*new, *value));
         }
         for part in &parts {
             match part {
@@ -370,7 +383,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
                 }
             }
         }
-        for (new, old) in &graph.updates {
+        for (new, old) in graph.updates.iter().filter(|(new, _)| !in_place.contains_key(new)) {
             let (source, target) = (emitter.value(graph, *new)?, emitter.value(graph, *old)?);
             let instruction = overwrite(source, target, graph.values.get(*new), &mut emitter);
             emitter.push(instruction);
@@ -403,6 +416,12 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         self.inputs.insert(delegate, region.inputs.len());
         Ok(delegate)
     }
+}
+
+/// How many inputs delegates have whose graphs are known.
+fn inputs_of(graphs: &[Option<Graph<'_>>]) -> BTreeMap<usize, usize> {
+    let graphs = graphs.iter().enumerate();
+    graphs.filter_map(|(at, graph)| Some((at, graph.as_ref()?.inputs.len()))).collect()
 }
 
 /// Where calls may be placed.

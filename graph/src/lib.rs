@@ -21,6 +21,7 @@ mod error;
 pub mod fold;
 pub mod front;
 pub mod graph;
+mod in_place;
 pub mod lower;
 pub mod method;
 mod named;

@@ -69,7 +69,7 @@ impl Method<'_> {
     }
 
     /// The tensors that instructions write before any reads them.
-    fn written_first(
+    pub(crate) fn written_first(
         &self,
         vocabulary: &Vocabulary,
         inputs: &BTreeMap<usize, usize>,

@@ -183,6 +183,13 @@ pipelines! {
         numel: u32, in_size: u32, out_size: u32, inner: u32, in_outer_step: u32, in_inner: u32,
     };
 
+    /// Puts rows where an index tensor (the second buffer) says along one dimension of the output, in place.
+    Put, PutPush = "put", 3 buffers, {
+        input: Element, output: Element, by_rows: bool,
+    }, {
+        numel: u32, out_size: u32, count: u32, inner: u32,
+    };
+
     /// Quantizes or dequantizes with scales (the second buffer) and zero points (the third) for blocks of elements.
     Affine, AffinePush = "affine", 4 buffers, {
         function: u32, input: Element, scale: Element, zero: Element, output: Element, has_zero: bool,

@@ -15,6 +15,7 @@ from torch.export import Dim
 from torch.export.experimental import _export_forward_backward
 
 from common import EXACT, Fixture, Manifest, Method, seed
+import stateful
 
 FOLDER = "programs"
 
@@ -321,6 +322,15 @@ def state() -> list[Fixture]:
     ]
 
 
+def cells() -> list[Fixture]:
+    """State in its ways, with names, and with what is in the buffers at first."""
+
+    def cell(name: str, module: nn.Module, inputs: list[tuple]) -> Fixture:
+        return program(f"cell_{name}", module, inputs, sequence=True, config=stateful.config(module))
+
+    return [cell(name, module, inputs) for name, (module, inputs) in stateful.models().items()]
+
+
 def methods() -> list[Fixture]:
     cases = [(torch.randn(3, 4),), (torch.randn(3, 4),)]
     linear, encode = Shared(), Encode()
@@ -495,7 +505,7 @@ def training() -> list[Fixture]:
 def main() -> None:
     seed(1)
     manifest = Manifest("program")
-    for group in (control_flow, state, methods, inputs_and_outputs, dynamic_shapes, external_weights, training):
+    for group in (control_flow, state, methods, inputs_and_outputs, dynamic_shapes, external_weights, training, cells):
         for fixture in group():
             try:
                 manifest.write(fixture)

@@ -4,7 +4,7 @@ use crate::common::{check, fixture, open};
 use crate::device::device_is_there;
 use torchlet::{Module, ModuleBuilder, RunOn, Tensor, Value};
 
-/// Files, and how many tensors of state the delegates of each keep when it is compiled for GPUs.
+/// Files, and how many tensors of state each has when it is compiled for GPUs, in delegates or among the method's own.
 const KEPT: &[(&str, usize)] = &[
     ("vulkan/program/running_sum.bpte", 1),
     ("vulkan/program/cache.bpte", 2),
@@ -15,6 +15,18 @@ const KEPT: &[(&str, usize)] = &[
     ("vulkan/state/two_states_aliased.bpte", 2),
     ("vulkan/state/unread_input.bpte", 1),
     ("programs/state_window.bpte", 1),
+    ("programs/cell_key_value.bpte", 2),
+    ("programs/cell_rows.bpte", 1),
+    ("programs/cell_recurrent.bpte", 1),
+    ("programs/cell_line.bpte", 2),
+    ("programs/cell_swap.bpte", 2),
+    ("programs/cell_given.bpte", 1),
+    ("programs/cell_noted.bpte", 1),
+    ("programs/cell_twice.bpte", 1),
+    ("vulkan/cells/key_value.bpte", 2),
+    ("vulkan/cells/rows.bpte", 1),
+    ("vulkan/cells/recurrent.bpte", 1),
+    ("vulkan/cells/noted.bpte", 1),
 ];
 
 fn for_gpus() -> ModuleBuilder {

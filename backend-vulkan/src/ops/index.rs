@@ -10,7 +10,9 @@ use crate::tensors::Operand;
 use torchlet_core::rules::broadcast_all;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Take, TakePush, Where, WherePush};
+use torchlet_shaders::{
+    Binary, BinaryPush, Element, MAX_DIMS, Put, PutPush, Take, TakePush, Where, WherePush,
+};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::INDEX_SELECT, |e, args| {
@@ -29,6 +31,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         take(e, args, &weight, &index, 0, 1, &sizes)
     }),
     operator(Operator::INDEX_TENSOR, index_tensor),
+    operator(Operator::INDEX_PUT, index_put),
     operator(Operator::GATHER, gather),
     operator(Operator::MASKED_FILL_SCALAR, |e, args| {
         let (input, mask) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
@@ -127,6 +130,56 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     sizes.extend(&shape);
     sizes.extend(&input.sizes[first + count..]);
     take(e, args, &input, &index, first, count, &sizes)
+}
+
+/// Puts rows into a tensor along the one dimension that is indexed: in place, if nobody reads what was there.
+fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, value) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
+    if !e.is_none(e.arg(args, 3)?) && e.int(e.arg(args, 3)?)? != 0 {
+        return Err(Error::unsupported("values that are added"));
+    }
+    let mut found = None;
+    for (dim, id) in e.list(e.arg(args, 1)?)?.into_iter().enumerate() {
+        if let Some(index) = e.optional_tensor(id)?
+            && found.replace((dim, index)).is_some()
+        {
+            return Err(Error::unsupported("several index tensors"));
+        }
+    }
+    let (dim, index) = found.ok_or_else(|| Error::invalid("there are no index tensors"))?;
+    if index.element != Element::I32 || index.rank() != 1 || dim >= input.rank() {
+        let (element, sizes) = (index.element, &index.sizes);
+        return Err(Error::unsupported(format!("indices of type {element:?} and shape {sizes:?}")));
+    }
+    let mut rows = input.sizes.clone();
+    if let Some(size) = rows.get_mut(dim) {
+        *size = index.numel();
+    }
+    // Sizes of 1 in front may be left out.
+    let missing = rows.len().saturating_sub(value.rank());
+    let is_whole = rows.get(missing..) == Some(&value.sizes[..])
+        && rows.iter().take(missing).all(|size| *size == 1);
+    if !is_whole || value.element.is_floating() != input.element.is_floating() {
+        let value = &value.sizes;
+        return Err(Error::unsupported(format!("{value:?} as rows of {:?}", input.sizes)));
+    }
+    let out = e.out(args)?;
+    let out = e.successor(&input, &out, &value)?;
+    if value.numel() == 0 || out.numel() == 0 {
+        return Ok(());
+    }
+    let inner: usize = out.sizes.iter().skip(dim + 1).product();
+    let by_rows = inner.is_multiple_of(4);
+    let numel = if by_rows { value.numel() } else { out.numel() };
+    let push = PutPush {
+        numel: u32_of(numel)?,
+        out_size: u32_of(out.size(dim))?,
+        count: u32_of(index.numel())?,
+        inner: u32_of(inner)?,
+    };
+    u32_of(out.numel())?;
+    let pipeline = Put { input: value.element, output: out.element, by_rows };
+    e.dispatch_by_four(&pipeline, [read(value.id), read(index.id), write(out.id)], &push, numel)
 }
 
 /// Emits `out = a * size + b`, broadcast; negative indices `b` count from the end.

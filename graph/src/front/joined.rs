@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use crate::operators::Operator;
+use crate::passes::verify::members;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
@@ -178,6 +179,7 @@ pub(crate) fn join<'p>(
 ) -> Result<Graph<'p>, Error> {
     let buffer =
         buffer.ok_or_else(|| Error::unsupported("state of so many methods in a buffer each"))?;
+    members(&graph)?;
     let kept = kept(&graph);
     without_writes(&mut graph, &kept)?;
     let mut end = method.planned.get(buffer).copied().unwrap_or(0);
@@ -216,4 +218,68 @@ pub(crate) fn join<'p>(
         }
     }
     Ok(graph)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::text;
+    use alloc::borrow::Cow;
+
+    /// A graph of a text, whose values of these names are kept.
+    fn graph(text: &str, kept: &[ValueId]) -> Graph<'static> {
+        let mut graph = text::parse(text);
+        for id in kept {
+            let Value::Tensor(tensor) = &mut graph.values[*id] else { panic!() };
+            tensor.data = Some(Cow::Borrowed(&[]));
+            tensor.changes = Some(true);
+        }
+        graph
+    }
+
+    const CACHE: &str = "var cache f32[1,8,1,4]
+        in x f32[1,1,1,4]
+        before f32[1,8,1,4] = aten.abs.default(cache)
+        nothing f32[1] = llama.update_cache.default(x, cache, 3)
+        after f32[1,8,1,4] = aten.neg.default(cache)
+        out before after";
+
+    #[test]
+    fn a_cache_that_is_written_is_a_new_one_from_then_on() {
+        let (mut method, graph) = (Method::default(), graph(CACHE, &[0]));
+        method.instructions = vec![Instruction::Delegate { delegate: 0, args: vec![7, 8, 9] }];
+        let graph = join(&mut method, 0, graph, Some(2)).unwrap();
+        let new = graph.nodes[1].args[3];
+        let reads: Vec<ValueId> = graph.nodes.iter().map(|node| node.args[0]).collect();
+        assert_eq!(reads, [0, 1, new]);
+        assert_eq!((&graph.updates[..], &graph.inputs[..]), (&[(new, 0)][..], &[1, 0][..]));
+        // It is the method's now, behind the inputs of the call.
+        let Instruction::Delegate { args, .. } = &method.instructions[0] else { panic!() };
+        assert_eq!((args[0], &args[2..]), (7, &[8, 9][..]));
+        let state = method.tensor(args[1]).unwrap();
+        assert_eq!(
+            (state.place, state.name.as_deref()),
+            (Some((2, 0)), Some("delegate 0, value 0"))
+        );
+        assert_eq!(method.planned, [0, 0, 128]);
+    }
+
+    #[test]
+    fn what_is_not_clear_is_refused() {
+        let refused = |text: &str, kept: &[ValueId]| {
+            let mut method = Method::default();
+            let refused = join(&mut method, 0, graph(text, kept), Some(0)).is_err();
+            assert_eq!(refused, method == Method::default());
+            refused
+        };
+        assert!(!refused(CACHE, &[0]));
+        // It is no state, or more is kept than takes a new value.
+        assert!(refused(CACHE, &[]));
+        assert!(refused(&CACHE.replace("out before", "var other f32[2]\n out before"), &[0, 5]));
+        // What the call returns is read, or the state is a view.
+        assert!(refused(&CACHE.replace("out before after", "out before nothing"), &[0]));
+        let view = CACHE.replace("update_cache.default(x, cache", "update_cache.default(x, before");
+        assert!(refused(&view, &[0]));
+        assert!(join(&mut Method::default(), 0, graph(CACHE, &[0]), None).is_err());
+    }
 }

@@ -28,10 +28,7 @@ pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
     for id in edges.chain(updates).chain(graph.nodes.iter().flat_map(|node| &node.args)) {
         graph.values.get(*id).ok_or_else(|| invalid(*id, "does not exist"))?;
     }
-    let lengths = graph.nodes.iter().flat_map(|node| &node.args).map(|id| length(graph, *id));
-    if lengths.fold(0, usize::saturating_add) > MEMBERS {
-        return Err(Error::invalid("the calls of a graph have too many values in lists"));
-    }
+    members(graph)?;
     order(graph)?;
     if has_fixed_shapes(graph) {
         for node in &graph.nodes {
@@ -42,6 +39,18 @@ pub fn verify(graph: &Graph<'_>) -> Result<(), Error> {
                 ))
             })?;
         }
+    }
+    Ok(())
+}
+
+/// Checks that what calls take and make in lists can be visited.
+///
+/// # Errors
+/// It is more than [`MEMBERS`].
+pub(crate) fn members(graph: &Graph<'_>) -> Result<(), Error> {
+    let lengths = graph.nodes.iter().flat_map(|node| &node.args).map(|id| length(graph, *id));
+    if lengths.fold(0, usize::saturating_add) > MEMBERS {
+        return Err(Error::invalid("the calls of a graph have too many values in lists"));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ import torch
 from executorch.backends.vulkan.serialization.vulkan_graph_schema import VkStorageType
 from executorch.exir import ExecutorchBackendConfig
 from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  (caches and their attention)
+import stateful
 from op_cases.table import Run, f32, values
 from torch import nn
 from torch.export import Dim
@@ -437,6 +438,32 @@ class Shared(nn.Module):
         return torch.relu(self.linear(x)) * self.scale
 
 
+def cells() -> Iterator[Delegated]:
+    """State as models have it, and what partitioners leave between delegates."""
+    outside = {
+        "key_value": ["aten::copy_", "aten::index_put.out", "aten::scalar_tensor.out"],
+        "rows": ["aten::copy_", "aten::slice_scatter.out"],
+        "recurrent": [],
+        "noted": ["aten::copy_"],
+    }
+    models = stateful.models()
+    # The others are more than the partitioner of ExecuTorch 1.5 can say, or become another program.
+    for name, around in outside.items():
+        module, inputs = models[name]
+        delegates = 2 if name in ("key_value", "rows") else 1
+        config = stateful.config(module)
+        yield case(
+            name,
+            module,
+            *inputs,
+            sequence=True,
+            options=ALIASED,
+            outside=around,
+            delegates=delegates,
+            config=config,
+        )
+
+
 def file() -> Iterator[Delegated]:
     """The forms that a file can take."""
     inputs = [(values(f32, 1, 3, 8, 6),) for _ in range(2)]
@@ -461,4 +488,4 @@ def chain(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-FAMILIES = {"model": model, "program": program, "constants": constants, "state": state, "file": file}
+FAMILIES = {"model": model, "program": program, "constants": constants, "state": state, "cells": cells, "file": file}
