@@ -2,9 +2,9 @@
 
 mod cache;
 
-use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::files::OpenProgram;
+use crate::files::{FileAccess, FileBytes, OpenProgram};
+use crate::module::SharedParallel;
 use cache::CacheFile;
 use self_cell::self_cell;
 use std::path::Path;
@@ -44,11 +44,25 @@ pub enum Origin {
     Cached,
 }
 
-/// Files, and what the cache has of a program that was made of them.
+/// Files, and what a program that was made of them borrows beside.
 struct Sources {
     open: OpenProgram,
-    cached: Option<Buffer>,
+    from: Made,
 }
+
+/// Where a program comes from that was made of files.
+enum Made {
+    /// The cache.
+    Cached(FileBytes),
+    /// The compiler, with weights that lie here, if it packs them.
+    Compiled(Option<Packer>),
+}
+
+#[cfg(feature = "portable")]
+type Packer = torchlet_portable::engine::WeightPacker;
+/// There is none.
+#[cfg(not(feature = "portable"))]
+type Packer = core::convert::Infallible;
 
 self_cell!(
     /// Files, and a program that was made of what they hold.
@@ -84,8 +98,11 @@ enum State {
 pub(crate) struct Compiling<'c> {
     pub(crate) registry: &'c Registry<'c>,
     pub(crate) limits: &'c Limits,
-    /// The folder of compiled programs.
+    /// The folder of compiled programs, and how its files are read.
     pub(crate) cache: Option<&'c Path>,
+    pub(crate) access: FileAccess,
+    /// Starts the threads.
+    pub(crate) parallel: &'c dyn Fn() -> SharedParallel,
 }
 
 impl RunOn {
@@ -166,10 +183,10 @@ impl Delegates {
     }
 }
 
-/// What compiles a program with its external data.
+/// What compiles a program, with a packer that outlives what is made.
 type Compile = for<'p> fn(
-    &Program<'p>,
-    &'p [DataMap<'p>],
+    &'p OpenProgram,
+    Option<&'p Packer>,
     &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error>;
 
@@ -182,38 +199,62 @@ struct Target {
 const VULKAN: Target = Target { name: "vulkan", compile: for_vulkan };
 const CPU: Target = Target { name: "cpu", compile: for_cpu };
 
+impl Target {
+    /// What packs weights for it, if anything does.
+    #[cfg(feature = "portable")]
+    fn packer(&self, compiling: &Compiling<'_>) -> Option<Packer> {
+        let packs = self.name == CPU.name && compiling.registry.backend(CPU_ENGINE).is_some();
+        packs.then(|| Packer::new((compiling.parallel)()))
+    }
+
+    #[cfg(not(feature = "portable"))]
+    fn packer(&self, _: &Compiling<'_>) -> Option<Packer> {
+        None
+    }
+
+    /// Its name, and the kind of machine if programs are compiled for that alone.
+    fn with_machine(&self) -> String {
+        #[cfg(feature = "portable")]
+        if self.name == CPU.name {
+            return format!("{} {}", self.name, Packer::machine());
+        }
+        self.name.into()
+    }
+}
+
 #[cfg(feature = "vulkan")]
 fn for_vulkan<'p>(
-    program: &Program<'p>,
-    data: &'p [DataMap<'p>],
+    open: &'p OpenProgram,
+    _: Option<&'p Packer>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error> {
     let target = torchlet_vulkan::VulkanTarget::any();
-    torchlet_graph::compile(program, data, Some(&target), registry)
+    torchlet_graph::compile(&open.program(), open.data(), Some(&target), registry)
 }
 
 #[cfg(not(feature = "vulkan"))]
 fn for_vulkan<'p>(
-    _: &Program<'p>,
-    _: &'p [DataMap<'p>],
+    _: &'p OpenProgram,
+    _: Option<&'p Packer>,
     _: &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error> {
     Err(torchlet_graph::Error::unsupported("GPUs; enable torchlet's feature `vulkan`"))
 }
 
 fn for_cpu<'p>(
-    program: &Program<'p>,
-    data: &'p [DataMap<'p>],
+    open: &'p OpenProgram,
+    packer: Option<&'p Packer>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, torchlet_graph::Error> {
+    let (program, data) = (open.program(), open.data());
+    #[cfg(feature = "portable")]
+    if let Some(packer) = packer {
+        let engine = torchlet_portable::engine::CpuTarget::new();
+        return torchlet_graph::cpu::compile_packed(&program, data, &engine, packer, registry);
+    }
     // Without the engine, there are the kernels.
-    #[cfg(feature = "portable")]
-    let engine = registry.backend(CPU_ENGINE).map(|_| torchlet_portable::engine::CpuTarget::new());
-    #[cfg(feature = "portable")]
-    let engine = engine.as_ref().map(|engine| engine as &dyn torchlet_graph::Target);
-    #[cfg(not(feature = "portable"))]
-    let engine = None;
-    torchlet_graph::cpu::compile(program, data, engine, registry)
+    let _ = packer;
+    torchlet_graph::cpu::compile(&program, data, None, registry)
 }
 
 impl Compiling<'_> {
@@ -225,22 +266,31 @@ impl Compiling<'_> {
     ) -> Result<ReadyProgram, (OpenProgram, torchlet_graph::Error)> {
         let file = match (self.cache, open.bytes()) {
             (Some(folder), Some(files)) => {
-                Some(CacheFile::new(folder, &files, target.name, self.registry))
+                let (name, parallel) = (target.with_machine(), (self.parallel)());
+                CacheFile::new(folder, &files, &name, self.registry, &*parallel)
             }
             _ => None,
         };
-        let mut sources = Sources { open, cached: None };
-        if let Some(cached) = file.as_ref().and_then(|file| file.read(self.limits.file_bytes)) {
-            sources.cached = Some(cached);
-            match ReadyProgram::cached(sources) {
-                Ok(ready) => return Ok(ready),
-                Err(open) => sources = Sources { open, cached: None },
+        let read =
+            |file: &CacheFile| file.read(self.access, self.limits.file_bytes, &*(self.parallel)());
+        let open = match file.as_ref().and_then(read) {
+            Some(cached) => {
+                match ReadyProgram::cached(Sources { open, from: Made::Cached(cached) }) {
+                    Ok(ready) => return Ok(ready),
+                    Err(open) => open,
+                }
             }
-        }
+            None => open,
+        };
+        let sources = Sources { open, from: Made::Compiled(target.packer(self)) };
         let mut report = Report::default();
         let packaged = Packaged::try_new_or_recover(sources, |sources| {
             let open = &sources.open;
-            let compiled = (target.compile)(&open.program(), open.data(), self.registry)?;
+            let packer = match &sources.from {
+                Made::Compiled(packer) => packer.as_ref(),
+                Made::Cached(_) => None,
+            };
+            let compiled = (target.compile)(open, packer, self.registry)?;
             report = compiled.report;
             let package = compiled.program.write()?;
             if let (Some(file), Some(files)) = (&file, open.bytes()) {
@@ -264,7 +314,8 @@ impl ReadyProgram {
     fn cached(sources: Sources) -> Result<Self, OpenProgram> {
         let mut report = Report::default();
         let packaged = Packaged::try_new_or_recover(sources, |sources| {
-            let cached = sources.cached.as_ref().map(Buffer::bytes).ok_or(())?;
+            let Made::Cached(cached) = &sources.from else { return Err(()) };
+            let cached = cached.bytes();
             let files = sources.open.bytes().ok_or(())?;
             let (package, read) = cache::parse(cached, &files).ok_or(())?;
             report = read;

@@ -10,7 +10,7 @@ use crate::named::{Constants, Named, of_program};
 use crate::operators::Operator;
 use crate::partition::{Part, Region, partition};
 use crate::report::{MethodReport, Place, PlacedCall, Report};
-use crate::target::Target;
+use crate::target::{Packer, Target};
 use crate::{blob, fold, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,16 @@ pub fn compile<'p>(
     target: Option<&dyn Target>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    compile_read(Program::read(program)?, program, data, target, registry)
+    let processor = Processor { target, packer: None };
+    compile_read(Program::read(program)?, program, data, processor, registry)
+}
+
+/// What a program is compiled for.
+#[derive(Clone, Copy)]
+pub(crate) struct Processor<'c, 'p> {
+    pub(crate) target: Option<&'c dyn Target>,
+    /// Packs weights for the machine that it runs on, if that is known.
+    pub(crate) packer: Option<&'p dyn Packer>,
 }
 
 /// Compiles what was made of a program. Delegates find their data in the program itself.
@@ -47,7 +56,7 @@ pub(crate) fn compile_read<'p>(
     mut compiled: Program<'p>,
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
-    target: Option<&dyn Target>,
+    processor: Processor<'_, 'p>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
     let vocabulary = Vocabulary::of(registry);
@@ -57,7 +66,8 @@ pub(crate) fn compile_read<'p>(
     let copies = Copies::of(&compiled.methods);
     for method in &mut compiled.methods {
         let mut compiler = MethodCompiler {
-            target,
+            target: processor.target,
+            packer: processor.packer,
             registry,
             copies: &copies,
             constants: &mut constants,
@@ -88,6 +98,7 @@ const NOTHING_GAINED: &str = "the device takes none of its calls";
 
 struct MethodCompiler<'c, 'p> {
     target: Option<&'c dyn Target>,
+    packer: Option<&'p dyn Packer>,
     registry: &'c Registry<'c>,
     copies: &'c Copies,
     constants: &'c mut Constants<'p>,
@@ -222,8 +233,8 @@ impl<'p> MethodCompiler<'_, 'p> {
 
     /// The instructions that do what a run did.
     fn emit(&mut self, method: &mut Method<'p>, cut: Cut<'p>) -> Result<Vec<Instruction>, Error> {
-        let Cut { run, parts, reasons } = cut;
-        let graph = &run.graph;
+        let Cut { mut run, parts, reasons } = cut;
+        let graph = &mut run.graph;
         let became_constant = |id: ValueId, value: usize| {
             matches!(graph.values.get(id), Some(Value::Tensor(tensor)) if tensor.data.is_some())
                 && method.tensor(value).is_some_and(|tensor| !tensor.is_constant())
@@ -231,6 +242,7 @@ impl<'p> MethodCompiler<'_, 'p> {
         // No instruction sets any more what was computed beforehand.
         let origins = run.origins.iter().filter(|(id, value)| !became_constant(**id, **value));
         let origins: Vec<(ValueId, usize)> = origins.map(|(id, value)| (*id, *value)).collect();
+        let parts_with = parts_with(graph, &parts);
         let mut emitter = Emitter::new(method);
         for (id, value) in origins {
             emitter.bind(id, value);
@@ -246,7 +258,10 @@ impl<'p> MethodCompiler<'_, 'p> {
                         self.calls.push(PlacedCall::new(node.id, node.title(), place));
                     }
                 }
-                Part::Device(region) => self.emit_region(&mut emitter, graph, region)?,
+                Part::Device(region) => {
+                    let is_last = |id| parts_with.get(&id) == Some(&1);
+                    self.emit_region(&mut emitter, graph, region, &is_last)?;
+                }
             }
         }
         for (new, old) in &graph.updates {
@@ -257,14 +272,19 @@ impl<'p> MethodCompiler<'_, 'p> {
         Ok(emitter.finish())
     }
 
-    /// Makes a delegate of a region, and calls it.
+    /// Makes a delegate of a region, and calls it. Data that `is_last` says nobody else needs moves into it.
     fn emit_region(
         &mut self,
         emitter: &mut Emitter<'_, 'p>,
-        graph: &Graph<'p>,
+        graph: &mut Graph<'p>,
         region: &Region,
+        is_last: &dyn Fn(ValueId) -> bool,
     ) -> Result<(), Error> {
-        let part = region.extract(graph);
+        let part = region.extract(graph, is_last);
+        let part = match self.packer {
+            Some(packer) => packer.pack(part),
+            None => part,
+        };
         let mut args = Vec::new();
         for id in &region.inputs {
             args.push(emitter.value(graph, *id)?);
@@ -282,6 +302,22 @@ impl<'p> MethodCompiler<'_, 'p> {
         self.calls.extend(calls.map(|node| PlacedCall::new(node.id, node.title(), place.clone())));
         Ok(())
     }
+}
+
+/// How many parts take each value, and the caller.
+fn parts_with(graph: &Graph<'_>, parts: &[Part]) -> BTreeMap<ValueId, usize> {
+    let mut count: BTreeMap<ValueId, usize> = BTreeMap::new();
+    let kept = graph.outputs.iter().chain(graph.updates.iter().flat_map(|(new, old)| [new, old]));
+    kept.for_each(|id| *count.entry(*id).or_default() += 1);
+    for part in parts {
+        let (Part::Host(nodes) | Part::Device(Region { nodes, .. })) = part;
+        let nodes = nodes.iter().filter_map(|index| graph.nodes.get(*index));
+        let args = nodes.flat_map(|node| &node.args).flat_map(|id| graph.items(id));
+        for id in args.copied().collect::<BTreeSet<ValueId>>() {
+            *count.entry(id).or_default() += 1;
+        }
+    }
+    count
 }
 
 /// The instruction that gives a value what another is.

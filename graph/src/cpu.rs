@@ -2,12 +2,12 @@
 
 mod lowered;
 
-use crate::compile::{Compiled, compile_read};
+use crate::compile::{Compiled, Processor, compile_read};
 use crate::error::Error;
 use crate::front::delegate::is_readable;
 use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
-use crate::target::Target;
+use crate::target::{Packer, Target};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
@@ -57,7 +57,24 @@ pub fn compile<'p>(
     engine: Option<&dyn Target>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    compile_read(to_portable(program, data, registry)?, program, data, engine, registry)
+    let portable = to_portable(program, data, registry)?;
+    compile_read(portable, program, data, Processor { target: engine, packer: None }, registry)
+}
+
+/// The same for the machine that this runs on alone: weights of the engine's regions are packed already.
+///
+/// # Errors
+/// As [`to_portable`].
+pub fn compile_packed<'p>(
+    program: &torchlet_core::Program<'p>,
+    data: &'p [DataMap<'p>],
+    engine: &dyn Target,
+    packer: &'p dyn Packer,
+    registry: &Registry<'_>,
+) -> Result<Compiled<'p>, Error> {
+    let portable = to_portable(program, data, registry)?;
+    let processor = Processor { target: Some(engine), packer: Some(packer) };
+    compile_read(portable, program, data, processor, registry)
 }
 
 /// What becomes of a delegate.

@@ -46,4 +46,4 @@ pub use named::{Constants, Named};
 pub use package::Package;
 pub use partition::{Part, Region, partition};
 pub use report::{MethodReport, Place, PlacedCall, Report};
-pub use target::Target;
+pub use target::{Packer, Target};

@@ -7,23 +7,27 @@
 //!
 //! It computes in `f32`, over shapes that are known. What it does not take ([`CpuTarget`] says why) stays with the kernels.
 
+mod arguments;
 mod builder;
 mod lines;
 mod ops;
 mod packed;
+mod packer;
 mod plan;
 mod target;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use packer::WeightPacker;
 pub use target::CpuTarget;
 
-use crate::compute::gemm::ShapeMismatch;
+use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Tier;
-use builder::{Builder, Machine};
+use builder::Builder;
 use packed::Packs;
 use plan::Plan;
+use std::borrow::Cow;
 use std::vec;
 use std::vec::Vec;
 use torchlet_core::{
@@ -56,7 +60,7 @@ impl Backend for CpuEngine {
     }
 
     fn arena_bytes(&self, _delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
-        Ok(delegate_size::<Region>())
+        Ok(delegate_size::<Region<'_>>())
     }
 
     fn init<'m>(
@@ -68,7 +72,7 @@ impl Backend for CpuEngine {
         let named = |key: &str| info.named_data(key);
         let graph = blob::read(context.processed().bytes(), &named);
         let graph = graph.map_err(|error| invalid(&error))?;
-        let machine = Machine { tier: Tier::detect(), threads: context.parallel().threads() };
+        let machine = Context { tier: Tier::detect(), parallel: context.parallel() };
         let plan = Builder::new(&graph, machine, &self.packs).build();
         let plan = plan.map_err(|why| DelegateError::Unsupported(message(&why)))?;
         let arguments = graph.inputs.iter().chain(&graph.outputs);
@@ -86,14 +90,14 @@ fn message(text: &dyn core::fmt::Display) -> Message {
 }
 
 /// A region as a delegate.
-struct Region {
-    plan: Plan,
+struct Region<'p> {
+    plan: Plan<'p>,
     /// The shapes of inputs, then outputs.
     sizes: Vec<Vec<usize>>,
     inputs: usize,
 }
 
-impl Region {
+impl Region<'_> {
     /// Whether an argument is what the plan was made for.
     fn check(&self, arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
         if info.scalar_type != ScalarType::Float {
@@ -121,7 +125,7 @@ fn cut_short(_: ShapeMismatch) -> DelegateError {
     )))
 }
 
-impl Delegate for Region {
+impl Delegate for Region<'_> {
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
         if call.len() != self.sizes.len() {
             let (expected, found) = (self.sizes.len(), call.len());
@@ -133,7 +137,7 @@ impl Delegate for Region {
         for arg in 0..self.inputs {
             let tensor = invoke.tensor(arg)?;
             self.check(arg, tensor.info())?;
-            let elements = Elements::new(tensor.info(), tensor.data::<f32>()?);
+            let elements = ordered(tensor.info(), tensor.data::<f32>()?);
             inputs.push(elements.ok_or(ShapeMismatch).map_err(cut_short)?);
         }
         let mut outputs = Vec::with_capacity(self.sizes.len() - self.inputs);
@@ -144,7 +148,7 @@ impl Delegate for Region {
             let ordered = if info.is_contiguous() { Vec::new() } else { vec![0.0; info.numel()] };
             outputs.push((info, tensor.into_data::<f32>()?, ordered));
         }
-        let read: Vec<&[f32]> = inputs.iter().map(Elements::as_slice).collect();
+        let read: Vec<&[f32]> = inputs.iter().map(|data| &**data).collect();
         let write = outputs.iter_mut().map(|(_, out, ordered)| match ordered.is_empty() {
             true => &mut **out,
             false => ordered.as_mut_slice(),
@@ -160,27 +164,13 @@ impl Delegate for Region {
 }
 
 /// A tensor's elements in the order of its dimensions.
-enum Elements<'a> {
-    AsTheyAre(&'a [f32]),
-    Ordered(Vec<f32>),
-}
-
-impl<'a> Elements<'a> {
-    fn new(info: &TensorInfo, data: &'a [f32]) -> Option<Self> {
-        if info.is_contiguous() {
-            return Some(Elements::AsTheyAre(data));
-        }
-        let mut ordered = vec![0.0; info.numel()];
-        rearrange(info, Order::FromTensor, data, &mut ordered)?;
-        Some(Elements::Ordered(ordered))
+fn ordered<'a>(info: &TensorInfo, data: &'a [f32]) -> Option<Cow<'a, [f32]>> {
+    if info.is_contiguous() {
+        return Some(Cow::Borrowed(data));
     }
-
-    fn as_slice(&self) -> &[f32] {
-        match self {
-            Elements::AsTheyAre(data) => data,
-            Elements::Ordered(data) => data,
-        }
-    }
+    let mut ordered = vec![0.0; info.numel()];
+    rearrange(info, Order::FromTensor, data, &mut ordered)?;
+    Some(Cow::Owned(ordered))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

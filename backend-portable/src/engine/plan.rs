@@ -1,12 +1,13 @@
 //! What is left to do when a region runs: calls of steps over memory that has its places.
 
 use super::lines::{LINE, Lines};
+use super::packed::Constant;
 use super::view::BufferId;
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Tier;
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::boxed::Box;
-use std::sync::Arc;
 use std::vec::Vec;
 use torchlet_core::Parallel;
 use torchlet_graph::plan::{Lifetime, Room};
@@ -52,29 +53,49 @@ pub(super) struct Io<'a> {
     pub(super) context: Context<'a>,
 }
 
+/// Whether all of the tasks that threads share went well.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    failed: AtomicBool,
+}
+
+impl Outcome {
+    pub(super) fn note(&self, result: Result<(), ShapeMismatch>) {
+        if result.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// # Errors
+    /// One of the tasks failed.
+    pub(super) fn result(self) -> Result<(), ShapeMismatch> {
+        if self.failed.into_inner() { Err(ShapeMismatch) } else { Ok(()) }
+    }
+}
+
 /// Where the elements of a buffer are.
 #[derive(Debug, Clone)]
-pub(super) enum Home {
+pub(super) enum Home<'p> {
     /// In an argument of the region.
     Input(usize),
     /// In a result of it.
     Output(usize),
     /// In memory of its own; none where it only matters that it is constant.
-    Constant(Option<Arc<Lines>>),
+    Constant(Option<Constant<'p>>),
     /// In memory that buffers share.
     Shared,
 }
 
 /// A buffer.
 #[derive(Debug, Clone)]
-pub(super) struct Buffer {
-    pub(super) home: Home,
+pub(super) struct Buffer<'p> {
+    pub(super) home: Home<'p>,
     pub(super) len: usize,
 }
 
 /// A call of a step.
-pub(super) struct Call {
-    pub(super) step: Box<dyn Step>,
+pub(super) struct Call<'p> {
+    pub(super) step: Box<dyn Step + 'p>,
     pub(super) reads: Vec<BufferId>,
     pub(super) writes: BufferId,
 }
@@ -89,29 +110,29 @@ enum Place {
     Nothing,
 }
 
-struct Placed {
-    step: Box<dyn Step>,
+struct Placed<'p> {
+    step: Box<dyn Step + 'p>,
     reads: [Place; READS],
     writes: Place,
 }
 
 /// A region that is ready to run.
-pub(super) struct Plan {
-    calls: Vec<Placed>,
-    constants: Vec<Arc<Lines>>,
+pub(super) struct Plan<'p> {
+    calls: Vec<Placed<'p>>,
+    constants: Vec<Constant<'p>>,
     shared: Lines,
     workspace: Lines,
     tier: Tier,
 }
 
-impl Plan {
+impl<'p> Plan<'p> {
     /// Gives buffers their places. `None` if there is not so much memory.
     pub(super) fn new(
-        calls: Vec<Call>,
-        buffers: &[Buffer],
-        tier: Tier,
-        threads: usize,
+        calls: Vec<Call<'p>>,
+        buffers: &[Buffer<'p>],
+        machine: Context<'_>,
     ) -> Option<Self> {
+        let (tier, threads) = (machine.tier, machine.parallel.threads());
         let mut lives: Vec<Option<Lifetime>> = std::vec![None; buffers.len()];
         for (at, call) in calls.iter().enumerate() {
             for id in call.reads.iter().chain([&call.writes]) {

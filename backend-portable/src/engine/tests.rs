@@ -1,13 +1,17 @@
 //! Whole plans against their calls one by one: what steps share, overwrite and take over must not show.
 
-use super::builder::{Builder, Machine};
+use super::builder::Builder;
 use super::packed::Packs;
+use super::packer::WeightPacker;
+use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
 use crate::compute::split::Serial;
 use crate::compute::threads::ThreadPool;
+use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 use torchlet_core::{Parallel, ScalarType};
+use torchlet_graph::Packer;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
@@ -209,7 +213,7 @@ fn sizes<'g>(graph: &'g Graph<'_>, id: ValueId) -> &'g [usize] {
 
 /// The outputs of a graph, as one plan.
 fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec<Vec<f32>> {
-    let machine = Machine { tier: Tier::detect(), threads: parallel.threads() };
+    let machine = Context { tier: Tier::detect(), parallel };
     let packs = Packs::default();
     let mut plan = Builder::new(graph, machine, &packs).build().unwrap();
     let mut results: Vec<Vec<f32>> =
@@ -230,7 +234,7 @@ fn one_by_one(graph: &Graph<'_>, inputs: &[&[f32]]) -> Vec<Vec<f32>> {
     }
     for node in &graph.nodes {
         let (out, args) = node.args.split_last().unwrap();
-        let taken = args.iter().flat_map(|id| super::builder::items(graph, id)).copied();
+        let taken = args.iter().flat_map(|id| graph.items(id)).copied();
         let mut taken: Vec<ValueId> = taken.filter(|id| known[*id].is_some()).collect();
         taken.dedup();
         let single = Graph {
@@ -323,8 +327,8 @@ fn what_is_repeated_without_end_is_refused() {
     let args = [input, wide, no];
     let out = maker.call(Operator::EXPAND_COPY, &args, &[1024, 1 << 31]);
     maker.graph.outputs = vec![out];
-    let machine = Machine { tier: Tier::detect(), threads: 1 };
-    let answers = Builder::ask(&maker.graph, machine);
+    let machine = Context { tier: Tier::detect(), parallel: &Serial };
+    let answers = Builder::ask(&maker.graph, &maker.graph.nodes, machine);
     assert!(matches!(&answers[..], [Err(why)] if why.contains("elements")), "{answers:?}");
 }
 
@@ -339,7 +343,7 @@ fn what_follows_a_convolution_becomes_part_of_it() {
     let sum = maker.call(Operator::ADD_TENSOR, &[first, third, one], &[1, 4, 6, 6]);
     let out = maker.call(Operator::RELU, &[sum], &[1, 4, 6, 6]);
     maker.graph.outputs = vec![out];
-    let machine = Machine { tier: Tier::detect(), threads: 1 };
+    let machine = Context { tier: Tier::detect(), parallel: &Serial };
     let plan = Builder::new(&maker.graph, machine, &Packs::default()).build().unwrap();
     // To channels last, three convolutions, and back: the sum needs no call, nor does the limit.
     assert_eq!(plan.calls(), 5);
@@ -352,10 +356,86 @@ fn weights_are_not_read_for_a_question() {
     let out = maker.convolution(input, 1).unwrap();
     maker.graph.outputs = vec![out];
     let graph = maker.graph.without_data();
-    let machine = Machine { tier: Tier::detect(), threads: 1 };
-    assert_eq!(Builder::ask(&graph, machine), [Ok(())]);
+    let machine = Context { tier: Tier::detect(), parallel: &Serial };
+    assert_eq!(Builder::ask(&graph, &graph.nodes, machine), [Ok(())]);
     let Err(why) = Builder::new(&graph, machine, &Packs::default()).build() else {
         panic!("there is no data")
     };
     assert!(why.contains("cut short"), "{why}");
+}
+
+#[test]
+fn weights_that_were_packed_beforehand_are_taken_from_where_they_are() {
+    let mut maker = Maker::new(9, &[&[2, 8, 6, 6]]);
+    let input = maker.graph.inputs[0];
+    let first = maker.convolution(input, 3).unwrap();
+    let second = maker.convolution(first, 1).unwrap();
+    let shape = maker.ints(&[96, 6]);
+    let rows = maker.call(Operator::VIEW_COPY, &[second, shape], &[96, 6]);
+    let (weights, bias) = (maker.constant(&[32, 6]), maker.constant(&[32]));
+    let out = maker.call(Operator::LINEAR, &[rows, weights, bias], &[96, 32]);
+    maker.graph.outputs = vec![out];
+    let data = maker.random.numbers(576);
+    let expected = outputs(&maker.graph, &[&data], &Serial);
+    let packer = WeightPacker::new(Arc::new(ThreadPool::new(2)));
+    let graph = packer.pack(maker.graph.clone());
+    let has_data = |graph: &Graph<'_>, id: ValueId| matches!(&graph.values[id], Value::Tensor(tensor) if tensor.data.is_some());
+    if Tier::detect() != Tier::SCALAR {
+        let calls = graph.nodes.iter().filter(|node| node.operator == Operator::PACKED);
+        assert_eq!(calls.count(), 3);
+        assert!(!has_data(&graph, weights) && has_data(&graph, bias));
+    }
+    assert_eq!(outputs(&graph, &[&data], &Serial), expected);
+    // Nothing is packed a second time.
+    let again = packer.pack(maker.graph.clone());
+    let address = |graph: &Graph<'_>| match &graph.values[graph.nodes[0].args[0]] {
+        Value::Tensor(tensor) => tensor.data.as_ref().unwrap().as_ptr(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(again.nodes.len(), graph.nodes.len());
+    assert_ne!(
+        address(&again),
+        address(&graph),
+        "what is owned may be gone, and is not looked for"
+    );
+}
+
+#[test]
+fn packed_weights_that_do_not_fit_are_refused() {
+    let mut maker = Maker::new(9, &[&[4, 32]]);
+    let input = maker.graph.inputs[0];
+    let (weights, none) = (maker.constant(&[64, 32]), maker.value(Value::None));
+    let out = maker.call(Operator::LINEAR, &[input, weights, none], &[4, 64]);
+    maker.graph.outputs = vec![out];
+    let packer = WeightPacker::new(Arc::new(Serial));
+    let graph = packer.pack(maker.graph);
+    let Some(call) = graph.nodes.first().filter(|node| node.operator == Operator::PACKED) else {
+        assert_eq!(Tier::detect(), Tier::SCALAR);
+        return;
+    };
+    let [data, form, weights] = call.args[..] else { panic!("{call:?}") };
+    let machine = Context { tier: Tier::detect(), parallel: &Serial };
+    let build = |graph: &Graph<'_>| {
+        Builder::new(graph, machine, &Packs::default()).build().err().unwrap_or_default()
+    };
+    assert_eq!(build(&graph), "");
+    let mut other_machine = graph.clone();
+    if let Value::IntList(form) = &mut other_machine.values[form] {
+        form[0] += 1;
+    }
+    let mut short = graph.clone();
+    if let Value::Tensor(tensor) = &mut short.values[data] {
+        tensor.sizes[0] -= 1;
+    }
+    let mut cut = graph.clone();
+    if let Value::Tensor(tensor) = &mut cut.values[data] {
+        tensor.data = Some(vec![0; 8].into());
+    }
+    let mut without_form = graph.clone();
+    without_form.nodes[0].args.remove(1);
+    let mut unused = graph.clone();
+    unused.nodes[0].args = vec![data, form, form];
+    let why = [other_machine, short, cut, without_form, unused].map(|graph| build(&graph));
+    assert!(why.iter().all(|why| !why.is_empty()), "{why:?}");
+    assert!(Builder::ask(&graph, &graph.nodes[..1], machine)[0].is_err(), "{weights}");
 }

@@ -43,6 +43,7 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
     let mut constants = Constants::new("");
     let mut compiler = MethodCompiler {
         target: Some(&Everything),
+        packer: None,
         registry: &registry,
         copies: &Copies::of(&[]),
         constants: &mut constants,

@@ -10,9 +10,8 @@ use crate::compute::map::{
 use crate::compute::simd::Simd;
 use crate::compute::split::{Serial, chunk_len, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};
-use crate::engine::plan::{Io, READS, Step};
+use crate::engine::plan::{Io, Outcome, READS, Step};
 use crate::engine::view::{View, numel};
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -268,13 +267,12 @@ impl Step for Map {
         let grain = chunk_len(context.parallel, out.len(), GRAIN);
         let chunk = if dims.len() > 1 { grain.next_multiple_of(inner) } else { grain };
         let serial = Context { parallel: &Serial, ..context };
-        let failed = AtomicBool::new(false);
+        let outcome = Outcome::default();
         for_each_chunk_mut(context.parallel, out, chunk, &|index, out| {
-            if self.range(serial, inputs, index * chunk, inner, out).is_none() {
-                failed.store(true, Ordering::Relaxed);
-            }
+            let range = self.range(serial, inputs, index * chunk, inner, out);
+            outcome.note(range.ok_or(ShapeMismatch));
         });
-        if failed.into_inner() { Err(ShapeMismatch) } else { Ok(()) }
+        outcome.result()
     }
 }
 

@@ -33,10 +33,10 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::LOG_SOFTMAX => rows::log_softmax,
         Operator::NATIVE_LAYER_NORM => rows::layer_norm,
         Operator::MEAN_DIM => rows::mean,
-        Operator::VIEW_COPY => moves::view,
         Operator::PERMUTE_COPY => moves::permute,
         Operator::TRANSPOSE_COPY_INT => moves::transpose,
-        Operator::SQUEEZE_COPY_DIM
+        Operator::VIEW_COPY
+        | Operator::SQUEEZE_COPY_DIM
         | Operator::SQUEEZE_COPY_DIMS
         | Operator::UNSQUEEZE_COPY
         | Operator::CLONE
@@ -44,15 +44,23 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         | Operator::DETACH_COPY
         | Operator::TO_COPY
         | Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER
-        | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => moves::same_order,
+        | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => moves::view,
         Operator::EXPAND_COPY => moves::expand,
         Operator::SLICE_COPY_TENSOR => moves::slice,
         Operator::SELECT_COPY_INT => moves::select,
         Operator::SPLIT_WITH_SIZES_COPY => moves::split_with_sizes,
         Operator::SPLIT_COPY_TENSOR => moves::split,
         Operator::CAT => moves::cat,
+        Operator::PACKED => packed,
         other => return elementwise::find(other),
     })
+}
+
+/// Weights that were packed when the program was compiled: data and what it is packed for, by turns, then what the weights are.
+fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let (out, forms) = args.split_last().ok_or("a call without arguments")?;
+    let (forms, []) = forms.as_chunks::<2>() else { return Err("data without a form".into()) };
+    forms.iter().try_for_each(|[data, form]| builder.define_packed(*out, *form, *data))
 }
 
 /// Whether a region gains from an operator: the others are as fast as kernels.

@@ -11,16 +11,12 @@ use torchlet_graph::graph::ValueId;
 /// Side of the blocks in which a matrix is transposed.
 const BLOCK: usize = 8;
 
+/// The same elements in the same order, in the shape of the output.
 pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let (input, out) = (builder.view(argument(args, 0)?)?, output(args)?);
     let sizes = builder.sizes(out)?;
     let view = builder.reshaped(&input, sizes)?;
     builder.define(out, view)
-}
-
-/// The same elements in the same order, perhaps with other dimensions of one element.
-pub(super) fn same_order(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    view(builder, args)
 }
 
 pub(super) fn permute(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {

@@ -9,11 +9,9 @@ use crate::compute::gemm::{
 use crate::compute::simd::Tier;
 use crate::compute::split::{Serial, for_each_chunks_mut};
 use crate::engine::builder::{Builder, Refusal};
-use crate::engine::lines::Lines;
-use crate::engine::packed::Form;
-use crate::engine::plan::{Io, Step};
+use crate::engine::packed::{Constant, Form};
+use crate::engine::plan::{Io, Outcome, Step};
 use crate::engine::view::View;
-use std::sync::Arc;
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
@@ -82,19 +80,19 @@ fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, R
 }
 
 /// A right operand.
-enum Right {
+enum Right<'p> {
     /// Packed for the machine's tier.
-    Packed { data: Arc<Lines>, k: usize, n: usize },
+    Packed { data: Constant<'p>, k: usize, n: usize },
     /// Where it is, `[k, n]`.
     Plain(View),
     /// Constant, but not to be packed yet.
     Later { k: usize, n: usize },
 }
 
-impl Right {
+impl<'p> Right<'p> {
     /// A matrix `[k, n]`, or the transposed one of what a value is.
     fn new(
-        builder: &mut Builder<'_, '_>,
+        builder: &mut Builder<'_, 'p>,
         id: ValueId,
         [k, n]: [usize; 2],
         transposed: bool,
@@ -107,13 +105,12 @@ impl Right {
             if builder.is_question() {
                 return Ok(Right::Later { k, n });
             }
-            let data = builder.packed(id, Form::Product { k, n, transposed }, |data| {
+            let form = Form::Product { k, n, transposed };
+            let data = builder.packed(id, form, packed, |context, data, packed| {
                 let (row, col) = if transposed { (1, k) } else { (n, 1) };
                 let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is cut short")?;
-                let mut lines = Lines::zeroed(packed).ok_or("no memory for weights")?;
-                PackedRhs::pack(tier, matrix, lines.as_mut_slice())
-                    .map_err(|_| "a matrix that is too large")?;
-                Ok(lines)
+                let packed = PackedRhs::pack(context, matrix, packed);
+                packed.map(drop).map_err(|_| "a matrix that is too large".into())
             })?;
             return Ok(Right::Packed { data, k, n });
         }
@@ -131,10 +128,10 @@ impl Right {
 }
 
 /// `alpha · a · b + beta · addend`, in the order of its dimensions.
-fn multiply(
-    builder: &mut Builder<'_, '_>,
+fn multiply<'p>(
+    builder: &mut Builder<'_, 'p>,
     a: View,
-    right: Right,
+    right: Right<'p>,
     addend: Option<View>,
     alpha: f32,
     beta: f32,
@@ -252,17 +249,17 @@ impl Walk {
     }
 }
 
-enum Operand {
+enum Operand<'p> {
     Plain(Walk),
-    Packed(Arc<Lines>),
+    Packed(Constant<'p>),
     Nothing,
 }
 
 /// One product.
-struct Product {
+struct Product<'p> {
     shape: [usize; 3],
     a: Walk,
-    b: Operand,
+    b: Operand<'p>,
     /// Which of the buffers that are read has it, and where.
     bias: Option<(usize, usize)>,
     alpha: f32,
@@ -270,7 +267,7 @@ struct Product {
     limits: [f32; 2],
 }
 
-impl Step for Product {
+impl Step for Product<'_> {
     fn workspace(&self, tier: Tier, threads: usize) -> usize {
         let [m, k, n] = self.shape;
         gemm_workspace_len(tier, threads, m, n, k).unwrap_or(0)
@@ -355,9 +352,6 @@ impl Step for Batch {
             let c = MatrixMut::row_major(out, m, n).ok_or(ShapeMismatch)?;
             gemm(context, a, b, c, &Epilogue::default(), workspace)
         };
-        // The shapes are equal for all: what fails for one fails for the first.
-        self.a.matrix(a, self.count.saturating_sub(1), [m, k])?;
-        self.b.matrix(b, self.count.saturating_sub(1), [k, n])?;
         let out = out.get_mut(..self.count * each).ok_or(ShapeMismatch)?;
         let Some(together) = self.together(context.parallel.threads()) else {
             let mut outs = out.chunks_exact_mut(each).enumerate();
@@ -365,16 +359,17 @@ impl Step for Batch {
         };
         let slot = workspace.len() / self.count.div_ceil(together);
         let serial = Context { parallel: &Serial, ..context };
+        let outcome = Outcome::default();
         for_each_chunks_mut(
             context.parallel,
             [out, workspace],
             [together * each, slot],
             &|group, [outs, workspace]| {
                 for (index, out) in outs.chunks_exact_mut(each).enumerate() {
-                    let _ = product(serial, group * together + index, out, workspace);
+                    outcome.note(product(serial, group * together + index, out, workspace));
                 }
             },
         );
-        Ok(())
+        outcome.result()
     }
 }
