@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use torchlet_core::error::code;
-use torchlet_core::{ExecuteError, InitError, InputError, ProgramError, RegistryError, ScalarType};
+use torchlet_core::{
+    DelegateError, ExecuteError, InitError, InputError, ProgramError, RegistryError, ScalarType,
+};
 
 /// Any failure of this crate.
 #[derive(Debug)]
@@ -129,6 +131,15 @@ pub enum Error {
         /// Why.
         source: InputError,
     },
+    /// A tensor that a delegate of a method keeps cannot be read or written.
+    DelegateState {
+        /// The method.
+        method: String,
+        /// The index of its value, behind a `#`.
+        tensor: String,
+        /// Why.
+        source: DelegateError,
+    },
     /// The tensors of the state are others.
     StateNames {
         /// Tensors of the methods that were not given.
@@ -223,6 +234,7 @@ impl Error {
             Error::Input { source, .. } | Error::Output { source, .. } => source.code(),
             Error::InputNotSet { .. } => code::INVALID_ARGUMENT,
             Error::State { source, .. } => source.code(),
+            Error::DelegateState { source, .. } => source.code(),
             Error::StateNames { .. } => code::NOT_FOUND,
             Error::StateFile { .. } => code::INVALID_EXTERNAL_DATA,
             Error::Execute { source, .. } => source.code(),
@@ -324,6 +336,9 @@ impl fmt::Display for Error {
             Error::State { method, tensor, source } => {
                 write!(f, "state '{tensor}' of '{method}': {source}")
             }
+            Error::DelegateState { method, tensor, source } => {
+                write!(f, "state '{tensor}' of '{method}': {source}")
+            }
             Error::StateNames { missing, unknown } => {
                 if !unknown.is_empty() {
                     write!(f, "there is no state {}", unknown.join(", "))?;
@@ -384,6 +399,7 @@ impl std::error::Error for Error {
             Error::Input { source, .. } | Error::Output { source, .. } => Some(source),
             Error::Load { source, .. } => Some(source.as_ref()),
             Error::State { source, .. } => Some(source),
+            Error::DelegateState { source, .. } => Some(source),
             Error::StateFile { source } => Some(source.as_ref()),
             Error::Execute { source, .. } => Some(source.as_ref()),
             Error::Tensor(error) => Some(error),

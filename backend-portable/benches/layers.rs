@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use torchlet_core::{Parallel, Serial};
 use torchlet_portable::ThreadPool;
 use torchlet_portable::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights};
+use torchlet_portable::compute::functions::{Gelu, map1_in_place};
 use torchlet_portable::compute::gemm::{
     Bias, Context, Epilogue, Matrix, MatrixMut, PackedRhs, gemm, gemm_packed, gemm_workspace_len,
 };
-use torchlet_portable::compute::map::{Gelu, map1_in_place};
 use torchlet_portable::compute::rows::{layer_norm_rows, softmax_rows};
 use torchlet_portable::compute::simd::Tier;
 

@@ -39,7 +39,7 @@ pub(crate) trait Real:
     fn floor(self) -> Self;
     fn ceil(self) -> Self;
     fn trunc(self) -> Self;
-    /// To the nearest integer, halves to the even one.
+    /// To the nearest integer, halves to the even one; with additions only, which come many at a time everywhere.
     fn round_even(self) -> Self;
     fn pow(self, exponent: Self) -> Self;
     fn copysign(self, sign: Self) -> Self;
@@ -66,6 +66,14 @@ macro_rules! real {
             fn abs(self) -> Self { <$t>::abs(self) }
             #[inline(always)]
             fn copysign(self, sign: Self) -> Self { <$t>::copysign(self, sign) }
+            #[inline(always)]
+            fn round_even(self) -> Self {
+                // Numbers of this size have no fraction; adding it leaves no room for one.
+                const WHOLE: $t = 1.0 / <$t>::EPSILON;
+                let whole = WHOLE.copysign(self);
+                let rounded = ((self + whole) - whole).copysign(self);
+                if self.abs() < WHOLE { rounded } else { self }
+            }
             $(
                 #[inline(always)]
                 fn $name(self $(, $arg: Self)*) -> Self {
@@ -107,7 +115,6 @@ real! { f32:
     floor() = floor, floorf;
     ceil() = ceil, ceilf;
     trunc() = trunc, truncf;
-    round_even() = round_ties_even, rintf;
     pow(exponent) = powf, powf;
 }
 
@@ -135,6 +142,21 @@ real! { f64:
     floor() = floor, floor;
     ceil() = ceil, ceil;
     trunc() = trunc, trunc;
-    round_even() = round_ties_even, rint;
     pow(exponent) = powf, pow;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Real;
+
+    #[test]
+    fn rounds_half_to_even() {
+        for (x, rounded) in [(0.5, 0.0), (1.5, 2.0), (-2.5, -2.0), (2.51, 3.0), (-0.49, 0.0)] {
+            assert_eq!((x as f32).round_even(), rounded as f32);
+            assert_eq!(x.round_even(), rounded);
+        }
+        assert_eq!(8_388_609f32.round_even(), 8_388_609.0);
+        assert!(f32::NAN.round_even().is_nan());
+        assert_eq!(f32::INFINITY.round_even(), f32::INFINITY);
+    }
 }

@@ -2,15 +2,19 @@
 
 use torchlet_core::{Kernel, KernelError, Param, Plan, Prepare};
 
-/// Declares the operators of a file: a public constant for each, and `KERNELS`, the list of all.
+/// Declares the operators of a file: a public constant for each, and `KERNELS`, the list of all. Where files are seen from outside as
+/// one module, the list has a name of its own: `kernels! { VIEWS: … }`.
 ///
 /// `/// What it computes.`, then `NAME = kernel expression;`.
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $id:ident = $kernel:expr;)*) => {
+    ($list:ident: $($(#[$doc:meta])* $id:ident = $kernel:expr;)*) => {
         $($(#[$doc])* pub const $id: torchlet_core::Kernel = $kernel;)*
 
         /// The kernels of this file.
-        pub const KERNELS: &[torchlet_core::Kernel] = &[$($id),*];
+        pub const $list: &[torchlet_core::Kernel] = &[$($id),*];
+    };
+    ($($(#[$doc:meta])* $id:ident = $kernel:expr;)*) => {
+        kernels! { KERNELS: $($(#[$doc])* $id = $kernel;)* }
     };
 }
 pub(crate) use kernels;
@@ -77,4 +81,33 @@ pub(crate) const fn sorted<const N: usize>(lists: &[&[Kernel]]) -> [Kernel; N] {
         i += 1;
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::FAMILIES;
+    use std::path::Path;
+    use std::{fs, io};
+
+    /// How many files below a folder declare kernels.
+    fn declaring(folder: &Path) -> io::Result<usize> {
+        let mut count = 0;
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            count += match path.is_dir() {
+                true => declaring(&path)?,
+                false => {
+                    let text = fs::read_to_string(&path)?;
+                    text.lines().filter(|line| line.starts_with("kernels! {")).count()
+                }
+            };
+        }
+        Ok(count)
+    }
+
+    #[test]
+    fn no_list_of_kernels_is_forgotten() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        assert_eq!(declaring(&sources).unwrap(), FAMILIES.len());
+    }
 }

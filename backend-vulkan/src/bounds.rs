@@ -145,7 +145,7 @@ mod tests {
             nodes: vec![node(Operator::SYM_MUL, &[1, 2, 3]), node(Operator::VIEW_COPY, &[0, 4, 5])],
             inputs: vec![0, 1, 6],
             outputs: vec![5],
-            updates: Vec::new(),
+            ..Graph::default()
         };
         assert_eq!(of_inputs(&graph), HashMap::from([(1, 12)]));
     }
@@ -164,7 +164,7 @@ mod tests {
             nodes: vec![node(Operator::SLICE_COPY_TENSOR, &[0, 1, 2, 3, 4, 5])],
             inputs: vec![0, 3],
             outputs: vec![5],
-            updates: Vec::new(),
+            ..Graph::default()
         };
         assert_eq!(of_inputs(&graph), HashMap::from([(3, 11)]));
     }

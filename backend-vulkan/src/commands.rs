@@ -19,7 +19,7 @@ enum Purpose<'s> {
 }
 
 impl Compiled {
-    fn binding(&self, id: TensorId, written: bool) -> Result<Binding, Error> {
+    pub(crate) fn binding(&self, id: TensorId, written: bool) -> Result<Binding, Error> {
         let root = self.state.root(id);
         let missing = || Error::Invalid(format!("tensor {id} has no memory"));
         let place = self.places.get(&root).ok_or_else(missing)?;

@@ -1,5 +1,6 @@
 //! A compiled graph: memory, a recording, and staging for inputs and outputs.
 
+use crate::cells::Cell;
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget, run_tasks};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
@@ -54,13 +55,16 @@ pub(crate) struct Compiled {
     /// The constants that change.
     changing: HashSet<TensorId>,
     buffers: Buffers,
-    context: Arc<Context>,
+    /// What callers can read and write of that.
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) context: Arc<Context>,
 }
 
 impl Compiled {
     pub(crate) fn new(
         context: &Arc<Context>,
         mut graph: Graph<'_>,
+        cells: Vec<Cell>,
         traced: bool,
         parallel: &dyn Parallel,
         watch: &mut Stopwatch,
@@ -126,6 +130,7 @@ impl Compiled {
             labels: traced.then(Vec::new),
             changing,
             buffers,
+            cells,
             context: context.clone(),
         };
         compiled.find_updates()?;

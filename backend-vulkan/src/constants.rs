@@ -26,6 +26,8 @@ struct Constant<'c> {
 enum Origin<'c> {
     Bytes(&'c [u8]),
     Derived(&'c Derived, &'c Graph<'c>, &'c State),
+    /// They are zeros.
+    Nothing,
 }
 
 impl Constant<'_> {
@@ -36,6 +38,7 @@ impl Constant<'_> {
     fn write(&self, target: &mut [u8]) -> Result<(), Error> {
         match self.origin {
             Origin::Bytes(bytes) => target.copy_from_slice(bytes),
+            Origin::Nothing => target.fill(0),
             Origin::Derived(derived, graph, state) => {
                 derived.make(&|id| bytes_of(graph, state, id), target)?;
             }
@@ -82,10 +85,13 @@ impl<'c> ConstantWrites<'c> {
                 Contents::Derived(derived) => {
                     (Origin::Derived(derived, graph, state), derived.bytes())
                 }
-                _ => {
-                    let bytes = bytes_of(graph, state, *id)?;
-                    (Origin::Bytes(bytes), bytes.len())
-                }
+                _ => match bytes_of(graph, state, *id)? {
+                    [] => {
+                        zeros(place, &mut constants);
+                        continue;
+                    }
+                    bytes => (Origin::Bytes(bytes), bytes.len()),
+                },
             };
             if bytes as u64 > place.bytes {
                 return Err(Error::invalid("a constant is larger than its place"));
@@ -154,6 +160,17 @@ impl<'c> ConstantWrites<'c> {
             rest = others;
         }
         chunks
+    }
+}
+
+/// Adds zeros in all of a place, no more of them at once than goes to the device at once.
+fn zeros(place: &Place, constants: &mut Vec<Constant<'_>>) {
+    let mut start = 0;
+    while start < place.bytes {
+        let bytes = CHUNK.min(place.bytes - start);
+        let offset = place.offset.saturating_add(start);
+        constants.push(Constant { offset, bytes: bytes as usize, origin: Origin::Nothing });
+        start += bytes;
     }
 }
 
@@ -260,6 +277,19 @@ mod tests {
         let sizes: Vec<usize> = all.chunks().iter().map(|chunk| chunk.len()).collect();
         assert_eq!(sizes, [2, 1, 1]);
         assert_eq!(all.bytes(), CHUNK * 2 + 8);
+    }
+
+    #[test]
+    fn what_starts_as_zeros_has_them_everywhere() {
+        let place = Place { constant: true, offset: 64, bytes: 2 * CHUNK + 16 };
+        let mut all = ConstantWrites { constants: Vec::new() };
+        zeros(&place, &mut all.constants);
+        assert_eq!(all.bytes(), place.bytes);
+        assert!(all.chunks().iter().all(|chunk| extent(chunk).1 <= CHUNK));
+        let mut memory = vec![7; 48];
+        let last = &all.constants[2..];
+        run_tasks(&Serial, writes(last, last[0].offset, &mut memory[..16]).unwrap()).unwrap();
+        assert_eq!(memory, [vec![0; 16], vec![7; 32]].concat());
     }
 
     #[test]

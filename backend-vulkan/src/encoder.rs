@@ -2,6 +2,7 @@
 //! tensors lie is decided later.
 
 mod arguments;
+mod cells;
 
 pub(crate) use crate::steps::{Access, read, write};
 pub(crate) use crate::tensors::{numel_of, u32_of};
@@ -13,6 +14,7 @@ use crate::stages::Epilogue;
 use crate::state::{Contents, DeviceTensor, State, Storage};
 use crate::steps::Step;
 use crate::tensors::{Operand, TensorId};
+use cells::Reads;
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -31,6 +33,8 @@ pub(crate) struct Encoder<'e, 'p> {
     epilogue: Option<Epilogue>,
     /// Whether the shapes are those that memory is planned for: then tensors and constants may be added.
     planning: bool,
+    /// Who reads what, and what is overwritten when all is done.
+    reads: Reads,
 }
 
 /// The invocations of a workgroup of a one-dimensional dispatch.
@@ -48,6 +52,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             added: 0,
             epilogue: None,
             planning,
+            reads: Reads::of(graph),
         }
     }
 
@@ -221,6 +226,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             && let Some(Some(tensor)) = self.state.tensors.get_mut(id)
         {
             tensor.storage = Storage::Alias(root);
+            self.reads.join(id, root);
         }
         Ok(())
     }

@@ -11,6 +11,7 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod bounds;
+mod cells;
 mod commands;
 mod compiled;
 mod constants;
@@ -47,8 +48,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use torchlet_core::{
-    Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DeviceMemory,
-    InitContext, OptionValue, delegate_size,
+    Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
+    DeviceMemory, InitContext, OptionValue, delegate_size,
 };
 use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
@@ -208,23 +209,30 @@ impl Backend for VulkanBackend {
         let mut watch = opening.map_or_else(|| Stopwatch::new(traced), Stopwatch::after);
         let info = *context.info();
         let named = |key: &str| info.named_data(key);
-        let graph = read(context.processed().bytes(), &named).map_err(DelegateError::from)?;
+        let (graph, cells) =
+            read(context.processed().bytes(), &named).map_err(DelegateError::from)?;
         watch.lap("read graph");
-        let compiled = Compiled::new(&device, graph, traced, context.parallel(), &mut watch);
+        let parallel = context.parallel();
+        let compiled = Compiled::new(&device, graph, cells, traced, parallel, &mut watch);
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));
         context.place(VulkanDelegate { compiled, device, contexts: self.contexts.clone() })
     }
 }
 
-/// Reads the graph of a delegate: what the compiler of torchlet wrote, or the exporter.
-fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error> {
+/// Reads the graph of a delegate, and what of it callers are shown: what the compiler of torchlet wrote, or the exporter, who does not say
+/// what is kept.
+fn read<'p>(
+    bytes: &'p [u8],
+    named: &Named<'_, 'p>,
+) -> Result<(Graph<'p>, Vec<cells::Cell>), Error> {
     if !blob::is_blob(bytes) {
-        return Ok(front::vulkan::read(bytes, named)?);
+        return Ok((front::vulkan::read(bytes, named)?, Vec::new()));
     }
     let mut graph = blob::read(bytes, named)?;
     graph.mark_changes();
-    Ok(graph)
+    let cells = cells::of(&graph)?;
+    Ok((graph, cells))
 }
 
 /// A compiled graph as a delegate.
@@ -242,6 +250,21 @@ impl Delegate for VulkanDelegate {
 
     fn reset(&mut self) -> Result<(), DelegateError> {
         let result = self.compiled.reset();
+        forget_lost(&self.contexts, &self.device, result)
+    }
+
+    fn state(&self, number: usize) -> Option<DelegateState<'_>> {
+        let cell = self.compiled.cells.get(number)?;
+        Some(DelegateState { name: cell.name.as_deref(), info: cell.info.clone() })
+    }
+
+    fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), DelegateError> {
+        let result = self.compiled.read_cell(number, target);
+        forget_lost(&self.contexts, &self.device, result)
+    }
+
+    fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), DelegateError> {
+        let result = self.compiled.write_cell(number, source);
         forget_lost(&self.contexts, &self.device, result)
     }
 }

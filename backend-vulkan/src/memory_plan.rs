@@ -112,6 +112,13 @@ pub(crate) fn plan_memory(
             touch(*id, end)?;
         }
     }
+    // What callers may ask for is there, even if no call reads it.
+    for (_, old) in &graph.updates {
+        if matches!(state.tensor(*old), Ok(tensor) if matches!(tensor.storage, Storage::Constant(_)))
+        {
+            touch(*old, end)?;
+        }
+    }
     let mut roots: Vec<TensorId> = lives.keys().copied().collect();
     roots.sort_unstable();
     let mut places = HashMap::new();

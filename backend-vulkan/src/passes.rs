@@ -87,7 +87,7 @@ mod tests {
             .iter()
             .map(|(operator, inputs, out)| Node::new(*operator, [inputs, &[*out][..]].concat()));
         let nodes = nodes.collect();
-        Graph { values, nodes, inputs: vec![0], outputs: outputs.to_vec(), updates: Vec::new() }
+        Graph { values, nodes, inputs: vec![0], outputs: outputs.to_vec(), ..Graph::default() }
     }
 
     fn operators(graph: &Graph<'_>) -> Vec<Operator> {

@@ -8,6 +8,7 @@ use crate::data_map::{Blob, DataMap};
 use crate::error::{DelegateError, Message, ProgramError};
 use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::CompileSpecTable;
+use crate::layout::TensorInfo;
 use crate::memory::arena::{Arena, Exhausted};
 use crate::parallel::Parallel;
 use crate::program::Program;
@@ -82,6 +83,40 @@ pub trait Delegate: Send {
     fn reset(&mut self) -> Result<(), DelegateError> {
         Ok(())
     }
+
+    /// A tensor that it keeps between runs and shows to callers, by number from 0 on; `None` behind the last.
+    fn state(&self, _number: usize) -> Option<DelegateState<'_>> {
+        None
+    }
+
+    /// Copies such a tensor to memory of its size, in the order of its dimensions.
+    ///
+    /// # Errors
+    /// There is none of this number, the memory is of another size, or the device failed.
+    fn read_state(&self, _number: usize, _target: &mut [u8]) -> Result<(), DelegateError> {
+        Err(no_state())
+    }
+
+    /// Gives such a tensor other contents.
+    ///
+    /// # Errors
+    /// As [`read_state`](Self::read_state).
+    fn write_state(&mut self, _number: usize, _source: &[u8]) -> Result<(), DelegateError> {
+        Err(no_state())
+    }
+}
+
+fn no_state() -> DelegateError {
+    DelegateError::Unsupported(Message::from("a delegate without state"))
+}
+
+/// A tensor that a delegate keeps between runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DelegateState<'d> {
+    /// Its name in the model, where it is known.
+    pub name: Option<&'d str>,
+    /// Type and shape; its elements are in the order of its dimensions.
+    pub info: TensorInfo,
 }
 
 /// Bytes of the method arena that placing a delegate of type `D` takes.
@@ -283,6 +318,11 @@ impl<'m> DelegateBox<'m> {
     fn new<D: Delegate + 'm>(place: &'m mut D) -> Self {
         let delegate: NonNull<dyn Delegate + 'm> = NonNull::from(place);
         DelegateBox { delegate, owner: PhantomData }
+    }
+
+    pub(crate) fn get(&self) -> &(dyn Delegate + 'm) {
+        // SAFETY: as in `get_mut`; while this borrow of the box lasts, there is no exclusive one.
+        unsafe { self.delegate.as_ref() }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut (dyn Delegate + 'm) {

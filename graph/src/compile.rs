@@ -1,8 +1,10 @@
 //! From a program to the same program for a processor: what its backend takes becomes delegates, the rest stays instructions.
 
+use crate::cells::{self, Cells};
 use crate::emit::Emitter;
 use crate::error::Error;
 use crate::front::delegate::graph_of;
+use crate::front::joined;
 use crate::front::{Copies, FrontEnd, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
@@ -14,7 +16,7 @@ use crate::target::{Packer, Target};
 use crate::{blob, fold, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{DataMap, Registry, Scalar};
@@ -64,6 +66,10 @@ pub(crate) fn compile_read<'p>(
     let mut constants = Constants::new(&compiled.unused_prefix());
     let named = of_program(program, data);
     let copies = Copies::of(&compiled.methods);
+    let shared = cells::shared_buffers(&compiled.methods);
+    // What delegates of a method keep gets a buffer of its own, which no other method has.
+    let mut buffer = compiled.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
+    let mut buffers = joined::MOST_BUFFERS;
     for method in &mut compiled.methods {
         let mut compiler = MethodCompiler {
             target: processor.target,
@@ -71,19 +77,29 @@ pub(crate) fn compile_read<'p>(
             registry,
             copies: &copies,
             constants: &mut constants,
+            shared: &shared,
+            buffer: (buffer < buffers).then_some(buffer),
             calls: Vec::new(),
+            apart: Vec::new(),
             inputs: BTreeMap::new(),
+            moved: BTreeSet::new(),
         };
         let mut described = MethodReport { name: method.name.clone(), ..MethodReport::default() };
         match compiler.compile(method, &named, data, &vocabulary) {
             Ok(Some(compiled)) => {
                 *method = compiled;
+                if method.planned.len() > buffer {
+                    // Each method has the buffers of those before it, too.
+                    buffers = buffers.saturating_sub(buffer);
+                    buffer = method.planned.len();
+                }
                 described.calls = compiler.calls;
             }
             Ok(None) => described.as_exported = Some(String::from(NOTHING_GAINED)),
             Err(Error::Unsupported(why)) => described.as_exported = Some(why),
             Err(error) => return Err(error),
         }
+        described.apart = compiler.apart;
         let backends = method.delegates.iter().map(|delegate| delegate.backend.clone());
         described.delegates = backends.collect();
         report.methods.push(described);
@@ -102,9 +118,17 @@ struct MethodCompiler<'c, 'p> {
     registry: &'c Registry<'c>,
     copies: &'c Copies,
     constants: &'c mut Constants<'p>,
+    /// The planned buffers that other methods use, too.
+    shared: &'c BTreeSet<usize>,
+    /// One that none uses, if there may be more.
+    buffer: Option<usize>,
     calls: Vec<PlacedCall>,
+    /// The delegates that stay, though their graphs are known or could be, and why.
+    apart: Vec<(usize, String)>,
     /// How many inputs each delegate has that was made.
     inputs: BTreeMap<usize, usize>,
+    /// The state that lives in regions now.
+    moved: BTreeSet<usize>,
 }
 
 /// A run, cut into parts, and why each of its calls is not on the device.
@@ -123,15 +147,12 @@ impl<'p> MethodCompiler<'_, 'p> {
         data: &'p [DataMap<'p>],
         vocabulary: &Vocabulary,
     ) -> Result<Option<Method<'p>>, Error> {
-        let mut method = method.clone();
+        let (mut method, planned) = (method.clone(), method.planned.len());
         if !method.make_views_explicit(vocabulary) {
             return Err(Error::unsupported("views without instructions, and jumps"));
         }
-        let graphs: Vec<Option<Graph<'p>>> = (0..method.delegates.len())
-            .map(|delegate| graph_of(&method, delegate, named))
-            .collect();
-        let front = FrontEnd::new(&method, &graphs, data, vocabulary).within(self.copies);
-        let runs = front.runs()?;
+        let (method, runs) = self.runs(method, named, data, vocabulary)?;
+        let state = Cells::of(&method, self.shared);
         let cuts: Vec<Cut<'p>> =
             runs.into_iter().map(|run| self.cut(run)).collect::<Result<_, Error>>()?;
         let on_device =
@@ -152,7 +173,7 @@ impl<'p> MethodCompiler<'_, 'p> {
             match cuts.next_if(|cut| cut.run.instructions.start == index) {
                 Some(cut) => {
                     index = cut.run.instructions.end.max(index + 1);
-                    let instructions = self.emit(&mut compiled, cut)?;
+                    let instructions = self.emit(&mut compiled, cut, &state)?;
                     compiled.instructions.extend(instructions);
                 }
                 None => {
@@ -169,8 +190,12 @@ impl<'p> MethodCompiler<'_, 'p> {
                 *destination = moved.get(*destination).copied().unwrap_or(0);
             }
         }
+        compiled.forget_moved(&self.moved, planned);
         compiled.forget_places(vocabulary, &self.inputs);
         let numbers = compiled.forget_unused();
+        for (delegate, _) in &mut self.apart {
+            *delegate = numbers.get(*delegate).copied().unwrap_or(0);
+        }
         for call in &mut self.calls {
             if let Place::Device(delegate) = &mut call.place {
                 *delegate = numbers.get(*delegate).copied().unwrap_or(0);
@@ -178,6 +203,60 @@ impl<'p> MethodCompiler<'_, 'p> {
         }
         compiled.plan()?;
         Ok(Some(compiled))
+    }
+
+    /// The method's runs, and the method with what its delegates keep as state, where their graphs are part of a run.
+    fn runs(
+        &mut self,
+        method: Method<'p>,
+        named: &Named<'_, 'p>,
+        data: &'p [DataMap<'p>],
+        vocabulary: &Vocabulary,
+    ) -> Result<(Method<'p>, Vec<Run<'p>>), Error> {
+        let mut graphs: Vec<Option<Graph<'p>>> = Vec::new();
+        for delegate in 0..method.delegates.len() {
+            let graph = graph_of(&method, delegate, named).transpose();
+            let told = graph.as_ref().err().map(|why| (delegate, why.to_string()));
+            self.apart.extend(told);
+            graphs.push(graph.ok().flatten());
+        }
+        let keeps = |graph: &Option<Graph<'_>>| graph.as_ref().is_some_and(joined::keeps_state);
+        let stateful: Vec<usize> =
+            (0..graphs.len()).filter(|at| graphs.get(*at).is_some_and(keeps)).collect();
+        let mut with_state = method.clone();
+        let mut joined: Vec<usize> = Vec::new();
+        for delegate in stateful {
+            let Some(slot) = graphs.get_mut(delegate) else { continue };
+            let Some(graph) = slot.take() else { continue };
+            match joined::join(&mut with_state, delegate, graph, self.buffer) {
+                Ok(graph) => {
+                    *slot = Some(graph);
+                    joined.push(delegate);
+                }
+                Err(why) => self.apart.push((delegate, why.to_string())),
+            }
+        }
+        let front = FrontEnd::new(&with_state, &graphs, data, vocabulary).within(self.copies);
+        let runs = front.runs()?;
+        let inside =
+            runs.iter().filter_map(|run| with_state.instructions.get(run.instructions.clone()));
+        let inside = inside.flatten().filter_map(|instruction| match instruction {
+            Instruction::Delegate { delegate, .. } => Some(*delegate),
+            _ => None,
+        });
+        let inside: BTreeSet<usize> = inside.collect();
+        if joined.iter().all(|delegate| inside.contains(delegate)) {
+            return Ok((with_state, runs));
+        }
+        // Other instructions are in the way: what keeps state stays what it was.
+        for delegate in joined {
+            let why = String::from("an argument that graphs do not say");
+            self.apart.push((delegate, why));
+            graphs.get_mut(delegate).map(Option::take);
+        }
+        let front = FrontEnd::new(&method, &graphs, data, vocabulary).within(self.copies);
+        let runs = front.runs()?;
+        Ok((method, runs))
     }
 
     /// Decides what of a run goes to the device.
@@ -232,8 +311,17 @@ impl<'p> MethodCompiler<'_, 'p> {
     }
 
     /// The instructions that do what a run did.
-    fn emit(&mut self, method: &mut Method<'p>, cut: Cut<'p>) -> Result<Vec<Instruction>, Error> {
-        let Cut { mut run, parts, reasons } = cut;
+    fn emit(
+        &mut self,
+        method: &mut Method<'p>,
+        cut: Cut<'p>,
+        state: &Cells,
+    ) -> Result<Vec<Instruction>, Error> {
+        let Cut { mut run, mut parts, reasons } = cut;
+        // Where memory is shared, state lies best where it is.
+        if self.target.is_some_and(|target| !target.shares_memory()) {
+            self.moved.extend(state.give(method, &mut run, &mut parts));
+        }
         let graph = &mut run.graph;
         let became_constant = |id: ValueId, value: usize| {
             matches!(graph.values.get(id), Some(Value::Tensor(tensor)) if tensor.data.is_some())

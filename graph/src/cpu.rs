@@ -5,6 +5,7 @@ mod lowered;
 use crate::compile::{Compiled, Processor, compile_read};
 use crate::error::Error;
 use crate::front::delegate::is_readable;
+use crate::front::joined::MOST_BUFFERS;
 use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
 use crate::target::{Packer, Target};
@@ -12,10 +13,6 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
 use torchlet_core::{DataMap, Registry};
-
-/// How many planned buffers all methods that get state may have: each has those of the methods before it, too, which are empty. A
-/// thousand methods have fewer.
-const MOST_BUFFERS: usize = 1 << 20;
 
 /// The same program without delegates for Vulkan: each call of one becomes instructions for portable kernels, and what it keeps
 /// from run to run becomes state of the method. `data` are the files of external data that the program comes with; kernels of the

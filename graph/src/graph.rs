@@ -2,7 +2,7 @@
 
 use crate::operators::Operator;
 use alloc::borrow::Cow;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -49,7 +49,7 @@ pub struct Tensor<'p> {
     pub sizes: Vec<usize>,
     /// Whether the shape is a bound.
     pub dynamic: bool,
-    /// Its data, if it is constant.
+    /// Its data, if it is constant, or what it starts with: of what changes, none at all stands for zeros.
     pub data: Option<Cow<'p, [u8]>>,
     /// Whether a constant's contents change between runs, where that is known.
     pub changes: Option<bool>,
@@ -82,6 +82,8 @@ pub struct Graph<'p> {
     pub outputs: Vec<ValueId>,
     /// Values that overwrite others when all calls are done: the new one and the old one.
     pub updates: Vec<(ValueId, ValueId)>,
+    /// What the model calls values that keep their contents from run to run, where the exporter kept that.
+    pub names: BTreeMap<ValueId, String>,
 }
 
 impl Node {
@@ -130,8 +132,8 @@ impl Graph<'_> {
     /// The graph with empty data in place of that of its constants.
     pub fn without_data(self) -> Graph<'static> {
         let values = self.values.into_iter().map(Value::without_data).collect();
-        let Graph { nodes, inputs, outputs, updates, .. } = self;
-        Graph { values, nodes, inputs, outputs, updates }
+        let Graph { nodes, inputs, outputs, updates, names, .. } = self;
+        Graph { values, nodes, inputs, outputs, updates, names }
     }
 }
 

@@ -11,6 +11,7 @@ pub mod blob;
 pub mod bounds;
 mod budget;
 mod bundle;
+mod cells;
 mod compile;
 pub mod cpu;
 mod effects;

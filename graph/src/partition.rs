@@ -22,6 +22,8 @@ pub struct Region {
     pub inputs: Vec<ValueId>,
     /// The values that it gives to others.
     pub outputs: Vec<ValueId>,
+    /// What it alone keeps from run to run: the new value of each, and the old one.
+    pub cells: Vec<(ValueId, ValueId)>,
 }
 
 /// Cuts a graph into parts, given which of its calls the device takes.
@@ -100,7 +102,7 @@ fn region(
             }
         }
     }
-    Region { nodes, inputs, outputs }
+    Region { nodes, inputs, outputs, cells: Vec::new() }
 }
 
 /// The values that a call takes, also within lists, and those that it makes.
@@ -125,11 +127,17 @@ impl Region {
         let mut ids: BTreeMap<ValueId, ValueId> = BTreeMap::new();
         let mut part = Graph::default();
         let mut nodes = Vec::new();
-        let Graph { values, nodes: all, .. } = graph;
+        let Graph { values, nodes: all, names, .. } = graph;
         let mut copy = |id| copied(values, id, is_last, &mut part, &mut ids);
         for node in self.nodes.iter().filter_map(|index| all.get(*index)) {
             let args = node.args.iter().map(|id| copy(*id)).collect();
             nodes.push(Node { args, ..node.clone() });
+        }
+        for (new, old) in &self.cells {
+            let copy = |id| copied(values, id, is_last, &mut part, &mut ids);
+            let [new, kept] = [*new, *old].map(copy);
+            part.updates.push((new, kept));
+            part.names.extend(names.get(old).map(|name| (kept, name.clone())));
         }
         let known = |id: &ValueId| ids.get(id).copied();
         part.inputs = self.inputs.iter().filter_map(known).collect();
@@ -202,7 +210,7 @@ mod tests {
             nodes: calls.iter().map(node).collect(),
             inputs: vec![0],
             outputs: outputs.to_vec(),
-            updates: Vec::new(),
+            ..Graph::default()
         }
     }
 
@@ -213,8 +221,10 @@ mod tests {
             &[(&[0], 1), (&[1], 2), (&[2], 3), (&[0], 4), (&[4], 5), (&[5], 6), (&[3, 6], 7)];
         let mut graph = graph(calls, &[7]);
         let parts = partition(&graph, &[true, false, true, true, false, true, true]);
-        let first = Region { nodes: vec![0, 3], inputs: vec![0], outputs: vec![1, 4] };
-        let last = Region { nodes: vec![2, 5, 6], inputs: vec![2, 5], outputs: vec![7] };
+        let first =
+            Region { nodes: vec![0, 3], inputs: vec![0], outputs: vec![1, 4], cells: vec![] };
+        let last =
+            Region { nodes: vec![2, 5, 6], inputs: vec![2, 5], outputs: vec![7], cells: vec![] };
         assert_eq!(
             parts,
             [Part::Device(first), Part::Host(vec![1, 4]), Part::Device(last.clone())]
@@ -231,7 +241,7 @@ mod tests {
     fn all_on_the_device_is_one_part() {
         let graph = graph(&[(&[0], 1), (&[1], 2)], &[2]);
         let parts = partition(&graph, &[true, true]);
-        let region = Region { nodes: vec![0, 1], inputs: vec![0], outputs: vec![2] };
+        let region = Region { nodes: vec![0, 1], inputs: vec![0], outputs: vec![2], cells: vec![] };
         assert_eq!(parts, [Part::Device(region)]);
         assert_eq!(partition(&graph, &[false, false]), [Part::Host(vec![0, 1])]);
     }

@@ -83,6 +83,22 @@ impl Method<'_> {
         }
     }
 
+    /// Takes away the places and names of state that nothing mentions any more, as it lives in delegates.
+    /// `planned` buffers stay in any case.
+    pub(crate) fn forget_moved(&mut self, moved: &BTreeSet<usize>, planned: usize) {
+        let mut left = BTreeSet::new();
+        for value in moved {
+            if let Some(MethodValue::Tensor(tensor)) = self.values.get_mut(*value) {
+                left.extend(tensor.place.take().map(|(buffer, _)| buffer));
+                (tensor.name, tensor.data) = (None, TensorData::None);
+            }
+        }
+        self.clear_planned(&left);
+        while self.planned.len() > planned && self.planned.last() == Some(&0) {
+            self.planned.pop();
+        }
+    }
+
     /// The tensors that instructions write before any reads them.
     fn written_first(
         &self,

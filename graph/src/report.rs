@@ -21,6 +21,8 @@ pub struct MethodReport {
     pub calls: Vec<PlacedCall>,
     /// The backend of each of its delegates.
     pub delegates: Vec<String>,
+    /// Its delegates that were not taken apart, though they were made for the compiler or for GPUs: the number of each, and why.
+    pub apart: Vec<(usize, String)>,
     /// Why it was left as it was exported, if it was.
     pub as_exported: Option<String>,
 }
@@ -73,6 +75,11 @@ impl Report {
             put_text(&mut bytes, &method.name);
             put(&mut bytes, method.delegates.len());
             method.delegates.iter().for_each(|backend| put_text(&mut bytes, backend));
+            put(&mut bytes, method.apart.len());
+            for (delegate, why) in &method.apart {
+                put(&mut bytes, *delegate);
+                put_text(&mut bytes, why);
+            }
             put(&mut bytes, usize::from(method.as_exported.is_some()));
             method.as_exported.iter().for_each(|why| put_text(&mut bytes, why));
             put(&mut bytes, method.calls.len());
@@ -104,6 +111,10 @@ impl Report {
             for _ in 0..number(&mut rest)? {
                 delegates.push(text(&mut rest)?);
             }
+            let mut apart = Vec::new();
+            for _ in 0..number(&mut rest)? {
+                apart.push((number(&mut rest)?, text(&mut rest)?));
+            }
             let as_exported = match number(&mut rest)? {
                 0 => None,
                 _ => Some(text(&mut rest)?),
@@ -119,7 +130,7 @@ impl Report {
                 };
                 calls.push(PlacedCall { instruction, operator, place });
             }
-            methods.push(MethodReport { name, calls, delegates, as_exported });
+            methods.push(MethodReport { name, calls, delegates, apart, as_exported });
         }
         rest.is_empty().then_some(Report { methods })
     }
@@ -156,9 +167,9 @@ mod tests {
     fn reports_are_kept_as_bytes() {
         let call = |place| PlacedCall::new(7, String::from("a + b"), place);
         let calls = vec![call(Place::Device(3)), call(Place::Host(String::from("why")))];
-        let as_exported = Some(String::from("so"));
+        let (as_exported, apart) = (Some(String::from("so")), vec![(0, String::from("it keeps"))]);
         let (name, delegates) = (String::from("m"), vec![String::from("a backend")]);
-        let method = MethodReport { name, calls, delegates, as_exported };
+        let method = MethodReport { name, calls, delegates, apart, as_exported };
         let methods = vec![method, MethodReport::default()];
         let report = Report { methods };
         let bytes = report.to_bytes();

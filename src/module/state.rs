@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::tensor::Tensor;
 #[cfg(feature = "safetensors")]
 use std::collections::BTreeSet;
-use torchlet_core::{InputError, ProgramError, TensorInfo};
+use torchlet_core::{DelegateError, InputError, ProgramError, TensorInfo};
 
 /// A tensor of a method's [state](crate::Module#state).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StateTensor {
-    /// The index of its value in the method, by which it is read and written.
+    /// The index of its value in the method, by which it is read and written; what delegates keep is counted on behind the values.
     pub value: usize,
     /// Its name in the model, where the exporter kept it (ExecuTorch: `emit_mutable_buffer_names`).
     pub name: Option<String>,
@@ -22,6 +22,8 @@ pub struct StateTensor {
     pub info: TensorInfo,
     /// Planned buffer and offset, where it has a place there.
     place: Option<(usize, usize)>,
+    /// The delegate that keeps it, and its number there, where it is kept by one.
+    delegate: Option<[usize; 2]>,
 }
 
 impl StateTensor {
@@ -39,9 +41,14 @@ fn state_of(group: &Group, index: usize) -> Result<Vec<StateTensor>, Error> {
         let state = state.map(|state| {
             let place = method.meta().planned_place(state.value)?;
             let (value, name, info) = (state.value, state.name.map(String::from), state.info);
-            Ok(StateTensor { value, name, info, place })
+            Ok(StateTensor { value, name, info, place, delegate: None })
         });
-        state.collect::<Result<Vec<_>, _>>()
+        let kept = method.delegate_state().zip(method.meta().value_count()..);
+        let kept = kept.map(|((delegate, state), value)| {
+            let (name, info) = (state.name.map(String::from), state.info);
+            Ok(StateTensor { value, name, info, place: None, delegate: Some(delegate) })
+        });
+        state.chain(kept).collect::<Result<Vec<_>, _>>()
     })?;
     let of_load = |error: ProgramError| Error::of_load(&group.entry(index).name, error);
     let state = state.map_err(of_load)?;
@@ -59,7 +66,7 @@ fn state_of(group: &Group, index: usize) -> Result<Vec<StateTensor>, Error> {
 }
 
 impl Method<'_> {
-    /// The tensors that the method keeps from run to run, those of delegates left out.
+    /// The tensors that the method keeps from run to run. Of what delegates keep, it is what the compiler put there.
     ///
     /// # Errors
     /// The file is malformed.
@@ -84,11 +91,36 @@ impl Method<'_> {
         Error::State { method: self.name().into(), tensor: tensor.into(), source }
     }
 
+    fn delegate_error(&self, value: usize, source: DelegateError) -> Error {
+        let (method, tensor) = (self.name().into(), format!("#{value}"));
+        Error::DelegateState { method, tensor, source }
+    }
+
+    /// The delegate that keeps a tensor of the state, if one does, and what is kept.
+    fn in_delegate(&self, value: usize) -> Result<Option<([usize; 2], TensorInfo)>, Error> {
+        self.group.with(self.index, |method| {
+            let number = value.checked_sub(method.meta().value_count())?;
+            let (delegate, state) = method.delegate_state().nth(number)?;
+            Some((delegate, state.info))
+        })
+    }
+
     /// A copy of a tensor of the method's state, by the [index](StateTensor::value) of its value.
     ///
     /// # Errors
     /// It is no state, or there is no memory for the copy.
     pub fn read_state(&self, value: usize) -> Result<Tensor, Error> {
+        if let Some((delegate, info)) = self.in_delegate(value)? {
+            let mut tensor = Tensor::zeros(info.scalar_type, &shape_of(&info))?;
+            let read = |method: &torchlet_core::Method<'_>| {
+                method.read_delegate_state(delegate, tensor.bytes_mut())
+            };
+            let read = self.group.with(self.index, read)?;
+            return match read {
+                Ok(()) => Ok(tensor),
+                Err(source) => Err(self.delegate_error(value, source)),
+            };
+        }
         let state = self.group.with(self.index, |method| method.state_ref(value))?;
         Tensor::try_from(&state.map_err(|source| self.state_error(&format!("#{value}"), source))?)
     }
@@ -98,6 +130,15 @@ impl Method<'_> {
     /// # Errors
     /// It is no state, or the tensor is of another type or shape.
     pub fn write_state(&mut self, value: usize, tensor: &Tensor) -> Result<(), Error> {
+        if let Some((delegate, info)) = self.in_delegate(value)? {
+            let fitting = fits(&info, tensor.info());
+            fitting.map_err(|source| self.state_error(&format!("#{value}"), source))?;
+            let tensor = tensor.to_dim_order(&info.dim_order)?;
+            let written = self.group.with_mut(self.index, |mut method| {
+                method.write_delegate_state(delegate, tensor.bytes())
+            })?;
+            return written.map_err(|source| self.delegate_error(value, source));
+        }
         let written = self.group.with_mut(self.index, |method| {
             let mut state = method.into_state_mut(value)?;
             fits(state.info(), tensor.info())?;
@@ -107,6 +148,10 @@ impl Method<'_> {
         })?;
         written.map_err(|source| self.state_error(&format!("#{value}"), source))?
     }
+}
+
+fn shape_of(info: &TensorInfo) -> Vec<usize> {
+    (0..info.rank()).map(|dim| info.size(dim)).collect()
 }
 
 /// Whether a tensor is of the type and shape of a tensor of the state.
@@ -148,7 +193,7 @@ impl Module {
         Ok(kept)
     }
 
-    /// The [state](Self#state) of all loaded methods, those of delegates left out: the contents of a
+    /// The [state](Self#state) of all loaded methods, without what delegates of the file keep for themselves: the contents of a
     /// [safetensors](https://huggingface.co/docs/safetensors) file, in which a tensor is named `METHOD/NAME`, as in
     /// `decode/cache.keys`, or `METHOD/#INDEX` where the exporter kept no name. State that methods keep together is in it once,
     /// under the first of them in alphabetical order.

@@ -4,6 +4,7 @@
 #![cfg(feature = "vulkan")]
 
 mod blob;
+mod cells;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/vulkan.rs"]

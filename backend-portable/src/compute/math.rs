@@ -119,8 +119,8 @@ pub fn silu<S: Simd>(s: S, x: S::F) -> S::F {
 
 #[cfg(test)]
 mod tests {
+    use crate::compute::functions::{self, Map1};
     use crate::compute::gemm::Context;
-    use crate::compute::map::{self, Map1};
     use crate::compute::simd::Tier;
     use crate::compute::split::Serial;
 
@@ -179,7 +179,7 @@ mod tests {
         let wanted: Vec<f64> = xs.iter().map(|&x| want(f64::from(x))).collect();
         for tier in Tier::available() {
             let mut got = vec![0.0; xs.len()];
-            map::map1(Context { tier, parallel: &Serial }, m, &xs, &mut got);
+            functions::map1(Context { tier, parallel: &Serial }, m, &xs, &mut got);
             let mut most = (0.0, 0.0);
             for ((&x, &g), &w) in xs.iter().zip(&got).zip(&wanted) {
                 let u = ulps(g, w);
@@ -207,19 +207,19 @@ mod tests {
 
     #[test]
     fn exp_is_accurate() {
-        worst(map::Exp, f64::exp, 1.2);
+        worst(functions::Exp, f64::exp, 1.2);
     }
     #[test]
     fn tanh_is_accurate() {
-        worst(map::Tanh, f64::tanh, 2.0);
+        worst(functions::Tanh, f64::tanh, 2.0);
     }
     #[test]
     fn sigmoid_is_accurate() {
-        worst(map::Sigmoid, |x| 1.0 / (1.0 + (-x).exp()), 2.5);
+        worst(functions::Sigmoid, |x| 1.0 / (1.0 + (-x).exp()), 2.5);
     }
     #[test]
     fn erf_is_accurate() {
-        worst(map::Erf, erf64, 2.0);
+        worst(functions::Erf, erf64, 2.0);
     }
 
     #[test]
@@ -237,14 +237,14 @@ mod tests {
                     );
                 }
             };
-            map::map1(context, map::Gelu, &xs, &mut got);
+            functions::map1(context, functions::Gelu, &xs, &mut got);
             close("gelu", &got, &|x| 0.5 * x * (1.0 + erf64(x * std::f64::consts::FRAC_1_SQRT_2)));
-            map::map1(context, map::GeluTanh, &xs, &mut got);
+            functions::map1(context, functions::GeluTanh, &xs, &mut got);
             let scale = (2.0 / std::f64::consts::PI).sqrt();
             close("gelu tanh", &got, &|x| {
                 0.5 * x * (1.0 + (scale * (x + 0.044715 * x * x * x)).tanh())
             });
-            map::map1(context, map::Silu, &xs, &mut got);
+            functions::map1(context, functions::Silu, &xs, &mut got);
             close("silu", &got, &|x| x / (1.0 + (-x).exp()));
         }
     }

@@ -5,24 +5,24 @@
 //! - [`gemm`]: products of matrices.
 //! - [`conv`]: convolutions, one to three dimensions.
 //! - [`split`]: dealing work out to threads; [`threads`]: a pool of them (with `std`).
-//! - [`map`]: element by element; [`rows`]: reductions and normalisations; [`math`]: their
+//! - [`functions`]: element by element; [`rows`]: reductions and normalisations; [`math`]: their
 //!   functions.
 //! - [`pool`]: windows of pooling, channels last.
-//! - [`element`]: half and bfloat16.
+//! - [`storage`]: half and bfloat16.
 //!
 //! The instruction set and the threads are arguments ([`gemm::Context`]), and so is all memory:
 //! each computation that wants workspace has a function that says how much, and does with less what
 //! can be done with less.
 
 pub mod conv;
-pub mod element;
+pub mod functions;
 pub mod gemm;
-pub mod map;
 pub mod math;
 pub mod pool;
 pub mod rows;
 pub mod simd;
 pub mod split;
+pub mod storage;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(feature = "std")]

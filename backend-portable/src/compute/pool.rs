@@ -1,6 +1,6 @@
 //! Pooling with channels inside: what becomes of the elements of a window, for all channels of a pixel.
 
-use super::simd::{Kernel, Simd};
+use super::simd::{Simd, Vectorized};
 
 /// What the elements of a window become.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,7 +84,7 @@ impl PoolWindow<'_> {
 }
 
 /// Computes one pixel. A window that does not lie inside the image leaves the output alone.
-impl Kernel for PoolWindow<'_> {
+impl Vectorized for PoolWindow<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 
 use super::gemm::Context;
 use super::math;
-use super::simd::{Kernel, Simd};
+use super::simd::{Simd, Vectorized};
 use super::split::for_each_chunk_mut;
 
 /// Elements that one job should at least have.
@@ -122,7 +122,7 @@ const WIDE: usize = 4;
 
 struct Max<'a>(&'a [f32]);
 
-impl Kernel for Max<'_> {
+impl Vectorized for Max<'_> {
     type Output = f32;
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
@@ -157,7 +157,7 @@ impl Kernel for Max<'_> {
 
 struct Sum<'a>(&'a [f32]);
 
-impl Kernel for Sum<'_> {
+impl Vectorized for Sum<'_> {
     type Output = f32;
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
@@ -168,7 +168,7 @@ impl Kernel for Sum<'_> {
 /// The sum of `(x - .1)^2`.
 struct Squares<'a>(&'a [f32], f32);
 
-impl Kernel for Squares<'_> {
+impl Vectorized for Squares<'_> {
     type Output = f32;
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
@@ -227,7 +227,7 @@ fn fold<S: Simd, T: Term>(s: S, x: &[f32], term: T) -> f32 {
 /// Writes the softmax of a row; returns its maximum and the sum of the exponentials.
 struct Softmax<'a>(&'a [f32], &'a mut [f32]);
 
-impl Kernel for Softmax<'_> {
+impl Vectorized for Softmax<'_> {
     type Output = (f32, f32);
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> (f32, f32) {
@@ -310,7 +310,7 @@ struct Rescale<'a, B = Each<'a>> {
     beta: Option<B>,
 }
 
-impl<B: Summand> Kernel for Rescale<'_, B> {
+impl<B: Summand> Vectorized for Rescale<'_, B> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

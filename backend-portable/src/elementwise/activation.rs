@@ -1,7 +1,7 @@
 //! The activation functions of neural networks.
 
 use super::{ByCompute, Real, TypeRule, by_compute, prepare, unary, vector};
-use crate::compute::map::{Gelu, GeluTanh, Sigmoid, Silu};
+use crate::compute::functions::{Gelu, GeluTanh, Sigmoid, Silu};
 use crate::map::map;
 use crate::number::Compute;
 use crate::table::kernels;

@@ -1,7 +1,7 @@
 //! Comparisons, and the larger and smaller of two. Integers compare as integers, everything else in the common type.
 
 use super::binary;
-use crate::number::{Compute, load, number_type, unsupported};
+use crate::number::{Compute, load, number_type};
 use crate::table::{kernels, renamed};
 use crate::walk::Walk;
 use torchlet_core::Param::{Bool, Float, Out, Tensor};
@@ -36,24 +36,26 @@ kernels! {
     MAXIMUM_OUT = binary!("aten::maximum.out", Common, Compute, larger);
     /// `aten::minimum.out(self, other, out)`: the smaller; NaN if either is.
     MINIMUM_OUT = binary!("aten::minimum.out", Common, Compute, smaller);
-    /// `allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`: whether all elements satisfy
-    /// `|self - other| <= atol + rtol * |other|`, NaN counting as equal to NaN if asked for.
+    /// `aten::allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`: whether all elements satisfy
+    /// `|self - other| <= atol + |rtol * other|`, NaN counting as equal to NaN if asked for (`torch.isclose`).
     ALLCLOSE_OUT = Kernel::new(
-        "allclose.out",
+        "aten::allclose.out",
         &[Tensor, Tensor, Float, Float, Bool, Bool, Out],
         |ctx| {
-            let (a, b) = (ctx.info(0)?, ctx.info(1)?);
+            let (a, b, out) = (ctx.info(0)?, ctx.info(1)?, ctx.info(6)?);
             number_type(0, a.scalar_type)?;
-            number_type(1, b.scalar_type)?;
-            let found = ctx.info(6)?.scalar_type;
-            if found != ScalarType::Bool {
-                return Err(unsupported(6, found));
+            if a.scalar_type != b.scalar_type {
+                return Err(KernelError::Argument { arg: 1, what: "differs from the first in type" });
+            }
+            if out.scalar_type != ScalarType::Bool || out.numel() != 1 {
+                return Err(KernelError::Argument { arg: 6, what: "not a single truth value" });
             }
             Walk::broadcast(&a, [&b])?;
-            ctx.resize(6, &[])?;
             Ok(Plan::new(all_close))
         },
     );
+    /// `allclose.out`: the same, by its name without a namespace.
+    ALLCLOSE_PLAIN_OUT = renamed(ALLCLOSE_OUT, "allclose.out");
     /// `allclose.Tensor`: the same, with the result as its last argument.
     ALLCLOSE_TENSOR = renamed(ALLCLOSE_OUT, "allclose.Tensor");
 }
@@ -65,9 +67,8 @@ fn all_close(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let (rtol, atol, equal_nan) = (ctx.float(2)?, ctx.float(3)?, ctx.bool(4)?);
     let close = |a: f64, b: f64| {
-        a == b
-            || (a - b).abs() <= atol + rtol * b.abs() && b.is_finite()
-            || equal_nan && a.is_nan() && b.is_nan()
+        let near = (a - b).abs() <= atol + (rtol * b).abs() && (a - b).is_finite();
+        a == b || near || equal_nan && a.is_nan() && b.is_nan()
     };
     let walk = Walk::broadcast(a.info(), [b.info()])?;
     let [step] = walk.inner_steps();

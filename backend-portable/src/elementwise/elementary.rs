@@ -1,19 +1,19 @@
 //! Elementary functions of one tensor. Integers give `float32`, as in PyTorch.
 
 use super::{Real, unary};
-use crate::compute::map;
+use crate::compute::functions;
 use crate::number::Compute;
 use crate::table::kernels;
 
 kernels! {
     /// `aten::sqrt.out(self, out)`: square root.
-    SQRT_OUT = unary!("aten::sqrt.out", Float, float Real, C::sqrt, vector map::Sqrt);
+    SQRT_OUT = unary!("aten::sqrt.out", Float, float Real, C::sqrt, vector functions::Sqrt);
     /// `aten::rsqrt.out(self, out)`: `1 / sqrt(self)`.
-    RSQRT_OUT = unary!("aten::rsqrt.out", Float, float Real, |a: C| C::real(1.0) / a.sqrt(), vector map::Rsqrt);
+    RSQRT_OUT = unary!("aten::rsqrt.out", Float, float Real, |a: C| C::real(1.0) / a.sqrt(), vector functions::Rsqrt);
     /// `aten::reciprocal.out(self, out)`: `1 / self`.
     RECIPROCAL_OUT = unary!("aten::reciprocal.out", Float, float Real, |a: C| C::real(1.0) / a);
     /// `aten::exp.out(self, out)`: `e^self`.
-    EXP_OUT = unary!("aten::exp.out", Float, float Real, C::exp, vector map::Exp);
+    EXP_OUT = unary!("aten::exp.out", Float, float Real, C::exp, vector functions::Exp);
     /// `aten::expm1.out(self, out)`: `e^self - 1`, precise near zero.
     EXPM1_OUT = unary!("aten::expm1.out", Float, float Real, C::exp_m1);
     /// `aten::log.out(self, out)`: natural logarithm.
@@ -41,7 +41,7 @@ kernels! {
     /// `aten::cosh.out(self, out)`
     COSH_OUT = unary!("aten::cosh.out", Float, float Real, C::cosh);
     /// `aten::tanh.out(self, out)`
-    TANH_OUT = unary!("aten::tanh.out", Float, float Real, C::tanh, vector map::Tanh);
+    TANH_OUT = unary!("aten::tanh.out", Float, float Real, C::tanh, vector functions::Tanh);
     /// `aten::asinh.out(self, out)`
     ASINH_OUT = unary!("aten::asinh.out", Float, float Real, C::asinh);
     /// `aten::acosh.out(self, out)`
@@ -49,7 +49,7 @@ kernels! {
     /// `aten::atanh.out(self, out)`
     ATANH_OUT = unary!("aten::atanh.out", Float, float Real, C::atanh);
     /// `aten::erf.out(self, out)`: the error function.
-    ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector map::Erf);
+    ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector functions::Erf);
     /// `aten::isnan.out(self, out)`: whether it is not a number.
     ISNAN_OUT = unary!("aten::isnan.out", Truth, Compute, |a: C| C::of_bool(a.is_nan()));
     /// `aten::isinf.out(self, out)`: whether it is infinite, of either sign.

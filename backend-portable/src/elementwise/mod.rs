@@ -17,8 +17,8 @@ pub mod rounding;
 pub(crate) use crate::real::Real;
 pub(crate) use arithmetic::Arithmetic;
 
+use crate::compute::functions::{Map1, map1};
 use crate::compute::gemm::Context;
-use crate::compute::map::{Map1, map1};
 use crate::compute::simd::{self, Tier};
 use crate::compute::split::Serial;
 use crate::map::{Slices, Two, map, scalar_operand};
@@ -143,7 +143,7 @@ pub(crate) fn recompiled(
 
 struct Recompiled<'a, F>(&'a F, &'a [f32], &'a mut [f32]);
 
-impl<F: Fn(f32) -> f32> simd::Kernel for Recompiled<'_, F> {
+impl<F: Fn(f32) -> f32> simd::Vectorized for Recompiled<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: simd::Simd>(self, _: S) {

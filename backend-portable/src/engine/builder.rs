@@ -151,7 +151,8 @@ impl<'g, 'p> Builder<'g, 'p> {
     }
 
     fn add_all(&mut self) -> Result<(), Refusal> {
-        if !self.graph.updates.is_empty() {
+        let changes = |value: &Value<'_>| matches!(value, Value::Tensor(tensor) if tensor.changes == Some(true));
+        if !self.graph.updates.is_empty() || self.graph.values.iter().any(changes) {
             return Err("regions of the CPU keep no state".to_owned());
         }
         for (index, id) in self.graph.inputs.iter().enumerate() {

@@ -242,7 +242,7 @@ fn one_by_one(graph: &Graph<'_>, inputs: &[&[f32]]) -> Vec<Vec<f32>> {
             nodes: vec![node.clone()],
             inputs: taken.clone(),
             outputs: vec![*out],
-            updates: Vec::new(),
+            ..Graph::default()
         };
         let data: Vec<Vec<f32>> = taken.iter().map(|id| known[*id].clone().unwrap()).collect();
         let data: Vec<&[f32]> = data.iter().map(Vec::as_slice).collect();

@@ -10,6 +10,7 @@ use super::{Indices, index_type, steps};
 use crate::number::{Number, elements, elements_mut, unsupported, with_number};
 use crate::shape::moves::{by_size, items, items_mut};
 use crate::shape::{bad, same_type, updated, views};
+use crate::table::kernels;
 use crate::walk::{Steps, Walk};
 use torchlet_core::Param::{Bool, OptionalTensorList, Out, Tensor};
 use torchlet_core::layout::{MAX_RANK, Sizes, checked_numel};
@@ -18,8 +19,36 @@ use torchlet_core::{
     Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
 };
 
-/// The operators of this file.
-pub const ADVANCED: &[Kernel] = &[INDEX_TENSOR_OUT, INDEX_PUT_OUT, INDEX_PUT];
+kernels! { ADVANCED:
+    /// `aten::index.Tensor_out(self, indices, out)`.
+    INDEX_TENSOR_OUT =
+        Kernel::new("aten::index.Tensor_out", &[Tensor, OptionalTensorList, Out], |ctx| {
+            let info = ctx.info(0)?;
+            let pattern = Pattern::new(ctx, &info, |_, mask| Ok(mask.numel()));
+            same_type(ctx, 0, 2)?;
+            match pattern {
+                Ok(pattern) if !pattern.masked => ctx.resize(2, &pattern.sizes(&info)?)?,
+                // How many elements a mask selects shows when it runs.
+                Err(error) if !has_mask(ctx)? => return Err(error),
+                _ => {}
+            }
+            let scratch = scratch_bytes(ctx, &info)?;
+            Ok(Plan::new(index).with_scratch(scratch))
+        });
+    /// `aten::index_put.out(self, indices, values, accumulate, out)`.
+    INDEX_PUT_OUT =
+        Kernel::new("aten::index_put.out", &[Tensor, OptionalTensorList, Tensor, Bool, Out], |ctx| {
+            let info = ctx.info(0)?;
+            ctx.resize(4, &info.sizes)?;
+            same_type(ctx, 0, 4)?;
+            prepare_put(ctx).map(|scratch| Plan::new(|ctx| index_put(ctx, 4)).with_scratch(scratch))
+        })
+        .updating(4, 0);
+    /// `aten::index_put_(self, indices, values, accumulate)`: in place.
+    INDEX_PUT = Kernel::new("aten::index_put_", &[Out, OptionalTensorList, Tensor, Bool], |ctx| {
+        prepare_put(ctx).map(|scratch| Plan::new(|ctx| index_put(ctx, 0)).with_scratch(scratch))
+    });
+}
 
 fn is_mask(info: &TensorInfo) -> bool {
     matches!(info.scalar_type, ScalarType::Bool | ScalarType::Byte)
@@ -210,22 +239,6 @@ fn add_mask(mask: &torchlet_core::TensorRef, strides: &[usize], offsets: &mut [i
     }
 }
 
-/// `aten::index.Tensor_out(self, indices, out)`.
-pub const INDEX_TENSOR_OUT: Kernel =
-    Kernel::new("aten::index.Tensor_out", &[Tensor, OptionalTensorList, Out], |ctx| {
-        let info = ctx.info(0)?;
-        let pattern = Pattern::new(ctx, &info, |_, mask| Ok(mask.numel()));
-        same_type(ctx, 0, 2)?;
-        match pattern {
-            Ok(pattern) if !pattern.masked => ctx.resize(2, &pattern.sizes(&info)?)?,
-            // How many elements a mask selects shows when it runs.
-            Err(error) if !has_mask(ctx)? => return Err(error),
-            _ => {}
-        }
-        let scratch = scratch_bytes(ctx, &info)?;
-        Ok(Plan::new(index).with_scratch(scratch))
-    });
-
 fn has_mask(ctx: &Arguments) -> Result<bool, KernelError> {
     for position in 0..ctx.list_len(1)? {
         if ctx.list_info(1, position)?.is_some_and(|info| is_mask(&info)) {
@@ -267,22 +280,6 @@ fn offsets<'c>(
     fill_offsets(ctx, info, pattern, offsets)?;
     Ok(offsets)
 }
-
-/// `aten::index_put.out(self, indices, values, accumulate, out)`.
-pub const INDEX_PUT_OUT: Kernel =
-    Kernel::new("aten::index_put.out", &[Tensor, OptionalTensorList, Tensor, Bool, Out], |ctx| {
-        let info = ctx.info(0)?;
-        ctx.resize(4, &info.sizes)?;
-        same_type(ctx, 0, 4)?;
-        prepare_put(ctx).map(|scratch| Plan::new(|ctx| index_put(ctx, 4)).with_scratch(scratch))
-    })
-    .updating(4, 0);
-
-/// `aten::index_put_(self, indices, values, accumulate)`: in place.
-pub const INDEX_PUT: Kernel =
-    Kernel::new("aten::index_put_", &[Out, OptionalTensorList, Tensor, Bool], |ctx| {
-        prepare_put(ctx).map(|scratch| Plan::new(|ctx| index_put(ctx, 0)).with_scratch(scratch))
-    });
 
 /// The scratch memory that writing needs.
 fn prepare_put(ctx: &mut Prepare) -> Result<usize, KernelError> {

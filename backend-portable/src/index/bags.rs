@@ -4,70 +4,70 @@ use super::{Indices, index_type, stride};
 use crate::number::{Compute, Number, elements, elements_mut, unsupported, with_number};
 use crate::real::Real;
 use crate::shape::{bad, same_type};
+use crate::table::kernels;
 use half::{bf16, f16};
 use torchlet_core::Param::{Bool, Int, OptionalTensor, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType as S, TensorRef};
 
-/// The operators of this file.
-pub const BAGS: &[Kernel] = &[EMBEDDING_BAG_OUT];
+kernels! { BAGS:
+    /// `aten::_embedding_bag.out(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
+    /// include_last_offset, padding_idx, out0, out1, out2, out3)`: the sum, mean or maximum of rows of a table, for bags of
+    /// indices. The other outputs say which bag each index is in, how many rows count in each bag, and where the
+    /// maxima are.
+    EMBEDDING_BAG_OUT = Kernel::new(
+        "aten::_embedding_bag.out",
+        &[Tensor, Tensor, Tensor, Bool, Int, Bool, OptionalTensor, Bool, Int, Out, Out, Out, Out],
+        |ctx| {
+            let (weight, indices, offsets) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
+            index_type(1, &indices)?;
+            index_type(2, &offsets)?;
+            for (arg, info, rank) in [(0, &weight, 2), (1, &indices, 1), (2, &offsets, 1)] {
+                if info.rank() != rank {
+                    return Err(KernelError::Rank { arg, found: info.rank() });
+                }
+            }
+            if !weight.scalar_type.is_floating() {
+                return Err(unsupported(0, weight.scalar_type));
+            }
+            let mode = ctx.int(4)?;
+            if !(SUM..=MAX).contains(&mode) {
+                return Err(bad(4, "must be 0 (sum), 1 (mean) or 2 (maximum)"));
+            }
+            if let Some(weights) = ctx.optional_info(6)? {
+                let fits = mode == SUM && weights.sizes == indices.sizes;
+                if !fits || weights.scalar_type != weight.scalar_type {
+                    return Err(bad(6, "must weigh each index of sums"));
+                }
+            }
+            let bags = i32::try_from(offsets.numel()).unwrap_or(i32::MAX) - i32::from(ctx.bool(7)?);
+            if bags < 0 {
+                return Err(bad(2, "lacks the last offset"));
+            }
+            let width = i32::try_from(weight.size(1)).unwrap_or(i32::MAX);
+            let count = i32::try_from(indices.numel()).unwrap_or(i32::MAX);
+            ctx.resize(9, &[bags, width])?;
+            // What it says is for training; PyTorch leaves it empty for some sums.
+            let unused = mode == SUM && ctx.info(10)?.sizes == [0];
+            ctx.resize(10, &[if unused { 0 } else { count }])?;
+            ctx.resize(11, &[bags])?;
+            if mode == MAX {
+                ctx.resize(12, &[bags, width])?;
+            }
+            same_type(ctx, 0, 9)?;
+            for arg in 10..13 {
+                index_type(arg, &ctx.info(arg)?)?;
+            }
+            if !ctx.info(9)?.is_contiguous() {
+                return Err(KernelError::Layout { arg: 9 });
+            }
+            Ok(Plan::new(run))
+        },
+    );
+}
 
 const SUM: i64 = 0;
 const MEAN: i64 = 1;
 const MAX: i64 = 2;
-
-/// `aten::_embedding_bag.out(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
-/// include_last_offset, padding_idx, out0, out1, out2, out3)`: the sum, mean or maximum of rows of a table, for bags of
-/// indices. The other outputs say which bag each index is in, how many rows count in each bag, and where the
-/// maxima are.
-pub const EMBEDDING_BAG_OUT: Kernel = Kernel::new(
-    "aten::_embedding_bag.out",
-    &[Tensor, Tensor, Tensor, Bool, Int, Bool, OptionalTensor, Bool, Int, Out, Out, Out, Out],
-    |ctx| {
-        let (weight, indices, offsets) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
-        index_type(1, &indices)?;
-        index_type(2, &offsets)?;
-        for (arg, info, rank) in [(0, &weight, 2), (1, &indices, 1), (2, &offsets, 1)] {
-            if info.rank() != rank {
-                return Err(KernelError::Rank { arg, found: info.rank() });
-            }
-        }
-        if !weight.scalar_type.is_floating() {
-            return Err(unsupported(0, weight.scalar_type));
-        }
-        let mode = ctx.int(4)?;
-        if !(SUM..=MAX).contains(&mode) {
-            return Err(bad(4, "must be 0 (sum), 1 (mean) or 2 (maximum)"));
-        }
-        if let Some(weights) = ctx.optional_info(6)? {
-            let fits = mode == SUM && weights.sizes == indices.sizes;
-            if !fits || weights.scalar_type != weight.scalar_type {
-                return Err(bad(6, "must weigh each index of sums"));
-            }
-        }
-        let bags = i32::try_from(offsets.numel()).unwrap_or(i32::MAX) - i32::from(ctx.bool(7)?);
-        if bags < 0 {
-            return Err(bad(2, "lacks the last offset"));
-        }
-        let width = i32::try_from(weight.size(1)).unwrap_or(i32::MAX);
-        let count = i32::try_from(indices.numel()).unwrap_or(i32::MAX);
-        ctx.resize(9, &[bags, width])?;
-        // What it says is for training; PyTorch leaves it empty for some sums.
-        let unused = mode == SUM && ctx.info(10)?.sizes == [0];
-        ctx.resize(10, &[if unused { 0 } else { count }])?;
-        ctx.resize(11, &[bags])?;
-        if mode == MAX {
-            ctx.resize(12, &[bags, width])?;
-        }
-        same_type(ctx, 0, 9)?;
-        for arg in 10..13 {
-            index_type(arg, &ctx.info(arg)?)?;
-        }
-        if !ctx.info(9)?.is_contiguous() {
-            return Err(KernelError::Layout { arg: 9 });
-        }
-        Ok(Plan::new(run))
-    },
-);
 
 /// What an index output takes, whatever its type.
 fn set(tensor: &mut torchlet_core::TensorMut, position: usize, value: usize) {

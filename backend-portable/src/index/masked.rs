@@ -3,52 +3,52 @@
 use crate::number::unsupported;
 use crate::shape::moves::{Item, by_size, items, items_mut};
 use crate::shape::{bad, same_type, views};
+use crate::table::kernels;
 use crate::walk::{Steps, Walk};
 use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::rules::broadcast;
 use torchlet_core::{Kernel, KernelError, Plan, ScalarType, TensorInfo};
 
-/// The operators of this file.
-pub const MASKED: &[Kernel] = &[MASKED_SCATTER_OUT];
-
-/// `aten::masked_scatter.out(self, mask, source, out)`: where the mask holds, the source's elements, one after the other.
-pub const MASKED_SCATTER_OUT: Kernel =
-    Kernel::new("aten::masked_scatter.out", &[Tensor, Tensor, Tensor, Out], |ctx| {
-        let (info, mask, source) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
-        if mask.scalar_type != ScalarType::Bool {
-            return Err(unsupported(1, mask.scalar_type));
-        }
-        if source.scalar_type != info.scalar_type {
-            return Err(unsupported(2, source.scalar_type));
-        }
-        let sizes = broadcast(&info.sizes, &mask.sizes)
-            .ok_or(bad(1, "cannot be broadcast together with the input"))?;
-        ctx.resize(3, &sizes)?;
-        same_type(ctx, 0, 3)?;
-        Ok(Plan::new(|ctx| {
-            let (input, mask, source) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
-            let out = ctx.out(3)?;
-            let info = out.info().clone();
-            // Row-major order decides which element of the source goes where.
-            let order = TensorInfo::contiguous(info.scalar_type, &info.sizes);
-            let order = order.ok_or(bad(0, "is too large"))?;
-            let steps = |info: &TensorInfo| {
-                Steps::broadcast(&order, info).ok_or(bad(1, "cannot be broadcast"))
-            };
-            let walk =
-                Walk::new(&order, &[steps(&info)?, steps(input.info())?, steps(mask.info())?]);
-            by_size!(info.scalar_type.size(), |E| {
-                scatter::<E>(
-                    &walk,
-                    items(input.bytes()),
-                    mask.bytes(),
-                    source.info(),
-                    items(source.bytes()),
-                    items_mut(out.into_bytes()),
-                )
-            })
-        }))
-    });
+kernels! { MASKED:
+    /// `aten::masked_scatter.out(self, mask, source, out)`: where the mask holds, the source's elements, one after the other.
+    MASKED_SCATTER_OUT =
+        Kernel::new("aten::masked_scatter.out", &[Tensor, Tensor, Tensor, Out], |ctx| {
+            let (info, mask, source) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
+            if mask.scalar_type != ScalarType::Bool {
+                return Err(unsupported(1, mask.scalar_type));
+            }
+            if source.scalar_type != info.scalar_type {
+                return Err(unsupported(2, source.scalar_type));
+            }
+            let sizes = broadcast(&info.sizes, &mask.sizes)
+                .ok_or(bad(1, "cannot be broadcast together with the input"))?;
+            ctx.resize(3, &sizes)?;
+            same_type(ctx, 0, 3)?;
+            Ok(Plan::new(|ctx| {
+                let (input, mask, source) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
+                let out = ctx.out(3)?;
+                let info = out.info().clone();
+                // Row-major order decides which element of the source goes where.
+                let order = TensorInfo::contiguous(info.scalar_type, &info.sizes);
+                let order = order.ok_or(bad(0, "is too large"))?;
+                let steps = |info: &TensorInfo| {
+                    Steps::broadcast(&order, info).ok_or(bad(1, "cannot be broadcast"))
+                };
+                let walk =
+                    Walk::new(&order, &[steps(&info)?, steps(input.info())?, steps(mask.info())?]);
+                by_size!(info.scalar_type.size(), |E| {
+                    scatter::<E>(
+                        &walk,
+                        items(input.bytes()),
+                        mask.bytes(),
+                        source.info(),
+                        items(source.bytes()),
+                        items_mut(out.into_bytes()),
+                    )
+                })
+            }))
+        });
+}
 
 fn scatter<E: Item>(
     walk: &Walk<3>,

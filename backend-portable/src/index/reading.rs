@@ -4,50 +4,16 @@ use super::{Indices, index_type, steps, stride};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::shape::moves::{Item, by_size, copy_run, items, items_mut};
 use crate::shape::{bad, same_type};
+use crate::table::kernels;
 use crate::walk::Walk;
 use torchlet_core::Param::{Bool, Int, Out, Tensor};
 use torchlet_core::layout::Sizes;
 use torchlet_core::rules::normalize_dim;
 use torchlet_core::{Invoke, Kernel, KernelError, Parallel, Plan};
 
-/// The operators of this file.
-pub const READING: &[Kernel] = &[INDEX_SELECT_OUT, GATHER_OUT, EMBEDDING_OUT];
-
-/// Fills an output: each element comes from where the first steps lead, moved by what `offset` gives for the position
-/// that the second lead to.
-pub(crate) fn copy_indexed<E: Item>(
-    parallel: &dyn Parallel,
-    walk: &Walk<2>,
-    input: &[E],
-    offset: &(impl Fn(isize) -> isize + Sync),
-    out: &mut [E],
-) {
-    let [step, index_step] = walk.inner_steps();
-    let grain = chunk_len(parallel, out.len(), 32 * 1024 / size_of::<E>());
-    for_each_chunk_mut(parallel, out, grain, &|chunk, out: &mut [E]| {
-        let from = chunk * grain;
-        walk.for_each_run(from, from + out.len(), &mut |start, [at, index], len| {
-            let target = out.get_mut(start - from..start - from + len).unwrap_or_default();
-            if index_step == 0 {
-                copy_run(input, at.wrapping_add(offset(index)), step, target);
-                return;
-            }
-            let (mut at, mut index) = (at, index);
-            for target in target {
-                let place = at.wrapping_add(offset(index)) as usize;
-                if let Some(value) = input.get(place) {
-                    *target = *value;
-                }
-                at = at.wrapping_add(step);
-                index = index.wrapping_add(index_step);
-            }
-        });
-    });
-}
-
-/// `aten::index_select.out(self, dim, index, out)`.
-pub const INDEX_SELECT_OUT: Kernel =
-    Kernel::new("aten::index_select.out", &[Tensor, Int, Tensor, Out], |ctx| {
+kernels! { READING:
+    /// `aten::index_select.out(self, dim, index, out)`.
+    INDEX_SELECT_OUT = Kernel::new("aten::index_select.out", &[Tensor, Int, Tensor, Out], |ctx| {
         let (info, index) = (ctx.info(0)?, ctx.info(2)?);
         index_type(2, &index)?;
         if index.rank() > 1 {
@@ -82,10 +48,8 @@ pub const INDEX_SELECT_OUT: Kernel =
             Ok(())
         }))
     });
-
-/// `aten::gather.out(self, dim, index, sparse_grad, out)`.
-pub const GATHER_OUT: Kernel =
-    Kernel::new("aten::gather.out", &[Tensor, Int, Tensor, Bool, Out], |ctx| {
+    /// `aten::gather.out(self, dim, index, sparse_grad, out)`.
+    GATHER_OUT = Kernel::new("aten::gather.out", &[Tensor, Int, Tensor, Bool, Out], |ctx| {
         let (info, index) = (ctx.info(0)?, ctx.info(2)?);
         index_type(2, &index)?;
         let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "is not a dimension"))?;
@@ -120,37 +84,69 @@ pub const GATHER_OUT: Kernel =
             Ok(())
         }))
     });
+    /// `aten::embedding.out(weight, indices, padding_idx, scale_grad_by_freq, sparse, out)`: rows of a table. The options
+    /// matter for training only.
+    EMBEDDING_OUT =
+        Kernel::new("aten::embedding.out", &[Tensor, Tensor, Int, Bool, Bool, Out], |ctx| {
+            let (weight, index) = (ctx.info(0)?, ctx.info(1)?);
+            index_type(1, &index)?;
+            let &[_, width] = &weight.sizes[..] else {
+                return Err(KernelError::Rank { arg: 0, found: weight.rank() });
+            };
+            let mut sizes: Sizes = index.sizes.clone();
+            sizes.push(width).map_err(|_| KernelError::Rank { arg: 1, found: index.rank() })?;
+            ctx.resize(5, &sizes)?;
+            same_type(ctx, 0, 5)?;
+            Ok(Plan::new(|ctx| {
+                let (weight, index, out) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.out(5)?);
+                let indices = Indices::checked(&index, 1, 0, weight.size(0))?;
+                let (rows, columns) = (stride(weight.info(), 0), stride(weight.info(), 1));
+                let index_strides = index.strides();
+                let rank = index.rank();
+                let walk = Walk::new(
+                    out.info(),
+                    &[
+                        steps(|at| if at == rank { columns } else { 0 }),
+                        steps(|at| index_strides.get(at).map_or(0, |&stride| stride as isize)),
+                    ],
+                );
+                run(ctx, &walk, &weight, out.into_bytes(), |at| indices.offset(at, rows));
+                Ok(())
+            }))
+        });
+}
 
-/// `aten::embedding.out(weight, indices, padding_idx, scale_grad_by_freq, sparse, out)`: rows of a table. The options
-/// matter for training only.
-pub const EMBEDDING_OUT: Kernel =
-    Kernel::new("aten::embedding.out", &[Tensor, Tensor, Int, Bool, Bool, Out], |ctx| {
-        let (weight, index) = (ctx.info(0)?, ctx.info(1)?);
-        index_type(1, &index)?;
-        let &[_, width] = &weight.sizes[..] else {
-            return Err(KernelError::Rank { arg: 0, found: weight.rank() });
-        };
-        let mut sizes: Sizes = index.sizes.clone();
-        sizes.push(width).map_err(|_| KernelError::Rank { arg: 1, found: index.rank() })?;
-        ctx.resize(5, &sizes)?;
-        same_type(ctx, 0, 5)?;
-        Ok(Plan::new(|ctx| {
-            let (weight, index, out) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.out(5)?);
-            let indices = Indices::checked(&index, 1, 0, weight.size(0))?;
-            let (rows, columns) = (stride(weight.info(), 0), stride(weight.info(), 1));
-            let index_strides = index.strides();
-            let rank = index.rank();
-            let walk = Walk::new(
-                out.info(),
-                &[
-                    steps(|at| if at == rank { columns } else { 0 }),
-                    steps(|at| index_strides.get(at).map_or(0, |&stride| stride as isize)),
-                ],
-            );
-            run(ctx, &walk, &weight, out.into_bytes(), |at| indices.offset(at, rows));
-            Ok(())
-        }))
+/// Fills an output: each element comes from where the first steps lead, moved by what `offset` gives for the position
+/// that the second lead to.
+pub(crate) fn copy_indexed<E: Item>(
+    parallel: &dyn Parallel,
+    walk: &Walk<2>,
+    input: &[E],
+    offset: &(impl Fn(isize) -> isize + Sync),
+    out: &mut [E],
+) {
+    let [step, index_step] = walk.inner_steps();
+    let grain = chunk_len(parallel, out.len(), 32 * 1024 / size_of::<E>());
+    for_each_chunk_mut(parallel, out, grain, &|chunk, out: &mut [E]| {
+        let from = chunk * grain;
+        walk.for_each_run(from, from + out.len(), &mut |start, [at, index], len| {
+            let target = out.get_mut(start - from..start - from + len).unwrap_or_default();
+            if index_step == 0 {
+                copy_run(input, at.wrapping_add(offset(index)), step, target);
+                return;
+            }
+            let (mut at, mut index) = (at, index);
+            for target in target {
+                let place = at.wrapping_add(offset(index)) as usize;
+                if let Some(value) = input.get(place) {
+                    *target = *value;
+                }
+                at = at.wrapping_add(step);
+                index = index.wrapping_add(index_step);
+            }
+        });
     });
+}
 
 fn run(
     ctx: &Invoke,

@@ -5,6 +5,7 @@ use crate::number::{ComputeType, Number, elements, elements_mut, unsupported, wi
 use crate::shape::moves::{by_size, items, items_mut};
 use crate::shape::padding::element_bytes;
 use crate::shape::{bad, same_type, updated};
+use crate::table::kernels;
 use crate::walk::Walk;
 use torchlet_core::Param::{Bool, Int, Out, Scalar, String, Tensor};
 use torchlet_core::rules::normalize_dim;
@@ -12,9 +13,85 @@ use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorRef,
 };
 
-/// The operators of this file.
-pub const WRITING: &[Kernel] =
-    &[SCATTER_SRC_OUT, SCATTER_VALUE_OUT, SCATTER_ADD_OUT, SCATTER_REDUCE_TWO_OUT];
+kernels! { WRITING:
+    /// `aten::scatter.src_out(self, dim, index, src, out)`.
+    SCATTER_SRC_OUT =
+        Kernel::new("aten::scatter.src_out", &[Tensor, Int, Tensor, Tensor, Out], |ctx| {
+            prepare(ctx, Some(3), 4, false, |ctx| {
+                let source = ctx.tensor(3)?;
+                let mut scatter = Scatter::new(ctx, Some(source.info()), 4)?;
+                by_size!(source.scalar_type.size(), |E| {
+                    let out = items_mut::<E>(core::mem::take(&mut scatter.out));
+                    let source = items::<E>(source.bytes());
+                    scatter.for_each(&mut |place, from| {
+                        if let (Some(out), Some(value)) = (out.get_mut(place), source.get(from)) {
+                            *out = *value;
+                        }
+                    });
+                });
+                Ok(())
+            })
+        })
+        .updating(4, 0);
+    /// `aten::scatter.value_out(self, dim, index, value, out)`.
+    SCATTER_VALUE_OUT =
+        Kernel::new("aten::scatter.value_out", &[Tensor, Int, Tensor, Scalar, Out], |ctx| {
+            prepare(ctx, None, 4, true, |ctx| {
+                let value = ctx.scalar(3)?;
+                let mut scatter = Scatter::new(ctx, None, 4)?;
+                let found = scatter.info.scalar_type;
+                let bytes = element_bytes(found, value).ok_or(unsupported(0, found))?;
+                by_size!(found.size(), |E| {
+                    let out = items_mut::<E>(core::mem::take(&mut scatter.out));
+                    let value: E = bytemuck::pod_read_unaligned(&bytes[..size_of::<E>()]);
+                    scatter.for_each(&mut |place, _| {
+                        if let Some(out) = out.get_mut(place) {
+                            *out = value;
+                        }
+                    });
+                });
+                Ok(())
+            })
+        })
+        .updating(4, 0);
+    /// `aten::scatter_add.out(self, dim, index, src, out)`.
+    SCATTER_ADD_OUT =
+        Kernel::new("aten::scatter_add.out", &[Tensor, Int, Tensor, Tensor, Out], |ctx| {
+            prepare(ctx, Some(3), 4, true, |ctx| {
+                let source = ctx.tensor(3)?;
+                let mut scatter = Scatter::new(ctx, Some(source.info()), 4)?;
+                with_number!(source.scalar_type, |T| {
+                    reduce::<T>(&mut scatter, &source, Reduce::Sum, true, None);
+                }, else ());
+                Ok(())
+            })
+        })
+        .updating(4, 0);
+    /// `aten::scatter_reduce.two_out(self, dim, index, src, reduce, include_self, out)`.
+    SCATTER_REDUCE_TWO_OUT = Kernel::new(
+        "aten::scatter_reduce.two_out",
+        &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
+        |ctx| {
+            let kind = reduction(ctx)?;
+            let plan = prepare(ctx, Some(3), 6, true, |ctx| {
+                let (kind, include_self) = (reduction(ctx)?, ctx.bool(5)?);
+                let source = ctx.tensor(3)?;
+                let mut scatter = Scatter::new(ctx, Some(source.info()), 6)?;
+                // How often each element is written.
+                let scratch = ctx.scratch().as_chunks_mut::<4>().0.as_flattened_mut();
+                let counts = elements_mut::<u32>(scratch).get_mut(..scatter.info.numel());
+                with_number!(source.scalar_type, |T| {
+                    reduce::<T>(&mut scatter, &source, kind, include_self, counts);
+                }, else ());
+                Ok(())
+            })?;
+            let counted = kind == Reduce::Mean || !ctx.bool(5)?;
+            let bytes = if counted { ctx.info(0)?.numel().saturating_mul(4) } else { 0 };
+            Ok(plan.with_scratch(bytes))
+        },
+    )
+    .updating(6, 0);
+}
 
 /// How values that meet at one place become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,87 +251,6 @@ impl<'c> Scatter<'c> {
         });
     }
 }
-
-/// `aten::scatter.src_out(self, dim, index, src, out)`.
-pub const SCATTER_SRC_OUT: Kernel =
-    Kernel::new("aten::scatter.src_out", &[Tensor, Int, Tensor, Tensor, Out], |ctx| {
-        prepare(ctx, Some(3), 4, false, |ctx| {
-            let source = ctx.tensor(3)?;
-            let mut scatter = Scatter::new(ctx, Some(source.info()), 4)?;
-            by_size!(source.scalar_type.size(), |E| {
-                let out = items_mut::<E>(core::mem::take(&mut scatter.out));
-                let source = items::<E>(source.bytes());
-                scatter.for_each(&mut |place, from| {
-                    if let (Some(out), Some(value)) = (out.get_mut(place), source.get(from)) {
-                        *out = *value;
-                    }
-                });
-            });
-            Ok(())
-        })
-    })
-    .updating(4, 0);
-
-/// `aten::scatter.value_out(self, dim, index, value, out)`.
-pub const SCATTER_VALUE_OUT: Kernel =
-    Kernel::new("aten::scatter.value_out", &[Tensor, Int, Tensor, Scalar, Out], |ctx| {
-        prepare(ctx, None, 4, true, |ctx| {
-            let value = ctx.scalar(3)?;
-            let mut scatter = Scatter::new(ctx, None, 4)?;
-            let found = scatter.info.scalar_type;
-            let bytes = element_bytes(found, value).ok_or(unsupported(0, found))?;
-            by_size!(found.size(), |E| {
-                let out = items_mut::<E>(core::mem::take(&mut scatter.out));
-                let value: E = bytemuck::pod_read_unaligned(&bytes[..size_of::<E>()]);
-                scatter.for_each(&mut |place, _| {
-                    if let Some(out) = out.get_mut(place) {
-                        *out = value;
-                    }
-                });
-            });
-            Ok(())
-        })
-    })
-    .updating(4, 0);
-
-/// `aten::scatter_add.out(self, dim, index, src, out)`.
-pub const SCATTER_ADD_OUT: Kernel =
-    Kernel::new("aten::scatter_add.out", &[Tensor, Int, Tensor, Tensor, Out], |ctx| {
-        prepare(ctx, Some(3), 4, true, |ctx| {
-            let source = ctx.tensor(3)?;
-            let mut scatter = Scatter::new(ctx, Some(source.info()), 4)?;
-            with_number!(source.scalar_type, |T| {
-                reduce::<T>(&mut scatter, &source, Reduce::Sum, true, None);
-            }, else ());
-            Ok(())
-        })
-    })
-    .updating(4, 0);
-
-/// `aten::scatter_reduce.two_out(self, dim, index, src, reduce, include_self, out)`.
-pub const SCATTER_REDUCE_TWO_OUT: Kernel = Kernel::new(
-    "aten::scatter_reduce.two_out",
-    &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
-    |ctx| {
-        let kind = reduction(ctx)?;
-        let plan = prepare(ctx, Some(3), 6, true, |ctx| {
-            let (kind, include_self) = (reduction(ctx)?, ctx.bool(5)?);
-            let source = ctx.tensor(3)?;
-            let mut scatter = Scatter::new(ctx, Some(source.info()), 6)?;
-            // How often each element is written.
-            let scratch = ctx.scratch().as_chunks_mut::<4>().0.as_flattened_mut();
-            let counts = elements_mut::<u32>(scratch).get_mut(..scatter.info.numel());
-            with_number!(source.scalar_type, |T| {
-                reduce::<T>(&mut scatter, &source, kind, include_self, counts);
-            }, else ());
-            Ok(())
-        })?;
-        let counted = kind == Reduce::Mean || !ctx.bool(5)?;
-        let bytes = if counted { ctx.info(0)?.numel().saturating_mul(4) } else { 0 };
-        Ok(plan.with_scratch(bytes))
-    },
-)
-.updating(6, 0);
 
 fn reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
     let name = ctx.optional_string(4)?.unwrap_or("");

@@ -1,13 +1,13 @@
 //! Products through the numeric engine: `f32`, and half and bfloat16 summed up in `f32`.
 
 use super::{Place, Products, plain};
-use crate::compute::element::{self, Element as Stored};
 use crate::compute::gemm::{
     Bias, Context, Epilogue, Matrix, MatrixMut, PackedRhs, ShapeMismatch, gemm, gemm_packed,
     gemm_workspace_len,
 };
 use crate::compute::simd::Tier;
 use crate::compute::split::{Parts, for_each_job};
+use crate::compute::storage::{self, Stored};
 use crate::number::{Number, elements, elements_mut};
 use torchlet_core::rules::matmul::Product;
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, Serial, TensorRef};
@@ -250,7 +250,7 @@ pub(super) fn run_narrow<E: Stored + Number>(
                     }
                 }
                 if let Some(out) = out.get_mut(c.start + i * c.row..) {
-                    element::narrow(sums, out.get_mut(..n).unwrap_or_default());
+                    storage::narrow(sums, out.get_mut(..n).unwrap_or_default());
                 }
             }
         }

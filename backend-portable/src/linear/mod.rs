@@ -17,11 +17,7 @@ use crate::number::{Compute, ComputeType, unsupported};
 use crate::walk::Steps;
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::matmul::Product;
-use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, Scalar, ScalarType, TensorInfo};
-
-/// The kernels of this family.
-pub const KERNELS: &[Kernel] =
-    &[ADDMM_OUT, ADDMV_OUT, BADDBMM_OUT, BMM_OUT, DOT_OUT, LINEAR_OUT, MM_OUT];
+use torchlet_core::{Invoke, KernelError, Plan, Prepare, Scalar, ScalarType, TensorInfo};
 
 /// A computing type with sums of products; integers wrap around.
 pub(crate) trait Ring: Compute {

@@ -1,6 +1,7 @@
 //! The operators: their arguments as [`Products`].
 
 use super::{Addend, Batch, Place, Products, fast, prepare, run};
+use crate::table::kernels;
 use crate::walk::Steps;
 use torchlet_core::Param::{OptionalTensor, Out, Scalar as Number, Tensor};
 use torchlet_core::rules::matmul::{Product, batched_product, linear, matrix_product};
@@ -8,73 +9,67 @@ use torchlet_core::{
     Arguments, Invoke, Kernel, KernelError, PackFn, Plan, Prepare, Scalar, TensorInfo,
 };
 
-/// `aten::mm.out(self, mat2, out)`: the product of two matrices.
-pub const MM_OUT: Kernel = Kernel::new("aten::mm.out", &[Tensor, Tensor, Out], |ctx| {
-    let (product, sizes) =
-        matrix_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
-    ctx.resize(2, &sizes)?;
-    plan(ctx, &[0, 1, 2], product, (1, pack::<1>), |ctx| {
-        run(ctx, &Products::matrices(ctx, [0, 1, 2], None)?)
-    })
-});
-
-/// `aten::bmm.out(self, mat2, out)`: the products of two batches of matrices.
-pub const BMM_OUT: Kernel = Kernel::new("aten::bmm.out", &[Tensor, Tensor, Out], |ctx| {
-    let (product, sizes) =
-        batched_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
-    ctx.resize(2, &sizes)?;
-    prepare(
-        ctx,
-        &[0, 1, 2],
-        product,
-        None,
-        |ctx| run(ctx, &Products::batched(ctx, [0, 1, 2], None)?),
-        never,
-    )
-});
-
-/// `aten::addmm.out(self, mat1, mat2, beta, alpha, out)`: `beta * self + alpha * mat1 * mat2`.
-pub const ADDMM_OUT: Kernel =
-    Kernel::new("aten::addmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
+kernels! { PRODUCTS:
+    /// `aten::mm.out(self, mat2, out)`: the product of two matrices.
+    MM_OUT = Kernel::new("aten::mm.out", &[Tensor, Tensor, Out], |ctx| {
         let (product, sizes) =
-            matrix_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(misfit(2))?;
-        ctx.resize(5, &sizes)?;
-        check_addend(ctx, &sizes)?;
-        plan(ctx, &[0, 1, 2, 5], product, (2, pack::<2>), |ctx| {
-            run(ctx, &Products::matrices(ctx, [1, 2, 5], Some((3, 4)))?)
+            matrix_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
+        ctx.resize(2, &sizes)?;
+        plan(ctx, &[0, 1, 2], product, (1, pack::<1>), |ctx| {
+            run(ctx, &Products::matrices(ctx, [0, 1, 2], None)?)
         })
     });
-
-/// `aten::baddbmm.out(self, batch1, batch2, beta, alpha, out)`: `beta * self + alpha * batch1 * batch2`.
-pub const BADDBMM_OUT: Kernel =
-    Kernel::new("aten::baddbmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
+    /// `aten::bmm.out(self, mat2, out)`: the products of two batches of matrices.
+    BMM_OUT = Kernel::new("aten::bmm.out", &[Tensor, Tensor, Out], |ctx| {
         let (product, sizes) =
-            batched_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(misfit(2))?;
-        ctx.resize(5, &sizes)?;
-        check_addend(ctx, &sizes)?;
-        let invoke = |ctx: &mut Invoke| run(ctx, &Products::batched(ctx, [1, 2, 5], Some((3, 4)))?);
-        prepare(ctx, &[0, 1, 2, 5], product, None, invoke, never)
+            batched_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
+        ctx.resize(2, &sizes)?;
+        prepare(
+            ctx,
+            &[0, 1, 2],
+            product,
+            None,
+            |ctx| run(ctx, &Products::batched(ctx, [0, 1, 2], None)?),
+            never,
+        )
     });
-
-/// `aten::addmv.out(self, mat, vec, beta, alpha, out)`: `beta * self + alpha * mat * vec`.
-pub const ADDMV_OUT: Kernel =
-    Kernel::new("aten::addmv.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
-        let (product, sizes) = addmv_shape(&ctx.info(1)?, &ctx.info(2)?)?;
-        ctx.resize(5, &sizes)?;
-        check_addend(ctx, &sizes)?;
-        prepare(ctx, &[0, 1, 2, 5], product, None, addmv, never)
+    /// `aten::addmm.out(self, mat1, mat2, beta, alpha, out)`: `beta * self + alpha * mat1 * mat2`.
+    ADDMM_OUT =
+        Kernel::new("aten::addmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
+            let (product, sizes) =
+                matrix_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(misfit(2))?;
+            ctx.resize(5, &sizes)?;
+            check_addend(ctx, &sizes)?;
+            plan(ctx, &[0, 1, 2, 5], product, (2, pack::<2>), |ctx| {
+                run(ctx, &Products::matrices(ctx, [1, 2, 5], Some((3, 4)))?)
+            })
+        });
+    /// `aten::baddbmm.out(self, batch1, batch2, beta, alpha, out)`: `beta * self + alpha * batch1 * batch2`.
+    BADDBMM_OUT =
+        Kernel::new("aten::baddbmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
+            let (product, sizes) =
+                batched_product(&ctx.info(1)?.sizes, &ctx.info(2)?.sizes).ok_or(misfit(2))?;
+            ctx.resize(5, &sizes)?;
+            check_addend(ctx, &sizes)?;
+            let invoke = |ctx: &mut Invoke| run(ctx, &Products::batched(ctx, [1, 2, 5], Some((3, 4)))?);
+            prepare(ctx, &[0, 1, 2, 5], product, None, invoke, never)
+        });
+    /// `aten::addmv.out(self, mat, vec, beta, alpha, out)`: `beta * self + alpha * mat * vec`.
+    ADDMV_OUT =
+        Kernel::new("aten::addmv.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
+            let (product, sizes) = addmv_shape(&ctx.info(1)?, &ctx.info(2)?)?;
+            ctx.resize(5, &sizes)?;
+            check_addend(ctx, &sizes)?;
+            prepare(ctx, &[0, 1, 2, 5], product, None, addmv, never)
+        });
+    /// `aten::dot.out(self, tensor, out)`: the inner product of two vectors.
+    DOT_OUT = Kernel::new("aten::dot.out", &[Tensor, Tensor, Out], |ctx| {
+        let product = dot_shape(&ctx.info(0)?, &ctx.info(1)?)?;
+        ctx.resize(2, &[])?;
+        prepare(ctx, &[0, 1, 2], product, None, dot, never)
     });
-
-/// `aten::dot.out(self, tensor, out)`: the inner product of two vectors.
-pub const DOT_OUT: Kernel = Kernel::new("aten::dot.out", &[Tensor, Tensor, Out], |ctx| {
-    let product = dot_shape(&ctx.info(0)?, &ctx.info(1)?)?;
-    ctx.resize(2, &[])?;
-    prepare(ctx, &[0, 1, 2], product, None, dot, never)
-});
-
-/// `aten::linear.out(input, weight, bias, out)`: `input * transposed weight + bias`, over the last dimension.
-pub const LINEAR_OUT: Kernel =
-    Kernel::new("aten::linear.out", &[Tensor, Tensor, OptionalTensor, Out], |ctx| {
+    /// `aten::linear.out(input, weight, bias, out)`: `input * transposed weight + bias`, over the last dimension.
+    LINEAR_OUT = Kernel::new("aten::linear.out", &[Tensor, Tensor, OptionalTensor, Out], |ctx| {
         let (product, sizes) = linear(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
         ctx.resize(3, &sizes)?;
         if let Some(bias) = ctx.optional_info(2)? {
@@ -85,6 +80,7 @@ pub const LINEAR_OUT: Kernel =
         }
         prepare(ctx, &[0, 1, 3], product, None, linear_run, never)
     });
+}
 
 fn misfit(arg: usize) -> KernelError {
     KernelError::Argument { arg, what: "its shape does not fit the other operand's" }

@@ -1,7 +1,7 @@
 //! Layer normalisation: over the last dimensions.
 
 use super::{GRAIN, expect_shape, fill, is_double, moments, with_float};
-use crate::compute::simd::{Kernel as Vectorized, Simd, Tier};
+use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::for_each_chunk_mut;
 use crate::map::{Function, map_tensors};
 use crate::number::{Number, elements, elements_mut, store};

@@ -8,7 +8,7 @@ pub mod group;
 pub mod layer;
 pub mod softmax;
 
-use crate::compute::simd::{Kernel, Simd, Tier};
+use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::map::{Three, map_tensors};
 use crate::number::{Compute, Number, elements, elements_mut, load, unsupported};
@@ -85,7 +85,7 @@ struct Planes<'a, T, C> {
     shift: &'a [C],
 }
 
-impl<T: Number, C: Real> Kernel for Planes<'_, T, C> {
+impl<T: Number, C: Real> Vectorized for Planes<'_, T, C> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {

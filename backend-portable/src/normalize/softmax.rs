@@ -1,7 +1,7 @@
 //! Softmax and its logarithm.
 
+use crate::compute::functions::{Exp, map1_in_place};
 use crate::compute::gemm::Context;
-use crate::compute::map::{Exp, map1_in_place};
 use crate::compute::rows::{log_softmax_rows, softmax_rows};
 use crate::compute::simd::Tier;
 use crate::lines::{LANES, Lanes, Line, Lines, Target};

@@ -1,9 +1,10 @@
 //! Quantizing and dequantizing: for a whole tensor, by channel, by token.
 
-use super::Rounding;
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::number::{ComputeType, Number, elements_mut, load, store, unsupported, with_number};
+use crate::real::Real;
 use crate::shape::bad;
+use crate::table::kernels;
 use crate::walk::{Steps, Walk};
 use torchlet_core::Param::{Float, Int, OptionalInt, OptionalTensor, Out, Tensor};
 use torchlet_core::layout::MAX_RANK;
@@ -13,17 +14,38 @@ use torchlet_core::{
     TensorRef,
 };
 
-/// The operators of this file.
-pub const AFFINE: &[Kernel] = &[
-    QUANTIZE_PER_TENSOR_OUT,
-    QUANTIZE_PER_TENSOR_TENSOR_OUT,
-    QUANTIZE_PER_CHANNEL_OUT,
-    QUANTIZE_PER_TOKEN_OUT,
-    DEQUANTIZE_PER_TENSOR_OUT,
-    DEQUANTIZE_PER_TENSOR_TENSOR_OUT,
-    DEQUANTIZE_PER_CHANNEL_OUT,
-    DEQUANTIZE_PER_TOKEN_OUT,
-];
+/// An operator over scale and zero point, with its arguments at the places of `$form`.
+macro_rules! affine {
+    ($operator:literal, [$($param:ident),*], $form:expr, $prepare:path, $function:ident) => {
+        Kernel::new($operator, &[$($param),*], |ctx| {
+            const FORM: Form = $form;
+            $prepare(ctx, FORM, [|ctx| $function::<f32>(ctx, FORM), |ctx| $function::<f64>(ctx, FORM)])
+        })
+    };
+}
+
+kernels! { AFFINE:
+    /// `quantized_decomposed::quantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
+    QUANTIZE_PER_TENSOR_OUT = affine!("quantized_decomposed::quantize_per_tensor.out", [Tensor, Float, Int, Int, Int, Int, Out], form(Numbers, 6), prepare_quantize, quantize);
+    /// The same, with scale and zero point in tensors.
+    QUANTIZE_PER_TENSOR_TENSOR_OUT = affine!("quantized_decomposed::quantize_per_tensor.Tensor_out", [Tensor, Tensor, Tensor, Int, Int, Int, Out], form(Tensors, 6), prepare_quantize, quantize);
+    /// `quantized_decomposed::quantize_per_channel.out(input, scales, zero_points, axis, quant_min, quant_max, dtype,
+    /// out)`.
+    QUANTIZE_PER_CHANNEL_OUT = affine!("quantized_decomposed::quantize_per_channel.out", [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, Out], form(Channel, 7), prepare_quantize, quantize);
+    /// `quantized_decomposed::quantize_per_token.out(input, scales, zero_points, quant_min, quant_max, dtype, out)`.
+    QUANTIZE_PER_TOKEN_OUT = affine!("quantized_decomposed::quantize_per_token.out", [Tensor, Tensor, Tensor, Int, Int, Int, Out], form(Token, 6), prepare_quantize, quantize);
+    /// `quantized_decomposed::dequantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out_dtype,
+    /// out)`.
+    DEQUANTIZE_PER_TENSOR_OUT = affine!("quantized_decomposed::dequantize_per_tensor.out", [Tensor, Float, Int, Int, Int, Int, OptionalInt, Out], form(Numbers, 7), prepare_dequantize, dequantize);
+    /// The same, with scale and zero point in tensors.
+    DEQUANTIZE_PER_TENSOR_TENSOR_OUT = affine!("quantized_decomposed::dequantize_per_tensor.Tensor_out", [Tensor, Tensor, Tensor, Int, Int, Int, OptionalInt, Out], form(Tensors, 7), prepare_dequantize, dequantize);
+    /// `quantized_decomposed::dequantize_per_channel.out(input, scales, zero_points, axis, quant_min, quant_max, dtype,
+    /// out_dtype, out)`.
+    DEQUANTIZE_PER_CHANNEL_OUT = affine!("quantized_decomposed::dequantize_per_channel.out", [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, OptionalInt, Out], form(Channel, 8), prepare_dequantize, dequantize);
+    /// `quantized_decomposed::dequantize_per_token.out(input, scales, zero_points, quant_min, quant_max, dtype,
+    /// output_dtype, out)`.
+    DEQUANTIZE_PER_TOKEN_OUT = affine!("quantized_decomposed::dequantize_per_token.out", [Tensor, Tensor, Tensor, Int, Int, Int, Int, Out], form(Token, 7), prepare_dequantize, dequantize);
+}
 
 /// What scale and zero point, arguments 1 and 2, belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +124,7 @@ impl<'c> Parameter<'c> {
         Ok(Parameter { number: 0.0, tensor: Some(tensor), steps })
     }
 
-    fn load<C: Rounding>(&self, at: isize, step: isize, out: &mut [C]) {
+    fn load<C: Real>(&self, at: isize, step: isize, out: &mut [C]) {
         match &self.tensor {
             Some(tensor) => load(tensor.scalar_type, tensor.bytes(), at, step, out),
             None => out.fill(C::from_f64(self.number)),
@@ -218,7 +240,7 @@ pub(crate) fn prepare_dequantize(
 const BLOCK: usize = 64;
 
 /// Calls `visit` with blocks of the input, scales, zero points, and the output's bytes.
-fn for_each_block<C: Rounding>(
+fn for_each_block<C: Real>(
     ctx: &mut Invoke,
     form: Form,
     visit: &(dyn Fn(&mut [C], &[C], &[C], ScalarType, &mut [u8]) + Sync),
@@ -282,7 +304,7 @@ fn bounds(ctx: &Arguments, form: Form) -> Result<(i64, i64), KernelError> {
     Ok((ctx.int(form.bounds)?, ctx.int(form.bounds + 1)?))
 }
 
-pub(crate) fn quantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
+pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     let (low, high) = bounds(ctx, form)?;
     // PyTorch inverts a number in double precision and a tensor in its own.
     let inverse = if form.granularity == Numbers || form.granularity == Tensors {
@@ -297,17 +319,17 @@ pub(crate) fn quantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<(), 
             // With tokens the zero point is added first.
             (Token, _) => {
                 for ((value, &scale), &zero) in values.iter_mut().zip(scales).zip(zeros) {
-                    *value = (*value * (one / scale) + zero).nearest();
+                    *value = (*value * (one / scale) + zero).round_even();
                 }
             }
             (_, Some(inverse)) => {
                 for (value, &zero) in values.iter_mut().zip(zeros) {
-                    *value = (*value * inverse).nearest() + zero;
+                    *value = (*value * inverse).round_even() + zero;
                 }
             }
             (_, None) => {
                 for ((value, &scale), &zero) in values.iter_mut().zip(scales).zip(zeros) {
-                    *value = (*value * (one / scale)).nearest() + zero;
+                    *value = (*value * (one / scale)).round_even() + zero;
                 }
             }
         }
@@ -315,7 +337,7 @@ pub(crate) fn quantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<(), 
     })
 }
 
-fn write_bounded<C: Rounding, T: Number>(values: &[C], low: i64, high: i64, out: &mut [T]) {
+fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mut [T]) {
     const EXACT: core::ops::RangeInclusive<i64> = -(1 << 24)..=1 << 24;
     if EXACT.contains(&low) && EXACT.contains(&high) {
         // Bounds that every type has exactly; not-a-number becomes the lower one.
@@ -332,7 +354,7 @@ fn write_bounded<C: Rounding, T: Number>(values: &[C], low: i64, high: i64, out:
     }
 }
 
-pub(crate) fn dequantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
+pub(crate) fn dequantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     // With one scale for all, PyTorch computes in the type of the output; else it converts at the end.
     let stepwise = matches!(form.granularity, Numbers | Tensors);
     for_each_block::<C>(ctx, form, &|values, scales, zeros, scalar_type, out| {
@@ -354,76 +376,11 @@ pub(crate) fn dequantize<C: Rounding>(ctx: &mut Invoke, form: Form) -> Result<()
 }
 
 /// Rounds to a short type after each step.
-fn stepped<C: Rounding, T: Number>(values: &mut [C], scales: &[C], zeros: &[C]) {
+fn stepped<C: Real, T: Number>(values: &mut [C], scales: &[C], zeros: &[C]) {
     let rounded = |value: C| C::of(value.to::<T>());
     for ((value, &scale), &zero) in values.iter_mut().zip(scales).zip(zeros) {
         *value = rounded(rounded(*value) - zero) * scale;
     }
-}
-
-macro_rules! quantize_kernel {
-    ($(#[$doc:meta])* $name:ident, $operator:literal, $form:expr, [$($param:ident),*]) => {
-        $(#[$doc])*
-        pub const $name: Kernel = Kernel::new($operator, &[$($param),*], |ctx| {
-            const FORM: Form = $form;
-            prepare_quantize(ctx, FORM, [|ctx| quantize::<f32>(ctx, FORM), |ctx| quantize::<f64>(ctx, FORM)])
-        });
-    };
-}
-
-macro_rules! dequantize_kernel {
-    ($(#[$doc:meta])* $name:ident, $operator:literal, $form:expr, [$($param:ident),*]) => {
-        $(#[$doc])*
-        pub const $name: Kernel = Kernel::new($operator, &[$($param),*], |ctx| {
-            const FORM: Form = $form;
-            prepare_dequantize(ctx, FORM, [|ctx| dequantize::<f32>(ctx, FORM), |ctx| dequantize::<f64>(ctx, FORM)])
-        });
-    };
-}
-
-quantize_kernel! {
-    /// `quantized_decomposed::quantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
-    QUANTIZE_PER_TENSOR_OUT, "quantized_decomposed::quantize_per_tensor.out",
-    form(Numbers, 6), [Tensor, Float, Int, Int, Int, Int, Out]
-}
-quantize_kernel! {
-    /// The same, with scale and zero point in tensors.
-    QUANTIZE_PER_TENSOR_TENSOR_OUT, "quantized_decomposed::quantize_per_tensor.Tensor_out",
-    form(Tensors, 6), [Tensor, Tensor, Tensor, Int, Int, Int, Out]
-}
-quantize_kernel! {
-    /// `quantized_decomposed::quantize_per_channel.out(input, scales, zero_points, axis, quant_min, quant_max, dtype,
-    /// out)`.
-    QUANTIZE_PER_CHANNEL_OUT, "quantized_decomposed::quantize_per_channel.out",
-    form(Channel, 7), [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, Out]
-}
-quantize_kernel! {
-    /// `quantized_decomposed::quantize_per_token.out(input, scales, zero_points, quant_min, quant_max, dtype, out)`.
-    QUANTIZE_PER_TOKEN_OUT, "quantized_decomposed::quantize_per_token.out",
-    form(Token, 6), [Tensor, Tensor, Tensor, Int, Int, Int, Out]
-}
-dequantize_kernel! {
-    /// `quantized_decomposed::dequantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out_dtype,
-    /// out)`.
-    DEQUANTIZE_PER_TENSOR_OUT, "quantized_decomposed::dequantize_per_tensor.out",
-    form(Numbers, 7), [Tensor, Float, Int, Int, Int, Int, OptionalInt, Out]
-}
-dequantize_kernel! {
-    /// The same, with scale and zero point in tensors.
-    DEQUANTIZE_PER_TENSOR_TENSOR_OUT, "quantized_decomposed::dequantize_per_tensor.Tensor_out",
-    form(Tensors, 7), [Tensor, Tensor, Tensor, Int, Int, Int, OptionalInt, Out]
-}
-dequantize_kernel! {
-    /// `quantized_decomposed::dequantize_per_channel.out(input, scales, zero_points, axis, quant_min, quant_max, dtype,
-    /// out_dtype, out)`.
-    DEQUANTIZE_PER_CHANNEL_OUT, "quantized_decomposed::dequantize_per_channel.out",
-    form(Channel, 8), [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, OptionalInt, Out]
-}
-dequantize_kernel! {
-    /// `quantized_decomposed::dequantize_per_token.out(input, scales, zero_points, quant_min, quant_max, dtype,
-    /// output_dtype, out)`.
-    DEQUANTIZE_PER_TOKEN_OUT, "quantized_decomposed::dequantize_per_token.out",
-    form(Token, 7), [Tensor, Tensor, Tensor, Int, Int, Int, Int, Out]
 }
 
 #[cfg(test)]

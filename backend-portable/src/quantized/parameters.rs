@@ -1,14 +1,47 @@
 //! Choosing scale and zero point from the values that are to be quantized.
 
-use super::Rounding;
 use crate::number::{load, store, unsupported};
+use crate::real::Real;
 use crate::shape::bad;
+use crate::table::kernels;
 use torchlet_core::Param::{Float, Int, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
-/// The operators of this file.
-pub const PARAMETERS: &[Kernel] =
-    &[CHOOSE_QPARAMS_TENSOR_OUT, CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC_OUT];
+kernels! { PARAMETERS:
+    /// `quantized_decomposed::choose_qparams.Tensor_out(input, quant_min, quant_max, eps, dtype, scale, zero_point)`.
+    CHOOSE_QPARAMS_TENSOR_OUT = Kernel::new(
+        "quantized_decomposed::choose_qparams.Tensor_out",
+        &[Tensor, Int, Int, Float, Int, Out, Out],
+        |ctx| {
+            if ctx.int(1)? >= ctx.int(2)? {
+                return Err(bad(1, "must be less than the highest number"));
+            }
+            ctx.resize(5, &[1])?;
+            ctx.resize(6, &[1])?;
+            check(ctx, 5)?;
+            Ok(Plan::new(choose))
+        },
+    );
+    /// `quantized_decomposed::choose_qparams_per_token_asymmetric.out(input, dtype, scale, zero_point)`: for 8-bit numbers, for every
+    /// index of all dimensions but the last.
+    CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC_OUT = Kernel::new(
+        "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
+        &[Tensor, Int, Out, Out],
+        |ctx| {
+            let mut sizes = ctx.info(0)?.sizes;
+            *sizes.last_mut().ok_or(KernelError::Rank { arg: 0, found: 0 })? = 1;
+            ctx.resize(2, &sizes)?;
+            ctx.resize(3, &sizes)?;
+            check(ctx, 2)?;
+            for arg in [0, 2, 3] {
+                if !ctx.info(arg)?.is_contiguous() {
+                    return Err(KernelError::Layout { arg });
+                }
+            }
+            Ok(Plan::new(choose_per_token))
+        },
+    );
+}
 
 fn check(ctx: &Prepare, scale: usize) -> Result<(), KernelError> {
     let (input, zero) = (ctx.info(0)?, ctx.info(scale + 1)?);
@@ -44,28 +77,14 @@ fn range(input: &TensorRef, start: isize, step: isize, count: usize) -> (f32, f3
     (low, high)
 }
 
-/// `quantized_decomposed::choose_qparams.Tensor_out(input, quant_min, quant_max, eps, dtype, scale, zero_point)`.
-pub const CHOOSE_QPARAMS_TENSOR_OUT: Kernel = Kernel::new(
-    "quantized_decomposed::choose_qparams.Tensor_out",
-    &[Tensor, Int, Int, Float, Int, Out, Out],
-    |ctx| {
-        if ctx.int(1)? >= ctx.int(2)? {
-            return Err(bad(1, "must be less than the highest number"));
-        }
-        ctx.resize(5, &[1])?;
-        ctx.resize(6, &[1])?;
-        check(ctx, 5)?;
-        Ok(Plan::new(choose))
-    },
-);
-
 fn choose(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let (first, last) = (ctx.int(1)?, ctx.int(2)?);
     let (low, high) = range(&input, 0, 1, input.numel());
     let numbers = (last as f64 - first as f64) as f32;
     let scale = ((high - low) / numbers).max(ctx.float(3)? as f32);
-    let zero = first.saturating_sub((low / scale).nearest() as i64).clamp(first, last.max(first));
+    let zero =
+        first.saturating_sub((low / scale).round_even() as i64).clamp(first, last.max(first));
     write(ctx, 5, 0, scale, zero)
 }
 
@@ -88,26 +107,6 @@ fn write(
     Ok(())
 }
 
-/// `quantized_decomposed::choose_qparams_per_token_asymmetric.out(input, dtype, scale, zero_point)`: for 8-bit numbers, for every
-/// index of all dimensions but the last.
-pub const CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC_OUT: Kernel = Kernel::new(
-    "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
-    &[Tensor, Int, Out, Out],
-    |ctx| {
-        let mut sizes = ctx.info(0)?.sizes;
-        *sizes.last_mut().ok_or(KernelError::Rank { arg: 0, found: 0 })? = 1;
-        ctx.resize(2, &sizes)?;
-        ctx.resize(3, &sizes)?;
-        check(ctx, 2)?;
-        for arg in [0, 2, 3] {
-            if !ctx.info(arg)?.is_contiguous() {
-                return Err(KernelError::Layout { arg });
-            }
-        }
-        Ok(Plan::new(choose_per_token))
-    },
-);
-
 fn choose_per_token(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let width = input.rank().checked_sub(1).map_or(1, |last| input.size(last));
@@ -124,7 +123,7 @@ fn choose_per_token(ctx: &mut Invoke) -> Result<(), KernelError> {
         // The bound whose rounding errs less.
         let from_below = (-128.0 + below) + (127.0 + above) > 0.0;
         let zero = if from_below { -128.0 - below } else { 127.0 - above };
-        let zero = zero.clamp(-128.0, 127.0).nearest() as i64;
+        let zero = zero.clamp(-128.0, 127.0).round_even() as i64;
         if let (Some(scales), Some(zeros)) = (scale_rows.next(), zero_rows.next()) {
             store(scale_type, scales, &[f64::from(scale)]);
             store(zero_type, zeros, &[zero]);

@@ -1,9 +1,10 @@
 //! Tables and weights that are stored quantized, and sums of quantized tensors.
 
-use super::Rounding;
 use crate::index::{Indices, index_type};
 use crate::number::{ComputeType, load, store, unsupported};
+use crate::real::Real;
 use crate::shape::bad;
+use crate::table::kernels;
 use crate::walk::Walk;
 use torchlet_core::Param::{Float, Int, OptionalInt, OptionalTensor, Out, Tensor};
 use torchlet_core::{
@@ -11,18 +12,64 @@ use torchlet_core::{
     TensorRef,
 };
 
-/// The operators of this file.
-pub const WEIGHTS: &[Kernel] = &[
-    EMBEDDING_BYTE_OUT,
-    EMBEDDING_BYTE_DTYPE_OUT,
-    EMBEDDING_2BIT_OUT,
-    EMBEDDING_2BIT_DTYPE_OUT,
-    EMBEDDING_4BIT_OUT,
-    EMBEDDING_4BIT_DTYPE_OUT,
-    MIXED_MM_OUT,
-    MIXED_LINEAR_OUT,
-    ADD_OUT,
-];
+/// An operator that reads rows of a table of `$bits`-bit numbers into argument `$out`.
+macro_rules! quantized_embedding {
+    ($operator:literal, $bits:literal, $out:literal, [$($extra:ident)?]) => {
+        Kernel::new(
+            $operator,
+            &[Tensor, Tensor, OptionalTensor, Int, Int, Tensor, $($extra,)? Out],
+            |ctx| prepare_embedding(ctx, $bits, $out, |ctx| embedding(ctx, $bits, $out)),
+        )
+    };
+}
+
+kernels! { WEIGHTS:
+    /// `quantized_decomposed::embedding_byte.out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    EMBEDDING_BYTE_OUT = quantized_embedding!("quantized_decomposed::embedding_byte.out", 8, 6, []);
+    /// `quantized_decomposed::embedding_byte.dtype_out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    EMBEDDING_BYTE_DTYPE_OUT = quantized_embedding!("quantized_decomposed::embedding_byte.dtype_out", 8, 7, [OptionalInt]);
+    /// `quantized_decomposed::embedding_2bit.out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    EMBEDDING_2BIT_OUT = quantized_embedding!("quantized_decomposed::embedding_2bit.out", 2, 6, []);
+    /// `quantized_decomposed::embedding_2bit.dtype_out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    EMBEDDING_2BIT_DTYPE_OUT = quantized_embedding!("quantized_decomposed::embedding_2bit.dtype_out", 2, 7, [OptionalInt]);
+    /// `quantized_decomposed::embedding_4bit.out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    EMBEDDING_4BIT_OUT = quantized_embedding!("quantized_decomposed::embedding_4bit.out", 4, 6, []);
+    /// `quantized_decomposed::embedding_4bit.dtype_out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    EMBEDDING_4BIT_DTYPE_OUT = quantized_embedding!("quantized_decomposed::embedding_4bit.dtype_out", 4, 7, [OptionalInt]);
+    /// `quantized_decomposed::mixed_mm.out(input, weight, weight_scales, weight_zero_points, out)`: a weight of rows by columns, with
+    /// a scale for each row.
+    MIXED_MM_OUT = Kernel::new(
+        "quantized_decomposed::mixed_mm.out",
+        &[Tensor, Tensor, Tensor, OptionalTensor, Out],
+        |ctx| prepare_mixed(ctx, 0, 4, |ctx| mixed(ctx, 4, false)),
+    );
+    /// `quantized_decomposed::mixed_linear.out(input, weight, weight_scales, weight_zero_points, dtype, out)`: a weight of columns by
+    /// rows, with scales for each column and group of rows.
+    MIXED_LINEAR_OUT = Kernel::new(
+        "quantized_decomposed::mixed_linear.out",
+        &[Tensor, Tensor, Tensor, OptionalTensor, OptionalInt, Out],
+        |ctx| prepare_mixed(ctx, 1, 5, |ctx| mixed(ctx, 5, true)),
+    );
+    /// `quantized_decomposed::add.out(a, a_scale, a_zero_point, a_quant_min, a_quant_max, b, b_scale, …, out_scale, …, out)`.
+    ADD_OUT = Kernel::new(
+        "quantized_decomposed::add.out",
+        &[Tensor, Float, Int, Int, Int, Tensor, Float, Int, Int, Int, Float, Int, Int, Int, Out],
+        |ctx| {
+            let (a, b) = (ctx.info(0)?, ctx.info(5)?);
+            if a.sizes != b.sizes {
+                return Err(bad(5, "has another shape than the first"));
+            }
+            ctx.resize(14, &a.sizes)?;
+            let out = ctx.info(14)?;
+            for (arg, found) in [(0, &a), (5, &b), (14, &out)] {
+                if found.scalar_type != a.scalar_type || !a.scalar_type.is_integral(false) {
+                    return Err(unsupported(arg, found.scalar_type));
+                }
+            }
+            Ok(Plan::new(add))
+        },
+    );
+}
 
 /// Scales for groups of `group` columns, by row.
 struct Groups {
@@ -165,41 +212,6 @@ fn embedding(ctx: &mut Invoke, bits: usize, out: usize) -> Result<(), KernelErro
     Ok(())
 }
 
-macro_rules! embedding_kernel {
-    ($name:ident, $operator:literal, $bits:literal, $out:literal, [$($extra:ident)?]) => {
-        #[doc = concat!("`", $operator, "(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.")]
-        pub const $name: Kernel = Kernel::new(
-            $operator,
-            &[Tensor, Tensor, OptionalTensor, Int, Int, Tensor, $($extra,)? Out],
-            |ctx| prepare_embedding(ctx, $bits, $out, |ctx| embedding(ctx, $bits, $out)),
-        );
-    };
-}
-embedding_kernel!(EMBEDDING_BYTE_OUT, "quantized_decomposed::embedding_byte.out", 8, 6, []);
-embedding_kernel!(
-    EMBEDDING_BYTE_DTYPE_OUT,
-    "quantized_decomposed::embedding_byte.dtype_out",
-    8,
-    7,
-    [OptionalInt]
-);
-embedding_kernel!(EMBEDDING_2BIT_OUT, "quantized_decomposed::embedding_2bit.out", 2, 6, []);
-embedding_kernel!(
-    EMBEDDING_2BIT_DTYPE_OUT,
-    "quantized_decomposed::embedding_2bit.dtype_out",
-    2,
-    7,
-    [OptionalInt]
-);
-embedding_kernel!(EMBEDDING_4BIT_OUT, "quantized_decomposed::embedding_4bit.out", 4, 6, []);
-embedding_kernel!(
-    EMBEDDING_4BIT_DTYPE_OUT,
-    "quantized_decomposed::embedding_4bit.dtype_out",
-    4,
-    7,
-    [OptionalInt]
-);
-
 /// Checks a product of a floating-point matrix and an 8-bit one, whose shared dimension is `shared` of the weight.
 fn prepare_mixed(
     ctx: &mut Prepare,
@@ -248,22 +260,6 @@ fn prepare_mixed(
     Ok(Plan::new(invoke))
 }
 
-/// `quantized_decomposed::mixed_mm.out(input, weight, weight_scales, weight_zero_points, out)`: a weight of rows by columns, with
-/// a scale for each row.
-pub const MIXED_MM_OUT: Kernel = Kernel::new(
-    "quantized_decomposed::mixed_mm.out",
-    &[Tensor, Tensor, Tensor, OptionalTensor, Out],
-    |ctx| prepare_mixed(ctx, 0, 4, |ctx| mixed(ctx, 4, false)),
-);
-
-/// `quantized_decomposed::mixed_linear.out(input, weight, weight_scales, weight_zero_points, dtype, out)`: a weight of columns by
-/// rows, with scales for each column and group of rows.
-pub const MIXED_LINEAR_OUT: Kernel = Kernel::new(
-    "quantized_decomposed::mixed_linear.out",
-    &[Tensor, Tensor, Tensor, OptionalTensor, OptionalInt, Out],
-    |ctx| prepare_mixed(ctx, 1, 5, |ctx| mixed(ctx, 5, true)),
-);
-
 fn mixed(ctx: &mut Invoke, out: usize, transposed: bool) -> Result<(), KernelError> {
     let (input, weight, scales) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
     let out = ctx.out(out)?;
@@ -301,26 +297,6 @@ fn value_at(scales: &TensorRef, at: usize) -> f32 {
     }
 }
 
-/// `quantized_decomposed::add.out(a, a_scale, a_zero_point, a_quant_min, a_quant_max, b, b_scale, …, out_scale, …, out)`.
-pub const ADD_OUT: Kernel = Kernel::new(
-    "quantized_decomposed::add.out",
-    &[Tensor, Float, Int, Int, Int, Tensor, Float, Int, Int, Int, Float, Int, Int, Int, Out],
-    |ctx| {
-        let (a, b) = (ctx.info(0)?, ctx.info(5)?);
-        if a.sizes != b.sizes {
-            return Err(bad(5, "has another shape than the first"));
-        }
-        ctx.resize(14, &a.sizes)?;
-        let out = ctx.info(14)?;
-        for (arg, found) in [(0, &a), (5, &b), (14, &out)] {
-            if found.scalar_type != a.scalar_type || !a.scalar_type.is_integral(false) {
-                return Err(unsupported(arg, found.scalar_type));
-            }
-        }
-        Ok(Plan::new(add))
-    },
-);
-
 fn affine(ctx: &Arguments, arg: usize) -> Result<(f32, f32), KernelError> {
     Ok((ctx.float(arg)? as f32, ctx.int(arg + 1)? as f32))
 }
@@ -345,7 +321,7 @@ fn add(ctx: &mut Invoke) -> Result<(), KernelError> {
             load(b.scalar_type, b.bytes(), moved(1), steps[1], &mut second[..count]);
             for ((sum, a), b) in sums.iter_mut().zip(&first).zip(&second).take(count) {
                 let value = (a - a_zero) * a_scale + (b - b_zero) * b_scale;
-                let number = (value * inverse).nearest() + out_zero;
+                let number = (value * inverse).round_even() + out_zero;
                 *sum = (number as i64).max(low).min(high);
             }
             let place = (start + done) * size;

@@ -1,12 +1,12 @@
-//! Distances between vectors, and whether tensors are close to each other.
+//! Distances between vectors.
 
 use crate::compute::split::for_each_chunk_mut;
-use crate::number::{Compute, load, store, unsupported};
+use crate::number::{load, store, unsupported};
 use crate::real::Real;
 use crate::reduce::reducers::{Ordered, fold_lanes};
 use crate::table::kernels;
 use crate::walk::{Steps, Walk};
-use torchlet_core::Param::{Bool, Float, OptionalInt, Out, Tensor};
+use torchlet_core::Param::{Float, OptionalInt, Out, Tensor};
 use torchlet_core::layout::{MAX_RANK, Sizes};
 use torchlet_core::rules::broadcast;
 use torchlet_core::{
@@ -23,12 +23,6 @@ kernels! {
     );
     /// `aten::_pdist_forward.out(self, p, out)`: the distance of each row from each later one.
     PDIST_OUT = Kernel::new("aten::_pdist_forward.out", &[Tensor, Float, Out], prepare_within);
-    /// `aten::allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`
-    ALLCLOSE_OUT = Kernel::new(
-        "aten::allclose.out",
-        &[Tensor, Tensor, Float, Float, Bool, Bool, Out],
-        prepare_close,
-    );
 }
 
 /// Values taken at a time.
@@ -223,46 +217,5 @@ fn within<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
             store(scalar_type, place, &[distance]);
         }
     }
-    Ok(())
-}
-
-fn prepare_close(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    let (a, b, out) = (ctx.info(0)?, ctx.info(1)?, ctx.info(6)?);
-    for (arg, info) in [(0, &a), (1, &b)] {
-        crate::number::ComputeType::of(info.scalar_type)
-            .ok_or(unsupported(arg, info.scalar_type))?;
-    }
-    if a.sizes != b.sizes || a.scalar_type != b.scalar_type {
-        return Err(KernelError::Argument {
-            arg: 1,
-            what: "differs from the first in shape or type",
-        });
-    }
-    if out.scalar_type != ScalarType::Bool || out.numel() != 1 {
-        return Err(KernelError::Argument { arg: 6, what: "not a single truth value" });
-    }
-    Ok(Plan::new(close))
-}
-
-fn close(ctx: &mut Invoke) -> Result<(), KernelError> {
-    let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let (rtol, atol, equal_nan) = (ctx.float(2)?, ctx.float(3)?, ctx.bool(4)?);
-    let walk = Walk::broadcast(a.info(), [a.info(), b.info()])?;
-    let [step_a, step_b] = walk.inner_steps();
-    let mut all = true;
-    walk.for_each_run(0, walk.numel(), &mut |_, [at_a, at_b], len| {
-        let (mut x, mut y) = ([0f64; BLOCK], [0f64; BLOCK]);
-        for done in (0..len).step_by(BLOCK) {
-            let (x, y) = (&mut x[..BLOCK.min(len - done)], &mut y[..BLOCK.min(len - done)]);
-            let place = |at: isize, step: isize| at.wrapping_add(step.wrapping_mul(done as isize));
-            load(a.scalar_type, a.bytes(), place(at_a, step_a), step_a, x);
-            load(b.scalar_type, b.bytes(), place(at_b, step_b), step_b, y);
-            all &= x.iter().zip(&*y).all(|(&x, &y)| {
-                let near = (x - y).abs() <= atol + (rtol * y).abs() && (x - y).is_finite();
-                x == y || near || (equal_nan && x.is_nan() && y.is_nan())
-            });
-        }
-    });
-    store(ScalarType::Bool, ctx.out(6)?.bytes_mut(), &[i64::of_bool(all)]);
     Ok(())
 }

@@ -5,6 +5,7 @@ use super::views::{input, position};
 use super::{bad, same_type, steps_of, walk_of};
 use crate::map::{Two, map_tensors};
 use crate::number::{Compute, ComputeType, unsupported};
+use crate::table::kernels;
 use crate::walk::Walk;
 use torchlet_core::Param::{Int, OptionalInt, Out, Tensor};
 use torchlet_core::layout::{DimOrder, Sizes};
@@ -13,15 +14,85 @@ use torchlet_core::{
     Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo, TensorRef,
 };
 
-/// The operators of this file.
-pub const BLOCKS: &[Kernel] = &[
-    PIXEL_SHUFFLE_OUT,
-    PIXEL_UNSHUFFLE_OUT,
-    TRIL_OUT,
-    TRIU_OUT,
-    GLU_OUT,
-    REPEAT_INTERLEAVE_TENSOR_OUT,
-];
+kernels! { BLOCKS:
+    /// `aten::pixel_shuffle.out(self, upscale_factor, out)`: channels become pixels.
+    PIXEL_SHUFFLE_OUT = Kernel::new("aten::pixel_shuffle.out", &[Tensor, Int, Out], |ctx| {
+        let ([channels, height, width], factor) = pixels(ctx)?;
+        let divided = (channels % (factor * factor) == 0).then_some(channels / (factor * factor));
+        let larger = |size: i64| size.checked_mul(factor);
+        prepare_pixels(ctx, [divided, larger(height), larger(width)])?;
+        Ok(Plan::new(|ctx| {
+            // Output: batch…, channels, height, i, width, j; input: batch…, channels, i, j, height, width.
+            let factor = pixels(ctx)?.1;
+            let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
+            let (rank, inner) = (input.rank(), usize::try_from(factor).unwrap_or(1));
+            let deep = KernelError::Rank { arg: 0, found: rank };
+            let from = divide(input.info(), rank - 3, inner * inner)
+                .and_then(|info| divide(&info, rank - 2, inner));
+            let to =
+                divide(out.info(), rank - 1, inner).and_then(|info| divide(&info, rank - 2, inner));
+            rearrange(ctx, &input, from, to, out.into_bytes(), &[0, 3, 1, 4, 2]).ok_or(deep)
+        }))
+    });
+    /// `aten::pixel_unshuffle.out(self, downscale_factor, out)`: pixels become channels.
+    PIXEL_UNSHUFFLE_OUT = Kernel::new("aten::pixel_unshuffle.out", &[Tensor, Int, Out], |ctx| {
+        let ([channels, height, width], factor) = pixels(ctx)?;
+        let smaller = |size: i64| (size % factor == 0).then_some(size / factor);
+        let more = factor.checked_mul(factor).and_then(|square| square.checked_mul(channels));
+        prepare_pixels(ctx, [more, smaller(height), smaller(width)])?;
+        Ok(Plan::new(|ctx| {
+            let factor = pixels(ctx)?.1;
+            let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
+            let (rank, inner) = (input.rank(), usize::try_from(factor).unwrap_or(1));
+            let deep = KernelError::Rank { arg: 0, found: rank };
+            let from = divide(input.info(), rank - 1, inner)
+                .and_then(|info| divide(&info, rank - 2, inner));
+            let to = divide(out.info(), rank - 3, inner * inner)
+                .and_then(|info| divide(&info, rank - 2, inner));
+            rearrange(ctx, &input, from, to, out.into_bytes(), &[0, 2, 4, 1, 3]).ok_or(deep)
+        }))
+    });
+    /// `aten::tril.out(self, diagonal, out)`: zero above the diagonal.
+    TRIL_OUT = Kernel::new("aten::tril.out", &[Tensor, Int, Out], |ctx| {
+        prepare_triangle(ctx)?;
+        Ok(Plan::new(|ctx| triangle(ctx, true)))
+    });
+    /// `aten::triu.out(self, diagonal, out)`: zero below the diagonal.
+    TRIU_OUT = Kernel::new("aten::triu.out", &[Tensor, Int, Out], |ctx| {
+        prepare_triangle(ctx)?;
+        Ok(Plan::new(|ctx| triangle(ctx, false)))
+    });
+    /// `aten::glu.out(self, dim, out)`: the first half of a dimension times the sigmoid of the second.
+    GLU_OUT = Kernel::new("aten::glu.out", &[Tensor, Int, Out], |ctx| {
+        let (first, _) = halves(ctx)?;
+        ctx.resize(2, first.sizes())?;
+        let (from, to) = (ctx.info(0)?.scalar_type, ctx.info(2)?.scalar_type);
+        if !from.is_floating() {
+            return Err(unsupported(0, from));
+        }
+        if !to.is_floating() {
+            return Err(unsupported(2, to));
+        }
+        Ok(Plan::new(match ComputeType::of(from) {
+            Some(ComputeType::F64) => |ctx| glu::<f64>(ctx, |x| 1.0 / (1.0 + libm::exp(-x))),
+            _ => |ctx| glu::<f32>(ctx, |x| 1.0 / (1.0 + libm::expf(-x))),
+        }))
+    });
+    /// `aten::repeat_interleave.Tensor_out(repeats, output_size, out)`: each index as often as the input says there.
+    REPEAT_INTERLEAVE_TENSOR_OUT =
+        Kernel::new("aten::repeat_interleave.Tensor_out", &[Tensor, OptionalInt, Out], |ctx| {
+            let (info, out) = (ctx.info(0)?, ctx.info(2)?);
+            if info.rank() != 1 || out.rank() != 1 {
+                return Err(KernelError::Rank { arg: 0, found: info.rank() });
+            }
+            same_type(ctx, 0, 2)?;
+            match info.scalar_type {
+                ScalarType::Int => Ok(Plan::new(repeat_interleave::<i32>)),
+                ScalarType::Long => Ok(Plan::new(repeat_interleave::<i64>)),
+                found => Err(unsupported(0, found)),
+            }
+        });
+}
 
 /// The tensor with a dimension divided in two, the second of `inner` indices.
 fn divide(info: &TensorInfo, dim: usize, inner: usize) -> Option<TensorInfo> {
@@ -75,47 +146,6 @@ fn prepare_pixels(ctx: &mut Prepare, last: [Option<i64>; 3]) -> Result<(), Kerne
     same_type(ctx, 0, 2)
 }
 
-/// `aten::pixel_shuffle.out(self, upscale_factor, out)`: channels become pixels.
-pub const PIXEL_SHUFFLE_OUT: Kernel =
-    Kernel::new("aten::pixel_shuffle.out", &[Tensor, Int, Out], |ctx| {
-        let ([channels, height, width], factor) = pixels(ctx)?;
-        let divided = (channels % (factor * factor) == 0).then_some(channels / (factor * factor));
-        let larger = |size: i64| size.checked_mul(factor);
-        prepare_pixels(ctx, [divided, larger(height), larger(width)])?;
-        Ok(Plan::new(|ctx| {
-            // Output: batch…, channels, height, i, width, j; input: batch…, channels, i, j, height, width.
-            let factor = pixels(ctx)?.1;
-            let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
-            let (rank, inner) = (input.rank(), usize::try_from(factor).unwrap_or(1));
-            let deep = KernelError::Rank { arg: 0, found: rank };
-            let from = divide(input.info(), rank - 3, inner * inner)
-                .and_then(|info| divide(&info, rank - 2, inner));
-            let to =
-                divide(out.info(), rank - 1, inner).and_then(|info| divide(&info, rank - 2, inner));
-            rearrange(ctx, &input, from, to, out.into_bytes(), &[0, 3, 1, 4, 2]).ok_or(deep)
-        }))
-    });
-
-/// `aten::pixel_unshuffle.out(self, downscale_factor, out)`: pixels become channels.
-pub const PIXEL_UNSHUFFLE_OUT: Kernel =
-    Kernel::new("aten::pixel_unshuffle.out", &[Tensor, Int, Out], |ctx| {
-        let ([channels, height, width], factor) = pixels(ctx)?;
-        let smaller = |size: i64| (size % factor == 0).then_some(size / factor);
-        let more = factor.checked_mul(factor).and_then(|square| square.checked_mul(channels));
-        prepare_pixels(ctx, [more, smaller(height), smaller(width)])?;
-        Ok(Plan::new(|ctx| {
-            let factor = pixels(ctx)?.1;
-            let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
-            let (rank, inner) = (input.rank(), usize::try_from(factor).unwrap_or(1));
-            let deep = KernelError::Rank { arg: 0, found: rank };
-            let from = divide(input.info(), rank - 1, inner)
-                .and_then(|info| divide(&info, rank - 2, inner));
-            let to = divide(out.info(), rank - 3, inner * inner)
-                .and_then(|info| divide(&info, rank - 2, inner));
-            rearrange(ctx, &input, from, to, out.into_bytes(), &[0, 2, 4, 1, 3]).ok_or(deep)
-        }))
-    });
-
 /// Copies between divided forms of input and output, whose last dimensions are the input's in another order.
 fn rearrange(
     ctx: &Invoke,
@@ -137,18 +167,6 @@ fn rearrange(
     copy(ctx.parallel(), input.scalar_type.size(), &walk, input.bytes(), out);
     Some(())
 }
-
-/// `aten::tril.out(self, diagonal, out)`: zero above the diagonal.
-pub const TRIL_OUT: Kernel = Kernel::new("aten::tril.out", &[Tensor, Int, Out], |ctx| {
-    prepare_triangle(ctx)?;
-    Ok(Plan::new(|ctx| triangle(ctx, true)))
-});
-
-/// `aten::triu.out(self, diagonal, out)`: zero below the diagonal.
-pub const TRIU_OUT: Kernel = Kernel::new("aten::triu.out", &[Tensor, Int, Out], |ctx| {
-    prepare_triangle(ctx)?;
-    Ok(Plan::new(|ctx| triangle(ctx, false)))
-});
 
 fn prepare_triangle(ctx: &mut Prepare) -> Result<(), KernelError> {
     let info = ctx.info(0)?;
@@ -193,23 +211,6 @@ fn clear<E: Item>(info: &TensorInfo, out: &mut [E], diagonal: i64, lower: bool) 
     }
 }
 
-/// `aten::glu.out(self, dim, out)`: the first half of a dimension times the sigmoid of the second.
-pub const GLU_OUT: Kernel = Kernel::new("aten::glu.out", &[Tensor, Int, Out], |ctx| {
-    let (first, _) = halves(ctx)?;
-    ctx.resize(2, first.sizes())?;
-    let (from, to) = (ctx.info(0)?.scalar_type, ctx.info(2)?.scalar_type);
-    if !from.is_floating() {
-        return Err(unsupported(0, from));
-    }
-    if !to.is_floating() {
-        return Err(unsupported(2, to));
-    }
-    Ok(Plan::new(match ComputeType::of(from) {
-        Some(ComputeType::F64) => |ctx| glu::<f64>(ctx, |x| 1.0 / (1.0 + libm::exp(-x))),
-        _ => |ctx| glu::<f32>(ctx, |x| 1.0 / (1.0 + libm::expf(-x))),
-    }))
-});
-
 fn halves(ctx: &Arguments) -> Result<(View, View), KernelError> {
     let (info, view) = (ctx.info(0)?, input(ctx)?);
     let odd = bad(1, "is not a dimension of even size");
@@ -232,21 +233,6 @@ fn glu<C: Compute + core::ops::Mul<Output = C>>(
     map_tensors(ctx, &walk, &tensors, &info, out.into_bytes(), &Two(|a: C, b: C| a * sigmoid(b)));
     Ok(())
 }
-
-/// `aten::repeat_interleave.Tensor_out(repeats, output_size, out)`: each index as often as the input says there.
-pub const REPEAT_INTERLEAVE_TENSOR_OUT: Kernel =
-    Kernel::new("aten::repeat_interleave.Tensor_out", &[Tensor, OptionalInt, Out], |ctx| {
-        let (info, out) = (ctx.info(0)?, ctx.info(2)?);
-        if info.rank() != 1 || out.rank() != 1 {
-            return Err(KernelError::Rank { arg: 0, found: info.rank() });
-        }
-        same_type(ctx, 0, 2)?;
-        match info.scalar_type {
-            ScalarType::Int => Ok(Plan::new(repeat_interleave::<i32>)),
-            ScalarType::Long => Ok(Plan::new(repeat_interleave::<i64>)),
-            found => Err(unsupported(0, found)),
-        }
-    });
 
 fn repeat_interleave<T: crate::number::Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let repeats = ctx.tensor(0)?;

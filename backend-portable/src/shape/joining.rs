@@ -5,6 +5,7 @@ use super::{bad, same_type, steps_of, updated, walk_of};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::elementwise::can_cast;
 use crate::number::{Compute, ComputeType, load, store, unsupported};
+use crate::table::kernels;
 use crate::walk::Walk;
 use torchlet_core::Param::{Int, OptionalInt, Out, Tensor, TensorList};
 use torchlet_core::layout::Sizes;
@@ -14,31 +15,47 @@ use torchlet_core::{
     TensorRef,
 };
 
-/// The operators of this file.
-pub const JOINING: &[Kernel] =
-    &[CAT_OUT, STACK_OUT, SLICE_SCATTER_OUT, SELECT_SCATTER_OUT, DIAGONAL_SCATTER_OUT];
-
-/// `aten::cat.out(tensors, dim, out)`.
-pub const CAT_OUT: Kernel = Kernel::new("aten::cat.out", &[TensorList, Int, Out], |ctx| {
-    let (sizes, _) = cat_rule(ctx)?;
-    ctx.resize(2, &sizes)?;
-    check_types(ctx)?;
-    Ok(Plan::new(|ctx| {
-        let (_, dim) = cat_rule(ctx)?;
-        join(ctx, dim, false)
-    }))
-});
-
-/// `aten::stack.out(tensors, dim, out)`.
-pub const STACK_OUT: Kernel = Kernel::new("aten::stack.out", &[TensorList, Int, Out], |ctx| {
-    let (sizes, _) = stack_rule(ctx)?;
-    ctx.resize(2, &sizes)?;
-    check_types(ctx)?;
-    Ok(Plan::new(|ctx| {
-        let (_, dim) = stack_rule(ctx)?;
-        join(ctx, dim, true)
-    }))
-});
+kernels! { JOINING:
+    /// `aten::cat.out(tensors, dim, out)`.
+    CAT_OUT = Kernel::new("aten::cat.out", &[TensorList, Int, Out], |ctx| {
+        let (sizes, _) = cat_rule(ctx)?;
+        ctx.resize(2, &sizes)?;
+        check_types(ctx)?;
+        Ok(Plan::new(|ctx| {
+            let (_, dim) = cat_rule(ctx)?;
+            join(ctx, dim, false)
+        }))
+    });
+    /// `aten::stack.out(tensors, dim, out)`.
+    STACK_OUT = Kernel::new("aten::stack.out", &[TensorList, Int, Out], |ctx| {
+        let (sizes, _) = stack_rule(ctx)?;
+        ctx.resize(2, &sizes)?;
+        check_types(ctx)?;
+        Ok(Plan::new(|ctx| {
+            let (_, dim) = stack_rule(ctx)?;
+            join(ctx, dim, true)
+        }))
+    });
+    /// `aten::slice_scatter.out(self, src, dim, start, end, step, out)`.
+    SLICE_SCATTER_OUT = Kernel::new(
+        "aten::slice_scatter.out",
+        &[Tensor, Tensor, Int, OptionalInt, OptionalInt, Int, Out],
+        |ctx| prepare_scatter(ctx, 6, slice, |ctx| invoke_scatter(ctx, 6, slice)),
+    )
+    .updating(6, 0);
+    /// `aten::select_scatter.out(self, src, dim, index, out)`.
+    SELECT_SCATTER_OUT =
+        Kernel::new("aten::select_scatter.out", &[Tensor, Tensor, Int, Int, Out], |ctx| {
+            prepare_scatter(ctx, 4, select, |ctx| invoke_scatter(ctx, 4, select))
+        })
+        .updating(4, 0);
+    /// `aten::diagonal_scatter.out(self, src, offset, dim1, dim2, out)`.
+    DIAGONAL_SCATTER_OUT =
+        Kernel::new("aten::diagonal_scatter.out", &[Tensor, Tensor, Int, Int, Int, Out], |ctx| {
+            prepare_scatter(ctx, 5, diagonal, |ctx| invoke_scatter(ctx, 5, diagonal))
+        })
+        .updating(5, 0);
+}
 
 fn item(ctx: &Arguments, position: usize) -> Result<TensorInfo, KernelError> {
     ctx.list_info(0, position)?.ok_or(bad(0, "lacks a tensor"))
@@ -254,14 +271,6 @@ fn invoke_scatter(ctx: &mut Invoke, out: usize, target: Target) -> Result<(), Ke
     Ok(())
 }
 
-/// `aten::slice_scatter.out(self, src, dim, start, end, step, out)`.
-pub const SLICE_SCATTER_OUT: Kernel = Kernel::new(
-    "aten::slice_scatter.out",
-    &[Tensor, Tensor, Int, OptionalInt, OptionalInt, Int, Out],
-    |ctx| prepare_scatter(ctx, 6, slice, |ctx| invoke_scatter(ctx, 6, slice)),
-)
-.updating(6, 0);
-
 fn slice(ctx: &Arguments, view: View) -> Result<View, KernelError> {
     let (start, end) = (ctx.optional_int(3)?, ctx.optional_int(4)?);
     if view.rank() == 0 {
@@ -271,24 +280,10 @@ fn slice(ctx: &Arguments, view: View) -> Result<View, KernelError> {
         .ok_or(bad(2, "is not a dimension, or the step is not positive"))
 }
 
-/// `aten::select_scatter.out(self, src, dim, index, out)`.
-pub const SELECT_SCATTER_OUT: Kernel =
-    Kernel::new("aten::select_scatter.out", &[Tensor, Tensor, Int, Int, Out], |ctx| {
-        prepare_scatter(ctx, 4, select, |ctx| invoke_scatter(ctx, 4, select))
-    })
-    .updating(4, 0);
-
 fn select(ctx: &Arguments, view: View) -> Result<View, KernelError> {
     view.select(ctx.int(2)?, ctx.int(3)?)
         .ok_or(bad(3, "is not an index of the dimension, or there is no such dimension"))
 }
-
-/// `aten::diagonal_scatter.out(self, src, offset, dim1, dim2, out)`.
-pub const DIAGONAL_SCATTER_OUT: Kernel =
-    Kernel::new("aten::diagonal_scatter.out", &[Tensor, Tensor, Int, Int, Int, Out], |ctx| {
-        prepare_scatter(ctx, 5, diagonal, |ctx| invoke_scatter(ctx, 5, diagonal))
-    })
-    .updating(5, 0);
 
 fn diagonal(ctx: &Arguments, view: View) -> Result<View, KernelError> {
     view.diagonal(ctx.int(2)?, ctx.int(3)?, ctx.int(4)?)

@@ -4,6 +4,7 @@ use super::maps::{Map, Maps};
 use super::moves::{by_size, items, items_mut};
 use super::{bad, same_type};
 use crate::number::{Number, with_number};
+use crate::table::kernels;
 use torchlet_core::Param::{IntList, Out, Scalar as ScalarParam, Tensor};
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::{normalize_dim, pad, repeat};
@@ -11,18 +12,93 @@ use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar, ScalarType,
 };
 
-/// The operators of this file.
-pub const PADDING: &[Kernel] = &[
-    CONSTANT_PAD_ND_OUT,
-    REFLECTION_PAD1D_OUT,
-    REFLECTION_PAD2D_OUT,
-    REFLECTION_PAD3D_OUT,
-    REPLICATION_PAD1D_OUT,
-    REPLICATION_PAD2D_OUT,
-    REPLICATION_PAD3D_OUT,
-    REPEAT_OUT,
-    ROLL_OUT,
-];
+/// An operator that pads the last `$dims` dimensions with what is inside.
+macro_rules! pad_edges {
+    ($operator:literal, $dims:literal, $map:ident) => {
+        Kernel::new($operator, &[Tensor, IntList, Out], |ctx| {
+            let reflects = matches!(Map::$map { len: 1, before: 0 }, Map::Reflect { .. });
+            prepare_edges(ctx, $dims, reflects, |ctx| {
+                invoke_pad(ctx, 2, Scalar::Int(0), |len, before| Map::$map { len, before })
+            })
+        })
+    };
+}
+
+kernels! { PADDING:
+    /// `aten::reflection_pad1d.out(self, padding, out)`: mirrored at the edges, which are not repeated.
+    REFLECTION_PAD1D_OUT = pad_edges!("aten::reflection_pad1d.out", 1, Reflect);
+    /// `aten::reflection_pad2d.out(self, padding, out)`: mirrored at the edges, which are not repeated.
+    REFLECTION_PAD2D_OUT = pad_edges!("aten::reflection_pad2d.out", 2, Reflect);
+    /// `aten::reflection_pad3d.out(self, padding, out)`: mirrored at the edges, which are not repeated.
+    REFLECTION_PAD3D_OUT = pad_edges!("aten::reflection_pad3d.out", 3, Reflect);
+    /// `aten::replication_pad1d.out(self, padding, out)`: with its edges repeated.
+    REPLICATION_PAD1D_OUT = pad_edges!("aten::replication_pad1d.out", 1, Replicate);
+    /// `aten::replication_pad2d.out(self, padding, out)`: with its edges repeated.
+    REPLICATION_PAD2D_OUT = pad_edges!("aten::replication_pad2d.out", 2, Replicate);
+    /// `aten::replication_pad3d.out(self, padding, out)`: with its edges repeated.
+    REPLICATION_PAD3D_OUT = pad_edges!("aten::replication_pad3d.out", 3, Replicate);
+    /// `aten::constant_pad_nd.out(self, pad, value, out)`.
+    CONSTANT_PAD_ND_OUT =
+        Kernel::new("aten::constant_pad_nd.out", &[Tensor, IntList, ScalarParam, Out], |ctx| {
+            let info = ctx.info(0)?;
+            let sizes = pad(&info.sizes, &pads(ctx)?).ok_or(bad(1, "does not fit the input"))?;
+            ctx.resize(3, &sizes)?;
+            same_type(ctx, 0, 3)?;
+            element_bytes(info.scalar_type, ctx.scalar(2)?)
+                .ok_or(KernelError::ScalarType { arg: 0, found: info.scalar_type })?;
+            Ok(Plan::new(|ctx| {
+                let fill = ctx.scalar(2)?;
+                invoke_pad(ctx, 3, fill, |len, before| Map::Pad { len, before })
+            }))
+        });
+    /// `aten::repeat.out(self, repeats, out)`.
+    REPEAT_OUT = Kernel::new("aten::repeat.out", &[Tensor, IntList, Out], |ctx| {
+        let sizes = repeat(&ctx.info(0)?.sizes, &ctx.ints(1)?)
+            .ok_or(bad(1, "must have a number, not negative, for each dimension"))?;
+        ctx.resize(2, &sizes)?;
+        same_type(ctx, 0, 2)?;
+        Ok(Plan::new(|ctx| {
+            let (info, repeats) = (ctx.info(0)?, ctx.ints(1)?);
+            let missing = repeats.len().saturating_sub(info.rank());
+            invoke_maps(ctx, 2, Scalar::Int(0), &|dim| match dim.checked_sub(missing) {
+                Some(own) if repeats.get(dim) == Some(&1) && info.size(own) != 1 => Map::Same,
+                Some(own) => Map::Repeat { len: info.size(own) },
+                None => Map::Repeat { len: 1 },
+            })
+        }))
+    });
+    /// `aten::roll.out(self, shifts, dims, out)`; without `dims`, the elements in row-major order.
+    ROLL_OUT = Kernel::new("aten::roll.out", &[Tensor, IntList, IntList, Out], |ctx| {
+        let (info, shifts, dims) = (ctx.info(0)?, ctx.ints(1)?, ctx.ints(2)?);
+        if dims.is_empty() && (shifts.len() != 1 || !info.is_contiguous())
+            || !dims.is_empty() && dims.len() != shifts.len()
+            || dims.iter().any(|&dim| info.rank() == 0 || normalize_dim(dim, info.rank()).is_none())
+        {
+            return Err(bad(2, "must name dimensions, as many as there are shifts"));
+        }
+        ctx.resize(3, &info.sizes)?;
+        same_type(ctx, 0, 3)?;
+        if dims.is_empty() && !ctx.info(3)?.is_contiguous() {
+            return Err(KernelError::Layout { arg: 3 });
+        }
+        Ok(Plan::new(|ctx| {
+            let (info, shifts, dims) = (ctx.info(0)?, ctx.ints(1)?, ctx.ints(2)?);
+            if dims.is_empty() {
+                return roll_flat(ctx, shifts.first().copied().unwrap_or(0));
+            }
+            invoke_maps(ctx, 3, Scalar::Int(0), &|dim| {
+                let len = info.size(dim);
+                let mut by = 0;
+                for (&shift, &along) in shifts.iter().zip(&dims) {
+                    if normalize_dim(along, info.rank()) == Some(dim) {
+                        by = (by + wrap(shift, len)) % len.max(1);
+                    }
+                }
+                if by == 0 { Map::Same } else { Map::Roll { len, by } }
+            })
+        }))
+    });
+}
 
 /// The bytes of a number as an element; `None` for types that are data only, unless it is zero.
 pub(crate) fn element_bytes(scalar_type: ScalarType, value: Scalar) -> Option<[u8; 16]> {
@@ -93,21 +169,6 @@ fn pads(ctx: &Arguments) -> Result<Pads, KernelError> {
     Ok(pads)
 }
 
-/// `aten::constant_pad_nd.out(self, pad, value, out)`.
-pub const CONSTANT_PAD_ND_OUT: Kernel =
-    Kernel::new("aten::constant_pad_nd.out", &[Tensor, IntList, ScalarParam, Out], |ctx| {
-        let info = ctx.info(0)?;
-        let sizes = pad(&info.sizes, &pads(ctx)?).ok_or(bad(1, "does not fit the input"))?;
-        ctx.resize(3, &sizes)?;
-        same_type(ctx, 0, 3)?;
-        element_bytes(info.scalar_type, ctx.scalar(2)?)
-            .ok_or(KernelError::ScalarType { arg: 0, found: info.scalar_type })?;
-        Ok(Plan::new(|ctx| {
-            let fill = ctx.scalar(2)?;
-            invoke_pad(ctx, 3, fill, |len, before| Map::Pad { len, before })
-        }))
-    });
-
 fn prepare_edges(
     ctx: &mut Prepare,
     dims: usize,
@@ -132,74 +193,6 @@ fn prepare_edges(
     same_type(ctx, 0, 2)?;
     Ok(Plan::new(invoke))
 }
-
-macro_rules! edge_kernel {
-    ($name:ident, $operator:literal, $dims:literal, $map:ident) => {
-        #[doc = concat!("`", $operator, "(self, padding, out)`.")]
-        pub const $name: Kernel = Kernel::new($operator, &[Tensor, IntList, Out], |ctx| {
-            let reflects = matches!(Map::$map { len: 1, before: 0 }, Map::Reflect { .. });
-            prepare_edges(ctx, $dims, reflects, |ctx| {
-                invoke_pad(ctx, 2, Scalar::Int(0), |len, before| Map::$map { len, before })
-            })
-        });
-    };
-}
-edge_kernel!(REFLECTION_PAD1D_OUT, "aten::reflection_pad1d.out", 1, Reflect);
-edge_kernel!(REFLECTION_PAD2D_OUT, "aten::reflection_pad2d.out", 2, Reflect);
-edge_kernel!(REFLECTION_PAD3D_OUT, "aten::reflection_pad3d.out", 3, Reflect);
-edge_kernel!(REPLICATION_PAD1D_OUT, "aten::replication_pad1d.out", 1, Replicate);
-edge_kernel!(REPLICATION_PAD2D_OUT, "aten::replication_pad2d.out", 2, Replicate);
-edge_kernel!(REPLICATION_PAD3D_OUT, "aten::replication_pad3d.out", 3, Replicate);
-
-/// `aten::repeat.out(self, repeats, out)`.
-pub const REPEAT_OUT: Kernel = Kernel::new("aten::repeat.out", &[Tensor, IntList, Out], |ctx| {
-    let sizes = repeat(&ctx.info(0)?.sizes, &ctx.ints(1)?)
-        .ok_or(bad(1, "must have a number, not negative, for each dimension"))?;
-    ctx.resize(2, &sizes)?;
-    same_type(ctx, 0, 2)?;
-    Ok(Plan::new(|ctx| {
-        let (info, repeats) = (ctx.info(0)?, ctx.ints(1)?);
-        let missing = repeats.len().saturating_sub(info.rank());
-        invoke_maps(ctx, 2, Scalar::Int(0), &|dim| match dim.checked_sub(missing) {
-            Some(own) if repeats.get(dim) == Some(&1) && info.size(own) != 1 => Map::Same,
-            Some(own) => Map::Repeat { len: info.size(own) },
-            None => Map::Repeat { len: 1 },
-        })
-    }))
-});
-
-/// `aten::roll.out(self, shifts, dims, out)`; without `dims`, the elements in row-major order.
-pub const ROLL_OUT: Kernel =
-    Kernel::new("aten::roll.out", &[Tensor, IntList, IntList, Out], |ctx| {
-        let (info, shifts, dims) = (ctx.info(0)?, ctx.ints(1)?, ctx.ints(2)?);
-        if dims.is_empty() && (shifts.len() != 1 || !info.is_contiguous())
-            || !dims.is_empty() && dims.len() != shifts.len()
-            || dims.iter().any(|&dim| info.rank() == 0 || normalize_dim(dim, info.rank()).is_none())
-        {
-            return Err(bad(2, "must name dimensions, as many as there are shifts"));
-        }
-        ctx.resize(3, &info.sizes)?;
-        same_type(ctx, 0, 3)?;
-        if dims.is_empty() && !ctx.info(3)?.is_contiguous() {
-            return Err(KernelError::Layout { arg: 3 });
-        }
-        Ok(Plan::new(|ctx| {
-            let (info, shifts, dims) = (ctx.info(0)?, ctx.ints(1)?, ctx.ints(2)?);
-            if dims.is_empty() {
-                return roll_flat(ctx, shifts.first().copied().unwrap_or(0));
-            }
-            invoke_maps(ctx, 3, Scalar::Int(0), &|dim| {
-                let len = info.size(dim);
-                let mut by = 0;
-                for (&shift, &along) in shifts.iter().zip(&dims) {
-                    if normalize_dim(along, info.rank()) == Some(dim) {
-                        by = (by + wrap(shift, len)) % len.max(1);
-                    }
-                }
-                if by == 0 { Map::Same } else { Map::Roll { len, by } }
-            })
-        }))
-    });
 
 /// A shift as one between 0 and `len`.
 fn wrap(shift: i64, len: usize) -> usize {

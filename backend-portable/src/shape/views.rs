@@ -2,45 +2,119 @@
 
 use super::{bad, same_type, walk_of};
 use crate::shape::moves;
+use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, OptionalInt, Out, OutList, Tensor};
 use torchlet_core::rules::{View, view_sizes};
 use torchlet_core::{Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorInfo};
 
-/// The operators of this file.
-pub const VIEWS: &[Kernel] = &[
-    PERMUTE_COPY_OUT,
-    TRANSPOSE_COPY_INT_OUT,
-    T_COPY_OUT,
-    SQUEEZE_COPY_DIM_OUT,
-    SQUEEZE_COPY_DIMS_OUT,
-    UNSQUEEZE_COPY_OUT,
-    EXPAND_COPY_OUT,
-    SLICE_COPY_TENSOR_OUT,
-    SELECT_COPY_INT_OUT,
-    NARROW_COPY_OUT,
-    DIAGONAL_COPY_OUT,
-    UNFOLD_COPY_OUT,
-    AS_STRIDED_COPY_OUT,
-    FLIP_OUT,
-    VIEW_COPY_OUT,
-    VIEW_AS_REAL_COPY_OUT,
-    SPLIT_COPY_TENSOR_OUT,
-    SPLIT_WITH_SIZES_COPY_OUT,
-    UNBIND_COPY_INT_OUT,
-];
+/// An operator that copies a view of argument 0 into argument `$out`.
+macro_rules! view_copy {
+    ($operator:literal, [$($param:expr),*], $out:literal, $rule:path) => {
+        Kernel::new($operator, &[$($param),*], |ctx| {
+            prepare(ctx, $out, $rule, |ctx| invoke(ctx, $out, $rule))
+        })
+    };
+}
+
+kernels! { VIEWS:
+    /// `aten::permute_copy.out(self, dims, out)`.
+    PERMUTE_COPY_OUT = view_copy!("aten::permute_copy.out", [Tensor, IntList, Out], 2, permute);
+    /// `aten::transpose_copy.int_out(self, dim0, dim1, out)`.
+    TRANSPOSE_COPY_INT_OUT = view_copy!("aten::transpose_copy.int_out", [Tensor, Int, Int, Out], 3, transpose);
+    /// `aten::t_copy.out(self, out)`: at most two dimensions.
+    T_COPY_OUT = view_copy!("aten::t_copy.out", [Tensor, Out], 1, t);
+    /// `aten::squeeze_copy.dim_out(self, dim, out)`.
+    SQUEEZE_COPY_DIM_OUT = view_copy!("aten::squeeze_copy.dim_out", [Tensor, Int, Out], 2, squeeze_dim);
+    /// `aten::squeeze_copy.dims_out(self, dims, out)`.
+    SQUEEZE_COPY_DIMS_OUT = view_copy!("aten::squeeze_copy.dims_out", [Tensor, IntList, Out], 2, squeeze_dims);
+    /// `aten::unsqueeze_copy.out(self, dim, out)`.
+    UNSQUEEZE_COPY_OUT = view_copy!("aten::unsqueeze_copy.out", [Tensor, Int, Out], 2, unsqueeze);
+    /// `aten::expand_copy.out(self, size, implicit, out)`.
+    EXPAND_COPY_OUT = view_copy!("aten::expand_copy.out", [Tensor, IntList, torchlet_core::Param::Bool, Out], 3, expand);
+    /// `aten::slice_copy.Tensor_out(self, dim, start, end, step, out)`.
+    SLICE_COPY_TENSOR_OUT = view_copy!("aten::slice_copy.Tensor_out", [Tensor, Int, OptionalInt, OptionalInt, Int, Out], 5, slice);
+    /// `aten::select_copy.int_out(self, dim, index, out)`.
+    SELECT_COPY_INT_OUT = view_copy!("aten::select_copy.int_out", [Tensor, Int, Int, Out], 3, select);
+    /// `aten::narrow_copy.out(self, dim, start, length, out)`.
+    NARROW_COPY_OUT = view_copy!("aten::narrow_copy.out", [Tensor, Int, Int, Int, Out], 4, narrow);
+    /// `aten::diagonal_copy.out(self, offset, dim1, dim2, out)`.
+    DIAGONAL_COPY_OUT = view_copy!("aten::diagonal_copy.out", [Tensor, Int, Int, Int, Out], 4, diagonal);
+    /// `aten::unfold_copy.out(self, dimension, size, step, out)`.
+    UNFOLD_COPY_OUT = view_copy!("aten::unfold_copy.out", [Tensor, Int, Int, Int, Out], 4, unfold);
+    /// `aten::as_strided_copy.out(self, size, stride, storage_offset, out)`.
+    AS_STRIDED_COPY_OUT = view_copy!("aten::as_strided_copy.out", [Tensor, IntList, IntList, OptionalInt, Out], 4, as_strided);
+    /// `aten::flip.out(self, dims, out)`.
+    FLIP_OUT = view_copy!("aten::flip.out", [Tensor, IntList, Out], 2, flip);
+    /// `aten::view_as_real_copy.out(self, out)`: the parts of complex numbers as last dimension.
+    VIEW_AS_REAL_COPY_OUT = Kernel::new("aten::view_as_real_copy.out", &[Tensor, Out], |ctx| {
+        use torchlet_core::ScalarType as S;
+        let view = view_as_real(ctx)?;
+        ctx.resize(1, view.sizes())?;
+        let (from, found) = (ctx.info(0)?.scalar_type, ctx.info(1)?.scalar_type);
+        let fits = matches!(
+            (from, found),
+            (S::ComplexHalf, S::Half) | (S::ComplexFloat, S::Float) | (S::ComplexDouble, S::Double)
+        );
+        if !fits {
+            return Err(KernelError::ScalarType { arg: 1, found });
+        }
+        Ok(Plan::new(|ctx| {
+            let view = view_as_real(ctx)?;
+            let (input, out) = (ctx.tensor(0)?, ctx.out(1)?);
+            let walk = walk_of(out.info(), &view)?;
+            let size = out.scalar_type.size();
+            moves::copy(ctx.parallel(), size, &walk, input.bytes(), out.into_bytes());
+            Ok(())
+        }))
+    });
+    /// `aten::view_copy.out(self, size, out)`: the elements in row-major order, in another shape.
+    VIEW_COPY_OUT = Kernel::new("aten::view_copy.out", &[Tensor, IntList, Out], |ctx| {
+        let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
+            .ok_or(bad(1, "the input does not have this many elements"))?;
+        ctx.resize(2, &sizes)?;
+        same_type(ctx, 0, 2)?;
+        Ok(Plan::new(|ctx| {
+            let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
+            let (from, to) = (input.info().clone(), out.info().clone());
+            reshape(ctx, &from, input.bytes(), &to, out.into_bytes())
+        }))
+    });
+    /// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size, the last may be smaller.
+    SPLIT_COPY_TENSOR_OUT =
+        Kernel::new("aten::split_copy.Tensor_out", &[Tensor, Int, Int, OutList], |ctx| {
+            let (part, size) = (ctx.int(1)?, dim_size(ctx, ctx.int(2)?, 2)?);
+            // PyTorch gives one part for a size of 0, which only an empty dimension may have.
+            let parts = match part {
+                0 if size == 0 => 1,
+                1.. => (size / part + i64::from(size % part != 0)).max(1),
+                _ => return Err(bad(1, "must be positive")),
+            };
+            let parts = usize::try_from(parts).map_err(|_| bad(1, "gives too many parts"))?;
+            prepare_parts(ctx, 3, parts, split, |ctx| invoke_parts(ctx, 3, split))
+        });
+    /// `aten::split_with_sizes_copy.out(self, split_sizes, dim, out)`.
+    SPLIT_WITH_SIZES_COPY_OUT =
+        Kernel::new("aten::split_with_sizes_copy.out", &[Tensor, IntList, Int, OutList], |ctx| {
+            let parts = ctx.list_len(1)?;
+            let mut sum = 0i64;
+            for position in 0..parts {
+                sum = sum.saturating_add(ctx.list_int(1, position)?);
+            }
+            if sum != dim_size(ctx, ctx.int(2)?, 2)? {
+                return Err(bad(1, "must add up to the dimension's size"));
+            }
+            prepare_parts(ctx, 3, parts, split_sizes, |ctx| invoke_parts(ctx, 3, split_sizes))
+        });
+    /// `aten::unbind_copy.int_out(self, dim, out)`.
+    UNBIND_COPY_INT_OUT = Kernel::new("aten::unbind_copy.int_out", &[Tensor, Int, OutList], |ctx| {
+        let parts = dim_size(ctx, ctx.int(1)?, 1)?;
+        let parts = usize::try_from(parts).map_err(|_| bad(1, "has too many indices"))?;
+        prepare_parts(ctx, 2, parts, unbind, |ctx| invoke_parts(ctx, 2, unbind))
+    });
+}
 
 /// How an operator sees its input.
 type Rule = fn(&Arguments) -> Result<View, KernelError>;
-
-/// An operator that copies a view of argument 0 into argument `$out`.
-macro_rules! view_kernel {
-    ($(#[$doc:meta])* $name:ident, $operator:literal, [$($param:expr),*], $out:literal, $rule:path) => {
-        $(#[$doc])*
-        pub const $name: Kernel = Kernel::new($operator, &[$($param),*], |ctx| {
-            prepare(ctx, $out, $rule, |ctx| invoke(ctx, $out, $rule))
-        });
-    };
-}
 
 pub(crate) fn prepare(
     ctx: &mut Prepare,
@@ -68,28 +142,16 @@ pub(crate) fn input(ctx: &Arguments) -> Result<View, KernelError> {
     View::of(&ctx.info(0)?).ok_or(bad(0, "it is too large"))
 }
 
-view_kernel! {
-    /// `aten::permute_copy.out(self, dims, out)`.
-    PERMUTE_COPY_OUT, "aten::permute_copy.out", [Tensor, IntList, Out], 2, permute
-}
 fn permute(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?.permute(&ctx.ints(1)?).ok_or(bad(1, "must name each dimension once"))
 }
 
-view_kernel! {
-    /// `aten::transpose_copy.int_out(self, dim0, dim1, out)`.
-    TRANSPOSE_COPY_INT_OUT, "aten::transpose_copy.int_out", [Tensor, Int, Int, Out], 3, transpose
-}
 fn transpose(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .transpose(ctx.int(1)?, ctx.int(2)?)
         .ok_or(bad(1, "this or the next argument is not a dimension"))
 }
 
-view_kernel! {
-    /// `aten::t_copy.out(self, out)`: at most two dimensions.
-    T_COPY_OUT, "aten::t_copy.out", [Tensor, Out], 1, t
-}
 fn t(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     match view.rank() {
@@ -99,43 +161,22 @@ fn t(ctx: &Arguments) -> Result<View, KernelError> {
     }
 }
 
-view_kernel! {
-    /// `aten::squeeze_copy.dim_out(self, dim, out)`.
-    SQUEEZE_COPY_DIM_OUT, "aten::squeeze_copy.dim_out", [Tensor, Int, Out], 2, squeeze_dim
-}
 fn squeeze_dim(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?.squeeze(&[ctx.int(1)?]).ok_or(bad(1, "is not a dimension"))
 }
 
-view_kernel! {
-    /// `aten::squeeze_copy.dims_out(self, dims, out)`.
-    SQUEEZE_COPY_DIMS_OUT, "aten::squeeze_copy.dims_out", [Tensor, IntList, Out], 2, squeeze_dims
-}
 fn squeeze_dims(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?.squeeze(&ctx.ints(1)?).ok_or(bad(1, "must name dimensions, each once"))
 }
 
-view_kernel! {
-    /// `aten::unsqueeze_copy.out(self, dim, out)`.
-    UNSQUEEZE_COPY_OUT, "aten::unsqueeze_copy.out", [Tensor, Int, Out], 2, unsqueeze
-}
 fn unsqueeze(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?.unsqueeze(ctx.int(1)?).ok_or(bad(1, "is not a place for a dimension"))
 }
 
-view_kernel! {
-    /// `aten::expand_copy.out(self, size, implicit, out)`.
-    EXPAND_COPY_OUT, "aten::expand_copy.out", [Tensor, IntList, torchlet_core::Param::Bool, Out], 3, expand
-}
 fn expand(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?.expand(&ctx.ints(1)?).ok_or(bad(1, "the input cannot be expanded to this"))
 }
 
-view_kernel! {
-    /// `aten::slice_copy.Tensor_out(self, dim, start, end, step, out)`.
-    SLICE_COPY_TENSOR_OUT, "aten::slice_copy.Tensor_out",
-    [Tensor, Int, OptionalInt, OptionalInt, Int, Out], 5, slice
-}
 fn slice(ctx: &Arguments) -> Result<View, KernelError> {
     let (dim, step) = (ctx.int(1)?, ctx.int(4)?);
     let (start, end) = (ctx.optional_int(2)?, ctx.optional_int(3)?);
@@ -147,20 +188,12 @@ fn slice(ctx: &Arguments) -> Result<View, KernelError> {
         .ok_or(bad(1, "is not a dimension, or the step is not positive"))
 }
 
-view_kernel! {
-    /// `aten::select_copy.int_out(self, dim, index, out)`.
-    SELECT_COPY_INT_OUT, "aten::select_copy.int_out", [Tensor, Int, Int, Out], 3, select
-}
 fn select(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .select(ctx.int(1)?, ctx.int(2)?)
         .ok_or(bad(2, "is not an index of the dimension, or there is no such dimension"))
 }
 
-view_kernel! {
-    /// `aten::narrow_copy.out(self, dim, start, length, out)`.
-    NARROW_COPY_OUT, "aten::narrow_copy.out", [Tensor, Int, Int, Int, Out], 4, narrow
-}
 fn narrow(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     if view.rank() == 0 {
@@ -170,31 +203,18 @@ fn narrow(ctx: &Arguments) -> Result<View, KernelError> {
         .ok_or(bad(2, "start and length do not fit the dimension"))
 }
 
-view_kernel! {
-    /// `aten::diagonal_copy.out(self, offset, dim1, dim2, out)`.
-    DIAGONAL_COPY_OUT, "aten::diagonal_copy.out", [Tensor, Int, Int, Int, Out], 4, diagonal
-}
 fn diagonal(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .diagonal(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
         .ok_or(bad(2, "a diagonal is of two different dimensions"))
 }
 
-view_kernel! {
-    /// `aten::unfold_copy.out(self, dimension, size, step, out)`.
-    UNFOLD_COPY_OUT, "aten::unfold_copy.out", [Tensor, Int, Int, Int, Out], 4, unfold
-}
 fn unfold(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .unfold(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
         .ok_or(bad(2, "the dimension has no such windows"))
 }
 
-view_kernel! {
-    /// `aten::as_strided_copy.out(self, size, stride, storage_offset, out)`.
-    AS_STRIDED_COPY_OUT, "aten::as_strided_copy.out",
-    [Tensor, IntList, IntList, OptionalInt, Out], 4, as_strided
-}
 fn as_strided(ctx: &Arguments) -> Result<View, KernelError> {
     let (sizes, strides) = (ctx.ints(1)?, ctx.ints(2)?);
     let offset = ctx.optional_int(3)?.unwrap_or(0);
@@ -202,57 +222,15 @@ fn as_strided(ctx: &Arguments) -> Result<View, KernelError> {
         .ok_or(bad(2, "leads outside of the input"))
 }
 
-view_kernel! {
-    /// `aten::flip.out(self, dims, out)`.
-    FLIP_OUT, "aten::flip.out", [Tensor, IntList, Out], 2, flip
-}
 fn flip(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?.flip(&ctx.ints(1)?).ok_or(bad(1, "must name dimensions, each once"))
 }
-
-/// `aten::view_as_real_copy.out(self, out)`: the parts of complex numbers as last dimension.
-pub const VIEW_AS_REAL_COPY_OUT: Kernel =
-    Kernel::new("aten::view_as_real_copy.out", &[Tensor, Out], |ctx| {
-        use torchlet_core::ScalarType as S;
-        let view = view_as_real(ctx)?;
-        ctx.resize(1, view.sizes())?;
-        let (from, found) = (ctx.info(0)?.scalar_type, ctx.info(1)?.scalar_type);
-        let fits = matches!(
-            (from, found),
-            (S::ComplexHalf, S::Half) | (S::ComplexFloat, S::Float) | (S::ComplexDouble, S::Double)
-        );
-        if !fits {
-            return Err(KernelError::ScalarType { arg: 1, found });
-        }
-        Ok(Plan::new(|ctx| {
-            let view = view_as_real(ctx)?;
-            let (input, out) = (ctx.tensor(0)?, ctx.out(1)?);
-            let walk = walk_of(out.info(), &view)?;
-            let size = out.scalar_type.size();
-            moves::copy(ctx.parallel(), size, &walk, input.bytes(), out.into_bytes());
-            Ok(())
-        }))
-    });
 
 fn view_as_real(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     let rank = KernelError::Rank { arg: 0, found: view.rank() };
     view.pairs().ok_or(rank)
 }
-
-/// `aten::view_copy.out(self, size, out)`: the elements in row-major order, in another shape.
-pub const VIEW_COPY_OUT: Kernel =
-    Kernel::new("aten::view_copy.out", &[Tensor, IntList, Out], |ctx| {
-        let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
-            .ok_or(bad(1, "the input does not have this many elements"))?;
-        ctx.resize(2, &sizes)?;
-        same_type(ctx, 0, 2)?;
-        Ok(Plan::new(|ctx| {
-            let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
-            let (from, to) = (input.info().clone(), out.info().clone());
-            reshape(ctx, &from, input.bytes(), &to, out.into_bytes())
-        }))
-    });
 
 /// Copies elements in row-major order from one shape to another of as many.
 pub(crate) fn reshape(
@@ -356,20 +334,6 @@ fn dim_size(ctx: &Arguments, dim: i64, arg: usize) -> Result<i64, KernelError> {
     size.map(|&size| i64::from(size)).ok_or(bad(arg, "is not a dimension"))
 }
 
-/// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size, the last may be smaller.
-pub const SPLIT_COPY_TENSOR_OUT: Kernel =
-    Kernel::new("aten::split_copy.Tensor_out", &[Tensor, Int, Int, OutList], |ctx| {
-        let (part, size) = (ctx.int(1)?, dim_size(ctx, ctx.int(2)?, 2)?);
-        // PyTorch gives one part for a size of 0, which only an empty dimension may have.
-        let parts = match part {
-            0 if size == 0 => 1,
-            1.. => (size / part + i64::from(size % part != 0)).max(1),
-            _ => return Err(bad(1, "must be positive")),
-        };
-        let parts = usize::try_from(parts).map_err(|_| bad(1, "gives too many parts"))?;
-        prepare_parts(ctx, 3, parts, split, |ctx| invoke_parts(ctx, 3, split))
-    });
-
 fn split(ctx: &Arguments, _: usize, next: &mut i64) -> Result<View, KernelError> {
     let (part, dim) = (ctx.int(1)?, ctx.int(2)?);
     let start = *next;
@@ -378,33 +342,11 @@ fn split(ctx: &Arguments, _: usize, next: &mut i64) -> Result<View, KernelError>
     input(ctx)?.narrow(dim, start, len).ok_or(bad(1, "does not fit the dimension"))
 }
 
-/// `aten::split_with_sizes_copy.out(self, split_sizes, dim, out)`.
-pub const SPLIT_WITH_SIZES_COPY_OUT: Kernel =
-    Kernel::new("aten::split_with_sizes_copy.out", &[Tensor, IntList, Int, OutList], |ctx| {
-        let parts = ctx.list_len(1)?;
-        let mut sum = 0i64;
-        for position in 0..parts {
-            sum = sum.saturating_add(ctx.list_int(1, position)?);
-        }
-        if sum != dim_size(ctx, ctx.int(2)?, 2)? {
-            return Err(bad(1, "must add up to the dimension's size"));
-        }
-        prepare_parts(ctx, 3, parts, split_sizes, |ctx| invoke_parts(ctx, 3, split_sizes))
-    });
-
 fn split_sizes(ctx: &Arguments, position: usize, next: &mut i64) -> Result<View, KernelError> {
     let (start, len) = (*next, ctx.list_int(1, position)?);
     *next = start.saturating_add(len);
     input(ctx)?.narrow(ctx.int(2)?, start, len).ok_or(bad(1, "does not fit the dimension"))
 }
-
-/// `aten::unbind_copy.int_out(self, dim, out)`.
-pub const UNBIND_COPY_INT_OUT: Kernel =
-    Kernel::new("aten::unbind_copy.int_out", &[Tensor, Int, OutList], |ctx| {
-        let parts = dim_size(ctx, ctx.int(1)?, 1)?;
-        let parts = usize::try_from(parts).map_err(|_| bad(1, "has too many indices"))?;
-        prepare_parts(ctx, 2, parts, unbind, |ctx| invoke_parts(ctx, 2, unbind))
-    });
 
 fn unbind(ctx: &Arguments, position: usize, _: &mut i64) -> Result<View, KernelError> {
     let wrong = bad(1, "is not a dimension");

@@ -6,42 +6,44 @@ use super::picture::{CHANNELS, DIMS, Picture, SPACE};
 use super::pool_operators::read_windows;
 use crate::linear::Ring;
 use crate::number::{ComputeType, load, store, unsupported};
+use crate::table::kernels;
 use torchlet_core::Param::{Bool, BoolList, Int, IntList, OptionalIntList, Out, Tensor};
 use torchlet_core::rules::window::{ConvolutionKind, convolution, convolution_windows, pooling};
 use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
 };
 
-/// `aten::convolution_backward.out(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed,
-/// output_padding, groups, output_mask, grad_input, grad_weight, grad_bias)`
-pub const CONVOLUTION_BACKWARD_OUT: Kernel = Kernel::new(
-    "aten::convolution_backward.out",
-    &[
-        Tensor,
-        Tensor,
-        Tensor,
-        OptionalIntList,
-        IntList,
-        IntList,
-        IntList,
-        Bool,
-        IntList,
-        Int,
-        BoolList,
-        Out,
-        Out,
-        Out,
-    ],
-    prepare_convolution,
-);
-
-/// `aten::max_pool2d_with_indices_backward.grad_input(grad_output, self, kernel_size, stride, padding, dilation,
-/// ceil_mode, indices, grad_input)`
-pub const MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT: Kernel = Kernel::new(
-    "aten::max_pool2d_with_indices_backward.grad_input",
-    &[Tensor, Tensor, IntList, IntList, IntList, IntList, Bool, Tensor, Out],
-    prepare_pool,
-);
+kernels! { BACKWARD:
+    /// `aten::convolution_backward.out(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed,
+    /// output_padding, groups, output_mask, grad_input, grad_weight, grad_bias)`
+    CONVOLUTION_BACKWARD_OUT = Kernel::new(
+        "aten::convolution_backward.out",
+        &[
+            Tensor,
+            Tensor,
+            Tensor,
+            OptionalIntList,
+            IntList,
+            IntList,
+            IntList,
+            Bool,
+            IntList,
+            Int,
+            BoolList,
+            Out,
+            Out,
+            Out,
+        ],
+        prepare_convolution,
+    );
+    /// `aten::max_pool2d_with_indices_backward.grad_input(grad_output, self, kernel_size, stride, padding, dilation,
+    /// ceil_mode, indices, grad_input)`
+    MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT = Kernel::new(
+        "aten::max_pool2d_with_indices_backward.grad_input",
+        &[Tensor, Tensor, IntList, IntList, IntList, IntList, Bool, Tensor, Out],
+        prepare_pool,
+    );
+}
 
 const GRAD_INPUT: usize = 11;
 const GRAD_WEIGHT: usize = 12;

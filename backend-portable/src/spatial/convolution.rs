@@ -6,11 +6,12 @@
 use super::convolve_plain;
 use super::picture::Picture;
 use crate::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights};
-use crate::compute::element::{self, Element as Stored};
 use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
+use crate::compute::storage::{self, Stored};
 use crate::machine;
 use crate::number::{ComputeType, elements, elements_mut, unsupported};
+use crate::table::kernels;
 use torchlet_core::Param::{Bool, Int, IntList, OptionalTensor, Out, Tensor};
 use torchlet_core::layout::channels_last_order;
 use torchlet_core::rules::window::{ConvolutionKind, Windows, convolution, convolution_windows};
@@ -18,12 +19,14 @@ use torchlet_core::{
     Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, Sizes, TensorInfo,
 };
 
-/// `aten::convolution.out(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out)`
-pub const CONVOLUTION_OUT: Kernel = Kernel::new(
-    "aten::convolution.out",
-    &[Tensor, Tensor, OptionalTensor, IntList, IntList, IntList, Bool, IntList, Int, Out],
-    prepare,
-);
+kernels! { CONVOLUTION:
+    /// `aten::convolution.out(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out)`
+    CONVOLUTION_OUT = Kernel::new(
+        "aten::convolution.out",
+        &[Tensor, Tensor, OptionalTensor, IntList, IntList, IntList, Bool, IntList, Int, Out],
+        prepare,
+    );
+}
 
 const OUT: usize = 9;
 
@@ -334,10 +337,10 @@ fn run_widened<E: Stored + torchlet_core::Element>(ctx: &mut Invoke) -> Result<(
     let (weight_f32, rest) = rest.split_at_mut(weight_len);
     let (bias_f32, rest) = rest.split_at_mut(bias_len);
     let (out_f32, workspace) = rest.split_at_mut(out_len);
-    element::widen(input.data::<E>()?, input_f32);
-    element::widen(weight.data::<E>()?, weight_f32);
+    storage::widen(input.data::<E>()?, input_f32);
+    storage::widen(weight.data::<E>()?, weight_f32);
     if let Some(bias) = &bias {
-        element::widen(bias.data::<E>()?, bias_f32);
+        storage::widen(bias.data::<E>()?, bias_f32);
     }
     let weights = Weights { data: weight_f32, form: call.strided() };
     let wanted = call.workspace_len(&conv, context.tier, context.parallel.threads(), weights.form);
@@ -345,6 +348,6 @@ fn run_widened<E: Stored + torchlet_core::Element>(ctx: &mut Invoke) -> Result<(
     let workspace = &mut workspace[..len];
     let finish = Finish { bias: bias.is_some().then_some(&*bias_f32), ..Finish::default() };
     conv.run(context, input_f32, weights, &finish, out_f32, workspace).map_err(short)?;
-    element::narrow(out_f32, out);
+    storage::narrow(out_f32, out);
     Ok(())
 }

@@ -4,12 +4,15 @@ use super::picture::{CHANNELS, Picture, for_each_row};
 use super::sample::{Taps, cubic, weighted};
 use crate::number::{Number, elements, elements_mut, unsupported};
 use crate::real::Real;
+use crate::table::kernels;
 use torchlet_core::Param::{Bool, Int, Out, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo};
 
-/// `aten::grid_sampler_2d.out(input, grid, interpolation_mode, padding_mode, align_corners, out)`
-pub const GRID_SAMPLER_2D_OUT: Kernel =
-    Kernel::new("aten::grid_sampler_2d.out", &[Tensor, Tensor, Int, Int, Bool, Out], prepare);
+kernels! { GRID:
+    /// `aten::grid_sampler_2d.out(input, grid, interpolation_mode, padding_mode, align_corners, out)`
+    GRID_SAMPLER_2D_OUT =
+        Kernel::new("aten::grid_sampler_2d.out", &[Tensor, Tensor, Int, Int, Bool, Out], prepare);
+}
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let (input, grid) = (ctx.info(0)?, ctx.info(1)?);

@@ -16,30 +16,7 @@ mod sample;
 mod tests;
 
 pub use backward::*;
-pub use convolution::CONVOLUTION_OUT;
-pub use grid::GRID_SAMPLER_2D_OUT;
+pub use convolution::{CONVOLUTION, CONVOLUTION_OUT};
+pub use grid::*;
 pub use pool_operators::*;
 pub use resample::*;
-
-use torchlet_core::Kernel;
-
-/// The kernels of this family.
-pub const KERNELS: &[Kernel] = &[
-    CONVOLUTION_OUT,
-    CONVOLUTION_BACKWARD_OUT,
-    MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT,
-    AVG_POOL1D_OUT,
-    AVG_POOL2D_OUT,
-    AVG_POOL3D_OUT,
-    MAX_POOL2D_WITH_INDICES_OUT,
-    MAX_POOL3D_WITH_INDICES_OUT,
-    ADAPTIVE_AVG_POOL2D_OUT,
-    ADAPTIVE_AVG_POOL3D_OUT,
-    ADAPTIVE_MAX_POOL2D_OUT,
-    ADAPTIVE_MAX_POOL3D_OUT,
-    GRID_SAMPLER_2D_OUT,
-    UPSAMPLE_BICUBIC2D_VEC_OUT,
-    UPSAMPLE_BILINEAR2D_AA_OUT,
-    UPSAMPLE_BILINEAR2D_VEC_OUT,
-    UPSAMPLE_NEAREST2D_VEC_OUT,
-];

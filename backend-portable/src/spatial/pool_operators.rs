@@ -3,6 +3,7 @@
 use super::picture::Picture;
 use super::pool::{Axis, Kind, Pooled, Pooling};
 use crate::number::{ComputeType, unsupported};
+use crate::table::kernels;
 use torchlet_core::Param::{Bool, IntList, OptionalInt, Out, Tensor};
 use torchlet_core::rules::window::{Windows, adaptive_pooling, pooling, windows};
 use torchlet_core::{
@@ -12,56 +13,50 @@ use torchlet_core::{
 const AVERAGE: &[Param] = &[Tensor, IntList, IntList, IntList, Bool, Bool, OptionalInt, Out];
 const LARGEST: &[Param] = &[Tensor, IntList, IntList, IntList, IntList, Bool, Out, Out];
 
-/// `aten::avg_pool1d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, out)`
-pub const AVG_POOL1D_OUT: Kernel = Kernel::new(
-    "aten::avg_pool1d.out",
-    &[Tensor, IntList, IntList, IntList, Bool, Bool, Out],
-    |ctx| average_prepare::<1>(ctx, 6),
-);
-
-/// `aten::avg_pool2d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, out)`
-pub const AVG_POOL2D_OUT: Kernel =
-    Kernel::new("aten::avg_pool2d.out", AVERAGE, |ctx| average_prepare::<2>(ctx, 7));
-
-/// `aten::avg_pool3d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, out)`
-pub const AVG_POOL3D_OUT: Kernel =
-    Kernel::new("aten::avg_pool3d.out", AVERAGE, |ctx| average_prepare::<3>(ctx, 7));
-
-/// `aten::max_pool2d_with_indices.out(self, kernel_size, stride, padding, dilation, ceil_mode, out, indices)`
-pub const MAX_POOL2D_WITH_INDICES_OUT: Kernel =
-    Kernel::new("aten::max_pool2d_with_indices.out", LARGEST, largest_prepare::<2>);
-
-/// `aten::max_pool3d_with_indices.out(self, kernel_size, stride, padding, dilation, ceil_mode, out, indices)`
-pub const MAX_POOL3D_WITH_INDICES_OUT: Kernel =
-    Kernel::new("aten::max_pool3d_with_indices.out", LARGEST, largest_prepare::<3>);
-
-/// `aten::_adaptive_avg_pool2d.out(self, output_size, out)`
-pub const ADAPTIVE_AVG_POOL2D_OUT: Kernel = Kernel::new(
-    "aten::_adaptive_avg_pool2d.out",
-    &[Tensor, IntList, Out],
-    adaptive_average_prepare::<2>,
-);
-
-/// `aten::_adaptive_avg_pool3d.out(self, output_size, out)`
-pub const ADAPTIVE_AVG_POOL3D_OUT: Kernel = Kernel::new(
-    "aten::_adaptive_avg_pool3d.out",
-    &[Tensor, IntList, Out],
-    adaptive_average_prepare::<3>,
-);
-
-/// `aten::adaptive_max_pool2d.out(self, output_size, out, indices)`
-pub const ADAPTIVE_MAX_POOL2D_OUT: Kernel = Kernel::new(
-    "aten::adaptive_max_pool2d.out",
-    &[Tensor, IntList, Out, Out],
-    adaptive_largest_prepare::<2>,
-);
-
-/// `aten::adaptive_max_pool3d.out(self, output_size, out, indices)`
-pub const ADAPTIVE_MAX_POOL3D_OUT: Kernel = Kernel::new(
-    "aten::adaptive_max_pool3d.out",
-    &[Tensor, IntList, Out, Out],
-    adaptive_largest_prepare::<3>,
-);
+kernels! { POOLING:
+    /// `aten::avg_pool1d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, out)`
+    AVG_POOL1D_OUT = Kernel::new(
+        "aten::avg_pool1d.out",
+        &[Tensor, IntList, IntList, IntList, Bool, Bool, Out],
+        |ctx| average_prepare::<1>(ctx, 6),
+    );
+    /// `aten::avg_pool2d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, out)`
+    AVG_POOL2D_OUT =
+        Kernel::new("aten::avg_pool2d.out", AVERAGE, |ctx| average_prepare::<2>(ctx, 7));
+    /// `aten::avg_pool3d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, out)`
+    AVG_POOL3D_OUT =
+        Kernel::new("aten::avg_pool3d.out", AVERAGE, |ctx| average_prepare::<3>(ctx, 7));
+    /// `aten::max_pool2d_with_indices.out(self, kernel_size, stride, padding, dilation, ceil_mode, out, indices)`
+    MAX_POOL2D_WITH_INDICES_OUT =
+        Kernel::new("aten::max_pool2d_with_indices.out", LARGEST, largest_prepare::<2>);
+    /// `aten::max_pool3d_with_indices.out(self, kernel_size, stride, padding, dilation, ceil_mode, out, indices)`
+    MAX_POOL3D_WITH_INDICES_OUT =
+        Kernel::new("aten::max_pool3d_with_indices.out", LARGEST, largest_prepare::<3>);
+    /// `aten::_adaptive_avg_pool2d.out(self, output_size, out)`
+    ADAPTIVE_AVG_POOL2D_OUT = Kernel::new(
+        "aten::_adaptive_avg_pool2d.out",
+        &[Tensor, IntList, Out],
+        adaptive_average_prepare::<2>,
+    );
+    /// `aten::_adaptive_avg_pool3d.out(self, output_size, out)`
+    ADAPTIVE_AVG_POOL3D_OUT = Kernel::new(
+        "aten::_adaptive_avg_pool3d.out",
+        &[Tensor, IntList, Out],
+        adaptive_average_prepare::<3>,
+    );
+    /// `aten::adaptive_max_pool2d.out(self, output_size, out, indices)`
+    ADAPTIVE_MAX_POOL2D_OUT = Kernel::new(
+        "aten::adaptive_max_pool2d.out",
+        &[Tensor, IntList, Out, Out],
+        adaptive_largest_prepare::<2>,
+    );
+    /// `aten::adaptive_max_pool3d.out(self, output_size, out, indices)`
+    ADAPTIVE_MAX_POOL3D_OUT = Kernel::new(
+        "aten::adaptive_max_pool3d.out",
+        &[Tensor, IntList, Out, Out],
+        adaptive_largest_prepare::<3>,
+    );
+}
 
 fn refused() -> KernelError {
     KernelError::Argument {

@@ -4,6 +4,7 @@ use super::picture::{CHANNELS, DIMS, Picture, for_each_row};
 use super::sample::{Taps, cubic, weighted};
 use crate::number::{ComputeType, Number, elements, elements_mut, unsupported};
 use crate::real::Real;
+use crate::table::kernels;
 use torchlet_core::Param::{
     Bool, IntList, OptionalFloat, OptionalFloatList, OptionalIntList, Out, Tensor,
 };
@@ -11,44 +12,43 @@ use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, Sizes, TensorInfo,
 };
 
-/// `aten::upsample_nearest2d.vec_out(input, output_size, scale_factors, out)`
-pub const UPSAMPLE_NEAREST2D_VEC_OUT: Kernel = Kernel::new(
-    "aten::upsample_nearest2d.vec_out",
-    &[Tensor, OptionalIntList, OptionalFloatList, Out],
-    |ctx| {
-        let size = ctx.info(0)?.scalar_type.size();
-        // Pixels are moved, not computed with: only their width counts.
-        let invoke: InvokeFn = match size {
-            1 => nearest::<u8>,
-            2 => nearest::<u16>,
-            4 => nearest::<u32>,
-            8 => nearest::<u64>,
-            _ => return Err(unsupported(0, ctx.info(0)?.scalar_type)),
-        };
-        prepare(ctx, VECTOR_NEAREST, Some(invoke))
-    },
-);
-
-/// `aten::upsample_bilinear2d.vec_out(input, output_size, align_corners, scale_factors, out)`
-pub const UPSAMPLE_BILINEAR2D_VEC_OUT: Kernel = Kernel::new(
-    "aten::upsample_bilinear2d.vec_out",
-    &[Tensor, OptionalIntList, Bool, OptionalFloatList, Out],
-    |ctx| prepare(ctx, VECTOR_LINEAR, None),
-);
-
-/// `aten::upsample_bicubic2d.vec_out(input, output_size, align_corners, scale_factors, out)`
-pub const UPSAMPLE_BICUBIC2D_VEC_OUT: Kernel = Kernel::new(
-    "aten::upsample_bicubic2d.vec_out",
-    &[Tensor, OptionalIntList, Bool, OptionalFloatList, Out],
-    |ctx| prepare(ctx, VECTOR_CUBIC, None),
-);
-
-/// `aten::_upsample_bilinear2d_aa.out(self, output_size, align_corners, scales_h, scales_w, out)`
-pub const UPSAMPLE_BILINEAR2D_AA_OUT: Kernel = Kernel::new(
-    "aten::_upsample_bilinear2d_aa.out",
-    &[Tensor, IntList, Bool, OptionalFloat, OptionalFloat, Out],
-    |ctx| prepare(ctx, ANTIALIASED, None),
-);
+kernels! { RESAMPLING:
+    /// `aten::upsample_nearest2d.vec_out(input, output_size, scale_factors, out)`
+    UPSAMPLE_NEAREST2D_VEC_OUT = Kernel::new(
+        "aten::upsample_nearest2d.vec_out",
+        &[Tensor, OptionalIntList, OptionalFloatList, Out],
+        |ctx| {
+            let size = ctx.info(0)?.scalar_type.size();
+            // Pixels are moved, not computed with: only their width counts.
+            let invoke: InvokeFn = match size {
+                1 => nearest::<u8>,
+                2 => nearest::<u16>,
+                4 => nearest::<u32>,
+                8 => nearest::<u64>,
+                _ => return Err(unsupported(0, ctx.info(0)?.scalar_type)),
+            };
+            prepare(ctx, VECTOR_NEAREST, Some(invoke))
+        },
+    );
+    /// `aten::upsample_bilinear2d.vec_out(input, output_size, align_corners, scale_factors, out)`
+    UPSAMPLE_BILINEAR2D_VEC_OUT = Kernel::new(
+        "aten::upsample_bilinear2d.vec_out",
+        &[Tensor, OptionalIntList, Bool, OptionalFloatList, Out],
+        |ctx| prepare(ctx, VECTOR_LINEAR, None),
+    );
+    /// `aten::upsample_bicubic2d.vec_out(input, output_size, align_corners, scale_factors, out)`
+    UPSAMPLE_BICUBIC2D_VEC_OUT = Kernel::new(
+        "aten::upsample_bicubic2d.vec_out",
+        &[Tensor, OptionalIntList, Bool, OptionalFloatList, Out],
+        |ctx| prepare(ctx, VECTOR_CUBIC, None),
+    );
+    /// `aten::_upsample_bilinear2d_aa.out(self, output_size, align_corners, scales_h, scales_w, out)`
+    UPSAMPLE_BILINEAR2D_AA_OUT = Kernel::new(
+        "aten::_upsample_bilinear2d_aa.out",
+        &[Tensor, IntList, Bool, OptionalFloat, OptionalFloat, Out],
+        |ctx| prepare(ctx, ANTIALIASED, None),
+    );
+}
 
 /// How pixels of the output follow from the input's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -379,6 +379,12 @@ fn store(
 fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (value, cache) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let start = position(e, args, 2)?;
+    let out = e.out(args)?;
+    if out.element != cache.element || out.sizes != cache.sizes {
+        // What it returns is nothing that anybody reads.
+        return store(e, &value, &cache, start);
+    }
+    let cache = e.successor(&cache, &out, &value)?;
     store(e, &value, &cache, start)
 }
 

@@ -1,7 +1,6 @@
 //! Operators that put tensors into larger ones: concatenation, padding, writing into slices.
 
 use super::create::apply_fill;
-use super::views::gather;
 use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -109,8 +108,7 @@ fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     let step = usize::try_from(step).ok().filter(|step| *step > 0);
     let step = step.ok_or_else(|| Error::invalid("the step of a slice is not positive"))?;
     let out = e.out(args)?;
-    let out = e.resize(out.id, &input.sizes)?;
-    gather(e, &input, &out, &[input.numel()], &[1], 0)?;
+    let out = e.successor(&input, &out, &source)?;
     insert(e, &source, &out, dim, start, step)
 }
 

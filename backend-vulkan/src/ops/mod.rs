@@ -28,6 +28,7 @@ mod window;
 
 pub(crate) use chain::{MAX_STAGES, fits};
 pub(crate) use symbolic::watched_inputs;
+pub(crate) use views::copy_all;
 
 use crate::encoder::Encoder;
 use crate::error::Error;

@@ -69,6 +69,13 @@ fn element(
         _ if is_view(node) && input.numel() == e.tensor(id)?.numel() => {
             element(e, source, at, calls)
         }
+        Operator::CLAMP if input.numel() == e.tensor(id)?.numel() => {
+            let (low, high) = (e.optional_int(e.arg(args, 1)?)?, e.optional_int(e.arg(args, 2)?)?);
+            let value = element(e, source, at, calls)?;
+            let bounded =
+                |value: i64| value.max(low.unwrap_or(value)).min(high.unwrap_or(i64::MAX));
+            Ok(value.map(bounded))
+        }
         Operator::SELECT_COPY_INT | Operator::SELECT_INT => {
             let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
             let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));

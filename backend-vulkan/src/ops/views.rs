@@ -217,7 +217,7 @@ fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result
         return Err(Error::Invalid(format!("{:?} cannot be viewed as {sizes:?}", input.sizes)));
     }
     let out = e.resize(out.id, sizes)?;
-    if input.element == out.element {
+    if input.element == out.element && !e.is_taken_over(out.id, input.id) {
         return e.alias(out.id, input.id);
     }
     let numel = [input.numel()];
@@ -388,6 +388,15 @@ fn slice_into(
     }
     let out = e.resize(out, &sizes)?;
     gather(e, input, &out, &sizes, &strides, base)
+}
+
+/// Copies all elements.
+pub(crate) fn copy_all(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    out: &Operand,
+) -> Result<(), Error> {
+    gather(e, input, out, &[input.numel()], &[1], 0)
 }
 
 /// Emits `out[i] = input[base + strides * index(i)]` over `sizes`, the output's shape.

@@ -1,7 +1,7 @@
 //! Methods that use the same planned memory in turn.
 
 use super::{LentError, Method, OutputMemory, Progress};
-use crate::error::{ExecuteError, InitError, InputError};
+use crate::error::{DelegateError, ExecuteError, InitError, InputError};
 use crate::memory::SharedMemory;
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
@@ -165,6 +165,18 @@ impl<'a, 'm> Attached<'a, 'm> {
     pub fn state_mut(&mut self, value: usize) -> Result<TensorMut<'_>, InputError> {
         self.start();
         self.method.state_mut(value)
+    }
+
+    /// As [`Method::write_delegate_state`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_delegate_state(
+        &mut self,
+        place: [usize; 2],
+        source: &[u8],
+    ) -> Result<(), DelegateError> {
+        self.method.write_delegate_state(place, source)
     }
 
     /// From now on, state is what runs or the caller made it.

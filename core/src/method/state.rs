@@ -1,8 +1,9 @@
 //! The state of a method: tensors that keep their contents from run to run.
 
 use super::{Method, Prepared};
+use crate::backend::{DelegateBox, DelegateState};
 use crate::call::{view, view_mut};
-use crate::error::InputError;
+use crate::error::{DelegateError, InputError, Message};
 use crate::layout::TensorInfo;
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef};
@@ -80,4 +81,44 @@ impl<'m> Method<'m> {
         let slot = self.state_slot(value)?;
         view_mut(&mut self.values, slot).ok_or(InputError::Unbound)
     }
+
+    /// What the method's delegates keep from run to run: the number of the delegate, and that of the tensor there.
+    pub fn delegate_state(&self) -> impl Iterator<Item = ([usize; 2], DelegateState<'_>)> + '_ {
+        let delegates = self.delegates.iter().enumerate();
+        let delegates = delegates.filter_map(|(index, delegate)| Some((index, delegate.as_ref()?)));
+        delegates.flat_map(|(index, delegate)| {
+            let all = (0..).map_while(|number| delegate.get().state(number));
+            all.enumerate().map(move |(number, state)| ([index, number], state))
+        })
+    }
+
+    /// Copies a tensor that a delegate keeps to memory of its size: see [`delegate_state`](Self::delegate_state).
+    ///
+    /// # Errors
+    /// There is no such tensor, the memory is of another size, or the device failed.
+    pub fn read_delegate_state(
+        &self,
+        [delegate, number]: [usize; 2],
+        target: &mut [u8],
+    ) -> Result<(), DelegateError> {
+        let delegate = self.delegates.get(delegate).and_then(Option::as_ref);
+        delegate.map(DelegateBox::get).ok_or_else(no_delegate)?.read_state(number, target)
+    }
+
+    /// Gives a tensor that a delegate keeps other contents: see [`delegate_state`](Self::delegate_state).
+    ///
+    /// # Errors
+    /// As [`read_delegate_state`](Self::read_delegate_state).
+    pub fn write_delegate_state(
+        &mut self,
+        [delegate, number]: [usize; 2],
+        source: &[u8],
+    ) -> Result<(), DelegateError> {
+        let delegate = self.delegates.get_mut(delegate).and_then(Option::as_mut);
+        delegate.map(DelegateBox::get_mut).ok_or_else(no_delegate)?.write_state(number, source)
+    }
+}
+
+fn no_delegate() -> DelegateError {
+    DelegateError::Unsupported(Message::from("a method without such a delegate"))
 }

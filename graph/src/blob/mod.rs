@@ -2,7 +2,7 @@
 //!
 //! A flatbuffer with the identifier `TLG1`. Operators are by name, so that the table of operators can change. Constants are not in
 //! it but in the program's named data, under keys. Nothing is left to be concluded: inputs and then outputs are the arguments of
-//! the delegate's call, updates name all buffers, and a constant says whether it changes.
+//! the delegate's call, updates name all buffers, and a constant says whether it changes, and its name if it does.
 
 mod read;
 mod write;
@@ -36,6 +36,8 @@ const TENSOR: u8 = 10;
 const UNKNOWN: u8 = 0;
 const STAYS: u8 = 1;
 const CHANGES: u8 = 2;
+/// It changes, and starts as zeros.
+const STARTS_AS_ZEROS: u8 = 3;
 
 /// How deep calls that others were made of are nested at most.
 const DEPTH: usize = 4;

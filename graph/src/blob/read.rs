@@ -1,15 +1,16 @@
 //! Reads a graph: everything is checked, and nothing is read twice, so that what is read is no larger than the bytes allow.
 
 use super::{
-    BOOL, BOOLS, CHANGES, DEPTH, DOUBLE, DOUBLES, INT, INTS, LIST, NONE, STAYS, STRING, SYMBOLIC,
-    TENSOR, UNKNOWN, is_blob,
+    BOOL, BOOLS, CHANGES, DEPTH, DOUBLE, DOUBLES, INT, INTS, LIST, NONE, STARTS_AS_ZEROS, STAYS,
+    STRING, SYMBOLIC, TENSOR, UNKNOWN, is_blob,
 };
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::named::{Named, read_named};
 use crate::operators::Operator;
-use alloc::borrow::ToOwned;
+use alloc::borrow::{Cow, ToOwned};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -24,7 +25,9 @@ torchlet_core::flatbuffer_table! { GraphTable {
     3 inputs: Vector<'a, u32>,
     4 outputs: Vector<'a, u32>,
     5 updates: Vector<'a, u32>,
+    6 names: Vector<'a, NameTable<'a>>,
 } }
+torchlet_core::flatbuffer_table! { NameTable { 0 value: u32, 1 name: &'a str, } }
 torchlet_core::flatbuffer_table! { OperatorTable { 0 name: &'a str, } }
 torchlet_core::flatbuffer_table! { NodeTable {
     0 operator: u32,
@@ -119,7 +122,10 @@ pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error>
     let tables = reader.all(root.values()?)?;
     reader.count = tables.len();
     let mut values = Vec::with_capacity(tables.len());
-    for table in tables {
+    for (id, table) in tables.into_iter().enumerate() {
+        if table.kind()? == TENSOR && table.changes()? == STARTS_AS_ZEROS {
+            reader.zeros.push(id);
+        }
         values.push(reader.value(&table, named)?);
     }
     let is_list = |id: &ValueId| matches!(values.get(*id), Some(Value::List(_)));
@@ -136,14 +142,30 @@ pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error>
     let (updates, []) = updates.as_chunks::<2>() else {
         return Err(Error::invalid("an update of a value with nothing"));
     };
-    let updates = updates.iter().map(|[new, old]| (*new, *old)).collect();
-    Ok(Graph { values, nodes, inputs, outputs, updates })
+    let updates: Vec<(ValueId, ValueId)> = updates.iter().map(|[new, old]| (*new, *old)).collect();
+    // What is no state has all of its data.
+    let updated: BTreeSet<ValueId> = updates.iter().map(|(_, old)| *old).collect();
+    if !reader.zeros.iter().all(|id| updated.contains(id)) {
+        return Err(Error::invalid("what starts as zeros takes no new value"));
+    }
+    let mut names = BTreeMap::new();
+    for table in reader.all(root.names()?)? {
+        let (value, name) = (table.value()? as usize, table.name()?.unwrap_or(""));
+        if value >= reader.count {
+            return Err(Error::Invalid(format!("value {value} is out of range")));
+        }
+        reader.budget.spend(name.len())?;
+        names.insert(value, name.to_owned());
+    }
+    Ok(Graph { values, nodes, inputs, outputs, updates, names })
 }
 
 struct Reader<'b> {
     root: GraphTable<'b>,
     /// How many values there are.
     count: usize,
+    /// The values that start as zeros.
+    zeros: Vec<ValueId>,
     budget: Budget,
 }
 
@@ -152,7 +174,8 @@ impl<'b> Reader<'b> {
         if !is_blob(bytes) {
             return Err(Error::invalid("a graph does not start with TLG1"));
         }
-        Ok(Reader { root: GraphTable(Table::root(bytes)?), count: 0, budget: Budget::of(bytes) })
+        let (root, budget) = (GraphTable(Table::root(bytes)?), Budget::of(bytes));
+        Ok(Reader { root, count: 0, zeros: Vec::new(), budget })
     }
 
     /// The items of a vector, counted as read.
@@ -264,7 +287,7 @@ impl<'b> Reader<'b> {
         let (scalar_type, host_type) =
             (scalar_type(table.scalar_type()?)?, scalar_type(table.host_type()?)?);
         let bytes = byte_count(scalar_type, &sizes)?;
-        let data = match table.key()? {
+        let mut data = match table.key()? {
             Some(key) => Some(read_named(named, key, bytes)?),
             None => None,
         };
@@ -272,6 +295,10 @@ impl<'b> Reader<'b> {
             UNKNOWN => None,
             STAYS => Some(false),
             CHANGES => Some(true),
+            STARTS_AS_ZEROS if data.is_none() => {
+                data = Some(Cow::Borrowed(&[]));
+                Some(true)
+            }
             other => return Err(Error::Invalid(format!("changes of kind {other}"))),
         };
         let dynamic = table.dynamic()?;

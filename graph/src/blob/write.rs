@@ -1,8 +1,8 @@
 //! Writes a graph.
 
 use super::{
-    BOOL, BOOLS, CHANGES, DEPTH, DOUBLE, DOUBLES, IDENTIFIER, INT, INTS, LIST, NONE, STAYS, STRING,
-    SYMBOLIC, TENSOR, UNKNOWN,
+    BOOL, BOOLS, CHANGES, DEPTH, DOUBLE, DOUBLES, IDENTIFIER, INT, INTS, LIST, NONE,
+    STARTS_AS_ZEROS, STAYS, STRING, SYMBOLIC, TENSOR, UNKNOWN,
 };
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -24,6 +24,8 @@ pub fn write<'p>(graph: Graph<'p>, constants: &mut Constants<'p>) -> Result<Vec<
     let mut nodes = graph.nodes.iter().map(|node| size_of_node(node, DEPTH));
     let nodes = nodes.try_fold(0usize, |sum, node| sum.checked_add(node?));
     let values = graph.values.iter().map(size_of_value).fold(0, usize::saturating_add);
+    let names = graph.names.values().map(|name| name.len().saturating_add(32));
+    let values = names.fold(values, usize::saturating_add);
     if nodes.is_none_or(|nodes| nodes.saturating_add(values) > LARGEST) {
         return Err(Error::invalid("a graph is too large to be written"));
     }
@@ -46,6 +48,9 @@ pub fn write<'p>(graph: Graph<'p>, constants: &mut Constants<'p>) -> Result<Vec<
     });
     let names: Vec<Offset> = names.collect();
     let names = writer.b.create_vector(&names);
+    let named: Vec<Offset> =
+        graph.names.iter().map(|(id, name)| writer.name(*id, name)).collect::<Result<_, _>>()?;
+    let named = writer.b.create_vector(&named);
     let root = table(&mut writer.b, |t| {
         t.offset(0, names);
         t.offset(1, nodes);
@@ -53,6 +58,7 @@ pub fn write<'p>(graph: Graph<'p>, constants: &mut Constants<'p>) -> Result<Vec<
         t.offset(3, inputs);
         t.offset(4, outputs);
         t.offset(5, updates);
+        t.offset(6, named);
     });
     writer.b.finish(root, Some(IDENTIFIER));
     Ok(writer.b.finished_data().to_vec())
@@ -89,6 +95,16 @@ impl Writer {
         let ids: Result<Vec<u32>, _> = ids.iter().map(|id| u32::try_from(*id)).collect();
         let ids = ids.map_err(|_| Error::invalid("a graph has too many values"))?;
         Ok(self.b.create_vector(&ids))
+    }
+
+    /// What a value is called.
+    fn name(&mut self, id: ValueId, name: &str) -> Result<Offset, Error> {
+        let id = u32::try_from(id).map_err(|_| Error::invalid("a graph has too many values"))?;
+        let name = self.b.create_string(name);
+        Ok(table(&mut self.b, |t| {
+            t.offset(1, name);
+            t.scalar(0, id);
+        }))
     }
 
     fn nodes(
@@ -177,12 +193,15 @@ impl Writer {
     fn tensor<'p>(&mut self, tensor: Tensor<'p>, constants: &mut Constants<'p>) -> Offset {
         let sizes: Vec<u64> = tensor.sizes.iter().map(|size| *size as u64).collect();
         let sizes = self.b.create_vector(&sizes);
-        let key = tensor.data.map(|data| self.b.create_string(constants.add(data)));
+        let is_empty = tensor.data.as_ref().is_some_and(|data| data.is_empty());
         let changes = match tensor.changes {
             None => UNKNOWN,
             Some(false) => STAYS,
+            Some(true) if is_empty => STARTS_AS_ZEROS,
             Some(true) => CHANGES,
         };
+        let data = tensor.data.filter(|_| changes != STARTS_AS_ZEROS);
+        let key = data.map(|data| self.b.create_string(constants.add(data)));
         table(&mut self.b, |t| {
             t.offset(8, sizes);
             if let Some(key) = key {

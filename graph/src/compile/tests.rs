@@ -37,7 +37,7 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
         ],
         inputs: vec![0, 1],
         outputs: vec![3, 4],
-        updates: Vec::new(),
+        ..Graph::default()
     };
     let registry = registry();
     let mut constants = Constants::new("");
@@ -47,13 +47,17 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
         registry: &registry,
         copies: &Copies::of(&[]),
         constants: &mut constants,
+        shared: &BTreeSet::new(),
+        buffer: None,
         calls: Vec::new(),
+        apart: Vec::new(),
         inputs: BTreeMap::new(),
+        moved: BTreeSet::new(),
     };
     let run =
         Run { instructions: 0..3, origins: [(0, varies), (1, stays)].into_iter().collect(), graph };
     let cut = compiler.cut(run).unwrap();
-    let instructions = compiler.emit(&mut method, cut).unwrap();
+    let instructions = compiler.emit(&mut method, cut, &Cells::default()).unwrap();
     let [Instruction::Delegate { args, .. }] = &instructions[..] else { panic!() };
     let dynamism = |arg: &usize| method.tensor(*arg).unwrap().dynamism;
     let found: Vec<ShapeDynamism> = args.iter().map(dynamism).collect();

@@ -4,13 +4,13 @@ use crate::emit::{Emitter, tensor_info};
 use crate::error::Error;
 use crate::fold;
 use crate::front::delegate;
+use crate::front::joined::name_of;
 use crate::front::vulkan::{Argument, Bound};
 use crate::graph::{Graph, Tensor, Value, ValueId};
 use crate::lower::{portable, widen};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
 use crate::operators::Operator;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -83,7 +83,7 @@ impl<'p> Lowered<'p> {
             if *changes == Some(true)
                 && let Some(MethodValue::Tensor(tensor)) = emitter.method().values.get_mut(value)
             {
-                tensor.name = Some(format!("delegate {}, value {id}", self.number));
+                tensor.name = Some(name_of(&bound.graph, self.number, id));
             }
         }
         Ok(bound)

@@ -34,7 +34,7 @@ fn a_graph_runs_as_a_method() {
         ],
         inputs: vec![0],
         outputs: vec![12],
-        updates: Vec::new(),
+        ..Graph::default()
     };
     let mut graph = graph;
     graph.values.push(Value::Bool(false));
@@ -64,7 +64,7 @@ fn shapes_that_vary_make_others_vary() {
         ],
         inputs: vec![0],
         outputs: vec![6],
-        updates: Vec::new(),
+        ..Graph::default()
     };
     let input = TensorRef::from_slice(&[2, 2], &[1f32, 2.0, 3.0, 4.0]).unwrap();
     assert_eq!(outputs(&graph, &[input]), [[1.0, 2.0, 3.0, 4.0]]);

@@ -30,7 +30,7 @@ fn weights(rows: usize, made: ScalarType) -> Graph<'static> {
         Node::new(Operator::TO_COPY, vec![2, 3, 3, 3, 3, 4, 3, 5]),
         Node::new(Operator::MM, vec![6, 5, 7]),
     ];
-    Graph { values, nodes, inputs: vec![6], outputs: vec![7], updates: Vec::new() }
+    Graph { values, nodes, inputs: vec![6], outputs: vec![7], ..Graph::default() }
 }
 
 #[test]

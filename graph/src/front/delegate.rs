@@ -49,27 +49,43 @@ fn fits(graph: &Graph<'_>, id: usize, argument: &Argument) -> bool {
     }
 }
 
-/// The graph of a delegate, whose inputs and outputs are the arguments of its call. `None` if it is not of this front-end, cannot be
-/// understood, is called more than once, or keeps state: then it stays a delegate.
+/// The graph of a delegate, whose inputs and outputs are the arguments of its call. `None` if it is not of this front-end.
+///
+/// # Errors
+/// Why it stays a delegate, though it is: it cannot be understood, is called more than once, or was fused already.
 pub(crate) fn graph_of<'p>(
     method: &Method<'p>,
     delegate: usize,
     named: &Named<'_, 'p>,
-) -> Option<Graph<'p>> {
+) -> Option<Result<Graph<'p>, Error>> {
     let readable = method.delegates.get(delegate).filter(|delegate| is_readable(delegate))?;
-    let Cow::Borrowed(bytes) = readable.processed else { return None };
+    Some(read_once(method, delegate, &readable.processed, named))
+}
+
+fn read_once<'p>(
+    method: &Method<'p>,
+    delegate: usize,
+    processed: &Cow<'p, [u8]>,
+    named: &Named<'_, 'p>,
+) -> Result<Graph<'p>, Error> {
+    let Cow::Borrowed(bytes) = *processed else {
+        return Err(Error::unsupported("storage that does not lend its bytes"));
+    };
     let mut calls = method.instructions.iter().filter_map(|instruction| match instruction {
         Instruction::Delegate { delegate: called, args } if *called == delegate => Some(args),
         _ => None,
     });
-    let (args, None) = (calls.next()?, calls.next()) else { return None };
+    let (Some(args), None) = (calls.next(), calls.next()) else {
+        return Err(Error::unsupported("it is called more than once, or never"));
+    };
     let arguments: Option<Vec<Argument>> = args.iter().map(|arg| argument(method, *arg)).collect();
-    let graph = read(bytes, named, &arguments?).ok()?.graph;
-    let changes =
-        |value: &Value<'_>| matches!(value, Value::Tensor(tensor) if tensor.changes == Some(true));
-    let keeps_state = !graph.updates.is_empty() || graph.values.iter().any(changes);
-    let is_fused = graph.nodes.iter().any(|node| !node.parts.is_empty());
-    (!keeps_state && !is_fused).then_some(graph)
+    let arguments =
+        arguments.ok_or_else(|| Error::unsupported("an argument that delegates do not take"))?;
+    let graph = read(bytes, named, &arguments)?.graph;
+    match graph.nodes.iter().any(|node| !node.parts.is_empty()) {
+        true => Err(Error::unsupported("calls that were fused already")),
+        false => Ok(graph),
+    }
 }
 
 /// What a delegate is told of an argument of its call; `None` if delegates do not take such.

@@ -2,6 +2,7 @@
 
 mod constants;
 pub(crate) mod delegate;
+pub(crate) mod joined;
 mod numbers;
 mod optional;
 mod program;

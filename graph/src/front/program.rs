@@ -511,7 +511,7 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         result
     }
 
-    /// Adds the calls of a delegate's graph.
+    /// Adds the calls of a delegate's graph. What it keeps is among its inputs.
     fn inline(&mut self, graph: &Graph<'p>, args: &[usize]) -> Result<(), Error> {
         let (inputs, outputs) = args.split_at_checked(graph.inputs.len()).ok_or_else(unknown)?;
         let mut ids: BTreeMap<ValueId, ValueId> = BTreeMap::new();
@@ -562,6 +562,11 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             } else {
                 self.becomes(*arg, id);
             }
+        }
+        let given: BTreeMap<ValueId, usize> =
+            graph.inputs.iter().copied().zip(inputs.iter().copied()).collect();
+        for (new, old) in &graph.updates {
+            self.becomes(*given.get(old).ok_or_else(unknown)?, outer(new)?);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 use super::{Conv, Finish};
 use crate::compute::gemm::patches::{Axis, copy_strided};
 use crate::compute::gemm::{Context, GRAIN, Target, Tile, part, run_tile};
-use crate::compute::simd::{Kernel, Simd};
+use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::for_each_job;
 use core::ops::Range;
 
@@ -152,7 +152,7 @@ struct Pass {
     weight: usize,
 }
 
-impl Kernel for Band<'_> {
+impl Vectorized for Band<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -7,9 +7,9 @@
 use super::driver::{Problem, Target, store};
 use super::operand::{Lhs, Rhs};
 use super::{Context, Epilogue};
-use crate::compute::element::Element;
-use crate::compute::simd::{Kernel, Simd};
+use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::for_each_job;
+use crate::compute::storage::Stored;
 
 /// Vectors of the short operand that are handled together.
 const SHORT: usize = 4;
@@ -30,7 +30,7 @@ struct Vectors<'a> {
 ///
 /// # Safety
 /// As [`super::driver::run`].
-pub(super) unsafe fn try_run<A: Element, B: Element>(
+pub(super) unsafe fn try_run<A: Stored, B: Stored>(
     context: Context<'_>,
     problem: &Problem<'_, A, B>,
     target: Target,
@@ -87,7 +87,7 @@ struct Dot<'a> {
     target: Target,
 }
 
-impl Kernel for Dot<'_> {
+impl Vectorized for Dot<'_> {
     type Output = ();
 
     #[inline(always)]

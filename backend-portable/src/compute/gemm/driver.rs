@@ -3,9 +3,9 @@
 use super::kernel::{self, Tile};
 use super::operand::{Lhs, Rhs};
 use super::{Bias, Context, Epilogue, dot, k_block, limit};
-use crate::compute::element::Element;
-use crate::compute::simd::{Kernel, Simd, Tier};
+use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::for_each_job;
+use crate::compute::storage::Stored;
 use core::ops::Range;
 
 /// Multiply-adds below which another thread is not worth waking.
@@ -94,7 +94,7 @@ impl Plan {
         Some(Plan { pack_a, pack_b, kc, mc, a_len, b_len })
     }
 
-    fn of<A: Element, B: Element>(tier: Tier, p: &Problem<'_, A, B>) -> Option<Plan> {
+    fn of<A: Stored, B: Stored>(tier: Tier, p: &Problem<'_, A, B>) -> Option<Plan> {
         let lanes = tier.lanes();
         let pack_a = p.lhs.needs_packing(lanes, p.k);
         let pack_b = p.rhs.needs_packing(lanes, p.k)
@@ -116,7 +116,7 @@ pub(super) fn slot_len_any(tier: Tier, m: usize, n: usize, k: usize) -> Option<u
 }
 
 /// Floats of workspace that each thread needs for exactly this problem.
-pub(crate) fn slot_len<A: Element, B: Element>(
+pub(crate) fn slot_len<A: Stored, B: Stored>(
     tier: Tier,
     problem: &Problem<'_, A, B>,
 ) -> Option<usize> {
@@ -162,7 +162,7 @@ pub(crate) fn part(index: usize, parts: usize, len: usize, tile: usize) -> Range
 /// `target` is as [`Target::new`] demands, for `m x n`. The operands, at every index below m, n and
 /// k, lie inside their data (`Matrix::new` or the convolution checked it), a packed operand was
 /// packed for this tier and shape, and a bias has an element for each row or column.
-pub(crate) unsafe fn run<A: Element, B: Element>(
+pub(crate) unsafe fn run<A: Stored, B: Stored>(
     context: Context<'_>,
     problem: &Problem<'_, A, B>,
     target: Target,
@@ -206,7 +206,7 @@ struct Part<'a, 'p, A, B> {
     workspace: &'a mut [f32],
 }
 
-impl<A: Element, B: Element> Kernel for Part<'_, '_, A, B> {
+impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
     type Output = ();
 
     #[inline(always)]
@@ -315,11 +315,7 @@ fn bias_at(epilogue: &Epilogue<'_>, side: Side, i: usize, j: usize, first: bool)
 ///
 /// # Safety
 /// As [`run`].
-unsafe fn unpacked<A: Element, B: Element>(
-    tier: Tier,
-    problem: &Problem<'_, A, B>,
-    target: Target,
-) {
+unsafe fn unpacked<A: Stored, B: Stored>(tier: Tier, problem: &Problem<'_, A, B>, target: Target) {
     for i in 0..problem.m {
         for j in 0..problem.n {
             let mut sum = 0.0;

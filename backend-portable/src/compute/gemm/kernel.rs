@@ -4,7 +4,7 @@
 // it is registers.
 #![allow(clippy::needless_range_loop)]
 
-use crate::compute::simd::{Kernel, MAX_LANES, Simd};
+use crate::compute::simd::{MAX_LANES, Simd, Vectorized};
 
 /// Rows of B ahead of the one in use that are brought near: weights come from the third-level cache, or memory.
 const AHEAD: usize = 32;
@@ -92,7 +92,7 @@ struct Shape<'a, const ROWS: usize, const VECTORS: usize, const TAIL: bool> {
     tail: usize,
 }
 
-impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Kernel
+impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Vectorized
     for Shape<'_, ROWS, VECTORS, TAIL>
 {
     type Output = ();

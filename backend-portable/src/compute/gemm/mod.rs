@@ -26,8 +26,8 @@ mod tests;
 pub(crate) use driver::{GRAIN, Problem, Target, part, run as run_problem, slot_len};
 pub(crate) use kernel::{Tile, run as run_tile};
 
-use super::element::Element;
 use super::simd::Tier;
+use super::storage::Stored;
 use crate::parallel::Parallel;
 use operand::{Lhs, Operand, Rhs};
 
@@ -50,7 +50,7 @@ pub struct Matrix<'a, E> {
     col_stride: usize,
 }
 
-impl<'a, E: Element> Matrix<'a, E> {
+impl<'a, E: Stored> Matrix<'a, E> {
     /// `None` when an element would lie outside the data.
     pub fn new(
         data: &'a [E],
@@ -209,7 +209,7 @@ impl<'a> PackedRhs<'a> {
     }
 
     /// Packs `b` into `storage`, which must have [`PackedRhs::len`] elements at least.
-    pub fn pack<E: Element>(
+    pub fn pack<E: Stored>(
         context: Context<'_>,
         b: Matrix<'_, E>,
         storage: &'a mut [f32],
@@ -246,7 +246,7 @@ pub fn gemm_workspace_len(
 }
 
 /// `c = clamp(alpha * a * b + bias + beta * c)`
-pub fn gemm<A: Element, B: Element>(
+pub fn gemm<A: Stored, B: Stored>(
     context: Context<'_>,
     a: Matrix<'_, A>,
     b: Matrix<'_, B>,
@@ -262,7 +262,7 @@ pub fn gemm<A: Element, B: Element>(
 }
 
 /// As [`gemm`], with a right operand that was packed for the same tier.
-pub fn gemm_packed<A: Element>(
+pub fn gemm_packed<A: Stored>(
     context: Context<'_>,
     a: Matrix<'_, A>,
     b: PackedRhs<'_>,
@@ -276,7 +276,7 @@ pub fn gemm_packed<A: Element>(
     run(context, a, Rhs::<f32>::Packed(b.data), c, epilogue, workspace)
 }
 
-fn run<A: Element, B: Element>(
+fn run<A: Stored, B: Stored>(
     context: Context<'_>,
     a: Matrix<'_, A>,
     rhs: Rhs<'_, B>,

@@ -3,9 +3,9 @@
 
 use super::Context;
 use super::patches::Patches;
-use crate::compute::element::Element;
-use crate::compute::simd::{Kernel, Simd, Tier};
+use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::for_each_chunk_mut;
+use crate::compute::storage::Stored;
 
 /// A matrix operand seen from the sum index k: element (o, k) is at `o * other + (k / inner_len) *
 /// outer + (k % inner_len) * inner`, where o is the row of A or the column of B.
@@ -21,7 +21,7 @@ pub(crate) struct Operand<'a, E> {
     pub inner: usize,
 }
 
-impl<'a, E: Element> Operand<'a, E> {
+impl<'a, E: Stored> Operand<'a, E> {
     /// The piece of `k..k1` from k on that has one stride: its length, and the offset of its first
     /// element.
     #[inline(always)]
@@ -67,7 +67,7 @@ pub(super) struct Block {
     pub col: usize,
 }
 
-impl<E: Element> Lhs<'_, E> {
+impl<E: Stored> Lhs<'_, E> {
     /// Whether the kernel can only read blocks of this operand from the workspace. In place it
     /// wants `f32`, and neighbours in k (or rows) that are neighbours in memory.
     pub(super) fn needs_packing(&self, lanes: usize, k: usize) -> bool {
@@ -132,7 +132,7 @@ pub(super) struct Panel {
     pub col: usize,
 }
 
-impl<E: Element> Rhs<'_, E> {
+impl<E: Stored> Rhs<'_, E> {
     /// As [`Lhs::needs_packing`]. A vector along the columns has to be contiguous; the single lane
     /// of the scalar tier always is.
     pub(super) fn needs_packing(&self, lanes: usize, k: usize) -> bool {
@@ -181,7 +181,7 @@ impl<E: Element> Rhs<'_, E> {
 }
 
 #[inline(always)]
-fn copy<E: Element>(src: &[E], dst: &mut [f32]) {
+fn copy<E: Stored>(src: &[E], dst: &mut [f32]) {
     match E::as_f32(src) {
         Some(src) => dst.copy_from_slice(src),
         None => {
@@ -193,7 +193,7 @@ fn copy<E: Element>(src: &[E], dst: &mut [f32]) {
 }
 
 #[inline(always)]
-fn gather<E: Element>(src: &[E], stride: usize, dst: &mut [f32]) {
+fn gather<E: Stored>(src: &[E], stride: usize, dst: &mut [f32]) {
     if stride == 1 {
         copy(&src[..dst.len()], dst);
         return;
@@ -206,7 +206,7 @@ fn gather<E: Element>(src: &[E], stride: usize, dst: &mut [f32]) {
 /// Writes rows `k0..k1` of columns `j..j + cols` as rows of a panel, and zeros behind the last
 /// column.
 #[inline(always)]
-fn pack_panel<S: Simd, E: Element>(
+fn pack_panel<S: Simd, E: Stored>(
     s: S,
     x: &Operand<'_, E>,
     (j, cols): (usize, usize),
@@ -236,7 +236,7 @@ fn pack_panel<S: Simd, E: Element>(
 
 /// `rows[p][c] = x.data[from + c * x.other + p * x.inner]` for `c < cols`, `p < len`.
 #[inline(always)]
-fn transpose_piece<S: Simd, E: Element>(
+fn transpose_piece<S: Simd, E: Stored>(
     s: S,
     x: &Operand<'_, E>,
     from: usize,
@@ -292,7 +292,7 @@ const GRAIN: usize = 1 << 15;
 
 /// Packs a whole right operand into the layout of the tier's register tile: panels of columns, and in a
 /// panel the rows one after the other. Threads share the panels.
-pub(crate) fn pack_rhs<E: Element>(
+pub(crate) fn pack_rhs<E: Stored>(
     context: Context<'_>,
     n: usize,
     k: usize,
@@ -301,7 +301,7 @@ pub(crate) fn pack_rhs<E: Element>(
 ) {
     /// The columns from the first number on, of so many and so many rows.
     struct Pack<'a, 'b, E>(usize, [usize; 2], &'a Operand<'b, E>, &'a mut [f32]);
-    impl<E: Element> Kernel for Pack<'_, '_, E> {
+    impl<E: Stored> Vectorized for Pack<'_, '_, E> {
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self, s: S) {
@@ -321,7 +321,7 @@ pub(crate) fn pack_rhs<E: Element>(
     });
 }
 
-impl<E: Element> Lhs<'_, E> {
+impl<E: Stored> Lhs<'_, E> {
     /// Element (i, k), wherever it is.
     pub(super) fn get(&self, i: usize, k: usize) -> f32 {
         match self {
@@ -331,7 +331,7 @@ impl<E: Element> Lhs<'_, E> {
     }
 }
 
-impl<E: Element> Rhs<'_, E> {
+impl<E: Stored> Rhs<'_, E> {
     /// Element (p, j) of a right operand of `k` rows, packed for `tier` if at all.
     pub(super) fn get(&self, tier: Tier, j: usize, p: usize, k: usize) -> f32 {
         match self {

@@ -49,7 +49,7 @@ fn strides(rows: usize, cols: usize, transposed: bool, gap: usize) -> (usize, us
     (row, col, len)
 }
 
-fn check<E: Element>(
+fn check<E: Stored>(
     context: Context<'_>,
     (m, n, k): (usize, usize, usize),
     case: Case,
@@ -115,7 +115,7 @@ fn check<E: Element>(
     }
 }
 
-fn all<E: Element>(context: Context<'_>, shapes: &[(usize, usize, usize)]) {
+fn all<E: Stored>(context: Context<'_>, shapes: &[(usize, usize, usize)]) {
     let mut noise = Noise::new(7);
     for (index, &shape) in shapes.iter().enumerate() {
         for bits in 0..8 {

@@ -1,6 +1,6 @@
 //! x86-64 with AVX2 and FMA: eight lanes, sixteen registers.
 
-use super::{Kernel, Simd};
+use super::{Simd, Vectorized};
 use core::arch::x86_64::*;
 
 /// Token of the AVX2 + FMA tier.
@@ -20,7 +20,7 @@ impl Avx2 {
 // have all registers, not share them with what the caller keeps in vectors.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma")]
-fn shell<K: Kernel>(kernel: K, s: Avx2) -> K::Output {
+fn shell<K: Vectorized>(kernel: K, s: Avx2) -> K::Output {
     kernel.run(s)
 }
 
@@ -52,7 +52,7 @@ impl Simd for Avx2 {
     type M = __m256;
 
     #[inline(always)]
-    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
+    fn vectorize<K: Vectorized>(self, kernel: K) -> K::Output {
         isa!(shell(kernel, self))
     }
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! x86-64 with AVX-512 (F, DQ, BW, VL): sixteen lanes, thirty-two registers, masks.
 
-use super::{Kernel, Simd};
+use super::{Simd, Vectorized};
 use core::arch::x86_64::*;
 
 /// Token of the AVX-512 tier.
@@ -20,7 +20,7 @@ impl Avx512 {
 // have all registers, not share them with what the caller keeps in vectors.
 #[inline(never)]
 #[target_feature(enable = "avx2,fma,avx512f,avx512dq,avx512bw,avx512vl")]
-fn shell<K: Kernel>(kernel: K, s: Avx512) -> K::Output {
+fn shell<K: Vectorized>(kernel: K, s: Avx512) -> K::Output {
     kernel.run(s)
 }
 
@@ -48,7 +48,7 @@ impl Simd for Avx512 {
     type M = __mmask16;
 
     #[inline(always)]
-    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
+    fn vectorize<K: Vectorized>(self, kernel: K) -> K::Output {
         isa!(shell(kernel, self))
     }
     #[inline(always)]

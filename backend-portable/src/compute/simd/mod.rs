@@ -1,6 +1,6 @@
 //! One small vector abstraction, and the value that says which instruction set may be used.
 //!
-//! A loop is written once, generic over [`Simd`], as a struct that implements [`Kernel`].
+//! A loop is written once, generic over [`Simd`], as a struct that implements [`Vectorized`].
 //! [`Tier::dispatch`] calls it inside a function compiled with the instruction set of the tier. The
 //! generic body must be `#[inline(always)]` all the way down: only then does it end up inside the
 //! shell that carries `#[target_feature]`.
@@ -52,7 +52,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type M: Copy;
 
     /// Runs a kernel inside a function compiled for this instruction set.
-    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
+    fn vectorize<K: Vectorized>(self, kernel: K) -> K::Output;
 
     /// The vector with `x` in each lane.
     fn splat(self, x: f32) -> Self::F;
@@ -213,7 +213,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
 /// A computation that is generic over the instruction set.
 ///
 /// `run` must be `#[inline(always)]`, and so must everything in it that touches vectors.
-pub trait Kernel {
+pub trait Vectorized {
     /// What the computation returns.
     type Output;
     /// The body.
@@ -279,7 +279,7 @@ impl Tier {
 
     /// Runs a kernel with the instructions of this tier.
     #[inline]
-    pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
+    pub fn dispatch<K: Vectorized>(self, kernel: K) -> K::Output {
         match self.0 {
             Isa::Scalar => Scalar.vectorize(kernel),
             #[cfg(target_arch = "x86_64")]

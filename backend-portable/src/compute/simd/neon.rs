@@ -1,6 +1,6 @@
 //! aarch64 with NEON: four lanes, thirty-two registers.
 
-use super::{Kernel, Simd};
+use super::{Simd, Vectorized};
 use core::arch::aarch64::*;
 
 /// Token of the NEON tier.
@@ -20,7 +20,7 @@ impl Neon {
 // have all registers, not share them with what the caller keeps in vectors.
 #[inline(never)]
 #[target_feature(enable = "neon")]
-fn shell<K: Kernel>(kernel: K, s: Neon) -> K::Output {
+fn shell<K: Vectorized>(kernel: K, s: Neon) -> K::Output {
     kernel.run(s)
 }
 
@@ -42,7 +42,7 @@ impl Simd for Neon {
     type M = uint32x4_t;
 
     #[inline(always)]
-    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
+    fn vectorize<K: Vectorized>(self, kernel: K) -> K::Output {
         isa!(shell(kernel, self))
     }
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! The tier without vectors: one lane, plain Rust, `libm`.
 
-use super::{Kernel, Simd};
+use super::{Simd, Vectorized};
 
 /// Token of the scalar tier.
 #[derive(Clone, Copy, Debug)]
@@ -17,10 +17,10 @@ impl Simd for Scalar {
     type M = bool;
 
     #[inline(always)]
-    fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
+    fn vectorize<K: Vectorized>(self, kernel: K) -> K::Output {
         // Not inlined, so that each kernel exists once in the image however many places use it.
         #[inline(never)]
-        fn shell<K: Kernel>(kernel: K) -> K::Output {
+        fn shell<K: Vectorized>(kernel: K) -> K::Output {
             kernel.run(Scalar)
         }
         shell(kernel)

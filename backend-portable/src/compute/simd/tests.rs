@@ -4,7 +4,7 @@ use crate::compute::testing::Noise;
 /// Checks every operation of a tier against plain Rust.
 struct Operations;
 
-impl Kernel for Operations {
+impl Vectorized for Operations {
     type Output = ();
 
     fn run<S: Simd>(self, s: S) {

@@ -1,12 +1,12 @@
 //! Element by element: over tensors that lie in any order, broadcast, and in place where nobody needs what was there.
 
 use super::{Operation, argument, output};
-use crate::compute::gemm::{Context, ShapeMismatch};
-use crate::compute::map::{
+use crate::compute::functions::{
     Abs, Add, AddScaled, Clamp, Div, Exp, From, Gelu, GeluTanh, HardSigmoid, HardSwish, Map1, Map2,
     Maximum, Minimum, Mul, Neg, Reciprocal, Rsqrt, Sigmoid, Silu, Sqrt, Sub, Tanh, With, map1,
     map1_in_place, map2, map2_in_place,
 };
+use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Simd;
 use crate::compute::split::{Serial, chunk_len, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};

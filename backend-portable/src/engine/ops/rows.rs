@@ -1,8 +1,8 @@
 //! What works on rows: softmax, norms and means.
 
 use super::{argument, dimension, output};
+use crate::compute::functions::{Add, Mul, With, map1_in_place, map2_in_place};
 use crate::compute::gemm::{Context, ShapeMismatch};
-use crate::compute::map::{Add, Mul, With, map1_in_place, map2_in_place};
 use crate::compute::rows::{layer_norm_rows, log_softmax_rows, softmax_rows, sum_rows};
 use crate::compute::split::{Serial, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};

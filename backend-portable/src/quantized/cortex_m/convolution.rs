@@ -3,15 +3,122 @@
 use super::{Scale, dot, finish, int, picture};
 use crate::compute::split::for_each_chunk_mut;
 use crate::shape::bad;
+use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Tensor};
 use torchlet_core::rules::window::{Window, Windows, windows};
 use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
 };
 
-/// The operators of this file.
-pub const CONVOLUTION: &[Kernel] =
-    &[QUANTIZED_CONV2D_OUT, QUANTIZED_DEPTHWISE_CONV2D_OUT, QUANTIZED_TRANSPOSE_CONV2D_OUT];
+kernels! { CONVOLUTION:
+    /// `cortex_m::quantized_conv2d.out(input, weight, bias, stride, padding, dilation, input_offset, output_offset, requantize_multipliers,
+    /// requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of output channels, rows, columns and
+    /// input channels of a group.
+    QUANTIZED_CONV2D_OUT = Kernel::new(
+        "cortex_m::quantized_conv2d.out",
+        &[
+            Tensor,
+            Tensor,
+            OptionalTensor,
+            IntList,
+            IntList,
+            IntList,
+            Int,
+            Int,
+            Tensor,
+            Tensor,
+            Int,
+            Int,
+            Tensor,
+            Out,
+        ],
+        |ctx| {
+            let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
+            let (channels, depth) = (input.size(1), weight.size(3));
+            let outputs = weight.sizes.first().copied().unwrap_or(0);
+            if depth == 0
+                || channels % depth != 0
+                || channels == 0
+                || weight.size(0) % (channels / depth) != 0
+            {
+                return Err(bad(1, "does not divide the channels into groups"));
+            }
+            prepare(ctx, PLAIN, outputs, &|window, _, size| window.convolved(size), convolve)
+        },
+    );
+    /// `cortex_m::quantized_depthwise_conv2d.out(input, weight, bias, stride, padding, dilation, depth_multiplier, input_offset,
+    /// output_offset, requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of 1,
+    /// rows, columns and output channels.
+    QUANTIZED_DEPTHWISE_CONV2D_OUT = Kernel::new(
+        "cortex_m::quantized_depthwise_conv2d.out",
+        &[
+            Tensor,
+            Tensor,
+            OptionalTensor,
+            IntList,
+            IntList,
+            IntList,
+            Int,
+            Int,
+            Int,
+            Tensor,
+            Tensor,
+            Int,
+            Int,
+            Tensor,
+            Out,
+        ],
+        |ctx| {
+            let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
+            let outputs = weight.sizes.get(3).copied().unwrap_or(0);
+            let channels = i64::try_from(input.size(1)).unwrap_or(0);
+            if weight.size(0) != 1
+                || channels.checked_mul(ctx.int(6)?) != Some(outputs.into())
+                || outputs == 0
+            {
+                return Err(bad(1, "does not have as many channels as the input times the multiplier"));
+            }
+            prepare(ctx, DEPTHWISE, outputs, &|window, _, size| window.convolved(size), depthwise)
+        },
+    );
+    /// `cortex_m::quantized_transpose_conv2d.out(input, weight, bias, stride, padding, output_padding, dilation, input_offset, output_offset,
+    /// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, output_scratch, out)`: a weight
+    /// of output channels, rows, columns and input channels.
+    QUANTIZED_TRANSPOSE_CONV2D_OUT = Kernel::new(
+        "cortex_m::quantized_transpose_conv2d.out",
+        &[
+            Tensor,
+            Tensor,
+            OptionalTensor,
+            IntList,
+            IntList,
+            IntList,
+            IntList,
+            Int,
+            Int,
+            Tensor,
+            Tensor,
+            Int,
+            Int,
+            Tensor,
+            Tensor,
+            Out,
+        ],
+        |ctx| {
+            let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
+            let outputs = weight.sizes.first().copied().unwrap_or(0);
+            if weight.size(3) != input.size(1) || outputs == 0 {
+                return Err(bad(1, "has another number of channels than the input"));
+            }
+            let extra = [ctx.list_int(5, 0)?, ctx.list_int(5, ctx.list_len(5)?.saturating_sub(1))?];
+            let extra = extra.map(|extra| usize::try_from(extra).ok());
+            let size = |window: &Window, dim: usize, size: usize| {
+                window.transposed(size, extra.get(dim).copied()??)
+            };
+            prepare(ctx, TRANSPOSED, outputs, &size, convolve_transposed)
+        },
+    );
+}
 
 /// Where the arguments are that not all these operators have at the same place.
 #[derive(Debug, Clone, Copy)]
@@ -161,42 +268,6 @@ fn for_each_pixel(
     });
 }
 
-/// `cortex_m::quantized_conv2d.out(input, weight, bias, stride, padding, dilation, input_offset, output_offset, requantize_multipliers,
-/// requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of output channels, rows, columns and
-/// input channels of a group.
-pub const QUANTIZED_CONV2D_OUT: Kernel = Kernel::new(
-    "cortex_m::quantized_conv2d.out",
-    &[
-        Tensor,
-        Tensor,
-        OptionalTensor,
-        IntList,
-        IntList,
-        IntList,
-        Int,
-        Int,
-        Tensor,
-        Tensor,
-        Int,
-        Int,
-        Tensor,
-        Out,
-    ],
-    |ctx| {
-        let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
-        let (channels, depth) = (input.size(1), weight.size(3));
-        let outputs = weight.sizes.first().copied().unwrap_or(0);
-        if depth == 0
-            || channels % depth != 0
-            || channels == 0
-            || weight.size(0) % (channels / depth) != 0
-        {
-            return Err(bad(1, "does not divide the channels into groups"));
-        }
-        prepare(ctx, PLAIN, outputs, &|window, _, size| window.convolved(size), convolve)
-    },
-);
-
 fn convolve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let (windows, results) = (windows_of(ctx, weight.info(), PLAIN)?, Results::new(ctx, PLAIN)?);
@@ -236,42 +307,6 @@ fn convolve(ctx: &mut Invoke) -> Result<(), KernelError> {
     });
     Ok(())
 }
-
-/// `cortex_m::quantized_depthwise_conv2d.out(input, weight, bias, stride, padding, dilation, depth_multiplier, input_offset,
-/// output_offset, requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of 1,
-/// rows, columns and output channels.
-pub const QUANTIZED_DEPTHWISE_CONV2D_OUT: Kernel = Kernel::new(
-    "cortex_m::quantized_depthwise_conv2d.out",
-    &[
-        Tensor,
-        Tensor,
-        OptionalTensor,
-        IntList,
-        IntList,
-        IntList,
-        Int,
-        Int,
-        Int,
-        Tensor,
-        Tensor,
-        Int,
-        Int,
-        Tensor,
-        Out,
-    ],
-    |ctx| {
-        let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
-        let outputs = weight.sizes.get(3).copied().unwrap_or(0);
-        let channels = i64::try_from(input.size(1)).unwrap_or(0);
-        if weight.size(0) != 1
-            || channels.checked_mul(ctx.int(6)?) != Some(outputs.into())
-            || outputs == 0
-        {
-            return Err(bad(1, "does not have as many channels as the input times the multiplier"));
-        }
-        prepare(ctx, DEPTHWISE, outputs, &|window, _, size| window.convolved(size), depthwise)
-    },
-);
 
 /// Channels that are summed up together.
 const LANES: usize = 64;
@@ -328,44 +363,6 @@ fn depthwise(ctx: &mut Invoke) -> Result<(), KernelError> {
     });
     Ok(())
 }
-
-/// `cortex_m::quantized_transpose_conv2d.out(input, weight, bias, stride, padding, output_padding, dilation, input_offset, output_offset,
-/// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, output_scratch, out)`: a weight
-/// of output channels, rows, columns and input channels.
-pub const QUANTIZED_TRANSPOSE_CONV2D_OUT: Kernel = Kernel::new(
-    "cortex_m::quantized_transpose_conv2d.out",
-    &[
-        Tensor,
-        Tensor,
-        OptionalTensor,
-        IntList,
-        IntList,
-        IntList,
-        IntList,
-        Int,
-        Int,
-        Tensor,
-        Tensor,
-        Int,
-        Int,
-        Tensor,
-        Tensor,
-        Out,
-    ],
-    |ctx| {
-        let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
-        let outputs = weight.sizes.first().copied().unwrap_or(0);
-        if weight.size(3) != input.size(1) || outputs == 0 {
-            return Err(bad(1, "has another number of channels than the input"));
-        }
-        let extra = [ctx.list_int(5, 0)?, ctx.list_int(5, ctx.list_len(5)?.saturating_sub(1))?];
-        let extra = extra.map(|extra| usize::try_from(extra).ok());
-        let size = |window: &Window, dim: usize, size: usize| {
-            window.transposed(size, extra.get(dim).copied()??)
-        };
-        prepare(ctx, TRANSPOSED, outputs, &size, convolve_transposed)
-    },
-);
 
 fn convolve_transposed(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);

@@ -3,203 +3,154 @@
 use super::{Scale, expect_type, int};
 use crate::map::{Two, map};
 use crate::number::unsupported;
-use crate::quantized::Rounding;
 use crate::quantized::affine::{
     DEQUANTIZE_FORM, QUANTIZE_FORM, dequantize, prepare_dequantize, prepare_quantize, quantize,
 };
+use crate::real::Real;
 use crate::shape::maps::{Map, Maps};
 use crate::shape::{bad, same_type, walk_of};
+use crate::table::kernels;
 use torchlet_core::Param::{Float, Int, IntList, Out, Tensor};
 use torchlet_core::rules::{View, broadcast};
 use torchlet_core::{
     Arguments, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
 };
 
-/// The operators of this file.
-pub const ELEMENTWISE: &[Kernel] = &[
-    CORTEX_M_QUANTIZE_PER_TENSOR_OUT,
-    CORTEX_M_DEQUANTIZE_PER_TENSOR_OUT,
-    QUANTIZED_ADD_OUT,
-    QUANTIZED_MUL_OUT,
-    QUANTIZED_DIV_OUT,
-    QUANTIZED_ACTIVATION_OUT,
-    MINIMUM_OUT,
-    MAXIMUM_OUT,
-    TRANSPOSE_OUT,
-    PAD_OUT,
-];
-
-/// `cortex_m::quantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
-pub const CORTEX_M_QUANTIZE_PER_TENSOR_OUT: Kernel = Kernel::new(
-    "cortex_m::quantize_per_tensor.out",
-    &[Tensor, Float, Int, Int, Int, Int, Out],
-    |ctx| {
-        prepare_quantize(
-            ctx,
-            QUANTIZE_FORM,
-            [|ctx| quantize::<f32>(ctx, QUANTIZE_FORM), |ctx| quantize::<f64>(ctx, QUANTIZE_FORM)],
-        )
-    },
-);
-
-/// `cortex_m::dequantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
-pub const CORTEX_M_DEQUANTIZE_PER_TENSOR_OUT: Kernel = Kernel::new(
-    "cortex_m::dequantize_per_tensor.out",
-    &[Tensor, Float, Int, Int, Int, Int, Out],
-    |ctx| {
-        prepare_dequantize(
-            ctx,
-            DEQUANTIZE_FORM,
-            [
-                |ctx| dequantize::<f32>(ctx, DEQUANTIZE_FORM),
-                |ctx| dequantize::<f64>(ctx, DEQUANTIZE_FORM),
-            ],
-        )
-    },
-);
-
-/// Prepares an operator of two tensors that are broadcast.
-fn prepare_two(
-    ctx: &mut Prepare,
-    second: usize,
-    out: usize,
-    invoke: InvokeFn,
-) -> Result<Plan, KernelError> {
-    let (a, b) = (ctx.info(0)?, ctx.info(second)?);
-    if !matches!(a.scalar_type, ScalarType::Char | ScalarType::Short) {
-        return Err(unsupported(0, a.scalar_type));
-    }
-    let sizes = broadcast(&a.sizes, &b.sizes).ok_or(bad(second, "cannot be broadcast"))?;
-    ctx.resize(out, &sizes)?;
-    same_type(ctx, 0, second)?;
-    same_type(ctx, 0, out)?;
-    Ok(Plan::new(invoke))
-}
-
-/// The bounds of the numbers of an argument's type.
-fn type_bounds(ctx: &Arguments, arg: usize) -> Result<(i64, i64), KernelError> {
-    Ok(match ctx.info(arg)?.scalar_type {
-        ScalarType::Char => (-128, 127),
-        _ => (-32768, 32767),
-    })
-}
-
-/// `cortex_m::quantized_add.out(self, zero_point, multiplier, shift, other, zero_point, multiplier, shift, output_zero_point,
-/// output_multiplier, output_shift, activation_min, activation_max, out)`.
-pub const QUANTIZED_ADD_OUT: Kernel = Kernel::new(
-    "cortex_m::quantized_add.out",
-    &[Tensor, Int, Int, Int, Tensor, Int, Int, Int, Int, Int, Int, Int, Int, Out],
-    |ctx| {
-        for arg in [2, 6, 9] {
-            Scale::of(ctx, arg)?;
-        }
-        prepare_two(ctx, 4, 13, |ctx| {
-            let (a_zero, b_zero, zero) = (int(ctx, 1)?, int(ctx, 5)?, int(ctx, 8)?);
-            let (a_scale, b_scale) = (Scale::of(ctx, 2)?, Scale::of(ctx, 6)?);
-            let (scale, low, high) = (Scale::of(ctx, 9)?, ctx.int(11)?, ctx.int(12)?);
-            // Room for precision: 20 bits for 8-bit numbers, fewer for 16.
-            let room = if ctx.info(0)?.scalar_type == ScalarType::Char { 20 } else { 15 };
-            let side = move |value: i64, zero: i32, scale: Scale| {
-                scale.requantize((value as i32).wrapping_sub(zero).wrapping_shl(room))
-            };
-            map(
+kernels! { ELEMENTWISE:
+    /// `cortex_m::quantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
+    CORTEX_M_QUANTIZE_PER_TENSOR_OUT = Kernel::new(
+        "cortex_m::quantize_per_tensor.out",
+        &[Tensor, Float, Int, Int, Int, Int, Out],
+        |ctx| {
+            prepare_quantize(
                 ctx,
-                [0, 4],
-                13,
-                &Two(|a: i64, b: i64| {
-                    let sum = side(a, a_zero, a_scale).wrapping_add(side(b, b_zero, b_scale));
-                    i64::from(scale.requantize(sum).wrapping_add(zero)).max(low).min(high)
-                }),
+                QUANTIZE_FORM,
+                [|ctx| quantize::<f32>(ctx, QUANTIZE_FORM), |ctx| quantize::<f64>(ctx, QUANTIZE_FORM)],
             )
-        })
-    },
-);
-
-/// `cortex_m::quantized_mul.out(self, zero_point, other, zero_point, output_zero_point, output_multiplier, output_shift,
-/// out)`.
-pub const QUANTIZED_MUL_OUT: Kernel = Kernel::new(
-    "cortex_m::quantized_mul.out",
-    &[Tensor, Int, Tensor, Int, Int, Int, Int, Out],
-    |ctx| {
-        Scale::of(ctx, 5)?;
-        prepare_two(ctx, 2, 7, |ctx| {
-            let (a_zero, b_zero, zero) = (int(ctx, 1)?, int(ctx, 3)?, int(ctx, 4)?);
-            let (scale, (low, high)) = (Scale::of(ctx, 5)?, type_bounds(ctx, 7)?);
-            map(
+        },
+    );
+    /// `cortex_m::dequantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
+    CORTEX_M_DEQUANTIZE_PER_TENSOR_OUT = Kernel::new(
+        "cortex_m::dequantize_per_tensor.out",
+        &[Tensor, Float, Int, Int, Int, Int, Out],
+        |ctx| {
+            prepare_dequantize(
                 ctx,
-                [0, 2],
-                7,
-                &Two(|a: i64, b: i64| {
-                    let (a, b) = ((a as i32).wrapping_sub(a_zero), (b as i32).wrapping_sub(b_zero));
-                    i64::from(scale.requantize(a.wrapping_mul(b)).wrapping_add(zero))
-                        .max(low)
-                        .min(high)
-                }),
+                DEQUANTIZE_FORM,
+                [
+                    |ctx| dequantize::<f32>(ctx, DEQUANTIZE_FORM),
+                    |ctx| dequantize::<f64>(ctx, DEQUANTIZE_FORM),
+                ],
             )
-        })
-    },
-);
-
-/// `cortex_m::quantized_div.out(self, zero_point, other, zero_point, output_zero_point, output_scale, out)`: a quotient by zero is
-/// zero.
-pub const QUANTIZED_DIV_OUT: Kernel = Kernel::new(
-    "cortex_m::quantized_div.out",
-    &[Tensor, Int, Tensor, Int, Int, Float, Out],
-    |ctx| {
-        prepare_two(ctx, 2, 6, |ctx| {
-            let (a_zero, b_zero, zero) = (int(ctx, 1)?, int(ctx, 3)?, int(ctx, 4)?);
-            let (scale, (low, high)) = (ctx.float(5)? as f32, type_bounds(ctx, 6)?);
-            map(
-                ctx,
-                [0, 2],
-                6,
-                &Two(|a: i64, b: i64| {
-                    let (a, b) = ((a as i32).wrapping_sub(a_zero), (b as i32).wrapping_sub(b_zero));
-                    let quotient = if b == 0 { 0.0 } else { a as f32 / b as f32 };
-                    ((quotient * scale).nearest() as i64)
-                        .saturating_add(zero.into())
-                        .clamp(low, high)
-                }),
-            )
-        })
-    },
-);
-
-/// `cortex_m::quantized_activation.out(input, lut, out)`: a table of 256 results, from that of -128 on.
-pub const QUANTIZED_ACTIVATION_OUT: Kernel =
-    Kernel::new("cortex_m::quantized_activation.out", &[Tensor, Tensor, Out], |ctx| {
-        for arg in 0..3 {
-            expect_type(ctx, arg, ScalarType::Char)?;
-        }
-        if ctx.info(1)?.numel() != 256 {
-            return Err(bad(1, "must have 256 numbers"));
-        }
-        let sizes = ctx.info(0)?.sizes;
-        ctx.resize(2, &sizes)?;
-        Ok(Plan::new(|ctx| {
-            let table = ctx.tensor(1)?;
-            let table = table.data::<i8>()?;
-            map(ctx, [0], 2, &|value: i64| {
-                table.get((value + 128) as usize & 255).map_or(0, |&result| result.into())
+        },
+    );
+    /// `cortex_m::quantized_add.out(self, zero_point, multiplier, shift, other, zero_point, multiplier, shift, output_zero_point,
+    /// output_multiplier, output_shift, activation_min, activation_max, out)`.
+    QUANTIZED_ADD_OUT = Kernel::new(
+        "cortex_m::quantized_add.out",
+        &[Tensor, Int, Int, Int, Tensor, Int, Int, Int, Int, Int, Int, Int, Int, Out],
+        |ctx| {
+            for arg in [2, 6, 9] {
+                Scale::of(ctx, arg)?;
+            }
+            prepare_two(ctx, 4, 13, |ctx| {
+                let (a_zero, b_zero, zero) = (int(ctx, 1)?, int(ctx, 5)?, int(ctx, 8)?);
+                let (a_scale, b_scale) = (Scale::of(ctx, 2)?, Scale::of(ctx, 6)?);
+                let (scale, low, high) = (Scale::of(ctx, 9)?, ctx.int(11)?, ctx.int(12)?);
+                // Room for precision: 20 bits for 8-bit numbers, fewer for 16.
+                let room = if ctx.info(0)?.scalar_type == ScalarType::Char { 20 } else { 15 };
+                let side = move |value: i64, zero: i32, scale: Scale| {
+                    scale.requantize((value as i32).wrapping_sub(zero).wrapping_shl(room))
+                };
+                map(
+                    ctx,
+                    [0, 4],
+                    13,
+                    &Two(|a: i64, b: i64| {
+                        let sum = side(a, a_zero, a_scale).wrapping_add(side(b, b_zero, b_scale));
+                        i64::from(scale.requantize(sum).wrapping_add(zero)).max(low).min(high)
+                    }),
+                )
             })
-        }))
-    });
-
-/// `cortex_m::minimum.out(self, other, out)`.
-pub const MINIMUM_OUT: Kernel =
-    Kernel::new("cortex_m::minimum.out", &[Tensor, Tensor, Out], |ctx| {
+        },
+    );
+    /// `cortex_m::quantized_mul.out(self, zero_point, other, zero_point, output_zero_point, output_multiplier, output_shift,
+    /// out)`.
+    QUANTIZED_MUL_OUT = Kernel::new(
+        "cortex_m::quantized_mul.out",
+        &[Tensor, Int, Tensor, Int, Int, Int, Int, Out],
+        |ctx| {
+            Scale::of(ctx, 5)?;
+            prepare_two(ctx, 2, 7, |ctx| {
+                let (a_zero, b_zero, zero) = (int(ctx, 1)?, int(ctx, 3)?, int(ctx, 4)?);
+                let (scale, (low, high)) = (Scale::of(ctx, 5)?, type_bounds(ctx, 7)?);
+                map(
+                    ctx,
+                    [0, 2],
+                    7,
+                    &Two(|a: i64, b: i64| {
+                        let (a, b) = ((a as i32).wrapping_sub(a_zero), (b as i32).wrapping_sub(b_zero));
+                        i64::from(scale.requantize(a.wrapping_mul(b)).wrapping_add(zero))
+                            .max(low)
+                            .min(high)
+                    }),
+                )
+            })
+        },
+    );
+    /// `cortex_m::quantized_div.out(self, zero_point, other, zero_point, output_zero_point, output_scale, out)`: a quotient by zero is
+    /// zero.
+    QUANTIZED_DIV_OUT = Kernel::new(
+        "cortex_m::quantized_div.out",
+        &[Tensor, Int, Tensor, Int, Int, Float, Out],
+        |ctx| {
+            prepare_two(ctx, 2, 6, |ctx| {
+                let (a_zero, b_zero, zero) = (int(ctx, 1)?, int(ctx, 3)?, int(ctx, 4)?);
+                let (scale, (low, high)) = (ctx.float(5)? as f32, type_bounds(ctx, 6)?);
+                map(
+                    ctx,
+                    [0, 2],
+                    6,
+                    &Two(|a: i64, b: i64| {
+                        let (a, b) = ((a as i32).wrapping_sub(a_zero), (b as i32).wrapping_sub(b_zero));
+                        let quotient = if b == 0 { 0.0 } else { a as f32 / b as f32 };
+                        ((quotient * scale).round_even() as i64)
+                            .saturating_add(zero.into())
+                            .clamp(low, high)
+                    }),
+                )
+            })
+        },
+    );
+    /// `cortex_m::quantized_activation.out(input, lut, out)`: a table of 256 results, from that of -128 on.
+    QUANTIZED_ACTIVATION_OUT =
+        Kernel::new("cortex_m::quantized_activation.out", &[Tensor, Tensor, Out], |ctx| {
+            for arg in 0..3 {
+                expect_type(ctx, arg, ScalarType::Char)?;
+            }
+            if ctx.info(1)?.numel() != 256 {
+                return Err(bad(1, "must have 256 numbers"));
+            }
+            let sizes = ctx.info(0)?.sizes;
+            ctx.resize(2, &sizes)?;
+            Ok(Plan::new(|ctx| {
+                let table = ctx.tensor(1)?;
+                let table = table.data::<i8>()?;
+                map(ctx, [0], 2, &|value: i64| {
+                    table.get((value + 128) as usize & 255).map_or(0, |&result| result.into())
+                })
+            }))
+        });
+    /// `cortex_m::minimum.out(self, other, out)`.
+    MINIMUM_OUT = Kernel::new("cortex_m::minimum.out", &[Tensor, Tensor, Out], |ctx| {
         prepare_two(ctx, 1, 2, |ctx| map(ctx, [0, 1], 2, &Two(|a: i64, b: i64| a.min(b))))
     });
-
-/// `cortex_m::maximum.out(self, other, out)`.
-pub const MAXIMUM_OUT: Kernel =
-    Kernel::new("cortex_m::maximum.out", &[Tensor, Tensor, Out], |ctx| {
+    /// `cortex_m::maximum.out(self, other, out)`.
+    MAXIMUM_OUT = Kernel::new("cortex_m::maximum.out", &[Tensor, Tensor, Out], |ctx| {
         prepare_two(ctx, 1, 2, |ctx| map(ctx, [0, 1], 2, &Two(|a: i64, b: i64| a.max(b))))
     });
-
-/// `cortex_m::transpose.out(input, perm, out)`.
-pub const TRANSPOSE_OUT: Kernel =
-    Kernel::new("cortex_m::transpose.out", &[Tensor, IntList, Out], |ctx| {
+    /// `cortex_m::transpose.out(input, perm, out)`.
+    TRANSPOSE_OUT = Kernel::new("cortex_m::transpose.out", &[Tensor, IntList, Out], |ctx| {
         let view = permuted(ctx)?;
         ctx.resize(2, view.sizes())?;
         same_type(ctx, 0, 2)?;
@@ -211,28 +162,8 @@ pub const TRANSPOSE_OUT: Kernel =
             Ok(())
         }))
     });
-
-fn permuted(ctx: &Arguments) -> Result<View, KernelError> {
-    let view = View::of(&ctx.info(0)?).and_then(|view| view.permute(&ctx.ints(1).ok()?));
-    view.ok_or(bad(1, "must name each dimension once"))
-}
-
-/// How much is added before and after a dimension of argument 0. The lists, arguments 1 and 2, have four numbers, in
-/// the order of memory if that is channels last, the last for the last dimension.
-fn padding(ctx: &Arguments, info: &TensorInfo, dim: usize) -> Result<[i64; 2], KernelError> {
-    let &[_, channels, height, width] = &info.sizes[..] else {
-        let first = 4usize.checked_sub(info.rank());
-        let place = first.ok_or(KernelError::Rank { arg: 0, found: info.rank() })? + dim;
-        return Ok([ctx.list_int(1, place)?, ctx.list_int(2, place)?]);
-    };
-    let last = channels == 1 || height == 1 && width == 1 || info.dim_order == [0, 2, 3, 1];
-    let place = if last { [0, 3, 1, 2].get(dim).copied().unwrap_or(dim) } else { dim };
-    Ok([ctx.list_int(1, place)?, ctx.list_int(2, place)?])
-}
-
-/// `cortex_m::pad.out(input, pre_pad, post_pad, pad_value, out)`.
-pub const PAD_OUT: Kernel =
-    Kernel::new("cortex_m::pad.out", &[Tensor, IntList, IntList, Int, Out], |ctx| {
+    /// `cortex_m::pad.out(input, pre_pad, post_pad, pad_value, out)`.
+    PAD_OUT = Kernel::new("cortex_m::pad.out", &[Tensor, IntList, IntList, Int, Out], |ctx| {
         expect_type(ctx, 0, ScalarType::Char)?;
         same_type(ctx, 0, 4)?;
         let info = ctx.info(0)?;
@@ -264,3 +195,48 @@ pub const PAD_OUT: Kernel =
             Ok(())
         }))
     });
+}
+
+/// Prepares an operator of two tensors that are broadcast.
+fn prepare_two(
+    ctx: &mut Prepare,
+    second: usize,
+    out: usize,
+    invoke: InvokeFn,
+) -> Result<Plan, KernelError> {
+    let (a, b) = (ctx.info(0)?, ctx.info(second)?);
+    if !matches!(a.scalar_type, ScalarType::Char | ScalarType::Short) {
+        return Err(unsupported(0, a.scalar_type));
+    }
+    let sizes = broadcast(&a.sizes, &b.sizes).ok_or(bad(second, "cannot be broadcast"))?;
+    ctx.resize(out, &sizes)?;
+    same_type(ctx, 0, second)?;
+    same_type(ctx, 0, out)?;
+    Ok(Plan::new(invoke))
+}
+
+/// The bounds of the numbers of an argument's type.
+fn type_bounds(ctx: &Arguments, arg: usize) -> Result<(i64, i64), KernelError> {
+    Ok(match ctx.info(arg)?.scalar_type {
+        ScalarType::Char => (-128, 127),
+        _ => (-32768, 32767),
+    })
+}
+
+fn permuted(ctx: &Arguments) -> Result<View, KernelError> {
+    let view = View::of(&ctx.info(0)?).and_then(|view| view.permute(&ctx.ints(1).ok()?));
+    view.ok_or(bad(1, "must name each dimension once"))
+}
+
+/// How much is added before and after a dimension of argument 0. The lists, arguments 1 and 2, have four numbers, in
+/// the order of memory if that is channels last, the last for the last dimension.
+fn padding(ctx: &Arguments, info: &TensorInfo, dim: usize) -> Result<[i64; 2], KernelError> {
+    let &[_, channels, height, width] = &info.sizes[..] else {
+        let first = 4usize.checked_sub(info.rank());
+        let place = first.ok_or(KernelError::Rank { arg: 0, found: info.rank() })? + dim;
+        return Ok([ctx.list_int(1, place)?, ctx.list_int(2, place)?]);
+    };
+    let last = channels == 1 || height == 1 && width == 1 || info.dim_order == [0, 2, 3, 1];
+    let place = if last { [0, 3, 1, 2].get(dim).copied().unwrap_or(dim) } else { dim };
+    Ok([ctx.list_int(1, place)?, ctx.list_int(2, place)?])
+}

@@ -2,14 +2,93 @@
 
 use super::{Scale, dot, expect_type, finish, int};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
-use crate::quantized::Rounding;
+use crate::real::Real;
 use crate::shape::bad;
+use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Tensor};
 use torchlet_core::rules::normalize_dim;
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, ScalarType};
 
-/// The operators of this file.
-pub const LINEAR: &[Kernel] = &[QUANTIZED_LINEAR_OUT, QUANTIZED_BATCH_MATMUL_OUT, SOFTMAX_OUT];
+kernels! { LINEAR:
+    /// `cortex_m::quantized_linear.out(input, weights, bias, kernel_sum, input_offset, filter_offset, output_offset,
+    /// requantize_multipliers, requantize_shifts, activation_max, activation_min, out)`. The sums over the weights, if given, have the
+    /// bias and the input's offset in them.
+    QUANTIZED_LINEAR_OUT = Kernel::new(
+        "cortex_m::quantized_linear.out",
+        &[
+            Tensor,
+            Tensor,
+            OptionalTensor,
+            OptionalTensor,
+            Int,
+            Int,
+            Int,
+            IntList,
+            IntList,
+            Int,
+            Int,
+            Out,
+        ],
+        |ctx| {
+            check_matrices(ctx, &[0, 1, 11])?;
+            let (info, weights) = (ctx.info(0)?, ctx.info(1)?);
+            let &[outputs, inputs] = &weights.sizes[..] else {
+                return Err(KernelError::Rank { arg: 1, found: weights.rank() });
+            };
+            let mut sizes = info.sizes.clone();
+            let width = sizes.last_mut().ok_or(KernelError::Rank { arg: 0, found: 0 })?;
+            if core::mem::replace(width, outputs) != inputs {
+                return Err(bad(1, "has another number of inputs than the input"));
+            }
+            for arg in [2, 3] {
+                let Some(added) = ctx.optional_info(arg)? else { continue };
+                if added.scalar_type != ScalarType::Int {
+                    return Err(KernelError::ScalarType { arg, found: added.scalar_type });
+                }
+                if added.numel() != weights.size(0) {
+                    return Err(bad(arg, "must have a number for each output"));
+                }
+            }
+            linear_scale(ctx)?;
+            ctx.resize(11, &sizes)?;
+            Ok(Plan::new(linear))
+        },
+    );
+    /// `cortex_m::quantized_batch_matmul.out(lhs, lhs_zero_point, rhs_transposed, rhs_zero_point, output_zero_point,
+    /// output_multiplier, output_shift, scratch, out)`. The inputs' zero points come with their sign changed.
+    QUANTIZED_BATCH_MATMUL_OUT = Kernel::new(
+        "cortex_m::quantized_batch_matmul.out",
+        &[Tensor, Int, Tensor, Int, Int, Int, Int, Tensor, Out],
+        |ctx| {
+            check_matrices(ctx, &[0, 2, 8])?;
+            let (a, b) = (ctx.info(0)?, ctx.info(2)?);
+            let (&[batch, rows, depth], &[other, columns, shared]) = (&a.sizes[..], &b.sizes[..])
+            else {
+                return Err(KernelError::Rank { arg: 0, found: a.rank() });
+            };
+            if batch != other || depth != shared {
+                return Err(bad(2, "does not fit the first matrix"));
+            }
+            Scale::of(ctx, 5)?;
+            ctx.resize(8, &[batch, rows, columns])?;
+            Ok(Plan::new(batch_matmul))
+        },
+    );
+    /// `cortex_m::softmax.out(input, dim, input_zero_point, output_zero_point, input_multiplier, input_shift, diff_min, out)`: over the last
+    /// dimension; a quantum of the output is 1/256.
+    SOFTMAX_OUT =
+        Kernel::new("cortex_m::softmax.out", &[Tensor, Int, Int, Int, Int, Int, Int, Out], |ctx| {
+            check_matrices(ctx, &[0, 7])?;
+            let info = ctx.info(0)?;
+            let dim = normalize_dim(ctx.int(1)?, info.rank());
+            if dim.map(|dim| dim + 1) != Some(info.rank().max(1)) {
+                return Err(bad(1, "must be the last dimension"));
+            }
+            Scale::of(ctx, 4)?;
+            ctx.resize(7, &info.sizes)?;
+            Ok(Plan::new(softmax))
+        });
+}
 
 fn check_matrices(ctx: &Arguments, args: &[usize]) -> Result<(), KernelError> {
     for &arg in args {
@@ -37,51 +116,6 @@ fn for_each_row(
         }
     });
 }
-
-/// `cortex_m::quantized_linear.out(input, weights, bias, kernel_sum, input_offset, filter_offset, output_offset,
-/// requantize_multipliers, requantize_shifts, activation_max, activation_min, out)`. The sums over the weights, if given, have the
-/// bias and the input's offset in them.
-pub const QUANTIZED_LINEAR_OUT: Kernel = Kernel::new(
-    "cortex_m::quantized_linear.out",
-    &[
-        Tensor,
-        Tensor,
-        OptionalTensor,
-        OptionalTensor,
-        Int,
-        Int,
-        Int,
-        IntList,
-        IntList,
-        Int,
-        Int,
-        Out,
-    ],
-    |ctx| {
-        check_matrices(ctx, &[0, 1, 11])?;
-        let (info, weights) = (ctx.info(0)?, ctx.info(1)?);
-        let &[outputs, inputs] = &weights.sizes[..] else {
-            return Err(KernelError::Rank { arg: 1, found: weights.rank() });
-        };
-        let mut sizes = info.sizes.clone();
-        let width = sizes.last_mut().ok_or(KernelError::Rank { arg: 0, found: 0 })?;
-        if core::mem::replace(width, outputs) != inputs {
-            return Err(bad(1, "has another number of inputs than the input"));
-        }
-        for arg in [2, 3] {
-            let Some(added) = ctx.optional_info(arg)? else { continue };
-            if added.scalar_type != ScalarType::Int {
-                return Err(KernelError::ScalarType { arg, found: added.scalar_type });
-            }
-            if added.numel() != weights.size(0) {
-                return Err(bad(arg, "must have a number for each output"));
-            }
-        }
-        linear_scale(ctx)?;
-        ctx.resize(11, &sizes)?;
-        Ok(Plan::new(linear))
-    },
-);
 
 fn linear_scale(ctx: &Arguments) -> Result<Scale, KernelError> {
     Scale::new(ctx.list_int(7, 0)?, ctx.list_int(8, 0)?)
@@ -123,27 +157,6 @@ fn linear(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// `cortex_m::quantized_batch_matmul.out(lhs, lhs_zero_point, rhs_transposed, rhs_zero_point, output_zero_point,
-/// output_multiplier, output_shift, scratch, out)`. The inputs' zero points come with their sign changed.
-pub const QUANTIZED_BATCH_MATMUL_OUT: Kernel = Kernel::new(
-    "cortex_m::quantized_batch_matmul.out",
-    &[Tensor, Int, Tensor, Int, Int, Int, Int, Tensor, Out],
-    |ctx| {
-        check_matrices(ctx, &[0, 2, 8])?;
-        let (a, b) = (ctx.info(0)?, ctx.info(2)?);
-        let (&[batch, rows, depth], &[other, columns, shared]) = (&a.sizes[..], &b.sizes[..])
-        else {
-            return Err(KernelError::Rank { arg: 0, found: a.rank() });
-        };
-        if batch != other || depth != shared {
-            return Err(bad(2, "does not fit the first matrix"));
-        }
-        Scale::of(ctx, 5)?;
-        ctx.resize(8, &[batch, rows, columns])?;
-        Ok(Plan::new(batch_matmul))
-    },
-);
-
 fn batch_matmul(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(2)?);
     let (a_offset, b_offset, offset) = (int(ctx, 1)?, int(ctx, 3)?, int(ctx, 4)?);
@@ -168,21 +181,6 @@ fn batch_matmul(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// `cortex_m::softmax.out(input, dim, input_zero_point, output_zero_point, input_multiplier, input_shift, diff_min, out)`: over the last
-/// dimension; a quantum of the output is 1/256.
-pub const SOFTMAX_OUT: Kernel =
-    Kernel::new("cortex_m::softmax.out", &[Tensor, Int, Int, Int, Int, Int, Int, Out], |ctx| {
-        check_matrices(ctx, &[0, 7])?;
-        let info = ctx.info(0)?;
-        let dim = normalize_dim(ctx.int(1)?, info.rank());
-        if dim.map(|dim| dim + 1) != Some(info.rank().max(1)) {
-            return Err(bad(1, "must be the last dimension"));
-        }
-        Scale::of(ctx, 4)?;
-        ctx.resize(7, &info.sizes)?;
-        Ok(Plan::new(softmax))
-    });
-
 /// Bits before the point of the differences that CMSIS-NN takes exponentials of.
 const INTEGER_BITS: i32 = 5;
 
@@ -200,7 +198,7 @@ fn softmax(ctx: &mut Invoke) -> Result<(), KernelError> {
         let power = |value: i8| libm::expf((f32::from(value) - largest) * step);
         let sum: f32 = data.iter().map(|&value| power(value)).sum();
         for (out, &value) in out.iter_mut().zip(data) {
-            let number = (power(value) / sum * 256.0).nearest() as i32;
+            let number = (power(value) / sum * 256.0).round_even() as i32;
             *out = finish(number, zero, (-128, 127));
         }
     });

@@ -3,12 +3,54 @@
 use super::picture;
 use crate::compute::split::for_each_chunk_mut;
 use crate::shape::bad;
+use crate::table::kernels;
 use torchlet_core::Param::{Bool, Int, IntList, Out, Tensor};
 use torchlet_core::rules::window::{Window, Windows, pooling, windows};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
 
-/// The operators of this file.
-pub const POOLING: &[Kernel] = &[QUANTIZED_AVG_POOL2D_OUT, QUANTIZED_MAX_POOL2D_OUT];
+kernels! { POOLING:
+    /// `cortex_m::quantized_avg_pool2d.out(input, kernel_size, stride, padding, ceil_mode, zero_point, multiplier, shift, scratch, out)`:
+    /// padding does not count. Scale and zero point are those of input and output alike, so that neither matters.
+    QUANTIZED_AVG_POOL2D_OUT = Kernel::new(
+        "cortex_m::quantized_avg_pool2d.out",
+        &[Tensor, IntList, IntList, IntList, Bool, Int, Int, Int, Tensor, Out],
+        |ctx| {
+            let windows = windows_of(ctx, None)?;
+            prepare(ctx, &windows, ctx.bool(4)?, 9)?;
+            Ok(Plan::new(|ctx| {
+                let windows = windows_of(ctx, None)?;
+                let add = |sum: i64, value: i8| sum + i64::from(value);
+                for_each_window(ctx, &windows, 9, 0i64, &add, &|sum, count| {
+                    // To nearest, half away from zero.
+                    let count = (count as i64).max(1);
+                    let half = if sum > 0 { count / 2 } else { -(count / 2) };
+                    ((sum + half) / count).clamp(-128, 127) as i8
+                })
+            }))
+        },
+    );
+    /// `cortex_m::quantized_max_pool2d.out(input, kernel_size, stride, padding, dilation, ceil_mode, input_zero_point, output_zero_point,
+    /// activation_min, activation_max, out)`.
+    QUANTIZED_MAX_POOL2D_OUT = Kernel::new(
+        "cortex_m::quantized_max_pool2d.out",
+        &[Tensor, IntList, IntList, IntList, IntList, Bool, Int, Int, Int, Int, Out],
+        |ctx| {
+            if ctx.int(6)? != ctx.int(7)? {
+                return Err(bad(7, "must be the input's zero point"));
+            }
+            let windows = windows_of(ctx, Some(4))?;
+            prepare(ctx, &windows, ctx.bool(5)?, 10)?;
+            Ok(Plan::new(|ctx| {
+                let windows = windows_of(ctx, Some(4))?;
+                let (low, high) = (ctx.int(8)?, ctx.int(9)?);
+                let add = |largest: i8, value: i8| largest.max(value);
+                for_each_window(ctx, &windows, 10, i8::MIN, &add, &|largest, _| {
+                    i64::from(largest).max(low).min(high) as i8
+                })
+            }))
+        },
+    );
+}
 
 fn windows_of(ctx: &Arguments, dilation: Option<usize>) -> Result<Windows, KernelError> {
     let dilation = match dilation {
@@ -71,46 +113,3 @@ where
     });
     Ok(())
 }
-
-/// `cortex_m::quantized_avg_pool2d.out(input, kernel_size, stride, padding, ceil_mode, zero_point, multiplier, shift, scratch, out)`:
-/// padding does not count. Scale and zero point are those of input and output alike, so that neither matters.
-pub const QUANTIZED_AVG_POOL2D_OUT: Kernel = Kernel::new(
-    "cortex_m::quantized_avg_pool2d.out",
-    &[Tensor, IntList, IntList, IntList, Bool, Int, Int, Int, Tensor, Out],
-    |ctx| {
-        let windows = windows_of(ctx, None)?;
-        prepare(ctx, &windows, ctx.bool(4)?, 9)?;
-        Ok(Plan::new(|ctx| {
-            let windows = windows_of(ctx, None)?;
-            let add = |sum: i64, value: i8| sum + i64::from(value);
-            for_each_window(ctx, &windows, 9, 0i64, &add, &|sum, count| {
-                // To nearest, half away from zero.
-                let count = (count as i64).max(1);
-                let half = if sum > 0 { count / 2 } else { -(count / 2) };
-                ((sum + half) / count).clamp(-128, 127) as i8
-            })
-        }))
-    },
-);
-
-/// `cortex_m::quantized_max_pool2d.out(input, kernel_size, stride, padding, dilation, ceil_mode, input_zero_point, output_zero_point,
-/// activation_min, activation_max, out)`.
-pub const QUANTIZED_MAX_POOL2D_OUT: Kernel = Kernel::new(
-    "cortex_m::quantized_max_pool2d.out",
-    &[Tensor, IntList, IntList, IntList, IntList, Bool, Int, Int, Int, Int, Out],
-    |ctx| {
-        if ctx.int(6)? != ctx.int(7)? {
-            return Err(bad(7, "must be the input's zero point"));
-        }
-        let windows = windows_of(ctx, Some(4))?;
-        prepare(ctx, &windows, ctx.bool(5)?, 10)?;
-        Ok(Plan::new(|ctx| {
-            let windows = windows_of(ctx, Some(4))?;
-            let (low, high) = (ctx.int(8)?, ctx.int(9)?);
-            let add = |largest: i8, value: i8| largest.max(value);
-            for_each_window(ctx, &windows, 10, i8::MIN, &add, &|largest, _| {
-                i64::from(largest).max(low).min(high) as i8
-            })
-        }))
-    },
-);

@@ -86,7 +86,7 @@ mod tests {
             nodes: calls.iter().map(node).collect(),
             inputs: vec![0],
             outputs: outputs.to_vec(),
-            updates: Vec::new(),
+            ..Graph::default()
         }
     }
 

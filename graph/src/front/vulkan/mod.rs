@@ -235,7 +235,7 @@ pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Err
     if is_planned(&file_values)? {
         mark_fixed(&mut values, &nodes);
     }
-    let mut graph = Graph { values, nodes, inputs, outputs, updates: Vec::new() };
+    let mut graph = Graph { values, nodes, inputs, outputs, ..Graph::default() };
     buffers::check_prepacked(&graph)?;
     assign::once(&mut graph);
     Ok(graph)

@@ -14,7 +14,18 @@ pub(super) const RULES: &[(Operator, Rule)] =
 
 fn update_cache(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (value, cache, start) = (b.arg(args, 0)?, b.arg(args, 1)?, b.arg(args, 2)?);
-    store(b, value, cache, start)
+    if b.is_state(cache) {
+        return store(b, value, cache, start);
+    }
+    // What it returns is the cache with the new values.
+    let out = b.out(args)?;
+    let [indices, value] = rows(b, value, cache, start)?;
+    let no = b.push(Value::Bool(false));
+    if b.info(out)?.sizes != b.info(cache)?.sizes {
+        return Err(Error::unsupported("a cache that is no state"));
+    }
+    b.call_into(Operator::INDEX_PUT, &[cache, indices, value, no], out);
+    Ok(())
 }
 
 /// Writes `[batch, position, head, depth]` into a cache, from a position on.
@@ -24,6 +35,19 @@ pub(super) fn store(
     cache: ValueId,
     start: ValueId,
 ) -> Result<(), Error> {
+    let [indices, value] = rows(b, value, cache, start)?;
+    let (cache_info, no) = (b.info(cache)?, b.push(Value::Bool(false)));
+    b.call(Operator::INDEX_PUT_ATEN, &[cache, indices, value, no], cache_info);
+    Ok(())
+}
+
+/// The indices of the rows that are written, and what is written in the type of the cache.
+fn rows(
+    b: &mut Builder<'_, '_>,
+    value: ValueId,
+    cache: ValueId,
+    start: ValueId,
+) -> Result<[ValueId; 2], Error> {
     let (info, cache_info) = (b.info(value)?, b.info(cache)?);
     if info.rank() != 4 || cache_info.rank() != 4 {
         let (value, cache) = (&info.sizes, &cache_info.sizes);
@@ -34,9 +58,7 @@ pub(super) fn store(
     let end = b.sum(start, length.value)?;
     let positions = b.range(start, end, length.bound)?;
     let none = b.none();
-    let (indices, no) = (b.push(Value::List(vec![none, positions])), b.push(Value::Bool(false)));
-    b.call(Operator::INDEX_PUT_ATEN, &[cache, indices, value, no], cache_info);
-    Ok(())
+    Ok([b.push(Value::List(vec![none, positions])), value])
 }
 
 /// A cache that keeps its contents: what a call names as its cache, or a new one if that does not.

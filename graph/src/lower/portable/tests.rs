@@ -436,7 +436,7 @@ fn integers_of_tensors() {
         ],
         inputs: vec![0, 4],
         outputs: vec![6],
-        updates: Vec::new(),
+        ..Graph::default()
     };
     run(&mut graph).unwrap();
     let index = TensorRef::from_slice(&[2], &[7i32, 2]).unwrap();
@@ -455,6 +455,7 @@ fn what_a_buffer_updates_is_the_buffer() {
         inputs: vec![2],
         outputs: vec![3],
         updates: vec![(3, 1)],
+        ..Graph::default()
     };
     if let Value::Tensor(tensor) = &mut graph.values[0] {
         (tensor.data, tensor.changes) = (Some(Cow::Owned(vec![0; 4])), Some(true));

@@ -9,7 +9,7 @@
 use super::super::{Conv, Finish};
 use super::TAPS;
 use crate::compute::gemm::patches::copy_strided;
-use crate::compute::simd::{Kernel, Simd};
+use crate::compute::simd::{Simd, Vectorized};
 
 /// Vectors that are computed together, to hide the latency of the multiply-add.
 const WIDE: usize = 4;
@@ -65,7 +65,7 @@ pub(super) struct Channel<'a> {
     pub(super) workspace: &'a mut [f32],
 }
 
-impl Kernel for Channel<'_> {
+impl Vectorized for Channel<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 //! whole rows of them and, for pixels at the borders, columns; so the loops have no conditions.
 
 use super::super::{Conv, Finish};
-use crate::compute::simd::{Kernel, Simd};
+use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::Parts;
 use core::ops::Range;
 
@@ -28,7 +28,7 @@ pub(super) struct Band<'a> {
     pub(super) start: usize,
 }
 
-impl Kernel for Band<'_> {
+impl Vectorized for Band<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! Storage types that are computed with in `f32`.
 
 /// A storage type that widens to `f32` without loss, and narrows by rounding to nearest.
-pub trait Element: Copy + Send + Sync + 'static {
+pub trait Stored: Copy + Send + Sync + 'static {
     /// The value in single precision.
     fn to_f32(self) -> f32;
     /// The nearest value of this type.
@@ -14,7 +14,7 @@ pub trait Element: Copy + Send + Sync + 'static {
     }
 }
 
-impl Element for f32 {
+impl Stored for f32 {
     #[inline(always)]
     fn to_f32(self) -> f32 {
         self
@@ -29,7 +29,7 @@ impl Element for f32 {
     }
 }
 
-impl Element for half::f16 {
+impl Stored for half::f16 {
     #[inline(always)]
     fn to_f32(self) -> f32 {
         half::f16::to_f32(self)
@@ -40,7 +40,7 @@ impl Element for half::f16 {
     }
 }
 
-impl Element for half::bf16 {
+impl Stored for half::bf16 {
     #[inline(always)]
     fn to_f32(self) -> f32 {
         half::bf16::to_f32(self)
@@ -52,14 +52,14 @@ impl Element for half::bf16 {
 }
 
 /// Widens `src` into `dst`, as far as the shorter reaches.
-pub fn widen<E: Element>(src: &[E], dst: &mut [f32]) {
+pub fn widen<E: Stored>(src: &[E], dst: &mut [f32]) {
     for (d, s) in dst.iter_mut().zip(src) {
         *d = s.to_f32();
     }
 }
 
 /// Narrows `src` into `dst`, as far as the shorter reaches.
-pub fn narrow<E: Element>(src: &[f32], dst: &mut [E]) {
+pub fn narrow<E: Stored>(src: &[f32], dst: &mut [E]) {
     for (d, s) in dst.iter_mut().zip(src) {
         *d = E::from_f32(*s);
     }

@@ -1,0 +1,87 @@
+//! What may be written where it lies: tensors that keep their contents between runs, and what nobody reads any more.
+
+use super::Encoder;
+use crate::error::Error;
+use crate::ops::copy_all;
+use crate::state::Storage;
+use crate::tensors::{Operand, TensorId};
+use std::collections::HashSet;
+use torchlet_graph::graph::{Graph, ValueId};
+
+/// When the values of a graph are read, and which take new values when all is done.
+pub(super) struct Reads {
+    /// The last call that reads each value, and whatever is in its memory.
+    last: Vec<usize>,
+    /// What updates overwrite, and what they overwrite it with.
+    overwritten: HashSet<ValueId>,
+    news: HashSet<ValueId>,
+}
+
+/// Behind all calls.
+const END: usize = usize::MAX;
+
+impl Reads {
+    pub(super) fn of(graph: &Graph<'_>) -> Self {
+        let mut last = vec![0; graph.values.len()];
+        let mut read = |id: ValueId, at: usize| {
+            for id in graph.items(&id) {
+                if let Some(last) = last.get_mut(*id) {
+                    *last = at.max(*last);
+                }
+            }
+        };
+        for (at, node) in graph.nodes.iter().enumerate() {
+            // Calls that were fused read what the whole does.
+            let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
+            let parts = node.parts.iter().flat_map(|part| &part.args);
+            inputs.iter().chain(parts).for_each(|id| read(*id, at));
+        }
+        let news = graph.updates.iter().map(|(new, _)| *new);
+        graph.outputs.iter().copied().chain(news.clone()).for_each(|id| read(id, END));
+        let overwritten = graph.updates.iter().map(|(_, old)| *old).collect();
+        Reads { last, overwritten, news: news.collect() }
+    }
+
+    /// A value uses the memory of another from now on.
+    pub(super) fn join(&mut self, id: TensorId, root: TensorId) {
+        let own = self.last.get(id).copied().unwrap_or(END);
+        if let Some(last) = self.last.get_mut(root) {
+            *last = own.max(*last);
+        }
+    }
+}
+
+impl Encoder<'_, '_> {
+    /// The tensor to write to that becomes the output of the current call, and has the contents of another already: this other one,
+    /// if nobody reads that any more, or else a copy. `written` is what is written there.
+    pub(crate) fn successor(
+        &mut self,
+        old: &Operand,
+        out: &Operand,
+        written: &Operand,
+    ) -> Result<Operand, Error> {
+        let root = self.state.root(old.id);
+        let may_write = match self.state.tensor(root)?.storage {
+            Storage::Constant(_) => {
+                self.state.changing.contains(&root) && self.reads.overwritten.contains(&root)
+            }
+            Storage::Planned | Storage::Alias(_) => true,
+        };
+        let is_apart = self.state.root(written.id) != root;
+        let is_last = is_apart && self.reads.last.get(root).is_some_and(|last| *last <= self.node);
+        let out = self.resize(out.id, &old.sizes)?;
+        if may_write && is_last && old.element == out.element {
+            self.alias(out.id, root)?;
+            return self.tensor(out.value);
+        }
+        copy_all(self, old, &out)?;
+        Ok(out)
+    }
+
+    /// Whether an output has to be a copy, since it becomes the new value of one tensor that keeps its contents, and would share the
+    /// memory of another that takes a new value, too.
+    pub(crate) fn is_taken_over(&self, out: TensorId, input: TensorId) -> bool {
+        let root = self.state.root(input);
+        self.reads.news.contains(&out) && self.reads.overwritten.contains(&root)
+    }
+}

@@ -1,0 +1,226 @@
+//! State that stays where it is used.
+//!
+//! A tensor that a method keeps from run to run (a cell) goes into a region of calls and comes back out of it in every run. Where one
+//! region is all that ever touches it, it can live there instead: the region starts with its contents, and keeps what it makes of
+//! them. Nothing is moved then, whatever the size of a cache. What several regions, instructions on the host, other methods or callers touch stays
+//! a tensor of the method.
+
+use crate::front::Run;
+use crate::graph::{Graph, Tensor, Value, ValueId};
+use crate::method::{Method, MethodTensor, MethodValue, TensorData};
+use crate::partition::{Part, Region, arguments};
+use alloc::borrow::Cow;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::ops::Range;
+use torchlet_core::ShapeDynamism;
+
+/// The tensors of a method that nobody but its instructions can touch, in memory that they have for themselves.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cells {
+    /// The first and the last instruction that mentions each.
+    mentions: BTreeMap<usize, (usize, usize)>,
+}
+
+/// The planned buffers in which several methods have tensors.
+pub(crate) fn shared_buffers(methods: &[Method<'_>]) -> BTreeSet<usize> {
+    let (mut used, mut shared) = (BTreeSet::new(), BTreeSet::new());
+    for method in methods {
+        let places = method.values.iter().filter_map(|value| match value {
+            MethodValue::Tensor(tensor) => Some(tensor.place?.0),
+            _ => None,
+        });
+        let own: BTreeSet<usize> = places.collect();
+        shared.extend(used.intersection(&own).copied());
+        used.extend(own);
+    }
+    // Activations lie in the first, which methods use for themselves.
+    shared.remove(&0);
+    shared
+}
+
+/// What a tensor starts with; nothing for zeros, `None` if it cannot be a cell.
+fn contents<'p>(tensor: &MethodTensor<'p>) -> Option<Cow<'p, [u8]>> {
+    let rank = tensor.info.rank();
+    let is_plain = tensor.info.dim_order.iter().map(|dim| usize::from(*dim)).eq(0..rank);
+    if !is_plain || tensor.dynamism != ShapeDynamism::Static || tensor.info.nbytes() == 0 {
+        return None;
+    }
+    match &tensor.data {
+        TensorData::None => Some(Cow::Borrowed(&[])),
+        TensorData::Inside(Cow::Borrowed(bytes)) => {
+            Some(Cow::Borrowed(bytes.get(..tensor.info.nbytes())?))
+        }
+        TensorData::Inside(Cow::Owned(bytes)) => {
+            Some(Cow::Owned(bytes.get(..tensor.info.nbytes())?.to_vec()))
+        }
+        TensorData::Outside => None,
+    }
+}
+
+impl Cells {
+    /// Those of a method. Others have tensors in the shared buffers, too.
+    pub(crate) fn of(method: &Method<'_>, shared: &BTreeSet<usize>) -> Self {
+        let interface = method.inputs.iter().chain(&method.outputs);
+        let interface: BTreeSet<usize> =
+            interface.flat_map(|value| method.with_items(*value)).collect();
+        let mut mentions = BTreeMap::new();
+        for value in alone_in_memory(method) {
+            let Some(tensor) = method.tensor(value) else { continue };
+            let is_own = tensor.place.is_some_and(|(buffer, _)| !shared.contains(&buffer));
+            if is_own && !interface.contains(&value) && contents(tensor).is_some() {
+                mentions.insert(value, (usize::MAX, 0));
+            }
+        }
+        for (at, instruction) in method.instructions.iter().enumerate() {
+            for value in instruction.values().flat_map(|value| method.with_items(value)) {
+                if let Some((first, last)) = mentions.get_mut(&value) {
+                    *first = at.min(*first);
+                    *last = at;
+                }
+            }
+        }
+        Cells { mentions }
+    }
+
+    /// Whether only these instructions touch a tensor.
+    fn is_within(&self, value: usize, instructions: &Range<usize>) -> bool {
+        let mentions = self.mentions.get(&value);
+        mentions.is_some_and(|(first, last)| {
+            instructions.contains(first) && instructions.contains(last)
+        })
+    }
+
+    /// Gives cells to the regions of a run that alone touch them, and says which tensors of the method those were: nothing mentions
+    /// them any more.
+    pub(crate) fn give<'p>(
+        &self,
+        method: &Method<'p>,
+        run: &mut Run<'p>,
+        parts: &mut [Part],
+    ) -> Vec<usize> {
+        let graph = &mut run.graph;
+        let touched = Touched::of(graph, parts);
+        let mut given: BTreeMap<ValueId, usize> = BTreeMap::new();
+        for (new, old) in graph.updates.clone() {
+            let value = run.origins.get(&old).copied();
+            let value = value.filter(|value| self.is_within(*value, &run.instructions));
+            let Some((value, tensor)) = value.and_then(|it| Some((it, method.tensor(it)?))) else {
+                continue;
+            };
+            let (Some(data), Some(part)) = (contents(tensor), touched.keeper(graph, new, old))
+            else {
+                continue;
+            };
+            let Some(Part::Device(region)) = parts.get_mut(part) else { continue };
+            let Some(Value::Tensor(cell)) = graph.values.get_mut(old) else { continue };
+            (cell.data, cell.changes, cell.dynamic) = (Some(data), Some(true), false);
+            graph.names.extend(tensor.name.clone().map(|name| (old, name)));
+            region.cells.push((new, old));
+            given.insert(old, value);
+        }
+        if given.is_empty() {
+            return Vec::new();
+        }
+        graph.inputs.retain(|id| !given.contains_key(id));
+        graph.updates.retain(|(_, old)| !given.contains_key(old));
+        let mut taken: BTreeSet<ValueId> = graph.outputs.iter().copied().collect();
+        taken.extend(graph.updates.iter().map(|(new, _)| *new));
+        for (index, part) in parts.iter_mut().enumerate() {
+            let Part::Device(region) = part else { continue };
+            region.inputs.retain(|id| !given.contains_key(id));
+            let Region { outputs, cells, .. } = region;
+            let is_news: BTreeSet<ValueId> = cells.iter().map(|(new, _)| *new).collect();
+            outputs.retain(|id| {
+                !is_news.contains(id) || taken.contains(id) || touched.is_read_beside(*id, index)
+            });
+        }
+        given.into_values().collect()
+    }
+}
+
+/// The tensors of a method whose memory is nobody else's.
+fn alone_in_memory(method: &Method<'_>) -> Vec<usize> {
+    let tensors = method.values.iter().enumerate().filter_map(|(value, it)| match it {
+        MethodValue::Tensor(tensor) => {
+            let (buffer, start) = tensor.place?;
+            let bytes = tensor.info.nbytes();
+            (bytes > 0).then_some((buffer, start, start.saturating_add(bytes), value))
+        }
+        _ => None,
+    });
+    let mut tensors: Vec<(usize, usize, usize, usize)> = tensors.collect();
+    tensors.sort_unstable();
+    let mut alone = Vec::new();
+    let mut rest = tensors.as_slice();
+    while let Some(((buffer, _, first_end, value), behind)) = rest.split_first() {
+        // All that overlaps with one of those before it.
+        let mut end = *first_end;
+        let together = behind.iter().take_while(|(other, start, other_end, _)| {
+            let overlaps = other == buffer && *start < end;
+            if overlaps {
+                end = end.max(*other_end);
+            }
+            overlaps
+        });
+        let count = together.count();
+        if count == 0 {
+            alone.push(*value);
+        }
+        rest = behind.get(count..).unwrap_or_default();
+    }
+    alone
+}
+
+/// Where the values of a graph are made and read.
+struct Touched {
+    /// The part that makes each.
+    makers: BTreeMap<ValueId, usize>,
+    /// The parts that read each: the only one, if it is one.
+    readers: BTreeMap<ValueId, Option<usize>>,
+    /// How often each is overwritten, or overwrites.
+    updates: BTreeMap<ValueId, usize>,
+}
+
+impl Touched {
+    fn of(graph: &Graph<'_>, parts: &[Part]) -> Self {
+        let (mut makers, mut readers) = (BTreeMap::new(), BTreeMap::new());
+        for (index, part) in parts.iter().enumerate() {
+            let (Part::Host(nodes) | Part::Device(Region { nodes, .. })) = part;
+            for node in nodes.iter().filter_map(|node| graph.nodes.get(*node)) {
+                let (taken, made) = arguments(graph, node);
+                makers.extend(made.into_iter().map(|id| (id, index)));
+                for id in taken {
+                    let reader = readers.entry(id).or_insert(Some(index));
+                    *reader = reader.filter(|reader| *reader == index);
+                }
+            }
+        }
+        let mut updates = BTreeMap::new();
+        for (new, old) in &graph.updates {
+            // What is overwritten by its own value is no cell, either.
+            *updates.entry(*old).or_insert(0) += 1;
+            if !makers.contains_key(new) {
+                *updates.entry(*new).or_insert(0) += 1;
+            }
+        }
+        Touched { makers, readers, updates }
+    }
+
+    /// The part that makes the new value of a cell and alone reads the old one.
+    fn keeper(&self, graph: &Graph<'_>, new: ValueId, old: ValueId) -> Option<usize> {
+        let part = *self.makers.get(&new)?;
+        let reads = self.readers.get(&old).is_none_or(|reader| *reader == Some(part));
+        let is_once = self.updates.get(&old) == Some(&1) && !graph.outputs.contains(&old);
+        let tensor = |id: ValueId| match graph.values.get(id) {
+            Some(Value::Tensor(Tensor { scalar_type, sizes, .. })) => Some((scalar_type, sizes)),
+            _ => None,
+        };
+        (reads && is_once && tensor(new).is_some() && tensor(new) == tensor(old)).then_some(part)
+    }
+
+    /// Whether another part than this reads a value.
+    fn is_read_beside(&self, id: ValueId, part: usize) -> bool {
+        self.readers.get(&id).is_some_and(|reader| *reader != Some(part))
+    }
+}

@@ -1,0 +1,84 @@
+//! State that one region alone touches lives in that region, on the device. It is still the method's: listed, read, written, saved, reset.
+
+use crate::common::{check, fixture, open};
+use crate::device::device_is_there;
+use torchlet::{Module, ModuleBuilder, RunOn, Tensor, Value};
+
+/// Files, and how many tensors of state the delegates of each keep when it is compiled for GPUs.
+const KEPT: &[(&str, usize)] = &[
+    ("vulkan/program/running_sum.bpte", 1),
+    ("vulkan/program/cache.bpte", 2),
+    ("vulkan/program/noted.bpte", 1),
+    ("vulkan/state/apart.bpte", 3),
+    ("vulkan/state/ring.bpte", 2),
+    ("vulkan/state/delay_aliased.bpte", 2),
+    ("vulkan/state/two_states_aliased.bpte", 2),
+    ("vulkan/state/unread_input.bpte", 1),
+    ("programs/state_window.bpte", 1),
+];
+
+fn for_gpus() -> ModuleBuilder {
+    Module::builder().threads(1).run_on(RunOn::Vulkan)
+}
+
+/// The state of a module's method, each tensor.
+fn state(module: &mut Module) -> Vec<Tensor> {
+    let method = module.method("forward").unwrap();
+    let state = method.state().unwrap();
+    state.iter().map(|state| method.read_state(state.value).unwrap()).collect()
+}
+
+/// The inputs of a file's first case.
+fn first_inputs(module: &Module) -> Vec<Value> {
+    let bundle = module.bundled().unwrap();
+    let suite = bundle.suites().unwrap().next().unwrap().unwrap();
+    let case = suite.cases().unwrap().next().unwrap().unwrap();
+    crate::common::inputs(&case).unwrap()
+}
+
+#[test]
+fn it_stays_where_it_is_used() {
+    if !device_is_there() {
+        return;
+    }
+    for (file, count) in KEPT {
+        let fixture = fixture(file);
+        let source = open(&fixture, for_gpus()).unwrap();
+        let mut module = source.share();
+        let before = state(&mut module);
+        assert_eq!(before.len(), *count, "{file}");
+        check(&mut module, &source, &fixture).unwrap_or_else(|what| panic!("{file}: {what}"));
+        assert_ne!(state(&mut module), before, "{file}");
+        module.reset("forward").unwrap();
+        assert_eq!(state(&mut module), before, "{file}");
+        check(&mut module, &source, &fixture)
+            .unwrap_or_else(|what| panic!("{file}, after a reset: {what}"));
+    }
+}
+
+#[test]
+fn it_is_read_and_written_saved_and_loaded() {
+    if !device_is_there() {
+        return;
+    }
+    for (file, _) in KEPT {
+        let fixture = fixture(file);
+        let mut module = open(&fixture, for_gpus()).unwrap();
+        let inputs = first_inputs(&module);
+        module.forward(&inputs[..]).unwrap();
+        let (kept, saved) = (state(&mut module), module.save_state().unwrap());
+        let next = module.forward(&inputs[..]).unwrap();
+        let mut other = module.share();
+        other.load_state(&saved).unwrap();
+        assert_eq!(state(&mut other), kept, "{file}");
+        assert_eq!(other.forward(&inputs[..]).unwrap(), next, "{file}");
+        let mut method = module.method("forward").unwrap();
+        for (tensor, place) in kept.iter().zip(method.state().unwrap()) {
+            method.write_state(place.value, tensor).unwrap();
+            let larger = Tensor::zeros(tensor.scalar_type(), &[1000]).unwrap();
+            assert!(method.write_state(place.value, &larger).is_err(), "{file}");
+        }
+        assert!(method.read_state(100_000).is_err());
+        assert_eq!(module.forward(&inputs[..]).unwrap(), next, "{file}");
+    }
+}
