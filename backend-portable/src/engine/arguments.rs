@@ -13,6 +13,7 @@ impl Builder<'_, '_> {
             Value::Int(value) => Ok(*value as f64),
             Value::Double(value) => Ok(*value),
             Value::Bool(value) => Ok(f64::from(u8::from(*value))),
+            Value::SymInt(_) => Ok(self.integer(id)? as f64),
             _ => Err("an argument is no number".to_owned()),
         }
     }
@@ -30,6 +31,10 @@ impl Builder<'_, '_> {
         match self.value(id) {
             Value::None => Ok(None),
             Value::Int(value) => Ok(Some(*value)),
+            Value::SymInt(_) => match self.given_integer(id) {
+                Some(value) => Ok(Some(value)),
+                None => Err("a number is not known beforehand".to_owned()),
+            },
             _ => Err("an argument is no integer".to_owned()),
         }
     }
@@ -52,7 +57,7 @@ impl Builder<'_, '_> {
     pub(super) fn integers(&self, id: ValueId) -> Result<Vec<i64>, Refusal> {
         match self.value(id) {
             Value::IntList(items) => Ok(items.clone()),
-            Value::Int(item) => Ok(vec![*item]),
+            Value::Int(_) | Value::SymInt(_) => Ok(vec![self.integer(id)?]),
             Value::None => Ok(Vec::new()),
             Value::List(ids) => ids.iter().map(|id| self.integer(*id)).collect(),
             _ => Err("an argument is no list of integers".to_owned()),

@@ -1,5 +1,6 @@
 //! From the calls of a graph to the calls of a plan.
 
+use super::given::Given;
 use super::lines::Lines;
 use super::ops;
 use super::packed::{Constant, Form, Key, Packs};
@@ -41,8 +42,14 @@ pub(super) struct Builder<'g, 'p> {
     views: HashMap<ValueId, View>,
     /// Weights that were packed when the program was compiled: in which forms.
     packed: HashMap<ValueId, Vec<(&'g [i64], Constant<'p>)>>,
+    /// Integers that the caller gives.
+    numbers: HashMap<ValueId, i64>,
+    /// Whether what the graph says of shapes are bounds.
+    varies: bool,
+    /// The shapes of results.
+    outputs: Vec<Vec<usize>>,
     /// What was packed here, and the constants that were taken as they are.
-    made: Vec<Made>,
+    packed_here: Vec<Made>,
     plain: BTreeSet<ValueId>,
     buffers: Vec<Buffer<'p>>,
     calls: Vec<Call<'p>>,
@@ -100,7 +107,10 @@ impl<'g, 'p> Builder<'g, 'p> {
             purpose,
             views: HashMap::new(),
             packed: HashMap::new(),
-            made: Vec::new(),
+            numbers: HashMap::new(),
+            varies: Given::varies(graph),
+            outputs: Vec::new(),
+            packed_here: Vec::new(),
             plain: BTreeSet::new(),
             buffers: Vec::new(),
             calls: Vec::new(),
@@ -136,30 +146,46 @@ impl<'g, 'p> Builder<'g, 'p> {
         packs: &'g Packs,
     ) -> Result<(Vec<Made>, BTreeSet<ValueId>), Refusal> {
         let mut builder = Self::with(graph, machine, Purpose::Packing(packs), uses(graph));
-        builder.add_all()?;
-        Ok((builder.made, builder.plain))
+        builder.add_all(&Given::of(graph))?;
+        Ok((builder.packed_here, builder.plain))
     }
 
-    /// The plan of all calls.
+    /// The plan of all calls for what the region is called with.
     ///
     /// # Errors
     /// A call cannot be part of one, or there is not the memory for it.
-    pub(super) fn build(mut self) -> Result<Plan<'p>, Refusal> {
-        self.add_all()?;
-        Plan::new(self.calls, &self.buffers, self.machine)
+    pub(super) fn build(mut self, given: &[Given]) -> Result<Plan<'p>, Refusal> {
+        self.add_all(given)?;
+        Plan::new(self.calls, &self.buffers, self.outputs, self.machine)
             .ok_or_else(|| "more memory than there is".to_owned())
     }
 
-    fn add_all(&mut self) -> Result<(), Refusal> {
-        let changes = |value: &Value<'_>| matches!(value, Value::Tensor(tensor) if tensor.changes == Some(true));
+    fn add_all(&mut self, given: &[Given]) -> Result<(), Refusal> {
+        let changes = |value: &Value<'_>| match value {
+            Value::Tensor(tensor) => tensor.changes == Some(true),
+            _ => false,
+        };
         if !self.graph.updates.is_empty() || self.graph.values.iter().any(changes) {
             return Err("regions of the CPU keep no state".to_owned());
         }
-        for (index, id) in self.graph.inputs.iter().enumerate() {
-            let sizes = self.plain_tensor(*id)?.sizes.clone();
-            let len = numel(&sizes).ok_or_else(|| "an input without elements".to_owned())?;
-            let buffer = self.buffer(Home::Input(index), len);
-            self.place(*id, View::whole(buffer, &sizes));
+        if given.len() != self.graph.inputs.len() {
+            return Err("another number of inputs".to_owned());
+        }
+        for (index, (id, given)) in self.graph.inputs.iter().zip(given).enumerate() {
+            match given {
+                // Of what is only packed, numbers are not known.
+                Given::Number(number) => {
+                    if matches!(self.purpose, Purpose::Plan(_)) {
+                        self.numbers.insert(*id, *number);
+                    }
+                }
+                Given::Sizes(sizes) => {
+                    self.check_shape(*id, sizes)?;
+                    let len = numel(sizes).ok_or_else(|| "an input without elements".to_owned())?;
+                    let buffer = self.buffer(Home::Input(index), len);
+                    self.place(*id, View::whole(buffer, sizes));
+                }
+            }
         }
         for node in &self.graph.nodes {
             self.add(node).map_err(|why| format!("call {} ({}): {why}", node.id, node.title()))?;
@@ -178,16 +204,36 @@ impl<'g, 'p> Builder<'g, 'p> {
     fn add(&mut self, node: &Node) -> Result<(), Refusal> {
         let operation = ops::find(node.operator)
             .ok_or_else(|| "it is not one of the engine's operators".to_owned())?;
+        let mut is_open = false;
         for id in node.args.iter().flat_map(|id| self.graph.items(id)) {
             match self.graph.values.get(*id) {
                 Some(Value::Tensor(_)) if self.is_taken(*id) || !self.is_result(node, *id) => {
                     self.plain_tensor(*id)?;
                 }
-                Some(Value::SymInt(_)) => return Err("a number is not known beforehand".to_owned()),
+                Some(Value::SymInt(_)) => is_open |= !self.numbers.contains_key(id),
                 _ => {}
             }
         }
+        if is_open {
+            return self.leave_open(node);
+        }
         operation(self, &node.args)
+    }
+
+    /// Takes the bounds of shapes where integers that make them are not known yet: of calls that only rearrange tensors, nothing else
+    /// depends on them.
+    fn leave_open(&mut self, node: &Node) -> Result<(), Refusal> {
+        let is_known = matches!(self.purpose, Purpose::Plan(_));
+        if is_known || !ops::only_rearranges(node.operator) {
+            return Err("a number is not known beforehand".to_owned());
+        }
+        for id in node.args.last().map_or(&[][..], |out| self.graph.items(out)) {
+            if self.is_taken(*id) {
+                let view = self.make(&self.plain_tensor(*id)?.sizes)?;
+                self.define(*id, view)?;
+            }
+        }
+        Ok(())
     }
 
     fn is_result(&self, node: &Node, id: ValueId) -> bool {
@@ -207,6 +253,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// Makes a value the result of this number.
     fn give(&mut self, index: usize, id: ValueId) -> Result<(), Refusal> {
         let view = self.view(id)?;
+        self.outputs.push(view.sizes.clone());
         let whole = view.is_contiguous() && view.offset == 0;
         if let Some(buffer) = self.buffers.get_mut(view.buffer)
             && matches!(buffer.home, Home::Shared)
@@ -229,6 +276,14 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.graph.values.get(id).unwrap_or(&Value::None)
     }
 
+    /// The same of a value that is the graph's.
+    pub(super) fn members(&self, id: ValueId) -> &'g [ValueId] {
+        match self.graph.values.get(id) {
+            Some(Value::List(items)) => items,
+            _ => &[],
+        }
+    }
+
     /// The values of a list, or the one that is none.
     pub(super) fn items(&self, id: &'g ValueId) -> &'g [ValueId] {
         self.graph.items(id)
@@ -240,9 +295,6 @@ impl<'g, 'p> Builder<'g, 'p> {
         };
         if tensor.scalar_type != ScalarType::Float || tensor.host_type != ScalarType::Float {
             return Err(format!("the engine computes in float32, not {:?}", tensor.scalar_type));
-        }
-        if tensor.dynamic {
-            return Err("the engine prepares calls for shapes that are known".to_owned());
         }
         Ok(tensor)
     }
@@ -323,7 +375,11 @@ impl<'g, 'p> Builder<'g, 'p> {
         let Value::IntList(form) = self.value(form) else {
             return Err("an argument is no list of integers".to_owned());
         };
-        let data = self.constant(data)?.unwrap_or(Constant::Lent(&[]));
+        let Value::Tensor(Tensor { data: Some(data), sizes, .. }) = self.value(data) else {
+            return Err("packed weights without data".to_owned());
+        };
+        let len = numel(sizes).ok_or_else(|| "a tensor without elements".to_owned())?;
+        let data = constant(data, len)?;
         self.packed.entry(id).or_default().push((form, data));
         Ok(())
     }
@@ -360,7 +416,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             Ok::<_, Refusal>(lines)
         })?;
         if matches!(self.purpose, Purpose::Packing(_)) {
-            self.made.push((id, form, lines.clone()));
+            self.packed_here.push((id, form, lines.clone()));
         }
         Ok(Constant::Shared(lines))
     }
@@ -377,9 +433,40 @@ impl<'g, 'p> Builder<'g, 'p> {
         matches!(self.purpose, Purpose::Question)
     }
 
-    /// The shape that the graph gives a value.
-    pub(super) fn sizes(&self, id: ValueId) -> Result<&'g [usize], Refusal> {
-        Ok(&self.plain_tensor(id)?.sizes)
+    /// The shape of an input of a call.
+    pub(super) fn sizes(&self, id: ValueId) -> Result<&[usize], Refusal> {
+        match self.views.get(&id) {
+            Some(view) => Ok(&view.sizes),
+            None => Ok(&self.plain_tensor(id)?.sizes),
+        }
+    }
+
+    /// An integer that the caller gives.
+    pub(super) fn given_integer(&self, id: ValueId) -> Option<i64> {
+        self.numbers.get(&id).copied()
+    }
+
+    /// Whether a value can have a shape: the one that the graph says, or one within it.
+    fn check_shape(&self, id: ValueId, found: &[usize]) -> Result<(), Refusal> {
+        let tensor = self.plain_tensor(id)?;
+        let fits = match self.purpose {
+            Purpose::Plan(_) if self.varies => {
+                let mut sizes = tensor.sizes.iter().zip(found);
+                tensor.sizes.len() == found.len() && sizes.all(|(bound, size)| size <= bound)
+            }
+            // What is computed from bounds needs not be the bound that the program has.
+            Purpose::Question | Purpose::Packing(_) if tensor.dynamic => {
+                tensor.sizes.len() == found.len()
+            }
+            _ => tensor.sizes == found,
+        };
+        match fits {
+            true => Ok(()),
+            false => {
+                let expected = &tensor.sizes;
+                Err(format!("it gives the shape {found:?}, the program has {expected:?}"))
+            }
+        }
     }
 
     // What operations make.
@@ -389,6 +476,19 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.buffers.push(Buffer { home, len });
         self.pending.push(0);
         self.buffers.len() - 1
+    }
+
+    /// A constant that the program does not have.
+    pub(super) fn made(&mut self, sizes: &[usize], elements: &[f32]) -> Result<View, Refusal> {
+        let home = match self.purpose {
+            Purpose::Plan(_) => {
+                let lines = Lines::of(elements).ok_or("no memory for constants")?;
+                Some(Constant::Shared(Arc::new(lines)))
+            }
+            Purpose::Question | Purpose::Packing(_) => None,
+        };
+        let buffer = self.buffer(Home::Constant(home), elements.len());
+        Ok(View::whole(buffer, sizes))
     }
 
     /// A new tensor in the order of its dimensions.
@@ -418,11 +518,13 @@ impl<'g, 'p> Builder<'g, 'p> {
         if numel(&view.sizes).is_none_or(|count| count > MOST) {
             return Err(format!("a tensor of {:?} elements", view.sizes));
         }
-        let expected = &self.plain_tensor(id)?.sizes;
-        if *expected != view.sizes {
-            let found = &view.sizes;
-            return Err(format!("it gives the shape {found:?}, the program has {expected:?}"));
-        }
+        self.check_shape(id, &view.sizes)?;
+        let tensor = self.plain_tensor(id)?;
+        let view = match self.purpose {
+            // The next call is looked at as by itself.
+            Purpose::Packing(_) if tensor.sizes != view.sizes => self.make(&tensor.sizes)?,
+            _ => view,
+        };
         self.place(id, view);
         Ok(())
     }

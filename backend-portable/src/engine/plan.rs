@@ -120,9 +120,31 @@ struct Placed<'p> {
 pub(super) struct Plan<'p> {
     calls: Vec<Placed<'p>>,
     constants: Vec<Constant<'p>>,
+    /// The shapes of its results.
+    outputs: Vec<Vec<usize>>,
+    /// Elements of memory, and of workspace.
+    needs: [usize; 2],
+    tier: Tier,
+}
+
+/// What plans compute in, by turns.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
     shared: Lines,
     workspace: Lines,
-    tier: Tier,
+}
+
+impl Memory {
+    /// Becomes large enough for a plan; `None` if there is not so much.
+    pub(super) fn fit(&mut self, plan: &Plan<'_>) -> Option<()> {
+        for (lines, needed) in [&mut self.shared, &mut self.workspace].into_iter().zip(plan.needs) {
+            if lines.as_slice().len() < needed {
+                *lines = Lines::default();
+                *lines = Lines::zeroed(needed)?;
+            }
+        }
+        Some(())
+    }
 }
 
 impl<'p> Plan<'p> {
@@ -130,6 +152,7 @@ impl<'p> Plan<'p> {
     pub(super) fn new(
         calls: Vec<Call<'p>>,
         buffers: &[Buffer<'p>],
+        outputs: Vec<Vec<usize>>,
         machine: Context<'_>,
     ) -> Option<Self> {
         let (tier, threads) = (machine.tier, machine.parallel.threads());
@@ -176,9 +199,13 @@ impl<'p> Plan<'p> {
         if room.end().checked_add(workspace.unwrap_or(0))? > MOST {
             return None;
         }
-        let shared = Lines::zeroed(room.end())?;
-        let workspace = Lines::zeroed(workspace.unwrap_or(0))?;
-        Some(Plan { calls, constants, shared, workspace, tier })
+        let needs = [room.end(), workspace.unwrap_or(0)];
+        Some(Plan { calls, constants, outputs, needs, tier })
+    }
+
+    /// The shapes of its results.
+    pub(super) fn outputs(&self) -> &[Vec<usize>] {
+        &self.outputs
     }
 
     /// How many calls it makes.
@@ -187,12 +214,13 @@ impl<'p> Plan<'p> {
         self.calls.len()
     }
 
-    /// Runs all calls.
+    /// Runs all calls, in memory that [fits](Memory::fit).
     ///
     /// # Errors
-    /// An argument is shorter than the region was planned for.
+    /// An argument is shorter than the region was planned for, or memory.
     pub(super) fn run(
-        &mut self,
+        &self,
+        memory: &mut Memory,
         inputs: &[&[f32]],
         outputs: &mut [&mut [f32]],
         parallel: &dyn Parallel,
@@ -200,15 +228,15 @@ impl<'p> Plan<'p> {
         let constants = &self.constants;
         let context = Context { tier: self.tier, parallel };
         for call in &self.calls {
-            let shared = self.shared.as_mut_slice();
-            let (out, memory) = match &call.writes {
+            let shared = memory.shared.as_mut_slice();
+            let (out, others) = match &call.writes {
                 Place::Shared(range) => {
                     let (before, rest) =
                         shared.split_at_mut_checked(range.start).ok_or(ShapeMismatch)?;
                     let (out, after) =
                         rest.split_at_mut_checked(range.len()).ok_or(ShapeMismatch)?;
                     let (before, after) = (&*before, &*after);
-                    (out, Memory { before, after, after_at: range.end, outputs: [outputs, &[]] })
+                    (out, Others { before, after, after_at: range.end, outputs: [outputs, &[]] })
                 }
                 Place::Output(index) => {
                     let (before, rest) =
@@ -217,7 +245,7 @@ impl<'p> Plan<'p> {
                     let outputs = [&*before, &*after];
                     (
                         &mut **out,
-                        Memory { before: shared, after: &[], after_at: usize::MAX, outputs },
+                        Others { before: shared, after: &[], after_at: usize::MAX, outputs },
                     )
                 }
                 _ => return Err(ShapeMismatch),
@@ -228,14 +256,14 @@ impl<'p> Plan<'p> {
                     place if *place == call.writes => &[],
                     Place::Nothing => &[],
                     Place::Input(index) => inputs.get(*index).ok_or(ShapeMismatch)?,
-                    Place::Output(index) => memory.output(*index).ok_or(ShapeMismatch)?,
+                    Place::Output(index) => others.output(*index).ok_or(ShapeMismatch)?,
                     Place::Constant(index) => {
                         constants.get(*index).ok_or(ShapeMismatch)?.as_slice()
                     }
-                    Place::Shared(range) => memory.shared(range).ok_or(ShapeMismatch)?,
+                    Place::Shared(range) => others.shared(range).ok_or(ShapeMismatch)?,
                 };
             }
-            let workspace = self.workspace.as_mut_slice();
+            let workspace = memory.workspace.as_mut_slice();
             call.step.run(Io { inputs: read, out, workspace, context })?;
         }
         Ok(())
@@ -243,7 +271,7 @@ impl<'p> Plan<'p> {
 }
 
 /// What there is beside what is written.
-struct Memory<'a, 'o> {
+struct Others<'a, 'o> {
     before: &'a [f32],
     after: &'a [f32],
     /// Where `after` begins.
@@ -252,7 +280,7 @@ struct Memory<'a, 'o> {
     outputs: [&'a [&'o mut [f32]]; 2],
 }
 
-impl<'a> Memory<'a, '_> {
+impl<'a> Others<'a, '_> {
     fn shared(&self, range: &Range<usize>) -> Option<&'a [f32]> {
         match range.start.checked_sub(self.after_at) {
             Some(start) => self.after.get(start..range.end.checked_sub(self.after_at)?),

@@ -18,7 +18,7 @@ use torchlet_graph::graph::ValueId;
 /// `input · weightᵀ + bias`
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
-    let (out, weight) = (output(args)?, argument(args, 1)?);
+    let weight = argument(args, 1)?;
     let [n, k] = *builder.sizes(weight)? else { return Err("weights that are no matrix".into()) };
     let rows = input.numel().checked_div(k).ok_or("weights without inputs")?;
     let a = builder.reshaped(&input, &[rows, k])?;
@@ -27,10 +27,13 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         Some(bias) => Some(bias.expanded(&[rows, n]).ok_or("a bias that does not fit")?),
         None => None,
     };
-    let sizes = builder.sizes(out)?;
+    let mut sizes = input.sizes;
+    if let Some(last) = sizes.last_mut() {
+        *last = n;
+    }
     let c = multiply(builder, a, right, bias, 1.0, 1.0)?;
-    let c = c.reshaped(sizes).ok_or("an output of another size")?;
-    builder.define(out, c)
+    let c = c.reshaped(&sizes).ok_or("an output of another size")?;
+    builder.define(output(args)?, c)
 }
 
 /// `beta · self + alpha · mat1 · mat2`
