@@ -1,15 +1,17 @@
 //! What programs run on: as their files have them, or compiled for a processor.
 
 mod cache;
+mod goal;
 
 use crate::error::Error;
 use crate::files::{FileAccess, FileBytes, OpenProgram};
 use crate::module::SharedParallel;
 use cache::CacheFile;
+use goal::{CPU_ENGINE, GPU, Goal, Packer, Processor};
 use self_cell::self_cell;
 use std::path::Path;
 use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError, Registry};
-use torchlet_graph::{Compiled, Package, Report, blob};
+use torchlet_graph::{self as graph, Package, Report, blob};
 
 /// What a program runs on.
 ///
@@ -18,15 +20,15 @@ use torchlet_graph::{Compiled, Package, Report, blob};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum RunOn {
-    /// The best that there is for the program: what was lowered for a GPU runs on one together with what lies between, if there
-    /// is one, and on the CPU otherwise; all else runs on the CPU, compiled for it.
+    /// What takes the least time, as far as that can be estimated: a GPU if there is one, the CPU, or each for a part. What was lowered
+    /// for a GPU leaves it, and all else goes there, for half the time only. Software that does as if it was a GPU does not count.
     #[default]
     Auto,
     /// As the exporter decided: delegates by their backends, all else by CPU kernels.
     AsExported,
     /// The CPU alone, also what was lowered for a GPU.
     Cpu,
-    /// A GPU, through Vulkan: whatever it takes of the program.
+    /// A GPU, through Vulkan: whatever it takes of the program. The CPU has the rest.
     Vulkan,
 }
 
@@ -37,7 +39,7 @@ pub enum Origin {
     /// It is the program as it was exported, or lowered by torchlet before: there is nothing to compile.
     Exported,
     /// It is the program as it was exported, since it cannot be compiled, and why.
-    NotCompiled(torchlet_graph::Error),
+    NotCompiled(graph::Error),
     /// It was compiled when the program was opened.
     Compiled,
     /// It was compiled before, and found in the [cache](crate::ModuleBuilder::compile_cache).
@@ -57,12 +59,6 @@ enum Made {
     /// The compiler, with weights that lie here, if it packs them.
     Compiled(Option<Packer>),
 }
-
-#[cfg(feature = "portable")]
-type Packer = torchlet_portable::engine::WeightPacker;
-/// There is none.
-#[cfg(not(feature = "portable"))]
-type Packer = core::convert::Infallible;
 
 self_cell!(
     /// Files, and a program that was made of what they hold.
@@ -98,6 +94,8 @@ enum State {
 pub(crate) struct Compiling<'c> {
     pub(crate) registry: &'c Registry<'c>,
     pub(crate) limits: &'c Limits,
+    /// How many threads the CPU has for it.
+    pub(crate) threads: usize,
     /// The folder of compiled programs, and how its files are read.
     pub(crate) cache: Option<&'c Path>,
     pub(crate) access: FileAccess,
@@ -114,22 +112,22 @@ impl RunOn {
     ) -> Result<ReadyProgram, Error> {
         let delegates = Delegates::of(&open.program());
         let delegates = delegates.map_err(|source| Error::Format { path: None, source })?;
-        let gpu = || {
-            let backend = compiling.registry.backend(GPU);
-            backend.is_some_and(|backend| backend.is_available().is_ok())
-        };
-        let target = match (self, delegates) {
+        let gpu = || goal::gpu(compiling.registry);
+        let processor = match (self, delegates) {
             (RunOn::AsExported, _) | (RunOn::Vulkan, Delegates::Compiled) => None,
             (RunOn::Auto | RunOn::Cpu, Delegates::CompiledForCpu) => None,
-            (RunOn::Auto, Delegates::Compiled) if gpu() => None,
-            (RunOn::Auto, Delegates::Exported) if gpu() => Some(VULKAN),
-            (RunOn::Auto | RunOn::Cpu, _) => Some(CPU),
-            (RunOn::Vulkan, _) => Some(VULKAN),
+            (RunOn::Auto, Delegates::Compiled) if gpu().is_some() => None,
+            (RunOn::Auto, Delegates::Exported) => Some(gpu().unwrap_or(Processor::Cpu)),
+            (RunOn::Auto | RunOn::Cpu, _) => Some(Processor::Cpu),
+            (RunOn::Vulkan, _) => Some(goal::any_gpu(compiling.registry)),
         };
-        let Some(target) = target else {
+        let Some(processor) = processor else {
             return Ok(ReadyProgram::as_exported(open, Origin::Exported));
         };
-        match compiling.compiled(open, &target) {
+        match compiling.compiled(open, processor) {
+            Ok(ready) if self == RunOn::Auto && delegates == Delegates::None => {
+                compiling.or_faster(ready)
+            }
             Ok(ready) => Ok(ready),
             // What was not asked for by name is an attempt, and kernels run what needs no other.
             Err((open, error)) if self == RunOn::Auto || delegates == Delegates::None => {
@@ -140,10 +138,9 @@ impl RunOn {
     }
 }
 
-/// The backend of programs that were lowered for GPUs.
-const GPU: &str = "VulkanBackend";
-/// The backend of programs that were compiled for CPUs.
-const CPU_ENGINE: &str = "TorchletCpu";
+/// What a method takes at least, in billionths of a second, that a GPU may be worth asking about: no GPU is started and waited for in
+/// half the time. Looking for one takes longer than running less than that a hundred times.
+const SMALL: u64 = 150_000;
 
 /// What delegates a program has, of those that the compiler knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,91 +180,34 @@ impl Delegates {
     }
 }
 
-/// What compiles a program, with a packer that outlives what is made.
-type Compile = for<'p> fn(
-    &'p OpenProgram,
-    Option<&'p Packer>,
-    &Registry<'_>,
-) -> Result<Compiled<'p>, torchlet_graph::Error>;
-
-/// What programs are compiled for.
-struct Target {
-    name: &'static str,
-    compile: Compile,
-}
-
-const VULKAN: Target = Target { name: "vulkan", compile: for_vulkan };
-const CPU: Target = Target { name: "cpu", compile: for_cpu };
-
-impl Target {
-    /// What packs weights for it, if anything does.
-    #[cfg(feature = "portable")]
-    fn packer(&self, compiling: &Compiling<'_>) -> Option<Packer> {
-        let packs = self.name == CPU.name && compiling.registry.backend(CPU_ENGINE).is_some();
-        packs.then(|| Packer::new((compiling.parallel)()))
-    }
-
-    #[cfg(not(feature = "portable"))]
-    fn packer(&self, _: &Compiling<'_>) -> Option<Packer> {
-        None
-    }
-
-    /// Its name, and the kind of machine if programs are compiled for that alone.
-    fn with_machine(&self) -> String {
-        #[cfg(feature = "portable")]
-        if self.name == CPU.name {
-            return format!("{} {}", self.name, Packer::machine());
-        }
-        self.name.into()
-    }
-}
-
-#[cfg(feature = "vulkan")]
-fn for_vulkan<'p>(
-    open: &'p OpenProgram,
-    _: Option<&'p Packer>,
-    registry: &Registry<'_>,
-) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    let target = torchlet_vulkan::VulkanTarget::any();
-    torchlet_graph::compile(&open.program(), open.data(), Some(&target), registry)
-}
-
-#[cfg(not(feature = "vulkan"))]
-fn for_vulkan<'p>(
-    _: &'p OpenProgram,
-    _: Option<&'p Packer>,
-    _: &Registry<'_>,
-) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    Err(torchlet_graph::Error::unsupported("GPUs; enable torchlet's feature `vulkan`"))
-}
-
-fn for_cpu<'p>(
-    open: &'p OpenProgram,
-    packer: Option<&'p Packer>,
-    registry: &Registry<'_>,
-) -> Result<Compiled<'p>, torchlet_graph::Error> {
-    let (program, data) = (open.program(), open.data());
-    #[cfg(feature = "portable")]
-    if let Some(packer) = packer {
-        let engine = torchlet_portable::engine::CpuTarget::new();
-        return torchlet_graph::cpu::compile_packed(&program, data, &engine, packer, registry);
-    }
-    // Without the engine, there are the kernels.
-    let _ = packer;
-    torchlet_graph::cpu::compile(&program, data, None, registry)
-}
-
 impl Compiling<'_> {
+    /// A program that was compiled for the CPU, for a GPU where that takes less time.
+    fn or_faster(&self, ready: ReadyProgram) -> Result<ReadyProgram, Error> {
+        let methods = ready.report.iter().flat_map(|report| &report.methods);
+        let most = methods.filter_map(graph::MethodReport::nanoseconds).max().unwrap_or(0);
+        let known = |gpu: &Processor| matches!(gpu, Processor::Fastest(Some(_)));
+        let Some(gpu) = (most >= SMALL).then(|| goal::gpu(self.registry)).flatten().filter(known)
+        else {
+            return Ok(ready);
+        };
+        let attempt = self.compiled(ready.into_open(), gpu);
+        let again = attempt.or_else(|(open, _)| self.compiled(open, Processor::Cpu));
+        again.or_else(|(open, error)| {
+            Ok(ReadyProgram::as_exported(open, Origin::NotCompiled(error)))
+        })
+    }
+
     /// The program, compiled now or before. Where that fails, the files come back.
     fn compiled(
         &self,
         open: OpenProgram,
-        target: &Target,
-    ) -> Result<ReadyProgram, (OpenProgram, torchlet_graph::Error)> {
+        processor: Processor,
+    ) -> Result<ReadyProgram, (OpenProgram, graph::Error)> {
+        let goal = Goal { processor, threads: self.threads };
         let file = match (self.cache, open.bytes()) {
             (Some(folder), Some(files)) => {
-                let (name, parallel) = (target.with_machine(), (self.parallel)());
-                CacheFile::new(folder, &files, &name, self.registry, &*parallel)
+                let parallel = (self.parallel)();
+                CacheFile::new(folder, &files, &goal.key(), self.registry, &*parallel)
             }
             _ => None,
         };
@@ -282,7 +222,7 @@ impl Compiling<'_> {
             }
             None => open,
         };
-        let sources = Sources { open, from: Made::Compiled(target.packer(self)) };
+        let sources = Sources { open, from: Made::Compiled(goal.packer(self)) };
         let mut report = Report::default();
         let packaged = Packaged::try_new_or_recover(sources, |sources| {
             let open = &sources.open;
@@ -290,7 +230,7 @@ impl Compiling<'_> {
                 Made::Compiled(packer) => packer.as_ref(),
                 Made::Cached(_) => None,
             };
-            let compiled = (target.compile)(open, packer, self.registry)?;
+            let compiled = goal.compile(open, packer, self.registry)?;
             report = compiled.report;
             let package = compiled.program.write()?;
             if let (Some(file), Some(files)) = (&file, open.bytes()) {
@@ -329,9 +269,9 @@ impl ReadyProgram {
         packaged: Packaged,
         report: Report,
         origin: Origin,
-    ) -> Result<Self, (OpenProgram, torchlet_graph::Error)> {
+    ) -> Result<Self, (OpenProgram, graph::Error)> {
         let reopened = Reopened::try_new_or_recover(packaged, |packaged| {
-            Program::load(packaged.borrow_dependent()).map_err(torchlet_graph::Error::from)
+            Program::load(packaged.borrow_dependent()).map_err(graph::Error::from)
         });
         let reopened = reopened.map_err(|(packaged, error)| (packaged.into_owner().open, error))?;
         Ok(ReadyProgram { state: State::Compiled(reopened), report: Some(report), origin })
@@ -341,6 +281,13 @@ impl ReadyProgram {
         match &self.state {
             State::AsExported(open) => open,
             State::Compiled(reopened) => &reopened.borrow_owner().borrow_owner().open,
+        }
+    }
+
+    fn into_open(self) -> OpenProgram {
+        match self.state {
+            State::AsExported(open) => open,
+            State::Compiled(reopened) => reopened.into_owner().into_owner().open,
         }
     }
 

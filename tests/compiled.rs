@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use torchlet::core::{Program as File, Registry, Scalar, ScalarType, ShapeDynamism, TensorInfo};
 use torchlet::portable::KERNELS;
 use torchlet::{Module, RunOn, Tensor};
-use torchlet_graph::cpu;
 use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, Program, TensorData};
+use torchlet_graph::{Processors, cpu};
 
 /// A method of tensors of 32-bit floating point.
 struct Builder<'p>(Method<'p>);
@@ -64,7 +64,8 @@ fn module(bytes: Vec<u8>) -> Module {
 fn compiled(bytes: &[u8]) -> Module {
     let registry = Registry::new().with_kernels(&KERNELS).unwrap();
     let file = File::from_bytes(bytes).unwrap();
-    module(cpu::compile(&file, &[], None, &registry).unwrap().program.write().unwrap().to_bytes())
+    let compiled = cpu::compile(&file, &[], Processors::KERNELS, &registry).unwrap();
+    module(compiled.program.write().unwrap().to_bytes())
 }
 
 /// Runs a method three times, as it is and compiled: the same numbers. Gives those of the last run.

@@ -7,7 +7,7 @@ mod common;
 use common::{Fixture, check, fixture, folder, open};
 use std::sync::Arc;
 use torchlet::core::{BundledProgram, DataMap, Program, Registry};
-use torchlet::graph::{self, Compiled, Place, blob, method};
+use torchlet::graph::{self, Compiled, Place, Processors, blob, method};
 use torchlet::portable::KERNELS;
 use torchlet::portable::engine::{self, CpuEngine, CpuTarget};
 use torchlet::{Module, ModuleBuilder, Origin, RunOn};
@@ -21,9 +21,9 @@ fn compile<'p>(program: &Program<'p>, data: &'p [DataMap<'p>], on: RunOn) -> Com
     let compiled = match on {
         RunOn::Vulkan => {
             let target = torchlet::vulkan::VulkanTarget::any();
-            graph::compile(program, data, Some(&target), &registry)
+            graph::compile(program, data, Processors::preferring(&[&target]), &registry)
         }
-        _ => graph::cpu::compile(program, data, None, &registry),
+        _ => graph::cpu::compile(program, data, Processors::KERNELS, &registry),
     };
     compiled.unwrap()
 }
@@ -81,7 +81,9 @@ fn files_for_the_engine_are_not_compiled_again() {
     let registry = Registry::new().with_kernels(&KERNELS).unwrap();
     let engine = CpuTarget::new();
     let program = source.program();
-    let compiled = graph::cpu::compile(&program, source.data(), Some(&engine), &registry).unwrap();
+    let targets: [&dyn graph::Target; 1] = [&engine];
+    let processors = Processors::preferring(&targets);
+    let compiled = graph::cpu::compile(&program, source.data(), processors, &registry).unwrap();
     assert_eq!(compiled.report.methods[0].delegates, [engine::BACKEND_NAME]);
     let file = compiled.program.write().unwrap().to_bytes();
     for on in [RunOn::AsExported, RunOn::Auto, RunOn::Cpu] {

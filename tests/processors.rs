@@ -12,7 +12,7 @@ mod tests {
     use torchlet::portable::KERNELS;
     use torchlet::portable::engine::{CpuEngine, CpuTarget};
     use torchlet::{Module, ModuleBuilder, RunOn};
-    use torchlet_graph::{Place, Target, cpu};
+    use torchlet_graph::{Place, Processors, cpu};
 
     /// For the CPU alone.
     fn plain() -> ModuleBuilder {
@@ -29,9 +29,9 @@ mod tests {
     }
 
     /// Compiles a program, and opens what was written.
-    fn compiled(source: &Module, engine: Option<&dyn Target>) -> Result<Module, String> {
+    fn compiled(source: &Module, processors: Processors<'_>) -> Result<Module, String> {
         let registry = Registry::new().with_kernels(&KERNELS).unwrap();
-        let compiled = cpu::compile(&source.program(), source.data(), engine, &registry);
+        let compiled = cpu::compile(&source.program(), source.data(), processors, &registry);
         let mut program = compiled.map_err(|error| error.to_string())?.program;
         let outside = program.embed(source.data()).map_err(|error| error.to_string())?;
         if !outside.is_empty() {
@@ -44,12 +44,14 @@ mod tests {
 
     #[test]
     fn kernels_alone_give_pytorchs_numbers() {
-        check_programs(&programs(), |_, source| compiled(source, None));
+        check_programs(&programs(), |_, source| compiled(source, Processors::KERNELS));
     }
 
     #[test]
     fn the_engine_gives_pytorchs_numbers_of_all_that_it_can() {
-        check_programs(&programs(), |_, source| compiled(source, Some(&CpuTarget::greedy())));
+        check_programs(&programs(), |_, source| {
+            compiled(source, Processors::preferring(&[&CpuTarget::greedy()]))
+        });
     }
 
     /// Shapes that vary within bounds are no reason to leave the engine.
@@ -62,7 +64,7 @@ mod tests {
             let heavy = ["aten.convolution.default", "aten.linear.default", "torchlet.attention"];
             let calls = plan.methods.iter().flat_map(|method| &method.calls);
             let calls = calls.filter(|call| heavy.contains(&&*call.operator));
-            let left = calls.filter(|call| matches!(call.place, Place::Host(_)));
+            let left = calls.filter(|call| call.place == Place::Host);
             let left: Vec<_> = left.cloned().collect();
             assert!(left.is_empty(), "{file}: {left:?}");
             let source = open(&fixture, plain().run_on(RunOn::AsExported)).unwrap();

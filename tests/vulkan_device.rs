@@ -7,7 +7,7 @@ mod common;
 mod device;
 
 use common::{check, fixture, folder, open};
-use device::device_is_there;
+use device::{device_is_there, on_device};
 use std::sync::Arc;
 use std::time::Duration;
 use torchlet::vulkan::{DeviceFeature, VulkanBackend};
@@ -17,12 +17,12 @@ const MODEL: &str = "vulkan/model/residual.bpte";
 const STATEFUL: &str = "vulkan/state/two_states_aliased.bpte";
 
 fn on(backend: VulkanBackend) -> ModuleBuilder {
-    Module::builder().backend(Arc::new(backend))
+    on_device().backend(Arc::new(backend))
 }
 
 /// Runs the test cases of a file on a module of it.
 fn runs(file: &str, mut module: Module) -> Result<usize, String> {
-    let source = open(&fixture(file), Module::builder()).unwrap();
+    let source = open(&fixture(file), on_device()).unwrap();
     check(&mut module, &source, &fixture(file))
 }
 
@@ -32,7 +32,7 @@ fn memory_beyond_the_limit_is_an_error_and_no_more() {
         return;
     }
     let backend = Arc::new(VulkanBackend::builder().memory_limit(1000).build());
-    let builder = || Module::builder().backend(backend.clone());
+    let builder = || on_device().backend(backend.clone());
     let mut module = open(&fixture(MODEL), builder()).unwrap();
     let error = module.load_method("forward").unwrap_err().to_string();
     assert!(error.contains("out of memory") && error.contains("limit of 1000"), "{error}");
@@ -49,7 +49,7 @@ fn memory_is_counted() {
     }
     let backend = Arc::new(VulkanBackend::new());
     let load = || {
-        let builder = Module::builder().backend(backend.clone());
+        let builder = on_device().backend(backend.clone());
         let mut module = open(&fixture(MODEL), builder).unwrap();
         assert!(!module.is_method_loaded("forward"));
         module.load_method("forward").unwrap();
@@ -73,11 +73,11 @@ fn after_the_loss_of_a_device_a_later_load_works() {
         return;
     }
     let backend = Arc::new(VulkanBackend::new());
-    let load = || open(&fixture(MODEL), Module::builder().backend(backend.clone())).unwrap();
+    let load = || open(&fixture(MODEL), on_device().backend(backend.clone())).unwrap();
     let mut lost = load();
     lost.load_method("forward").unwrap();
     backend.lose_devices();
-    let source = open(&fixture(MODEL), Module::builder()).unwrap();
+    let source = open(&fixture(MODEL), on_device()).unwrap();
     let error = check(&mut lost, &source, &fixture(MODEL)).unwrap_err();
     assert!(error.contains("DEVICE_LOST"), "{error}");
     assert!(runs(MODEL, load()).is_ok());
@@ -145,9 +145,9 @@ fn a_tracer_is_told_of_operators_and_transfers() {
     }
     let profiler = Arc::new(Profiler::new());
     let file = fixture(MODEL);
-    let builder = Module::builder().backend(Arc::new(VulkanBackend::new()));
+    let builder = on_device().backend(Arc::new(VulkanBackend::new()));
     let mut module = open(&file, builder.event_tracer(profiler.clone())).unwrap();
-    let source = Module::load(folder().join(&file.file)).unwrap();
+    let source = on_device().load(folder().join(&file.file)).unwrap();
     check(&mut module, &source, &file).unwrap();
     let entries = profiler.entries();
     let count = |kind: ProfileKind, name: &str| {

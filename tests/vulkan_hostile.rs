@@ -20,7 +20,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 use torchlet::core::{Scalar, ValueMeta};
 use torchlet::vulkan::VulkanBackend;
-use torchlet::{Limits, Module, Tensor, Value};
+use torchlet::{Limits, Module, RunOn, Tensor, Value};
 
 /// How long one file may take at most: the largest that a patch makes of it is computed in software.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -67,9 +67,14 @@ fn use_all(bytes: Vec<u8>) -> (bool, bool) {
     });
     let mut limits = Limits::HOST;
     limits.backward_jumps = 100;
-    let builder = Module::builder().threads(1).memory_limit(64 << 20).limits(limits);
-    let builder = builder.without_default_backends().backend(BACKEND.clone());
-    let Ok(mut module) = builder.from_bytes(bytes) else { return (false, false) };
+    let open = |on| {
+        let builder = Module::builder().threads(1).memory_limit(64 << 20).limits(limits);
+        let builder = builder.without_default_backends().backend(BACKEND.clone());
+        builder.run_on(on).from_bytes(bytes.clone())
+    };
+    // What cannot be compiled may still be loaded as it is.
+    let module = open(RunOn::Vulkan).or_else(|_| open(RunOn::AsExported));
+    let Ok(mut module) = module else { return (false, false) };
     let Ok(names) = module.method_names() else { return (false, false) };
     let (mut loaded, mut ran) = (false, false);
     for name in names.iter().take(4) {

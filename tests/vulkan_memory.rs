@@ -9,9 +9,9 @@ mod device;
 use common::{Fixture, check, fixture, open};
 use device::device_is_there;
 use std::sync::Arc;
-use torchlet::Module;
 use torchlet::core::Backend;
 use torchlet::vulkan::VulkanBackend;
+use torchlet::{Module, RunOn};
 
 /// Small and large, with weights, with state, with memory of several sizes.
 const FILES: &[&str] = &[
@@ -30,7 +30,7 @@ fn resident() -> usize {
 
 fn load_run_and_drop(backend: &Arc<VulkanBackend>, fixtures: &[Fixture], times: usize) {
     for fixture in fixtures.iter().cycle().take(times) {
-        let builder = Module::builder().threads(1).without_default_backends();
+        let builder = Module::builder().threads(1).run_on(RunOn::Vulkan).without_default_backends();
         let source = open(fixture, builder.backend(backend.clone())).unwrap();
         check(&mut source.share(), &source, fixture).unwrap();
     }

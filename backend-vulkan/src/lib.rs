@@ -23,6 +23,7 @@ mod error;
 mod memory_plan;
 mod ops;
 mod passes;
+mod rates;
 mod stages;
 mod state;
 mod steps;
@@ -49,7 +50,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
-    DeviceMemory, InitContext, OptionValue, delegate_size,
+    DeviceMemory, InitContext, OptionValue, Rates, delegate_size,
 };
 use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
@@ -183,6 +184,12 @@ impl Backend for VulkanBackend {
 
     fn is_available(&self) -> Result<(), DelegateError> {
         self.context(None).map(drop).map_err(DelegateError::from)
+    }
+
+    fn rates(&self) -> Option<Rates> {
+        let open = lock(&self.contexts).get(&None).map(|context| context.info.kind);
+        let kind = open.or_else(|| Some(device::chosen(&self.options).ok()?.kind));
+        kind.map(rates::of)
     }
 
     fn device_memory(&self) -> Option<DeviceMemory> {

@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::{BACKEND_NAME, VulkanBackend};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use torchlet_core::ScalarType;
+use torchlet_core::{Backend, Rates, ScalarType};
 use torchlet_graph::Target;
 use torchlet_graph::bounds::Bounds;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -18,6 +18,7 @@ use torchlet_graph::operators::Operator;
 #[derive(Debug, Clone, Default)]
 pub struct VulkanTarget {
     features: DeviceFeatures,
+    rates: Option<Rates>,
 }
 
 impl VulkanTarget {
@@ -29,7 +30,17 @@ impl VulkanTarget {
     /// The device that a backend uses; any, if it finds none.
     pub fn of(backend: &VulkanBackend) -> Self {
         let context = backend.context(None);
-        context.map_or_else(|_| Self::any(), |it| VulkanTarget { features: it.features.clone() })
+        let rates = backend.rates();
+        context.map_or_else(
+            |_| Self::any(),
+            |it| VulkanTarget { features: it.features.clone(), rates },
+        )
+    }
+
+    /// The same, which is this fast.
+    #[must_use]
+    pub fn with_rates(self, rates: Option<Rates>) -> Self {
+        VulkanTarget { rates, ..self }
     }
 
     /// Whether the device runs a whole graph, as one delegate.
@@ -103,6 +114,10 @@ impl Target for VulkanTarget {
     fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
         let facts = Facts::of(graph);
         graph.nodes.iter().map(|node| self.check(graph, &facts, node)).collect()
+    }
+
+    fn rates(&self) -> Option<Rates> {
+        self.rates
     }
 }
 

@@ -11,7 +11,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use torchlet::core::{DataLoader, DataMap, Program, Registry};
 use torchlet::graph::method::{self, Instruction};
-use torchlet::graph::{self, Compiled};
+use torchlet::graph::{self, Compiled, Processors};
 use torchlet::{FileAccess, Module, RunOn};
 
 /// What became of a method.
@@ -69,14 +69,14 @@ fn compile<'p>(
     match processor {
         LowerFor::Cpu => {
             let engine = torchlet::portable::engine::CpuTarget::new();
-            graph::cpu::compile(program, data, Some(&engine), registry)
+            graph::cpu::compile(program, data, Processors::preferring(&[&engine]), registry)
         }
         // Firmware links kernels, and no engine.
-        LowerFor::Mcu => graph::cpu::compile(program, data, None, registry),
+        LowerFor::Mcu => graph::cpu::compile(program, data, Processors::KERNELS, registry),
         #[cfg(feature = "vulkan")]
         LowerFor::Vulkan => {
-            let target = torchlet::vulkan::VulkanTarget::any();
-            graph::compile(program, data, Some(&target), registry)
+            let gpu = torchlet::vulkan::VulkanTarget::any();
+            graph::compile(program, data, Processors::preferring(&[&gpu]), registry)
         }
         #[cfg(not(feature = "vulkan"))]
         LowerFor::Vulkan => {

@@ -34,6 +34,11 @@ pub trait Backend: Sync {
         None
     }
 
+    /// How fast what it runs on is, where it can say; devices need not be opened for that. It is asked by who chooses among processors.
+    fn rates(&self) -> Option<Rates> {
+        None
+    }
+
     /// Bytes of the method arena that [`init`](Backend::init) will take for this delegate, placement
     /// included. It is asked before anything is reserved. [`delegate_size`] gives the bytes of a delegate placed alone.
     ///
@@ -49,6 +54,25 @@ pub trait Backend: Sync {
         &'m self,
         context: &mut InitContext<'_, 'm>,
     ) -> Result<DelegateBox<'m>, DelegateError>;
+}
+
+/// How fast a processor is, roughly: within a factor of two, which is enough to choose among those that differ by more.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// Arithmetic operations in a second, in products and convolutions of 32-bit floating point.
+    pub operations: f64,
+    /// Bytes that it reads and writes in a second, in its own memory.
+    pub bytes: f64,
+    /// Seconds that each call takes beyond that.
+    pub call: f64,
+    /// Seconds from the start of a region to its end, however small it is.
+    pub region: f64,
+    /// Bytes in a second from the memory of kernels to its own, and back; infinite where these are one.
+    pub transfer: f64,
+    /// Whether it sees regions as a whole: then views, and element-wise calls behind others, take no time of their own.
+    pub fuses: bool,
+    /// Whether it is a device by name, but software on the CPU.
+    pub emulated: bool,
 }
 
 /// Memory on a device.

@@ -57,7 +57,7 @@ mod values;
 pub use arguments::{Arguments, Ints, MAX_INTS};
 pub use backend::{
     Backend, Delegate, DelegateBox, DelegateInfo, DelegateState, DeviceMemory, InitContext,
-    OptionValue, Processed, RuntimeOption, delegate_size,
+    OptionValue, Processed, Rates, RuntimeOption, delegate_size,
 };
 pub use bounded::{Bounded, Full, IntoIter};
 pub use bundled::{BundledProgram, TestCase, TestSuite};

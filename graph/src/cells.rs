@@ -91,13 +91,14 @@ impl Cells {
         })
     }
 
-    /// Gives cells to the regions of a run that alone touch them, and says which tensors of the method those were: nothing mentions
+    /// Gives cells to the regions of a run that alone touch them, on processors that keep any, and says which tensors of the method those were: nothing mentions
     /// them any more.
     pub(crate) fn give<'p>(
         &self,
         method: &Method<'p>,
         run: &mut Run<'p>,
         parts: &mut [Part],
+        keeps: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
         let graph = &mut run.graph;
         let touched = Touched::of(graph, parts);
@@ -112,7 +113,10 @@ impl Cells {
             else {
                 continue;
             };
-            let Some(Part::Device(region)) = parts.get_mut(part) else { continue };
+            let Some(Part::Device(processor, region)) = parts.get_mut(part) else { continue };
+            if !keeps(*processor) {
+                continue;
+            }
             let Some(Value::Tensor(cell)) = graph.values.get_mut(old) else { continue };
             (cell.data, cell.changes, cell.dynamic) = (Some(data), Some(true), false);
             graph.names.extend(tensor.name.clone().map(|name| (old, name)));
@@ -127,7 +131,7 @@ impl Cells {
         let mut taken: BTreeSet<ValueId> = graph.outputs.iter().copied().collect();
         taken.extend(graph.updates.iter().map(|(new, _)| *new));
         for (index, part) in parts.iter_mut().enumerate() {
-            let Part::Device(region) = part else { continue };
+            let Part::Device(_, region) = part else { continue };
             region.inputs.retain(|id| !given.contains_key(id));
             let Region { outputs, cells, .. } = region;
             let is_news: BTreeSet<ValueId> = cells.iter().map(|(new, _)| *new).collect();
@@ -186,7 +190,7 @@ impl Touched {
     fn of(graph: &Graph<'_>, parts: &[Part]) -> Self {
         let (mut makers, mut readers) = (BTreeMap::new(), BTreeMap::new());
         for (index, part) in parts.iter().enumerate() {
-            let (Part::Host(nodes) | Part::Device(Region { nodes, .. })) = part;
+            let (Part::Host(nodes) | Part::Device(_, Region { nodes, .. })) = part;
             for node in nodes.iter().filter_map(|node| graph.nodes.get(*node)) {
                 let (taken, made) = arguments(graph, node);
                 makers.extend(made.into_iter().map(|id| (id, index)));

@@ -10,12 +10,15 @@ use crate::graph::{Graph, Node, Value, ValueId};
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
 use crate::named::{Constants, Named, of_program};
 use crate::operators::Operator;
-use crate::partition::{Part, Region, partition};
+use crate::partition::{Part, Region};
+use crate::placement::Placement;
+use crate::processors::Processors;
 use crate::report::{MethodReport, Place, PlacedCall, Report};
-use crate::target::{Packer, Target};
+use crate::target::Packer;
 use crate::{blob, fold, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -30,27 +33,17 @@ pub struct Compiled<'p> {
     pub report: Report,
 }
 
-/// Compiles a program, with the external data that it names, for a processor, or for the kernels of the registry alone. These run
-/// what the processor does not take.
+/// Compiles a program, with the external data that it names, for processors. Kernels of the registry run what these do not take.
 ///
 /// # Errors
 /// The program is malformed.
 pub fn compile<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
-    target: Option<&dyn Target>,
+    processors: Processors<'_>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    let processor = Processor { target, packer: None };
-    compile_read(Program::read(program)?, program, data, processor, registry)
-}
-
-/// What a program is compiled for.
-#[derive(Clone, Copy)]
-pub(crate) struct Processor<'c, 'p> {
-    pub(crate) target: Option<&'c dyn Target>,
-    /// Packs weights for the machine that it runs on, if that is known.
-    pub(crate) packer: Option<&'p dyn Packer>,
+    compile_read(Program::read(program)?, program, data, processors, None, registry)
 }
 
 /// Compiles what was made of a program. Delegates find their data in the program itself.
@@ -58,7 +51,8 @@ pub(crate) fn compile_read<'p>(
     mut compiled: Program<'p>,
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
-    processor: Processor<'_, 'p>,
+    processors: Processors<'_>,
+    packer: Option<&'p dyn Packer>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
     let vocabulary = Vocabulary::of(registry);
@@ -72,17 +66,17 @@ pub(crate) fn compile_read<'p>(
     let mut buffers = joined::MOST_BUFFERS;
     for method in &mut compiled.methods {
         let mut compiler = MethodCompiler {
-            target: processor.target,
-            packer: processor.packer,
+            processors,
+            packer,
             registry,
             copies: &copies,
             constants: &mut constants,
             shared: &shared,
             buffer: (buffer < buffers).then_some(buffer),
-            calls: Vec::new(),
-            apart: Vec::new(),
             inputs: BTreeMap::new(),
             moved: BTreeSet::new(),
+            report: MethodReport::default(),
+            is_for_devices: false,
         };
         let mut described = MethodReport { name: method.name.clone(), ..MethodReport::default() };
         match compiler.compile(method, &named, data, &vocabulary) {
@@ -93,13 +87,18 @@ pub(crate) fn compile_read<'p>(
                     buffers = buffers.saturating_sub(buffer);
                     buffer = method.planned.len();
                 }
-                described.calls = compiler.calls;
+                described = MethodReport { name: described.name, ..compiler.report };
             }
-            Ok(None) => described.as_exported = Some(String::from(NOTHING_GAINED)),
-            Err(Error::Unsupported(why)) => described.as_exported = Some(why),
+            Ok(None) => {
+                described.apart = compiler.report.apart;
+                described.as_exported = Some(String::from(NOTHING_GAINED));
+            }
+            Err(Error::Unsupported(why)) => {
+                described.apart = compiler.report.apart;
+                described.as_exported = Some(why);
+            }
             Err(error) => return Err(error),
         }
-        described.apart = compiler.apart;
         let backends = method.delegates.iter().map(|delegate| delegate.backend.clone());
         described.delegates = backends.collect();
         report.methods.push(described);
@@ -113,7 +112,8 @@ pub(crate) fn compile_read<'p>(
 const NOTHING_GAINED: &str = "the device takes none of its calls";
 
 struct MethodCompiler<'c, 'p> {
-    target: Option<&'c dyn Target>,
+    processors: Processors<'c>,
+    /// Packs weights of the regions of one of them.
     packer: Option<&'p dyn Packer>,
     registry: &'c Registry<'c>,
     copies: &'c Copies,
@@ -122,24 +122,28 @@ struct MethodCompiler<'c, 'p> {
     shared: &'c BTreeSet<usize>,
     /// One that none uses, if there may be more.
     buffer: Option<usize>,
-    calls: Vec<PlacedCall>,
-    /// The delegates that stay, though their graphs are known or could be, and why.
-    apart: Vec<(usize, String)>,
     /// How many inputs each delegate has that was made.
     inputs: BTreeMap<usize, usize>,
     /// The state that lives in regions now.
     moved: BTreeSet<usize>,
+    report: MethodReport,
+    /// Whether the exporter lowered the method for devices.
+    is_for_devices: bool,
 }
 
-/// A run, cut into parts, and why each of its calls is not on the device.
-struct Cut<'p> {
+/// A run, cut into parts, and why each of its calls is where it is.
+struct Cut<'c, 'p> {
     run: Run<'p>,
     parts: Vec<Part>,
-    reasons: Vec<Option<String>>,
+    placement: Placement<'c>,
+    decision: Option<String>,
 }
 
-impl<'p> MethodCompiler<'_, 'p> {
-    /// The method with what the target takes in delegates; `None` if it takes nothing.
+/// How much less time a processor has to take than the one that a program was made for: estimates are no better.
+const CLEARLY: f64 = 2.0;
+
+impl<'c, 'p> MethodCompiler<'c, 'p> {
+    /// The method with what processors take in delegates; `None` if they take nothing.
     fn compile(
         &mut self,
         method: &Method<'p>,
@@ -153,11 +157,14 @@ impl<'p> MethodCompiler<'_, 'p> {
         }
         let (method, runs) = self.runs(method, named, data, vocabulary)?;
         let state = Cells::of(&method, self.shared);
-        let cuts: Vec<Cut<'p>> =
+        let cuts: Vec<Cut<'c, 'p>> =
             runs.into_iter().map(|run| self.cut(run)).collect::<Result<_, Error>>()?;
         let on_device =
-            |cut: &Cut<'_>| cut.parts.iter().any(|part| matches!(part, Part::Device(_)));
-        let gains_anyway = self.target.is_none_or(Target::shares_memory);
+            |cut: &Cut<'_, '_>| cut.parts.iter().any(|part| matches!(part, Part::Device(..)));
+        // The compiled program may be better for kernels, too, if it is not to run on devices alone.
+        let mut targets = self.processors.targets.iter();
+        let gains_anyway =
+            self.processors.targets.is_empty() || targets.any(|target| target.shares_memory());
         if !gains_anyway && !cuts.iter().any(on_device) {
             return Ok(None);
         }
@@ -193,11 +200,12 @@ impl<'p> MethodCompiler<'_, 'p> {
         compiled.forget_moved(&self.moved, planned);
         compiled.forget_places(vocabulary, &self.inputs);
         let numbers = compiled.forget_unused();
-        for (delegate, _) in &mut self.apart {
+        for (delegate, _) in &mut self.report.apart {
             *delegate = numbers.get(*delegate).copied().unwrap_or(0);
         }
-        for call in &mut self.calls {
-            if let Place::Device(delegate) = &mut call.place {
+        let calls = self.report.calls.iter_mut().map(|call| &mut call.place);
+        for place in calls.chain(self.report.parts.iter_mut().map(|part| &mut part.place)) {
+            if let Place::Device(delegate) = place {
                 *delegate = numbers.get(*delegate).copied().unwrap_or(0);
             }
         }
@@ -217,9 +225,10 @@ impl<'p> MethodCompiler<'_, 'p> {
         for delegate in 0..method.delegates.len() {
             let graph = graph_of(&method, delegate, named).transpose();
             let told = graph.as_ref().err().map(|why| (delegate, why.to_string()));
-            self.apart.extend(told);
+            self.report.apart.extend(told);
             graphs.push(graph.ok().flatten());
         }
+        self.is_for_devices = graphs.iter().any(Option::is_some);
         let keeps = |graph: &Option<Graph<'_>>| graph.as_ref().is_some_and(joined::keeps_state);
         let stateful: Vec<usize> =
             (0..graphs.len()).filter(|at| graphs.get(*at).is_some_and(keeps)).collect();
@@ -233,7 +242,7 @@ impl<'p> MethodCompiler<'_, 'p> {
                     *slot = Some(graph);
                     joined.push(delegate);
                 }
-                Err(why) => self.apart.push((delegate, why.to_string())),
+                Err(why) => self.report.apart.push((delegate, why.to_string())),
             }
         }
         let front = FrontEnd::new(&with_state, &graphs, data, vocabulary).within(self.copies);
@@ -251,7 +260,7 @@ impl<'p> MethodCompiler<'_, 'p> {
         // Other instructions are in the way: what keeps state stays what it was.
         for delegate in joined {
             let why = String::from("an argument that graphs do not say");
-            self.apart.push((delegate, why));
+            self.report.apart.push((delegate, why));
             graphs.get_mut(delegate).map(Option::take);
         }
         let front = FrontEnd::new(&method, &graphs, data, vocabulary).within(self.copies);
@@ -259,69 +268,76 @@ impl<'p> MethodCompiler<'_, 'p> {
         Ok((method, runs))
     }
 
-    /// Decides what of a run goes to the device.
-    fn cut(&self, mut run: Run<'p>) -> Result<Cut<'p>, Error> {
+    /// Decides what of a run goes where.
+    fn cut(&self, mut run: Run<'p>) -> Result<Cut<'c, 'p>, Error> {
         passes::run(&mut run.graph)?;
-        if fold::run(&mut run.graph, self.registry)? > 0 {
-            passes::run(&mut run.graph)?;
+        if !self.processors.are_compared() {
+            let graph = core::mem::take(&mut run.graph);
+            let (graph, placement) = self.place(graph, Where::Anywhere)?;
+            return Ok(Cut::new(Run { graph, ..run }, placement, None));
         }
-        if !self.target.is_none_or(Target::shares_memory) {
-            // Devices have many small copies to lose; kernels on the CPU make views of some of them.
-            passes::strided::run(&mut run.graph);
-            passes::dead::run(&mut run.graph);
-        }
-        keep_old_values(&mut run.graph);
-        let mut reasons = self.ask(&run.graph);
-        // What neither the device nor a kernel computes may consist of what they do.
-        let refused: Vec<bool> = reasons.iter().map(Option::is_some).collect();
-        if lower::portable::run_some(&mut run.graph, &refused)? {
-            reasons = self.ask(&run.graph);
-        }
-        let parts = self.parts(&run.graph, &mut reasons);
-        Ok(Cut { run, parts, reasons })
-    }
-
-    /// The parts of a graph, given why calls are not on the device. A region that gains nothing there stays, for that reason.
-    fn parts(&self, graph: &Graph<'p>, reasons: &mut [Option<String>]) -> Vec<Part> {
-        let cut = |reasons: &[Option<String>]| {
-            let on_device: Vec<bool> = reasons.iter().map(Option::is_none).collect();
-            partition(graph, &on_device)
+        let (far, placement) = self.place(run.graph.clone(), Where::Cheapest)?;
+        let (near, nearby) = self.place(core::mem::take(&mut run.graph), Where::Nearby)?;
+        let ((there, any), here) = (placement.far_seconds(&far), nearby.seconds(&near));
+        let is_clear = match self.is_for_devices {
+            true => here * CLEARLY >= there,
+            false => there * CLEARLY < here,
         };
-        let parts = cut(reasons);
-        let mut stays = false;
-        for part in &parts {
-            let (Part::Device(region), Some(target)) = (part, self.target) else { continue };
-            let Err(why) = target.is_worth(graph, region) else { continue };
-            for index in &region.nodes {
-                if let Some(reason) = reasons.get_mut(*index) {
-                    *reason = Some(why.clone());
-                }
-            }
-            stays = true;
-        }
-        if stays { cut(reasons) } else { parts }
+        let is_there = is_clear && any;
+        let decision = decision(there, here, is_there, self.is_for_devices);
+        let (graph, placement) = if is_there { (far, placement) } else { (near, nearby) };
+        Ok(Cut::new(Run { graph, ..run }, placement, Some(decision)))
     }
 
-    /// Why each call of a graph cannot be on the device, if it cannot.
-    fn ask(&self, graph: &Graph<'p>) -> Vec<Option<String>> {
-        match self.target {
-            Some(target) => target.accepts_each(graph).into_iter().map(Result::err).collect(),
-            None => vec![Some(String::new()); graph.nodes.len()],
+    /// Places the calls of a graph, which become others where neither a processor nor a kernel has them.
+    fn place(
+        &self,
+        mut graph: Graph<'p>,
+        place: Where,
+    ) -> Result<(Graph<'p>, Placement<'c>), Error> {
+        let targets = self.processors.targets.iter();
+        let asked = targets.filter(|it| place != Where::Nearby || it.shares_memory());
+        let fused = passes::quantized::run(&mut graph, &mut |graph, node| {
+            asked.clone().any(|target| target.accepts(graph, node).is_ok())
+        });
+        if fold::run(&mut graph, self.registry)? + fused > 0 {
+            passes::run(&mut graph)?;
         }
+        if place != Where::Nearby && !self.processors.share_memory() {
+            // Devices have many small copies to lose; kernels on the CPU make views of some of them.
+            passes::strided::run(&mut graph);
+            passes::dead::run(&mut graph);
+        }
+        keep_old_values(&mut graph);
+        let placed = |graph: &Graph<'p>| {
+            let placement = Placement::preferred(graph, self.processors, self.registry);
+            if place == Where::Nearby { placement.nearby(graph) } else { placement }
+        };
+        let mut placement = placed(&graph);
+        // What they become has forms for kernels.
+        if lower::portable::run_some(&mut graph, &placement.on_host())? {
+            placement = placed(&graph);
+        }
+        if place == Where::Cheapest {
+            placement.improve(&graph);
+        }
+        Ok((graph, placement))
     }
 
     /// The instructions that do what a run did.
     fn emit(
         &mut self,
         method: &mut Method<'p>,
-        cut: Cut<'p>,
+        cut: Cut<'c, 'p>,
         state: &Cells,
     ) -> Result<Vec<Instruction>, Error> {
-        let Cut { mut run, mut parts, reasons } = cut;
+        let Cut { mut run, mut parts, placement, decision } = cut;
+        self.report.decisions.extend(decision);
         // Where memory is shared, state lies best where it is.
-        if self.target.is_some_and(|target| !target.shares_memory()) {
-            self.moved.extend(state.give(method, &mut run, &mut parts));
-        }
+        let targets = self.processors.targets;
+        let is_far =
+            |processor: usize| targets.get(processor).is_some_and(|it| !it.shares_memory());
+        self.moved.extend(state.give(method, &mut run, &mut parts, is_far));
         let graph = &mut run.graph;
         let became_constant = |id: ValueId, value: usize| {
             matches!(graph.values.get(id), Some(Value::Tensor(tensor)) if tensor.data.is_some())
@@ -341,14 +357,24 @@ impl<'p> MethodCompiler<'_, 'p> {
                     for index in nodes {
                         let Some(node) = graph.nodes.get(*index) else { continue };
                         emitter.emit(graph, node)?;
-                        let reason = reasons.get(*index).cloned().flatten().unwrap_or_default();
-                        let place = Place::Host(reason);
-                        self.calls.push(PlacedCall::new(node.id, node.title(), place));
+                        let reason = placement.reason(*index);
+                        self.report.calls.push(PlacedCall::new(node, Place::Host, reason));
                     }
+                    self.report.parts.push(placement.describe(graph, part, Place::Host));
                 }
-                Part::Device(region) => {
+                Part::Device(processor, region) => {
+                    // Told of while the data is there.
+                    let mut described = placement.describe(graph, part, Place::Host);
                     let is_last = |id| parts_with.get(&id) == Some(&1);
-                    self.emit_region(&mut emitter, graph, region, &is_last)?;
+                    let delegate =
+                        self.emit_region(&mut emitter, graph, *processor, region, &is_last)?;
+                    for index in &region.nodes {
+                        let Some(node) = graph.nodes.get(*index) else { continue };
+                        let (place, reason) = (Place::Device(delegate), placement.reason(*index));
+                        self.report.calls.push(PlacedCall::new(node, place, reason));
+                    }
+                    described.place = Place::Device(delegate);
+                    self.report.parts.push(described);
                 }
             }
         }
@@ -360,16 +386,19 @@ impl<'p> MethodCompiler<'_, 'p> {
         Ok(emitter.finish())
     }
 
-    /// Makes a delegate of a region, and calls it. Data that `is_last` says nobody else needs moves into it.
+    /// Makes a delegate of a region, and calls it. Data that `is_last` says nobody else needs moves into it. Gives its number.
     fn emit_region(
         &mut self,
         emitter: &mut Emitter<'_, 'p>,
         graph: &mut Graph<'p>,
+        processor: usize,
         region: &Region,
         is_last: &dyn Fn(ValueId) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<usize, Error> {
+        let target = self.processors.targets.get(processor);
+        let backend = target.map_or("", |target| target.backend());
         let part = region.extract(graph, is_last);
-        let part = match self.packer {
+        let part = match self.packer.filter(|packer| packer.backend() == backend) {
             Some(packer) => packer.pack(part),
             None => part,
         };
@@ -378,18 +407,47 @@ impl<'p> MethodCompiler<'_, 'p> {
             args.push(emitter.value(graph, *id)?);
         }
         let calls = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
-        args.extend(emitter.results(graph, calls.clone(), &region.outputs)?);
+        args.extend(emitter.results(graph, calls, &region.outputs)?);
         let processed = Cow::Owned(blob::write(part, self.constants)?);
-        let backend = self.target.map_or("", |target| target.backend()).to_owned();
         let delegates = &mut emitter.method().delegates;
         let delegate = delegates.len();
-        delegates.push(Delegate { backend, processed, specs: Vec::new() });
+        delegates.push(Delegate { backend: backend.to_owned(), processed, specs: Vec::new() });
         emitter.push(Instruction::Delegate { delegate, args });
         self.inputs.insert(delegate, region.inputs.len());
-        let place = Place::Device(delegate);
-        self.calls.extend(calls.map(|node| PlacedCall::new(node.id, node.title(), place.clone())));
-        Ok(())
+        Ok(delegate)
     }
+}
+
+/// Where calls may be placed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    /// On the first processor that takes them.
+    Anywhere,
+    /// The same, but regions go where the whole takes the least time.
+    Cheapest,
+    /// On processors that work in the memory of kernels.
+    Nearby,
+}
+
+impl<'c, 'p> Cut<'c, 'p> {
+    fn new(run: Run<'p>, placement: Placement<'c>, decision: Option<String>) -> Self {
+        let parts = placement.parts(&run.graph);
+        Cut { run, parts, placement, decision }
+    }
+}
+
+/// What decided between devices with memory of their own and processors without, in words.
+fn decision(there: f64, here: f64, is_there: bool, was_made_for_it: bool) -> String {
+    let time = |seconds: f64| match seconds.is_finite() {
+        true => format!("{:.3} ms", seconds * 1e3),
+        false => String::from("not possible"),
+    };
+    let verdict = if is_there { "with" } else { "without" };
+    let rule = match was_made_for_it {
+        true => "as it was lowered for one, it stays there unless half the time does without",
+        false => "it goes there for less than half the time",
+    };
+    format!("with a device {}, without {}: {verdict} ({rule})", time(there), time(here))
 }
 
 /// How many parts take each value, and the caller.
@@ -398,7 +456,7 @@ fn parts_with(graph: &Graph<'_>, parts: &[Part]) -> BTreeMap<ValueId, usize> {
     let kept = graph.outputs.iter().chain(graph.updates.iter().flat_map(|(new, old)| [new, old]));
     kept.for_each(|id| *count.entry(*id).or_default() += 1);
     for part in parts {
-        let (Part::Host(nodes) | Part::Device(Region { nodes, .. })) = part;
+        let (Part::Host(nodes) | Part::Device(_, Region { nodes, .. })) = part;
         let nodes = nodes.iter().filter_map(|index| graph.nodes.get(*index));
         let args = nodes.flat_map(|node| &node.args).flat_map(|id| graph.items(id));
         for id in args.copied().collect::<BTreeSet<ValueId>>() {

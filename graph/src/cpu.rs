@@ -2,13 +2,14 @@
 
 mod lowered;
 
-use crate::compile::{Compiled, Processor, compile_read};
+use crate::compile::{Compiled, compile_read};
 use crate::error::Error;
 use crate::front::delegate::is_readable;
 use crate::front::joined::MOST_BUFFERS;
 use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
-use crate::target::{Packer, Target};
+use crate::processors::Processors;
+use crate::target::Packer;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
@@ -51,27 +52,25 @@ pub fn to_portable<'p>(
 pub fn compile<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
-    engine: Option<&dyn Target>,
+    processors: Processors<'_>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    let portable = to_portable(program, data, registry)?;
-    compile_read(portable, program, data, Processor { target: engine, packer: None }, registry)
+    compile_read(to_portable(program, data, registry)?, program, data, processors, None, registry)
 }
 
-/// The same for the machine that this runs on alone: weights of the engine's regions are packed already.
+/// The same for the machine that this runs on alone: weights of the regions that a packer knows are packed already.
 ///
 /// # Errors
 /// As [`to_portable`].
 pub fn compile_packed<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
-    engine: &dyn Target,
+    processors: Processors<'_>,
     packer: &'p dyn Packer,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
     let portable = to_portable(program, data, registry)?;
-    let processor = Processor { target: Some(engine), packer: Some(packer) };
-    compile_read(portable, program, data, processor, registry)
+    compile_read(portable, program, data, processors, Some(packer), registry)
 }
 
 /// What becomes of a delegate.

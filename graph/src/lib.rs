@@ -28,7 +28,9 @@ pub mod operators;
 mod package;
 mod partition;
 pub mod passes;
+mod placement;
 pub mod plan;
+mod processors;
 mod read;
 mod replan;
 mod report;
@@ -38,6 +40,7 @@ mod target;
 #[cfg(test)]
 mod testing;
 mod views;
+mod work;
 mod write;
 
 pub use bundle::bundle;
@@ -46,5 +49,6 @@ pub use error::Error;
 pub use named::{Constants, Named};
 pub use package::Package;
 pub use partition::{Part, Region, partition};
-pub use report::{MethodReport, Place, PlacedCall, Report};
+pub use processors::Processors;
+pub use report::{Estimate, MethodReport, PartReport, Place, PlacedCall, Report};
 pub use target::{Packer, Target};

@@ -1,7 +1,8 @@
-//! Which calls of a graph run where: as few parts as possible for the device, with what only the host can do between them.
+//! The parts of a graph, given where its calls run: as few as possible for each processor, with what others do between them.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// A part of a graph that runs in one place. Parts run one after the other.
@@ -9,11 +10,11 @@ use alloc::vec::Vec;
 pub enum Part {
     /// These calls, in order, one by one on the host.
     Host(Vec<usize>),
-    /// These calls together on the device.
-    Device(Region),
+    /// These calls together on a processor, which has this place among those that there are.
+    Device(usize, Region),
 }
 
-/// Calls that run on the device without a return to the host.
+/// Calls that run on a processor without a return to the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Region {
     /// The calls, in order.
@@ -26,34 +27,57 @@ pub struct Region {
     pub cells: Vec<(ValueId, ValueId)>,
 }
 
-/// Cuts a graph into parts, given which of its calls the device takes.
+/// Cuts a graph into parts, given the processor of each call, or none for those that the host does one by one.
 ///
-/// Each call gets the first turn that all calls it depends on allow, where turns belong to the host and the device by turns: that
-/// makes the fewest. Calls of one turn are one part.
-pub fn partition(graph: &Graph<'_>, on_device: &[bool]) -> Vec<Part> {
+/// The calls of the first processor are parted from all others, in as few parts as there can be; what lies between is cut in the same
+/// way for the next. So the first is the one that is the most costly to reach.
+pub fn partition(graph: &Graph<'_>, on: &[Option<usize>]) -> Vec<Part> {
+    let place = |index: &usize| on.get(*index).copied().flatten();
+    let processors: BTreeSet<usize> = on.iter().flatten().copied().collect();
+    // Who does each group of calls, as far as that is decided.
+    let mut groups: Vec<(Option<usize>, Vec<usize>)> =
+        vec![(None, (0..graph.nodes.len()).collect())];
+    for processor in processors {
+        let cut = groups.into_iter().flat_map(|(own, nodes)| match own {
+            Some(_) => vec![(own, nodes)],
+            None => turns(graph, nodes, |index| place(index) == Some(processor))
+                .map(|(here, nodes)| (here.then_some(processor), nodes))
+                .collect(),
+        });
+        groups = cut.collect();
+    }
+    let readers = readers(graph);
+    let kept: BTreeSet<ValueId> = kept(graph).collect();
+    let parts =
+        groups.into_iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(own, nodes)| match own {
+            None => Part::Host(nodes),
+            Some(processor) => Part::Device(processor, region(graph, nodes, &readers, &kept)),
+        });
+    parts.collect()
+}
+
+/// Cuts calls into those that belong here and those that do not, by turns: each call gets the first turn that all calls it depends on
+/// allow, which makes the fewest.
+fn turns(
+    graph: &Graph<'_>,
+    nodes: Vec<usize>,
+    is_here: impl Fn(&usize) -> bool,
+) -> impl Iterator<Item = (bool, Vec<usize>)> {
     let mut turn_of: BTreeMap<ValueId, usize> = BTreeMap::new();
     let mut turns: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for (index, node) in graph.nodes.iter().enumerate() {
-        let side = usize::from(on_device.get(index).copied().unwrap_or(false));
+    for index in nodes {
+        let Some(node) = graph.nodes.get(index) else { continue };
+        let side = usize::from(is_here(&index));
         let (inputs, results) = arguments(graph, node);
         let last = inputs.iter().filter_map(|id| turn_of.get(id)).max().copied().unwrap_or(0);
-        // Even turns are the host's.
+        // Even turns are for what is elsewhere.
         let turn = if last % 2 == side { last } else { last + 1 };
         for result in results {
             turn_of.insert(result, turn);
         }
         turns.entry(turn).or_default().push(index);
     }
-    let readers = readers(graph);
-    let kept: BTreeSet<ValueId> = kept(graph).collect();
-    let parts = turns.into_iter().map(|(turn, nodes)| {
-        if turn % 2 == 0 {
-            Part::Host(nodes)
-        } else {
-            Part::Device(region(graph, nodes, &readers, &kept))
-        }
-    });
-    parts.collect()
+    turns.into_iter().map(|(turn, nodes)| (turn % 2 == 1, nodes))
 }
 
 /// The values that are read when all calls are done.
@@ -185,7 +209,6 @@ fn copied<'p>(
 mod tests {
     use super::*;
     use crate::operators::Operator;
-    use alloc::vec;
     use torchlet_core::ScalarType;
 
     fn graph(calls: &[(&[ValueId], ValueId)], outputs: &[ValueId]) -> Graph<'static> {
@@ -220,14 +243,15 @@ mod tests {
         let calls: &[(&[ValueId], ValueId)] =
             &[(&[0], 1), (&[1], 2), (&[2], 3), (&[0], 4), (&[4], 5), (&[5], 6), (&[3, 6], 7)];
         let mut graph = graph(calls, &[7]);
-        let parts = partition(&graph, &[true, false, true, true, false, true, true]);
+        let (here, host) = (Some(0), None);
+        let parts = partition(&graph, &[here, host, here, here, host, here, here]);
         let first =
             Region { nodes: vec![0, 3], inputs: vec![0], outputs: vec![1, 4], cells: vec![] };
         let last =
             Region { nodes: vec![2, 5, 6], inputs: vec![2, 5], outputs: vec![7], cells: vec![] };
         assert_eq!(
             parts,
-            [Part::Device(first), Part::Host(vec![1, 4]), Part::Device(last.clone())]
+            [Part::Device(0, first), Part::Host(vec![1, 4]), Part::Device(0, last.clone())]
         );
         let part = last.extract(&mut graph, &|_| false);
         assert_eq!((part.nodes.len(), part.inputs.len(), part.outputs.len()), (3, 2, 1));
@@ -240,9 +264,33 @@ mod tests {
     #[test]
     fn all_on_the_device_is_one_part() {
         let graph = graph(&[(&[0], 1), (&[1], 2)], &[2]);
-        let parts = partition(&graph, &[true, true]);
+        let parts = partition(&graph, &[Some(0), Some(0)]);
         let region = Region { nodes: vec![0, 1], inputs: vec![0], outputs: vec![2], cells: vec![] };
-        assert_eq!(parts, [Part::Device(region)]);
-        assert_eq!(partition(&graph, &[false, false]), [Part::Host(vec![0, 1])]);
+        assert_eq!(parts, [Part::Device(0, region)]);
+        assert_eq!(partition(&graph, &[None, None]), [Part::Host(vec![0, 1])]);
+        assert_eq!(partition(&Graph::default(), &[]), []);
+    }
+
+    #[test]
+    fn between_parts_of_the_first_processor_others_have_theirs() {
+        // In a row: the device, the engine, a kernel, the engine, the device; beside it, a call for the engine.
+        let calls: &[(&[ValueId], ValueId)] =
+            &[(&[0], 1), (&[1], 2), (&[2], 3), (&[3], 4), (&[4, 6], 5), (&[0], 6)];
+        let graph = graph(calls, &[5]);
+        let on = [Some(0), Some(1), None, Some(1), Some(0), Some(1)];
+        let parts = partition(&graph, &on);
+        let what = parts.iter().map(|part| match part {
+            Part::Host(nodes) => (None, nodes.clone()),
+            Part::Device(processor, region) => (Some(*processor), region.nodes.clone()),
+        });
+        let expected = [
+            (Some(1), vec![5]),
+            (Some(0), vec![0]),
+            (Some(1), vec![1]),
+            (None, vec![2]),
+            (Some(1), vec![3]),
+            (Some(0), vec![4]),
+        ];
+        assert_eq!(what.collect::<Vec<_>>(), expected);
     }
 }

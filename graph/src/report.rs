@@ -1,5 +1,6 @@
 //! What was compiled to what, and why.
 
+use crate::graph::Node;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -19,12 +20,40 @@ pub struct MethodReport {
     pub name: String,
     /// Its calls, in the order in which they run.
     pub calls: Vec<PlacedCall>,
+    /// The parts that these make, in the order in which they run, and how long each takes.
+    pub parts: Vec<PartReport>,
+    /// What decided whether a device with memory of its own has any of them, for each run of calls between jumps.
+    pub decisions: Vec<String>,
     /// The backend of each of its delegates.
     pub delegates: Vec<String>,
     /// Its delegates that were not taken apart, though they were made for the compiler or for GPUs: the number of each, and why.
     pub apart: Vec<(usize, String)>,
     /// Why it was left as it was exported, if it was.
     pub as_exported: Option<String>,
+}
+
+/// Calls that run in one place, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartReport {
+    /// Where they run.
+    pub place: Place,
+    /// How many there are.
+    pub calls: usize,
+    /// How long they take there, if it can be told.
+    pub own: Option<Estimate>,
+    /// How long they would take on those others that take all of them.
+    pub others: Vec<Estimate>,
+}
+
+/// How long calls take on a processor, by a simple model: a rough figure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Estimate {
+    /// The backend of the processor, or `kernels`.
+    pub processor: String,
+    /// Billionths of a second.
+    pub nanoseconds: u64,
 }
 
 /// A call, and where it runs.
@@ -37,28 +66,36 @@ pub struct PlacedCall {
     pub operator: String,
     /// Where it runs.
     pub place: Place,
+    /// Why no processor has it that is preferred to this one; empty if there is none.
+    pub reason: String,
 }
 
 /// Where a call runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
-    /// On the device, in this delegate of the method.
+    /// On a processor, in this delegate of the method.
     Device(usize),
-    /// On the host, and why.
-    Host(String),
+    /// By a kernel on the host.
+    Host,
 }
 
 impl PlacedCall {
-    pub(crate) fn new(instruction: u32, operator: String, place: Place) -> Self {
-        PlacedCall { instruction, operator, place }
+    pub(crate) fn new(node: &Node, place: Place, reason: String) -> Self {
+        PlacedCall { instruction: node.id, operator: node.title(), place, reason }
     }
 }
 
 impl MethodReport {
-    /// How many calls run on the device.
+    /// How many calls run in delegates.
     pub fn on_device(&self) -> usize {
         self.calls.iter().filter(|call| matches!(call.place, Place::Device(_))).count()
+    }
+
+    /// How many billionths of a second it takes, if that can be told.
+    pub fn nanoseconds(&self) -> Option<u64> {
+        let parts = self.parts.iter().map(|part| Some(part.own.as_ref()?.nanoseconds));
+        parts.reduce(|a, b| Some(a?.saturating_add(b?))).flatten()
     }
 }
 
@@ -86,17 +123,18 @@ impl Report {
             for call in &method.calls {
                 put(&mut bytes, call.instruction as usize);
                 put_text(&mut bytes, &call.operator);
-                match &call.place {
-                    Place::Device(delegate) => {
-                        bytes.extend(DEVICE.to_le_bytes());
-                        put(&mut bytes, *delegate);
-                    }
-                    Place::Host(reason) => {
-                        bytes.extend(HOST.to_le_bytes());
-                        put_text(&mut bytes, reason);
-                    }
-                }
+                put_place(&mut bytes, &call.place);
+                put_text(&mut bytes, &call.reason);
             }
+            put(&mut bytes, method.parts.len());
+            for part in &method.parts {
+                put_place(&mut bytes, &part.place);
+                put(&mut bytes, part.calls);
+                put_estimates(&mut bytes, part.own.as_slice());
+                put_estimates(&mut bytes, &part.others);
+            }
+            put(&mut bytes, method.decisions.len());
+            method.decisions.iter().for_each(|why| put_text(&mut bytes, why));
         }
         bytes
     }
@@ -123,14 +161,28 @@ impl Report {
             for _ in 0..number(&mut rest)? {
                 let instruction = u32::try_from(number(&mut rest)?).ok()?;
                 let operator = text(&mut rest)?;
-                let place = match number(&mut rest)? as u64 {
-                    DEVICE => Place::Device(number(&mut rest)?),
-                    HOST => Place::Host(text(&mut rest)?),
-                    _ => return None,
-                };
-                calls.push(PlacedCall { instruction, operator, place });
+                let (place, reason) = (place(&mut rest)?, text(&mut rest)?);
+                calls.push(PlacedCall { instruction, operator, place, reason });
             }
-            methods.push(MethodReport { name, calls, delegates, apart, as_exported });
+            let mut parts = Vec::new();
+            for _ in 0..number(&mut rest)? {
+                let (place, calls) = (place(&mut rest)?, number(&mut rest)?);
+                let (own, others) = (estimates(&mut rest)?.pop(), estimates(&mut rest)?);
+                parts.push(PartReport { place, calls, own, others });
+            }
+            let mut decisions = Vec::new();
+            for _ in 0..number(&mut rest)? {
+                decisions.push(text(&mut rest)?);
+            }
+            methods.push(MethodReport {
+                name,
+                calls,
+                parts,
+                decisions,
+                delegates,
+                apart,
+                as_exported,
+            });
         }
         rest.is_empty().then_some(Report { methods })
     }
@@ -145,10 +197,48 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(text.as_bytes());
 }
 
-fn number(rest: &mut &[u8]) -> Option<usize> {
+fn put_place(bytes: &mut Vec<u8>, place: &Place) {
+    match place {
+        Place::Device(delegate) => {
+            bytes.extend(DEVICE.to_le_bytes());
+            put(bytes, *delegate);
+        }
+        Place::Host => bytes.extend(HOST.to_le_bytes()),
+    }
+}
+
+fn put_estimates(bytes: &mut Vec<u8>, estimates: &[Estimate]) {
+    put(bytes, estimates.len());
+    for estimate in estimates {
+        put_text(bytes, &estimate.processor);
+        bytes.extend(estimate.nanoseconds.to_le_bytes());
+    }
+}
+
+fn place(rest: &mut &[u8]) -> Option<Place> {
+    match wide(rest)? {
+        DEVICE => Some(Place::Device(number(rest)?)),
+        HOST => Some(Place::Host),
+        _ => None,
+    }
+}
+
+fn estimates(rest: &mut &[u8]) -> Option<Vec<Estimate>> {
+    let mut estimates = Vec::new();
+    for _ in 0..number(rest)? {
+        estimates.push(Estimate { processor: text(rest)?, nanoseconds: wide(rest)? });
+    }
+    Some(estimates)
+}
+
+fn wide(rest: &mut &[u8]) -> Option<u64> {
     let (number, behind) = rest.split_first_chunk::<8>()?;
     *rest = behind;
-    usize::try_from(u64::from_le_bytes(*number)).ok()
+    Some(u64::from_le_bytes(*number))
+}
+
+fn number(rest: &mut &[u8]) -> Option<usize> {
+    usize::try_from(wide(rest)?).ok()
 }
 
 fn text(rest: &mut &[u8]) -> Option<String> {
@@ -161,15 +251,25 @@ fn text(rest: &mut &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operators::Operator;
     use alloc::vec;
 
     #[test]
     fn reports_are_kept_as_bytes() {
-        let call = |place| PlacedCall::new(7, String::from("a + b"), place);
-        let calls = vec![call(Place::Device(3)), call(Place::Host(String::from("why")))];
+        let node = Node { id: 7, ..Node::new(Operator::ABS, Vec::new()) };
+        let call = |place| PlacedCall::new(&node, place, String::from("why"));
+        let calls = vec![call(Place::Device(3)), call(Place::Host)];
         let (as_exported, apart) = (Some(String::from("so")), vec![(0, String::from("it keeps"))]);
         let (name, delegates) = (String::from("m"), vec![String::from("a backend")]);
-        let method = MethodReport { name, calls, delegates, apart, as_exported };
+        let estimate = |nanoseconds| Estimate { processor: String::from("p"), nanoseconds };
+        let (own, others) = (Some(estimate(2)), vec![estimate(u64::MAX), estimate(3)]);
+        let part = PartReport { place: Place::Device(3), calls: 1, own, others };
+        let parts = vec![part.clone(), PartReport { own: Some(estimate(5)), ..part.clone() }];
+        let decisions = vec![String::from("because")];
+        let method = MethodReport { name, calls, parts, decisions, delegates, apart, as_exported };
+        assert_eq!(method.nanoseconds(), Some(7));
+        let parts = vec![PartReport { own: None, ..part.clone() }, part];
+        assert_eq!(MethodReport { parts, ..method.clone() }.nanoseconds(), None);
         let methods = vec![method, MethodReport::default()];
         let report = Report { methods };
         let bytes = report.to_bytes();

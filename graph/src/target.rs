@@ -4,6 +4,7 @@ use crate::graph::{Graph, Node};
 use crate::partition::Region;
 use alloc::string::String;
 use alloc::vec::Vec;
+use torchlet_core::Rates;
 
 /// A processor that graphs can be compiled for, through a backend.
 pub trait Target {
@@ -30,6 +31,11 @@ pub trait Target {
         Ok(())
     }
 
+    /// How fast it is, where that is known.
+    fn rates(&self) -> Option<Rates> {
+        None
+    }
+
     /// Whether it works in the memory that kernels work in. Then nothing is lost by going back and forth, views cost nothing, and a
     /// method is compiled even if the processor takes nothing of it.
     fn shares_memory(&self) -> bool {
@@ -40,6 +46,9 @@ pub trait Target {
 /// Packs the weights of regions for the machine that they run on, while a program is compiled. What it makes lies with the packer, so
 /// that programs borrow it.
 pub trait Packer {
+    /// The backend whose regions they are.
+    fn backend(&self) -> &'static str;
+
     /// The region with weights packed: in place of a constant that calls take packed stands the result of a call of
     /// [`torchlet.packed`](crate::operators::Operator::PACKED). What cannot be packed stays as it is.
     fn pack<'p>(&'p self, region: Graph<'p>) -> Graph<'p>;

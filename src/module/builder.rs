@@ -258,6 +258,10 @@ impl ModuleBuilder {
         let compiling = Compiling {
             registry: registry.borrow_dependent(),
             limits: &self.limits,
+            threads: match parallel.get() {
+                Some(parallel) => parallel.threads(),
+                None => crate::threads::count(self.threads),
+            },
             cache: self.compile_cache.as_deref(),
             access: self.access,
             parallel: &|| parallel.get_or_init(|| crate::threads::pool(self.threads)).clone(),

@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use torchlet::vulkan::devices;
+use torchlet::{Module, ModuleBuilder, RunOn};
 
 /// `required`: a missing device is a failure, as in the step `vulkan` of `cargo xtask test`. `off`: they run elsewhere.
 const VARIABLE: &str = "TORCHLET_TEST_VULKAN";
@@ -23,6 +24,11 @@ pub(crate) fn device_is_there() -> bool {
     assert_ne!(wanted, "required", "{VARIABLE} says that there is a device: {missing}");
     println!("not run: {missing}");
     false
+}
+
+/// For the device, also where it is software, which only who asks for it by name gets.
+pub(crate) fn on_device() -> ModuleBuilder {
+    Module::builder().run_on(RunOn::Vulkan)
 }
 
 /// Numbers that are the same on every run.

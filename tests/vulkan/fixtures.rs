@@ -1,10 +1,9 @@
 //! All fixtures give PyTorch's numbers, and they cover the operators.
 
 use crate::common::{Fixture, check, check_all, fixtures, open};
-use crate::device::device_is_there;
+use crate::device::{device_is_there, on_device};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use torchlet::Module;
 
 /// The fixtures with Vulkan delegates.
 pub(crate) fn delegated() -> Vec<Fixture> {
@@ -21,7 +20,7 @@ fn outputs_are_pytorchs() {
     assert!(fixtures.len() > 400, "the manifest lists {} files for Vulkan", fixtures.len());
     let cases = AtomicUsize::new(0);
     let failures = check_all(&fixtures, |fixture| {
-        let module = open(fixture, Module::builder().threads(1)).map_err(|e| e.to_string())?;
+        let module = open(fixture, on_device().threads(1)).map_err(|e| e.to_string())?;
         cases.fetch_add(check(&mut module.share(), &module, fixture)?, Ordering::Relaxed);
         Ok(())
     });

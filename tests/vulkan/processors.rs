@@ -2,6 +2,8 @@
 
 use crate::common::{Fixture, check_programs, fixture, open, programs};
 use crate::device::device_is_there;
+use torchlet::core::Backend;
+use torchlet::vulkan::VulkanBackend;
 use torchlet::{Module, RunOn, Tensor};
 
 /// What a GPU may be off by where a program was exported for CPUs: its elementary functions are not as exact.
@@ -42,5 +44,23 @@ fn integers_that_do_not_fit_are_the_nearest_wherever_a_program_runs() {
         let outputs = module.forward([&given, &zeros]).unwrap();
         let output = outputs[0].tensor().unwrap();
         assert_eq!(output.as_slice::<i64>().unwrap(), nearest, "{processor:?}");
+    }
+}
+
+/// Only who asks for software that does as if it was a GPU gets it.
+#[test]
+fn software_is_no_gpu() {
+    if !device_is_there() || VulkanBackend::new().rates().is_none_or(|rates| !rates.emulated) {
+        return;
+    }
+    for file in ["vulkan/model/vision.bpte", "models/mobilenet_v2.bpte"] {
+        let on_vulkan = |processor| {
+            let builder = Module::builder().threads(1).run_on(processor);
+            let module = open(&fixture(file), builder).unwrap();
+            let methods = &module.plan().unwrap().methods;
+            methods[0].delegates.iter().any(|name| name == "VulkanBackend")
+        };
+        assert!(on_vulkan(RunOn::Vulkan), "{file}");
+        assert!(!on_vulkan(RunOn::Auto), "{file}");
     }
 }

@@ -1,9 +1,9 @@
 //! Shapes that change from call to call.
 
 use crate::common::{check_case, fixture, inputs, open};
-use crate::device::{Random, device_is_there};
+use crate::device::{Random, device_is_there, on_device};
 use torchlet::core::TestCase;
-use torchlet::{Error, Module, ScalarType, Tensor, Value};
+use torchlet::{Error, ScalarType, Tensor, Value};
 
 /// Files whose test cases have inputs of several sizes, up to the bound.
 const DYNAMIC: &[&str] = &[
@@ -28,7 +28,7 @@ fn they_shrink_and_grow_again() {
     let mut random = Random::new(7);
     for file in DYNAMIC {
         let fixture = fixture(file);
-        let source = open(&fixture, Module::builder()).unwrap();
+        let source = open(&fixture, on_device()).unwrap();
         let mut module = source.share();
         let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
         let cases: Vec<TestCase<'_>> = suite.cases().unwrap().map(Result::unwrap).collect();
@@ -51,7 +51,7 @@ fn beyond_the_bound_is_an_error() {
     }
     for file in DYNAMIC {
         let fixture = fixture(file);
-        let source = open(&fixture, Module::builder()).unwrap();
+        let source = open(&fixture, on_device()).unwrap();
         let mut module = source.share();
         let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
         let cases: Vec<TestCase<'_>> = suite.cases().unwrap().map(Result::unwrap).collect();
@@ -78,7 +78,7 @@ fn other_ranks_and_types_are_errors() {
         return;
     }
     let fixture = fixture("vulkan/arithmetic/add_dynamic.bpte");
-    let mut module = open(&fixture, Module::builder()).unwrap();
+    let mut module = open(&fixture, on_device()).unwrap();
     let good = Tensor::ones(ScalarType::Float, &[4, 5]).unwrap();
     for bad in [
         Tensor::ones(ScalarType::Float, &[20]).unwrap(),

@@ -1,7 +1,7 @@
 //! Several modules, methods and delegates on one device.
 
 use crate::common::{check, check_case, fixture, open};
-use crate::device::{Random, device_is_there};
+use crate::device::{Random, device_is_there, on_device};
 use std::sync::Arc;
 use torchlet::Module;
 use torchlet::vulkan::VulkanBackend;
@@ -22,7 +22,7 @@ fn modules_take_turns() {
     }
     let fixtures: Vec<_> = FILES.iter().map(|file| fixture(file)).collect();
     let sources: Vec<Module> =
-        fixtures.iter().map(|fixture| open(fixture, Module::builder()).unwrap()).collect();
+        fixtures.iter().map(|fixture| open(fixture, on_device()).unwrap()).collect();
     let mut modules: Vec<Module> = sources.iter().map(Module::share).collect();
     for _ in 0..5 {
         for ((module, source), fixture) in modules.iter_mut().zip(&sources).zip(&fixtures) {
@@ -44,7 +44,7 @@ fn threads_run_at_once() {
                 let mut random = Random::new(thread * 99 + 1);
                 for _ in 0..12 {
                     let fixture = fixture(random.pick(FILES));
-                    let source = open(&fixture, Module::builder().threads(1)).unwrap();
+                    let source = open(&fixture, on_device().threads(1)).unwrap();
                     let mut module = source.share();
                     for _ in 0..3 {
                         check(&mut module, &source, &fixture)
@@ -63,7 +63,7 @@ fn a_module_moves_between_threads() {
         return;
     }
     let fixture = Arc::new(fixture("vulkan/program/running_sum.bpte"));
-    let source = open(&fixture, Module::builder()).unwrap();
+    let source = open(&fixture, on_device()).unwrap();
     let mut module = source.share();
     let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
     for number in 0..suite.cases().unwrap().count() {
@@ -86,7 +86,7 @@ fn backends_of_their_own_stand_side_by_side() {
     let fixture = fixture("vulkan/model/residual.bpte");
     let mut modules = Vec::new();
     for _ in 0..3 {
-        let builder = Module::builder().without_default_backends();
+        let builder = on_device().without_default_backends();
         let source = open(&fixture, builder.backend(Arc::new(VulkanBackend::new()))).unwrap();
         modules.push((source.share(), source));
     }
@@ -106,7 +106,7 @@ fn methods_are_loaded_and_dropped_one_by_one() {
         return;
     }
     let fixture = fixture("vulkan/file/two_methods.bpte");
-    let source = open(&fixture, Module::builder()).unwrap();
+    let source = open(&fixture, on_device()).unwrap();
     let mut module = source.share();
     for _ in 0..3 {
         check(&mut module, &source, &fixture).unwrap();

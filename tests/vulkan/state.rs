@@ -1,8 +1,8 @@
 //! What delegates keep from call to call.
 
 use crate::common::{check, fixture, folder, open};
-use crate::device::device_is_there;
-use torchlet::{Module, ScalarType, Tensor};
+use crate::device::{device_is_there, on_device};
+use torchlet::{Module, RunOn, ScalarType, Tensor};
 
 const STATEFUL: &[&str] = &[
     "vulkan/program/running_sum.bpte",
@@ -39,7 +39,7 @@ fn it_persists_until_it_is_reset() {
     }
     for file in STATEFUL {
         let fixture = fixture(file);
-        let source = open(&fixture, Module::builder()).unwrap();
+        let source = open(&fixture, on_device()).unwrap();
         let mut module = source.share();
         check(&mut module, &source, &fixture).unwrap_or_else(|what| panic!("{file}: {what}"));
         // The state has changed by now, or this test would prove nothing.
@@ -58,7 +58,8 @@ fn what_is_not_told_is_not_guessed() {
         return;
     }
     for (file, inputs, reason) in REFUSED {
-        let mut module = Module::load(folder().join(file)).unwrap();
+        let mut module =
+            Module::builder().run_on(RunOn::AsExported).load(folder().join(file)).unwrap();
         let input = Tensor::ones(ScalarType::Float, &[2, 3]).unwrap();
         let error = module.forward(vec![&input; *inputs]).unwrap_err();
         assert!(format!("{error:?} {error}").contains(reason), "{file}: {error}");
@@ -72,7 +73,7 @@ fn every_module_has_its_own() {
     }
     for file in STATEFUL {
         let fixture = fixture(file);
-        let source = open(&fixture, Module::builder()).unwrap();
+        let source = open(&fixture, on_device()).unwrap();
         let mut modules: Vec<Module> = (0..3).map(|_| source.share()).collect();
         let bundle = source.bundled().unwrap();
         let suite = bundle.suites().unwrap().next().unwrap().unwrap();

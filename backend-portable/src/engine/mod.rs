@@ -16,6 +16,7 @@ mod ops;
 mod packed;
 mod packer;
 mod plan;
+mod rates;
 mod region;
 mod target;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod tests;
 mod view;
 
 pub use packer::WeightPacker;
+pub use rates::kernel_rates;
 pub use target::CpuTarget;
 
 use packed::Packs;

@@ -1,5 +1,6 @@
 //! Weights that are packed while a program is compiled, for the machine that it runs on.
 
+use super::BACKEND_NAME;
 use super::builder::Builder;
 use super::lines::Lines;
 use super::packed::{Form, Packs};
@@ -44,6 +45,10 @@ impl WeightPacker {
 }
 
 impl Packer for WeightPacker {
+    fn backend(&self) -> &'static str {
+        BACKEND_NAME
+    }
+
     fn pack<'p>(&'p self, mut region: Graph<'p>) -> Graph<'p> {
         let machine = Context { tier: Tier::detect(), parallel: &*self.parallel };
         let Ok((made, plain)) = Builder::pack(&region, machine, &self.packs) else { return region };

@@ -3,12 +3,13 @@
 use super::BACKEND_NAME;
 use super::builder::Builder;
 use super::ops::is_heavy;
+use super::rates;
 use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
 use std::borrow::ToOwned;
 use std::string::String;
 use std::vec::Vec;
-use torchlet_core::Serial;
+use torchlet_core::{Rates, Serial};
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_graph::{Region, Target};
 
@@ -16,6 +17,7 @@ use torchlet_graph::{Region, Target};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuTarget {
     takes_all: bool,
+    threads: Option<usize>,
 }
 
 impl CpuTarget {
@@ -27,7 +29,13 @@ impl CpuTarget {
     /// Takes whatever the engine can run, also where kernels are as fast. For tests.
     #[doc(hidden)]
     pub fn greedy() -> Self {
-        CpuTarget { takes_all: true }
+        CpuTarget { takes_all: true, threads: None }
+    }
+
+    /// The same with so many threads, of which its speed is known.
+    #[must_use]
+    pub fn with_threads(self, threads: usize) -> Self {
+        CpuTarget { threads: Some(threads), ..self }
     }
 
     fn machine() -> Context<'static> {
@@ -60,5 +68,9 @@ impl Target for CpuTarget {
 
     fn shares_memory(&self) -> bool {
         true
+    }
+
+    fn rates(&self) -> Option<Rates> {
+        self.threads.map(rates::engine)
     }
 }

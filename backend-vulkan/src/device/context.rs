@@ -227,6 +227,16 @@ impl Context {
     }
 }
 
+/// The device that a context for these options would be of, without opening it.
+pub(crate) fn chosen(options: &Options) -> Result<DeviceInfo, Error> {
+    let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
+    let instance = Instance::shared()?;
+    let physical = instance.physical_devices()?;
+    let infos = physical.iter().enumerate().map(|(index, device)| instance.info(index, *device));
+    let infos: Vec<DeviceInfo> = infos.collect();
+    choose(&infos, options.device.as_deref()).cloned()
+}
+
 fn choose<'i>(infos: &'i [DeviceInfo], wanted: Option<&str>) -> Result<&'i DeviceInfo, Error> {
     let usable = |info: &&DeviceInfo| info.unusable.is_none();
     match wanted {

@@ -15,7 +15,7 @@ mod timestamps;
 mod validation;
 
 pub(crate) use buffer::{Buffer, MemoryKind};
-pub(crate) use context::Context;
+pub(crate) use context::{Context, chosen};
 pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
 pub use instance::{DeviceInfo, DeviceKind, devices};
 pub(crate) use options::Options;

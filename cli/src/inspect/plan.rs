@@ -3,7 +3,7 @@
 use crate::terminal::{FAINT, NAME, TITLE, WARN, count, paint};
 use anstream::println;
 use serde_json::{Value, json};
-use torchlet::graph::{MethodReport, Place, PlacedCall, Report};
+use torchlet::graph::{Estimate, MethodReport, PartReport, Place, PlacedCall, Report};
 use torchlet::{Module, Origin};
 
 /// Shows what became of each call when the program was compiled.
@@ -41,51 +41,78 @@ fn show_method(method: &MethodReport) {
     for (number, backend) in method.delegates.iter().enumerate() {
         println!("  delegate {number:<3} is for {}", paint(NAME, backend));
     }
+    for why in &method.decisions {
+        println!("  {}", paint(FAINT, why));
+    }
+    for part in &method.parts {
+        println!("  {}", paint(FAINT, described(part)));
+    }
     let mut calls = method.calls.as_slice();
     // Neighbours that are alike are one line.
     while let Some(first) = calls.first() {
-        let alike =
-            |call: &&PlacedCall| call.operator == first.operator && call.place == first.place;
+        let alike = |call: &&PlacedCall| {
+            call.operator == first.operator
+                && call.place == first.place
+                && call.reason == first.reason
+        };
         let run = calls.iter().take_while(alike).count();
         let times = if run > 1 { format!(" x {run}") } else { String::new() };
         let operator = paint(NAME, &first.operator);
         let number = paint(FAINT, format!("{:>6}", first.instruction));
-        match &first.place {
-            Place::Device(delegate) => {
-                println!("{number}  delegate {delegate:<3} {operator}{times}")
-            }
-            Place::Host(reason) => {
-                let reason = paint(WARN, reason);
-                println!("{number}  kernel       {operator}{times}  {reason}");
-            }
-            other => println!("{number}  {other:?} {operator}{times}"),
-        }
+        let place = match &first.place {
+            Place::Device(delegate) => format!("delegate {delegate}"),
+            _ => "kernel".to_owned(),
+        };
+        let reason = paint(WARN, &first.reason);
+        println!("{number}  {place:<12} {operator}{times}  {reason}");
         calls = &calls[run..];
     }
+}
+
+/// Where a part runs, and how long it takes there and elsewhere.
+fn described(part: &PartReport) -> String {
+    let place = match &part.place {
+        Place::Device(delegate) => format!("delegate {delegate}"),
+        _ => "kernels".to_owned(),
+    };
+    let calls = count(part.calls, "call");
+    let Some(own) = &part.own else { return format!("{place:<12} {calls}") };
+    let time = |estimate: &Estimate| format!("{:.3} ms", estimate.nanoseconds as f64 / 1e6);
+    let others = part.others.iter().map(|other| format!("; {} {}", other.processor, time(other)));
+    format!("{place:<12} {calls}, estimated {}{}", time(own), others.collect::<String>())
 }
 
 /// The same as an object.
 pub(crate) fn object(report: Option<&Report>) -> Value {
     let methods = report.iter().flat_map(|report| &report.methods);
     let methods = methods.map(|method| {
-        let calls = method.calls.iter().map(|call| match &call.place {
-            Place::Device(delegate) => json!({
-                "instruction": call.instruction,
-                "operator": call.operator,
-                "delegate": delegate,
-            }),
-            Place::Host(reason) => json!({
-                "instruction": call.instruction,
-                "operator": call.operator,
-                "reason": reason,
-            }),
-            _ => json!({ "instruction": call.instruction, "operator": call.operator }),
+        let calls = method.calls.iter().map(|call| {
+            let mut object = json!({ "instruction": call.instruction, "operator": call.operator });
+            if let Place::Device(delegate) = call.place {
+                object["delegate"] = delegate.into();
+            }
+            if !call.reason.is_empty() {
+                object["reason"] = call.reason.clone().into();
+            }
+            object
+        });
+        let parts = method.parts.iter().map(|part| {
+            let estimates = part.own.iter().chain(&part.others);
+            let estimates = estimates.map(|it| (it.processor.clone(), it.nanoseconds.into()));
+            let mut object = json!({ "calls": part.calls });
+            object["nanoseconds"] = Value::Object(estimates.collect());
+            if let Place::Device(delegate) = part.place {
+                object["delegate"] = delegate.into();
+            }
+            object
         });
         json!({
             "name": method.name,
             "delegates": method.delegates,
             "as_exported": method.as_exported,
             "calls": calls.collect::<Vec<_>>(),
+            "decisions": method.decisions,
+            "parts": parts.collect::<Vec<_>>(),
         })
     });
     match report {

@@ -1,7 +1,8 @@
 use super::*;
 use crate::method::{MethodTensor, TensorData};
+use crate::target::Target;
 use crate::testing::{registry, tensor};
-use torchlet_core::{ScalarType, ShapeDynamism, TensorInfo};
+use torchlet_core::{Rates, ScalarType, ShapeDynamism, TensorInfo};
 
 /// A device that takes everything.
 struct Everything;
@@ -42,17 +43,17 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
     let registry = registry();
     let mut constants = Constants::new("");
     let mut compiler = MethodCompiler {
-        target: Some(&Everything),
+        processors: Processors::preferring(&[&Everything]),
         packer: None,
         registry: &registry,
         copies: &Copies::of(&[]),
         constants: &mut constants,
         shared: &BTreeSet::new(),
         buffer: None,
-        calls: Vec::new(),
-        apart: Vec::new(),
         inputs: BTreeMap::new(),
         moved: BTreeSet::new(),
+        report: MethodReport::default(),
+        is_for_devices: false,
     };
     let run =
         Run { instructions: 0..3, origins: [(0, varies), (1, stays)].into_iter().collect(), graph };
@@ -63,4 +64,90 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
     let found: Vec<ShapeDynamism> = args.iter().map(dynamism).collect();
     let (varies, stays) = (ShapeDynamism::DynamicBound, ShapeDynamism::Static);
     assert_eq!(found, [varies, stays, varies, stays]);
+}
+
+/// A device of which all is known.
+struct Known(Rates);
+
+impl Target for Known {
+    fn backend(&self) -> &'static str {
+        "device"
+    }
+
+    fn accepts(&self, _: &Graph<'_>, _: &Node) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn rates(&self) -> Option<Rates> {
+        Some(self.0)
+    }
+}
+
+/// Whether a product of matrices of this size runs on the device, and what is said.
+fn sent(size: usize, is_for_devices: bool, processors: Processors<'_>) -> (bool, Option<String>) {
+    let graph = Graph {
+        values: vec![tensor(&[size, size]), tensor(&[size, size])],
+        nodes: vec![Node::new(Operator::MM, vec![0, 0, 1])],
+        inputs: vec![0],
+        outputs: vec![1],
+        ..Graph::default()
+    };
+    let registry = registry();
+    let mut constants = Constants::new("");
+    let compiler = MethodCompiler {
+        processors,
+        packer: None,
+        registry: &registry,
+        copies: &Copies::of(&[]),
+        constants: &mut constants,
+        shared: &BTreeSet::new(),
+        buffer: None,
+        inputs: BTreeMap::new(),
+        moved: BTreeSet::new(),
+        report: MethodReport::default(),
+        is_for_devices,
+    };
+    let cut = compiler.cut(Run { instructions: 0..1, origins: BTreeMap::new(), graph }).unwrap();
+    let is_sent = cut.parts.iter().any(|part| matches!(part, Part::Device(..)));
+    (is_sent, cut.decision)
+}
+
+#[test]
+fn small_programs_stay_and_large_ones_go_to_the_device() {
+    let kernels = Rates {
+        operations: 1e10,
+        bytes: 1e10,
+        call: 0.0,
+        region: 0.0,
+        transfer: f64::INFINITY,
+        fuses: false,
+        emulated: false,
+    };
+    let device = Rates { operations: 1e13, bytes: 1e13, region: 1e-4, transfer: 1e10, ..kernels };
+    let device = Known(device);
+    let targets: [&dyn Target; 1] = [&device];
+    let cheapest = Processors::cheapest(&targets).with_kernels(kernels);
+    // 2 x 10^9 operations: 0.2 s, against little more than 0.1 ms and what crosses over.
+    let (is_sent, why) = sent(1000, false, cheapest);
+    assert!(is_sent);
+    assert_eq!(
+        why.unwrap(),
+        "with a device 1.100 ms, without 200.000 ms: with (it goes there for less than half the time)"
+    );
+    let (is_sent, why) = sent(10, false, cheapest);
+    assert!(!is_sent);
+    assert!(why.unwrap().starts_with("with a device 0.100 ms, without 0.000 ms: without"));
+    // What was lowered for one stays there where it makes little difference, and goes where it does.
+    let between = 85;
+    let (is_sent, why) = sent(between, false, cheapest);
+    assert!(!is_sent, "{why:?}");
+    let (is_sent, why) = sent(between, true, cheapest);
+    assert!(is_sent, "{why:?}");
+    assert!(!sent(10, true, cheapest).0);
+    // Asked for by name, or of unknown speed, it is not compared.
+    assert_eq!(
+        sent(10, false, Processors::preferring(&targets).with_kernels(kernels)),
+        (true, None)
+    );
+    assert_eq!(sent(10, false, Processors::cheapest(&[&Everything])), (true, None));
 }

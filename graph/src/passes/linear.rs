@@ -1,4 +1,4 @@
-//! Products with a transposed constant become `aten.linear`, with the weight as it is stored.
+//! Products with a transposed constant, or what constant codes stand for, become `aten.linear`, with the weight as it is stored.
 //!
 //! - `addmm(bias, x, wᵀ)` and `mm(x, wᵀ)`, where factors are one and the bias has one element for each column;
 //! - `bmm(x, wᵀ)`, where the weight is repeated for each batch, as exporters write a linear layer whose input is not contiguous;
@@ -65,7 +65,14 @@ fn stored(rewriter: &Rewriter<'_, '_>, columns: ValueId) -> Option<ValueId> {
             Some((reshaped(rewriter, maker).filter(|_| rows == 1 || width == 1)?, vec![1, 0]))
         })?;
     let fits = order == [1, 0] && rewriter.sizes(weight) == Some(&[width, rows]);
-    (fits && rewriter.constant(weight).is_some()).then_some(weight)
+    (fits && is_known(rewriter, weight)).then_some(weight)
+}
+
+/// Whether a tensor is constant, or what constant codes stand for, which is computed beforehand.
+fn is_known(rewriter: &Rewriter<'_, '_>, weight: ValueId) -> bool {
+    let operator = Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL;
+    let codes = rewriter.call_of(weight, operator).and_then(|taken| taken.first());
+    rewriter.constant(*codes.unwrap_or(&weight)).is_some()
 }
 
 /// The constant that each matrix of a batch is the transposed of.

@@ -1,0 +1,418 @@
+//! Islands of quantized numbers become operators on codes, where a processor has these.
+//!
+//! What quantizers write is floating point between codes: `dequantize` of each input, the operator, perhaps a function that limits it, and
+//! `quantize` of the result. With codes of 8 bits, one scale and zero point for each activation, and a scale for each channel of constant
+//! weights, these become
+//!
+//! - `et_vk.q8ta_linear` and `et_vk.q8ta_conv2d`, with what limits the result, if that is `relu` or the range of the codes;
+//! - `et_vk.q8ta_add`, and `et_vk.q8ta_relu`, where the limits are the range of the codes.
+//!
+//! Needs: each value made once; products as `linear` ([`super::linear`]); weights that are not folded yet. Each call is made only if
+//! `takes` says so: what no processor has stays as it is written. Keeps: what others take of what is in between. Rounding: sums of
+//! products of codes are exact, where those of floating-point numbers are not; a result on the border of two codes may become the other.
+
+use super::rewrite::{Rewriter, each_call};
+use super::uses::inputs;
+use crate::graph::{Graph, Node, Value, ValueId};
+use crate::operators::Operator;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// Makes such calls where a processor takes them, and says how many.
+pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
+    each_call(graph, |rewriter, node| island(rewriter, node, takes).is_some())
+}
+
+/// What codes of 8 bits stand for.
+#[derive(Clone, Copy)]
+struct Codes {
+    scale: f64,
+    zero: i64,
+}
+
+const LOWEST: i64 = -128;
+const HIGHEST: i64 = 127;
+
+impl Codes {
+    /// The parameters of a call between a tensor and its codes: scale, zero point, least and largest code.
+    fn of(rewriter: &Rewriter<'_, '_>, parameters: &[ValueId]) -> Option<Self> {
+        let [scale, zero, low, high, ..] = parameters else { return None };
+        let (scale, zero) = (rewriter.number(*scale)?, rewriter.int(*zero)?);
+        let range = [rewriter.int(*low)?, rewriter.int(*high)?];
+        let is_whole = range == [LOWEST, HIGHEST] && (LOWEST..=HIGHEST).contains(&zero);
+        (is_whole && scale.is_normal() && scale > 0.0).then_some(Codes { scale, zero })
+    }
+
+    /// Whether no code stands for less, or more, than these numbers: but for what is rounded to the outermost.
+    fn lie_within(self, [low, high]: [f64; 2]) -> bool {
+        let code = |number: f64| number / self.scale + self.zero as f64;
+        // Half a code beyond is rounded to it.
+        code(low) < LOWEST as f64 + 0.5 && code(high) > HIGHEST as f64 - 0.5
+    }
+
+    fn values(self, rewriter: &mut Rewriter<'_, '_>) -> [ValueId; 2] {
+        let scale = rewriter.value(Value::Double(self.scale));
+        [scale, rewriter.value(Value::Int(self.zero))]
+    }
+}
+
+/// What becomes codes, without what limits it, and whether that is `relu`.
+struct Made {
+    value: ValueId,
+    relu: bool,
+    codes: Codes,
+}
+
+fn island(
+    rewriter: &mut Rewriter<'_, '_>,
+    node: &Node,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    if node.operator != Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR {
+        return None;
+    }
+    let ([made, parameters @ ..], out) = (inputs(node), *node.args.last()?) else { return None };
+    let codes = Codes::of(rewriter, parameters)?;
+    if rewriter.scalar_type(out)? != ScalarType::Char {
+        return None;
+    }
+    let limits = limits(rewriter, *made);
+    let (value, relu) = match limits {
+        Some((source, limits)) => (source, !codes.lie_within(limits)),
+        None => (*made, false),
+    };
+    // What the codes do not limit is `relu`, or nothing that is known.
+    let is_relu = limits
+        .is_none_or(|(_, [low, high])| low == 0.0 && codes.lie_within([f64::NEG_INFINITY, high]));
+    if relu && !is_relu {
+        return None;
+    }
+    let result = Made { value, relu, codes };
+    let (operator, args) = call(rewriter, &result).or_else(|| {
+        // A function alone.
+        let (input, from) = dequantized(rewriter, value).filter(|_| limits.is_some() && is_relu)?;
+        let (from, to) = (from.values(rewriter), codes.values(rewriter));
+        Some((Operator::ET_VK_Q8TA_RELU, [&[input], &from[..], &to].concat()))
+    })?;
+    if !takes_alone(rewriter, operator, &args, out, takes) {
+        return None;
+    }
+    rewriter.call(operator, &args, out);
+    Some(())
+}
+
+/// The tensor that a value is the limited one of, if nobody else takes it, and the limits.
+fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
+    let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1)?;
+    let number = |at: usize, absent: f64| match inputs(node).get(at) {
+        id if rewriter.is_none(id) => Some(absent),
+        id => rewriter.number(*id?),
+    };
+    let limits = match node.operator {
+        Operator::RELU => [0.0, f64::INFINITY],
+        Operator::HARDTANH => [number(1, -1.0)?, number(2, 1.0)?],
+        Operator::CLAMP => [number(1, f64::NEG_INFINITY)?, number(2, f64::INFINITY)?],
+        _ => return None,
+    };
+    Some((*inputs(node).first()?, limits))
+}
+
+/// The operator on codes that makes codes of what is between, and what it takes.
+fn call(rewriter: &mut Rewriter<'_, '_>, result: &Made) -> Option<(Operator, Vec<ValueId>)> {
+    let node = rewriter.maker(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
+    let (operator, taken) = (node.operator, inputs(node).to_vec());
+    match (operator, &taken[..]) {
+        (Operator::LINEAR, [input, weight, bias]) => {
+            linear(rewriter, result, [*input, *weight, *bias])
+        }
+        (Operator::CONVOLUTION, [input, weight, bias, rest @ ..]) => {
+            convolution(rewriter, result, [*input, *weight, *bias], rest)
+        }
+        (Operator::ADD_TENSOR, [a, b, alpha]) if !result.relu => {
+            let alpha =
+                if rewriter.is_none(Some(alpha)) { 1.0 } else { rewriter.number(*alpha)? };
+            let ((a, from_a), (b, from_b)) =
+                (dequantized(rewriter, *a)?, dequantized(rewriter, *b)?);
+            let mut args = vec![a, b];
+            for codes in [from_a, from_b, result.codes] {
+                args.extend(codes.values(rewriter));
+            }
+            args.push(rewriter.value(Value::Double(alpha)));
+            Some((Operator::ET_VK_Q8TA_ADD, args))
+        }
+        _ => None,
+    }
+}
+
+/// The codes of a tensor.
+fn dequantized(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, Codes)> {
+    let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR)?;
+    let (input, parameters) = taken.split_first()?;
+    let is_floats = rewriter.scalar_type(id) == Some(ScalarType::Float);
+    let is_codes = rewriter.scalar_type(*input) == Some(ScalarType::Char);
+    (is_floats && is_codes).then_some((*input, Codes::of(rewriter, parameters)?))
+}
+
+/// The codes of constant weights, and the scale of each channel, which are the first dimension.
+fn weights(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, ValueId)> {
+    let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL)?;
+    let [codes, scales, zeros, axis, ..] = *taken else { return None };
+    let (tensor, _) = rewriter.constant(codes)?;
+    let channels = *tensor.sizes.first()?;
+    let has_codes = tensor.scalar_type == ScalarType::Char && rewriter.int(axis) == Some(0);
+    let (scale, _) = rewriter.constant(scales)?;
+    let has_scales = scale.scalar_type == ScalarType::Float && scale.sizes == [channels];
+    let no_zeros = rewriter.is_none(Some(&zeros))
+        || rewriter.constant(zeros).is_some_and(|(_, data)| data.iter().all(|byte| *byte == 0));
+    (has_codes && has_scales && no_zeros).then_some((codes, scales))
+}
+
+/// Whether a bias is absent, or there is one 32-bit number for each channel.
+fn fits_bias(rewriter: &Rewriter<'_, '_>, bias: ValueId, channels: usize) -> bool {
+    rewriter.is_none(Some(&bias))
+        || rewriter
+            .tensor(bias)
+            .is_some_and(|bias| bias.scalar_type == ScalarType::Float && bias.sizes == [channels])
+}
+
+/// What both products begin with: codes, weights, scales, codes of the result, bias.
+fn product(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    (input, from): (ValueId, Codes),
+    [weight, scales, bias]: [ValueId; 3],
+) -> Vec<ValueId> {
+    let (from, to) = (from.values(rewriter), result.codes.values(rewriter));
+    // The exporter's sums of weights follow from these.
+    let none = rewriter.value(Value::None);
+    [&[input], &from[..], &[weight, none, scales], &to, &[bias]].concat()
+}
+
+fn activation(rewriter: &mut Rewriter<'_, '_>, result: &Made) -> ValueId {
+    rewriter.value(Value::String(String::from(if result.relu { "relu" } else { "none" })))
+}
+
+fn linear(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    [input, weight, bias]: [ValueId; 3],
+) -> Option<(Operator, Vec<ValueId>)> {
+    let input = dequantized(rewriter, input)?;
+    let (codes, scales) = weights(rewriter, weight)?;
+    let [width, _] = *rewriter.sizes(codes)? else { return None };
+    if !fits_bias(rewriter, bias, width) {
+        return None;
+    }
+    let mut args = product(rewriter, result, input, [codes, scales, bias]);
+    args.push(activation(rewriter, result));
+    Some((Operator::ET_VK_Q8TA_LINEAR, args))
+}
+
+fn convolution(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    [input, weight, bias]: [ValueId; 3],
+    rest: &[ValueId],
+) -> Option<(Operator, Vec<ValueId>)> {
+    let input = dequantized(rewriter, input)?;
+    let (codes, scales) = weights(rewriter, weight)?;
+    let [stride, padding, dilation, transposed, _, groups] = *rest else { return None };
+    let [channels, group, height, width] = *rewriter.sizes(codes)? else { return None };
+    let is_plain = rewriter.flag(Some(&transposed), false) == Some(false)
+        && rewriter.sizes(input.0)?.len() == 4
+        && fits_bias(rewriter, bias, channels);
+    let groups_known = rewriter.int(groups)?;
+    if !is_plain {
+        return None;
+    }
+    // Weights lie by channel out, then by place; those of single channels by place, then by channel.
+    let is_depthwise = group == 1 && usize::try_from(groups_known) == Ok(channels) && channels > 1;
+    let (operator, order, sizes) = if is_depthwise {
+        let sizes = vec![height, width, channels];
+        (Operator::ET_VK_Q8TA_CONV2D_DW, [2, 3, 0, 1], sizes)
+    } else {
+        let row = height.checked_mul(width)?.checked_mul(group)?;
+        (Operator::ET_VK_Q8TA_CONV2D, [0, 2, 3, 1], vec![channels, row])
+    };
+    let ordered = order.map(|dim: usize| [channels, group, height, width].get(dim).copied());
+    let ordered: Vec<usize> = ordered.into_iter().flatten().collect();
+    let order = rewriter.value(Value::IntList(order.iter().map(|dim| *dim as i64).collect()));
+    let permuted =
+        rewriter.call_new(Operator::PERMUTE_COPY, &[codes, order], ScalarType::Char, ordered);
+    let shape = sizes.iter().map(|size| i64::try_from(*size).ok()).collect::<Option<Vec<i64>>>()?;
+    let shape = rewriter.value(Value::IntList(shape));
+    let packed =
+        rewriter.call_new(Operator::VIEW_COPY, &[permuted, shape], ScalarType::Char, sizes);
+    let kernel = [height, width].map(|size| size as i64);
+    let kernel = rewriter.value(Value::IntList(kernel.to_vec()));
+    let mut args = product(rewriter, result, input, [packed, scales, bias]);
+    args.extend([kernel, stride, padding, dilation, groups]);
+    args.push(activation(rewriter, result));
+    Some((operator, args))
+}
+
+/// Whether a processor takes a call, seen alone: what is asked is a graph of nothing else.
+fn takes_alone(
+    rewriter: &Rewriter<'_, '_>,
+    operator: Operator,
+    args: &[ValueId],
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> bool {
+    let values = args.iter().chain([&out]).map(|id| rewriter.get(*id).cloned());
+    let Some(values) = values.collect::<Option<Vec<Value<'_>>>>() else { return false };
+    let given = |(_, value): &(usize, &Value<'_>)| matches!(value, Value::Tensor(tensor) if tensor.data.is_none());
+    let inputs = values.iter().enumerate().take(args.len()).filter(given).map(|(id, _)| id);
+    let node = Node::new(operator, (0..values.len()).collect());
+    let alone = Graph {
+        inputs: inputs.collect(),
+        outputs: vec![args.len()],
+        nodes: vec![node.clone()],
+        values,
+        ..Graph::default()
+    };
+    takes(&alone, &node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::text::{calls, operators, parse};
+    use crate::passes::{dead, verify};
+
+    /// What becomes of a graph where a processor takes all.
+    fn made(text: &str) -> Graph<'static> {
+        let mut graph = parse(text);
+        verify::verify(&graph).unwrap();
+        run(&mut graph, &mut |_, _| true);
+        dead::run(&mut graph);
+        verify::verify(&graph).unwrap();
+        graph
+    }
+
+    const CONVOLUTION: &str = "in x i8[1,2,4,4]
+        const w i8[3,2,3,3]
+        const s f32[3] = 0.5
+        const z i64[3]
+        const b f32[3]
+        f f32[1,2,4,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+        v f32[3,2,3,3] = quantized_decomposed.dequantize_per_channel.default(w, s, z, 0, -127, 127, 1, none)
+        c f32[1,3,2,2] = aten.convolution.default(f, v, b, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
+        r f32[1,3,2,2] = aten.hardtanh.default(c, 0, 6)
+        y i8[1,3,2,2] = quantized_decomposed.quantize_per_tensor.default(r, 0.0235, -128, -128, 127, 1)
+        out y";
+
+    const PACKED: [&str; 3] =
+        ["aten.permute_copy.default", "aten.view_copy.default", "et_vk.q8ta_conv2d.default"];
+
+    fn last(graph: &Graph<'_>) -> String {
+        calls(graph).pop().unwrap()
+    }
+
+    #[test]
+    fn convolutions_take_codes_and_give_codes() {
+        let graph = made(CONVOLUTION);
+        assert_eq!(operators(&graph), PACKED);
+        let [.., call] = &graph.nodes[..] else { panic!() };
+        // The range of the codes is that of the function.
+        assert_eq!(graph.values[call.args[14]], Value::String("none".into()));
+        assert_eq!(graph.values[call.args[1]], Value::Double(0.25));
+        // Codes below zero stand for numbers below zero.
+        let signed = CONVOLUTION.replace("0.0235, -128", "0.0235, -100");
+        let graph = made(&signed.replace("aten.hardtanh.default(c, 0, 6)", "aten.relu.default(c)"));
+        assert_eq!(operators(&graph), PACKED);
+        let [.., call] = &graph.nodes[..] else { panic!() };
+        assert_eq!(graph.values[call.args[14]], Value::String("relu".into()));
+        // One of them lies beyond six, and would have to be cut.
+        assert_eq!(operators(&made(&CONVOLUTION.replace("0.0235", "0.05"))).len(), 5);
+    }
+
+    #[test]
+    fn channels_by_themselves_are_packed_by_place() {
+        let depthwise = CONVOLUTION.replace("i8[1,2,4,4]", "i8[1,3,4,4]");
+        let depthwise = depthwise.replace("f32[1,2,4,4]", "f32[1,3,4,4]");
+        let depthwise = depthwise.replace("[3,2,3,3]", "[3,1,3,3]").replace("0], 1)", "0], 3)");
+        let graph = made(&depthwise);
+        assert_eq!(operators(&graph)[2], "et_vk.q8ta_conv2d_dw.default");
+        let packed = graph.nodes[1].args.last().unwrap();
+        let Value::Tensor(packed) = &graph.values[*packed] else { panic!() };
+        assert_eq!(packed.sizes, [3, 3, 3]);
+    }
+
+    #[test]
+    fn sums_and_products_with_matrices_do_so_too() {
+        let graph = made(
+            "in x i8[2,4]
+            const w i8[3,4]
+            const s f32[3] = 0.5
+            const z i64[3]
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+            v f32[3,4] = quantized_decomposed.dequantize_per_channel.default(w, s, z, 0, -127, 127, 1, none)
+            l f32[2,3] = aten.linear.default(f, v, none)
+            y i8[2,3] = quantized_decomposed.quantize_per_tensor.default(l, 0.5, 1, -128, 127, 1)
+            out y",
+        );
+        assert_eq!(
+            last(&graph),
+            "%7 = et_vk.q8ta_linear.default(%0, 0.25, 3, %1, none, %2, 0.5, 1, none, \"none\")"
+        );
+        let sum = "in x i8[2,4]
+            in y i8[2,4]
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+            g f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(y, 0.5, -4, -128, 127, 1, none)
+            a f32[2,4] = aten.add.Tensor(f, g, 1)
+            r f32[2,4] = aten.relu.default(a)
+            o i8[2,4] = quantized_decomposed.quantize_per_tensor.default(r, 1.0, -128, -128, 127, 1)
+            p i8[2,4] = quantized_decomposed.quantize_per_tensor.default(f, 1.0, 0, -128, 127, 1)
+            out o p";
+        let between = "in x i8[2,4]
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+            r f32[2,4] = aten.hardtanh.default(f, 0, 6)
+            o i8[2,4] = quantized_decomposed.quantize_per_tensor.default(r, 0.0235, -128, -128, 127, 1)
+            out o";
+        let relu = "%3 = et_vk.q8ta_relu.default(%0, 0.25, 3, 0.0235, -128)";
+        assert_eq!(calls(&made(between)), [relu]);
+        assert_eq!(made(&between.replace("f, 0, 6", "f, -1, 6")).nodes.len(), 3);
+        assert_eq!(made(&between.replace("f, 0, 6", "f, 0, 5")).nodes.len(), 3);
+        let found = operators(&made(sum));
+        assert!(found.contains(&"et_vk.q8ta_add.default") && found.len() == 3, "{found:?}");
+    }
+
+    #[test]
+    fn what_is_otherwise_stays() {
+        let others = [
+            // Codes of other ranges, and of other types.
+            ("3, -128, 127", "3, -127, 127"),
+            ("x, 0.25, 3", "x, -0.25, 3"),
+            // Weights with zero points, by another dimension, or that are not known.
+            ("const z i64[3]", "const z i64[3] = 1"),
+            ("w, s, z, 0,", "w, s, z, 1,"),
+            ("const w i8", "in w i8"),
+            ("const s f32[3]", "in s f32[3]"),
+            // Transposed.
+            ("[1, 1], false", "[1, 1], true"),
+            // What is between is wanted, too.
+            ("out y", "out y c"),
+        ];
+        for (from, to) in others {
+            let text = CONVOLUTION.replace(from, to);
+            assert_ne!(text, CONVOLUTION);
+            let mut graph = parse(&text);
+            assert_eq!(run(&mut graph, &mut |_, _| true), 0, "{to}");
+        }
+        // And where no processor has it.
+        let mut graph = parse(CONVOLUTION);
+        let before = graph.nodes.len();
+        let asked = &mut Vec::new();
+        let changes = run(&mut graph, &mut |graph, node| {
+            verify::verify(graph).unwrap();
+            asked.push(node.operator);
+            false
+        });
+        dead::run(&mut graph);
+        assert_eq!((changes, graph.nodes.len()), (0, before));
+        assert_eq!(asked[..], [Operator::ET_VK_Q8TA_CONV2D]);
+    }
+}

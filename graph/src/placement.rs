@@ -1,0 +1,266 @@
+//! Where each call of a graph runs, why not elsewhere, and how long that takes.
+//!
+//! The model is simple: a call takes the longer of its arithmetic and its bytes at the rates of a processor, and some time for being a
+//! call; a region takes some time to be started, and what crosses its edges to a memory of its own takes time, too. A region goes to
+//! another processor as a whole, and stays there if that is better for the whole graph.
+
+use crate::graph::Graph;
+use crate::partition::{Part, partition};
+use crate::processors::Processors;
+use crate::report::{Estimate, PartReport, Place};
+use crate::work::{self, Work};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::{Rates, Registry};
+
+/// The calls that may be looked at to find a better place for regions: a bound on work, since programs may have any number of both.
+const LOOKS: usize = 1 << 22;
+
+/// What a processor says of a call.
+#[derive(Clone, PartialEq)]
+enum Answer {
+    Takes,
+    Refuses(String),
+    /// It would, but the whole takes less time if another does.
+    Leaves,
+}
+
+/// Where the calls of a graph run.
+pub(crate) struct Placement<'t> {
+    processors: Processors<'t>,
+    /// The processor of each call; none for kernels.
+    on: Vec<Option<usize>>,
+    /// For each processor, what it says of each call.
+    answers: Vec<Vec<Answer>>,
+    /// What each call takes.
+    works: Vec<Work>,
+    /// Which calls have kernels.
+    kernels: Vec<bool>,
+    /// The seconds that all of it took before regions were left to others.
+    at_first: Option<f64>,
+}
+
+impl<'t> Placement<'t> {
+    /// Each call on the first processor that takes it and that it gains something on.
+    pub(crate) fn preferred(
+        graph: &Graph<'_>,
+        processors: Processors<'t>,
+        registry: &Registry<'_>,
+    ) -> Self {
+        let ask = |target: &&dyn crate::Target| {
+            let answers = target.accepts_each(graph).into_iter();
+            let mut answers: Vec<Answer> =
+                answers.map(|it| it.map_or_else(Answer::Refuses, |()| Answer::Takes)).collect();
+            answers.resize_with(graph.nodes.len(), || Answer::Refuses(String::new()));
+            answers
+        };
+        let answers: Vec<Vec<Answer>> = processors.targets.iter().map(ask).collect();
+        let kernels = graph.nodes.iter().map(|node| {
+            node.operator.instruction().is_some_and(|name| registry.has_operator(name))
+        });
+        let (kernels, works) = (kernels.collect(), work::of_each(graph));
+        let on = vec![None; graph.nodes.len()];
+        let mut placement = Placement { processors, on, answers, works, kernels, at_first: None };
+        placement.settle_all();
+        placement.leave_what_gains_nothing(graph);
+        placement
+    }
+
+    /// The same on processors that work in the memory of kernels.
+    pub(crate) fn nearby(mut self, graph: &Graph<'_>) -> Self {
+        for (target, answers) in self.processors.targets.iter().zip(&mut self.answers) {
+            if !target.shares_memory() {
+                let taken = answers.iter_mut().filter(|answer| **answer == Answer::Takes);
+                taken.for_each(|answer| *answer = Answer::Leaves);
+            }
+        }
+        self.settle_all();
+        self.leave_what_gains_nothing(graph);
+        self
+    }
+
+    fn settle_all(&mut self) {
+        (0..self.on.len()).for_each(|call| self.settle(call));
+    }
+
+    /// Puts a call on the first processor that takes it.
+    fn settle(&mut self, call: usize) {
+        let takes = |answers: &Vec<Answer>| matches!(answers.get(call), Some(Answer::Takes));
+        if let Some(slot) = self.on.get_mut(call) {
+            *slot = self.answers.iter().position(takes);
+        }
+    }
+
+    /// Takes regions from processors that they gain nothing on.
+    fn leave_what_gains_nothing(&mut self, graph: &Graph<'_>) {
+        for _ in self.processors.targets {
+            let mut stays = true;
+            for part in self.parts(graph) {
+                let Part::Device(processor, region) = part else { continue };
+                let Some(target) = self.processors.targets.get(processor) else { continue };
+                let Err(why) = target.is_worth(graph, &region) else { continue };
+                self.answer(processor, &region.nodes, &Answer::Refuses(why));
+                stays = false;
+            }
+            if stays {
+                break;
+            }
+        }
+    }
+
+    fn answer(&mut self, processor: usize, calls: &[usize], answer: &Answer) {
+        for call in calls {
+            let slot = self.answers.get_mut(processor).and_then(|answers| answers.get_mut(*call));
+            if let Some(slot) = slot {
+                *slot = answer.clone();
+            }
+            self.settle(*call);
+        }
+    }
+
+    /// Leaves regions of processors with memory of their own to others, one by one, where the whole takes less time for it.
+    pub(crate) fn improve(&mut self, graph: &Graph<'_>) {
+        let mut looks = LOOKS / graph.nodes.len().max(1);
+        let mut least = self.seconds(graph);
+        self.at_first = Some(least);
+        let mut goes_on = true;
+        while core::mem::take(&mut goes_on) {
+            for part in self.parts(graph) {
+                let Part::Device(processor, region) = part else { continue };
+                let target = self.processors.targets.get(processor);
+                if target.is_none_or(|target| target.shares_memory()) {
+                    continue;
+                }
+                if looks == 0 {
+                    return;
+                }
+                looks -= 1;
+                let before = self.on.clone();
+                self.answer(processor, &region.nodes, &Answer::Leaves);
+                let seconds = self.seconds(graph);
+                if seconds < least {
+                    (least, goes_on) = (seconds, true);
+                } else {
+                    self.answer(processor, &region.nodes, &Answer::Takes);
+                    self.on = before;
+                }
+            }
+        }
+        self.leave_what_gains_nothing(graph);
+    }
+
+    /// The seconds that all of it takes; infinite where a call is on kernels that there are none for, or nothing is known.
+    pub(crate) fn seconds(&self, graph: &Graph<'_>) -> f64 {
+        self.parts(graph).iter().map(|part| self.of_part(graph, part)).sum()
+    }
+
+    /// The seconds that it takes with a processor with memory of its own, and whether that has any part of it.
+    pub(crate) fn far_seconds(&self, graph: &Graph<'_>) -> (f64, bool) {
+        match (self.has_far_parts(graph), self.at_first) {
+            (false, Some(seconds)) => (seconds, false),
+            (any, _) => (self.seconds(graph), any),
+        }
+    }
+
+    /// Whether any part is on a processor with memory of its own.
+    fn has_far_parts(&self, graph: &Graph<'_>) -> bool {
+        let targets = self.processors.targets;
+        self.parts(graph).iter().any(|part| match calls_of(part).0 {
+            Some(place) => targets.get(place).is_some_and(|target| !target.shares_memory()),
+            None => false,
+        })
+    }
+
+    fn of_part(&self, graph: &Graph<'_>, part: &Part) -> f64 {
+        let (own, _) = calls_of(part);
+        self.on_processor(graph, part, own).unwrap_or(f64::INFINITY)
+    }
+
+    /// The seconds that a part takes on a processor, or on kernels; none if it does not take all of it, or that is not known.
+    fn on_processor(
+        &self,
+        graph: &Graph<'_>,
+        part: &Part,
+        processor: Option<usize>,
+    ) -> Option<f64> {
+        let (_, calls) = calls_of(part);
+        let takes = |call: &usize| match processor {
+            None => self.kernels.get(*call).copied().unwrap_or(false),
+            Some(place) => {
+                let answer = self.answers.get(place).and_then(|answers| answers.get(*call));
+                matches!(answer, Some(Answer::Takes | Answer::Leaves))
+            }
+        };
+        let rates = self.processors.rates(processor).filter(|_| calls.iter().all(takes))?;
+        let each = calls.iter().filter_map(|call| self.works.get(*call));
+        let seconds: f64 = each.map(|work| work.seconds(&rates)).sum();
+        Some(seconds + crossing(graph, part, &rates))
+    }
+
+    /// Which calls kernels run.
+    pub(crate) fn on_host(&self) -> Vec<bool> {
+        self.on.iter().map(Option::is_none).collect()
+    }
+
+    /// The parts of the graph.
+    pub(crate) fn parts(&self, graph: &Graph<'_>) -> Vec<Part> {
+        partition(graph, &self.on)
+    }
+
+    /// Why a call is on no processor that is preferred to the one it is on; empty if there is none.
+    pub(crate) fn reason(&self, call: usize) -> String {
+        let own = self.on.get(call).copied().flatten().unwrap_or(self.answers.len());
+        let before = self.processors.targets.iter().zip(&self.answers).take(own);
+        let reasons = before.filter_map(|(target, answers)| {
+            let why = match answers.get(call)? {
+                Answer::Refuses(why) if !why.is_empty() => why.as_str(),
+                Answer::Leaves => "the whole takes less time without",
+                _ => return None,
+            };
+            Some(match self.processors.targets.len() {
+                1 => String::from(why),
+                _ => format!("{}: {why}", target.backend()),
+            })
+        });
+        let reasons: Vec<String> = reasons.collect();
+        reasons.join("; ")
+    }
+
+    /// What the report says of a part.
+    pub(crate) fn describe(&self, graph: &Graph<'_>, part: &Part, place: Place) -> PartReport {
+        let (own, calls) = calls_of(part);
+        let others = (0..self.processors.targets.len()).map(Some).chain([None]);
+        let estimate = |processor: Option<usize>| {
+            let seconds = self.on_processor(graph, part, processor)?;
+            let processor = String::from(self.processors.name(processor));
+            Some(Estimate { processor, nanoseconds: (seconds * 1e9) as u64 })
+        };
+        let others = others.filter(|other| *other != own).filter_map(estimate).collect();
+        PartReport { place, calls: calls.len(), own: estimate(own), others }
+    }
+}
+
+/// Who runs a part, and what calls it has.
+fn calls_of(part: &Part) -> (Option<usize>, &[usize]) {
+    match part {
+        Part::Host(nodes) => (None, nodes),
+        Part::Device(processor, region) => (Some(*processor), &region.nodes),
+    }
+}
+
+/// The seconds that it takes to start a region, and for what goes in and out.
+fn crossing(graph: &Graph<'_>, part: &Part, rates: &Rates) -> f64 {
+    let bytes = match part {
+        // What kernels have between regions is as large there: it comes in and goes out as it does for them.
+        Part::Host(_) => 0.0,
+        Part::Device(_, region) => {
+            work::bytes(graph, &region.inputs) + work::bytes(graph, &region.outputs)
+        }
+    };
+    rates.region + bytes / rates.transfer
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+use super::*;
+use crate::graph::Node;
+use crate::operators::Operator;
+use crate::passes::text::parse;
+use crate::target::Target;
+use crate::testing::registry;
+
+/// A processor that is made up: it takes all but some operators.
+struct MadeUp {
+    name: &'static str,
+    refuses: &'static [Operator],
+    rates: Rates,
+}
+
+impl Target for MadeUp {
+    fn backend(&self) -> &'static str {
+        self.name
+    }
+
+    fn accepts(&self, _: &Graph<'_>, node: &Node) -> Result<(), String> {
+        match self.refuses.contains(&node.operator) {
+            true => Err(format!("no {}", node.operator.name())),
+            false => Ok(()),
+        }
+    }
+
+    fn rates(&self) -> Option<Rates> {
+        Some(self.rates)
+    }
+
+    fn shares_memory(&self) -> bool {
+        self.rates.transfer.is_infinite()
+    }
+}
+
+const KERNELS: Rates = Rates {
+    operations: 1e9,
+    bytes: 1e9,
+    call: 1e-6,
+    region: 0.0,
+    transfer: f64::INFINITY,
+    fuses: false,
+    emulated: false,
+};
+
+fn device() -> MadeUp {
+    let rates = Rates { operations: 1e12, bytes: 1e12, region: 1e-4, transfer: 1e9, ..KERNELS };
+    MadeUp { name: "device", refuses: &[Operator::SIN], rates }
+}
+
+fn engine() -> MadeUp {
+    let rates = Rates { operations: 1e10, bytes: 1e10, fuses: true, ..KERNELS };
+    MadeUp { name: "engine", refuses: &[Operator::COS], rates }
+}
+
+/// Where the calls of a graph are, by the first letter of the processor.
+fn places(placement: &Placement<'_>) -> String {
+    let name = |on: &Option<usize>| placement.processors.name(*on).chars().next().unwrap();
+    placement.on.iter().map(name).collect()
+}
+
+fn improved(text: &str) -> (String, String) {
+    let (device, engine) = (device(), engine());
+    let targets: [&dyn Target; 2] = [&device, &engine];
+    let processors = Processors::cheapest(&targets).with_kernels(KERNELS);
+    let graph = parse(text);
+    let mut placement = Placement::preferred(&graph, processors, &registry());
+    let before = places(&placement);
+    placement.improve(&graph);
+    (before, places(&placement))
+}
+
+#[test]
+fn islands_go_where_the_whole_takes_less_time() {
+    // Between what the device does not have, a call that it does in no time, but for being there.
+    let island = "in x f32[512,512]
+        a f32[512,512] = aten.mm.default(x, x)
+        r f32[4] = aten.sin.default(a)
+        c f32[4] = aten.cos.default(r)
+        d f32[4] = aten.sin.default(c)
+        e f32[512,512] = aten.mm.default(a, d)
+        out e";
+    assert_eq!(improved(island), ("deded".into(), "deked".into()));
+    // Calls that are large enough stay on it, also between others.
+    let large = island.replace("f32[4]", "f32[4000000]").replace("cos", "exp");
+    assert_eq!(improved(&large).1, "deeed");
+    let product = "in x f32[512,512]
+        a f32[512,512] = aten.sin.default(x)
+        b f32[512,512] = aten.mm.default(a, x)
+        c f32[512,512] = aten.sin.default(b)
+        out c";
+    assert_eq!(improved(product), ("ede".into(), "ede".into()));
+    // All of it is small.
+    let small = "in x f32[4,4]
+        a f32[4,4] = aten.mm.default(x, x)
+        b f32[4,4] = aten.exp.default(a)
+        out b";
+    assert_eq!(improved(small), ("dd".into(), "ee".into()));
+}
+
+#[test]
+fn what_has_no_kernel_stays_where_it_can_run() {
+    let text = "in q f32[1,1,2,2]
+        o f32[1,1,2,2] = et_vk.sdpa.default(q, q, q, none, none)
+        out o";
+    let device = device();
+    let targets: [&dyn Target; 1] = [&device];
+    let processors = Processors::cheapest(&targets).with_kernels(KERNELS);
+    let graph = parse(text);
+    let mut placement = Placement::preferred(&graph, processors, &registry());
+    placement.improve(&graph);
+    assert_eq!(places(&placement), "d");
+}
+
+#[test]
+fn reasons_and_estimates_are_told() {
+    let (device, engine) = (device(), engine());
+    let targets: [&dyn Target; 2] = [&device, &engine];
+    let processors = Processors::cheapest(&targets).with_kernels(KERNELS);
+    let graph = parse(
+        "in x f32[4,4]
+        a f32[4,4] = aten.mm.default(x, x)
+        b f32[4,4] = aten.sin.default(a)
+        c f32[4,4] = aten.cos.default(b)
+        out c",
+    );
+    let placement = Placement::preferred(&graph, processors, &registry());
+    assert_eq!(places(&placement), "ded");
+    assert_eq!([placement.reason(0), placement.reason(1)], ["", "device: no aten.sin.default"]);
+    let nearby = placement.nearby(&graph);
+    assert_eq!(places(&nearby), "eek");
+    let leaves = "device: the whole takes less time without";
+    assert_eq!(nearby.reason(0), leaves);
+    assert_eq!(nearby.reason(2), format!("{leaves}; engine: no aten.cos.default"));
+    let [part, last] = &nearby.parts(&graph)[..] else { panic!() };
+    let part = nearby.describe(&graph, part, Place::Device(0));
+    let names = |report: &PartReport| -> Vec<String> {
+        let all = report.own.iter().chain(&report.others);
+        all.map(|estimate| estimate.processor.clone()).collect()
+    };
+    assert_eq!((part.calls, names(&part)), (2, vec!["engine".into(), "kernels".into()]));
+    // One call, and 128 operations: the function is part of the product.
+    assert_eq!(part.own.unwrap().nanoseconds, 1019);
+    let last = nearby.describe(&graph, last, Place::Host);
+    assert_eq!(names(&last), ["kernels", "device"]);
+    // What is started there takes its time, but for what is on the way.
+    assert!(last.others[0].nanoseconds > 100_000);
+}

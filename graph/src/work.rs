@@ -1,0 +1,338 @@
+//! What a call takes: arithmetic and bytes, by its shapes. Where these are bounds, it is the most that it can take.
+
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::operators::Operator;
+use crate::partition::arguments;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use torchlet_core::Rates;
+
+/// What a call takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Work {
+    /// Arithmetic operations.
+    pub(crate) operations: f64,
+    /// Bytes that are read and written.
+    pub(crate) bytes: f64,
+    /// Whether it takes no time of its own where regions are seen as a whole.
+    pub(crate) fuses: bool,
+}
+
+/// How the arithmetic of a call follows from shapes.
+#[derive(Clone, Copy)]
+enum Family {
+    /// None, and nothing is moved.
+    View,
+    /// So many operations for each element of the result.
+    Elementwise(f64),
+    /// Elements are taken from somewhere: only those count.
+    Selection,
+    /// Twice the length of the first factor's rows (the factor at this place), for each element of the result.
+    Product(usize),
+    /// Twice the weights for each place that they are laid at.
+    Convolution,
+    /// Two products, of queries with keys, and of what comes of that with values.
+    Attention,
+    /// A few operations for each element that is read.
+    Other,
+}
+
+/// What a function such as `exp` takes.
+const FUNCTION: f64 = 16.0;
+/// What each element takes in reductions, norms and the like.
+const FEW: f64 = 4.0;
+
+fn family(operator: Operator) -> Family {
+    match operator {
+        operator if operator.is_view() => Family::View,
+        Operator::ADDMM | Operator::BADDBMM => Family::Product(1),
+        Operator::LINEAR
+        | Operator::MM
+        | Operator::BMM
+        | Operator::WEIGHT_INT8PACK_MM
+        | Operator::QUANTIZED_DECOMPOSED_MIXED_LINEAR
+        | Operator::QUANTIZED_DECOMPOSED_MIXED_MM
+        | Operator::ET_VK_LINEAR_DQ8CA_Q4GSW
+        | Operator::ET_VK_LINEAR_Q4GSW
+        | Operator::ET_VK_LINEAR_Q8CSW
+        | Operator::ET_VK_LINEAR_Q8TA_Q8CSW
+        | Operator::ET_VK_LINEAR_QCS4W
+        | Operator::ET_VK_Q4GSW_LINEAR
+        | Operator::ET_VK_Q8TA_LINEAR
+        | Operator::ET_VK_Q8TA_LINEAR_GEMV => Family::Product(0),
+        Operator::CONVOLUTION
+        | Operator::CONV_WITH_CLAMP
+        | Operator::ET_VK_CONV_WITH_CLAMP
+        | Operator::ET_VK_CONV1D_DW
+        | Operator::ET_VK_CONV1D_PW
+        | Operator::ET_VK_CONV2D_GEMM
+        | Operator::ET_VK_CONV2D_Q8CSW
+        | Operator::ET_VK_CONV2D_Q8TA_Q8CSW
+        | Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO
+        | Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW
+        | Operator::ET_VK_Q8TA_CONV2D
+        | Operator::ET_VK_Q8TA_CONV2D_DW
+        | Operator::ET_VK_Q8TA_CONV2D_GENERAL
+        | Operator::ET_VK_Q8TA_CONV2D_IM2COL
+        | Operator::ET_VK_Q8TA_CONV2D_PW
+        | Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED => Family::Convolution,
+        Operator::ATTENTION
+        | Operator::ET_VK_SDPA
+        | Operator::LLAMA_CUSTOM_SDPA
+        | Operator::SDPA_WITH_KV_CACHE => Family::Attention,
+        Operator::EMBEDDING
+        | Operator::ET_VK_EMBEDDING_Q4GSW
+        | Operator::GATHER
+        | Operator::INDEX_SELECT
+        | Operator::INDEX_TENSOR
+        | Operator::SELECT_COPY_INT
+        | Operator::SLICE_COPY_TENSOR => Family::Selection,
+        Operator::ABS
+        | Operator::NEG
+        | Operator::RELU
+        | Operator::RELU6
+        | Operator::HARDTANH
+        | Operator::CLAMP
+        | Operator::LEAKY_RELU
+        | Operator::HARDSWISH
+        | Operator::HARDSIGMOID
+        | Operator::ADD_TENSOR
+        | Operator::ADD_SCALAR
+        | Operator::SUB_TENSOR
+        | Operator::SUB_SCALAR
+        | Operator::MUL_TENSOR
+        | Operator::MUL_SCALAR
+        | Operator::DIV_TENSOR
+        | Operator::DIV_SCALAR
+        | Operator::MAXIMUM
+        | Operator::MINIMUM
+        | Operator::WHERE_SELF
+        | Operator::ET_VK_Q8TA_ADD
+        | Operator::ET_VK_Q8TA_RELU => Family::Elementwise(1.0),
+        Operator::EXP
+        | Operator::LOG
+        | Operator::ERF
+        | Operator::TANH
+        | Operator::SIGMOID
+        | Operator::SILU
+        | Operator::GELU
+        | Operator::SQRT
+        | Operator::RSQRT
+        | Operator::RECIPROCAL
+        | Operator::POW_TENSOR_SCALAR
+        | Operator::POW_TENSOR_TENSOR
+        | Operator::SIN
+        | Operator::COS => Family::Elementwise(FUNCTION),
+        _ => Family::Other,
+    }
+}
+
+/// What each call of a graph takes.
+pub(crate) fn of_each(graph: &Graph<'_>) -> Vec<Work> {
+    // How many read each value that a call makes; what the caller takes has one more reader.
+    let mut readers: BTreeMap<ValueId, usize> = BTreeMap::new();
+    let mut made: BTreeMap<ValueId, usize> = BTreeMap::new();
+    let nodes: Vec<(Vec<ValueId>, Vec<ValueId>)> =
+        graph.nodes.iter().map(|node| arguments(graph, node)).collect();
+    let kept = graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new));
+    for id in nodes.iter().flat_map(|(inputs, _)| inputs).chain(kept) {
+        *readers.entry(*id).or_default() += 1;
+    }
+    for (index, (_, results)) in nodes.iter().enumerate() {
+        made.extend(results.iter().map(|id| (*id, index)));
+    }
+    let is_behind = |inputs: &[ValueId]| {
+        inputs.iter().any(|id| made.contains_key(id) && readers.get(id) == Some(&1))
+    };
+    let works = graph.nodes.iter().zip(&nodes).map(|(node, (inputs, results))| {
+        let mut work = of_call(graph, node, inputs, results);
+        work.fuses |= matches!(family(node.operator), Family::Elementwise(_)) && is_behind(inputs);
+        work
+    });
+    works.collect()
+}
+
+fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueId]) -> Work {
+    if !node.parts.is_empty() {
+        // What was fused into one takes what its parts did, but for the bytes in between.
+        let parts = node.parts.iter().map(|part| {
+            let (inputs, results) = arguments(graph, part);
+            of_call(graph, part, &inputs, &results).operations
+        });
+        let bytes = all(graph, inputs, bytes_of) + all(graph, results, bytes_of);
+        return Work { operations: parts.sum(), bytes, fuses: false };
+    }
+    let (read, written) = (all(graph, inputs, bytes_of), all(graph, results, bytes_of));
+    let made = all(graph, results, count);
+    let (operations, bytes) = match family(node.operator) {
+        Family::View => return Work { operations: 0.0, bytes: 0.0, fuses: true },
+        Family::Elementwise(each) => (each * made, read + written),
+        Family::Selection => (made, 2.0 * written),
+        Family::Product(factor) => {
+            let sizes = tensor(graph, inputs.get(factor)).map(|factor| factor.sizes.as_slice());
+            let row = sizes.and_then(<[usize]>::last).copied().unwrap_or(1);
+            (2.0 * made * row as f64, read + written)
+        }
+        Family::Convolution => (convolution(graph, node, inputs, made), read + written),
+        Family::Attention => {
+            let of = |at| tensor(graph, inputs.get(at));
+            let operations = match (of(0), of(1)) {
+                (Some(queries), Some(keys)) => attention(queries, keys),
+                _ => made,
+            };
+            (operations, read + written)
+        }
+        Family::Other => (FEW * all(graph, inputs, count).max(made), read + written),
+    };
+    Work { operations, bytes, fuses: false }
+}
+
+/// The weights are the largest tensor but the first; each lies at every place of the result, or, if it is transposed, of the input.
+fn convolution(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], made: f64) -> f64 {
+    let weights = inputs.iter().skip(1).filter_map(|id| tensor(graph, Some(id)));
+    let most = weights.map(count).fold(0.0, f64::max);
+    let input = tensor(graph, inputs.first());
+    let channels = |tensor: Option<&Tensor<'_>>| {
+        // Without a batch, channels are the first dimension.
+        let dim = tensor.map_or(0, |tensor| tensor.sizes.len().saturating_sub(3).min(1));
+        tensor.and_then(|tensor| tensor.sizes.get(dim)).copied().unwrap_or(1).max(1) as f64
+    };
+    let is_transposed = node.operator == Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED
+        || node.args.iter().any(|id| matches!(graph.values.get(*id), Some(Value::Bool(true))));
+    if is_transposed {
+        return 2.0 * input.map_or(0.0, count) * most / channels(input);
+    }
+    let out = tensor(graph, node.args.last());
+    2.0 * made * most / channels(out)
+}
+
+/// Queries and keys have their width last; the other dimensions of the keys are the sequence, or repeat over those of the queries.
+fn attention(queries: &Tensor<'_>, keys: &Tensor<'_>) -> f64 {
+    let rank = keys.sizes.len();
+    let dims = keys.sizes.get(rank.saturating_sub(3)..rank.saturating_sub(1)).unwrap_or_default();
+    // Heads are fewer than what they look at, or it makes no difference for which a call is large.
+    let length = dims.iter().max().copied().unwrap_or(1);
+    4.0 * count(queries) * length as f64
+}
+
+fn tensor<'g, 'p>(graph: &'g Graph<'p>, id: Option<&ValueId>) -> Option<&'g Tensor<'p>> {
+    match graph.values.get(*id?)? {
+        Value::Tensor(tensor) => Some(tensor),
+        _ => None,
+    }
+}
+
+fn count(tensor: &Tensor<'_>) -> f64 {
+    tensor.sizes.iter().fold(1.0, |count, size| count * *size as f64)
+}
+
+fn bytes_of(tensor: &Tensor<'_>) -> f64 {
+    count(tensor) * tensor.scalar_type.size() as f64
+}
+
+fn all(graph: &Graph<'_>, ids: &[ValueId], of: impl Fn(&Tensor<'_>) -> f64) -> f64 {
+    ids.iter().filter_map(|id| tensor(graph, Some(id))).map(of).sum()
+}
+
+/// The bytes of tensors.
+pub(crate) fn bytes(graph: &Graph<'_>, ids: &[ValueId]) -> f64 {
+    all(graph, ids, bytes_of)
+}
+
+impl Work {
+    /// The seconds that it takes.
+    pub(crate) fn seconds(&self, rates: &Rates) -> f64 {
+        if self.fuses && rates.fuses {
+            return 0.0;
+        }
+        rates.call + (self.operations / rates.operations).max(self.bytes / rates.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::text::parse;
+
+    fn operations(text: &str) -> Vec<f64> {
+        of_each(&parse(text)).iter().map(|work| work.operations).collect()
+    }
+
+    #[test]
+    fn arithmetic_follows_from_shapes() {
+        let found = operations(
+            "in x f32[2,3]
+            const w f32[5,3]
+            const b f32[5]
+            const m f32[3,4]
+            l f32[2,5] = aten.linear.default(x, w, b)
+            p f32[2,4] = aten.mm.default(x, m)
+            e f32[2,4] = aten.exp.default(p)
+            v f32[8] = aten.view_copy.default(e, [8])
+            out l v",
+        );
+        assert_eq!(found, [2.0 * 10.0 * 3.0, 2.0 * 8.0 * 3.0, 8.0 * FUNCTION, 0.0]);
+        let found = operations(
+            "in x f32[1,8,10,10]
+            const w f32[16,4,3,3]
+            const b f32[16]
+            const t f32[8,2,2,2]
+            c f32[1,16,8,8] = aten.convolution.default(x, w, b, [1, 1], [0, 0], [1, 1], false, [0, 0], 2)
+            d f32[1,2,20,20] = aten.convolution.default(x, t, none, [2, 2], [0, 0], [1, 1], true, [0, 0], 1)
+            out c d",
+        );
+        assert_eq!(found, [2.0 * 16.0 * 64.0 * 36.0, 2.0 * 800.0 * 8.0]);
+        let found = operations(
+            "in q f32[1,2,4,8]
+            in k f32[1,2,6,8]
+            in v f32[1,2,6,8]
+            o f32[1,2,4,8] = et_vk.sdpa.default(q, k, v, none, none)
+            out o",
+        );
+        assert_eq!(found, [2.0 * 2.0 * 2.0 * 4.0 * 6.0 * 8.0]);
+    }
+
+    #[test]
+    fn what_follows_a_call_alone_is_part_of_it() {
+        let works = of_each(&parse(
+            "in x f32[4]
+            a f32[4] = aten.exp.default(x)
+            b f32[4] = aten.neg.default(a)
+            c f32[4] = aten.abs.default(b)
+            d f32[4] = aten.neg.default(b)
+            out c d",
+        ));
+        let fuses: Vec<bool> = works.iter().map(|work| work.fuses).collect();
+        assert_eq!(fuses, [false, true, false, false]);
+        let rates = Rates {
+            operations: 1.0,
+            bytes: 32.0,
+            call: 2.0,
+            region: 0.0,
+            transfer: f64::INFINITY,
+            fuses: true,
+            emulated: false,
+        };
+        assert_eq!(works[1].seconds(&rates), 0.0);
+        // Which takes longer: four operations, or the time for 32 bytes.
+        assert_eq!(works[1].seconds(&Rates { fuses: false, ..rates }), 2.0 + 4.0);
+        let slow = Rates { bytes: 4.0, fuses: false, ..rates };
+        assert_eq!(works[1].seconds(&slow), 2.0 + 8.0);
+    }
+
+    #[test]
+    fn shapes_without_limits_give_numbers() {
+        let mut graph = parse(
+            "in x f32[2,3]
+            y f32[2,3] = aten.exp.default(x)
+            out y",
+        );
+        for value in &mut graph.values {
+            if let Value::Tensor(tensor) = value {
+                tensor.sizes = alloc::vec![usize::MAX; 8];
+            }
+        }
+        let [work] = of_each(&graph)[..] else { panic!() };
+        assert!(work.operations.is_finite() && work.bytes.is_finite());
+    }
+}
