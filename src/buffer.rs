@@ -1,30 +1,35 @@
 //! Heap memory that is aligned for every element type and for vector instructions.
 
 use crate::error::Error;
-use bytemuck::{Pod, Zeroable};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use torchlet_core::{ARENA_ALIGN, ArenaBlock};
 
-/// One cache line.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct Line([u8; LINE]);
-
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
 /// A fixed number of bytes, zero at first, that start at a multiple of 64.
-#[derive(Clone)]
+///
+/// Memory that is asked for in alignments beyond those of all types is cleared by hand; this is as the system gives it.
 pub(crate) struct Buffer {
-    lines: Box<[Line]>,
-    len: usize,
+    memory: Vec<u8>,
+    /// The bytes, from the first line on.
+    used: Range<usize>,
 }
 
 impl Buffer {
     /// Allocates, or says how much could not be had.
     pub(crate) fn zeroed(len: usize) -> Result<Self, Error> {
-        let lines = bytemuck::allocation::try_zeroed_slice_box(len.div_ceil(LINE))
-            .map_err(|()| Error::OutOfMemory { needed: len as u64 })?;
-        Ok(Buffer { lines, len })
+        let error = || Error::OutOfMemory { needed: len as u64 };
+        let size = len.checked_add(LINE).ok_or_else(error)?;
+        let memory = bytemuck::allocation::try_zeroed_vec(size).map_err(|()| error())?;
+        Ok(Self::of(memory, len))
+    }
+
+    /// So many bytes of memory that has a line more.
+    fn of(memory: Vec<u8>, len: usize) -> Self {
+        let start = memory.as_ptr().align_offset(LINE).min(LINE);
+        Buffer { memory, used: start..start + len }
     }
 
     /// A copy of the bytes.
@@ -35,11 +40,19 @@ impl Buffer {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.len]
+        &self.memory[self.used.clone()]
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
+        &mut self.memory[self.used.clone()]
+    }
+}
+
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        let mut copy = Self::of(vec![0; self.used.len() + LINE], self.used.len());
+        copy.bytes_mut().copy_from_slice(self.bytes());
+        copy
     }
 }
 
@@ -76,6 +89,10 @@ mod tests {
             assert_eq!(buffer.bytes().len(), len);
             assert!(buffer.bytes().iter().all(|byte| *byte == 0));
             assert_eq!(buffer.bytes_mut().as_ptr().addr() % LINE, 0);
+            buffer.bytes_mut().fill(7);
+            let copy = buffer.clone();
+            assert_eq!(copy.bytes(), buffer.bytes());
+            assert_eq!(copy.bytes().as_ptr().addr() % LINE, 0);
         }
     }
 

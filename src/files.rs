@@ -2,6 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::threads::each_part;
 use memmap2::Mmap;
 use self_cell::self_cell;
 use std::fmt;
@@ -10,7 +11,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use torchlet_core::{
-    BundledProgram, DataLoader, DataMap, Limits, Program, ProgramError, ReadError,
+    BundledProgram, DataLoader, DataMap, Limits, Parallel, Program, ProgramError, ReadError, Serial,
 };
 
 /// How the bytes of files get into memory.
@@ -25,7 +26,8 @@ pub enum FileAccess {
     ///
     /// Whoever chooses this promises that nobody writes to the file, or cuts it short, as long as modules use it: its contents
     /// were checked once, and what changes under a running program is undefined behaviour, usually a crash. Replacing a
-    /// file by renaming another over it is fine.
+    /// file by renaming another over it is fine. The same is promised of files in the
+    /// [cache of compiled programs](crate::ModuleBuilder::compile_cache), which are mapped, too; torchlet itself replaces them so.
     Map,
     /// As [`Map`](FileAccess::Map), with the same promise, and the system is asked to read everything ahead.
     MapPrefetched,
@@ -94,9 +96,77 @@ enum Role {
     Data,
 }
 
-/// The bytes of a file.
-enum Contents {
+/// The bytes of a file: mapped, or read.
+pub(crate) enum FileBytes {
     Mapped(Mmap),
+    Read(Buffer),
+}
+
+impl FileBytes {
+    /// The file at a path, of at most so many bytes.
+    pub(crate) fn open(
+        path: &Path,
+        access: FileAccess,
+        limit: u64,
+        parallel: &dyn Parallel,
+    ) -> Result<Self, Error> {
+        let fail = |source: io::Error| Error::File { path: path.into(), source };
+        let mut file = File::open(path).map_err(fail)?;
+        let metadata = file.metadata().map_err(fail)?;
+        if metadata.is_dir() {
+            return Err(fail(io::ErrorKind::IsADirectory.into()));
+        }
+        check_size(metadata.len(), Some(path), limit)?;
+        if access == FileAccess::Read {
+            let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+            let mut buffer = Buffer::zeroed(len)?;
+            read_all(&mut file, buffer.bytes_mut(), parallel).map_err(fail)?;
+            return Ok(FileBytes::Read(buffer));
+        }
+        // SAFETY: the map is only read. That the file does not change under it is what whoever chooses `FileAccess::Map`
+        // promises, as every use of memory-mapped files must.
+        let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
+        #[cfg(unix)]
+        match access {
+            FileAccess::MapPrefetched => map.advise(memmap2::Advice::WillNeed).map_err(fail)?,
+            FileAccess::MapLocked => map.lock().map_err(fail)?,
+            _ => {}
+        }
+        #[cfg(not(unix))]
+        if access == FileAccess::MapLocked {
+            return Err(fail(io::ErrorKind::Unsupported.into()));
+        }
+        Ok(FileBytes::Mapped(map))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            FileBytes::Mapped(map) => map,
+            FileBytes::Read(buffer) => buffer.bytes(),
+        }
+    }
+}
+
+/// Fills memory from the front of a file.
+#[cfg(unix)]
+fn read_all(file: &mut File, into: &mut [u8], parallel: &dyn Parallel) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    if parallel.threads() == 1 {
+        return file.read_exact(into);
+    }
+    let read = |part: &mut [u8], start: usize| file.read_exact_at(part, start as u64);
+    each_part(parallel, into, &read).unwrap_or_else(|| Err(io::ErrorKind::Other.into()))
+}
+
+/// Fills memory from the front of a file.
+#[cfg(not(unix))]
+fn read_all(file: &mut File, into: &mut [u8], _: &dyn Parallel) -> io::Result<()> {
+    file.read_exact(into)
+}
+
+/// The bytes of a file, wherever it is.
+enum Contents {
+    File(FileBytes),
     Heap(Buffer),
     Static(&'static [u8]),
     Stored(Stored),
@@ -105,7 +175,7 @@ enum Contents {
 impl Contents {
     fn size(&self) -> u64 {
         match self {
-            Contents::Mapped(map) => map.len() as u64,
+            Contents::File(file) => file.bytes().len() as u64,
             Contents::Heap(buffer) => buffer.bytes().len() as u64,
             Contents::Static(bytes) => bytes.len() as u64,
             Contents::Stored(stored) => stored.size(),
@@ -115,7 +185,7 @@ impl Contents {
     /// The bytes of the whole file, or storage to read it from.
     fn bytes(&self) -> Result<&[u8], &Stored> {
         match self {
-            Contents::Mapped(map) => Ok(map),
+            Contents::File(file) => Ok(file.bytes()),
             Contents::Heap(buffer) => Ok(buffer.bytes()),
             Contents::Static(bytes) => Ok(bytes),
             Contents::Stored(stored) => Err(stored),
@@ -147,9 +217,11 @@ impl Contents {
         limits: &Limits,
     ) -> Result<Self, Error> {
         match source {
-            Source::Path(path) => Contents::from_path(path, access, limits),
+            Source::Path(path) => {
+                FileBytes::open(path, access, limits.file_bytes, &Serial).map(Contents::File)
+            }
             Source::Bytes(bytes) => {
-                check_size(bytes.len() as u64, None, limits)?;
+                check_size(bytes.len() as u64, None, limits.file_bytes)?;
                 Ok(Contents::Heap(Buffer::copy_of(bytes)?))
             }
             Source::Static(bytes) => Ok(Contents::Static(bytes)),
@@ -159,7 +231,7 @@ impl Contents {
 
     fn from_loader(loader: &SharedLoader, role: Role, limits: &Limits) -> Result<Self, Error> {
         let size = loader.size();
-        check_size(size, None, limits)?;
+        check_size(size, None, limits.file_bytes)?;
         let read = |len: usize| -> Result<Buffer, Error> {
             let mut buffer = Buffer::zeroed(len)?;
             let read = loader.read(0, buffer.bytes_mut());
@@ -182,44 +254,13 @@ impl Contents {
         }
         Ok(Contents::Stored(stored))
     }
-
-    fn from_path(path: &Path, access: FileAccess, limits: &Limits) -> Result<Self, Error> {
-        let fail = |source: io::Error| Error::File { path: path.into(), source };
-        let mut file = File::open(path).map_err(fail)?;
-        let metadata = file.metadata().map_err(fail)?;
-        if metadata.is_dir() {
-            return Err(fail(io::ErrorKind::IsADirectory.into()));
-        }
-        check_size(metadata.len(), Some(path), limits)?;
-        if access == FileAccess::Read {
-            let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
-            let mut buffer = Buffer::zeroed(len)?;
-            file.read_exact(buffer.bytes_mut()).map_err(fail)?;
-            return Ok(Contents::Heap(buffer));
-        }
-        // SAFETY: the map is only read. That the file does not change under it is what whoever chooses `FileAccess::Map`
-        // promises, as every use of memory-mapped files must.
-        let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
-        #[cfg(unix)]
-        match access {
-            FileAccess::MapPrefetched => map.advise(memmap2::Advice::WillNeed).map_err(fail)?,
-            FileAccess::MapLocked => map.lock().map_err(fail)?,
-            _ => {}
-        }
-        #[cfg(not(unix))]
-        if access == FileAccess::MapLocked {
-            return Err(fail(io::ErrorKind::Unsupported.into()));
-        }
-        Ok(Contents::Mapped(map))
-    }
 }
 
 /// As many bytes tell what a file is.
 const HEAD: usize = 8;
 
 /// Refuses files that are too large, before they are read.
-fn check_size(size: u64, path: Option<&Path>, limits: &Limits) -> Result<(), Error> {
-    let limit = limits.file_bytes;
+fn check_size(size: u64, path: Option<&Path>, limit: u64) -> Result<(), Error> {
     if size <= limit {
         return Ok(());
     }

@@ -3,11 +3,11 @@
 mod cache;
 mod goal;
 
-use crate::buffer::Buffer;
 use crate::error::Error;
-use crate::files::OpenProgram;
+use crate::files::{FileAccess, FileBytes, OpenProgram};
+use crate::module::SharedParallel;
 use cache::CacheFile;
-use goal::{CPU_ENGINE, GPU, Goal, Processor};
+use goal::{CPU_ENGINE, GPU, Goal, Packer, Processor};
 use self_cell::self_cell;
 use std::path::Path;
 use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError, Registry};
@@ -46,10 +46,18 @@ pub enum Origin {
     Cached,
 }
 
-/// Files, and what the cache has of a program that was made of them.
+/// Files, and what a program that was made of them borrows beside.
 struct Sources {
     open: OpenProgram,
-    cached: Option<Buffer>,
+    from: Made,
+}
+
+/// Where a program comes from that was made of files.
+enum Made {
+    /// The cache.
+    Cached(FileBytes),
+    /// The compiler, with weights that lie here, if it packs them.
+    Compiled(Option<Box<Packer>>),
 }
 
 self_cell!(
@@ -88,8 +96,11 @@ pub(crate) struct Compiling<'c> {
     pub(crate) limits: &'c Limits,
     /// How many threads the CPU has for it.
     pub(crate) threads: usize,
-    /// The folder of compiled programs.
+    /// The folder of compiled programs, and how its files are read.
     pub(crate) cache: Option<&'c Path>,
+    pub(crate) access: FileAccess,
+    /// Starts the threads.
+    pub(crate) parallel: &'c dyn Fn() -> SharedParallel,
 }
 
 impl RunOn {
@@ -195,22 +206,31 @@ impl Compiling<'_> {
         let goal = Goal { processor, threads: self.threads };
         let file = match (self.cache, open.bytes()) {
             (Some(folder), Some(files)) => {
-                Some(CacheFile::new(folder, &files, &goal.key(), self.registry))
+                let parallel = (self.parallel)();
+                CacheFile::new(folder, &files, &goal.key(), self.registry, &*parallel)
             }
             _ => None,
         };
-        let mut sources = Sources { open, cached: None };
-        if let Some(cached) = file.as_ref().and_then(|file| file.read(self.limits.file_bytes)) {
-            sources.cached = Some(cached);
-            match ReadyProgram::cached(sources) {
-                Ok(ready) => return Ok(ready),
-                Err(open) => sources = Sources { open, cached: None },
+        let read =
+            |file: &CacheFile| file.read(self.access, self.limits.file_bytes, &*(self.parallel)());
+        let open = match file.as_ref().and_then(read) {
+            Some(cached) => {
+                match ReadyProgram::cached(Sources { open, from: Made::Cached(cached) }) {
+                    Ok(ready) => return Ok(ready),
+                    Err(open) => open,
+                }
             }
-        }
+            None => open,
+        };
+        let sources = Sources { open, from: Made::Compiled(goal.packer(self).map(Box::new)) };
         let mut report = Report::default();
         let packaged = Packaged::try_new_or_recover(sources, |sources| {
             let open = &sources.open;
-            let compiled = goal.compile(&open.program(), open.data(), self.registry)?;
+            let packer = match &sources.from {
+                Made::Compiled(packer) => packer.as_deref(),
+                Made::Cached(_) => None,
+            };
+            let compiled = goal.compile(open, packer, self.registry)?;
             report = compiled.report;
             let package = compiled.program.write()?;
             if let (Some(file), Some(files)) = (&file, open.bytes()) {
@@ -234,7 +254,8 @@ impl ReadyProgram {
     fn cached(sources: Sources) -> Result<Self, OpenProgram> {
         let mut report = Report::default();
         let packaged = Packaged::try_new_or_recover(sources, |sources| {
-            let cached = sources.cached.as_ref().map(Buffer::bytes).ok_or(())?;
+            let Made::Cached(cached) = &sources.from else { return Err(()) };
+            let cached = cached.bytes();
             let files = sources.open.bytes().ok_or(())?;
             let (package, read) = cache::parse(cached, &files).ok_or(())?;
             report = read;

@@ -1,6 +1,6 @@
-//! The threads that kernels use.
+//! The threads that kernels use, and long data over several of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use torchlet_core::Parallel;
 
 /// So many threads, or one for each processor.
@@ -16,5 +16,90 @@ pub(crate) fn pool(threads: Option<usize>) -> Arc<dyn Parallel + Send + Sync> {
         threads => Arc::new(torchlet_portable::ThreadPool::new(threads)),
         #[cfg(not(feature = "portable"))]
         _ => Arc::new(torchlet_core::Serial),
+    }
+}
+
+/// Bytes that a thread takes at a time.
+pub(crate) const PART: usize = 1 << 20;
+
+/// Calls `work` with each part of memory, of [`PART`] bytes, and where it begins, on several threads. Gives the first error, and `None`
+/// if a part was left out.
+pub(crate) fn each_part<E: Send>(
+    parallel: &dyn Parallel,
+    memory: &mut [u8],
+    work: &(dyn Fn(&mut [u8], usize) -> Result<(), E> + Sync),
+) -> Option<Result<(), E>> {
+    let parts: Vec<Mutex<(Option<&mut [u8]>, Option<E>)>> =
+        memory.chunks_mut(PART).map(|part| Mutex::new((Some(part), None))).collect();
+    parallel.run(parts.len(), &|index| {
+        let Some(part) = parts.get(index) else { return };
+        let mut slot = part.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(part) = slot.0.take() {
+            slot.1 = work(part, index * PART).err();
+        }
+    });
+    for part in parts {
+        match part.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            (None, None) => {}
+            (None, Some(error)) => return Some(Err(error)),
+            (Some(_), _) => return None,
+        }
+    }
+    Some(Ok(()))
+}
+
+/// What `of` makes of each part of bytes, of [`PART`] of them, on several threads; `None` if a part was left out.
+pub(crate) fn map_parts<T: Send + Sync>(
+    parallel: &dyn Parallel,
+    bytes: &[u8],
+    of: &(dyn Fn(&[u8]) -> T + Sync),
+) -> Option<Vec<T>> {
+    let parts: Vec<&[u8]> = bytes.chunks(PART).collect();
+    let made: Vec<OnceLock<T>> = parts.iter().map(|_| OnceLock::new()).collect();
+    parallel.run(parts.len(), &|index| {
+        if let (Some(part), Some(made)) = (parts.get(index), made.get(index)) {
+            made.get_or_init(|| of(part));
+        }
+    });
+    made.into_iter().map(OnceLock::into_inner).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet_core::Serial;
+
+    #[test]
+    fn every_part_is_worked_on_once() {
+        let pool = pool(Some(3));
+        for parallel in [&Serial as &dyn Parallel, &*pool] {
+            let mut memory = vec![0u8; 3 * PART + 5];
+            let fill = |part: &mut [u8], start: usize| {
+                part.iter_mut().for_each(|byte| *byte += 1 + (start / PART) as u8);
+                if part.len() < 5 { Err(start) } else { Ok(()) }
+            };
+            assert_eq!(each_part(parallel, &mut memory, &fill), Some(Ok(())));
+            let sums = map_parts(parallel, &memory, &|part| part.len() * usize::from(part[0]));
+            assert_eq!(sums, Some(vec![PART, 2 * PART, 3 * PART, 5 * 4]));
+            memory.truncate(2 * PART + 4);
+            assert_eq!(each_part(parallel, &mut memory, &fill), Some(Err(2 * PART)));
+        }
+    }
+
+    /// Runs nothing.
+    struct Idle;
+
+    impl Parallel for Idle {
+        fn threads(&self) -> usize {
+            2
+        }
+
+        fn run(&self, _: usize, _: &(dyn Fn(usize) + Sync)) {}
+    }
+
+    #[test]
+    fn parts_that_were_left_out_are_noticed() {
+        assert_eq!(each_part::<()>(&Idle, &mut [1], &|_, _| Ok(())), None);
+        assert_eq!(map_parts(&Idle, &[1], &|_| ()), None);
     }
 }

@@ -6,13 +6,13 @@ mod common;
 
 #[cfg(all(feature = "std", feature = "portable"))]
 mod tests {
-    use crate::common::{Fixture, check_programs, open, programs};
+    use crate::common::{Fixture, check, check_programs, fixture, open, programs};
     use std::sync::Arc;
     use torchlet::core::Registry;
     use torchlet::portable::KERNELS;
     use torchlet::portable::engine::{CpuEngine, CpuTarget};
     use torchlet::{Module, ModuleBuilder, RunOn};
-    use torchlet_graph::{Processors, cpu};
+    use torchlet_graph::{Place, Processors, cpu};
 
     /// For the CPU alone.
     fn plain() -> ModuleBuilder {
@@ -52,5 +52,23 @@ mod tests {
         check_programs(&programs(), |_, source| {
             compiled(source, Processors::preferring(&[&CpuTarget::greedy()]))
         });
+    }
+
+    /// Shapes that vary within bounds are no reason to leave the engine.
+    #[test]
+    fn the_engine_runs_shapes_that_vary() {
+        for file in ["models/mobilenet_v2_dynamic_size.bpte", "models/llama_prefill.bpte"] {
+            let fixture = fixture(file);
+            let mut module = opened(&fixture, plain().run_on(RunOn::Cpu)).unwrap();
+            let plan = module.plan().unwrap();
+            let heavy = ["aten.convolution.default", "aten.linear.default", "torchlet.attention"];
+            let calls = plan.methods.iter().flat_map(|method| &method.calls);
+            let calls = calls.filter(|call| heavy.contains(&&*call.operator));
+            let left = calls.filter(|call| call.place == Place::Host);
+            let left: Vec<_> = left.cloned().collect();
+            assert!(left.is_empty(), "{file}: {left:?}");
+            let source = open(&fixture, plain().run_on(RunOn::AsExported)).unwrap();
+            assert!(check(&mut module, &source, &fixture).unwrap() > 1, "{file}");
+        }
     }
 }

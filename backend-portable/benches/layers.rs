@@ -216,6 +216,7 @@ fn room(len: usize) -> Vec<f32> {
 }
 
 fn prepare(layer: Layer, tier: Tier, threads: usize, seed: &mut u64) -> Prepared {
+    let context = Context { tier, parallel: &Serial };
     let (mut weights, mut bias, mut workspace) = (Vec::new(), Vec::new(), 0);
     match layer {
         Layer::Conv { channels, groups, kernel, .. } => {
@@ -228,7 +229,7 @@ fn prepare(layer: Layer, tier: Tier, threads: usize, seed: &mut u64) -> Prepared
                 unreachable!()
             };
             weights = room(conv.packed_weights_len(tier).expect("fits memory"));
-            conv.pack_weights(tier, &plain, strides, aligned(&mut weights)).expect("packs");
+            conv.pack_weights(context, &plain, strides, aligned(&mut weights)).expect("packs");
             bias = noise(channels[1], seed);
             workspace = conv.workspace_len(tier, threads, WeightForm::Packed).expect("fits memory");
         }
@@ -236,7 +237,7 @@ fn prepare(layer: Layer, tier: Tier, threads: usize, seed: &mut u64) -> Prepared
             let plain = noise(k * n, seed);
             weights = room(PackedRhs::len(tier, k, n).expect("fits memory"));
             let rows = Matrix::row_major(&plain, n, k).expect("a matrix");
-            PackedRhs::pack(tier, rows.transposed(), aligned(&mut weights)).expect("packs");
+            PackedRhs::pack(context, rows.transposed(), aligned(&mut weights)).expect("packs");
             bias = noise(n, seed);
             workspace = gemm_workspace_len(tier, threads, m, n, k).expect("fits memory");
         }

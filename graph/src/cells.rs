@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(cells.give(&method, &mut run, &mut parts, |_| true), [0]);
         let [Part::Device(_, region)] = &parts[..] else { panic!("{parts:?}") };
         assert_eq!((&region.inputs[..], &region.outputs[..]), (&[1][..], &[3][..]));
-        let part = region.extract(&run.graph);
+        let part = region.extract(&mut run.graph, &|_| false);
         let [(new, old)] = part.updates[..] else { panic!() };
         assert_eq!((part.nodes[0].args[3], part.names[&old].as_str()), (new, "kept"));
         let Value::Tensor(cell) = &part.values[old] else { panic!() };

@@ -14,6 +14,7 @@ use crate::partition::{Part, Region};
 use crate::placement::Placement;
 use crate::processors::Processors;
 use crate::report::{MethodReport, Place, PlacedCall, Report};
+use crate::target::Packer;
 use crate::{blob, fold, in_place, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ pub fn compile<'p>(
     processors: Processors<'_>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    compile_read(Program::read(program)?, program, data, processors, registry)
+    compile_read(Program::read(program)?, program, data, processors, None, registry)
 }
 
 /// Compiles what was made of a program. Delegates find their data in the program itself.
@@ -51,6 +52,7 @@ pub(crate) fn compile_read<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
     processors: Processors<'_>,
+    packer: Option<&'p dyn Packer>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
     let vocabulary = Vocabulary::of(registry);
@@ -65,6 +67,7 @@ pub(crate) fn compile_read<'p>(
     for method in &mut compiled.methods {
         let mut compiler = MethodCompiler {
             processors,
+            packer,
             registry,
             copies: &copies,
             constants: &mut constants,
@@ -110,6 +113,8 @@ const NOTHING_GAINED: &str = "the device takes none of its calls";
 
 struct MethodCompiler<'c, 'p> {
     processors: Processors<'c>,
+    /// Packs weights of the regions of one of them.
+    packer: Option<&'p dyn Packer>,
     registry: &'c Registry<'c>,
     copies: &'c Copies,
     constants: &'c mut Constants<'p>,
@@ -338,7 +343,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let is_far =
             |processor: usize| targets.get(processor).is_some_and(|it| !it.shares_memory());
         self.moved.extend(state.give(method, &mut run, &mut parts, is_far));
-        let graph = &run.graph;
+        let graph = &mut run.graph;
         let became_constant = |id: ValueId, value: usize| {
             matches!(graph.values.get(id), Some(Value::Tensor(tensor)) if tensor.data.is_some())
                 && method.tensor(value).is_some_and(|tensor| !tensor.is_constant())
@@ -346,6 +351,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         // No instruction sets any more what was computed beforehand.
         let origins = run.origins.iter().filter(|(id, value)| !became_constant(**id, **value));
         let origins: Vec<(ValueId, usize)> = origins.map(|(id, value)| (*id, *value)).collect();
+        let parts_with = parts_with(graph, &parts);
         let mut in_place = in_place::new_values(graph, &parts);
         let bound: BTreeMap<ValueId, usize> = origins.iter().copied().collect();
         in_place.retain(|new, old| {
@@ -372,14 +378,18 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
                     self.report.parts.push(placement.describe(graph, part, Place::Host));
                 }
                 Part::Device(processor, region) => {
-                    let delegate = self.emit_region(&mut emitter, graph, *processor, region)?;
+                    // Told of while the data is there.
+                    let mut described = placement.describe(graph, part, Place::Host);
+                    let is_last = |id| parts_with.get(&id) == Some(&1);
+                    let delegate =
+                        self.emit_region(&mut emitter, graph, *processor, region, &is_last)?;
                     for index in &region.nodes {
                         let Some(node) = graph.nodes.get(*index) else { continue };
                         let (place, reason) = (Place::Device(delegate), placement.reason(*index));
                         self.report.calls.push(PlacedCall::new(node, place, reason));
                     }
-                    let place = Place::Device(delegate);
-                    self.report.parts.push(placement.describe(graph, part, place));
+                    described.place = Place::Device(delegate);
+                    self.report.parts.push(described);
                 }
             }
         }
@@ -391,15 +401,22 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         Ok(emitter.finish())
     }
 
-    /// Makes a delegate of a region, and calls it. Gives its number.
+    /// Makes a delegate of a region, and calls it. Data that `is_last` says nobody else needs moves into it. Gives its number.
     fn emit_region(
         &mut self,
         emitter: &mut Emitter<'_, 'p>,
-        graph: &Graph<'p>,
+        graph: &mut Graph<'p>,
         processor: usize,
         region: &Region,
+        is_last: &dyn Fn(ValueId) -> bool,
     ) -> Result<usize, Error> {
-        let part = region.extract(graph);
+        let target = self.processors.targets.get(processor);
+        let backend = target.map_or("", |target| target.backend());
+        let part = region.extract(graph, is_last);
+        let part = match self.packer.filter(|packer| packer.backend() == backend) {
+            Some(packer) => packer.pack(part),
+            None => part,
+        };
         let mut args = Vec::new();
         for id in &region.inputs {
             args.push(emitter.value(graph, *id)?);
@@ -407,11 +424,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let calls = region.nodes.iter().filter_map(|index| graph.nodes.get(*index));
         args.extend(emitter.results(graph, calls, &region.outputs)?);
         let processed = Cow::Owned(blob::write(part, self.constants)?);
-        let target = self.processors.targets.get(processor);
-        let backend = target.map_or("", |target| target.backend()).to_owned();
         let delegates = &mut emitter.method().delegates;
         let delegate = delegates.len();
-        delegates.push(Delegate { backend, processed, specs: Vec::new() });
+        delegates.push(Delegate { backend: backend.to_owned(), processed, specs: Vec::new() });
         emitter.push(Instruction::Delegate { delegate, args });
         self.inputs.insert(delegate, region.inputs.len());
         Ok(delegate)
@@ -454,6 +469,22 @@ fn decision(there: f64, here: f64, is_there: bool, was_made_for_it: bool) -> Str
         false => "it goes there for less than half the time",
     };
     format!("with a device {}, without {}: {verdict} ({rule})", time(there), time(here))
+}
+
+/// How many parts take each value, and the caller.
+fn parts_with(graph: &Graph<'_>, parts: &[Part]) -> BTreeMap<ValueId, usize> {
+    let mut count: BTreeMap<ValueId, usize> = BTreeMap::new();
+    let kept = graph.outputs.iter().chain(graph.updates.iter().flat_map(|(new, old)| [new, old]));
+    kept.for_each(|id| *count.entry(*id).or_default() += 1);
+    for part in parts {
+        let (Part::Host(nodes) | Part::Device(_, Region { nodes, .. })) = part;
+        let nodes = nodes.iter().filter_map(|index| graph.nodes.get(*index));
+        let args = nodes.flat_map(|node| &node.args).flat_map(|id| graph.items(id));
+        for id in args.copied().collect::<BTreeSet<ValueId>>() {
+            *count.entry(id).or_default() += 1;
+        }
+    }
+    count
 }
 
 /// The instruction that gives a value what another is.

@@ -9,6 +9,7 @@ use crate::front::joined::MOST_BUFFERS;
 use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
 use crate::processors::Processors;
+use crate::target::Packer;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
@@ -54,7 +55,22 @@ pub fn compile<'p>(
     processors: Processors<'_>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    compile_read(to_portable(program, data, registry)?, program, data, processors, registry)
+    compile_read(to_portable(program, data, registry)?, program, data, processors, None, registry)
+}
+
+/// The same for the machine that this runs on alone: weights of the regions that a packer knows are packed already.
+///
+/// # Errors
+/// As [`to_portable`].
+pub fn compile_packed<'p>(
+    program: &torchlet_core::Program<'p>,
+    data: &'p [DataMap<'p>],
+    processors: Processors<'_>,
+    packer: &'p dyn Packer,
+    registry: &Registry<'_>,
+) -> Result<Compiled<'p>, Error> {
+    let portable = to_portable(program, data, registry)?;
+    compile_read(portable, program, data, processors, Some(packer), registry)
 }
 
 /// What becomes of a delegate.

@@ -52,4 +52,4 @@ pub use package::Package;
 pub use partition::{Part, Region, partition};
 pub use processors::Processors;
 pub use report::{Estimate, MethodReport, PartReport, Place, PlacedCall, Report};
-pub use target::Target;
+pub use target::{Packer, Target};

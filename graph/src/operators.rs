@@ -9,6 +9,9 @@
 //!   multiple of key heads, and as many neighbours share each. The mask, if it is not none, is of floating-point numbers that
 //!   broadcast to `[batch, heads, rows, keys]`. A row of which every score is minus infinity has zeros. (`et_vk.sdpa.default` is
 //!   the same with as many key heads as heads, and such rows are not numbers.)
+//! - `torchlet.packed(data, form)` is constant weights, whose elements `data` has in the order in which one kind of machine reads them;
+//!   `form` says which, in numbers that the back-end gives a meaning. It stands only in regions that are compiled for the machine that
+//!   they run on.
 
 /// An operator of the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -487,6 +490,7 @@ operators! {
     ATTENTION = "torchlet.attention";
     CHAIN = "torchlet.chain";
     EPILOGUE = "torchlet.epilogue";
+    PACKED = "torchlet.packed";
     UPDATE_CACHE = "update_cache.default";
 }
 

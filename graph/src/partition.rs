@@ -1,6 +1,6 @@
 //! The parts of a graph, given where its calls run: as few as possible for each processor, with what others do between them.
 
-use crate::graph::{Graph, Node, Value, ValueId};
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -141,19 +141,27 @@ pub(crate) fn arguments(graph: &Graph<'_>, node: &Node) -> (Vec<ValueId>, Vec<Va
 }
 
 impl Region {
-    /// The region as a graph of its own.
-    pub fn extract<'p>(&self, graph: &Graph<'p>) -> Graph<'p> {
+    /// The region as a graph of its own. Data of constants that `is_last` says nobody needs afterwards moves there, and leaves none
+    /// behind.
+    pub fn extract<'p>(
+        &self,
+        graph: &mut Graph<'p>,
+        is_last: &dyn Fn(ValueId) -> bool,
+    ) -> Graph<'p> {
         let mut ids: BTreeMap<ValueId, ValueId> = BTreeMap::new();
         let mut part = Graph::default();
         let mut nodes = Vec::new();
-        for node in self.nodes.iter().filter_map(|index| graph.nodes.get(*index)) {
-            let args = node.args.iter().map(|id| copied(graph, *id, &mut part, &mut ids)).collect();
+        let Graph { values, nodes: all, names, .. } = graph;
+        let mut copy = |id| copied(values, id, is_last, &mut part, &mut ids);
+        for node in self.nodes.iter().filter_map(|index| all.get(*index)) {
+            let args = node.args.iter().map(|id| copy(*id)).collect();
             nodes.push(Node { args, ..node.clone() });
         }
         for (new, old) in &self.cells {
-            let [new, kept] = [*new, *old].map(|id| copied(graph, id, &mut part, &mut ids));
+            let copy = |id| copied(values, id, is_last, &mut part, &mut ids);
+            let [new, kept] = [*new, *old].map(copy);
             part.updates.push((new, kept));
-            part.names.extend(graph.names.get(old).map(|name| (kept, name.clone())));
+            part.names.extend(names.get(old).map(|name| (kept, name.clone())));
         }
         let known = |id: &ValueId| ids.get(id).copied();
         part.inputs = self.inputs.iter().filter_map(known).collect();
@@ -165,20 +173,28 @@ impl Region {
 
 /// The number of a value in a part of the graph, where it is copied to the first time.
 fn copied<'p>(
-    graph: &Graph<'p>,
+    values: &mut [Value<'p>],
     id: ValueId,
+    is_last: &dyn Fn(ValueId) -> bool,
     part: &mut Graph<'p>,
     ids: &mut BTreeMap<ValueId, ValueId>,
 ) -> ValueId {
     if let Some(known) = ids.get(&id) {
         return *known;
     }
-    let value = match graph.values.get(id) {
+    let value = match values.get_mut(id) {
         Some(Value::List(items)) => {
+            let items = items.clone();
             // Lists are not nested.
-            let is_list = |item| matches!(graph.values.get(item), Some(Value::List(_)));
-            let items = items.iter().copied().filter(|item| !is_list(*item));
-            Value::List(items.map(|item| copied(graph, item, part, ids)).collect())
+            let is_list = |item: &ValueId| matches!(values.get(*item), Some(Value::List(_)));
+            let items: Vec<ValueId> = items.into_iter().filter(|item| !is_list(item)).collect();
+            let copies = items.into_iter().map(|item| copied(values, item, is_last, part, ids));
+            Value::List(copies.collect())
+        }
+        Some(Value::Tensor(tensor)) if is_last(id) => {
+            let data = tensor.data.as_mut().map(core::mem::take);
+            let tensor = tensor.clone();
+            Value::Tensor(Tensor { data, ..tensor })
         }
         Some(value) => value.clone(),
         None => Value::None,
@@ -192,7 +208,6 @@ fn copied<'p>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Tensor;
     use crate::operators::Operator;
     use torchlet_core::ScalarType;
 
@@ -227,7 +242,7 @@ mod tests {
         // Two device branches, each with a call for the host in its middle.
         let calls: &[(&[ValueId], ValueId)] =
             &[(&[0], 1), (&[1], 2), (&[2], 3), (&[0], 4), (&[4], 5), (&[5], 6), (&[3, 6], 7)];
-        let graph = graph(calls, &[7]);
+        let mut graph = graph(calls, &[7]);
         let (here, host) = (Some(0), None);
         let parts = partition(&graph, &[here, host, here, here, host, here, here]);
         let first =
@@ -238,7 +253,7 @@ mod tests {
             parts,
             [Part::Device(0, first), Part::Host(vec![1, 4]), Part::Device(0, last.clone())]
         );
-        let part = last.extract(&graph);
+        let part = last.extract(&mut graph, &|_| false);
         assert_eq!((part.nodes.len(), part.inputs.len(), part.outputs.len()), (3, 2, 1));
         assert_eq!(
             part.nodes[2].args,

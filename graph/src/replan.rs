@@ -4,6 +4,7 @@ use crate::front::{Access, Vocabulary};
 use crate::method::{Instruction, Method, MethodValue, TensorData};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
+use alloc::vec::Vec;
 
 /// At what multiples tensors start.
 const ALIGN: usize = 16;
@@ -37,6 +38,9 @@ impl Method<'_> {
                 homeless.extend(interface.get(value));
             }
         }
+        if self.only_writes_outputs(vocabulary) {
+            self.forget_unused_places();
+        }
         self.clear_planned(&left);
         // Tensors without elements have places, too.
         if !homeless.is_empty() && self.planned.is_empty() {
@@ -48,6 +52,33 @@ impl Method<'_> {
                 tensor.place = Some((0, end));
                 end = end.saturating_add(tensor.info.nbytes());
                 end = end.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
+            }
+        }
+    }
+
+    /// Whether instructions write what their schemas call outputs, and delegates their results, and nothing else.
+    fn only_writes_outputs(&self, vocabulary: &Vocabulary) -> bool {
+        self.instructions.iter().all(|instruction| match instruction {
+            Instruction::Kernel { name, overload, .. } => {
+                matches!(vocabulary.access(name, overload), Access::Outputs(_))
+            }
+            Instruction::Delegate { .. } => true,
+            _ => false,
+        })
+    }
+
+    /// Takes the places away from tensors that no instruction touches: what is within delegates now. State that has a name keeps its own.
+    fn forget_unused_places(&mut self) {
+        let values = self.instructions.iter().flat_map(Instruction::values);
+        let values = values.chain(self.inputs.iter().chain(&self.outputs).copied());
+        let used: BTreeSet<usize> =
+            values.flat_map(|value| self.with_items(value).collect::<Vec<_>>()).collect();
+        for (value, kind) in self.values.iter_mut().enumerate() {
+            if let MethodValue::Tensor(tensor) = kind
+                && tensor.name.is_none()
+                && !used.contains(&value)
+            {
+                tensor.place = None;
             }
         }
     }

@@ -42,3 +42,14 @@ pub trait Target {
         false
     }
 }
+
+/// Packs the weights of regions for the machine that they run on, while a program is compiled. What it makes lies with the packer, so
+/// that programs borrow it.
+pub trait Packer {
+    /// The backend whose regions they are.
+    fn backend(&self) -> &'static str;
+
+    /// The region with weights packed: in place of a constant that calls take packed stands the result of a call of
+    /// [`torchlet.packed`](crate::operators::Operator::PACKED). What cannot be packed stays as it is.
+    fn pack<'p>(&'p self, region: Graph<'p>) -> Graph<'p>;
+}

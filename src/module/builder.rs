@@ -189,7 +189,8 @@ impl ModuleBuilder {
     /// A folder in which compiled programs are kept, so that opening the same one again takes less time. There is none, unless set.
     ///
     /// A file there stands for the bytes of the program and its external data, what it was compiled for, and this build of the
-    /// application; one that is damaged or out of date is written anew, one that cannot be written is done without. Its name is made
+    /// application, and for the CPU the kind of machine, for which weights are packed in it; one that is damaged or out of date is written
+    /// anew, one that cannot be written is done without. Files are read as those of the program are ([`FileAccess`]). Its name is made
     /// by a fast hash that is not made to resist forgery: use a folder that nobody else can write to. Programs in
     /// [storage](Self::from_loader) are not kept.
     pub fn compile_cache(mut self, folder: impl Into<PathBuf>) -> Self {
@@ -253,14 +254,17 @@ impl ModuleBuilder {
         }
         let registry = OwnedRegistry::of(Capabilities { kernels, backends })?;
         let open = OpenProgram::open(source, &self.data, self.access, &self.limits)?;
+        let parallel = self.parallel.map_or_else(OnceLock::new, OnceLock::from);
         let compiling = Compiling {
             registry: registry.borrow_dependent(),
             limits: &self.limits,
-            threads: match &self.parallel {
+            threads: match parallel.get() {
                 Some(parallel) => parallel.threads(),
                 None => crate::threads::count(self.threads),
             },
             cache: self.compile_cache.as_deref(),
+            access: self.access,
+            parallel: &|| parallel.get_or_init(|| crate::threads::pool(self.threads)).clone(),
         };
         let program = self.run_on.prepare(open, &compiling)?;
         let environment = Environment {
@@ -272,7 +276,7 @@ impl ModuleBuilder {
             limits: self.limits,
             share_state: self.share_state,
             share_activations: self.share_activations,
-            parallel: self.parallel.map_or_else(OnceLock::new, OnceLock::from),
+            parallel,
             threads: self.threads,
         };
         Ok(Module::new(environment))

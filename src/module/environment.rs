@@ -127,7 +127,7 @@ pub(crate) struct Environment {
     pub(crate) share_activations: bool,
     pub(crate) memory_limit: u64,
     pub(crate) limits: Limits,
-    /// Threads start when the first method is loaded, not when a file is looked at.
+    /// Threads start when the program is compiled or the first method is loaded, not when a file is looked at.
     pub(crate) parallel: OnceLock<SharedParallel>,
     pub(crate) threads: Option<usize>,
 }

@@ -11,6 +11,7 @@ mod together;
 
 pub use builder::{DEFAULT_MEMORY_LIMIT, ModuleBuilder};
 pub use environment::BackendOptionValue;
+pub(crate) use environment::SharedParallel;
 pub use method::{MemoryReport, Method, MethodOptions};
 
 use crate::error::Error;

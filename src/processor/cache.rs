@@ -1,22 +1,23 @@
 //! Compiled programs, kept from one run to the next.
 //!
 //! A file's name is a hash of all that its contents follow from: the program and its external data, what it was compiled for, the kernels
-//! that there were, and torchlet's version. In it is what is new; data that lies in the program's own files is referred to. It says which
-//! build of the application wrote it, and ends where its header says, with the checksum that the header has: a file of which anything is
-//! amiss counts as none. It is replaced as a whole, by renaming.
+//! that there were, and torchlet's version. In it is what is new, such as weights that are packed for the machine; data that lies in the
+//! program's own files is referred to. It says which build of the application wrote it, and ends where its header says, with the checksum
+//! that the header has: a file of which anything is amiss counts as none. It is replaced as a whole, by renaming.
 //!
 //! The hash is fast and no obstacle to people: whoever can write to the folder, or makes files that collide on purpose, decides what is
 //! computed. What they cannot do is break memory: what is in the cache is checked as any file is.
 
-use crate::buffer::Buffer;
+use crate::files::{FileAccess, FileBytes};
+use crate::threads::{PART, map_parts};
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
-use torchlet_core::{DataLoader, Registry};
+use torchlet_core::{DataLoader, Parallel, Registry};
 use torchlet_graph::{Package, Report};
 use twox_hash::XxHash3_128;
 
@@ -42,13 +43,14 @@ struct Layout<'p> {
 }
 
 impl CacheFile {
-    /// The file of a program that is compiled from these files for a target.
+    /// The file of a program that is compiled from these files for a target. `None` if threads leave work undone.
     pub(super) fn new(
         folder: &Path,
         files: &[&[u8]],
         target: &str,
         registry: &Registry<'_>,
-    ) -> Self {
+        parallel: &dyn Parallel,
+    ) -> Option<Self> {
         let mut hash = XxHash3_128::new();
         let backends = registry.backends().map(|backend| backend.name());
         let names = registry.kernels().map(|kernel| kernel.name).chain(backends);
@@ -58,23 +60,22 @@ impl CacheFile {
         }
         for file in files {
             hash.write(&(file.len() as u64).to_le_bytes());
-            hash.write(file);
+            hash.write(&Checksum::of(file, parallel)?.to_le_bytes());
         }
-        CacheFile { path: folder.join(format!("{:032x}.compiled", hash.finish_128())) }
+        Some(CacheFile { path: folder.join(format!("{:032x}.compiled", hash.finish_128())) })
     }
 
     /// What is in the file, if it is there and all of it is right.
-    pub(super) fn read(&self, limit: u64) -> Option<Buffer> {
-        let mut file = File::open(&self.path).ok()?;
-        let len = file.metadata().ok()?.len();
-        if len > limit {
-            return None;
-        }
-        let mut buffer = Buffer::zeroed(usize::try_from(len).ok()?).ok()?;
-        file.read_exact(buffer.bytes_mut()).ok()?;
-        let (header, contents) = buffer.bytes().split_at_checked(HEADER)?;
-        (header == Self::header(contents.len() as u64, XxHash3_128::oneshot(contents)))
-            .then_some(buffer)
+    pub(super) fn read(
+        &self,
+        access: FileAccess,
+        limit: u64,
+        parallel: &dyn Parallel,
+    ) -> Option<FileBytes> {
+        let file = FileBytes::open(&self.path, access, limit, parallel).ok()?;
+        let (header, contents) = file.bytes().split_at_checked(HEADER)?;
+        let expected = Self::header(contents.len() as u64, Checksum::of(contents, parallel)?);
+        (header == expected).then_some(file)
     }
 
     /// Replaces the file.
@@ -85,12 +86,6 @@ impl CacheFile {
         report: &Report,
     ) -> io::Result<()> {
         let layout = Layout::of(package, files, report);
-        let (mut len, mut checksum) = (0, XxHash3_128::new());
-        layout.write(|bytes| {
-            len += bytes.len() as u64;
-            checksum.write(bytes);
-            Ok(())
-        })?;
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -100,8 +95,15 @@ impl CacheFile {
         let part = self.path.with_extension(format!("{}-{writer}.part", std::process::id()));
         let written = File::create(&part).and_then(|file| {
             let mut file = BufWriter::new(file);
-            file.write_all(&Self::header(len, checksum.finish_128()))?;
-            layout.write(|bytes| file.write_all(bytes))?;
+            let (mut len, mut checksum) = (0, Checksum::default());
+            file.write_all(&[0; HEADER])?;
+            layout.write(|bytes| {
+                len += bytes.len() as u64;
+                checksum.write(bytes);
+                file.write_all(bytes)
+            })?;
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(&Self::header(len, checksum.finish()))?;
             file.flush()?;
             std::fs::rename(&part, &self.path)
         });
@@ -119,6 +121,48 @@ impl CacheFile {
         let bytes = parts.into_iter().flatten();
         header.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
         header
+    }
+}
+
+/// The checksum of a file: a hash of those of its parts, so that threads can share them.
+#[derive(Default)]
+struct Checksum {
+    parts: XxHash3_128,
+    /// The part that is not complete, and what it has so far.
+    part: XxHash3_128,
+    filled: usize,
+}
+
+impl Checksum {
+    fn of(bytes: &[u8], parallel: &dyn Parallel) -> Option<u128> {
+        let mut parts = XxHash3_128::new();
+        for part in map_parts(parallel, bytes, &XxHash3_128::oneshot)? {
+            parts.write(&part.to_le_bytes());
+        }
+        Some(parts.finish_128())
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) {
+        while let Some((part, rest)) = bytes.split_at_checked(PART - self.filled) {
+            self.part.write(part);
+            self.next();
+            bytes = rest;
+        }
+        self.part.write(bytes);
+        self.filled += bytes.len();
+    }
+
+    fn next(&mut self) {
+        let part = core::mem::take(&mut self.part).finish_128();
+        self.parts.write(&part.to_le_bytes());
+        self.filled = 0;
+    }
+
+    fn finish(mut self) -> u128 {
+        if self.filled > 0 {
+            self.next();
+        }
+        self.parts.finish_128()
     }
 }
 
@@ -224,5 +268,24 @@ impl<'p> Index<'p> {
 
     fn number(&mut self) -> Option<u64> {
         self.take(8)?.try_into().ok().map(u64::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet_core::Serial;
+
+    #[test]
+    fn checksums_of_streams_are_those_of_files() {
+        let file: Vec<u8> = (0..2 * PART + 77).map(|at| (at % 251) as u8).collect();
+        for len in [0, 1, PART - 1, PART, PART + 1, file.len()] {
+            let file = &file[..len];
+            for step in [1 << 12, 999_983, len.max(1)] {
+                let mut checksum = Checksum::default();
+                file.chunks(step).for_each(|bytes| checksum.write(bytes));
+                assert_eq!(Some(checksum.finish()), Checksum::of(file, &Serial), "{len} {step}");
+            }
+        }
     }
 }

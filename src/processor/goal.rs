@@ -1,12 +1,21 @@
 //! What programs are compiled for, of the processors that there are.
 
-use torchlet_core::{DataMap, Program, Rates, Registry};
+use super::Compiling;
+use crate::files::OpenProgram;
+use torchlet_core::{Rates, Registry};
 use torchlet_graph::{self as graph, Compiled, Processors};
 
 /// The backend of programs that were lowered for GPUs.
 pub(super) const GPU: &str = "VulkanBackend";
 /// The backend of programs that were compiled for CPUs.
 pub(super) const CPU_ENGINE: &str = "TorchletCpu";
+
+/// What packs weights for the CPU engine.
+#[cfg(feature = "portable")]
+pub(super) type Packer = torchlet_portable::engine::WeightPacker;
+/// There is none.
+#[cfg(not(feature = "portable"))]
+pub(super) type Packer = core::convert::Infallible;
 
 /// What a program is compiled for, and all else that decides what comes of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,15 +54,34 @@ pub(super) fn any_gpu(registry: &Registry<'_>) -> Processor {
 impl Goal {
     /// All of it as a text, for the cache.
     pub(super) fn key(&self) -> String {
-        format!("{self:?} {:?}", self.kernels())
+        // Weights are packed for one kind of machine.
+        #[cfg(feature = "portable")]
+        let machine = Packer::machine();
+        #[cfg(not(feature = "portable"))]
+        let machine = "";
+        format!("{self:?} {:?} {machine}", self.kernels())
+    }
+
+    /// What packs weights meanwhile, if anything does: it outlives what is made.
+    #[cfg(feature = "portable")]
+    pub(super) fn packer(&self, compiling: &Compiling<'_>) -> Option<Packer> {
+        let packs =
+            self.processor == Processor::Cpu && compiling.registry.backend(CPU_ENGINE).is_some();
+        packs.then(|| Packer::new((compiling.parallel)()))
+    }
+
+    #[cfg(not(feature = "portable"))]
+    pub(super) fn packer(&self, _: &Compiling<'_>) -> Option<Packer> {
+        None
     }
 
     pub(super) fn compile<'p>(
         &self,
-        program: &Program<'p>,
-        data: &'p [DataMap<'p>],
+        open: &'p OpenProgram,
+        packer: Option<&'p Packer>,
         registry: &Registry<'_>,
     ) -> Result<Compiled<'p>, graph::Error> {
+        let (program, data) = (&open.program(), open.data());
         let engine = self.engine(registry);
         let own = |targets| match self.kernels() {
             Some(rates) => Processors::with_kernels(targets, rates),
@@ -63,6 +91,11 @@ impl Goal {
             Processor::Cpu => {
                 let targets: Vec<&dyn graph::Target> = engine.as_deref().into_iter().collect();
                 let processors = own(Processors::preferring(&targets));
+                #[cfg(feature = "portable")]
+                if let Some(packer) = packer {
+                    return graph::cpu::compile_packed(program, data, processors, packer, registry);
+                }
+                let _ = packer;
                 return graph::cpu::compile(program, data, processors, registry);
             }
             Processor::Gpu(rates) | Processor::Fastest(rates) => rates,

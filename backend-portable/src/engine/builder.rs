@@ -1,54 +1,64 @@
 //! From the calls of a graph to the calls of a plan.
 
+use super::given::Given;
 use super::lines::Lines;
 use super::ops;
-use super::packed::{Form, Key, Packs};
+use super::packed::{Constant, Form, Key, Packs};
+use super::packer::Made;
 use super::plan::{Buffer, Call, Home, MOST, Plan, Step};
 use super::view::{BufferId, View, dense_strides, numel};
-use crate::compute::simd::Tier;
+use crate::compute::gemm::Context;
 use std::borrow::{Cow, ToOwned};
 use std::boxed::Box;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::format;
 use std::string::String;
 use std::sync::Arc;
 use std::vec::Vec;
-use std::{format, vec};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+use torchlet_graph::passes::uses::Uses;
 
 /// Why something is not run here, in words for the user.
 pub(super) type Refusal = String;
 
-/// What a plan is made for.
+/// What calls are added for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Machine {
-    pub(super) tier: Tier,
-    pub(super) threads: usize,
+enum Purpose<'g> {
+    /// To know what can be done: no data is read.
+    Question,
+    /// To pack the weights that they take.
+    Packing(&'g Packs),
+    /// To run them. Packed weights are shared with those who have them already.
+    Plan(&'g Packs),
 }
 
 /// Makes a plan, call by call.
 pub(super) struct Builder<'g, 'p> {
     graph: &'g Graph<'p>,
-    pub(super) machine: Machine,
-    /// Where packed weights are found; none if it is only asked what can be done, so that no data is read, and nothing packed.
-    packs: Option<&'g Packs>,
+    /// Instruction set and threads.
+    pub(super) machine: Context<'g>,
+    purpose: Purpose<'g>,
     views: HashMap<ValueId, View>,
-    buffers: Vec<Buffer>,
-    calls: Vec<Call>,
+    /// Weights that were packed when the program was compiled: in which forms.
+    packed: HashMap<ValueId, Vec<(&'g [i64], Constant<'p>)>>,
+    /// Integers that the caller gives.
+    numbers: HashMap<ValueId, i64>,
+    /// Whether what the graph says of shapes are bounds.
+    varies: bool,
+    /// The shapes of results.
+    outputs: Vec<Vec<usize>>,
+    /// What was packed here, and the constants that were taken as they are.
+    packed_here: Vec<Made>,
+    plain: BTreeSet<ValueId>,
+    buffers: Vec<Buffer<'p>>,
+    calls: Vec<Call<'p>>,
     /// How often each value is still taken.
     uses: HashMap<ValueId, usize>,
     /// The same for buffers, through all values in them.
     pending: Vec<usize>,
     /// What values look like in another order: the copy.
-    copies: HashMap<(BufferId, usize, Vec<usize>, Vec<usize>), View>,
-}
-
-/// The tensors of an argument: itself, or those of a list.
-pub(super) fn items<'g>(graph: &'g Graph<'_>, id: &'g ValueId) -> &'g [ValueId] {
-    match graph.values.get(*id) {
-        Some(Value::List(items)) => items,
-        _ => core::slice::from_ref(id),
-    }
+    copies: HashMap<(View, Vec<usize>), View>,
 }
 
 /// Data of a file as numbers: where it lies, if that is where numbers can.
@@ -59,30 +69,49 @@ fn elements(data: &[u8]) -> Cow<'_, [f32]> {
     }
 }
 
+/// The elements of a constant, which has so many: where they lie, if they can stay there.
+fn constant<'p>(data: &Cow<'p, [u8]>, len: usize) -> Result<Constant<'p>, Refusal> {
+    let cut_short = "a constant is cut short";
+    if let Cow::Borrowed(lent) = data
+        && let Cow::Borrowed(lent) = elements(lent)
+    {
+        return lent.get(..len).map(Constant::Lent).ok_or_else(|| cut_short.to_owned());
+    }
+    let elements = elements(data);
+    let lines =
+        Lines::of(elements.get(..len).ok_or(cut_short)?).ok_or("no memory for constants")?;
+    Ok(Constant::Shared(Arc::new(lines)))
+}
+
 /// How often each value is taken by calls, or by the caller.
 fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
-    let mut uses = HashMap::new();
-    let taken = graph.nodes.iter().filter_map(|node| node.args.split_last());
-    let taken = taken.flat_map(|(_, inputs)| inputs).flat_map(|id| items(graph, id));
-    for id in taken.chain(&graph.outputs) {
-        *uses.entry(*id).or_insert(0) += 1;
-    }
-    uses
+    let uses = Uses::of(graph);
+    (0..graph.values.len()).map(|id| (id, uses.count_of(id) as usize)).collect()
 }
 
 impl<'g, 'p> Builder<'g, 'p> {
     /// A plan of this graph.
-    pub(super) fn new(graph: &'g Graph<'p>, machine: Machine, packs: &'g Packs) -> Self {
-        let builder = Self::question(graph, machine, uses(graph));
-        Builder { packs: Some(packs), ..builder }
+    pub(super) fn new(graph: &'g Graph<'p>, machine: Context<'g>, packs: &'g Packs) -> Self {
+        Self::with(graph, machine, Purpose::Plan(packs), uses(graph))
     }
 
-    fn question(graph: &'g Graph<'p>, machine: Machine, uses: HashMap<ValueId, usize>) -> Self {
+    fn with(
+        graph: &'g Graph<'p>,
+        machine: Context<'g>,
+        purpose: Purpose<'g>,
+        uses: HashMap<ValueId, usize>,
+    ) -> Self {
         Builder {
             graph,
             machine,
-            packs: None,
+            purpose,
             views: HashMap::new(),
+            packed: HashMap::new(),
+            numbers: HashMap::new(),
+            varies: Given::varies(graph),
+            outputs: Vec::new(),
+            packed_here: Vec::new(),
+            plain: BTreeSet::new(),
             buffers: Vec::new(),
             calls: Vec::new(),
             uses,
@@ -91,67 +120,124 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Whether each call of a graph can be part of a plan, and why not.
-    pub(super) fn ask(graph: &'g Graph<'p>, machine: Machine) -> Vec<Result<(), Refusal>> {
-        let uses = uses(graph);
-        let answers = graph.nodes.iter().map(|node| {
-            let mut builder = Builder::question(graph, machine, HashMap::new());
+    /// Whether each of these calls of a graph can be part of a plan, and why not.
+    pub(super) fn ask(
+        graph: &'g Graph<'p>,
+        nodes: &'g [Node],
+        machine: Context<'g>,
+    ) -> Vec<Result<(), Refusal>> {
+        let uses = Uses::of(graph);
+        let answers = nodes.iter().map(|node| {
             // What nobody takes does not have to be made.
-            let results = node.args.last().map_or(&[][..], |out| items(graph, out));
-            builder.uses = results.iter().filter_map(|id| Some((*id, *uses.get(id)?))).collect();
-            builder.add(node)
+            let results = node.args.last().map_or(&[][..], |out| graph.items(out));
+            let results = results.iter().map(|id| (*id, uses.count_of(*id) as usize));
+            Builder::with(graph, machine, Purpose::Question, results.collect()).add(node)
         });
         answers.collect()
     }
 
-    /// The plan of all calls.
+    /// Packs the weights of a graph, and says which constants are taken as they are.
+    ///
+    /// # Errors
+    /// A call cannot be part of a plan, or there is not the memory for it.
+    pub(super) fn pack(
+        graph: &'g Graph<'p>,
+        machine: Context<'g>,
+        packs: &'g Packs,
+    ) -> Result<(Vec<Made>, BTreeSet<ValueId>), Refusal> {
+        let mut builder = Self::with(graph, machine, Purpose::Packing(packs), uses(graph));
+        builder.add_all(&Given::of(graph))?;
+        Ok((builder.packed_here, builder.plain))
+    }
+
+    /// The plan of all calls for what the region is called with.
     ///
     /// # Errors
     /// A call cannot be part of one, or there is not the memory for it.
-    pub(super) fn build(mut self) -> Result<Plan, Refusal> {
-        let changes = |value: &Value<'_>| matches!(value, Value::Tensor(tensor) if tensor.changes == Some(true));
+    pub(super) fn build(mut self, given: &[Given]) -> Result<Plan<'p>, Refusal> {
+        self.add_all(given)?;
+        Plan::new(self.calls, &self.buffers, self.outputs, self.machine)
+            .ok_or_else(|| "more memory than there is".to_owned())
+    }
+
+    fn add_all(&mut self, given: &[Given]) -> Result<(), Refusal> {
+        let changes = |value: &Value<'_>| match value {
+            Value::Tensor(tensor) => tensor.changes == Some(true),
+            _ => false,
+        };
         if !self.graph.updates.is_empty() || self.graph.values.iter().any(changes) {
             return Err("regions of the CPU keep no state".to_owned());
         }
-        for (index, id) in self.graph.inputs.iter().enumerate() {
-            let sizes = self.plain_tensor(*id)?.sizes.clone();
-            let len = numel(&sizes).ok_or_else(|| "an input without elements".to_owned())?;
-            let buffer = self.buffer(Home::Input(index), len);
-            self.place(*id, View::whole(buffer, &sizes));
+        if given.len() != self.graph.inputs.len() {
+            return Err("another number of inputs".to_owned());
+        }
+        for (index, (id, given)) in self.graph.inputs.iter().zip(given).enumerate() {
+            match given {
+                // Of what is only packed, numbers are not known.
+                Given::Number(number) => {
+                    if matches!(self.purpose, Purpose::Plan(_)) {
+                        self.numbers.insert(*id, *number);
+                    }
+                }
+                Given::Sizes(sizes) => {
+                    self.check_shape(*id, sizes)?;
+                    let len = numel(sizes).ok_or_else(|| "an input without elements".to_owned())?;
+                    let buffer = self.buffer(Home::Input(index), len);
+                    self.place(*id, View::whole(buffer, sizes));
+                }
+            }
         }
         for node in &self.graph.nodes {
             self.add(node).map_err(|why| format!("call {} ({}): {why}", node.id, node.title()))?;
             let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
-            for id in inputs.iter().flat_map(|id| items(self.graph, id)) {
+            for id in inputs.iter().flat_map(|id| self.graph.items(id)) {
                 self.forget(*id);
             }
         }
         for (index, id) in self.graph.outputs.iter().enumerate() {
             self.give(index, *id)?;
         }
-        let Machine { tier, threads } = self.machine;
-        Plan::new(self.calls, &self.buffers, tier, threads)
-            .ok_or_else(|| "more memory than there is".to_owned())
+        Ok(())
     }
 
     /// Adds a call.
     fn add(&mut self, node: &Node) -> Result<(), Refusal> {
         let operation = ops::find(node.operator)
             .ok_or_else(|| "it is not one of the engine's operators".to_owned())?;
-        for id in node.args.iter().flat_map(|id| items(self.graph, id)) {
+        let mut is_open = false;
+        for id in node.args.iter().flat_map(|id| self.graph.items(id)) {
             match self.graph.values.get(*id) {
                 Some(Value::Tensor(_)) if self.is_taken(*id) || !self.is_result(node, *id) => {
                     self.plain_tensor(*id)?;
                 }
-                Some(Value::SymInt(_)) => return Err("a number is not known beforehand".to_owned()),
+                Some(Value::SymInt(_)) => is_open |= !self.numbers.contains_key(id),
                 _ => {}
             }
+        }
+        if is_open {
+            return self.leave_open(node);
         }
         operation(self, &node.args)
     }
 
+    /// Takes the bounds of shapes where integers that make them are not known yet: of calls that only rearrange tensors, nothing else
+    /// depends on them.
+    fn leave_open(&mut self, node: &Node) -> Result<(), Refusal> {
+        let is_known = matches!(self.purpose, Purpose::Plan(_));
+        if is_known || !ops::only_rearranges(node.operator) {
+            return Err("a number is not known beforehand".to_owned());
+        }
+        for id in node.args.last().map_or(&[][..], |out| self.graph.items(out)) {
+            if self.is_taken(*id) {
+                let view = self.make(&self.plain_tensor(*id)?.sizes)?;
+                self.define(*id, view)?;
+            }
+        }
+        Ok(())
+    }
+
     fn is_result(&self, node: &Node, id: ValueId) -> bool {
-        node.args.last().is_some_and(|out| items(self.graph, out).contains(&id))
+        node.args.last().is_some_and(|out| self.graph.items(out).contains(&id))
     }
 
     /// A use of a value is done.
@@ -167,6 +253,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// Makes a value the result of this number.
     fn give(&mut self, index: usize, id: ValueId) -> Result<(), Refusal> {
         let view = self.view(id)?;
+        self.outputs.push(view.sizes.clone());
         let whole = view.is_contiguous() && view.offset == 0;
         if let Some(buffer) = self.buffers.get_mut(view.buffer)
             && matches!(buffer.home, Home::Shared)
@@ -189,9 +276,17 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.graph.values.get(id).unwrap_or(&Value::None)
     }
 
+    /// The same of a value that is the graph's.
+    pub(super) fn members(&self, id: ValueId) -> &'g [ValueId] {
+        match self.graph.values.get(id) {
+            Some(Value::List(items)) => items,
+            _ => &[],
+        }
+    }
+
     /// The values of a list, or the one that is none.
     pub(super) fn items(&self, id: &'g ValueId) -> &'g [ValueId] {
-        items(self.graph, id)
+        self.graph.items(id)
     }
 
     fn plain_tensor(&self, id: ValueId) -> Result<&'g Tensor<'p>, Refusal> {
@@ -200,9 +295,6 @@ impl<'g, 'p> Builder<'g, 'p> {
         };
         if tensor.scalar_type != ScalarType::Float || tensor.host_type != ScalarType::Float {
             return Err(format!("the engine computes in float32, not {:?}", tensor.scalar_type));
-        }
-        if tensor.dynamic {
-            return Err("the engine prepares calls for shapes that are known".to_owned());
         }
         Ok(tensor)
     }
@@ -228,12 +320,13 @@ impl<'g, 'p> Builder<'g, 'p> {
         let tensor = self.plain_tensor(id)?;
         let len = numel(&tensor.sizes).ok_or_else(|| "a tensor without elements".to_owned())?;
         let home = match &tensor.data {
-            Some(_) if self.is_question() => Home::Constant(None),
             Some(data) => {
-                let elements = elements(data);
-                let elements = elements.get(..len).ok_or("a constant is cut short")?;
-                let data = Lines::of(elements).ok_or("no memory for constants")?;
-                Home::Constant(Some(Arc::new(data)))
+                self.plain.insert(id);
+                let elements = match self.purpose {
+                    Purpose::Plan(_) => Some(constant(data, len)?),
+                    Purpose::Question | Purpose::Packing(_) => None,
+                };
+                Home::Constant(elements)
             }
             None if self.is_question() => Home::Shared,
             None => return Err("a value is read before it is made".to_owned()),
@@ -246,26 +339,70 @@ impl<'g, 'p> Builder<'g, 'p> {
 
     /// Whether a value is a constant tensor.
     pub(super) fn is_constant(&self, id: ValueId) -> bool {
-        matches!(self.value(id), Value::Tensor(Tensor { data: Some(_), .. }))
+        let has_data = matches!(self.value(id), Value::Tensor(Tensor { data: Some(_), .. }));
+        has_data || self.packed.contains_key(&id)
     }
 
-    /// The elements of a constant, in the order of its dimensions; none if it is no constant.
-    pub(super) fn constant(&self, id: ValueId) -> Option<Cow<'g, [f32]>> {
-        match self.value(id) {
-            Value::Tensor(Tensor { data: Some(data), .. }) => Some(elements(data)),
-            _ => None,
+    /// The elements of a constant, in the order of its dimensions; none if it is only asked what can be done.
+    ///
+    /// # Errors
+    /// It is no constant, or cut short.
+    pub(super) fn constant(&mut self, id: ValueId) -> Result<Option<Constant<'p>>, Refusal> {
+        let Value::Tensor(Tensor { data: Some(data), sizes, .. }) = self.value(id) else {
+            return Err("it is not constant".to_owned());
+        };
+        self.plain.insert(id);
+        let len = numel(sizes).ok_or_else(|| "a tensor without elements".to_owned())?;
+        match self.purpose {
+            Purpose::Plan(_) => constant(data, len).map(Some),
+            Purpose::Question | Purpose::Packing(_) => Ok(None),
         }
     }
 
-    /// Constant weights as they are packed for this, once for all who use them. `pack` gets the plain ones.
+    /// Says where weights are that were packed when the program was compiled.
+    ///
+    /// # Errors
+    /// There is no data.
+    pub(super) fn define_packed(
+        &mut self,
+        id: ValueId,
+        form: ValueId,
+        data: ValueId,
+    ) -> Result<(), Refusal> {
+        if self.is_question() {
+            return Err("weights that are packed for one machine".to_owned());
+        }
+        let Value::IntList(form) = self.value(form) else {
+            return Err("an argument is no list of integers".to_owned());
+        };
+        let Value::Tensor(Tensor { data: Some(data), sizes, .. }) = self.value(data) else {
+            return Err("packed weights without data".to_owned());
+        };
+        let len = numel(sizes).ok_or_else(|| "a tensor without elements".to_owned())?;
+        let data = constant(data, len)?;
+        self.packed.entry(id).or_default().push((form, data));
+        Ok(())
+    }
+
+    /// Constant weights as they are packed for this, in so many elements, once for all who use them. `pack` gets the plain ones, and
+    /// the place for the packed ones.
     pub(super) fn packed(
-        &self,
+        &mut self,
         id: ValueId,
         form: Form,
-        pack: impl FnOnce(&[f32]) -> Result<Lines, Refusal>,
-    ) -> Result<Arc<Lines>, Refusal> {
+        len: usize,
+        pack: impl FnOnce(Context<'_>, &[f32], &mut [f32]) -> Result<(), Refusal>,
+    ) -> Result<Constant<'p>, Refusal> {
+        if let Some(forms) = self.packed.get(&id) {
+            let numbers = form.numbers(self.machine.tier);
+            let (_, data) = forms
+                .iter()
+                .find(|(form, data)| *form == numbers && data.as_slice().len() == len)
+                .ok_or("its weights are packed for another machine")?;
+            return Ok(data.clone());
+        }
         let (Value::Tensor(Tensor { data: Some(data), .. }), Some(packs)) =
-            (self.value(id), self.packs)
+            (self.value(id), self.packs())
         else {
             return Err("there are no weights to pack".to_owned());
         };
@@ -273,78 +410,85 @@ impl<'g, 'p> Builder<'g, 'p> {
         let key = Key { address, bytes, tier: self.machine.tier, form };
         // Only what is borrowed stays where it is.
         let key = matches!(data, Cow::Borrowed(_)).then_some(key);
-        packs.get(key, || pack(&elements(data)))
+        let lines = packs.get(key, || {
+            let mut lines = Lines::zeroed(len).ok_or("no memory for weights")?;
+            pack(self.machine, &elements(data), lines.as_mut_slice())?;
+            Ok::<_, Refusal>(lines)
+        })?;
+        if matches!(self.purpose, Purpose::Packing(_)) {
+            self.packed_here.push((id, form, lines.clone()));
+        }
+        Ok(Constant::Shared(lines))
+    }
+
+    fn packs(&self) -> Option<&'g Packs> {
+        match self.purpose {
+            Purpose::Question => None,
+            Purpose::Packing(packs) | Purpose::Plan(packs) => Some(packs),
+        }
     }
 
     /// Whether nothing is to be read or packed yet.
     pub(super) fn is_question(&self) -> bool {
-        self.packs.is_none()
+        matches!(self.purpose, Purpose::Question)
     }
 
-    /// A number.
-    pub(super) fn number(&self, id: ValueId) -> Result<f64, Refusal> {
-        match self.value(id) {
-            Value::Int(value) => Ok(*value as f64),
-            Value::Double(value) => Ok(*value),
-            Value::Bool(value) => Ok(f64::from(u8::from(*value))),
-            _ => Err("an argument is no number".to_owned()),
+    /// The shape of an input of a call.
+    pub(super) fn sizes(&self, id: ValueId) -> Result<&[usize], Refusal> {
+        match self.views.get(&id) {
+            Some(view) => Ok(&view.sizes),
+            None => Ok(&self.plain_tensor(id)?.sizes),
         }
     }
 
-    /// A number, or none.
-    pub(super) fn optional_number(&self, id: ValueId) -> Result<Option<f64>, Refusal> {
-        match self.value(id) {
-            Value::None => Ok(None),
-            _ => self.number(id).map(Some),
+    /// An integer that the caller gives.
+    pub(super) fn given_integer(&self, id: ValueId) -> Option<i64> {
+        self.numbers.get(&id).copied()
+    }
+
+    /// Whether a value can have a shape: the one that the graph says, or one within it.
+    fn check_shape(&self, id: ValueId, found: &[usize]) -> Result<(), Refusal> {
+        let tensor = self.plain_tensor(id)?;
+        let fits = match self.purpose {
+            Purpose::Plan(_) if self.varies => {
+                let mut sizes = tensor.sizes.iter().zip(found);
+                tensor.sizes.len() == found.len() && sizes.all(|(bound, size)| size <= bound)
+            }
+            // What is computed from bounds needs not be the bound that the program has.
+            Purpose::Question | Purpose::Packing(_) if tensor.dynamic => {
+                tensor.sizes.len() == found.len()
+            }
+            _ => tensor.sizes == found,
+        };
+        match fits {
+            true => Ok(()),
+            false => {
+                let expected = &tensor.sizes;
+                Err(format!("it gives the shape {found:?}, the program has {expected:?}"))
+            }
         }
-    }
-
-    /// An integer, or none.
-    pub(super) fn optional_integer(&self, id: ValueId) -> Result<Option<i64>, Refusal> {
-        match self.value(id) {
-            Value::None => Ok(None),
-            Value::Int(value) => Ok(Some(*value)),
-            _ => Err("an argument is no integer".to_owned()),
-        }
-    }
-
-    /// An integer.
-    pub(super) fn integer(&self, id: ValueId) -> Result<i64, Refusal> {
-        self.optional_integer(id)?.ok_or_else(|| "an integer is absent".to_owned())
-    }
-
-    /// A truth value.
-    pub(super) fn truth(&self, id: ValueId) -> Result<bool, Refusal> {
-        match self.value(id) {
-            Value::Bool(value) => Ok(*value),
-            Value::None => Ok(false),
-            _ => Err("an argument is no truth value".to_owned()),
-        }
-    }
-
-    /// Integers.
-    pub(super) fn integers(&self, id: ValueId) -> Result<Vec<i64>, Refusal> {
-        match self.value(id) {
-            Value::IntList(items) => Ok(items.clone()),
-            Value::Int(item) => Ok(vec![*item]),
-            Value::None => Ok(Vec::new()),
-            Value::List(ids) => ids.iter().map(|id| self.integer(*id)).collect(),
-            _ => Err("an argument is no list of integers".to_owned()),
-        }
-    }
-
-    /// The shape that the graph gives a value.
-    pub(super) fn sizes(&self, id: ValueId) -> Result<&'g [usize], Refusal> {
-        Ok(&self.plain_tensor(id)?.sizes)
     }
 
     // What operations make.
 
     /// A new buffer.
-    fn buffer(&mut self, home: Home, len: usize) -> BufferId {
+    fn buffer(&mut self, home: Home<'p>, len: usize) -> BufferId {
         self.buffers.push(Buffer { home, len });
         self.pending.push(0);
         self.buffers.len() - 1
+    }
+
+    /// A constant that the program does not have.
+    pub(super) fn made(&mut self, sizes: &[usize], elements: &[f32]) -> Result<View, Refusal> {
+        let home = match self.purpose {
+            Purpose::Plan(_) => {
+                let lines = Lines::of(elements).ok_or("no memory for constants")?;
+                Some(Constant::Shared(Arc::new(lines)))
+            }
+            Purpose::Question | Purpose::Packing(_) => None,
+        };
+        let buffer = self.buffer(Home::Constant(home), elements.len());
+        Ok(View::whole(buffer, sizes))
     }
 
     /// A new tensor in the order of its dimensions.
@@ -374,11 +518,13 @@ impl<'g, 'p> Builder<'g, 'p> {
         if numel(&view.sizes).is_none_or(|count| count > MOST) {
             return Err(format!("a tensor of {:?} elements", view.sizes));
         }
-        let expected = &self.plain_tensor(id)?.sizes;
-        if *expected != view.sizes {
-            let found = &view.sizes;
-            return Err(format!("it gives the shape {found:?}, the program has {expected:?}"));
-        }
+        self.check_shape(id, &view.sizes)?;
+        let tensor = self.plain_tensor(id)?;
+        let view = match self.purpose {
+            // The next call is looked at as by itself.
+            Purpose::Packing(_) if tensor.sizes != view.sizes => self.make(&tensor.sizes)?,
+            _ => view,
+        };
         self.place(id, view);
         Ok(())
     }
@@ -392,7 +538,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     }
 
     /// Adds a call of a step, which reads the buffers of some views and writes that of another.
-    pub(super) fn push(&mut self, step: impl Step + 'static, reads: &[&View], writes: &View) {
+    pub(super) fn push(&mut self, step: impl Step + 'p, reads: &[&View], writes: &View) {
         let reads = reads.iter().map(|view| view.buffer).collect();
         self.calls.push(Call { step: Box::new(step), reads, writes: writes.buffer });
     }
@@ -408,7 +554,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn overwrite(&mut self, view: &View) {
         // Neither what was copied from there, nor a copy that is there, is what it was.
         let stays = |from: BufferId, copy: &View| from != view.buffer && copy.buffer != view.buffer;
-        self.copies.retain(|(from, ..), copy| stays(*from, copy));
+        self.copies.retain(|(from, _), copy| stays(from.buffer, copy));
     }
 
     /// Lets the step that makes a view keep its results within limits, if it can and nobody has read them.
@@ -417,7 +563,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             return false;
         }
         let touches =
-            |call: &&mut Call| call.writes == view.buffer || call.reads.contains(&view.buffer);
+            |call: &&mut Call<'_>| call.writes == view.buffer || call.reads.contains(&view.buffer);
         let last = self.calls.iter_mut().rev().find(touches);
         last.is_some_and(|call| call.writes == view.buffer && call.step.limit(min, max))
     }
@@ -439,7 +585,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             return false;
         }
         // Nobody has read the sum, and nobody touches the addend from where it is made on.
-        let touches = |call: &Call, id| call.writes == id || call.reads.contains(&id);
+        let touches = |call: &Call<'_>, id| call.writes == id || call.reads.contains(&id);
         let last = |id| self.calls.iter().rposition(|call| touches(call, id));
         let (Some(maker), at) = (last(from), last(to)) else { return false };
         let is_free = at.is_none_or(|at| at < maker);
@@ -460,8 +606,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         if view.has_strides(strides) {
             return Ok(View { strides: strides.to_vec(), ..view.clone() });
         }
-        let key = (view.buffer, view.offset, view.strides.clone(), strides.to_vec());
-        if let Some(copy) = self.copies.get(&key).filter(|copy| copy.sizes == view.sizes) {
+        let key = (view.clone(), strides.to_vec());
+        if let Some(copy) = self.copies.get(&key) {
             return Ok(copy.clone());
         }
         let mut copy = self.make(&view.sizes)?;

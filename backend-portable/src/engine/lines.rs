@@ -1,27 +1,28 @@
 //! Memory for vectors: whole cache lines.
 
-use bytemuck::{Pod, Zeroable};
 use std::vec::Vec;
 
 /// Elements of a cache line, at whose multiples buffers start.
 pub(super) const LINE: usize = 16;
 
-#[derive(Debug, Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct Line([f32; LINE]);
-
 /// A fixed number of elements, zero at first, that start with a cache line.
-#[derive(Debug)]
+///
+/// Memory that is asked for in alignments beyond those of all types is cleared by hand; this is as the system gives it.
+#[derive(Debug, Default)]
 pub(super) struct Lines {
-    lines: Vec<Line>,
+    elements: Vec<f32>,
+    /// Where the first line begins.
+    start: usize,
     len: usize,
 }
 
 impl Lines {
     /// `None` if there is not so much memory.
     pub(super) fn zeroed(len: usize) -> Option<Self> {
-        let lines = bytemuck::allocation::try_zeroed_vec(len.div_ceil(LINE)).ok()?;
-        Some(Lines { lines, len })
+        let elements: Vec<f32> =
+            bytemuck::allocation::try_zeroed_vec(len.checked_add(LINE)?).ok()?;
+        let start = elements.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
+        Some(Lines { elements, start, len })
     }
 
     /// A copy of elements.
@@ -32,13 +33,28 @@ impl Lines {
     }
 
     pub(super) fn as_slice(&self) -> &[f32] {
-        let all: &[f32] = bytemuck::cast_slice(&self.lines);
-        all.get(..self.len).unwrap_or(all)
+        self.elements.get(self.start..).and_then(|all| all.get(..self.len)).unwrap_or_default()
     }
 
     pub(super) fn as_mut_slice(&mut self) -> &mut [f32] {
-        let all: &mut [f32] = bytemuck::cast_slice_mut(&mut self.lines);
-        let len = self.len.min(all.len());
-        all.split_at_mut(len).0
+        let all = self.elements.get_mut(self.start..);
+        all.and_then(|all| all.get_mut(..self.len)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_begin_with_a_cache_line() {
+        for len in [0, 1, 16, 1000, 1 << 16] {
+            let mut lines = Lines::zeroed(len).unwrap();
+            assert_eq!(lines.as_slice(), std::vec![0.0; len]);
+            assert_eq!(lines.as_mut_slice().as_ptr().addr() % 64, 0);
+            assert_eq!(lines.as_mut_slice().len(), len);
+        }
+        assert!(Lines::zeroed(usize::MAX).is_none());
+        assert_eq!(Lines::of(&[1.0, 2.0]).unwrap().as_slice(), [1.0, 2.0]);
     }
 }

@@ -5,36 +5,34 @@
 //! ([`plan`]): geometry and instruction set are settled, weights are packed, limits go into the products before them, convolutions
 //! have channels innermost, what only rearranges a tensor becomes strides ([`mod@view`]), and all memory in between has its place.
 //!
-//! It computes in `f32`, over shapes that are known. What it does not take ([`CpuTarget`] says why) stays with the kernels.
+//! It computes in `f32`. Where shapes vary, there is a plan for each that it is called with; the last few are kept. What it does not take
+//! ([`CpuTarget`] says why) stays with the kernels.
 
+mod arguments;
 mod builder;
+mod given;
 mod lines;
 mod ops;
 mod packed;
+mod packer;
 mod plan;
 mod rates;
+mod region;
 mod target;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use packer::WeightPacker;
 pub use rates::kernel_rates;
 pub use target::CpuTarget;
 
-use crate::compute::gemm::ShapeMismatch;
-use crate::compute::simd::Tier;
-use builder::{Builder, Machine};
 use packed::Packs;
-use plan::Plan;
-use std::vec;
-use std::vec::Vec;
+use region::{Region, message};
 use torchlet_core::{
-    Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, InitContext,
-    KernelError, Message, ScalarType, TensorInfo, delegate_size,
+    Backend, DelegateBox, DelegateError, DelegateInfo, InitContext, delegate_size,
 };
 use torchlet_graph::blob;
-use torchlet_graph::graph::Value;
-use view::View;
 
 /// What programs call this backend.
 pub const BACKEND_NAME: &str = "TorchletCpu";
@@ -58,7 +56,7 @@ impl Backend for CpuEngine {
     }
 
     fn arena_bytes(&self, _delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
-        Ok(delegate_size::<Region>())
+        Ok(delegate_size::<Region<'_>>())
     }
 
     fn init<'m>(
@@ -70,135 +68,7 @@ impl Backend for CpuEngine {
         let named = |key: &str| info.named_data(key);
         let graph = blob::read(context.processed().bytes(), &named);
         let graph = graph.map_err(|error| invalid(&error))?;
-        let machine = Machine { tier: Tier::detect(), threads: context.parallel().threads() };
-        let plan = Builder::new(&graph, machine, &self.packs).build();
-        let plan = plan.map_err(|why| DelegateError::Unsupported(message(&why)))?;
-        let arguments = graph.inputs.iter().chain(&graph.outputs);
-        let sizes = arguments.map(|id| match graph.values.get(*id) {
-            Some(Value::Tensor(tensor)) => tensor.sizes.clone(),
-            _ => Vec::new(),
-        });
-        let (sizes, inputs) = (sizes.collect(), graph.inputs.len());
-        context.place(Region { plan, sizes, inputs })
+        let region = Region::new(graph, &self.packs, context.parallel());
+        context.place(region.map_err(|why| DelegateError::Unsupported(message(&why)))?)
     }
-}
-
-fn message(text: &dyn core::fmt::Display) -> Message {
-    Message::new(format_args!("{text}"))
-}
-
-/// A region as a delegate.
-struct Region {
-    plan: Plan,
-    /// The shapes of inputs, then outputs.
-    sizes: Vec<Vec<usize>>,
-    inputs: usize,
-}
-
-impl Region {
-    /// Whether an argument is what the plan was made for.
-    fn check(&self, arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
-        if info.scalar_type != ScalarType::Float {
-            return Err(KernelError::Argument {
-                arg,
-                what: "is not float32, as the region was prepared for",
-            });
-        }
-        let sizes = self.sizes.get(arg).map_or(&[][..], Vec::as_slice);
-        let is_same = info.rank() == sizes.len()
-            && sizes.iter().enumerate().all(|(dim, size)| info.size(dim) == *size);
-        match is_same {
-            true => Ok(()),
-            false => Err(KernelError::Argument {
-                arg,
-                what: "has another shape than the region was prepared for",
-            }),
-        }
-    }
-}
-
-fn cut_short(_: ShapeMismatch) -> DelegateError {
-    DelegateError::InvalidData(Message::new(format_args!(
-        "an argument is shorter than its shape says"
-    )))
-}
-
-impl Delegate for Region {
-    fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
-        if call.len() != self.sizes.len() {
-            let (expected, found) = (self.sizes.len(), call.len());
-            return Err(KernelError::ArgumentCount { expected, found }.into());
-        }
-        let invoke = call.split(self.inputs)?;
-        let parallel = invoke.parallel();
-        let mut inputs = Vec::with_capacity(self.inputs);
-        for arg in 0..self.inputs {
-            let tensor = invoke.tensor(arg)?;
-            self.check(arg, tensor.info())?;
-            let elements = Elements::new(tensor.info(), tensor.data::<f32>()?);
-            inputs.push(elements.ok_or(ShapeMismatch).map_err(cut_short)?);
-        }
-        let mut outputs = Vec::with_capacity(self.sizes.len() - self.inputs);
-        for arg in self.inputs..self.sizes.len() {
-            let tensor = invoke.out(arg)?;
-            self.check(arg, tensor.info())?;
-            let info = tensor.info().clone();
-            let ordered = if info.is_contiguous() { Vec::new() } else { vec![0.0; info.numel()] };
-            outputs.push((info, tensor.into_data::<f32>()?, ordered));
-        }
-        let read: Vec<&[f32]> = inputs.iter().map(Elements::as_slice).collect();
-        let write = outputs.iter_mut().map(|(_, out, ordered)| match ordered.is_empty() {
-            true => &mut **out,
-            false => ordered.as_mut_slice(),
-        });
-        let mut write: Vec<&mut [f32]> = write.collect();
-        self.plan.run(&read, &mut write, parallel).map_err(cut_short)?;
-        for (info, out, ordered) in outputs.iter_mut().filter(|(.., ordered)| !ordered.is_empty()) {
-            let written = rearrange(info, Order::ToTensor, ordered, out);
-            written.ok_or(ShapeMismatch).map_err(cut_short)?;
-        }
-        Ok(())
-    }
-}
-
-/// A tensor's elements in the order of its dimensions.
-enum Elements<'a> {
-    AsTheyAre(&'a [f32]),
-    Ordered(Vec<f32>),
-}
-
-impl<'a> Elements<'a> {
-    fn new(info: &TensorInfo, data: &'a [f32]) -> Option<Self> {
-        if info.is_contiguous() {
-            return Some(Elements::AsTheyAre(data));
-        }
-        let mut ordered = vec![0.0; info.numel()];
-        rearrange(info, Order::FromTensor, data, &mut ordered)?;
-        Some(Elements::Ordered(ordered))
-    }
-
-    fn as_slice(&self) -> &[f32] {
-        match self {
-            Elements::AsTheyAre(data) => data,
-            Elements::Ordered(data) => data,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
-    FromTensor,
-    ToTensor,
-}
-
-/// Copies between the order of a tensor's memory and that of its dimensions.
-fn rearrange(info: &TensorInfo, order: Order, source: &[f32], target: &mut [f32]) -> Option<()> {
-    let sizes: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
-    let whole = View::whole(0, &sizes);
-    let tensor = View { strides: info.strides().to_vec(), ..whole.clone() };
-    let (from, to) = match order {
-        Order::FromTensor => (tensor, whole),
-        Order::ToTensor => (whole, tensor),
-    };
-    ops::Copy::new(&from, &to).copy(source, target)
 }

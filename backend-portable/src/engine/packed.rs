@@ -1,10 +1,11 @@
 //! Packed weights, which all methods share that use the same ones.
 
 use super::lines::Lines;
-use crate::compute::conv::ConvParams;
+use crate::compute::conv::{ConvParams, Layout};
 use crate::compute::simd::Tier;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::vec::Vec;
 
 /// What packed weights depend on: where the plain ones are, and for what they were packed.
 ///
@@ -21,13 +22,62 @@ pub(super) struct Key {
 /// What weights are packed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Form {
-    Convolution(ConvParams),
-    /// The right operand of a product.
-    Product {
-        k: usize,
-        n: usize,
+    /// Convolutions over images of any size.
+    Convolution {
+        channels: [usize; 2],
+        groups: usize,
+        kernel: [usize; 3],
         transposed: bool,
+        channels_last: bool,
     },
+    /// The right operand of a product.
+    Product { k: usize, n: usize, transposed: bool },
+}
+
+impl Form {
+    /// What the weights of a convolution are packed for.
+    pub(super) fn of_convolution(p: &ConvParams) -> Self {
+        Form::Convolution {
+            channels: [p.in_channels, p.out_channels],
+            groups: p.groups,
+            kernel: p.kernel,
+            transposed: p.transposed,
+            channels_last: p.layout == Layout::ChannelsLast,
+        }
+    }
+
+    /// The form in numbers, together with what it was packed for.
+    pub(super) fn numbers(&self, tier: Tier) -> Vec<i64> {
+        let (rows, lanes) = tier.tile();
+        let machine = [rows, lanes, tier.lanes()];
+        let form: &[usize] = match *self {
+            Form::Convolution { channels, groups, kernel, transposed, channels_last } => {
+                let ([i, o], [d, h, w]) = (channels, kernel);
+                &[0, i, o, groups, d, h, w, transposed.into(), channels_last.into()]
+            }
+            Form::Product { k, n, transposed } => &[1, k, n, transposed.into()],
+        };
+        let numbers = machine.iter().chain(form);
+        numbers.map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect()
+    }
+}
+
+/// Elements that do not change.
+#[derive(Debug, Clone)]
+pub(super) enum Constant<'p> {
+    /// They are where the program is.
+    Lent(&'p [f32]),
+    /// They are the engine's, and perhaps several methods'.
+    Shared(Arc<Lines>),
+}
+
+impl Constant<'_> {
+    pub(super) fn as_slice(&self) -> &[f32] {
+        match self {
+            Constant::Lent(elements) => elements,
+            Constant::Shared(lines) => lines.as_slice(),
+        }
+    }
 }
 
 /// The packed weights that are in use.

@@ -1,12 +1,13 @@
 //! What is left to do when a region runs: calls of steps over memory that has its places.
 
 use super::lines::{LINE, Lines};
+use super::packed::Constant;
 use super::view::BufferId;
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Tier;
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::boxed::Box;
-use std::sync::Arc;
 use std::vec::Vec;
 use torchlet_core::Parallel;
 use torchlet_graph::plan::{Lifetime, Room};
@@ -52,29 +53,49 @@ pub(super) struct Io<'a> {
     pub(super) context: Context<'a>,
 }
 
+/// Whether all of the tasks that threads share went well.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    failed: AtomicBool,
+}
+
+impl Outcome {
+    pub(super) fn note(&self, result: Result<(), ShapeMismatch>) {
+        if result.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// # Errors
+    /// One of the tasks failed.
+    pub(super) fn result(self) -> Result<(), ShapeMismatch> {
+        if self.failed.into_inner() { Err(ShapeMismatch) } else { Ok(()) }
+    }
+}
+
 /// Where the elements of a buffer are.
 #[derive(Debug, Clone)]
-pub(super) enum Home {
+pub(super) enum Home<'p> {
     /// In an argument of the region.
     Input(usize),
     /// In a result of it.
     Output(usize),
     /// In memory of its own; none where it only matters that it is constant.
-    Constant(Option<Arc<Lines>>),
+    Constant(Option<Constant<'p>>),
     /// In memory that buffers share.
     Shared,
 }
 
 /// A buffer.
 #[derive(Debug, Clone)]
-pub(super) struct Buffer {
-    pub(super) home: Home,
+pub(super) struct Buffer<'p> {
+    pub(super) home: Home<'p>,
     pub(super) len: usize,
 }
 
 /// A call of a step.
-pub(super) struct Call {
-    pub(super) step: Box<dyn Step>,
+pub(super) struct Call<'p> {
+    pub(super) step: Box<dyn Step + 'p>,
     pub(super) reads: Vec<BufferId>,
     pub(super) writes: BufferId,
 }
@@ -89,29 +110,52 @@ enum Place {
     Nothing,
 }
 
-struct Placed {
-    step: Box<dyn Step>,
+struct Placed<'p> {
+    step: Box<dyn Step + 'p>,
     reads: [Place; READS],
     writes: Place,
 }
 
 /// A region that is ready to run.
-pub(super) struct Plan {
-    calls: Vec<Placed>,
-    constants: Vec<Arc<Lines>>,
-    shared: Lines,
-    workspace: Lines,
+pub(super) struct Plan<'p> {
+    calls: Vec<Placed<'p>>,
+    constants: Vec<Constant<'p>>,
+    /// The shapes of its results.
+    outputs: Vec<Vec<usize>>,
+    /// Elements of memory, and of workspace.
+    needs: [usize; 2],
     tier: Tier,
 }
 
-impl Plan {
+/// What plans compute in, by turns.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    shared: Lines,
+    workspace: Lines,
+}
+
+impl Memory {
+    /// Becomes large enough for a plan; `None` if there is not so much.
+    pub(super) fn fit(&mut self, plan: &Plan<'_>) -> Option<()> {
+        for (lines, needed) in [&mut self.shared, &mut self.workspace].into_iter().zip(plan.needs) {
+            if lines.as_slice().len() < needed {
+                *lines = Lines::default();
+                *lines = Lines::zeroed(needed)?;
+            }
+        }
+        Some(())
+    }
+}
+
+impl<'p> Plan<'p> {
     /// Gives buffers their places. `None` if there is not so much memory.
     pub(super) fn new(
-        calls: Vec<Call>,
-        buffers: &[Buffer],
-        tier: Tier,
-        threads: usize,
+        calls: Vec<Call<'p>>,
+        buffers: &[Buffer<'p>],
+        outputs: Vec<Vec<usize>>,
+        machine: Context<'_>,
     ) -> Option<Self> {
+        let (tier, threads) = (machine.tier, machine.parallel.threads());
         let mut lives: Vec<Option<Lifetime>> = std::vec![None; buffers.len()];
         for (at, call) in calls.iter().enumerate() {
             for id in call.reads.iter().chain([&call.writes]) {
@@ -155,9 +199,13 @@ impl Plan {
         if room.end().checked_add(workspace.unwrap_or(0))? > MOST {
             return None;
         }
-        let shared = Lines::zeroed(room.end())?;
-        let workspace = Lines::zeroed(workspace.unwrap_or(0))?;
-        Some(Plan { calls, constants, shared, workspace, tier })
+        let needs = [room.end(), workspace.unwrap_or(0)];
+        Some(Plan { calls, constants, outputs, needs, tier })
+    }
+
+    /// The shapes of its results.
+    pub(super) fn outputs(&self) -> &[Vec<usize>] {
+        &self.outputs
     }
 
     /// How many calls it makes.
@@ -166,12 +214,13 @@ impl Plan {
         self.calls.len()
     }
 
-    /// Runs all calls.
+    /// Runs all calls, in memory that [fits](Memory::fit).
     ///
     /// # Errors
-    /// An argument is shorter than the region was planned for.
+    /// An argument is shorter than the region was planned for, or memory.
     pub(super) fn run(
-        &mut self,
+        &self,
+        memory: &mut Memory,
         inputs: &[&[f32]],
         outputs: &mut [&mut [f32]],
         parallel: &dyn Parallel,
@@ -179,15 +228,15 @@ impl Plan {
         let constants = &self.constants;
         let context = Context { tier: self.tier, parallel };
         for call in &self.calls {
-            let shared = self.shared.as_mut_slice();
-            let (out, memory) = match &call.writes {
+            let shared = memory.shared.as_mut_slice();
+            let (out, others) = match &call.writes {
                 Place::Shared(range) => {
                     let (before, rest) =
                         shared.split_at_mut_checked(range.start).ok_or(ShapeMismatch)?;
                     let (out, after) =
                         rest.split_at_mut_checked(range.len()).ok_or(ShapeMismatch)?;
                     let (before, after) = (&*before, &*after);
-                    (out, Memory { before, after, after_at: range.end, outputs: [outputs, &[]] })
+                    (out, Others { before, after, after_at: range.end, outputs: [outputs, &[]] })
                 }
                 Place::Output(index) => {
                     let (before, rest) =
@@ -196,7 +245,7 @@ impl Plan {
                     let outputs = [&*before, &*after];
                     (
                         &mut **out,
-                        Memory { before: shared, after: &[], after_at: usize::MAX, outputs },
+                        Others { before: shared, after: &[], after_at: usize::MAX, outputs },
                     )
                 }
                 _ => return Err(ShapeMismatch),
@@ -207,14 +256,14 @@ impl Plan {
                     place if *place == call.writes => &[],
                     Place::Nothing => &[],
                     Place::Input(index) => inputs.get(*index).ok_or(ShapeMismatch)?,
-                    Place::Output(index) => memory.output(*index).ok_or(ShapeMismatch)?,
+                    Place::Output(index) => others.output(*index).ok_or(ShapeMismatch)?,
                     Place::Constant(index) => {
                         constants.get(*index).ok_or(ShapeMismatch)?.as_slice()
                     }
-                    Place::Shared(range) => memory.shared(range).ok_or(ShapeMismatch)?,
+                    Place::Shared(range) => others.shared(range).ok_or(ShapeMismatch)?,
                 };
             }
-            let workspace = self.workspace.as_mut_slice();
+            let workspace = memory.workspace.as_mut_slice();
             call.step.run(Io { inputs: read, out, workspace, context })?;
         }
         Ok(())
@@ -222,7 +271,7 @@ impl Plan {
 }
 
 /// What there is beside what is written.
-struct Memory<'a, 'o> {
+struct Others<'a, 'o> {
     before: &'a [f32],
     after: &'a [f32],
     /// Where `after` begins.
@@ -231,7 +280,7 @@ struct Memory<'a, 'o> {
     outputs: [&'a [&'o mut [f32]]; 2],
 }
 
-impl<'a> Memory<'a, '_> {
+impl<'a> Others<'a, '_> {
     fn shared(&self, range: &Range<usize>) -> Option<&'a [f32]> {
         match range.start.checked_sub(self.after_at) {
             Some(start) => self.after.get(start..range.end.checked_sub(self.after_at)?),

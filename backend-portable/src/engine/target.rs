@@ -1,14 +1,15 @@
 //! What the engine can run, for the compiler: asked by making the steps, without data.
 
 use super::BACKEND_NAME;
-use super::builder::{Builder, Machine};
+use super::builder::Builder;
 use super::ops::is_heavy;
 use super::rates;
+use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
 use std::borrow::ToOwned;
 use std::string::String;
 use std::vec::Vec;
-use torchlet_core::Rates;
+use torchlet_core::{Rates, Serial};
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_graph::{Region, Target};
 
@@ -37,8 +38,8 @@ impl CpuTarget {
         CpuTarget { threads: Some(threads), ..self }
     }
 
-    fn machine() -> Machine {
-        Machine { tier: Tier::detect(), threads: 1 }
+    fn machine() -> Context<'static> {
+        Context { tier: Tier::detect(), parallel: &Serial }
     }
 }
 
@@ -48,13 +49,13 @@ impl Target for CpuTarget {
     }
 
     fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
-        let position = graph.nodes.iter().position(|other| other == node);
-        let answer = position.and_then(|at| self.accepts_each(graph).into_iter().nth(at));
-        answer.unwrap_or_else(|| Err("a call of another graph".to_owned()))
+        let nodes = core::slice::from_ref(node);
+        let answer = Builder::ask(graph, nodes, Self::machine()).pop();
+        answer.unwrap_or_else(|| Err("there is no call".to_owned()))
     }
 
     fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
-        Builder::ask(graph, Self::machine())
+        Builder::ask(graph, &graph.nodes, Self::machine())
     }
 
     fn is_worth(&self, graph: &Graph<'_>, region: &Region) -> Result<(), String> {

@@ -1,13 +1,19 @@
 //! Whole plans against their calls one by one: what steps share, overwrite and take over must not show.
 
-use super::builder::{Builder, Machine};
+use super::builder::Builder;
+use super::given::Given;
 use super::packed::Packs;
+use super::packer::WeightPacker;
+use super::plan::Memory;
+use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
 use crate::compute::split::Serial;
 use crate::compute::threads::ThreadPool;
+use std::sync::Arc;
 use std::vec;
 use std::vec::Vec;
 use torchlet_core::{Parallel, ScalarType};
+use torchlet_graph::Packer;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
@@ -209,15 +215,17 @@ fn sizes<'g>(graph: &'g Graph<'_>, id: ValueId) -> &'g [usize] {
 
 /// The outputs of a graph, as one plan.
 fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec<Vec<f32>> {
-    let machine = Machine { tier: Tier::detect(), threads: parallel.threads() };
+    let machine = Context { tier: Tier::detect(), parallel };
     let packs = Packs::default();
-    let mut plan = Builder::new(graph, machine, &packs).build().unwrap();
+    let plan = Builder::new(graph, machine, &packs).build(&Given::of(graph)).unwrap();
+    let mut memory = Memory::default();
+    memory.fit(&plan).unwrap();
     let mut results: Vec<Vec<f32>> =
         graph.outputs.iter().map(|id| vec![f32::NAN; sizes(graph, *id).iter().product()]).collect();
     // Twice: nothing is left from the first time.
     for _ in 0..2 {
         let mut write: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
-        plan.run(inputs, &mut write, parallel).unwrap();
+        plan.run(&mut memory, inputs, &mut write, parallel).unwrap();
     }
     results
 }
@@ -230,7 +238,7 @@ fn one_by_one(graph: &Graph<'_>, inputs: &[&[f32]]) -> Vec<Vec<f32>> {
     }
     for node in &graph.nodes {
         let (out, args) = node.args.split_last().unwrap();
-        let taken = args.iter().flat_map(|id| super::builder::items(graph, id)).copied();
+        let taken = args.iter().flat_map(|id| graph.items(id)).copied();
         let mut taken: Vec<ValueId> = taken.filter(|id| known[*id].is_some()).collect();
         taken.dedup();
         let single = Graph {
@@ -323,8 +331,8 @@ fn what_is_repeated_without_end_is_refused() {
     let args = [input, wide, no];
     let out = maker.call(Operator::EXPAND_COPY, &args, &[1024, 1 << 31]);
     maker.graph.outputs = vec![out];
-    let machine = Machine { tier: Tier::detect(), threads: 1 };
-    let answers = Builder::ask(&maker.graph, machine);
+    let machine = Context { tier: Tier::detect(), parallel: &Serial };
+    let answers = Builder::ask(&maker.graph, &maker.graph.nodes, machine);
     assert!(matches!(&answers[..], [Err(why)] if why.contains("elements")), "{answers:?}");
 }
 
@@ -339,8 +347,10 @@ fn what_follows_a_convolution_becomes_part_of_it() {
     let sum = maker.call(Operator::ADD_TENSOR, &[first, third, one], &[1, 4, 6, 6]);
     let out = maker.call(Operator::RELU, &[sum], &[1, 4, 6, 6]);
     maker.graph.outputs = vec![out];
-    let machine = Machine { tier: Tier::detect(), threads: 1 };
-    let plan = Builder::new(&maker.graph, machine, &Packs::default()).build().unwrap();
+    let machine = Context { tier: Tier::detect(), parallel: &Serial };
+    let plan = Builder::new(&maker.graph, machine, &Packs::default())
+        .build(&Given::of(&maker.graph))
+        .unwrap();
     // To channels last, three convolutions, and back: the sum needs no call, nor does the limit.
     assert_eq!(plan.calls(), 5);
 }
@@ -352,10 +362,168 @@ fn weights_are_not_read_for_a_question() {
     let out = maker.convolution(input, 1).unwrap();
     maker.graph.outputs = vec![out];
     let graph = maker.graph.without_data();
-    let machine = Machine { tier: Tier::detect(), threads: 1 };
-    assert_eq!(Builder::ask(&graph, machine), [Ok(())]);
-    let Err(why) = Builder::new(&graph, machine, &Packs::default()).build() else {
+    let machine = Context { tier: Tier::detect(), parallel: &Serial };
+    assert_eq!(Builder::ask(&graph, &graph.nodes, machine), [Ok(())]);
+    let Err(why) = Builder::new(&graph, machine, &Packs::default()).build(&Given::of(&graph))
+    else {
         panic!("there is no data")
     };
     assert!(why.contains("cut short"), "{why}");
+}
+
+#[test]
+fn weights_that_were_packed_beforehand_are_taken_from_where_they_are() {
+    let mut maker = Maker::new(9, &[&[2, 8, 6, 6]]);
+    let input = maker.graph.inputs[0];
+    let first = maker.convolution(input, 3).unwrap();
+    let second = maker.convolution(first, 1).unwrap();
+    let shape = maker.ints(&[96, 6]);
+    let rows = maker.call(Operator::VIEW_COPY, &[second, shape], &[96, 6]);
+    let (weights, bias) = (maker.constant(&[32, 6]), maker.constant(&[32]));
+    let out = maker.call(Operator::LINEAR, &[rows, weights, bias], &[96, 32]);
+    maker.graph.outputs = vec![out];
+    let data = maker.random.numbers(576);
+    let expected = outputs(&maker.graph, &[&data], &Serial);
+    let packer = WeightPacker::new(Arc::new(ThreadPool::new(2)));
+    let graph = packer.pack(maker.graph.clone());
+    let has_data = |graph: &Graph<'_>, id: ValueId| matches!(&graph.values[id], Value::Tensor(tensor) if tensor.data.is_some());
+    if Tier::detect() != Tier::SCALAR {
+        let calls = graph.nodes.iter().filter(|node| node.operator == Operator::PACKED);
+        assert_eq!(calls.count(), 3);
+        assert!(!has_data(&graph, weights) && has_data(&graph, bias));
+    }
+    assert_eq!(outputs(&graph, &[&data], &Serial), expected);
+    // Nothing is packed a second time.
+    let again = packer.pack(maker.graph.clone());
+    let address = |graph: &Graph<'_>| match &graph.values[graph.nodes[0].args[0]] {
+        Value::Tensor(tensor) => tensor.data.as_ref().unwrap().as_ptr(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(again.nodes.len(), graph.nodes.len());
+    assert_ne!(
+        address(&again),
+        address(&graph),
+        "what is owned may be gone, and is not looked for"
+    );
+}
+
+#[test]
+fn packed_weights_that_do_not_fit_are_refused() {
+    let mut maker = Maker::new(9, &[&[4, 32]]);
+    let input = maker.graph.inputs[0];
+    let (weights, none) = (maker.constant(&[64, 32]), maker.value(Value::None));
+    let out = maker.call(Operator::LINEAR, &[input, weights, none], &[4, 64]);
+    maker.graph.outputs = vec![out];
+    let packer = WeightPacker::new(Arc::new(Serial));
+    let graph = packer.pack(maker.graph);
+    let Some(call) = graph.nodes.first().filter(|node| node.operator == Operator::PACKED) else {
+        assert_eq!(Tier::detect(), Tier::SCALAR);
+        return;
+    };
+    let [data, form, weights] = call.args[..] else { panic!("{call:?}") };
+    let machine = Context { tier: Tier::detect(), parallel: &Serial };
+    let build = |graph: &Graph<'_>| {
+        Builder::new(graph, machine, &Packs::default())
+            .build(&Given::of(graph))
+            .err()
+            .unwrap_or_default()
+    };
+    assert_eq!(build(&graph), "");
+    let mut other_machine = graph.clone();
+    if let Value::IntList(form) = &mut other_machine.values[form] {
+        form[0] += 1;
+    }
+    let mut short = graph.clone();
+    if let Value::Tensor(tensor) = &mut short.values[data] {
+        tensor.sizes[0] -= 1;
+    }
+    let mut cut = graph.clone();
+    if let Value::Tensor(tensor) = &mut cut.values[data] {
+        tensor.data = Some(vec![0; 8].into());
+    }
+    let mut without_form = graph.clone();
+    without_form.nodes[0].args.remove(1);
+    let mut unused = graph.clone();
+    unused.nodes[0].args = vec![data, form, form];
+    let why = [other_machine, short, cut, without_form, unused].map(|graph| build(&graph));
+    assert!(why.iter().all(|why| !why.is_empty()), "{why:?}");
+    assert!(Builder::ask(&graph, &graph.nodes[..1], machine)[0].is_err(), "{weights}");
+}
+
+/// A graph over rows of which there are so many, or at most so many: their number is the second input.
+fn over_rows(rows: usize, varies: bool) -> (Graph<'static>, Vec<f32>) {
+    let mut maker = Maker::new(13, &[&[rows, 8]]);
+    let input = maker.graph.inputs[0];
+    let number = match varies {
+        true => maker.value(Value::SymInt(rows as i64)),
+        false => maker.int(rows as i64),
+    };
+    let (weights, bias) = (maker.constant(&[32, 8]), maker.constant(&[32]));
+    let wide = maker.call(Operator::LINEAR, &[input, weights, bias], &[rows, 32]);
+    let wide = maker.call(Operator::SILU, &[wide], &[rows, 32]);
+    let (heads, width) = (maker.int(4), maker.int(8));
+    let shape = maker.value(Value::List(vec![number, heads, width]));
+    let apart = maker.call(Operator::VIEW_COPY, &[wide, shape], &[rows, 4, 8]);
+    let dims = [0, 1].map(|dim| maker.int(dim));
+    let args = [apart, dims[0], dims[1]];
+    let heads = maker.call(Operator::TRANSPOSE_COPY_INT, &args, &[4, rows, 8]);
+    let dims = [1, 2].map(|dim| maker.int(dim));
+    let turned =
+        maker.call(Operator::TRANSPOSE_COPY_INT, &[heads, dims[0], dims[1]], &[4, 8, rows]);
+    let scores = maker.call(Operator::BMM, &[heads, turned], &[4, rows, rows]);
+    let (dim, no) = (maker.int(-1), maker.value(Value::Bool(false)));
+    let shares = maker.call(Operator::SOFTMAX, &[scores, dim, no], &[4, rows, rows]);
+    let out = maker.call(Operator::BMM, &[shares, heads], &[4, rows, 8]);
+    maker.graph.outputs = vec![out, shares];
+    if varies {
+        maker.graph.inputs.push(number);
+        for value in &mut maker.graph.values {
+            if let Value::Tensor(tensor) = value {
+                tensor.dynamic = tensor.data.is_none();
+            }
+        }
+    }
+    let data = maker.random.numbers(rows * 8);
+    (maker.graph, data)
+}
+
+#[test]
+fn plans_are_made_for_the_shapes_that_there_are() {
+    let (graph, _) = over_rows(9, true);
+    let machine = Context { tier: Tier::detect(), parallel: &Serial };
+    assert!(Builder::ask(&graph, &graph.nodes, machine).iter().all(Result::is_ok));
+    let packs = Packs::default();
+    let (packed, _) = Builder::pack(&graph, machine, &packs).unwrap();
+    for rows in [1, 5, 9, 2] {
+        let (expected, data) = over_rows(rows, false);
+        let expected = outputs(&expected, &[&data], &Serial);
+        let given = [Given::Sizes(vec![rows, 8]), Given::Number(rows as i64)];
+        let plan = Builder::new(&graph, machine, &packs).build(&given).unwrap();
+        assert_eq!(plan.outputs(), [vec![4, rows, 8], vec![4, rows, rows]]);
+        let mut memory = Memory::default();
+        memory.fit(&plan).unwrap();
+        let mut found: Vec<Vec<f32>> =
+            plan.outputs().iter().map(|sizes| vec![0.0; sizes.iter().product()]).collect();
+        let mut write: Vec<&mut [f32]> = found.iter_mut().map(Vec::as_mut_slice).collect();
+        plan.run(&mut memory, &[&data, &[]], &mut write, &Serial).unwrap();
+        assert_eq!(found, expected, "{rows} rows");
+    }
+    // Weights that were packed beforehand need no number of rows either.
+    let packer = WeightPacker::new(Arc::new(Serial));
+    let again = packer.pack(graph.clone());
+    assert!(Builder::pack(&again, machine, &packs).unwrap().0.is_empty());
+    // Weights do not depend on how many rows there are.
+    if let [(_, _, lines)] = &packed[..] {
+        assert!(Arc::strong_count(lines) == 1 && machine.tier != Tier::SCALAR);
+    }
+    let why = |given: &[Given]| Builder::new(&graph, machine, &packs).build(given).err();
+    for given in [
+        vec![Given::Sizes(vec![10, 8]), Given::Number(10)],
+        vec![Given::Sizes(vec![0, 8]), Given::Number(0)],
+        vec![Given::Sizes(vec![3, 8]), Given::Number(4)],
+        vec![Given::Sizes(vec![3, 8])],
+        vec![Given::Number(3), Given::Number(3)],
+    ] {
+        assert!(why(&given).is_some(), "{given:?}");
+    }
 }

@@ -7,7 +7,7 @@ pub(super) type BufferId = usize;
 
 /// The elements of a tensor within a buffer: element `(i, j, …)` is at `offset + i · strides[0] + j · strides[1] + …`, and all that
 /// can be said so is in the buffer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct View {
     pub(super) buffer: BufferId,
     pub(super) offset: usize,

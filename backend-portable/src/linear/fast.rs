@@ -10,7 +10,7 @@ use crate::compute::split::{Parts, for_each_job};
 use crate::compute::storage::{self, Stored};
 use crate::number::{Number, elements, elements_mut};
 use torchlet_core::rules::matmul::Product;
-use torchlet_core::{Invoke, KernelError, ScalarType, Serial, TensorRef};
+use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, Serial, TensorRef};
 
 /// Results that are kept in `f32` before they are narrowed.
 const STAGED: usize = 1 << 14;
@@ -88,10 +88,12 @@ pub(super) fn pack(
     arg: usize,
     product: &Product,
     place: Place,
+    parallel: &dyn Parallel,
     packed: &mut [u8],
 ) -> Result<(), KernelError> {
     let b = matrix(arg, tensor.data::<f32>()?, place, product.k, product.n)?;
-    PackedRhs::pack(Tier::detect(), b, elements_mut(packed)).map_err(mismatch(arg))?;
+    let context = Context { tier: Tier::detect(), parallel };
+    PackedRhs::pack(context, b, elements_mut(packed)).map_err(mismatch(arg))?;
     Ok(())
 }
 

@@ -111,7 +111,7 @@ fn pack<const B: usize>(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), Kerne
     let b = ctx.tensor(B)?;
     let left = ctx.info(B - 1)?;
     let (product, _) = matrix_product(&left.sizes, &b.sizes).ok_or(misfit(B))?;
-    fast::pack(&b, B, &product, Place::last_two(&b), packed)
+    fast::pack(&b, B, &product, Place::last_two(&b), ctx.parallel(), packed)
 }
 
 fn never(_: &mut Invoke, _: &mut [u8]) -> Result<(), KernelError> {

@@ -281,7 +281,7 @@ fn short(_: crate::compute::gemm::ShapeMismatch) -> KernelError {
 fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
     let call = call(ctx)?;
     let weight = ctx.tensor(1)?;
-    let tier = Tier::detect();
+    let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
     let params = call.params(call.layout.unwrap_or(Layout::ChannelsLast));
     // The same convolution that `packed_len` asked, so that an input without elements does not matter.
     let small = ConvParams {
@@ -294,7 +294,7 @@ fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
         ..params
     };
     let Some(conv) = Conv::new(small) else { return Ok(()) };
-    conv.pack_weights(tier, weight.data::<f32>()?, call.weight.strides, elements_mut(packed))
+    conv.pack_weights(context, weight.data::<f32>()?, call.weight.strides, elements_mut(packed))
         .map_err(short)
 }
 

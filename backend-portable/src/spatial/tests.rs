@@ -173,7 +173,7 @@ fn engine_and_plain_loop_agree_with_the_definition() {
             }
             assert_eq!(packed_len, conv.packed_weights_len(tier).unwrap());
             let mut packed = vec![0.0; packed_len];
-            conv.pack_weights(tier, &weight, call.weight.strides, &mut packed).unwrap();
+            conv.pack_weights(context, &weight, call.weight.strides, &mut packed).unwrap();
             let weights = Weights { data: &packed, form: WeightForm::Packed };
             conv.run(context, &input, weights, &finish, &mut out, &mut workspace).unwrap();
             assert_close(&out, &want, 1e-4, "packed");

@@ -44,6 +44,7 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
     let mut constants = Constants::new("");
     let mut compiler = MethodCompiler {
         processors: Processors::preferring(&[&Everything]),
+        packer: None,
         registry: &registry,
         copies: &Copies::of(&[]),
         constants: &mut constants,
@@ -95,6 +96,7 @@ fn sent(size: usize, is_for_devices: bool, processors: Processors<'_>) -> (bool,
     let mut constants = Constants::new("");
     let compiler = MethodCompiler {
         processors,
+        packer: None,
         registry: &registry,
         copies: &Copies::of(&[]),
         constants: &mut constants,

@@ -271,11 +271,12 @@ impl Conv {
     /// elements, not 0.
     pub fn pack_weights(
         &self,
-        tier: Tier,
+        context: Context<'_>,
         data: &[f32],
         strides: [usize; 5],
         packed: &mut [f32],
     ) -> Result<(), ShapeMismatch> {
+        let tier = context.tier;
         let len = self.packed_weights_len(tier).filter(|&len| len > 0).ok_or(ShapeMismatch)?;
         let packed = packed.get_mut(..len).ok_or(ShapeMismatch)?;
         self.check_weights(data, strides)?;
@@ -287,7 +288,7 @@ impl Conv {
         let (in_group, out_group) = self.group();
         for (g, part) in packed.chunks_exact_mut(len / self.params().groups).enumerate() {
             pack_rhs(
-                tier,
+                context,
                 out_group,
                 in_group * self.taps(),
                 &self.filter_operand(filter, g),

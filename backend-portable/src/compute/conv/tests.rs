@@ -116,7 +116,7 @@ fn check(context: Context<'_>, p: ConvParams, noise: &mut Noise) {
             Weights { data: &inside, form: WeightForm::Strided(inside_strides) },
         ];
         if !packed.is_empty() {
-            conv.pack_weights(context.tier, &inside, inside_strides, &mut packed).unwrap();
+            conv.pack_weights(context, &inside, inside_strides, &mut packed).unwrap();
             forms.push(Weights { data: &packed, form: WeightForm::Packed });
         }
         for weights in forms {

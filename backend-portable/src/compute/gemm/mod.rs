@@ -210,13 +210,14 @@ impl<'a> PackedRhs<'a> {
 
     /// Packs `b` into `storage`, which must have [`PackedRhs::len`] elements at least.
     pub fn pack<E: Stored>(
-        tier: Tier,
+        context: Context<'_>,
         b: Matrix<'_, E>,
         storage: &'a mut [f32],
     ) -> Result<Self, ShapeMismatch> {
+        let tier = context.tier;
         let len = Self::len(tier, b.rows, b.cols).ok_or(ShapeMismatch)?;
         let data = storage.get_mut(..len).ok_or(ShapeMismatch)?;
-        operand::pack_rhs(tier, b.cols, b.rows, &b.operand(b.col_stride, b.row_stride), data);
+        operand::pack_rhs(context, b.cols, b.rows, &b.operand(b.col_stride, b.row_stride), data);
         Ok(PackedRhs { data, tier, k: b.rows, n: b.cols })
     }
 

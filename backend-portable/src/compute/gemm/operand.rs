@@ -1,8 +1,10 @@
 //! Where the operands of a product come from, and how blocks of them are brought into the layout of
 //! the register tile.
 
+use super::Context;
 use super::patches::Patches;
 use crate::compute::simd::{Simd, Tier, Vectorized};
+use crate::compute::split::for_each_chunk_mut;
 use crate::compute::storage::Stored;
 
 /// A matrix operand seen from the sum index k: element (o, k) is at `o * other + (k / inner_len) *
@@ -285,29 +287,38 @@ pub(crate) fn packed_len(tier: Tier, n: usize, k: usize) -> Option<usize> {
     n.checked_next_multiple_of(tier.tile().1)?.checked_mul(k)
 }
 
+/// Floats of packed operands that are worth a thread of their own.
+const GRAIN: usize = 1 << 15;
+
 /// Packs a whole right operand into the layout of the tier's register tile: panels of columns, and in a
-/// panel the rows one after the other.
+/// panel the rows one after the other. Threads share the panels.
 pub(crate) fn pack_rhs<E: Stored>(
-    tier: Tier,
+    context: Context<'_>,
     n: usize,
     k: usize,
     x: &Operand<'_, E>,
     packed: &mut [f32],
 ) {
-    struct Pack<'a, 'b, E>(usize, usize, &'a Operand<'b, E>, &'a mut [f32]);
+    /// The columns from the first number on, of so many and so many rows.
+    struct Pack<'a, 'b, E>(usize, [usize; 2], &'a Operand<'b, E>, &'a mut [f32]);
     impl<E: Stored> Vectorized for Pack<'_, '_, E> {
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self, s: S) {
-            let Pack(n, k, x, packed) = self;
+            let Pack(first, [n, k], x, packed) = self;
             let width = S::LANES * S::VECTORS;
-            for (j, panel) in (0..n).step_by(width).zip(packed.chunks_exact_mut((k * width).max(1)))
-            {
+            let panels = packed.chunks_exact_mut((k * width).max(1));
+            for (j, panel) in (first..n).step_by(width).zip(panels) {
                 pack_panel(s, x, (j, width.min(n - j)), (0, k), panel);
             }
         }
     }
-    tier.dispatch(Pack(n, k, x, packed));
+    let width = context.tier.tile().1;
+    let panel = (k * width).max(1);
+    let together = GRAIN.div_ceil(panel);
+    for_each_chunk_mut(context.parallel, packed, panel * together, &|index, packed| {
+        context.tier.dispatch(Pack(index * together * width, [n, k], x, packed));
+    });
 }
 
 impl<E: Stored> Lhs<'_, E> {

@@ -102,7 +102,7 @@ fn check<E: Stored>(
         );
 
         let mut storage = vec![f32::NAN; PackedRhs::len(context.tier, k, n).unwrap()];
-        let packed = PackedRhs::pack(context.tier, rhs, &mut storage).unwrap();
+        let packed = PackedRhs::pack(context, rhs, &mut storage).unwrap();
         let mut c = before.clone();
         let target = MatrixMut::new(&mut c, m, n, cr, cc).unwrap();
         gemm_packed(context, lhs, packed, target, &epilogue, &mut workspace).unwrap();

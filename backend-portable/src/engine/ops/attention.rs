@@ -7,7 +7,7 @@ use crate::compute::rows::softmax_rows;
 use crate::compute::simd::Tier;
 use crate::compute::split::{Serial, for_each_chunks_mut};
 use crate::engine::builder::{Builder, Refusal};
-use crate::engine::plan::{Io, Step};
+use crate::engine::plan::{Io, Outcome, Step};
 use crate::engine::view::View;
 use torchlet_graph::graph::ValueId;
 
@@ -212,18 +212,13 @@ impl Step for Attention {
             }
             Ok::<_, ShapeMismatch>(())
         };
-        let failed = core::sync::atomic::AtomicBool::new(false);
-        let note = |result: Result<(), ShapeMismatch>| {
-            if result.is_err() {
-                failed.store(true, core::sync::atomic::Ordering::Relaxed);
-            }
-        };
+        let outcome = Outcome::default();
         if let Some(together) = self.together(threads) {
             let slot = workspace.len() / batch.div_ceil(together);
             let lens = [together * each, slot];
             for_each_chunks_mut(context.parallel, [out, workspace], lens, &|group, [outs, own]| {
                 for (index, out) in outs.chunks_exact_mut(each).enumerate() {
-                    note(sample(group * together + index, out, own));
+                    outcome.note(sample(group * together + index, out, own));
                 }
             });
         } else {
@@ -235,11 +230,12 @@ impl Step for Attention {
                     [out, &mut *workspace],
                     lens,
                     &|number, [out, own]| {
-                        note(self.rows(serial, inputs, index, number * block, out, own));
+                        let rows = self.rows(serial, inputs, index, number * block, out, own);
+                        outcome.note(rows);
                     },
                 );
             }
         }
-        if failed.into_inner() { Err(ShapeMismatch) } else { Ok(()) }
+        outcome.result()
     }
 }

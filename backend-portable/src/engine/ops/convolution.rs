@@ -6,12 +6,10 @@ use crate::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::simd::Tier;
 use crate::engine::builder::{Builder, Refusal};
-use crate::engine::lines::Lines;
-use crate::engine::packed::Form;
+use crate::engine::packed::{Constant, Form};
 use crate::engine::plan::{Io, Step};
-use std::sync::Arc;
 use std::vec::Vec;
-use torchlet_graph::graph::ValueId;
+use torchlet_graph::graph::{Value, ValueId};
 
 pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
@@ -25,12 +23,12 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     if !builder.is_constant(weights) {
         return Err("the engine packs weights beforehand, and these are not constant".into());
     }
-    let bias = match builder.optional(argument(args, 2)?)? {
-        Some(_) => {
-            let bias = builder.constant(argument(args, 2)?).ok_or("a bias that is not constant")?;
-            Some(bias.into_owned())
+    let bias = match builder.value(argument(args, 2)?) {
+        Value::None => None,
+        _ => {
+            let bias = builder.constant(argument(args, 2)?);
+            bias.map_err(|why| std::format!("its bias: {why}"))?
         }
-        None => None,
     };
     let (tier, p) = (builder.machine.tier, *conv.params());
     let (input, order) = match p.layout {
@@ -47,10 +45,22 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     if !builder.is_question() {
         let second = if p.transposed { p.out_channels } else { p.in_channels } / p.groups.max(1);
         let plain = WeightForm::contiguous(second, p.kernel);
-        let is_packed = conv.packed_weights_len(tier).is_some_and(|len| len > 0);
-        let weights =
-            builder.packed(weights, Form::Convolution(p), |data| pack(&conv, tier, data, plain))?;
-        let form = if is_packed { WeightForm::Packed } else { plain };
+        let (weights, form) = match conv.packed_weights_len(tier) {
+            None => return Err("weights that are too large".into()),
+            // The convolution takes them as they are.
+            Some(0) => (builder.constant(weights)?.unwrap_or(Constant::Lent(&[])), plain),
+            Some(len) => {
+                let WeightForm::Strided(strides) = plain else {
+                    return Err("weights that are packed".into());
+                };
+                let form = Form::of_convolution(&p);
+                let weights = builder.packed(weights, form, len, |context, data, packed| {
+                    let packed = conv.pack_weights(context, data, strides, packed);
+                    packed.map_err(|_| "weights that are cut short".into())
+                })?;
+                (weights, WeightForm::Packed)
+            }
+        };
         let (min, max) = (f32::NEG_INFINITY, f32::INFINITY);
         let from = input.offset;
         let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
@@ -114,33 +124,19 @@ fn geometry(
 }
 
 /// A convolution with its weights.
-struct Prepared {
+struct Prepared<'p> {
     conv: Conv,
     /// Where the input begins.
     from: usize,
-    weights: Arc<Lines>,
+    weights: Constant<'p>,
     form: WeightForm,
-    bias: Option<Vec<f32>>,
+    bias: Option<Constant<'p>>,
     beta: f32,
     min: f32,
     max: f32,
 }
 
-/// Weights as the convolution takes them: as they are, if it does not take packed ones.
-fn pack(conv: &Conv, tier: Tier, data: &[f32], plain: WeightForm) -> Result<Lines, Refusal> {
-    let no_memory = || Refusal::from("no memory for weights");
-    let len = conv.packed_weights_len(tier).ok_or_else(no_memory)?;
-    let WeightForm::Strided(strides) = plain else { return Err("weights that are packed".into()) };
-    if len == 0 {
-        return Lines::of(data).ok_or_else(no_memory);
-    }
-    let mut packed = Lines::zeroed(len).ok_or_else(no_memory)?;
-    conv.pack_weights(tier, data, strides, packed.as_mut_slice())
-        .map_err(|_| "weights that are cut short")?;
-    Ok(packed)
-}
-
-impl Step for Prepared {
+impl Step for Prepared<'_> {
     fn workspace(&self, tier: Tier, threads: usize) -> usize {
         self.conv.workspace_len(tier, threads, self.form).unwrap_or(0)
     }
@@ -162,8 +158,12 @@ impl Step for Prepared {
         let [input, ..] = io.inputs;
         let input = input.get(self.from..).ok_or(ShapeMismatch)?;
         let weights = Weights { data: self.weights.as_slice(), form: self.form };
-        let finish =
-            Finish { bias: self.bias.as_deref(), beta: self.beta, min: self.min, max: self.max };
+        let finish = Finish {
+            bias: self.bias.as_ref().map(Constant::as_slice),
+            beta: self.beta,
+            min: self.min,
+            max: self.max,
+        };
         self.conv.run(io.context, input, weights, &finish, io.out, io.workspace)
     }
 }

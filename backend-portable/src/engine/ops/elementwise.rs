@@ -10,9 +10,8 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Simd;
 use crate::compute::split::{Serial, chunk_len, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};
-use crate::engine::plan::{Io, READS, Step};
+use crate::engine::plan::{Io, Outcome, READS, Step};
 use crate::engine::view::{View, numel};
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -108,7 +107,7 @@ enum Unary {
 
 /// A function of two elements.
 #[derive(Debug, Clone, Copy)]
-enum Binary {
+pub(super) enum Binary {
     Add,
     AddScaled(f32),
     Sub,
@@ -166,15 +165,37 @@ fn binary(
     args: &[ValueId],
     function: Binary,
 ) -> Result<(), Refusal> {
-    let out = output(args)?;
     let (a, b) = (builder.view(argument(args, 0)?)?, builder.view(argument(args, 1)?)?);
-    let sizes = builder.sizes(out)?.to_vec();
+    let result = broadcasting(builder, &a, &b, function)?;
+    builder.define(output(args)?, result)
+}
+
+/// A function of two operands, broadcast to each other.
+pub(super) fn broadcasting(
+    builder: &mut Builder<'_, '_>,
+    a: &View,
+    b: &View,
+    function: Binary,
+) -> Result<View, Refusal> {
+    let sizes = broadcast(&a.sizes, &b.sizes);
     let expanded = |view: &View| view.expanded(&sizes).ok_or("operands that do not broadcast");
-    let (a, b) = (expanded(&a)?, expanded(&b)?);
+    let (a, b) = (expanded(a)?, expanded(b)?);
     let result = target(builder, &[&a, &b], sizes)?;
     let walk = Loops::new(&result, [&a, &b]);
     builder.push(Map { walk, function: Function::Binary(function) }, &[&a, &b], &result);
-    builder.define(out, result)
+    Ok(result)
+}
+
+/// The shape of two operands together, if they fit.
+fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
+    let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
+    let mut sizes = long.to_vec();
+    for (size, other) in sizes.iter_mut().rev().zip(short.iter().rev()) {
+        if *size == 1 {
+            *size = *other;
+        }
+    }
+    sizes
 }
 
 /// Where a result goes: over the first operand if it is the last use of that, else to a place of its own in the same order.
@@ -268,13 +289,12 @@ impl Step for Map {
         let grain = chunk_len(context.parallel, out.len(), GRAIN);
         let chunk = if dims.len() > 1 { grain.next_multiple_of(inner) } else { grain };
         let serial = Context { parallel: &Serial, ..context };
-        let failed = AtomicBool::new(false);
+        let outcome = Outcome::default();
         for_each_chunk_mut(context.parallel, out, chunk, &|index, out| {
-            if self.range(serial, inputs, index * chunk, inner, out).is_none() {
-                failed.store(true, Ordering::Relaxed);
-            }
+            let range = self.range(serial, inputs, index * chunk, inner, out);
+            outcome.note(range.ok_or(ShapeMismatch));
         });
-        if failed.into_inner() { Err(ShapeMismatch) } else { Ok(()) }
+        outcome.result()
     }
 }
 

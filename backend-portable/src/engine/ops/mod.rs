@@ -4,8 +4,10 @@ mod attention;
 mod convolution;
 mod elementwise;
 mod moves;
+mod norm;
 mod pool;
 mod product;
+mod resize;
 mod rows;
 
 pub(super) use moves::{Copy, copy};
@@ -32,27 +34,49 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::SOFTMAX => rows::softmax,
         Operator::LOG_SOFTMAX => rows::log_softmax,
         Operator::NATIVE_LAYER_NORM => rows::layer_norm,
+        Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING => norm::batch_norm,
         Operator::MEAN_DIM => rows::mean,
-        Operator::VIEW_COPY => moves::view,
+        Operator::SUM_DIM_INT_LIST => rows::sum,
+        Operator::CONSTANT_PAD_ND => resize::pad,
+        Operator::UPSAMPLE_NEAREST2D_VEC => resize::nearest,
         Operator::PERMUTE_COPY => moves::permute,
         Operator::TRANSPOSE_COPY_INT => moves::transpose,
-        Operator::SQUEEZE_COPY_DIM
-        | Operator::SQUEEZE_COPY_DIMS
-        | Operator::UNSQUEEZE_COPY
-        | Operator::CLONE
+        Operator::VIEW_COPY => moves::view,
+        Operator::SQUEEZE_COPY_DIM | Operator::SQUEEZE_COPY_DIMS => moves::squeeze,
+        Operator::UNSQUEEZE_COPY => moves::unsqueeze,
+        Operator::CLONE
         | Operator::ALIAS_COPY
         | Operator::DETACH_COPY
         | Operator::TO_COPY
         | Operator::DIM_ORDER_OPS_CLONE_DIM_ORDER
-        | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => moves::same_order,
+        | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => moves::same,
         Operator::EXPAND_COPY => moves::expand,
         Operator::SLICE_COPY_TENSOR => moves::slice,
         Operator::SELECT_COPY_INT => moves::select,
         Operator::SPLIT_WITH_SIZES_COPY => moves::split_with_sizes,
         Operator::SPLIT_COPY_TENSOR => moves::split,
         Operator::CAT => moves::cat,
+        Operator::PACKED => packed,
         other => return elementwise::find(other),
     })
+}
+
+/// Whether an operator gives what it takes, in another order or shape, or parts of it.
+pub(super) fn only_rearranges(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::VIEW_COPY
+            | Operator::EXPAND_COPY
+            | Operator::SLICE_COPY_TENSOR
+            | Operator::SELECT_COPY_INT
+    )
+}
+
+/// Weights that were packed when the program was compiled: data and what it is packed for, by turns, then what the weights are.
+fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let (out, forms) = args.split_last().ok_or("a call without arguments")?;
+    let (forms, []) = forms.as_chunks::<2>() else { return Err("data without a form".into()) };
+    forms.iter().try_for_each(|[data, form]| builder.define_packed(*out, *form, *data))
 }
 
 /// Whether a region gains from an operator: the others are as fast as kernels.

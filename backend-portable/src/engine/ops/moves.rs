@@ -6,21 +6,52 @@ use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Io, Step};
 use crate::engine::view::{View, dense_strides};
 use std::vec::Vec;
+use torchlet_core::rules::view_sizes;
 use torchlet_graph::graph::ValueId;
 
 /// Side of the blocks in which a matrix is transposed.
 const BLOCK: usize = 8;
 
+/// The same elements in the same order, in another shape.
 pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let (input, out) = (builder.view(argument(args, 0)?)?, output(args)?);
-    let sizes = builder.sizes(out)?;
-    let view = builder.reshaped(&input, sizes)?;
-    builder.define(out, view)
+    let input = builder.view(argument(args, 0)?)?;
+    let sizes = view_sizes(input.numel(), &builder.integers(argument(args, 1)?)?);
+    let sizes = sizes.ok_or("a shape with another number of elements")?;
+    let sizes: Result<Vec<usize>, _> = sizes.iter().map(|size| usize::try_from(*size)).collect();
+    let view = builder.reshaped(&input, &sizes.map_err(|_| "a dimension of negative size")?)?;
+    builder.define(output(args)?, view)
 }
 
-/// The same elements in the same order, perhaps with other dimensions of one element.
-pub(super) fn same_order(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    view(builder, args)
+/// The same.
+pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    builder.define(output(args)?, input)
+}
+
+/// Without these dimensions, as far as they have one element.
+pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let rank = input.sizes.len();
+    let mut sizes: Vec<Option<usize>> = input.sizes.iter().copied().map(Some).collect();
+    for dim in builder.integers(argument(args, 1)?)? {
+        let dim = dimension(dim, rank.max(1))?;
+        if let Some(size) = sizes.get_mut(dim).filter(|size| **size == Some(1)) {
+            *size = None;
+        }
+    }
+    let sizes: Vec<usize> = sizes.into_iter().flatten().collect();
+    let view = builder.reshaped(&input, &sizes)?;
+    builder.define(output(args)?, view)
+}
+
+/// With one dimension more, of one element.
+pub(super) fn unsqueeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len() + 1)?;
+    let mut sizes = input.sizes.clone();
+    sizes.insert(dim, 1);
+    let view = builder.reshaped(&input, &sizes)?;
+    builder.define(output(args)?, view)
 }
 
 pub(super) fn permute(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
@@ -45,9 +76,17 @@ pub(super) fn transpose(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resu
 }
 
 pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let (input, out) = (builder.view(argument(args, 0)?)?, output(args)?);
-    let view = input.expanded(builder.sizes(out)?).ok_or("it does not broadcast to its output")?;
-    builder.define(out, view)
+    let input = builder.view(argument(args, 0)?)?;
+    let sizes = builder.integers(argument(args, 1)?)?;
+    // A size of -1 is the one that the dimension has; dimensions are added in front.
+    let lead = sizes.len().checked_sub(input.sizes.len()).ok_or("fewer dimensions than it has")?;
+    let own = core::iter::repeat_n(None, lead).chain(input.sizes.iter().map(Some));
+    let sizes: Option<Vec<usize>> = own
+        .zip(&sizes)
+        .map(|(own, size)| if *size == -1 { own.copied() } else { usize::try_from(*size).ok() })
+        .collect();
+    let view = sizes.and_then(|sizes| input.expanded(&sizes));
+    builder.define(output(args)?, view.ok_or("it does not broadcast to this shape")?)
 }
 
 pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
@@ -117,12 +156,17 @@ fn parts(
 
 pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let [list, dim, out] = args else { return Err("a call with other arguments".into()) };
-    let sizes = builder.sizes(*out)?.to_vec();
     let mut inputs = Vec::new();
     for id in builder.items(list) {
         inputs.push(builder.view(*id)?);
     }
+    let mut sizes = inputs.first().ok_or("nothing to join")?.sizes.clone();
     let dim = dimension(builder.integer(*dim)?, sizes.len())?;
+    let mut along = inputs.iter().filter_map(|view| view.sizes.get(dim));
+    let along = along.try_fold(0usize, |all, size| all.checked_add(*size));
+    if let Some(size) = sizes.get_mut(dim) {
+        *size = along.ok_or("parts that are too long")?;
+    }
     // In the order that most of it has already.
     let largest = inputs.iter().filter(|view| view.sizes.len() == sizes.len() && view.is_dense());
     let order = largest.max_by_key(|view| view.numel()).map(View::order);

@@ -9,18 +9,16 @@ use crate::compute::gemm::{
 use crate::compute::simd::Tier;
 use crate::compute::split::{Serial, for_each_chunks_mut};
 use crate::engine::builder::{Builder, Refusal};
-use crate::engine::lines::Lines;
-use crate::engine::packed::Form;
-use crate::engine::plan::{Io, Step};
+use crate::engine::packed::{Constant, Form};
+use crate::engine::plan::{Io, Outcome, Step};
 use crate::engine::view::View;
-use std::sync::Arc;
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
 /// `input · weightᵀ + bias`
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
-    let (out, weight) = (output(args)?, argument(args, 1)?);
+    let weight = argument(args, 1)?;
     let [n, k] = *builder.sizes(weight)? else { return Err("weights that are no matrix".into()) };
     let rows = input.numel().checked_div(k).ok_or("weights without inputs")?;
     let a = builder.reshaped(&input, &[rows, k])?;
@@ -29,10 +27,13 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         Some(bias) => Some(bias.expanded(&[rows, n]).ok_or("a bias that does not fit")?),
         None => None,
     };
-    let sizes = builder.sizes(out)?;
+    let mut sizes = input.sizes;
+    if let Some(last) = sizes.last_mut() {
+        *last = n;
+    }
     let c = multiply(builder, a, right, bias, 1.0, 1.0)?;
-    let c = c.reshaped(sizes).ok_or("an output of another size")?;
-    builder.define(out, c)
+    let c = c.reshaped(&sizes).ok_or("an output of another size")?;
+    builder.define(output(args)?, c)
 }
 
 /// `beta · self + alpha · mat1 · mat2`
@@ -82,19 +83,19 @@ fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, R
 }
 
 /// A right operand.
-enum Right {
+enum Right<'p> {
     /// Packed for the machine's tier.
-    Packed { data: Arc<Lines>, k: usize, n: usize },
+    Packed { data: Constant<'p>, k: usize, n: usize },
     /// Where it is, `[k, n]`.
     Plain(View),
     /// Constant, but not to be packed yet.
     Later { k: usize, n: usize },
 }
 
-impl Right {
+impl<'p> Right<'p> {
     /// A matrix `[k, n]`, or the transposed one of what a value is.
     fn new(
-        builder: &mut Builder<'_, '_>,
+        builder: &mut Builder<'_, 'p>,
         id: ValueId,
         [k, n]: [usize; 2],
         transposed: bool,
@@ -107,13 +108,12 @@ impl Right {
             if builder.is_question() {
                 return Ok(Right::Later { k, n });
             }
-            let data = builder.packed(id, Form::Product { k, n, transposed }, |data| {
+            let form = Form::Product { k, n, transposed };
+            let data = builder.packed(id, form, packed, |context, data, packed| {
                 let (row, col) = if transposed { (1, k) } else { (n, 1) };
                 let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is cut short")?;
-                let mut lines = Lines::zeroed(packed).ok_or("no memory for weights")?;
-                PackedRhs::pack(tier, matrix, lines.as_mut_slice())
-                    .map_err(|_| "a matrix that is too large")?;
-                Ok(lines)
+                let packed = PackedRhs::pack(context, matrix, packed);
+                packed.map(drop).map_err(|_| "a matrix that is too large".into())
             })?;
             return Ok(Right::Packed { data, k, n });
         }
@@ -131,10 +131,10 @@ impl Right {
 }
 
 /// `alpha · a · b + beta · addend`, in the order of its dimensions.
-fn multiply(
-    builder: &mut Builder<'_, '_>,
+fn multiply<'p>(
+    builder: &mut Builder<'_, 'p>,
     a: View,
-    right: Right,
+    right: Right<'p>,
     addend: Option<View>,
     alpha: f32,
     beta: f32,
@@ -252,17 +252,17 @@ impl Walk {
     }
 }
 
-enum Operand {
+enum Operand<'p> {
     Plain(Walk),
-    Packed(Arc<Lines>),
+    Packed(Constant<'p>),
     Nothing,
 }
 
 /// One product.
-struct Product {
+struct Product<'p> {
     shape: [usize; 3],
     a: Walk,
-    b: Operand,
+    b: Operand<'p>,
     /// Which of the buffers that are read has it, and where.
     bias: Option<(usize, usize)>,
     alpha: f32,
@@ -270,7 +270,7 @@ struct Product {
     limits: [f32; 2],
 }
 
-impl Step for Product {
+impl Step for Product<'_> {
     fn workspace(&self, tier: Tier, threads: usize) -> usize {
         let [m, k, n] = self.shape;
         gemm_workspace_len(tier, threads, m, n, k).unwrap_or(0)
@@ -355,9 +355,6 @@ impl Step for Batch {
             let c = MatrixMut::row_major(out, m, n).ok_or(ShapeMismatch)?;
             gemm(context, a, b, c, &Epilogue::default(), workspace)
         };
-        // The shapes are equal for all: what fails for one fails for the first.
-        self.a.matrix(a, self.count.saturating_sub(1), [m, k])?;
-        self.b.matrix(b, self.count.saturating_sub(1), [k, n])?;
         let out = out.get_mut(..self.count * each).ok_or(ShapeMismatch)?;
         let Some(together) = self.together(context.parallel.threads()) else {
             let mut outs = out.chunks_exact_mut(each).enumerate();
@@ -365,16 +362,17 @@ impl Step for Batch {
         };
         let slot = workspace.len() / self.count.div_ceil(together);
         let serial = Context { parallel: &Serial, ..context };
+        let outcome = Outcome::default();
         for_each_chunks_mut(
             context.parallel,
             [out, workspace],
             [together * each, slot],
             &|group, [outs, workspace]| {
                 for (index, out) in outs.chunks_exact_mut(each).enumerate() {
-                    let _ = product(serial, group * together + index, out, workspace);
+                    outcome.note(product(serial, group * together + index, out, workspace));
                 }
             },
         );
-        Ok(())
+        outcome.result()
     }
 }

@@ -68,7 +68,21 @@ pub(super) fn layer_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
 }
 
 pub(super) fn mean(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let (input, out) = (builder.view(argument(args, 0)?)?, output(args)?);
+    reduce(builder, args, |count| 1.0 / count as f32)
+}
+
+pub(super) fn sum(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    reduce(builder, args, |_| 1.0)
+}
+
+/// Sums along dimensions, times a factor for how many elements there are in each.
+fn reduce(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    factor: fn(usize) -> f32,
+) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let keeps = builder.truth(argument(args, 2)?)?;
     let rank = input.sizes.len();
     let dims = builder.integers(argument(args, 1)?)?;
     let mut is_reduced = std::vec![dims.is_empty(); rank];
@@ -83,6 +97,7 @@ pub(super) fn mean(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     };
     let size = |dim: usize| input.sizes.get(dim).copied().unwrap_or(1);
     let count: usize = pick(true).map(size).product();
+    let factor = factor(count);
     // Rows of what is summed up; or, where what stays is innermost, sums of rows.
     let lead = is_reduced.iter().take_while(|is| !**is).count();
     let order: Vec<usize> = (0..lead).chain(pick(true)).chain(pick(false).skip(lead)).collect();
@@ -90,18 +105,22 @@ pub(super) fn mean(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     let (from, reads, function, len) = match turned {
         Some(turned) if pick(false).count() > lead => {
             let row: usize = pick(false).skip(lead).map(size).product();
-            (turned.offset, turned, Function::MeanOfRows { row }, row.saturating_mul(count))
+            (turned.offset, turned, Function::SumOfRows { row, factor }, row.saturating_mul(count))
         }
         _ => {
             let order: Vec<usize> = pick(false).chain(pick(true)).collect();
             let turned = input.permuted(&order).ok_or("a permutation that is none")?;
             let turned = builder.contiguous(&turned)?;
-            (turned.offset, turned, Function::Mean, count)
+            (turned.offset, turned, Function::Sum { factor }, count)
         }
     };
-    let result = builder.make(builder.sizes(out)?)?;
+    let sizes = input.sizes.iter().zip(&is_reduced).filter_map(|(size, reduced)| match reduced {
+        true => keeps.then_some(1),
+        false => Some(*size),
+    });
+    let result = builder.make(&sizes.collect::<Vec<usize>>())?;
     builder.push(Rows { from, len, function }, &[&reads], &result);
-    builder.define(out, result)
+    builder.define(output(args)?, result)
 }
 
 /// A function of rows of so many elements.
@@ -120,11 +139,14 @@ enum Function {
         beta: Option<(usize, usize)>,
         epsilon: f32,
     },
-    /// The mean of each row.
-    Mean,
-    /// The mean of the rows of `row` elements that each row consists of.
-    MeanOfRows {
+    /// The sum of each row, times a factor.
+    Sum {
+        factor: f32,
+    },
+    /// The sum of the rows of `row` elements that each row consists of, times a factor.
+    SumOfRows {
         row: usize,
+        factor: f32,
     },
 }
 
@@ -147,12 +169,12 @@ impl Step for Rows {
                 let source = rows(source, out.len())?;
                 layer_norm_rows(context, source, self.len, parameters, *epsilon, out);
             }
-            Function::Mean => {
+            Function::Sum { factor } => {
                 let source = rows(source, out.len().saturating_mul(self.len))?;
                 sum_rows(context, source, self.len, out);
-                map1_in_place(context, With(Mul, 1.0 / self.len as f32), out);
+                map1_in_place(context, With(Mul, *factor), out);
             }
-            Function::MeanOfRows { row } => {
+            Function::SumOfRows { row, factor } => {
                 let row = (*row).max(1);
                 let count = self.len / row;
                 let source = rows(source, (out.len() / row).saturating_mul(self.len))?;
@@ -162,7 +184,7 @@ impl Step for Rows {
                     out.fill(0.0);
                     let rows = source.chunks_exact(row).take(count);
                     rows.for_each(|row| map2_in_place(serial, Add, out, row));
-                    map1_in_place(serial, With(Mul, 1.0 / count as f32), out);
+                    map1_in_place(serial, With(Mul, *factor), out);
                 });
             }
         }

@@ -1,0 +1,66 @@
+//! What calls say beside tensors: numbers, lists of them, truth values.
+
+use super::builder::{Builder, Refusal};
+use std::borrow::ToOwned;
+use std::vec;
+use std::vec::Vec;
+use torchlet_graph::graph::{Value, ValueId};
+
+impl Builder<'_, '_> {
+    /// A number.
+    pub(super) fn number(&self, id: ValueId) -> Result<f64, Refusal> {
+        match self.value(id) {
+            Value::Int(value) => Ok(*value as f64),
+            Value::Double(value) => Ok(*value),
+            Value::Bool(value) => Ok(f64::from(u8::from(*value))),
+            Value::SymInt(_) => Ok(self.integer(id)? as f64),
+            _ => Err("an argument is no number".to_owned()),
+        }
+    }
+
+    /// A number, or none.
+    pub(super) fn optional_number(&self, id: ValueId) -> Result<Option<f64>, Refusal> {
+        match self.value(id) {
+            Value::None => Ok(None),
+            _ => self.number(id).map(Some),
+        }
+    }
+
+    /// An integer, or none.
+    pub(super) fn optional_integer(&self, id: ValueId) -> Result<Option<i64>, Refusal> {
+        match self.value(id) {
+            Value::None => Ok(None),
+            Value::Int(value) => Ok(Some(*value)),
+            Value::SymInt(_) => match self.given_integer(id) {
+                Some(value) => Ok(Some(value)),
+                None => Err("a number is not known beforehand".to_owned()),
+            },
+            _ => Err("an argument is no integer".to_owned()),
+        }
+    }
+
+    /// An integer.
+    pub(super) fn integer(&self, id: ValueId) -> Result<i64, Refusal> {
+        self.optional_integer(id)?.ok_or_else(|| "an integer is absent".to_owned())
+    }
+
+    /// A truth value.
+    pub(super) fn truth(&self, id: ValueId) -> Result<bool, Refusal> {
+        match self.value(id) {
+            Value::Bool(value) => Ok(*value),
+            Value::None => Ok(false),
+            _ => Err("an argument is no truth value".to_owned()),
+        }
+    }
+
+    /// Integers.
+    pub(super) fn integers(&self, id: ValueId) -> Result<Vec<i64>, Refusal> {
+        match self.value(id) {
+            Value::IntList(items) => Ok(items.clone()),
+            Value::Int(_) | Value::SymInt(_) => Ok(vec![self.integer(id)?]),
+            Value::None => Ok(Vec::new()),
+            Value::List(ids) => ids.iter().map(|id| self.integer(*id)).collect(),
+            _ => Err("an argument is no list of integers".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! A region as a delegate: it has plans for what it was called with, and makes others when it is called with something else.
+
+use super::builder::{Builder, Refusal};
+use super::given::Given;
+use super::ops;
+use super::packed::Packs;
+use super::packer::Made;
+use super::plan::{Memory, Plan};
+use super::view::View;
+use crate::compute::gemm::{Context, ShapeMismatch};
+use crate::compute::simd::Tier;
+use std::borrow::Cow;
+use std::vec;
+use std::vec::Vec;
+use torchlet_core::{
+    Delegate, DelegateCall, DelegateError, Invoke, KernelError, Message, Parallel, ScalarType,
+    TensorInfo,
+};
+use torchlet_graph::graph::Graph;
+
+/// How many plans are kept, those that were used last.
+const PLANS: usize = 4;
+
+/// A region, with the memory that its plans use in turn.
+pub(super) struct Region<'m> {
+    /// The last one was used last.
+    plans: Vec<(Vec<Given>, Plan<'m>)>,
+    memory: Memory,
+    /// Inputs as the graph has them.
+    inputs: Vec<Given>,
+    outputs: usize,
+    /// What other plans are made of, where inputs vary.
+    varying: Option<Varying<'m>>,
+}
+
+/// What plans are made of.
+struct Varying<'m> {
+    graph: Graph<'m>,
+    packs: &'m Packs,
+    parallel: &'m dyn Parallel,
+    /// Keeps packed weights while no plan has them.
+    _packed: Vec<Made>,
+}
+
+impl<'m> Region<'m> {
+    /// A region of this graph. Where its inputs vary, weights are packed, and plans are made when it is called.
+    ///
+    /// # Errors
+    /// A call cannot be part of a plan, or there is not the memory for it.
+    pub(super) fn new(
+        graph: Graph<'m>,
+        packs: &'m Packs,
+        parallel: &'m dyn Parallel,
+    ) -> Result<Self, Refusal> {
+        let machine = Context { tier: Tier::detect(), parallel };
+        let (inputs, outputs) = (Given::of(&graph), graph.outputs.len());
+        let mut region =
+            Region { plans: Vec::new(), memory: Memory::default(), inputs, outputs, varying: None };
+        if Given::varies(&graph) {
+            let (packed, _) = Builder::pack(&graph, machine, packs)?;
+            region.varying = Some(Varying { graph, packs, parallel, _packed: packed });
+            return Ok(region);
+        }
+        let plan = Builder::new(&graph, machine, packs).build(&region.inputs)?;
+        region.memory.fit(&plan).ok_or("more memory than there is")?;
+        region.plans.push((region.inputs.clone(), plan));
+        Ok(region)
+    }
+
+    /// The plan for what it is called with, and memory for it.
+    fn plan(&mut self, given: Vec<Given>) -> Result<(&Plan<'m>, &mut Memory), DelegateError> {
+        let known = self.plans.iter().rposition(|(other, _)| *other == given);
+        match (known, &self.varying) {
+            (Some(at), _) => {
+                let plan = self.plans.remove(at);
+                self.plans.push(plan);
+            }
+            (None, Some(Varying { graph, packs, parallel, .. })) => {
+                let machine = Context { tier: Tier::detect(), parallel: *parallel };
+                let plan = Builder::new(graph, machine, packs).build(&given);
+                let plan = plan.map_err(|why| DelegateError::InvalidData(message(&why)))?;
+                let no_memory =
+                    || DelegateError::OutOfMemory(Message::from("what a region computes with"));
+                self.memory.fit(&plan).ok_or_else(no_memory)?;
+                if self.plans.len() >= PLANS {
+                    self.plans.remove(0);
+                }
+                self.plans.push((given, plan));
+            }
+            (None, None) => {
+                let differs = self.inputs.iter().zip(&given).position(|(own, other)| own != other);
+                let (arg, what) = (differs.unwrap_or(0), OTHER_SHAPE);
+                return Err(KernelError::Argument { arg, what }.into());
+            }
+        }
+        let (_, plan) = self.plans.last().ok_or_else(|| cut_short(ShapeMismatch))?;
+        Ok((plan, &mut self.memory))
+    }
+
+    /// What an input is.
+    fn given(&self, invoke: &Invoke<'_, '_>, arg: usize) -> Result<Given, DelegateError> {
+        Ok(match self.inputs.get(arg) {
+            Some(Given::Number(_)) => Given::Number(invoke.int(arg)?),
+            _ => {
+                let tensor = invoke.tensor(arg)?;
+                check_type(arg, tensor.info())?;
+                Given::Sizes((0..tensor.rank()).map(|dim| tensor.size(dim)).collect())
+            }
+        })
+    }
+}
+
+const OTHER_SHAPE: &str = "has another shape than the region was prepared for";
+
+pub(super) fn message(text: &dyn core::fmt::Display) -> Message {
+    Message::new(format_args!("{text}"))
+}
+
+fn check_type(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
+    match info.scalar_type {
+        ScalarType::Float => Ok(()),
+        _ => Err(KernelError::Argument {
+            arg,
+            what: "is not float32, as the region was prepared for",
+        }),
+    }
+}
+
+fn cut_short(_: ShapeMismatch) -> DelegateError {
+    DelegateError::InvalidData(Message::new(format_args!(
+        "an argument is shorter than its shape says"
+    )))
+}
+
+impl Delegate for Region<'_> {
+    fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
+        let (count, varies) = (self.inputs.len(), self.varying.is_some());
+        if call.len() != count + self.outputs {
+            let (expected, found) = (count + self.outputs, call.len());
+            return Err(KernelError::ArgumentCount { expected, found }.into());
+        }
+        let invoke = call.split(count)?;
+        let parallel = invoke.parallel();
+        let mut given = Vec::with_capacity(count);
+        for arg in 0..count {
+            given.push(self.given(invoke, arg)?);
+        }
+        let mut inputs: Vec<Cow<'_, [f32]>> = Vec::with_capacity(count);
+        for (arg, given) in given.iter().enumerate() {
+            inputs.push(match given {
+                Given::Number(_) => Cow::Borrowed(&[]),
+                Given::Sizes(_) => {
+                    let tensor = invoke.tensor(arg)?;
+                    let elements = ordered(tensor.info(), tensor.data::<f32>()?);
+                    elements.ok_or(ShapeMismatch).map_err(cut_short)?
+                }
+            });
+        }
+        let (plan, memory) = self.plan(given)?;
+        let mut outputs = Vec::with_capacity(plan.outputs().len());
+        for (arg, sizes) in (count..).zip(plan.outputs()) {
+            if varies {
+                let sizes: Result<Vec<i32>, _> =
+                    sizes.iter().map(|it| i32::try_from(*it)).collect();
+                let too_large = |_| KernelError::Argument { arg, what: "is too large" };
+                invoke.resize(arg, &sizes.map_err(too_large)?)?;
+            }
+            let tensor = invoke.out(arg)?;
+            let info = tensor.info().clone();
+            check_type(arg, &info)?;
+            if !has_sizes(&info, sizes) {
+                return Err(KernelError::Argument { arg, what: OTHER_SHAPE }.into());
+            }
+            let ordered = if info.is_contiguous() { Vec::new() } else { vec![0.0; info.numel()] };
+            outputs.push((info, tensor.into_data::<f32>()?, ordered));
+        }
+        let read: Vec<&[f32]> = inputs.iter().map(|data| &**data).collect();
+        let write = outputs.iter_mut().map(|(_, out, ordered)| match ordered.is_empty() {
+            true => &mut **out,
+            false => ordered.as_mut_slice(),
+        });
+        let mut write: Vec<&mut [f32]> = write.collect();
+        plan.run(memory, &read, &mut write, parallel).map_err(cut_short)?;
+        for (info, out, ordered) in outputs.iter_mut().filter(|(.., ordered)| !ordered.is_empty()) {
+            let written = rearrange(info, Order::ToTensor, ordered, out);
+            written.ok_or(ShapeMismatch).map_err(cut_short)?;
+        }
+        Ok(())
+    }
+}
+
+fn has_sizes(info: &TensorInfo, sizes: &[usize]) -> bool {
+    info.rank() == sizes.len()
+        && sizes.iter().enumerate().all(|(dim, size)| info.size(dim) == *size)
+}
+
+/// A tensor's elements in the order of its dimensions.
+fn ordered<'a>(info: &TensorInfo, data: &'a [f32]) -> Option<Cow<'a, [f32]>> {
+    if info.is_contiguous() {
+        return Some(Cow::Borrowed(data));
+    }
+    let mut ordered = vec![0.0; info.numel()];
+    rearrange(info, Order::FromTensor, data, &mut ordered)?;
+    Some(Cow::Owned(ordered))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    FromTensor,
+    ToTensor,
+}
+
+/// Copies between the order of a tensor's memory and that of its dimensions.
+fn rearrange(info: &TensorInfo, order: Order, source: &[f32], target: &mut [f32]) -> Option<()> {
+    let sizes: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
+    let whole = View::whole(0, &sizes);
+    let tensor = View { strides: info.strides().to_vec(), ..whole.clone() };
+    let (from, to) = match order {
+        Order::FromTensor => (tensor, whole),
+        Order::ToTensor => (whole, tensor),
+    };
+    ops::Copy::new(&from, &to).copy(source, target)
+}
