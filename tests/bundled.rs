@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use torchlet::core::{Bool, Registry};
 use torchlet::{Module, Tensor};
 
-/// Backends of the fixtures that the tests of core provide, and the one whose tests are in `vulkan/`.
+/// Backends of the fixtures that the tests of core provide, the one whose tests are in `vulkan/`, and the one whose programs are
+/// compiled wherever they run, as in `processors.rs`.
 const OTHER_BACKENDS: &[&str] =
-    &["BackendWithCompilerDemo", "BackendWithNamedDataMap", "VulkanBackend"];
+    &["BackendWithCompilerDemo", "BackendWithNamedDataMap", "VulkanBackend", "XnnpackBackend"];
 
 /// Runs all cases of a file in order.
 fn verify(fixture: &Fixture, threads: usize) -> Result<usize, String> {

@@ -118,7 +118,7 @@ pub trait Delegate: Send {
     /// # Errors
     /// There is none of this number, the memory is of another size, or the device failed.
     fn read_state(&self, _number: usize, _target: &mut [u8]) -> Result<(), DelegateError> {
-        Err(no_state())
+        no_state()
     }
 
     /// Gives such a tensor other contents.
@@ -126,12 +126,14 @@ pub trait Delegate: Send {
     /// # Errors
     /// As [`read_state`](Self::read_state).
     fn write_state(&mut self, _number: usize, _source: &[u8]) -> Result<(), DelegateError> {
-        Err(no_state())
+        no_state()
     }
 }
 
-fn no_state() -> DelegateError {
-    DelegateError::Unsupported(Message::from("a delegate without state"))
+#[cold]
+#[inline(never)]
+fn no_state() -> Result<(), DelegateError> {
+    Err(DelegateError::Unsupported(Message::from("no state")))
 }
 
 /// A tensor that a delegate keeps between runs.

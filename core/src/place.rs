@@ -113,7 +113,7 @@ fn planned(
     Ok(match inside {
         // Buffers start at multiples of more.
         Some((buffer, offset)) if offset.is_multiple_of(slot.alignment()) => Ok((buffer, offset)),
-        Some(_) => Err("its place in planned memory is not aligned for its type"),
+        Some(_) => Err("its place in planned memory is misaligned"),
         None => Err("its place in planned memory is out of range"),
     })
 }

@@ -326,7 +326,7 @@ def cells() -> list[Fixture]:
     """State in its ways, with names, and with what is in the buffers at first."""
 
     def cell(name: str, module: nn.Module, inputs: list[tuple]) -> Fixture:
-        return program(f"cell_{name}", module, inputs, sequence=True, config=stateful.config(module))
+        return Fixture.forward(f"cells/{name}", module, inputs, sequence=True, config=stateful.config(module))
 
     return [cell(name, module, inputs) for name, (module, inputs) in stateful.models().items()]
 

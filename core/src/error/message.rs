@@ -40,7 +40,7 @@ impl Message {
     /// Formats the arguments.
     #[cfg(not(feature = "messages"))]
     pub fn new(arguments: fmt::Arguments<'_>) -> Self {
-        Message { text: arguments.as_str().unwrap_or("(built without the feature `messages`)") }
+        Message { text: arguments.as_str().unwrap_or("(feature `messages` is off)") }
     }
 
     /// The text.

@@ -91,7 +91,7 @@ impl<'m> Prepared<'m> {
                 let operator = self.meta.operator(operator)?;
                 let kernel = self
                     .find_kernel(&operator, args)
-                    .ok_or(fail("no kernel is registered for these types and layouts"))?;
+                    .ok_or(fail("no kernel for these types and layouts"))?;
                 // Behind the declared arguments, files repeat the outputs as return values: no kernel sees those.
                 let (expected, found) = (kernel.params.len(), args.len());
                 let args = args.get(..expected).ok_or(InitError::Kernel {
