@@ -112,6 +112,9 @@ impl RunOn {
     ) -> Result<ReadyProgram, Error> {
         let delegates = Delegates::of(&open.program());
         let delegates = delegates.map_err(|source| Error::Format { path: None, source })?;
+        let needs_compiler = compiling.registry.backend(XNNPACK).is_none()
+            && Delegates::are_for(&open.program(), XNNPACK)
+                .map_err(|source| Error::Format { path: None, source })?;
         let gpu = || goal::gpu(compiling.registry);
         let processor = match (self, delegates) {
             (RunOn::AsExported, _) | (RunOn::Vulkan, Delegates::Compiled) => None,
@@ -129,6 +132,8 @@ impl RunOn {
                 compiling.or_faster(ready)
             }
             Ok(ready) => Ok(ready),
+            // It cannot run as it is either: what is wrong says more than that.
+            Err((_, source)) if needs_compiler => Err(Error::Compile { source }),
             // What was not asked for by name is an attempt, and kernels run what needs no other.
             Err((open, error)) if self == RunOn::Auto || delegates == Delegates::None => {
                 Ok(ReadyProgram::as_exported(open, Origin::NotCompiled(error)))
@@ -141,6 +146,9 @@ impl RunOn {
 /// What a method takes at least, in billionths of a second, that a GPU may be worth asking about: no GPU is started and waited for in
 /// half the time. Looking for one takes longer than running less than that a hundred times.
 const SMALL: u64 = 150_000;
+
+/// The backend of programs that were lowered for XNNPACK: the compiler understands them.
+const XNNPACK: &str = "XnnpackBackend";
 
 /// What delegates a program has, of those that the compiler knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,6 +163,18 @@ enum Delegates {
 }
 
 impl Delegates {
+    /// Whether a program has any for this backend.
+    fn are_for(program: &Program<'_>, backend: &str) -> Result<bool, ProgramError> {
+        for name in program.method_names()? {
+            let meta = program.method_meta(name?)?;
+            let mut delegates = (0..meta.delegate_count()).map(|it| meta.delegate_backend(it));
+            if delegates.any(|found| found == Some(backend)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn of(program: &Program<'_>) -> Result<Self, ProgramError> {
         let mut found = Delegates::None;
         for name in program.method_names()? {

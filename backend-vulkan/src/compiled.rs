@@ -314,6 +314,7 @@ fn argument(call: &DelegateCall<'_, '_>, at: usize) -> Argument {
             scalar_type: tensor.scalar_type,
             sizes: (0..tensor.rank()).map(|dim| tensor.size(dim)).collect(),
             dynamic: true,
+            order: tensor.dim_order.iter().map(|dim| usize::from(*dim)).collect(),
         },
         Err(_) => Argument::Number,
     }

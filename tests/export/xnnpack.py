@@ -3,7 +3,7 @@
 Each kind of call that the partitioner writes is here, in the types that it writes it for; and small networks. Quantized ones are
 compared with what PyTorch's quantized module computes: a code more or less is within their tolerance.
 
-python xnnpack.py
+python xnnpack.py [family ...]
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuant
 from op_cases.table import module_of
 from torch import nn, rand, randn
 from torch.export import Dim
+from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerAxis, PerGroup, quantize_
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 FOLDER = "xnnpack"
@@ -106,6 +107,17 @@ def convolution() -> Iterator[Case]:
     yield one("transposed", nn.ConvTranspose2d(4, 6, 3, 2, 1, 1), small)
     yield one("transposed_groups", nn.ConvTranspose2d(4, 6, (3, 2), (2, 1), 0, groups=2), small)
     yield one("half", nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).half(), randn(1, 3, 6, 7).half(), tolerance=F16)
+
+
+def channels_last() -> Iterator[Case]:
+    """Arguments that lie in memory with channels last, with sizes that tell and that do not."""
+
+    def last(*sizes: int) -> torch.Tensor:
+        return randn(*sizes).to(memory_format=torch.channels_last)
+
+    yield one("sizes_differ", nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU()), last(1, 3, 8, 9))
+    yield one("sizes_alike", nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.ReLU()), last(2, 6, 6, 6))
+    yield one("both_orders", torch.mul, last(1, 3, 3, 3), randn(1, 3, 3, 3))
 
 
 def linear() -> Iterator[Case]:
@@ -193,11 +205,15 @@ def quantized() -> Iterator[Case]:
         partitioner=XnnpackDynamicallyQuantizedPartitioner(),
         outside=["aten::relu.out"],
     )
+    for name, granularity in (("four_bits_by_channel", PerAxis(0)), ("four_bits_by_group", PerGroup(32))):
+        rows = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 6)).eval()
+        quantize_(rows, Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=granularity))
+        yield one(name, rows, randn(3, 64), tolerance=ROUNDED)
 
 
 FAMILIES = {
     function.__name__: function
-    for function in (unary, binary, shape, space, convolution, linear, network, quantized)
+    for function in (unary, binary, shape, space, convolution, channels_last, linear, network, quantized)
 }
 
 
@@ -218,12 +234,13 @@ def fixture(family: str, case: Case) -> Fixture:
 
 
 def main() -> None:
-    manifest, failed = Manifest("xnnpack"), False
-    for stale in (FIXTURES / FOLDER).glob("*/*.*"):
-        stale.unlink()
-    for family, cases in FAMILIES.items():
+    families = sys.argv[1:] or list(FAMILIES)
+    manifest, failed = Manifest("xnnpack", families=[f"{FOLDER}/{family}" for family in families]), False
+    for family in families:
+        for stale in (FIXTURES / FOLDER / family).glob("*.*"):
+            stale.unlink()
         seed(len(family))
-        for case in cases():
+        for case in FAMILIES[family]():
             program = manifest.write(fixture(family, case)).executorch_program
             outside = operators(program)
             if outside != sorted(case.outside) or backends(program) != ["XnnpackBackend"]:

@@ -17,6 +17,7 @@ fn argument(method: &Method<'_>, value: usize) -> Argument {
             scalar_type: tensor.info.scalar_type,
             sizes: tensor.info.sizes.iter().map(|size| *size as usize).collect(),
             dynamic: tensor.dynamism != ShapeDynamism::Static,
+            order: tensor.info.dim_order.iter().map(|dim| usize::from(*dim)).collect(),
         },
         None => Argument::Number,
     }

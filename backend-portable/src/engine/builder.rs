@@ -57,6 +57,10 @@ pub(super) struct Builder<'g, 'p> {
     uses: HashMap<ValueId, usize>,
     /// The same for buffers, through all values in them.
     pending: Vec<usize>,
+    /// Why there can be no plan, where that is found when a step is added.
+    refused: Option<Refusal>,
+    /// The constants that were copied, by where they lie.
+    lines: HashMap<(usize, usize), Constant<'p>>,
     /// What values look like in another order: the copy.
     copies: HashMap<(View, Vec<usize>), View>,
 }
@@ -67,20 +71,6 @@ fn elements(data: &[u8]) -> Cow<'_, [f32]> {
         Ok(elements) if cfg!(target_endian = "little") => Cow::Borrowed(elements),
         _ => data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
     }
-}
-
-/// The elements of a constant, which has so many: where they lie, if they can stay there.
-fn constant<'p>(data: &Cow<'p, [u8]>, len: usize) -> Result<Constant<'p>, Refusal> {
-    let cut_short = "a constant is cut short";
-    if let Cow::Borrowed(lent) = data
-        && let Cow::Borrowed(lent) = elements(lent)
-    {
-        return lent.get(..len).map(Constant::Lent).ok_or_else(|| cut_short.to_owned());
-    }
-    let elements = elements(data);
-    let lines =
-        Lines::of(elements.get(..len).ok_or(cut_short)?).ok_or("no memory for constants")?;
-    Ok(Constant::Shared(Arc::new(lines)))
 }
 
 /// How often each value is taken by calls, or by the caller.
@@ -116,6 +106,8 @@ impl<'g, 'p> Builder<'g, 'p> {
             calls: Vec::new(),
             uses,
             pending: Vec::new(),
+            refused: None,
+            lines: HashMap::new(),
             copies: HashMap::new(),
         }
     }
@@ -156,6 +148,9 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// A call cannot be part of one, or there is not the memory for it.
     pub(super) fn build(mut self, given: &[Given]) -> Result<Plan<'p>, Refusal> {
         self.add_all(given)?;
+        if let Some(why) = self.refused {
+            return Err(why);
+        }
         Plan::new(self.calls, &self.buffers, self.outputs, self.machine)
             .ok_or_else(|| "more memory than there is".to_owned())
     }
@@ -181,7 +176,7 @@ impl<'g, 'p> Builder<'g, 'p> {
                 }
                 Given::Sizes(sizes) => {
                     self.check_shape(*id, sizes)?;
-                    let len = numel(sizes).ok_or_else(|| "an input without elements".to_owned())?;
+                    let len = self.count(sizes)?;
                     let buffer = self.buffer(Home::Input(index), len);
                     self.place(*id, View::whole(buffer, sizes));
                 }
@@ -318,12 +313,12 @@ impl<'g, 'p> Builder<'g, 'p> {
             return Ok(view.clone());
         }
         let tensor = self.plain_tensor(id)?;
-        let len = numel(&tensor.sizes).ok_or_else(|| "a tensor without elements".to_owned())?;
+        let len = self.count(&tensor.sizes)?;
         let home = match &tensor.data {
             Some(data) => {
                 self.plain.insert(id);
                 let elements = match self.purpose {
-                    Purpose::Plan(_) => Some(constant(data, len)?),
+                    Purpose::Plan(_) => Some(self.lent(data, len)?),
                     Purpose::Question | Purpose::Packing(_) => None,
                 };
                 Home::Constant(elements)
@@ -335,6 +330,37 @@ impl<'g, 'p> Builder<'g, 'p> {
         let view = View::whole(buffer, &tensor.sizes);
         self.place(id, view.clone());
         Ok(view)
+    }
+
+    /// The elements of a tensor. Only a plan for given shapes can have none.
+    fn count(&self, sizes: &[usize]) -> Result<usize, Refusal> {
+        match numel(sizes) {
+            Some(0) if !matches!(self.purpose, Purpose::Plan(_)) => {
+                Err("a tensor without elements".to_owned())
+            }
+            Some(count) => Ok(count),
+            None => Err(format!("a tensor of {sizes:?} elements")),
+        }
+    }
+
+    /// The elements of a constant, which has so many: where they lie, if they can stay there, or one copy for all who name them.
+    fn lent(&mut self, data: &'g Cow<'p, [u8]>, len: usize) -> Result<Constant<'p>, Refusal> {
+        let cut_short = "a constant is cut short";
+        if let Cow::Borrowed(lent) = data
+            && let Cow::Borrowed(lent) = elements(lent)
+        {
+            return lent.get(..len).map(Constant::Lent).ok_or_else(|| cut_short.to_owned());
+        }
+        let place = (data.as_ptr().addr(), len);
+        if let Some(known) = self.lines.get(&place) {
+            return Ok(known.clone());
+        }
+        let elements = elements(data);
+        let lines =
+            Lines::of(elements.get(..len).ok_or(cut_short)?).ok_or("no memory for constants")?;
+        let copy = Constant::Shared(Arc::new(lines));
+        self.lines.insert(place, copy.clone());
+        Ok(copy)
     }
 
     /// Whether a value is a constant tensor.
@@ -352,9 +378,9 @@ impl<'g, 'p> Builder<'g, 'p> {
             return Err("it is not constant".to_owned());
         };
         self.plain.insert(id);
-        let len = numel(sizes).ok_or_else(|| "a tensor without elements".to_owned())?;
+        let len = self.count(sizes)?;
         match self.purpose {
-            Purpose::Plan(_) => constant(data, len).map(Some),
+            Purpose::Plan(_) => self.lent(data, len).map(Some),
             Purpose::Question | Purpose::Packing(_) => Ok(None),
         }
     }
@@ -378,9 +404,13 @@ impl<'g, 'p> Builder<'g, 'p> {
         let Value::Tensor(Tensor { data: Some(data), sizes, .. }) = self.value(data) else {
             return Err("packed weights without data".to_owned());
         };
-        let len = numel(sizes).ok_or_else(|| "a tensor without elements".to_owned())?;
-        let data = constant(data, len)?;
-        self.packed.entry(id).or_default().push((form, data));
+        let len = self.count(sizes)?;
+        let data = self.lent(data, len)?;
+        let forms = self.packed.entry(id).or_default();
+        if forms.iter().any(|(known, _)| *known == form) {
+            return Err("weights that are packed twice in one form".to_owned());
+        }
+        forms.push((form, data));
         Ok(())
     }
 
@@ -503,7 +533,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         sizes: &[usize],
         order: &[usize],
     ) -> Result<View, Refusal> {
-        let len = numel(sizes).ok_or_else(|| "a tensor without elements".to_owned())?;
+        let len = self.count(sizes)?;
         let buffer = self.buffer(Home::Shared, len);
         let strides = dense_strides(sizes, order);
         Ok(View { buffer, offset: 0, sizes: sizes.to_vec(), strides })
@@ -515,7 +545,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// It has another shape than the graph says, or more elements than memory: what is repeated by strides takes none, but all
     /// the time of the world.
     pub(super) fn define(&mut self, id: ValueId, view: View) -> Result<(), Refusal> {
-        if numel(&view.sizes).is_none_or(|count| count > MOST) {
+        if self.count(&view.sizes)? > MOST {
             return Err(format!("a tensor of {:?} elements", view.sizes));
         }
         self.check_shape(id, &view.sizes)?;
@@ -537,8 +567,16 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.views.insert(id, view);
     }
 
-    /// Adds a call of a step, which reads the buffers of some views and writes that of another.
+    /// Adds a call of a step, which reads the buffers of some views and writes that of another. Where there is nothing to write, there
+    /// is nothing to do.
     pub(super) fn push(&mut self, step: impl Step + 'p, reads: &[&View], writes: &View) {
+        if writes.numel() == 0 {
+            return;
+        }
+        if reads.iter().any(|view| view.numel() == 0) {
+            self.refused = Some("something is made of a tensor without elements".to_owned());
+            return;
+        }
         let reads = reads.iter().map(|view| view.buffer).collect();
         self.calls.push(Call { step: Box::new(step), reads, writes: writes.buffer });
     }

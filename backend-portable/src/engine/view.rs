@@ -18,10 +18,10 @@ pub(super) struct View {
 /// Most elements of a tensor: no offset overflows.
 const MOST: usize = isize::MAX as usize / size_of::<f32>();
 
-/// The product of sizes, none of which is 0; `None` if there are more elements than memory has.
+/// The product of sizes; `None` if there are more elements than memory has.
 pub(super) fn numel(sizes: &[usize]) -> Option<usize> {
     let all = sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size))?;
-    (all > 0 && all <= MOST).then_some(all)
+    (all <= MOST).then_some(all)
 }
 
 /// Strides with which the dimensions of `order`, outermost first, lie without gaps.
@@ -106,7 +106,7 @@ impl View {
     pub(super) fn sliced(&self, dim: usize, start: usize, end: usize, step: usize) -> Option<Self> {
         let mut view = self.clone();
         let (size, stride) = (view.sizes.get_mut(dim)?, view.strides.get_mut(dim)?);
-        if step == 0 || start >= end || end > *size {
+        if step == 0 || start > end || end > *size {
             return None;
         }
         view.offset += start * *stride;
@@ -145,6 +145,11 @@ impl View {
     pub(super) fn reshaped(&self, sizes: &[usize]) -> Option<Self> {
         if numel(sizes)? != self.numel() {
             return None;
+        }
+        if self.numel() == 0 {
+            let order: Vec<usize> = (0..sizes.len()).collect();
+            let strides = dense_strides(sizes, &order);
+            return Some(View { sizes: sizes.to_vec(), strides, ..self.clone() });
         }
         // Runs of dimensions that lie like one.
         let mut runs: Vec<(usize, usize)> = Vec::new();

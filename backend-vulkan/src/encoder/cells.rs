@@ -70,7 +70,11 @@ impl Encoder<'_, '_> {
         let is_apart = self.state.root(written.id) != root;
         let is_last = is_apart && self.reads.last.get(root).is_some_and(|last| *last <= self.node);
         let out = self.resize(out.id, &old.sizes)?;
-        if may_write && is_last && old.element == out.element {
+        // What becomes the new value of another tensor is copied there in the end: two of them could wait for each other.
+        let mut updates = self.graph.updates.iter();
+        let is_own =
+            !updates.any(|(new, kept)| *new == out.value && self.state.root(*kept) != root);
+        if may_write && is_last && is_own && old.element == out.element {
             self.alias(out.id, root)?;
             return self.tensor(out.value);
         }

@@ -145,6 +145,9 @@ pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error>
     let updates: Vec<(ValueId, ValueId)> = updates.iter().map(|[new, old]| (*new, *old)).collect();
     // What is no state has all of its data.
     let updated: BTreeSet<ValueId> = updates.iter().map(|(_, old)| *old).collect();
+    if updated.len() != updates.len() {
+        return Err(Error::invalid("a value that takes two new values"));
+    }
     if !reader.zeros.iter().all(|id| updated.contains(id)) {
         return Err(Error::invalid("what starts as zeros takes no new value"));
     }

@@ -111,6 +111,7 @@ pub(crate) fn argument(method: &Method<'_>, value: usize) -> Option<Argument> {
             scalar_type: tensor.info.scalar_type,
             sizes: (0..tensor.info.rank()).map(|dim| tensor.info.size(dim)).collect(),
             dynamic: tensor.dynamism != ShapeDynamism::Static,
+            order: tensor.info.dim_order.iter().map(|dim| usize::from(*dim)).collect(),
         },
         MethodValue::Scalar(_) | MethodValue::None => Argument::Number,
         _ => return None,

@@ -60,7 +60,7 @@ impl<'p> Bound<'p> {
 /// A value for an input that nothing reads.
 fn unread(graph: &mut Graph<'_>, argument: &Argument) -> ValueId {
     graph.values.push(match argument {
-        Argument::Tensor { scalar_type, sizes, dynamic } => Value::Tensor(Tensor {
+        Argument::Tensor { scalar_type, sizes, dynamic, .. } => Value::Tensor(Tensor {
             scalar_type: *scalar_type,
             host_type: *scalar_type,
             sizes: sizes.clone(),
@@ -95,7 +95,12 @@ mod tests {
     }
 
     fn argument(size: usize) -> Argument {
-        Argument::Tensor { scalar_type: ScalarType::Float, sizes: vec![size], dynamic: false }
+        Argument::Tensor {
+            scalar_type: ScalarType::Float,
+            sizes: vec![size],
+            dynamic: false,
+            order: vec![0],
+        }
     }
 
     #[test]

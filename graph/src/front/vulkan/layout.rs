@@ -30,6 +30,8 @@ pub enum Argument {
         sizes: Vec<usize>,
         /// Whether the shape can change.
         dynamic: bool,
+        /// Its dimensions in the order of its memory, outermost first.
+        order: Vec<usize>,
     },
     /// A number, or what is to be one.
     Number,

@@ -179,6 +179,11 @@ impl<'p> Builder<'p> {
         self.call_into(Operator::VIEW_COPY, &[value, sizes], out);
     }
 
+    pub(super) fn permute_into(&mut self, value: ValueId, order: &[usize], out: ValueId) {
+        let order = self.ints(order.iter().copied());
+        self.call_into(Operator::PERMUTE_COPY, &[value, order], out);
+    }
+
     /// A tensor in another shape.
     pub(super) fn view(&mut self, value: ValueId, sizes: &[usize]) -> Result<ValueId, Error> {
         if self.tensor(value)?.sizes == sizes {

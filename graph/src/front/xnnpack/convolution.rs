@@ -63,8 +63,11 @@ impl Padding {
             return Ok((value, even));
         }
         let mut sizes = four(&builder.sizes(value)?)?;
-        sizes[2] += more[2] + more[3];
-        sizes[3] += more[0] + more[1];
+        let large = || Error::invalid("padding is too large");
+        for (at, [before, after]) in [(3, [more[0], more[1]]), (2, [more[2], more[3]])] {
+            let grown = sizes[at].checked_add(before).and_then(|size| size.checked_add(after));
+            sizes[at] = grown.ok_or_else(large)?;
+        }
         let (list, filler) = (builder.ints(more), builder.push(Value::Double(filler)));
         Ok((builder.call(Operator::CONSTANT_PAD_ND, &[value, list, filler], &sizes)?, even))
     }

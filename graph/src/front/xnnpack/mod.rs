@@ -144,36 +144,37 @@ impl Call<'_> {
         self.arguments.get(place).ok_or_else(|| Error::invalid("an argument is missing"))
     }
 
-    /// A tensor like an argument; and an error if the blob describes it otherwise: by other numbers of elements or another type.
+    /// A tensor like an argument, and the order in which its dimensions lie; and an error if the blob describes it otherwise: in
+    /// memory, it has other sizes or another type.
     fn tensor(
         &self,
         place: usize,
         described: Option<&Tensor<'_>>,
-    ) -> Result<Tensor<'static>, Error> {
-        let Argument::Tensor { scalar_type, sizes, dynamic } = self.argument(place)? else {
+    ) -> Result<(Tensor<'static>, &[usize]), Error> {
+        let Argument::Tensor { scalar_type, sizes, dynamic, order } = self.argument(place)? else {
             return Err(Error::Invalid(format!("argument {place} is no tensor")));
         };
         if let Some(tensor) = described {
-            let count = |sizes: &[usize]| {
-                sizes.iter().try_fold(1usize, |count, size| count.checked_mul(*size))
-            };
+            let lies: Vec<usize> =
+                order.iter().filter_map(|dim| sizes.get(*dim).copied()).collect();
             // A number is described as a vector of one.
-            let is_shape = tensor.sizes == *sizes || (sizes.is_empty() && tensor.sizes == [1]);
-            if !is_shape || count(sizes).is_none() || tensor.scalar_type != *scalar_type {
+            let is_shape = tensor.sizes == lies || (sizes.is_empty() && tensor.sizes == [1]);
+            if !is_shape || lies.len() != sizes.len() || tensor.scalar_type != *scalar_type {
                 return Err(Error::Invalid(format!(
-                    "argument {place} is {scalar_type:?} {sizes:?}, the delegate has {:?} {:?}",
+                    "argument {place} is {scalar_type:?} {lies:?} in memory, the delegate has {:?} {:?}",
                     tensor.scalar_type, tensor.sizes
                 )));
             }
         }
-        Ok(Tensor {
+        let tensor = Tensor {
             scalar_type: *scalar_type,
             host_type: *scalar_type,
             sizes: sizes.clone(),
             dynamic: *dynamic,
             data: None,
             changes: None,
-        })
+        };
+        Ok((tensor, order))
     }
 
     /// The input that an argument is.
@@ -181,7 +182,7 @@ impl Call<'_> {
         let Some(id) = self.places.get(&place).copied() else {
             return Ok(match self.argument(place)? {
                 Argument::Tensor { .. } => {
-                    let tensor = self.tensor(place, None)?;
+                    let (tensor, _) = self.tensor(place, None)?;
                     builder.push(Value::Tensor(tensor))
                 }
                 Argument::Number => builder.push(Value::SymInt(0)),
@@ -189,12 +190,15 @@ impl Call<'_> {
         };
         builder.define(id)?;
         let described = builder.tensor(id)?.clone();
-        let tensor = self.tensor(place, Some(&described))?;
-        if tensor.sizes == described.sizes {
+        let (tensor, order) = self.tensor(place, Some(&described))?;
+        if order.is_sorted() && tensor.sizes == described.sizes {
             return Ok(id);
         }
         let given = builder.push(Value::Tensor(tensor));
-        builder.view_into(given, &described.sizes, id);
+        match order {
+            [] => builder.view_into(given, &described.sizes, id),
+            order => builder.permute_into(given, order, id),
+        }
         Ok(given)
     }
 
@@ -204,13 +208,19 @@ impl Call<'_> {
         let id = self.places.get(&place).copied().filter(|id| builder.is_known(*id));
         let id = id.ok_or_else(missing)?;
         let described = builder.tensor(id)?.clone();
-        let tensor = self.tensor(place, Some(&described))?;
-        if tensor.sizes == described.sizes {
+        let (tensor, order) = self.tensor(place, Some(&described))?;
+        if order.is_sorted() && tensor.sizes == described.sizes {
             return Ok(id);
         }
-        let sizes = tensor.sizes.clone();
         let taken = builder.push(Value::Tensor(tensor));
-        builder.view_into(id, &sizes, taken);
+        match order {
+            [] => builder.view_into(id, &[], taken),
+            order => {
+                let mut places: Vec<usize> = (0..order.len()).collect();
+                places.sort_unstable_by_key(|place| order.get(*place).copied());
+                builder.permute_into(id, &places, taken);
+            }
+        }
         Ok(taken)
     }
 }

@@ -138,7 +138,13 @@ impl Blob {
 }
 
 fn argument(sizes: &[usize]) -> Argument {
-    Argument::Tensor { scalar_type: ScalarType::Float, sizes: sizes.to_vec(), dynamic: false }
+    let order = (0..sizes.len()).collect();
+    Argument::Tensor {
+        scalar_type: ScalarType::Float,
+        sizes: sizes.to_vec(),
+        dynamic: false,
+        order,
+    }
 }
 
 fn bound(bytes: &[u8], arguments: &[&[usize]]) -> Result<Bound<'static>, Error> {
@@ -224,6 +230,33 @@ fn calls_that_newer_exporters_do_not_write_are_understood() {
     blob.node("ScaledDotProductAttention", &all);
     let found = run(blob, (&[1, 1, 2, 1], &[3.0, -f32::INFINITY.recip() - 1.0]), &[1, 1, 2, 1]);
     assert!((found[0] - 3.0).abs() < 1e-6 && (found[1] - 2.0 * (-1f32).exp_m1()).abs() < 1e-6);
+}
+
+#[test]
+fn arguments_are_described_as_they_lie_in_memory() {
+    // Rows of pixels by columns of channels, and the same with all of one size.
+    for (rows, columns) in [(2usize, 3usize), (2, 2)] {
+        let mut blob = Blob::new();
+        let memory = [columns as u32, rows as u32];
+        let (x, y) = (blob.input(&memory), blob.output(&memory));
+        let slopes: Vec<f32> = (0..rows).map(|row| 10f32.powi(row as i32)).collect();
+        let slopes = blob.floats(&[rows as u32], &slopes);
+        blob.node("Multiply", &[(0, x), (1, slopes), (2, y)]);
+        let given = Argument::Tensor {
+            scalar_type: ScalarType::Float,
+            sizes: vec![rows, columns],
+            dynamic: false,
+            order: vec![1, 0],
+        };
+        let bytes = Vec::leak(blob.bytes());
+        let graph = read(bytes, &|_| Ok(None), &[given.clone(), given]).unwrap().graph;
+        let numbers: Vec<f32> = (0..rows * columns).map(|at| at as f32).collect();
+        let input = TensorRef::from_slice(&[rows as i32, columns as i32], &numbers).unwrap();
+        let scaled = numbers.iter().enumerate();
+        let expected: Vec<f32> =
+            scaled.map(|(at, number)| number * 10f32.powi((at / columns) as i32)).collect();
+        assert_eq!(outputs(&graph, &[input]), [expected]);
+    }
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub(super) struct Constants<'n, 'p> {
     named: &'n Named<'n, 'p>,
     /// The constants that were unpacked, by where they are, and how many bytes of each.
     unpacked: BTreeMap<(u64, &'p str), usize>,
+    /// How many bytes that is in all.
+    distinct_bytes: usize,
     /// How many bytes were unpacked of all, again and again.
     unpacked_bytes: usize,
 }
@@ -64,7 +66,14 @@ impl<'n, 'p> Constants<'n, 'p> {
         data: &'p [u8],
         named: &'n Named<'n, 'p>,
     ) -> Self {
-        Constants { entries, data, named, unpacked: BTreeMap::new(), unpacked_bytes: 0 }
+        Constants {
+            entries,
+            data,
+            named,
+            unpacked: BTreeMap::new(),
+            distinct_bytes: 0,
+            unpacked_bytes: 0,
+        }
     }
 
     fn entry(&self, index: u32) -> Result<ConstantTable<'p>, Error> {
@@ -89,10 +98,10 @@ impl<'n, 'p> Constants<'n, 'p> {
         let entry = self.entry(index)?;
         let place = (entry.offset()?, entry.named_key()?.unwrap_or(""));
         let longest = self.unpacked.entry(place).or_default();
+        self.distinct_bytes = self.distinct_bytes.saturating_add(bytes.saturating_sub(*longest));
         *longest = bytes.max(*longest);
         self.unpacked_bytes = self.unpacked_bytes.saturating_add(bytes);
-        let distinct = self.unpacked.values().fold(0usize, |sum, bytes| sum.saturating_add(*bytes));
-        if self.unpacked_bytes > distinct.saturating_mul(TIMES).saturating_add(SMALL) {
+        if self.unpacked_bytes > self.distinct_bytes.saturating_mul(TIMES).saturating_add(SMALL) {
             return Err(Error::unsupported("packed constants that many values share"));
         }
         Ok(read)
