@@ -112,9 +112,6 @@ impl RunOn {
     ) -> Result<ReadyProgram, Error> {
         let delegates = Delegates::of(&open.program());
         let delegates = delegates.map_err(|source| Error::Format { path: None, source })?;
-        let needs_compiler = compiling.registry.backend(XNNPACK).is_none()
-            && Delegates::are_for(&open.program(), XNNPACK)
-                .map_err(|source| Error::Format { path: None, source })?;
         let gpu = || goal::gpu(compiling.registry);
         let processor = match (self, delegates) {
             (RunOn::AsExported, _) | (RunOn::Vulkan, Delegates::Compiled) => None,
@@ -132,10 +129,12 @@ impl RunOn {
                 compiling.or_faster(ready)
             }
             Ok(ready) => Ok(ready),
-            // It cannot run as it is either: what is wrong says more than that.
-            Err((_, source)) if needs_compiler => Err(Error::Compile { source }),
-            // What was not asked for by name is an attempt, and kernels run what needs no other.
-            Err((open, error)) if self == RunOn::Auto || delegates == Delegates::None => {
+            // What was not asked for by name is an attempt, and kernels run what needs no other. What needs the compiler cannot run
+            // as it is either: what is wrong says more than that.
+            Err((open, error))
+                if (self == RunOn::Auto || delegates == Delegates::None)
+                    && !compiling.is_needed(&open) =>
+            {
                 Ok(ReadyProgram::as_exported(open, Origin::NotCompiled(error)))
             }
             Err((_, source)) => Err(Error::Compile { source }),
@@ -163,18 +162,6 @@ enum Delegates {
 }
 
 impl Delegates {
-    /// Whether a program has any for this backend.
-    fn are_for(program: &Program<'_>, backend: &str) -> Result<bool, ProgramError> {
-        for name in program.method_names()? {
-            let meta = program.method_meta(name?)?;
-            let mut delegates = (0..meta.delegate_count()).map(|it| meta.delegate_backend(it));
-            if delegates.any(|found| found == Some(backend)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     fn of(program: &Program<'_>) -> Result<Self, ProgramError> {
         let mut found = Delegates::None;
         for name in program.method_names()? {
@@ -201,6 +188,17 @@ impl Delegates {
 }
 
 impl Compiling<'_> {
+    /// Whether a program has delegates for XNNPACK, and nothing here runs them as they are.
+    fn is_needed(&self, open: &OpenProgram) -> bool {
+        let program = open.program();
+        let methods = program.method_names().into_iter().flatten().flatten();
+        let mut methods = methods.filter_map(|name| program.method_meta(name).ok());
+        self.registry.backend(XNNPACK).is_none()
+            && methods.any(|meta| {
+                (0..meta.delegate_count()).any(|it| meta.delegate_backend(it) == Some(XNNPACK))
+            })
+    }
+
     /// A program that was compiled for the CPU, for a GPU where that takes less time.
     fn or_faster(&self, ready: ReadyProgram) -> Result<ReadyProgram, Error> {
         let methods = ready.report.iter().flat_map(|report| &report.methods);

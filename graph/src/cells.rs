@@ -2,11 +2,12 @@
 //!
 //! A tensor that a method keeps from run to run (a cell) goes into a region of calls and comes back out of it in every run. Where one
 //! region is all that ever touches it, it can live there instead: the region starts with its contents, and keeps what it makes of
-//! them. Nothing is moved then, whatever the size of a cache. What several regions, instructions on the host, other methods or callers touch stays
-//! a tensor of the method.
+//! them. Nothing is moved then, whatever the size of a cache. What several regions, instructions on the host, other methods or callers
+//! touch stays a tensor of the method.
 
+use crate::emit::first_bytes;
 use crate::front::Run;
-use crate::graph::{Graph, Tensor, Value, ValueId};
+use crate::graph::{Graph, Value, ValueId};
 use crate::method::{Method, MethodTensor, MethodValue, TensorData};
 use crate::partition::{Part, Region, arguments};
 use alloc::borrow::Cow;
@@ -48,12 +49,7 @@ fn contents<'p>(tensor: &MethodTensor<'p>) -> Option<Cow<'p, [u8]>> {
     }
     match &tensor.data {
         TensorData::None => Some(Cow::Borrowed(&[])),
-        TensorData::Inside(Cow::Borrowed(bytes)) => {
-            Some(Cow::Borrowed(bytes.get(..tensor.info.nbytes())?))
-        }
-        TensorData::Inside(Cow::Owned(bytes)) => {
-            Some(Cow::Owned(bytes.get(..tensor.info.nbytes())?.to_vec()))
-        }
+        TensorData::Inside(bytes) => first_bytes(bytes, &tensor.info).ok(),
         TensorData::Outside => None,
     }
 }
@@ -95,8 +91,8 @@ impl Cells {
         })
     }
 
-    /// Gives cells to the regions of a run that alone touch them, on processors that keep any, and says which tensors of the method those were: nothing mentions
-    /// them any more.
+    /// Gives cells to the regions of a run that alone touch them, on processors that keep any, and says which tensors of the method
+    /// those were: nothing mentions them any more.
     pub(crate) fn give<'p>(
         &self,
         method: &Method<'p>,
@@ -220,11 +216,7 @@ impl Touched {
         let part = *self.makers.get(&new)?;
         let reads = self.readers.get(&old).is_none_or(|reader| *reader == Some(part));
         let is_once = self.updates.get(&old) == Some(&1) && !graph.outputs.contains(&old);
-        let tensor = |id: ValueId| match graph.values.get(id) {
-            Some(Value::Tensor(Tensor { scalar_type, sizes, .. })) => Some((scalar_type, sizes)),
-            _ => None,
-        };
-        (reads && is_once && tensor(new).is_some() && tensor(new) == tensor(old)).then_some(part)
+        (reads && is_once && graph.are_alike(new, old)).then_some(part)
     }
 
     /// Whether another part than this reads a value.

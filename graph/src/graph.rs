@@ -102,11 +102,25 @@ impl Node {
     }
 }
 
-impl Graph<'_> {
+impl<'p> Graph<'p> {
     /// The call whose output a value is, also within one that was made of several.
     pub fn producer(&self, id: ValueId) -> Option<&Node> {
         let parts = self.nodes.iter().flat_map(|node| node.parts.iter().chain([node]));
         parts.into_iter().find(|node| node.args.last() == Some(&id))
+    }
+
+    /// The tensor that a value is, if it is one.
+    pub fn tensor(&self, id: ValueId) -> Option<&Tensor<'p>> {
+        match self.values.get(id)? {
+            Value::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// Whether two values are tensors of one type and shape.
+    pub(crate) fn are_alike(&self, one: ValueId, other: ValueId) -> bool {
+        let (Some(one), Some(other)) = (self.tensor(one), self.tensor(other)) else { return false };
+        one.scalar_type == other.scalar_type && one.sizes == other.sizes
     }
 
     /// What an argument consists of: the items of a list, or the value itself.

@@ -4,7 +4,7 @@
 //! call can write there at once, if it does not read the old value at all, or changes some of its elements only: then a cache costs as
 //! much as it is given.
 
-use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::graph::{Graph, Node, ValueId};
 use crate::operators::Operator;
 use crate::partition::{Part, Region, arguments};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -61,12 +61,7 @@ pub(crate) fn new_values(graph: &Graph<'_>, parts: &[Part]) -> BTreeMap<ValueId,
         *counts.entry(id).or_insert(0) += 1;
     }
     let outputs: BTreeSet<ValueId> = graph.outputs.iter().copied().collect();
-    let tensor = |id: ValueId| match graph.values.get(id) {
-        Some(Value::Tensor(Tensor { scalar_type, sizes, dynamic: false, .. })) => {
-            Some((scalar_type, sizes))
-        }
-        _ => None,
-    };
+    let is_static = |id: ValueId| graph.tensor(id).is_some_and(|tensor| !tensor.dynamic);
     let fits = graph.updates.iter().copied().filter(|(new, old)| {
         let Some((at, node)) = order.makers.get(new) else { return false };
         let others = node.args.iter().skip(usize::from(updates(node.operator)));
@@ -74,7 +69,7 @@ pub(crate) fn new_values(graph: &Graph<'_>, parts: &[Part]) -> BTreeMap<ValueId,
         // What nobody read before would not show that it is state.
         let is_last = order.last.get(old).is_some_and(|last| last <= at);
         let is_own = [new, old].iter().all(|id| counts.get(id) == Some(&1));
-        let is_alike = tensor(*new).is_some() && tensor(*new) == tensor(*old);
+        let is_alike = graph.are_alike(*new, *old) && is_static(*new) && is_static(*old);
         is_last && !reads && is_own && is_alike && !outputs.contains(old)
     });
     fits.collect()

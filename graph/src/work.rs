@@ -169,13 +169,14 @@ fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueI
         Family::Elementwise(each) => (each * made, read + written),
         Family::Selection => (made, 2.0 * written),
         Family::Product(factor) => {
-            let sizes = tensor(graph, inputs.get(factor)).map(|factor| factor.sizes.as_slice());
+            let factor = inputs.get(factor).and_then(|id| graph.tensor(*id));
+            let sizes = factor.map(|factor| factor.sizes.as_slice());
             let row = sizes.and_then(<[usize]>::last).copied().unwrap_or(1);
             (2.0 * made * row as f64, read + written)
         }
         Family::Convolution => (convolution(graph, node, inputs, made), read + written),
         Family::Attention => {
-            let of = |at| tensor(graph, inputs.get(at));
+            let of = |at: usize| graph.tensor(*inputs.get(at)?);
             let operations = match (of(0), of(1)) {
                 (Some(queries), Some(keys)) => attention(queries, keys),
                 _ => made,
@@ -189,9 +190,9 @@ fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueI
 
 /// The weights are the largest tensor but the first; each lies at every place of the result, or, if it is transposed, of the input.
 fn convolution(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], made: f64) -> f64 {
-    let weights = inputs.iter().skip(1).filter_map(|id| tensor(graph, Some(id)));
+    let weights = inputs.iter().skip(1).filter_map(|id| graph.tensor(*id));
     let most = weights.map(count).fold(0.0, f64::max);
-    let input = tensor(graph, inputs.first());
+    let input = inputs.first().and_then(|id| graph.tensor(*id));
     let channels = |tensor: Option<&Tensor<'_>>| {
         // Without a batch, channels are the first dimension.
         let dim = tensor.map_or(0, |tensor| tensor.sizes.len().saturating_sub(3).min(1));
@@ -202,7 +203,7 @@ fn convolution(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], made: f64) ->
     if is_transposed {
         return 2.0 * input.map_or(0.0, count) * most / channels(input);
     }
-    let out = tensor(graph, node.args.last());
+    let out = node.args.last().and_then(|id| graph.tensor(*id));
     2.0 * made * most / channels(out)
 }
 
@@ -215,13 +216,6 @@ fn attention(queries: &Tensor<'_>, keys: &Tensor<'_>) -> f64 {
     4.0 * count(queries) * length as f64
 }
 
-fn tensor<'g, 'p>(graph: &'g Graph<'p>, id: Option<&ValueId>) -> Option<&'g Tensor<'p>> {
-    match graph.values.get(*id?)? {
-        Value::Tensor(tensor) => Some(tensor),
-        _ => None,
-    }
-}
-
 fn count(tensor: &Tensor<'_>) -> f64 {
     tensor.sizes.iter().fold(1.0, |count, size| count * *size as f64)
 }
@@ -231,7 +225,7 @@ fn bytes_of(tensor: &Tensor<'_>) -> f64 {
 }
 
 fn all(graph: &Graph<'_>, ids: &[ValueId], of: impl Fn(&Tensor<'_>) -> f64) -> f64 {
-    ids.iter().filter_map(|id| tensor(graph, Some(id))).map(of).sum()
+    ids.iter().filter_map(|id| graph.tensor(*id)).map(of).sum()
 }
 
 /// The bytes of tensors.

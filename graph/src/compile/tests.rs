@@ -17,6 +17,29 @@ impl Target for Everything {
     }
 }
 
+/// What compiles a method of which nothing is known.
+fn compiler<'c>(
+    processors: Processors<'c>,
+    registry: &'c Registry<'c>,
+    copies: &'c Copies,
+    constants: &'c mut Constants<'static>,
+    shared: &'c BTreeSet<usize>,
+) -> MethodCompiler<'c, 'static> {
+    MethodCompiler {
+        processors,
+        packer: None,
+        registry,
+        copies,
+        constants,
+        shared,
+        buffer: None,
+        inputs: BTreeMap::new(),
+        moved: BTreeSet::new(),
+        report: MethodReport::default(),
+        is_for_devices: false,
+    }
+}
+
 #[test]
 fn results_of_regions_vary_with_what_they_are_made_of() {
     let mut method = Method::default();
@@ -42,19 +65,14 @@ fn results_of_regions_vary_with_what_they_are_made_of() {
     };
     let registry = registry();
     let mut constants = Constants::new("");
-    let mut compiler = MethodCompiler {
-        processors: Processors::preferring(&[&Everything]),
-        packer: None,
-        registry: &registry,
-        copies: &Copies::of(&[]),
-        constants: &mut constants,
-        shared: &BTreeSet::new(),
-        buffer: None,
-        inputs: BTreeMap::new(),
-        moved: BTreeSet::new(),
-        report: MethodReport::default(),
-        is_for_devices: false,
-    };
+    let (copies, shared) = (Copies::of(&[]), BTreeSet::new());
+    let mut compiler = compiler(
+        Processors::preferring(&[&Everything]),
+        &registry,
+        &copies,
+        &mut constants,
+        &shared,
+    );
     let run =
         Run { instructions: 0..3, origins: [(0, varies), (1, stays)].into_iter().collect(), graph };
     let cut = compiler.cut(run).unwrap();
@@ -94,19 +112,9 @@ fn sent(size: usize, is_for_devices: bool, processors: Processors<'_>) -> (bool,
     };
     let registry = registry();
     let mut constants = Constants::new("");
-    let compiler = MethodCompiler {
-        processors,
-        packer: None,
-        registry: &registry,
-        copies: &Copies::of(&[]),
-        constants: &mut constants,
-        shared: &BTreeSet::new(),
-        buffer: None,
-        inputs: BTreeMap::new(),
-        moved: BTreeSet::new(),
-        report: MethodReport::default(),
-        is_for_devices,
-    };
+    let (copies, shared) = (Copies::of(&[]), BTreeSet::new());
+    let mut compiler = compiler(processors, &registry, &copies, &mut constants, &shared);
+    compiler.is_for_devices = is_for_devices;
     let cut = compiler.cut(Run { instructions: 0..1, origins: BTreeMap::new(), graph }).unwrap();
     let is_sent = cut.parts.iter().any(|part| matches!(part, Part::Device(..)));
     (is_sent, cut.decision)

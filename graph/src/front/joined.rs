@@ -155,11 +155,7 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
     }
     graph.updates.extend(versions.latest.iter().map(|(old, new)| (*new, *old)));
     let updated: BTreeSet<ValueId> = graph.updates.iter().map(|(_, old)| *old).collect();
-    let tensor = |id: ValueId| match graph.values.get(id) {
-        Some(Value::Tensor(Tensor { scalar_type, sizes, .. })) => Some((scalar_type, sizes)),
-        _ => None,
-    };
-    let are_alike = graph.updates.iter().all(|(new, old)| tensor(*new) == tensor(*old));
+    let are_alike = graph.updates.iter().all(|(new, old)| graph.are_alike(*new, *old));
     if updated != *kept || updated.len() != graph.updates.len() || !are_alike {
         return Err(Error::unsupported("it does not show which new value is whose"));
     }

@@ -3,7 +3,7 @@
 
 use super::{Argument, Buffers, CallLayout};
 use crate::error::Error;
-use crate::graph::{Graph, Tensor, Value, ValueId};
+use crate::graph::{Graph, Value};
 
 /// A graph whose inputs and then outputs are the arguments of the delegate's call.
 #[derive(Debug, Clone)]
@@ -46,7 +46,10 @@ impl<'p> Bound<'p> {
             let input = layout.inputs.iter().position(|input| *input == place);
             let id = match input.and_then(|input| taken.get(input)) {
                 Some(id) => *id,
-                None => unread(&mut graph, argument),
+                None => {
+                    graph.values.push(argument.unread());
+                    graph.values.len() - 1
+                }
             };
             graph.inputs.push(id);
         }
@@ -57,26 +60,10 @@ impl<'p> Bound<'p> {
     }
 }
 
-/// A value for an input that nothing reads.
-fn unread(graph: &mut Graph<'_>, argument: &Argument) -> ValueId {
-    graph.values.push(match argument {
-        Argument::Tensor { scalar_type, sizes, dynamic, .. } => Value::Tensor(Tensor {
-            scalar_type: *scalar_type,
-            host_type: *scalar_type,
-            sizes: sizes.clone(),
-            dynamic: *dynamic,
-            data: None,
-            changes: None,
-        }),
-        Argument::Number => Value::SymInt(0),
-    });
-    graph.values.len() - 1
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::Node;
+    use crate::graph::{Node, Tensor};
     use crate::operators::Operator;
     use alloc::borrow::Cow;
     use alloc::vec;

@@ -11,7 +11,7 @@
 
 use super::Buffers;
 use crate::error::Error;
-use crate::graph::{Graph, Value, ValueId};
+use crate::graph::{Graph, Tensor, Value, ValueId};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -35,6 +35,26 @@ pub enum Argument {
     },
     /// A number, or what is to be one.
     Number,
+}
+
+impl Argument {
+    /// A tensor like this one, if it is one.
+    pub(crate) fn tensor(&self) -> Option<Tensor<'static>> {
+        let Argument::Tensor { scalar_type, sizes, dynamic, .. } = self else { return None };
+        Some(Tensor {
+            scalar_type: *scalar_type,
+            host_type: *scalar_type,
+            sizes: sizes.clone(),
+            dynamic: *dynamic,
+            data: None,
+            changes: None,
+        })
+    }
+
+    /// A value for an input that nothing reads.
+    pub(crate) fn unread(&self) -> Value<'static> {
+        self.tensor().map_or(Value::SymInt(0), Value::Tensor)
+    }
 }
 
 /// Where a call has the inputs and outputs of a graph.

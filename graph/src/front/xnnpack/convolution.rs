@@ -49,6 +49,17 @@ struct Padding {
 }
 
 impl Padding {
+    /// From the top around.
+    fn of(sides: [u32; 4]) -> Result<Self, Error> {
+        let [top, right, bottom, left] = sides.map(size);
+        Ok(Padding { top: top?, right: right?, bottom: bottom?, left: left? })
+    }
+
+    /// Whether it is the same on both sides.
+    fn is_even(self) -> bool {
+        self.top == self.bottom && self.left == self.right
+    }
+
     /// A tensor, channels first, with what is not the same on both sides added to it, and the rest of the padding.
     fn evened<'p>(
         self,
@@ -102,14 +113,9 @@ pub(super) fn convolution(
     };
     let input = builder.cast(input, computing)?;
     let input = builder.permuted(input, &CHANNELS_FIRST)?;
-    let padding = Padding {
-        top: size(table.top()?)?,
-        right: size(table.right()?)?,
-        bottom: size(table.bottom()?)?,
-        left: size(table.left()?)?,
-    };
+    let padding = Padding::of([table.top()?, table.right()?, table.bottom()?, table.left()?])?;
     let (input, padding) = match kind {
-        Kind::Transposed if padding.top != padding.bottom || padding.left != padding.right => {
+        Kind::Transposed if !padding.is_even() => {
             return Err(Error::unsupported("a transposed convolution with uneven padding"));
         }
         Kind::Transposed => (input, [padding.top, padding.left]),
@@ -178,12 +184,7 @@ pub(super) fn pool(
     let input = builder.id(table.input()?)?;
     let input = builder.numbers(input)?;
     let input = builder.permuted(input, &CHANNELS_FIRST)?;
-    let padding = Padding {
-        top: size(table.top()?)?,
-        right: size(table.right()?)?,
-        bottom: size(table.bottom()?)?,
-        left: size(table.left()?)?,
-    };
+    let padding = Padding::of([table.top()?, table.right()?, table.bottom()?, table.left()?])?;
     let windows = [size(table.height()?)?, size(table.width()?)?];
     let strides = [size(table.stride_height()?)?, size(table.stride_width()?)?];
     let made = first(four(&builder.sizes(out)?)?);
@@ -201,7 +202,7 @@ pub(super) fn pool(
         builder.call_into(Operator::MAX_POOL2D_WITH_INDICES, &inputs, list);
         largest
     } else {
-        if padding.top != padding.bottom || padding.left != padding.right {
+        if !padding.is_even() {
             return Err(Error::unsupported("a mean with uneven padding"));
         }
         let padding = builder.ints([padding.top, padding.left]);

@@ -149,48 +149,33 @@ impl Call<'_> {
     fn tensor(
         &self,
         place: usize,
-        described: Option<&Tensor<'_>>,
+        described: &Tensor<'_>,
     ) -> Result<(Tensor<'static>, &[usize]), Error> {
-        let Argument::Tensor { scalar_type, sizes, dynamic, order } = self.argument(place)? else {
+        let argument = self.argument(place)?;
+        let (Argument::Tensor { order, .. }, Some(tensor)) = (argument, argument.tensor()) else {
             return Err(Error::Invalid(format!("argument {place} is no tensor")));
         };
-        if let Some(tensor) = described {
-            let lies: Vec<usize> =
-                order.iter().filter_map(|dim| sizes.get(*dim).copied()).collect();
-            // A number is described as a vector of one.
-            let is_shape = tensor.sizes == lies || (sizes.is_empty() && tensor.sizes == [1]);
-            if !is_shape || lies.len() != sizes.len() || tensor.scalar_type != *scalar_type {
-                return Err(Error::Invalid(format!(
-                    "argument {place} is {scalar_type:?} {lies:?} in memory, the delegate has {:?} {:?}",
-                    tensor.scalar_type, tensor.sizes
-                )));
-            }
+        let Tensor { scalar_type, sizes, .. } = &tensor;
+        let lies: Vec<usize> = order.iter().filter_map(|dim| sizes.get(*dim).copied()).collect();
+        // A number is described as a vector of one.
+        let is_shape = described.sizes == lies || (sizes.is_empty() && described.sizes == [1]);
+        if !is_shape || lies.len() != sizes.len() || described.scalar_type != *scalar_type {
+            return Err(Error::Invalid(format!(
+                "argument {place} is {scalar_type:?} {lies:?} in memory, the delegate has {:?} {:?}",
+                described.scalar_type, described.sizes
+            )));
         }
-        let tensor = Tensor {
-            scalar_type: *scalar_type,
-            host_type: *scalar_type,
-            sizes: sizes.clone(),
-            dynamic: *dynamic,
-            data: None,
-            changes: None,
-        };
         Ok((tensor, order))
     }
 
     /// The input that an argument is.
     fn input(&self, place: usize, builder: &mut Builder<'_>) -> Result<ValueId, Error> {
         let Some(id) = self.places.get(&place).copied() else {
-            return Ok(match self.argument(place)? {
-                Argument::Tensor { .. } => {
-                    let (tensor, _) = self.tensor(place, None)?;
-                    builder.push(Value::Tensor(tensor))
-                }
-                Argument::Number => builder.push(Value::SymInt(0)),
-            });
+            return Ok(builder.push(self.argument(place)?.unread()));
         };
         builder.define(id)?;
         let described = builder.tensor(id)?.clone();
-        let (tensor, order) = self.tensor(place, Some(&described))?;
+        let (tensor, order) = self.tensor(place, &described)?;
         if order.is_sorted() && tensor.sizes == described.sizes {
             return Ok(id);
         }
@@ -208,7 +193,7 @@ impl Call<'_> {
         let id = self.places.get(&place).copied().filter(|id| builder.is_known(*id));
         let id = id.ok_or_else(missing)?;
         let described = builder.tensor(id)?.clone();
-        let (tensor, order) = self.tensor(place, Some(&described))?;
+        let (tensor, order) = self.tensor(place, &described)?;
         if order.is_sorted() && tensor.sizes == described.sizes {
             return Ok(id);
         }

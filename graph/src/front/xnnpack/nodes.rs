@@ -17,61 +17,79 @@ use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 use torchlet_core::format::flatbuffer::Vector;
 
-/// The names of the schema's union, in its order; the first is none.
-const NAMES: &[&str] = &[
-    "none",
-    "Add",
-    "FullyConnected",
-    "Softmax",
-    "Sigmoid",
-    "StaticTranspose",
-    "Clamp",
-    "Conv2d",
-    "Div",
-    "StaticResizeBilinear2D",
-    "StaticConstantPad",
-    "AvgPooling2d",
-    "Minimum",
-    "DepthwiseConv2d",
-    "MaxPooling2d",
-    "Multiply",
-    "Subtract",
-    "Floor",
-    "Convert",
-    "GlobalAvgPooling2d",
-    "StaticReshape",
-    "ArgMaxPooling2d",
-    "SquareRoot",
-    "Ceiling",
-    "Hardswish",
-    "LeakyReLU",
-    "Maximum",
-    "Negate",
-    "Square",
-    "ELU",
-    "Abs",
-    "PReLU",
-    "Concatenate2",
-    "Concatenate3",
-    "Concatenate4",
-    "StaticSlice",
-    "ScaledDotProductAttention",
-    "BatchMatrixMultiply",
-    "Concatenate5",
-    "ConvTranspose2d",
-    "ReciprocalSquareRoot",
-    "Log",
-    "Gelu",
-    "Tanh",
-    "Exp",
-    "Sin",
-    "Copy",
-    "Cos",
-];
+/// The kinds of calls: the schema's union, in its order, from one on.
+macro_rules! kinds {
+    ($($kind:ident,)*) => {
+        /// A kind of call.
+        #[allow(clippy::upper_case_acronyms, reason = "the schema's names")]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum Call { $($kind),* }
 
-/// The name of a kind of call.
-pub(super) fn name(kind: u8) -> &'static str {
-    NAMES.get(usize::from(kind)).copied().unwrap_or("unknown")
+        const KINDS: &[Call] = &[$(Call::$kind),*];
+    };
+}
+
+kinds! {
+    Add,
+    FullyConnected,
+    Softmax,
+    Sigmoid,
+    StaticTranspose,
+    Clamp,
+    Conv2d,
+    Div,
+    StaticResizeBilinear2D,
+    StaticConstantPad,
+    AvgPooling2d,
+    Minimum,
+    DepthwiseConv2d,
+    MaxPooling2d,
+    Multiply,
+    Subtract,
+    Floor,
+    Convert,
+    GlobalAvgPooling2d,
+    StaticReshape,
+    ArgMaxPooling2d,
+    SquareRoot,
+    Ceiling,
+    Hardswish,
+    LeakyReLU,
+    Maximum,
+    Negate,
+    Square,
+    ELU,
+    Abs,
+    PReLU,
+    Concatenate2,
+    Concatenate3,
+    Concatenate4,
+    StaticSlice,
+    ScaledDotProductAttention,
+    BatchMatrixMultiply,
+    Concatenate5,
+    ConvTranspose2d,
+    ReciprocalSquareRoot,
+    Log,
+    Gelu,
+    Tanh,
+    Exp,
+    Sin,
+    Copy,
+    Cos,
+}
+
+/// The kind of a number.
+fn kind(number: u8) -> Result<Call, Error> {
+    let kind = usize::from(number).checked_sub(1).and_then(|place| KINDS.get(place));
+    kind.copied().ok_or_else(|| Error::Unsupported(format!("XNNPACK's call {number}")))
+}
+
+/// The number of a kind, as blobs have it.
+#[cfg(test)]
+pub(super) fn number(name: &str) -> Option<u8> {
+    let place = KINDS.iter().position(|kind| format!("{kind:?}") == name)?;
+    u8::try_from(place + 1).ok()
 }
 
 /// Adds a call.
@@ -83,15 +101,16 @@ pub(super) fn add(
     node: &NodeTable<'_>,
     budget: &mut Budget,
 ) -> Result<(), Error> {
-    let (number, name) = (node.debug_handle()?, name(node.kind()?));
+    let (number, call) = (node.debug_handle()?, kind(node.kind()?)?);
     builder.begin(number);
-    add_named(builder, node, name, budget).map_err(|error| error.at(number, name))
+    let added = add_call(builder, node, call, budget);
+    added.map_err(|error| error.at(number, &format!("{call:?}")))
 }
 
-fn add_named(
+fn add_call(
     builder: &mut Builder<'_>,
     node: &NodeTable<'_>,
-    name: &str,
+    call: Call,
     budget: &mut Budget,
 ) -> Result<(), Error> {
     let table = node.0.union_value(1)?.ok_or_else(|| Error::invalid("a call is missing"))?;
@@ -99,49 +118,49 @@ fn add_named(
         Some(limits) => Some(Limits { low: float(limits.low()?), high: float(limits.high()?) }),
         None => None,
     };
-    match name {
-        "FullyConnected" => linear(builder, &LinearTable(table), limits),
-        "Conv2d" => convolution(builder, &ConvolutionTable(table), Kind::Plain, limits),
-        "DepthwiseConv2d" => {
+    match call {
+        Call::FullyConnected => linear(builder, &LinearTable(table), limits),
+        Call::Conv2d => convolution(builder, &ConvolutionTable(table), Kind::Plain, limits),
+        Call::DepthwiseConv2d => {
             convolution(builder, &ConvolutionTable(table), Kind::Depthwise, limits)
         }
-        "ConvTranspose2d" => {
+        Call::ConvTranspose2d => {
             convolution(builder, &ConvolutionTable(table), Kind::Transposed, limits)
         }
-        "MaxPooling2d" => pool(builder, &PoolTable(table), true, limits),
-        "AvgPooling2d" => pool(builder, &PoolTable(table), false, limits),
-        "StaticResizeBilinear2D" => resize(builder, &ResizeTable(table), limits),
-        "GlobalAvgPooling2d" => {
+        Call::MaxPooling2d => pool(builder, &PoolTable(table), true, limits),
+        Call::AvgPooling2d => pool(builder, &PoolTable(table), false, limits),
+        Call::StaticResizeBilinear2D => resize(builder, &ResizeTable(table), limits),
+        Call::GlobalAvgPooling2d => {
             let (input, out) = ends(builder, &UnaryTable(table))?;
             mean(builder, input, out, limits)
         }
-        "StaticTranspose" => transpose(builder, &TransposeTable(table), budget),
-        "StaticReshape" => reshape(builder, &ReshapeTable(table), budget),
-        "StaticSlice" => slice(builder, &SliceTable(table), budget),
-        "StaticConstantPad" => pad(builder, &PadTable(table), budget, limits),
-        "Concatenate2" => cat(builder, &CatTable(table), 2),
-        "Concatenate3" => cat(builder, &CatTable(table), 3),
-        "Concatenate4" => cat(builder, &CatTable(table), 4),
-        "Concatenate5" => cat(builder, &CatTable(table), 5),
-        "Copy" => {
+        Call::StaticTranspose => transpose(builder, &TransposeTable(table), budget),
+        Call::StaticReshape => reshape(builder, &ReshapeTable(table), budget),
+        Call::StaticSlice => slice(builder, &SliceTable(table), budget),
+        Call::StaticConstantPad => pad(builder, &PadTable(table), budget, limits),
+        Call::Concatenate2 => cat(builder, &CatTable(table), 2),
+        Call::Concatenate3 => cat(builder, &CatTable(table), 3),
+        Call::Concatenate4 => cat(builder, &CatTable(table), 4),
+        Call::Concatenate5 => cat(builder, &CatTable(table), 5),
+        Call::Copy => {
             let (input, out) = ends(builder, &UnaryTable(table))?;
             moved(builder, input, out, |_, value| Ok(value))
         }
-        "Convert" => {
+        Call::Convert => {
             let (input, out) = ends(builder, &UnaryTable(table))?;
             let value = builder.numbers(input)?;
             builder.store(value, out, limits)
         }
-        "BatchMatrixMultiply" => product(builder, &BinaryTable(table), limits),
-        "ScaledDotProductAttention" => attention(builder, &AttentionTable(table)),
-        "PReLU" => learned_slope(builder, &BinaryTable(table), limits),
-        "LeakyReLU" | "ELU" => {
+        Call::BatchMatrixMultiply => product(builder, &BinaryTable(table), limits),
+        Call::ScaledDotProductAttention => attention(builder, &AttentionTable(table)),
+        Call::PReLU => learned_slope(builder, &BinaryTable(table), limits),
+        Call::LeakyReLU | Call::ELU => {
             let table = SlopeTable(table);
             let (input, out) = (builder.id(table.input()?)?, builder.id(table.output()?)?);
             let value = builder.numbers(input)?;
             let slope = builder.push(Value::Double(float(table.slope()?).into()));
-            let (operator, inputs) = match name {
-                "ELU" => {
+            let (operator, inputs) = match call {
+                Call::ELU => {
                     let one = builder.int(1);
                     (Operator::ELU, Vec::from([value, slope, one, one]))
                 }
@@ -151,9 +170,9 @@ fn add_named(
             let made = builder.call(operator, &inputs, &sizes)?;
             builder.store(made, out, limits)
         }
-        _ => match binary_operator(name) {
+        _ => match binary_operator(call) {
             Some(operator) => binary(builder, &BinaryTable(table), operator, limits),
-            None => unary(builder, &UnaryTable(table), name, limits),
+            None => unary(builder, &UnaryTable(table), call, limits),
         },
     }
 }
@@ -162,14 +181,14 @@ fn ends(builder: &Builder<'_>, table: &UnaryTable<'_>) -> Result<(ValueId, Value
     Ok((builder.id(table.input()?)?, builder.id(table.output()?)?))
 }
 
-fn binary_operator(name: &str) -> Option<Operator> {
-    Some(match name {
-        "Add" => Operator::ADD_TENSOR,
-        "Subtract" => Operator::SUB_TENSOR,
-        "Multiply" => Operator::MUL_TENSOR,
-        "Div" => Operator::DIV_TENSOR,
-        "Minimum" => Operator::MINIMUM,
-        "Maximum" => Operator::MAXIMUM,
+fn binary_operator(call: Call) -> Option<Operator> {
+    Some(match call {
+        Call::Add => Operator::ADD_TENSOR,
+        Call::Subtract => Operator::SUB_TENSOR,
+        Call::Multiply => Operator::MUL_TENSOR,
+        Call::Div => Operator::DIV_TENSOR,
+        Call::Minimum => Operator::MINIMUM,
+        Call::Maximum => Operator::MAXIMUM,
         _ => return None,
     })
 }
@@ -206,27 +225,27 @@ fn binary(
 fn unary(
     builder: &mut Builder<'_>,
     table: &UnaryTable<'_>,
-    name: &str,
+    call: Call,
     limits: Option<Limits>,
 ) -> Result<(), Error> {
-    let operator = match name {
-        "Clamp" => None,
-        "Sigmoid" => Some(Operator::SIGMOID),
-        "Floor" => Some(Operator::FLOOR),
-        "Ceiling" => Some(Operator::CEIL),
-        "SquareRoot" => Some(Operator::SQRT),
-        "ReciprocalSquareRoot" => Some(Operator::RSQRT),
-        "Hardswish" => Some(Operator::HARDSWISH),
-        "Negate" => Some(Operator::NEG),
-        "Square" => Some(Operator::MUL_TENSOR),
-        "Abs" => Some(Operator::ABS),
-        "Log" => Some(Operator::LOG),
-        "Gelu" => Some(Operator::GELU),
-        "Tanh" => Some(Operator::TANH),
-        "Exp" => Some(Operator::EXP),
-        "Sin" => Some(Operator::SIN),
-        "Cos" => Some(Operator::COS),
-        "Softmax" => Some(Operator::SOFTMAX),
+    let operator = match call {
+        Call::Clamp => None,
+        Call::Sigmoid => Some(Operator::SIGMOID),
+        Call::Floor => Some(Operator::FLOOR),
+        Call::Ceiling => Some(Operator::CEIL),
+        Call::SquareRoot => Some(Operator::SQRT),
+        Call::ReciprocalSquareRoot => Some(Operator::RSQRT),
+        Call::Hardswish => Some(Operator::HARDSWISH),
+        Call::Negate => Some(Operator::NEG),
+        Call::Square => Some(Operator::MUL_TENSOR),
+        Call::Abs => Some(Operator::ABS),
+        Call::Log => Some(Operator::LOG),
+        Call::Gelu => Some(Operator::GELU),
+        Call::Tanh => Some(Operator::TANH),
+        Call::Exp => Some(Operator::EXP),
+        Call::Sin => Some(Operator::SIN),
+        Call::Cos => Some(Operator::COS),
+        Call::Softmax => Some(Operator::SOFTMAX),
         _ => return Err(Error::unsupported("such a call")),
     };
     let (input, out) = ends(builder, table)?;

@@ -101,7 +101,7 @@ impl Blob {
 
     /// A call whose fields are all numbers.
     fn node(&mut self, name: &str, fields: &[(u16, u32)]) {
-        let kind = (0..64).find(|kind| nodes::name(*kind) == name).unwrap();
+        let kind = nodes::number(name).unwrap();
         let call = table(&mut self.b, |t| fields.iter().for_each(|(at, it)| t.scalar(*at, *it)));
         self.nodes.push(table(&mut self.b, |t| {
             t.scalar(0, kind);
