@@ -53,7 +53,7 @@ fn outputs_are_pytorchs() {
 #[test]
 fn threads_change_nothing() {
     let failures = over_all(|fixture| {
-        if !runs(fixture) || !matches!(fixture.kind.as_str(), "model" | "digits") {
+        if !runs(fixture) || !matches!(fixture.kind.as_str(), "model" | "digits" | "tinyml") {
             return Ok(());
         }
         verify(fixture, 3).map(drop)

@@ -1,0 +1,254 @@
+"""Networks for microcontrollers: the four of MLPerf Tiny and the digits as int8, and small fp32 ones.
+
+The int8 networks go through ExecuTorch's path for Cortex-M: quantized by `CortexMQuantizer`, lowered by
+`CortexMPassManager` for a Cortex-M4. Expected outputs are those of the lowered program in PyTorch, whose operators
+compute in integers as CMSIS-NN does. But for the digits, weights are random.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import MagicMock
+
+import torch
+from torch import nn
+
+# The Cortex-M passes share modules with those for Arm's accelerators, which import this; its package wants another
+# version of NumPy.
+sys.modules.setdefault("tosa_serializer", MagicMock())
+
+from common import EXACT, F32, Fixture, Manifest, Method, seed
+from digits import load, one_by_one, train
+from executorch.backends.cortex_m.edge_compile_config import cortex_m_edge_compile_config
+from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPassManager
+from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
+from executorch.backends.cortex_m.target_config import CortexM, CortexMTargetConfig
+from executorch.exir import to_edge
+from torch.export.exported_program import ExportedProgram, InputKind
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+FOLDER = "tinyml"
+TARGET = CortexMTargetConfig(cpu=CortexM.M4)
+
+
+def to_cortex_m(edge: Any) -> Any:
+    """Rewrites the operators of each method to those of `cortex_m`, and drops the weights that these were made of."""
+    for name, program in edge._edge_programs.items():
+        lowered = CortexMPassManager(program, target_config=TARGET).transform()
+        edge._edge_programs[name] = without_unused(lowered)
+    return edge
+
+
+def without_unused(program: ExportedProgram) -> ExportedProgram:
+    """Drops weights as they were before lowering: buffers that nothing reads. ExecuTorch drops parameters alone."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+    specs = program.graph_signature.input_specs
+    for spec in [spec for spec in specs if spec.kind in kinds and not nodes[spec.arg.name].users]:
+        specs.remove(spec)
+        program.graph.erase_node(nodes[spec.arg.name])
+        program._state_dict.pop(spec.target, None)
+        program._constants.pop(spec.target, None)
+    program.graph_module.recompile()
+    return program
+
+
+@dataclass
+class Quantized(Method):
+    """A network as int8, calibrated on what it is tested on and more."""
+
+    calibration: tuple = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        graph = torch.export.export(copy.deepcopy(self.module), self.cases[0]).module(check_guards=False)
+        prepared = prepare_pt2e(graph, CortexMQuantizer())
+        with torch.no_grad():
+            for inputs in (*self.calibration, *self.cases):
+                prepared(*inputs)
+        self.module = convert_pt2e(prepared)
+
+    def expected(self) -> list[Any]:
+        edge = to_cortex_m(to_edge({"forward": self.export()}, compile_config=cortex_m_edge_compile_config()))
+        module = edge.exported_program().module()
+        with torch.no_grad():
+            return [copy.deepcopy(module(*copy.deepcopy(inputs))) for inputs in self.cases]
+
+
+def quantized(name: str, module: nn.Module, cases: list[tuple], calibration: list[tuple]) -> Fixture:
+    method = Quantized(module.eval().requires_grad_(False), cases, calibration=tuple(calibration))
+    return Fixture(
+        f"{FOLDER}/{name}",
+        {"forward": method},
+        EXACT,
+        plain=True,
+        to_backend=to_cortex_m,
+        preserve=cortex_m_edge_compile_config().preserve_ops,
+    )
+
+
+def conv(
+    inputs: int, outputs: int, size: Any = 3, stride: Any = 1, groups: int = 1, padding: Any = None
+) -> list[nn.Module]:
+    padding = size // 2 if padding is None else padding
+    return [
+        nn.Conv2d(inputs, outputs, size, stride, padding, groups=groups, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    ]
+
+
+def separable(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
+    return [*conv(inputs, inputs, 3, stride, groups=inputs), *conv(inputs, outputs, 1)]
+
+
+def keyword_spotting() -> nn.Module:
+    """DS-CNN: 49 frames of 10 coefficients, 12 words."""
+    body = [layer for _ in range(4) for layer in separable(64, 64)]
+    first = conv(1, 64, (10, 4), (2, 2), padding=(5, 1))
+    return nn.Sequential(*first, *body, nn.AvgPool2d((25, 5)), nn.Flatten(), nn.Linear(64, 12))
+
+
+def visual_wake_words() -> nn.Module:
+    """MobileNetV1 with a quarter of the channels: pictures of 96 x 96, person or none."""
+    widths = [(8, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2)]
+    widths += [(128, 128, 1)] * 5 + [(128, 256, 2), (256, 256, 1)]
+    body = [layer for width in widths for layer in separable(*width)]
+    return nn.Sequential(*conv(3, 8, 3, 2), *body, nn.AvgPool2d(3), nn.Flatten(), nn.Linear(256, 2))
+
+
+class Residual(nn.Module):
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        second = conv(outputs, outputs)[:2]
+        self.block = nn.Sequential(*conv(inputs, outputs, 3, stride), *second)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride) if stride > 1 else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.block(x) + self.shortcut(x))
+
+
+def image_classification() -> nn.Module:
+    """ResNet-8: pictures of 32 x 32, 10 classes."""
+    body = [Residual(16, 16, 1), Residual(16, 32, 2), Residual(32, 64, 2)]
+    return nn.Sequential(*conv(3, 16), *body, nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, 10))
+
+
+def anomaly_detection() -> nn.Module:
+    """An autoencoder of five spectrogram frames."""
+    widths = [640, 128, 128, 128, 128, 8, 128, 128, 128, 128]
+    hidden = [[nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU()] for a, b in zip(widths, widths[1:])]
+    return nn.Sequential(*(layer for layers in hidden for layer in layers), nn.Linear(128, 640))
+
+
+def scaled(module: nn.Module, inputs: list[tuple]) -> nn.Module:
+    """Random weights under which the values of no layer vanish: statistics of batch norms are those of the inputs."""
+    module.train()
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            layer.momentum = None
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+            nn.init.normal_(layer.bias, std=0.2)
+    with torch.no_grad():
+        module(torch.cat([x for (x,) in inputs]))
+    fuse_linear_norms(module)
+    return module.eval()
+
+
+def fuse_linear_norms(module: nn.Module) -> None:
+    """Norms behind linear layers become part of them; the quantizer does it for convolutions alone."""
+    module.eval()
+    names = list(module._modules)
+    for name, following in zip(names, names[1:]):
+        linear, norm = module._modules[name], module._modules[following]
+        if isinstance(linear, nn.Linear) and isinstance(norm, nn.BatchNorm1d):
+            module._modules[name] = nn.utils.fusion.fuse_linear_bn_eval(linear, norm)
+            module._modules[following] = nn.Identity()
+
+
+def samples(count: int, *sizes: int) -> list[tuple]:
+    """Smooth random inputs from -1 to 1, channels last where they are pictures."""
+    found = []
+    for _ in range(count):
+        x = torch.tanh(torch.randn(1, *sizes))
+        if len(sizes) == 3:
+            x = (x + torch.nn.functional.avg_pool2d(torch.randn(1, *sizes), 3, 1, 1) * 2).clamp(-1, 1)
+            x = x.to(memory_format=torch.channels_last)
+        found.append((x,))
+    return found
+
+
+def random_network(name: str, module: nn.Module, sizes: tuple[int, ...], count: int = 2) -> Fixture:
+    inputs = samples(8 + count, *sizes)
+    module = scaled(module, inputs)
+    cases, calibration = inputs[:count], inputs[count:]
+    return quantized(name, module, cases, calibration)
+
+
+def digits() -> Fixture:
+    """The network of `digits/` as int8."""
+    train_x, test_x, train_y, test_y = load()
+    model = train(train_x, train_y)
+    last = torch.channels_last
+    cases, calibration = ([(x.to(memory_format=last),) for (x,) in one_by_one(xs)] for xs in (test_x, train_x))
+    fixture = quantized("digits", model.to(memory_format=last), cases, calibration)
+    answers = [logits.argmax().item() for logits in fixture.methods["forward"].expected()]
+    assert answers == test_y[: len(answers)].tolist(), "the int8 network is wrong about what it is tested on"
+    return fixture
+
+
+class LstmStep(nn.Module):
+    """One frame of a signal at a time; the two states stay in the program from call to call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(8, 16)
+        self.head = nn.Linear(16, 4)
+        self.register_buffer("hidden", torch.zeros(1, 16))
+        self.register_buffer("kept", torch.zeros(1, 16))
+
+    def forward(self, frame: torch.Tensor) -> torch.Tensor:
+        hidden, kept = self.cell(frame, (self.hidden, self.kept))
+        self.hidden.copy_(hidden)
+        self.kept.copy_(kept)
+        return self.head(hidden)
+
+
+def lstm_step() -> Fixture:
+    frames = [(torch.randn(1, 8),) for _ in range(6)]
+    step = LstmStep().requires_grad_(False)
+    return Fixture.forward(f"{FOLDER}/lstm_step", step, frames, tolerance=F32, sequence=True, plain=True)
+
+
+def mlp() -> Fixture:
+    """The shape of the network in ExecuTorch's tutorial for the Raspberry Pi Pico 2."""
+    layers = [nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10)]
+    pictures = [((torch.rand(1, 28, 28) > 0.8).float(),) for _ in range(2)]
+    network = nn.Sequential(*layers).requires_grad_(False)
+    return Fixture.forward(f"{FOLDER}/mlp", network, pictures, tolerance=F32, plain=True)
+
+
+NETWORKS = {
+    "digits": digits,
+    "keyword_spotting": lambda: random_network("keyword_spotting", keyword_spotting(), (1, 49, 10)),
+    "visual_wake_words": lambda: random_network("visual_wake_words", visual_wake_words(), (3, 96, 96), 1),
+    "image_classification": lambda: random_network("image_classification", image_classification(), (3, 32, 32), 1),
+    "anomaly_detection": lambda: random_network("anomaly_detection", anomaly_detection(), (640,)),
+    "lstm_step": lstm_step,
+    "mlp": mlp,
+}
+
+
+def main() -> None:
+    manifest = Manifest("tinyml")
+    for make in NETWORKS.values():
+        seed(0)
+        manifest.write(make())
+    manifest.save()
+
+
+if __name__ == "__main__":
+    main()
