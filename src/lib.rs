@@ -27,7 +27,8 @@
 //!
 //! It holds no kernel, no file format and no executor itself. The runtime is [`core`], the kernels are in `portable`, and
 //! firmware uses these two without this crate's conveniences (`default-features = false`). There, nothing is
-//! allocated; the program says how much memory it needs:
+//! allocated. [`program!`] makes a module of a program that is part of a [firmware] image; what it stands on is at hand, too, and the
+//! program says how much memory it needs:
 //!
 //! ```
 //! use torchlet::core::{
@@ -102,6 +103,7 @@ mod buffer;
 mod error;
 #[cfg(feature = "std")]
 mod files;
+pub mod firmware;
 #[cfg(feature = "std")]
 mod module;
 #[cfg(feature = "std")]

@@ -99,3 +99,17 @@ const FAMILIES: &[&[Kernel]] = &[
 
 /// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).
 pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);
+
+/// The kernel of this name, for tables of firmware images: in a constant, it links nothing else.
+///
+/// ```
+/// use torchlet_core::Kernel;
+/// static KERNELS: [Kernel; 1] = [torchlet_portable::kernel("aten::relu.out")];
+/// # assert_eq!(KERNELS[0].name, "aten::relu.out");
+/// ```
+///
+/// # Panics
+/// There is none; in a constant, that is an error of the compiler.
+pub const fn kernel(name: &str) -> Kernel {
+    table::named(FAMILIES, name)
+}

@@ -40,6 +40,39 @@ const fn less(a: &str, b: &str) -> bool {
     a.len() < b.len()
 }
 
+const fn equal(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// The kernel of this name.
+///
+/// In constants: what could go wrong is an error of the compiler there.
+pub(crate) const fn named(lists: &[&[Kernel]], name: &str) -> Kernel {
+    let mut i = 0;
+    while i < lists.len() {
+        let mut j = 0;
+        while j < lists[i].len() {
+            if equal(lists[i][j].name, name) {
+                return lists[i][j];
+            }
+            j += 1;
+        }
+        i += 1;
+    }
+    panic!("torchlet-portable has no kernel of this name")
+}
+
 /// Number of kernels in several lists.
 pub(crate) const fn count(lists: &[&[Kernel]]) -> usize {
     let (mut total, mut i) = (0, 0);
@@ -103,6 +136,23 @@ mod tests {
             };
         }
         Ok(count)
+    }
+
+    /// A firmware's table names kernels, and each name is one kernel.
+    #[test]
+    fn every_kernel_is_found_by_its_name() {
+        for kernel in &crate::KERNELS {
+            let found = crate::kernel(kernel.name);
+            assert_eq!((found.name, found.key), (kernel.name, kernel.key));
+            assert_eq!(found.prepare as usize, kernel.prepare as usize, "{}", kernel.name);
+        }
+        assert!(crate::KERNELS.windows(2).all(|pair| pair[0].name != pair[1].name));
+    }
+
+    #[test]
+    #[should_panic = "no kernel of this name"]
+    fn a_name_without_kernel_is_refused() {
+        crate::kernel("aten::nothing.out");
     }
 
     #[test]

@@ -18,6 +18,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The crates that others can depend on, with all features.
 pub(crate) const LIBRARIES: &[&str] = &[
     "torchlet",
+    "torchlet-build",
     "torchlet-core",
     "torchlet-graph",
     "torchlet-portable",

@@ -1,0 +1,246 @@
+//! What there is to know of a program before it is built in.
+
+use crate::Target;
+use std::collections::BTreeSet;
+use std::fmt;
+use torchlet_core::{
+    ArenaBlock, ArenaUse, DataMap, InitError, InstructionName, Limits, LoadOptions, MethodMeta,
+    Program, ProgramError, Registry, Scalar, ShapeDynamism, TensorInfo, ValueMeta,
+};
+
+/// What running a program takes on a machine.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Analysis {
+    /// Each method that was asked for.
+    pub methods: Vec<MethodAnalysis>,
+    /// The operators that these call, sorted.
+    pub operators: BTreeSet<String>,
+}
+
+/// What running a method takes.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct MethodAnalysis {
+    /// Its name.
+    pub name: String,
+    /// Bytes of its arena: tables, constants that were copied, packed weights.
+    pub arena: usize,
+    /// Where they go.
+    pub arena_use: ArenaUse,
+    /// Bytes of each planned buffer.
+    pub planned: Vec<usize>,
+    /// Bytes of scratch memory.
+    pub scratch: usize,
+    /// What it takes.
+    pub inputs: Vec<Slot>,
+    /// What it gives.
+    pub outputs: Vec<Slot>,
+    /// State that the exporter left to the caller: the index of its value, and its bytes.
+    pub lent_state: Vec<(usize, usize)>,
+}
+
+/// An input or output.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Slot {
+    /// A tensor.
+    Tensor {
+        /// Its type, shape and layout.
+        info: TensorInfo,
+        /// Whether its shape may be another in each run, within that one.
+        is_dynamic: bool,
+        /// Whether the caller has to lend it memory.
+        is_lent: bool,
+    },
+    /// A number, as it was at export.
+    Scalar(Scalar),
+    /// Nothing that changes: absent, a text, a list.
+    Other,
+}
+
+/// The operators and backends that a method calls and nobody has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Names of operators.
+    pub operators: Vec<String>,
+    /// Names of backends.
+    pub backends: Vec<String>,
+}
+
+impl Missing {
+    /// What of a method is missing in a registry.
+    pub fn of(meta: &MethodMeta<'_>, registry: &Registry<'_>) -> Self {
+        let missing = meta.missing(registry);
+        Missing {
+            operators: missing.operators().map(|name| name.to_string()).collect(),
+            backends: missing.backends().map(String::from).collect(),
+        }
+    }
+
+    /// Whether nothing is.
+    pub fn is_empty(&self) -> bool {
+        self.operators.is_empty() && self.backends.is_empty()
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.operators.is_empty() {
+            write!(f, "no kernel for {}", self.operators.join(", "))?;
+            write!(f, "; add kernels with Program::kernel, or export without these operators")?;
+        }
+        if !self.backends.is_empty() {
+            let separator = if self.operators.is_empty() { "" } else { ". " };
+            let names = self.backends.join(", ");
+            write!(f, "{separator}no backend {names}; export without it, add it with ")?;
+            write!(f, "Program::backend, or try Program::lowered, which reads Vulkan and XNNPACK")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a method cannot be loaded.
+#[derive(Debug)]
+pub(crate) enum Obstacle {
+    Program(ProgramError),
+    NoSuchMethod { methods: Vec<String> },
+    Missing(Missing),
+    Init(InitError),
+}
+
+impl From<ProgramError> for Obstacle {
+    fn from(error: ProgramError) -> Self {
+        Obstacle::Program(error)
+    }
+}
+
+impl From<InitError> for Obstacle {
+    fn from(error: InitError) -> Self {
+        Obstacle::Init(error)
+    }
+}
+
+impl Analysis {
+    /// Looks at the named methods of a program, all if there are none. An obstacle comes with the method's name.
+    pub(crate) fn of(
+        program: &Program<'_>,
+        methods: &[String],
+        data: &[DataMap<'_>],
+        registry: &Registry<'_>,
+        target: &Target,
+    ) -> Result<Self, (String, Obstacle)> {
+        let whole = |error: ProgramError| (String::new(), error.into());
+        let present: Vec<&str> =
+            program.method_names().and_then(|names| names.collect()).map_err(whole)?;
+        let mut names: Vec<&str> = methods.iter().map(String::as_str).collect();
+        if names.is_empty() {
+            names.clone_from(&present);
+        }
+        let mut analysis = Analysis { methods: Vec::new(), operators: BTreeSet::new() };
+        for name in names {
+            let fail = |obstacle| (name.to_owned(), obstacle);
+            if !present.contains(&name) {
+                let methods = present.iter().map(|name| (*name).to_owned()).collect();
+                return Err(fail(Obstacle::NoSuchMethod { methods }));
+            }
+            let method = program.method_meta(name).map_err(|error| fail(error.into()))?;
+            analysis.operators.extend(called(&method).map_err(|error| fail(error.into()))?);
+            let method = MethodAnalysis::of(&method, data, registry, target).map_err(fail)?;
+            analysis.methods.push(method);
+        }
+        Ok(analysis)
+    }
+}
+
+/// The operators that a method calls. Its table may name others.
+fn called(meta: &MethodMeta<'_>) -> Result<BTreeSet<String>, ProgramError> {
+    let mut names = BTreeSet::new();
+    for instruction in meta.instruction_names()? {
+        if let InstructionName::Kernel(name) = instruction? {
+            names.insert(name.to_string());
+        }
+    }
+    Ok(names)
+}
+
+impl MethodAnalysis {
+    fn of(
+        meta: &MethodMeta<'_>,
+        data: &[DataMap<'_>],
+        registry: &Registry<'_>,
+        target: &Target,
+    ) -> Result<Self, Obstacle> {
+        let missing = Missing::of(meta, registry);
+        if !missing.is_empty() {
+            return Err(Obstacle::Missing(missing));
+        }
+        let options = LoadOptions::default().with_limits(Limits::FIRMWARE);
+        let options = options.with_machine(target.machine()).with_data(data);
+        let bytes = meta.table_bytes(&options.limits)?;
+        let mut tables = vec![ArenaBlock::UNINIT; bytes.div_ceil(torchlet_core::ARENA_ALIGN)];
+        let prepared = meta.prepare(ArenaBlock::bytes(&mut tables), registry, options)?;
+        let needs = prepared.needs();
+        let planned = (0..meta.planned_buffer_count()).map(|at| meta.planned_buffer_size(at));
+        let slot = |value: Option<ValueMeta<'_>>| value.map_or(Slot::Other, Slot::of);
+        let inputs = (0..meta.input_count()).map(|index| Ok(slot(meta.input(index)?)));
+        let outputs = (0..meta.output_count()).map(|index| Ok(slot(meta.output(index)?)));
+        let state = prepared.state().filter(|state| !state.bound);
+        Ok(MethodAnalysis {
+            name: meta.name().into(),
+            arena: needs.whole_arena(),
+            arena_use: prepared.arena_use(),
+            planned: planned.collect::<Result<_, ProgramError>>()?,
+            scratch: needs.scratch,
+            inputs: inputs.collect::<Result<_, ProgramError>>()?,
+            outputs: outputs.collect::<Result<_, ProgramError>>()?,
+            lent_state: state.map(|state| (state.value, state.info.nbytes())).collect(),
+        })
+    }
+
+    /// Bytes that the caller lends for what the exporter left to it.
+    pub fn lent(&self) -> usize {
+        let slots = self.inputs.iter().chain(&self.outputs).filter_map(Slot::lent);
+        slots.chain(self.lent_state.iter().map(|state| state.1)).sum()
+    }
+
+    /// All of its memory.
+    pub fn total(&self) -> usize {
+        self.arena + self.planned.iter().sum::<usize>() + self.scratch + self.lent()
+    }
+}
+
+impl Slot {
+    fn of(value: ValueMeta<'_>) -> Self {
+        match value {
+            ValueMeta::Tensor(tensor) => Slot::Tensor {
+                is_dynamic: tensor.dynamism != ShapeDynamism::Static,
+                is_lent: !tensor.planned && !tensor.constant,
+                info: tensor.info,
+            },
+            ValueMeta::Scalar(scalar) => Slot::Scalar(scalar),
+            _ => Slot::Other,
+        }
+    }
+
+    /// Bytes that the caller has to lend.
+    pub(crate) fn lent(&self) -> Option<usize> {
+        match self {
+            Slot::Tensor { info, is_lent: true, .. } if info.nbytes() > 0 => Some(info.nbytes()),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Slot::Tensor { info, is_dynamic: true, .. } => write!(f, "at most {info}"),
+            Slot::Tensor { info, .. } => info.fmt(f),
+            Slot::Scalar(Scalar::Int(_)) => f.write_str("int"),
+            Slot::Scalar(Scalar::Bool(_)) => f.write_str("bool"),
+            Slot::Scalar(Scalar::Double(_)) => f.write_str("float"),
+            Slot::Other => f.write_str("nothing"),
+        }
+    }
+}

@@ -1,0 +1,579 @@
+//! What is written for a program: the text of a module.
+
+use crate::{Analysis, MethodAnalysis, Program, Slot};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use torchlet_core::{Scalar, ScalarType, TensorInfo};
+
+/// The name of the module that the programs of an image share.
+pub(crate) const IMAGE: &str = "torchlet_image";
+
+/// What a module is made of.
+pub(crate) struct Source<'a> {
+    pub(crate) program: &'a Program,
+    /// The file to embed.
+    pub(crate) embedded: &'a Path,
+    pub(crate) data: &'a [PathBuf],
+    pub(crate) analysis: &'a Analysis,
+    pub(crate) shares_activations: bool,
+}
+
+/// A name as Rust takes it.
+pub(crate) fn identifier(name: &str) -> String {
+    let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_';
+    let mut text: String = name.chars().map(|c| if is_part(c) { c } else { '_' }).collect();
+    if !text.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        text.insert_str(0, "p_");
+    }
+    // Those that a module or function could be named like, and cannot.
+    const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn else enum extern \
+        false final fn for gen if impl in let loop macro match mod move mut override priv pub ref return self static \
+        struct super trait true try type typeof unsafe unsized use virtual where while yield";
+    if KEYWORDS.split_whitespace().any(|keyword| keyword == text) {
+        text.push('_');
+    }
+    text
+}
+
+/// The module of a program.
+pub(crate) fn program(source: &Source<'_>) -> String {
+    let mut text = String::new();
+    text.push_str(HEAD);
+    let path = source.embedded.to_string_lossy();
+    line(&mut text, "/// The program, aligned for its weights.");
+    line(&mut text, &format!("pub static PROGRAM: &[u8] = &{};", embedded(&path)));
+    kernels(&mut text, source);
+    registry(&mut text, source);
+    data(&mut text, source.data);
+    for found in &source.analysis.methods {
+        method(&mut text, found, source.shares_activations);
+    }
+    model(&mut text, source);
+    text
+}
+
+/// What the programs of an image have in common.
+pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String {
+    let mut text = String::new();
+    if !shares_activations {
+        return text;
+    }
+    let methods = || analyses.iter().flat_map(|analysis| &analysis.methods);
+    let buffers = methods().map(|method| method.planned.len()).max().unwrap_or(0);
+    let largest = |index| methods().filter_map(|method| method.planned.get(index)).copied().max();
+    let planned: Vec<usize> = (0..buffers).map(|index| largest(index).unwrap_or(0)).collect();
+    let scratch = methods().map(|method| method.scratch).max().unwrap_or(0);
+    text.push_str(HEAD);
+    sizes(&mut text, &planned, scratch);
+    line(&mut text, "/// The memory that all methods compute in.");
+    line(&mut text, "///");
+    line(&mut text, "/// # Errors");
+    line(&mut text, "/// It was taken before.");
+    line(&mut text, "pub fn activations() -> Result<core::SharedMemory<'static>, Error> {");
+    statics(&mut text, &planned, scratch);
+    let taken = taken(&planned);
+    let memory = format!("&mut [{taken}], &mut SCRATCH_MEMORY.take()?.0");
+    line(&mut text, &format!("    Ok(core::SharedMemory::new({memory})?)"));
+    line(&mut text, "}");
+    text
+}
+
+const HEAD: &str = "// Written by torchlet-build; a change of the program writes it anew.
+
+#[allow(unused_imports)]
+use ::torchlet::core;
+#[allow(unused_imports)]
+use ::torchlet::firmware::{self, Error, Once};
+
+";
+
+fn line(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+}
+
+fn embedded(path: &str) -> String {
+    format!("core::AlignedBytes(*::core::include_bytes!({path:?})).0")
+}
+
+fn kernels(text: &mut String, source: &Source<'_>) {
+    let operators = &source.analysis.operators;
+    line(text, "\n/// The kernels that it calls, sorted by name; the linker drops all others.");
+    line(text, &format!("pub static KERNELS: [core::Kernel; {}] = [", operators.len()));
+    for name in operators {
+        let own = source.program.kernels.iter().find(|(kernel, _)| kernel.name == name);
+        match own {
+            Some((_, path)) => line(text, &format!("    {},", path_from_module(path))),
+            None => line(text, &format!("    ::torchlet::portable::kernel({name:?}),")),
+        }
+    }
+    line(text, "];");
+}
+
+/// A path of the firmware, as a module in it takes it.
+fn path_from_module(path: &str) -> String {
+    match path.starts_with("crate::") || path.starts_with("::") {
+        true => path.to_owned(),
+        false => format!("::{path}"),
+    }
+}
+
+fn registry(text: &mut String, source: &Source<'_>) {
+    line(text, "\n/// The kernels and backends that it calls.");
+    line(text, "///\n/// # Errors\n/// They do not go together.");
+    line(text, "pub fn registry() -> Result<core::Registry<'static>, Error> {");
+    let mut chain = "core::Registry::new().with_kernels(&KERNELS)?".to_owned();
+    for (_, path) in &source.program.backends {
+        chain += &format!(".with_backend(&{})?", path_from_module(path));
+    }
+    line(text, &format!("    Ok({chain})"));
+    line(text, "}");
+}
+
+fn data(text: &mut String, paths: &[PathBuf]) {
+    line(text, "\n/// The data that the program has outside.");
+    line(text, "///\n/// # Errors\n/// A file is malformed, or this was asked for before.");
+    line(text, "pub fn data() -> Result<&'static [core::DataMap<'static>], Error> {");
+    if paths.is_empty() {
+        line(text, "    Ok(&[])\n}");
+        return;
+    }
+    let count = paths.len();
+    line(text, &format!("    static MAPS: Once<Option<[core::DataMap<'static>; {count}]>> ="));
+    line(text, "        Once::new(None);");
+    line(text, &format!("    static FILES: [&[u8]; {count}] = ["));
+    for path in paths {
+        line(text, &format!("        &{},", embedded(&path.to_string_lossy())));
+    }
+    line(text, "    ];");
+    let open = |index| format!("core::DataMap::from_bytes(FILES[{index}])?");
+    let opened: Vec<String> = (0..count).map(open).collect();
+    line(text, &format!("    Ok(MAPS.take()?.insert([{}]))\n}}", opened.join(", ")));
+}
+
+/// Constants for planned and scratch memory.
+fn sizes(text: &mut String, planned: &[usize], scratch: usize) {
+    line(text, "/// Bytes of each planned buffer.");
+    line(text, &format!("pub const PLANNED: [usize; {}] = {planned:?};", planned.len()));
+    line(text, "/// Bytes of scratch memory.");
+    line(text, &format!("pub const SCRATCH: usize = {scratch};"));
+}
+
+/// Static planned and scratch memory, in a function.
+fn statics(text: &mut String, planned: &[usize], scratch: usize) {
+    let bytes = |size: usize| format!("Once<core::AlignedBytes<[u8; {size}]>>");
+    let empty = |size: usize| format!("Once::new(core::AlignedBytes([0; {size}]))");
+    for (index, &size) in planned.iter().enumerate() {
+        let (kind, value) = (bytes(size), empty(size));
+        line(text, &format!("    static PLANNED_MEMORY_{index}: {kind} = {value};"));
+    }
+    let (kind, value) = (bytes(scratch), empty(scratch));
+    line(text, &format!("    static SCRATCH_MEMORY: {kind} = {value};"));
+}
+
+/// The planned buffers of [`statics`], taken.
+fn taken(planned: &[usize]) -> String {
+    let take = |index| format!("&mut PLANNED_MEMORY_{index}.take()?.0");
+    (0..planned.len()).map(take).collect::<Vec<_>>().join(", ")
+}
+
+/// What the caller lends, and how many bytes.
+fn lent(method: &MethodAnalysis) -> Vec<(String, usize)> {
+    let of = |kind: &'static str, slots: &[Slot]| {
+        let slots = slots.iter().enumerate();
+        let lent = slots.filter_map(|(index, slot)| Some((index, slot.lent()?)));
+        lent.map(|(index, bytes)| (format!("firmware::Lent::{kind}({index})"), bytes))
+            .collect::<Vec<_>>()
+    };
+    let mut all = of("Input", &method.inputs);
+    all.extend(of("Output", &method.outputs));
+    let states = method.lent_state.iter();
+    all.extend(states.map(|(value, bytes)| (format!("firmware::Lent::State({value})"), *bytes)));
+    all
+}
+
+/// The module of a method.
+fn method(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
+    let name = &found.name;
+    let mut inner = String::new();
+    let text_of_method = &mut inner;
+    text_of_method.push_str(HEAD.split_once("\n\n").map_or(HEAD, |(_, rest)| rest));
+    line(text_of_method, "/// Its name in the program.");
+    line(text_of_method, &format!("pub const NAME: &str = {name:?};"));
+    line(text_of_method, "/// Bytes of its arena.");
+    line(text_of_method, &format!("pub const ARENA: usize = {};", found.arena));
+    sizes(text_of_method, &found.planned, found.scratch);
+    let lent = lent(found);
+    let places: Vec<&str> = lent.iter().map(|(place, _)| place.as_str()).collect();
+    let places = places.join(", ");
+    line(text_of_method, "/// What the exporter left to the caller.");
+    line(
+        text_of_method,
+        &format!("pub const LENT: [firmware::Lent; {}] = [{places}];", lent.len()),
+    );
+    for (kind, slots) in [("Input", &found.inputs), ("Output", &found.outputs)] {
+        for (index, slot) in slots.iter().enumerate() {
+            if let Some(array) = array(slot) {
+                let is = if kind == "Input" { "input" } else { "output" };
+                line(text_of_method, &format!("/// The type of {is} {index}: {slot}."));
+                line(text_of_method, &format!("pub type {kind}{index} = {array};"));
+            }
+        }
+    }
+    memory(text_of_method, found, &lent, is_shared);
+    handle(text_of_method, found, is_shared);
+    line(text, &format!("\n/// What there is to know of method `{name}`, and the method."));
+    line(text, &format!("pub mod {} {{", identifier(name)));
+    for inner_line in inner.lines() {
+        let indent = if inner_line.is_empty() { "" } else { "    " };
+        let _ = writeln!(text, "{indent}{inner_line}");
+    }
+    line(text, "}");
+}
+
+/// The memory of a method.
+fn memory(text: &mut String, found: &MethodAnalysis, lent: &[(String, usize)], is_shared: bool) {
+    let planned: &[usize] = if is_shared { &[] } else { &found.planned };
+    let scratch = if is_shared { 0 } else { found.scratch };
+    let (buffers, lends) = (planned.len(), lent.len());
+    line(text, "/// Its memory.");
+    line(text, &format!("pub type Memory = firmware::Memory<{buffers}, {lends}>;"));
+    line(text, "\n/// Static memory of just the sizes that it takes.");
+    line(text, "///\n/// # Errors\n/// It was taken before.");
+    line(text, "pub fn memory() -> Result<Memory, Error> {");
+    line(text, "    const BLOCKS: usize = ARENA.div_ceil(core::ARENA_ALIGN);");
+    line(text, "    static ARENA_MEMORY: Once<[core::ArenaBlock; BLOCKS]> =");
+    line(text, "        Once::new([core::ArenaBlock::UNINIT; BLOCKS]);");
+    statics(text, planned, scratch);
+    for (index, (_, size)) in lent.iter().enumerate() {
+        line(
+            text,
+            &format!("    static LENT_MEMORY_{index}: Once<core::AlignedBytes<[u8; {size}]>> ="),
+        );
+        line(text, &format!("        Once::new(core::AlignedBytes([0; {size}]));"));
+    }
+    line(text, "    Ok(firmware::Memory {");
+    line(text, "        arena: &mut core::ArenaBlock::bytes(ARENA_MEMORY.take()?)[..ARENA],");
+    line(text, &format!("        planned: [{}],", taken(planned)));
+    line(text, "        scratch: &mut SCRATCH_MEMORY.take()?.0,");
+    let take = |index| format!("&mut LENT_MEMORY_{index}.take()?.0");
+    let lent: Vec<String> = (0..lent.len()).map(take).collect();
+    line(text, &format!("        lent: [{}],", lent.join(", ")));
+    line(text, "    })\n}");
+}
+
+/// The type of a loaded method, with its functions.
+fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
+    let (kind, life, shared) = match is_shared {
+        true => {
+            ("core::SharedMethod<'static>", "'a ", "shared: &'a mut core::SharedMemory<'static>, ")
+        }
+        false => ("core::Method<'static>", "", ""),
+    };
+    let generic = if is_shared { "<'a>" } else { "" };
+    let load_shared = if is_shared { "shared: &mut core::SharedMemory<'static>, " } else { "" };
+    let (attached, seen) = match is_shared {
+        true => ("self.0.attach(shared)?", "self.0.view(shared)?"),
+        false => ("self.0.attached()", "&self.0"),
+    };
+    let parameters = parameters(found);
+    let (names, results) = (names(found), results(found, if is_shared { "'a " } else { "" }));
+    line(text, "\n/// The method, loaded.");
+    line(text, "#[derive(Debug)]");
+    if is_shared {
+        // A shared method has no text of its own.
+        let derived = text.rfind("#[derive(Debug)]").unwrap_or(text.len());
+        text.truncate(derived);
+    }
+    line(text, &format!("pub struct Method({kind});"));
+    line(text, "\nimpl Method {");
+    line(
+        text,
+        "    /// Loads it from a program, which may be another than the one that is embedded, into this memory.",
+    );
+    line(text, "    ///\n    /// # Errors\n    /// What is wrong or missing, and where.");
+    line(text, "    pub fn load(");
+    if is_shared {
+        line(text, &format!("        {load_shared}"));
+    }
+    line(text, "        program: &core::Program<'static>,");
+    line(text, "        registry: &core::Registry<'static>,");
+    line(text, "        memory: Memory,");
+    line(text, "        options: core::LoadOptions<'static>,");
+    line(text, "    ) -> Result<Self, Error> {");
+    let loaded = match is_shared {
+        true => "firmware::load_shared(program, NAME, registry, shared, memory, LENT, options)",
+        false => "firmware::load(program, NAME, registry, memory, LENT, options)",
+    };
+    line(text, &format!("        Ok(Method({loaded}?))\n    }}"));
+    line(text, "\n    /// Sets the inputs, which a run uses up.");
+    line(text, "    ///\n    /// # Errors\n    /// An input does not fit.");
+    let plain_shared = if is_shared { "shared: &mut core::SharedMemory<'static>, " } else { "" };
+    line(
+        text,
+        &format!(
+            "    pub fn set_inputs(&mut self, {plain_shared}{parameters}) -> Result<(), Error> {{"
+        ),
+    );
+    line(
+        text,
+        &format!(
+            "        #[allow(unused_mut, unused_variables)]\n        let mut method = {attached};"
+        ),
+    );
+    for (index, slot) in found.inputs.iter().enumerate() {
+        match slot {
+            Slot::Scalar(scalar) => {
+                let kind = scalar_variant(scalar);
+                line(
+                    text,
+                    &format!(
+                        "        firmware::set_scalar(&mut method, {index}, core::Scalar::{kind}(input_{index}))?;"
+                    ),
+                );
+            }
+            Slot::Tensor { .. } if is_set(slot) => {
+                let function = if array(slot).is_some() { "set_input" } else { "set_tensor" };
+                line(
+                    text,
+                    &format!("        firmware::{function}(&mut method, {index}, input_{index})?;"),
+                );
+            }
+            _ => {}
+        }
+    }
+    line(text, "        Ok(())\n    }");
+    line(text, "\n    /// The outputs, as the last run left them.");
+    line(
+        text,
+        "    ///\n    /// # Errors\n    /// An output is not what the embedded program has there.",
+    );
+    let seen_shared = if is_shared { "shared: &'a core::SharedMemory<'static>" } else { "" };
+    line(
+        text,
+        &format!(
+            "    pub fn outputs{generic}(&{life}self, {seen_shared}) -> Result<{results}, Error> {{"
+        ),
+    );
+    line(text, &format!("        #[allow(unused_variables)]\n        let method = {seen};"));
+    line(text, &format!("        Ok({})\n    }}", reads(found)));
+    line(text, "\n    /// Runs it: sets the inputs, computes, gives the outputs.");
+    line(
+        text,
+        "    ///\n    /// # Errors\n    /// An input does not fit, or an instruction failed.",
+    );
+    line(
+        text,
+        &format!(
+            "    pub fn run{generic}(&{life}mut self, {shared}{parameters}) -> Result<{results}, Error> {{"
+        ),
+    );
+    let pass = if is_shared { "shared, " } else { "" };
+    line(text, &format!("        self.set_inputs({pass}{names})?;"));
+    line(text, &format!("        {attached}.execute()?;"));
+    line(text, &format!("        self.outputs({})\n    }}", if is_shared { "shared" } else { "" }));
+    line(
+        text,
+        "\n    /// The method as core has it: to step through it, to reset its state, to fill inputs in place.",
+    );
+    line(
+        text,
+        &format!("    pub fn as_core(&mut self) -> &mut {kind} {{\n        &mut self.0\n    }}"),
+    );
+    line(text, "}");
+}
+
+/// The program's methods together.
+fn model(text: &mut String, source: &Source<'_>) {
+    let methods = &source.analysis.methods;
+    let is_shared = source.shares_activations;
+    line(text, "\n/// The program, loaded.");
+    line(text, "pub struct Model {");
+    for found in methods {
+        let (name, module) = (&found.name, identifier(&found.name));
+        line(text, &format!("    /// Method `{name}`.\n    pub {module}: {module}::Method,"));
+    }
+    line(text, "}");
+    let (shared, pass) = match is_shared {
+        true => ("shared: &mut core::SharedMemory<'static>", "shared"),
+        false => ("", ""),
+    };
+    line(text, "\n/// Loads the program into static memory.");
+    line(text, "///\n/// # Errors\n/// It was loaded before, or cannot be.");
+    line(text, &format!("pub fn load({shared}) -> Result<Model, Error> {{"));
+    let comma = if is_shared { "shared, " } else { "" };
+    line(text, &format!("    load_with({comma}core::LoadOptions::default())\n}}"));
+    line(text, "\n/// The same with options, such as a tracer.");
+    line(text, "///\n/// # Errors\n/// It was loaded before, or cannot be.");
+    let separator = if is_shared { ", " } else { "" };
+    line(
+        text,
+        &format!(
+            "pub fn load_with({shared}{separator}options: core::LoadOptions<'static>) -> Result<Model, Error> {{"
+        ),
+    );
+    line(text, "    let program = core::Program::from_bytes(PROGRAM)?;");
+    line(text, "    let (registry, options) = (registry()?, options.with_data(data()?));");
+    line(text, "    Ok(Model {");
+    for found in methods {
+        let module = identifier(&found.name);
+        line(text, &format!("        {module}: {module}::Method::load("));
+        line(
+            text,
+            &format!("            {comma}&program, &registry, {module}::memory()?, options,"),
+        );
+        line(text, "        )?,");
+    }
+    line(text, "    })\n}");
+    line(text, "\nimpl Model {");
+    for found in methods {
+        let (name, module) = (&found.name, identifier(&found.name));
+        let life = if is_shared { "'a " } else { "" };
+        let qualified = |text: String| qualify(&text, &module);
+        let (parameters, results) = (qualified(parameters(found)), qualified(results(found, life)));
+        let generic = if is_shared { "<'a>" } else { "" };
+        let shared = if is_shared { "shared: &'a mut core::SharedMemory<'static>, " } else { "" };
+        line(text, &format!("    /// Runs method `{name}`."));
+        line(
+            text,
+            "    ///\n    /// # Errors\n    /// An input does not fit, or an instruction failed.",
+        );
+        line(
+            text,
+            &format!(
+                "    pub fn {module}{generic}(&{life}mut self, {shared}{parameters}) -> Result<{results}, Error> {{"
+            ),
+        );
+        let pass = if is_shared { format!("{pass}, ") } else { String::new() };
+        line(text, &format!("        self.{module}.run({pass}{})\n    }}", names(found)));
+    }
+    line(text, "}");
+}
+
+/// The types of a method's module, from outside of it.
+fn qualify(text: &str, module: &str) -> String {
+    text.replace("&Input", &format!("&{module}::Input"))
+        .replace("&Output", &format!("&{module}::Output"))
+        .replace("&'a Output", &format!("&'a {module}::Output"))
+}
+
+/// Whether an input is an argument of the function.
+fn is_set(slot: &Slot) -> bool {
+    match slot {
+        Slot::Tensor { info, .. } => info.nbytes() > 0,
+        Slot::Scalar(_) => true,
+        Slot::Other => false,
+    }
+}
+
+fn parameters(method: &MethodAnalysis) -> String {
+    let mut text = String::new();
+    for (index, slot) in method.inputs.iter().enumerate().filter(|(_, slot)| is_set(slot)) {
+        let kind = match slot {
+            Slot::Scalar(scalar) => scalar_type(scalar).to_owned(),
+            _ if array(slot).is_some() => format!("&Input{index}"),
+            _ => "&core::TensorRef<'_>".to_owned(),
+        };
+        let separator = if text.is_empty() { "" } else { ", " };
+        let _ = write!(text, "{separator}input_{index}: {kind}");
+    }
+    text
+}
+
+fn names(method: &MethodAnalysis) -> String {
+    let set = method.inputs.iter().enumerate().filter(|(_, slot)| is_set(slot));
+    set.map(|(index, _)| format!("input_{index}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What a method gives: the only output, or all as a tuple.
+fn results(method: &MethodAnalysis, life: &str) -> String {
+    let of = |(index, slot): (usize, &Slot)| match slot {
+        Slot::Scalar(_) => "core::Scalar".to_owned(),
+        Slot::Other => "()".to_owned(),
+        Slot::Tensor { .. } if array(slot).is_some() => format!("&{life}Output{index}"),
+        Slot::Tensor { .. } if life.is_empty() => "core::TensorRef<'_>".to_owned(),
+        Slot::Tensor { .. } => "core::TensorRef<'a>".to_owned(),
+    };
+    tuple(method.outputs.iter().enumerate().map(of).collect())
+}
+
+fn reads(method: &MethodAnalysis) -> String {
+    let of = |(index, slot): (usize, &Slot)| match slot {
+        Slot::Scalar(_) => format!("firmware::scalar(method, {index})?"),
+        Slot::Other => "()".to_owned(),
+        Slot::Tensor { .. } if array(slot).is_some() => {
+            format!("firmware::output(method, {index})?")
+        }
+        Slot::Tensor { .. } => format!("firmware::tensor(method, {index})?"),
+    };
+    tuple(method.outputs.iter().enumerate().map(of).collect())
+}
+
+fn tuple(items: Vec<String>) -> String {
+    match &items[..] {
+        [one] => one.clone(),
+        all => format!("({})", all.join(", ")),
+    }
+}
+
+fn scalar_type(scalar: &Scalar) -> &'static str {
+    match scalar {
+        Scalar::Int(_) => "i64",
+        Scalar::Bool(_) => "bool",
+        Scalar::Double(_) => "f64",
+    }
+}
+
+fn scalar_variant(scalar: &Scalar) -> &'static str {
+    match scalar {
+        Scalar::Int(_) => "Int",
+        Scalar::Bool(_) => "Bool",
+        Scalar::Double(_) => "Double",
+    }
+}
+
+/// The array that a tensor is: of static shape, with elements that are numbers, in the order of the memory.
+fn array(slot: &Slot) -> Option<String> {
+    let Slot::Tensor { info, is_dynamic: false, .. } = slot else { return None };
+    let mut text = element(info)?.to_owned();
+    for &dim in info.dim_order.iter().rev() {
+        let size = info.sizes.get(usize::from(dim))?;
+        if *size < 1 {
+            return None;
+        }
+        text = format!("[{text}; {size}]");
+    }
+    Some(text)
+}
+
+fn element(info: &TensorInfo) -> Option<&'static str> {
+    Some(match info.scalar_type {
+        ScalarType::Byte => "u8",
+        ScalarType::Char => "i8",
+        ScalarType::Short => "i16",
+        ScalarType::Int => "i32",
+        ScalarType::Long => "i64",
+        ScalarType::Half => "firmware::f16",
+        ScalarType::Float => "f32",
+        ScalarType::Double => "f64",
+        ScalarType::Bool => "core::Bool",
+        ScalarType::BFloat16 => "firmware::bf16",
+        ScalarType::UInt16 => "u16",
+        ScalarType::UInt32 => "u32",
+        ScalarType::UInt64 => "u64",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_to_fit() {
+        assert_eq!(identifier("digits"), "digits");
+        assert_eq!(identifier("mobilenet-v2.int8"), "mobilenet_v2_int8");
+        assert_eq!(identifier("2nd"), "p_2nd");
+        assert_eq!(identifier("match"), "match_");
+    }
+}

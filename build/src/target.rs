@@ -1,0 +1,88 @@
+//! The machine that is built for.
+
+use torchlet_core::{Machine, PointerWidth};
+
+/// A machine, by the name of its target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    name: String,
+    width: PointerWidth,
+    has_vectors: bool,
+}
+
+impl Target {
+    /// The machine of a target triple, such as `thumbv7em-none-eabihf`, or of `32` or `64`, by the bits of its pointers.
+    ///
+    /// # Errors
+    /// How wide its pointers are is not known.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        let starts = |with: &[&str]| with.iter().any(|start| name.starts_with(start));
+        let is_32 = [
+            "32", "thumb", "arm", "riscv32", "i386", "i586", "i686", "wasm32", "xtensa", "mips-",
+            "mipsel-",
+        ];
+        let is_64 = [
+            "64",
+            "x86_64",
+            "aarch64",
+            "arm64",
+            "riscv64",
+            "powerpc64",
+            "loongarch64",
+            "s390x",
+            "wasm64",
+        ];
+        let width = match name {
+            // First, as arm64 starts like the others.
+            _ if starts(&is_64) => PointerWidth::Bits64,
+            _ if starts(&is_32) => PointerWidth::Bits32,
+            _ => return Err("its pointers are not known; use 32 or 64, by their bits".into()),
+        };
+        let has_vectors =
+            starts(&["64", "x86_64", "aarch64", "arm64"]) && !name.ends_with("softfloat");
+        Ok(Target { name: name.into(), width, has_vectors })
+    }
+
+    /// As it was written.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What methods are prepared for.
+    pub fn machine(&self) -> Machine {
+        Machine::Scalar(self.width)
+    }
+
+    /// How wide its pointers are.
+    pub fn pointer_width(&self) -> PointerWidth {
+        self.width
+    }
+
+    /// Whether its kernels use vector instructions, so that what they take depends on the processor.
+    pub fn has_vectors(&self) -> bool {
+        self.has_vectors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn triples_tell_the_width_of_pointers() {
+        let width = |name| Target::parse(name).map(|target| target.pointer_width());
+        assert_eq!(width("thumbv7em-none-eabihf"), Ok(PointerWidth::Bits32));
+        assert_eq!(width("riscv32imac-unknown-none-elf"), Ok(PointerWidth::Bits32));
+        assert_eq!(width("arm64e-apple-ios"), Ok(PointerWidth::Bits64));
+        assert_eq!(width("64"), Ok(PointerWidth::Bits64));
+        assert!(width("pdp11").unwrap_err().contains("use 32 or 64"));
+    }
+
+    #[test]
+    fn vectors_are_a_matter_of_the_processor() {
+        let has_vectors = |name| Target::parse(name).map(|target| target.has_vectors());
+        assert_eq!(has_vectors("aarch64-unknown-none"), Ok(true));
+        assert_eq!(has_vectors("aarch64-unknown-none-softfloat"), Ok(false));
+        assert_eq!(has_vectors("thumbv8m.main-none-eabihf"), Ok(false));
+    }
+}

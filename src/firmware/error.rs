@@ -1,0 +1,89 @@
+//! What can go wrong with a program in firmware.
+
+use core::fmt;
+use torchlet_core::{
+    ExecuteError, InitError, InputError, KernelError, ProgramError, RegistryError,
+};
+
+/// A program of a firmware image cannot be loaded or run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum Error {
+    /// The static memory was taken before: a program is loaded once.
+    Taken,
+    /// The arena has no room for the method's tables.
+    TooSmall {
+        /// Bytes that it must hold.
+        needed: usize,
+        /// Bytes that it holds.
+        available: usize,
+    },
+    /// The file is malformed.
+    Program(ProgramError),
+    /// The kernels do not go together.
+    Registry(RegistryError),
+    /// A method cannot be loaded.
+    Init(InitError),
+    /// An input or output is not what the program has there.
+    Input(InputError),
+    /// An input or output has elements of another type.
+    Element(KernelError),
+    /// An input or output has another number of elements.
+    Length {
+        /// How many there should be.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// The method failed while running.
+    Execute(ExecuteError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Taken => f.write_str("the program's memory was taken before; load it once"),
+            Error::TooSmall { needed, available } => {
+                write!(f, "the arena needs {needed} bytes or more, and has {available}")
+            }
+            Error::Program(error) => error.fmt(f),
+            Error::Registry(error) => error.fmt(f),
+            Error::Init(error) => error.fmt(f),
+            Error::Input(error) => error.fmt(f),
+            Error::Element(error) => error.fmt(f),
+            Error::Length { expected, found } => {
+                write!(f, "{found} elements instead of {expected}")
+            }
+            Error::Execute(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Error::Program(error) => Some(error),
+            Error::Registry(error) => Some(error),
+            Error::Init(error) => Some(error),
+            Error::Input(error) => Some(error),
+            Error::Element(error) => Some(error),
+            Error::Execute(error) => Some(error),
+            Error::Taken | Error::TooSmall { .. } | Error::Length { .. } => None,
+        }
+    }
+}
+
+macro_rules! from {
+    ($($variant:ident $error:ty),*) => {$(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Error::$variant(error)
+            }
+        }
+    )*};
+}
+from!(
+    Program ProgramError, Registry RegistryError, Init InitError, Input InputError,
+    Element KernelError, Execute ExecuteError
+);
