@@ -75,9 +75,10 @@ impl Compiled {
         let mut state = State::new(&graph, buffers.changing().into_iter().collect())?;
         state.busy = context.info.kind.busy_invocations();
         state.features = context.features.clone();
+        state.limits = context.limits.clone();
         let steps = encode(&graph, &mut state, true)?;
         watch.lap("encode");
-        let align = context.limits.min_storage_buffer_offset_alignment.max(16);
+        let align = context.align;
         let (places, tensor_bytes, constant_bytes) = plan_memory(&graph, &state, &steps, align)?;
         watch.lap("plan memory");
         let (inputs, input_bytes) = stage(&graph, &graph.inputs, align)?;

@@ -8,7 +8,7 @@ pub(crate) use crate::steps::{Access, read, write};
 pub(crate) use crate::tensors::{numel_of, u32_of};
 
 use crate::derived::{Derived, Source};
-use crate::device::{DeviceFeatures, PipelineKey};
+use crate::device::{DeviceFeatures, MOST_INVOCATIONS, PipelineKey};
 use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::state::{Contents, DeviceTensor, State, Storage};
@@ -295,8 +295,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         invocations: [usize; 3],
         workgroup: [u32; 3],
     ) -> Result<(), Error> {
-        let better = P::BETTER.filter(|better| self.features().have(better.features));
-        let module = better.unwrap_or(P::MODULE);
+        let module = self.module_of::<P>();
         self.dispatch_module(module, pipeline, accesses, push, invocations, workgroup)
     }
 
@@ -310,23 +309,85 @@ impl<'e, 'p> Encoder<'e, 'p> {
         invocations: [usize; 3],
         workgroup: [u32; 3],
     ) -> Result<(), Error> {
+        let groups = workgroups(invocations, workgroup)?;
+        self.emit(module, pipeline, accesses, push, groups, workgroup)
+    }
+
+    /// Emits a dispatch of a shader that works along x alone, and calls that `invocation_x`.
+    pub(crate) fn dispatch_along_x<P: Pipeline>(
+        &mut self,
+        pipeline: &P,
+        accesses: P::Bindings<Access>,
+        push: &P::Push,
+        invocations: usize,
+    ) -> Result<(), Error> {
+        let (invocations, workgroup) = ([invocations, 1, 1], [LINEAR_WORKGROUP, 1, 1]);
+        self.dispatch_along(0, pipeline, accesses, push, invocations, workgroup)
+    }
+
+    /// Emits a dispatch of a shader that works along y, with a workgroup's worth of invocations along x, and calls y `invocation_y`.
+    pub(crate) fn dispatch_along_y<P: Pipeline>(
+        &mut self,
+        pipeline: &P,
+        accesses: P::Bindings<Access>,
+        push: &P::Push,
+        [x, y]: [usize; 2],
+        [width, height]: [u32; 2],
+    ) -> Result<(), Error> {
+        self.dispatch_along(1, pipeline, accesses, push, [x, y, 1], [width, height, 1])
+    }
+
+    fn dispatch_along<P: Pipeline>(
+        &mut self,
+        dimension: usize,
+        pipeline: &P,
+        accesses: P::Bindings<Access>,
+        push: &P::Push,
+        invocations: [usize; 3],
+        workgroup: [u32; 3],
+    ) -> Result<(), Error> {
+        let groups = workgroups(invocations, workgroup)?;
+        // What cannot be folded is refused below.
+        let groups = self.state.limits.folded(groups, dimension).unwrap_or(groups);
+        let module = self.module_of::<P>();
+        self.emit(module, pipeline, accesses, push, groups, workgroup)
+    }
+
+    fn emit<P: Pipeline>(
+        &mut self,
+        module: Module,
+        pipeline: &P,
+        accesses: P::Bindings<Access>,
+        push: &P::Push,
+        groups: [u32; 3],
+        workgroup: [u32; 3],
+    ) -> Result<(), Error> {
+        let name = module.name;
         if !self.features().have(module.features) {
-            let (name, needed) = (module.name, module.features);
+            let needed = module.features;
             return Err(Error::unsupported(format!("{name} needs {needed:?} of the device")));
         }
-        let mut groups = [0; 3];
-        for ((groups, count), size) in groups.iter_mut().zip(invocations).zip(workgroup) {
-            *groups = u32::try_from(count.div_ceil(size as usize))
-                .map_err(|_| Error::unsupported("a dispatch of more than 2^32 workgroups"))?;
+        if workgroup.iter().product::<u32>() > MOST_INVOCATIONS {
+            return Err(Error::unsupported(format!("{name}: workgroups of {workgroup:?}")));
         }
         if groups.contains(&0) {
             return Ok(());
         }
-        let key = PipelineKey { module, constants: pipeline.constants(), workgroup };
+        self.state.limits.check_workgroups(name, groups)?;
         let accesses = accesses.as_ref().to_vec();
+        for access in &accesses {
+            self.state.limits.check_tensor(name, self.state.tensor(access.tensor)?.bytes())?;
+        }
+        let key = PipelineKey { module, constants: pipeline.constants(), workgroup };
         self.bound.extend(accesses.iter().map(|access| access.tensor));
         self.steps.push(Step { node: self.node, key, accesses, push: push.bytes(), groups });
         Ok(())
+    }
+
+    /// The best module of a pipeline that the device can run.
+    fn module_of<P: Pipeline>(&self) -> Module {
+        let better = P::BETTER.filter(|better| self.features().have(better.features));
+        better.unwrap_or(P::MODULE)
     }
 
     /// Emits a dispatch in which each invocation handles four consecutive elements of `numel`.
@@ -337,6 +398,16 @@ impl<'e, 'p> Encoder<'e, 'p> {
         push: &P::Push,
         numel: usize,
     ) -> Result<(), Error> {
-        self.dispatch(pipeline, accesses, push, [numel.div_ceil(4), 1, 1], [LINEAR_WORKGROUP, 1, 1])
+        self.dispatch_along_x(pipeline, accesses, push, numel.div_ceil(4))
     }
+}
+
+/// The workgroups that it takes for so many invocations in each dimension.
+fn workgroups(invocations: [usize; 3], workgroup: [u32; 3]) -> Result<[u32; 3], Error> {
+    let mut groups = [0; 3];
+    for ((groups, count), size) in groups.iter_mut().zip(invocations).zip(workgroup) {
+        *groups = u32::try_from(count.div_ceil(size.max(1) as usize))
+            .map_err(|_| Error::unsupported("a dispatch of more than 2^32 workgroups"))?;
+    }
+    Ok(groups)
 }

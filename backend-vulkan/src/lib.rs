@@ -122,6 +122,13 @@ impl VulkanBackendBuilder {
         self
     }
 
+    /// Folds dispatches of more workgroups along a dimension than this, as if the device took no more. For tests.
+    #[doc(hidden)]
+    pub fn fold_workgroups_at(mut self, most: u32) -> Self {
+        self.options.fold_at = Some(most);
+        self
+    }
+
     /// The backend. It opens its device when it is first needed.
     pub fn build(self) -> VulkanBackend {
         VulkanBackend { options: self.options, contexts: Contexts::default() }

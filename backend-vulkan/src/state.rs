@@ -2,7 +2,7 @@
 
 use crate::bounds;
 use crate::derived::Derived;
-use crate::device::DeviceFeatures;
+use crate::device::{DeviceFeatures, Limits};
 use crate::error::Error;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::transfer::to_device;
@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub(crate) busy: usize,
     /// What the device can do beyond Vulkan 1.1.
     pub(crate) features: DeviceFeatures,
+    /// What the device takes at most.
+    pub(crate) limits: Limits,
     /// Values whose contents may differ from one run to the next though they are constants: nothing is made of them at load.
     pub(crate) changing: HashSet<ValueId>,
 }
@@ -127,6 +129,7 @@ impl State {
             derived: HashMap::new(),
             busy: 1 << 15,
             features: DeviceFeatures::default(),
+            limits: Limits::LEAST,
             changing,
         })
     }

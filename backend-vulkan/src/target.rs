@@ -1,6 +1,6 @@
 //! What a Vulkan device can run, for the compiler: asked by encoding, without a device.
 
-use crate::device::DeviceFeatures;
+use crate::device::{DeviceFeatures, Limits};
 use crate::encode::encode;
 use crate::error::Error;
 use crate::ops;
@@ -18,6 +18,7 @@ use torchlet_graph::operators::Operator;
 #[derive(Debug, Clone, Default)]
 pub struct VulkanTarget {
     features: DeviceFeatures,
+    limits: Limits,
     rates: Option<Rates>,
 }
 
@@ -33,7 +34,7 @@ impl VulkanTarget {
         let rates = backend.rates();
         context.map_or_else(
             |_| Self::any(),
-            |it| VulkanTarget { features: it.features.clone(), rates },
+            |it| VulkanTarget { features: it.features.clone(), limits: it.limits.clone(), rates },
         )
     }
 
@@ -60,6 +61,7 @@ impl VulkanTarget {
         let changing: HashSet<ValueId> = constants.collect();
         let mut state = State::new(graph, changing)?;
         state.features = self.features.clone();
+        state.limits = self.limits.clone();
         let steps = encode(graph, &mut state, true)?;
         let accesses = steps.iter().flat_map(|step| &step.accesses);
         let written: HashSet<ValueId> = accesses

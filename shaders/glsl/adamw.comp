@@ -21,7 +21,7 @@ TENSOR_OUT(2, second, F32)
 TENSOR_IN(3, gradient, F32)
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 g = gradient_f4(i);
     vec4 m = first_f4(i) * push.beta1 + g * (1.0 - push.beta1);

@@ -28,7 +28,7 @@ TENSOR_IN(1, k, K)
 TENSOR_OUT(2, y, OUT)
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 v = vec4(0);
     [[unroll]] for (uint c = 0; c < 4; ++c) {

@@ -81,7 +81,7 @@ uvec2 places(uint i) {
 }
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     bool floating = is_float(A) || is_float(B) || (is_float(OUT) && FUNCTION < 9);
     if (SAME_LAYOUT != 0 && floating) {

@@ -60,8 +60,9 @@ float tap(uint row, int ix) {
 void main() {
     uint across = (push.out_x + 3) / 4;
     uint down = (push.out_y + ROWS - 1) / ROWS;
-    uint plane = gl_GlobalInvocationID.x / (across * down);
-    uint rest = gl_GlobalInvocationID.x % (across * down);
+    uint id = invocation_x();
+    uint plane = id / (across * down);
+    uint rest = id % (across * down);
     uint oy = rest / across * ROWS;
     uint ox = rest % across * 4;
     if (plane >= push.planes) return;

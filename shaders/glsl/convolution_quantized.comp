@@ -84,7 +84,7 @@ float finished(float sum, uint channel) {
 }
 
 void main() {
-    uint id = gl_GlobalInvocationID.x;
+    uint id = invocation_x();
     if (id * 4 * TILE >= push.numel) return;
     uint plane = push.out_height * push.out_width;
     uint in_plane = push.in_height * push.in_width;

@@ -22,7 +22,7 @@ TENSOR_IN(2, index, I32)
 TENSOR_OUT(3, y, OUT)
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 v = vec4(0);
     [[unroll]] for (uint k = 0; k < 4; ++k) {

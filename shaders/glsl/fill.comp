@@ -17,7 +17,7 @@ layout(push_constant) uniform Push {
 TENSOR_OUT(0, y, OUT)
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     if (is_float(OUT)) {
         y_write_f4(i, push.value + vec4(i, i + 1, i + 2, i + 3) * push.step);

@@ -29,7 +29,7 @@ uint place(uint i) {
 }
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     if (CONTIGUOUS != 0) {
         if (is_float(IN)) y_write_f4(i, x_f4(i));

@@ -16,7 +16,7 @@ layout(push_constant) uniform Push {
 TENSOR_OUT(0, y, OUT)
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     uvec2 place = uvec2(i / 2, i / 2 + 1);
     vec4 v = vec4(place.x % push.width, place.x / push.width, place.y % push.width, place.y / push.width);

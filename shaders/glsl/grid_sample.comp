@@ -83,7 +83,7 @@ float bilinear(uint plane, float fx, float fy) {
 }
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 v = vec4(0);
     [[unroll]] for (uint k = 0; k < 4; ++k) {

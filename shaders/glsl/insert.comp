@@ -21,7 +21,7 @@ TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 f = vec4(0);
     ivec4 n = ivec4(0);

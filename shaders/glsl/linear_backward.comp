@@ -27,7 +27,7 @@ TENSOR_IN(2, scale, SCALE)
 TENSOR_OUT(3, y, OUT)
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 v = vec4(0);
     [[unroll]] for (uint c = 0; c < 4; ++c) {

@@ -110,7 +110,7 @@ float finished(float sum, uint m, uint n) {
 void main() {
     uint lanes = gl_WorkGroupSize.x;
     uint lane = gl_LocalInvocationID.x;
-    uint tile = gl_GlobalInvocationID.y;
+    uint tile = invocation_y();
     uint step = ALIGNED != 0 ? 4 : 1;
     if (ROWS > 1) {
         // One lane; four rows.

@@ -16,7 +16,7 @@ RUN_IN(3, part, F32)
 
 void main() {
     uint pitch = (push.n + 3) & ~3u;
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     uint count = push.batches * push.m * pitch;
     if (i >= count) return;
     vec4 sum = vec4(0);

@@ -34,7 +34,7 @@ const uint RMS = 3;
 const uint AFFINE = 4;
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 v = x_f4(i);
     [[unroll]] for (uint k = 0; k < 4; ++k) {

@@ -27,7 +27,7 @@ int code(uint n, uint k) {
 }
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     ivec4 v = ivec4(0);
     [[unroll]] for (uint c = 0; c < 4; ++c) {

@@ -103,7 +103,7 @@ FUNCTIONS(unary_5, binary_5, FUNCTION_5)
     }
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 registers[10];
     vec4 last = vec4(0);

@@ -36,7 +36,7 @@ TENSOR_OUT(1, y, OUT)
 TENSOR_OUT(2, indices, INDICES)
 
 void main() {
-    uint first = gl_GlobalInvocationID.x * 4;
+    uint first = invocation_x() * 4;
     if (first >= push.numel) return;
     vec4 results = vec4(0);
     ivec4 places = ivec4(0);

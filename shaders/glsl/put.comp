@@ -40,7 +40,7 @@ void put_row(uint i) {
 }
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     if (BY_ROWS != 0) {
         put_row(i);

@@ -21,7 +21,7 @@ TENSOR_OUT(2, scale, SCALE)
 TENSOR_OUT(3, zero, ZERO)
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 negative = min(least_f4(i), 0.0);
     vec4 positive = max(most_f4(i), 0.0);

@@ -73,7 +73,7 @@ void main() {
     uint lanes = gl_WorkGroupSize.x;
     uint lane = gl_LocalInvocationID.x;
     uint slot = gl_LocalInvocationID.y * lanes + lane;
-    uint i = gl_GlobalInvocationID.y * 4;
+    uint i = invocation_y() * 4;
     vec4 sum = vec4(start());
     uvec4 best = uvec4(0xffffffffu);
     if (i < push.numel) {

@@ -26,7 +26,7 @@ TENSOR_IN(1, b, B)
 TENSOR_OUT(2, y, OUT)
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 v = (a_f4(i) - push.a_zero) * push.a_scale;
     if (FUNCTION == 1) v = max(v, 0.0);

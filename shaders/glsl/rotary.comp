@@ -30,7 +30,7 @@ const uint HALVES = 1; // element i of the first half with element i of the seco
 const uint COMBINED = 2; // pairs are neighbours; cosine and sine are too
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 r = x_f4(i);
     [[unroll]] for (uint k = 0; k < 4; ++k) {

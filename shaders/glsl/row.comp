@@ -19,6 +19,7 @@ layout(constant_id = 7) const uint HAS_WEIGHT = 0;
 layout(constant_id = 8) const uint HAS_BIAS = 0;
 
 layout(push_constant) uniform Push {
+    uint rows;
     uint count;       // elements of a row
     uint aligned;     // whether rows start at multiples of four elements
     uint weight_step; // elements side by side that share a weight
@@ -87,7 +88,8 @@ float sum_of(vec4 v, uint i) {
 }
 
 void main() {
-    uint row = gl_WorkGroupID.y;
+    uint row = invocation_y();
+    if (row >= push.rows) return;
     uint base = row * push.count;
     uint first = gl_LocalInvocationID.x * 4;
     uint step = gl_WorkGroupSize.x * 4;

@@ -34,7 +34,7 @@ uint place(uint i) {
 }
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     if (is_float(OUT)) {
         vec4 r = vec4(0);

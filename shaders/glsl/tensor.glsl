@@ -7,6 +7,10 @@
 // TENSOR_OUT(binding, name, type) declares a tensor to write, four elements at a time, so that each word has one writer:
 //   void name_write_f4(uint i, vec4 v), void name_write_i4(uint i, ivec4 v); i is a multiple of 4
 // Memory of a tensor is a multiple of 16 bytes: four elements can always be read and written.
+//
+// invocation_x(), invocation_y(): the number of an invocation of work along one dimension. Devices take a limited number of
+// workgroups in each: what is beyond goes on in the next dimension, where workgroups are of one invocation. The last
+// workgroups may be beyond the end.
 
 #extension GL_EXT_control_flow_attributes : enable
 
@@ -18,6 +22,14 @@ const uint I8 = 4;
 const uint BOOL = 5;
 
 layout(local_size_x_id = 0, local_size_y_id = 1, local_size_z_id = 2) in;
+
+uint invocation_x() {
+    return gl_GlobalInvocationID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+}
+
+uint invocation_y() {
+    return gl_GlobalInvocationID.y + gl_WorkGroupID.z * gl_NumWorkGroups.y * gl_WorkGroupSize.y;
+}
 
 bool is_float(uint type) { return type == F32 || type == F16; }
 

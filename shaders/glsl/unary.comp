@@ -40,7 +40,7 @@ int apply_i(int x) {
 }
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     if (is_float(IN) || is_float(OUT)) {
         vec4 v = x_f4(i);

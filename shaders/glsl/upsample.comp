@@ -49,7 +49,7 @@ float at(uint i) {
 }
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 r = vec4(0);
     [[unroll]] for (uint k = 0; k < 4; ++k) if (i + k < push.numel) r[k] = at(i + k);

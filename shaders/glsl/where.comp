@@ -23,7 +23,7 @@ TENSOR_IN(2, b, B)
 TENSOR_OUT(3, y, OUT)
 
 void main() {
-    uint i = gl_GlobalInvocationID.x * 4;
+    uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 f = vec4(0);
     ivec4 n = ivec4(0);

@@ -98,6 +98,16 @@ macro_rules! pipelines {
     };
 }
 
+/// The buffers that a shader binds, at most.
+pub const MOST_BINDINGS: u32 = {
+    let (mut most, mut module) = (0, 0);
+    while module < MODULES.len() {
+        most = if MODULES[module].bindings > most { MODULES[module].bindings } else { most };
+        module += 1;
+    }
+    most as u32
+};
+
 pipelines! {
     /// A function of one tensor, four elements an invocation.
     Unary, UnaryPush = "unary", 2 buffers, {
@@ -166,7 +176,7 @@ pipelines! {
     Row, RowPush = "row", 4 buffers, {
         function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool,
     }, {
-        count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32,
+        rows: u32, count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32,
     }, or "row_subgroups" needs SubgroupArithmetic;
 
     /// Enlarges planes.

@@ -3,7 +3,9 @@
 use crate::common::{Fixture, check, check_all, fixtures, open};
 use crate::device::{device_is_there, on_device};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use torchlet::vulkan::VulkanBackend;
 
 /// The fixtures with Vulkan delegates.
 pub(crate) fn delegated() -> Vec<Fixture> {
@@ -11,21 +13,39 @@ pub(crate) fn delegated() -> Vec<Fixture> {
     fixtures().into_iter().filter(needs).collect()
 }
 
-#[test]
-fn outputs_are_pytorchs() {
-    if !device_is_there() {
-        return;
-    }
+/// How many cases of the fixtures give PyTorch's numbers; all have to.
+fn check_delegated(backend: VulkanBackend) -> usize {
     let fixtures = delegated();
     assert!(fixtures.len() > 400, "the manifest lists {} files for Vulkan", fixtures.len());
     let cases = AtomicUsize::new(0);
+    let backend = Arc::new(backend);
     let failures = check_all(&fixtures, |fixture| {
-        let module = open(fixture, on_device().threads(1)).map_err(|e| e.to_string())?;
+        let builder = on_device().backend(backend.clone()).threads(1);
+        let module = open(fixture, builder).map_err(|e| e.to_string())?;
         cases.fetch_add(check(&mut module.share(), &module, fixture)?, Ordering::Relaxed);
         Ok(())
     });
     assert!(failures.is_empty(), "{} files differ:\n{}", failures.len(), failures.join("\n"));
-    println!("{} cases of {} files", cases.into_inner(), fixtures.len());
+    println!("{} files", fixtures.len());
+    cases.into_inner()
+}
+
+#[test]
+fn outputs_are_pytorchs() {
+    if device_is_there() {
+        println!("{} cases", check_delegated(VulkanBackend::new()));
+    }
+}
+
+/// Devices take a limited number of workgroups in each dimension: here, two.
+#[test]
+fn work_goes_on_in_the_next_dimension() {
+    if device_is_there() {
+        println!(
+            "{} cases",
+            check_delegated(VulkanBackend::builder().fold_workgroups_at(2).build())
+        );
+    }
 }
 
 /// The names of the operators that the public sources declare for delegated graphs.

@@ -1,17 +1,19 @@
 //! Waiting for submissions to be done: with a timeline semaphore, which only counts, or else with a fence, which is reset.
 
-use super::{Context, DeviceKind};
+use super::Context;
 use crate::error::Error;
 use ash::vk;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a run is polled for before its thread sleeps. On an NVIDIA H200, waking up takes 0.2 ms.
+/// The longest that a run is polled for before its thread sleeps. On an NVIDIA H200, waking up takes 0.2 ms.
 const POLLING: Duration = Duration::from_millis(2);
 
 /// What tells that a recording's submission is done. One submission at a time.
 pub(crate) struct Completion {
     kind: Kind,
+    /// How long the last run took, once there was one.
+    last_run: Option<Duration>,
     context: Arc<Context>,
 }
 
@@ -36,11 +38,20 @@ impl Completion {
             let made = unsafe { context.raw.create_fence(&Default::default(), None) };
             Kind::Fence(made.map_err(Error::of("vkCreateFence"))?)
         };
-        Ok(Completion { kind, context: context.clone() })
+        Ok(Completion { kind, last_run: None, context: context.clone() })
     }
 
     /// Submits a command buffer that is recorded and not pending, and waits until it is done.
     pub(crate) fn run(&mut self, commands: vk::CommandBuffer) -> Result<(), Error> {
+        let start = Instant::now();
+        let result = self.submit_and_wait(commands);
+        self.last_run = Some(start.elapsed());
+        result
+    }
+
+    fn submit_and_wait(&mut self, commands: vk::CommandBuffer) -> Result<(), Error> {
+        let polls = self.context.polls;
+        let polling = if polls { polling(self.last_run) } else { Duration::ZERO };
         let buffers = [commands];
         let submit = vk::SubmitInfo::default().command_buffers(&buffers);
         match &mut self.kind {
@@ -48,10 +59,7 @@ impl Completion {
                 self.context.submit(submit, *fence)?;
                 let fences = [*fence];
                 // SAFETY: the fence belongs to this device. An error is for the wait that follows to tell.
-                poll(
-                    &self.context,
-                    || unsafe { self.context.raw.get_fence_status(*fence) } != Ok(false),
-                );
+                poll(polling, || unsafe { self.context.raw.get_fence_status(*fence) } != Ok(false));
                 let nanoseconds = nanoseconds(self.context.timeout);
                 // SAFETY: the fence belongs to this device.
                 let waited =
@@ -70,7 +78,7 @@ impl Completion {
                 *last += 1;
                 let wait = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
                 let Some(functions) = &self.context.timeline else { return Ok(()) };
-                poll(&self.context, || {
+                poll(polling, || {
                     // SAFETY: the semaphore belongs to this device. An error is for the wait that follows to tell.
                     let value = unsafe { functions.get_semaphore_counter_value(*semaphore) };
                     value.map_or(true, |value| value >= *last)
@@ -84,14 +92,18 @@ impl Completion {
     }
 }
 
+/// How long to poll for a run: a little longer than the last one took, which most take again. A long run is not worth it: its thread
+/// sleeps at once.
+fn polling(last_run: Option<Duration>) -> Duration {
+    let expected = last_run.unwrap_or(POLLING);
+    if expected > POLLING { Duration::ZERO } else { POLLING.min(expected * 2) }
+}
+
 /// Asks whether a submission is done again and again, for as long as a short run takes: waking up a thread that waits
-/// costs more. A device that computes on the CPU needs that CPU.
-fn poll(context: &Context, is_done: impl Fn() -> bool) {
-    if context.info.kind == DeviceKind::Cpu {
-        return;
-    }
+/// costs more.
+fn poll(time: Duration, is_done: impl Fn() -> bool) {
     let start = Instant::now();
-    while start.elapsed() < POLLING && !is_done() {
+    while start.elapsed() < time && !is_done() {
         std::hint::spin_loop();
     }
 }
@@ -114,5 +126,19 @@ impl Drop for Completion {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_runs_alone_are_polled_for() {
+        let micros = Duration::from_micros;
+        assert_eq!(polling(None), POLLING);
+        assert_eq!(polling(Some(micros(300))), micros(600));
+        assert_eq!(polling(Some(micros(1900))), POLLING);
+        assert_eq!(polling(Some(micros(2100))), Duration::ZERO);
     }
 }

@@ -4,9 +4,11 @@ use super::buffer::MemoryKind;
 use super::cache_file::{CacheFile, CacheKey};
 use super::features::{DeviceFeature, DeviceFeatures, make_device};
 use super::instance::{DeviceInfo, DeviceKind, Instance};
+use super::limits::Limits;
 use super::memory::Meter;
 use super::options::Options;
 use super::pipeline::Pipelines;
+use super::power;
 use super::timestamps::Clock;
 use crate::error::Error;
 use crate::trace::Stopwatch;
@@ -21,7 +23,9 @@ use std::time::Duration;
 /// A device that work runs on.
 pub(crate) struct Context {
     pub(crate) info: DeviceInfo,
-    pub(crate) limits: vk::PhysicalDeviceLimits,
+    pub(crate) limits: Limits,
+    /// Where tensors may begin in a buffer: multiples of so many bytes.
+    pub(crate) align: u64,
     pub(crate) pipelines: ManuallyDrop<Pipelines>,
     pub(crate) raw: ash::Device,
     pub(crate) family: u32,
@@ -35,6 +39,8 @@ pub(crate) struct Context {
     pub(crate) features: DeviceFeatures,
     /// The functions of timeline semaphores, where they are used.
     pub(crate) timeline: Option<khr::timeline_semaphore::Device>,
+    /// Whether threads poll for short runs before they sleep.
+    pub(crate) polls: bool,
     /// The longest that a submission may take.
     pub(crate) timeout: Duration,
     /// The memory in use.
@@ -85,8 +91,8 @@ impl Context {
         watch.lap("make device");
         // SAFETY: the device is one of the instance's.
         let properties = unsafe { instance.raw.get_physical_device_properties(device) };
-        let limits = properties.limits;
-        let clock = Clock::new(instance.timestamp_bits(device, family), limits.timestamp_period);
+        let clock = instance.timestamp_bits(device, family);
+        let clock = Clock::new(clock, properties.limits.timestamp_period);
         let allocator = Allocator::new(&AllocatorCreateDesc {
             instance: instance.raw.clone(),
             device: raw.clone(),
@@ -120,10 +126,13 @@ impl Context {
             Some(timeout) => timeout,
             None => longest,
         };
+        // A device that computes on the CPU needs that CPU, and a battery is not to be spent on waiting.
+        let polls = info.kind != DeviceKind::Cpu && !power::is_battery();
         let host_sees_device = instance.host_sees_device(device);
         Ok(Arc::new(Context {
             info,
-            limits,
+            limits: Limits::of(&properties.limits, options.fold_at),
+            align: properties.limits.min_storage_buffer_offset_alignment.max(16),
             pipelines: ManuallyDrop::new(pipelines),
             raw,
             family,
@@ -136,6 +145,7 @@ impl Context {
             physical: device,
             features,
             timeline,
+            polls,
             timeout,
             meter: Meter::new(options.memory_limit),
             state: AtomicU8::new(WORKS),

@@ -323,7 +323,8 @@ pub(crate) fn make_device(
 ) -> Result<ash::Device, vk::Result> {
     let bit = |feature| vk::Bool32::from(features.has(feature));
     let mut wanted = Structures::default();
-    // Every device has it. Should a shader be led astray, it stays within its tensors; on an NVIDIA H200 that costs nothing.
+    // Every device has it; on an NVIDIA H200 it costs nothing. Should a shader be led astray, it stays within the buffers that it binds: it
+    // reads nothing else of the process. Tensors share a buffer, and a stray write may reach another tensor.
     wanted.core.robust_buffer_access = vk::TRUE;
     wanted.core.shader_int16 = bit(DeviceFeature::ShortArithmetic);
     wanted.float16_int8.shader_float16 = bit(DeviceFeature::HalfArithmetic);
@@ -338,6 +339,14 @@ pub(crate) fn make_device(
     let used = features.iter().filter(|feature| *feature != DeviceFeature::CooperativeMatrix2);
     let mut names: Vec<*const std::ffi::c_char> =
         used.flat_map(extensions).map(|name| name.as_ptr()).collect();
+    // Drivers that translate to another API ask that one knows it.
+    // SAFETY: the device was enumerated from this instance.
+    let known = unsafe { instance.raw.enumerate_device_extension_properties(device) };
+    let subset = khr::portability_subset::NAME;
+    let translates = |it: &vk::ExtensionProperties| it.extension_name_as_c_str() == Ok(subset);
+    if known.unwrap_or_default().iter().any(translates) {
+        names.push(subset.as_ptr());
+    }
     names.sort_unstable();
     names.dedup();
     let queues =

@@ -1,8 +1,9 @@
 //! Opening the Vulkan loader, and the devices that it finds.
 
 use super::features::{self, CooperativeMatrix, DeviceFeatures};
+use super::limits;
 use crate::error::Error;
-use ash::vk;
+use ash::{khr, vk};
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -87,7 +88,21 @@ impl Instance {
             .application_name(c"torchlet")
             // What is asked for beyond 1.1 is asked for by feature; a loader that knows 1.1 takes any number.
             .api_version(vk::API_VERSION_1_3);
-        let create = vk::InstanceCreateInfo::default().application_info(&application);
+        // SAFETY: the loader is open.
+        let known = unsafe { entry.enumerate_instance_extension_properties(None) };
+        let known = known.unwrap_or_default();
+        // Without it, loaders hide drivers that translate to another API, as MoltenVK does.
+        let portable = khr::portability_enumeration::NAME;
+        let lists = known.iter().any(|it| it.extension_name_as_c_str() == Ok(portable));
+        let names = if lists { vec![portable.as_ptr()] } else { Vec::new() };
+        let flags = match lists {
+            true => vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR,
+            false => vk::InstanceCreateFlags::empty(),
+        };
+        let create = vk::InstanceCreateInfo::default()
+            .application_info(&application)
+            .enabled_extension_names(&names)
+            .flags(flags);
         // SAFETY: `create` points to data that lives through the call.
         let raw = unsafe { entry.create_instance(&create, None) }
             .map_err(|error| Error::Unavailable(format!("no Vulkan driver: {error:?}")))?;
@@ -113,7 +128,7 @@ impl Instance {
         } else if self.compute_family(device).is_none() {
             Some("it has no queue for compute".to_owned())
         } else {
-            None
+            limits::lacking(&properties.limits)
         };
         DeviceInfo {
             index,

@@ -6,9 +6,11 @@ mod completion;
 mod context;
 mod features;
 mod instance;
+mod limits;
 mod memory;
 mod options;
 mod pipeline;
+mod power;
 mod recording;
 mod timestamps;
 #[cfg(test)]
@@ -18,6 +20,7 @@ pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::{Context, chosen};
 pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
 pub use instance::{DeviceInfo, DeviceKind, devices};
+pub(crate) use limits::{Limits, MOST_INVOCATIONS};
 pub(crate) use options::Options;
 pub use options::{
     DEVICE_VARIABLE, DISABLE_VARIABLE, MEMORY_LIMIT_VARIABLE, PIPELINE_CACHE_VARIABLE,

@@ -30,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) memory_limit: Option<u64>,
     /// The longest that a run may take; zero for no limit.
     pub(crate) timeout: Option<Duration>,
+    /// The workgroups along a dimension from which on work goes on in the next.
+    pub(crate) fold_at: Option<u32>,
 }
 
 impl Options {
@@ -64,6 +66,7 @@ impl Options {
             device: self.device.or_else(|| variable(DEVICE_VARIABLE)),
             pipeline_cache: pipeline_cache.filter(|folder| folder.as_os_str() != "off"),
             disabled,
+            fold_at: self.fold_at,
             memory_limit: match self.memory_limit {
                 Some(limit) => Some(limit),
                 None => number(MEMORY_LIMIT_VARIABLE)?,

@@ -43,6 +43,11 @@ impl Command {
     }
 }
 
+/// Bytes of the largest tensor that a dispatch binds.
+fn largest(bindings: &[Binding]) -> u64 {
+    bindings.iter().map(|binding| binding.size).max().unwrap_or(0)
+}
+
 /// A command buffer and what it needs.
 pub(crate) struct Recording {
     pool: vk::CommandPool,
@@ -90,20 +95,9 @@ impl Recording {
         let mut pipelines = Vec::with_capacity(commands.len());
         for command in commands {
             if let Command::Dispatch { key, groups, bindings, .. } = command {
-                let most = u64::from(self.context.limits.max_storage_buffer_range);
-                if let Some(large) = bindings.iter().find(|binding| binding.size > most) {
-                    let (name, size) = (key.module.name, large.size);
-                    return Err(Error::unsupported(format!(
-                        "{name}: a tensor of {size} bytes; the device binds at most {most}"
-                    )));
-                }
-                let limit = self.context.limits.max_compute_work_group_count;
-                if groups.iter().zip(limit).any(|(count, limit)| *count > limit) {
-                    let name = key.module.name;
-                    return Err(Error::unsupported(format!(
-                        "{name}: {groups:?} workgroups are too many for the device"
-                    )));
-                }
+                let name = key.module.name;
+                self.context.limits.check_tensor(name, largest(bindings))?;
+                self.context.limits.check_workgroups(name, *groups)?;
                 pipelines.push(self.context.pipelines.get(key)?);
             }
         }
@@ -121,6 +115,9 @@ impl Recording {
         if let Some(timestamps) = &self.timestamps {
             timestamps.start(self.commands);
         }
+        // What an earlier submission wrote, the state of a model say, is there to read. (That it was waited for made it so for the host
+        // alone.)
+        self.barrier();
         let mut pending: Vec<Binding> = Vec::new();
         let mut dispatches = pipelines.iter().zip(&sets);
         for (index, command) in commands.iter().enumerate() {

@@ -354,7 +354,7 @@ impl Shape {
         };
         let accesses = self.accesses(&self.weight);
         let tiles = self.out_size[0].div_ceil(rows as usize) * self.out_size[1].div_ceil(4);
-        e.dispatch(&pipeline, accesses, &push, [planes * tiles, 1, 1], [64, 1, 1])
+        e.dispatch_along_x(&pipeline, accesses, &push, planes * tiles)
     }
 
     fn transposed(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {

@@ -31,8 +31,6 @@ const AFFINE: u32 = 4;
 
 /// The longest row that one workgroup works on: longer ones are shared among several.
 const LONGEST_ROW: usize = 1 << 14;
-/// The workgroups that every device has in one direction.
-const MOST_ROWS: usize = 65535;
 /// The invocations of a workgroup for a row, at most.
 const LANES: u32 = 256;
 
@@ -65,7 +63,7 @@ impl Rows {
 
     /// Whether a workgroup can work on each row by itself.
     fn are_short(&self) -> bool {
-        self.inner == 1 && self.bound[0] <= MOST_ROWS && self.bound[1] <= LONGEST_ROW
+        self.inner == 1 && self.bound[1] <= LONGEST_ROW
     }
 }
 
@@ -117,7 +115,9 @@ fn row(
         has_weight: weights.weight.is_some(),
         has_bias: weights.bias.is_some(),
     };
+    let number = out.numel() / rows.count;
     let push = RowPush {
+        rows: u32_of(number)?,
         count: u32_of(rows.count)?,
         aligned: u32::from(rows.count.is_multiple_of(4)),
         weight_step: u32_of(weights.step.max(1))?,
@@ -126,8 +126,7 @@ fn row(
     };
     let lanes = (rows.bound[1].div_ceil(8).next_power_of_two() as u32).clamp(1, LANES);
     let accesses = [read(input.id), read(weight.id), read(bias.id), write(out.id)];
-    let number = out.numel() / rows.count;
-    e.dispatch(&pipeline, accesses, &push, [lanes as usize, number, 1], [lanes, 1, 1])
+    e.dispatch_along_y(&pipeline, accesses, &push, [lanes as usize, number], [lanes, 1])
 }
 
 fn softmax(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {

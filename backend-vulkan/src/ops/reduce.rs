@@ -85,7 +85,8 @@ pub(super) fn emit(
     let lanes = (count.div_ceil(4).next_power_of_two() as u32).clamp(1, WORKGROUP);
     let rows = (WORKGROUP / lanes).min((numel.div_ceil(4) as u32).next_power_of_two()).max(1);
     let accesses = [read(input.id), read(other_operand.id), write(out.id)];
-    e.dispatch(&pipeline, accesses, &push, [lanes as usize, numel.div_ceil(4), 1], [lanes, rows, 1])
+    let invocations = [lanes as usize, numel.div_ceil(4)];
+    e.dispatch_along_y(&pipeline, accesses, &push, invocations, [lanes, rows])
 }
 
 /// The dimensions to reduce, in order, without repetition; all for an empty list or nothing.

@@ -240,13 +240,14 @@ fn linear_quantized(
     ];
     if rows > 1 {
         let tiles = (n / 4).saturating_mul(m.div_ceil(4));
-        return e.dispatch(&pipeline, accesses, &push, [1, tiles, 1], [1, 64, 1]);
+        return e.dispatch_along_y(&pipeline, accesses, &push, [1, tiles], [1, 64]);
     }
     // Few invocations share a short sum, many a long one.
     let steps = k.div_ceil(if aligned { 4 } else { 1 });
     let lanes = (steps.div_ceil(4).next_power_of_two()).clamp(1, 64) as u32;
     let quads = out.numel().div_ceil(4);
-    e.dispatch(&pipeline, accesses, &push, [lanes as usize, quads, 1], [lanes, 64 / lanes, 1])
+    let workgroup = [lanes, 64 / lanes];
+    e.dispatch_along_y(&pipeline, accesses, &push, [lanes as usize, quads], workgroup)
 }
 
 fn embedding_q4gsw(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {

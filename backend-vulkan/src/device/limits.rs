@@ -1,0 +1,132 @@
+//! What a device takes at most, as far as encoding depends on it.
+
+use crate::error::Error;
+use ash::vk;
+use torchlet_shaders::MOST_BINDINGS;
+
+/// The invocations of a workgroup, at most. Vulkan asks for 128; all drivers of devices with Vulkan 1.1 have more.
+pub(crate) const MOST_INVOCATIONS: u32 = 256;
+
+/// What a device takes at most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Workgroups of a dispatch, in each dimension.
+    pub(crate) workgroups: [u32; 3],
+    /// Workgroups along one dimension from which on work goes on in the next: as many as there can be, but in tests.
+    pub(crate) fold_at: [u32; 3],
+    /// Bytes of a tensor.
+    pub(crate) tensor: u64,
+}
+
+impl Limits {
+    /// What every device takes: Vulkan 1.1, table "Required Limits".
+    pub(crate) const LEAST: Self =
+        Limits { workgroups: [65535; 3], fold_at: [65535; 3], tensor: 1 << 27 };
+
+    /// Those of a device; work is folded from `fold_at` workgroups on, if that is less.
+    pub(crate) fn of(device: &vk::PhysicalDeviceLimits, fold_at: Option<u32>) -> Self {
+        let workgroups = device.max_compute_work_group_count;
+        Limits {
+            workgroups,
+            fold_at: workgroups.map(|most| most.min(fold_at.unwrap_or(most)).max(1)),
+            tensor: device.max_storage_buffer_range.into(),
+        }
+    }
+
+    /// The workgroups of a dispatch along one dimension, gone on with in the next one where the device takes no more of them in
+    /// this one. `None` if it takes so many in neither.
+    pub(crate) fn folded(&self, groups: [u32; 3], along: usize) -> Option<[u32; 3]> {
+        let (count, most) = (*groups.get(along)?, *self.fold_at.get(along)?);
+        let mut folded = groups;
+        if count > most {
+            let next = count.div_ceil(most);
+            *folded.get_mut(along)? = count.div_ceil(next);
+            *folded.get_mut(along + 1).filter(|groups| **groups == 1)? = next;
+        }
+        self.take(folded).then_some(folded)
+    }
+
+    /// Whether the device takes so many workgroups.
+    fn take(&self, groups: [u32; 3]) -> bool {
+        groups.iter().zip(self.workgroups).all(|(count, most)| *count <= most)
+    }
+
+    /// Refuses more workgroups of a shader than the device takes.
+    pub(crate) fn check_workgroups(&self, shader: &str, groups: [u32; 3]) -> Result<(), Error> {
+        match self.take(groups) {
+            true => Ok(()),
+            false => Err(Error::unsupported(format!(
+                "{shader}: {groups:?} workgroups; the device takes at most {:?}",
+                self.workgroups
+            ))),
+        }
+    }
+
+    /// Refuses a tensor of more bytes than a shader of the device can bind.
+    pub(crate) fn check_tensor(&self, shader: &str, bytes: u64) -> Result<(), Error> {
+        match bytes <= self.tensor {
+            true => Ok(()),
+            false => Err(Error::unsupported(format!(
+                "{shader}: a tensor of {bytes} bytes; the device binds at most {}",
+                self.tensor
+            ))),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::LEAST
+    }
+}
+
+/// What a device lacks of what all shaders count on, in words for the user.
+pub(crate) fn lacking(device: &vk::PhysicalDeviceLimits) -> Option<String> {
+    let [x, y, _] = device.max_compute_work_group_size;
+    let invocations = device.max_compute_work_group_invocations.min(x).min(y);
+    let of_stage = device.max_per_stage_descriptor_storage_buffers;
+    let buffers = of_stage.min(device.max_descriptor_set_storage_buffers);
+    let needs = [
+        ("invocations in a workgroup", invocations, MOST_INVOCATIONS),
+        ("storage buffers for a shader", buffers, MOST_BINDINGS),
+    ];
+    let (what, has, needed) = needs.into_iter().find(|(_, has, needed)| has < needed)?;
+    Some(format!("it has {has} {what}; {needed} are needed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_exceeds_a_dimension_goes_on_in_the_next() {
+        let limits = Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], tensor: 0 };
+        assert_eq!(limits.folded([10, 1, 1], 0), Some([10, 1, 1]));
+        assert_eq!(limits.folded([11, 1, 1], 0), Some([6, 2, 1]));
+        assert_eq!(limits.folded([40, 1, 1], 0), Some([10, 4, 1]));
+        assert_eq!(limits.folded([41, 1, 1], 0), None);
+        assert_eq!(limits.folded([1, 19, 1], 1), Some([1, 4, 5]));
+        assert_eq!(limits.folded([1, 21, 1], 1), None);
+        // The next dimension is in use.
+        assert_eq!(limits.folded([11, 2, 1], 0), None);
+        assert_eq!(limits.folded([1, 1, 6], 2), None);
+    }
+
+    #[test]
+    fn devices_that_cannot_run_all_shaders_are_told_apart() {
+        let mut device = vk::PhysicalDeviceLimits {
+            max_compute_work_group_invocations: 256,
+            max_compute_work_group_size: [256, 256, 64],
+            max_per_stage_descriptor_storage_buffers: 16,
+            max_descriptor_set_storage_buffers: 96,
+            ..Default::default()
+        };
+        assert_eq!(lacking(&device), None);
+        device.max_compute_work_group_invocations = 128;
+        let said = lacking(&device).unwrap();
+        assert_eq!(said, "it has 128 invocations in a workgroup; 256 are needed");
+        device.max_compute_work_group_invocations = 1024;
+        device.max_per_stage_descriptor_storage_buffers = 4;
+        assert!(lacking(&device).unwrap().starts_with("it has 4 storage buffers for a shader"));
+    }
+}
