@@ -43,6 +43,22 @@ fn memory_beyond_the_limit_is_an_error_and_no_more() {
 }
 
 #[test]
+fn what_is_too_large_for_one_piece_of_memory_goes_to_several() {
+    if !device_is_there() {
+        return;
+    }
+    let backend = |bytes| Arc::new(VulkanBackend::builder().largest_allocation(bytes).build());
+    for file in [MODEL, STATEFUL] {
+        let small = backend(8192);
+        let module = open(&fixture(file), on_device().backend(small.clone())).unwrap();
+        assert!(runs(file, module).unwrap() > 0);
+    }
+    let mut tiny = open(&fixture(MODEL), on_device().backend(backend(64))).unwrap();
+    let error = tiny.load_method("forward").unwrap_err().to_string();
+    assert!(error.contains("in one piece, the device gives at most 64"), "{error}");
+}
+
+#[test]
 fn memory_is_counted() {
     if !device_is_there() {
         return;

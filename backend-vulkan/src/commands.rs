@@ -27,8 +27,8 @@ impl Compiled {
         if needed > place.bytes {
             return Err(Error::invalid("a tensor exceeds the bound that it was exported with"));
         }
-        let buffer = if place.constant { &self.constants } else { &self.tensors };
-        let buffer = buffer.as_ref().ok_or_else(missing)?.raw;
+        let buffers = if place.constant { &self.constants } else { &self.tensors };
+        let buffer = buffers.get(place.buffer).ok_or_else(missing)?.raw;
         Ok(Binding { buffer, offset: place.offset, size: place.bytes, written })
     }
 

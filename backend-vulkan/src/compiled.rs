@@ -2,7 +2,7 @@
 
 use crate::cells::Cell;
 use crate::commands::conversions;
-use crate::constants::{ConstantWrites, Task, forget, run_tasks};
+use crate::constants::{ConstantWrites, Task, forget};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
 use crate::encode::encode;
 use crate::error::Error;
@@ -32,8 +32,8 @@ pub(crate) struct Compiled {
     pub(crate) graph: Graph<'static>,
     pub(crate) state: State,
     pub(crate) places: Places,
-    pub(crate) tensors: Option<Buffer>,
-    pub(crate) constants: Option<Buffer>,
+    pub(crate) tensors: Vec<Buffer>,
+    pub(crate) constants: Vec<Buffer>,
     /// Where the host writes inputs, and where it reads outputs.
     pub(crate) input_staging: Buffer,
     pub(crate) output_staging: Buffer,
@@ -79,15 +79,16 @@ impl Compiled {
         let steps = encode(&graph, &mut state, true)?;
         watch.lap("encode");
         let align = context.align;
-        let (places, tensor_bytes, constant_bytes) = plan_memory(&graph, &state, &steps, align)?;
+        let plan = plan_memory(&graph, &state, &steps, align, context.largest_allocation)?;
+        let places = plan.places;
         watch.lap("plan memory");
         let (inputs, input_bytes) = stage(&graph, &graph.inputs, align)?;
         let (outputs, output_bytes) = stage(&graph, &graph.outputs, align)?;
-        let buffer = |bytes: u64, kind: MemoryKind| -> Result<Option<Buffer>, Error> {
-            if bytes == 0 { Ok(None) } else { Buffer::new(context, bytes, kind).map(Some) }
+        let memory = |sizes: Vec<u64>, kind: MemoryKind| -> Result<Vec<Buffer>, Error> {
+            sizes.into_iter().map(|bytes| Buffer::new(context, bytes, kind)).collect()
         };
-        let tensors = buffer(tensor_bytes, MemoryKind::Device)?;
-        let mut constants = buffer(constant_bytes, MemoryKind::Constants)?;
+        let tensors = memory(plan.tensors, MemoryKind::Device)?;
+        let mut constants = memory(plan.constants, MemoryKind::Constants)?;
         let input_staging = Buffer::new(context, input_bytes, MemoryKind::Upload)?;
         let output_staging = Buffer::new(context, output_bytes, MemoryKind::Download)?;
         watch.lap("allocate memory");
@@ -103,10 +104,7 @@ impl Compiled {
             .into_iter()
             .map(|key| -> Task<'_> { Box::new(|| context.pipelines.get(key).map(drop)) });
         let pipelines = pipelines.collect();
-        match &mut constants {
-            Some(constants) => contents.run(context, constants, parallel, pipelines)?,
-            None => run_tasks(parallel, pipelines)?,
-        }
+        contents.run(context, &mut constants, parallel, pipelines)?;
         watch.lap_of("make pipelines and write constants", made);
 
         let changing = changing(&graph, &state, &steps)?;
@@ -287,10 +285,9 @@ impl Compiled {
 
     /// Gives buffers their initial contents again.
     pub(crate) fn reset(&mut self) -> Result<(), Error> {
-        let Some(constants) = &mut self.constants else { return Ok(()) };
         let changing = |id| self.changing.contains(&id);
         let contents = ConstantWrites::of(&self.graph, &self.state, &self.places, changing)?;
-        contents.run(&self.context, constants, &Serial, Vec::new())
+        contents.run(&self.context, &mut self.constants, &Serial, Vec::new())
     }
 }
 

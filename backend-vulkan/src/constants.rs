@@ -16,6 +16,8 @@ const CHUNK: u64 = 32 << 20;
 
 /// A constant on its way to the device.
 struct Constant<'c> {
+    /// The number of its buffer.
+    buffer: usize,
     offset: u64,
     bytes: usize,
     origin: Origin<'c>,
@@ -96,9 +98,9 @@ impl<'c> ConstantWrites<'c> {
             if bytes as u64 > place.bytes {
                 return Err(Error::invalid("a constant is larger than its place"));
             }
-            constants.push(Constant { offset: place.offset, bytes, origin });
+            constants.push(Constant { buffer: place.buffer, offset: place.offset, bytes, origin });
         }
-        constants.sort_by_key(|constant| constant.offset);
+        constants.sort_by_key(|constant| (constant.buffer, constant.offset));
         Ok(ConstantWrites { constants })
     }
 
@@ -107,17 +109,24 @@ impl<'c> ConstantWrites<'c> {
         self.constants.iter().map(|constant| constant.bytes as u64).sum()
     }
 
-    /// Writes the constants into their buffer, beside other tasks.
+    /// Writes the constants into their buffers, beside other tasks.
     pub(crate) fn run(
         &self,
         context: &Arc<Context>,
-        buffer: &mut Buffer,
+        buffers: &mut [Buffer],
         parallel: &dyn Parallel,
         others: Vec<Task<'_>>,
     ) -> Result<(), Error> {
         let mut tasks = others;
-        if !buffer.mapped().is_empty() {
-            tasks.extend(writes(&self.constants, 0, buffer.mapped())?);
+        let missing = || Error::invalid("a constant lies outside all memory");
+        if buffers.iter_mut().all(|buffer| !buffer.mapped().is_empty()) {
+            let mut buffers = buffers.iter_mut().enumerate();
+            for constants in self.constants.chunk_by(|a, b| a.buffer == b.buffer) {
+                let number = constants.first().map_or(0, |first| first.buffer);
+                let found = buffers.find(|(own, _)| *own == number);
+                let (_, buffer) = found.ok_or_else(missing)?;
+                tasks.extend(writes(constants, 0, buffer.mapped())?);
+            }
             return run_tasks(parallel, tasks);
         }
         let chunks = self.chunks();
@@ -129,6 +138,8 @@ impl<'c> ConstantWrites<'c> {
         let mut recording = Recording::new(context)?;
         for chunk in chunks {
             let (start, _) = extent(chunk);
+            let number = chunk.first().map_or(0, |first| first.buffer);
+            let target = buffers.get(number).ok_or_else(missing)?.raw;
             let mut tasks = std::mem::take(&mut tasks);
             tasks.extend(writes(chunk, start, staging.mapped())?);
             run_tasks(parallel, tasks)?;
@@ -140,7 +151,7 @@ impl<'c> ConstantWrites<'c> {
                         size,
                         written: false,
                     },
-                    to: Binding { buffer: buffer.raw, offset: first, size, written: true },
+                    to: Binding { buffer: target, offset: first, size, written: true },
                 })
                 .collect();
             recording.record(&copies, false)?;
@@ -154,7 +165,10 @@ impl<'c> ConstantWrites<'c> {
         let mut rest = self.constants.as_slice();
         while let Some(first) = rest.first() {
             let limit = first.offset.saturating_add(CHUNK);
-            let count = rest.iter().take_while(|constant| constant.end() <= limit).count().max(1);
+            let beside = |constant: &&Constant<'_>| {
+                constant.buffer == first.buffer && constant.end() <= limit
+            };
+            let count = rest.iter().take_while(beside).count().max(1);
             let (chunk, others) = rest.split_at(count);
             chunks.push(chunk);
             rest = others;
@@ -169,8 +183,9 @@ fn zeros(place: &Place, constants: &mut Vec<Constant<'_>>) {
     while start < place.bytes {
         let bytes = CHUNK.min(place.bytes - start);
         let offset = place.offset.saturating_add(start);
-        constants.push(Constant { offset, bytes: bytes as usize, origin: Origin::Nothing });
-        start += bytes;
+        let (buffer, bytes) = (place.buffer, bytes as usize);
+        constants.push(Constant { buffer, offset, bytes, origin: Origin::Nothing });
+        start += bytes as u64;
     }
 }
 
@@ -247,7 +262,7 @@ mod tests {
             .iter()
             .map(|pair| {
                 let (offset, bytes) = constant(pair);
-                Constant { offset, bytes, origin: Origin::Bytes(&pair.1) }
+                Constant { buffer: 0, offset, bytes, origin: Origin::Bytes(&pair.1) }
             })
             .collect()
     }
@@ -281,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_starts_as_zeros_has_them_everywhere() {
-        let place = Place { constant: true, offset: 64, bytes: 2 * CHUNK + 16 };
+        let place = Place { constant: true, buffer: 0, offset: 64, bytes: 2 * CHUNK + 16 };
         let mut all = ConstantWrites { constants: Vec::new() };
         zeros(&place, &mut all.constants);
         assert_eq!(all.bytes(), place.bytes);

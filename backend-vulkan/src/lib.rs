@@ -129,6 +129,13 @@ impl VulkanBackendBuilder {
         self
     }
 
+    /// Allocates no more bytes than this in one piece, as if the device gave no more. For tests.
+    #[doc(hidden)]
+    pub fn largest_allocation(mut self, bytes: u64) -> Self {
+        self.options.largest_allocation = Some(bytes);
+        self
+    }
+
     /// The backend. It opens its device when it is first needed.
     pub fn build(self) -> VulkanBackend {
         VulkanBackend { options: self.options, contexts: Contexts::default() }

@@ -1,4 +1,5 @@
-//! Placing tensors in one buffer, so that those that are not needed at the same time share memory.
+//! Placing tensors in few buffers, so that those that are not needed at the same time share memory. There is more than one buffer only
+//! where the device gives no larger piece of memory.
 
 use crate::error::Error;
 use crate::state::{State, Storage};
@@ -15,40 +16,61 @@ pub(crate) struct Request {
     pub(crate) last: usize,
 }
 
-/// An offset for each request, and the bytes in all. Largest first, each at the lowest offset that is free for as long as
-/// it lives.
+/// Where a request is: the number of a buffer, and an offset in it.
+type Spot = (usize, u64);
+
+/// A spot for each request, and the bytes of each buffer. Largest first, each in the first buffer that has room for it below `most`
+/// bytes, at the lowest offset that is free for as long as it lives. What is larger than that gets a buffer of its own.
 ///
 /// # Errors
 /// There are more bytes than can be counted.
-pub(crate) fn place(requests: &[Request], align: u64) -> Result<(Vec<u64>, u64), Error> {
+fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Spot>, Vec<u64>), Error> {
     let mut order: Vec<(usize, Request)> = requests.iter().copied().enumerate().collect();
     order.sort_by_key(|(_, request)| std::cmp::Reverse(request.bytes));
-    let mut offsets = vec![0u64; requests.len()];
-    // What has a place: the request, its start and its end.
-    let mut placed: Vec<(Request, u64, u64)> = Vec::with_capacity(requests.len());
-    let mut total = 0;
+    let mut spots = vec![(0, 0u64); requests.len()];
+    // What has a place in each buffer: the request, its start and its end.
+    let mut buffers: Vec<Vec<(Request, u64, u64)>> = Vec::new();
     for (index, request) in order {
-        let mut taken: Vec<(u64, u64)> = placed
-            .iter()
-            .filter(|(other, ..)| other.first <= request.last && request.first <= other.last)
-            .map(|(_, start, end)| (*start, *end))
-            .collect();
-        taken.sort_unstable();
-        let mut offset = 0;
-        for (start, end) in taken {
-            if end_of(offset, request.bytes)? <= start {
-                break;
+        let mut number = 0;
+        let (offset, end) = loop {
+            let placed = buffers.get(number).map(Vec::as_slice).unwrap_or_default();
+            let offset = lowest(placed, &request, align)?;
+            let end = end_of(offset, request.bytes)?;
+            if end <= most || placed.is_empty() {
+                break (offset, end);
             }
-            offset = offset.max(aligned(end, align)?);
+            number += 1;
+        };
+        if number == buffers.len() {
+            buffers.push(Vec::new());
         }
-        let end = end_of(offset, request.bytes)?;
-        if let Some(slot) = offsets.get_mut(index) {
-            *slot = offset;
+        if let Some(buffer) = buffers.get_mut(number) {
+            buffer.push((request, offset, end));
         }
-        total = total.max(end);
-        placed.push((request, offset, end));
+        if let Some(slot) = spots.get_mut(index) {
+            *slot = (number, offset);
+        }
     }
-    Ok((offsets, total))
+    let end = |buffer: &Vec<(Request, u64, u64)>| buffer.iter().map(|(.., end)| *end).max();
+    Ok((spots, buffers.iter().map(|buffer| end(buffer).unwrap_or(0)).collect()))
+}
+
+/// The lowest offset at which a request fits between those of a buffer that live at the same time.
+fn lowest(placed: &[(Request, u64, u64)], request: &Request, align: u64) -> Result<u64, Error> {
+    let mut taken: Vec<(u64, u64)> = placed
+        .iter()
+        .filter(|(other, ..)| other.first <= request.last && request.first <= other.last)
+        .map(|(_, start, end)| (*start, *end))
+        .collect();
+    taken.sort_unstable();
+    let mut offset = 0;
+    for (start, end) in taken {
+        if end_of(offset, request.bytes)? <= start {
+            break;
+        }
+        offset = offset.max(aligned(end, align)?);
+    }
+    Ok(offset)
 }
 
 fn end_of(offset: u64, bytes: u64) -> Result<u64, Error> {
@@ -68,19 +90,31 @@ fn uncountable() -> Error {
 pub(crate) struct Place {
     /// In the memory of constants, rather than that which tensors take turns to use.
     pub(crate) constant: bool,
+    /// The number of the buffer of that memory.
+    pub(crate) buffer: usize,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
 pub(crate) type Places = HashMap<TensorId, Place>;
 
-/// Places every tensor that is bound, entered or left: planned ones in shared memory, constants in memory of their own.
+/// Where all tensors are, and the bytes of the buffers that they are in.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryPlan {
+    pub(crate) places: Places,
+    pub(crate) tensors: Vec<u64>,
+    pub(crate) constants: Vec<u64>,
+}
+
+/// Places every tensor that is bound, entered or left: planned ones in shared memory, constants in memory of their own, in buffers of
+/// at most `most` bytes where tensors allow it.
 pub(crate) fn plan_memory(
     graph: &Graph<'_>,
     state: &State,
     steps: &[Step],
     align: u64,
-) -> Result<(Places, u64, u64), Error> {
+    most: u64,
+) -> Result<MemoryPlan, Error> {
     let end = steps.len() + 1;
     let mut lives: HashMap<TensorId, (usize, usize)> = HashMap::new();
     let mut bytes: HashMap<TensorId, u64> = HashMap::new();
@@ -121,24 +155,33 @@ pub(crate) fn plan_memory(
     }
     let mut roots: Vec<TensorId> = lives.keys().copied().collect();
     roots.sort_unstable();
-    let mut places = HashMap::new();
-    let (mut requests, mut planned, mut constant_bytes) = (Vec::new(), Vec::new(), 0u64);
+    let mut plan = MemoryPlan::default();
+    let (mut requests, mut planned) = (Vec::new(), Vec::new());
     for root in roots {
         let ((first, last), size) = (lives[&root], bytes[&root]);
         if let Storage::Constant(contents) = &state.tensor(root)?.storage {
-            let size = aligned(size.max(contents.len(graph, root) as u64), 16)?;
-            places.insert(root, Place { constant: true, offset: constant_bytes, bytes: size });
-            constant_bytes = aligned(end_of(constant_bytes, size)?, align)?;
+            let bytes = aligned(size.max(contents.len(graph, root) as u64), 16)?;
+            let begun = plan.constants.last().copied().unwrap_or(0);
+            let (mut offset, mut end) = (begun, end_of(begun, bytes)?);
+            if plan.constants.is_empty() || (end > most && begun > 0) {
+                (offset, end) = (0, bytes);
+                plan.constants.push(0);
+            }
+            let buffer = plan.constants.len() - 1;
+            plan.constants[buffer] = aligned(end, align)?;
+            plan.places.insert(root, Place { constant: true, buffer, offset, bytes });
         } else {
             requests.push(Request { bytes: size, first, last });
             planned.push(root);
         }
     }
-    let (offsets, total) = place(&requests, align)?;
-    for ((root, request), offset) in planned.into_iter().zip(&requests).zip(offsets) {
-        places.insert(root, Place { constant: false, offset, bytes: request.bytes });
+    let (spots, tensors) = place(&requests, align, most)?;
+    plan.tensors = tensors;
+    for ((root, request), (buffer, offset)) in planned.into_iter().zip(&requests).zip(spots) {
+        let place = Place { constant: false, buffer, offset, bytes: request.bytes };
+        plan.places.insert(root, place);
     }
-    Ok((places, total, constant_bytes))
+    Ok(plan)
 }
 
 #[cfg(test)]
@@ -154,14 +197,20 @@ mod tests {
                 last: i / 2 + i % 5,
             })
             .collect();
-        let (offsets, total) = place(&requests, 64).unwrap();
-        for (i, a) in requests.iter().enumerate() {
-            assert!(offsets[i] % 64 == 0 && offsets[i] + a.bytes <= total);
-            for (j, b) in requests.iter().enumerate().skip(i + 1) {
-                let together = a.first <= b.last && b.first <= a.last;
-                let apart =
-                    offsets[i] + a.bytes <= offsets[j] || offsets[j] + b.bytes <= offsets[i];
-                assert!(!together || apart, "{i} {j}");
+        for (most, count) in [(u64::MAX, 1), (700, 2), (100, 20)] {
+            let (spots, sizes) = place(&requests, 64, most).unwrap();
+            assert!(sizes.len() >= count && (most < u64::MAX || sizes.len() == 1), "{sizes:?}");
+            for (i, a) in requests.iter().enumerate() {
+                let (buffer, offset) = spots[i];
+                assert!(offset % 64 == 0 && offset + a.bytes <= sizes[buffer]);
+                // What is larger than a buffer may be has one of its own.
+                assert!(offset + a.bytes <= most || offset == 0);
+                for (j, b) in requests.iter().enumerate().skip(i + 1) {
+                    let together = a.first <= b.last && b.first <= a.last;
+                    let (other, start) = spots[j];
+                    let apart = offset + a.bytes <= start || start + b.bytes <= offset;
+                    assert!(!together || buffer != other || apart, "{i} {j}");
+                }
             }
         }
     }
@@ -170,16 +219,17 @@ mod tests {
     fn memory_is_reused() {
         let chain: Vec<Request> =
             (0..10).map(|i| Request { bytes: 100, first: i, last: i + 1 }).collect();
-        assert!(place(&chain, 4).unwrap().1 <= 208);
+        let (_, sizes) = place(&chain, 4, u64::MAX).unwrap();
+        assert!(sizes.len() == 1 && sizes[0] <= 208, "{sizes:?}");
     }
 
     #[test]
     fn sums_that_overflow_are_refused() {
         let half = Request { bytes: u64::MAX / 2 + 1, first: 0, last: 1 };
-        assert!(place(&[half, half], 16).is_err());
+        assert!(place(&[half, half], 16, u64::MAX).is_err());
         let apart = Request { first: 2, last: 3, ..half };
-        assert_eq!(place(&[half, apart], 16).unwrap().1, half.bytes);
+        assert_eq!(place(&[half, apart], 16, u64::MAX).unwrap().1, [half.bytes]);
         let all = Request { bytes: u64::MAX, first: 0, last: 1 };
-        assert!(place(&[all, Request { bytes: 1, ..all }], 16).is_err());
+        assert!(place(&[all, Request { bytes: 1, ..all }], 16, u64::MAX).is_err());
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Context {
     pub(crate) meter: Meter,
     state: AtomicU8,
     /// The most bytes that the device allocates in one piece.
-    largest_allocation: u64,
+    pub(crate) largest_allocation: u64,
     physical: vk::PhysicalDevice,
     queue: Mutex<vk::Queue>,
     allocator: ManuallyDrop<Mutex<Allocator>>,
@@ -141,7 +141,10 @@ impl Context {
             opening: Mutex::new(Some(watch)),
             queue: Mutex::new(queue),
             allocator: ManuallyDrop::new(Mutex::new(allocator)),
-            largest_allocation: instance.largest_allocation(device),
+            largest_allocation: options
+                .largest_allocation
+                .unwrap_or(u64::MAX)
+                .min(instance.largest_allocation(device)),
             physical: device,
             features,
             timeline,

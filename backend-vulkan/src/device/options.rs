@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<Duration>,
     /// The workgroups along a dimension from which on work goes on in the next.
     pub(crate) fold_at: Option<u32>,
+    /// The most bytes to allocate in one piece.
+    pub(crate) largest_allocation: Option<u64>,
 }
 
 impl Options {
@@ -67,6 +69,7 @@ impl Options {
             pipeline_cache: pipeline_cache.filter(|folder| folder.as_os_str() != "off"),
             disabled,
             fold_at: self.fold_at,
+            largest_allocation: self.largest_allocation,
             memory_limit: match self.memory_limit {
                 Some(limit) => Some(limit),
                 None => number(MEMORY_LIMIT_VARIABLE)?,
