@@ -2,6 +2,7 @@
 
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
+use torchlet_shaders::functions::unary;
 
 /// What an element-wise operator computes: a function of the shaders, by its number, and what it takes.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +36,7 @@ pub(crate) struct Epilogue {
 impl Epilogue {
     /// A clamp. A clamp to everything stands for no function at all, so that there are fewer pipelines.
     pub(crate) fn clamp(low: f64, high: f64) -> Self {
-        Epilogue { activation: 18, a: low as f32, b: high as f32, residual: None }
+        Epilogue { activation: unary::CLAMP, a: low as f32, b: high as f32, residual: None }
     }
 
     /// Nothing.

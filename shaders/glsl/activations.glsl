@@ -1,7 +1,17 @@
 // Functions that follow products and convolutions, four numbers at a time.
 //
-// ACTIVATIONS(name, function) declares one for a specialisation constant, by its number among the functions of functions.glsl. They are
+// ACTIVATIONS(name, function) declares one for a specialisation constant, by its number, of which functions.glsl has more. They are
 // few, so that the shaders which have them are made quickly.
+
+const uint TANH = 11;
+const uint SIGMOID = 12;
+const uint GELU = 13;
+const uint GELU_TANH = 14;
+const uint CLAMP = 18;
+const uint LEAKY_RELU = 19;
+const uint HARDSWISH = 20;
+const uint HARDSIGMOID = 21;
+const uint SILU = 25;
 
 // exp(-x * x) times a fit in 1 / (1 + |x| / 2) for large numbers, and a fit in x * x for small ones: to 1e-7 of the result.
 vec4 erf_f(vec4 x) {
@@ -31,15 +41,15 @@ vec4 clamp_f(vec4 x, float low, float high) {
 }
 
 #define ACTIVATION_CASES \
-    case 11: return tanh_f(x); \
-    case 12: return 1.0 / (1.0 + exp(-x)); \
-    case 13: return 0.5 * x * (1.0 + erf_f(x * 0.7071067811865476)); \
-    case 14: return 0.5 * x * (1.0 + tanh_f(0.7978845608028654 * (x + 0.044715 * x * x * x))); \
-    case 18: return clamp_f(x, a, b); \
-    case 19: return mix(x * a, x, greaterThan(x, vec4(0.0))); /* leaky relu */ \
-    case 20: return x * clamp_f(x + 3.0, 0.0, 6.0) / 6.0; /* hardswish */ \
-    case 21: return clamp_f(x + 3.0, 0.0, 6.0) / 6.0; /* hardsigmoid */ \
-    case 25: return x / (1.0 + exp(-x)); /* silu */
+    case TANH: return tanh_f(x); \
+    case SIGMOID: return 1.0 / (1.0 + exp(-x)); \
+    case GELU: return 0.5 * x * (1.0 + erf_f(x * 0.7071067811865476)); \
+    case GELU_TANH: return 0.5 * x * (1.0 + tanh_f(0.7978845608028654 * (x + 0.044715 * x * x * x))); \
+    case CLAMP: return clamp_f(x, a, b); \
+    case LEAKY_RELU: return mix(x * a, x, greaterThan(x, vec4(0.0))); \
+    case HARDSWISH: return x * clamp_f(x + 3.0, 0.0, 6.0) / 6.0; \
+    case HARDSIGMOID: return clamp_f(x + 3.0, 0.0, 6.0) / 6.0; \
+    case SILU: return x / (1.0 + exp(-x));
 
 #define ACTIVATIONS(name, function) \
     vec4 name(vec4 x, float a, float b) { \

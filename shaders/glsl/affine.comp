@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Quantizes (FUNCTION 0) or dequantizes (1), with a scale and a zero point for each block of elements.
+// Quantizes or dequantizes, with a scale and a zero point for each block of elements.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -10,6 +10,9 @@ layout(constant_id = 5) const uint SCALE = 0;
 layout(constant_id = 6) const uint ZERO = 0;
 layout(constant_id = 7) const uint OUT = 0;
 layout(constant_id = 8) const uint HAS_ZERO = 0;
+
+const uint QUANTIZE = 0;
+const uint DEQUANTIZE = 1;
 
 layout(push_constant) uniform Push {
     uint numel;
@@ -41,7 +44,7 @@ void main() {
         if (i + k >= push.numel) break;
         uint at = place(i + k);
         float z = HAS_ZERO != 0 ? zero_f(at) : 0.0;
-        if (FUNCTION == 0) v[k] = clamp(roundEven(v[k] * (1.0 / scale_f(at))) + z, push.low, push.high);
+        if (FUNCTION == QUANTIZE) v[k] = clamp(roundEven(v[k] * (1.0 / scale_f(at))) + z, push.low, push.high);
         else v[k] = (v[k] - z) * scale_f(at);
     }
     y_write_f4(i, v);

@@ -39,31 +39,31 @@ int power_of(int a, int b) {
 
 int apply_i(int a, int b) {
     switch (FUNCTION) {
-        case 0: return a + push.alpha_int * b;
-        case 1: return a - push.alpha_int * b;
-        case 2: return a * b;
-        case 4: {
+        case ADD: return a + push.alpha_int * b;
+        case SUB: return a - push.alpha_int * b;
+        case MUL: return a * b;
+        case DIV_FLOOR: {
             if (b == 0) return 0;
             int q = a / b;
             return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
         }
-        case 3:
-        case 5: return b == 0 ? 0 : a / b;
-        case 6: return power_of(a, b);
-        case 7: return min(a, b);
-        case 8: return max(a, b);
-        case 9: return int(a == b);
-        case 10: return int(a != b);
-        case 11: return int(a < b);
-        case 12: return int(a <= b);
-        case 13: return int(a > b);
-        case 14: return int(a >= b);
-        case 15: return int(a != 0 && b != 0);
-        case 16: return int(a != 0 || b != 0);
-        case 17: return a & b;
-        case 18: return a | b;
-        case 19: return a ^ b;
-        case 20: return a * push.alpha_int + (b < 0 ? b + push.alpha_int : b); // linear index; b may count from the end
+        case DIV:
+        case DIV_TRUNC: return b == 0 ? 0 : a / b;
+        case POW: return power_of(a, b);
+        case MINIMUM: return min(a, b);
+        case MAXIMUM: return max(a, b);
+        case EQ: return int(a == b);
+        case NE: return int(a != b);
+        case LT: return int(a < b);
+        case LE: return int(a <= b);
+        case GT: return int(a > b);
+        case GE: return int(a >= b);
+        case LOGICAL_AND: return int(a != 0 && b != 0);
+        case LOGICAL_OR: return int(a != 0 || b != 0);
+        case BITWISE_AND: return a & b;
+        case BITWISE_OR: return a | b;
+        case BITWISE_XOR: return a ^ b;
+        case LINEAR_INDEX: return a * push.alpha_int + (b < 0 ? b + push.alpha_int : b); // b may count from the end
     }
     return a;
 }
@@ -83,7 +83,7 @@ uvec2 places(uint i) {
 void main() {
     uint i = invocation_x() * 4;
     if (i >= push.numel) return;
-    bool floating = is_float(A) || is_float(B) || (is_float(OUT) && FUNCTION < 9);
+    bool floating = is_float(A) || is_float(B) || (is_float(OUT) && FUNCTION < EQ);
     if (SAME_LAYOUT != 0 && floating) {
         y_write_f4(i, apply_f(a_f4(i), b_f4(i), push.alpha));
         return;

@@ -2,12 +2,15 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Given the maximum and the sum of exponentials of each row of logits: the loss of each row (FUNCTION 0), or the gradient
+// Given the maximum and the sum of exponentials of each row of logits: the loss of each row (LOSS), or the gradient
 // of the logits (1). Rows whose label is negative count nothing.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
 layout(constant_id = 5) const uint OUT = 0;
+
+const uint LOSS = 0;
+const uint GRADIENT = 1;
 
 layout(push_constant) uniform Push {
     uint numel;
@@ -27,10 +30,10 @@ void main() {
     vec4 v = vec4(0);
     [[unroll]] for (uint k = 0; k < 4; ++k) {
         if (i + k >= push.numel) break;
-        uint row = FUNCTION == 0 ? i + k : (i + k) / push.classes;
+        uint row = FUNCTION == LOSS ? i + k : (i + k) / push.classes;
         int wanted = min(label_i(row), int(push.classes) - 1);
         if (wanted < 0) continue;
-        if (FUNCTION == 0) {
+        if (FUNCTION == LOSS) {
             v[k] = (highest_f(row) + log(total_f(row)) - x_f(row * push.classes + uint(wanted))) * push.inverse;
         } else {
             float p = exp(x_f(i + k) - highest_f(row)) / total_f(row);

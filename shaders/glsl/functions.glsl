@@ -5,6 +5,52 @@
 
 #include "activations.glsl"
 
+// Of one number.
+const uint COPY = 0;
+const uint ABS = 1;
+const uint NEG = 2;
+const uint SQRT = 3;
+const uint RSQRT = 4;
+const uint EXP = 5;
+const uint LOG = 6;
+const uint LOG10 = 7;
+const uint SIN = 8;
+const uint COS = 9;
+const uint TAN = 10;
+const uint ROUND = 15;
+const uint FLOOR = 16;
+const uint CEIL = 17;
+const uint HARDSHRINK = 22;
+const uint LOGICAL_NOT = 23;
+const uint LINE = 24;
+const uint RECIPROCAL = 26;
+const uint ERF = 27;
+const uint ELU = 28;
+const uint BITWISE_NOT = 30;
+
+// Of two.
+const uint ADD = 0;
+const uint SUB = 1;
+const uint MUL = 2;
+const uint DIV = 3;
+const uint DIV_FLOOR = 4;
+const uint DIV_TRUNC = 5;
+const uint POW = 6;
+const uint MINIMUM = 7;
+const uint MAXIMUM = 8;
+const uint EQ = 9;
+const uint NE = 10;
+const uint LT = 11;
+const uint LE = 12;
+const uint GT = 13;
+const uint GE = 14;
+const uint LOGICAL_AND = 15;
+const uint LOGICAL_OR = 16;
+const uint BITWISE_AND = 17;
+const uint BITWISE_OR = 18;
+const uint BITWISE_XOR = 19;
+const uint LINEAR_INDEX = 20;
+
 // The sine after so many quarter turns. Drivers may err by 2^-11 in sines, and by more for large angles. Here, what is
 // left of an angle after whole quarter turns is found by subtracting a quarter turn in four parts, whose multiples are exact.
 vec4 sine_f(vec4 x, int quarters) {
@@ -28,26 +74,26 @@ vec4 sine_f(vec4 x, int quarters) {
     vec4 name(vec4 x, float a, float b) { \
         switch (function) { \
             ACTIVATION_CASES \
-            case 0: return x; \
-            case 1: return abs(x); \
-            case 2: return -x; \
-            case 3: return sqrt(x); \
-            case 4: return inversesqrt(x); \
-            case 5: return exp(x); \
-            case 6: return log(x); \
-            case 7: return log(x) * 0.4342944819032518; \
-            case 8: return sine_f(x, 0); \
-            case 9: return sine_f(x, 1); \
-            case 10: return sine_f(x, 0) / sine_f(x, 1); \
-            case 15: return roundEven(x); \
-            case 16: return floor(x); \
-            case 17: return ceil(x); \
-            case 22: return mix(x, vec4(0.0), lessThanEqual(abs(x), vec4(a))); /* hardshrink */ \
-            case 23: return vec4(equal(x, vec4(0.0))); /* logical not */ \
-            case 24: return a * x + b; \
-            case 26: return 1.0 / x; \
-            case 27: return erf_f(x); \
-            case 28: return mix(a * (exp(x) - 1.0), x, greaterThan(x, vec4(0.0))); /* elu */ \
+            case COPY: return x; \
+            case ABS: return abs(x); \
+            case NEG: return -x; \
+            case SQRT: return sqrt(x); \
+            case RSQRT: return inversesqrt(x); \
+            case EXP: return exp(x); \
+            case LOG: return log(x); \
+            case LOG10: return log(x) * 0.4342944819032518; \
+            case SIN: return sine_f(x, 0); \
+            case COS: return sine_f(x, 1); \
+            case TAN: return sine_f(x, 0) / sine_f(x, 1); \
+            case ROUND: return roundEven(x); \
+            case FLOOR: return floor(x); \
+            case CEIL: return ceil(x); \
+            case HARDSHRINK: return mix(x, vec4(0.0), lessThanEqual(abs(x), vec4(a))); \
+            case LOGICAL_NOT: return vec4(equal(x, vec4(0.0))); \
+            case LINE: return a * x + b; \
+            case RECIPROCAL: return 1.0 / x; \
+            case ERF: return erf_f(x); \
+            case ELU: return mix(a * (exp(x) - 1.0), x, greaterThan(x, vec4(0.0))); \
         } \
         return x; \
     }
@@ -115,24 +161,24 @@ bvec4 either_is_nan(vec4 a, vec4 b) { return notEqual(vec4(isnan(a)) + vec4(isna
 #define BINARY(name, function) \
     vec4 name(vec4 a, vec4 b, float alpha) { \
         switch (function) { \
-            case 0: return a + alpha * b; \
-            case 1: return a - alpha * b; \
-            case 2: return a * b; \
-            case 3: return a / b; \
-            case 4: return floor_div_f(a, b); \
-            case 5: return trunc(a / b); \
-            case 6: return pow_f(a, b); \
+            case ADD: return a + alpha * b; \
+            case SUB: return a - alpha * b; \
+            case MUL: return a * b; \
+            case DIV: return a / b; \
+            case DIV_FLOOR: return floor_div_f(a, b); \
+            case DIV_TRUNC: return trunc(a / b); \
+            case POW: return pow_f(a, b); \
      /* NaN is contagious. */ \
-            case 7: return mix(min(a, b), a + b, either_is_nan(a, b)); \
-            case 8: return mix(max(a, b), a + b, either_is_nan(a, b)); \
-            case 9: return vec4(equal(a, b)); \
-            case 10: return vec4(notEqual(a, b)); \
-            case 11: return vec4(lessThan(a, b)); \
-            case 12: return vec4(lessThanEqual(a, b)); \
-            case 13: return vec4(greaterThan(a, b)); \
-            case 14: return vec4(greaterThanEqual(a, b)); \
-            case 15: return vec4(notEqual(a, vec4(0.0))) * vec4(notEqual(b, vec4(0.0))); \
-            case 16: return max(vec4(notEqual(a, vec4(0.0))), vec4(notEqual(b, vec4(0.0)))); \
+            case MINIMUM: return mix(min(a, b), a + b, either_is_nan(a, b)); \
+            case MAXIMUM: return mix(max(a, b), a + b, either_is_nan(a, b)); \
+            case EQ: return vec4(equal(a, b)); \
+            case NE: return vec4(notEqual(a, b)); \
+            case LT: return vec4(lessThan(a, b)); \
+            case LE: return vec4(lessThanEqual(a, b)); \
+            case GT: return vec4(greaterThan(a, b)); \
+            case GE: return vec4(greaterThanEqual(a, b)); \
+            case LOGICAL_AND: return vec4(notEqual(a, vec4(0.0))) * vec4(notEqual(b, vec4(0.0))); \
+            case LOGICAL_OR: return max(vec4(notEqual(a, vec4(0.0))), vec4(notEqual(b, vec4(0.0)))); \
         } \
         return a; \
     }

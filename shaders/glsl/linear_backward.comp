@@ -2,14 +2,17 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Gradients of a product with a matrix: FUNCTION 0: out[n, k] = sum over m of d[m, n] * x[m, k], of the matrix.
-// FUNCTION 1: out[m, k] = sum over n of d[m, n] * w[n, k] * scale[k / group, n], of the input; nibbles, low one first.
+// Gradients of a product with a matrix: OF_MATRIX: out[n, k] = sum over m of d[m, n] * x[m, k], of the matrix.
+// OF_INPUT: out[m, k] = sum over n of d[m, n] * w[n, k] * scale[k / group, n], of the input; nibbles, low one first.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint GRADIENT = 0;
 layout(constant_id = 5) const uint FACTOR = 0;
 layout(constant_id = 6) const uint SCALE = 0;
 layout(constant_id = 7) const uint OUT = 0;
+
+const uint OF_MATRIX = 0;
+const uint OF_INPUT = 1;
 
 layout(push_constant) uniform Push {
     uint numel;
@@ -36,7 +39,7 @@ void main() {
         uint k = at % push.k;
         uint row = at / push.k;
         float sum = 0.0;
-        if (FUNCTION == 0) {
+        if (FUNCTION == OF_MATRIX) {
             for (uint m = 0; m < push.m; ++m) sum += d_f(m * push.n + row) * x_f(m * push.k + k);
         } else {
             for (uint n = 0; n < push.n; ++n) {

@@ -4,10 +4,14 @@
 
 // From one scale and zero point to another, or the sum of two such tensors.
 
-layout(constant_id = 3) const uint FUNCTION = 0; // 0 a, 1 relu(a), 2 a + b
+layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint A = 0;
 layout(constant_id = 5) const uint B = 0;
 layout(constant_id = 6) const uint OUT = 0;
+
+const uint COPY = 0;
+const uint RELU = 1;
+const uint ADD = 2;
 
 layout(push_constant) uniform Push {
     uint numel;
@@ -29,7 +33,7 @@ void main() {
     uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 v = (a_f4(i) - push.a_zero) * push.a_scale;
-    if (FUNCTION == 1) v = max(v, 0.0);
-    if (FUNCTION == 2) v += (b_f4(i) - push.b_zero) * push.b_scale;
+    if (FUNCTION == RELU) v = max(v, 0.0);
+    if (FUNCTION == ADD) v += (b_f4(i) - push.b_zero) * push.b_scale;
     y_write_f4(i, clamp(roundEven(v * push.out_inverse) + push.out_zero, push.low, push.high));
 }

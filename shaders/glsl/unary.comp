@@ -30,11 +30,11 @@ UNARY(apply_f, FUNCTION)
 
 int apply_i(int x) {
     switch (FUNCTION) {
-        case 1: return abs(x);
-        case 2: return -x;
-        case 18: return min(max(x, push.a_int), push.b_int);
-        case 23: return x == 0 ? 1 : 0;
-        case 30: return IN == BOOL ? 1 - x : ~x; // bitwise not
+        case ABS: return abs(x);
+        case NEG: return -x;
+        case CLAMP: return min(max(x, push.a_int), push.b_int);
+        case LOGICAL_NOT: return x == 0 ? 1 : 0;
+        case BITWISE_NOT: return IN == BOOL ? 1 - x : ~x;
     }
     return x;
 }

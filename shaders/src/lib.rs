@@ -14,6 +14,7 @@
 mod catalogue;
 mod check;
 mod features;
+pub mod functions;
 mod spirv;
 
 pub use catalogue::*;

@@ -12,6 +12,9 @@ use crate::tensors::Operand;
 use std::collections::HashMap;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::pointwise::{
+    ALIKE, BINARY_FROM, NUMBER, ONE_ELEMENT, STRIDED, UNUSED, WHERE,
+};
 use torchlet_shaders::{Element, Pointwise, PointwisePush};
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::CHAIN, encode)];
@@ -23,17 +26,8 @@ pub(crate) const MAX_STAGES: usize = 6;
 /// The dimensions that inputs are walked along, at most.
 const DIMS: usize = 3;
 
-// How an input is read, as the shader numbers it.
-const UNUSED: u32 = 0;
-const ALIKE: u32 = 1;
-const ONE_ELEMENT: u32 = 2;
-const STRIDED: u32 = 3;
-
-// As in the shader.
+/// No stage at all, for the shader.
 const NO_STAGE: u32 = u32::MAX;
-const BINARY: u32 = 100;
-const WHERE: u32 = 200;
-const NUMBER: u32 = 255;
 
 /// How the inputs of a chain lie over its output.
 struct Walk {
@@ -116,10 +110,10 @@ fn stages(
         let (function, operands, parameters) = match stage {
             Stage::Unary(function, input, parameters) => (function, register(&input)?, parameters),
             Stage::Binary(function, a, Source::Tensor(b), alpha) => {
-                (BINARY + function, register(&a)? | register(&b)? << 8, [0.0, alpha])
+                (BINARY_FROM + function, register(&a)? | register(&b)? << 8, [0.0, alpha])
             }
             Stage::Binary(function, a, Source::Number(number), alpha) => {
-                (BINARY + function, register(&a)? | NUMBER << 8, [number, alpha])
+                (BINARY_FROM + function, register(&a)? | NUMBER << 8, [number, alpha])
             }
             Stage::Where([condition, a, b]) => {
                 let operands = register(&condition)? | register(&a)? << 8 | register(&b)? << 16;

@@ -12,29 +12,30 @@ use crate::tensors::Operand;
 use torchlet_core::rules::broadcast;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::{binary, unary};
 use torchlet_shaders::{Binary, BinaryPush, Element, MAX_DIMS, Unary, UnaryPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
-    pointwise(Operator::ABS, |e, args| unary(e, args, 1, 0.0, 0.0)),
-    pointwise(Operator::NEG, |e, args| unary(e, args, 2, 0.0, 0.0)),
-    pointwise(Operator::SQRT, |e, args| unary(e, args, 3, 0.0, 0.0)),
-    pointwise(Operator::RSQRT, |e, args| unary(e, args, 4, 0.0, 0.0)),
-    pointwise(Operator::EXP, |e, args| unary(e, args, 5, 0.0, 0.0)),
-    pointwise(Operator::LOG, |e, args| unary(e, args, 6, 0.0, 0.0)),
-    pointwise(Operator::LOG10, |e, args| unary(e, args, 7, 0.0, 0.0)),
-    pointwise(Operator::SIN, |e, args| unary(e, args, 8, 0.0, 0.0)),
-    pointwise(Operator::COS, |e, args| unary(e, args, 9, 0.0, 0.0)),
-    pointwise(Operator::TAN, |e, args| unary(e, args, 10, 0.0, 0.0)),
-    activation(Operator::TANH, |e, args| unary(e, args, 11, 0.0, 0.0)),
-    activation(Operator::SIGMOID, |e, args| unary(e, args, 12, 0.0, 0.0)),
+    pointwise(Operator::ABS, |e, args| unary(e, args, unary::ABS, 0.0, 0.0)),
+    pointwise(Operator::NEG, |e, args| unary(e, args, unary::NEG, 0.0, 0.0)),
+    pointwise(Operator::SQRT, |e, args| unary(e, args, unary::SQRT, 0.0, 0.0)),
+    pointwise(Operator::RSQRT, |e, args| unary(e, args, unary::RSQRT, 0.0, 0.0)),
+    pointwise(Operator::EXP, |e, args| unary(e, args, unary::EXP, 0.0, 0.0)),
+    pointwise(Operator::LOG, |e, args| unary(e, args, unary::LOG, 0.0, 0.0)),
+    pointwise(Operator::LOG10, |e, args| unary(e, args, unary::LOG10, 0.0, 0.0)),
+    pointwise(Operator::SIN, |e, args| unary(e, args, unary::SIN, 0.0, 0.0)),
+    pointwise(Operator::COS, |e, args| unary(e, args, unary::COS, 0.0, 0.0)),
+    pointwise(Operator::TAN, |e, args| unary(e, args, unary::TAN, 0.0, 0.0)),
+    activation(Operator::TANH, |e, args| unary(e, args, unary::TANH, 0.0, 0.0)),
+    activation(Operator::SIGMOID, |e, args| unary(e, args, unary::SIGMOID, 0.0, 0.0)),
     activation(Operator::GELU, |e, args| {
         let tanh = args.len() > 2 && e.optional_string(args[1])? == Some("tanh");
-        unary(e, args, if tanh { 14 } else { 13 }, 0.0, 0.0)
+        unary(e, args, if tanh { unary::GELU_TANH } else { unary::GELU }, 0.0, 0.0)
     }),
-    pointwise(Operator::FLOOR, |e, args| unary(e, args, 16, 0.0, 0.0)),
-    pointwise(Operator::CEIL, |e, args| unary(e, args, 17, 0.0, 0.0)),
-    pointwise(Operator::RECIPROCAL, |e, args| unary(e, args, 26, 0.0, 0.0)),
-    pointwise(Operator::ERF, |e, args| unary(e, args, 27, 0.0, 0.0)),
+    pointwise(Operator::FLOOR, |e, args| unary(e, args, unary::FLOOR, 0.0, 0.0)),
+    pointwise(Operator::CEIL, |e, args| unary(e, args, unary::CEIL, 0.0, 0.0)),
+    pointwise(Operator::RECIPROCAL, |e, args| unary(e, args, unary::RECIPROCAL, 0.0, 0.0)),
+    pointwise(Operator::ERF, |e, args| unary(e, args, unary::ERF, 0.0, 0.0)),
     pointwise(Operator::ELU, |e, args| {
         for position in 2..args.len().saturating_sub(1) {
             if e.optional_float(args[position])?.is_some_and(|scale| scale != 1.0) {
@@ -42,36 +43,38 @@ pub(super) const OPERATORS: &[Entry] = &[
             }
         }
         let alpha = if args.len() > 2 { e.optional_float(args[1])? } else { None };
-        unary(e, args, 28, alpha.unwrap_or(1.0), 0.0)
+        unary(e, args, unary::ELU, alpha.unwrap_or(1.0), 0.0)
     }),
-    pointwise(Operator::ROUND, |e, args| unary(e, args, 15, 0.0, 0.0)),
-    activation(Operator::RELU, |e, args| unary(e, args, 18, 0.0, f64::INFINITY)),
-    activation(Operator::RELU6, |e, args| unary(e, args, 18, 0.0, 6.0)),
+    pointwise(Operator::ROUND, |e, args| unary(e, args, unary::ROUND, 0.0, 0.0)),
+    activation(Operator::RELU, |e, args| unary(e, args, unary::CLAMP, 0.0, f64::INFINITY)),
+    activation(Operator::RELU6, |e, args| unary(e, args, unary::CLAMP, 0.0, 6.0)),
     activation(Operator::HARDTANH, clamp),
     activation(Operator::CLAMP, clamp),
     activation(Operator::LEAKY_RELU, |e, args| {
         let slope = if args.len() > 2 { e.float(args[1])? } else { 0.01 };
-        unary(e, args, 19, slope, 0.0)
+        unary(e, args, unary::LEAKY_RELU, slope, 0.0)
     }),
-    activation(Operator::HARDSWISH, |e, args| unary(e, args, 20, 0.0, 0.0)),
-    activation(Operator::HARDSIGMOID, |e, args| unary(e, args, 21, 0.0, 0.0)),
-    activation(Operator::SILU, |e, args| unary(e, args, 25, 0.0, 0.0)),
+    activation(Operator::HARDSWISH, |e, args| unary(e, args, unary::HARDSWISH, 0.0, 0.0)),
+    activation(Operator::HARDSIGMOID, |e, args| unary(e, args, unary::HARDSIGMOID, 0.0, 0.0)),
+    activation(Operator::SILU, |e, args| unary(e, args, unary::SILU, 0.0, 0.0)),
     pointwise(Operator::HARDSHRINK, |e, args| {
         let lambda = if args.len() > 2 { e.float(args[1])? } else { 0.5 };
-        unary(e, args, 22, lambda, 0.0)
+        unary(e, args, unary::HARDSHRINK, lambda, 0.0)
     }),
-    pointwise(Operator::LOGICAL_NOT, |e, args| unary(e, args, 23, 0.0, 0.0)),
-    pointwise_integers(Operator::BITWISE_NOT, |e, args| unary(e, args, 30, 0.0, 0.0)),
-    pointwise(Operator::ADD_TENSOR, |e, args| binary_alpha(e, args, 0)),
-    pointwise(Operator::SUB_TENSOR, |e, args| binary_alpha(e, args, 1)),
-    pointwise(Operator::MUL_TENSOR, |e, args| binary(e, args, 2)),
-    pointwise(Operator::DIV_TENSOR, |e, args| binary(e, args, 3)),
+    pointwise(Operator::LOGICAL_NOT, |e, args| unary(e, args, unary::LOGICAL_NOT, 0.0, 0.0)),
+    pointwise_integers(Operator::BITWISE_NOT, |e, args| {
+        unary(e, args, unary::BITWISE_NOT, 0.0, 0.0)
+    }),
+    pointwise(Operator::ADD_TENSOR, |e, args| binary_alpha(e, args, binary::ADD)),
+    pointwise(Operator::SUB_TENSOR, |e, args| binary_alpha(e, args, binary::SUB)),
+    pointwise(Operator::MUL_TENSOR, |e, args| binary(e, args, binary::MUL)),
+    pointwise(Operator::DIV_TENSOR, |e, args| binary(e, args, binary::DIV)),
     pointwise(Operator::DIV_TENSOR_MODE, |e, args| binary(e, args, rounding(e, args)?)),
-    pointwise(Operator::FLOOR_DIVIDE, |e, args| binary(e, args, 4)),
-    pointwise(Operator::ADD_SCALAR, |e, args| with_number_alpha(e, args, 0)),
-    pointwise(Operator::SUB_SCALAR, |e, args| with_number_alpha(e, args, 1)),
-    pointwise(Operator::MUL_SCALAR, |e, args| with_number(e, args, 2)),
-    pointwise(Operator::DIV_SCALAR, |e, args| with_number(e, args, 3)),
+    pointwise(Operator::FLOOR_DIVIDE, |e, args| binary(e, args, binary::DIV_FLOOR)),
+    pointwise(Operator::ADD_SCALAR, |e, args| with_number_alpha(e, args, binary::ADD)),
+    pointwise(Operator::SUB_SCALAR, |e, args| with_number_alpha(e, args, binary::SUB)),
+    pointwise(Operator::MUL_SCALAR, |e, args| with_number(e, args, binary::MUL)),
+    pointwise(Operator::DIV_SCALAR, |e, args| with_number(e, args, binary::DIV)),
     pointwise(Operator::DIV_SCALAR_MODE, |e, args| with_number(e, args, rounding(e, args)?)),
     pointwise(Operator::RSUB_SCALAR, |e, args| {
         // The shader has this for floating-point numbers.
@@ -79,38 +82,48 @@ pub(super) const OPERATORS: &[Entry] = &[
             return Err(Error::unsupported("a difference of integers"));
         }
         let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
-        unary(e, args, 24, -alpha.unwrap_or(1.0), e.float(e.arg(args, 1)?)?)
+        unary(e, args, unary::LINE, -alpha.unwrap_or(1.0), e.float(e.arg(args, 1)?)?)
     }),
-    pointwise(Operator::POW_TENSOR_TENSOR, |e, args| binary(e, args, 6)),
-    pointwise(Operator::POW_TENSOR_SCALAR, |e, args| with_number(e, args, 6)),
-    pointwise(Operator::MINIMUM, |e, args| binary(e, args, 7)),
-    pointwise(Operator::MAXIMUM, |e, args| binary(e, args, 8)),
-    pointwise(Operator::EQ_TENSOR, |e, args| binary(e, args, 9)),
-    pointwise(Operator::EQ_SCALAR, |e, args| with_number(e, args, 9)),
-    pointwise(Operator::NE_TENSOR, |e, args| binary(e, args, 10)),
-    pointwise(Operator::NE_SCALAR, |e, args| with_number(e, args, 10)),
-    pointwise(Operator::LT_TENSOR, |e, args| binary(e, args, 11)),
-    pointwise(Operator::LT_SCALAR, |e, args| with_number(e, args, 11)),
-    pointwise(Operator::LE_TENSOR, |e, args| binary(e, args, 12)),
-    pointwise(Operator::LE_SCALAR, |e, args| with_number(e, args, 12)),
-    pointwise(Operator::GT_TENSOR, |e, args| binary(e, args, 13)),
-    pointwise(Operator::GT_SCALAR, |e, args| with_number(e, args, 13)),
-    pointwise(Operator::GE_TENSOR, |e, args| binary(e, args, 14)),
-    pointwise(Operator::GE_SCALAR, |e, args| with_number(e, args, 14)),
-    pointwise(Operator::LOGICAL_AND, |e, args| binary(e, args, 15)),
-    pointwise(Operator::LOGICAL_OR, |e, args| binary(e, args, 16)),
-    pointwise_integers(Operator::BITWISE_AND_TENSOR, |e, args| binary(e, args, 17)),
-    pointwise_integers(Operator::BITWISE_OR_TENSOR, |e, args| binary(e, args, 18)),
-    pointwise_integers(Operator::BITWISE_XOR_TENSOR, |e, args| binary(e, args, 19)),
-    pointwise_integers(Operator::BITWISE_AND_SCALAR, |e, args| with_number(e, args, 17)),
-    pointwise_integers(Operator::BITWISE_OR_SCALAR, |e, args| with_number(e, args, 18)),
-    pointwise_integers(Operator::BITWISE_XOR_SCALAR, |e, args| with_number(e, args, 19)),
+    pointwise(Operator::POW_TENSOR_TENSOR, |e, args| binary(e, args, binary::POW)),
+    pointwise(Operator::POW_TENSOR_SCALAR, |e, args| with_number(e, args, binary::POW)),
+    pointwise(Operator::MINIMUM, |e, args| binary(e, args, binary::MINIMUM)),
+    pointwise(Operator::MAXIMUM, |e, args| binary(e, args, binary::MAXIMUM)),
+    pointwise(Operator::EQ_TENSOR, |e, args| binary(e, args, binary::EQ)),
+    pointwise(Operator::EQ_SCALAR, |e, args| with_number(e, args, binary::EQ)),
+    pointwise(Operator::NE_TENSOR, |e, args| binary(e, args, binary::NE)),
+    pointwise(Operator::NE_SCALAR, |e, args| with_number(e, args, binary::NE)),
+    pointwise(Operator::LT_TENSOR, |e, args| binary(e, args, binary::LT)),
+    pointwise(Operator::LT_SCALAR, |e, args| with_number(e, args, binary::LT)),
+    pointwise(Operator::LE_TENSOR, |e, args| binary(e, args, binary::LE)),
+    pointwise(Operator::LE_SCALAR, |e, args| with_number(e, args, binary::LE)),
+    pointwise(Operator::GT_TENSOR, |e, args| binary(e, args, binary::GT)),
+    pointwise(Operator::GT_SCALAR, |e, args| with_number(e, args, binary::GT)),
+    pointwise(Operator::GE_TENSOR, |e, args| binary(e, args, binary::GE)),
+    pointwise(Operator::GE_SCALAR, |e, args| with_number(e, args, binary::GE)),
+    pointwise(Operator::LOGICAL_AND, |e, args| binary(e, args, binary::LOGICAL_AND)),
+    pointwise(Operator::LOGICAL_OR, |e, args| binary(e, args, binary::LOGICAL_OR)),
+    pointwise_integers(Operator::BITWISE_AND_TENSOR, |e, args| {
+        binary(e, args, binary::BITWISE_AND)
+    }),
+    pointwise_integers(Operator::BITWISE_OR_TENSOR, |e, args| binary(e, args, binary::BITWISE_OR)),
+    pointwise_integers(Operator::BITWISE_XOR_TENSOR, |e, args| {
+        binary(e, args, binary::BITWISE_XOR)
+    }),
+    pointwise_integers(Operator::BITWISE_AND_SCALAR, |e, args| {
+        with_number(e, args, binary::BITWISE_AND)
+    }),
+    pointwise_integers(Operator::BITWISE_OR_SCALAR, |e, args| {
+        with_number(e, args, binary::BITWISE_OR)
+    }),
+    pointwise_integers(Operator::BITWISE_XOR_SCALAR, |e, args| {
+        with_number(e, args, binary::BITWISE_XOR)
+    }),
     pointwise_integers(Operator::LOGICAL_XOR, |e, args| {
         let truths = [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?];
         if truths.iter().any(|truth| truth.element != Element::Bool) {
             return Err(Error::unsupported("a logical function of numbers"));
         }
-        binary(e, args, 19)
+        binary(e, args, binary::BITWISE_XOR)
     }),
 ];
 
@@ -132,7 +145,7 @@ fn clamp(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Stage, Error> {
             Ok(none)
         }
     };
-    unary(e, args, 18, bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
+    unary(e, args, unary::CLAMP, bound(1, f64::NEG_INFINITY)?, bound(2, f64::INFINITY)?)
 }
 
 fn binary_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
@@ -148,9 +161,9 @@ fn binary(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage,
 /// The function of a division, which may round.
 fn rounding(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
     Ok(match e.optional_string(e.arg(args, 2)?)? {
-        Some("floor") => 4,
-        Some("trunc") => 5,
-        _ => 3,
+        Some("floor") => binary::DIV_FLOOR,
+        Some("trunc") => binary::DIV_TRUNC,
+        _ => binary::DIV,
     })
 }
 

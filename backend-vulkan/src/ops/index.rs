@@ -10,6 +10,7 @@ use crate::tensors::Operand;
 use torchlet_core::rules::broadcast_all;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::binary;
 use torchlet_shaders::{
     Binary, BinaryPush, Element, MAX_DIMS, Put, PutPush, Take, TakePush, Where, WherePush,
 };
@@ -207,7 +208,7 @@ fn linear_index(
         push.b_strides[slot] = strides[1] as u32;
     }
     let pipeline = Binary {
-        function: 20,
+        function: binary::LINEAR_INDEX,
         a: a.element,
         b: b.element,
         output: out.element,

@@ -11,6 +11,8 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::normalize::{AFFINE, LAYER, LOG_SOFTMAX, RMS, SOFTMAX};
+use torchlet_shaders::functions::{binary, unary};
 use torchlet_shaders::{Element, Normalize, NormalizePush, Row, RowPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -21,13 +23,6 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_RMS_NORM, rms_norm),
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, batch_norm),
 ];
-
-// Functions as the shaders number them.
-const SOFTMAX: u32 = 0;
-const LOG_SOFTMAX: u32 = 1;
-const LAYER: u32 = 2;
-const RMS: u32 = 3;
-const AFFINE: u32 = 4;
 
 /// The longest row that one workgroup works on: longer ones are shared among several.
 const LONGEST_ROW: usize = 1 << 14;
@@ -295,19 +290,19 @@ fn scale_and_shift(
     let mut temporary = || e.temporary(Element::F32, &[channels]);
     let [raised, inverse, scale, moved, shift] =
         [temporary()?, temporary()?, temporary()?, temporary()?, temporary()?];
-    apply_unary_with(e, 24, &variance, &raised, [1.0, epsilon, 0.0, 0.0])?;
-    apply_unary_with(e, 4, &raised, &inverse, [0.0; 4])?;
+    apply_unary_with(e, unary::LINE, &variance, &raised, [1.0, epsilon, 0.0, 0.0])?;
+    apply_unary_with(e, unary::RSQRT, &raised, &inverse, [0.0; 4])?;
     let scale = match &weight {
         Some(weight) => {
-            apply_binary(e, 2, [weight, &inverse], scale.id, 1.0)?;
+            apply_binary(e, binary::MUL, [weight, &inverse], scale.id, 1.0)?;
             scale
         }
         None => inverse,
     };
-    apply_binary(e, 2, [&mean, &scale], moved.id, 1.0)?;
+    apply_binary(e, binary::MUL, [&mean, &scale], moved.id, 1.0)?;
     match &bias {
-        Some(bias) => apply_binary(e, 1, [bias, &moved], shift.id, 1.0)?,
-        None => apply_unary_with(e, 2, &moved, &shift, [0.0; 4])?,
+        Some(bias) => apply_binary(e, binary::SUB, [bias, &moved], shift.id, 1.0)?,
+        None => apply_unary_with(e, unary::NEG, &moved, &shift, [0.0; 4])?,
     }
     Ok([scale, shift])
 }

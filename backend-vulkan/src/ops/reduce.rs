@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::reduce;
 use torchlet_shaders::{Element, Reduce, ReducePush};
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -40,18 +41,19 @@ pub(super) const OPERATORS: &[Entry] = &[
 
 /// The functions of the reduce shader, by its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
 pub(super) enum Function {
-    Sum = 0,
-    Max = 1,
-    Min = 2,
-    ArgMax = 3,
-    ArgMin = 4,
-    SumExp = 5,
-    SumSquaredDifference = 6,
-    SumSquares = 7,
-    Any = 8,
-    All = 9,
-    Prod = 10,
+    Sum = reduce::SUM,
+    Max = reduce::MAX,
+    Min = reduce::MIN,
+    ArgMax = reduce::ARGMAX,
+    ArgMin = reduce::ARGMIN,
+    SumExp = reduce::SUM_EXP,
+    SumSquaredDifference = reduce::SUM_SQUARED_DIFFERENCE,
+    SumSquares = reduce::SUM_SQUARES,
+    Any = reduce::ANY,
+    All = reduce::ALL,
+    Prod = reduce::PROD,
 }
 
 /// The invocations of a workgroup.

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::{cross_entropy, linear_backward};
 use torchlet_shaders::{
     Adamw, AdamwPush, CrossEntropy, CrossEntropyPush, Element, LinearBackward, LinearBackwardPush,
     PackQ4, PackQ4Push,
@@ -32,7 +33,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             group: 1,
             scale_row: 0,
         };
-        backward(e, 0, &gradient, &input, &input, &push, &out)
+        backward(e, linear_backward::OF_MATRIX, &gradient, &input, &input, &push, &out)
     }),
     operator(Operator::ET_VK_LINEAR_Q4GSW_BACKWARD, |e, args| {
         let gradient = e.tensor(e.arg(args, 0)?)?;
@@ -59,7 +60,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             group: u32_of(group)?,
             scale_row: u32_of(scale_row)?,
         };
-        backward(e, 1, &gradient, &weight, &scales, &push, &out)
+        backward(e, linear_backward::OF_INPUT, &gradient, &weight, &scales, &push, &out)
     }),
     operator(Operator::ET_VK_Q4GSW_REQUANT, |e, args| {
         let (input, scales) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
@@ -156,7 +157,7 @@ fn fused_ce(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let total = e.temporary(Element::F32, &[rows])?;
     emit(e, Function::SumExp, &logits, Some(&highest), &total, [classes, 1], 1.0)?;
     let losses = e.temporary(Element::F32, &[rows])?;
-    for (function, out) in [(0, &losses), (1, &gradient)] {
+    for (function, out) in [(cross_entropy::LOSS, &losses), (cross_entropy::GRADIENT, &gradient)] {
         let push = CrossEntropyPush {
             numel: u32_of(out.numel())?,
             classes: u32_of(classes)?,

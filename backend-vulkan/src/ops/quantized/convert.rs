@@ -7,6 +7,7 @@ use crate::ops::{Entry, elementwise, operator};
 use crate::tensors::{Operand, strides};
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::{affine, unary};
 use torchlet_shaders::{Affine, AffinePush, Element, MAX_DIMS};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
@@ -42,9 +43,10 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
 
 /// From numbers to codes, or back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
 pub(super) enum Direction {
-    Quantize = 0,
-    Dequantize = 1,
+    Quantize = affine::QUANTIZE,
+    Dequantize = affine::DEQUANTIZE,
 }
 
 /// The bounds of codes of a type.
@@ -93,7 +95,7 @@ pub(super) fn quantize(
     [low, high]: [f64; 2],
 ) -> Result<(), Error> {
     let parameters = [1.0 / scale, zero, low, high];
-    elementwise::apply_unary_with(e, 31, input, out, parameters)
+    elementwise::apply_unary_with(e, unary::QUANTIZE, input, out, parameters)
 }
 
 /// Emits `out = (input - zero) * scale`.
@@ -103,7 +105,7 @@ pub(super) fn dequantize(
     out: &Operand,
     [scale, zero]: [f64; 2],
 ) -> Result<(), Error> {
-    elementwise::apply_unary_with(e, 32, input, out, [scale, zero, 0.0, 0.0])
+    elementwise::apply_unary_with(e, unary::DEQUANTIZE, input, out, [scale, zero, 0.0, 0.0])
 }
 
 /// Quantizes or dequantizes with scales that a tensor has: element `index * step` of it, along each dimension.

@@ -10,6 +10,7 @@ use crate::ops::{Entry, operator, resize};
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::requantize as functions;
 use torchlet_shaders::{Element, Requantize, RequantizePush};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
@@ -20,7 +21,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         let to = [e.float(e.arg(args, 3)?)?, e.float(e.arg(args, 4)?)?];
         let out = e.out(args)?;
         let out = e.resize(out.id, &input.sizes)?;
-        requantize(e, 1, [&input, &input], [from, from], 1.0 / to[0], to[1], &out)
+        requantize(e, functions::RELU, [&input, &input], [from, from], 1.0 / to[0], to[1], &out)
     }),
     operator(Operator::ET_VK_Q8TA_PIXEL_SHUFFLE, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
@@ -28,7 +29,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         let (inverse, zero) = (e.float(e.arg(args, 3)?)?, e.float(e.arg(args, 4)?)?);
         let factor = e.int(e.arg(args, 5)?)?;
         let shuffled = e.temporary(Element::I8, &input.sizes)?;
-        requantize(e, 0, [&input, &input], [from, from], inverse, zero, &shuffled)?;
+        requantize(e, functions::COPY, [&input, &input], [from, from], inverse, zero, &shuffled)?;
         let out = e.out(args)?.id;
         resize::pixel_shuffle(e, &shuffled, factor, out)
     }),
@@ -80,5 +81,13 @@ fn q8ta_add(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         expanded.push(whole);
     }
     let from_b = [from_b[0] * alpha, from_b[1]];
-    requantize(e, 2, [&expanded[0], &expanded[1]], [from_a, from_b], 1.0 / to[0], to[1], &out)
+    requantize(
+        e,
+        functions::ADD,
+        [&expanded[0], &expanded[1]],
+        [from_a, from_b],
+        1.0 / to[0],
+        to[1],
+        &out,
+    )
 }

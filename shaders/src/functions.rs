@@ -1,0 +1,139 @@
+//! The numbers of the functions of shaders: read from the sources that the shaders are compiled from, when this crate is compiled.
+//! A function that the source lacks does not compile.
+
+/// Declares a module with the numbers that the sources give some names.
+macro_rules! numbers {
+    ($(#[$doc:meta])* $module:ident, [$($source:literal),*]: $($name:ident),*;) => {
+        $(#[$doc])*
+        #[allow(missing_docs, reason = "the names say it")]
+        pub mod $module {
+            const SOURCES: &[&str] = &[$(include_str!(concat!("../glsl/", $source))),*];
+            $(pub const $name: u32 = super::number(SOURCES, stringify!($name));)*
+        }
+    };
+}
+
+numbers! {
+    /// Functions of one number: of [`Unary`](crate::Unary), [`Pointwise`](crate::Pointwise), and the activations behind products.
+    unary, ["activations.glsl", "functions.glsl", "unary.comp"]:
+    TANH, SIGMOID, GELU, GELU_TANH, CLAMP, LEAKY_RELU, HARDSWISH, HARDSIGMOID, SILU,
+    COPY, ABS, NEG, SQRT, RSQRT, EXP, LOG, LOG10, SIN, COS, TAN, ROUND, FLOOR, CEIL, HARDSHRINK, LOGICAL_NOT, LINE, RECIPROCAL, ERF, ELU, BITWISE_NOT, QUANTIZE, DEQUANTIZE;
+}
+
+numbers! {
+    /// Functions of two numbers: of [`Binary`](crate::Binary) and [`Pointwise`](crate::Pointwise).
+    binary, ["functions.glsl"]:
+    ADD, SUB, MUL, DIV, DIV_FLOOR, DIV_TRUNC, POW, MINIMUM, MAXIMUM, EQ, NE, LT, LE, GT, GE, LOGICAL_AND, LOGICAL_OR, BITWISE_AND, BITWISE_OR, BITWISE_XOR, LINEAR_INDEX;
+}
+
+numbers! {
+    /// How [`Pointwise`](crate::Pointwise) reads its inputs, and what its stages are.
+    pointwise, ["pointwise.comp"]:
+    UNUSED, ALIKE, ONE_ELEMENT, STRIDED, BINARY_FROM, WHERE, NUMBER;
+}
+
+numbers! {
+    /// What [`Reduce`](crate::Reduce) computes.
+    reduce, ["reduce.comp"]:
+    SUM, MAX, MIN, ARGMAX, ARGMIN, SUM_EXP, SUM_SQUARED_DIFFERENCE, SUM_SQUARES, ANY, ALL, PROD;
+}
+
+numbers! {
+    /// What [`Normalize`](crate::Normalize) computes; the first four also [`Row`](crate::Row).
+    normalize, ["normalize.comp"]: SOFTMAX, LOG_SOFTMAX, LAYER, RMS, AFFINE;
+}
+
+numbers! {
+    /// What [`Affine`](crate::Affine) does.
+    affine, ["affine.comp"]: QUANTIZE, DEQUANTIZE;
+}
+
+numbers! {
+    /// What [`Requantize`](crate::Requantize) computes.
+    requantize, ["requantize.comp"]: COPY, RELU, ADD;
+}
+
+numbers! {
+    /// What [`CrossEntropy`](crate::CrossEntropy) computes.
+    cross_entropy, ["cross_entropy.comp"]: LOSS, GRADIENT;
+}
+
+numbers! {
+    /// The gradient that [`LinearBackward`](crate::LinearBackward) computes.
+    linear_backward, ["linear_backward.comp"]: OF_MATRIX, OF_INPUT;
+}
+
+/// The number that the first of the sources which has it gives a name: `const uint NAME = 7;`.
+const fn number(sources: &[&str], name: &str) -> u32 {
+    let mut source = 0;
+    while source < sources.len() {
+        if let Some(number) = declared(sources[source].as_bytes(), name.as_bytes()) {
+            return number;
+        }
+        source += 1;
+    }
+    panic!("no source of the shader declares this function")
+}
+
+const fn declared(source: &[u8], name: &[u8]) -> Option<u32> {
+    let mut at = 0;
+    while at < source.len() {
+        let name_at = after(source, at, b"\nconst uint ");
+        let digits = after(source, after(source, name_at, name), b" = ");
+        if digits < source.len() {
+            return leading(source, digits);
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Where the text behind `text` begins, if that is what stands at `at`; else the end.
+const fn after(source: &[u8], at: usize, text: &[u8]) -> usize {
+    if source.len() - at < text.len() {
+        return source.len();
+    }
+    let mut i = 0;
+    while i < text.len() {
+        if source[at + i] != text[i] {
+            return source.len();
+        }
+        i += 1;
+    }
+    at + text.len()
+}
+
+/// The decimal number at a place.
+const fn leading(source: &[u8], mut at: usize) -> Option<u32> {
+    let (mut number, mut digits) = (0, 0);
+    while at < source.len() && source[at].is_ascii_digit() {
+        number = number * 10 + (source[at] - b'0') as u32;
+        (at, digits) = (at + 1, digits + 1);
+    }
+    if digits == 0 { None } else { Some(number) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_sources() {
+        let source = b"//\nconst uint A = 7;\nconst uint AB = 12;\nlayout(x) const uint C = 3;\n";
+        assert_eq!(declared(source, b"A"), Some(7));
+        assert_eq!(declared(source, b"AB"), Some(12));
+        // A specialisation constant is none.
+        assert_eq!(declared(source, b"C"), None);
+        assert_eq!(declared(source, b"B"), None);
+        assert_eq!([unary::TANH, binary::POW, pointwise::NUMBER, reduce::PROD], [11, 6, 255, 10]);
+    }
+
+    /// The two shaders take turns for the same operators.
+    #[test]
+    fn rows_are_numbered_alike() {
+        let row = &[include_str!("../glsl/row.comp")];
+        let of_row = ["SOFTMAX", "LOG_SOFTMAX", "LAYER", "RMS"].map(|name| number(row, name));
+        let all = [normalize::SOFTMAX, normalize::LOG_SOFTMAX, normalize::LAYER, normalize::RMS];
+        assert_eq!(of_row, all);
+    }
+}
