@@ -10,10 +10,15 @@ pub(crate) const EMBEDDED_TARGETS: &[&str] =
 
 /// Makes sure that the standard library of the embedded targets is there.
 pub(crate) fn embedded_targets() -> Result<()> {
+    targets(EMBEDDED_TARGETS)
+}
+
+/// Makes sure that the standard library of these targets is there.
+pub(crate) fn targets(targets: &[&'static str]) -> Result<()> {
     let sysroot = output(command("rustc", &["--print", "sysroot"]))?;
     let libraries =
         std::path::PathBuf::from(String::from_utf8(sysroot)?.trim()).join("lib/rustlib");
-    let missing: Vec<&str> = EMBEDDED_TARGETS
+    let missing: Vec<&str> = targets
         .iter()
         .copied()
         .filter(|target| !libraries.join(target).join("lib").is_dir())
@@ -63,14 +68,21 @@ pub(crate) fn miri() -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that QEMU for Arm is there.
+/// Makes sure that QEMU for Arm and RISC-V is there.
 pub(crate) fn qemu() -> Result<()> {
-    program(
-        "qemu-system-arm",
-        "qemu-system-arm",
-        "Fedora: `dnf install qemu-system-arm`; macOS: `brew install qemu`; \
-         or leave the board out: `cargo xtask test --skip board`",
-    )
+    for (name, package) in [
+        ("qemu-system-arm", "qemu-system-arm"),
+        ("qemu-system-aarch64", "qemu-system-arm"),
+        ("qemu-system-riscv32", "qemu-system-misc"),
+    ] {
+        let fedora = name.replace("riscv32", "riscv");
+        let elsewhere = format!(
+            "Fedora: `dnf install {fedora}`; macOS: `brew install qemu`; \
+             or leave the boards out: `cargo xtask test --skip board`"
+        );
+        program(name, package, &elsewhere)?;
+    }
+    Ok(())
 }
 
 /// Makes sure that the validator of SPIR-V is there.

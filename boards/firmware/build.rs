@@ -1,0 +1,97 @@
+//! Takes the models of the image from the repository's fixtures: programs for `torchlet::program!`, and the inputs of their first
+//! test cases.
+
+use std::env::var;
+use std::error::Error;
+use std::fmt::Write;
+use std::path::Path;
+use std::{env, fs};
+use torchlet_build::{Image, Program};
+use torchlet_core::{BundledProgram, ValueRef};
+
+/// The models that there are: the feature that has it in the image, the file below `tests/fixtures`, and how many runs its output
+/// is looked at after (more than one where it keeps state).
+const MODELS: &[(&str, &str, usize)] = &[
+    ("digits", "digits/digits.bpte", 1),
+    ("digits_int8", "tinyml/digits.bpte", 1),
+    ("keyword_spotting", "tinyml/keyword_spotting.bpte", 1),
+    ("visual_wake_words", "tinyml/visual_wake_words.bpte", 1),
+    ("image_classification", "tinyml/image_classification.bpte", 1),
+    ("anomaly_detection", "tinyml/anomaly_detection.bpte", 1),
+    ("lstm_step", "tinyml/lstm_step.bpte", 3),
+    ("mlp", "tinyml/mlp.bpte", 1),
+];
+
+/// Names one of the models, for an image that has no other.
+const ALONE: &str = "TORCHLET_MODEL";
+
+/// How many damaged copies of the smallest program are in the image, and in how many bytes each differs.
+const DAMAGED: u64 = 4;
+const FLIPPED: usize = 8;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-env-changed={ALONE}");
+    let alone = var(ALONE).ok();
+    let chosen = |name: &str| match &alone {
+        Some(alone) => alone == name,
+        None => env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase())).is_some(),
+    };
+    let out = var("OUT_DIR")?;
+    let fixtures = Path::new(&var("CARGO_MANIFEST_DIR")?).join("../../tests/fixtures");
+    let (mut image, mut names, mut entries) = (Image::new(), String::new(), String::new());
+    let mut programs: Vec<Vec<u8>> = Vec::new();
+    for (name, file, runs) in MODELS.iter().filter(|(name, ..)| chosen(name)) {
+        let file = fixtures.join(file);
+        let input = format!("{out}/{name}.input");
+        let bytes = fs::read(&file)?;
+        let bundle = BundledProgram::from_bytes(&bytes)?;
+        fs::write(&input, first_input(&bundle)?)?;
+        programs.push(bundle.program()?.to_vec());
+        let program = Program::new(&file).name(name);
+        // As exported, it copies its weights each time.
+        image = image.program(if *name == "mlp" { program.lowered() } else { program });
+        write!(names, "{name},")?;
+        writeln!(entries, "model!({name}, {runs}, {input:?}),")?;
+    }
+    let smallest =
+        (0..programs.len()).min_by_key(|&index| programs[index].len()).ok_or("no model")?;
+    let damaged: Vec<String> =
+        (0..DAMAGED).map(|seed| damaged(&programs[smallest], seed)).collect();
+    let text = format!(
+        "torchlet::program!({names});
+/// The models of the image.
+pub(crate) const MODELS: &[Model] = &[\n{entries}];
+/// The one with the smallest program.
+pub(crate) const SMALLEST: usize = {smallest};
+/// Its program with bytes flipped.
+pub(crate) static DAMAGED: [&[u8]; {DAMAGED}] = [\n{}];\n",
+        damaged.concat()
+    );
+    fs::write(Path::new(&out).join("models.rs"), text)?;
+    Ok(image.write()?)
+}
+
+/// The program with some bytes flipped, as an expression.
+fn damaged(program: &[u8], seed: u64) -> String {
+    let mut bytes = program.to_vec();
+    let mut random = seed + 1;
+    for _ in 0..FLIPPED {
+        // The generator of Knuth's MMIX; the upper bits are the better ones.
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let place = (random >> 33) as usize % bytes.len();
+        bytes[place] ^= 1 << (random >> 30 & 7);
+    }
+    format!("    &torchlet::core::AlignedBytes({bytes:?}).0,\n")
+}
+
+/// The bytes of the input in the first test case.
+fn first_input(bundle: &BundledProgram<'_>) -> Result<Vec<u8>, Box<dyn Error>> {
+    let suite = bundle.suites()?.next().ok_or("no test suite")??;
+    let case = suite.cases()?.next().ok_or("no test case")??;
+    let inputs: Vec<ValueRef<'_>> = case.inputs()?.collect::<Result<_, _>>()?;
+    match &inputs[..] {
+        [ValueRef::Tensor(tensor)] => Ok(tensor.bytes().to_vec()),
+        _ => Err("not one tensor as the input".into()),
+    }
+}

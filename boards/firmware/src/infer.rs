@@ -1,0 +1,105 @@
+//! A model on its input: what comes out, and what it takes.
+
+use crate::memory::{Memory, Sizes};
+use crate::models::Model;
+use crate::watch::{Costs, ticks};
+use crate::{Failed, checked, stack};
+use defmt::println;
+use torchlet::core::{
+    Attached, InputError, LoadOptions, Method, Program, Registry, ScalarType, TensorRef, ValueMeta,
+    ValueRef,
+};
+use torchlet::firmware::Error;
+
+/// Loads a model into memory of these sizes, and does something with it.
+pub(crate) fn with<'m, R>(
+    model: &Model,
+    program: &Program<'m>,
+    (memory, sizes): (&'m mut Memory<'_>, Sizes),
+    options: LoadOptions<'m>,
+    then: impl FnOnce(&mut Method<'m>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let registry = Registry::new().with_kernels(model.kernels)?;
+    memory.lend(&sizes, |memory| {
+        then(&mut program.load_method("forward", &registry, memory, options)?)
+    })
+}
+
+/// Gives a loaded model its input.
+pub(crate) fn set_input(model: &Model, method: &mut Attached<'_, '_>) -> Result<(), Error> {
+    let kind = || InputError::Kind { expected: "tensor", found: "another value" };
+    let Ok(Some(ValueMeta::Tensor(input))) = method.meta().input(0) else {
+        return Err(kind().into());
+    };
+    let (expected, found) = (input.info.nbytes(), model.input.len());
+    let input = TensorRef::new(input.info, model.input).ok_or(Error::Length { expected, found })?;
+    Ok(method.set_input_tensor(0, &input)?)
+}
+
+/// Runs a model with just the memory that it asked for when it was built, and logs its outputs, its sizes, and what it takes.
+pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
+    let Model { name, .. } = *model;
+    println!(
+        "{=str}: program {=usize} arena {=usize} planned {=usize} scratch {=usize}",
+        name,
+        model.program.len(),
+        model.arena,
+        model.planned.iter().sum::<usize>(),
+        model.scratch,
+    );
+    let sizes = Sizes::of(model);
+    let depth = stack::paint();
+    let program = checked(Program::from_bytes(model.program))?;
+    let options = LoadOptions::default;
+    let (loaded, load) = ticks(|| with(model, &program, (memory, sizes), options(), |_| Ok(())));
+    checked(loaded)?;
+    println!("{=str}: load ticks {=u64}", name, load);
+    let run = with(model, &program, (memory, sizes), options(), |method| {
+        let mut last = 0;
+        for _ in 0..model.runs {
+            set_input(model, &mut method.attached())?;
+            let (result, taken) = ticks(|| method.execute());
+            result?;
+            last = taken;
+        }
+        log_outputs(name, "", method)?;
+        Ok(last)
+    });
+    let run = checked(run)?;
+    println!("{=str}: stack {=usize}", name, stack::used(depth));
+    println!("{=str}: run ticks {=u64}", name, run);
+    let costs = Costs { name };
+    let options = options().with_tracer(&costs);
+    checked(with(model, &program, (memory, sizes), options, |method| {
+        set_input(model, &mut method.attached())?;
+        Ok(method.execute()?)
+    }))
+}
+
+/// Logs the elements of the outputs, as bytes, and of the first one where the largest is: the class of a classifier.
+pub(crate) fn log_outputs(name: &str, variant: &str, method: &Method<'_>) -> Result<(), Error> {
+    for index in 0..method.output_count() {
+        let ValueRef::Tensor(output) = method.output(index)? else { continue };
+        let kind = output.info().scalar_type;
+        let bytes = output.bytes();
+        println!("{=str}{=str}: output {=usize} {} {=[u8]}", name, variant, index, kind, bytes);
+        let class = match kind {
+            ScalarType::Float => largest(output.data::<f32>()?),
+            ScalarType::Char => largest(output.data::<i8>()?),
+            _ => continue,
+        };
+        println!("{=str}{=str}: class {=usize}", name, variant, class);
+    }
+    Ok(())
+}
+
+/// Where the largest element is.
+fn largest<T: PartialOrd>(elements: &[T]) -> usize {
+    let mut largest = 0;
+    for (index, element) in elements.iter().enumerate() {
+        if *element > elements[largest] {
+            largest = index;
+        }
+    }
+    largest
+}

@@ -1,0 +1,111 @@
+//! The memory of the image: static, and as large as the most that one of its models takes.
+
+use crate::models::{MODELS, Model};
+use core::mem::MaybeUninit;
+use torchlet::core::{ARENA_ALIGN, AlignedBytes, ArenaBlock, MethodMemory};
+use torchlet::firmware::Once;
+
+/// Memory that models use in turn.
+pub(crate) struct Memory<'a> {
+    pub(crate) arena: &'a mut [MaybeUninit<u8>],
+    pub(crate) planned: &'a mut [u8],
+    pub(crate) scratch: &'a mut [u8],
+}
+
+/// The most that one of the models has of something.
+macro_rules! largest {
+    ($of:expr) => {{
+        let (mut most, mut index) = (0, 0);
+        while index < MODELS.len() {
+            let model: &Model = &MODELS[index];
+            let found = $of(model);
+            most = if found > most { found } else { most };
+            index += 1;
+        }
+        most
+    }};
+}
+
+const fn arena(model: &Model) -> usize {
+    model.arena
+}
+
+const fn scratch(model: &Model) -> usize {
+    model.scratch
+}
+
+const BLOCKS: usize = largest!(arena).div_ceil(ARENA_ALIGN);
+const PLANNED: usize = largest!(Model::planned_bytes);
+const SCRATCH: usize = largest!(scratch);
+
+static ARENA_MEMORY: Once<[ArenaBlock; BLOCKS]> = Once::new([ArenaBlock::UNINIT; BLOCKS]);
+static PLANNED_MEMORY: Once<AlignedBytes<[u8; PLANNED]>> = Once::new(AlignedBytes([0; PLANNED]));
+static SCRATCH_MEMORY: Once<AlignedBytes<[u8; SCRATCH]>> = Once::new(AlignedBytes([0; SCRATCH]));
+
+impl Memory<'static> {
+    /// All there is, once.
+    pub(crate) fn take() -> Result<Self, torchlet::firmware::Error> {
+        Ok(Memory {
+            arena: ArenaBlock::bytes(ARENA_MEMORY.take()?),
+            planned: &mut PLANNED_MEMORY.take()?.0,
+            scratch: &mut SCRATCH_MEMORY.take()?.0,
+        })
+    }
+}
+
+/// How much of each memory a method is lent.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) arena: usize,
+    pub(crate) planned: &'static [usize],
+    /// Bytes that the last planned buffer lacks.
+    pub(crate) missing: usize,
+    pub(crate) scratch: usize,
+}
+
+impl Sizes {
+    /// What the model asks for.
+    pub(crate) fn of(model: &Model) -> Self {
+        let Model { arena, planned, scratch, .. } = *model;
+        Sizes { arena, planned, missing: 0, scratch }
+    }
+}
+
+/// The most planned buffers that a model here has.
+const MOST_BUFFERS: usize = 4;
+
+impl Memory<'_> {
+    /// Lends memory of these sizes; of what there is less of, all.
+    pub(crate) fn lend<'m, R>(
+        &'m mut self,
+        sizes: &Sizes,
+        to: impl FnOnce(MethodMemory<'m, '_>) -> R,
+    ) -> R {
+        let mut buffers: [&'m mut [u8]; MOST_BUFFERS] =
+            core::array::from_fn(|_| Default::default());
+        let mut free = &mut *self.planned;
+        let last = sizes.planned.len().saturating_sub(1);
+        for (index, (buffer, size)) in buffers.iter_mut().zip(sizes.planned).enumerate() {
+            let whole = free.len().min(size.next_multiple_of(ARENA_ALIGN));
+            let (first, rest) = core::mem::take(&mut free).split_at_mut(whole);
+            let missing = if index == last { sizes.missing } else { 0 };
+            let exact = first.len().min(size.saturating_sub(missing));
+            *buffer = &mut first[..exact];
+            free = rest;
+        }
+        let (arena, scratch) =
+            (self.arena.len().min(sizes.arena), self.scratch.len().min(sizes.scratch));
+        to(MethodMemory {
+            arena: &mut self.arena[..arena],
+            planned: &mut buffers[..sizes.planned.len()],
+            scratch: &mut self.scratch[..scratch],
+        })
+    }
+
+    /// Memory for a model that has all of the arena, and what is left of the memory of planned buffers.
+    pub(crate) fn with_rest(&mut self, model: &Model) -> (Memory<'_>, &mut [u8]) {
+        let first = self.planned.len().min(model.planned_bytes());
+        let (planned, rest) = self.planned.split_at_mut(first);
+        (Memory { arena: self.arena, planned, scratch: self.scratch }, rest)
+    }
+}

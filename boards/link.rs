@@ -1,0 +1,17 @@
+//! The build script of all boards: tells the linker where a board's memory map is, and whose start-up code lays it out.
+
+use std::env::var;
+
+fn main() {
+    let folder = var("CARGO_MANIFEST_DIR").unwrap_or_default();
+    println!("cargo:rustc-link-search={folder}");
+    println!("cargo:rerun-if-changed=memory.x");
+    let scripts: &[&str] = match var("CARGO_CFG_TARGET_ARCH").unwrap_or_default().as_str() {
+        "arm" => &["link.x"],
+        "aarch64" => &["image.ld", "memory.x"],
+        _ => &["memory.x", "link.x"],
+    };
+    for script in scripts.iter().chain(&["defmt.x"]) {
+        println!("cargo:rustc-link-arg=-T{script}");
+    }
+}

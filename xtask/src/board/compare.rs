@@ -1,0 +1,123 @@
+//! What a board computed, beside what the host computes for the same model and input.
+
+use super::log::{Output, Ran};
+use crate::process::{self, command, root, target_dir};
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// How far a float may be from the host's: `absolute + relative * |expected|`.
+const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
+
+/// Where a model of the firmware comes from, and how often it runs before its output is looked at: as in `boards/firmware/build.rs`.
+fn source(model: &str) -> (PathBuf, &'static str) {
+    let fixtures = root().join("tests/fixtures");
+    // Behind a space is what is special about the run on the board.
+    match model.split(' ').next().unwrap_or(model) {
+        "digits" => (fixtures.join("digits/digits.bpte"), "1"),
+        "digits_int8" => (fixtures.join("tinyml/digits.bpte"), "1"),
+        "lstm_step" => (fixtures.join("tinyml/lstm_step.bpte"), "3"),
+        model => (fixtures.join("tinyml").join(model).with_extension("bpte"), "1"),
+    }
+}
+
+/// What the host computes, once for each model.
+#[derive(Default)]
+pub(crate) struct Host {
+    torchlet: Option<PathBuf>,
+    outputs: BTreeMap<String, Vec<Array>>,
+}
+
+impl Host {
+    /// Compares what came out of a model on a board.
+    pub(crate) fn compare(&mut self, ran: &Ran) -> Result<()> {
+        let model = &ran.model;
+        if !self.outputs.contains_key(model) {
+            let outputs = self.run(model).with_context(|| format!("{model} on the host"))?;
+            self.outputs.insert(model.clone(), outputs);
+        }
+        let host = &self.outputs[model];
+        let (found, expected) = (ran.outputs.len(), host.len());
+        ensure!(found == expected, "{model}: {found} outputs, and {expected} on the host");
+        for (index, (board, host)) in ran.outputs.iter().zip(host).enumerate() {
+            host.compare(board).with_context(|| format!("{model}: output {index}"))?;
+        }
+        Ok(())
+    }
+
+    /// What the host computes for a program of the repository and the picture of a digit, in floats.
+    pub(super) fn picture(&mut self, program: &str) -> Result<Vec<f32>> {
+        let picture = root().join("tests/fixtures/digits/image_2.npy");
+        let input = picture.to_string_lossy();
+        let arrays = self.torchlet("picture", &root().join(program), &["--input", &input])?;
+        let [array] = &arrays[..] else { bail!("{} outputs instead of one", arrays.len()) };
+        ensure!(array.is_float, "no floats");
+        Ok(floats(&array.bytes).collect())
+    }
+
+    fn run(&mut self, model: &str) -> Result<Vec<Array>> {
+        let (file, runs) = source(model);
+        self.torchlet(model, &file, &["--iterations", runs])
+    }
+
+    /// The outputs of `torchlet run`.
+    fn torchlet(&mut self, name: &str, file: &Path, options: &[&str]) -> Result<Vec<Array>> {
+        let torchlet = match &self.torchlet {
+            Some(path) => path.clone(),
+            None => self.torchlet.insert(process::built("torchlet")?).clone(),
+        };
+        let out = target_dir().join("boards/host").join(name);
+        // What another run left there would count as outputs.
+        let _ = std::fs::remove_dir_all(&out);
+        std::fs::create_dir_all(&out)?;
+        let mut run = command(&torchlet.to_string_lossy(), &["run", "--backend", "as-exported"]);
+        run.arg(file).args(["--compile-cache", "off"]).args(options);
+        run.arg("--out").arg(&out).stdout(Stdio::null());
+        process::run(run)?;
+        let path = |index| out.join(format!("output_{index}.npy"));
+        let paths = (0..).map(path).take_while(|path| path.is_file());
+        paths.map(|path| Array::read(&path)).collect()
+    }
+}
+
+/// The elements of a `.npy` file.
+struct Array {
+    is_float: bool,
+    bytes: Vec<u8>,
+}
+
+impl Array {
+    fn read(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path)?;
+        // Version 1: six bytes of magic, two of version, two that say how long the text behind them is.
+        let head = bytes.first_chunk::<10>().context("a .npy file is longer")?;
+        let end = 10 + usize::from(u16::from_le_bytes([head[8], head[9]]));
+        let text = bytes.get(10..end).context("a .npy file has a header")?;
+        let is_float = String::from_utf8_lossy(text).contains("<f4");
+        Ok(Array { is_float, bytes: bytes[end..].to_vec() })
+    }
+
+    fn compare(&self, board: &Output) -> Result<()> {
+        let (found, expected) = (board.bytes.len(), self.bytes.len());
+        ensure!(found == expected, "{found} bytes, and {expected} on the host");
+        ensure!(board.is_float == self.is_float, "another type than on the host");
+        if !self.is_float {
+            let differs = self.bytes.iter().zip(&board.bytes).position(|(a, b)| a != b);
+            let Some(place) = differs else { return Ok(()) };
+            bail!("byte {place} is {}, and {} on the host", board.bytes[place], self.bytes[place]);
+        }
+        for (index, (found, host)) in floats(&board.bytes).zip(floats(&self.bytes)).enumerate() {
+            let allowed = TOLERANCE.0 + TOLERANCE.1 * host.abs();
+            ensure!(
+                (found - host).abs() <= allowed,
+                "element {index}: {found}, {host} on the host"
+            );
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+}

@@ -1,0 +1,39 @@
+//! What boards say of faults: each kind was tried, each was noticed, and the text of each error says something.
+
+use anyhow::{Result, bail, ensure};
+use std::collections::BTreeMap;
+
+/// The kinds of faults that every board tries, by the start of the line, and how many of each there are at least.
+const KINDS: &[(&str, usize)] = &[
+    ("damaged", 4),
+    ("truncated to", 6),
+    ("arena of", 1),
+    ("planned buffer short by", 1),
+    ("input", 3),
+    ("read", 1),
+];
+
+pub(super) fn check(lines: &[String]) -> Result<()> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut harmless = 0;
+    for fault in lines.iter().filter_map(|line| line.strip_prefix("fault: ")) {
+        let Some((kind, _)) = KINDS.iter().find(|(kind, _)| fault.starts_with(kind)) else {
+            continue;
+        };
+        *counts.entry(kind).or_default() += 1;
+        match fault.split_once(": ") {
+            Some((_, error)) => ensure!(error.len() > 8, "an error that says nothing: {fault}"),
+            // Damage that nobody can notice: other weights.
+            None if fault.ends_with(" runs") => harmless += 1,
+            None => bail!("no error: {fault}"),
+        }
+    }
+    for (kind, least) in KINDS {
+        let found = counts.get(kind).copied().unwrap_or(0);
+        ensure!(found >= *least, "{found} faults `{kind}` were tried, not {least}");
+    }
+    ensure!(harmless < counts["damaged"], "no damage of the program was noticed");
+    let all: usize = counts.values().sum();
+    println!("  {all} faults, each an error ({harmless} damaged programs run, with other weights)");
+    Ok(())
+}

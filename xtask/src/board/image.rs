@@ -1,0 +1,88 @@
+//! Building an image, running it, and what it says.
+
+use super::machines::{Board, Machine, SHIFT};
+use crate::process::{self, cargo, command, root, target_dir};
+use anyhow::{Context, Result, bail, ensure};
+use defmt_decoder::{DecodeError, Table};
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// How long an image may run; the slowest takes a few seconds.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+
+/// A built image.
+pub(crate) struct Image {
+    path: PathBuf,
+    pub(crate) elf: Vec<u8>,
+}
+
+impl Image {
+    /// Builds a board, with variables that its build script looks at.
+    pub(crate) fn build(board: &Board, variables: &[(&str, &str)]) -> Result<Self> {
+        let out = target_dir().join("boards");
+        let mut build = cargo(&["build", "--quiet", "--release", "--locked"]);
+        build.current_dir(root().join("boards").join(board.name));
+        build.arg("--target-dir").arg(&out);
+        build.envs(variables.iter().copied());
+        process::run(build)?;
+        let path = out.join(board.target).join("release").join(board.name);
+        let elf = std::fs::read(&path).with_context(|| path.display().to_string())?;
+        Ok(Image { path, elf })
+    }
+
+    /// Runs the image and gives the lines that it logged; an error if it did not exit with success.
+    pub(crate) fn run(&self, machine: &Machine) -> Result<Vec<String>> {
+        let mut qemu = command(machine.program, machine.args);
+        qemu.args(["-display", "none", "-monitor", "none", "-serial", "none"]);
+        qemu.args(["-icount", &format!("shift={SHIFT}")]);
+        qemu.args(["-semihosting-config", "enable=on,target=native"]);
+        qemu.arg("-kernel").arg(&self.path);
+        println!("$ {}", process::show(&qemu));
+        let mut child = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut stdout = child.stdout.take().context("a pipe")?;
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            stdout.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break Some(status);
+            }
+            if start.elapsed() > TIME_LIMIT {
+                child.kill()?;
+                child.wait()?;
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        let bytes = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
+        let lines = decode(&self.elf, &bytes)?;
+        let log = || lines.join("\n");
+        let Some(status) = status else {
+            bail!("the firmware did not end within {} s:\n{}", TIME_LIMIT.as_secs(), log());
+        };
+        ensure!(status.success(), "the firmware failed ({status}):\n{}", log());
+        Ok(lines)
+    }
+}
+
+/// The log lines in the frames that the firmware wrote.
+fn decode(elf: &[u8], bytes: &[u8]) -> Result<Vec<String>> {
+    let table = Table::parse(elf)?.context("the image has no texts of log lines")?;
+    let mut decoder = table.new_stream_decoder();
+    decoder.received(bytes);
+    let mut lines = Vec::new();
+    loop {
+        match decoder.decode() {
+            Ok(frame) => lines.push(frame.display_message().to_string()),
+            Err(DecodeError::UnexpectedEof) => return Ok(lines),
+            Err(DecodeError::Malformed) if table.encoding().can_recover() => {
+                lines.push("(a malformed line)".to_owned());
+            }
+            Err(DecodeError::Malformed) => bail!("malformed log after: {lines:?}"),
+        }
+    }
+}

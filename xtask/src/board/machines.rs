@@ -1,0 +1,86 @@
+//! The boards: what they are built for, and how QEMU runs them.
+
+/// A folder below `boards/`.
+pub(crate) struct Board {
+    pub(crate) name: &'static str,
+    /// What it is built for.
+    pub(crate) target: &'static str,
+    /// The models that it has.
+    pub(crate) models: &'static [&'static str],
+    /// What runs it here, if anything does.
+    pub(crate) machine: Option<Machine>,
+}
+
+/// A machine of QEMU's.
+pub(crate) struct Machine {
+    pub(crate) program: &'static str,
+    pub(crate) args: &'static [&'static str],
+    /// Picoseconds from one tick of the clock that the board looks at to the next.
+    pub(crate) tick: u64,
+}
+
+/// Each instruction takes 2 to this power nanoseconds of the machine's time: more than a tick of any of the clocks, so that these count
+/// instructions.
+pub(crate) const SHIFT: u32 = 6;
+
+impl Machine {
+    /// How many instructions so many ticks are.
+    pub(crate) fn instructions(&self, ticks: u64) -> u64 {
+        (ticks * self.tick / 1000) >> SHIFT
+    }
+}
+
+/// The models that fit everywhere but on the smallest board.
+const MOST: &[&str] = &[
+    "digits",
+    "digits_int8",
+    "keyword_spotting",
+    "visual_wake_words",
+    "image_classification",
+    "anomaly_detection",
+    "lstm_step",
+    "mlp",
+];
+
+pub(crate) const BOARDS: &[Board] = &[
+    Board {
+        name: "qemu-cortex-m4f",
+        target: "thumbv7em-none-eabihf",
+        models: MOST,
+        machine: Some(Machine {
+            program: "qemu-system-arm",
+            args: &["-machine", "mps2-an386"],
+            tick: 40_000,
+        }),
+    },
+    Board {
+        name: "qemu-cortex-m55",
+        target: "thumbv8m.main-none-eabihf",
+        models: MOST,
+        machine: Some(Machine {
+            program: "qemu-system-arm",
+            args: &["-machine", "mps3-an547"],
+            tick: 31_250,
+        }),
+    },
+    Board {
+        name: "qemu-cortex-m0",
+        target: "thumbv6m-none-eabi",
+        models: &["digits_int8"],
+        machine: Some(Machine {
+            program: "qemu-system-arm",
+            args: &["-machine", "microbit"],
+            tick: 62_500,
+        }),
+    },
+    Board {
+        name: "qemu-riscv32",
+        target: "riscv32imac-unknown-none-elf",
+        models: MOST,
+        machine: Some(Machine {
+            program: "qemu-system-riscv32",
+            args: &["-machine", "virt", "-bios", "none"],
+            tick: 1_000,
+        }),
+    },
+];

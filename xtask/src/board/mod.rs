@@ -1,0 +1,110 @@
+//! Firmware images of `boards/`, run in QEMU: what they compute is compared with what the host computes in the same run.
+
+mod compare;
+mod demo;
+mod faults;
+mod image;
+mod log;
+mod machines;
+
+use crate::process::root;
+use crate::size::Sizes;
+use anyhow::{Result, bail, ensure};
+use compare::Host;
+use demo::DEMO;
+use image::Image;
+use machines::{BOARDS, Board, Machine};
+use std::path::PathBuf;
+
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// The boards, which are folders below boards/; all if none is named
+    boards: Vec<String>,
+    /// Shows each line that a board logs
+    #[arg(long)]
+    log: bool,
+    /// Takes what the demo logs as the new expectation
+    #[arg(long)]
+    overwrite: bool,
+}
+
+/// The folders below `boards/` that are workspaces of their own, and that folder itself.
+pub(crate) fn workspaces() -> Result<Vec<PathBuf>> {
+    let boards = root().join("boards");
+    let mut found = vec![boards.clone()];
+    for entry in std::fs::read_dir(boards)? {
+        let path = entry?.path();
+        let manifest = std::fs::read_to_string(path.join("Cargo.toml"));
+        if manifest.is_ok_and(|text| text.lines().any(|line| line == "[workspace]")) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    crate::tools::qemu()?;
+    let names = || [DEMO.name].into_iter().chain(BOARDS.iter().map(|board| board.name));
+    if let Some(name) = options.boards.iter().find(|name| names().all(|known| known != **name)) {
+        bail!("there is no board {name}; there are {}", names().collect::<Vec<_>>().join(", "));
+    }
+    let is_chosen =
+        |name: &str| options.boards.is_empty() || options.boards.iter().any(|it| it == name);
+    let chosen = || [&DEMO].into_iter().chain(BOARDS).filter(|board| is_chosen(board.name));
+    crate::tools::targets(&chosen().map(|board| board.target).collect::<Vec<_>>())?;
+    let mut host = Host::default();
+    let mut failed = Vec::new();
+    for board in chosen() {
+        println!("\n-- {}", board.name);
+        let result = match board.name == DEMO.name {
+            true => demo::check(&mut host, options.overwrite),
+            false => check(board, &mut host, options),
+        };
+        if let Err(error) = result {
+            println!("{}: {error:#}", board.name);
+            failed.push(board.name);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+/// Builds a board; where QEMU has the machine, runs it and compares.
+fn check(board: &Board, host: &mut Host, options: &Options) -> Result<()> {
+    let image = Image::build(board, &[])?;
+    println!("image: {}", Sizes::of(&image.elf)?);
+    let Some(machine) = &board.machine else { return Ok(()) };
+    let lines = image.run(machine)?;
+    if options.log {
+        for line in &lines {
+            println!("  {line}");
+        }
+    }
+    let all = log::parse(&lines)?;
+    let (plain, special): (Vec<_>, Vec<_>) = all.iter().partition(|ran| !ran.model.contains(' '));
+    let ran: Vec<&str> = plain.iter().map(|ran| ran.model.as_str()).collect();
+    ensure!(ran == board.models, "ran {ran:?} instead of {:?}", board.models);
+    for ran in plain {
+        host.compare(ran)?;
+        show(ran, machine);
+    }
+    for ran in special {
+        host.compare(ran)?;
+        println!("  {}: as on the host", ran.model);
+    }
+    faults::check(&lines)
+}
+
+/// Prints what a model gave and took.
+fn show(ran: &log::Ran, machine: &Machine) {
+    let [program, arena, planned, scratch] = ran.sizes;
+    let class = ran.class.map_or(String::new(), |class| format!("class {class}, "));
+    println!(
+        "  {}: as on the host: {class}{} instructions ({} to load), program {program} B, \
+         arena {arena} B, planned {planned} B, scratch {scratch} B, stack {} B",
+        ran.model,
+        machine.instructions(ran.run_ticks),
+        machine.instructions(ran.load_ticks),
+        ran.stack,
+    );
+}
