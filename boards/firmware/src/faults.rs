@@ -3,7 +3,7 @@
 use crate::external::{self, Flash};
 use crate::infer::{set_input, with};
 use crate::memory::{Memory, Sizes};
-use crate::models::{DAMAGED, Model};
+use crate::models::Model;
 use crate::{Failed, checked, stack};
 use defmt::println;
 use torchlet::core::{LoadOptions, Method, Program, ScalarType, TensorInfo, TensorRef};
@@ -51,7 +51,7 @@ fn expected<R>(fault: &str, number: usize, result: Result<R, Error>) -> Result<(
 
 /// Copies of the program with flipped bytes, in flash. What is damaged may be a weight, which nobody can notice.
 fn damaged(model: &Model, memory: &mut Memory<'_>) {
-    for (number, bytes) in DAMAGED.iter().enumerate() {
+    for (number, bytes) in model.damaged.iter().enumerate() {
         let result = Program::from_bytes(bytes)
             .map_err(Error::from)
             .and_then(|program| run(model, &program, (memory, Sizes::of(model))));

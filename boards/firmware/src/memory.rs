@@ -1,56 +1,17 @@
-//! The memory of the image: static, and as large as the most that one of its models takes.
+//! The memory that models use in turn.
 
-use crate::models::{MODELS, Model};
+use crate::models::Model;
 use core::mem::MaybeUninit;
-use torchlet::core::{ARENA_ALIGN, AlignedBytes, ArenaBlock, MethodMemory};
-use torchlet::firmware::Once;
+use torchlet::core::{ARENA_ALIGN, MethodMemory};
 
 /// Memory that models use in turn.
-pub(crate) struct Memory<'a> {
-    pub(crate) arena: &'a mut [MaybeUninit<u8>],
-    pub(crate) planned: &'a mut [u8],
-    pub(crate) scratch: &'a mut [u8],
-}
-
-/// The most that one of the models has of something.
-macro_rules! largest {
-    ($of:expr) => {{
-        let (mut most, mut index) = (0, 0);
-        while index < MODELS.len() {
-            let model: &Model = &MODELS[index];
-            let found = $of(model);
-            most = if found > most { found } else { most };
-            index += 1;
-        }
-        most
-    }};
-}
-
-const fn arena(model: &Model) -> usize {
-    model.arena
-}
-
-const fn scratch(model: &Model) -> usize {
-    model.scratch
-}
-
-const BLOCKS: usize = largest!(arena).div_ceil(ARENA_ALIGN);
-const PLANNED: usize = largest!(Model::planned_bytes);
-const SCRATCH: usize = largest!(scratch);
-
-static ARENA_MEMORY: Once<[ArenaBlock; BLOCKS]> = Once::new([ArenaBlock::UNINIT; BLOCKS]);
-static PLANNED_MEMORY: Once<AlignedBytes<[u8; PLANNED]>> = Once::new(AlignedBytes([0; PLANNED]));
-static SCRATCH_MEMORY: Once<AlignedBytes<[u8; SCRATCH]>> = Once::new(AlignedBytes([0; SCRATCH]));
-
-impl Memory<'static> {
-    /// All there is, once.
-    pub(crate) fn take() -> Result<Self, torchlet::firmware::Error> {
-        Ok(Memory {
-            arena: ArenaBlock::bytes(ARENA_MEMORY.take()?),
-            planned: &mut PLANNED_MEMORY.take()?.0,
-            scratch: &mut SCRATCH_MEMORY.take()?.0,
-        })
-    }
+pub struct Memory<'a> {
+    /// For tables, and constants that have to be copied.
+    pub arena: &'a mut [MaybeUninit<u8>],
+    /// For planned buffers, one behind the other.
+    pub planned: &'a mut [u8],
+    /// For kernels while they run.
+    pub scratch: &'a mut [u8],
 }
 
 /// How much of each memory a method is lent.

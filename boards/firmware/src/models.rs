@@ -1,22 +1,27 @@
-//! The models of the image.
+//! What there is to know of a model.
 
-use torchlet::core::Kernel;
+use torchlet::core::{ARENA_ALIGN, Kernel};
 
 /// A model, its input, and what it takes.
-pub(crate) struct Model {
-    pub(crate) name: &'static str,
-    pub(crate) program: &'static [u8],
-    pub(crate) kernels: &'static [Kernel],
+pub struct Model {
+    /// What it is called in the log.
+    pub name: &'static str,
+    /// The program, aligned for its weights.
+    pub program: &'static [u8],
+    /// The kernels that it calls, sorted by name.
+    pub kernels: &'static [Kernel],
     /// Bytes of its arena.
-    pub(crate) arena: usize,
+    pub arena: usize,
     /// Bytes of its planned buffers.
-    pub(crate) planned: &'static [usize],
+    pub planned: &'static [usize],
     /// Bytes of its scratch memory.
-    pub(crate) scratch: usize,
+    pub scratch: usize,
     /// The elements of its only input.
-    pub(crate) input: &'static [u8],
+    pub input: &'static [u8],
     /// How often it runs before its output is looked at.
-    pub(crate) runs: usize,
+    pub runs: usize,
+    /// Its program with bytes flipped, as flash may be.
+    pub damaged: &'static [&'static [u8]],
 }
 
 impl Model {
@@ -24,27 +29,9 @@ impl Model {
     pub(crate) const fn planned_bytes(&self) -> usize {
         let (mut bytes, mut index) = (0usize, 0);
         while index < self.planned.len() {
-            bytes += self.planned[index].next_multiple_of(16);
+            bytes += self.planned[index].next_multiple_of(ARENA_ALIGN);
             index += 1;
         }
         bytes
     }
 }
-
-/// The entry of a module that the build script wrote.
-macro_rules! model {
-    ($module:ident, $runs:literal, $input:literal) => {
-        Model {
-            name: stringify!($module),
-            program: $module::PROGRAM,
-            kernels: &$module::KERNELS,
-            arena: $module::forward::ARENA,
-            planned: &$module::forward::PLANNED,
-            scratch: $module::forward::SCRATCH,
-            input: include_bytes!($input),
-            runs: $runs,
-        }
-    };
-}
-
-include!(concat!(env!("OUT_DIR"), "/models.rs"));

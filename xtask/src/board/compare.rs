@@ -22,6 +22,12 @@ fn source(model: &str) -> (PathBuf, &'static str) {
     }
 }
 
+/// A model for a board that reads it from a file.
+pub(crate) fn argument(model: &str) -> String {
+    let (file, runs) = source(model);
+    format!("{model}={runs}={}", file.display())
+}
+
 /// What the host computes, once for each model.
 #[derive(Default)]
 pub(crate) struct Host {

@@ -17,6 +17,7 @@ pub(super) const DEMO: Board = Board {
         program: "qemu-system-arm",
         args: &["-machine", "mps2-an386"],
         tick: 40_000,
+        takes_files: false,
     }),
 };
 
@@ -47,7 +48,7 @@ pub(super) fn check(host: &mut Host, overwrite: bool) -> Result<()> {
 fn run(variables: &[(&str, &str)]) -> Result<Vec<String>> {
     let image = Image::build(&DEMO, variables)?;
     println!("image: {}", Sizes::of(&image.elf)?);
-    image.run(DEMO.machine.as_ref().context("QEMU has it")?)
+    image.run(DEMO.machine.as_ref().context("QEMU has it")?, &[])
 }
 
 fn compare_host(lines: &[String], host: &mut Host, program: &str) -> Result<()> {

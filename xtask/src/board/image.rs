@@ -32,12 +32,18 @@ impl Image {
         Ok(Image { path, elf })
     }
 
-    /// Runs the image and gives the lines that it logged; an error if it did not exit with success.
-    pub(crate) fn run(&self, machine: &Machine) -> Result<Vec<String>> {
+    /// Runs the image, which may look at arguments, and gives the lines that it logged; an error if it did not exit with success.
+    pub(crate) fn run(&self, machine: &Machine, arguments: &[String]) -> Result<Vec<String>> {
         let mut qemu = command(machine.program, machine.args);
         qemu.args(["-display", "none", "-monitor", "none", "-serial", "none"]);
         qemu.args(["-icount", &format!("shift={SHIFT}")]);
-        qemu.args(["-semihosting-config", "enable=on,target=native"]);
+        let mut semihosting = "enable=on,target=native,arg=image".to_owned();
+        for argument in arguments {
+            semihosting += ",arg=";
+            // A comma would end it.
+            semihosting += &argument.replace(',', ",,");
+        }
+        qemu.args(["-semihosting-config", &semihosting]);
         qemu.arg("-kernel").arg(&self.path);
         println!("$ {}", process::show(&qemu));
         let mut child = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;

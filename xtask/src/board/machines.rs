@@ -17,6 +17,8 @@ pub(crate) struct Machine {
     pub(crate) args: &'static [&'static str],
     /// Picoseconds from one tick of the clock that the board looks at to the next.
     pub(crate) tick: u64,
+    /// Whether models are files of the host that are named as arguments.
+    pub(crate) takes_files: bool,
 }
 
 /// Each instruction takes 2 to this power nanoseconds of the machine's time: more than a tick of any of the clocks, so that these count
@@ -51,6 +53,7 @@ pub(crate) const BOARDS: &[Board] = &[
             program: "qemu-system-arm",
             args: &["-machine", "mps2-an386"],
             tick: 40_000,
+            takes_files: false,
         }),
     },
     Board {
@@ -61,6 +64,7 @@ pub(crate) const BOARDS: &[Board] = &[
             program: "qemu-system-arm",
             args: &["-machine", "mps3-an547"],
             tick: 31_250,
+            takes_files: false,
         }),
     },
     Board {
@@ -71,6 +75,7 @@ pub(crate) const BOARDS: &[Board] = &[
             program: "qemu-system-arm",
             args: &["-machine", "microbit"],
             tick: 62_500,
+            takes_files: false,
         }),
     },
     Board {
@@ -81,6 +86,18 @@ pub(crate) const BOARDS: &[Board] = &[
             program: "qemu-system-riscv32",
             args: &["-machine", "virt", "-bios", "none"],
             tick: 1_000,
+            takes_files: false,
+        }),
+    },
+    Board {
+        name: "qemu-aarch64",
+        target: "aarch64-unknown-none",
+        models: MOST,
+        machine: Some(Machine {
+            program: "qemu-system-aarch64",
+            args: &["-machine", "virt", "-cpu", "cortex-a53", "-nic", "none"],
+            tick: 16_000,
+            takes_files: true,
         }),
     },
 ];

@@ -74,7 +74,9 @@ fn check(board: &Board, host: &mut Host, options: &Options) -> Result<()> {
     let image = Image::build(board, &[])?;
     println!("image: {}", Sizes::of(&image.elf)?);
     let Some(machine) = &board.machine else { return Ok(()) };
-    let lines = image.run(machine)?;
+    let files = board.models.iter().filter(|_| machine.takes_files);
+    let files: Vec<String> = files.map(|model| compare::argument(model)).collect();
+    let lines = image.run(machine, &files)?;
     if options.log {
         for line in &lines {
             println!("  {line}");

@@ -1,0 +1,66 @@
+//! The models that are part of the image, and its static memory: as large as the most that one of them takes.
+
+use crate::memory::Memory;
+use crate::models::Model;
+use torchlet::core::{ARENA_ALIGN, AlignedBytes, ArenaBlock};
+use torchlet::firmware::{Error, Once};
+
+/// The entry of a module that the build script wrote.
+macro_rules! model {
+    ($module:ident, $runs:literal, $input:literal, $damaged:expr) => {
+        Model {
+            name: stringify!($module),
+            program: $module::PROGRAM,
+            kernels: &$module::KERNELS,
+            arena: $module::forward::ARENA,
+            planned: &$module::forward::PLANNED,
+            scratch: $module::forward::SCRATCH,
+            input: include_bytes!($input),
+            runs: $runs,
+            damaged: $damaged,
+        }
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/models.rs"));
+
+/// The most that one of the models has of something.
+macro_rules! largest {
+    ($of:expr) => {{
+        let (mut most, mut index) = (0, 0);
+        while index < MODELS.len() {
+            let model: &Model = &MODELS[index];
+            let found = $of(model);
+            most = if found > most { found } else { most };
+            index += 1;
+        }
+        most
+    }};
+}
+
+const fn arena(model: &Model) -> usize {
+    model.arena
+}
+
+const fn scratch(model: &Model) -> usize {
+    model.scratch
+}
+
+const BLOCKS: usize = largest!(arena).div_ceil(ARENA_ALIGN);
+const PLANNED: usize = largest!(Model::planned_bytes);
+const SCRATCH: usize = largest!(scratch);
+
+static ARENA_MEMORY: Once<[ArenaBlock; BLOCKS]> = Once::new([ArenaBlock::UNINIT; BLOCKS]);
+static PLANNED_MEMORY: Once<AlignedBytes<[u8; PLANNED]>> = Once::new(AlignedBytes([0; PLANNED]));
+static SCRATCH_MEMORY: Once<AlignedBytes<[u8; SCRATCH]>> = Once::new(AlignedBytes([0; SCRATCH]));
+
+impl Memory<'static> {
+    /// All there is, once.
+    pub(crate) fn take() -> Result<Self, Error> {
+        Ok(Memory {
+            arena: ArenaBlock::bytes(ARENA_MEMORY.take()?),
+            planned: &mut PLANNED_MEMORY.take()?.0,
+            scratch: &mut SCRATCH_MEMORY.take()?.0,
+        })
+    }
+}
