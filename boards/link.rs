@@ -2,7 +2,7 @@
 
 use std::env::var;
 
-fn main() {
+pub fn main() {
     let folder = var("CARGO_MANIFEST_DIR").unwrap_or_default();
     println!("cargo:rustc-link-search={folder}");
     println!("cargo:rerun-if-changed=memory.x");

@@ -22,6 +22,11 @@ fn source(model: &str) -> (PathBuf, &'static str) {
     }
 }
 
+/// The picture that images have which look at digits.
+fn picture() -> String {
+    root().join("tests/fixtures/digits/image_2.npy").to_string_lossy().into_owned()
+}
+
 /// A model for a board that reads it from a file.
 pub(crate) fn argument(model: &str) -> String {
     let (file, runs) = source(model);
@@ -54,15 +59,17 @@ impl Host {
 
     /// What the host computes for a program of the repository and the picture of a digit, in floats.
     pub(super) fn picture(&mut self, program: &str) -> Result<Vec<f32>> {
-        let picture = root().join("tests/fixtures/digits/image_2.npy");
-        let input = picture.to_string_lossy();
-        let arrays = self.torchlet("picture", &root().join(program), &["--input", &input])?;
+        let arrays = self.torchlet("picture", &root().join(program), &["--input", &picture()])?;
         let [array] = &arrays[..] else { bail!("{} outputs instead of one", arrays.len()) };
         ensure!(array.is_float, "no floats");
         Ok(floats(&array.bytes).collect())
     }
 
     fn run(&mut self, model: &str) -> Result<Vec<Array>> {
+        if model.starts_with("picture ") {
+            let program = root().join("tests/fixtures/tinyml/digits.pte");
+            return self.torchlet("picture", &program, &["--input", &picture()]);
+        }
         let (file, runs) = source(model);
         self.torchlet(model, &file, &["--iterations", runs])
     }

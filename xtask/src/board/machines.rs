@@ -5,7 +5,7 @@ pub(crate) struct Board {
     pub(crate) name: &'static str,
     /// What it is built for.
     pub(crate) target: &'static str,
-    /// The models that it has.
+    /// The models that it has. Without any, it is an example of its own, which runs the picture of a digit.
     pub(crate) models: &'static [&'static str],
     /// What runs it here, if anything does.
     pub(crate) machine: Option<Machine>,
@@ -98,6 +98,28 @@ pub(crate) const BOARDS: &[Board] = &[
             args: &["-machine", "virt", "-cpu", "cortex-a53", "-nic", "none"],
             tick: 16_000,
             takes_files: true,
+        }),
+    },
+    Board {
+        name: "qemu-embassy",
+        target: "thumbv7em-none-eabihf",
+        models: &[],
+        machine: Some(Machine {
+            program: "qemu-system-arm",
+            args: &["-machine", "mps2-an386"],
+            tick: 40_000,
+            takes_files: false,
+        }),
+    },
+    Board {
+        name: "qemu-rtic",
+        target: "thumbv7m-none-eabi",
+        models: &[],
+        machine: Some(Machine {
+            program: "qemu-system-arm",
+            args: &["-machine", "lm3s6965evb"],
+            tick: 80_000,
+            takes_files: false,
         }),
     },
 ];

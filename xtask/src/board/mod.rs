@@ -14,6 +14,7 @@ use compare::Host;
 use demo::DEMO;
 use image::Image;
 use machines::{BOARDS, Board, Machine};
+use object::{Object, ObjectSymbol};
 use std::path::PathBuf;
 
 #[derive(clap::Args, Default)]
@@ -73,6 +74,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn check(board: &Board, host: &mut Host, options: &Options) -> Result<()> {
     let image = Image::build(board, &[])?;
     println!("image: {}", Sizes::of(&image.elf)?);
+    if !board.machine.as_ref().is_some_and(|machine| machine.takes_files) {
+        allocates_nothing(&image.elf)?;
+    }
     let Some(machine) = &board.machine else { return Ok(()) };
     let files = board.models.iter().filter(|_| machine.takes_files);
     let files: Vec<String> = files.map(|model| compare::argument(model)).collect();
@@ -90,11 +94,24 @@ fn check(board: &Board, host: &mut Host, options: &Options) -> Result<()> {
         host.compare(ran)?;
         show(ran, machine);
     }
+    ensure!(!all.is_empty(), "no model ran");
     for ran in special {
         host.compare(ran)?;
         println!("  {}: as on the host", ran.model);
     }
-    faults::check(&lines)
+    if board.models.is_empty() { Ok(()) } else { faults::check(&lines) }
+}
+
+/// Checks that nothing in an image can allocate: without an allocator, the linker has found no call of one.
+fn allocates_nothing(elf: &[u8]) -> Result<()> {
+    let file = object::File::parse(elf)?;
+    let mut names = file.symbols().filter_map(|symbol| symbol.name().ok());
+    // Whether there are names at all: without any, this would show nothing.
+    ensure!(file.symbols().count() > 100, "the image has no symbols");
+    match names.find(|name| name.contains("__rust_alloc") || name.contains("alloc5alloc")) {
+        Some(name) => bail!("something allocates: the image has {name}"),
+        None => Ok(()),
+    }
 }
 
 /// Prints what a model gave and took.

@@ -1,0 +1,97 @@
+//! Inference as a task of RTIC's: it has the lowest priority, and what is urgent interrupts it, even within an instruction of the
+//! program. Start reading at [`app`].
+
+#![no_std]
+#![no_main]
+
+use defmt::println;
+use defmt_semihosting as _;
+use semihosting::process::ExitCode;
+use torchlet::core::AlignedBytes;
+use torchlet::firmware::{Error, Nested};
+
+torchlet::program!(digits);
+use digits::forward::Input0;
+
+/// A picture of a handwritten 2 that was not trained with: numbers behind a header of 128 bytes.
+static IMAGE: AlignedBytes<[u8; 384]> =
+    AlignedBytes(*include_bytes!("../../../tests/fixtures/digits/image_2.npy"));
+
+#[rtic::app(device = lm3s6965, dispatchers = [SSI0])]
+mod app {
+    use super::{digits, finish, log_errors, run};
+    use cortex_m::peripheral::syst::SystClkSource;
+
+    /// Ticks of the processor's clock from one urgent thing to the next.
+    const PERIOD: u32 = 10_000;
+
+    #[shared]
+    struct Shared {
+        beats: u32,
+    }
+
+    #[local]
+    struct Local {
+        model: Option<digits::Model>,
+    }
+
+    #[init]
+    fn init(context: init::Context) -> (Shared, Local) {
+        let mut clock = context.core.SYST;
+        clock.set_clock_source(SystClkSource::Core);
+        clock.set_reload(PERIOD);
+        clock.clear_current();
+        clock.enable_interrupt();
+        clock.enable_counter();
+        let model = log_errors(digits::load());
+        if infer::spawn().is_err() {
+            finish(false);
+        }
+        (Shared { beats: 0 }, Local { model })
+    }
+
+    /// Runs the program once.
+    #[task(priority = 1, local = [model], shared = [beats])]
+    async fn infer(mut context: infer::Context) {
+        let before = context.shared.beats.lock(|beats| *beats);
+        let result = context.local.model.as_mut().and_then(|model| log_errors(run(model)));
+        let between = context.shared.beats.lock(|beats| *beats) - before;
+        defmt::println!("{=u32} urgent things while it ran", between);
+        finish(result.is_some() && between > 0);
+    }
+
+    /// What must not wait for an inference, nor for an instruction of it.
+    #[task(binds = SysTick, priority = 2, shared = [beats])]
+    fn beat(mut context: beat::Context) {
+        context.shared.beats.lock(|beats| *beats += 1);
+    }
+}
+
+/// Runs the program on the image, and logs what comes out.
+fn run(model: &mut digits::Model) -> Result<(), Error> {
+    let Some(image) = Input0::from_bytes(&IMAGE.0[128..]) else {
+        return Err(Error::Length { expected: size_of::<Input0>() / 4, found: 64 });
+    };
+    let logits = model.forward(image)?.as_flattened();
+    let mut bytes = logits.iter().flat_map(|logit| logit.to_le_bytes());
+    let bytes: [u8; 40] = core::array::from_fn(|_| bytes.next().unwrap_or(0));
+    println!("picture rtic: output 0 Float {=[u8]}", bytes);
+    Ok(())
+}
+
+fn log_errors<T>(result: Result<T, Error>) -> Option<T> {
+    result.inspect_err(|error| println!("error: {}", error)).ok()
+}
+
+fn finish(success: bool) -> ! {
+    let code = if success { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    code.exit_process()
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    if let Some(place) = info.location() {
+        println!("panic at {=str}:{=u32}", place.file(), place.line());
+    }
+    finish(false)
+}
