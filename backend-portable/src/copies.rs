@@ -112,6 +112,7 @@ fn conversion<const IN: usize, const OUT: usize>(
 fn cast<C: Compute, const IN: usize, const OUT: usize>(
     ctx: &mut Invoke,
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     map(ctx, [IN], OUT, &move |a: C| a)
 }
 

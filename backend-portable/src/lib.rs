@@ -38,10 +38,15 @@ pub mod shape;
 pub mod sort;
 pub mod spatial;
 mod table;
+mod types;
 mod walk;
 
 #[cfg(feature = "std")]
 pub use compute::threads::ThreadPool;
+
+pub use types::Types;
+#[cfg(all(feature = "chosen-types", feature = "std"))]
+pub use types::choose as choose_types;
 
 use torchlet_core::Kernel;
 

@@ -70,6 +70,7 @@ pub(crate) fn map<C: Compute, const N: usize>(
     out: usize,
     function: &dyn Function<N, C>,
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let mut tensors: heapless::Vec<TensorRef, N> = heapless::Vec::new();
     for arg in inputs {
         // The capacity is N.

@@ -4,6 +4,7 @@
 //! integers and bool compute in `i64` and keep the low bits. [`load`] and [`store`] convert blocks, so
 //! that an operator serves every mix of element types with three instances of its loop.
 
+use crate::types;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use torchlet_core::{Bool, Element, KernelError, Scalar, ScalarType};
@@ -235,14 +236,26 @@ pub(crate) enum ComputeType {
 }
 
 impl ComputeType {
-    /// `None` for element types that are data only (quantized, bits, complex, 8-bit floats).
+    /// `None` for element types that are data only (quantized, bits, complex, 8-bit floats), and those that no kernel of this image
+    /// [computes in](crate::types).
+    #[inline(always)]
     pub(crate) fn of(scalar_type: ScalarType) -> Option<Self> {
-        match scalar_type {
-            ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => Some(ComputeType::F32),
-            ScalarType::Double => Some(ComputeType::F64),
-            other if other.is_integral(true) => Some(ComputeType::I64),
+        match compute_type(scalar_type)? {
+            ComputeType::F32 if types::computes::<f32>() => Some(ComputeType::F32),
+            ComputeType::F64 if types::computes::<f64>() => Some(ComputeType::F64),
+            ComputeType::I64 if types::computes::<i64>() => Some(ComputeType::I64),
             _ => None,
         }
+    }
+}
+
+/// As [`ComputeType::of`], whatever the image.
+pub(crate) fn compute_type(scalar_type: ScalarType) -> Option<ComputeType> {
+    match scalar_type {
+        ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => Some(ComputeType::F32),
+        ScalarType::Double => Some(ComputeType::F64),
+        other if other.is_integral(true) => Some(ComputeType::I64),
+        _ => None,
     }
 }
 
@@ -250,55 +263,81 @@ impl ComputeType {
 macro_rules! with_number {
     ($scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
         match $scalar_type {
-            torchlet_core::ScalarType::Byte => {
+            torchlet_core::ScalarType::Byte
+                if $crate::types::has(torchlet_core::ScalarType::Byte) =>
+            {
                 type $T = u8;
                 $body
             }
-            torchlet_core::ScalarType::Char => {
+            torchlet_core::ScalarType::Char
+                if $crate::types::has(torchlet_core::ScalarType::Char) =>
+            {
                 type $T = i8;
                 $body
             }
-            torchlet_core::ScalarType::Short => {
+            torchlet_core::ScalarType::Short
+                if $crate::types::has(torchlet_core::ScalarType::Short) =>
+            {
                 type $T = i16;
                 $body
             }
-            torchlet_core::ScalarType::Int => {
+            torchlet_core::ScalarType::Int
+                if $crate::types::has(torchlet_core::ScalarType::Int) =>
+            {
                 type $T = i32;
                 $body
             }
-            torchlet_core::ScalarType::Long => {
+            torchlet_core::ScalarType::Long
+                if $crate::types::has(torchlet_core::ScalarType::Long) =>
+            {
                 type $T = i64;
                 $body
             }
-            torchlet_core::ScalarType::Half => {
+            torchlet_core::ScalarType::Half
+                if $crate::types::has(torchlet_core::ScalarType::Half) =>
+            {
                 type $T = half::f16;
                 $body
             }
-            torchlet_core::ScalarType::Float => {
+            torchlet_core::ScalarType::Float
+                if $crate::types::has(torchlet_core::ScalarType::Float) =>
+            {
                 type $T = f32;
                 $body
             }
-            torchlet_core::ScalarType::Double => {
+            torchlet_core::ScalarType::Double
+                if $crate::types::has(torchlet_core::ScalarType::Double) =>
+            {
                 type $T = f64;
                 $body
             }
-            torchlet_core::ScalarType::Bool => {
+            torchlet_core::ScalarType::Bool
+                if $crate::types::has(torchlet_core::ScalarType::Bool) =>
+            {
                 type $T = torchlet_core::Bool;
                 $body
             }
-            torchlet_core::ScalarType::BFloat16 => {
+            torchlet_core::ScalarType::BFloat16
+                if $crate::types::has(torchlet_core::ScalarType::BFloat16) =>
+            {
                 type $T = half::bf16;
                 $body
             }
-            torchlet_core::ScalarType::UInt16 => {
+            torchlet_core::ScalarType::UInt16
+                if $crate::types::has(torchlet_core::ScalarType::UInt16) =>
+            {
                 type $T = u16;
                 $body
             }
-            torchlet_core::ScalarType::UInt32 => {
+            torchlet_core::ScalarType::UInt32
+                if $crate::types::has(torchlet_core::ScalarType::UInt32) =>
+            {
                 type $T = u32;
                 $body
             }
-            torchlet_core::ScalarType::UInt64 => {
+            torchlet_core::ScalarType::UInt64
+                if $crate::types::has(torchlet_core::ScalarType::UInt64) =>
+            {
                 type $T = u64;
                 $body
             }

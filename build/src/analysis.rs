@@ -1,12 +1,13 @@
 //! What there is to know of a program before it is built in.
 
-use crate::Target;
+use crate::{Target, types};
 use std::collections::BTreeSet;
 use std::fmt;
 use torchlet_core::{
-    ArenaBlock, ArenaUse, DataMap, InitError, InstructionName, Limits, LoadOptions, MethodMeta,
-    Program, ProgramError, Registry, Scalar, ShapeDynamism, TensorInfo, ValueMeta,
+    ArenaBlock, ArenaUse, DataMap, InitError, InstructionName, Kernel, Limits, LoadOptions,
+    MethodMeta, Program, ProgramError, Registry, Scalar, ShapeDynamism, TensorInfo, ValueMeta,
 };
+use torchlet_portable::Types;
 
 /// What running a program takes on a machine.
 #[derive(Debug, Clone)]
@@ -16,6 +17,8 @@ pub struct Analysis {
     pub methods: Vec<MethodAnalysis>,
     /// The operators that these call, sorted.
     pub operators: BTreeSet<String>,
+    /// The element types that their kernels have to do with.
+    pub types: Types,
 }
 
 /// What running a method takes.
@@ -137,7 +140,10 @@ impl Analysis {
         if names.is_empty() {
             names.clone_from(&present);
         }
-        let mut analysis = Analysis { methods: Vec::new(), operators: BTreeSet::new() };
+        let (operators, types) = (BTreeSet::new(), Types::NONE);
+        let mut analysis = Analysis { methods: Vec::new(), operators, types };
+        let kernels: Vec<Kernel> = registry.kernels().copied().collect();
+        let whole_program = torchlet_graph::method::Program::read(program);
         for name in names {
             let fail = |obstacle| (name.to_owned(), obstacle);
             if !present.contains(&name) {
@@ -148,6 +154,11 @@ impl Analysis {
             analysis.operators.extend(called(&method).map_err(|error| fail(error.into()))?);
             let method = MethodAnalysis::of(&method, data, registry, target).map_err(fail)?;
             analysis.methods.push(method);
+            let read = whole_program.as_ref().ok();
+            let read = read.and_then(|read| read.methods.iter().find(|method| method.name == name));
+            // Of what cannot be taken apart, any type is possible.
+            let types = read.map_or(Types::ALL, |method| types::of(method, &kernels));
+            analysis.types = analysis.types.and(types);
         }
         Ok(analysis)
     }

@@ -4,6 +4,7 @@ use crate::{Analysis, MethodAnalysis, Program, Slot};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use torchlet_core::{Scalar, ScalarType, TensorInfo};
+use torchlet_portable::Types;
 
 /// The name of the module that the programs of an image share.
 pub(crate) const IMAGE: &str = "torchlet_image";
@@ -55,6 +56,15 @@ pub(crate) fn program(source: &Source<'_>) -> String {
 /// What the programs of an image have in common.
 pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String {
     let mut text = String::new();
+    text.push_str(HEAD);
+    let types = analyses.iter().fold(Types::NONE, |all, analysis| all.and(analysis.types));
+    line(
+        &mut text,
+        "/// The element types of all programs, which kernels are compiled for (feature `chosen-types`).",
+    );
+    line(&mut text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
+    line(&mut text, "static torchlet_types: ::torchlet::portable::Types =");
+    line(&mut text, &format!("    ::torchlet::portable::Types::from_bits({:#x});", types.bits()));
     if !shares_activations {
         return text;
     }
@@ -63,7 +73,6 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
     let largest = |index| methods().filter_map(|method| method.planned.get(index)).copied().max();
     let planned: Vec<usize> = (0..buffers).map(|index| largest(index).unwrap_or(0)).collect();
     let scratch = methods().map(|method| method.scratch).max().unwrap_or(0);
-    text.push_str(HEAD);
     sizes(&mut text, &planned, scratch);
     line(&mut text, "/// The memory that all methods compute in.");
     line(&mut text, "///");

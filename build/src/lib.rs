@@ -31,6 +31,7 @@ mod error;
 mod image;
 mod program;
 mod target;
+mod types;
 
 pub use analysis::{Analysis, MethodAnalysis, Missing, Slot};
 pub use error::Error;

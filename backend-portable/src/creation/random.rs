@@ -107,6 +107,7 @@ fn fill(ctx: &mut Invoke, draw: impl Fn(u64) -> f64) -> Result<(), KernelError> 
 }
 
 fn dropout<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let p = ctx.float(1)?;
     // As in PyTorch, not to say is to train.
     let train = ctx.is_none(2) || ctx.bool(2)?;

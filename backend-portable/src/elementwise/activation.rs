@@ -72,11 +72,13 @@ pub(crate) fn limit<C: Compute>(a: C, low: C, high: C) -> C {
 }
 
 fn leaky_relu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let slope = C::of_scalar(ctx.scalar(1)?);
     map(ctx, [0], 2, &move |a: C| if a > C::default() { a } else { a * slope })
 }
 
 fn elu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let alpha = C::of_scalar(ctx.scalar(1)?);
     let scale = C::of_scalar(ctx.scalar(2)?);
     let input_scale = C::of_scalar(ctx.scalar(3)?);
@@ -87,12 +89,14 @@ fn elu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn gelu<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (half, one) = (C::real(0.5), C::real(1.0));
     let factor = C::real(core::f64::consts::FRAC_1_SQRT_2);
     map(ctx, [0], 2, &move |a: C| a * half * (one + (a * factor).erf()))
 }
 
 fn gelu_tanh<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (half, one) = (C::real(0.5), C::real(1.0));
     // sqrt(2 / pi)
     let factor = C::real(core::f64::consts::FRAC_2_SQRT_PI * core::f64::consts::FRAC_1_SQRT_2);
@@ -101,11 +105,13 @@ fn gelu_tanh<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn hardtanh<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (low, high) = (C::of_scalar(ctx.scalar(1)?), C::of_scalar(ctx.scalar(2)?));
     map(ctx, [0], 3, &move |a: C| limit(a, low, high))
 }
 
 fn softplus<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (beta, threshold) = (C::of_scalar(ctx.scalar(1)?), C::of_scalar(ctx.scalar(2)?));
     map(ctx, [0], 3, &move |a: C| {
         let scaled = a * beta;
@@ -114,6 +120,7 @@ fn softplus<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn logit<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let one = C::real(1.0);
     match ctx.optional_float(1)? {
         None => map(ctx, [0], 2, &move |a: C| (a / (one - a)).ln()),

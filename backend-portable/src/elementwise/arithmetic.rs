@@ -95,6 +95,7 @@ fn with_alpha<C: Arithmetic, const SCALAR: bool>(
     ctx: &mut Invoke,
     function: impl Fn(C, C, C) -> C + Sync,
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let alpha = C::of_scalar(ctx.scalar(2)?);
     if alpha == C::of_bool(true) {
         // The usual case, without the product.
@@ -104,21 +105,26 @@ fn with_alpha<C: Arithmetic, const SCALAR: bool>(
 }
 
 fn add_tensor<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     with_alpha::<C, false>(ctx, |a, b, alpha| a.add(b.mul(alpha)))
 }
 
 fn add_scalar<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     with_alpha::<C, true>(ctx, |a, b, alpha| a.add(b.mul(alpha)))
 }
 
 fn sub_tensor<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     with_alpha::<C, false>(ctx, |a, b, alpha| a.sub(b.mul(alpha)))
 }
 
 fn sub_scalar<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     with_alpha::<C, true>(ctx, |a, b, alpha| a.sub(b.mul(alpha)))
 }
 
 fn rsub_scalar<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     with_alpha::<C, true>(ctx, |a, b, alpha| b.sub(a.mul(alpha)))
 }

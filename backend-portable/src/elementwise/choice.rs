@@ -39,6 +39,7 @@ kernels! {
 }
 
 fn choose<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     map(
         ctx,
         [0, 1, 2],
@@ -48,11 +49,13 @@ fn choose<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn masked_fill<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let value = C::of_scalar(ctx.scalar(2)?);
     map(ctx, [0, 1], 3, &Two(move |a: C, mask: C| if mask.truth() { value } else { a }))
 }
 
 fn clamp<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let low = ctx.optional_scalar(1)?.map(C::of_scalar);
     let high = ctx.optional_scalar(2)?.map(C::of_scalar);
     match (low, high) {
@@ -64,13 +67,16 @@ fn clamp<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn clamp_both<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     map(ctx, [0, 1, 2], 3, &Three(move |a: C, low: C, high: C| smaller(larger(a, low), high)))
 }
 
 fn clamp_low<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     map(ctx, [0, 1], 3, &Two(move |a: C, low: C| larger(a, low)))
 }
 
 fn clamp_high<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     map(ctx, [0, 2], 3, &Two(move |a: C, high: C| smaller(a, high)))
 }

@@ -145,6 +145,7 @@ fn checked<C: Division, const SCALAR: bool>(
     out: usize,
     function: impl Fn(C, C) -> C + Sync,
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let by_zero = AtomicBool::new(false);
     with_other::<C, SCALAR>(ctx, out, |a, b: C| {
         if b.divides() {
@@ -181,27 +182,33 @@ fn prepare_mode<const SCALAR: bool>(
 }
 
 fn exact_tensor<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     with_other::<C, false>(ctx, 3, move |a, b| a / b)
 }
 
 fn exact_scalar<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     with_other::<C, true>(ctx, 3, move |a, b| a / b)
 }
 
 fn down_tensor<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     checked::<C, false>(ctx, 3, C::quotient_down)
 }
 
 fn down_scalar<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     checked::<C, true>(ctx, 3, C::quotient_down)
 }
 
 fn inward_tensor<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     checked::<C, false>(ctx, 3, C::quotient_inward)
 }
 
 /// The quotient becomes half or bfloat16 before it is cut, as in PyTorch: that may carry it over to the next integer.
 fn inward_rounded<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let operands = [Operand::from(&ctx.info(0)?), Operand::from(&ctx.info(1)?)];
     let common = result_type(operands).filter(|common| *common != C::SCALAR_TYPE);
     map::<C, 2>(ctx, [0, 1], 3, &InwardRounded(common))
@@ -224,6 +231,7 @@ impl<C: Real> Function<2, C> for InwardRounded {
 }
 
 fn inward_scalar<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     checked::<C, true>(ctx, 3, C::quotient_inward)
 }
 

@@ -23,6 +23,7 @@ use crate::compute::simd::{self, Tier};
 use crate::compute::split::Serial;
 use crate::map::{Slices, Two, map, scalar_operand};
 use crate::number::{Compute, ComputeType, unsupported};
+use crate::types;
 use torchlet_core::rules::{Operand, broadcast_all, result_type};
 use torchlet_core::{Invoke, InvokeFn, KernelError, Plan, Prepare, ScalarType, TensorInfo};
 
@@ -76,6 +77,7 @@ macro_rules! unary {
     };
     (@ $name:literal, $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
         fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+            $crate::types::expect::<C>()?;
             let function: &dyn $crate::map::Function<1, C> = &$function;
             $crate::map::map(ctx, [0], 1, function)
         }
@@ -111,6 +113,7 @@ macro_rules! binary {
     (@ $name:literal, $other:ident, $scalar:literal, $inputs:expr, $scalars:expr,
         $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
         fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+            $crate::types::expect::<C>()?;
             $crate::elementwise::with_other::<C, $scalar>(ctx, 2, $function)
         }
         torchlet_core::Kernel::new(
@@ -159,6 +162,7 @@ pub(crate) fn with_other<C: Compute, const SCALAR: bool>(
     out: usize,
     function: impl Fn(C, C) -> C + Sync,
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     if SCALAR {
         let other = scalar_operand::<C>(ctx, 0, 1, out)?;
         return map(ctx, [0], out, &move |a| function(a, other));
@@ -182,8 +186,9 @@ impl ByCompute {
     pub(crate) fn choose(&self, compute: ComputeType) -> InvokeFn {
         match compute {
             ComputeType::F32 => self.f32,
-            ComputeType::F64 => self.f64,
-            ComputeType::I64 => self.i64.unwrap_or(self.f32),
+            ComputeType::F64 if types::computes::<f64>() => self.f64,
+            ComputeType::I64 if types::computes::<i64>() => self.i64.unwrap_or(self.f32),
+            _ => self.f32,
         }
     }
 }

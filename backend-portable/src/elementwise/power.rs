@@ -93,6 +93,7 @@ impl Power for i64 {
 }
 
 fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let exponent = scalar_operand::<C>(ctx, 0, 1, 2)?;
     if !C::is_exponent(exponent) {
         return Err(KernelError::Argument { arg: 1, what: "integers to negative powers" });
@@ -110,6 +111,7 @@ fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn of_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let base = scalar_operand::<C>(ctx, 1, 0, 2)?;
     map(ctx, [1], 2, &move |exponent: C| base.power(exponent))
 }

@@ -67,6 +67,7 @@ impl Rounding for i64 {
 }
 
 fn round_decimals<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let decimals = ctx.int(1)?;
     let scale = C::real(10.0).pow(C::real(decimals.unsigned_abs() as f64));
     if decimals < 0 {

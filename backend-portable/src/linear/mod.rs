@@ -14,6 +14,7 @@ pub use operators::*;
 
 use crate::machine;
 use crate::number::{Compute, ComputeType, unsupported};
+use crate::types;
 use crate::walk::Steps;
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::matmul::Product;
@@ -196,9 +197,13 @@ fn run(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
         return Ok(());
     }
     match products.out.scalar_type {
-        ScalarType::Float => fast::run_f32(ctx, products),
-        ScalarType::Half => fast::run_narrow::<half::f16>(ctx, products),
-        ScalarType::BFloat16 => fast::run_narrow::<half::bf16>(ctx, products),
+        ScalarType::Float if types::has(ScalarType::Float) => fast::run_f32(ctx, products),
+        ScalarType::Half if types::has(ScalarType::Half) => {
+            fast::run_narrow::<half::f16>(ctx, products)
+        }
+        ScalarType::BFloat16 if types::has(ScalarType::BFloat16) => {
+            fast::run_narrow::<half::bf16>(ctx, products)
+        }
         ScalarType::Double => plain::run::<f64>(ctx, products),
         _ => plain::run::<i64>(ctx, products),
     }

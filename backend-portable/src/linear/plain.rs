@@ -72,6 +72,7 @@ impl<C: Ring> Job<'_, C> {
 
 /// Computes the products in `C`.
 pub(super) fn run<C: Ring>(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let [a, b, out] = products.args;
     let (a, b) = (ctx.tensor(a)?, ctx.tensor(b)?);
     let addend = products.addend.map(|addend| ctx.tensor(addend.arg)).transpose()?;

@@ -130,6 +130,7 @@ fn apply<C: Real>(
 }
 
 fn no_training<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let channels = ctx.info(0)?.size(1);
     let memory = scratch::take::<C>(ctx, 2 * channels)?;
     let (mean, variance) = memory.split_at_mut(channels);
@@ -141,6 +142,7 @@ fn no_training<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn with_stats<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let channels = ctx.info(0)?.size(1);
     let memory = scratch::take::<C>(ctx, 2 * channels)?;
     let (mean, variance) = memory.split_at_mut(channels);
@@ -166,6 +168,7 @@ fn with_stats<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn no_stats<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let channels = ctx.info(0)?.size(1);
     let memory = scratch::take::<C>(ctx, 2 * channels)?;
     let (mean, variance) = memory.split_at_mut(channels);
@@ -208,6 +211,7 @@ fn finish_training<C: Real>(
     mean: &mut [C],
     variance: &mut [C],
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let eps = C::from_f64(ctx.float(call.momentum + 1)?);
     let out = ctx.out(call.out)?;
     let mut save_mean = ctx.out(call.out + 1)?;

@@ -85,6 +85,7 @@ fn grouped<'a>(input: &TensorRef<'a>, groups: usize) -> Option<TensorRef<'a>> {
 }
 
 fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (samples, channels, groups) = extent(ctx)?;
     let memory = scratch::take::<C>(ctx, 2 * samples * (channels + groups))?;
     let (scale, memory) = memory.split_at_mut(samples * channels);

@@ -64,6 +64,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 }
 
 fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (first, rows, len) = extent(ctx)?;
     let memory = scratch::take::<C>(ctx, 2 * (rows + len))?;
     let (mean, memory) = memory.split_at_mut(rows);

@@ -16,6 +16,7 @@ use crate::real::Real;
 use crate::reduce::engine::{Geometry, Order, reduce};
 use crate::reduce::reducers::{Moments, Spread};
 use crate::reduce::store_states;
+use crate::types;
 use crate::walk::Walk;
 use torchlet_core::rules::DimSet;
 use torchlet_core::{Arguments, Invoke, KernelError, ScalarType, TensorInfo, TensorRef};
@@ -26,7 +27,7 @@ const GRAIN: usize = 1 << 14;
 /// Checks that a tensor is of floating-point type; whether it is of doubles.
 fn is_double(args: &Arguments, arg: usize) -> Result<bool, KernelError> {
     match args.info(arg)?.scalar_type {
-        ScalarType::Double => Ok(true),
+        ScalarType::Double if types::has(ScalarType::Double) => Ok(true),
         found if found.is_floating() => Ok(false),
         found => Err(unsupported(arg, found)),
     }
@@ -125,19 +126,27 @@ impl<T: Number, C: Real> Vectorized for Planes<'_, T, C> {
 macro_rules! with_float {
     ($scalar_type:expr, |$T:ident| $body:expr) => {
         match $scalar_type {
-            torchlet_core::ScalarType::Half => {
+            torchlet_core::ScalarType::Half
+                if $crate::types::has(torchlet_core::ScalarType::Half) =>
+            {
                 type $T = half::f16;
                 $body
             }
-            torchlet_core::ScalarType::BFloat16 => {
+            torchlet_core::ScalarType::BFloat16
+                if $crate::types::has(torchlet_core::ScalarType::BFloat16) =>
+            {
                 type $T = half::bf16;
                 $body
             }
-            torchlet_core::ScalarType::Float => {
+            torchlet_core::ScalarType::Float
+                if $crate::types::has(torchlet_core::ScalarType::Float) =>
+            {
                 type $T = f32;
                 $body
             }
-            torchlet_core::ScalarType::Double => {
+            torchlet_core::ScalarType::Double
+                if $crate::types::has(torchlet_core::ScalarType::Double) =>
+            {
                 type $T = f64;
                 $body
             }

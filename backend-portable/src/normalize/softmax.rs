@@ -46,6 +46,7 @@ fn prepare(ctx: &mut Prepare, functions: [InvokeFn; 2]) -> Result<Plan, KernelEr
 }
 
 fn invoke<C: Real + Ordered, const LOG: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let dim = dim(ctx)?;
     let out = ctx.out(3)?;

@@ -245,6 +245,7 @@ fn for_each_block<C: Real>(
     form: Form,
     visit: &(dyn Fn(&mut [C], &[C], &[C], ScalarType, &mut [u8]) + Sync),
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let info = ctx.info(form.out)?;
     let scale = Parameter::new(ctx, form, 1, &info, 1.0)?;
@@ -305,6 +306,7 @@ fn bounds(ctx: &Arguments, form: Form) -> Result<(i64, i64), KernelError> {
 }
 
 pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (low, high) = bounds(ctx, form)?;
     // PyTorch inverts a number in double precision and a tensor in its own.
     let inverse = if form.granularity == Numbers || form.granularity == Tensors {
@@ -355,6 +357,7 @@ fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mu
 }
 
 pub(crate) fn dequantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     // With one scale for all, PyTorch computes in the type of the output; else it converts at the end.
     let stepwise = matches!(form.granularity, Numbers | Tensors);
     for_each_block::<C>(ctx, form, &|values, scales, zeros, scalar_type, out| {

@@ -168,6 +168,7 @@ fn row_steps(input: &TensorInfo, out: &TensorInfo, own: usize) -> (Steps, isize)
 }
 
 fn between<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let norm = Norm::<C>::new(ctx.float(2)?);
     let out = ctx.out(4)?;
@@ -202,6 +203,7 @@ fn between<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn within<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let norm = Norm::<C>::new(ctx.float(1)?);
     let mut out = ctx.out(2)?;

@@ -133,18 +133,22 @@ fn truth(
 }
 
 fn amax<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single(ctx, DIMS, Memory, 3, &Largest, |value: C| value)
 }
 
 fn amin<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single(ctx, DIMS, Memory, 3, &Smallest, |value: C| value)
 }
 
 fn max<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single(ctx, Form::ALL, Memory, 1, &Largest, |value: C| value)
 }
 
 fn min<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single(ctx, Form::ALL, Memory, 1, &Smallest, |value: C| value)
 }
 
@@ -157,33 +161,41 @@ fn number<C: Ordered>((_, number): (C, usize)) -> i64 {
 }
 
 fn max_dim<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     double(ctx, ONE, Index, [3, 4], &Place::<true>, (value::<C>, number::<C>))
 }
 
 fn min_dim<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     double(ctx, ONE, Index, [3, 4], &Place::<false>, (value::<C>, number::<C>))
 }
 
 fn argmax<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single(ctx, ONE, Index, 3, &Place::<true>, number::<C>)
 }
 
 fn argmin<C: Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single(ctx, ONE, Index, 3, &Place::<false>, number::<C>)
 }
 
 fn any<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single::<C, _, _>(ctx, EXACT_DIMS, Memory, 3, &Truth::<false>, i64::from)
 }
 
 fn all<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single::<C, _, _>(ctx, EXACT_DIMS, Memory, 3, &Truth::<true>, i64::from)
 }
 
 fn any_of_all<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single::<C, _, _>(ctx, Form::ALL, Memory, 1, &Truth::<false>, i64::from)
 }
 
 fn all_of_all<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single::<C, _, _>(ctx, Form::ALL, Memory, 1, &Truth::<true>, i64::from)
 }

@@ -131,6 +131,7 @@ pub(crate) fn single<C: Compute, R: Reducer<C>, D: Compute>(
     reducer: &R,
     finish: impl Fn(R::State) -> D + Sync,
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let dims = form.dims(ctx, input.rank())?;
     let out = ctx.out(out)?;
@@ -167,6 +168,7 @@ pub(crate) fn double<C: Compute, R: Reducer<C>, D: Compute, E: Compute>(
     reducer: &R,
     (first, second): (impl Fn(R::State) -> D + Sync, impl Fn(R::State) -> E + Sync),
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let dims = form.dims(ctx, input.rank())?;
     let (a, b) = (ctx.out(outs[0])?, ctx.out(outs[1])?);

@@ -63,6 +63,7 @@ impl Running for i64 {
 }
 
 fn invoke<C: Running>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let dim = dim(ctx)?;
     let out = ctx.out(3)?;

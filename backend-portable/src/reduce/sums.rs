@@ -132,6 +132,7 @@ fn floating(
 }
 
 fn sum<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single(ctx, DIMS, Memory, 4, &Sum, |sum: C| sum)
 }
 
@@ -140,6 +141,7 @@ fn any(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn product<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single(ctx, ONE, Memory, 4, &Product, |product: C| product)
 }
 
@@ -148,6 +150,7 @@ fn all(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn product_of_all<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     single(ctx, Form::ALL, Memory, 2, &Product, |product: C| product)
 }
 
@@ -160,16 +163,19 @@ fn mean_in<C: Real + Arithmetic>(
     form: Form,
     out: usize,
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let input = ctx.info(0)?;
     let count = C::count(reduced_count(&input.sizes, form.dims(ctx, input.rank())?));
     single(ctx, form, Memory, out, &Sum, |sum: C| sum / count)
 }
 
 fn mean<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     mean_in::<C>(ctx, DIMS, 4)
 }
 
 fn mean_all<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     mean_in::<C>(ctx, Form::ALL, 2)
 }
 
@@ -179,6 +185,7 @@ fn correction<C: Real>(ctx: &Invoke) -> Result<C, KernelError> {
 }
 
 fn variance<C: Real, const ROOT: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let correction = correction::<C>(ctx)?;
     single(ctx, VAR, Memory, 4, &Moments, |spread: Spread<C>| {
         let variance = spread.variance(correction);
@@ -187,6 +194,7 @@ fn variance<C: Real, const ROOT: bool>(ctx: &mut Invoke) -> Result<(), KernelErr
 }
 
 fn var_mean<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let correction = correction::<C>(ctx)?;
     let variance = |spread: Spread<C>| spread.variance(correction);
     let nan = C::default() / C::default();

@@ -225,6 +225,7 @@ fn glu<C: Compute + core::ops::Mul<Output = C>>(
     ctx: &mut Invoke,
     sigmoid: fn(C) -> C,
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (first, second) = halves(ctx)?;
     let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
     let info = out.info().clone();

@@ -17,30 +17,46 @@ impl Item for u64 {}
 /// 16 bytes, as of complex doubles, which are aligned like their halves.
 impl Item for [u64; 2] {}
 
+/// What comes of doing nothing, where no tensor has elements of a size.
+pub(crate) trait Done {
+    fn done() -> Self;
+}
+
+impl Done for () {
+    fn done() {}
+}
+
+impl<E> Done for Result<(), E> {
+    fn done() -> Self {
+        Ok(())
+    }
+}
+
 /// Runs `$body` with `$E` standing for plain data of `$size` bytes.
 macro_rules! by_size {
     ($size:expr, |$E:ident| $body:expr) => {
         match $size {
-            1 => {
+            1 if $crate::types::has_size(1) => {
                 type $E = u8;
                 $body
             }
-            2 => {
+            2 if $crate::types::has_size(2) => {
                 type $E = u16;
                 $body
             }
-            4 => {
+            4 if $crate::types::has_size(4) => {
                 type $E = u32;
                 $body
             }
-            8 => {
+            8 if $crate::types::has_size(8) => {
                 type $E = u64;
                 $body
             }
-            _ => {
+            16 if $crate::types::has_size(16) => {
                 type $E = [u64; 2];
                 $body
             }
+            _ => $crate::shape::moves::Done::done(),
         }
     };
 }
@@ -48,6 +64,8 @@ pub(crate) use by_size;
 
 /// Bytes that are worth a thread of their own.
 const GRAIN_BYTES: usize = 64 * 1024;
+/// Whether the processor has caches to speak of, for which tiles are worth their code.
+const HAS_CACHE: bool = cfg!(any(feature = "std", target_pointer_width = "64"));
 /// Rows and columns of the tiles that transposing works in: a cache line of 4-byte elements.
 const TILE: usize = 16;
 /// Rows of the output that are worked on together.
@@ -85,7 +103,7 @@ pub(crate) fn copy_items<E: Item>(
         return;
     }
     let grain = chunk_len(parallel, out.len(), GRAIN_BYTES / size_of::<E>());
-    if let Some(transposed) = Transposed::find(walk) {
+    if HAS_CACHE && let Some(transposed) = Transposed::find(walk) {
         let rows = (grain / transposed.row_len).max(1).next_multiple_of(TILE);
         let chunk = rows.saturating_mul(transposed.row_len);
         for_each_chunk_mut(parallel, out, chunk, &|index, part: &mut [E]| {

@@ -42,6 +42,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 }
 
 fn bucketize<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (input, boundaries) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let right = ctx.bool(3)?;
     let out = ctx.out(4)?;

@@ -74,6 +74,7 @@ fn prepare_nonzero(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 }
 
 fn nonzero<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let walk = Walk::broadcast(&in_order(&input.sizes)?, [input.info()])?;
     let mut count = 0;

@@ -108,6 +108,7 @@ fn prepare_convolution(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 }
 
 fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (grad, input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
     let windows = convolution_windows(&weight.sizes, &ctx.ints(4)?, &ctx.ints(5)?, &ctx.ints(6)?)
         .ok_or(misfit(4))?;
@@ -244,6 +245,7 @@ fn prepare_pool(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 }
 
 fn run_pool<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let (grad, indices) = (ctx.tensor(0)?, ctx.tensor(7)?);
     let out = ctx.out(8)?;
     let (from, places) = (picture(&grad, 2, 0)?, picture(&indices, 2, 7)?);

@@ -156,6 +156,7 @@ impl Job<'_> {
 
 /// Computes the convolution in `C`.
 pub(super) fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let call = call(ctx)?;
     let (input, weight, bias) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.optional_tensor(2)?);
     let out = ctx.out(9)?;

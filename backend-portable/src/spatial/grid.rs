@@ -5,6 +5,7 @@ use super::sample::{Taps, cubic, weighted};
 use crate::number::{Number, elements, elements_mut, unsupported};
 use crate::real::Real;
 use crate::table::kernels;
+use crate::types;
 use torchlet_core::Param::{Bool, Int, Out, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo};
 
@@ -41,8 +42,8 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     let invoke: InvokeFn = match input.scalar_type {
         ScalarType::Float => run::<f32, f32>,
-        ScalarType::Half => run::<half::f16, f32>,
-        ScalarType::BFloat16 => run::<half::bf16, f32>,
+        ScalarType::Half if types::has(ScalarType::Half) => run::<half::f16, f32>,
+        ScalarType::BFloat16 if types::has(ScalarType::BFloat16) => run::<half::bf16, f32>,
         ScalarType::Double => run::<f64, f64>,
         found => return Err(unsupported(0, found)),
     };
@@ -141,6 +142,7 @@ fn reflect<C: Real>(place: C, low: C, span: C) -> C {
 }
 
 fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let mode = match ctx.int(2)? {
         0 => Mode::Bilinear,
         1 => Mode::Nearest,

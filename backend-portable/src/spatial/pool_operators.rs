@@ -134,6 +134,7 @@ fn run<C: Pooled>(
     axes: [Axis; 3],
     (out, indices): (usize, Option<usize>),
 ) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let picture = |info: &torchlet_core::TensorInfo, arg| {
         Picture::new(info, rank).ok_or(KernelError::Rank { arg, found: info.rank() })
@@ -173,6 +174,7 @@ fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<P
 }
 
 fn average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let windows = read_windows(ctx, RANK, 1, None)?;
     // The operator of one dimension has no divisor.
     let (out, divisor) = if RANK == 1 { (6, None) } else { (7, ctx.optional_int(6)?) };
@@ -187,6 +189,7 @@ fn largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelE
 }
 
 fn largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let windows = read_windows(ctx, RANK, 1, Some(4))?;
     run::<C>(ctx, RANK, Kind::Largest, sliding(&windows), (6, Some(7)))
 }
@@ -212,10 +215,12 @@ fn adaptive(ctx: &Arguments, rank: usize) -> Result<[Axis; 3], KernelError> {
 }
 
 fn adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let kind = Kind::Average { count_padding: false, divisor: None };
     run::<C>(ctx, RANK, kind, adaptive(ctx, RANK)?, (2, None))
 }
 
 fn adaptive_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     run::<C>(ctx, RANK, Kind::Largest, adaptive(ctx, RANK)?, (2, Some(3)))
 }

@@ -5,6 +5,7 @@ use super::sample::{Taps, cubic, weighted};
 use crate::number::{ComputeType, Number, elements, elements_mut, unsupported};
 use crate::real::Real;
 use crate::table::kernels;
+use crate::types;
 use torchlet_core::Param::{
     Bool, IntList, OptionalFloat, OptionalFloatList, OptionalIntList, Out, Tensor,
 };
@@ -247,8 +248,8 @@ fn prepare(ctx: &mut Prepare, form: Form, invoke: Option<InvokeFn>) -> Result<Pl
     }
     Ok(Plan::new(match found {
         ScalarType::Float => by_method!(f32, f32),
-        ScalarType::Half => by_method!(half::f16, f32),
-        ScalarType::BFloat16 => by_method!(half::bf16, f32),
+        ScalarType::Half if types::has(ScalarType::Half) => by_method!(half::f16, f32),
+        ScalarType::BFloat16 if types::has(ScalarType::BFloat16) => by_method!(half::bf16, f32),
         ScalarType::Double => by_method!(f64, f64),
         _ => return Err(unsupported(0, found)),
     }))
@@ -312,14 +313,17 @@ fn nearest<T: Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn interpolated_linear<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     interpolated::<T, C>(ctx, &VECTOR_LINEAR)
 }
 
 fn interpolated_cubic<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     interpolated::<T, C>(ctx, &VECTOR_CUBIC)
 }
 
 fn interpolated<T: Number, C: Real>(ctx: &mut Invoke, form: &Form) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let parallel = ctx.parallel();
     let Call { from, to, axes: [y, x], input, out } = call::<C>(ctx, form)?;
     let data: &[T] = elements(input);
@@ -340,6 +344,7 @@ fn interpolated<T: Number, C: Real>(ctx: &mut Invoke, form: &Form) -> Result<(),
 }
 
 fn antialiased<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let parallel = ctx.parallel();
     let Call { from, to, axes: [y, x], input, out } = call::<C>(ctx, &ANTIALIASED)?;
     let data: &[T] = elements(input);

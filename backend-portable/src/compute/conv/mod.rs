@@ -237,7 +237,8 @@ impl Conv {
     fn slot_len(&self, tier: Tier, form: WeightForm) -> Option<usize> {
         match self.method(tier) {
             Method::Direct => Some(0),
-            Method::Depthwise => depthwise::slot_len(self, tier, form),
+            Method::Depthwise if tier != Tier::SCALAR => depthwise::slot_len(self, tier, form),
+            Method::Depthwise => Some(0),
             Method::Product => {
                 if let Some(strips) = self.strips(tier, form) {
                     return Some(strips.slot_len);
@@ -277,6 +278,9 @@ impl Conv {
         packed: &mut [f32],
     ) -> Result<(), ShapeMismatch> {
         let tier = context.tier;
+        if tier == Tier::SCALAR {
+            return Err(ShapeMismatch);
+        }
         let len = self.packed_weights_len(tier).filter(|&len| len > 0).ok_or(ShapeMismatch)?;
         let packed = packed.get_mut(..len).ok_or(ShapeMismatch)?;
         self.check_weights(data, strides)?;
@@ -352,7 +356,8 @@ impl Conv {
             }
         };
         match self.method(context.tier) {
-            Method::Depthwise => depthwise::run(
+            // A processor that has no vectors links nothing of this.
+            Method::Depthwise if context.tier != Tier::SCALAR => depthwise::run(
                 self,
                 context,
                 input,

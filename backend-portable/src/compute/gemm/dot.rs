@@ -92,42 +92,57 @@ impl Vectorized for Dot<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        if S::LANES == 1 {
+            // Code for one of the short vectors is all that firmware has room for.
+            for r in 0..self.short.count {
+                let mut q = self.range.0;
+                while q + LONG <= self.range.1 {
+                    block::<S, 1, LONG>(s, &self, r, q);
+                    q += LONG;
+                }
+                while q < self.range.1 {
+                    block::<S, 1, 1>(s, &self, r, q);
+                    q += 1;
+                }
+            }
+            return;
+        }
         let mut q = self.range.0;
         while q + LONG <= self.range.1 {
             match self.short.count {
-                1 => block::<S, 1, LONG>(s, &self, q),
-                2 => block::<S, 2, LONG>(s, &self, q),
+                1 => block::<S, 1, LONG>(s, &self, 0, q),
+                2 => block::<S, 2, LONG>(s, &self, 0, q),
                 // Accumulators and operands of 4 x 4 would not fit sixteen registers.
                 3 => {
-                    block::<S, 3, 2>(s, &self, q);
-                    block::<S, 3, 2>(s, &self, q + 2);
+                    block::<S, 3, 2>(s, &self, 0, q);
+                    block::<S, 3, 2>(s, &self, 0, q + 2);
                 }
                 _ => {
-                    block::<S, 4, 2>(s, &self, q);
-                    block::<S, 4, 2>(s, &self, q + 2);
+                    block::<S, 4, 2>(s, &self, 0, q);
+                    block::<S, 4, 2>(s, &self, 0, q + 2);
                 }
             }
             q += LONG;
         }
         while q < self.range.1 {
             match self.short.count {
-                1 => block::<S, 1, 1>(s, &self, q),
-                2 => block::<S, 2, 1>(s, &self, q),
-                3 => block::<S, 3, 1>(s, &self, q),
-                _ => block::<S, 4, 1>(s, &self, q),
+                1 => block::<S, 1, 1>(s, &self, 0, q),
+                2 => block::<S, 2, 1>(s, &self, 0, q),
+                3 => block::<S, 3, 1>(s, &self, 0, q),
+                _ => block::<S, 4, 1>(s, &self, 0, q),
             }
             q += 1;
         }
     }
 }
 
-/// The inner products of all R short vectors with the Q long ones from `first` on.
+/// The inner products of the R short vectors from `above` on with the Q long ones from `first` on.
 #[inline(always)]
-fn block<S: Simd, const R: usize, const Q: usize>(s: S, dot: &Dot<'_>, first: usize) {
+fn block<S: Simd, const R: usize, const Q: usize>(s: S, dot: &Dot<'_>, above: usize, first: usize) {
     let vector = |v: &Vectors<'_>, i: usize| v.data[i * v.stride..][..dot.k].as_ptr();
     let mut short = [core::ptr::null(); R];
     for (r, p) in short.iter_mut().enumerate() {
-        *p = vector(&dot.short, r);
+        *p = vector(&dot.short, above + r);
     }
     let mut long = [core::ptr::null(); Q];
     for (q, p) in long.iter_mut().enumerate() {
@@ -165,6 +180,7 @@ fn block<S: Simd, const R: usize, const Q: usize>(s: S, dot: &Dot<'_>, first: us
     }
     for (r, row) in acc.iter().enumerate() {
         for (q, &sum) in row.iter().enumerate() {
+            let r = above + r;
             let (i, j) = if dot.swapped { (first + q, r) } else { (r, first + q) };
             // SAFETY: (i, j) is inside the result, and only this job has this long vector.
             unsafe { store(dot.epilogue, dot.target.at(i, j), i, j, s.reduce_sum(sum)) };

@@ -221,9 +221,9 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
         let mut i = rows.start;
         while i < rows.end {
             let block_rows = plan.mc.min(rows.end - i);
-            // Tiles of equal height: 9 rows are 5 + 4, not 8 + 1.
+            // Tiles of equal height: 9 rows are 5 + 4, not 8 + 1. With one lane, only whole tiles are fast.
             let tiles = block_rows.div_ceil(S::ROWS);
-            let height = block_rows.div_ceil(tiles);
+            let height = if S::LANES == 1 { S::ROWS } else { block_rows.div_ceil(tiles) };
             let (tiles, panels) = (block_rows.div_ceil(height), cols.len().div_ceil(nr));
             let (outside, inside) = if rows_outside { (tiles, panels) } else { (panels, tiles) };
             let mut k0 = 0;

@@ -51,6 +51,10 @@ pub(crate) struct Tile {
 /// for reading, C for reading and writing, with nobody else accessing that part of C.
 #[inline(always)]
 pub(crate) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
+    if S::LANES == 1 {
+        // SAFETY: the caller's promises.
+        return unsafe { few_shapes(s, rows, cols, tile) };
+    }
     let vectors = cols.div_ceil(S::LANES);
     let tail = cols % S::LANES;
     macro_rules! shape {
@@ -83,6 +87,44 @@ pub(crate) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
         7 if S::ROWS > 6 => widths!(7),
         _ if S::ROWS > 6 => widths!(8),
         _ => {}
+    }
+}
+
+/// As [`run`], with code for few shapes, which is all that firmware has room for: others are cut into these.
+///
+/// # Safety
+/// As [`run`].
+#[inline(always)]
+unsafe fn few_shapes<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
+    const { assert!(S::LANES > 1 || S::ROWS == 4 && S::VECTORS == 3) };
+    if (rows, cols) == (4, 3) {
+        return s.vectorize(Shape::<4, 3, false> { tile, tail: 0 });
+    }
+    for i in 0..rows {
+        let part = tile.part(i, 0);
+        if cols == 3 {
+            s.vectorize(Shape::<1, 3, false> { tile: &part, tail: 0 });
+            continue;
+        }
+        for j in 0..cols {
+            s.vectorize(Shape::<1, 1, false> { tile: &part.part(0, j), tail: 0 });
+        }
+    }
+}
+
+impl Tile {
+    /// What begins at a row and column of it, where vectors have one lane.
+    #[inline(always)]
+    fn part(&self, row: usize, col: usize) -> Tile {
+        let bias = |bias: *const f32, at| if bias.is_null() { bias } else { bias.wrapping_add(at) };
+        Tile {
+            a: self.a.wrapping_add(row * self.a_row),
+            b: self.b.wrapping_add(col * self.b_col),
+            c: self.c.wrapping_add(row * self.c_row + col * self.c_col),
+            row_bias: bias(self.row_bias, row),
+            col_bias: bias(self.col_bias, col),
+            ..*self
+        }
     }
 }
 
@@ -189,7 +231,9 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
             }
         }
     }
-    if t.c_col != 1 {
+    // One lane reaches any column.
+    let step = if S::LANES == 1 { t.c_col } else { S::LANES };
+    if S::LANES > 1 && t.c_col != 1 {
         // SAFETY: the caller's promises.
         unsafe { scatter::<S, ROWS, VECTORS, TAIL>(s, t, tail, acc) };
         return;
@@ -198,7 +242,7 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
         let beta = s.splat(t.beta);
         for i in 0..ROWS {
             for v in 0..VECTORS {
-                let p = t.c.wrapping_add(i * t.c_row + v * S::LANES);
+                let p = t.c.wrapping_add(i * t.c_row + v * step);
                 // SAFETY: these elements of C belong to the tile.
                 let c = unsafe {
                     if TAIL && v == VECTORS - 1 { s.load_first(p, tail) } else { s.load(p) }
@@ -217,7 +261,7 @@ unsafe fn finish<S: Simd, const ROWS: usize, const VECTORS: usize, const TAIL: b
     }
     for i in 0..ROWS {
         for v in 0..VECTORS {
-            let p = t.c.wrapping_add(i * t.c_row + v * S::LANES);
+            let p = t.c.wrapping_add(i * t.c_row + v * step);
             // SAFETY: these elements of C belong to the tile.
             unsafe {
                 if TAIL && v == VECTORS - 1 {

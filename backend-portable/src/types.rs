@@ -1,0 +1,206 @@
+//! The element types that kernels serve: all of them, or, with the feature `chosen-types`, those of a firmware image.
+//!
+//! Kernels find out at run time which types their tensors are of, so each comes with its loops for `f32`, `f64` and `i64` and with
+//! conversions from and to thirteen types. An image whose programs have two of them has no use for the others. There, the code that
+//! `torchlet-build` writes defines a symbol that says which there are; every place that goes by types asks for it first. The symbol
+//! is a constant, so that the optimiser, which sees the whole image (`lto = "fat"`), knows the answers, and leaves out what they rule
+//! out. Without that optimisation the answers are the same, and what they rule out is an error.
+
+use crate::number::Compute;
+use torchlet_core::{KernelError, ScalarType};
+
+/// A set of element types, and of the types that kernels compute in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Types(u64);
+
+/// What kernels compute in: three bits behind those of the element types.
+const COMPUTED: u32 = 32;
+
+impl Types {
+    /// None.
+    pub const NONE: Self = Types(0);
+    /// All.
+    pub const ALL: Self = Types(u64::MAX);
+
+    /// The set as a number, for [`from_bits`](Self::from_bits).
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The set that [`bits`](Self::bits) gave.
+    pub const fn from_bits(bits: u64) -> Self {
+        Types(bits)
+    }
+
+    /// With tensors of this type, which are moved and converted.
+    #[must_use]
+    pub const fn with_element(self, scalar_type: ScalarType) -> Self {
+        Types(self.0 | 1 << scalar_type as u32)
+    }
+
+    /// With what values of this type are computed in.
+    #[must_use]
+    pub fn with_computed(self, scalar_type: ScalarType) -> Self {
+        match crate::number::compute_type(scalar_type) {
+            Some(compute) => Types(self.0 | 1 << (COMPUTED + compute as u32)),
+            None => self,
+        }
+    }
+
+    /// The types of both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Types(self.0 | other.0)
+    }
+
+    /// Whether there are tensors of this type.
+    #[inline(always)]
+    pub const fn has_element(self, scalar_type: ScalarType) -> bool {
+        self.0 >> scalar_type as u32 & 1 != 0
+    }
+
+    /// Whether there are tensors whose elements are of this many bytes.
+    #[inline(always)]
+    pub const fn has_size(self, bytes: usize) -> bool {
+        self.0 & of_size(bytes) != 0
+    }
+
+    /// Whether kernels compute in this one of their three types: `Float`, `Double` or `Long`.
+    #[inline(always)]
+    pub const fn computes(self, scalar_type: ScalarType) -> bool {
+        let bit = match scalar_type {
+            ScalarType::Float => 0,
+            ScalarType::Double => 1,
+            _ => 2,
+        };
+        self.0 >> (COMPUTED + bit) & 1 != 0
+    }
+}
+
+/// The bits of all types whose elements are of this many bytes.
+const fn of_size(bytes: usize) -> u64 {
+    use ScalarType as S;
+    match bytes {
+        1 => {
+            let data =
+                bits(&[S::QInt8, S::QUInt8, S::QUInt4x2, S::QUInt2x4, S::Bits1x8, S::Bits2x4]);
+            let more = bits(&[S::Bits4x2, S::Bits8, S::Float8E5M2, S::Float8E4M3FN]);
+            let rest = bits(&[S::Float8E5M2FNUZ, S::Float8E4M3FNUZ]);
+            bits(&[S::Byte, S::Char, S::Bool]) | data | more | rest
+        }
+        2 => bits(&[S::Short, S::UInt16, S::Half, S::BFloat16, S::Bits16]),
+        4 => bits(&[S::Int, S::UInt32, S::Float, S::ComplexHalf, S::QInt32]),
+        8 => bits(&[S::Long, S::UInt64, S::Double, S::ComplexFloat]),
+        16 => bits(&[S::ComplexDouble]),
+        _ => 0,
+    }
+}
+
+const fn bits(types: &[ScalarType]) -> u64 {
+    let (mut all, mut i) = (0, 0);
+    while i < types.len() {
+        all |= 1 << types[i] as u32;
+        i += 1;
+    }
+    all
+}
+
+#[cfg(not(feature = "chosen-types"))]
+#[inline(always)]
+fn chosen() -> Types {
+    Types::ALL
+}
+
+#[cfg(all(feature = "chosen-types", not(feature = "std")))]
+#[allow(unsafe_code)]
+mod image {
+    unsafe extern "C" {
+        // SAFETY: `torchlet-build` defines it, as a static of this type that nothing writes; without it nothing links.
+        pub(super) safe static torchlet_types: super::Types;
+    }
+}
+
+#[cfg(all(feature = "chosen-types", not(feature = "std")))]
+#[inline(always)]
+fn chosen() -> Types {
+    image::torchlet_types
+}
+
+#[cfg(all(feature = "chosen-types", feature = "std"))]
+mod trial {
+    use super::Types;
+    use core::cell::Cell;
+
+    std::thread_local! {
+        static TYPES: Cell<Types> = const { Cell::new(Types::ALL) };
+    }
+
+    pub(super) fn chosen() -> Types {
+        TYPES.get()
+    }
+
+    /// Lets kernels that this thread runs serve these types alone, as those of an image do: for tests on hosts.
+    pub fn choose(types: Types) {
+        TYPES.set(types);
+    }
+}
+
+#[cfg(all(feature = "chosen-types", feature = "std"))]
+pub use trial::choose;
+#[cfg(all(feature = "chosen-types", feature = "std"))]
+use trial::chosen;
+
+/// Whether there are tensors of this type.
+#[inline(always)]
+pub(crate) fn has(scalar_type: ScalarType) -> bool {
+    chosen().has_element(scalar_type)
+}
+
+/// Whether there are tensors whose elements are of this many bytes.
+#[inline(always)]
+pub(crate) fn has_size(bytes: usize) -> bool {
+    chosen().has_size(bytes)
+}
+
+/// Whether kernels compute in this type.
+#[inline(always)]
+pub(crate) fn computes<C: Compute>() -> bool {
+    chosen().computes(C::SCALAR_TYPE)
+}
+
+/// Fails unless kernels compute in this type. What follows it in a function of `C` is not linked then.
+#[inline(always)]
+pub(crate) fn expect<C: Compute>() -> Result<(), KernelError> {
+    if computes::<C>() {
+        return Ok(());
+    }
+    Err(KernelError::ScalarType { arg: 0, found: C::SCALAR_TYPE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_types() {
+        for scalar_type in (0..).map_while(ScalarType::from_number) {
+            let types = Types::NONE.with_element(scalar_type);
+            for bytes in [1, 2, 4, 8, 16] {
+                assert_eq!(types.has_size(bytes), scalar_type.size() == bytes, "{scalar_type}");
+            }
+            assert!(types.has_element(scalar_type));
+        }
+        assert!(!Types::ALL.has_size(3));
+    }
+
+    #[test]
+    fn what_is_computed_is_one_of_three() {
+        let half = Types::NONE.with_computed(ScalarType::Half);
+        assert!(half.computes(ScalarType::Float) && !half.has_element(ScalarType::Half));
+        assert!(!half.computes(ScalarType::Double) && !half.computes(ScalarType::Long));
+        assert!(Types::NONE.with_computed(ScalarType::Bool).computes(ScalarType::Long));
+        assert_eq!(Types::NONE.with_computed(ScalarType::QInt8), Types::NONE);
+        assert_eq!(Types::from_bits(half.bits()), half);
+    }
+}

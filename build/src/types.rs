@@ -1,0 +1,43 @@
+//! The element types that a program's kernels have to do with.
+
+use torchlet_core::{Kernel, ScalarType};
+use torchlet_graph::method::{Instruction, Method, MethodValue};
+use torchlet_portable::Types;
+
+/// The types of a method's calls.
+///
+/// Kernels compute in the types of their inputs. In that of an output they do where values are converted to it; numbers of places,
+/// which is what integers are that come of floating-point values, are written as they are.
+pub(crate) fn of(method: &Method<'_>, kernels: &[Kernel]) -> Types {
+    let mut types = Types::NONE;
+    for instruction in &method.instructions {
+        let Instruction::Kernel { name, overload, args } = instruction else { continue };
+        let full = if overload.is_empty() { name.clone() } else { format!("{name}.{overload}") };
+        let Some(kernel) = kernels.iter().find(|kernel| kernel.name == full) else { continue };
+        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+        for (param, &value) in kernel.params.iter().zip(args) {
+            let side = if param.is_out() { &mut outputs } else { &mut inputs };
+            tensors(method, value, side);
+        }
+        for &found in inputs.iter().chain(&outputs) {
+            types = types.with_element(found);
+        }
+        let has_fractions = inputs.iter().any(|found| found.is_floating());
+        let computed = outputs.iter().filter(|found| !(has_fractions && found.is_integral(true)));
+        for &found in inputs.iter().chain(computed) {
+            types = types.with_computed(found);
+        }
+    }
+    types
+}
+
+/// The element types of the tensors that a value is.
+fn tensors(method: &Method<'_>, value: usize, into: &mut Vec<ScalarType>) {
+    match method.values.get(value) {
+        Some(MethodValue::Tensor(tensor)) => into.push(tensor.info.scalar_type),
+        Some(list @ (MethodValue::Tensors(_) | MethodValue::OptionalTensors(_))) => {
+            list.items().for_each(|item| tensors(method, item, into));
+        }
+        _ => {}
+    }
+}
