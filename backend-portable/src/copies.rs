@@ -100,8 +100,8 @@ fn conversion<const IN: usize, const OUT: usize>(
     from: ScalarType,
     to: ScalarType,
 ) -> Result<InvokeFn, KernelError> {
-    let source = ComputeType::of(from).ok_or(unsupported(IN, from))?;
-    let target = ComputeType::of(to).ok_or(unsupported(OUT, to))?;
+    let source = ComputeType::of_any(from).ok_or(unsupported(IN, from))?;
+    let target = ComputeType::of_any(to).ok_or(unsupported(OUT, to))?;
     Ok(match (source, target) {
         (ComputeType::F64, _) | (ComputeType::I64, ComputeType::F64) => cast::<f64, IN, OUT>,
         (ComputeType::F32, _) | (ComputeType::I64, ComputeType::F32) => cast::<f32, IN, OUT>,

@@ -240,22 +240,22 @@ impl ComputeType {
     /// [computes in](crate::types).
     #[inline(always)]
     pub(crate) fn of(scalar_type: ScalarType) -> Option<Self> {
-        match compute_type(scalar_type)? {
+        match Self::of_any(scalar_type)? {
             ComputeType::F32 if types::computes::<f32>() => Some(ComputeType::F32),
             ComputeType::F64 if types::computes::<f64>() => Some(ComputeType::F64),
             ComputeType::I64 if types::computes::<i64>() => Some(ComputeType::I64),
             _ => None,
         }
     }
-}
 
-/// As [`ComputeType::of`], whatever the image.
-pub(crate) fn compute_type(scalar_type: ScalarType) -> Option<ComputeType> {
-    match scalar_type {
-        ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => Some(ComputeType::F32),
-        ScalarType::Double => Some(ComputeType::F64),
-        other if other.is_integral(true) => Some(ComputeType::I64),
-        _ => None,
+    /// The same, whatever the image computes in: to tell numbers from data.
+    pub(crate) fn of_any(scalar_type: ScalarType) -> Option<Self> {
+        match scalar_type {
+            ScalarType::Half | ScalarType::BFloat16 | ScalarType::Float => Some(ComputeType::F32),
+            ScalarType::Double => Some(ComputeType::F64),
+            other if other.is_integral(true) => Some(ComputeType::I64),
+            _ => None,
+        }
     }
 }
 
@@ -401,7 +401,7 @@ pub(crate) fn round_through<C: Compute>(scalar_type: ScalarType, values: &mut [C
 
 /// Checks that elements are numbers, not data only.
 pub(crate) fn number_type(arg: usize, found: ScalarType) -> Result<(), KernelError> {
-    ComputeType::of(found).map(|_| ()).ok_or(unsupported(arg, found))
+    ComputeType::of_any(found).map(|_| ()).ok_or(unsupported(arg, found))
 }
 
 /// The error for an argument whose element type is data only.

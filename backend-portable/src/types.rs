@@ -6,7 +6,7 @@
 //! is a constant, so that the optimiser, which sees the whole image (`lto = "fat"`), knows the answers, and leaves out what they rule
 //! out. Without that optimisation the answers are the same, and what they rule out is an error.
 
-use crate::number::Compute;
+use crate::number::{Compute, ComputeType};
 use torchlet_core::{KernelError, ScalarType};
 
 /// A set of element types, and of the types that kernels compute in.
@@ -39,13 +39,16 @@ impl Types {
         Types(self.0 | 1 << scalar_type as u32)
     }
 
-    /// With what values of this type are computed in.
+    /// With what values of this type are computed in, of which kernels may make tensors of their own.
     #[must_use]
     pub fn with_computed(self, scalar_type: ScalarType) -> Self {
-        match crate::number::compute_type(scalar_type) {
-            Some(compute) => Types(self.0 | 1 << (COMPUTED + compute as u32)),
-            None => self,
-        }
+        let Some(compute) = ComputeType::of_any(scalar_type) else { return self };
+        let own = match compute {
+            ComputeType::F32 => ScalarType::Float,
+            ComputeType::F64 => ScalarType::Double,
+            ComputeType::I64 => ScalarType::Long,
+        };
+        Types(self.0 | 1 << (COMPUTED + compute as u32)).with_element(own)
     }
 
     /// The types of both.
@@ -197,7 +200,8 @@ mod tests {
     #[test]
     fn what_is_computed_is_one_of_three() {
         let half = Types::NONE.with_computed(ScalarType::Half);
-        assert!(half.computes(ScalarType::Float) && !half.has_element(ScalarType::Half));
+        assert!(half.computes(ScalarType::Float) && half.has_element(ScalarType::Float));
+        assert!(!half.has_element(ScalarType::Half));
         assert!(!half.computes(ScalarType::Double) && !half.computes(ScalarType::Long));
         assert!(Types::NONE.with_computed(ScalarType::Bool).computes(ScalarType::Long));
         assert_eq!(Types::NONE.with_computed(ScalarType::QInt8), Types::NONE);

@@ -1,6 +1,6 @@
 //! The element types that a program's kernels have to do with.
 
-use torchlet_core::{Kernel, ScalarType};
+use torchlet_core::{Kernel, Scalar, ScalarType};
 use torchlet_graph::method::{Instruction, Method, MethodValue};
 use torchlet_portable::Types;
 
@@ -27,8 +27,16 @@ pub(crate) fn of(method: &Method<'_>, kernels: &[Kernel]) -> Types {
         for &found in inputs.iter().chain(computed) {
             types = types.with_computed(found);
         }
+        if args.iter().any(|&value| is_fraction(method, value)) {
+            types = types.with_computed(ScalarType::Float);
+        }
     }
     types
+}
+
+/// Whether a value is a number with a fraction, with which integers are computed as floating-point values.
+fn is_fraction(method: &Method<'_>, value: usize) -> bool {
+    matches!(method.values.get(value), Some(MethodValue::Scalar(Scalar::Double(_))))
 }
 
 /// The element types of the tensors that a value is.

@@ -267,7 +267,7 @@ pub(crate) fn prepare_with(
 ///
 /// Source: `torch.can_cast`.
 pub(crate) fn can_cast(from: ScalarType, to: ScalarType) -> bool {
-    if ComputeType::of(to).is_none() {
+    if ComputeType::of_any(to).is_none() {
         return false;
     }
     if from.is_floating() {

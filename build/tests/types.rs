@@ -1,0 +1,132 @@
+//! Every fixture runs the same when kernels serve no types but those that its program was found to have: what an image leaves out,
+//! none of its programs needs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use torchlet_build::{Image, Program, Target};
+use torchlet_core::{
+    ArenaBlock, BundledProgram, LoadOptions, MethodMemory, Registry, ScalarType, TestCase, ValueRef,
+};
+use torchlet_portable::{Types, choose_types};
+
+/// The bundled programs below a folder.
+fn bundled(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => bundled(&path, found),
+            false if path.extension().is_some_and(|ending| ending == "bpte") => found.push(path),
+            false => {}
+        }
+    }
+}
+
+/// Memory that starts where methods want it.
+fn aligned(bytes: usize) -> &'static mut [u8] {
+    let memory = vec![0u8; bytes + torchlet_core::ARENA_ALIGN].leak();
+    let from = memory.as_ptr().align_offset(torchlet_core::ARENA_ALIGN);
+    &mut memory[from..from + bytes]
+}
+
+/// What a method gives for the inputs of a test case, as text, and whether it could be run.
+fn outputs(program: &torchlet_core::Program<'static>, name: &str, case: &TestCase<'_>) -> String {
+    let run = || -> Result<Vec<String>, Box<dyn std::error::Error>> {
+        let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS)?;
+        let meta = program.method_meta(name)?;
+        let options = LoadOptions::default();
+        let bytes = meta.table_bytes(&options.limits)?;
+        let tables = ArenaBlock::from_static(aligned(bytes));
+        let prepared = meta.prepare(tables, &registry, options)?;
+        let mut planned = Vec::new();
+        for index in 0..meta.planned_buffer_count() {
+            planned.push(aligned(meta.planned_buffer_size(index)?));
+        }
+        let needs = prepared.needs();
+        let mut method = prepared.finish(MethodMemory {
+            arena: ArenaBlock::from_static(aligned(needs.arena)),
+            planned: &mut planned,
+            scratch: aligned(needs.scratch),
+        })?;
+        for (index, input) in case.inputs()?.enumerate() {
+            let input = input?;
+            if let (ValueRef::Tensor(tensor), true) = (&input, method.input_is_unbound(index)) {
+                method.bind_input(index, aligned(tensor.bytes().len()))?;
+            }
+            method.set_input(index, &input)?;
+        }
+        for index in 0..method.output_count() {
+            if let (true, Some(torchlet_core::ValueMeta::Tensor(tensor))) =
+                (method.output_is_unbound(index), meta.output(index)?)
+            {
+                method.bind_output(index, aligned(tensor.info.nbytes()))?;
+            }
+        }
+        method.execute()?;
+        let output = |index| method.output(index).map(|value| format!("{value:?}"));
+        Ok((0..method.output_count()).map(output).collect::<Result<_, _>>()?)
+    };
+    match run() {
+        Ok(outputs) => outputs.join("\n"),
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+#[test]
+fn programs_run_with_their_own_types_alone() {
+    let mut files = Vec::new();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
+    for folder in ["ops", "digits", "tinyml", "programs"] {
+        bundled(&fixtures.join(folder), &mut files);
+    }
+    files.sort();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("types");
+    fs::create_dir_all(&folder).unwrap();
+    let target = Target::parse("thumbv7em-none-eabihf").unwrap();
+    let (mut count, mut fewer, mut wrong) = (0, 0, Vec::new());
+    for path in &files {
+        choose_types(Types::ALL);
+        let image = Image::new().program(Program::new(path).name("it"));
+        let Ok(written) = image.write_for(&target, &folder) else { continue };
+        let types = written.programs[0].1.types;
+        let bytes = aligned(fs::read(folder.join("it.pte")).unwrap().len());
+        bytes.copy_from_slice(&fs::read(folder.join("it.pte")).unwrap());
+        let program = torchlet_core::Program::from_bytes(bytes).unwrap();
+        let bundle = fs::read(path).unwrap();
+        let bundle = BundledProgram::from_bytes(&bundle).unwrap();
+        for suite in bundle.suites().unwrap().flatten() {
+            let name = suite.method_name().unwrap();
+            let Some(case) = suite.cases().unwrap().flatten().next() else { continue };
+            choose_types(Types::ALL);
+            let all = outputs(&program, name, &case);
+            choose_types(types);
+            let own = outputs(&program, name, &case);
+            count += 1;
+            fewer += usize::from(!types.computes(ScalarType::Double));
+            if all != own {
+                wrong.push(format!("{}: {own}", path.display()));
+            }
+        }
+    }
+    fs::remove_dir_all(&folder).unwrap();
+    assert!(wrong.is_empty(), "{} of {count} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(count > 1000 && fewer > count / 2, "{count} programs, {fewer} without doubles");
+}
+
+/// What an image lacks is an error that names the type, not a wrong number.
+#[test]
+fn other_types_are_refused() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/digits/digits.bpte");
+    let bytes = fs::read(path).unwrap();
+    let bundle = BundledProgram::from_bytes(&bytes).unwrap();
+    let inner = bundle.program().unwrap();
+    let program = aligned(inner.len());
+    program.copy_from_slice(inner);
+    let program = torchlet_core::Program::from_bytes(program).unwrap();
+    let suite = bundle.suites().unwrap().next().unwrap().unwrap();
+    let case = suite.cases().unwrap().next().unwrap().unwrap();
+    choose_types(Types::NONE.with_element(ScalarType::Half).with_computed(ScalarType::Half));
+    assert!(!outputs(&program, "forward", &case).contains("error"));
+    choose_types(Types::NONE.with_element(ScalarType::Double).with_computed(ScalarType::Double));
+    let error = outputs(&program, "forward", &case);
+    assert!(error.starts_with("error: ") && error.contains("float32"), "{error}");
+}
