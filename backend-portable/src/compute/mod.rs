@@ -8,6 +8,7 @@
 //! - [`functions`]: element by element; [`rows`]: reductions and normalisations; [`math`]: their
 //!   functions.
 //! - [`pool`]: windows of pooling, channels last.
+//! - [`q8`]: networks of 8-bit codes, in integers.
 //! - [`storage`]: half and bfloat16.
 //!
 //! The instruction set and the threads are arguments ([`gemm::Context`]), and so is all memory:
@@ -19,6 +20,7 @@ pub mod functions;
 pub mod gemm;
 pub mod math;
 pub mod pool;
+pub mod q8;
 pub mod rows;
 pub mod simd;
 pub mod split;

@@ -101,13 +101,27 @@ pub fn for_each_chunk_mut<T: Send>(
     chunk_len: usize,
     task: &(dyn Fn(usize, &mut [T]) + Sync),
 ) {
+    for_each_chunk_with::<T, ()>(parallel, data, chunk_len, &mut [], 0, &|index, chunk, _| {
+        task(index, chunk);
+    });
+}
+
+/// As [`for_each_chunk_mut`], with a workspace of `slot_len` elements for each call (see [`for_each_job`]).
+pub fn for_each_chunk_with<T: Send, W: Send>(
+    parallel: &dyn Parallel,
+    data: &mut [T],
+    chunk_len: usize,
+    workspace: &mut [W],
+    slot_len: usize,
+    task: &(dyn Fn(usize, &mut [T], &mut [W]) + Sync),
+) {
     let chunk_len = chunk_len.max(1);
     let chunks = data.len().div_ceil(chunk_len);
     let parts = Parts::new(data);
-    for_each_job::<()>(parallel, chunks, &mut [], 0, &|index, _| {
+    for_each_job(parallel, chunks, workspace, slot_len, &|index, workspace| {
         // SAFETY: `for_each_job` calls with each index once, and chunks of different indices do not
         // overlap; the start is less than the length, so the product does not overflow.
-        task(index, unsafe { parts.part(index * chunk_len, chunk_len) });
+        task(index, unsafe { parts.part(index * chunk_len, chunk_len) }, workspace);
     });
 }
 

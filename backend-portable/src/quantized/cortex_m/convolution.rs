@@ -1,7 +1,12 @@
 //! Convolutions of 8-bit pictures.
 
-use super::{Scale, dot, finish, int, picture};
-use crate::compute::split::for_each_chunk_mut;
+use super::{extent, int, picture};
+use crate::compute::q8::Results;
+use crate::compute::q8::convolve::{self, Convolution};
+use crate::compute::q8::depthwise::{self, Depthwise};
+use crate::compute::simd::Tier;
+use crate::machine;
+use crate::scratch::{bytes_for, take};
 use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Tensor};
@@ -43,7 +48,10 @@ kernels! { CONVOLUTION:
             {
                 return Err(bad(1, "does not divide the channels into groups"));
             }
-            prepare(ctx, PLAIN, outputs, &|window, _, size| window.convolved(size), convolve)
+            let plan = prepare(ctx, PLAIN, outputs, &|window, _, size| window.convolved(size), |ctx| {
+                convolve(ctx, PLAIN)
+            })?;
+            with_patches(ctx, PLAIN, plan)
         },
     );
     /// `cortex_m::quantized_depthwise_conv2d.out(input, weight, bias, stride, padding, dilation, depth_multiplier, input_offset,
@@ -115,7 +123,8 @@ kernels! { CONVOLUTION:
             let size = |window: &Window, dim: usize, size: usize| {
                 window.transposed(size, extra.get(dim).copied()??)
             };
-            prepare(ctx, TRANSPOSED, outputs, &size, convolve_transposed)
+            let plan = prepare(ctx, TRANSPOSED, outputs, &size, |ctx| convolve(ctx, TRANSPOSED))?;
+            with_patches(ctx, TRANSPOSED, plan)
         },
     );
 }
@@ -188,218 +197,65 @@ fn prepare(
     Ok(Plan::new(invoke))
 }
 
-/// Scales, offsets and bounds of the results.
-struct Results<'c> {
-    multipliers: &'c [i32],
-    shifts: &'c [i32],
-    bias: &'c [i32],
-    input_offset: i32,
-    offset: i32,
-    bounds: (i32, i32),
+/// The plan with scratch memory for patches of the input.
+fn with_patches(ctx: &Prepare, places: Places, plan: Plan) -> Result<Plan, KernelError> {
+    let (weight, tier) = (ctx.info(1)?, machine::tier(ctx));
+    let taps = weight.size(1).saturating_mul(weight.size(2));
+    let out = ctx.info(places.out)?;
+    let slots = ctx.threads().min(out.size(0).saturating_mul(out.size(2)));
+    let len = convolve::workspace_len(tier, weight.size(3), taps).checked_mul(slots);
+    Ok(plan.with_scratch(bytes_for(len.unwrap_or(usize::MAX), size_of::<i16>())?))
 }
 
-impl<'c> Results<'c> {
-    fn new(ctx: &Invoke<'c, '_>, places: Places) -> Result<Self, KernelError> {
-        let at = places.offset;
-        let (multipliers, shifts) = (ctx.tensor(at + 2)?, ctx.tensor(at + 3)?);
-        let (multipliers, shifts) = (multipliers.data::<i32>()?, shifts.data::<i32>()?);
-        let valid = |(&multiplier, &shift): (&i32, &i32)| {
-            Scale::new(multiplier.into(), shift.into()).is_some()
-        };
-        if !multipliers.iter().zip(shifts).all(valid) {
-            return Err(bad(at + 3, "has a shift that is out of range"));
-        }
-        let bias = ctx.optional_tensor(2)?;
-        Ok(Results {
-            multipliers,
-            shifts,
-            bias: bias.as_ref().map(|bias| bias.data::<i32>()).transpose()?.unwrap_or(&[]),
-            input_offset: int(ctx, at)?,
-            offset: int(ctx, at + 1)?,
-            bounds: (int(ctx, at + 4)?, int(ctx, at + 5)?),
-        })
-    }
-
-    fn bias(&self, channel: usize) -> i32 {
-        self.bias.get(channel).copied().unwrap_or(0)
-    }
-
-    #[inline(always)]
-    fn finish(&self, channel: usize, sum: i32) -> i8 {
-        let multiplier = self.multipliers.get(channel).copied().unwrap_or(0);
-        let shift = self.shifts.get(channel).copied().unwrap_or(0);
-        let scale = Scale { multiplier, shift };
-        finish(scale.requantize(sum), self.offset, self.bounds)
-    }
+/// What becomes of sums. `bias` is argument 2.
+fn results<'a>(ctx: &Invoke<'a, '_>, places: Places) -> Result<Results<'a>, KernelError> {
+    let at = places.offset;
+    let (multipliers, shifts) = (ctx.tensor(at + 2)?, ctx.tensor(at + 3)?);
+    let (multipliers, shifts) = (multipliers.data::<i32>()?, shifts.data::<i32>()?);
+    let bias = ctx.optional_tensor(2)?;
+    let bias = bias.as_ref().map(|bias| bias.data::<i32>()).transpose()?.unwrap_or(&[]);
+    let bounds = (int(ctx, at + 4)?, int(ctx, at + 5)?);
+    Results::per_channel(multipliers, shifts, bias, int(ctx, at + 1)?, bounds)
+        .ok_or(bad(at + 3, "has a shift, or the multipliers have a number, that is out of range"))
 }
 
-/// A picture's rows, columns and channels.
-#[derive(Debug, Clone, Copy)]
-struct Extent {
-    rows: usize,
-    columns: usize,
-    channels: usize,
-}
-
-impl Extent {
-    fn of(info: &TensorInfo) -> Self {
-        Extent { rows: info.size(2), columns: info.size(3), channels: info.size(1) }
-    }
-
-    /// Where a pixel begins.
-    fn at(&self, batch: usize, row: usize, column: usize) -> usize {
-        ((batch * self.rows + row) * self.columns + column) * self.channels
-    }
-}
-
-/// Calls `pixel(batch, row, column, out)` for each pixel of an output.
-fn for_each_pixel(
-    ctx: &Invoke,
-    extent: Extent,
-    out: &mut [i8],
-    pixel: &(dyn Fn(usize, usize, usize, &mut [i8]) + Sync),
-) {
-    let row_len = extent.columns * extent.channels;
-    for_each_chunk_mut(ctx.parallel(), out, row_len, &|index, out: &mut [i8]| {
-        let (batch, row) = (index / extent.rows.max(1), index % extent.rows.max(1));
-        for (column, out) in out.chunks_mut(extent.channels.max(1)).enumerate() {
-            pixel(batch, row, column, out);
-        }
-    });
-}
-
-fn convolve(ctx: &mut Invoke) -> Result<(), KernelError> {
+/// Convolutions by weights of output channels, rows, columns and input channels of a group.
+fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let (windows, results) = (windows_of(ctx, weight.info(), PLAIN)?, Results::new(ctx, PLAIN)?);
+    let windows = windows_of(ctx, weight.info(), places)?;
     let &[down, across] = &windows[..] else { return Err(bad(3, "must have two numbers")) };
-    let (from, depth) = (Extent::of(input.info()), weight.size(3));
-    let (kernel_rows, kernel_columns) = (weight.size(1), weight.size(2));
-    let groups = (from.channels / depth.max(1)).max(1);
-    let (data, weight) = (input.data::<i8>()?, weight.data::<i8>()?);
-    let out = ctx.out(PLAIN.out)?;
-    let to = Extent::of(out.info());
-    let by_group = (to.channels / groups).max(1);
-    let out = out.into_data::<i8>()?;
-    for_each_pixel(ctx, to, out, &|batch, row, column, out| {
-        let (rows, columns) = (down.taps(row, from.rows), across.taps(column, from.columns));
-        for (channel, out) in out.iter_mut().enumerate() {
-            let mut sum = results.bias(channel);
-            let first = channel / by_group * depth;
-            for tap in 0..rows.count {
-                let kernel_row = (channel * kernel_rows + rows.first + tap) * kernel_columns;
-                let y = rows.start + tap * down.dilation();
-                let mut at = from.at(batch, y, columns.start) + first;
-                let mut weight_at = (kernel_row + columns.first) * depth;
-                // Taps beside each other lie beside each other.
-                let joined = groups == 1 && across.dilation() == 1;
-                let (turns, len) =
-                    if joined { (1, columns.count * depth) } else { (columns.count, depth) };
-                for _ in 0..turns {
-                    let values = data.get(at..at + len).unwrap_or(&[]);
-                    let weights = weight.get(weight_at..weight_at + len).unwrap_or(&[]);
-                    sum = sum.wrapping_add(dot(values, weights, results.input_offset));
-                    at += across.dilation() * from.channels;
-                    weight_at += depth;
-                }
-            }
-            *out = results.finish(channel, sum);
-        }
-    });
+    let (tier, depth, taps) = (Tier::detect(), weight.size(3), weight.size(1) * weight.size(2));
+    let results = results(ctx, places)?;
+    let offset = int(ctx, places.offset)?;
+    let out = ctx.out(places.out)?;
+    let slots = ctx.parallel().threads().min(out.size(0).saturating_mul(out.size(2)));
+    let slot = convolve::workspace_len(tier, depth, taps);
+    let workspace = take::<i16>(ctx, slot.saturating_mul(slots))?;
+    let convolution = Convolution {
+        from: extent(input.info()),
+        to: extent(out.info()),
+        windows: [down, across],
+        transposed: places.out == TRANSPOSED.out,
+        depth,
+        offset,
+        results,
+    };
+    let (data, weight, out) = (input.data::<i8>()?, weight.data::<i8>()?, out.into_data::<i8>()?);
+    convolve::convolve(tier, ctx.parallel(), &convolution, data, weight, out, workspace);
     Ok(())
 }
-
-/// Channels that are summed up together.
-const LANES: usize = 64;
 
 fn depthwise(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let windows = windows_of(ctx, weight.info(), DEPTHWISE)?;
-    let results = Results::new(ctx, DEPTHWISE)?;
     let &[down, across] = &windows[..] else { return Err(bad(3, "must have two numbers")) };
-    let (from, kernel_columns) = (Extent::of(input.info()), weight.size(2));
-    let (data, weight) = (input.data::<i8>()?, weight.data::<i8>()?);
+    let results = results(ctx, DEPTHWISE)?;
+    let offset = int(ctx, DEPTHWISE.offset)?;
     let out = ctx.out(DEPTHWISE.out)?;
-    let to = Extent::of(out.info());
+    let (from, to) = (extent(input.info()), extent(out.info()));
     let multiplier = (to.channels / from.channels.max(1)).max(1);
-    let out = out.into_data::<i8>()?;
-    let offset = results.input_offset;
-    for_each_pixel(ctx, to, out, &|batch, row, column, out| {
-        let (rows, columns) = (down.taps(row, from.rows), across.taps(column, from.columns));
-        for (block, out) in out.chunks_mut(LANES).enumerate() {
-            let first = block * LANES;
-            let mut sums = [0i32; LANES];
-            for (lane, sum) in sums.iter_mut().enumerate().take(out.len()) {
-                *sum = results.bias(first + lane);
-            }
-            for tap in 0..rows.count * columns.count {
-                let (down_tap, across_tap) = (tap / columns.count, tap % columns.count);
-                let y = rows.start + down_tap * down.dilation();
-                let x = columns.start + across_tap * across.dilation();
-                let kernel = (rows.first + down_tap) * kernel_columns + columns.first + across_tap;
-                let weights = weight.get(kernel * to.channels + first..).unwrap_or(&[]);
-                let pixel = from.at(batch, y, x);
-                if multiplier == 1 {
-                    let values = data.get(pixel + first..).unwrap_or(&[]);
-                    let pairs = values.iter().zip(weights).take(out.len());
-                    for (sum, (&value, &weight)) in sums.iter_mut().zip(pairs) {
-                        let value = i32::from(value).wrapping_add(offset);
-                        *sum = sum.wrapping_add(value.wrapping_mul(i32::from(weight)));
-                    }
-                } else {
-                    for (lane, (sum, &weight)) in
-                        sums.iter_mut().zip(weights).enumerate().take(out.len())
-                    {
-                        let at = pixel + (first + lane) / multiplier;
-                        let value =
-                            data.get(at).map_or(0, |&value| i32::from(value).wrapping_add(offset));
-                        *sum = sum.wrapping_add(value.wrapping_mul(i32::from(weight)));
-                    }
-                }
-            }
-            for (lane, (out, &sum)) in out.iter_mut().zip(&sums).enumerate() {
-                *out = results.finish(first + lane, sum);
-            }
-        }
-    });
+    let depthwise = Depthwise { from, to, windows: [down, across], multiplier, offset, results };
+    let (data, weight, out) = (input.data::<i8>()?, weight.data::<i8>()?, out.into_data::<i8>()?);
+    depthwise::convolve(Tier::detect(), ctx.parallel(), &depthwise, data, weight, out);
     Ok(())
-}
-
-fn convolve_transposed(ctx: &mut Invoke) -> Result<(), KernelError> {
-    let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let windows = windows_of(ctx, weight.info(), TRANSPOSED)?;
-    let results = Results::new(ctx, TRANSPOSED)?;
-    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two numbers")) };
-    let (from, depth) = (Extent::of(input.info()), weight.size(3));
-    let (kernel_rows, kernel_columns) = (weight.size(1), weight.size(2));
-    let (data, weight) = (input.data::<i8>()?, weight.data::<i8>()?);
-    let out = ctx.out(TRANSPOSED.out)?;
-    let to = Extent::of(out.info());
-    let out = out.into_data::<i8>()?;
-    for_each_pixel(ctx, to, out, &|batch, row, column, out| {
-        for (channel, out) in out.iter_mut().enumerate() {
-            let mut sum = results.bias(channel);
-            for tap_row in 0..kernel_rows {
-                let Some(y) = source(&down, row, tap_row, from.rows) else { continue };
-                for tap_column in 0..kernel_columns {
-                    let x = source(&across, column, tap_column, from.columns);
-                    let Some(x) = x else { continue };
-                    let at = from.at(batch, y, x);
-                    let kernel = (channel * kernel_rows + tap_row) * kernel_columns + tap_column;
-                    let values = data.get(at..at + depth).unwrap_or(&[]);
-                    let weights = weight.get(kernel * depth..(kernel + 1) * depth).unwrap_or(&[]);
-                    sum = sum.wrapping_add(dot(values, weights, results.input_offset));
-                }
-            }
-            *out = results.finish(channel, sum);
-        }
-    });
-    Ok(())
-}
-
-/// The input that reaches output `at` through a tap of a transposed convolution.
-fn source(window: &Window, at: usize, tap: usize, size: usize) -> Option<usize> {
-    let reached =
-        at.checked_add(window.padding())?.checked_sub(tap.checked_mul(window.dilation())?)?;
-    let source = reached / window.stride();
-    (reached % window.stride() == 0 && source < size).then_some(source)
 }

@@ -1,6 +1,8 @@
 //! Quantizing, sums, products, quotients, extremes, tables, transposing and padding of 8-bit tensors.
 
-use super::{Scale, expect_type, int};
+use super::{expect_type, int, scale};
+use crate::compute::q8::elementwise::{self, Means, Product, Sum};
+use crate::compute::simd::Tier;
 use crate::map::{Two, map};
 use crate::number::unsupported;
 use crate::quantized::affine::{
@@ -11,9 +13,10 @@ use crate::shape::maps::{Map, Maps};
 use crate::shape::{bad, same_type, walk_of};
 use crate::table::kernels;
 use torchlet_core::Param::{Float, Int, IntList, Out, Tensor};
+use torchlet_core::layout::same_layout;
 use torchlet_core::rules::{View, broadcast};
 use torchlet_core::{
-    Arguments, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
 };
 
 kernels! { ELEMENTWISE:
@@ -51,26 +54,26 @@ kernels! { ELEMENTWISE:
         &[Tensor, Int, Int, Int, Tensor, Int, Int, Int, Int, Int, Int, Int, Int, Out],
         |ctx| {
             for arg in [2, 6, 9] {
-                Scale::of(ctx, arg)?;
+                scale(ctx, arg)?;
             }
             prepare_two(ctx, 4, 13, |ctx| {
-                let (a_zero, b_zero, zero) = (int(ctx, 1)?, int(ctx, 5)?, int(ctx, 8)?);
-                let (a_scale, b_scale) = (Scale::of(ctx, 2)?, Scale::of(ctx, 6)?);
-                let (scale, low, high) = (Scale::of(ctx, 9)?, ctx.int(11)?, ctx.int(12)?);
                 // Room for precision: 20 bits for 8-bit numbers, fewer for 16.
                 let room = if ctx.info(0)?.scalar_type == ScalarType::Char { 20 } else { 15 };
-                let side = move |value: i64, zero: i32, scale: Scale| {
-                    scale.requantize((value as i32).wrapping_sub(zero).wrapping_shl(room))
+                let sum = Sum {
+                    zeros: [int(ctx, 1)?, int(ctx, 5)?],
+                    scales: [scale(ctx, 2)?, scale(ctx, 6)?],
+                    room,
+                    scale: scale(ctx, 9)?,
+                    offset: int(ctx, 8)?,
+                    bounds: (int(ctx, 11)?, int(ctx, 12)?),
                 };
-                map(
-                    ctx,
-                    [0, 4],
-                    13,
-                    &Two(|a: i64, b: i64| {
-                        let sum = side(a, a_zero, a_scale).wrapping_add(side(b, b_zero, b_scale));
-                        i64::from(scale.requantize(sum).wrapping_add(zero)).max(low).min(high)
-                    }),
-                )
+                match codes(ctx, [0, 4], 13)? {
+                    Some((codes, out)) => {
+                        elementwise::add(means(ctx), sum, codes, out);
+                        Ok(())
+                    }
+                    None => map(ctx, [0, 4], 13, &wide(|codes| sum.of(codes))),
+                }
             })
         },
     );
@@ -80,21 +83,21 @@ kernels! { ELEMENTWISE:
         "cortex_m::quantized_mul.out",
         &[Tensor, Int, Tensor, Int, Int, Int, Int, Out],
         |ctx| {
-            Scale::of(ctx, 5)?;
+            scale(ctx, 5)?;
             prepare_two(ctx, 2, 7, |ctx| {
-                let (a_zero, b_zero, zero) = (int(ctx, 1)?, int(ctx, 3)?, int(ctx, 4)?);
-                let (scale, (low, high)) = (Scale::of(ctx, 5)?, type_bounds(ctx, 7)?);
-                map(
-                    ctx,
-                    [0, 2],
-                    7,
-                    &Two(|a: i64, b: i64| {
-                        let (a, b) = ((a as i32).wrapping_sub(a_zero), (b as i32).wrapping_sub(b_zero));
-                        i64::from(scale.requantize(a.wrapping_mul(b)).wrapping_add(zero))
-                            .max(low)
-                            .min(high)
-                    }),
-                )
+                let product = Product {
+                    zeros: [int(ctx, 1)?, int(ctx, 3)?],
+                    scale: scale(ctx, 5)?,
+                    offset: int(ctx, 4)?,
+                    bounds: type_bounds(ctx, 7)?,
+                };
+                match codes(ctx, [0, 2], 7)? {
+                    Some((codes, out)) => {
+                        elementwise::multiply(means(ctx), product, codes, out);
+                        Ok(())
+                    }
+                    None => map(ctx, [0, 2], 7, &wide(|codes| product.of(codes))),
+                }
             })
         },
     );
@@ -116,7 +119,7 @@ kernels! { ELEMENTWISE:
                         let quotient = if b == 0 { 0.0 } else { a as f32 / b as f32 };
                         ((quotient * scale).round_even() as i64)
                             .saturating_add(zero.into())
-                            .clamp(low, high)
+                            .clamp(low.into(), high.into())
                     }),
                 )
             })
@@ -215,8 +218,40 @@ fn prepare_two(
     Ok(Plan::new(invoke))
 }
 
+/// The codes of both inputs and the output, where each element of one lies where it lies in the others.
+#[expect(clippy::type_complexity)]
+fn codes<'c>(
+    ctx: &mut Invoke<'c, '_>,
+    inputs: [usize; 2],
+    out: usize,
+) -> Result<Option<([&'c [i8]; 2], &'c mut [i8])>, KernelError> {
+    let alike = {
+        let out = ctx.info(out)?;
+        let alike = |info: TensorInfo| {
+            info.scalar_type == ScalarType::Char
+                && info.sizes == out.sizes
+                && same_layout(&info.sizes, &info.dim_order, &out.dim_order)
+        };
+        alike(ctx.info(inputs[0])?) && alike(ctx.info(inputs[1])?)
+    };
+    if !alike {
+        return Ok(None);
+    }
+    let [a, b] = [ctx.tensor(inputs[0])?, ctx.tensor(inputs[1])?];
+    Ok(Some(([a.data::<i8>()?, b.data::<i8>()?], ctx.out(out)?.into_data::<i8>()?)))
+}
+
+fn means<'a>(ctx: &Invoke<'a, '_>) -> Means<'a> {
+    Means { tier: Tier::detect(), parallel: ctx.parallel() }
+}
+
+/// A function of codes for the loop that all element-wise operators share.
+fn wide(of: impl Fn([i32; 2]) -> i32 + Sync) -> Two<impl Fn(i64, i64) -> i64 + Sync> {
+    Two(move |a: i64, b: i64| of([a as i32, b as i32]).into())
+}
+
 /// The bounds of the numbers of an argument's type.
-fn type_bounds(ctx: &Arguments, arg: usize) -> Result<(i64, i64), KernelError> {
+fn type_bounds(ctx: &Arguments, arg: usize) -> Result<(i32, i32), KernelError> {
     Ok(match ctx.info(arg)?.scalar_type {
         ScalarType::Char => (-128, 127),
         _ => (-32768, 32767),

@@ -1,13 +1,18 @@
 //! Products of 8-bit matrices, and softmax.
 
-use super::{Scale, dot, expect_type, finish, int};
-use crate::compute::split::{chunk_len, for_each_chunk_mut};
-use crate::real::Real;
+use super::{expect_type, int, scale};
+use crate::compute::q8::product::{self, Rows, Target, Weights};
+use crate::compute::q8::softmax::Softmax;
+use crate::compute::q8::{Results, Scale};
+use crate::compute::simd::Tier;
+use crate::compute::split::{chunk_len, for_each_chunk_mut, for_each_chunk_with};
+use crate::machine;
+use crate::scratch::{bytes_for, take};
 use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Tensor};
 use torchlet_core::rules::normalize_dim;
-use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, ScalarType};
+use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { LINEAR:
     /// `cortex_m::quantized_linear.out(input, weights, bias, kernel_sum, input_offset, filter_offset, output_offset,
@@ -51,7 +56,8 @@ kernels! { LINEAR:
             }
             linear_scale(ctx)?;
             ctx.resize(11, &sizes)?;
-            Ok(Plan::new(linear))
+            let count = info.numel().checked_div(inputs as usize).unwrap_or(0);
+            Ok(Plan::new(linear).with_scratch(scratch(ctx, inputs as usize, count)?))
         },
     );
     /// `cortex_m::quantized_batch_matmul.out(lhs, lhs_zero_point, rhs_transposed, rhs_zero_point, output_zero_point,
@@ -69,9 +75,10 @@ kernels! { LINEAR:
             if batch != other || depth != shared {
                 return Err(bad(2, "does not fit the first matrix"));
             }
-            Scale::of(ctx, 5)?;
+            scale(ctx, 5)?;
             ctx.resize(8, &[batch, rows, columns])?;
-            Ok(Plan::new(batch_matmul))
+            let count = a.size(0).saturating_mul(a.size(1));
+            Ok(Plan::new(batch_matmul).with_scratch(scratch(ctx, a.size(2), count)?))
         },
     );
     /// `cortex_m::softmax.out(input, dim, input_zero_point, output_zero_point, input_multiplier, input_shift, diff_min, out)`: over the last
@@ -84,7 +91,12 @@ kernels! { LINEAR:
             if dim.map(|dim| dim + 1) != Some(info.rank().max(1)) {
                 return Err(bad(1, "must be the last dimension"));
             }
-            Scale::of(ctx, 4)?;
+            if scale(ctx, 4)?.shift() < 0 {
+                return Err(bad(5, "must not be negative"));
+            }
+            if ctx.int(3)? != -128 {
+                return Err(bad(3, "must be -128"));
+            }
             ctx.resize(7, &info.sizes)?;
             Ok(Plan::new(softmax))
         });
@@ -100,21 +112,55 @@ fn check_matrices(ctx: &Arguments, args: &[usize]) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Fills rows of an output; rows are dealt out to threads.
-fn for_each_row(
-    ctx: &Invoke,
-    out: &mut [i8],
-    columns: usize,
-    work: usize,
-    row: &(dyn Fn(usize, &mut [i8]) + Sync),
-) {
-    let columns = columns.max(1);
-    let rows = (chunk_len(ctx.parallel(), out.len(), 64 * 1024 / work.max(1)) / columns).max(1);
-    for_each_chunk_mut(ctx.parallel(), out, rows * columns, &|chunk, out: &mut [i8]| {
-        for (index, out) in out.chunks_mut(columns).enumerate() {
-            row(chunk * rows + index, out);
-        }
-    });
+/// Bytes of scratch memory for `count` rows of this depth.
+fn scratch(ctx: &Prepare, depth: usize, count: usize) -> Result<usize, KernelError> {
+    let tier = machine::tier(ctx);
+    let slots = ctx.threads().min(count.div_ceil(product::rows(tier)));
+    let len = product::workspace_len(tier, depth).and_then(|len| len.checked_mul(slots));
+    bytes_for(len.unwrap_or(usize::MAX), size_of::<i16>())
+}
+
+/// Multiplies rows of codes with weights that follow from the row, as many rows at once as there can be; `rows` have the same
+/// weights, one behind the other. Groups of rows are dealt out to threads.
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    codes: &'a [i8],
+    offset: i32,
+    weights: Weights<'a>,
+    results: Results<'a>,
+    /// Rows that have the same weights, and how far the next weights are.
+    rows: usize,
+    step: usize,
+}
+
+fn multiply(ctx: &mut Invoke, product: Product, out: &mut [i8]) -> Result<(), KernelError> {
+    let Product { codes, offset, weights, results, rows, step } = product;
+    let (tier, depth, channels) = (Tier::detect(), weights.depth, weights.channels.max(1));
+    let group = product::rows(tier);
+    let slot = product::workspace_len(tier, depth).unwrap_or(0);
+    let count = (out.len() / channels).div_ceil(group).min(ctx.parallel().threads());
+    let workspace = take::<i16>(ctx, slot.saturating_mul(count))?;
+    // Groups end where weights change.
+    let len = rows.saturating_mul(channels);
+    for (batch, out) in out.chunks_mut(len.max(1)).enumerate() {
+        let data = weights.data.get(batch * step..).unwrap_or(&[]);
+        let weights = Weights { data, ..weights };
+        for_each_chunk_with(
+            ctx.parallel(),
+            out,
+            group * channels,
+            workspace,
+            slot,
+            &|index, out, workspace| {
+                let first = batch * rows + index * group;
+                let data = codes.get(first * depth..).unwrap_or(&[]);
+                let rows = Rows { data, stride: depth, count: out.len() / channels, offset };
+                let target = Target { results: &results, first: 0, out, out_stride: channels };
+                product::multiply(tier, rows, weights, target, workspace);
+            },
+        );
+    }
+    Ok(())
 }
 
 fn linear_scale(ctx: &Arguments) -> Result<Scale, KernelError> {
@@ -125,81 +171,48 @@ fn linear_scale(ctx: &Arguments) -> Result<Scale, KernelError> {
 fn linear(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, weights) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let (bias, sums) = (ctx.optional_tensor(2)?, ctx.optional_tensor(3)?);
-    let (mut input_offset, filter_offset, offset) = (int(ctx, 4)?, int(ctx, 5)?, int(ctx, 6)?);
-    let (scale, bounds) = (linear_scale(ctx)?, (int(ctx, 10)?, int(ctx, 9)?));
+    let (mut offset, filter_offset) = (int(ctx, 4)?, int(ctx, 5)?);
     if sums.is_some() {
-        input_offset = 0;
+        offset = 0;
     }
     let added = sums.or(bias);
     let added = added.as_ref().map(|added| added.data::<i32>()).transpose()?.unwrap_or(&[]);
-    let (outputs, inputs) = (weights.size(0), weights.size(1));
-    let (data, weights) = (input.data::<i8>()?, weights.data::<i8>()?);
+    let bounds = (int(ctx, 10)?, int(ctx, 9)?);
+    let results = Results::uniform(linear_scale(ctx)?, added, int(ctx, 6)?, bounds);
+    let (channels, depth) = (weights.size(0), weights.size(1));
+    let data = weights.data::<i8>()?;
+    let weights = Weights { data, depth, channels, offset: filter_offset };
     let out = ctx.out(11)?.into_data::<i8>()?;
-    for_each_row(ctx, out, outputs, inputs, &|row, out| {
-        let data = data.get(row * inputs..(row + 1) * inputs).unwrap_or(&[]);
-        // What the weights' offset adds is the same for all outputs.
-        let shared = if filter_offset == 0 {
-            0
-        } else {
-            let sum = data.iter().fold(0i32, |sum, &value| {
-                sum.wrapping_add(i32::from(value).wrapping_add(input_offset))
-            });
-            sum.wrapping_mul(filter_offset)
-        };
-        for (index, out) in out.iter_mut().enumerate() {
-            let weights = weights.get(index * inputs..(index + 1) * inputs).unwrap_or(&[]);
-            let sum = dot(data, weights, input_offset)
-                .wrapping_add(shared)
-                .wrapping_add(added.get(index).copied().unwrap_or(0));
-            *out = finish(scale.requantize(sum), offset, bounds);
-        }
-    });
-    Ok(())
+    let (codes, rows) = (input.data::<i8>()?, usize::MAX);
+    multiply(ctx, Product { codes, offset, weights, results, rows, step: 0 }, out)
 }
 
 fn batch_matmul(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(2)?);
-    let (a_offset, b_offset, offset) = (int(ctx, 1)?, int(ctx, 3)?, int(ctx, 4)?);
-    let scale = Scale::of(ctx, 5)?;
-    let (rows, depth, columns) = (a.size(1), a.size(2), b.size(1));
-    let (a, b) = (a.data::<i8>()?, b.data::<i8>()?);
+    let results = Results::uniform(scale(ctx, 5)?, &[], int(ctx, 4)?, (-128, 127));
+    let (rows, depth, channels) = (a.size(1), a.size(2), b.size(1));
+    let weights = Weights { data: b.data::<i8>()?, depth, channels, offset: int(ctx, 3)? };
     let out = ctx.out(8)?.into_data::<i8>()?;
-    for_each_row(ctx, out, columns, depth, &|row, out| {
-        let batch = row / rows.max(1);
-        let a = a.get(row * depth..(row + 1) * depth).unwrap_or(&[]);
-        let sum = a
-            .iter()
-            .fold(0i32, |sum, &value| sum.wrapping_add(i32::from(value).wrapping_add(a_offset)));
-        let shared = sum.wrapping_mul(b_offset);
-        for (column, out) in out.iter_mut().enumerate() {
-            let from = (batch * columns + column) * depth;
-            let b = b.get(from..from + depth).unwrap_or(&[]);
-            let sum = dot(a, b, a_offset).wrapping_add(shared);
-            *out = finish(scale.requantize(sum), offset, (-128, 127));
-        }
-    });
-    Ok(())
+    let (codes, offset, step) = (a.data::<i8>()?, int(ctx, 1)?, depth * channels);
+    multiply(ctx, Product { codes, offset, weights, results, rows, step }, out)
 }
-
-/// Bits before the point of the differences that CMSIS-NN takes exponentials of.
-const INTEGER_BITS: i32 = 5;
 
 fn softmax(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
-    let (scale, zero) = (Scale::of(ctx, 4)?, int(ctx, 3)?);
-    let exponent = scale.shift - 31 - (31 - INTEGER_BITS);
-    let step = libm::ldexpf(scale.multiplier as f32, exponent);
-    let width = input.rank().checked_sub(1).map_or(1, |last| input.size(last));
+    let scale = scale(ctx, 4)?;
+    let softmax = Softmax {
+        multiplier: scale.multiplier(),
+        shift: scale.shift().unsigned_abs(),
+        least: int(ctx, 6)?,
+    };
+    let width = input.rank().checked_sub(1).map_or(1, |last| input.size(last)).max(1);
     let data = input.data::<i8>()?;
     let out = ctx.out(7)?.into_data::<i8>()?;
-    for_each_row(ctx, out, width, 32, &|row, out| {
-        let data = data.get(row * width..(row + 1) * width).unwrap_or(&[]);
-        let largest = f32::from(data.iter().copied().max().unwrap_or(0));
-        let power = |value: i8| libm::expf((f32::from(value) - largest) * step);
-        let sum: f32 = data.iter().map(|&value| power(value)).sum();
-        for (out, &value) in out.iter_mut().zip(data) {
-            let number = (power(value) / sum * 256.0).round_even() as i32;
-            *out = finish(number, zero, (-128, 127));
+    let rows = (chunk_len(ctx.parallel(), out.len(), 1024) / width).max(1);
+    for_each_chunk_mut(ctx.parallel(), out, rows * width, &|chunk, out: &mut [i8]| {
+        let codes = data.get(chunk * rows * width..).unwrap_or(&[]);
+        for (codes, out) in codes.chunks(width).zip(out.chunks_mut(width)) {
+            softmax.row(codes, out);
         }
     });
     Ok(())

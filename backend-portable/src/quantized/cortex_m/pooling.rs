@@ -1,7 +1,8 @@
 //! Pooling of 8-bit pictures.
 
-use super::picture;
-use crate::compute::split::for_each_chunk_mut;
+use super::{extent, int, picture};
+use crate::compute::q8::pool::{Pooling, pool};
+use crate::compute::simd::Tier;
 use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, Int, IntList, Out, Tensor};
@@ -19,13 +20,7 @@ kernels! { POOLING:
             prepare(ctx, &windows, ctx.bool(4)?, 9)?;
             Ok(Plan::new(|ctx| {
                 let windows = windows_of(ctx, None)?;
-                let add = |sum: i64, value: i8| sum + i64::from(value);
-                for_each_window(ctx, &windows, 9, 0i64, &add, &|sum, count| {
-                    // To nearest, half away from zero.
-                    let count = (count as i64).max(1);
-                    let half = if sum > 0 { count / 2 } else { -(count / 2) };
-                    ((sum + half) / count).clamp(-128, 127) as i8
-                })
+                compute(ctx, &windows, 9, Pooling::Average)
             }))
         },
     );
@@ -42,11 +37,8 @@ kernels! { POOLING:
             prepare(ctx, &windows, ctx.bool(5)?, 10)?;
             Ok(Plan::new(|ctx| {
                 let windows = windows_of(ctx, Some(4))?;
-                let (low, high) = (ctx.int(8)?, ctx.int(9)?);
-                let add = |largest: i8, value: i8| largest.max(value);
-                for_each_window(ctx, &windows, 10, i8::MIN, &add, &|largest, _| {
-                    i64::from(largest).max(low).min(high) as i8
-                })
+                let pooling = Pooling::Largest(int(ctx, 8)?, int(ctx, 9)?);
+                compute(ctx, &windows, 10, pooling)
             }))
         },
     );
@@ -73,43 +65,17 @@ fn prepare(
     picture(ctx, out).map(|_| ())
 }
 
-/// Calls `pool(values, out)` for each channel of each pixel: `values` visits the inputs of the window.
-fn for_each_window<S>(
+fn compute(
     ctx: &mut Invoke,
     windows: &[Window],
     out: usize,
-    start: S,
-    add: &(dyn Fn(S, i8) -> S + Sync),
-    finish: &(dyn Fn(S, usize) -> i8 + Sync),
-) -> Result<(), KernelError>
-where
-    S: Copy + Send + Sync,
-{
+    pooling: Pooling,
+) -> Result<(), KernelError> {
     let &[down, across] = windows else { return Err(bad(1, "must have two numbers")) };
     let input = ctx.tensor(0)?;
-    let (rows, columns, channels) = (input.size(2), input.size(3), input.size(1));
-    let data = input.data::<i8>()?;
     let out = ctx.out(out)?;
-    let (out_rows, out_columns) = (out.size(2), out.size(3));
-    let out = out.into_data::<i8>()?;
-    for_each_chunk_mut(ctx.parallel(), out, out_columns * channels, &|index, out: &mut [i8]| {
-        let (batch, row) = (index / out_rows.max(1), index % out_rows.max(1));
-        let tall = down.taps(row, rows);
-        for (column, out) in out.chunks_mut(channels.max(1)).enumerate() {
-            let wide = across.taps(column, columns);
-            for (channel, out) in out.iter_mut().enumerate() {
-                let mut state = start;
-                for y in 0..tall.count {
-                    for x in 0..wide.count {
-                        let y = tall.start + y * down.dilation();
-                        let x = wide.start + x * across.dilation();
-                        let at = ((batch * rows + y) * columns + x) * channels + channel;
-                        state = add(state, data.get(at).copied().unwrap_or(0));
-                    }
-                }
-                *out = finish(state, tall.count * wide.count);
-            }
-        }
-    });
+    let extents = [extent(input.info()), extent(out.info())];
+    let (data, out) = (input.data::<i8>()?, out.into_data::<i8>()?);
+    pool(Tier::detect(), ctx.parallel(), pooling, [down, across], extents, data, out);
     Ok(())
 }

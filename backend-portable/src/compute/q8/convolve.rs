@@ -1,0 +1,226 @@
+//! Convolutions as products: what the kernel covers at a pixel of the output is a row of codes.
+
+use super::product::{self, Rows, Target, Weights};
+use super::{Results, is_usual};
+use crate::compute::simd::Tier;
+use crate::compute::split::for_each_chunk_with;
+use crate::parallel::Parallel;
+use torchlet_core::rules::window::Window;
+
+/// Rows, columns and channels of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub columns: usize,
+    /// Channels.
+    pub channels: usize,
+}
+
+impl Extent {
+    /// Where a pixel begins.
+    pub(super) fn at(&self, batch: usize, row: usize, column: usize) -> usize {
+        ((batch * self.rows + row) * self.columns + column) * self.channels
+    }
+}
+
+/// A convolution of pictures, plain or transposed.
+#[derive(Debug, Clone, Copy)]
+pub struct Convolution<'a> {
+    /// The input.
+    pub from: Extent,
+    /// The output.
+    pub to: Extent,
+    /// Along rows and along columns.
+    pub windows: [Window; 2],
+    /// Whether it is transposed; then there is one group.
+    pub transposed: bool,
+    /// Input channels of a group.
+    pub depth: usize,
+    /// Added to each code of the input.
+    pub offset: i32,
+    /// What becomes of the sums.
+    pub results: Results<'a>,
+}
+
+/// Elements of 16 bits for widened rows, and for patches of bytes behind them. Nothing where the numbers are out of range.
+fn workspace(tier: Tier, depth: usize, taps: usize) -> (usize, usize) {
+    let patch = depth.checked_mul(taps).filter(|&len| len <= isize::MAX as usize / 32);
+    let wide = patch.and_then(|patch| product::workspace_len(tier, patch));
+    match (patch, wide) {
+        (Some(patch), Some(wide)) => (wide, (patch * product::rows(tier)).div_ceil(2)),
+        _ => (0, 0),
+    }
+}
+
+/// Elements of 16 bits that [`convolve`] wants for each thread, for this depth and number of taps. Even, so that each thread's are
+/// aligned to four bytes if all are.
+pub fn workspace_len(tier: Tier, depth: usize, taps: usize) -> usize {
+    let (wide, patch) = workspace(tier, depth, taps);
+    (wide + patch).next_multiple_of(2)
+}
+
+/// Computes an output from an input and weights: for each channel of the output, rows, columns and channels of its group.
+pub fn convolve(
+    tier: Tier,
+    parallel: &dyn Parallel,
+    convolution: &Convolution<'_>,
+    input: &[i8],
+    weights: &[i8],
+    out: &mut [i8],
+    workspace: &mut [i16],
+) {
+    let Convolution { to, windows: [down, across], depth, .. } = *convolution;
+    let taps = down.kernel().saturating_mul(across.kernel());
+    let slot = workspace_len(tier, depth, taps);
+    let row_len = to.columns * to.channels;
+    for_each_chunk_with(parallel, out, row_len, workspace, slot, &|index, out, workspace| {
+        let (batch, row) = (index / to.rows.max(1), index % to.rows.max(1));
+        Line { tier, convolution, input, weights, batch, row }.compute(out, workspace);
+    });
+}
+
+/// One row of an output.
+struct Line<'a> {
+    tier: Tier,
+    convolution: &'a Convolution<'a>,
+    input: &'a [i8],
+    weights: &'a [i8],
+    batch: usize,
+    row: usize,
+}
+
+impl Line<'_> {
+    fn compute(&self, out: &mut [i8], workspace: &mut [i16]) {
+        let Convolution { from, to, windows: [down, across], depth, offset, .. } =
+            *self.convolution;
+        let len = down.kernel() * across.kernel() * depth;
+        let (wide_len, patch_len) =
+            self::workspace(self.tier, depth, down.kernel() * across.kernel());
+        let wanted = workspace.get_mut(..wide_len + patch_len);
+        let (wide, patches) = match wanted.and_then(|all| all.split_at_mut_checked(wide_len)) {
+            Some(parts) if is_usual(offset) && wide_len != 0 => parts,
+            _ => return self.plain(out),
+        };
+        let patches: &mut [i8] = bytemuck::cast_slice_mut(patches);
+        // Where the kernel is one pixel, patches are pixels of the input.
+        let points = (down.kernel(), across.kernel(), depth) == (1, 1, from.channels)
+            && across.padding() == 0
+            && !self.convolution.transposed;
+        let groups = (from.channels / depth.max(1)).max(1);
+        let channels = to.channels / groups;
+        for group in 0..groups {
+            let at = group * channels;
+            let weights = self.weights.get(at * len..).unwrap_or(&[]);
+            let weights = Weights { data: weights, depth: len, channels, offset: 0 };
+            let mut column = 0;
+            while column < to.columns {
+                let count = product::rows(self.tier).min(to.columns - column);
+                let y = down.taps(self.row, from.rows);
+                let rows = if points && y.count == 1 {
+                    let at = from.at(self.batch, y.start, column * across.stride());
+                    let data = self.input.get(at..).unwrap_or(&[]);
+                    Rows { data, stride: across.stride() * from.channels, count, offset }
+                } else {
+                    for (index, patch) in patches.chunks_exact_mut(len).take(count).enumerate() {
+                        self.gather(column + index, group, patch);
+                    }
+                    Rows { data: patches, stride: len, count, offset }
+                };
+                let out = out.get_mut(column * to.channels + at..).unwrap_or_default();
+                let results = &self.convolution.results;
+                let target = Target { results, first: at, out, out_stride: to.channels };
+                product::multiply(self.tier, rows, weights, target, wide);
+                column += count;
+            }
+        }
+    }
+
+    /// Copies what the kernel covers at a column, with the code of zero where that is outside.
+    fn gather(&self, column: usize, group: usize, patch: &mut [i8]) {
+        let Convolution { from, windows: [down, across], depth, offset, transposed, .. } =
+            *self.convolution;
+        // The offset is usual.
+        let zero = offset.wrapping_neg() as i8;
+        let row_len = across.kernel() * depth;
+        let joined = depth == from.channels && across.dilation() == 1 && !transposed;
+        for (tap_row, patch) in patch.chunks_exact_mut(row_len.max(1)).enumerate() {
+            let Some(y) = self.source(&down, self.row, tap_row, from.rows) else {
+                patch.fill(zero);
+                continue;
+            };
+            if joined {
+                let taps = across.taps(column, from.columns);
+                let at = from.at(self.batch, y, taps.start);
+                let (before, rest) = patch.split_at_mut(taps.first * depth);
+                let (inside, behind) = rest.split_at_mut(taps.count * depth);
+                before.fill(zero);
+                copy(self.input, at, inside);
+                behind.fill(zero);
+                continue;
+            }
+            for (tap, patch) in patch.chunks_exact_mut(depth.max(1)).enumerate() {
+                match self.source(&across, column, tap, from.columns) {
+                    Some(x) => copy(self.input, from.at(self.batch, y, x) + group * depth, patch),
+                    None => patch.fill(zero),
+                }
+            }
+        }
+    }
+
+    /// The place of the input that an output sees through a tap.
+    fn source(&self, window: &Window, at: usize, tap: usize, size: usize) -> Option<usize> {
+        let reach = tap.checked_mul(window.dilation())?;
+        let place = if self.convolution.transposed {
+            let reached = at.checked_add(window.padding())?.checked_sub(reach)?;
+            if reached % window.stride() != 0 {
+                return None;
+            }
+            reached / window.stride()
+        } else {
+            let reached = at.checked_mul(window.stride())?.checked_add(reach)?;
+            reached.checked_sub(window.padding())?
+        };
+        (place < size).then_some(place)
+    }
+
+    /// One product at a time, without scratch memory.
+    fn plain(&self, out: &mut [i8]) {
+        let Convolution { from, to, windows: [down, across], depth, offset, .. } =
+            *self.convolution;
+        let groups = (from.channels / depth.max(1)).max(1);
+        let by_group = (to.channels / groups).max(1);
+        for (column, out) in out.chunks_mut(to.channels.max(1)).enumerate() {
+            for (channel, out) in out.iter_mut().enumerate() {
+                let group = channel / by_group;
+                let mut sum = [0];
+                self.convolution.results.begin(channel, &mut sum);
+                for tap_row in 0..down.kernel() {
+                    let y = self.source(&down, self.row, tap_row, from.rows);
+                    let Some(y) = y else { continue };
+                    for tap in 0..across.kernel() {
+                        let x = self.source(&across, column, tap, from.columns);
+                        let Some(x) = x else { continue };
+                        let codes = from.at(self.batch, y, x) + group * depth;
+                        let codes = self.input.get(codes..codes + depth).unwrap_or(&[]);
+                        let kernel = (channel * down.kernel() + tap_row) * across.kernel() + tap;
+                        let weights = self.weights.get(kernel * depth..(kernel + 1) * depth);
+                        for (&code, &weight) in codes.iter().zip(weights.unwrap_or(&[])) {
+                            let code = i32::from(code).wrapping_add(offset);
+                            sum[0] = sum[0].wrapping_add(code.wrapping_mul(weight.into()));
+                        }
+                    }
+                }
+                self.convolution.results.finish(channel, &sum, core::slice::from_mut(out));
+            }
+        }
+    }
+}
+
+/// Copies as many codes as there is place for.
+fn copy(input: &[i8], at: usize, to: &mut [i8]) {
+    if let Some(codes) = at.checked_add(to.len()).and_then(|end| input.get(at..end)) {
+        to.copy_from_slice(codes);
+    }
+}

@@ -1,0 +1,211 @@
+//! Convolutions of each channel for itself, by weights of rows, columns and output channels.
+
+use super::convolve::Extent;
+use super::{CHANNELS, Results, is_usual, vectorized};
+use crate::compute::simd::Tier;
+use crate::compute::split::for_each_chunk_mut;
+use crate::parallel::Parallel;
+use torchlet_core::rules::window::{Taps, Window};
+
+/// A convolution whose output has some channels for each of the input.
+#[derive(Debug, Clone, Copy)]
+pub struct Depthwise<'a> {
+    /// The input.
+    pub from: Extent,
+    /// The output.
+    pub to: Extent,
+    /// Along rows and along columns.
+    pub windows: [Window; 2],
+    /// Output channels for each input channel.
+    pub multiplier: usize,
+    /// Added to each code of the input.
+    pub offset: i32,
+    /// What becomes of the sums.
+    pub results: Results<'a>,
+}
+
+/// What the kernel covers at one pixel, as places in the input and in the weights.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Covered {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// The first place, and the steps from row to row and from column to column.
+    pub(super) codes: [usize; 3],
+    pub(super) weights: [usize; 3],
+}
+
+impl Depthwise<'_> {
+    fn covered(&self, batch: usize, rows: Taps, columns: Taps) -> Covered {
+        let [down, across] = &self.windows;
+        let (from, to) = (self.from, self.to.channels);
+        Covered {
+            rows: if columns.count == 0 { 0 } else { rows.count },
+            columns: columns.count,
+            codes: [
+                from.at(batch, rows.start, columns.start),
+                down.dilation() * from.columns * from.channels,
+                across.dilation() * from.channels,
+            ],
+            weights: [
+                (rows.first * across.kernel() + columns.first) * to,
+                across.kernel() * to,
+                to,
+            ],
+        }
+    }
+}
+
+/// Computes an output from an input and weights.
+pub fn convolve(
+    tier: Tier,
+    parallel: &dyn Parallel,
+    depthwise: &Depthwise<'_>,
+    input: &[i8],
+    weights: &[i8],
+    out: &mut [i8],
+) {
+    let Depthwise { from, to, windows: [down, across], .. } = *depthwise;
+    for_each_chunk_mut(parallel, out, to.columns * to.channels, &|index, out: &mut [i8]| {
+        let (batch, row) = (index / to.rows.max(1), index % to.rows.max(1));
+        let rows = down.taps(row, from.rows);
+        vectorized(
+            tier,
+            #[inline(always)]
+            || {
+                for (column, out) in out.chunks_mut(to.channels.max(1)).enumerate() {
+                    let columns = across.taps(column, from.columns);
+                    let covered = depthwise.covered(batch, rows, columns);
+                    pixel(depthwise, covered, input, weights, out);
+                }
+            },
+        );
+    });
+}
+
+/// The channels of one pixel.
+#[inline(always)]
+fn pixel(
+    depthwise: &Depthwise<'_>,
+    covered: Covered,
+    input: &[i8],
+    weights: &[i8],
+    out: &mut [i8],
+) {
+    let mut first = 0;
+    for out in out.chunks_mut(CHANNELS) {
+        let mut sums = [0i32; CHANNELS];
+        let sums = &mut sums[..out.len()];
+        depthwise.results.begin(first, sums);
+        let mut covered = covered;
+        covered.weights[0] += first;
+        let (multiplier, offset) = (depthwise.multiplier, depthwise.offset);
+        match multiplier {
+            1 if is_usual(offset) => {
+                covered.codes[0] += first;
+                inner::add(input, weights, covered, offset as i16, sums);
+            }
+            // A block of channels begins with those of one input channel, and ends with them.
+            _ if is_usual(offset) && CHANNELS.is_multiple_of(multiplier) && multiplier % 4 == 0 => {
+                covered.codes[0] += first / multiplier;
+                for (input_channel, sums) in sums.chunks_mut(multiplier).enumerate() {
+                    let mut covered = covered;
+                    covered.codes[0] += input_channel;
+                    covered.weights[0] += input_channel * multiplier;
+                    inner::spread(input, weights, covered, offset as i16, sums);
+                }
+            }
+            _ => plain(input, weights, covered, depthwise, first, sums),
+        }
+        depthwise.results.finish(first, sums, out);
+        first += CHANNELS;
+    }
+}
+
+/// One product at a time, whatever the offset and the multiplier.
+#[inline(never)]
+pub(super) fn plain(
+    input: &[i8],
+    weights: &[i8],
+    covered: Covered,
+    depthwise: &Depthwise<'_>,
+    first: usize,
+    sums: &mut [i32],
+) {
+    let [codes_at, codes_down, codes_across] = covered.codes;
+    let [weights_at, weights_down, weights_across] = covered.weights;
+    for row in 0..covered.rows {
+        for column in 0..covered.columns {
+            let codes = codes_at + row * codes_down + column * codes_across;
+            let weights_at = weights_at + row * weights_down + column * weights_across;
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                let code = input.get(codes + (first + lane) / depthwise.multiplier.max(1));
+                let weight = weights.get(weights_at + lane);
+                let (Some(&code), Some(&weight)) = (code, weight) else { continue };
+                let code = i32::from(code).wrapping_add(depthwise.offset);
+                *sum = sum.wrapping_add(code.wrapping_mul(weight.into()));
+            }
+        }
+    }
+}
+
+#[cfg(arm_dsp)]
+use super::dsp as inner;
+
+/// The loops where the compiler makes vectors of them.
+#[cfg(not(arm_dsp))]
+mod inner {
+    use super::Covered;
+
+    /// Calls `tap(codes, weights)` with the places of each tap.
+    #[inline(always)]
+    fn for_each_tap(covered: Covered, mut tap: impl FnMut(usize, usize)) {
+        for row in 0..covered.rows {
+            let mut codes = covered.codes[0] + row * covered.codes[1];
+            let mut weights = covered.weights[0] + row * covered.weights[1];
+            for _ in 0..covered.columns {
+                tap(codes, weights);
+                codes += covered.codes[2];
+                weights += covered.weights[2];
+            }
+        }
+    }
+
+    /// Adds the products of channels with those of the weights.
+    #[inline(always)]
+    pub(super) fn add(
+        input: &[i8],
+        weights: &[i8],
+        covered: Covered,
+        offset: i16,
+        sums: &mut [i32],
+    ) {
+        for_each_tap(covered, |codes, at| {
+            let codes = input.get(codes..codes + sums.len()).unwrap_or(&[]);
+            let weights = weights.get(at..at + sums.len()).unwrap_or(&[]);
+            for ((sum, &code), &weight) in sums.iter_mut().zip(codes).zip(weights) {
+                // A product of 9 bits and 8 fits 16.
+                let product = (i16::from(code) + offset) * i16::from(weight);
+                *sum = sum.wrapping_add(product.into());
+            }
+        });
+    }
+
+    /// Adds the products of one channel with those of the weights.
+    #[inline(always)]
+    pub(super) fn spread(
+        input: &[i8],
+        weights: &[i8],
+        covered: Covered,
+        offset: i16,
+        sums: &mut [i32],
+    ) {
+        for_each_tap(covered, |code, at| {
+            let Some(&code) = input.get(code) else { return };
+            let code = i16::from(code) + offset;
+            let weights = weights.get(at..at + sums.len()).unwrap_or(&[]);
+            for (sum, &weight) in sums.iter_mut().zip(weights) {
+                *sum = sum.wrapping_add((code * i16::from(weight)).into());
+            }
+        });
+    }
+}

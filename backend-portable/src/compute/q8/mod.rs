@@ -1,0 +1,51 @@
+//! Networks of 8-bit codes in integers, as CMSIS-NN computes them, bit for bit.
+//!
+//! A code stands for `(code - zero point) * scale`. Products are summed up in 32 bits, which wrap; a sum becomes a code by
+//! a [`Scale`], an offset and bounds ([`Results`]). Pictures are channels last.
+//!
+//! - [`product`]: rows of codes by rows of weights; [`convolve`]: convolutions as such products, of patches of the input.
+//! - [`depthwise`]: convolutions of each channel for itself. [`pool`]: windows. [`elementwise`]: sums and products. [`softmax`].
+//!
+//! The loops are plain Rust. On hosts they are compiled for each [`Tier`](super::simd::Tier), and so that they become
+//! vectors; on Cortex-M with the DSP extension the innermost are made of its instructions (`dsp.rs`), which the build script
+//! recognises by the name of the target. All give the same codes.
+
+pub mod convolve;
+pub mod depthwise;
+#[cfg(arm_dsp)]
+mod dsp;
+pub mod elementwise;
+pub mod pool;
+pub mod product;
+mod requantize;
+pub mod softmax;
+#[cfg(test)]
+mod tests;
+
+pub use requantize::{Results, Scale};
+
+use super::simd::{Simd, Tier, Vectorized};
+
+/// Channels that are summed up before they become codes: their sums are on the stack.
+const CHANNELS: usize =
+    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) { 64 } else { 16 };
+
+/// Runs a loop compiled for a tier's instructions.
+#[inline(always)]
+fn vectorized<O>(tier: Tier, run: impl FnOnce() -> O) -> O {
+    struct Closure<F>(F);
+    impl<O, F: FnOnce() -> O> Vectorized for Closure<F> {
+        type Output = O;
+        #[inline(always)]
+        fn run<S: Simd>(self, _: S) -> O {
+            (self.0)()
+        }
+    }
+    tier.dispatch(Closure(run))
+}
+
+/// Whether inputs with this offset fit where the fast loops have them: codes are added to it in 16 bits, and its negation is a
+/// code, which stands for zero.
+fn is_usual(offset: i32) -> bool {
+    (-127..=128).contains(&offset)
+}

@@ -1,0 +1,115 @@
+//! Pooling of pictures of codes.
+
+use super::convolve::Extent;
+use super::{CHANNELS, vectorized};
+use crate::compute::simd::Tier;
+use crate::compute::split::for_each_chunk_mut;
+use crate::parallel::Parallel;
+use torchlet_core::rules::window::{Taps, Window};
+
+/// What is made of the codes in a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    /// The average of those inside of the picture, to the nearest, halves away from zero.
+    Average,
+    /// The largest, cut to bounds.
+    Largest(i32, i32),
+}
+
+/// Computes an output from an input.
+pub fn pool(
+    tier: Tier,
+    parallel: &dyn Parallel,
+    pooling: Pooling,
+    windows: [Window; 2],
+    [from, to]: [Extent; 2],
+    input: &[i8],
+    out: &mut [i8],
+) {
+    let [down, across] = windows;
+    for_each_chunk_mut(parallel, out, to.columns * to.channels, &|index, out: &mut [i8]| {
+        let (batch, row) = (index / to.rows.max(1), index % to.rows.max(1));
+        let tall = down.taps(row, from.rows);
+        vectorized(
+            tier,
+            #[inline(always)]
+            || {
+                for (column, out) in out.chunks_mut(to.channels.max(1)).enumerate() {
+                    let wide = across.taps(column, from.columns);
+                    let pixels =
+                        Pixels { input, from, batch, windows: &windows, taps: [tall, wide] };
+                    match pooling {
+                        Pooling::Average => pixels.average(out),
+                        Pooling::Largest(low, high) => pixels.largest(low, high, out),
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// The pixels in a window.
+struct Pixels<'a> {
+    input: &'a [i8],
+    from: Extent,
+    batch: usize,
+    windows: &'a [Window; 2],
+    taps: [Taps; 2],
+}
+
+impl<'a> Pixels<'a> {
+    /// Calls `tap(codes)` with `len` channels of each pixel from `first` on.
+    #[inline(always)]
+    fn each(&self, first: usize, len: usize, mut tap: impl FnMut(&'a [i8])) {
+        let ([tall, wide], [down, across]) = (self.taps, self.windows);
+        for y in 0..tall.count {
+            let y = tall.start + y * down.dilation();
+            let mut at = self.from.at(self.batch, y, wide.start) + first;
+            for _ in 0..wide.count {
+                tap(self.input.get(at..at + len).unwrap_or(&[]));
+                at += across.dilation() * self.from.channels;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn average(&self, out: &mut [i8]) {
+        let count = self.taps.iter().map(|taps| taps.count).product::<usize>();
+        // Pictures are indexed by 32 bits.
+        let count = i32::try_from(count).unwrap_or(i32::MAX).max(1);
+        let mut first = 0;
+        for out in out.chunks_mut(CHANNELS) {
+            let mut sums = [0i32; CHANNELS];
+            self.each(first, out.len(), |codes| {
+                for (sum, &code) in sums.iter_mut().zip(codes) {
+                    *sum = sum.wrapping_add(code.into());
+                }
+            });
+            for (out, &sum) in out.iter_mut().zip(&sums) {
+                let half = if sum > 0 { count / 2 } else { -(count / 2) };
+                *out = (sum.wrapping_add(half) / count).clamp(-128, 127) as i8;
+            }
+            first += CHANNELS;
+        }
+    }
+
+    #[inline(always)]
+    fn largest(&self, low: i32, high: i32, out: &mut [i8]) {
+        out.fill(i8::MIN);
+        self.each(0, out.len(), |codes| {
+            #[cfg(arm_dsp)]
+            let done = super::dsp::keep_larger(codes, out);
+            #[cfg(not(arm_dsp))]
+            let done = 0;
+            let (out, codes) = (out.iter_mut().skip(done), codes.iter().skip(done));
+            for (out, &code) in out.zip(codes) {
+                *out = code.max(*out);
+            }
+        });
+        if (low, high) != (-128, 127) {
+            for out in out {
+                *out = i32::from(*out).max(low).min(high) as i8;
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Products of rows of codes with rows of weights.
+//!
+//! Some rows are widened to 16 bits in scratch memory, with their offset added; then all weights go past them. So weights stay
+//! where they are, 8 bits wide, and what is outside of a picture is zero.
+
+use super::{CHANNELS, Results, is_usual};
+use crate::compute::simd::Tier;
+
+/// The most rows that are computed together: those that registers hold the sums of.
+pub const fn rows(tier: Tier) -> usize {
+    if tier.lanes() == 1 { 2 } else { 4 }
+}
+
+/// Codes of a row, widened, that lie side by side: the depth is rounded up to multiples of it.
+const UNIT: usize = 4;
+
+/// Rows of weights, one for each channel.
+#[derive(Debug, Clone, Copy)]
+pub struct Weights<'a> {
+    /// The rows, one after the other.
+    pub data: &'a [i8],
+    /// Length of a row.
+    pub depth: usize,
+    /// How many of the rows are used.
+    pub channels: usize,
+    /// Added to each weight.
+    pub offset: i32,
+}
+
+impl<'a> Weights<'a> {
+    fn row(&self, channel: usize) -> &'a [i8] {
+        let at = channel.saturating_mul(self.depth);
+        self.data.get(at..at.saturating_add(self.depth)).unwrap_or(&[])
+    }
+}
+
+/// Elements of scratch memory for [`multiply`] over rows of this depth. `None` where it overflows.
+pub const fn workspace_len(tier: Tier, depth: usize) -> Option<usize> {
+    let Some(depth) = depth.checked_next_multiple_of(UNIT) else { return None };
+    depth.checked_mul(rows(tier))
+}
+
+/// Some rows of codes.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    /// The rows, one after the other.
+    pub data: &'a [i8],
+    /// Where in `data` the next row begins.
+    pub stride: usize,
+    /// How many rows there are.
+    pub count: usize,
+    /// Added to each code.
+    pub offset: i32,
+}
+
+/// Codes of the channels from `first` on: row `i` has them at `out[i * out_stride..]`.
+pub struct Target<'a> {
+    /// What becomes of the sums.
+    pub results: &'a Results<'a>,
+    /// The first channel, as `results` counts.
+    pub first: usize,
+    /// Where codes go.
+    pub out: &'a mut [i8],
+    /// From row to row.
+    pub out_stride: usize,
+}
+
+/// Computes as many rows of codes as [`rows`] says, or fewer, with all weights, in a workspace of [`workspace_len`] elements;
+/// with less, or more rows, one product at a time.
+pub fn multiply(
+    tier: Tier,
+    rows: Rows<'_>,
+    weights: Weights<'_>,
+    target: Target<'_>,
+    workspace: &mut [i16],
+) {
+    let len = workspace_len(tier, weights.depth);
+    match len.and_then(|len| workspace.get_mut(..len)) {
+        Some(workspace) if is_usual(rows.offset) && rows.count <= self::rows(tier) => {
+            #[cfg(arm_dsp)]
+            return {
+                let _ = tier;
+                fast(rows, weights, target, workspace)
+            };
+            #[cfg(not(arm_dsp))]
+            super::vectorized(
+                tier,
+                #[inline(always)]
+                || fast(rows, weights, target, workspace),
+            );
+        }
+        _ => plain(rows, weights, target),
+    }
+}
+
+/// One product at a time, whatever the offset.
+pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
+    for row in 0..rows.count {
+        let at = row.saturating_mul(rows.stride);
+        let codes = rows.data.get(at..at.saturating_add(weights.depth)).unwrap_or(&[]);
+        for channel in 0..weights.channels {
+            let mut sum = [0];
+            target.results.begin(target.first + channel, &mut sum);
+            for (&code, &weight) in codes.iter().zip(weights.row(channel)) {
+                let code = i32::from(code).wrapping_add(rows.offset);
+                let weight = i32::from(weight).wrapping_add(weights.offset);
+                sum[0] = sum[0].wrapping_add(code.wrapping_mul(weight));
+            }
+            let at = row.saturating_mul(target.out_stride).saturating_add(channel);
+            let out = target.out.get_mut(at..).unwrap_or_default();
+            target.results.finish(
+                target.first + channel,
+                &sum,
+                out.get_mut(..1).unwrap_or_default(),
+            );
+        }
+    }
+}
+
+/// Widens the rows, and computes as many of them together as there are.
+#[inline(always)]
+fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, wide: &mut [i16]) {
+    match rows.count {
+        1 => fast_rows::<1>(rows, weights, target, wide),
+        2 => fast_rows::<2>(rows, weights, target, wide),
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        3 => fast_rows::<3>(rows, weights, target, wide),
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        4 => fast_rows::<4>(rows, weights, target, wide),
+        _ => {}
+    }
+}
+
+#[cfg_attr(not(arm_dsp), inline(always))]
+fn fast_rows<const R: usize>(
+    rows: Rows<'_>,
+    weights: Weights<'_>,
+    target: Target<'_>,
+    wide: &mut [i16],
+) {
+    let depth = weights.depth;
+    let Some(wide) = wide.get_mut(..depth.next_multiple_of(UNIT) * R) else { return };
+    // What the weights' offset adds is the same for all channels.
+    let mut shared = [0i32; R];
+    for (row, shared) in shared.iter_mut().enumerate() {
+        let codes = rows.data.get(row * rows.stride..).and_then(|codes| codes.get(..depth));
+        let Some(codes) = codes else { return };
+        // Usual offsets fit.
+        inner::widen::<R>(codes, rows.offset as i16, row, wide);
+        if weights.offset != 0 {
+            let sum = codes.iter().fold(0i32, |sum, &code| sum.wrapping_add(code.into()));
+            let sum = sum.wrapping_add((depth as i32).wrapping_mul(rows.offset));
+            *shared = sum.wrapping_mul(weights.offset);
+        }
+    }
+    let mut first = 0;
+    while first < weights.channels {
+        let count = CHANNELS.min(weights.channels - first);
+        let at = first * depth;
+        let Some(part) = weights.data.get(at..at + count * depth) else { return };
+        let mut sums = [[0i32; CHANNELS]; R];
+        inner::sums(wide, part, depth, count, &mut sums);
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let sums = &mut sums[..count];
+            target.results.add_bias(target.first + first, shared[row], sums);
+            let at = row * target.out_stride + first;
+            let Some(out) = target.out.get_mut(at..at + count) else { return };
+            target.results.finish(target.first + first, sums, out);
+        }
+        first += count;
+    }
+}
+
+#[cfg(arm_dsp)]
+use super::dsp as inner;
+
+/// The loops where the compiler makes vectors of them.
+#[cfg(not(arm_dsp))]
+mod inner {
+    use super::{CHANNELS, UNIT};
+
+    /// Writes row `row` of `R` as 16 bits with its offset added, and zeros behind it.
+    #[inline(always)]
+    pub(super) fn widen<const R: usize>(codes: &[i8], offset: i16, row: usize, wide: &mut [i16]) {
+        let stride = codes.len().next_multiple_of(UNIT);
+        let Some(wide) = wide.get_mut(row * stride..(row + 1) * stride) else { return };
+        let (wide, rest) = wide.split_at_mut(codes.len());
+        for (wide, &code) in wide.iter_mut().zip(codes) {
+            *wide = i16::from(code) + offset;
+        }
+        rest.fill(0);
+    }
+
+    /// Sums of `R` rows with `count` rows of weights.
+    #[inline(always)]
+    pub(super) fn sums<const R: usize>(
+        wide: &[i16],
+        weights: &[i8],
+        depth: usize,
+        count: usize,
+        sums: &mut [[i32; CHANNELS]; R],
+    ) {
+        let stride = depth.next_multiple_of(UNIT);
+        let rows: [&[i16]; R] = core::array::from_fn(|row| &wide[row * stride..][..depth]);
+        let mut channel = 0;
+        while channel + 2 <= count {
+            let weights = &weights[channel * depth..];
+            let (a, b) = (&weights[..depth], &weights[depth..][..depth]);
+            let mut both = [[0i32; 2]; R];
+            for k in 0..depth {
+                for (sums, row) in both.iter_mut().zip(&rows) {
+                    let x = i32::from(row[k]);
+                    sums[0] = sums[0].wrapping_add(x * i32::from(a[k]));
+                    sums[1] = sums[1].wrapping_add(x * i32::from(b[k]));
+                }
+            }
+            for (sums, both) in sums.iter_mut().zip(&both) {
+                sums[channel..channel + 2].copy_from_slice(both);
+            }
+            channel += 2;
+        }
+        if channel < count {
+            let weights = &weights[channel * depth..][..depth];
+            for (sums, row) in sums.iter_mut().zip(&rows) {
+                let mut sum = 0i32;
+                for k in 0..depth {
+                    sum = sum.wrapping_add(i32::from(row[k]) * i32::from(weights[k]));
+                }
+                sums[channel] = sum;
+            }
+        }
+    }
+}
