@@ -22,12 +22,9 @@ pub fn exit(success: bool) -> ! {
     }
 }
 
-/// A panic is a defect of the firmware: it says where, without the machinery that formats the rest.
+/// A panic is a defect of the firmware. It does not say where: that would take the names of all files into the flash.
 #[panic_handler]
-fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    match info.location() {
-        Some(place) => defmt::println!("panic at {=str}:{=u32}", place.file(), place.line()),
-        None => defmt::println!("panic"),
-    }
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    defmt::println!("panic");
     exit(false)
 }
