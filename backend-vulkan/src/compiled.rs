@@ -73,7 +73,7 @@ impl Compiled {
         crate::passes::run(&mut graph);
         let buffers = Buffers::of(&graph)?;
         let mut state = State::new(&graph, buffers.changing().into_iter().collect())?;
-        state.busy = context.info.kind.busy_invocations();
+        state.busy = context.busy;
         state.features = context.features.clone();
         state.limits = context.limits.clone();
         let steps = encode(&graph, &mut state, true)?;

@@ -129,6 +129,13 @@ impl VulkanBackendBuilder {
         self
     }
 
+    /// Chooses kernels as for a device that so many invocations keep busy. For tests.
+    #[doc(hidden)]
+    pub fn busy_invocations(mut self, count: usize) -> Self {
+        self.options.busy = Some(count);
+        self
+    }
+
     /// Allocates no more bytes than this in one piece, as if the device gave no more. For tests.
     #[doc(hidden)]
     pub fn largest_allocation(mut self, bytes: u64) -> Self {

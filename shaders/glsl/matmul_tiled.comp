@@ -1,6 +1,8 @@
 #version 450
 //! module matmul_tiled
 //! module matmul_cooperative COOPERATIVE
+//! module convolution_tiled WINDOWS
+//! module convolution_cooperative COOPERATIVE WINDOWS
 #extension GL_GOOGLE_include_directive : require
 #ifdef COOPERATIVE
 #extension GL_KHR_cooperative_matrix : require
@@ -13,12 +15,25 @@
 #include "activations.glsl"
 
 // Products of large matrices: a workgroup of 128 computes TILE_M rows of TILE_N columns, of factors that it brings to shared memory,
-// TILE_K terms of the sums at a time; the next ones are on their way meanwhile. The workgroups that differ in z share the sums
+// TILE_K terms of the sums at a time; the next ones, and those after them, are on their way meanwhile. The workgroups that differ in z share the sums
 // over k among themselves, if there are several splits: then matmul_sum.comp adds up what they write.
 //
 // Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE: the factors have 16 bits; each of four
 // subgroups keeps a quarter of the tile in matrices of 16 times 16, whose sums have 32 bits.
+//
+// WINDOWS: a convolution. The columns of `b` are windows of a picture, one for each element of a plane of the output; its terms are the
+// channels of the picture, and the taps of each. They are read where they lie.
 
+#ifdef WINDOWS
+#define WINDOW_FIELDS \
+    int in_y; \
+    int in_x; \
+    int out_x; \
+    int padding_y; \
+    int padding_x;
+#else
+#define WINDOW_FIELDS
+#endif
 #define FIELDS \
     uint k; \
     uint a_pitch; \
@@ -28,7 +43,8 @@
     uint b_batch; \
     uint splits; \
     /* The terms of a split: a multiple of TILE_K. */ \
-    uint terms;
+    uint terms; \
+    WINDOW_FIELDS
 #include "product.glsl"
 
 layout(constant_id = 10) const uint A = 0;
@@ -43,6 +59,14 @@ layout(constant_id = 15) const uint TILE_M = 64;
 layout(constant_id = 16) const uint TILE_N = 64;
 // Whether to write the sums of each split by themselves, in rows that are padded to a multiple of 4.
 layout(constant_id = 17) const uint PARTIAL = 0;
+#ifdef WINDOWS
+layout(constant_id = 18) const uint KERNEL_Y = 1;
+layout(constant_id = 19) const uint KERNEL_X = 1;
+layout(constant_id = 20) const uint STRIDE_Y = 1;
+layout(constant_id = 21) const uint STRIDE_X = 1;
+layout(constant_id = 22) const uint DILATION_Y = 1;
+layout(constant_id = 23) const uint DILATION_X = 1;
+#endif
 
 RUN_IN(3, a, A)
 RUN_IN(4, b, B)
@@ -96,6 +120,35 @@ QUAD a_quad(uint base, uint m, uint k, uint end, uint i) {
     return quad(mix(vec4(0), v, lessThan(first + uvec4(0, 1, 2, 3), uvec4(end))));
 }
 
+#ifdef WINDOWS
+// Where the windows of the four columns begin that this invocation brings: they are the same for all terms, as there are at most LANES
+// quads in a row of the tile.
+ivec4 windows_y;
+ivec4 windows_x;
+
+void find_windows(uint n) {
+    uvec4 columns = min(n + gl_LocalInvocationID.x % (TILE_N / 4) * 4 + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
+    ivec4 y = ivec4(columns) / push.out_x;
+    windows_y = y * int(STRIDE_Y) - push.padding_y;
+    windows_x = (ivec4(columns) - y * push.out_x) * int(STRIDE_X) - push.padding_x;
+}
+
+// The same of the windows of a picture.
+QUAD b_quad(uint base, uint n, uint k, uint end, uint i) {
+    uint row = k + i / (TILE_N / 4);
+    if (row >= end) return QUAD(0);
+    uint tap = row % (KERNEL_Y * KERNEL_X);
+    uint plane = base + row / (KERNEL_Y * KERNEL_X) * uint(push.in_y * push.in_x);
+    ivec4 y = windows_y + int(tap / KERNEL_X * DILATION_Y);
+    ivec4 x = windows_x + int(tap % KERNEL_X * DILATION_X);
+    vec4 v;
+    [[unroll]] for (uint j = 0; j < 4; ++j) {
+        bool inside = uint(y[j]) < uint(push.in_y) && uint(x[j]) < uint(push.in_x);
+        v[j] = inside ? b_f(plane + uint(y[j] * push.in_x + x[j])) : 0.0;
+    }
+    return quad(v);
+}
+#else
 // The same of `b`, whose first column is `n`.
 QUAD b_quad(uint base, uint n, uint k, uint end, uint i) {
     uint row = k + i / (TILE_N / 4);
@@ -105,6 +158,7 @@ QUAD b_quad(uint base, uint n, uint k, uint end, uint i) {
     if (B_ALIGNED != 0) return b_four(at + min(column, push.b_pitch - 4));
     return quad(b_each(at + min(column + uvec4(0, 1, 2, 3), uvec4(push.n - 1))));
 }
+#endif
 
 // Puts a quad into its place in shared memory.
 void store_a(uint i, QUAD v) {
@@ -160,8 +214,13 @@ void main() {
     uint start = split * push.terms;
     uint end = min(start + push.terms, push.k);
 
+#ifdef WINDOWS
+    find_windows(tile_n);
+#endif
     QUAD a_next[MOST_QUADS];
     QUAD b_next[MOST_QUADS];
+    QUAD a_after[MOST_QUADS];
+    QUAD b_after[MOST_QUADS];
 
 #ifdef COOPERATIVE
     MATRIX(float, gl_MatrixUseAccumulator) sums[16];
@@ -180,15 +239,20 @@ void main() {
 
     [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_next[i] = a_quad(a_base, tile_m, start, end, i * LANES + lane);
     [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_next[i] = b_quad(b_base, tile_n, start, end, i * LANES + lane);
+    uint second = start + TILE_K;
+    [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_after[i] = a_quad(a_base, tile_m, second, end, i * LANES + lane);
+    [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_after[i] = b_quad(b_base, tile_n, second, end, i * LANES + lane);
     for (uint k = start; k < end; k += TILE_K) {
         barrier();
         [[unroll]] for (uint i = 0; i < A_QUADS; ++i) store_a(i * LANES + lane, a_next[i]);
         [[unroll]] for (uint i = 0; i < B_QUADS; ++i) store_b(i * LANES + lane, b_next[i]);
         barrier();
-        uint next = k + TILE_K;
-        if (next < end) {
-            [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_next[i] = a_quad(a_base, tile_m, next, end, i * LANES + lane);
-            [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_next[i] = b_quad(b_base, tile_n, next, end, i * LANES + lane);
+        [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_next[i] = a_after[i];
+        [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_next[i] = b_after[i];
+        uint after = k + 2 * TILE_K;
+        if (after < end) {
+            [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_after[i] = a_quad(a_base, tile_m, after, end, i * LANES + lane);
+            [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_after[i] = b_quad(b_base, tile_n, after, end, i * LANES + lane);
         }
 #ifdef COOPERATIVE
         if (quarter < 4) {

@@ -362,6 +362,18 @@ pipelines! {
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
     }, or "matmul_cooperative" needs CooperativeMatrix, HalfArithmetic;
 
+    /// The same of a convolution: the second factor are the windows of a picture, which are read where they lie.
+    ConvolutionTiled, ConvolutionTiledPush = "convolution_tiled", 5 buffers, {
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
+        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: bool, b_aligned: bool,
+        tile_m: u32, tile_n: u32, partial: bool,
+        kernel_y: u32, kernel_x: u32, stride_y: u32, stride_x: u32, dilation_y: u32, dilation_x: u32,
+    }, {
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
+        in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32,
+    }, or "convolution_cooperative" needs CooperativeMatrix, HalfArithmetic;
+
     /// Adds up what [`MatmulTiled`] writes of each split: the last buffer.
     MatmulSum, MatmulSumPush = "matmul_sum", 4 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,

@@ -14,9 +14,10 @@ pub(crate) fn delegated() -> Vec<Fixture> {
 }
 
 /// How many cases of the fixtures give PyTorch's numbers; all have to.
-fn check_delegated(backend: VulkanBackend) -> usize {
-    let fixtures = delegated();
+fn check_delegated(backend: VulkanBackend, wanted: fn(&Fixture) -> bool) -> usize {
+    let mut fixtures = delegated();
     assert!(fixtures.len() > 400, "the manifest lists {} files for Vulkan", fixtures.len());
+    fixtures.retain(wanted);
     let cases = AtomicUsize::new(0);
     let backend = Arc::new(backend);
     let failures = check_all(&fixtures, |fixture| {
@@ -33,7 +34,7 @@ fn check_delegated(backend: VulkanBackend) -> usize {
 #[test]
 fn outputs_are_pytorchs() {
     if device_is_there() {
-        println!("{} cases", check_delegated(VulkanBackend::new()));
+        println!("{} cases", check_delegated(VulkanBackend::new(), |_| true));
     }
 }
 
@@ -41,10 +42,18 @@ fn outputs_are_pytorchs() {
 #[test]
 fn work_goes_on_in_the_next_dimension() {
     if device_is_there() {
-        println!(
-            "{} cases",
-            check_delegated(VulkanBackend::builder().fold_workgroups_at(2).build())
-        );
+        let backend = VulkanBackend::builder().fold_workgroups_at(2).build();
+        println!("{} cases", check_delegated(backend, |_| true));
+    }
+}
+
+/// A software device has few invocations at a time, and so would never be given what is made for many.
+#[test]
+fn wide_convolutions_are_products_of_tiles() {
+    if device_is_there() {
+        let backend = VulkanBackend::builder().busy_invocations(160).build();
+        let cases = check_delegated(backend, |fixture| fixture.file.contains("/convolution/"));
+        assert!(cases > 20, "{cases} cases");
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) struct Context {
     pub(crate) features: DeviceFeatures,
     /// The functions of timeline semaphores, where they are used.
     pub(crate) timeline: Option<khr::timeline_semaphore::Device>,
+    /// The invocations that keep the device busy, roughly.
+    pub(crate) busy: usize,
     /// Whether threads poll for short runs before they sleep.
     pub(crate) polls: bool,
     /// The longest that a submission may take.
@@ -129,8 +131,10 @@ impl Context {
         // A device that computes on the CPU needs that CPU, and a battery is not to be spent on waiting.
         let polls = info.kind != DeviceKind::Cpu && !power::is_battery();
         let host_sees_device = instance.host_sees_device(device);
+        let busy = options.busy.unwrap_or(info.kind.busy_invocations());
         Ok(Arc::new(Context {
             info,
+            busy,
             limits: Limits::of(&properties.limits, options.fold_at),
             align: properties.limits.min_storage_buffer_offset_alignment.max(16),
             pipelines: ManuallyDrop::new(pipelines),

@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<Duration>,
     /// The workgroups along a dimension from which on work goes on in the next.
     pub(crate) fold_at: Option<u32>,
+    /// The invocations that keep the device busy.
+    pub(crate) busy: Option<usize>,
     /// The most bytes to allocate in one piece.
     pub(crate) largest_allocation: Option<u64>,
 }
@@ -69,6 +71,7 @@ impl Options {
             pipeline_cache: pipeline_cache.filter(|folder| folder.as_os_str() != "off"),
             disabled,
             fold_at: self.fold_at,
+            busy: self.busy,
             largest_allocation: self.largest_allocation,
             memory_limit: match self.memory_limit {
                 Some(limit) => Some(limit),

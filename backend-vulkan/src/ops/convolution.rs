@@ -1,6 +1,6 @@
 //! Convolutions.
 
-use super::matmul::{Product, is_tiled, share, workgroup};
+use super::matmul::{Product, Windows, is_tiled, share, windows_are_tiled, workgroup};
 use super::views::gather;
 use super::weights::transposed;
 use super::window::{Window, checked_numel, pair};
@@ -177,6 +177,8 @@ fn convolution(
         shape.depthwise(e)
     } else if shape.window.iter().all(plain) {
         shape.pointwise(e)
+    } else if shape.is_product(e) {
+        shape.product(e)
     } else if shape.in_patches(e) {
         shape.patches(e)
     } else {
@@ -227,6 +229,38 @@ impl Shape {
         product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
         product.epilogue = Some(self.epilogue);
         product.bound = Some([self.batch * self.groups, m, self.bound]);
+        product.encode(e)
+    }
+
+    /// Whether there is so much to do that tiles of a product of matrices are worth it.
+    fn is_product(&self, e: &Encoder<'_, '_>) -> bool {
+        let taps = self.window.iter().map(|window| window.kernel as usize).product::<usize>();
+        let factors = [self.weight.element, self.input.element];
+        let batches = self.batch * self.groups;
+        let sizes = [batches, self.out_channels, self.bound, self.in_channels * taps];
+        windows_are_tiled(e, factors, sizes)
+    }
+
+    /// A product of matrices: weights times windows, which are read where they lie.
+    fn product(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let weights = self.weights(e)?;
+        let taps = self.window.iter().map(|window| window.kernel as usize).product::<usize>();
+        let (m, n) = (self.out_channels, self.out_size[0] * self.out_size[1]);
+        let windows = Windows {
+            window: self.window,
+            size: self.size,
+            picture: self.in_channels * self.size[0] * self.size[1],
+            across: self.out_size[1],
+        };
+        let terms = self.in_channels * taps;
+        let mut product = Product::new(weights, self.input, self.out, [m, n, terms]);
+        product.a_transposed = true;
+        product.batches = self.batch * self.groups;
+        product.period = Some(self.groups);
+        product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
+        product.epilogue = Some(self.epilogue);
+        product.bound = Some([self.batch * self.groups, m, self.bound]);
+        product.windows = Some(windows);
         product.encode(e)
     }
 

@@ -4,14 +4,15 @@
 //! tiles, whose factors workgroups bring to shared memory; where there are fewer tiles than it takes to keep the device
 //! busy, several workgroups share the sums of a tile, and another dispatch adds them up.
 
-use super::window::checked_numel;
-use crate::device::DeviceFeatures;
+use super::window::{Window, checked_numel};
+use crate::device::{DeviceFeatures, DeviceKind};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_shaders::{
-    Element, Matmul, MatmulPush, MatmulSum, MatmulSumPush, MatmulTiled, MatmulTiledPush, Pipeline,
+    ConvolutionTiled, ConvolutionTiledPush, Element, Matmul, MatmulPush, MatmulSum, MatmulSumPush,
+    MatmulTiled, MatmulTiledPush, Module, Pipeline,
 };
 
 /// A product of matrices to encode: `out[m][n] = epilogue(alpha * sum of a[m][k] * b[k][n] + beta * bias)` for each batch.
@@ -36,6 +37,21 @@ pub(super) struct Product {
     pub(super) epilogue: Option<Epilogue>,
     /// Batches, rows and columns at most: what the kernel is chosen by.
     pub(super) bound: Option<[usize; 3]>,
+    /// `b` are pictures, whose windows are the columns; for tiles only ([`is_tiled`]).
+    pub(super) windows: Option<Windows>,
+}
+
+/// The windows of a picture as the columns of a matrix, whose rows are the channels and the taps of each.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Windows {
+    /// Along rows and columns.
+    pub(super) window: [Window; 2],
+    /// Rows and columns of the picture.
+    pub(super) size: [usize; 2],
+    /// Elements of a picture: of all channels.
+    pub(super) picture: usize,
+    /// Windows beside one another.
+    pub(super) across: usize,
 }
 
 /// What a kernel does with the sums: the constants that products have in common, with others behind them.
@@ -112,6 +128,7 @@ impl Product {
             beta: 1.0,
             epilogue: None,
             bound: None,
+            windows: None,
         }
     }
 
@@ -134,6 +151,9 @@ impl Product {
         let bound = Shape { batches, m, n, k: k.unwrap_or(self.k) };
         match Tiling::of(bound, [self.a.element, self.b.element], e.busy(), e.features()) {
             Some(tiling) => self.tiled(e, &epilogue, &tiling),
+            None if self.windows.is_some() => {
+                Err(Error::unsupported("a convolution without tiles as a product"))
+            }
             None => self.plain(e, &epilogue, bound),
         }
     }
@@ -150,7 +170,8 @@ impl Product {
             _ => n,
         };
         let a_batch = if self.a_transposed { k * a } else { m * k };
-        Pitches { a, b, a_batch, b_batch: k * b }
+        let b_batch = self.windows.map_or(k * b, |windows| windows.picture);
+        Pitches { a, b, a_batch, b_batch }
     }
 
     fn common(&self, epilogue: &Epilogue) -> Result<Common, Error> {
@@ -243,25 +264,6 @@ impl Product {
         let bias = self.bias_or(&self.a);
         let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
         let out = parts.as_ref().unwrap_or(&self.out);
-        let pipeline = constants!(MatmulTiled of self, epilogue, bias, out, {
-            a: self.a.element,
-            b: self.b.element,
-            a_transposed: self.a_transposed,
-            a_aligned: self.k.is_multiple_of(4),
-            b_aligned: pitches.b.is_multiple_of(4),
-            tile_m: u32_of(tile_m)?,
-            tile_n: u32_of(tile_n)?,
-            partial: parts.is_some(),
-        });
-        let push = push!(MatmulTiledPush of common, {
-            k: u32_of(self.k)?,
-            a_pitch: u32_of(pitches.a)?,
-            b_pitch: u32_of(pitches.b)?,
-            a_batch: u32_of(pitches.a_batch)?,
-            b_batch: u32_of(pitches.b_batch)?,
-            splits: u32_of(splits)?,
-            terms: u32_of(terms)?,
-        });
         let accesses =
             [read(bias.id), read(residual.id), write(out.id), read(self.a.id), read(self.b.id)];
         let tiles = [
@@ -269,11 +271,65 @@ impl Product {
             self.m.div_ceil(tile_m),
             self.batches * splits,
         ];
-        let module = match (tiling.cooperative, MatmulTiled::BETTER) {
-            (true, Some(better)) => better,
-            _ => MatmulTiled::MODULE,
-        };
-        e.dispatch_module(module, &pipeline, accesses, &push, tiles, [LANES, 1, 1])?;
+        match &self.windows {
+            None => {
+                let pipeline = constants!(MatmulTiled of self, epilogue, bias, out, {
+                    a: self.a.element,
+                    b: self.b.element,
+                    a_transposed: self.a_transposed,
+                    a_aligned: self.k.is_multiple_of(4),
+                    b_aligned: pitches.b.is_multiple_of(4),
+                    tile_m: u32_of(tile_m)?,
+                    tile_n: u32_of(tile_n)?,
+                    partial: parts.is_some(),
+                });
+                let push = push!(MatmulTiledPush of common, {
+                    k: u32_of(self.k)?,
+                    a_pitch: u32_of(pitches.a)?,
+                    b_pitch: u32_of(pitches.b)?,
+                    a_batch: u32_of(pitches.a_batch)?,
+                    b_batch: u32_of(pitches.b_batch)?,
+                    splits: u32_of(splits)?,
+                    terms: u32_of(terms)?,
+                });
+                let module = tiling.module::<MatmulTiled>();
+                e.dispatch_module(module, &pipeline, accesses, &push, tiles, [LANES, 1, 1])?;
+            }
+            Some(Windows { window: [y, x], size: [in_y, in_x], across, .. }) => {
+                let pipeline = constants!(ConvolutionTiled of self, epilogue, bias, out, {
+                    a: self.a.element,
+                    b: self.b.element,
+                    a_transposed: self.a_transposed,
+                    a_aligned: self.k.is_multiple_of(4),
+                    b_aligned: false,
+                    tile_m: u32_of(tile_m)?,
+                    tile_n: u32_of(tile_n)?,
+                    partial: parts.is_some(),
+                    kernel_y: y.kernel as u32,
+                    kernel_x: x.kernel as u32,
+                    stride_y: y.stride as u32,
+                    stride_x: x.stride as u32,
+                    dilation_y: y.dilation as u32,
+                    dilation_x: x.dilation as u32,
+                });
+                let push = push!(ConvolutionTiledPush of common, {
+                    k: u32_of(self.k)?,
+                    a_pitch: u32_of(pitches.a)?,
+                    b_pitch: u32_of(pitches.b)?,
+                    a_batch: u32_of(pitches.a_batch)?,
+                    b_batch: u32_of(pitches.b_batch)?,
+                    splits: u32_of(splits)?,
+                    terms: u32_of(terms)?,
+                    in_y: *in_y as i32,
+                    in_x: *in_x as i32,
+                    out_x: *across as i32,
+                    padding_y: y.padding,
+                    padding_x: x.padding,
+                });
+                let module = tiling.module::<ConvolutionTiled>();
+                e.dispatch_module(module, &pipeline, accesses, &push, tiles, [LANES, 1, 1])?;
+            }
+        }
         let Some(parts) = &parts else { return Ok(()) };
         let pipeline = constants!(MatmulSum of self, epilogue, bias, self.out, {});
         let push = push!(MatmulSumPush of common, {
@@ -292,6 +348,18 @@ pub(super) fn is_tiled(
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
     Tiling::of(Shape { batches, m, n, k }, factors, e.busy(), e.features()).is_some()
+}
+
+/// The same of a product whose second factor are windows of pictures. That takes more instructions for each element: it is worth it
+/// where many invocations wait for memory together, and not for halves that are multiplied as if they were wider.
+pub(super) fn windows_are_tiled(
+    e: &Encoder<'_, '_>,
+    factors: [Element; 2],
+    [batches, m, n, k]: [usize; 4],
+) -> bool {
+    let tiling = Tiling::of(Shape { batches, m, n, k }, factors, e.busy(), e.features());
+    let parallel = e.busy() > DeviceKind::Cpu.busy_invocations();
+    tiling.is_some_and(|it| parallel && (it.cooperative || factors == [Element::F32; 2]))
 }
 
 /// Invocations of a workgroup for a tile: what the shader counts on, and every device has.
@@ -321,6 +389,11 @@ struct Tiling {
 }
 
 impl Tiling {
+    /// The module of a pipeline that computes the tiles.
+    fn module<P: Pipeline>(&self) -> Module {
+        P::BETTER.filter(|_| self.cooperative).unwrap_or(P::MODULE)
+    }
+
     /// The tiles for a product of two factors of these types, if it is for tiles.
     fn of(
         shape: Shape,
@@ -360,8 +433,8 @@ const LEAST_WORKGROUPS: usize = 4;
 /// The terms of a split at least, unless there are fewer.
 const LEAST_TERMS_OF_SPLIT: usize = 128;
 
-/// What parts of sums take of memory is limited by this.
-const MOST_SPLITS: usize = 8;
+/// Beyond, adding up the parts takes longer than the sums.
+const MOST_SPLITS: usize = 32;
 
 /// How many invocations share a sum over `count` terms, so that `tiles` of them keep the device busy. There are few
 /// choices, so that there are few pipelines.
@@ -394,8 +467,6 @@ pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceKind;
-
     fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
         let [batches, m, n, k] = sizes;
         let shape = Shape { batches, m, n, k };
@@ -417,7 +488,7 @@ mod tests {
     fn few_tiles_share_their_sums() {
         let splits = |sizes| tiling(sizes, DeviceKind::Discrete).map(|tiling| tiling.splits);
         assert_eq!(splits([1, 197, 768, 768]), Some(6));
-        assert_eq!(splits([1, 197, 768, 3072]), Some(8));
+        assert_eq!(splits([1, 197, 768, 3072]), Some(10));
         assert_eq!(splits([1, 197, 3072, 768]), Some(2));
         assert_eq!(splits([1, 2048, 2048, 2048]), Some(1));
         assert_eq!(splits([64, 197, 768, 768]), Some(1));

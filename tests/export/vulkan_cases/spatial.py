@@ -53,6 +53,16 @@ def convolution() -> Iterator[Delegated]:
     yield case("conv2d_silu", nn.Sequential(nn.Conv2d(3, 5, 3), nn.SiLU()), picture(3))
     yield case("conv2d_many_channels", nn.Conv2d(35, 33, 1), picture(35, 3, 3))
     yield case("conv2d_large", nn.Conv2d(3, 4, 3, padding=1), picture(3, 33, 31))
+    # Wide enough to be products of tiles on devices of many invocations.
+    wide = {
+        "wide": (nn.Conv2d(16, 40, 3, stride=2, padding=1), 1, 15, 14),
+        "wide_grouped": (nn.Conv2d(32, 66, 3, padding=(0, 2), dilation=(1, 2), groups=2), 1, 9, 11),
+        "wide_relu": (nn.Sequential(nn.Conv2d(5, 33, (7, 3), padding=3), nn.ReLU()), 1, 10, 9),
+        "wide_pointwise_strided": (nn.Conv2d(130, 36, 1, stride=2), 1, 15, 13),
+    }
+    for name, (module, batch, height, width) in wide.items():
+        channels = next(module.parameters()).shape[1] * getattr(module, "groups", 1)
+        yield case(f"conv2d_{name}", module, (values(f32, batch, channels, height, width),))
     yield case(
         "conv2d_dynamic",
         nn.Conv2d(3, 4, 3, padding=1),
