@@ -178,7 +178,7 @@ impl Layer {
                 let rows = Rows { data: input, stride: depth, count: 1, offset };
                 let results = Results::uniform(
                     scale(0x5000_0000, self.shift.into()),
-                    bias,
+                    &bias[channels],
                     out_offset,
                     BOUNDS,
                 );

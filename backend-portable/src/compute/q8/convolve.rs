@@ -1,7 +1,7 @@
 //! Convolutions as products: what the kernel covers at a pixel of the output is a row of codes.
 
 use super::product::{self, Rows, Target, Weights};
-use super::{Results, is_usual};
+use super::{Results, is_usual, taps};
 use crate::compute::simd::Tier;
 use crate::compute::split::for_each_chunk_with;
 use crate::parallel::Parallel;
@@ -108,6 +108,7 @@ impl Line<'_> {
         let points = (down.kernel(), across.kernel(), depth) == (1, 1, from.channels)
             && across.padding() == 0
             && !self.convolution.transposed;
+        let y = taps(&down, self.row, from.rows);
         let groups = (from.channels / depth.max(1)).max(1);
         let channels = to.channels / groups;
         for group in 0..groups {
@@ -117,7 +118,6 @@ impl Line<'_> {
             let mut column = 0;
             while column < to.columns {
                 let count = product::rows(self.tier).min(to.columns - column);
-                let y = down.taps(self.row, from.rows);
                 let rows = if points && y.count == 1 {
                     let at = from.at(self.batch, y.start, column * across.stride());
                     let data = self.input.get(at..).unwrap_or(&[]);
@@ -143,23 +143,31 @@ impl Line<'_> {
             *self.convolution;
         // The offset is usual.
         let zero = offset.wrapping_neg() as i8;
-        let row_len = across.kernel() * depth;
-        let joined = depth == from.channels && across.dilation() == 1 && !transposed;
-        for (tap_row, patch) in patch.chunks_exact_mut(row_len.max(1)).enumerate() {
+        let row_len = (across.kernel() * depth).max(1);
+        if depth == from.channels && down.dilation() == 1 && across.dilation() == 1 && !transposed {
+            // Taps beside each other lie beside each other.
+            let (y, x) = (taps(&down, self.row, from.rows), taps(&across, column, from.columns));
+            let (before, inside, len) = (y.first * row_len, y.count * row_len, x.count * depth);
+            let (above, rest) = patch.split_at_mut(before);
+            let (inside, below) = rest.split_at_mut(inside);
+            above.fill(zero);
+            below.fill(zero);
+            let mut at = from.at(self.batch, y.start, x.start);
+            for row in inside.chunks_exact_mut(row_len) {
+                let (before, rest) = row.split_at_mut(x.first * depth);
+                let (inside, behind) = rest.split_at_mut(len);
+                before.fill(zero);
+                copy(self.input, at, inside);
+                behind.fill(zero);
+                at += from.columns * from.channels;
+            }
+            return;
+        }
+        for (tap_row, patch) in patch.chunks_exact_mut(row_len).enumerate() {
             let Some(y) = self.source(&down, self.row, tap_row, from.rows) else {
                 patch.fill(zero);
                 continue;
             };
-            if joined {
-                let taps = across.taps(column, from.columns);
-                let at = from.at(self.batch, y, taps.start);
-                let (before, rest) = patch.split_at_mut(taps.first * depth);
-                let (inside, behind) = rest.split_at_mut(taps.count * depth);
-                before.fill(zero);
-                copy(self.input, at, inside);
-                behind.fill(zero);
-                continue;
-            }
             for (tap, patch) in patch.chunks_exact_mut(depth.max(1)).enumerate() {
                 match self.source(&across, column, tap, from.columns) {
                     Some(x) => copy(self.input, from.at(self.batch, y, x) + group * depth, patch),
@@ -194,8 +202,7 @@ impl Line<'_> {
         for (column, out) in out.chunks_mut(to.channels.max(1)).enumerate() {
             for (channel, out) in out.iter_mut().enumerate() {
                 let group = channel / by_group;
-                let mut sum = [0];
-                self.convolution.results.begin(channel, &mut sum);
+                let mut sum = [0i32];
                 for tap_row in 0..down.kernel() {
                     let y = self.source(&down, self.row, tap_row, from.rows);
                     let Some(y) = y else { continue };
@@ -212,7 +219,8 @@ impl Line<'_> {
                         }
                     }
                 }
-                self.convolution.results.finish(channel, &sum, core::slice::from_mut(out));
+                let out = core::slice::from_mut(out);
+                self.convolution.results.finish(channel, 0, i32::MAX, &sum, out);
             }
         }
     }

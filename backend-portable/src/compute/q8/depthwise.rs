@@ -1,7 +1,7 @@
 //! Convolutions of each channel for itself, by weights of rows, columns and output channels.
 
 use super::convolve::Extent;
-use super::{CHANNELS, Results, is_usual, vectorized};
+use super::{CHANNELS, Results, is_usual, taps, vectorized};
 use crate::compute::simd::Tier;
 use crate::compute::split::for_each_chunk_mut;
 use crate::parallel::Parallel;
@@ -67,13 +67,13 @@ pub fn convolve(
     let Depthwise { from, to, windows: [down, across], .. } = *depthwise;
     for_each_chunk_mut(parallel, out, to.columns * to.channels, &|index, out: &mut [i8]| {
         let (batch, row) = (index / to.rows.max(1), index % to.rows.max(1));
-        let rows = down.taps(row, from.rows);
+        let rows = taps(&down, row, from.rows);
         vectorized(
             tier,
             #[inline(always)]
             || {
                 for (column, out) in out.chunks_mut(to.channels.max(1)).enumerate() {
-                    let columns = across.taps(column, from.columns);
+                    let columns = taps(&across, column, from.columns);
                     let covered = depthwise.covered(batch, rows, columns);
                     pixel(depthwise, covered, input, weights, out);
                 }
@@ -91,11 +91,14 @@ fn pixel(
     weights: &[i8],
     out: &mut [i8],
 ) {
+    // A code with a usual offset has 9 bits, and a weight 8.
+    let taps = covered.rows * covered.columns;
+    let few = is_usual(depthwise.offset) && taps < 1 << 14;
+    let limit = if few { (taps as i32) << 15 } else { i32::MAX };
     let mut first = 0;
     for out in out.chunks_mut(CHANNELS) {
         let mut sums = [0i32; CHANNELS];
         let sums = &mut sums[..out.len()];
-        depthwise.results.begin(first, sums);
         let mut covered = covered;
         covered.weights[0] += first;
         let (multiplier, offset) = (depthwise.multiplier, depthwise.offset);
@@ -116,7 +119,7 @@ fn pixel(
             }
             _ => plain(input, weights, covered, depthwise, first, sums),
         }
-        depthwise.results.finish(first, sums, out);
+        depthwise.results.finish(first, 0, limit, sums, out);
         first += CHANNELS;
     }
 }

@@ -28,9 +28,9 @@ impl Sum {
     pub fn of(&self, codes: [i32; 2]) -> i32 {
         let [a, b] = [0, 1].map(|side| {
             let value = codes[side].wrapping_sub(self.zeros[side]).wrapping_shl(self.room);
-            self.scales[side].apply(value)
+            self.scales[side].apply_and_add(value, 0)
         });
-        let code = self.scale.apply(a.wrapping_add(b)).wrapping_add(self.offset);
+        let code = self.scale.apply_and_add(a.wrapping_add(b), self.offset);
         code.max(self.bounds.0).min(self.bounds.1)
     }
 }
@@ -53,7 +53,7 @@ impl Product {
     #[inline(always)]
     pub fn of(&self, codes: [i32; 2]) -> i32 {
         let [a, b] = [0, 1].map(|side| codes[side].wrapping_sub(self.zeros[side]));
-        let code = self.scale.apply(a.wrapping_mul(b)).wrapping_add(self.offset);
+        let code = self.scale.apply_and_add(a.wrapping_mul(b), self.offset);
         code.max(self.bounds.0).min(self.bounds.1)
     }
 }

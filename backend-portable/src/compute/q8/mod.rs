@@ -25,6 +25,7 @@ mod tests;
 pub use requantize::{Results, Scale};
 
 use super::simd::{Simd, Tier, Vectorized};
+use torchlet_core::rules::window::{Taps, Window};
 
 /// Channels that are summed up before they become codes: their sums are on the stack.
 const CHANNELS: usize =
@@ -48,4 +49,20 @@ fn vectorized<O>(tier: Tier, run: impl FnOnce() -> O) -> O {
 /// code, which stands for zero.
 fn is_usual(offset: i32) -> bool {
     (-127..=128).contains(&offset)
+}
+
+/// The taps of window `at` that are inside an input of this size.
+#[inline(always)]
+fn taps(window: &Window, at: usize, input: usize) -> Taps {
+    if window.dilation() != 1 {
+        return window.taps(at, input);
+    }
+    // As there, but without division, and in words of the processor.
+    let origin = at.saturating_mul(window.stride());
+    let first = window.padding().saturating_sub(origin);
+    let start = origin.saturating_add(first) - window.padding();
+    if start >= input || first >= window.kernel() {
+        return Taps::default();
+    }
+    Taps { first, count: (window.kernel() - first).min(input - start), start }
 }

@@ -1,7 +1,7 @@
 //! Pooling of pictures of codes.
 
 use super::convolve::Extent;
-use super::{CHANNELS, vectorized};
+use super::{CHANNELS, taps, vectorized};
 use crate::compute::simd::Tier;
 use crate::compute::split::for_each_chunk_mut;
 use crate::parallel::Parallel;
@@ -29,13 +29,13 @@ pub fn pool(
     let [down, across] = windows;
     for_each_chunk_mut(parallel, out, to.columns * to.channels, &|index, out: &mut [i8]| {
         let (batch, row) = (index / to.rows.max(1), index % to.rows.max(1));
-        let tall = down.taps(row, from.rows);
+        let tall = taps(&down, row, from.rows);
         vectorized(
             tier,
             #[inline(always)]
             || {
                 for (column, out) in out.chunks_mut(to.channels.max(1)).enumerate() {
-                    let wide = across.taps(column, from.columns);
+                    let wide = taps(&across, column, from.columns);
                     let pixels =
                         Pixels { input, from, batch, windows: &windows, taps: [tall, wide] };
                     match pooling {
@@ -77,7 +77,23 @@ impl<'a> Pixels<'a> {
         let count = self.taps.iter().map(|taps| taps.count).product::<usize>();
         // Pictures are indexed by 32 bits.
         let count = i32::try_from(count).unwrap_or(i32::MAX).max(1);
+        let share = |sum: i32| {
+            let half = if sum > 0 { count / 2 } else { -(count / 2) };
+            (sum.wrapping_add(half) / count).clamp(-128, 127) as i8
+        };
         let mut first = 0;
+        // Sums of fewer than 256 codes fit 16 bits.
+        #[cfg(arm_dsp)]
+        let out = if count < 256 {
+            let (fours, rest) = out.as_chunks_mut::<4>();
+            for out in fours {
+                *out = super::dsp::total(self.input, self.covered(first)).map(share);
+                first += 4;
+            }
+            rest
+        } else {
+            out
+        };
         for out in out.chunks_mut(CHANNELS) {
             let mut sums = [0i32; CHANNELS];
             self.each(first, out.len(), |codes| {
@@ -86,11 +102,22 @@ impl<'a> Pixels<'a> {
                 }
             });
             for (out, &sum) in out.iter_mut().zip(&sums) {
-                let half = if sum > 0 { count / 2 } else { -(count / 2) };
-                *out = (sum.wrapping_add(half) / count).clamp(-128, 127) as i8;
+                *out = share(sum);
             }
             first += CHANNELS;
         }
+    }
+
+    /// The taps of the channels from `first` on.
+    #[cfg(arm_dsp)]
+    fn covered(&self, first: usize) -> super::depthwise::Covered {
+        let ([tall, wide], [down, across], from) = (self.taps, self.windows, self.from);
+        let codes = [
+            from.at(self.batch, tall.start, wide.start) + first,
+            down.dilation() * from.columns * from.channels,
+            across.dilation() * from.channels,
+        ];
+        super::depthwise::Covered { rows: tall.count, columns: wide.count, codes, weights: codes }
     }
 
     #[inline(always)]

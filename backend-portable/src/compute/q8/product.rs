@@ -14,6 +14,9 @@ pub const fn rows(tier: Tier) -> usize {
 /// Codes of a row, widened, that lie side by side: the depth is rounded up to multiples of it.
 const UNIT: usize = 4;
 
+/// Deeper products are made one by one: the fast loops count in fewer bits.
+const DEEPEST: usize = 1 << 18;
+
 /// Rows of weights, one for each channel.
 #[derive(Debug, Clone, Copy)]
 pub struct Weights<'a> {
@@ -76,7 +79,11 @@ pub fn multiply(
 ) {
     let len = workspace_len(tier, weights.depth);
     match len.and_then(|len| workspace.get_mut(..len)) {
-        Some(workspace) if is_usual(rows.offset) && rows.count <= self::rows(tier) => {
+        Some(workspace)
+            if is_usual(rows.offset)
+                && rows.count <= self::rows(tier)
+                && weights.depth < DEEPEST =>
+        {
             #[cfg(arm_dsp)]
             return {
                 let _ = tier;
@@ -99,8 +106,7 @@ pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
         let at = row.saturating_mul(rows.stride);
         let codes = rows.data.get(at..at.saturating_add(weights.depth)).unwrap_or(&[]);
         for channel in 0..weights.channels {
-            let mut sum = [0];
-            target.results.begin(target.first + channel, &mut sum);
+            let mut sum = [0i32];
             for (&code, &weight) in codes.iter().zip(weights.row(channel)) {
                 let code = i32::from(code).wrapping_add(rows.offset);
                 let weight = i32::from(weight).wrapping_add(weights.offset);
@@ -108,11 +114,8 @@ pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
             }
             let at = row.saturating_mul(target.out_stride).saturating_add(channel);
             let out = target.out.get_mut(at..).unwrap_or_default();
-            target.results.finish(
-                target.first + channel,
-                &sum,
-                out.get_mut(..1).unwrap_or_default(),
-            );
+            let out = out.get_mut(..1).unwrap_or_default();
+            target.results.finish(target.first + channel, 0, i32::MAX, &sum, out);
         }
     }
 }
@@ -153,6 +156,9 @@ fn fast_rows<const R: usize>(
             *shared = sum.wrapping_mul(weights.offset);
         }
     }
+    // A code with a usual offset has 9 bits, and a weight 8.
+    let limit =
+        if weights.offset == 0 && depth < DEEPEST / 16 { (depth as i32) << 15 } else { i32::MAX };
     let mut first = 0;
     while first < weights.channels {
         let count = CHANNELS.min(weights.channels - first);
@@ -162,10 +168,9 @@ fn fast_rows<const R: usize>(
         inner::sums(wide, part, depth, count, &mut sums);
         for (row, sums) in sums.iter_mut().enumerate() {
             let sums = &mut sums[..count];
-            target.results.add_bias(target.first + first, shared[row], sums);
             let at = row * target.out_stride + first;
             let Some(out) = target.out.get_mut(at..at + count) else { return };
-            target.results.finish(target.first + first, sums, out);
+            target.results.finish(target.first + first, shared[row], limit, sums, out);
         }
         first += count;
     }

@@ -1,5 +1,7 @@
 //! From sums of 32 bits to codes: a multiplier of 31 fractional bits, a shift, an offset and bounds.
 
+use super::CHANNELS;
+
 /// A real factor: `multiplier * 2^(shift - 31)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
@@ -41,6 +43,31 @@ impl Scale {
         // Fits: neither factor's negation overflows, so that the product is less than 2^62 apart from what is added.
         halve(((value * i64::from(self.multiplier) + (1 << 30)) >> 31) as i32, right)
     }
+
+    /// As [`apply`](Self::apply), and adds an offset.
+    #[inline(always)]
+    pub(super) fn apply_and_add(self, value: i32, offset: i32) -> i32 {
+        #[cfg(arm_dsp)]
+        {
+            /// What is rare.
+            #[cold]
+            #[inline(never)]
+            fn apply(scale: Scale, value: i32) -> i32 {
+                scale.apply(value)
+            }
+            let (twice, overflow) = value.overflowing_add(value);
+            if overflow || self.shift > 0 {
+                return apply(self, value).wrapping_add(offset);
+            }
+            let upper = super::dsp::upper(twice, self.multiplier);
+            if self.shift == 0 {
+                return upper.wrapping_add(offset);
+            }
+            super::dsp::shift_out(upper, self.shift, offset)
+        }
+        #[cfg(not(arm_dsp))]
+        self.apply(value).wrapping_add(offset)
+    }
 }
 
 /// Shifts up to 31 bits out to the right; to the nearest, halves away from zero. Not for the least number.
@@ -50,6 +77,16 @@ pub(super) fn halve(value: i32, bits: u32) -> i32 {
     let twice = value.wrapping_add(value >> 31) >> (bits.wrapping_sub(1) & 31);
     let rounded = (twice >> 1).wrapping_add(twice & 1);
     if bits == 0 { value } else { rounded }
+}
+
+/// Numbers below it can be doubled after two of them are added.
+#[cfg(arm_dsp)]
+const NEAR: i32 = 1 << 29;
+
+#[cfg(arm_dsp)]
+fn is_simple(shifts: &[i32], bias: &[i32]) -> bool {
+    let near = |bias: &i32| (-NEAR..NEAR).contains(bias);
+    shifts.iter().all(|shift| *shift < 0) && bias.iter().all(near)
 }
 
 /// The scales of channels.
@@ -67,12 +104,22 @@ pub struct Results<'a> {
     bias: &'a [i32],
     offset: i32,
     bounds: (i32, i32),
+    /// Whether all shifts are to the right, and each bias is far from wrapping: so with the DSP extension, it is a shorter loop.
+    #[cfg(arm_dsp)]
+    simple: bool,
 }
 
 impl<'a> Results<'a> {
     /// One scale for all channels. The bias may be empty.
     pub fn uniform(scale: Scale, bias: &'a [i32], offset: i32, bounds: (i32, i32)) -> Self {
-        Results { scales: Scales::One(scale), bias, offset, bounds }
+        Results {
+            scales: Scales::One(scale),
+            bias,
+            offset,
+            bounds,
+            #[cfg(arm_dsp)]
+            simple: is_simple(core::slice::from_ref(&scale.shift), bias),
+        }
     }
 
     /// A scale for each channel; `None` where one is not valid (see [`Scale::new`]).
@@ -91,54 +138,76 @@ impl<'a> Results<'a> {
             bias,
             offset,
             bounds,
+            #[cfg(arm_dsp)]
+            simple: is_simple(shifts, bias),
         })
     }
 
-    /// Sets the sums of the channels from `first` on to their bias.
+    /// The codes of the channels from `first` on, of their sums without bias and of what is added to all. The sums with it are less
+    /// than `limit`.
     #[inline(always)]
-    pub(super) fn begin(&self, first: usize, sums: &mut [i32]) {
-        match self.bias.get(first..first + sums.len()) {
-            Some(bias) => sums.copy_from_slice(bias),
-            None => sums.fill(0),
+    pub(super) fn finish(
+        &self,
+        first: usize,
+        added: i32,
+        limit: i32,
+        sums: &[i32],
+        out: &mut [i8],
+    ) {
+        #[cfg(arm_dsp)]
+        if self.simple && added == 0 && limit < NEAR {
+            let bias = self.bias_of(first, sums.len());
+            let results = [self.offset, self.bounds.0, self.bounds.1];
+            return match self.scales {
+                Scales::One(Scale { multiplier, shift }) => {
+                    super::dsp::finish_alike(sums, bias, [multiplier, shift], results, out);
+                }
+                Scales::Each(multipliers, shifts) => {
+                    let from = |all: &'a [i32]| all.get(first..).unwrap_or(&[]);
+                    let scales = [bias, from(multipliers), from(shifts)];
+                    super::dsp::finish_each(sums, scales, results, out);
+                }
+            };
         }
+        let _ = limit;
+        self.finish_within(self.bounds, first, added, sums, out);
     }
 
-    /// Adds the bias of the channels from `first` on, and `shared`.
+    /// The bias of channels, or zeros.
     #[inline(always)]
-    pub(super) fn add_bias(&self, first: usize, shared: i32, sums: &mut [i32]) {
-        if let Some(bias) = self.bias.get(first..first + sums.len()) {
-            for (sum, &bias) in sums.iter_mut().zip(bias) {
-                *sum = sum.wrapping_add(bias);
-            }
-        }
-        if shared != 0 {
-            for sum in sums {
-                *sum = sum.wrapping_add(shared);
-            }
-        }
+    fn bias_of(&self, first: usize, len: usize) -> &'a [i32] {
+        let bias = self.bias.get(first..).unwrap_or(&[]);
+        if bias.len() < len { &[0; CHANNELS] } else { bias }
     }
 
     #[inline(always)]
-    fn code(&self, scale: Scale, sum: i32) -> i8 {
-        let code = scale.apply(sum).wrapping_add(self.offset);
-        code.max(self.bounds.0).min(self.bounds.1) as i8
-    }
-
-    /// The codes of the channels from `first` on.
-    #[inline(always)]
-    pub(super) fn finish(&self, first: usize, sums: &[i32], out: &mut [i8]) {
+    fn finish_within(
+        &self,
+        (least, greatest): (i32, i32),
+        first: usize,
+        added: i32,
+        sums: &[i32],
+        out: &mut [i8],
+    ) {
+        let bias = self.bias_of(first, sums.len());
+        let sums =
+            sums.iter().zip(bias).map(|(&sum, &bias)| sum.wrapping_add(bias).wrapping_add(added));
+        let code = |scale: Scale, sum| {
+            let code = scale.apply_and_add(sum, self.offset);
+            code.max(least).min(greatest) as i8
+        };
         match self.scales {
             Scales::One(scale) => {
-                for (out, &sum) in out.iter_mut().zip(sums) {
-                    *out = self.code(scale, sum);
+                for (out, sum) in out.iter_mut().zip(sums) {
+                    *out = code(scale, sum);
                 }
             }
             Scales::Each(multipliers, shifts) => {
                 let multipliers = multipliers.get(first..).unwrap_or(&[]);
                 let shifts = shifts.get(first..).unwrap_or(&[]);
                 let scales = multipliers.iter().zip(shifts);
-                for ((out, &sum), (&multiplier, &shift)) in out.iter_mut().zip(sums).zip(scales) {
-                    *out = self.code(Scale { multiplier, shift }, sum);
+                for ((out, sum), (&multiplier, &shift)) in out.iter_mut().zip(sums).zip(scales) {
+                    *out = code(Scale { multiplier, shift }, sum);
                 }
             }
         }
