@@ -1,4 +1,6 @@
-//! What the core takes in the flash of a microcontroller.
+//! What is taken in the flash of a microcontroller: by core alone, and by whole images of programs ([`image`]).
+
+mod image;
 
 use crate::process::{self, cargo, root, target_dir};
 use anyhow::{Context, Result, bail};
@@ -37,6 +39,11 @@ impl Sizes {
     /// Bytes that must be stored: initial values of variables are.
     pub(crate) fn flash(&self) -> u64 {
         self.text + self.constants + self.data
+    }
+
+    /// Bytes of variables.
+    pub(crate) fn ram(&self) -> u64 {
+        self.data + self.bss
     }
 
     /// Adds up the sections of an ELF file that are loaded.
@@ -104,7 +111,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if core > LIMIT {
         bail!("core takes {core} bytes of flash, more than the limit of {LIMIT}");
     }
-    Ok(())
+    image::run(options.symbols)
 }
 
 fn list_symbols(elf: &[u8], count: usize) -> Result<()> {

@@ -1,0 +1,41 @@
+//! A firmware that runs a program on what it finds in memory, and writes down the class. It is linked and measured, never run:
+//! what a program takes in flash beside a board's own code.
+
+#![no_std]
+#![no_main]
+
+use core::ptr::{read_volatile, write_volatile};
+use cortex_m as _;
+use torchlet::firmware::Error;
+
+torchlet::program!(model);
+use model::forward::Input0;
+
+/// Where a sensor would put the input, and where the class goes: RAM of the board.
+const INPUT: *const Input0 = 0x2003_0000 as *const Input0;
+const CLASS: *mut usize = 0x2003_fffc as *mut usize;
+
+fn classify() -> Result<usize, Error> {
+    // SAFETY: aligned addresses in the RAM of the board; the image is never run.
+    let input = unsafe { read_volatile(INPUT) };
+    let mut model = model::load()?;
+    let output = model.forward(&input)?.as_flattened();
+    let largest = output
+        .iter()
+        .enumerate()
+        .max_by(|a, b| a.1.partial_cmp(b.1).unwrap_or(core::cmp::Ordering::Equal));
+    Ok(largest.map_or(0, |(class, _)| class))
+}
+
+#[cortex_m_rt::entry]
+fn main() -> ! {
+    let class = classify().unwrap_or(usize::MAX);
+    // SAFETY: as above.
+    unsafe { write_volatile(CLASS, class) };
+    loop {}
+}
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
