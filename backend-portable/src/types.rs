@@ -63,6 +63,11 @@ impl Types {
         self.0 >> scalar_type as u32 & 1 != 0
     }
 
+    /// The types of its tensors.
+    pub fn elements(self) -> impl Iterator<Item = ScalarType> {
+        (0..).map_while(ScalarType::from_number).filter(move |found| self.has_element(*found))
+    }
+
     /// Whether there are tensors whose elements are of this many bytes.
     #[inline(always)]
     pub const fn has_size(self, bytes: usize) -> bool {
@@ -206,5 +211,6 @@ mod tests {
         assert!(Types::NONE.with_computed(ScalarType::Bool).computes(ScalarType::Long));
         assert_eq!(Types::NONE.with_computed(ScalarType::QInt8), Types::NONE);
         assert_eq!(Types::from_bits(half.bits()), half);
+        assert!(half.elements().eq([ScalarType::Float]));
     }
 }

@@ -19,6 +19,8 @@ pub struct Analysis {
     pub operators: BTreeSet<String>,
     /// The element types that their kernels have to do with.
     pub types: Types,
+    /// Bytes of the program, as it is embedded, without external data.
+    pub program: u64,
 }
 
 /// What running a method takes.
@@ -141,7 +143,9 @@ impl Analysis {
             names.clone_from(&present);
         }
         let (operators, types) = (BTreeSet::new(), Types::NONE);
-        let mut analysis = Analysis { methods: Vec::new(), operators, types };
+        let program_bytes = program.file_size();
+        let mut analysis =
+            Analysis { methods: Vec::new(), operators, types, program: program_bytes };
         let kernels: Vec<Kernel> = registry.kernels().copied().collect();
         let whole_program = torchlet_graph::method::Program::read(program);
         for name in names {

@@ -29,6 +29,7 @@ mod analysis;
 mod code;
 mod error;
 mod image;
+mod load;
 mod program;
 mod target;
 mod types;

@@ -1,6 +1,7 @@
 //! A program and what is to become of it.
 
-use crate::{Error, Image};
+use crate::load::Loaded;
+use crate::{Analysis, Error, Image, Target};
 use std::path::{Path, PathBuf};
 use torchlet_core::{Backend, Kernel};
 
@@ -82,6 +83,14 @@ impl Program {
     pub fn backend(mut self, backend: impl Backend + 'static, path: &str) -> Self {
         self.backends.push((Box::new(backend), path.into()));
         self
+    }
+
+    /// What running it takes on a machine.
+    ///
+    /// # Errors
+    /// It cannot be read or loaded, or calls what nobody has.
+    pub fn analyze(&self, target: &Target) -> Result<Analysis, Error> {
+        Ok(Loaded::of(self, target)?.analysis)
     }
 
     /// Writes the program as the only one of its image: see [`Image::write`].

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use torchlet::{Machine, PointerWidth};
+use torchlet_build::Target;
 
 /// Runs PyTorch programs that were exported with ExecuTorch (.pte), in pure Rust.
 #[derive(Debug, Parser)]
@@ -49,6 +49,12 @@ Examples:
   torchlet lower model.pte --data weights.ptd --for cpu -o model_cpu.pte
   torchlet lower model.bpte --for cpu -o model_cpu.bpte   (its test cases go with it)")]
     Lower(LowerArguments),
+    /// Tells what a program takes in a firmware image: memory, kernels, element types, without building one.
+    #[command(after_help = "Examples:
+  torchlet size model.pte
+  torchlet size model.pte --lower --target riscv32imac-unknown-none-elf
+  torchlet size model.pte --data weights.ptd --json")]
+    Size(SizeArguments),
     /// Measures a program: time of an inference, time to load, peak memory.
     #[command(after_help = "Examples:
   torchlet bench model.pte
@@ -208,42 +214,23 @@ pub(crate) struct InspectArguments {
     pub(crate) json: bool,
 }
 
-/// Another machine.
-#[derive(Debug, Clone)]
-pub(crate) struct Target {
-    pub(crate) name: String,
-    pub(crate) machine: Machine,
-    /// Whether its kernels use vector instructions, so that what they take depends on the processor.
-    pub(crate) has_vectors: bool,
-}
-
-impl Target {
-    fn parse(name: &str) -> Result<Self, String> {
-        let starts = |with: &[&str]| with.iter().any(|start| name.starts_with(start));
-        let is_32 = [
-            "32", "thumb", "arm", "riscv32", "i386", "i586", "i686", "wasm32", "xtensa", "mips-",
-            "mipsel-",
-        ];
-        let is_64 = [
-            "64",
-            "x86_64",
-            "aarch64",
-            "arm64",
-            "riscv64",
-            "powerpc64",
-            "loongarch64",
-            "s390x",
-            "wasm64",
-        ];
-        let width = match name {
-            // First, as arm64 starts like the others.
-            _ if starts(&is_64) => PointerWidth::Bits64,
-            _ if starts(&is_32) => PointerWidth::Bits32,
-            _ => return Err("its pointers are not known; use 32 or 64, by their bits".into()),
-        };
-        let has_vectors = starts(&["64", "x86_64", "aarch64", "arm64"]);
-        Ok(Target { name: name.into(), machine: Machine::Scalar(width), has_vectors })
-    }
+#[derive(Debug, Args)]
+pub(crate) struct SizeArguments {
+    /// The program, .pte or .bpte
+    pub(crate) model: PathBuf,
+    /// The machine: a target triple, such as thumbv7em-none-eabihf, or 32 (bits of a pointer)
+    #[arg(long, value_name = "TRIPLE", value_parser = Target::parse)]
+    #[arg(default_value = "thumbv7em-none-eabihf")]
+    pub(crate) target: Target,
+    /// Look at what the compiler makes of it for kernels alone, as lower --for mcu
+    #[arg(long)]
+    pub(crate) lower: bool,
+    /// External weights that the program needs; may be given several times
+    #[arg(long, value_name = "FILE.ptd")]
+    pub(crate) data: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ mod model;
 mod npy;
 mod profile;
 mod run;
+mod size;
 mod terminal;
 mod verify;
 
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Verify(arguments) => return verify::verify(arguments),
         Command::Lower(arguments) => lower::lower(arguments),
+        Command::Size(arguments) => size::size(arguments),
         Command::Bench(arguments) => bench::bench(arguments),
         Command::Devices => {
             devices::devices();

@@ -272,6 +272,35 @@ fn inspect_tells_the_memory_of_a_board() {
 }
 
 #[test]
+fn size_tells_what_an_image_takes() {
+    let size = ["size", "digits/digits.pte", "--lower"];
+    let object = json(&stdout(&[&size[..], &["--json"]].concat()));
+    assert_eq!(object["target"], "thumbv7em-none-eabihf");
+    // To the byte what the firmware has (`cargo xtask board`).
+    let log = include_str!("../../boards/qemu-cortex-m4/expected.txt");
+    let method = &object["methods"][0];
+    let kernels = object["kernels"].as_array().unwrap().len();
+    for line in [
+        format!("program: {} bytes, {kernels} kernels", object["program"]),
+        format!("arena: {} bytes", method["arena"]),
+        format!("planned: {} bytes", method["planned"]),
+        format!("scratch: {} bytes", method["scratch"]),
+    ] {
+        assert!(log.lines().any(|found| found == line), "{line} is not in\n{log}");
+    }
+    assert_eq!(object["types"], serde_json::json!(["int64", "float32"]));
+    assert_eq!(method["outputs"], serde_json::json!(["float32[1, 10]"]));
+    let text = stdout(&size);
+    assert!(text.contains("aten::convolution.out") && text.contains("scratch"), "{text}");
+    // As exported, it has other kernels.
+    assert!(stdout(&["size", "digits/digits.pte"]).contains("batch_norm"));
+    let missing = error(&["size", "ops/linear/bilinear.bpte"]);
+    assert!(missing.contains("no kernel for aten::_trilinear.out"), "{missing}");
+    let server = error(&["size", "digits/digits.pte", "--target", "x86_64-unknown-linux-gnu"]);
+    assert!(server.contains("depends on the processor"), "{server}");
+}
+
+#[test]
 fn lower_writes_programs() {
     let folder = Folder::new("lower");
     let vision = "vulkan/model/vision.bpte";

@@ -1,6 +1,5 @@
 //! What there is to say about a program.
 
-use crate::arguments::Target;
 use crate::bundle;
 use crate::failure::Failure;
 use crate::inputs::describe;
@@ -9,6 +8,7 @@ use torchlet::core::{
     Blob, DataMap, InstructionName, MethodMeta, ProgramError, ShapeDynamism, TableUse, ValueMeta,
 };
 use torchlet::{Error, Limits, MemoryReport, Module};
+use torchlet_build::Target;
 
 pub(crate) struct Description {
     pub(crate) file_size: u64,
@@ -141,7 +141,7 @@ impl Description {
             external: module.data().iter().map(external).collect::<Result<_, _>>()?,
             methods,
             threads: module.threads(),
-            target: target.map(|target| target.name.clone()),
+            target: target.map(|target| target.name().to_owned()),
         })
     }
 }
@@ -212,11 +212,11 @@ impl Method {
 }
 
 fn on_target(module: &Module, meta: &MethodMeta<'_>, target: &Target) -> Result<OnTarget, String> {
-    if target.has_vectors || meta.delegate_count() > 0 {
-        let tables = meta.table_use(&Limits::HOST, target.machine.pointer_width());
+    if target.has_vectors() || meta.delegate_count() > 0 {
+        let tables = meta.table_use(&Limits::HOST, target.pointer_width());
         return tables.map(OnTarget::Tables).map_err(|error| error.to_string());
     }
-    let report = module.memory_report_on(meta.name(), target.machine);
+    let report = module.memory_report_on(meta.name(), target.machine());
     report.map(OnTarget::Exact).map_err(|error| Failure::from(error).to_string())
 }
 
