@@ -36,6 +36,12 @@ impl<'c, 'm> Arguments<'c, 'm> {
         Arguments { values, args, params }
     }
 
+    /// What the kernel declares: its own list, so that a function that serves several kernels can tell which one is called. Empty for
+    /// delegates.
+    pub fn params(&self) -> &'m [Param] {
+        self.params
+    }
+
     /// Number of arguments.
     pub(crate) fn len(&self) -> usize {
         self.args.len()

@@ -5,6 +5,7 @@
 mod api;
 mod bench;
 mod board;
+mod capi;
 mod deps;
 mod fixtures;
 mod fuzz;
@@ -37,6 +38,8 @@ enum Command {
     Board(board::Options),
     /// Compares the public API of the libraries with the listings in api/
     Api(api::Options),
+    /// Compares the header of the C interface with its sources, and runs programs in C and C++ that use it
+    Capi(capi::Options),
     /// Measures models with torchlet and with ExecuTorch's own runtime, side by side
     Bench(bench::Options),
     /// Exports the programs in tests/fixtures anew
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Size(options) => size::run(&options),
         Command::Board(options) => board::run(&options),
         Command::Api(options) => api::run(&options),
+        Command::Capi(options) => capi::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Fixtures(options) => fixtures::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

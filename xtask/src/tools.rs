@@ -99,6 +99,46 @@ pub(crate) fn cpp_compiler() -> Result<()> {
     program("c++", "g++", "Fedora: `dnf install gcc-c++`; macOS: `xcode-select --install`")
 }
 
+/// Makes sure that there is what programs in C and C++ are built and tested with.
+pub(crate) fn c_toolchain() -> Result<()> {
+    let elsewhere = "or leave C out: `cargo xtask test --skip capi`";
+    for (name, package) in [
+        ("cc", "gcc"),
+        ("c++", "g++"),
+        ("cmake", "cmake"),
+        ("make", "make"),
+        ("pkg-config", "pkg-config"),
+        ("valgrind", "valgrind"),
+    ] {
+        program(name, package, elsewhere)?;
+    }
+    Ok(())
+}
+
+/// Makes sure that there is what firmware in C is built and run with.
+pub(crate) fn arm_toolchain() -> Result<()> {
+    embedded_targets()?;
+    let elsewhere = "or leave firmware in C out: `cargo xtask test --skip c-board`";
+    program("cmake", "cmake", elsewhere)?;
+    program("make", "make", elsewhere)?;
+    program("qemu-system-arm", "qemu-system-arm", elsewhere)?;
+    program("arm-none-eabi-gcc", "gcc-arm-none-eabi", elsewhere)?;
+    let specs = "-print-file-name=nano.specs";
+    let has_newlib = || {
+        let found = output(command("arm-none-eabi-gcc", &[specs]));
+        found.is_ok_and(|path| path.starts_with(b"/"))
+    };
+    if !has_newlib() {
+        apt_install(&["libnewlib-arm-none-eabi"]);
+    }
+    if !has_newlib() {
+        bail!(
+            "newlib for Arm is missing. Debian, Ubuntu: `apt-get install libnewlib-arm-none-eabi`; {elsewhere}"
+        );
+    }
+    Ok(())
+}
+
 /// Makes sure that a program is there that answers to `--version`, by installing Debian's package if need be.
 fn program(name: &str, package: &str, elsewhere: &str) -> Result<()> {
     let present = || succeeds(name, &["--version"]);

@@ -6,7 +6,7 @@
 use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
-use crate::{api, board, deps, msrv, shaders, size, vulkan};
+use crate::{api, board, capi, deps, msrv, shaders, size, vulkan};
 use anyhow::Result;
 
 /// How a step ended without failing.
@@ -31,6 +31,7 @@ pub(super) const STEPS: &[Step] = &[
     beside("miri", "core's tests under Miri", miri),
     beside("size", "core stays within its flash budget", size_step),
     beside("board", "the firmware runs in QEMU and prints what it should", board_step),
+    beside("c-board", "firmware in C runs in QEMU and prints what it should", c_board_step),
     step("clippy", "no warnings, with each feature alone, none, and all", clippy),
     step(
         "msrv",
@@ -40,6 +41,11 @@ pub(super) const STEPS: &[Step] = &[
     step("api", "the public API of the libraries is as in api/", api_step),
     step("doc", "the documentation builds without warnings", doc),
     step("no-std", "core and kernels compile for microcontrollers", no_std),
+    step(
+        "capi",
+        "the C header is that of its sources; programs in C and C++ use the library",
+        capi_step,
+    ),
     step("shaders", "the shader modules are valid and what their sources compile to", shaders_step),
     step("vulkan", "the Vulkan tests on a software driver, under validation layers", vulkan_step),
     step("test", "the tests of the workspace, but for those on Vulkan", test),
@@ -132,6 +138,22 @@ fn board_step() -> Result<Outcome> {
         return Ok(Outcome::NotRun(error.to_string()));
     }
     board::run(&board::Options::default())?;
+    Ok(Outcome::Passed)
+}
+
+fn c_board_step() -> Result<Outcome> {
+    if let Err(error) = tools::arm_toolchain() {
+        return Ok(Outcome::NotRun(error.to_string()));
+    }
+    capi::firmware::run(false)?;
+    Ok(Outcome::Passed)
+}
+
+fn capi_step() -> Result<Outcome> {
+    if let Err(error) = tools::c_toolchain() {
+        return Ok(Outcome::NotRun(error.to_string()));
+    }
+    capi::run(&capi::Options::default())?;
     Ok(Outcome::Passed)
 }
 

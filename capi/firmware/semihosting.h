@@ -1,0 +1,30 @@
+/* What the debugger, or QEMU, does for the firmware. */
+
+#ifndef SEMIHOSTING_H
+#define SEMIHOSTING_H
+
+#include <stdint.h>
+
+static inline int semihosting(int operation, const void *argument)
+{
+    register int number __asm("r0") = operation;
+    register const void *pointer __asm("r1") = argument;
+    __asm volatile("bkpt 0xab" : "+r"(number) : "r"(pointer) : "memory");
+    return number;
+}
+
+/* Prints text. */
+static inline void print(const char *text)
+{
+    semihosting(0x04, text);
+}
+
+/* Ends the emulation, with success if the code is 0. */
+static inline void stop(int code)
+{
+    const uint32_t reason[] = {code == 0 ? 0x20026 : 0x20023, (uint32_t)code};
+    for (;;)
+        semihosting(code == 0 ? 0x18 : 0x20, code == 0 ? (const void *)0x20026 : (const void *)reason);
+}
+
+#endif

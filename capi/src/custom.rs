@@ -1,0 +1,266 @@
+//! Kernels written in C.
+//!
+//! Core calls plain functions, which get the call and nothing else. What they need to find the C functions is reached through the list of
+//! the kernel's arguments, which core shows them: it lies right behind the description of the kernel, in the caller's memory.
+
+use crate::call::torchlet_call;
+use crate::fault::Fault;
+use crate::pointer;
+use crate::registry::sorted;
+use core::ffi::{c_char, c_void};
+use core::mem::MaybeUninit;
+use torchlet_core::{Invoke, Kernel, KernelError, Param, Plan, Prepare};
+
+/// The kind of an argument of an operator, as in its schema.
+pub type torchlet_param = u8;
+
+/// `Tensor`.
+pub const TORCHLET_PARAM_TENSOR: torchlet_param = 0;
+/// `Tensor?`.
+pub const TORCHLET_PARAM_OPTIONAL_TENSOR: torchlet_param = 1;
+/// `Tensor[]`.
+pub const TORCHLET_PARAM_TENSOR_LIST: torchlet_param = 2;
+/// `Tensor?[]`.
+pub const TORCHLET_PARAM_OPTIONAL_TENSOR_LIST: torchlet_param = 3;
+/// `Tensor(a!)`: it is written.
+pub const TORCHLET_PARAM_OUT: torchlet_param = 4;
+/// `Tensor(a!)[]`: all are written.
+pub const TORCHLET_PARAM_OUT_LIST: torchlet_param = 5;
+/// `int`, `SymInt`, and enumerations.
+pub const TORCHLET_PARAM_INT: torchlet_param = 6;
+/// `int?`.
+pub const TORCHLET_PARAM_OPTIONAL_INT: torchlet_param = 7;
+/// `int[]`.
+pub const TORCHLET_PARAM_INT_LIST: torchlet_param = 8;
+/// `int[]?`.
+pub const TORCHLET_PARAM_OPTIONAL_INT_LIST: torchlet_param = 9;
+/// `float`.
+pub const TORCHLET_PARAM_FLOAT: torchlet_param = 10;
+/// `float?`.
+pub const TORCHLET_PARAM_OPTIONAL_FLOAT: torchlet_param = 11;
+/// `float[]?`.
+pub const TORCHLET_PARAM_OPTIONAL_FLOAT_LIST: torchlet_param = 12;
+/// `bool`.
+pub const TORCHLET_PARAM_BOOL: torchlet_param = 13;
+/// `bool?`.
+pub const TORCHLET_PARAM_OPTIONAL_BOOL: torchlet_param = 14;
+/// `bool[]`.
+pub const TORCHLET_PARAM_BOOL_LIST: torchlet_param = 15;
+/// `Scalar`.
+pub const TORCHLET_PARAM_SCALAR: torchlet_param = 16;
+/// `Scalar?`.
+pub const TORCHLET_PARAM_OPTIONAL_SCALAR: torchlet_param = 17;
+/// `str`.
+pub const TORCHLET_PARAM_STRING: torchlet_param = 18;
+/// `str?`.
+pub const TORCHLET_PARAM_OPTIONAL_STRING: torchlet_param = 19;
+/// A number that is written.
+pub const TORCHLET_PARAM_OUT_SCALAR: torchlet_param = 20;
+
+fn param(number: torchlet_param) -> Option<Param> {
+    Some(match number {
+        TORCHLET_PARAM_TENSOR => Param::Tensor,
+        TORCHLET_PARAM_OPTIONAL_TENSOR => Param::OptionalTensor,
+        TORCHLET_PARAM_TENSOR_LIST => Param::TensorList,
+        TORCHLET_PARAM_OPTIONAL_TENSOR_LIST => Param::OptionalTensorList,
+        TORCHLET_PARAM_OUT => Param::Out,
+        TORCHLET_PARAM_OUT_LIST => Param::OutList,
+        TORCHLET_PARAM_INT => Param::Int,
+        TORCHLET_PARAM_OPTIONAL_INT => Param::OptionalInt,
+        TORCHLET_PARAM_INT_LIST => Param::IntList,
+        TORCHLET_PARAM_OPTIONAL_INT_LIST => Param::OptionalIntList,
+        TORCHLET_PARAM_FLOAT => Param::Float,
+        TORCHLET_PARAM_OPTIONAL_FLOAT => Param::OptionalFloat,
+        TORCHLET_PARAM_OPTIONAL_FLOAT_LIST => Param::OptionalFloatList,
+        TORCHLET_PARAM_BOOL => Param::Bool,
+        TORCHLET_PARAM_OPTIONAL_BOOL => Param::OptionalBool,
+        TORCHLET_PARAM_BOOL_LIST => Param::BoolList,
+        TORCHLET_PARAM_SCALAR => Param::Scalar,
+        TORCHLET_PARAM_OPTIONAL_SCALAR => Param::OptionalScalar,
+        TORCHLET_PARAM_STRING => Param::String,
+        TORCHLET_PARAM_OPTIONAL_STRING => Param::OptionalString,
+        TORCHLET_PARAM_OUT_SCALAR => Param::OutScalar,
+        _ => return None,
+    })
+}
+
+/// What a kernel in C decides when it is prepared.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct torchlet_plan {
+    /// Bytes of scratch memory that it needs while it runs.
+    pub scratch: usize,
+    /// Bytes that its `pack` fills once, when the method is loaded; they stay as long as the method. Only what comes from constant arguments
+    /// can be packed, and the same number must be asked for each time.
+    pub packed: usize,
+}
+
+/// Checks the arguments of a call, gives outputs their shapes (`torchlet_call_resize`), and says what memory it needs. Called when a method is
+/// loaded, and again before a call whose shapes or numbers may have changed.
+pub type torchlet_prepare_fn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        call: *mut torchlet_call,
+        plan: *mut torchlet_plan,
+    ) -> u32,
+>;
+/// Computes.
+pub type torchlet_invoke_fn =
+    Option<unsafe extern "C" fn(context: *mut c_void, call: *mut torchlet_call) -> u32>;
+/// Fills packed memory from constant arguments.
+pub type torchlet_pack_fn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        call: *mut torchlet_call,
+        packed: *mut c_void,
+        size: usize,
+    ) -> u32,
+>;
+
+/// A kernel that is written in C. Its functions return `TORCHLET_OK`, what a function that they called returned, or
+/// `torchlet_call_fail(...)`; other codes are reported as `TORCHLET_NOT_SUPPORTED`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct torchlet_custom_kernel {
+    /// The operator with namespace and overload, such as `my_ops::scale.out`.
+    pub name: *const c_char,
+    /// The kinds of its arguments.
+    pub params: *const torchlet_param,
+    /// How many it has.
+    pub param_count: usize,
+    /// Prepares.
+    pub prepare: torchlet_prepare_fn,
+    /// Computes.
+    pub invoke: torchlet_invoke_fn,
+    /// Packs; may be null.
+    pub pack: torchlet_pack_fn,
+    /// What the functions get.
+    pub context: *mut c_void,
+}
+
+/// What lies before a kernel's list of arguments.
+#[derive(Clone, Copy)]
+struct Custom {
+    prepare: unsafe extern "C" fn(*mut c_void, *mut torchlet_call, *mut torchlet_plan) -> u32,
+    invoke: unsafe extern "C" fn(*mut c_void, *mut torchlet_call) -> u32,
+    pack: torchlet_pack_fn,
+    context: *mut c_void,
+}
+
+/// Everything lies at multiples of this.
+const ALIGN: usize = 8;
+
+const _: () = assert!(align_of::<Custom>() <= ALIGN && align_of::<Kernel>() <= ALIGN);
+// `TORCHLET_CUSTOM_KERNEL_SIZE` counts 20 pointers for a kernel, and a byte for each argument up to a multiple of 8.
+const _: () = assert!(size_of::<Kernel>() + size_of::<Custom>() + 8 <= 20 * size_of::<usize>());
+const _: () = assert!(size_of::<Param>() == 1);
+
+/// Bytes of a description with its list of arguments.
+fn piece(params: usize) -> Option<usize> {
+    size_of::<Custom>().checked_add(params)?.checked_next_multiple_of(ALIGN)
+}
+
+fn kernels_size(count: usize) -> Option<usize> {
+    size_of::<Kernel>().checked_mul(count)?.checked_next_multiple_of(ALIGN)
+}
+
+pub(crate) fn needed(kernels: &[torchlet_custom_kernel]) -> Option<usize> {
+    kernels.iter().try_fold(kernels_size(kernels.len())?, |sum, kernel| {
+        sum.checked_add(piece(kernel.param_count)?)
+    })
+}
+
+/// A table of these kernels in the memory.
+///
+/// # Safety
+/// The kernels are as `torchlet_custom_kernel` says.
+pub(crate) unsafe fn table(
+    kernels: &[torchlet_custom_kernel],
+    memory: &'static mut [MaybeUninit<u8>],
+) -> Result<&'static [Kernel], Fault> {
+    let needed = needed(kernels).ok_or(Fault::Huge("kernels"))?;
+    let available = memory.len();
+    if available < needed {
+        return Err(Fault::TooSmall { what: "memory", needed, available });
+    }
+    if !memory.as_ptr().addr().is_multiple_of(ALIGN) {
+        return Err(Fault::Misaligned("memory"));
+    }
+    let start = memory.as_mut_ptr();
+    // Kernels are found by address from now on: see `Custom::of`.
+    let _ = start.expose_provenance();
+    let table = start.cast::<MaybeUninit<Kernel>>();
+    let mut next = kernels_size(kernels.len()).ok_or(Fault::Huge("kernels"))?;
+    for (index, kernel) in kernels.iter().enumerate() {
+        // SAFETY: the caller's promise for what comes from C. Of the memory, `needed` bytes were found to be there, and the places are
+        // those that it adds up, each aligned to 8 as the memory is.
+        unsafe {
+            let name: &'static str = pointer::text(kernel.name, "kernel->name")?;
+            let params = pointer::items(kernel.params, kernel.param_count, "kernel->params")?;
+            let custom = Custom {
+                prepare: kernel.prepare.ok_or(Fault::Null("kernel->prepare"))?,
+                invoke: kernel.invoke.ok_or(Fault::Null("kernel->invoke"))?,
+                pack: kernel.pack,
+                context: kernel.context,
+            };
+            let place = start.add(next);
+            place.cast::<Custom>().write(custom);
+            let list = place.add(size_of::<Custom>()).cast::<Param>();
+            for (position, number) in params.iter().enumerate() {
+                let param = param(*number);
+                let param =
+                    param.ok_or(Fault::Argument("an argument's kind has no such number"))?;
+                list.add(position).write(param);
+            }
+            let list: &'static [Param] = core::slice::from_raw_parts(list, params.len());
+            (*table.add(index)).write(Kernel::new(name, list, prepare));
+            next += piece(params.len()).ok_or(Fault::Huge("kernel->params"))?;
+        }
+    }
+    // SAFETY: the places of all kernels were written above; they lie at the front of the memory, which is borrowed for good.
+    Ok(unsafe { sorted(core::slice::from_raw_parts_mut(table, kernels.len())) })
+}
+
+impl Custom {
+    /// The description before a list of arguments.
+    fn of(params: &[Param]) -> Self {
+        let place = params.as_ptr().addr().wrapping_sub(size_of::<Custom>());
+        // SAFETY: only kernels that `table` made have the functions below, and there the description lies before the list. The
+        // provenance of that memory was exposed.
+        unsafe { core::ptr::with_exposed_provenance::<Custom>(place).read() }
+    }
+}
+
+fn prepare(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
+    let custom = Custom::of(call.params());
+    let mut plan = torchlet_plan { scratch: 0, packed: 0 };
+    torchlet_call::preparing(call, |call| {
+        // SAFETY: whoever added the kernel promised that its functions do what they should; call and plan outlive the call.
+        unsafe { (custom.prepare)(custom.context, call, &mut plan) }
+    })?;
+    let result = Plan::new(invoke).with_scratch(plan.scratch);
+    if plan.packed == 0 {
+        return Ok(result);
+    }
+    if custom.pack.is_none() {
+        return Err(KernelError::Unsupported { what: "packing by a C kernel without pack" });
+    }
+    Ok(result.with_packed(plan.packed, pack))
+}
+
+fn invoke(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    let custom = Custom::of(call.params());
+    torchlet_call::invoking(call, |call| {
+        // SAFETY: as in `prepare`.
+        unsafe { (custom.invoke)(custom.context, call) }
+    })
+}
+
+fn pack(call: &mut Invoke<'_, '_>, memory: &mut [u8]) -> Result<(), KernelError> {
+    let custom = Custom::of(call.params());
+    let Some(pack) = custom.pack else { return Ok(()) };
+    torchlet_call::invoking(call, |call| {
+        // SAFETY: as in `prepare`; the memory is `memory`.
+        unsafe { pack(custom.context, call, memory.as_mut_ptr().cast(), memory.len()) }
+    })
+}

@@ -1,0 +1,113 @@
+//! The kernels of the CPU, each as a symbol of its own, so that the linker keeps those that a program names.
+//!
+//! `list.rs` and `torchlet_kernels.h` are made from the table of `torchlet-portable` by `cargo xtask capi --overwrite`; a test compares.
+
+pub mod list;
+
+use torchlet_core::Kernel;
+use torchlet_portable::KERNELS;
+
+/// A kernel of torchlet's, for `torchlet_registry_add_kernels`. Programs take its address and nothing else.
+#[repr(transparent)]
+pub struct torchlet_kernel(Kernel);
+
+impl torchlet_kernel {
+    pub(crate) fn kernel(&self) -> Kernel {
+        self.0
+    }
+}
+
+/// The kernel of this name: of several, the one that serves all types. In constants only: what is not there does not compile.
+const fn find(name: &str) -> torchlet_kernel {
+    let mut index = 0;
+    while index < KERNELS.len() {
+        #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+        let kernel = KERNELS[index];
+        if equal(kernel.name, name) && kernel.key.is_none() {
+            return torchlet_kernel(kernel);
+        }
+        index += 1;
+    }
+    #[allow(clippy::panic, reason = "evaluated by the compiler")]
+    {
+        panic!("no such kernel: run `cargo xtask capi --overwrite`")
+    }
+}
+
+const fn equal(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut index = 0;
+    while index < a.len() {
+        #[allow(clippy::indexing_slicing, reason = "evaluated by the compiler")]
+        if a[index] != b[index] {
+            return false;
+        }
+        index += 1;
+    }
+    true
+}
+
+/// Defines the symbols.
+macro_rules! symbols {
+    ($($symbol:ident = $name:literal;)*) => {
+        $(
+            #[doc = concat!("`", $name, "`.")]
+            #[allow(non_upper_case_globals, reason = "a symbol of C")]
+            #[unsafe(no_mangle)]
+            pub static $symbol: $crate::kernels::torchlet_kernel = $crate::kernels::find($name);
+        )*
+    };
+}
+use symbols;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::string::String;
+    use std::{env, format, fs, path::Path};
+
+    /// The symbol that stands for an operator.
+    fn symbol(name: &str) -> String {
+        let word =
+            |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
+        let words: String = name.replace("::", "_").chars().map(word).collect();
+        format!("torchlet_kernel_{words}")
+    }
+
+    #[test]
+    fn every_kernel_has_a_symbol() {
+        let mut symbols = BTreeMap::new();
+        for kernel in &torchlet_portable::KERNELS {
+            let former = symbols.insert(symbol(kernel.name), kernel.name);
+            assert!(former.is_none_or(|former| former == kernel.name), "{former:?}");
+        }
+        let mut list = String::from(
+            "//! The symbols. `cargo xtask capi --overwrite` writes this file.\n\nsuper::symbols! {\n",
+        );
+        let mut header = String::from(
+            "/* The kernels of torchlet, for torchlet_registry_add_kernels. `cargo xtask capi --overwrite` writes this file. */\n\n\
+             #ifndef TORCHLET_KERNELS_H\n#define TORCHLET_KERNELS_H\n\n#include \"torchlet.h\"\n\n\
+             #ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
+        );
+        for (symbol, name) in &symbols {
+            list += &format!("    {symbol} = \"{name}\";\n");
+            header += &format!("extern const torchlet_kernel {symbol};\n");
+        }
+        list += "}\n";
+        header += "\n#ifdef __cplusplus\n}\n#endif\n\n#endif\n";
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        for (path, text) in [("src/kernels/list.rs", list), ("include/torchlet_kernels.h", header)]
+        {
+            let path = root.join(path);
+            if env::var_os("TORCHLET_OVERWRITE").is_some() {
+                fs::write(&path, &text).unwrap();
+            }
+            let found = fs::read_to_string(&path).unwrap_or_default();
+            let hint = "is not as the table of kernels: run `cargo xtask capi --overwrite`";
+            assert!(found == text, "{} {hint}", path.display());
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Inputs and outputs of a method.
+
+use super::{loaded, torchlet_buffer, torchlet_method};
+use crate::fault::Fault;
+use crate::handle;
+use crate::pointer;
+use crate::status::{run, torchlet_status, torchlet_text, value};
+use crate::tensor::{torchlet_tensor, torchlet_tensor_info, torchlet_tensor_mut};
+use crate::values::torchlet_value;
+use core::ffi::c_void;
+use torchlet_core::{OutputMemory, TensorRef};
+
+/// Number of inputs of a loaded method.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_input_count(method: *const torchlet_method) -> usize {
+    // SAFETY: the caller's promise.
+    value(0, || Some(unsafe { handle::get(method).ok()? }.loaded().ok()?.input_count()))
+}
+
+/// Number of outputs of a loaded method.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_output_count(method: *const torchlet_method) -> usize {
+    // SAFETY: the caller's promise.
+    value(0, || Some(unsafe { handle::get(method).ok()? }.loaded().ok()?.output_count()))
+}
+
+/// Copies a value into an input. A tensor must be of the exported type and memory order; where the exported shape is dynamic, its shape may be any
+/// within the bound.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_set_input(
+    method: *mut torchlet_method,
+    index: usize,
+    input: *const torchlet_value,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let input = pointer::get(input, "input")?.checked()?;
+            let result = loaded(method)?.set_input(index, &input);
+            result.map_err(|error| Fault::Input(index, error))
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// Copies a tensor into an input.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_set_input_tensor(
+    method: *mut torchlet_method,
+    index: usize,
+    tensor: *const torchlet_tensor,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let tensor = pointer::get(tensor, "tensor")?.checked()?;
+            let result = loaded(method)?.set_input_tensor(index, &tensor);
+            result.map_err(|error| Fault::Input(index, error))
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// Gives an input of dynamic shape the shape of the next run, before it is written in place.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_resize_input(
+    method: *mut torchlet_method,
+    index: usize,
+    sizes: *const i32,
+    rank: usize,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sizes = pointer::items(sizes, rank, "sizes")?;
+            let result = loaded(method)?.resize_input(index, sizes);
+            result.map_err(|error| Fault::Input(index, error))
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// An input tensor in its place, to be written without a copy. The place is valid until another function uses the method.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_input_tensor(
+    method: *mut torchlet_method,
+    index: usize,
+    tensor: *mut torchlet_tensor_mut,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let found = loaded(method)?.input_mut(index);
+            let found = found.map_err(|error| Fault::Input(index, error))?;
+            pointer::put(tensor, torchlet_tensor_mut::of(found), "tensor")
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// An output, as the last run left it. What it points to is valid until another function changes the method.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_output(
+    method: *const torchlet_method,
+    index: usize,
+    output: *mut torchlet_value,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let found = handle::get(method)?.loaded()?.output(index);
+            let found = found.map_err(|error| Fault::Output(index, error))?;
+            pointer::put(output, torchlet_value::of(&found), "output")
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// An output that is a tensor, as the last run left it. The data is valid until another function changes the method.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_output_tensor(
+    method: *const torchlet_method,
+    index: usize,
+    tensor: *mut torchlet_tensor,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let found = handle::get(method)?.loaded()?.output(index);
+            let found = found.map_err(|error| Fault::Output(index, error))?;
+            let torchlet_core::ValueRef::Tensor(found) = found else {
+                let error = torchlet_core::InputError::Kind { expected: "tensor", found: "value" };
+                return Err(Fault::Output(index, error));
+            };
+            pointer::put(tensor, torchlet_tensor::of(&found), "tensor")
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// Whether an input needs memory to be bound to it before the method runs: a tensor that the exporter left to the caller.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_input_is_unbound(
+    method: *const torchlet_method,
+    index: usize,
+) -> bool {
+    value(false, || {
+        // SAFETY: the caller's promise.
+        Some(unsafe { handle::get(method).ok()? }.loaded().ok()?.input_is_unbound(index))
+    })
+}
+
+/// Whether an output has no memory. It may get some while the method runs; else some must be bound.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_output_is_unbound(
+    method: *const torchlet_method,
+    index: usize,
+) -> bool {
+    value(false, || {
+        // SAFETY: the caller's promise.
+        Some(unsafe { handle::get(method).ok()? }.loaded().ok()?.output_is_unbound(index))
+    })
+}
+
+/// Lends memory to an input that has none in the plan: it is set, or written in place, before each run.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`. The memory is the method's until it is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_bind_input(
+    method: *mut torchlet_method,
+    index: usize,
+    memory: *mut c_void,
+    size: usize,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bytes = pointer::zeroed(memory, size, "memory")?;
+            let result = loaded(method)?.bind_input(index, bytes);
+            result.map_err(|error| Fault::Input(index, error))
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// Lends memory to an output that has none in the plan.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`. The memory is the method's until it is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_bind_output(
+    method: *mut torchlet_method,
+    index: usize,
+    memory: *mut c_void,
+    size: usize,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let bytes = pointer::zeroed(memory, size, "memory")?;
+            let result = loaded(method)?.bind_output(index, bytes);
+            result.map_err(|error| Fault::Output(index, error))
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// The most tensors that `torchlet_method_execute_into` takes on each side.
+const MAX_LENT: usize = 16;
+
+/// Sets tensors as the first inputs, runs the method, and copies the first outputs, all of them tensors, to memory of the caller; `infos` tells what they are and can be
+/// null. Tensors that the exporter left to the caller are read and written there, with no copy.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`. Inputs and outputs do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_execute_into(
+    method: *mut torchlet_method,
+    inputs: *const torchlet_tensor,
+    input_count: usize,
+    outputs: *const torchlet_buffer,
+    output_count: usize,
+    infos: *mut torchlet_tensor_info,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        let many = || Fault::Argument("at most 16 inputs and 16 outputs can be lent memory");
+        let mut lent: heapless::Vec<(usize, TensorRef<'_>), MAX_LENT> = heapless::Vec::new();
+        let mut targets: heapless::Vec<OutputMemory<'_>, MAX_LENT> = heapless::Vec::new();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let method = loaded(method)?;
+            let inputs = pointer::items(inputs, input_count, "inputs")?;
+            for (index, tensor) in inputs.iter().enumerate() {
+                lent.push((index, tensor.checked()?)).map_err(|_| many())?;
+            }
+            let outputs = pointer::items(outputs, output_count, "outputs")?;
+            for (index, buffer) in outputs.iter().enumerate() {
+                let bytes = pointer::zeroed(buffer.data, buffer.size, "an output")?;
+                targets.push(OutputMemory::new(index, bytes)).map_err(|_| many())?;
+            }
+            method.execute_into(&lent, &mut targets)?;
+            if !infos.is_null() {
+                for (index, output) in targets.iter().enumerate() {
+                    let tensor = output.tensor();
+                    let tensor = tensor.ok_or(Fault::State("an output is no tensor"))?;
+                    let info = torchlet_tensor_info::of(tensor.info());
+                    pointer::put(infos.add(index), info, "infos")?;
+                }
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}

@@ -1,0 +1,107 @@
+/* Several threads use several methods of one program, and modules that share a file. */
+
+#include "check.h"
+#include <pthread.h>
+
+#define THREADS 4
+#define RUNS 20
+
+typedef struct job {
+    const torchlet_program *program;
+    const torchlet_registry *registry;
+    torchlet_module *module;
+    float pixels[64];
+    float expected[10];
+} job;
+
+static void *run_methods(void *argument)
+{
+    job *own = argument;
+    char words[160];
+    const torchlet_text said = {words, sizeof words};
+    const int32_t sizes[] = {1, 1, 8, 8};
+    loaded method;
+    if (load(&method, own->program, "forward", own->registry, NULL))
+        return "load";
+    for (int run = 0; run < RUNS; run++) {
+        torchlet_tensor image = tensor_of(own->pixels, 4, sizes), logits;
+        if (torchlet_method_set_input_tensor(&method.method, 0, &image, &said) ||
+            torchlet_method_execute(&method.method, &said) ||
+            torchlet_method_output_tensor(&method.method, 0, &logits, &said))
+            return "run";
+        if (memcmp(logits.data, own->expected, sizeof own->expected))
+            return "the logits differ";
+    }
+    unload(&method);
+    return NULL;
+}
+
+static void *run_modules(void *argument)
+{
+    job *own = argument;
+    const int32_t sizes[] = {1, 1, 8, 8};
+    for (int run = 0; run < RUNS; run++) {
+        torchlet_value input = {.kind = TORCHLET_KIND_TENSOR}, logits;
+        input.data.tensor = tensor_of(own->pixels, 4, sizes);
+        torchlet_values *values;
+        if (torchlet_module_forward(own->module, &input, 1, &values, NULL))
+            return "forward";
+        if (torchlet_values_get(values, 0, &logits, NULL))
+            return "values";
+        for (int i = 0; i < 10; i++)
+            if (fabsf(((const float *)logits.data.tensor.data)[i] - own->expected[i]) > 1e-3f)
+                return "the logits differ";
+        torchlet_values_free(values);
+    }
+    return NULL;
+}
+
+static void all(void *(*work)(void *), job *jobs)
+{
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, work, &jobs[i]) == 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *failed;
+        CHECK(pthread_join(threads[i], &failed) == 0);
+        if (failed)
+            fprintf(stderr, "thread %d: %s\n", i, (char *)failed);
+        CHECK(failed == NULL);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 2);
+    torchlet_buffer file = read_file(argv[1], "digits/digits.pte");
+    static job jobs[THREADS];
+    torchlet_program program;
+    torchlet_registry registry;
+    OK(torchlet_program_open(&program, file.data, file.size, &error));
+    OK(torchlet_registry_init(&registry, &error));
+    OK(torchlet_registry_add_all_kernels(&registry, &error));
+    torchlet_module *module;
+    OK(torchlet_module_open_bytes(file.data, file.size, NULL, &module, &error));
+    for (int i = 0; i < THREADS; i++) {
+        jobs[i].program = &program;
+        jobs[i].registry = &registry;
+        read_picture(argv[1], jobs[i].pixels);
+        /* Each has another picture. */
+        jobs[i].pixels[0] += (float)i;
+        loaded method;
+        OK(load(&method, &program, "forward", &registry, NULL));
+        OK(run_digits(&method.method, jobs[i].pixels, jobs[i].expected));
+        unload(&method);
+        OK(torchlet_module_share(module, &jobs[i].module, &error));
+    }
+    CHECK(memcmp(jobs[0].expected, jobs[1].expected, sizeof jobs[0].expected));
+    torchlet_module_close(module);
+    all(run_methods, jobs);
+    all(run_modules, jobs);
+    for (int i = 0; i < THREADS; i++)
+        torchlet_module_close(jobs[i].module);
+    torchlet_program_close(&program);
+    free(file.data);
+    puts("ok");
+    return 0;
+}

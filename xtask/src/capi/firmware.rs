@@ -1,0 +1,110 @@
+//! The firmware in C of `capi/firmware`, run in QEMU: what it prints is compared with `expected.txt` there, whose logits are those that the
+//! programs on the host print.
+
+use crate::process::{self, command, root, target_dir};
+use crate::size::Sizes;
+use crate::tools;
+use anyhow::{Context, Result, bail, ensure};
+use object::{Object, ObjectSymbol};
+
+/// How far a number may be from the expected one: `absolute + relative * |expected|`.
+const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
+
+/// What would mean that something allocates.
+const ALLOCATORS: &[&str] = &["malloc", "_malloc_r", "_sbrk", "_sbrk_r", "__rust_alloc"];
+
+pub(crate) fn run(overwrite: bool) -> Result<()> {
+    tools::arm_toolchain()?;
+    let build = target_dir().join("capi/firmware");
+    let folder = build.to_string_lossy().into_owned();
+    let mut configure = command("cmake", &["-S", "capi/firmware", "-B", &folder]);
+    configure.arg("-DCMAKE_TOOLCHAIN_FILE=arm-none-eabi.cmake");
+    process::run(configure)?;
+    process::run(command("cmake", &["--build", &folder]))?;
+    let image = build.join("digits");
+    let elf = std::fs::read(&image)?;
+    println!("firmware in C: {}", Sizes::of(&elf)?);
+    no_allocator(&elf)?;
+    let mut qemu = command("timeout", &["60", "qemu-system-arm", "-machine", "mps2-an386"]);
+    qemu.args(["-nographic", "-monitor", "none", "-serial", "none"]);
+    qemu.args(["-semihosting-config", "enable=on,target=native", "-kernel"]).arg(&image);
+    qemu.stdin(std::process::Stdio::null());
+    // It prints where errors go.
+    let output = qemu.output().context("timeout, of coreutils, is missing")?;
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    println!("{printed}");
+    ensure!(output.status.success(), "the firmware failed: {}", output.status);
+    if overwrite {
+        std::fs::write(expected_path(), &printed)?;
+    }
+    let expected = std::fs::read_to_string(expected_path())?;
+    let (found, expected): (Vec<&str>, Vec<&str>) =
+        (printed.lines().collect(), expected.lines().collect());
+    ensure!(found.len() == expected.len(), "{} lines, not {}", found.len(), expected.len());
+    for (found, expected) in found.iter().zip(&expected) {
+        ensure!(
+            same(found, expected),
+            "the firmware says `{found}`, not `{expected}`; `cargo xtask capi --overwrite-firmware` takes that"
+        );
+    }
+    Ok(())
+}
+
+/// Fails if an image links a function that allocates.
+fn no_allocator(elf: &[u8]) -> Result<()> {
+    let file = object::File::parse(elf)?;
+    for name in file.symbols().filter_map(|symbol| symbol.name().ok()) {
+        ensure!(!ALLOCATORS.contains(&name), "the firmware links {name}: something allocates");
+    }
+    Ok(())
+}
+
+fn expected_path() -> std::path::PathBuf {
+    root().join("capi/firmware/expected.txt")
+}
+
+/// Fails if what a program printed has other logits, or another class, than the firmware.
+pub(super) fn compare_logits(printed: &str) -> Result<()> {
+    let expected = std::fs::read_to_string(expected_path())?;
+    let wanted: Vec<&str> = expected.lines().filter(|line| is_result(line)).collect();
+    let found: Vec<&str> = printed.lines().filter(|line| is_result(line)).collect();
+    ensure!(wanted.len() == 11, "{} results in expected.txt", wanted.len());
+    let agree = found.len() == wanted.len() && found.iter().zip(&wanted).all(|(a, b)| same(a, b));
+    if !agree {
+        bail!("it printed\n{printed}\nwhere the firmware has\n{expected}");
+    }
+    Ok(())
+}
+
+fn is_result(line: &str) -> bool {
+    line.starts_with("logit ") || line.starts_with("class: ")
+}
+
+/// Whether two lines say the same, numbers with fractions to a tolerance.
+fn same(found: &str, expected: &str) -> bool {
+    let number = |line: &str| -> Option<(String, f32)> {
+        let (label, number) = line.rsplit_once(": ")?;
+        number.contains('.').then_some(())?;
+        Some((label.to_owned(), number.parse().ok()?))
+    };
+    match (number(found), number(expected)) {
+        (Some((label, found)), Some((wanted, expected))) => {
+            let allowed = TOLERANCE.0 + TOLERANCE.1 * expected.abs();
+            label == wanted && (found - expected).abs() <= allowed
+        }
+        _ => found == expected,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+
+    #[test]
+    fn numbers_agree_to_a_tolerance_and_words_exactly() {
+        assert!(same("logit 1: 2.00010", "logit 1: 2.00000"));
+        assert!(!same("logit 1: 2.00100", "logit 1: 2.00000"));
+        assert!(!same("logit 2: 2.00000", "logit 1: 2.00000"));
+        assert!(same("class: 2", "class: 2") && !same("class: 3", "class: 2"));
+    }
+}

@@ -1,0 +1,95 @@
+//! Programs in C and C++ over an installed library: found by CMake and by pkg-config, under sanitizers and Valgrind.
+
+use super::firmware;
+use crate::process::{self, command, root, target_dir};
+use crate::tools;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+
+/// Where it all is built and installed.
+fn folder() -> PathBuf {
+    target_dir().join("capi")
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Configures and builds a folder with CMake.
+fn cmake(source: &str, build: &Path, definitions: &[String]) -> Result<()> {
+    let mut configure = command("cmake", &["-S", source, "-B", &text(build), "-Wno-dev"]);
+    configure.args(definitions.iter().map(|definition| format!("-D{definition}")));
+    process::run(configure)?;
+    process::run(command("cmake", &["--build", &text(build), "--parallel", "2"]))
+}
+
+pub(super) fn run() -> Result<()> {
+    tools::c_toolchain()?;
+    let prefix = install()?;
+    let found_by = format!("CMAKE_PREFIX_PATH={}", prefix.display());
+    examples(&prefix, &found_by)?;
+    let fixtures = format!("FIXTURES={}", root().join("tests/fixtures").display());
+    // What is optimised runs under Valgrind, which finds what was never written; the sanitizers find the rest.
+    for (name, sanitize) in [("plain", "OFF"), ("sanitized", "ON")] {
+        let build = folder().join(name);
+        let sanitize = format!("SANITIZE={sanitize}");
+        cmake("capi/tests", &build, &[found_by.clone(), fixtures.clone(), sanitize])?;
+        process::run(command(
+            "ctest",
+            &["--test-dir", &text(&build), "--output-on-failure", "--no-tests=error"],
+        ))?;
+    }
+    for test in ["runtime", "errors", "kernels", "module", "low_level"] {
+        let mut valgrind = command("valgrind", &["--quiet", "--error-exitcode=9"]);
+        valgrind.args(["--leak-check=full", "--errors-for-leak-kinds=definite"]);
+        valgrind.arg(folder().join("plain").join(test)).arg(root().join("tests/fixtures"));
+        process::run(valgrind)?;
+    }
+    Ok(())
+}
+
+/// Builds the library and installs it; gives where. It cannot have all features of the workspace, as what the rest of the tests builds: `defmt`
+/// links on firmware alone.
+fn install() -> Result<PathBuf> {
+    let (build, prefix) = (folder().join("build"), folder().join("prefix"));
+    // What an earlier version installed would be found, too.
+    if prefix.is_dir() {
+        std::fs::remove_dir_all(&prefix)?;
+    }
+    let definitions = [
+        "TORCHLET_PROFILE=dev".to_owned(),
+        "TORCHLET_EXAMPLES=OFF".to_owned(),
+        format!("TORCHLET_CARGO_TARGET_DIR={}", target_dir().display()),
+        format!("CMAKE_INSTALL_PREFIX={}", prefix.display()),
+        "CMAKE_INSTALL_LIBDIR=lib".to_owned(),
+    ];
+    cmake("capi", &build, &definitions)?;
+    process::run(command("cmake", &["--install", &text(&build)]))?;
+    Ok(prefix)
+}
+
+/// The examples, built with CMake and static, and one by pkg-config and shared: all see a two, with the logits that the firmware has.
+fn examples(prefix: &Path, found_by: &str) -> Result<()> {
+    let build = folder().join("examples");
+    cmake("capi/examples", &build, &[found_by.to_owned()])?;
+    let digits = root().join("tests/fixtures/digits");
+    let run = |program: &Path| {
+        let mut run = command(&text(program), &[]);
+        run.arg(digits.join("digits.pte")).arg(digits.join("image_2.npy"));
+        run.env("LD_LIBRARY_PATH", prefix.join("lib"));
+        let printed = String::from_utf8(process::output(run)?)?;
+        firmware::compare_logits(&printed).with_context(|| format!("{}", program.display()))
+    };
+    for example in ["classify", "caller_memory", "classify_cpp"] {
+        run(&build.join(example))?;
+    }
+    let mut flags = command("pkg-config", &["--cflags", "--libs", "torchlet"]);
+    flags.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let flags = String::from_utf8(process::output(flags)?)?;
+    ensure!(flags.contains("-ltorchlet"), "pkg-config knows nothing of the library: {flags}");
+    let program = folder().join("classify_shared");
+    let mut cc = command("cc", &["-std=c11", "-O1", "capi/examples/classify.c", "-o"]);
+    cc.arg(&program).args(flags.split_whitespace());
+    process::run(cc)?;
+    run(&program)
+}
