@@ -545,8 +545,10 @@ fn scalar_variant(scalar: &Scalar) -> &'static str {
 fn array(slot: &Slot) -> Option<String> {
     let Slot::Tensor { info, is_dynamic: false, .. } = slot else { return None };
     let mut text = element(info)?.to_owned();
-    for &dim in info.dim_order.iter().rev() {
-        let size = info.sizes.get(usize::from(dim))?;
+    // Where dimensions of one element make no difference, the order is that of the shape.
+    let is_plain = info.is_contiguous();
+    for (place, &dim) in info.dim_order.iter().enumerate().rev() {
+        let size = info.sizes.get(if is_plain { place } else { usize::from(dim) })?;
         if *size < 1 {
             return None;
         }

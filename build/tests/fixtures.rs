@@ -158,6 +158,19 @@ fn shapes_that_change_are_tensors() {
     assert!(text.contains(run), "{text}");
 }
 
+/// Arrays are in the order of the memory, which is that of the shape unless channels really lie innermost.
+#[test]
+fn arrays_are_in_the_order_of_the_memory() {
+    let folder = Folder::new("order");
+    write(&folder, Program::new(fixture("tinyml/digits.pte")).name("one_channel")).unwrap();
+    let text = folder.text("one_channel.rs");
+    assert!(text.contains("pub type Input0 = [[[[f32; 8]; 8]; 1]; 1];"), "{text}");
+    let several = fixture("tinyml/image_classification.pte");
+    write(&folder, Program::new(several)).unwrap();
+    let text = folder.text("image_classification.rs");
+    assert!(text.contains("pub type Input0 = [[[[f32; 3]; 32]; 32]; 1];"), "{text}");
+}
+
 #[test]
 fn programs_share_their_activations() {
     let folder = Folder::new("shared");
