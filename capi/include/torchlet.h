@@ -59,8 +59,8 @@ typedef struct torchlet_kernel torchlet_kernel;
 // The most dimensions that a tensor can have.
 #define TORCHLET_MAX_RANK 16
 
-// A call of a kernel or delegate. It is there as long as the function that gets it runs. Arguments count from 0, in the order of the operator's
-// schema.
+// A call of a kernel or delegate. It is there as long as the function that gets it runs. Arguments
+// count from 0, in the order of the operator's schema.
 typedef struct torchlet_call torchlet_call;
 
 // A delegate as the program describes it. It is there as long as the function that gets it runs.
@@ -69,7 +69,8 @@ typedef struct torchlet_delegate_info torchlet_delegate_info;
 // A delegate in the making. It is there as long as the function that gets it runs.
 typedef struct torchlet_delegate_init torchlet_delegate_init;
 
-// A program that is opened, and its loaded methods. One thread uses it at a time; `torchlet_module_share` gives another thread a module of its own.
+// A program that is opened, and its loaded methods. One thread uses it at a time;
+// `torchlet_module_share` gives another thread a module of its own.
 typedef struct torchlet_module torchlet_module;
 
 // What a method gave.
@@ -148,15 +149,16 @@ typedef struct torchlet_tensor_mut {
     size_t size;
 } torchlet_tensor_mut;
 
-// External data, in memory of the caller: opened `.ptd` files, searched in the order in which they were added. It never changes once
-// methods use it, so that many threads can; it must stay where it is as long as they do.
+// External data, in memory of the caller: opened `.ptd` files, searched in the order in which they
+// were added. It never changes once methods use it, so that many threads can; it must stay where
+// it is as long as they do.
 typedef struct torchlet_data {
     uint64_t opaque;
     size_t words[44];
 } torchlet_data;
 
-// Memory of the caller for the text of an error: one sentence, with a null byte behind it, cut where it does not fit. It is
-// written when a call fails, and left alone else.
+// Memory of the caller for the text of an error: one sentence, with a null byte behind it, cut
+// where it does not fit. It is written when a call fails, and left alone else.
 typedef struct torchlet_text {
     // Where to write.
     char *data;
@@ -164,19 +166,21 @@ typedef struct torchlet_text {
     size_t size;
 } torchlet_text;
 
-// Copies `size` bytes from `offset` within the file; returns `TORCHLET_OK`, or anything else if it cannot.
+// Copies `size` bytes from `offset` within the file; returns `TORCHLET_OK`, or anything else if it
+// cannot.
 typedef uint32_t (*torchlet_read_fn)(void *context,
                                      uint64_t offset,
                                      void *into,
                                      size_t size);
 
-// Lends `size` bytes from `offset` within the file where they are in memory anyway, else returns null.
+// Lends `size` bytes from `offset` within the file where they are in memory anyway, else returns
+// null.
 typedef const void *(*torchlet_lend_fn)(void *context,
                                         uint64_t offset,
                                         size_t size);
 
-// Storage that holds a file. It must stay where it is as long as the file is open; its functions can be called from every thread that uses
-// the program, and what is lent stays as long.
+// Storage that holds a file. It must stay where it is as long as the file is open; its functions
+// can be called from every thread that uses the program, and what is lent stays as long.
 typedef struct torchlet_loader {
     // What the functions get.
     void *context;
@@ -184,11 +188,13 @@ typedef struct torchlet_loader {
     uint64_t size;
     // Reads.
     torchlet_read_fn read;
-    // Lends; may be null. Without it, a buffer for the program is needed, and constants are copied into the arena.
+    // Lends; may be null. Without it, a buffer for the program is needed, and constants are copied
+    // into the arena.
     torchlet_lend_fn lend;
 } torchlet_loader;
 
-// Gets a line of a log, without null byte behind it, and its level: 1 error, 2 warning, 3 information, 4 debugging, 5 trace.
+// Gets a line of a log, without null byte behind it, and its level: 1 error, 2 warning, 3
+// information, 4 debugging, 5 trace.
 typedef void (*torchlet_log_fn)(void *context,
                                 uint32_t level,
                                 const uint8_t *text,
@@ -202,15 +208,18 @@ typedef struct torchlet_method_meta {
 
 // What an input or output is.
 typedef struct torchlet_value_meta {
-    // Its kind, and for numbers and text what they were at export. A tensor has type and shape, of a dynamic shape the bound, and no data.
+    // Its kind, and for numbers and text what they were at export. A tensor has type and shape, of
+    // a dynamic shape the bound, and no data.
     struct torchlet_value value;
     // Whether the shape of a tensor can change between runs.
     bool dynamic;
-    // Whether a tensor has a place in planned memory. Else the caller binds memory to it, or it is constant.
+    // Whether a tensor has a place in planned memory. Else the caller binds memory to it, or it is
+    // constant.
     bool planned;
     // Whether the data of a tensor comes with the program.
     bool constant;
-    // The name of a tensor, where the exporter kept it: that of a parameter or buffer. Else its data is null.
+    // The name of a tensor, where the exporter kept it: that of a parameter or buffer. Else its
+    // data is null.
     struct torchlet_string name;
 } torchlet_value_meta;
 
@@ -238,8 +247,9 @@ typedef struct torchlet_event {
 typedef void (*torchlet_event_fn)(void *context,
                                   const struct torchlet_event *event);
 
-// Who is told of what methods do. It must stay where it is, and not change, as long as methods that were loaded with it are open; its functions are
-// called on the threads that load and run them.
+// Who is told of what methods do. It must stay where it is, and not change, as long as methods
+// that were loaded with it are open; its functions are called on the threads that load and run
+// them.
 typedef struct torchlet_tracer {
     // What the functions get.
     void *context;
@@ -249,12 +259,14 @@ typedef struct torchlet_tracer {
     torchlet_event_fn event;
 } torchlet_tracer;
 
-// Ends runs from another thread, or from an interrupt. It must stay where it is as long as methods that were loaded with it are open.
+// Ends runs from another thread, or from an interrupt. It must stay where it is as long as methods
+// that were loaded with it are open.
 typedef struct torchlet_canceller {
     bool cancelled;
 } torchlet_canceller;
 
-// What a program may ask for: a malicious file can ask for any amount of work and memory. `torchlet_limits_init` fills it.
+// What a program may ask for: a malicious file can ask for any amount of work and memory.
+// `torchlet_limits_init` fills it.
 typedef struct torchlet_limits {
     // Values of a method.
     uint64_t values;
@@ -278,7 +290,8 @@ typedef struct torchlet_limits {
     uint64_t backward_jumps;
 } torchlet_limits;
 
-// What a method is loaded with. Each can be null; so can be the whole, for methods that need nothing of it.
+// What a method is loaded with. Each can be null; so can be the whole, for methods that need
+// nothing of it.
 typedef struct torchlet_options {
     // External data.
     const struct torchlet_data *data;
@@ -290,22 +303,23 @@ typedef struct torchlet_options {
     const struct torchlet_limits *limits;
 } torchlet_options;
 
-// A method, in memory of the caller: prepared, so that it tells what it needs, or loaded, so that it runs. One thread uses it at a time; several
-// methods of a program can run at once. It must be closed before its memory and its program are used otherwise.
+// A method, in memory of the caller: prepared, so that it tells what it needs, or loaded, so that
+// it runs. One thread uses it at a time; several methods of a program can run at once. It must be
+// closed before its memory and its program are used otherwise.
 typedef struct torchlet_method {
     uint64_t opaque;
     size_t words[136];
 } torchlet_method;
 
-// Kernels and backends, in memory of the caller. Methods copy it when they are loaded, so that it need not outlive that; what it names must stay as long as
-// methods use it. It need not be closed.
+// Kernels and backends, in memory of the caller. Methods copy it when they are loaded, so that it
+// need not outlive that; what it names must stay as long as methods use it. It need not be closed.
 typedef struct torchlet_registry {
     uint64_t opaque;
     size_t words[56];
 } torchlet_registry;
 
-// The exact memory that a method takes, beside its planned buffers (`torchlet_method_meta_planned_size`). All start at multiples of
-// `TORCHLET_ALIGN`.
+// The exact memory that a method takes, beside its planned buffers
+// (`torchlet_method_meta_planned_size`). All start at multiples of `TORCHLET_ALIGN`.
 typedef struct torchlet_needs {
     // Bytes of its tables.
     size_t tables;
@@ -325,18 +339,20 @@ typedef struct torchlet_buffer {
 
 // The memory of a method, the method's until it is closed.
 typedef struct torchlet_memory {
-    // For `torchlet_method_finish`, `arena` bytes of `torchlet_needs`; for `torchlet_method_load`, `tables` and `arena` together.
+    // For `torchlet_method_finish`, `arena` bytes of `torchlet_needs`; for `torchlet_method_load`,
+    // `tables` and `arena` together.
     struct torchlet_buffer arena;
     // For kernels while they run.
     struct torchlet_buffer scratch;
-    // For tensors: a buffer for each planned buffer, at least as large. The list itself is not used after loading.
+    // For tensors: a buffer for each planned buffer, at least as large. The list itself is not
+    // used after loading.
     const struct torchlet_buffer *planned;
     // How many there are.
     size_t planned_count;
 } torchlet_memory;
 
-// An opened program, in memory of the caller. It never changes, so that many threads can use it. It must be open as long as methods of it are. What
-// is in it is not for callers.
+// An opened program, in memory of the caller. It never changes, so that many threads can use it.
+// It must be open as long as methods of it are. What is in it is not for callers.
 typedef struct torchlet_program {
     uint64_t opaque;
     size_t words[12];
@@ -357,7 +373,8 @@ typedef struct torchlet_state {
 // What a program runs on.
 typedef uint32_t torchlet_run_on;
 
-// How files get into memory. Whoever has them mapped promises that nobody writes to them or cuts them short.
+// How files get into memory. Whoever has them mapped promises that nobody writes to them or cuts
+// them short.
 typedef uint32_t torchlet_file_access;
 
 // How a module is opened. `torchlet_module_options_init` fills it.
@@ -376,7 +393,8 @@ typedef struct torchlet_module_options {
     size_t data_count;
     // A folder for compiled programs, or null.
     const char *compile_cache;
-    // Kernels and backends of the caller's, besides those of the library, or null. They must stay as long as the module, and those that share it.
+    // Kernels and backends of the caller's, besides those of the library, or null. They must stay
+    // as long as the module, and those that share it.
     const struct torchlet_registry *registry;
 } torchlet_module_options;
 
@@ -392,13 +410,15 @@ typedef uint8_t torchlet_param;
 typedef struct torchlet_plan {
     // Bytes of scratch memory that it needs while it runs.
     size_t scratch;
-    // Bytes that its `pack` fills once, when the method is loaded; they stay as long as the method. Only what comes from constant arguments
-    // can be packed, and the same number must be asked for each time.
+    // Bytes that its `pack` fills once, when the method is loaded; they stay as long as the
+    // method. Only what comes from constant arguments can be packed, and the same number must be
+    // asked for each time.
     size_t packed;
 } torchlet_plan;
 
-// Checks the arguments of a call, gives outputs their shapes (`torchlet_call_resize`), and says what memory it needs. Called when a method is
-// loaded, and again before a call whose shapes or numbers may have changed.
+// Checks the arguments of a call, gives outputs their shapes (`torchlet_call_resize`), and says
+// what memory it needs. Called when a method is loaded, and again before a call whose shapes or
+// numbers may have changed.
 typedef uint32_t (*torchlet_prepare_fn)(void *context,
                                         struct torchlet_call *call,
                                         struct torchlet_plan *plan);
@@ -413,8 +433,9 @@ typedef uint32_t (*torchlet_pack_fn)(void *context,
                                      void *packed,
                                      size_t size);
 
-// A kernel that is written in C. Its functions return `TORCHLET_OK`, what a function that they called returned, or
-// `torchlet_call_fail(...)`; other codes are reported as `TORCHLET_NOT_SUPPORTED`.
+// A kernel that is written in C. Its functions return `TORCHLET_OK`, what a function that they
+// called returned, or `torchlet_call_fail(...)`; other codes are reported as
+// `TORCHLET_NOT_SUPPORTED`.
 typedef struct torchlet_custom_kernel {
     // The operator with namespace and overload, such as `my_ops::scale.out`.
     const char *name;
@@ -435,12 +456,14 @@ typedef struct torchlet_custom_kernel {
 // Whether the backend can work here: `TORCHLET_OK`, or why not.
 typedef uint32_t (*torchlet_backend_available_fn)(void *context);
 
-// Bytes that `init` is going to allocate from the method's arena, each allocation rounded up to a multiple of 16.
+// Bytes that `init` is going to allocate from the method's arena, each allocation rounded up to a
+// multiple of 16.
 typedef uint32_t (*torchlet_backend_arena_fn)(void *context,
                                               const struct torchlet_delegate_info *info,
                                               size_t *bytes);
 
-// Makes a delegate: looks at the processed bytes, allocates, and leaves a pointer of its own in `delegate`.
+// Makes a delegate: looks at the processed bytes, allocates, and leaves a pointer of its own in
+// `delegate`.
 typedef uint32_t (*torchlet_backend_init_fn)(void *context,
                                              struct torchlet_delegate_init *init,
                                              void **delegate);
@@ -458,8 +481,9 @@ typedef uint32_t (*torchlet_backend_reset_fn)(void *context,
 typedef void (*torchlet_backend_destroy_fn)(void *context,
                                             void *delegate);
 
-// A backend that is written in C: it runs parts of models that were lowered for it. Its functions can be called from every thread that uses
-// methods with it; one delegate is used by one thread at a time.
+// A backend that is written in C: it runs parts of models that were lowered for it. Its functions
+// can be called from every thread that uses methods with it; one delegate is used by one thread at
+// a time.
 typedef struct torchlet_backend {
     // The name that programs call it by. It must stay.
     const char *name;
@@ -572,7 +596,8 @@ typedef struct torchlet_backend {
 // A fault of the library, of a kernel, or of a device.
 #define TORCHLET_INTERNAL 1
 
-// A handle is not in the state that the call needs: it was not opened, was closed, or has no memory yet.
+// A handle is not in the state that the call needs: it was not opened, was closed, or has no
+// memory yet.
 #define TORCHLET_INVALID_STATE 2
 
 // `torchlet_method_step` found the method at its end.
@@ -717,7 +742,8 @@ torchlet_status torchlet_delegate_info_read(const struct torchlet_delegate_info 
                                             void *into,
                                             size_t size);
 
-// A value that the exporter added under a key (a compile spec). It is there as long as the program.
+// A value that the exporter added under a key (a compile spec). It is there as long as the
+// program.
 torchlet_status torchlet_delegate_info_compile_spec(const struct torchlet_delegate_info *info,
                                                     const char *key,
                                                     const void **data,
@@ -729,13 +755,15 @@ struct torchlet_string torchlet_delegate_info_method(const struct torchlet_deleg
 // The delegate as the program describes it.
 const struct torchlet_delegate_info *torchlet_delegate_init_info(const struct torchlet_delegate_init *init);
 
-// The processed bytes, and whether they stay as long as the method (`lent`), or until `init` returns.
+// The processed bytes, and whether they stay as long as the method (`lent`), or until `init`
+// returns.
 torchlet_status torchlet_delegate_init_processed(const struct torchlet_delegate_init *init,
                                                  const void **data,
                                                  size_t *size,
                                                  bool *lent);
 
-// Takes memory from the method's arena, at a multiple of 16: zeroed, and there as long as the method.
+// Takes memory from the method's arena, at a multiple of 16: zeroed, and there as long as the
+// method.
 torchlet_status torchlet_delegate_init_allocate(struct torchlet_delegate_init *init,
                                                 size_t bytes,
                                                 void **memory);
@@ -752,10 +780,12 @@ torchlet_status torchlet_call_fail(struct torchlet_call *call,
 torchlet_status torchlet_call_unsupported(struct torchlet_call *call,
                                           const char *text);
 
-// Number of arguments of a delegate's call, inputs and outputs together; of a kernel's, as many as it declares.
+// Number of arguments of a delegate's call, inputs and outputs together; of a kernel's, as many as
+// it declares.
 size_t torchlet_call_argument_count(const struct torchlet_call *call);
 
-// Says how many of the arguments of a delegate's call are inputs; those behind are outputs. It comes before inputs and outputs are asked for, once.
+// Says how many of the arguments of a delegate's call are inputs; those behind are outputs. It
+// comes before inputs and outputs are asked for, once.
 torchlet_status torchlet_call_split(struct torchlet_call *call,
                                     size_t inputs);
 
@@ -827,7 +857,8 @@ torchlet_status torchlet_call_list_bool(struct torchlet_call *call,
                                         size_t position,
                                         bool *result);
 
-// Gives an output its shape: while a call is prepared, or before the output is asked for where the shape follows from the data.
+// Gives an output its shape: while a call is prepared, or before the output is asked for where the
+// shape follows from the data.
 torchlet_status torchlet_call_resize(struct torchlet_call *call,
                                      size_t arg,
                                      const int32_t *sizes,
@@ -867,7 +898,8 @@ torchlet_status torchlet_call_set_value(struct torchlet_call *call,
                                         size_t arg,
                                         const struct torchlet_value *result);
 
-// The scratch memory: at least as many bytes as the plan asked for, at a multiple of 16. It can be asked for once.
+// The scratch memory: at least as many bytes as the plan asked for, at a multiple of 16. It can be
+// asked for once.
 torchlet_status torchlet_call_scratch(struct torchlet_call *call,
                                       void **data,
                                       size_t *size);
@@ -882,24 +914,28 @@ torchlet_status torchlet_data_init(struct torchlet_data *data,
                                    const struct torchlet_text *error);
 
 // Adds a `.ptd` file that is in memory.
-// The bytes must stay, and not change, as long as the data is used. No method uses the data yet.
+// The bytes must stay, and not change, as long as the data
+// is used. No method uses the data yet.
 torchlet_status torchlet_data_add(struct torchlet_data *data,
                                   const void *bytes,
                                   size_t size,
                                   const struct torchlet_text *error);
 
-// Adds a `.ptd` file in storage. The buffer is for the file's directory, and can be null for storage that lends; if it is too small, the text of the
-// error tells how large it must be.
-// Loader and buffer are the data's as long as that is used. No method uses the data yet.
+// Adds a `.ptd` file in storage. The buffer is for the file's directory, and can be null for
+// storage that lends; if it is too small, the text of the error tells how large it must be.
+// Loader and buffer are the data's as long as that is used.
+// No method uses the data yet.
 torchlet_status torchlet_data_add_loader(struct torchlet_data *data,
                                          const struct torchlet_loader *loader,
                                          void *buffer,
                                          size_t size,
                                          const struct torchlet_text *error);
 
-// Sets the function that gets the runtime's log lines, in place of the one before; null for none. It is one for all of the process; set it
-// before other threads use torchlet. In libraries that were built with the feature `log`.
-// The function can be called with its context from every thread that uses torchlet.
+// Sets the function that gets the runtime's log lines, in place of the one before; null for none.
+// It is one for all of the process; set it before other threads use torchlet. In libraries that
+// were built with the feature `log`.
+// The function can be called with its context from every
+// thread that uses torchlet.
 void torchlet_set_log(torchlet_log_fn function,
                       void *context);
 
@@ -936,10 +972,11 @@ torchlet_status torchlet_method_meta_table_size(const struct torchlet_method_met
                                                 size_t *size,
                                                 const struct torchlet_text *error);
 
-// Prepares a method: decodes it into tables, and resolves and checks all of it, so that it tells what memory it needs
-// (`torchlet_method_needs`). Nothing else is reserved so far. It can be finished, or closed.
-// The tables, and what options and registry name, are the method's until it is closed. The handle is not
-// open.
+// Prepares a method: decodes it into tables, and resolves and checks all of it, so that it tells
+// what memory it needs (`torchlet_method_needs`). Nothing else is reserved so far. It can be
+// finished, or closed.
+// The tables, and what options and registry name, are the
+// method's until it is closed. The handle is not open.
 torchlet_status torchlet_method_prepare(struct torchlet_method *method,
                                         const struct torchlet_method_meta *meta,
                                         const struct torchlet_registry *registry,
@@ -953,15 +990,18 @@ torchlet_status torchlet_method_needs(const struct torchlet_method *method,
                                       struct torchlet_needs *needs,
                                       const struct torchlet_text *error);
 
-// Gives a prepared method its memory: it can run then. If that fails, the method can only be closed.
-// The memory is the method's until it is closed, and its parts do not overlap.
+// Gives a prepared method its memory: it can run then. If that fails, the method can only be
+// closed.
+// The memory is the method's until it is closed, and its
+// parts do not overlap.
 torchlet_status torchlet_method_finish(struct torchlet_method *method,
                                        const struct torchlet_memory *memory,
                                        const struct torchlet_text *error);
 
-// Loads a method in one step: prepares it at the front of the arena, and finishes it with the rest.
-// The memory, and what options and registry name, are the method's until it is closed. The handle is not
-// open.
+// Loads a method in one step: prepares it at the front of the arena, and finishes it with the
+// rest.
+// The memory, and what options and registry name, are the
+// method's until it is closed. The handle is not open.
 torchlet_status torchlet_method_load(struct torchlet_method *method,
                                      const struct torchlet_program *program,
                                      const char *name,
@@ -970,17 +1010,18 @@ torchlet_status torchlet_method_load(struct torchlet_method *method,
                                      const struct torchlet_memory *memory,
                                      const struct torchlet_text *error);
 
-// Closes a method: delegates free what they hold, and the memory is the caller's again. Null, and a method that is not open, are left
-// alone.
+// Closes a method: delegates free what they hold, and the memory is the caller's again. Null, and
+// a method that is not open, are left alone.
 // No thread uses the method.
 void torchlet_method_close(struct torchlet_method *method);
 
-// Runs a method from its first instruction to its end. All inputs must be set before each run: their memory is used for other tensors, too.
+// Runs a method from its first instruction to its end. All inputs must be set before each run:
+// their memory is used for other tensors, too.
 torchlet_status torchlet_method_execute(struct torchlet_method *method,
                                         const struct torchlet_text *error);
 
-// Runs one instruction, for tasks that share a processor: `TORCHLET_OK` if there was one, `TORCHLET_END_OF_METHOD` if none was left; the step after
-// that starts over.
+// Runs one instruction, for tasks that share a processor: `TORCHLET_OK` if there was one,
+// `TORCHLET_END_OF_METHOD` if none was left; the step after that starts over.
 torchlet_status torchlet_method_step(struct torchlet_method *method,
                                      const struct torchlet_text *error);
 
@@ -994,8 +1035,8 @@ size_t torchlet_method_input_count(const struct torchlet_method *method);
 // Number of outputs of a loaded method.
 size_t torchlet_method_output_count(const struct torchlet_method *method);
 
-// Copies a value into an input. A tensor must be of the exported type and memory order; where the exported shape is dynamic, its shape may be any
-// within the bound.
+// Copies a value into an input. A tensor must be of the exported type and memory order; where the
+// exported shape is dynamic, its shape may be any within the bound.
 torchlet_status torchlet_method_set_input(struct torchlet_method *method,
                                           size_t index,
                                           const struct torchlet_value *input,
@@ -1014,25 +1055,29 @@ torchlet_status torchlet_method_resize_input(struct torchlet_method *method,
                                              size_t rank,
                                              const struct torchlet_text *error);
 
-// An input tensor in its place, to be written without a copy. The place is valid until another function uses the method.
+// An input tensor in its place, to be written without a copy. The place is valid until another
+// function uses the method.
 torchlet_status torchlet_method_input_tensor(struct torchlet_method *method,
                                              size_t index,
                                              struct torchlet_tensor_mut *tensor,
                                              const struct torchlet_text *error);
 
-// An output, as the last run left it. What it points to is valid until another function changes the method.
+// An output, as the last run left it. What it points to is valid until another function changes
+// the method.
 torchlet_status torchlet_method_output(const struct torchlet_method *method,
                                        size_t index,
                                        struct torchlet_value *output,
                                        const struct torchlet_text *error);
 
-// An output that is a tensor, as the last run left it. The data is valid until another function changes the method.
+// An output that is a tensor, as the last run left it. The data is valid until another function
+// changes the method.
 torchlet_status torchlet_method_output_tensor(const struct torchlet_method *method,
                                               size_t index,
                                               struct torchlet_tensor *tensor,
                                               const struct torchlet_text *error);
 
-// Whether an input needs memory to be bound to it before the method runs: a tensor that the exporter left to the caller.
+// Whether an input needs memory to be bound to it before the method runs: a tensor that the
+// exporter left to the caller.
 bool torchlet_method_input_is_unbound(const struct torchlet_method *method,
                                       size_t index);
 
@@ -1040,7 +1085,8 @@ bool torchlet_method_input_is_unbound(const struct torchlet_method *method,
 bool torchlet_method_output_is_unbound(const struct torchlet_method *method,
                                        size_t index);
 
-// Lends memory to an input that has none in the plan: it is set, or written in place, before each run.
+// Lends memory to an input that has none in the plan: it is set, or written in place, before each
+// run.
 // The memory is the method's until it is closed.
 torchlet_status torchlet_method_bind_input(struct torchlet_method *method,
                                            size_t index,
@@ -1056,8 +1102,9 @@ torchlet_status torchlet_method_bind_output(struct torchlet_method *method,
                                             size_t size,
                                             const struct torchlet_text *error);
 
-// Sets tensors as the first inputs, runs the method, and copies the first outputs, all of them tensors, to memory of the caller; `infos` tells what they are and can be
-// null. Tensors that the exporter left to the caller are read and written there, with no copy.
+// Sets tensors as the first inputs, runs the method, and copies the first outputs, all of them
+// tensors, to memory of the caller; `infos` tells what they are and can be null. Tensors that the
+// exporter left to the caller are read and written there, with no copy.
 // Inputs and outputs do not overlap.
 torchlet_status torchlet_method_execute_into(struct torchlet_method *method,
                                              const struct torchlet_tensor *inputs,
@@ -1076,7 +1123,8 @@ torchlet_status torchlet_method_state(const struct torchlet_method *method,
                                       struct torchlet_state *state,
                                       const struct torchlet_text *error);
 
-// A tensor of the state in its place, by the index of its value, to be read or written. The place is valid until another function uses the method.
+// A tensor of the state in its place, by the index of its value, to be read or written. The place
+// is valid until another function uses the method.
 torchlet_status torchlet_method_state_tensor(struct torchlet_method *method,
                                              size_t value,
                                              struct torchlet_tensor_mut *tensor,
@@ -1093,7 +1141,8 @@ torchlet_status torchlet_method_bind_state(struct torchlet_method *method,
 // The options that hold where none are given.
 void torchlet_module_options_init(struct torchlet_module_options *options);
 
-// Opens a program file, `.pte` or `.bpte`. Options can be null. The module is closed with `torchlet_module_close`.
+// Opens a program file, `.pte` or `.bpte`. Options can be null. The module is closed with
+// `torchlet_module_close`.
 torchlet_status torchlet_module_open(const char *path,
                                      const struct torchlet_module_options *options,
                                      struct torchlet_module **module,
@@ -1112,7 +1161,8 @@ torchlet_status torchlet_module_share(const struct torchlet_module *module,
                                       const struct torchlet_text *error);
 
 // Closes a module. Null is left alone.
-// The module was opened or shared, and is not used any more.
+// The module was opened or shared, and is not used any
+// more.
 void torchlet_module_close(struct torchlet_module *module);
 
 // Number of methods.
@@ -1146,15 +1196,17 @@ torchlet_status torchlet_module_reset(struct torchlet_module *module,
                                       const char *method,
                                       const struct torchlet_text *error);
 
-// Sets an input of a method for all calls to come that do not give it; a value of the kind none ends that. The data is copied.
+// Sets an input of a method for all calls to come that do not give it; a value of the kind none
+// ends that. The data is copied.
 torchlet_status torchlet_module_set_input(struct torchlet_module *module,
                                           const char *method,
                                           size_t index,
                                           const struct torchlet_value *input,
                                           const struct torchlet_text *error);
 
-// Runs a method on inputs; those that are not given, or are of the kind none, are those that were set before. Tensors must have the exported type, and the exported
-// shape or one within its bounds; their memory order may be any. The results are freed with `torchlet_values_free`.
+// Runs a method on inputs; those that are not given, or are of the kind none, are those that were
+// set before. Tensors must have the exported type, and the exported shape or one within its
+// bounds; their memory order may be any. The results are freed with `torchlet_values_free`.
 torchlet_status torchlet_module_execute(struct torchlet_module *module,
                                         const char *method,
                                         const struct torchlet_value *inputs,
@@ -1172,35 +1224,41 @@ torchlet_status torchlet_module_forward(struct torchlet_module *module,
 // Number of values.
 size_t torchlet_values_count(const struct torchlet_values *values);
 
-// A value, counted from 0. What it points to belongs to the values, and can be read by several threads.
+// A value, counted from 0. What it points to belongs to the values, and can be read by several
+// threads.
 torchlet_status torchlet_values_get(const struct torchlet_values *values,
                                     size_t index,
                                     struct torchlet_value *result,
                                     const struct torchlet_text *error);
 
 // Frees values. Null is left alone.
-// The values were given by a module and are not used any more.
+// The values were given by a module and are not used any
+// more.
 void torchlet_values_free(struct torchlet_values *values);
 
-// The limits that hold where none are given: those of hosts, or of microcontrollers, as the library was built.
+// The limits that hold where none are given: those of hosts, or of microcontrollers, as the
+// library was built.
 void torchlet_limits_init(struct torchlet_limits *limits);
 
 // Makes a canceller that cancels nothing yet.
 void torchlet_canceller_init(struct torchlet_canceller *canceller);
 
-// Ends the run in progress before its next instruction, and all that follow, until `torchlet_canceller_set` is called with false.
-// Can be called from every thread, and from interrupts.
+// Ends the run in progress before its next instruction, and all that follow, until
+// `torchlet_canceller_set` is called with false. Can be called from every thread, and from
+// interrupts.
 void torchlet_canceller_set(const struct torchlet_canceller *canceller,
                             bool cancelled);
 
-// Sets the function that is called if torchlet panics, which takes a defect of it. It gets the name of the source file, without null byte,
-// and the line; it must not return. Without one, an undefined instruction is executed. Only in libraries for machines without
-// operating system.
+// Sets the function that is called if torchlet panics, which takes a defect of it. It gets the
+// name of the source file, without null byte, and the line; it must not return. Without one, an
+// undefined instruction is executed. Only in libraries for machines without operating system.
 void torchlet_set_panic_handler(torchlet_panic_handler handler);
 
-// Opens a program that is in memory. Its constants are used where they lie, so that the bytes should start at a multiple of 16; where
-// they are not aligned for their types, they are copied into the arena.
-// The bytes must stay, and not change, as long as the program is open.
+// Opens a program that is in memory. Its constants are used where they lie, so that the bytes
+// should start at a multiple of 16; where they are not aligned for their types, they are copied
+// into the arena.
+// The bytes must stay, and not change, as long as the
+// program is open.
 torchlet_status torchlet_program_open(struct torchlet_program *program,
                                       const void *data,
                                       size_t size,
@@ -1211,16 +1269,18 @@ torchlet_status torchlet_program_buffer_size(const struct torchlet_loader *loade
                                              size_t *size,
                                              const struct torchlet_text *error);
 
-// Opens a program in storage. The buffer takes all of it but the data of tensors and delegates; it starts at a multiple of 16, and can be null
-// for storage that lends.
-// Loader and buffer are the program's as long as it is open.
+// Opens a program in storage. The buffer takes all of it but the data of tensors and delegates; it
+// starts at a multiple of 16, and can be null for storage that lends.
+// Loader and buffer are the program's as long as it is
+// open.
 torchlet_status torchlet_program_open_loader(struct torchlet_program *program,
                                              const struct torchlet_loader *loader,
                                              void *buffer,
                                              size_t size,
                                              const struct torchlet_text *error);
 
-// Closes a program. It frees nothing; the program's memory is the caller's again. Null, and a program that is not open, are left alone.
+// Closes a program. It frees nothing; the program's memory is the caller's again. Null, and a
+// program that is not open, are left alone.
 // No method of the program is open, and no thread uses it.
 void torchlet_program_close(struct torchlet_program *program);
 
@@ -1243,13 +1303,14 @@ torchlet_status torchlet_program_method_meta(const struct torchlet_program *prog
 torchlet_status torchlet_registry_init(struct torchlet_registry *registry,
                                        const struct torchlet_text *error);
 
-// Adds all kernels of the CPU. On microcontrollers, that puts all of them into flash; `torchlet_registry_add_kernels` adds the named
-// ones.
+// Adds all kernels of the CPU. On microcontrollers, that puts all of them into flash;
+// `torchlet_registry_add_kernels` adds the named ones.
 torchlet_status torchlet_registry_add_all_kernels(struct torchlet_registry *registry,
                                                   const struct torchlet_text *error);
 
-// Adds kernels by their names in `torchlet_kernels.h`, in any order; the linker drops those that nobody names (`--gc-sections`). They are copied into
-// the memory, which has `TORCHLET_KERNELS_SIZE(count)` bytes and starts at a multiple of the size of a pointer.
+// Adds kernels by their names in `torchlet_kernels.h`, in any order; the linker drops those that
+// nobody names (`--gc-sections`). They are copied into the memory, which has
+// `TORCHLET_KERNELS_SIZE(count)` bytes and starts at a multiple of the size of a pointer.
 // The memory is the registry's as long as methods use it.
 torchlet_status torchlet_registry_add_kernels(struct torchlet_registry *registry,
                                               const torchlet_kernel *const *kernels,
@@ -1258,14 +1319,16 @@ torchlet_status torchlet_registry_add_kernels(struct torchlet_registry *registry
                                               size_t size,
                                               const struct torchlet_text *error);
 
-// Bytes of memory that `torchlet_registry_add_custom_kernels` takes for these; 0 if they cannot be added.
+// Bytes of memory that `torchlet_registry_add_custom_kernels` takes for these; 0 if they cannot be
+// added.
 size_t torchlet_custom_kernels_size(const struct torchlet_custom_kernel *kernels,
                                     size_t count);
 
-// Adds kernels of the caller's. Descriptions are copied into the memory, which has `torchlet_custom_kernels_size` bytes (`TORCHLET_CUSTOM_KERNEL_SIZE`
-// for each are enough) and starts at a multiple of 8.
-// The memory is the registry's as long as methods use it; so long names must stay, and functions be callable, from every thread
-// that uses such a method.
+// Adds kernels of the caller's. Descriptions are copied into the memory, which has
+// `torchlet_custom_kernels_size` bytes (`TORCHLET_CUSTOM_KERNEL_SIZE` for each are enough) and
+// starts at a multiple of 8.
+// The memory is the registry's as long as methods use it;
+// so long names must stay, and functions be callable, from every thread that uses such a method.
 torchlet_status torchlet_registry_add_custom_kernels(struct torchlet_registry *registry,
                                                      const struct torchlet_custom_kernel *kernels,
                                                      size_t count,
@@ -1274,7 +1337,8 @@ torchlet_status torchlet_registry_add_custom_kernels(struct torchlet_registry *r
                                                      const struct torchlet_text *error);
 
 // Adds a backend of the caller's: see `torchlet_backend`.
-// The backend must stay where it is as long as methods use the registry.
+// The backend must stay where it is as long as methods use
+// the registry.
 torchlet_status torchlet_registry_add_backend(struct torchlet_registry *registry,
                                               const struct torchlet_backend *backend,
                                               const struct torchlet_text *error);
@@ -1309,7 +1373,8 @@ size_t torchlet_tensor_info_numel(const struct torchlet_tensor_info *info);
 // Bytes of an element of this type; 0 for a number that is no type.
 size_t torchlet_scalar_type_size(torchlet_scalar_type scalar_type);
 
-// A tensor in row-major order over data of the caller, which has exactly as many bytes as the shape says.
+// A tensor in row-major order over data of the caller, which has exactly as many bytes as the
+// shape says.
 // The data must live as long as the tensor is used.
 torchlet_status torchlet_tensor_init(struct torchlet_tensor *tensor,
                                      torchlet_scalar_type scalar_type,

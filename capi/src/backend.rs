@@ -27,7 +27,8 @@ pub struct torchlet_delegate_init {
 
 /// Whether the backend can work here: `TORCHLET_OK`, or why not.
 pub type torchlet_backend_available_fn = Option<unsafe extern "C" fn(context: *mut c_void) -> u32>;
-/// Bytes that `init` is going to allocate from the method's arena, each allocation rounded up to a multiple of 16.
+/// Bytes that `init` is going to allocate from the method's arena, each allocation rounded up to a
+/// multiple of 16.
 pub type torchlet_backend_arena_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -35,7 +36,8 @@ pub type torchlet_backend_arena_fn = Option<
         bytes: *mut usize,
     ) -> u32,
 >;
-/// Makes a delegate: looks at the processed bytes, allocates, and leaves a pointer of its own in `delegate`.
+/// Makes a delegate: looks at the processed bytes, allocates, and leaves a pointer of its own in
+/// `delegate`.
 pub type torchlet_backend_init_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -58,8 +60,9 @@ pub type torchlet_backend_reset_fn =
 pub type torchlet_backend_destroy_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, delegate: *mut c_void)>;
 
-/// A backend that is written in C: it runs parts of models that were lowered for it. Its functions can be called from every thread that uses
-/// methods with it; one delegate is used by one thread at a time.
+/// A backend that is written in C: it runs parts of models that were lowered for it. Its functions
+/// can be called from every thread that uses methods with it; one delegate is used by one thread at
+/// a time.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_backend {
@@ -81,7 +84,8 @@ pub struct torchlet_backend {
     pub destroy: torchlet_backend_destroy_fn,
 }
 
-// SAFETY: whoever adds a backend to a registry promises that its functions can be called from every thread.
+// SAFETY: whoever adds a backend to a registry promises that its functions can be called from every
+// thread.
 unsafe impl Sync for torchlet_backend {}
 // SAFETY: as above.
 unsafe impl Send for torchlet_backend {}
@@ -116,7 +120,8 @@ fn checked(status: torchlet_status, what: &'static str) -> Result<(), DelegateEr
 }
 
 fn info_of(info: &DelegateInfo<'_>) -> torchlet_delegate_info {
-    // SAFETY: the lifetime is not true, and nobody keeps the result for longer than a function of C runs.
+    // SAFETY: the lifetime is not true, and nobody keeps the result for longer than a function of C
+    // runs.
     torchlet_delegate_info(unsafe {
         core::mem::transmute::<DelegateInfo<'_>, DelegateInfo<'static>>(*info)
     })
@@ -172,7 +177,8 @@ struct CDelegate {
     state: *mut c_void,
 }
 
-// SAFETY: the backend's functions can be called from every thread, by the promise of whoever added it.
+// SAFETY: the backend's functions can be called from every thread, by the promise of whoever added
+// it.
 unsafe impl Send for CDelegate {}
 
 impl Delegate for CDelegate {
@@ -238,7 +244,8 @@ pub unsafe extern "C" fn torchlet_delegate_info_read(
     unsafe { run(ptr::null(), body) }
 }
 
-/// A value that the exporter added under a key (a compile spec). It is there as long as the program.
+/// A value that the exporter added under a key (a compile spec). It is there as long as the
+/// program.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -300,7 +307,8 @@ pub unsafe extern "C" fn torchlet_delegate_init_info(
     unsafe { &raw const (*init).info }
 }
 
-/// The processed bytes, and whether they stay as long as the method (`lent`), or until `init` returns.
+/// The processed bytes, and whether they stay as long as the method (`lent`), or until `init`
+/// returns.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -327,7 +335,8 @@ pub unsafe extern "C" fn torchlet_delegate_init_processed(
     unsafe { run(ptr::null(), body) }
 }
 
-/// Takes memory from the method's arena, at a multiple of 16: zeroed, and there as long as the method.
+/// Takes memory from the method's arena, at a multiple of 16: zeroed, and there as long as the
+/// method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.

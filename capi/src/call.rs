@@ -11,15 +11,17 @@ use core::ffi::{c_char, c_void};
 use core::ptr;
 use torchlet_core::{Arguments, DelegateCall, Invoke, KernelError, Prepare, Scalar, ValueRef};
 
-/// A call of a kernel or delegate. It is there as long as the function that gets it runs. Arguments count from 0, in the order of the operator's
-/// schema.
+/// A call of a kernel or delegate. It is there as long as the function that gets it runs. Arguments
+/// count from 0, in the order of the operator's schema.
 pub struct torchlet_call {
     phase: Phase,
-    /// Why the last function that failed did so: the function of C passes its code on, and this goes with it.
+    /// Why the last function that failed did so: the function of C passes its code on, and this
+    /// goes with it.
     error: Option<KernelError>,
 }
 
-/// What core calls: only as long as `preparing` and its like run, hence the lifetimes that are not true.
+/// What core calls: only as long as `preparing` and its like run, hence the lifetimes that are not
+/// true.
 #[derive(Clone, Copy)]
 enum Phase {
     Prepare(*mut Prepare<'static, 'static>),
@@ -155,7 +157,8 @@ pub unsafe extern "C" fn torchlet_call_unsupported(
     TORCHLET_NOT_SUPPORTED
 }
 
-/// Number of arguments of a delegate's call, inputs and outputs together; of a kernel's, as many as it declares.
+/// Number of arguments of a delegate's call, inputs and outputs together; of a kernel's, as many as
+/// it declares.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -172,7 +175,8 @@ pub unsafe extern "C" fn torchlet_call_argument_count(call: *const torchlet_call
     })
 }
 
-/// Says how many of the arguments of a delegate's call are inputs; those behind are outputs. It comes before inputs and outputs are asked for, once.
+/// Says how many of the arguments of a delegate's call are inputs; those behind are outputs. It
+/// comes before inputs and outputs are asked for, once.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -405,7 +409,8 @@ pub unsafe extern "C" fn torchlet_call_list_bool(
     }
 }
 
-/// Gives an output its shape: while a call is prepared, or before the output is asked for where the shape follows from the data.
+/// Gives an output its shape: while a call is prepared, or before the output is asked for where the
+/// shape follows from the data.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -556,7 +561,8 @@ pub unsafe extern "C" fn torchlet_call_set_value(
     }
 }
 
-/// The scratch memory: at least as many bytes as the plan asked for, at a multiple of 16. It can be asked for once.
+/// The scratch memory: at least as many bytes as the plan asked for, at a multiple of 16. It can be
+/// asked for once.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.

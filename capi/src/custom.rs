@@ -1,7 +1,8 @@
 //! Kernels written in C.
 //!
-//! Core calls plain functions, which get the call and nothing else. What they need to find the C functions is reached through the list of
-//! the kernel's arguments, which core shows them: it lies right behind the description of the kernel, in the caller's memory.
+//! Core calls plain functions, which get the call and nothing else. What they need to find the C
+//! functions is reached through the list of the kernel's arguments, which core shows them: it lies
+//! right behind the description of the kernel, in the caller's memory.
 
 use crate::call::torchlet_call;
 use crate::fault::Fault;
@@ -90,13 +91,15 @@ fn param(number: torchlet_param) -> Option<Param> {
 pub struct torchlet_plan {
     /// Bytes of scratch memory that it needs while it runs.
     pub scratch: usize,
-    /// Bytes that its `pack` fills once, when the method is loaded; they stay as long as the method. Only what comes from constant arguments
-    /// can be packed, and the same number must be asked for each time.
+    /// Bytes that its `pack` fills once, when the method is loaded; they stay as long as the
+    /// method. Only what comes from constant arguments can be packed, and the same number must be
+    /// asked for each time.
     pub packed: usize,
 }
 
-/// Checks the arguments of a call, gives outputs their shapes (`torchlet_call_resize`), and says what memory it needs. Called when a method is
-/// loaded, and again before a call whose shapes or numbers may have changed.
+/// Checks the arguments of a call, gives outputs their shapes (`torchlet_call_resize`), and says
+/// what memory it needs. Called when a method is loaded, and again before a call whose shapes or
+/// numbers may have changed.
 pub type torchlet_prepare_fn = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -117,8 +120,9 @@ pub type torchlet_pack_fn = Option<
     ) -> u32,
 >;
 
-/// A kernel that is written in C. Its functions return `TORCHLET_OK`, what a function that they called returned, or
-/// `torchlet_call_fail(...)`; other codes are reported as `TORCHLET_NOT_SUPPORTED`.
+/// A kernel that is written in C. Its functions return `TORCHLET_OK`, what a function that they
+/// called returned, or `torchlet_call_fail(...)`; other codes are reported as
+/// `TORCHLET_NOT_SUPPORTED`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_custom_kernel {
@@ -151,7 +155,8 @@ struct Custom {
 const ALIGN: usize = 8;
 
 const _: () = assert!(align_of::<Custom>() <= ALIGN && align_of::<Kernel>() <= ALIGN);
-// `TORCHLET_CUSTOM_KERNEL_SIZE` counts 20 pointers for a kernel, and a byte for each argument up to a multiple of 8.
+// `TORCHLET_CUSTOM_KERNEL_SIZE` counts 20 pointers for a kernel, and a byte for each argument up to
+// a multiple of 8.
 const _: () = assert!(size_of::<Kernel>() + size_of::<Custom>() + 8 <= 20 * size_of::<usize>());
 const _: () = assert!(size_of::<Param>() == 1);
 
@@ -192,8 +197,9 @@ pub(crate) unsafe fn table(
     let table = start.cast::<MaybeUninit<Kernel>>();
     let mut next = kernels_size(kernels.len()).ok_or(Fault::Huge("kernels"))?;
     for (index, kernel) in kernels.iter().enumerate() {
-        // SAFETY: the caller's promise for what comes from C. Of the memory, `needed` bytes were found to be there, and the places are
-        // those that it adds up, each aligned to 8 as the memory is.
+        // SAFETY: the caller's promise for what comes from C. Of the memory, `needed` bytes were
+        // found to be there, and the places are those that it adds up, each aligned to 8 as the
+        // memory is.
         unsafe {
             let name: &'static str = pointer::text(kernel.name, "kernel->name")?;
             let params = pointer::items(kernel.params, kernel.param_count, "kernel->params")?;
@@ -217,7 +223,8 @@ pub(crate) unsafe fn table(
             next += piece(params.len()).ok_or(Fault::Huge("kernel->params"))?;
         }
     }
-    // SAFETY: the places of all kernels were written above; they lie at the front of the memory, which is borrowed for good.
+    // SAFETY: the places of all kernels were written above; they lie at the front of the memory,
+    // which is borrowed for good.
     Ok(unsafe { sorted(core::slice::from_raw_parts_mut(table, kernels.len())) })
 }
 
@@ -225,8 +232,8 @@ impl Custom {
     /// The description before a list of arguments.
     fn of(params: &[Param]) -> Self {
         let place = params.as_ptr().addr().wrapping_sub(size_of::<Custom>());
-        // SAFETY: only kernels that `table` made have the functions below, and there the description lies before the list. The
-        // provenance of that memory was exposed.
+        // SAFETY: only kernels that `table` made have the functions below, and there the
+        // description lies before the list. The provenance of that memory was exposed.
         unsafe { core::ptr::with_exposed_provenance::<Custom>(place).read() }
     }
 }
@@ -235,7 +242,8 @@ fn prepare(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     let custom = Custom::of(call.params());
     let mut plan = torchlet_plan { scratch: 0, packed: 0 };
     torchlet_call::preparing(call, |call| {
-        // SAFETY: whoever added the kernel promised that its functions do what they should; call and plan outlive the call.
+        // SAFETY: whoever added the kernel promised that its functions do what they should; call
+        // and plan outlive the call.
         unsafe { (custom.prepare)(custom.context, call, &mut plan) }
     })?;
     let result = Plan::new(invoke).with_scratch(plan.scratch);

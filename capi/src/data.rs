@@ -12,8 +12,9 @@ use torchlet_core::DataMap;
 /// The most files that external data consists of.
 pub const TORCHLET_MAX_DATA_FILES: usize = 4;
 
-/// External data, in memory of the caller: opened `.ptd` files, searched in the order in which they were added. It never changes once
-/// methods use it, so that many threads can; it must stay where it is as long as they do.
+/// External data, in memory of the caller: opened `.ptd` files, searched in the order in which they
+/// were added. It never changes once methods use it, so that many threads can; it must stay where
+/// it is as long as they do.
 #[repr(C)]
 pub struct torchlet_data {
     opaque: u64,
@@ -56,7 +57,8 @@ pub unsafe extern "C" fn torchlet_data_init(
 /// Adds a `.ptd` file that is in memory.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The bytes must stay, and not change, as long as the data is used. No method uses the data yet.
+/// The rules at the head of `torchlet.h`. The bytes must stay, and not change, as long as the data
+/// is used. No method uses the data yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_data_add(
     data: *mut torchlet_data,
@@ -75,11 +77,12 @@ pub unsafe extern "C" fn torchlet_data_add(
     unsafe { run(error, body) }
 }
 
-/// Adds a `.ptd` file in storage. The buffer is for the file's directory, and can be null for storage that lends; if it is too small, the text of the
-/// error tells how large it must be.
+/// Adds a `.ptd` file in storage. The buffer is for the file's directory, and can be null for
+/// storage that lends; if it is too small, the text of the error tells how large it must be.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. Loader and buffer are the data's as long as that is used. No method uses the data yet.
+/// The rules at the head of `torchlet.h`. Loader and buffer are the data's as long as that is used.
+/// No method uses the data yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_data_add_loader(
     data: *mut torchlet_data,

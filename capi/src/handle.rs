@@ -1,7 +1,8 @@
 //! Handles: values of Rust in memory of C.
 //!
-//! A handle is a mark, and room. The mark says what lies in the room, so that a handle that was never opened, or was closed, is told
-//! from one that can be used. What lies there does not refer to itself: handles can be moved as bytes, as C++ does.
+//! A handle is a mark, and room. The mark says what lies in the room, so that a handle that was
+//! never opened, or was closed, is told from one that can be used. What lies there does not refer
+//! to itself: handles can be moved as bytes, as C++ does.
 
 use crate::fault::Fault;
 use core::mem::{MaybeUninit, offset_of};
@@ -33,7 +34,8 @@ macro_rules! handle {
             use $crate::handle::{Handle, Room};
             assert!(size_of::<Room<$inner>>() <= size_of::<$handle>(), "more words are needed");
             assert!(align_of::<Room<$inner>>() <= align_of::<$handle>());
-            // SAFETY: the sizes and alignments were compared above, and the fields are without meaning of their own.
+            // SAFETY: the sizes and alignments were compared above, and the fields are without
+            // meaning of their own.
             unsafe impl Handle for $handle {
                 type Inner = $inner;
                 const NAME: &'static str = $name;
@@ -67,8 +69,9 @@ pub(crate) unsafe fn open<H: Handle>(handle: *mut H, inner: H::Inner) -> Result<
 
 fn marked<H: Handle>(handle: *const H) -> Result<*const H::Inner, Fault> {
     let room = check(handle)?;
-    // SAFETY: all callers are promised that there is a handle; its mark is plain data. It may have no value yet, if C has just
-    // reserved the memory: C compilers and ours, which see no more than a call of the other, take what is there for some value.
+    // SAFETY: all callers are promised that there is a handle; its mark is plain data. It may have
+    // no value yet, if C has just reserved the memory: C compilers and ours, which see no more than
+    // a call of the other, take what is there for some value.
     let found = unsafe { (&raw const (*room).mark).read() };
     if found != H::MARK {
         return Err(Fault::Handle(H::NAME));
@@ -79,10 +82,12 @@ fn marked<H: Handle>(handle: *const H) -> Result<*const H::Inner, Fault> {
 /// What lies in an open handle.
 ///
 /// # Safety
-/// A pointer that is not null points to a handle that outlives the result, and that nobody changes meanwhile.
+/// A pointer that is not null points to a handle that outlives the result, and that nobody changes
+/// meanwhile.
 pub(crate) unsafe fn get<'a, H: Handle>(handle: *const H) -> Result<&'a H::Inner, Fault> {
     let inner = marked(handle)?;
-    // SAFETY: the mark says that `open` put a value here, or elsewhere, from where its bytes were moved.
+    // SAFETY: the mark says that `open` put a value here, or elsewhere, from where its bytes were
+    // moved.
     Ok(unsafe { &*inner })
 }
 
@@ -117,7 +122,8 @@ pub(crate) unsafe fn get_mut<'a, H: Handle>(handle: *mut H) -> Result<&'a mut H:
 pub(crate) unsafe fn close<H: Handle>(handle: *mut H) {
     let Ok(inner) = marked(handle) else { return };
     let room = handle.cast::<Room<H::Inner>>();
-    // SAFETY: the mark says that there is a value; it is gone before the value is, so that it is dropped once.
+    // SAFETY: the mark says that there is a value; it is gone before the value is, so that it is
+    // dropped once.
     unsafe {
         (&raw mut (*room).mark).write(0);
         inner.cast_mut().drop_in_place();

@@ -1,13 +1,16 @@
-//! The kernels of the CPU, each as a symbol of its own, so that the linker keeps those that a program names.
+//! The kernels of the CPU, each as a symbol of its own, so that the linker keeps those that a
+//! program names.
 //!
-//! `list.rs` and `torchlet_kernels.h` are made from the table of `torchlet-portable` by `cargo xtask capi --overwrite`; a test compares.
+//! `list.rs` and `torchlet_kernels.h` are made from the table of `torchlet-portable` by `cargo
+//! xtask capi --overwrite`; a test compares.
 
 pub mod list;
 
 use torchlet_core::Kernel;
 use torchlet_portable::KERNELS;
 
-/// A kernel of torchlet's, for `torchlet_registry_add_kernels`. Programs take its address and nothing else.
+/// A kernel of torchlet's, for `torchlet_registry_add_kernels`. Programs take its address and
+/// nothing else.
 #[repr(transparent)]
 pub struct torchlet_kernel(Kernel);
 
@@ -17,7 +20,8 @@ impl torchlet_kernel {
     }
 }
 
-/// The kernel of this name: of several, the one that serves all types. In constants only: what is not there does not compile.
+/// The kernel of this name: of several, the one that serves all types. In constants only: what is
+/// not there does not compile.
 const fn find(name: &str) -> torchlet_kernel {
     let mut index = 0;
     while index < KERNELS.len() {

@@ -1,18 +1,19 @@
 //! The C interface of torchlet: a library, and headers for C and C++ in `include/`.
 //!
-//! There are two parts. The first is the runtime as it is on microcontrollers: handles lie in memory of the caller,
-//! who is told to the byte what a method needs before anything is reserved, and nothing allocates. Start reading at [`program`],
-//! go on to [`method`], then to [`custom`] and [`backend`], what C programs bring themselves. The second is [`module`], with the feature
-//! `std`: the facade, which opens a file and runs it, compiled for the processor that it finds.
+//! There are two parts. The first is the runtime as it is on microcontrollers: handles lie in
+//! memory of the caller, who is told to the byte what a method needs before anything is reserved,
+//! and nothing allocates. Start reading at [`program`], go on to [`method`], then to [`custom`] and
+//! [`backend`], what C programs bring themselves. The second is [`module`], with the feature `std`:
+//! the facade, which opens a file and runs it, compiled for the processor that it finds.
 //!
-//! `torchlet.h` is made from this crate's sources by cbindgen (`cargo xtask capi --overwrite`): the names here are those of C, and the
-//! comments are those of the header. What C owes is in the header's first comment (`cbindgen.toml`). Rust programs have no
-//! use for this crate.
+//! `torchlet.h` is made from this crate's sources by cbindgen (`cargo xtask capi --overwrite`): the
+//! names here are those of C, and the comments are those of the header. What C owes is in the
+//! header's first comment (`cbindgen.toml`). Rust programs have no use for this crate.
 //!
 //! # Panics
 //!
-//! No panic crosses into C. With `std`, each function catches it and returns `TORCHLET_INTERNAL`. Without, `panic.rs` says what happens. None is
-//! known that outside data can cause.
+//! No panic crosses into C. With `std`, each function catches it and returns `TORCHLET_INTERNAL`.
+//! Without, `panic.rs` says what happens. None is known that outside data can cause.
 
 #![no_std]
 #![allow(non_camel_case_types, reason = "the names are those of C")]

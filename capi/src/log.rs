@@ -4,7 +4,8 @@ use core::ffi::c_void;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Gets a line of a log, without null byte behind it, and its level: 1 error, 2 warning, 3 information, 4 debugging, 5 trace.
+/// Gets a line of a log, without null byte behind it, and its level: 1 error, 2 warning, 3
+/// information, 4 debugging, 5 trace.
 pub type torchlet_log_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, level: u32, text: *const u8, size: usize)>;
 
@@ -32,25 +33,29 @@ impl log::Log for Callback {
 
     fn log(&self, record: &log::Record<'_>) {
         let address = FUNCTION.load(Ordering::Acquire);
-        // SAFETY: the address is 0, which is `None`, or that of such a function: only `torchlet_set_log` stores one.
+        // SAFETY: the address is 0, which is `None`, or that of such a function: only
+        // `torchlet_set_log` stores one.
         let function = unsafe { core::mem::transmute::<usize, torchlet_log_fn>(address) };
         let Some(function) = function else { return };
         let mut line = Line(heapless::String::new());
         // An error only says that the line was cut.
         let _ = line.write_fmt(*record.args());
         let (context, level) = (CONTEXT.load(Ordering::Acquire), record.level() as u32);
-        // SAFETY: whoever set it promised that it can be called with its context, from every thread.
+        // SAFETY: whoever set it promised that it can be called with its context, from every
+        // thread.
         unsafe { function(context, level, line.0.as_ptr(), line.0.len()) }
     }
 
     fn flush(&self) {}
 }
 
-/// Sets the function that gets the runtime's log lines, in place of the one before; null for none. It is one for all of the process; set it
-/// before other threads use torchlet. In libraries that were built with the feature `log`.
+/// Sets the function that gets the runtime's log lines, in place of the one before; null for none.
+/// It is one for all of the process; set it before other threads use torchlet. In libraries that
+/// were built with the feature `log`.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The function can be called with its context from every thread that uses torchlet.
+/// The rules at the head of `torchlet.h`. The function can be called with its context from every
+/// thread that uses torchlet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_set_log(function: torchlet_log_fn, context: *mut c_void) {
     CONTEXT.store(context, Ordering::Release);

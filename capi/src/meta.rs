@@ -23,15 +23,18 @@ handle!(torchlet_method_meta, MethodMeta<'static>, "the description of a method"
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_value_meta {
-    /// Its kind, and for numbers and text what they were at export. A tensor has type and shape, of a dynamic shape the bound, and no data.
+    /// Its kind, and for numbers and text what they were at export. A tensor has type and shape, of
+    /// a dynamic shape the bound, and no data.
     pub value: torchlet_value,
     /// Whether the shape of a tensor can change between runs.
     pub dynamic: bool,
-    /// Whether a tensor has a place in planned memory. Else the caller binds memory to it, or it is constant.
+    /// Whether a tensor has a place in planned memory. Else the caller binds memory to it, or it is
+    /// constant.
     pub planned: bool,
     /// Whether the data of a tensor comes with the program.
     pub constant: bool,
-    /// The name of a tensor, where the exporter kept it: that of a parameter or buffer. Else its data is null.
+    /// The name of a tensor, where the exporter kept it: that of a parameter or buffer. Else its
+    /// data is null.
     pub name: torchlet_string,
 }
 

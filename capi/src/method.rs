@@ -17,8 +17,9 @@ mod state;
 pub use io::*;
 pub use state::*;
 
-/// A method, in memory of the caller: prepared, so that it tells what it needs, or loaded, so that it runs. One thread uses it at a time; several
-/// methods of a program can run at once. It must be closed before its memory and its program are used otherwise.
+/// A method, in memory of the caller: prepared, so that it tells what it needs, or loaded, so that
+/// it runs. One thread uses it at a time; several methods of a program can run at once. It must be
+/// closed before its memory and its program are used otherwise.
 #[repr(C)]
 pub struct torchlet_method {
     opaque: u64,
@@ -67,8 +68,8 @@ pub(crate) unsafe fn loaded<'a>(
     unsafe { handle::get_mut(method)?.loaded_mut() }
 }
 
-/// The exact memory that a method takes, beside its planned buffers (`torchlet_method_meta_planned_size`). All start at multiples of
-/// `TORCHLET_ALIGN`.
+/// The exact memory that a method takes, beside its planned buffers
+/// (`torchlet_method_meta_planned_size`). All start at multiples of `TORCHLET_ALIGN`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_needs {
@@ -99,11 +100,13 @@ pub struct torchlet_buffer {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_memory {
-    /// For `torchlet_method_finish`, `arena` bytes of `torchlet_needs`; for `torchlet_method_load`, `tables` and `arena` together.
+    /// For `torchlet_method_finish`, `arena` bytes of `torchlet_needs`; for `torchlet_method_load`,
+    /// `tables` and `arena` together.
     pub arena: torchlet_buffer,
     /// For kernels while they run.
     pub scratch: torchlet_buffer,
-    /// For tensors: a buffer for each planned buffer, at least as large. The list itself is not used after loading.
+    /// For tensors: a buffer for each planned buffer, at least as large. The list itself is not
+    /// used after loading.
     pub planned: *const torchlet_buffer,
     /// How many there are.
     pub planned_count: usize,
@@ -120,8 +123,8 @@ unsafe fn with_memory<R>(
     memory: &torchlet_memory,
     body: impl FnOnce(MethodMemory<'static, '_>) -> Result<R, InitError>,
 ) -> Result<R, Fault> {
-    // SAFETY: the caller's promise, here and below. Core checks alignment and sizes, and zeroes planned memory; scratch memory is bytes, which
-    // C may not have written.
+    // SAFETY: the caller's promise, here and below. Core checks alignment and sizes, and zeroes
+    // planned memory; scratch memory is bytes, which C may not have written.
     unsafe {
         let arena = pointer::memory(memory.arena.data, memory.arena.size, "memory->arena")?;
         let scratch = pointer::zeroed(memory.scratch.data, memory.scratch.size, "memory->scratch")?;
@@ -159,12 +162,13 @@ pub unsafe extern "C" fn torchlet_method_meta_table_size(
     unsafe { run(error, body) }
 }
 
-/// Prepares a method: decodes it into tables, and resolves and checks all of it, so that it tells what memory it needs
-/// (`torchlet_method_needs`). Nothing else is reserved so far. It can be finished, or closed.
+/// Prepares a method: decodes it into tables, and resolves and checks all of it, so that it tells
+/// what memory it needs (`torchlet_method_needs`). Nothing else is reserved so far. It can be
+/// finished, or closed.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The tables, and what options and registry name, are the method's until it is closed. The handle is not
-/// open.
+/// The rules at the head of `torchlet.h`. The tables, and what options and registry name, are the
+/// method's until it is closed. The handle is not open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_prepare(
     method: *mut torchlet_method,
@@ -217,10 +221,12 @@ pub unsafe extern "C" fn torchlet_method_needs(
     unsafe { run(error, body) }
 }
 
-/// Gives a prepared method its memory: it can run then. If that fails, the method can only be closed.
+/// Gives a prepared method its memory: it can run then. If that fails, the method can only be
+/// closed.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The memory is the method's until it is closed, and its parts do not overlap.
+/// The rules at the head of `torchlet.h`. The memory is the method's until it is closed, and its
+/// parts do not overlap.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_finish(
     method: *mut torchlet_method,
@@ -246,11 +252,12 @@ pub unsafe extern "C" fn torchlet_method_finish(
     unsafe { run(error, body) }
 }
 
-/// Loads a method in one step: prepares it at the front of the arena, and finishes it with the rest.
+/// Loads a method in one step: prepares it at the front of the arena, and finishes it with the
+/// rest.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The memory, and what options and registry name, are the method's until it is closed. The handle is not
-/// open.
+/// The rules at the head of `torchlet.h`. The memory, and what options and registry name, are the
+/// method's until it is closed. The handle is not open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_load(
     method: *mut torchlet_method,
@@ -280,8 +287,8 @@ pub unsafe extern "C" fn torchlet_method_load(
     unsafe { run(error, body) }
 }
 
-/// Closes a method: delegates free what they hold, and the memory is the caller's again. Null, and a method that is not open, are left
-/// alone.
+/// Closes a method: delegates free what they hold, and the memory is the caller's again. Null, and
+/// a method that is not open, are left alone.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. No thread uses the method.
@@ -294,7 +301,8 @@ pub unsafe extern "C" fn torchlet_method_close(method: *mut torchlet_method) {
     })
 }
 
-/// Runs a method from its first instruction to its end. All inputs must be set before each run: their memory is used for other tensors, too.
+/// Runs a method from its first instruction to its end. All inputs must be set before each run:
+/// their memory is used for other tensors, too.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -307,8 +315,8 @@ pub unsafe extern "C" fn torchlet_method_execute(
     unsafe { run(error, || Ok(loaded(method)?.execute()?)) }
 }
 
-/// Runs one instruction, for tasks that share a processor: `TORCHLET_OK` if there was one, `TORCHLET_END_OF_METHOD` if none was left; the step after
-/// that starts over.
+/// Runs one instruction, for tasks that share a processor: `TORCHLET_OK` if there was one,
+/// `TORCHLET_END_OF_METHOD` if none was left; the step after that starts over.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.

@@ -1,4 +1,5 @@
-//! Modules: files that are opened and run, compiled for the processor that there is. On hosts: modules allocate.
+//! Modules: files that are opened and run, compiled for the processor that there is. On hosts:
+//! modules allocate.
 
 use crate::fault::Fault;
 use crate::handle;
@@ -19,7 +20,8 @@ use torchlet_core::{
     MethodMeta, Rates, Scalar, ValueRef,
 };
 
-/// A program that is opened, and its loaded methods. One thread uses it at a time; `torchlet_module_share` gives another thread a module of its own.
+/// A program that is opened, and its loaded methods. One thread uses it at a time;
+/// `torchlet_module_share` gives another thread a module of its own.
 pub struct torchlet_module {
     module: Module,
     /// As core has them, for callers: names belong to the module.
@@ -41,7 +43,8 @@ pub const TORCHLET_RUN_ON_CPU: torchlet_run_on = 2;
 /// A GPU, through Vulkan, if the library was built with the feature `vulkan`.
 pub const TORCHLET_RUN_ON_VULKAN: torchlet_run_on = 3;
 
-/// How files get into memory. Whoever has them mapped promises that nobody writes to them or cuts them short.
+/// How files get into memory. Whoever has them mapped promises that nobody writes to them or cuts
+/// them short.
 pub type torchlet_file_access = u32;
 
 /// They are read.
@@ -71,7 +74,8 @@ pub struct torchlet_module_options {
     pub data_count: usize,
     /// A folder for compiled programs, or null.
     pub compile_cache: *const c_char,
-    /// Kernels and backends of the caller's, besides those of the library, or null. They must stay as long as the module, and those that share it.
+    /// Kernels and backends of the caller's, besides those of the library, or null. They must stay
+    /// as long as the module, and those that share it.
     pub registry: *const torchlet_registry,
 }
 
@@ -210,7 +214,8 @@ pub unsafe extern "C" fn torchlet_module_options_init(options: *mut torchlet_mod
     value((), || unsafe { pointer::put(options, filled, "options").ok() })
 }
 
-/// Opens a program file, `.pte` or `.bpte`. Options can be null. The module is closed with `torchlet_module_close`.
+/// Opens a program file, `.pte` or `.bpte`. Options can be null. The module is closed with
+/// `torchlet_module_close`.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -279,7 +284,8 @@ pub unsafe extern "C" fn torchlet_module_share(
 /// Closes a module. Null is left alone.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The module was opened or shared, and is not used any more.
+/// The rules at the head of `torchlet.h`. The module was opened or shared, and is not used any
+/// more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_module_close(module: *mut torchlet_module) {
     if !module.is_null() {
@@ -327,7 +333,8 @@ pub unsafe extern "C" fn torchlet_module_method_meta(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        // SAFETY: the caller's promise; what the description borrows is the module's, and does not move with it.
+        // SAFETY: the caller's promise; what the description borrows is the module's, and does not
+        // move with it.
         unsafe {
             let module: &'static torchlet_module =
                 module.as_ref().ok_or(Fault::Null("the module"))?;
@@ -408,7 +415,8 @@ pub unsafe extern "C" fn torchlet_module_reset(
     unsafe { run(error, body) }
 }
 
-/// Sets an input of a method for all calls to come that do not give it; a value of the kind none ends that. The data is copied.
+/// Sets an input of a method for all calls to come that do not give it; a value of the kind none
+/// ends that. The data is copied.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -443,8 +451,9 @@ fn owned(value: &ValueRef<'_>) -> Result<Value, Fault> {
     })
 }
 
-/// Runs a method on inputs; those that are not given, or are of the kind none, are those that were set before. Tensors must have the exported type, and the exported
-/// shape or one within its bounds; their memory order may be any. The results are freed with `torchlet_values_free`.
+/// Runs a method on inputs; those that are not given, or are of the kind none, are those that were
+/// set before. Tensors must have the exported type, and the exported shape or one within its
+/// bounds; their memory order may be any. The results are freed with `torchlet_values_free`.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -515,7 +524,8 @@ pub unsafe extern "C" fn torchlet_values_count(values: *const torchlet_values) -
     value(0, || Some(unsafe { values.as_ref()? }.0.len()))
 }
 
-/// A value, counted from 0. What it points to belongs to the values, and can be read by several threads.
+/// A value, counted from 0. What it points to belongs to the values, and can be read by several
+/// threads.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -551,7 +561,8 @@ pub unsafe extern "C" fn torchlet_values_get(
 /// Frees values. Null is left alone.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The values were given by a module and are not used any more.
+/// The rules at the head of `torchlet.h`. The values were given by a module and are not used any
+/// more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_values_free(values: *mut torchlet_values) {
     if !values.is_null() {

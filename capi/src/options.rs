@@ -9,13 +9,15 @@ use crate::tracer::torchlet_tracer;
 use core::sync::atomic::{AtomicBool, Ordering};
 use torchlet_core::{Limits, LoadOptions};
 
-/// Ends runs from another thread, or from an interrupt. It must stay where it is as long as methods that were loaded with it are open.
+/// Ends runs from another thread, or from an interrupt. It must stay where it is as long as methods
+/// that were loaded with it are open.
 #[repr(C)]
 pub struct torchlet_canceller {
     cancelled: bool,
 }
 
-/// What a program may ask for: a malicious file can ask for any amount of work and memory. `torchlet_limits_init` fills it.
+/// What a program may ask for: a malicious file can ask for any amount of work and memory.
+/// `torchlet_limits_init` fills it.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_limits {
@@ -41,7 +43,8 @@ pub struct torchlet_limits {
     pub backward_jumps: u64,
 }
 
-/// What a method is loaded with. Each can be null; so can be the whole, for methods that need nothing of it.
+/// What a method is loaded with. Each can be null; so can be the whole, for methods that need
+/// nothing of it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_options {
@@ -90,7 +93,8 @@ impl torchlet_limits {
 /// As core has them.
 ///
 /// # Safety
-/// `options` is null or points to options; what they point to is as `torchlet_options` says, and outlives the method.
+/// `options` is null or points to options; what they point to is as `torchlet_options` says, and
+/// outlives the method.
 pub(crate) unsafe fn to_core(
     options: *const torchlet_options,
 ) -> Result<LoadOptions<'static>, Fault> {
@@ -119,13 +123,14 @@ pub(crate) unsafe fn to_core(
 
 impl torchlet_canceller {
     fn flag(&self) -> &AtomicBool {
-        // SAFETY: the field is reached through this function alone, by all threads; it is of the same size and alignment, and is
-        // written before (`torchlet_canceller_init`).
+        // SAFETY: the field is reached through this function alone, by all threads; it is of the
+        // same size and alignment, and is written before (`torchlet_canceller_init`).
         unsafe { AtomicBool::from_ptr((&raw const self.cancelled).cast_mut()) }
     }
 }
 
-/// The limits that hold where none are given: those of hosts, or of microcontrollers, as the library was built.
+/// The limits that hold where none are given: those of hosts, or of microcontrollers, as the
+/// library was built.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -147,8 +152,9 @@ pub unsafe extern "C" fn torchlet_canceller_init(canceller: *mut torchlet_cancel
     value((), || unsafe { pointer::put(canceller, fresh, "canceller").ok() })
 }
 
-/// Ends the run in progress before its next instruction, and all that follow, until `torchlet_canceller_set` is called with false.
-/// Can be called from every thread, and from interrupts.
+/// Ends the run in progress before its next instruction, and all that follow, until
+/// `torchlet_canceller_set` is called with false. Can be called from every thread, and from
+/// interrupts.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.

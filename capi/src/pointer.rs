@@ -1,7 +1,7 @@
 //! Pointers of C as references, with the checks that can be made.
 //!
-//! What cannot be checked is the promise that the header's first comment asks for: memory is there, is as large as said, and is not
-//! touched by anybody else in the wrong moment.
+//! What cannot be checked is the promise that the header's first comment asks for: memory is there,
+//! is as large as said, and is not touched by anybody else in the wrong moment.
 
 use crate::fault::Fault;
 use core::ffi::{CStr, c_char, c_void};
@@ -20,7 +20,8 @@ fn check<T>(data: *const T, what: &'static str) -> Result<(), Fault> {
 /// A value to be read.
 ///
 /// # Safety
-/// A pointer that is not null points to a value that outlives the result and is not written meanwhile.
+/// A pointer that is not null points to a value that outlives the result and is not written
+/// meanwhile.
 pub(crate) unsafe fn get<'a, T>(value: *const T, what: &'static str) -> Result<&'a T, Fault> {
     check(value, what)?;
     // SAFETY: the caller's promise; null and misaligned pointers were refused.
@@ -76,7 +77,8 @@ pub(crate) unsafe fn items<'a, T>(
 /// Items to be written; none if there are none, whatever the pointer.
 ///
 /// # Safety
-/// The pointer points to as many items, which outlive the result and which nobody else touches meanwhile.
+/// The pointer points to as many items, which outlive the result and which nobody else touches
+/// meanwhile.
 pub(crate) unsafe fn items_mut<'a, T>(
     data: *mut T,
     count: usize,
@@ -138,7 +140,8 @@ pub(crate) unsafe fn zeroed<'a>(
 /// Text with a null byte behind it.
 ///
 /// # Safety
-/// A pointer that is not null points to such text, which outlives the result and is not written meanwhile.
+/// A pointer that is not null points to such text, which outlives the result and is not written
+/// meanwhile.
 pub(crate) unsafe fn text<'a>(text: *const c_char, what: &'static str) -> Result<&'a str, Fault> {
     check(text, what)?;
     // SAFETY: the caller's promise.

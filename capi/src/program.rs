@@ -11,8 +11,8 @@ use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
 use torchlet_core::{Program, ProgramError};
 
-/// An opened program, in memory of the caller. It never changes, so that many threads can use it. It must be open as long as methods of it are. What
-/// is in it is not for callers.
+/// An opened program, in memory of the caller. It never changes, so that many threads can use it.
+/// It must be open as long as methods of it are. What is in it is not for callers.
 #[repr(C)]
 pub struct torchlet_program {
     opaque: u64,
@@ -21,11 +21,13 @@ pub struct torchlet_program {
 
 handle!(torchlet_program, Program<'static>, "the program", 1);
 
-/// Opens a program that is in memory. Its constants are used where they lie, so that the bytes should start at a multiple of 16; where
-/// they are not aligned for their types, they are copied into the arena.
+/// Opens a program that is in memory. Its constants are used where they lie, so that the bytes
+/// should start at a multiple of 16; where they are not aligned for their types, they are copied
+/// into the arena.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The bytes must stay, and not change, as long as the program is open.
+/// The rules at the head of `torchlet.h`. The bytes must stay, and not change, as long as the
+/// program is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_program_open(
     program: *mut torchlet_program,
@@ -71,11 +73,12 @@ pub unsafe extern "C" fn torchlet_program_buffer_size(
     unsafe { run(error, body) }
 }
 
-/// Opens a program in storage. The buffer takes all of it but the data of tensors and delegates; it starts at a multiple of 16, and can be null
-/// for storage that lends.
+/// Opens a program in storage. The buffer takes all of it but the data of tensors and delegates; it
+/// starts at a multiple of 16, and can be null for storage that lends.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. Loader and buffer are the program's as long as it is open.
+/// The rules at the head of `torchlet.h`. Loader and buffer are the program's as long as it is
+/// open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_program_open_loader(
     program: *mut torchlet_program,
@@ -100,7 +103,8 @@ pub unsafe extern "C" fn torchlet_program_open_loader(
     unsafe { run(error, body) }
 }
 
-/// Closes a program. It frees nothing; the program's memory is the caller's again. Null, and a program that is not open, are left alone.
+/// Closes a program. It frees nothing; the program's memory is the caller's again. Null, and a
+/// program that is not open, are left alone.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. No method of the program is open, and no thread uses it.

@@ -11,8 +11,8 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use torchlet_core::{Backend, Kernel, MAX_TABLES, Registry, RegistryError};
 
-/// Kernels and backends, in memory of the caller. Methods copy it when they are loaded, so that it need not outlive that; what it names must stay as long as
-/// methods use it. It need not be closed.
+/// Kernels and backends, in memory of the caller. Methods copy it when they are loaded, so that it
+/// need not outlive that; what it names must stay as long as methods use it. It need not be closed.
 #[repr(C)]
 pub struct torchlet_registry {
     opaque: u64,
@@ -59,8 +59,8 @@ pub unsafe extern "C" fn torchlet_registry_init(
     unsafe { run(error, || handle::open(registry, inner)) }
 }
 
-/// Adds all kernels of the CPU. On microcontrollers, that puts all of them into flash; `torchlet_registry_add_kernels` adds the named
-/// ones.
+/// Adds all kernels of the CPU. On microcontrollers, that puts all of them into flash;
+/// `torchlet_registry_add_kernels` adds the named ones.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -73,8 +73,9 @@ pub unsafe extern "C" fn torchlet_registry_add_all_kernels(
     unsafe { run(error, || handle::get_mut(registry)?.add(&torchlet_portable::KERNELS)) }
 }
 
-/// Adds kernels by their names in `torchlet_kernels.h`, in any order; the linker drops those that nobody names (`--gc-sections`). They are copied into
-/// the memory, which has `TORCHLET_KERNELS_SIZE(count)` bytes and starts at a multiple of the size of a pointer.
+/// Adds kernels by their names in `torchlet_kernels.h`, in any order; the linker drops those that
+/// nobody names (`--gc-sections`). They are copied into the memory, which has
+/// `TORCHLET_KERNELS_SIZE(count)` bytes and starts at a multiple of the size of a pointer.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. The memory is the registry's as long as methods use it.
@@ -129,7 +130,8 @@ pub(crate) unsafe fn sorted(table: &'static mut [MaybeUninit<Kernel>]) -> &'stat
     table
 }
 
-/// Bytes of memory that `torchlet_registry_add_custom_kernels` takes for these; 0 if they cannot be added.
+/// Bytes of memory that `torchlet_registry_add_custom_kernels` takes for these; 0 if they cannot be
+/// added.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -142,12 +144,13 @@ pub unsafe extern "C" fn torchlet_custom_kernels_size(
     value(0, || unsafe { custom::needed(pointer::items(kernels, count, "kernels").ok()?) })
 }
 
-/// Adds kernels of the caller's. Descriptions are copied into the memory, which has `torchlet_custom_kernels_size` bytes (`TORCHLET_CUSTOM_KERNEL_SIZE`
-/// for each are enough) and starts at a multiple of 8.
+/// Adds kernels of the caller's. Descriptions are copied into the memory, which has
+/// `torchlet_custom_kernels_size` bytes (`TORCHLET_CUSTOM_KERNEL_SIZE` for each are enough) and
+/// starts at a multiple of 8.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The memory is the registry's as long as methods use it; so long names must stay, and functions be callable, from every thread
-/// that uses such a method.
+/// The rules at the head of `torchlet.h`. The memory is the registry's as long as methods use it;
+/// so long names must stay, and functions be callable, from every thread that uses such a method.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_registry_add_custom_kernels(
     registry: *mut torchlet_registry,
@@ -173,7 +176,8 @@ pub unsafe extern "C" fn torchlet_registry_add_custom_kernels(
 /// Adds a backend of the caller's: see `torchlet_backend`.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The backend must stay where it is as long as methods use the registry.
+/// The rules at the head of `torchlet.h`. The backend must stay where it is as long as methods use
+/// the registry.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_registry_add_backend(
     registry: *mut torchlet_registry,

@@ -11,7 +11,8 @@ pub type torchlet_status = u32;
 pub const TORCHLET_OK: torchlet_status = 0x00;
 /// A fault of the library, of a kernel, or of a device.
 pub const TORCHLET_INTERNAL: torchlet_status = 0x01;
-/// A handle is not in the state that the call needs: it was not opened, was closed, or has no memory yet.
+/// A handle is not in the state that the call needs: it was not opened, was closed, or has no
+/// memory yet.
 pub const TORCHLET_INVALID_STATE: torchlet_status = 0x02;
 /// `torchlet_method_step` found the method at its end.
 pub const TORCHLET_END_OF_METHOD: torchlet_status = 0x03;
@@ -48,8 +49,8 @@ pub const TORCHLET_DELEGATE_MEMORY_ALLOCATION_FAILED: torchlet_status = 0x31;
 /// A delegate is not valid any more.
 pub const TORCHLET_DELEGATE_INVALID_HANDLE: torchlet_status = 0x32;
 
-/// Memory of the caller for the text of an error: one sentence, with a null byte behind it, cut where it does not fit. It is
-/// written when a call fails, and left alone else.
+/// Memory of the caller for the text of an error: one sentence, with a null byte behind it, cut
+/// where it does not fit. It is written when a call fails, and left alone else.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct torchlet_text {
@@ -115,7 +116,8 @@ impl Write for Cut {
                 return Err(fmt::Error);
             }
             for byte in bytes {
-                // SAFETY: `room` bytes at `next` belong to the text that the caller lent, and there is at least one.
+                // SAFETY: `room` bytes at `next` belong to the text that the caller lent, and there
+                // is at least one.
                 unsafe {
                     self.next.cast::<u8>().write(*byte);
                     self.next = self.next.add(1);
@@ -146,7 +148,8 @@ impl torchlet_text {
     }
 }
 
-/// Runs the body of a function of the interface: its result as a code, and its text if there is one.
+/// Runs the body of a function of the interface: its result as a code, and its text if there is
+/// one.
 ///
 /// # Safety
 /// `error` is null or points to a text whose memory can be written.
@@ -176,7 +179,8 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Option<T>) -> T {
 
 #[cfg(feature = "std")]
 fn guarded(body: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
-    // What a panic leaves half-done are tensors, as an error does; core's structures are consistent at every call of code of others.
+    // What a panic leaves half-done are tensors, as an error does; core's structures are consistent
+    // at every call of code of others.
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     result.unwrap_or(Err(Fault::Panic))
 }

@@ -219,7 +219,8 @@ pub extern "C" fn torchlet_scalar_type_size(scalar_type: torchlet_scalar_type) -
     ScalarType::from_number(scalar_type.into()).map_or(0, ScalarType::size)
 }
 
-/// A tensor in row-major order over data of the caller, which has exactly as many bytes as the shape says.
+/// A tensor in row-major order over data of the caller, which has exactly as many bytes as the
+/// shape says.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. The data must live as long as the tensor is used.

@@ -1,5 +1,5 @@
-//! Tests of the boundary from Rust: sizes of handles, state, and memory that the exporter left to the caller, of programs in bundles, which C does
-//! not open by itself.
+//! Tests of the boundary from Rust: sizes of handles, state, and memory that the exporter left to
+//! the caller, of programs in bundles, which C does not open by itself.
 
 use crate::handle::{self, Handle, Room};
 use crate::meta::*;
@@ -72,8 +72,8 @@ impl Loaded {
         let file = fixture(file);
         let bundle = BundledProgram::from_bytes(&file).unwrap();
         let mut bytes = Memory::of(bundle.program().unwrap());
-        // SAFETY: all handles are plain data, for which zeros are a value; the memories live as long as the method, as do the names that
-        // the functions get.
+        // SAFETY: all handles are plain data, for which zeros are a value; the memories live as
+        // long as the method, as do the names that the functions get.
         unsafe {
             let (mut program, mut registry, mut meta, mut method): (
                 torchlet_program,

@@ -42,8 +42,9 @@ pub type torchlet_clock_fn = Option<unsafe extern "C" fn(context: *mut c_void) -
 pub type torchlet_event_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, event: *const torchlet_event)>;
 
-/// Who is told of what methods do. It must stay where it is, and not change, as long as methods that were loaded with it are open; its functions are
-/// called on the threads that load and run them.
+/// Who is told of what methods do. It must stay where it is, and not change, as long as methods
+/// that were loaded with it are open; its functions are called on the threads that load and run
+/// them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct torchlet_tracer {
@@ -55,7 +56,8 @@ pub struct torchlet_tracer {
     pub event: torchlet_event_fn,
 }
 
-// SAFETY: whoever loads a method with a tracer promises that its functions can be called on the threads that use the method.
+// SAFETY: whoever loads a method with a tracer promises that its functions can be called on the
+// threads that use the method.
 unsafe impl Sync for torchlet_tracer {}
 
 impl torchlet_tracer {

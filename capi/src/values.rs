@@ -110,7 +110,8 @@ impl torchlet_value {
     /// As core has it, if it is consistent.
     ///
     /// # Safety
-    /// The member that the kind names has a value, and what it points to outlives the result and is not written meanwhile.
+    /// The member that the kind names has a value, and what it points to outlives the result and is
+    /// not written meanwhile.
     pub(crate) unsafe fn checked<'a>(&self) -> Result<ValueRef<'a>, Fault> {
         // SAFETY: the caller's promise; all members are plain data, of which any bytes are a value.
         unsafe {

@@ -30,8 +30,8 @@ pub unsafe extern "C" fn torchlet_method_output_count(method: *const torchlet_me
     value(0, || Some(unsafe { handle::get(method).ok()? }.loaded().ok()?.output_count()))
 }
 
-/// Copies a value into an input. A tensor must be of the exported type and memory order; where the exported shape is dynamic, its shape may be any
-/// within the bound.
+/// Copies a value into an input. A tensor must be of the exported type and memory order; where the
+/// exported shape is dynamic, its shape may be any within the bound.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -101,7 +101,8 @@ pub unsafe extern "C" fn torchlet_method_resize_input(
     unsafe { run(error, body) }
 }
 
-/// An input tensor in its place, to be written without a copy. The place is valid until another function uses the method.
+/// An input tensor in its place, to be written without a copy. The place is valid until another
+/// function uses the method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -124,7 +125,8 @@ pub unsafe extern "C" fn torchlet_method_input_tensor(
     unsafe { run(error, body) }
 }
 
-/// An output, as the last run left it. What it points to is valid until another function changes the method.
+/// An output, as the last run left it. What it points to is valid until another function changes
+/// the method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -147,7 +149,8 @@ pub unsafe extern "C" fn torchlet_method_output(
     unsafe { run(error, body) }
 }
 
-/// An output that is a tensor, as the last run left it. The data is valid until another function changes the method.
+/// An output that is a tensor, as the last run left it. The data is valid until another function
+/// changes the method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -174,7 +177,8 @@ pub unsafe extern "C" fn torchlet_method_output_tensor(
     unsafe { run(error, body) }
 }
 
-/// Whether an input needs memory to be bound to it before the method runs: a tensor that the exporter left to the caller.
+/// Whether an input needs memory to be bound to it before the method runs: a tensor that the
+/// exporter left to the caller.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.
@@ -204,7 +208,8 @@ pub unsafe extern "C" fn torchlet_method_output_is_unbound(
     })
 }
 
-/// Lends memory to an input that has none in the plan: it is set, or written in place, before each run.
+/// Lends memory to an input that has none in the plan: it is set, or written in place, before each
+/// run.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. The memory is the method's until it is closed.
@@ -255,8 +260,9 @@ pub unsafe extern "C" fn torchlet_method_bind_output(
 /// The most tensors that `torchlet_method_execute_into` takes on each side.
 const MAX_LENT: usize = 16;
 
-/// Sets tensors as the first inputs, runs the method, and copies the first outputs, all of them tensors, to memory of the caller; `infos` tells what they are and can be
-/// null. Tensors that the exporter left to the caller are read and written there, with no copy.
+/// Sets tensors as the first inputs, runs the method, and copies the first outputs, all of them
+/// tensors, to memory of the caller; `infos` tells what they are and can be null. Tensors that the
+/// exporter left to the caller are read and written there, with no copy.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. Inputs and outputs do not overlap.

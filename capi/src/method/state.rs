@@ -65,7 +65,8 @@ pub unsafe extern "C" fn torchlet_method_state(
     unsafe { run(error, body) }
 }
 
-/// A tensor of the state in its place, by the index of its value, to be read or written. The place is valid until another function uses the method.
+/// A tensor of the state in its place, by the index of its value, to be read or written. The place
+/// is valid until another function uses the method.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`.

@@ -1,5 +1,5 @@
-//! The firmware in C of `capi/firmware`, run in QEMU: what it prints is compared with `expected.txt` there, whose logits are those that the
-//! programs on the host print.
+//! The firmware in C of `capi/firmware`, run in QEMU: what it prints is compared with
+//! `expected.txt` there, whose logits are those that the programs on the host print.
 
 use crate::process::{self, command, root, target_dir};
 use crate::size::Sizes;

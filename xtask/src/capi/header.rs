@@ -19,8 +19,8 @@ fn generate() -> Result<String> {
     Ok(without_rules(&String::from_utf8(text)?))
 }
 
-/// The header without the sentence that refers to its rules, which every function would repeat: what is left of the sections on safety is
-/// what a function asks beyond them.
+/// The header without the sentence that refers to its rules, which every function would repeat:
+/// what is left of the sections on safety is what a function asks beyond them.
 fn without_rules(text: &str) -> String {
     const RULES: &str = "// The rules at the head of `torchlet.h`.";
     let mut lines: Vec<String> = Vec::new();
@@ -49,7 +49,8 @@ pub(super) fn overwrite() -> Result<()> {
     process::run(kernels)
 }
 
-/// Fails if the header is not that of the sources. (The list of kernels is compared by the crate's tests.)
+/// Fails if the header is not that of the sources. (The list of kernels is compared by the crate's
+/// tests.)
 pub(super) fn compare() -> Result<()> {
     let found = std::fs::read_to_string(path()).unwrap_or_default();
     if found != generate()? {

@@ -1,4 +1,5 @@
-//! Programs in C and C++ over an installed library: found by CMake and by pkg-config, under sanitizers and Valgrind.
+//! Programs in C and C++ over an installed library: found by CMake and by pkg-config, under
+//! sanitizers and Valgrind.
 
 use super::firmware;
 use crate::process::{self, command, root, target_dir};
@@ -29,7 +30,8 @@ pub(super) fn run() -> Result<()> {
     let found_by = format!("CMAKE_PREFIX_PATH={}", prefix.display());
     examples(&prefix, &found_by)?;
     let fixtures = format!("FIXTURES={}", root().join("tests/fixtures").display());
-    // What is optimised runs under Valgrind, which finds what was never written; the sanitizers find the rest.
+    // What is optimised runs under Valgrind, which finds what was never written; the sanitizers
+    // find the rest.
     for (name, sanitize) in [("plain", "OFF"), ("sanitized", "ON")] {
         let build = folder().join(name);
         let sanitize = format!("SANITIZE={sanitize}");
@@ -48,8 +50,8 @@ pub(super) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Builds the library and installs it; gives where. It cannot have all features of the workspace, as what the rest of the tests builds: `defmt`
-/// links on firmware alone.
+/// Builds the library and installs it; gives where. It cannot have all features of the workspace,
+/// as what the rest of the tests builds: `defmt` links on firmware alone.
 fn install() -> Result<PathBuf> {
     let (build, prefix) = (folder().join("build"), folder().join("prefix"));
     // What an earlier version installed would be found, too.
@@ -68,7 +70,8 @@ fn install() -> Result<PathBuf> {
     Ok(prefix)
 }
 
-/// The examples, built with CMake and static, and one by pkg-config and shared: all see a two, with the logits that the firmware has.
+/// The examples, built with CMake and static, and one by pkg-config and shared: all see a two, with
+/// the logits that the firmware has.
 fn examples(prefix: &Path, found_by: &str) -> Result<()> {
     let build = folder().join("examples");
     cmake("capi/examples", &build, &[found_by.to_owned()])?;

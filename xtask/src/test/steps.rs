@@ -115,7 +115,7 @@ fn no_std() -> Result<Outcome> {
     tools::embedded_targets()?;
     // Whether it links and runs is the board's question.
     for target in EMBEDDED_TARGETS {
-        let packages = ["torchlet-core", "torchlet-graph", "torchlet-portable"]
+        let packages = ["torchlet-capi", "torchlet-core", "torchlet-graph", "torchlet-portable"]
             .map(|name| ["--package", name]);
         let packages = packages.concat();
         let check = ["check", "--quiet", "--no-default-features", "--target", target];
