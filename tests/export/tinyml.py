@@ -34,10 +34,11 @@ FOLDER = "tinyml"
 TARGET = CortexMTargetConfig(cpu=CortexM.M4)
 
 
-def to_cortex_m(edge: Any) -> Any:
+def to_cortex_m(edge: Any, explicit_layout: bool = False) -> Any:
     """Rewrites the operators of each method to those of `cortex_m`, and drops the weights that these were made of."""
     for name, program in edge._edge_programs.items():
-        lowered = CortexMPassManager(program, target_config=TARGET).transform()
+        passes = CortexMPassManager(program, target_config=TARGET, use_explicit_layout=explicit_layout)
+        lowered = passes.transform()
         edge._edge_programs[name] = without_unused(lowered)
     return edge
 
@@ -61,31 +62,36 @@ class Quantized(Method):
     """A network as int8, calibrated on what it is tested on and more."""
 
     calibration: tuple = ()
+    explicit_layout: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         graph = torch.export.export(copy.deepcopy(self.module), self.cases[0]).module(check_guards=False)
-        prepared = prepare_pt2e(graph, CortexMQuantizer())
+        prepared = prepare_pt2e(graph, CortexMQuantizer(use_explicit_layout=self.explicit_layout))
         with torch.no_grad():
             for inputs in (*self.calibration, *self.cases):
                 prepared(*inputs)
         self.module = convert_pt2e(prepared)
 
     def expected(self) -> list[Any]:
-        edge = to_cortex_m(to_edge({"forward": self.export()}, compile_config=cortex_m_edge_compile_config()))
+        edge = to_edge({"forward": self.export()}, compile_config=cortex_m_edge_compile_config())
+        edge = to_cortex_m(edge, self.explicit_layout)
         module = edge.exported_program().module()
         with torch.no_grad():
             return [copy.deepcopy(module(*copy.deepcopy(inputs))) for inputs in self.cases]
 
 
-def quantized(name: str, module: nn.Module, cases: list[tuple], calibration: list[tuple]) -> Fixture:
-    method = Quantized(module.eval().requires_grad_(False), cases, calibration=tuple(calibration))
+def quantized(
+    name: str, module: nn.Module, cases: list[tuple], calibration: list[tuple], explicit_layout: bool = False
+) -> Fixture:
+    module = module.eval().requires_grad_(False)
+    method = Quantized(module, cases, calibration=tuple(calibration), explicit_layout=explicit_layout)
     return Fixture(
         f"{FOLDER}/{name}",
         {"forward": method},
         EXACT,
         plain=True,
-        to_backend=to_cortex_m,
+        to_backend=lambda edge: to_cortex_m(edge, explicit_layout),
         preserve=cortex_m_edge_compile_config().preserve_ops,
     )
 
@@ -188,6 +194,17 @@ def random_network(name: str, module: nn.Module, sizes: tuple[int, ...], count: 
     return quantized(name, module, cases, calibration)
 
 
+def explicit_layout() -> Fixture:
+    """The operators whose sizes are in the order of memory.
+
+    Averages are over nine: of halves, PyTorch's operator takes the even number, and CMSIS-NN the one away from zero.
+    """
+    layers = [*conv(3, 8), *conv(8, 8, groups=8), nn.ConvTranspose2d(8, 6, 2, 2), nn.ReLU(), nn.AvgPool2d(3)]
+    network = nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(24, 5))
+    inputs = [(torch.randn(1, 3, 6, 6),) for _ in range(10)]
+    return quantized("explicit_layout", scaled(network, inputs), inputs[:2], inputs[2:], explicit_layout=True)
+
+
 def digits() -> Fixture:
     """The network of `digits/` as int8."""
     train_x, test_x, train_y, test_y = load()
@@ -237,6 +254,7 @@ NETWORKS = {
     "visual_wake_words": lambda: random_network("visual_wake_words", visual_wake_words(), (3, 96, 96), 1),
     "image_classification": lambda: random_network("image_classification", image_classification(), (3, 32, 32), 1),
     "anomaly_detection": lambda: random_network("anomaly_detection", anomaly_detection(), (640,)),
+    "explicit_layout": explicit_layout,
     "lstm_step": lstm_step,
     "mlp": mlp,
 }

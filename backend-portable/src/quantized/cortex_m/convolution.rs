@@ -1,6 +1,6 @@
 //! Convolutions of 8-bit pictures.
 
-use super::{extent, int, picture};
+use super::{Order, int};
 use crate::compute::q8::Results;
 use crate::compute::q8::convolve::{self, Convolution};
 use crate::compute::q8::depthwise::{self, Depthwise};
@@ -9,37 +9,73 @@ use crate::machine;
 use crate::scratch::{bytes_for, take};
 use crate::shape::bad;
 use crate::table::kernels;
+use torchlet_core::Param;
 use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Tensor};
 use torchlet_core::rules::window::{Window, Windows, windows};
 use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
 };
 
-kernels! { CONVOLUTION:
-    /// `cortex_m::quantized_conv2d.out(input, weight, bias, stride, padding, dilation, input_offset, output_offset, requantize_multipliers,
-    /// requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of output channels, rows, columns and
-    /// input channels of a group.
-    QUANTIZED_CONV2D_OUT = Kernel::new(
-        "cortex_m::quantized_conv2d.out",
-        &[
-            Tensor,
-            Tensor,
-            OptionalTensor,
-            IntList,
-            IntList,
-            IntList,
-            Int,
-            Int,
-            Tensor,
-            Tensor,
-            Int,
-            Int,
-            Tensor,
-            Out,
-        ],
-        |ctx| {
-            let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
-            let (channels, depth) = (input.size(1), weight.size(3));
+const PLAIN_PARAMS: &[Param] = &[
+    Tensor,
+    Tensor,
+    OptionalTensor,
+    IntList,
+    IntList,
+    IntList,
+    Int,
+    Int,
+    Tensor,
+    Tensor,
+    Int,
+    Int,
+    Tensor,
+    Out,
+];
+const DEPTHWISE_PARAMS: &[Param] = &[
+    Tensor,
+    Tensor,
+    OptionalTensor,
+    IntList,
+    IntList,
+    IntList,
+    Int,
+    Int,
+    Int,
+    Tensor,
+    Tensor,
+    Int,
+    Int,
+    Tensor,
+    Out,
+];
+const TRANSPOSED_PARAMS: &[Param] = &[
+    Tensor,
+    Tensor,
+    OptionalTensor,
+    IntList,
+    IntList,
+    IntList,
+    IntList,
+    Int,
+    Int,
+    Tensor,
+    Tensor,
+    Int,
+    Int,
+    Tensor,
+    Tensor,
+    Out,
+];
+
+/// The kernel of convolutions with groups.
+macro_rules! plain {
+    ($name:literal, $order:expr) => {
+        Kernel::new($name, PLAIN_PARAMS, |ctx| {
+            const PLACES: Places = Places::plain($order);
+            let (_, from) = PLACES.order.picture(ctx, 0)?;
+            let weight = ctx.info(1)?;
+            let (channels, depth) = (from.channels, weight.size(3));
             let outputs = weight.sizes.first().copied().unwrap_or(0);
             if depth == 0
                 || channels % depth != 0
@@ -48,74 +84,46 @@ kernels! { CONVOLUTION:
             {
                 return Err(bad(1, "does not divide the channels into groups"));
             }
-            let plan = prepare(ctx, PLAIN, outputs, &|window, _, size| window.convolved(size), |ctx| {
-                convolve(ctx, PLAIN)
-            })?;
-            with_patches(ctx, PLAIN, plan)
-        },
-    );
-    /// `cortex_m::quantized_depthwise_conv2d.out(input, weight, bias, stride, padding, dilation, depth_multiplier, input_offset,
-    /// output_offset, requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of 1,
-    /// rows, columns and output channels.
-    QUANTIZED_DEPTHWISE_CONV2D_OUT = Kernel::new(
-        "cortex_m::quantized_depthwise_conv2d.out",
-        &[
-            Tensor,
-            Tensor,
-            OptionalTensor,
-            IntList,
-            IntList,
-            IntList,
-            Int,
-            Int,
-            Int,
-            Tensor,
-            Tensor,
-            Int,
-            Int,
-            Tensor,
-            Out,
-        ],
-        |ctx| {
-            let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
+            let size = |window: &Window, _: usize, size: usize| window.convolved(size);
+            let plan = prepare(ctx, PLACES, outputs, &size, |ctx| convolve(ctx, PLACES))?;
+            with_patches(ctx, PLACES, plan)
+        })
+    };
+}
+
+/// The kernel of depthwise convolutions.
+macro_rules! depthwise {
+    ($name:literal, $order:expr) => {
+        Kernel::new($name, DEPTHWISE_PARAMS, |ctx| {
+            const PLACES: Places = Places::depthwise($order);
+            let (_, from) = PLACES.order.picture(ctx, 0)?;
+            let weight = ctx.info(1)?;
             let outputs = weight.sizes.get(3).copied().unwrap_or(0);
-            let channels = i64::try_from(input.size(1)).unwrap_or(0);
+            let channels = i64::try_from(from.channels).unwrap_or(0);
             if weight.size(0) != 1
                 || channels.checked_mul(ctx.int(6)?) != Some(outputs.into())
                 || outputs == 0
             {
-                return Err(bad(1, "does not have as many channels as the input times the multiplier"));
+                return Err(bad(
+                    1,
+                    "does not have as many channels as the input times the multiplier",
+                ));
             }
-            prepare(ctx, DEPTHWISE, outputs, &|window, _, size| window.convolved(size), depthwise)
-        },
-    );
-    /// `cortex_m::quantized_transpose_conv2d.out(input, weight, bias, stride, padding, output_padding, dilation, input_offset, output_offset,
-    /// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, output_scratch, out)`: a weight
-    /// of output channels, rows, columns and input channels.
-    QUANTIZED_TRANSPOSE_CONV2D_OUT = Kernel::new(
-        "cortex_m::quantized_transpose_conv2d.out",
-        &[
-            Tensor,
-            Tensor,
-            OptionalTensor,
-            IntList,
-            IntList,
-            IntList,
-            IntList,
-            Int,
-            Int,
-            Tensor,
-            Tensor,
-            Int,
-            Int,
-            Tensor,
-            Tensor,
-            Out,
-        ],
-        |ctx| {
-            let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
+            let size = |window: &Window, _: usize, size: usize| window.convolved(size);
+            prepare(ctx, PLACES, outputs, &size, |ctx| depthwise(ctx, PLACES))
+        })
+    };
+}
+
+/// The kernel of transposed convolutions.
+macro_rules! transposed {
+    ($name:literal, $order:expr) => {
+        Kernel::new($name, TRANSPOSED_PARAMS, |ctx| {
+            const PLACES: Places = Places::transposed($order);
+            let (_, from) = PLACES.order.picture(ctx, 0)?;
+            let weight = ctx.info(1)?;
             let outputs = weight.sizes.first().copied().unwrap_or(0);
-            if weight.size(3) != input.size(1) || outputs == 0 {
+            if weight.size(3) != from.channels || outputs == 0 {
                 return Err(bad(1, "has another number of channels than the input"));
             }
             let extra = [ctx.list_int(5, 0)?, ctx.list_int(5, ctx.list_len(5)?.saturating_sub(1))?];
@@ -123,10 +131,31 @@ kernels! { CONVOLUTION:
             let size = |window: &Window, dim: usize, size: usize| {
                 window.transposed(size, extra.get(dim).copied()??)
             };
-            let plan = prepare(ctx, TRANSPOSED, outputs, &size, |ctx| convolve(ctx, TRANSPOSED))?;
-            with_patches(ctx, TRANSPOSED, plan)
-        },
-    );
+            let plan = prepare(ctx, PLACES, outputs, &size, |ctx| convolve(ctx, PLACES))?;
+            with_patches(ctx, PLACES, plan)
+        })
+    };
+}
+
+kernels! { CONVOLUTION:
+    /// `cortex_m::quantized_conv2d.out(input, weight, bias, stride, padding, dilation, input_offset, output_offset, requantize_multipliers,
+    /// requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of output channels, rows, columns and
+    /// input channels of a group.
+    QUANTIZED_CONV2D_OUT = plain!("cortex_m::quantized_conv2d.out", Order::Logical);
+    /// `cortex_m::quantized_conv2d_nhwc.out`: the same, of sizes in the order of memory.
+    QUANTIZED_CONV2D_NHWC_OUT = plain!("cortex_m::quantized_conv2d_nhwc.out", Order::Memory);
+    /// `cortex_m::quantized_depthwise_conv2d.out(input, weight, bias, stride, padding, dilation, depth_multiplier, input_offset,
+    /// output_offset, requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of 1,
+    /// rows, columns and output channels.
+    QUANTIZED_DEPTHWISE_CONV2D_OUT = depthwise!("cortex_m::quantized_depthwise_conv2d.out", Order::Logical);
+    /// `cortex_m::quantized_depthwise_conv2d_nhwc.out`: the same, of sizes in the order of memory.
+    QUANTIZED_DEPTHWISE_CONV2D_NHWC_OUT = depthwise!("cortex_m::quantized_depthwise_conv2d_nhwc.out", Order::Memory);
+    /// `cortex_m::quantized_transpose_conv2d.out(input, weight, bias, stride, padding, output_padding, dilation, input_offset, output_offset,
+    /// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, output_scratch, out)`: a weight
+    /// of output channels, rows, columns and input channels.
+    QUANTIZED_TRANSPOSE_CONV2D_OUT = transposed!("cortex_m::quantized_transpose_conv2d.out", Order::Logical);
+    /// `cortex_m::quantized_transpose_conv2d_nhwc.out`: the same, of sizes in the order of memory.
+    QUANTIZED_TRANSPOSE_CONV2D_NHWC_OUT = transposed!("cortex_m::quantized_transpose_conv2d_nhwc.out", Order::Memory);
 }
 
 /// Where the arguments are that not all these operators have at the same place.
@@ -136,11 +165,27 @@ struct Places {
     /// The input's offset, followed by the output's offset, multipliers, shifts, lowest and highest result.
     offset: usize,
     out: usize,
+    /// The order of the sizes of input and output.
+    order: Order,
 }
 
-const PLAIN: Places = Places { dilation: 5, offset: 6, out: 13 };
-const DEPTHWISE: Places = Places { dilation: 5, offset: 7, out: 14 };
-const TRANSPOSED: Places = Places { dilation: 6, offset: 7, out: 15 };
+impl Places {
+    const fn plain(order: Order) -> Self {
+        Places { dilation: 5, offset: 6, out: 13, order }
+    }
+
+    const fn depthwise(order: Order) -> Self {
+        Places { dilation: 5, offset: 7, out: 14, order }
+    }
+
+    const fn transposed(order: Order) -> Self {
+        Places { dilation: 6, offset: 7, out: 15, order }
+    }
+
+    fn is_transposed(self) -> bool {
+        self.out == Places::transposed(self.order).out
+    }
+}
 
 /// The windows of a kernel of this many rows and columns.
 fn windows_of(
@@ -165,7 +210,8 @@ fn prepare(
     size: &dyn Fn(&Window, usize, usize) -> Option<usize>,
     invoke: InvokeFn,
 ) -> Result<Plan, KernelError> {
-    let (input, weight) = (picture(ctx, 0)?, ctx.info(1)?);
+    let (batch, from) = places.order.picture(ctx, 0)?;
+    let weight = ctx.info(1)?;
     super::expect_type(ctx, 1, ScalarType::Char)?;
     if !weight.is_contiguous() {
         return Err(KernelError::Layout { arg: 1 });
@@ -173,8 +219,8 @@ fn prepare(
     let windows = windows_of(ctx, &weight, places)?;
     let mut sizes = [0i32; 2];
     for (dim, (size_of, window)) in sizes.iter_mut().zip(&windows).enumerate() {
-        let found =
-            size(window, dim, input.size(dim + 2)).and_then(|size| i32::try_from(size).ok());
+        let found = size(window, dim, if dim == 0 { from.rows } else { from.columns })
+            .and_then(|size| i32::try_from(size).ok());
         *size_of = found.ok_or(bad(1, "is larger than the input with its padding"))?;
     }
     let count = usize::try_from(channels).unwrap_or(0);
@@ -191,9 +237,8 @@ fn prepare(
         }
     }
     let [rows, columns] = sizes;
-    let batch = input.sizes.first().copied().unwrap_or(0);
-    ctx.resize(places.out, &[batch, channels, rows, columns])?;
-    picture(ctx, places.out)?;
+    ctx.resize(places.out, &places.order.sizes([batch, rows, columns, channels]))?;
+    places.order.picture(ctx, places.out)?;
     Ok(Plan::new(invoke))
 }
 
@@ -201,8 +246,9 @@ fn prepare(
 fn with_patches(ctx: &Prepare, places: Places, plan: Plan) -> Result<Plan, KernelError> {
     let (weight, tier) = (ctx.info(1)?, machine::tier(ctx));
     let taps = weight.size(1).saturating_mul(weight.size(2));
-    let out = ctx.info(places.out)?;
-    let slots = ctx.threads().min(out.size(0).saturating_mul(out.size(2)));
+    let (batch, to) = places.order.picture(ctx, places.out)?;
+    let rows = usize::try_from(batch).unwrap_or(0).saturating_mul(to.rows);
+    let slots = ctx.threads().min(rows);
     let len = convolve::workspace_len(tier, weight.size(3), taps).checked_mul(slots);
     Ok(plan.with_scratch(bytes_for(len.unwrap_or(usize::MAX), size_of::<i16>())?))
 }
@@ -228,14 +274,15 @@ fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     let results = results(ctx, places)?;
     let offset = int(ctx, places.offset)?;
     let out = ctx.out(places.out)?;
-    let slots = ctx.parallel().threads().min(out.size(0).saturating_mul(out.size(2)));
+    let to = places.order.extent(out.info());
+    let slots = ctx.parallel().threads().min(out.size(0).saturating_mul(to.rows));
     let slot = convolve::workspace_len(tier, depth, taps);
     let workspace = take::<i16>(ctx, slot.saturating_mul(slots))?;
     let convolution = Convolution {
-        from: extent(input.info()),
-        to: extent(out.info()),
+        from: places.order.extent(input.info()),
+        to,
         windows: [down, across],
-        transposed: places.out == TRANSPOSED.out,
+        transposed: places.is_transposed(),
         depth,
         offset,
         results,
@@ -245,14 +292,14 @@ fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     Ok(())
 }
 
-fn depthwise(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn depthwise(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let windows = windows_of(ctx, weight.info(), DEPTHWISE)?;
+    let windows = windows_of(ctx, weight.info(), places)?;
     let &[down, across] = &windows[..] else { return Err(bad(3, "must have two numbers")) };
-    let results = results(ctx, DEPTHWISE)?;
-    let offset = int(ctx, DEPTHWISE.offset)?;
-    let out = ctx.out(DEPTHWISE.out)?;
-    let (from, to) = (extent(input.info()), extent(out.info()));
+    let results = results(ctx, places)?;
+    let offset = int(ctx, places.offset)?;
+    let out = ctx.out(places.out)?;
+    let (from, to) = (places.order.extent(input.info()), places.order.extent(out.info()));
     let multiplier = (to.channels / from.channels.max(1)).max(1);
     let depthwise = Depthwise { from, to, windows: [down, across], multiplier, offset, results };
     let (data, weight, out) = (input.data::<i8>()?, weight.data::<i8>()?, out.into_data::<i8>()?);

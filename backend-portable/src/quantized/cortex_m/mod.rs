@@ -37,22 +37,47 @@ fn expect_type(ctx: &Arguments, arg: usize, expected: ScalarType) -> Result<(), 
     }
 }
 
-/// Whether a picture lies in memory as batch, rows, columns, channels.
-fn is_picture(info: &TensorInfo) -> bool {
-    info.rank() == 4 && same_layout(&info.sizes, &info.dim_order, &[0, 2, 3, 1])
+/// The order in which the sizes of a picture are given. In memory, it is batch, rows, columns, channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Batch, channels, rows, columns: PyTorch's, of a tensor whose dim order is channels last.
+    Logical,
+    /// As in memory: of the operators whose names end with `_nhwc`.
+    Memory,
 }
 
-/// Checks that argument `arg` is an 8-bit picture.
-fn picture(ctx: &Arguments, arg: usize) -> Result<TensorInfo, KernelError> {
-    expect_type(ctx, arg, ScalarType::Char)?;
-    let info = ctx.info(arg)?;
-    if info.rank() != 4 {
-        return Err(KernelError::Rank { arg, found: info.rank() });
+impl Order {
+    /// The dimensions of batch, rows, columns and channels.
+    fn dims(self) -> [usize; 4] {
+        match self {
+            Order::Logical => [0, 2, 3, 1],
+            Order::Memory => [0, 1, 2, 3],
+        }
     }
-    if is_picture(&info) { Ok(info) } else { Err(KernelError::Layout { arg }) }
-}
 
-/// A picture's rows, columns and channels.
-fn extent(info: &TensorInfo) -> Extent {
-    Extent { rows: info.size(2), columns: info.size(3), channels: info.size(1) }
+    /// The sizes of a picture.
+    fn sizes(self, [batch, rows, columns, channels]: [i32; 4]) -> [i32; 4] {
+        match self {
+            Order::Logical => [batch, channels, rows, columns],
+            Order::Memory => [batch, rows, columns, channels],
+        }
+    }
+
+    fn extent(self, info: &TensorInfo) -> Extent {
+        let [_, rows, columns, channels] = self.dims().map(|dim| info.size(dim));
+        Extent { rows, columns, channels }
+    }
+
+    /// Checks that argument `arg` is an 8-bit picture; gives its batch and its extent.
+    fn picture(self, ctx: &Arguments, arg: usize) -> Result<(i32, Extent), KernelError> {
+        expect_type(ctx, arg, ScalarType::Char)?;
+        let info = ctx.info(arg)?;
+        let (&[batch, ..], 4) = (&info.sizes[..], info.rank()) else {
+            return Err(KernelError::Rank { arg, found: info.rank() });
+        };
+        if !same_layout(&info.sizes, &info.dim_order, &self.dims().map(|dim| dim as u8)) {
+            return Err(KernelError::Layout { arg });
+        }
+        Ok((batch, self.extent(&info)))
+    }
 }

@@ -1,6 +1,6 @@
 //! Pooling of 8-bit pictures.
 
-use super::{extent, int, picture};
+use super::{Order, int};
 use crate::compute::q8::pool::{Pooling, pool};
 use crate::compute::simd::Tier;
 use crate::shape::bad;
@@ -9,39 +9,57 @@ use torchlet_core::Param::{Bool, Int, IntList, Out, Tensor};
 use torchlet_core::rules::window::{Window, Windows, pooling, windows};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
 
+/// Arguments of averaging; `order` and the function are the operators' own.
+macro_rules! average {
+    ($name:literal, $order:expr) => {
+        Kernel::new(
+            $name,
+            &[Tensor, IntList, IntList, IntList, Bool, Int, Int, Int, Tensor, Out],
+            |ctx| {
+                let windows = windows_of(ctx, None)?;
+                prepare(ctx, &windows, ctx.bool(4)?, 9, $order)?;
+                Ok(Plan::new(|ctx| {
+                    let windows = windows_of(ctx, None)?;
+                    compute(ctx, &windows, 9, Pooling::Average, $order)
+                }))
+            },
+        )
+    };
+}
+
+/// Arguments of maxima.
+macro_rules! largest {
+    ($name:literal, $order:expr) => {
+        Kernel::new(
+            $name,
+            &[Tensor, IntList, IntList, IntList, IntList, Bool, Int, Int, Int, Int, Out],
+            |ctx| {
+                if ctx.int(6)? != ctx.int(7)? {
+                    return Err(bad(7, "must be the input's zero point"));
+                }
+                let windows = windows_of(ctx, Some(4))?;
+                prepare(ctx, &windows, ctx.bool(5)?, 10, $order)?;
+                Ok(Plan::new(|ctx| {
+                    let windows = windows_of(ctx, Some(4))?;
+                    let pooling = Pooling::Largest(int(ctx, 8)?, int(ctx, 9)?);
+                    compute(ctx, &windows, 10, pooling, $order)
+                }))
+            },
+        )
+    };
+}
+
 kernels! { POOLING:
     /// `cortex_m::quantized_avg_pool2d.out(input, kernel_size, stride, padding, ceil_mode, zero_point, multiplier, shift, scratch, out)`:
     /// padding does not count. Scale and zero point are those of input and output alike, so that neither matters.
-    QUANTIZED_AVG_POOL2D_OUT = Kernel::new(
-        "cortex_m::quantized_avg_pool2d.out",
-        &[Tensor, IntList, IntList, IntList, Bool, Int, Int, Int, Tensor, Out],
-        |ctx| {
-            let windows = windows_of(ctx, None)?;
-            prepare(ctx, &windows, ctx.bool(4)?, 9)?;
-            Ok(Plan::new(|ctx| {
-                let windows = windows_of(ctx, None)?;
-                compute(ctx, &windows, 9, Pooling::Average)
-            }))
-        },
-    );
+    QUANTIZED_AVG_POOL2D_OUT = average!("cortex_m::quantized_avg_pool2d.out", Order::Logical);
+    /// `cortex_m::quantized_avg_pool2d_nhwc.out`: the same, of sizes in the order of memory.
+    QUANTIZED_AVG_POOL2D_NHWC_OUT = average!("cortex_m::quantized_avg_pool2d_nhwc.out", Order::Memory);
     /// `cortex_m::quantized_max_pool2d.out(input, kernel_size, stride, padding, dilation, ceil_mode, input_zero_point, output_zero_point,
     /// activation_min, activation_max, out)`.
-    QUANTIZED_MAX_POOL2D_OUT = Kernel::new(
-        "cortex_m::quantized_max_pool2d.out",
-        &[Tensor, IntList, IntList, IntList, IntList, Bool, Int, Int, Int, Int, Out],
-        |ctx| {
-            if ctx.int(6)? != ctx.int(7)? {
-                return Err(bad(7, "must be the input's zero point"));
-            }
-            let windows = windows_of(ctx, Some(4))?;
-            prepare(ctx, &windows, ctx.bool(5)?, 10)?;
-            Ok(Plan::new(|ctx| {
-                let windows = windows_of(ctx, Some(4))?;
-                let pooling = Pooling::Largest(int(ctx, 8)?, int(ctx, 9)?);
-                compute(ctx, &windows, 10, pooling)
-            }))
-        },
-    );
+    QUANTIZED_MAX_POOL2D_OUT = largest!("cortex_m::quantized_max_pool2d.out", Order::Logical);
+    /// `cortex_m::quantized_max_pool2d_nhwc.out`: the same, of sizes in the order of memory.
+    QUANTIZED_MAX_POOL2D_NHWC_OUT = largest!("cortex_m::quantized_max_pool2d_nhwc.out", Order::Memory);
 }
 
 fn windows_of(ctx: &Arguments, dilation: Option<usize>) -> Result<Windows, KernelError> {
@@ -58,11 +76,19 @@ fn prepare(
     windows: &[Window],
     ceil: bool,
     out: usize,
+    order: Order,
 ) -> Result<(), KernelError> {
-    let input = picture(ctx, 0)?;
-    let sizes = pooling(&input.sizes, windows, ceil).ok_or(bad(1, "does not fit the input"))?;
-    ctx.resize(out, &sizes)?;
-    picture(ctx, out).map(|_| ())
+    let (batch, from) = order.picture(ctx, 0)?;
+    let sizes = [from.channels, from.rows, from.columns].map(|size| i32::try_from(size).ok());
+    let [Some(channels), Some(rows), Some(columns)] = sizes else {
+        return Err(bad(0, "is too large"));
+    };
+    let sizes = pooling(&[batch, channels, rows, columns], windows, ceil);
+    let Some(&[batch, channels, rows, columns]) = sizes.as_deref() else {
+        return Err(bad(1, "does not fit the input"));
+    };
+    ctx.resize(out, &order.sizes([batch, rows, columns, channels]))?;
+    order.picture(ctx, out).map(|_| ())
 }
 
 fn compute(
@@ -70,11 +96,12 @@ fn compute(
     windows: &[Window],
     out: usize,
     pooling: Pooling,
+    order: Order,
 ) -> Result<(), KernelError> {
     let &[down, across] = windows else { return Err(bad(1, "must have two numbers")) };
     let input = ctx.tensor(0)?;
     let out = ctx.out(out)?;
-    let extents = [extent(input.info()), extent(out.info())];
+    let extents = [order.extent(input.info()), order.extent(out.info())];
     let (data, out) = (input.data::<i8>()?, out.into_data::<i8>()?);
     pool(Tier::detect(), ctx.parallel(), pooling, [down, across], extents, data, out);
     Ok(())
