@@ -6,7 +6,7 @@
 //! - [`product`]: rows of codes by rows of weights; [`convolve`]: convolutions as such products, of patches of the input.
 //! - [`depthwise`]: convolutions of each channel for itself. [`pool`]: windows. [`elementwise`]: sums and products. [`softmax`].
 //!
-//! The loops are plain Rust. On hosts they are compiled for each [`Tier`](super::simd::Tier), and so that they become
+//! The loops are plain Rust. On hosts they are compiled for each [`Tier`], and so that they become
 //! vectors; on Cortex-M with the DSP extension the innermost are made of its instructions (`dsp.rs`), which the build script
 //! recognises by the name of the target. All give the same codes.
 
