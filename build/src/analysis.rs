@@ -43,6 +43,8 @@ pub struct MethodAnalysis {
     pub outputs: Vec<Slot>,
     /// State that the exporter left to the caller: the index of its value, and its bytes.
     pub lent_state: Vec<(usize, usize)>,
+    /// Whether it keeps state among its activations, so that no other method can share these.
+    pub keeps_state: bool,
 }
 
 /// An input or output.
@@ -201,6 +203,10 @@ impl MethodAnalysis {
         let inputs = (0..meta.input_count()).map(|index| Ok(slot(meta.input(index)?)));
         let outputs = (0..meta.output_count()).map(|index| Ok(slot(meta.output(index)?)));
         let state = prepared.state().filter(|state| !state.bound);
+        let mut keeps_state = false;
+        for state in prepared.state().filter(|state| state.bound) {
+            keeps_state |= meta.planned_place(state.value)?.is_some_and(|(buffer, _)| buffer == 0);
+        }
         Ok(MethodAnalysis {
             name: meta.name().into(),
             arena: needs.whole_arena(),
@@ -210,6 +216,7 @@ impl MethodAnalysis {
             inputs: inputs.collect::<Result<_, ProgramError>>()?,
             outputs: outputs.collect::<Result<_, ProgramError>>()?,
             lent_state: state.map(|state| (state.value, state.info.nbytes())).collect(),
+            keeps_state,
         })
     }
 

@@ -69,6 +69,13 @@ pub enum Error {
         /// Why.
         source: InitError,
     },
+    /// A method cannot share its activations with others, since it keeps state among them.
+    State {
+        /// The program's module.
+        program: String,
+        /// The method.
+        method: String,
+    },
     /// The program cannot be lowered.
     Lower {
         /// The file.
@@ -105,6 +112,11 @@ impl fmt::Display for Error {
             Error::Init { path, method, source } => {
                 write!(f, "{}, method '{method}': {source}", path.display())
             }
+            Error::State { program, method } => write!(
+                f,
+                "method '{method}' of {program} keeps state among its activations; export it with \
+                 share_mutable_buffers=True, or leave Image::share_activations out"
+            ),
             Error::Lower { path, source } => {
                 write!(f, "{} cannot be lowered: {source}", path.display())
             }

@@ -90,6 +90,16 @@ impl Image {
             written.sources.extend([&program.path].into_iter().chain(&program.data).cloned());
             written.programs.push((name, analysis));
         }
+        let methods = written.programs.iter().flat_map(|(program, analysis)| {
+            analysis.methods.iter().map(move |method| (program, method))
+        });
+        if self.shares_activations
+            && methods.clone().count() > 1
+            && let Some((program, method)) = methods.clone().find(|(_, method)| method.keeps_state)
+        {
+            let (program, method) = (program.clone(), method.name.clone());
+            return Err(Error::State { program, method });
+        }
         let analyses: Vec<&Analysis> = written.programs.iter().map(|(_, it)| it).collect();
         let text = code::image(&analyses, self.shares_activations);
         save(&folder.join(code::IMAGE).with_extension("rs"), text.as_bytes())?;

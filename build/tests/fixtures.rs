@@ -190,6 +190,19 @@ fn programs_share_their_activations() {
 }
 
 #[test]
+fn state_among_activations_is_not_shared() {
+    let folder = Folder::new("state");
+    let image = || {
+        let lstm = Program::new(fixture("tinyml/lstm_step.pte"));
+        Image::new().program(lstm).program(Program::new(fixture("digits/digits.pte")))
+    };
+    image().write_for(&cortex_m(), &folder.0).unwrap();
+    let error = image().share_activations().write_for(&cortex_m(), &folder.0).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("method 'forward' of lstm_step keeps state"), "{error}");
+}
+
+#[test]
 fn what_nobody_has_fails_by_name() {
     let folder = Folder::new("missing");
     let vulkan = fixture("vulkan/model/vision.bpte");
