@@ -19,6 +19,7 @@ const MODELS: &[(&str, &str, usize)] = &[
     ("image_classification", "tinyml/image_classification.bpte", 1),
     ("anomaly_detection", "tinyml/anomaly_detection.bpte", 1),
     ("lstm_step", "tinyml/lstm_step.bpte", 3),
+    ("lstm_step_apart", "tinyml/lstm_step_apart.bpte", 3),
     ("mlp", "tinyml/mlp.bpte", 1),
 ];
 

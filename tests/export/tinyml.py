@@ -26,7 +26,8 @@ from executorch.backends.cortex_m.edge_compile_config import cortex_m_edge_compi
 from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPassManager
 from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
 from executorch.backends.cortex_m.target_config import CortexM, CortexMTargetConfig
-from executorch.exir import to_edge
+from executorch.exir import ExecutorchBackendConfig, to_edge
+from executorch.exir.passes import MemoryPlanningPass
 from torch.export.exported_program import ExportedProgram, InputKind
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
@@ -240,6 +241,14 @@ def lstm_step() -> Fixture:
     return Fixture.forward(f"{FOLDER}/lstm_step", step, frames, tolerance=F32, sequence=True, plain=True)
 
 
+def lstm_step_apart() -> Fixture:
+    """The same with its states in a memory of their own."""
+    frames = [(torch.randn(1, 8),) for _ in range(6)]
+    apart = ExecutorchBackendConfig(memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True))
+    step = LstmStep().requires_grad_(False)
+    return Fixture.forward(f"{FOLDER}/lstm_step_apart", step, frames, tolerance=F32, sequence=True, config=apart)
+
+
 def mlp() -> Fixture:
     """The shape of the network in ExecuTorch's tutorial for the Raspberry Pi Pico 2."""
     layers = [nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10)]
@@ -256,6 +265,7 @@ NETWORKS = {
     "anomaly_detection": lambda: random_network("anomaly_detection", anomaly_detection(), (640,)),
     "explicit_layout": explicit_layout,
     "lstm_step": lstm_step,
+    "lstm_step_apart": lstm_step_apart,
     "mlp": mlp,
 }
 

@@ -2,6 +2,8 @@
 
 use crate::memory::Memory;
 use crate::models::Model;
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
 use torchlet::core::{ARENA_ALIGN, AlignedBytes, ArenaBlock};
 use torchlet::firmware::{Error, Once};
 
@@ -48,6 +50,7 @@ const fn scratch(model: &Model) -> usize {
 
 const BLOCKS: usize = largest!(arena).div_ceil(ARENA_ALIGN);
 const PLANNED: usize = largest!(Model::planned_bytes);
+const SECOND: usize = largest!(Model::second_bytes);
 const SCRATCH: usize = largest!(scratch);
 
 static ARENA_MEMORY: Once<[ArenaBlock; BLOCKS]> = Once::new([ArenaBlock::UNINIT; BLOCKS]);
@@ -60,7 +63,26 @@ impl Memory<'static> {
         Ok(Memory {
             arena: ArenaBlock::bytes(ARENA_MEMORY.take()?),
             planned: &mut PLANNED_MEMORY.take()?.0,
+            second: second(SECOND_TAKEN.take()?),
             scratch: &mut SCRATCH_MEMORY.take()?.0,
         })
     }
+}
+
+/// Memory in a section of its own, so that a board can put it into another RAM. Nothing sets its first value.
+#[repr(C, align(16))]
+struct Second(UnsafeCell<MaybeUninit<[u8; SECOND]>>);
+
+// SAFETY: it is reached through `second` alone, which is passed once.
+unsafe impl Sync for Second {}
+
+#[unsafe(link_section = ".uninit.second")]
+static SECOND_MEMORY: Second = Second(UnsafeCell::new(MaybeUninit::uninit()));
+static SECOND_TAKEN: Once<()> = Once::new(());
+
+/// The memory, zeroed.
+fn second(_once: &'static mut ()) -> &'static mut [u8] {
+    // SAFETY: the argument is given out once, so no other reference to the memory exists or will.
+    let memory = unsafe { &mut *SECOND_MEMORY.0.get() };
+    memory.write([0; SECOND])
 }

@@ -20,6 +20,7 @@ mod image;
 mod infer;
 mod memory;
 mod models;
+mod shared;
 mod stack;
 mod watch;
 
@@ -52,6 +53,7 @@ pub fn check(models: &[Model], memory: &mut Memory<'_>) -> bool {
     for model in models {
         succeeded &= infer::all(model, memory).is_ok();
     }
+    succeeded &= shared::all(models, memory).is_ok();
     if let Some(smallest) = models.iter().min_by_key(|model| model.program.len()) {
         succeeded &= external::all(smallest, memory).is_ok();
         succeeded &= faults::all(smallest, memory).is_ok();

@@ -8,8 +8,10 @@ use torchlet::core::{ARENA_ALIGN, MethodMemory};
 pub struct Memory<'a> {
     /// For tables, and constants that have to be copied.
     pub arena: &'a mut [MaybeUninit<u8>],
-    /// For planned buffers, one behind the other.
+    /// For the first planned buffer: activations.
     pub planned: &'a mut [u8],
+    /// For the other ones, such as state. It may be another RAM.
+    pub second: &'a mut [u8],
     /// For kernels while they run.
     pub scratch: &'a mut [u8],
 }
@@ -44,7 +46,7 @@ impl Memory<'_> {
     ) -> R {
         let mut buffers: [&'m mut [u8]; MOST_BUFFERS] =
             core::array::from_fn(|_| Default::default());
-        let mut free = &mut *self.planned;
+        let (mut free, mut second) = (&mut *self.planned, Some(&mut *self.second));
         let last = sizes.planned.len().saturating_sub(1);
         for (index, (buffer, size)) in buffers.iter_mut().zip(sizes.planned).enumerate() {
             let whole = free.len().min(size.next_multiple_of(ARENA_ALIGN));
@@ -52,7 +54,7 @@ impl Memory<'_> {
             let missing = if index == last { sizes.missing } else { 0 };
             let exact = first.len().min(size.saturating_sub(missing));
             *buffer = &mut first[..exact];
-            free = rest;
+            free = second.take().unwrap_or(rest);
         }
         let (arena, scratch) =
             (self.arena.len().min(sizes.arena), self.scratch.len().min(sizes.scratch));
@@ -67,6 +69,7 @@ impl Memory<'_> {
     pub(crate) fn with_rest(&mut self, model: &Model) -> (Memory<'_>, &mut [u8]) {
         let first = self.planned.len().min(model.planned_bytes());
         let (planned, rest) = self.planned.split_at_mut(first);
-        (Memory { arena: self.arena, planned, scratch: self.scratch }, rest)
+        let Memory { arena, second, scratch, .. } = self;
+        (Memory { arena, planned, second, scratch }, rest)
     }
 }

@@ -25,9 +25,17 @@ pub struct Model {
 }
 
 impl Model {
-    /// Bytes of planned memory, with each buffer aligned.
-    pub(crate) const fn planned_bytes(&self) -> usize {
-        let (mut bytes, mut index) = (0usize, 0);
+    /// Bytes of its first planned buffer, up to where another one could start.
+    pub const fn planned_bytes(&self) -> usize {
+        match self.planned {
+            [first, ..] => first.next_multiple_of(ARENA_ALIGN),
+            [] => 0,
+        }
+    }
+
+    /// Bytes of its other planned buffers, each up to where the next one starts.
+    pub const fn second_bytes(&self) -> usize {
+        let (mut bytes, mut index) = (0, 1);
         while index < self.planned.len() {
             bytes += self.planned[index].next_multiple_of(ARENA_ALIGN);
             index += 1;

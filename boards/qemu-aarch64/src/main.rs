@@ -184,10 +184,10 @@ fn damaged(program: &[u8], seed: u64) -> &'static [u8] {
 fn memory(models: &[Model]) -> Memory<'static> {
     let most = |of: fn(&Model) -> usize| models.iter().map(of).max().unwrap_or(0);
     let program = most(|model| model.program.len());
-    let planned = most(|model| model.planned.iter().map(|size| size + ARENA_ALIGN).sum());
     Memory {
         arena: ArenaBlock::from_static(zeros(most(|model| model.arena) + program)),
-        planned: zeros(planned + program),
+        planned: zeros(most(Model::planned_bytes) + program),
+        second: zeros(most(Model::second_bytes)),
         scratch: zeros(most(|model| model.scratch)),
     }
 }

@@ -17,7 +17,9 @@ fn source(model: &str) -> (PathBuf, &'static str) {
     match model.split(' ').next().unwrap_or(model) {
         "digits" => (fixtures.join("digits/digits.bpte"), "1"),
         "digits_int8" => (fixtures.join("tinyml/digits.bpte"), "1"),
-        "lstm_step" => (fixtures.join("tinyml/lstm_step.bpte"), "3"),
+        model @ ("lstm_step" | "lstm_step_apart") => {
+            (fixtures.join("tinyml").join(model).with_extension("bpte"), "3")
+        }
         model => (fixtures.join("tinyml").join(model).with_extension("bpte"), "1"),
     }
 }

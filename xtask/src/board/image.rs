@@ -32,6 +32,13 @@ impl Image {
         Ok(Image { path, elf })
     }
 
+    /// Writes the image in another form, and gives the path.
+    pub(crate) fn write_beside(&self, ending: &str, bytes: &[u8]) -> Result<String> {
+        let path = self.path.with_extension(ending);
+        std::fs::write(&path, bytes)?;
+        Ok(path.display().to_string())
+    }
+
     /// Runs the image, which may look at arguments, and gives the lines that it logged; an error if it did not exit with success.
     pub(crate) fn run(&self, machine: &Machine, arguments: &[String]) -> Result<Vec<String>> {
         let mut qemu = command(machine.program, machine.args);

@@ -5,7 +5,7 @@ pub(crate) struct Board {
     pub(crate) name: &'static str,
     /// What it is built for.
     pub(crate) target: &'static str,
-    /// The models that it has. Without any, it is an example of its own, which runs the picture of a digit.
+    /// The models that it runs. Without any, it is an example of its own, which runs the picture of a digit, or is built only.
     pub(crate) models: &'static [&'static str],
     /// What runs it here, if anything does.
     pub(crate) machine: Option<Machine>,
@@ -41,6 +41,7 @@ const MOST: &[&str] = &[
     "image_classification",
     "anomaly_detection",
     "lstm_step",
+    "lstm_step_apart",
     "mlp",
 ];
 
@@ -122,4 +123,8 @@ pub(crate) const BOARDS: &[Board] = &[
             takes_files: false,
         }),
     },
+    Board { name: "rp2350", target: "thumbv8m.main-none-eabihf", models: &[], machine: None },
+    Board { name: "nrf52840", target: "thumbv7em-none-eabihf", models: &[], machine: None },
+    Board { name: "stm32h7", target: "thumbv7em-none-eabihf", models: &[], machine: None },
+    Board { name: "esp32c3", target: "riscv32imc-unknown-none-elf", models: &[], machine: None },
 ];

@@ -6,6 +6,7 @@ mod faults;
 mod image;
 mod log;
 mod machines;
+mod uf2;
 
 use crate::process::root;
 use crate::size::Sizes;
@@ -74,8 +75,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn check(board: &Board, host: &mut Host, options: &Options) -> Result<()> {
     let image = Image::build(board, &[])?;
     println!("image: {}", Sizes::of(&image.elf)?);
-    if !board.machine.as_ref().is_some_and(|machine| machine.takes_files) {
-        allocates_nothing(&image.elf)?;
+    let has_heap = board.machine.as_ref().is_some_and(|machine| machine.takes_files);
+    match (allocator(&image.elf)?, has_heap) {
+        (Some(name), false) => bail!("something allocates: the image has {name}"),
+        (None, true) => bail!("the allocator of the board with a heap was not found"),
+        _ => {}
+    }
+    if board.name == UF2_BOARD {
+        println!(
+            "to be copied onto the board: {}",
+            image.write_beside("uf2", &uf2::of(&image.elf)?)?
+        );
     }
     let Some(machine) = &board.machine else { return Ok(()) };
     let files = board.models.iter().filter(|_| machine.takes_files);
@@ -99,19 +109,22 @@ fn check(board: &Board, host: &mut Host, options: &Options) -> Result<()> {
         host.compare(ran)?;
         println!("  {}: as on the host", ran.model);
     }
+    let with = |special: &str| all.iter().filter(|ran| ran.model.ends_with(special)).count();
+    if board.models.contains(&"mlp") {
+        ensure!(with(" shared") == 2 && with(" external") == 1, "not all special runs took place");
+    }
     if board.models.is_empty() { Ok(()) } else { faults::check(&lines) }
 }
 
-/// Checks that nothing in an image can allocate: without an allocator, the linker has found no call of one.
-fn allocates_nothing(elf: &[u8]) -> Result<()> {
+/// The board that takes images as UF2 files.
+const UF2_BOARD: &str = "rp2350";
+
+/// What an image allocates with. Without it, the linker has found no call of one.
+fn allocator(elf: &[u8]) -> Result<Option<String>> {
     let file = object::File::parse(elf)?;
     let mut names = file.symbols().filter_map(|symbol| symbol.name().ok());
-    // Whether there are names at all: without any, this would show nothing.
-    ensure!(file.symbols().count() > 100, "the image has no symbols");
-    match names.find(|name| name.contains("__rust_alloc") || name.contains("alloc5alloc")) {
-        Some(name) => bail!("something allocates: the image has {name}"),
-        None => Ok(()),
-    }
+    let found = names.find(|name| name.contains("__rust_alloc") || name.contains("alloc5alloc"));
+    Ok(found.map(str::to_owned))
 }
 
 /// Prints what a model gave and took.
