@@ -24,12 +24,15 @@ pub(crate) struct Options {
 enum What {
     /// Models lowered for Vulkan: inference, loading, time on the GPU, beside what else runs them here
     Vulkan(vulkan::VulkanOptions),
+    /// Models on the boards of boards/: instructions of each operator, and all that `cargo xtask board` checks
+    Boards,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.what {
         None => cpu::run(&options.cpu),
         Some(What::Vulkan(options)) => vulkan::run(options),
+        Some(What::Boards) => crate::board::bench(),
     }
 }
 

@@ -3,6 +3,7 @@
 mod compare;
 mod demo;
 mod faults;
+mod figures;
 mod image;
 mod log;
 mod machines;
@@ -13,6 +14,7 @@ use crate::size::Sizes;
 use anyhow::{Result, bail, ensure};
 use compare::Host;
 use demo::DEMO;
+use figures::Figures;
 use image::Image;
 use machines::{BOARDS, Board, Machine};
 use object::{Object, ObjectSymbol};
@@ -25,9 +27,12 @@ pub(crate) struct Options {
     /// Shows each line that a board logs
     #[arg(long)]
     log: bool,
-    /// Takes what the demo logs as the new expectation
+    /// Takes what the demo logs, and what images and models take, as the new expectation
     #[arg(long)]
     overwrite: bool,
+    /// Shows what each operator takes
+    #[arg(long)]
+    operators: bool,
 }
 
 /// The folders below `boards/` that are workspaces of their own, and that folder itself.
@@ -45,6 +50,11 @@ pub(crate) fn workspaces() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Runs all boards and shows what each operator takes.
+pub(crate) fn bench() -> Result<()> {
+    run(&Options { operators: true, ..Options::default() })
+}
+
 pub(crate) fn run(options: &Options) -> Result<()> {
     crate::tools::qemu()?;
     let names = || [DEMO.name].into_iter().chain(BOARDS.iter().map(|board| board.name));
@@ -55,26 +65,31 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         |name: &str| options.boards.is_empty() || options.boards.iter().any(|it| it == name);
     let chosen = || [&DEMO].into_iter().chain(BOARDS).filter(|board| is_chosen(board.name));
     crate::tools::targets(&chosen().map(|board| board.target).collect::<Vec<_>>())?;
-    let mut host = Host::default();
+    let (mut host, mut figures) = (Host::default(), Figures::default());
     let mut failed = Vec::new();
     for board in chosen() {
         println!("\n-- {}", board.name);
         let result = match board.name == DEMO.name {
             true => demo::check(&mut host, options.overwrite),
-            false => check(board, &mut host, options),
+            false => check(board, &mut host, &mut figures, options),
         };
         if let Err(error) = result {
             println!("{}: {error:#}", board.name);
             failed.push(board.name);
         }
     }
-    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    figures.check(options.overwrite)
 }
 
 /// Builds a board; where QEMU has the machine, runs it and compares.
-fn check(board: &Board, host: &mut Host, options: &Options) -> Result<()> {
+fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Options) -> Result<()> {
     let image = Image::build(board, &[])?;
-    println!("image: {}", Sizes::of(&image.elf)?);
+    let sizes = Sizes::of(&image.elf)?;
+    println!("image: {sizes}");
+    figures.image(board.name, &sizes);
     let has_heap = board.machine.as_ref().is_some_and(|machine| machine.takes_files);
     match (allocator(&image.elf)?, has_heap) {
         (Some(name), false) => bail!("something allocates: the image has {name}"),
@@ -103,6 +118,10 @@ fn check(board: &Board, host: &mut Host, options: &Options) -> Result<()> {
     for ran in plain {
         host.compare(ran)?;
         show(ran, machine);
+        if options.operators {
+            figures::show_operators(ran, machine);
+        }
+        figures.model(board.name, ran, machine)?;
     }
     ensure!(!all.is_empty(), "no model ran");
     for ran in special {
@@ -123,7 +142,10 @@ const UF2_BOARD: &str = "rp2350";
 fn allocator(elf: &[u8]) -> Result<Option<String>> {
     let file = object::File::parse(elf)?;
     let mut names = file.symbols().filter_map(|symbol| symbol.name().ok());
-    let found = names.find(|name| name.contains("__rust_alloc") || name.contains("alloc5alloc"));
+    // The entry points of allocators, and what grows vectors: which of them are left depends on what was inlined.
+    let found = names.find(|name| {
+        name.contains("__rust_alloc") || name.contains("__rust_realloc") || name.contains("raw_vec")
+    });
     Ok(found.map(str::to_owned))
 }
 
