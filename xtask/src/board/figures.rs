@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// How much more than its limit something may take before it counts, in percent: compilers differ.
-const TOLERANCE: u64 = 5;
+const TOLERANCE: u64 = 20;
 
 /// The most instructions between two operators.
 const DISPATCH: u64 = 200;
@@ -55,7 +55,7 @@ impl Figures {
                 (name.clone(), figures.collect())
             }));
             std::fs::write(&path, HEAD.to_owned() + &print(&limits))?;
-            return self.write_table();
+            return write_table(&limits);
         }
         let mut above = Vec::new();
         for (name, figures) in &self.0 {
@@ -71,41 +71,41 @@ impl Figures {
         }
         if above.is_empty() { Ok(()) } else { bail!("{}", above.join("\n")) }
     }
+}
 
-    /// Writes the table in the boards' page.
-    fn write_table(&self) -> Result<()> {
-        let path = root().join("boards/README.md");
-        let text = std::fs::read_to_string(&path)?;
-        let (start, end) = ("<!-- figures -->\n", "<!-- end of figures -->");
-        let from = text.find(start).context("the page has lost its table")? + start.len();
-        let to = from + text[from..].find(end).context("the table has lost its end")?;
-        let table = format!("{}{}{}", &text[..from], self.table(), &text[to..]);
-        Ok(std::fs::write(path, table)?)
-    }
+/// Writes the table in the boards' page.
+fn write_table(limits: &Limits) -> Result<()> {
+    let path = root().join("boards/README.md");
+    let text = std::fs::read_to_string(&path)?;
+    let (start, end) = ("<!-- figures -->\n", "<!-- end of figures -->");
+    let from = text.find(start).context("the page has lost its table")? + start.len();
+    let to = from + text[from..].find(end).context("the table has lost its end")?;
+    let table = format!("{}{}{}", &text[..from], table(limits), &text[to..]);
+    Ok(std::fs::write(path, table)?)
+}
 
-    fn table(&self) -> String {
-        let mut text = String::from(
-            "\n| board | model | program | arena | planned | scratch | stack | load | run |\n\
-             |---|---|---|---|---|---|---|---|---|\n",
-        );
-        for (name, figures) in &self.0 {
-            let Some((board, model)) = name.split_once(' ') else { continue };
-            // Writing to a string does not fail.
-            let _ = write!(text, "| {board} | {model} |");
-            for (_, number) in figures.iter().filter(|(what, _)| *what != "dispatch") {
-                let _ = write!(text, " {} |", grouped(*number));
-            }
-            text.push('\n');
-        }
-        text.push_str("\n| image with all of its models | flash |\n|---|---|\n");
-        for (name, figures) in self.0.iter().filter(|(name, _)| !name.contains(' ')) {
-            if let [(_, flash)] = figures[..] {
-                let _ = writeln!(text, "| {name} | {} |", grouped(flash));
-            }
+fn table(limits: &Limits) -> String {
+    let mut text = String::from(
+        "\n| board | model | program | arena | planned | scratch | stack | load | run |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+    );
+    for (name, figures) in limits {
+        let Some((board, model)) = name.split_once(' ') else { continue };
+        // Writing to a string does not fail.
+        let _ = write!(text, "| {board} | {model} |");
+        for (_, number) in figures.iter().filter(|(what, _)| what != "dispatch") {
+            let _ = write!(text, " {} |", grouped(*number));
         }
         text.push('\n');
-        text
     }
+    text.push_str("\n| image with all of its models | flash |\n|---|---|\n");
+    for (name, figures) in limits.iter().filter(|(name, _)| !name.contains(' ')) {
+        if let [(_, flash)] = &figures[..] {
+            let _ = writeln!(text, "| {name} | {} |", grouped(*flash));
+        }
+    }
+    text.push('\n');
+    text
 }
 
 /// Instructions of a run that are not those of kernels, for each operator.
@@ -124,7 +124,7 @@ pub(super) fn show_operators(ran: &Ran, machine: &Machine) {
 }
 
 const HEAD: &str = "\
-# What images take in bytes, and models on boards in bytes and instructions: `cargo xtask board` holds them to it, with 5 percent to
+# What images take in bytes, and models on boards in bytes and instructions: `cargo xtask board` holds them to it, with 20 percent to
 # spare; `cargo xtask board --overwrite` writes it anew. Lower it when something shrinks.
 ";
 
@@ -159,7 +159,7 @@ fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
