@@ -27,13 +27,29 @@ pub(crate) fn identifier(name: &str) -> String {
         text.insert_str(0, "p_");
     }
     // Those that a module or function could be named like, and cannot.
-    const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn else enum extern \
+    const KEYWORDS: &str = "Self abstract as async await become box break const continue crate do dyn else enum extern \
         false final fn for gen if impl in let loop macro match mod move mut override priv pub ref return self static \
         struct super trait true try type typeof unsafe unsized use virtual where while yield";
     if KEYWORDS.split_whitespace().any(|keyword| keyword == text) {
         text.push('_');
     }
     text
+}
+
+/// The name of a method's module and function, beside what its program's module has of its own.
+pub(crate) fn method_identifier(name: &str) -> String {
+    const OWN: [&str; 9] =
+        ["Error", "Model", "Once", "core", "data", "firmware", "load", "load_with", "registry"];
+    let mut text = identifier(name);
+    if OWN.contains(&text.as_str()) {
+        text.push('_');
+    }
+    text
+}
+
+/// A name of a file as comments have it: it may hold anything, the ends of lines and what would follow them among it.
+fn shown(name: &str) -> String {
+    name.escape_debug().collect()
 }
 
 /// The module of a program.
@@ -231,8 +247,9 @@ fn method(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     }
     memory(text_of_method, found, &lent, is_shared);
     handle(text_of_method, found, is_shared);
-    line(text, &format!("\n/// What there is to know of method `{name}`, and the method."));
-    line(text, &format!("pub mod {} {{", identifier(name)));
+    let shown = shown(name);
+    line(text, &format!("\n/// What there is to know of method `{shown}`, and the method."));
+    line(text, &format!("pub mod {} {{", method_identifier(name)));
     for inner_line in inner.lines() {
         let indent = if inner_line.is_empty() { "" } else { "    " };
         let _ = writeln!(text, "{indent}{inner_line}");
@@ -399,7 +416,7 @@ fn model(text: &mut String, source: &Source<'_>) {
     line(text, "\n/// The program, loaded.");
     line(text, "pub struct Model {");
     for found in methods {
-        let (name, module) = (&found.name, identifier(&found.name));
+        let (name, module) = (shown(&found.name), method_identifier(&found.name));
         line(text, &format!("    /// Method `{name}`.\n    pub {module}: {module}::Method,"));
     }
     line(text, "}");
@@ -425,7 +442,7 @@ fn model(text: &mut String, source: &Source<'_>) {
     line(text, "    let (registry, options) = (registry()?, options.with_data(data()?));");
     line(text, "    Ok(Model {");
     for found in methods {
-        let module = identifier(&found.name);
+        let module = method_identifier(&found.name);
         line(text, &format!("        {module}: {module}::Method::load("));
         line(
             text,
@@ -436,7 +453,7 @@ fn model(text: &mut String, source: &Source<'_>) {
     line(text, "    })\n}");
     line(text, "\nimpl Model {");
     for found in methods {
-        let (name, module) = (&found.name, identifier(&found.name));
+        let (name, module) = (shown(&found.name), method_identifier(&found.name));
         let life = if is_shared { "'a " } else { "" };
         let qualified = |text: String| qualify(&text, &module);
         let (parameters, results) = (qualified(parameters(found)), qualified(results(found, life)));
@@ -586,5 +603,14 @@ mod tests {
         assert_eq!(identifier("mobilenet-v2.int8"), "mobilenet_v2_int8");
         assert_eq!(identifier("2nd"), "p_2nd");
         assert_eq!(identifier("match"), "match_");
+        assert_eq!(identifier("Self"), "Self_");
+        assert_eq!(method_identifier("Model"), "Model_");
+        assert_eq!(method_identifier("forward"), "forward");
+    }
+
+    #[test]
+    fn names_stay_in_their_comments() {
+        assert_eq!(shown("forward"), "forward");
+        assert!(!shown("a\npub fn b() {}\r\u{2028}").contains(['\n', '\r', '\u{2028}']));
     }
 }

@@ -28,7 +28,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// A program's name cannot be that of a module, or is that of another program.
+    /// The name of a program or method cannot be that of a module, or is that of another.
     Name {
         /// The name.
         name: String,
@@ -98,7 +98,7 @@ impl fmt::Display for Error {
                 )
             }
             Error::Target { name, reason } => write!(f, "target {name}: {reason}"),
-            Error::Name { name, reason } => write!(f, "the program's name '{name}' {reason}"),
+            Error::Name { name, reason } => write!(f, "the name '{name}' {reason}"),
             Error::Format { path, source } => {
                 write!(f, "{} is malformed: {source}", path.display())
             }
@@ -114,8 +114,10 @@ impl fmt::Display for Error {
             }
             Error::State { program, method } => write!(
                 f,
-                "method '{method}' of {program} keeps state among its activations; export it with \
-                 share_mutable_buffers=True, or leave Image::share_activations out"
+                "method '{method}' of {program} reads activations that it has not written, as state is kept \
+                 (and as cortex_m operators ask for their scratch tensors): it needs them to itself. Leave \
+                 Image::share_activations out; state alone moves to memory of its own when it is exported \
+                 with share_mutable_buffers=True"
             ),
             Error::Lower { path, source } => {
                 write!(f, "{} cannot be lowered: {source}", path.display())

@@ -126,6 +126,12 @@ impl Image {
             false => Vec::new(),
             true => program.data.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?,
         };
+        let modules = analysis.methods.iter().map(|method| code::method_identifier(&method.name));
+        let modules: Vec<String> = modules.collect();
+        if let Some(at) = (1..modules.len()).find(|at| modules[..*at].contains(&modules[*at])) {
+            let reason = "of a method is that of another method, as far as Rust tells names apart";
+            return Err(Error::Name { name: analysis.methods[at].name.clone(), reason });
+        }
         let text = code::program(&code::Source {
             program,
             embedded: &embedded,

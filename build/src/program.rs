@@ -58,7 +58,9 @@ impl Program {
     /// A method to be loaded: once for each, or not at all for all that the program has.
     #[must_use]
     pub fn method(mut self, name: &str) -> Self {
-        self.methods.push(name.into());
+        if !self.methods.iter().any(|known| known == name) {
+            self.methods.push(name.into());
+        }
         self
     }
 

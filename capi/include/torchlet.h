@@ -14,8 +14,8 @@
  *   pointers, and sizes that cannot be, are errors; what no check can find is undefined behaviour, as in C everywhere.
  * - Texts that go in are UTF-8 with a null byte behind them. Texts that come out are `torchlet_string`s, without.
  * - What a handle was given when it was opened (bytes, buffers, registries' kernels, tracers) must stay, and be left alone, until it is closed.
- *   A handle is filled by the function that opens it; before that it needs no value. Handles can be moved as bytes, external data
- *   only before methods use it; of the copies one is used, and closed, once.
+ *   A handle is filled by the function that opens it; make it zeros before (`= {0}`) where it may be closed or used without having been
+ *   opened. Handles can be moved as bytes, external data only before methods use it; of the copies one is used, and closed, once.
  * - Threads: programs, descriptions, external data and backends can be used by many threads at once once they are open. A method, a module,
  *   a registry is used by one thread at a time, whichever. Several methods of one program run at once, each in its memory.
  * - No function throws, jumps or panics through C. Functions of the caller must not throw or jump through torchlet.

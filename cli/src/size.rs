@@ -30,12 +30,12 @@ fn show(analysis: &Analysis, arguments: &SizeArguments) {
     println!("flash     program {}, and kernels", grouped(analysis.program));
     println!("kernels   {}", paint(FAINT, count(analysis.operators.len(), "operator")));
     for name in &analysis.operators {
-        println!("          {}", paint(NAME, name));
+        println!("          {}", paint(NAME, name.escape_debug().to_string()));
     }
     println!("types     {}", types(analysis).join(", "));
     for method in &analysis.methods {
         let MethodAnalysis { arena, arena_use, planned, scratch, .. } = method;
-        println!("\n{}", paint(TITLE, &method.name));
+        println!("\n{}", paint(TITLE, method.name.escape_debug().to_string()));
         let parts = format!(
             "values {}, tensors {}, instructions {}, constants {}, packed weights {}",
             arena_use.values,

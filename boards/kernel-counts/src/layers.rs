@@ -145,7 +145,7 @@ impl Layer {
         let Memory { workspace, input, second, out, multipliers, shifts, bias } = memory;
         let out = &mut out[..self.out_len()];
         let (from, to) = (extent(self.from), extent(self.to));
-        // Offsets that are not usual are computed in plain loops: codes and offset are turned so that the sums stay the same.
+        // Without a workspace, products and convolutions are computed in plain loops.
         let workspace = if fast { &mut workspace[..] } else { &mut [] };
         let [offset, out_offset] = OFFSETS;
         let tier = Tier::detect();

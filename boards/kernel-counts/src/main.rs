@@ -1,5 +1,5 @@
-//! Counts the instructions of the integer kernels on an emulated Cortex-M4, layer by layer: those of MLPerf Tiny's networks. Each is
-//! computed a second time in plain loops, without the instructions of the DSP extension, and must give the same codes.
+//! Counts the instructions of the integer kernels on an emulated Cortex-M4, layer by layer: those of MLPerf Tiny's networks. Products and
+//! convolutions are computed a second time in plain loops, without the instructions of the DSP extension, and must give the same codes.
 //!
 //! `cargo run --release` prints a line for each: its name, instructions, and a hash of its codes.
 

@@ -186,7 +186,7 @@ impl<'a, 'm> Attached<'a, 'm> {
         }
     }
 
-    /// As [`Method::execute`].
+    /// As [`Method::execute`]. Inputs count that were set since another method used the memory: theirs may lie where these did.
     ///
     /// # Errors
     /// As there.

@@ -15,15 +15,15 @@ const UNIT: usize = 4;
 
 /// An instruction with two or three operands that are registers, and one result.
 macro_rules! instruction {
-    ($(#[$doc:meta])* $name:ident, $text:literal, $($operand:ident),+) => {
+    ($(#[$doc:meta])* $name:ident, $text:literal, $($operand:ident),+; $($option:ident)?) => {
         $(#[$doc])*
         #[inline(always)]
         fn $name($($operand: u32),+) -> u32 {
             let result: u32;
-            // SAFETY: computes with registers alone; the sticky overflow flag, which some of these set, is read nowhere.
+            // SAFETY: computes with registers alone. Sums set the sticky overflow flag, so they do not promise to preserve flags.
             unsafe {
                 asm!($text, result = lateout(reg) result, $($operand = in(reg) $operand),+,
-                    options(pure, nomem, nostack, preserves_flags));
+                    options(pure, nomem, nostack $(, $option)?));
             }
             result
         }
@@ -32,25 +32,25 @@ macro_rules! instruction {
 
 instruction!(
     /// Bytes 0 and 2, with their signs, as 16 bits each.
-    even, "sxtb16 {result}, {word}", word);
+    even, "sxtb16 {result}, {word}", word; preserves_flags);
 instruction!(
     /// Bytes 1 and 3.
-    odd, "sxtb16 {result}, {word}, ror #8", word);
+    odd, "sxtb16 {result}, {word}, ror #8", word; preserves_flags);
 instruction!(
     /// Bytes 0 and 2 added to 16 bits each.
-    even_plus, "sxtab16 {result}, {added}, {word}", added, word);
+    even_plus, "sxtab16 {result}, {added}, {word}", added, word; preserves_flags);
 instruction!(
     /// Bytes 1 and 3 added to 16 bits each.
-    odd_plus, "sxtab16 {result}, {added}, {word}, ror #8", added, word);
+    odd_plus, "sxtab16 {result}, {added}, {word}, ror #8", added, word; preserves_flags);
 instruction!(
     /// The sum of the products of both halves, and of what there was.
-    both, "smlad {result}, {a}, {b}, {sum}", a, b, sum);
+    both, "smlad {result}, {a}, {b}, {sum}", a, b, sum;);
 instruction!(
     /// The product of the lower halves, added.
-    low, "smlabb {result}, {a}, {b}, {sum}", a, b, sum);
+    low, "smlabb {result}, {a}, {b}, {sum}", a, b, sum;);
 instruction!(
     /// The product of a lower and an upper half, added.
-    low_high, "smlabt {result}, {a}, {b}, {sum}", a, b, sum);
+    low_high, "smlabt {result}, {a}, {b}, {sum}", a, b, sum;);
 
 /// The larger of each of four bytes.
 #[inline(always)]
