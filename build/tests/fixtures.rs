@@ -199,7 +199,19 @@ fn state_among_activations_is_not_shared() {
     image().write_for(&cortex_m(), &folder.0).unwrap();
     let error = image().share_activations().write_for(&cortex_m(), &folder.0).unwrap_err();
     let error = error.to_string();
-    assert!(error.contains("method 'forward' of lstm_step keeps state"), "{error}");
+    assert!(
+        error.contains("method 'forward' of lstm_step reads activations that it has not written"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_method_named_twice_is_written_once() {
+    let folder = Folder::new("twice");
+    let program = Program::new(fixture("digits/digits.pte"));
+    let program = program.method("forward").method("forward");
+    let written = Image::new().program(program).write_for(&cortex_m(), &folder.0).unwrap();
+    assert_eq!(written.programs[0].1.methods.len(), 1);
 }
 
 #[test]
