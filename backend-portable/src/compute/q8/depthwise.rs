@@ -183,12 +183,17 @@ mod inner {
         sums: &mut [i32],
     ) {
         for_each_tap(covered, |codes, at| {
-            let codes = input.get(codes..codes + sums.len()).unwrap_or(&[]);
-            let weights = weights.get(at..at + sums.len()).unwrap_or(&[]);
-            for ((sum, &code), &weight) in sums.iter_mut().zip(codes).zip(weights) {
+            let count = sums.len();
+            let codes = input.get(codes..codes + count).unwrap_or(&[]);
+            let weights = weights.get(at..at + count).unwrap_or(&[]);
+            if codes.len() < count || weights.len() < count {
+                return;
+            }
+            // By numbers, as in `product.rs`.
+            for i in 0..count {
                 // A product of 9 bits and 8 fits 16.
-                let product = (i16::from(code) + offset) * i16::from(weight);
-                *sum = sum.wrapping_add(product.into());
+                let product = (i16::from(codes[i]) + offset) * i16::from(weights[i]);
+                sums[i] = sums[i].wrapping_add(product.into());
             }
         });
     }

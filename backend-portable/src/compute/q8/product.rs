@@ -213,10 +213,12 @@ mod inner {
             let (a, b) = (&weights[..depth], &weights[depth..][..depth]);
             let mut both = [[0i32; 2]; R];
             for k in 0..depth {
-                for (sums, row) in both.iter_mut().zip(&rows) {
-                    let x = i32::from(row[k]);
-                    sums[0] = sums[0].wrapping_add(x * i32::from(a[k]));
-                    sums[1] = sums[1].wrapping_add(x * i32::from(b[k]));
+                let weights = [i32::from(a[k]), i32::from(b[k])];
+                // By numbers: an iterator over pairs is made anew for each term, and stays a call.
+                for r in 0..R {
+                    let x = i32::from(rows[r][k]);
+                    both[r][0] = both[r][0].wrapping_add(x * weights[0]);
+                    both[r][1] = both[r][1].wrapping_add(x * weights[1]);
                 }
             }
             for (sums, both) in sums.iter_mut().zip(&both) {
