@@ -1,7 +1,7 @@
 //! The commands of a compiled graph: its steps, between the transfers of inputs and outputs.
 
 use crate::compiled::{Compiled, Staging};
-use crate::device::{Binding, Command, PipelineKey};
+use crate::device::{Binding, Command, Limits, PipelineKey};
 use crate::error::Error;
 use crate::state::State;
 use crate::steps::Step;
@@ -35,6 +35,7 @@ impl Compiled {
     /// Records the steps, between the transfers of inputs and outputs.
     pub(crate) fn record(&mut self, steps: &[Step]) -> Result<(), Error> {
         let (mut commands, mut purposes) = (Vec::new(), Vec::new());
+        let limits = &self.state.limits;
         for (position, (id, staging)) in self.graph.inputs.iter().zip(&self.inputs).enumerate() {
             let Some(staging) = staging else { continue };
             if !self.places.contains_key(&self.state.root(*id)) {
@@ -47,9 +48,9 @@ impl Compiled {
                 written: false,
             };
             let tensor = self.state.tensor(*id)?;
-            let device = self.binding(*id, true)?;
+            let device = (self.binding(*id, true)?, tensor.element);
             purposes.push(Purpose::Input(position));
-            commands.push(transfer(host, staging.element, device, tensor.element, tensor.numel())?);
+            commands.push(transfer(limits, (host, staging.element), device, tensor.numel())?);
         }
         for step in steps {
             let bindings: Result<Vec<Binding>, Error> = step
@@ -75,15 +76,16 @@ impl Compiled {
                 written: true,
             };
             let tensor = self.state.tensor(*id)?;
-            let device = self.binding(*id, false)?;
+            let device = (self.binding(*id, false)?, tensor.element);
             purposes.push(Purpose::Output(position));
-            commands.push(transfer(device, tensor.element, host, staging.element, tensor.numel())?);
+            commands.push(transfer(limits, device, (host, staging.element), tensor.numel())?);
         }
         for (position, (from, to)) in self.updates.iter().enumerate() {
             let (source, target) = (self.state.tensor(*from)?, self.state.tensor(*to)?);
-            let (from, to) = (self.binding(*from, false)?, self.binding(*to, true)?);
+            let from = (self.binding(*from, false)?, source.element);
+            let to = (self.binding(*to, true)?, target.element);
             purposes.push(Purpose::Update(position));
-            commands.push(transfer(from, source.element, to, target.element, source.numel())?);
+            commands.push(transfer(limits, from, to, source.numel())?);
         }
         if self.labels.is_some() {
             self.labels = Some(purposes.iter().map(|purpose| self.label(purpose)).collect());
@@ -124,10 +126,9 @@ impl Compiled {
 
 /// A copy between a tensor and its staging memory, with conversion where the types differ.
 fn transfer(
-    from: Binding,
-    from_element: Element,
-    to: Binding,
-    to_element: Element,
+    limits: &Limits,
+    (from, from_element): (Binding, Element),
+    (to, to_element): (Binding, Element),
     numel: usize,
 ) -> Result<Command, Error> {
     let (from, to) = (Binding { written: false, ..from }, Binding { written: true, ..to });
@@ -138,12 +139,10 @@ fn transfer(
     let key = conversion(from_element, to_element);
     let push =
         GatherPush { numel: u32_of(numel)?, base: 0, sizes: [1; MAX_DIMS], strides: [0; MAX_DIMS] };
-    Ok(Command::Dispatch {
-        key,
-        bindings: vec![from, to],
-        push: push.bytes(),
-        groups: [u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1],
-    })
+    let groups = [u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1];
+    // What cannot be folded is refused where it is recorded.
+    let groups = limits.folded(groups, 0).unwrap_or(groups);
+    Ok(Command::Dispatch { key, bindings: vec![from, to], push: push.bytes(), groups })
 }
 
 /// The pipeline that copies elements of one type as another.

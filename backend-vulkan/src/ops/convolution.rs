@@ -14,7 +14,7 @@ use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
     Convolution, ConvolutionDepthwise, ConvolutionDepthwisePush, ConvolutionPush,
-    ConvolutionTransposed, ConvolutionTransposedPush,
+    ConvolutionTransposed, ConvolutionTransposedPush, Element,
 };
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -207,61 +207,68 @@ impl Shape {
         [read(self.input.id), read(weights.id), bias, residual, write(self.out.id)]
     }
 
+    /// What an element of the output sums over: input channels, and the taps of each.
+    fn terms(&self) -> usize {
+        self.in_channels
+            * self.window.map(|window| window.kernel as usize).iter().product::<usize>()
+    }
+
     /// Weights as `[group][input channel and tap][output channel]`.
     fn weights(&self, e: &mut Encoder<'_, '_>) -> Result<Operand, Error> {
-        let taps = (self.window[0].kernel * self.window[1].kernel) as usize;
-        let matrices = Matrices {
-            count: self.groups,
-            rows: self.out_channels,
-            columns: self.in_channels * taps,
-        };
-        transposed(e, &self.weight, matrices)
+        let (count, rows, columns) = (self.groups, self.out_channels, self.terms());
+        transposed(e, &self.weight, Matrices { count, rows, columns })
+    }
+
+    /// The types of weights and input, and `[batches, m, n, k]` at most, as a product of matrices.
+    fn sizes(&self) -> ([Element; 2], [usize; 4]) {
+        let batches = self.batch * self.groups;
+        let sizes = [batches, self.out_channels, self.bound, self.terms()];
+        ([self.weight.element, self.input.element], sizes)
+    }
+
+    /// A product of matrices: weights times `columns`, or times windows of them.
+    fn times(
+        self,
+        e: &mut Encoder<'_, '_>,
+        columns: Operand,
+        windows: Option<Windows>,
+    ) -> Result<(), Error> {
+        let weights = self.weights(e)?;
+        let (m, n) = (self.out_channels, self.out_size[0] * self.out_size[1]);
+        let (batches, terms) = (self.batch * self.groups, self.terms());
+        let mut product = Product::new(weights, columns, self.out, [m, n, terms]);
+        product.a_transposed = true;
+        product.batches = batches;
+        product.period = Some(self.groups);
+        product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
+        product.epilogue = Some(self.epilogue);
+        product.bound = Some([batches, m, self.bound]);
+        product.windows = windows;
+        product.encode(e)
     }
 
     /// A product of matrices: weights times planes.
     fn pointwise(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
-        let weights = self.weights(e)?;
-        let (m, n) = (self.out_channels, self.out_size[0] * self.out_size[1]);
-        let mut product = Product::new(weights, self.input, self.out, [m, n, self.in_channels]);
-        product.a_transposed = true;
-        product.batches = self.batch * self.groups;
-        product.period = Some(self.groups);
-        product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
-        product.epilogue = Some(self.epilogue);
-        product.bound = Some([self.batch * self.groups, m, self.bound]);
-        product.encode(e)
+        let planes = self.input.clone();
+        self.times(e, planes, None)
     }
 
     /// Whether there is so much to do that tiles of a product of matrices are worth it.
     fn is_product(&self, e: &Encoder<'_, '_>) -> bool {
-        let taps = self.window.iter().map(|window| window.kernel as usize).product::<usize>();
-        let factors = [self.weight.element, self.input.element];
-        let batches = self.batch * self.groups;
-        let sizes = [batches, self.out_channels, self.bound, self.in_channels * taps];
+        let (factors, sizes) = self.sizes();
         windows_are_tiled(e, factors, sizes)
     }
 
     /// A product of matrices: weights times windows, which are read where they lie.
     fn product(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
-        let weights = self.weights(e)?;
-        let taps = self.window.iter().map(|window| window.kernel as usize).product::<usize>();
-        let (m, n) = (self.out_channels, self.out_size[0] * self.out_size[1]);
         let windows = Windows {
             window: self.window,
             size: self.size,
             picture: self.in_channels * self.size[0] * self.size[1],
             across: self.out_size[1],
         };
-        let terms = self.in_channels * taps;
-        let mut product = Product::new(weights, self.input, self.out, [m, n, terms]);
-        product.a_transposed = true;
-        product.batches = self.batch * self.groups;
-        product.period = Some(self.groups);
-        product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
-        product.epilogue = Some(self.epilogue);
-        product.bound = Some([self.batch * self.groups, m, self.bound]);
-        product.windows = Some(windows);
-        product.encode(e)
+        let pictures = self.input.clone();
+        self.times(e, pictures, Some(windows))
     }
 
     /// Whether the windows lie side by side, and there are enough of them and of channels for tiles.
@@ -269,33 +276,22 @@ impl Shape {
         let beside = |window: &Window| {
             window.stride == window.kernel && window.padding == 0 && window.dilation == 1
         };
-        let taps = self.window.iter().map(|window| window.kernel as usize).product::<usize>();
-        let factors = [self.weight.element, self.input.element];
-        let sizes = [self.batch, self.out_channels, self.bound, self.in_channels * taps];
+        let (factors, sizes) = self.sizes();
         self.groups == 1 && self.window.iter().all(beside) && is_tiled(e, factors, sizes)
     }
 
     /// A product of matrices: weights times windows as columns.
     fn patches(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
-        let weights = self.weights(e)?;
         let [y, x] = self.window.map(|window| window.kernel as usize);
         let ([height, width], [rows, columns]) = (self.size, self.out_size);
-        let terms = self.in_channels * y * x;
-        let windows = e.temporary(self.input.element, &[self.batch, terms, rows * columns])?;
+        let shape = [self.batch, self.terms(), rows * columns];
+        let windows = e.temporary(self.input.element, &shape)?;
         let plane = height * width;
         let sizes = [self.batch, self.in_channels, y, x, rows, columns];
         let strides = [self.in_channels * plane, plane, width, 1, y * width, x];
         let strides = strides.map(|stride| stride as i64);
         gather(e, &self.input, &windows, &sizes, &strides, 0)?;
-        let m = self.out_channels;
-        let mut product = Product::new(weights, windows, self.out, [m, rows * columns, terms]);
-        product.a_transposed = true;
-        product.batches = self.batch;
-        product.period = Some(1);
-        product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
-        product.epilogue = Some(self.epilogue);
-        product.bound = Some([self.batch, m, self.bound]);
-        product.encode(e)
+        self.times(e, windows, None)
     }
 
     fn direct(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {

@@ -271,19 +271,20 @@ impl Product {
             self.m.div_ceil(tile_m),
             self.batches * splits,
         ];
-        match &self.windows {
-            None => {
-                let pipeline = constants!(MatmulTiled of self, epilogue, bias, out, {
+        /// Emits the dispatch of a pipeline that computes the tiles: with the constants and parameters that it has beyond those of all.
+        macro_rules! dispatch {
+            ($pipeline:ident, {$($constant:tt)*}, $push:ident, {$($parameter:tt)*}) => {{
+                let pipeline = constants!($pipeline of self, epilogue, bias, out, {
                     a: self.a.element,
                     b: self.b.element,
                     a_transposed: self.a_transposed,
                     a_aligned: self.k.is_multiple_of(4),
-                    b_aligned: pitches.b.is_multiple_of(4),
                     tile_m: u32_of(tile_m)?,
                     tile_n: u32_of(tile_n)?,
                     partial: parts.is_some(),
+                    $($constant)*
                 });
-                let push = push!(MatmulTiledPush of common, {
+                let push = push!($push of common, {
                     k: u32_of(self.k)?,
                     a_pitch: u32_of(pitches.a)?,
                     b_pitch: u32_of(pitches.b)?,
@@ -291,44 +292,35 @@ impl Product {
                     b_batch: u32_of(pitches.b_batch)?,
                     splits: u32_of(splits)?,
                     terms: u32_of(terms)?,
+                    $($parameter)*
                 });
-                let module = tiling.module::<MatmulTiled>();
+                let module = tiling.module::<$pipeline>();
                 e.dispatch_module(module, &pipeline, accesses, &push, tiles, [LANES, 1, 1])?;
-            }
-            Some(Windows { window: [y, x], size: [in_y, in_x], across, .. }) => {
-                let pipeline = constants!(ConvolutionTiled of self, epilogue, bias, out, {
-                    a: self.a.element,
-                    b: self.b.element,
-                    a_transposed: self.a_transposed,
-                    a_aligned: self.k.is_multiple_of(4),
+            }};
+        }
+        match &self.windows {
+            None => dispatch!(
+                MatmulTiled, { b_aligned: pitches.b.is_multiple_of(4) },
+                MatmulTiledPush, {}
+            ),
+            Some(Windows { window: [y, x], size: [in_y, in_x], across, .. }) => dispatch!(
+                ConvolutionTiled, {
                     b_aligned: false,
-                    tile_m: u32_of(tile_m)?,
-                    tile_n: u32_of(tile_n)?,
-                    partial: parts.is_some(),
                     kernel_y: y.kernel as u32,
                     kernel_x: x.kernel as u32,
                     stride_y: y.stride as u32,
                     stride_x: x.stride as u32,
                     dilation_y: y.dilation as u32,
                     dilation_x: x.dilation as u32,
-                });
-                let push = push!(ConvolutionTiledPush of common, {
-                    k: u32_of(self.k)?,
-                    a_pitch: u32_of(pitches.a)?,
-                    b_pitch: u32_of(pitches.b)?,
-                    a_batch: u32_of(pitches.a_batch)?,
-                    b_batch: u32_of(pitches.b_batch)?,
-                    splits: u32_of(splits)?,
-                    terms: u32_of(terms)?,
+                },
+                ConvolutionTiledPush, {
                     in_y: *in_y as i32,
                     in_x: *in_x as i32,
                     out_x: *across as i32,
                     padding_y: y.padding,
                     padding_x: x.padding,
-                });
-                let module = tiling.module::<ConvolutionTiled>();
-                e.dispatch_module(module, &pipeline, accesses, &push, tiles, [LANES, 1, 1])?;
-            }
+                }
+            ),
         }
         let Some(parts) = &parts else { return Ok(()) };
         let pipeline = constants!(MatmulSum of self, epilogue, bias, self.out, {});
