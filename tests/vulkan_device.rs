@@ -115,7 +115,8 @@ fn programs_run_without_any_optional_feature() {
     let none = DeviceFeature::ALL
         .iter()
         .fold(VulkanBackend::builder(), |builder, feature| builder.disable(*feature));
-    for file in [MODEL, STATEFUL, "vulkan/model/residual_fp16.bpte"] {
+    let quantized = ["vulkan/program/decoder.bpte", "vulkan/quantized_linear/q4gsw_rows.bpte"];
+    for file in [MODEL, STATEFUL, "vulkan/model/residual_fp16.bpte"].into_iter().chain(quantized) {
         runs(file, open(&fixture(file), on(none.clone().build())).unwrap()).unwrap();
     }
 }

@@ -12,6 +12,7 @@ use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushCons
 
 /// What a command of the recording is for, by position.
 enum Purpose<'s> {
+    Parameters,
     Input(usize),
     Step(&'s Step),
     Output(usize),
@@ -35,6 +36,11 @@ impl Compiled {
     /// Records the steps, between the transfers of inputs and outputs.
     pub(crate) fn record(&mut self, steps: &[Step]) -> Result<(), Error> {
         let (mut commands, mut purposes) = (Vec::new(), Vec::new());
+        let (parameters, copy) = self.replay.place(steps, &self.context)?;
+        if let Some(copy) = copy {
+            purposes.push(Purpose::Parameters);
+            commands.push(copy);
+        }
         let limits = &self.state.limits;
         for (position, (id, staging)) in self.graph.inputs.iter().zip(&self.inputs).enumerate() {
             let Some(staging) = staging else { continue };
@@ -52,17 +58,19 @@ impl Compiled {
             purposes.push(Purpose::Input(position));
             commands.push(transfer(limits, (host, staging.element), device, tensor.numel())?);
         }
-        for step in steps {
+        for (step, parameters) in steps.iter().zip(parameters) {
             let bindings: Result<Vec<Binding>, Error> = step
                 .accesses
                 .iter()
                 .map(|access| self.binding(access.tensor, access.written))
+                .chain(parameters.map(Ok))
                 .collect();
             purposes.push(Purpose::Step(step));
+            let push = if parameters.is_some() { Vec::new() } else { step.push.clone() };
             commands.push(Command::Dispatch {
                 key: step.key.clone(),
                 bindings: bindings?,
-                push: step.push.clone(),
+                push,
                 groups: step.groups,
             });
         }
@@ -103,6 +111,7 @@ impl Compiled {
             Label { name: name.to_owned(), id: position as u32, detail: sizes }
         };
         match purpose {
+            Purpose::Parameters => of_tensor("parameters (copy)", 0, None),
             Purpose::Input(position) => {
                 of_tensor("input (copy)", *position, self.graph.inputs.get(*position))
             }

@@ -4,9 +4,10 @@ use crate::cells::Cell;
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget};
 use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
-use crate::encode::encode;
+use crate::encode::{encode, encode_again};
 use crate::error::Error;
 use crate::memory_plan::{Places, plan_memory};
+use crate::replay::{Replay, varying_calls};
 use crate::state::{State, Storage};
 use crate::steps::Step;
 use crate::tensors::{TensorId, element_of, padded_bytes};
@@ -50,6 +51,8 @@ pub(crate) struct Compiled {
     pub(crate) recording: Recording,
     /// Whether the recording is that of the current shapes.
     pub(crate) recorded: bool,
+    /// How it is run with other integers.
+    pub(crate) replay: Replay,
     /// What each command of the recording is for, where a tracer listens; nothing is known otherwise.
     pub(crate) labels: Option<Vec<Label>>,
     /// The constants that change.
@@ -76,7 +79,10 @@ impl Compiled {
         state.busy = context.busy;
         state.features = context.features.clone();
         state.limits = context.limits.clone();
-        let steps = encode(&graph, &mut state, true)?;
+        state.varying = varying_calls(&graph);
+        let mut replay = Replay::new(state.varying.clone());
+        let (steps, reads) = encode(&graph, &mut state, true)?;
+        replay.reads = Some(reads);
         watch.lap("encode");
         let align = context.align;
         let plan = plan_memory(&graph, &state, &steps, align, context.largest_allocation)?;
@@ -95,7 +101,7 @@ impl Compiled {
 
         let contents = ConstantWrites::of(&graph, &state, &places, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
-        let keys = steps.iter().map(|step| &step.key).chain(&conversions);
+        let keys = steps.iter().map(|step| &step.key).chain(&conversions).chain(&state.others);
         let mut keys: Vec<&PipelineKey> = keys.collect::<HashSet<_>>().into_iter().collect();
         // The longest first, so that none is left alone at the end.
         keys.sort_by_key(|key| std::cmp::Reverse(key.module.spirv.len()));
@@ -126,6 +132,7 @@ impl Compiled {
             outputs,
             recording: Recording::new(context)?,
             recorded: false,
+            replay,
             labels: traced.then(Vec::new),
             changing,
             buffers,
@@ -185,6 +192,7 @@ impl Compiled {
             self.recorded = false;
         }
         let invoke = call.split(layout.first_output)?;
+        let mut varied = false;
         for (position, argument) in layout.inputs.into_iter().enumerate() {
             let id = self.graph.inputs[position];
             if let Some(staging) = self.inputs[position] {
@@ -216,7 +224,7 @@ impl Compiled {
                     let ints: Vec<i32> = ints.map(|bytes| i32::from_le_bytes(*bytes)).collect();
                     if self.state.host.get(&id) != Some(&ints) {
                         self.state.host.insert(id, ints);
-                        self.recorded = false;
+                        varied = true;
                     }
                 }
             } else if let Some(Some(slot)) = self.state.integers.get_mut(id) {
@@ -236,13 +244,20 @@ impl Compiled {
                 };
                 if *slot != value {
                     *slot = value;
-                    self.recorded = false;
+                    varied = true;
                 }
             }
         }
         watch.lap("write inputs");
+        if varied && self.recorded {
+            // An error leaves nothing recorded.
+            self.recorded = false;
+            self.recorded = self.update()?;
+            watch.lap("update");
+        }
         if !self.recorded {
-            let steps = encode(&self.graph, &mut self.state, false)?;
+            let (steps, reads) = encode(&self.graph, &mut self.state, false)?;
+            self.replay.reads = Some(reads);
             self.record(&steps)?;
             // Other shapes may need other variants of a shader, each the first time.
             self.context.pipelines.save();
@@ -271,6 +286,14 @@ impl Compiled {
         }
         watch.lap("read outputs");
         self.report(call, &watch)
+    }
+
+    /// Gives the recording other integers; `false` if that takes another one.
+    fn update(&mut self) -> Result<bool, Error> {
+        let Some(reads) = self.replay.reads.take() else { return Ok(false) };
+        let (steps, reads) = encode_again(&self.graph, &mut self.state, reads, &self.replay.calls)?;
+        self.replay.reads = Some(reads);
+        self.replay.update(&steps)
     }
 
     /// Tells the tracer, if there is one, of the run's parts.

@@ -3,27 +3,43 @@
 //! The same code runs when a graph is compiled, with the largest shapes, and again when shapes change: then memory and
 //! pipelines are there already, and only sizes and parameters differ.
 
-use crate::encoder::Encoder;
+use crate::encoder::{Encoder, Reads};
 use crate::error::Error;
 use crate::ops;
 use crate::state::State;
 use crate::steps::Step;
 use torchlet_graph::graph::{Graph, Node};
 
-/// Encodes all calls. If `planning`, the shapes are those that memory is planned for.
+/// Encodes all calls. If `planning`, the shapes are those that memory is planned for. Also tells who reads what.
 pub(crate) fn encode(
     graph: &Graph<'_>,
     state: &mut State,
     planning: bool,
-) -> Result<Vec<Step>, Error> {
-    let mut encoder = Encoder::new(graph, state, planning);
-    for (index, node) in graph.nodes.iter().enumerate() {
-        encoder.begin(index);
+) -> Result<(Vec<Step>, Reads), Error> {
+    encode_calls(Encoder::new(graph, state, planning), 0..graph.nodes.len())
+}
+
+/// Encodes some calls again, in order, whose shapes are as they were when all were encoded.
+pub(crate) fn encode_again(
+    graph: &Graph<'_>,
+    state: &mut State,
+    reads: Reads,
+    calls: &[usize],
+) -> Result<(Vec<Step>, Reads), Error> {
+    encode_calls(Encoder::again(graph, state, reads), calls.iter().copied())
+}
+
+fn encode_calls(
+    mut encoder: Encoder<'_, '_>,
+    calls: impl Iterator<Item = usize>,
+) -> Result<(Vec<Step>, Reads), Error> {
+    for index in calls {
+        let Some(node) = encoder.begin(index) else { continue };
         let operator = ops::find(node.operator)
             .ok_or_else(|| Error::unsupported(format!("operator {:?}", node.operator)))?;
         (operator.encode)(&mut encoder, &node.args).map_err(|error| in_operator(node, error))?;
     }
-    Ok(encoder.into_steps())
+    Ok(encoder.finish())
 }
 
 fn in_operator(node: &Node, error: Error) -> Error {

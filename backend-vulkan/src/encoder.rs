@@ -4,6 +4,8 @@
 mod arguments;
 mod cells;
 
+pub(crate) use cells::Reads;
+
 pub(crate) use crate::steps::{Access, read, write};
 pub(crate) use crate::tensors::{numel_of, u32_of};
 
@@ -14,7 +16,6 @@ use crate::stages::Epilogue;
 use crate::state::{Contents, DeviceTensor, State, Storage};
 use crate::steps::Step;
 use crate::tensors::{Operand, TensorId};
-use cells::Reads;
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -43,6 +44,11 @@ const LINEAR_WORKGROUP: u32 = 64;
 impl<'e, 'p> Encoder<'e, 'p> {
     /// Nothing is encoded yet.
     pub(crate) fn new(graph: &'e Graph<'p>, state: &'e mut State, planning: bool) -> Self {
+        Encoder { planning, ..Encoder::again(graph, state, Reads::of(graph)) }
+    }
+
+    /// Calls of a graph that was encoded before are encoded again.
+    pub(crate) fn again(graph: &'e Graph<'p>, state: &'e mut State, reads: Reads) -> Self {
         Encoder {
             graph,
             state,
@@ -51,21 +57,28 @@ impl<'e, 'p> Encoder<'e, 'p> {
             node: 0,
             added: 0,
             epilogue: None,
-            planning,
-            reads: Reads::of(graph),
+            planning: false,
+            reads,
         }
     }
 
-    /// Goes on to the call at this position of the graph.
-    pub(crate) fn begin(&mut self, node: usize) {
+    /// Goes on to the call at this position of the graph, which it tells.
+    pub(crate) fn begin(&mut self, node: usize) -> Option<&'e Node> {
         self.node = node;
         self.added = 0;
         self.epilogue = None;
+        self.graph.nodes.get(node)
     }
 
-    /// What was encoded.
-    pub(crate) fn into_steps(self) -> Vec<Step> {
-        self.steps
+    /// What was encoded, and who reads what.
+    pub(crate) fn finish(self) -> (Vec<Step>, Reads) {
+        (self.steps, self.reads)
+    }
+
+    /// Whether the current call reads integers that can change from one run to the next: then its dispatches should differ in parameters
+    /// alone.
+    pub(crate) fn varies(&self) -> bool {
+        self.state.varying.binary_search(&self.node).is_ok()
     }
 
     /// Leaves to the operator of the current call what is to be done to its result.
@@ -136,6 +149,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Invocations that keep the device busy.
     pub(crate) fn busy(&self) -> usize {
         self.state.busy
+    }
+
+    /// Bytes of the memory that a workgroup shares.
+    pub(crate) fn shared_memory(&self) -> u32 {
+        self.state.limits.shared
     }
 
     /// What the device can do beyond Vulkan 1.1. A pipeline that needs more cannot be dispatched.
@@ -226,7 +244,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             && let Some(Some(tensor)) = self.state.tensors.get_mut(id)
         {
             tensor.storage = Storage::Alias(root);
-            self.reads.join(id, root);
+            self.reads.join(id, root, self.node);
         }
         Ok(())
     }
@@ -362,6 +380,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
         groups: [u32; 3],
         workgroup: [u32; 3],
     ) -> Result<(), Error> {
+        // Parameters that change are for shaders that read them from memory, so that the recording stays.
+        let module = match P::REPLAYED {
+            Some(replayed) if self.varies() && module.name == P::MODULE.name => replayed,
+            _ => module,
+        };
         let name = module.name;
         if !self.features().have(module.features) {
             let needed = module.features;
@@ -382,6 +405,21 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.bound.extend(accesses.iter().map(|access| access.tensor));
         self.steps.push(Step { node: self.node, key, accesses, push: push.bytes(), groups });
         Ok(())
+    }
+
+    /// Keeps memory for a temporary tensor beside what the next dispatch needs: with other shapes, the call takes it instead.
+    pub(crate) fn reserve(&mut self, tensor: &Operand) {
+        if self.planning {
+            self.state.reserved.push((self.steps.len(), tensor.id));
+        }
+    }
+
+    /// Notes a pipeline that the call may take with other shapes, so that it is made at load too.
+    pub(crate) fn also<P: Pipeline>(&mut self, pipeline: &P, workgroup: [u32; 3]) {
+        if self.planning {
+            let (module, constants) = (self.module_of::<P>(), pipeline.constants());
+            self.state.others.push(PipelineKey { module, constants, workgroup });
+        }
     }
 
     /// The best module of a pipeline that the device can run.

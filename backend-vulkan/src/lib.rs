@@ -24,6 +24,7 @@ mod memory_plan;
 mod ops;
 mod passes;
 mod rates;
+mod replay;
 mod stages;
 mod state;
 mod steps;

@@ -141,6 +141,9 @@ pub(crate) fn plan_memory(
             touch(access.tensor, index + 1)?;
         }
     }
+    for (index, id) in &state.reserved {
+        touch(*id, index + 1)?;
+    }
     for id in graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new)) {
         if state.tensor(*id).is_ok() {
             touch(*id, end)?;

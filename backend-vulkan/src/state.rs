@@ -2,7 +2,7 @@
 
 use crate::bounds;
 use crate::derived::Derived;
-use crate::device::{DeviceFeatures, Limits};
+use crate::device::{DeviceFeatures, Limits, PipelineKey};
 use crate::error::Error;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::transfer::to_device;
@@ -87,6 +87,12 @@ pub(crate) struct State {
     pub(crate) limits: Limits,
     /// Values whose contents may differ from one run to the next though they are constants: nothing is made of them at load.
     pub(crate) changing: HashSet<ValueId>,
+    /// The calls that read integers which change from run to run, in order.
+    pub(crate) varying: Vec<usize>,
+    /// Tensors that calls take with other shapes than those that memory is planned for, each in the place of a step.
+    pub(crate) reserved: Vec<(usize, TensorId)>,
+    /// Pipelines that calls take with other shapes than those that memory is planned for.
+    pub(crate) others: Vec<PipelineKey>,
 }
 
 impl State {
@@ -131,6 +137,9 @@ impl State {
             features: DeviceFeatures::default(),
             limits: Limits::LEAST,
             changing,
+            varying: Vec::new(),
+            reserved: Vec::new(),
+            others: Vec::new(),
         })
     }
 

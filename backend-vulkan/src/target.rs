@@ -62,7 +62,7 @@ impl VulkanTarget {
         let mut state = State::new(graph, changing)?;
         state.features = self.features.clone();
         state.limits = self.limits.clone();
-        let steps = encode(graph, &mut state, true)?;
+        let (steps, _) = encode(graph, &mut state, true)?;
         let accesses = steps.iter().flat_map(|step| &step.accesses);
         let written: HashSet<ValueId> = accesses
             .filter(|access| access.written)

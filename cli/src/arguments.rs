@@ -298,6 +298,9 @@ pub(crate) struct BenchArguments {
     /// Inferences before that
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) warmup: u32,
+    /// Count this input, an integer, up from 0, one each inference: as the position in a sequence
+    #[arg(long, value_name = "INPUT")]
+    pub(crate) count: Option<usize>,
     /// Measure the time on the device, too, in a run of its own that asks for it
     #[arg(long)]
     pub(crate) device_time: bool,

@@ -7,7 +7,7 @@ use crate::{bundle, inputs, model, profile};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use torchlet::{Module, Profiler, Value};
+use torchlet::{Module, Profiler, ScalarType, Value};
 
 /// Inferences whose time on the device is measured: it varies little.
 const MOST_DEVICE_TIMES: u32 = 20;
@@ -24,13 +24,14 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     module.load_method(&name)?;
     let load = start.elapsed();
 
-    let values = bench_inputs(&module, &name, &arguments.inputs)?;
+    let mut values = bench_inputs(&module, &name, &arguments.inputs)?;
     let threads = module.threads();
     let mut method = module.method(&name)?;
     let rounds = arguments.warmup.saturating_add(arguments.iterations);
     let bar = progress(rounds.into(), "measuring");
     let mut times = Vec::new();
     for round in 0..rounds {
+        count(&mut values, arguments.count, round)?;
         let start = Instant::now();
         std::hint::black_box(method.execute(&values)?);
         let time = start.elapsed();
@@ -96,18 +97,36 @@ fn device_time(arguments: &BenchArguments) -> Result<Option<Duration>, Failure> 
     let builder = model::builder(&arguments.model_options)?.event_tracer(profiler.clone());
     let mut module = builder.load(&arguments.model)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
-    let values = bench_inputs(&module, &name, &arguments.inputs)?;
+    let mut values = bench_inputs(&module, &name, &arguments.inputs)?;
     let mut method = module.method(&name)?;
+    count(&mut values, arguments.count, 0)?;
     for _ in 0..arguments.warmup {
         method.execute(&values)?;
     }
     let before = profile::on_devices(&profiler);
     let iterations = arguments.iterations.min(MOST_DEVICE_TIMES);
-    for _ in 0..iterations {
+    for round in 0..iterations {
+        count(&mut values, arguments.count, round)?;
         method.execute(&values)?;
     }
     let time = profile::on_devices(&profiler).saturating_sub(before);
     Ok((!time.is_zero()).then(|| time / iterations))
+}
+
+/// Sets the input that is to be counted up, if there is one.
+fn count(values: &mut [Value], input: Option<usize>, number: u32) -> Result<(), Failure> {
+    let Some(input) = input else { return Ok(()) };
+    match values.get_mut(input) {
+        Some(Value::Int(value)) => *value = number.into(),
+        Some(Value::Tensor(tensor)) => match tensor.scalar_type() {
+            ScalarType::Long => tensor.as_mut_slice::<i64>()?.fill(number.into()),
+            ScalarType::Int => tensor.as_mut_slice::<i32>()?.fill(number as i32),
+            other => return Err(Failure::new(format!("input {input} is of type {other}"))),
+        },
+        Some(_) => return Err(Failure::new(format!("input {input} is no integer"))),
+        None => return Err(Failure::new(format!("there is no input {input}"))),
+    }
+    Ok(())
 }
 
 /// What the options say, else a bundled test case, else random inputs.

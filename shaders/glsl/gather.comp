@@ -1,4 +1,6 @@
 #version 450
+//! module gather
+//! module gather_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
@@ -8,7 +10,7 @@ layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
 layout(constant_id = 5) const uint CONTIGUOUS = 0;
 
-layout(push_constant) uniform Push {
+PUSH(2) {
     uint numel;
     int base;
     uint sizes[8];

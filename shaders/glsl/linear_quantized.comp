@@ -6,6 +6,8 @@
 #extension GL_EXT_integer_dot_product : require
 #endif
 #include "tensor.glsl"
+#include "run.glsl"
+#include "activations.glsl"
 
 // out[m, n] = bias[n] + sum over k of x[m, k] * weight[n, k] * scale[k / group, n], with weights of 8 or 4 bits.
 //
@@ -24,7 +26,9 @@ layout(constant_id = 11) const uint BY_ROW = 0; // x_scale and x_zero have an en
 layout(constant_id = 12) const uint ALIGNED = 0; // rows of x and of the weights can be read four elements at a time
 layout(constant_id = 13) const uint GROUPED = 0; // scales change along k
 layout(constant_id = 14) const uint ROWS = 1; // 0: n is not a multiple of four
-layout(constant_id = 15) const uint RELU = 0;
+layout(constant_id = 15) const uint ACTIVATION = 0; // see epilogue.glsl
+layout(constant_id = 16) const uint RESIDUAL = 0;
+layout(constant_id = 17) const uint HAS_RESIDUAL = 0;
 
 layout(push_constant) uniform Push {
     uint m;
@@ -37,6 +41,8 @@ layout(push_constant) uniform Push {
     int input_zero;
     float out_inverse; // one over the output's scale, if that is quantized
     float out_zero;
+    float a; // of the activation
+    float b;
 } push;
 
 TENSOR_IN(0, x, IN)
@@ -45,7 +51,11 @@ TENSOR_IN(2, scale, SCALE)
 TENSOR_IN(3, bias, BIAS)
 TENSOR_IN(4, x_scale, IN_SCALE)
 TENSOR_IN(5, x_zero, IN_ZERO)
+// In the place of x_scale, where there is none.
+RUN_IN(4, residual, RESIDUAL)
 TENSOR_OUT(6, y, OUT)
+
+#include "epilogue.glsl"
 
 shared vec4 partial[64];
 
@@ -102,9 +112,12 @@ float finished(float sum, uint m, uint n) {
     if (GROUPED == 0) sum *= scale_f(n);
     if (!FLOATING) sum *= BY_ROW != 0 ? x_scale_f(m) : push.input_scale;
     if (HAS_BIAS != 0) sum += bias_f(n);
-    if (RELU != 0) sum = max(sum, 0.0);
-    if (!is_float(OUT)) sum = clamp(roundEven(sum * push.out_inverse) + push.out_zero, -128.0, 127.0);
     return sum;
+}
+
+vec4 coded(vec4 v) {
+    if (!is_float(OUT)) v = clamp(roundEven(v * push.out_inverse) + push.out_zero, vec4(-128.0), vec4(127.0));
+    return v;
 }
 
 void main() {
@@ -165,7 +178,8 @@ void main() {
             if (m + r >= push.m) break;
             vec4 v = sum[r];
             [[unroll]] for (uint c = 0; c < 4; ++c) v[c] = finished(v[c], m + r, n + c);
-            y_write_f4((m + r) * push.n + n, v);
+            EPILOGUE((m + r) * push.n + n, v, 4)
+            y_write_f4((m + r) * push.n + n, coded(v));
         }
         return;
     }
@@ -210,6 +224,7 @@ void main() {
         [[unroll]] for (uint c = 0; c < 4; ++c) {
             if (i + c < numel) sum[c] = finished(sum[c], (i + c) / push.n, (i + c) % push.n);
         }
-        y_write_f4(i, sum);
+        EPILOGUE(i, sum, min(numel - i, 4))
+        y_write_f4(i, coded(sum));
     }
 }

@@ -54,7 +54,7 @@ layout(constant_id = 12) const uint A_TRANSPOSED = 0;
 // Whether all rows start at multiples of four elements.
 layout(constant_id = 13) const uint A_ALIGNED = 0;
 layout(constant_id = 14) const uint B_ALIGNED = 0;
-// Multiples of 32; an invocation has at most 8 rows.
+// Multiples of 32; an invocation has at most 32 rows.
 layout(constant_id = 15) const uint TILE_M = 64;
 layout(constant_id = 16) const uint TILE_N = 64;
 // Whether to write the sums of each split by themselves, in rows that are padded to a multiple of 4.
@@ -231,7 +231,7 @@ void main() {
     uint quarter_n = quarter % 2 * (TILE_N / 2);
     [[unroll]] for (uint i = 0; i < DOWN * ACROSS; ++i) sums[i] = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
 #else
-    vec4 sums[8];
+    vec4 sums[32];
     uint own_m = lane / ACROSS * ROWS;
     uint own_n = lane % ACROSS;
     [[unroll]] for (uint i = 0; i < ROWS; ++i) sums[i] = vec4(0);

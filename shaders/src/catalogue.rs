@@ -7,13 +7,13 @@ pub const MAX_DIMS: usize = 8;
 
 /// Declares pipelines: a module's name, its number of buffers, its specialisation constants in the order of their
 /// numbers from 3 on, its push constants in the order of the shader's block, and what features of the device it needs. A
-/// second module that does the same may come after `or`, with what it needs. The SPIR-V is compared with all that.
+/// second module that does the same may come after `or`, with what it needs; one that reads its push constants from memory, after `replayed`. The SPIR-V is compared with all that.
 macro_rules! pipelines {
     ($($(#[$doc:meta])* $name:ident, $push:ident = $file:literal, $bindings:literal buffers, {
         $($constant:ident: $constant_type:ty),* $(,)?
     }, {
         $($field:ident: $field_type:ty),* $(,)?
-    } $(, needs $($feature:ident),+)? $(, or $other:literal needs $($other_feature:ident),+)?;)*) => {
+    } $(, needs $($feature:ident),+)? $(, or $other:literal needs $($other_feature:ident),+)? $(, replayed $replayed:literal)?;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +35,7 @@ macro_rules! pipelines {
                     spirv: include_bytes!(concat!("../spv/", $file, ".spv")),
                     bindings: $bindings,
                     push: <$push as PushConstants>::FIELDS,
+                    parameters: false,
                     constants: &[$(ConstantField {
                         name: stringify!($constant),
                         count: <$constant_type as Constant>::COUNT,
@@ -49,6 +50,16 @@ macro_rules! pipelines {
                         ..Self::MODULE
                     })?];
                     better.first().copied()
+                };
+                const REPLAYED: Option<Module> = {
+                    let replayed: &[Module] = &[$(Module {
+                        name: $replayed,
+                        spirv: include_bytes!(concat!("../spv/", $replayed, ".spv")),
+                        bindings: $bindings + 1,
+                        parameters: true,
+                        ..Self::MODULE
+                    })?];
+                    replayed.first().copied()
                 };
                 type Bindings<B> = [B; $bindings];
                 type Push = $push;
@@ -82,6 +93,10 @@ macro_rules! pipelines {
                         && let Some(point) = crate::check::mismatch(&better)
                     {
                         panic!("{}", point)
+                    } else if let Some(replayed) = $name::REPLAYED
+                        && let Some(point) = crate::check::mismatch(&replayed)
+                    {
+                        panic!("{}", point)
                     };
             }
             const _: () = $name::AGREES_WITH_ITS_SHADER;
@@ -93,6 +108,10 @@ macro_rules! pipelines {
             $(match $name::BETTER {
                 Some(better) => better,
                 None => panic!("{}", $other),
+            },)?
+            $(match $name::REPLAYED {
+                Some(replayed) => replayed,
+                None => panic!("{}", $replayed),
             },)?
         )*];
     };
@@ -135,7 +154,7 @@ pipelines! {
         input: Element, output: Element, contiguous: bool,
     }, {
         numel: u32, base: i32, sizes: [u32; MAX_DIMS], strides: [i32; MAX_DIMS],
-    };
+    }, replayed "gather_replayed";
 
     /// Writes a number to all elements.
     Fill, FillPush = "fill", 1 buffers, {
@@ -222,15 +241,32 @@ pipelines! {
         low: f32, high: f32,
     };
 
-    /// A product with a matrix of weights of 8 or 4 bits. Buffers: input, weights, scales, bias, the input's scales and zero
-    /// points by row, output.
+    /// A product with a matrix of weights of 8 or 4 bits. Buffers: input, weights, scales, bias, the input's scales by row (or else what is
+    /// added to the output) and zero points, output.
     LinearQuantized, LinearQuantizedPush = "linear_quantized", 7 buffers, {
         input: Element, scale: Element, bias: Element, input_scale: Element, input_zero: Element, output: Element,
-        weight: u32, has_bias: bool, by_row: bool, aligned: bool, grouped: bool, rows: u32, relu: bool,
+        weight: u32, has_bias: bool, by_row: bool, aligned: bool, grouped: bool, rows: u32, activation: u32, residual: Element,
+        has_residual: bool,
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group: u32, scale_row: u32, input_scale: f32, input_zero: i32,
-        out_inverse: f32, out_zero: f32,
+        out_inverse: f32, out_zero: f32, a: f32, b: f32,
     }, or "linear_quantized_dot" needs IntegerDotProduct;
+
+    /// The same for few rows of floating-point numbers, a workgroup of up to 256 for four neighbours of the output. Buffers: input, weights,
+    /// scales by row of the weights, bias, residual, output.
+    GemvQuantized, GemvQuantizedPush = "gemv_quantized", 6 buffers, {
+        input: Element, scale: Element, bias: Element, output: Element, weight: u32, has_bias: bool, grouped: bool, activation: u32,
+        residual: Element, has_residual: bool,
+    }, {
+        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32,
+    }, or "gemv_quantized_subgroups" needs SubgroupArithmetic;
+
+    /// Weights of 8 or 4 bits as floating-point numbers, transposed. Buffers: weights, scales by row of the weights, output.
+    UnpackWeights, UnpackWeightsPush = "unpack_weights", 3 buffers, {
+        scale: Element, output: Element, weight: u32, grouped: bool,
+    }, {
+        n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32,
+    };
 
     /// A convolution with weights of 8 bits. Buffers: input, weights, scales, bias, output.
     ConvolutionQuantized, ConvolutionQuantizedPush = "convolution_quantized", 5 buffers, {
@@ -257,6 +293,23 @@ pipelines! {
     }, {
         heads: u32, heads_per_key: u32, keys: u32, depth: u32, value_start: u32, value_end: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+    }, replayed "attention_replayed";
+
+    /// The same for few rows and many keys, a workgroup of 128 for a share of the keys and the `group` heads of queries that have them in
+    /// common. Buffers: queries, keys, values, mask, shares ([`AttentionJoin`]). `quads` count groups of four elements of a head.
+    AttentionSplit, AttentionSplitPush = "attention_split", 5 buffers, {
+        query: Element, key: Element, value: Element, mask: Element, has_mask: bool, causal: bool, quads: u32, value_quads: u32,
+        group: u32, tile: u32,
+    }, {
+        key_heads: u32, keys: u32, offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3],
+        mask_strides: [u32; 4],
+    }, replayed "attention_split_replayed";
+
+    /// Adds up what [`AttentionSplit`] makes of each share, a workgroup of 128 for a row of a head. Buffers: shares, output.
+    AttentionJoin, AttentionJoinPush = "attention_join", 2 buffers, {
+        output: Element, hidden_zeros: bool, value_quads: u32,
+    }, {
+        heads: u32, rows: u32, shares: u32, out_strides: [u32; 3],
     };
 
     /// The same for many rows of short heads, a workgroup of 128 for 16 rows. `quads` count groups of four elements of a head.
@@ -281,14 +334,14 @@ pipelines! {
         input: Element, output: Element,
     }, {
         numel: u32, start: u32, from: u32, batch: u32, out_batch: u32,
-    };
+    }, replayed "overwrite_replayed";
 
     /// Rotates pairs of elements. Buffers: input, cosines, sines, output.
     Rotary, RotaryPush = "rotary", 4 buffers, {
         form: u32, input: Element, angle: Element, output: Element,
     }, {
         numel: u32, depth: u32, heads: u32, positions: u32, start: u32, rotated: u32, angle_row: u32, angle_head: u32,
-    };
+    }, replayed "rotary_replayed";
 
     /// Gradients of a product with a matrix. Buffers: the output's gradient, the other factor, scales, gradient.
     LinearBackward, LinearBackwardPush = "linear_backward", 4 buffers, {

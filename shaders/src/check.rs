@@ -199,7 +199,12 @@ const fn is_word(spirv: Declarations, constant: u32) -> bool {
 
 /// One block, whose members are the declared fields: types, offsets, names.
 const fn push_constants(spirv: Declarations, module: &Module) -> Option<&'static str> {
-    let Some(variable) = spirv.find(op::VARIABLE, 2, PUSH_CONSTANT) else {
+    let pushed = spirv.find(op::VARIABLE, 2, PUSH_CONSTANT);
+    if module.parameters && pushed.is_some() {
+        return Some("the shader has push constants beside the buffer for them");
+    }
+    let variable = if module.parameters { last_buffer(spirv, module) } else { pushed };
+    let Some(variable) = variable else {
         let none = module.push.is_empty();
         return if none { None } else { Some("the shader has no push constants") };
     };
@@ -239,6 +244,21 @@ const fn push_constants(spirv: Declarations, module: &Module) -> Option<&'static
             return Some("push constants are in another order or have other names");
         }
         found = spirv.next(name, op::MEMBER_NAME);
+    }
+    None
+}
+
+/// The last of the buffers.
+const fn last_buffer(spirv: Declarations, module: &Module) -> Option<Instruction> {
+    let mut found = spirv.first(op::VARIABLE);
+    while let Some(instruction) = found {
+        let binding = spirv.decoration(spirv.operand(instruction, 1), decoration::BINDING);
+        if spirv.operand(instruction, 2) == STORAGE_BUFFER
+            && matches!(binding, Some(binding) if binding as usize + 1 == module.bindings)
+        {
+            return found;
+        }
+        found = spirv.next(instruction, op::VARIABLE);
     }
     None
 }

@@ -97,6 +97,8 @@ pub struct Module {
     pub bindings: usize,
     /// Its push constants.
     pub push: &'static [Field],
+    /// Whether it has no push constants: what would be such is in the last buffer.
+    pub parameters: bool,
     /// Its specialisation constants from constant 3 on; constants 0 to 2 are the workgroup size.
     pub constants: &'static [ConstantField],
     /// What it needs of a device beyond Vulkan 1.1.
@@ -152,6 +154,9 @@ pub trait Pipeline {
     const MODULE: Module;
     /// A shader that does the same better, on devices that have the features it needs.
     const BETTER: Option<Module>;
+    /// A shader that does the same as [`MODULE`](Self::MODULE), and reads from one more buffer what others take as push constants: for
+    /// dispatches that are recorded once and run with other parameters.
+    const REPLAYED: Option<Module>;
     /// An array with one entry for each buffer.
     type Bindings<B>: AsRef<[B]>;
     /// The push constants.

@@ -13,6 +13,7 @@ mod fixtures;
 mod names;
 mod portable;
 mod processors;
+mod replay;
 mod rewritten;
 mod shapes;
 mod sharing;

@@ -14,6 +14,7 @@ const DYNAMIC: &[&str] = &[
     "vulkan/model/language_dynamic.bpte",
     "vulkan/pooling/max_pool2d_dynamic.bpte",
     "vulkan/product/bmm_dynamic.bpte",
+    "vulkan/quantized_linear/q4gsw_rows.bpte",
     "vulkan/reading/select_last_dynamic.bpte",
     "vulkan/reduction/mean_dynamic.bpte",
     "vulkan/softmax/softmax_dynamic.bpte",

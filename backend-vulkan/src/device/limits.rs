@@ -16,12 +16,14 @@ pub(crate) struct Limits {
     pub(crate) fold_at: [u32; 3],
     /// Bytes of a tensor.
     pub(crate) tensor: u64,
+    /// Bytes of the memory that a workgroup shares.
+    pub(crate) shared: u32,
 }
 
 impl Limits {
     /// What every device takes: Vulkan 1.1, table "Required Limits".
     pub(crate) const LEAST: Self =
-        Limits { workgroups: [65535; 3], fold_at: [65535; 3], tensor: 1 << 27 };
+        Limits { workgroups: [65535; 3], fold_at: [65535; 3], tensor: 1 << 27, shared: 1 << 14 };
 
     /// Those of a device; work is folded from `fold_at` workgroups on, if that is less.
     pub(crate) fn of(device: &vk::PhysicalDeviceLimits, fold_at: Option<u32>) -> Self {
@@ -30,6 +32,7 @@ impl Limits {
             workgroups,
             fold_at: workgroups.map(|most| most.min(fold_at.unwrap_or(most)).max(1)),
             tensor: device.max_storage_buffer_range.into(),
+            shared: device.max_compute_shared_memory_size,
         }
     }
 

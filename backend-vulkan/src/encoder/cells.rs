@@ -5,13 +5,15 @@ use crate::error::Error;
 use crate::ops::copy_all;
 use crate::state::Storage;
 use crate::tensors::{Operand, TensorId};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, ValueId};
 
 /// When the values of a graph are read, and which take new values when all is done.
-pub(super) struct Reads {
-    /// The last call that reads each value, and whatever is in its memory.
+pub(crate) struct Reads {
+    /// The last call that reads each value.
     last: Vec<usize>,
+    /// The values that use the memory of another, each from a call on, with the last call that reads them. Calls may be encoded again.
+    joined: HashMap<TensorId, Vec<(usize, usize)>>,
     /// What updates overwrite, and what they overwrite it with.
     overwritten: HashSet<ValueId>,
     news: HashSet<ValueId>,
@@ -39,15 +41,23 @@ impl Reads {
         let news = graph.updates.iter().map(|(new, _)| *new);
         graph.outputs.iter().copied().chain(news.clone()).for_each(|id| read(id, END));
         let overwritten = graph.updates.iter().map(|(_, old)| *old).collect();
-        Reads { last, overwritten, news: news.collect() }
+        Reads { last, joined: HashMap::new(), overwritten, news: news.collect() }
     }
 
-    /// A value uses the memory of another from now on.
-    pub(super) fn join(&mut self, id: TensorId, root: TensorId) {
-        let own = self.last.get(id).copied().unwrap_or(END);
-        if let Some(last) = self.last.get_mut(root) {
-            *last = own.max(*last);
+    /// A value uses the memory of another from this call on.
+    pub(super) fn join(&mut self, id: TensorId, root: TensorId, call: usize) {
+        let entry = (call, self.last(id, call).unwrap_or(END));
+        let joined = self.joined.entry(root).or_default();
+        if !joined.contains(&entry) {
+            joined.push(entry);
         }
+    }
+
+    /// The last call that reads what is in the memory of a value, as it is known before a call.
+    fn last(&self, id: TensorId, call: usize) -> Option<usize> {
+        let joined = self.joined.get(&id).map(Vec::as_slice).unwrap_or_default();
+        let before = joined.iter().filter(|(from, _)| *from < call).map(|(_, last)| *last);
+        self.last.get(id).map(|last| before.fold(*last, usize::max))
     }
 }
 
@@ -68,7 +78,8 @@ impl Encoder<'_, '_> {
             Storage::Planned | Storage::Alias(_) => true,
         };
         let is_apart = self.state.root(written.id) != root;
-        let is_last = is_apart && self.reads.last.get(root).is_some_and(|last| *last <= self.node);
+        let is_last =
+            is_apart && self.reads.last(root, self.node).is_some_and(|last| last <= self.node);
         let out = self.resize(out.id, &old.sizes)?;
         // What becomes the new value of another tensor is copied there in the end: two of them could wait for each other.
         let mut updates = self.graph.updates.iter();

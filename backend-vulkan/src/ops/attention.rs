@@ -11,8 +11,9 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
-    Attention, AttentionPush, AttentionScores, AttentionScoresPush, AttentionTiled,
-    AttentionTiledPush, Element, Overwrite, OverwritePush, Rotary, RotaryPush,
+    Attention, AttentionJoin, AttentionJoinPush, AttentionPush, AttentionScores,
+    AttentionScoresPush, AttentionSplit, AttentionSplitPush, AttentionTiled, AttentionTiledPush,
+    Element, Overwrite, OverwritePush, Rotary, RotaryPush,
 };
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -151,6 +152,76 @@ const TILED_DEPTH: usize = 64;
 /// The rows of a tile.
 const TILED_ROWS: usize = 16;
 
+/// The rows up to which workgroups share the keys of each.
+const SPLIT_ROWS: usize = 4;
+
+/// The keys from which on that is worth it, and those of a share at least.
+const SPLIT_KEYS: usize = 64;
+
+/// Shares of the keys at most: adding them up takes time, too.
+const MOST_SHARES: usize = 32;
+
+/// Attention of few rows over many keys.
+struct Split {
+    pipeline: AttentionSplit,
+    join: AttentionJoin,
+    shares: usize,
+}
+
+impl Split {
+    /// How keys are shared; `None` if it is for other kernels, whatever the number of rows.
+    fn of(
+        e: &Encoder<'_, '_>,
+        [q, k, v]: [&Operand; 3],
+        form: Form,
+        mask: Option<&Operand>,
+        out: &Operand,
+    ) -> Result<Option<Self>, Error> {
+        let (depth, value_depth) = (q.size(3), v.size(3));
+        let key_heads = k.size(form.order.head);
+        let group = q.size(form.order.head) / key_heads.max(1);
+        // So that shared memory suffices on any device: 16 kilobytes.
+        let (tile, most_heads) = match depth.max(value_depth) {
+            0..=64 => (32, 16),
+            65..=128 => (16, 8),
+            129..=256 => (8, 4),
+            _ => return Ok(None),
+        };
+        let most = e.bound_sizes(k).get(form.order.row).copied().unwrap_or(0);
+        let fits = depth > 0
+            && value_depth > 0
+            && depth.is_multiple_of(4)
+            && value_depth.is_multiple_of(4)
+            && (1..=most_heads).contains(&group)
+            && most >= SPLIT_KEYS
+            && [q, k, v].iter().all(|operand| operand.element.is_floating());
+        if !fits {
+            return Ok(None);
+        }
+        // As many workgroups as keep the device busy, were there one row.
+        let wanted = (e.busy() / 128).div_ceil(q.size(0).saturating_mul(key_heads).max(1));
+        let shares = most.div_ceil(SPLIT_KEYS).min(MOST_SHARES).min(wanted).max(1);
+        let pipeline = AttentionSplit {
+            query: q.element,
+            key: k.element,
+            value: v.element,
+            mask: mask.unwrap_or(q).element,
+            has_mask: mask.is_some(),
+            causal: form.causal.is_some(),
+            quads: u32_of(depth / 4)?,
+            value_quads: u32_of(value_depth / 4)?,
+            group: u32_of(group)?,
+            tile,
+        };
+        let join = AttentionJoin {
+            output: out.element,
+            hidden_zeros: form.hidden_zeros,
+            value_quads: u32_of(value_depth / 4)?,
+        };
+        Ok(Some(Split { pipeline, join, shares }))
+    }
+}
+
 fn attend(
     e: &mut Encoder<'_, '_>,
     [q, k, v]: [&Operand; 3],
@@ -216,6 +287,43 @@ fn attend(
     let aligned = depth.is_multiple_of(4) && value_depth.is_multiple_of(4);
     let accesses = [read(q.id), read(k.id), read(v.id), read(mask_operand.id), write(target.id)];
     let most_rows = e.bound_sizes(q).get(order.row).copied().unwrap_or(rows);
+    let split = Split::of(e, [q, k, v], form, mask, &out)?;
+    let few = rows <= SPLIT_ROWS;
+    if let Some(Split { pipeline, join, shares }) = split {
+        // Asked for whatever the number of rows is, since that may change.
+        let places = batches.saturating_mul(heads).saturating_mul(SPLIT_ROWS.min(most_rows));
+        let sizes = [places, shares, value_depth + 4];
+        let parts = e.temporary(Element::F32, &sizes)?;
+        if few {
+            let push = AttentionSplitPush {
+                key_heads: u32_of(key_heads)?,
+                keys: u32_of(keys)?,
+                offset,
+                scale,
+                q_strides: order.strides(&q.sizes)?,
+                k_strides: order.strides(&k.sizes)?,
+                v_strides: order.strides(&v.sizes)?,
+                mask_strides,
+            };
+            u32_of(parts.numel())?;
+            let accesses =
+                [read(q.id), read(k.id), read(v.id), read(mask_operand.id), write(parts.id)];
+            let invocations = [128 * shares, rows, batches.saturating_mul(key_heads)];
+            e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1])?;
+            let push = AttentionJoinPush {
+                heads: u32_of(heads)?,
+                rows: u32_of(rows)?,
+                shares: u32_of(shares)?,
+                out_strides: order.strides(&wide)?,
+            };
+            let accesses = [read(parts.id), write(target.id)];
+            let invocations = [128 * rows, heads, batches];
+            return e.dispatch(&join, accesses, &push, invocations, [128, 1, 1]);
+        }
+        e.reserve(&parts);
+        e.also(&pipeline, [128, 1, 1]);
+        e.also(&join, [128, 1, 1]);
+    }
     let short = depth > 0 && depth.max(value_depth) <= TILED_DEPTH;
     if aligned && short && most_rows >= TILED_ROWS / 2 {
         let push = AttentionTiledPush {

@@ -148,8 +148,10 @@ impl Product {
         let epilogue = epilogue.unwrap_or_else(Epilogue::none);
         let [batches, m, n] = self.bound.unwrap_or([self.batches, self.m, self.n]);
         let k = if self.a_transposed { None } else { e.bound_sizes(&self.a).last().copied() };
-        let bound = Shape { batches, m, n, k: k.unwrap_or(self.k) };
-        match Tiling::of(bound, [self.a.element, self.b.element], e.busy(), e.features()) {
+        let windows = self.windows.is_some();
+        let bound = Shape { batches, m, n, k: k.unwrap_or(self.k), windows };
+        let factors = [self.a.element, self.b.element];
+        match Tiling::of(bound, factors, e.busy(), e.features(), e.shared_memory()) {
             Some(tiling) => self.tiled(e, &epilogue, &tiling),
             None if self.windows.is_some() => {
                 Err(Error::unsupported("a convolution without tiles as a product"))
@@ -339,7 +341,8 @@ pub(super) fn is_tiled(
     factors: [Element; 2],
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
-    Tiling::of(Shape { batches, m, n, k }, factors, e.busy(), e.features()).is_some()
+    let shape = Shape { batches, m, n, k, windows: false };
+    Tiling::of(shape, factors, e.busy(), e.features(), e.shared_memory()).is_some()
 }
 
 /// The same of a product whose second factor are windows of pictures. That takes more instructions for each element: it is worth it
@@ -349,7 +352,8 @@ pub(super) fn windows_are_tiled(
     factors: [Element; 2],
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
-    let tiling = Tiling::of(Shape { batches, m, n, k }, factors, e.busy(), e.features());
+    let shape = Shape { batches, m, n, k, windows: true };
+    let tiling = Tiling::of(shape, factors, e.busy(), e.features(), e.shared_memory());
     let parallel = e.busy() > DeviceKind::Cpu.busy_invocations();
     tiling.is_some_and(|it| parallel && (it.cooperative || factors == [Element::F32; 2]))
 }
@@ -367,6 +371,8 @@ struct Shape {
     m: usize,
     n: usize,
     k: usize,
+    /// Whether the second factor are windows of pictures.
+    windows: bool,
 }
 
 /// How a product is cut into tiles.
@@ -392,13 +398,28 @@ impl Tiling {
         factors: [Element; 2],
         busy: usize,
         features: &DeviceFeatures,
+        shared: u32,
     ) -> Option<Self> {
-        let Shape { batches, m, n, k } = shape;
+        let Shape { batches, m, n, k, windows } = shape;
         let cooperative = factors == [Element::F16; 2] && features.multiply_halves();
         let least = busy.saturating_mul(if cooperative { LEAST_WORK / 2 } else { LEAST_WORK });
         let work = [batches, m, n, k].into_iter().fold(1, usize::saturating_mul);
         if m.min(n).min(k) < LEAST_SIDE || work < least {
             return None;
+        }
+        // Large tiles take fewer bytes for each product, but there have to be enough of them.
+        let large = m.div_ceil(LARGE_SIDE).saturating_mul(n.div_ceil(LARGE_SIDE));
+        let large = large.saturating_mul(batches);
+        let enough = busy / LANES as usize / 2;
+        // Invocations of software devices take turns: what they keep lies in memory.
+        let parallel = busy > DeviceKind::Cpu.busy_invocations();
+        if m.min(n) >= LARGE_SIDE
+            && !windows
+            && parallel
+            && large >= enough
+            && shared >= LARGE_SHARED
+        {
+            return Some(Tiling { tile: [LARGE_SIDE; 2], splits: 1, cooperative });
         }
         let tile = match (m <= LEAST_SIDE, n <= LEAST_SIDE) {
             (true, false) => [32, 64],
@@ -415,6 +436,10 @@ impl Tiling {
 /// The multiplications for each invocation that keeps a device busy from which on tiles are worth it; half of them where subgroups
 /// multiply matrices. On an NVIDIA H200, smaller products take as long as it takes to begin a dispatch, or two.
 const LEAST_WORK: usize = 1024;
+
+/// The rows and columns of large tiles, and the bytes of shared memory that these take at most.
+const LARGE_SIDE: usize = 128;
+const LARGE_SHARED: u32 = 24 << 10;
 
 /// The least rows, columns and terms of products for tiles.
 const LEAST_SIDE: usize = 32;
@@ -461,8 +486,9 @@ mod tests {
     use super::*;
     fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
         let [batches, m, n, k] = sizes;
-        let shape = Shape { batches, m, n, k };
-        Tiling::of(shape, [Element::F32; 2], kind.busy_invocations(), &DeviceFeatures::default())
+        let shape = Shape { batches, m, n, k, windows: false };
+        let features = DeviceFeatures::default();
+        Tiling::of(shape, [Element::F32; 2], kind.busy_invocations(), &features, 1 << 15)
     }
 
     #[test]

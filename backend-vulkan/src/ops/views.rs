@@ -413,7 +413,8 @@ pub(super) fn gather(
     }
     check_reach(input, sizes, strides, base)?;
     let dims = merge_dims(sizes, &[strides.to_vec()])?;
-    let contiguous = base == 0 && (dims.is_empty() || dims.len() == 1 && dims[0].1[0] == 1);
+    let contiguous =
+        base == 0 && !e.varies() && (dims.is_empty() || dims.len() == 1 && dims[0].1[0] == 1);
     let mut push = GatherPush {
         numel: u32_of(out.numel())?,
         base: i32::try_from(base).map_err(|_| Error::unsupported("a view beyond 2^31 elements"))?,

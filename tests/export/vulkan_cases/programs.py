@@ -12,8 +12,10 @@ import stateful
 from op_cases.table import Run, f32, values
 from torch import nn
 from torch.export import Dim
+from torchao.quantization import IntxWeightOnlyConfig
 from torchvision.models.vision_transformer import VisionTransformer
 
+from .quantized import grouped
 from .reduce import RmsNorm, trained
 from .table import Delegated, case, halved
 
@@ -264,6 +266,19 @@ class Cached(nn.Module):
         return torch.ops.llama.custom_sdpa(q, self.keys, self.values, start, None, 0.0, True).reshape(1, -1, 32)
 
 
+class Decoder(nn.Module):
+    """A step of a language model over a long cache, with weights that become 4-bit numbers: attention and what follows it."""
+
+    def __init__(self, context: int = 160) -> None:
+        super().__init__()
+        self.attention = Cached(heads=4, shared=2, size=8, context=context)
+        self.out, self.gate, self.up, self.down = (nn.Linear(i, o) for i, o in ((32, 16), (16, 64), (16, 64), (64, 16)))
+
+    def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        x = x + self.out(self.attention(x, position))
+        return x + self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
 class Noted(nn.Module):
     """A cache that is written to and read without attention."""
 
@@ -327,6 +342,9 @@ def program() -> Iterator[Delegated]:
     yield case("noted", Noted(), *notes, sequence=True)
     yield case("unused_input", lambda x, y: x * 2, (values(f32, 3), values(f32, 4)))
     yield case("input_is_output", lambda x: (x, x + 1), (values(f32, 3),))
+    # Positions jump: what lies between them are zeros.
+    positions = steps(0, 1, 2, 70, 71, 3, 159)
+    yield case("decoder", Decoder(), *positions, sequence=True, quantize=grouped(IntxWeightOnlyConfig, 16), rtol=1e-3, atol=1e-3)
     yield case("same_output_twice", lambda x: (x + 1, x + 1), (values(f32, 3),))
     yield case("many_outputs", lambda x: tuple(x * n for n in range(1, 10)), (values(f32, 5),))
     yield case("long_chain", chain, (values(f32, 5),))

@@ -21,6 +21,7 @@ with contextlib.redirect_stdout(io.StringIO()):
 
 from op_cases.table import Inputs, f32, i8, i32, u8, values
 from torch import nn
+from torch.export import Dim
 
 from .table import Delegated, case, half
 
@@ -82,6 +83,13 @@ def linear() -> Iterator[Delegated]:
     yield case("qcs4w_bias", biased, one, quantize=weights_only(4), rtol=1e-3, atol=1e-3)
     yield case("int8pack", plain, rows, quantize=weights_only(8), rtol=1e-3, atol=1e-3)
     yield case("int8pack_bias", biased, batch, quantize=weights_only(8), rtol=1e-3, atol=1e-3)
+    # So many rows that the weights are unpacked first.
+    wide, many = nn.Linear(128, 64), (values(f32, 1, 72, 128),)
+    yield half(case("q4gsw_many", wide, many, quantize=grouped(only, 32), atol=0.05))
+    yield case("int8pack_many", wide, many, quantize=weights_only(8), rtol=1e-3, atol=1e-3)
+    some = [(values(f32, 1, rows, 128),) for rows in (72, 1, 40, 3)]
+    dynamic_rows = ({1: Dim("rows", min=1, max=72)},)
+    yield case("q4gsw_rows", wide, *some, quantize=grouped(only, 32), dynamic=dynamic_rows, rtol=1e-3, atol=1e-3)
 
 
 def quanta(name: str, module: nn.Module, *inputs: Inputs) -> Delegated:

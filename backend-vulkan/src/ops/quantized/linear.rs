@@ -1,10 +1,13 @@
 //! Products with quantized matrices, and tables of quantized embeddings.
 
 use super::convert::{Direction, affine, bounds};
+use super::regular::Regular;
 use super::{bias_of, is_relu, pair, quantized_input};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ops::{Entry, operator};
+use crate::ops::{Entry, operator, product};
+use crate::stages::Epilogue;
+use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
@@ -12,21 +15,21 @@ use torchlet_shaders::{
 };
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
-    operator(Operator::WEIGHT_INT8PACK_MM, |e, args| {
+    product(Operator::WEIGHT_INT8PACK_MM, None, |e, args| {
         let linear = Linear { weight: 1, scales: 2, ..Linear::new(WeightForm::Bytes) };
         linear_quantized(e, args, &linear)
     }),
-    operator(Operator::ET_VK_LINEAR_QCS4W, |e, args| {
+    product(Operator::ET_VK_LINEAR_QCS4W, None, |e, args| {
         let linear = Linear { weight: 1, scales: 2, ..Linear::new(WeightForm::HighFirst) };
         linear_quantized(e, args, &linear)
     }),
-    operator(Operator::ET_VK_LINEAR_Q8CSW, |e, args| {
+    product(Operator::ET_VK_LINEAR_Q8CSW, None, |e, args| {
         let linear =
             Linear { weight: 1, scales: 2, bias: Some(3), ..Linear::new(WeightForm::Bytes) };
         linear_quantized(e, args, &linear)
     }),
-    operator(Operator::ET_VK_LINEAR_Q4GSW, linear_q4gsw),
-    operator(Operator::ET_VK_Q4GSW_LINEAR, linear_q4gsw),
+    product(Operator::ET_VK_LINEAR_Q4GSW, None, linear_q4gsw),
+    product(Operator::ET_VK_Q4GSW_LINEAR, None, linear_q4gsw),
     operator(Operator::ET_VK_LINEAR_DQ8CA_Q4GSW, |e, args| {
         let linear = Linear {
             by_row: Some([1, 2]),
@@ -55,7 +58,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
 
 /// How a matrix of weights is packed, by the shader's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WeightForm {
+pub(super) enum WeightForm {
     Bytes = 0,
     LowFirst = 1,
     HighFirst = 2,
@@ -118,6 +121,25 @@ fn q8ta_linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     linear_quantized(e, args, &linear)
 }
 
+/// A product with quantized weights, of floating-point numbers to such: what kernels for it have in common.
+pub(super) struct Weighted<'o> {
+    pub(super) input: &'o Operand,
+    pub(super) weight: &'o Operand,
+    pub(super) form: WeightForm,
+    /// Bytes of a row of the weights.
+    pub(super) weight_row: usize,
+    pub(super) scales: &'o Operand,
+    /// Scales for each group of rows, and the elements of a group.
+    pub(super) scale_row: usize,
+    pub(super) group: usize,
+    pub(super) bias: Option<&'o Operand>,
+    pub(super) out: &'o Operand,
+    pub(super) epilogue: &'o Epilogue,
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+}
+
 fn linear_quantized(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -167,6 +189,10 @@ fn linear_quantized(
     if out.element.is_floating() == linear.output.is_some() {
         return Err(Error::invalid("the output has another type"));
     }
+    let mut epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
+    if relu {
+        epilogue = Epilogue { residual: epilogue.residual, ..Epilogue::clamp(0.0, f64::INFINITY) };
+    }
     let (mut input_scale, mut input_zero) = (1.0, 0.0);
     let mut by_row = None;
     let source = if let Some(positions) = linear.input {
@@ -186,6 +212,28 @@ fn linear_quantized(
     } else {
         input.clone()
     };
+    if source.element.is_floating() && out.element.is_floating() {
+        let weighted = Weighted {
+            input: &source,
+            weight: &weight,
+            form: linear.form,
+            weight_row,
+            scales: &scales,
+            scale_row,
+            group,
+            bias: bias.as_ref(),
+            out: &out,
+            epilogue: &epilogue,
+            m,
+            n,
+            k,
+        };
+        if let Some(regular) = Regular::of(e, &weighted)?
+            && regular.encode(e, &weighted)?
+        {
+            return Ok(());
+        }
+    }
     let output = match linear.output {
         Some(positions) => pair(e, args, positions)?,
         None => [1.0, 0.0],
@@ -205,14 +253,20 @@ fn linear_quantized(
         input_zero: input_zero as i32,
         out_inverse: (1.0 / output[0]) as f32,
         out_zero: output[1] as f32,
+        a: epilogue.a,
+        b: epilogue.b,
     };
     u32_of(weight.numel())?;
     u32_of(source.numel())?;
     u32_of(out.numel())?;
     let bias_operand = bias.as_ref().unwrap_or(&scales);
+    let residual = epilogue.residual.as_ref();
     let (scale_operand, zero_operand) = match &by_row {
+        Some(_) if residual.is_some() => {
+            return Err(Error::invalid("a sum behind a product of quantized rows"));
+        }
         Some((scale, zero)) => (scale, zero),
-        None => (&scales, &scales),
+        None => (residual.unwrap_or(&scales), &scales),
     };
     let pipeline = LinearQuantized {
         input: source.element,
@@ -227,7 +281,9 @@ fn linear_quantized(
         aligned,
         grouped,
         rows,
-        relu,
+        activation: epilogue.activation,
+        residual: residual.map_or(Element::F32, |residual| residual.element),
+        has_residual: residual.is_some(),
     };
     let accesses = [
         read(source.id),

@@ -8,6 +8,7 @@ pub(super) mod convolution;
 pub(super) mod elementwise;
 pub(super) mod linear;
 pub(super) mod parameters;
+mod regular;
 
 use crate::encoder::Encoder;
 use crate::error::Error;

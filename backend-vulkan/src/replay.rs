@@ -1,0 +1,164 @@
+//! Runs that differ from the one before in integers alone, as the position of a token does: the calls that read these integers are encoded
+//! again, and what changes in their dispatches is written to memory from which the shaders read it. The recording stays.
+
+use crate::device::{Binding, Buffer, Command, Context, MemoryKind};
+use crate::encoder::Reads;
+use crate::error::Error;
+use crate::steps::Step;
+use std::collections::HashSet;
+use std::sync::Arc;
+use torchlet_graph::graph::{Graph, Node, Value, ValueId};
+use torchlet_graph::operators::Operator;
+
+/// The calls that read integers which are inputs of the graph, or follow from such, or from the contents of inputs: by position.
+pub(crate) fn varying_calls(graph: &Graph<'_>) -> Vec<usize> {
+    let is_integer = |id: &ValueId| matches!(graph.values.get(*id), Some(Value::SymInt(_)));
+    let mut integers: HashSet<ValueId> = graph.inputs.iter().copied().filter(is_integer).collect();
+    let mut calls = Vec::new();
+    for (place, node) in graph.nodes.iter().enumerate() {
+        let varies = node.operator == Operator::ET_VK_SELECT_AS_SYMINT
+            || arguments(graph, node).any(|id| integers.contains(&id));
+        if varies {
+            calls.push(place);
+            integers.extend(arguments(graph, node).filter(is_integer));
+        }
+    }
+    calls
+}
+
+/// All arguments of a call and of those that it was fused from, also within lists.
+fn arguments<'g>(graph: &'g Graph<'_>, node: &'g Node) -> impl Iterator<Item = ValueId> + 'g {
+    let parts = node.parts.iter().flat_map(|part| &part.args);
+    node.args.iter().chain(parts).flat_map(|id| graph.items(id)).copied()
+}
+
+/// What it takes to run again what was recorded, with other integers.
+pub(crate) struct Replay {
+    /// The calls that read integers, in order.
+    pub(crate) calls: Vec<usize>,
+    /// Their steps as they were recorded, and where the parameters of each are, if the shader reads them from memory.
+    steps: Vec<(Step, Option<usize>)>,
+    /// Who reads what, from when all was encoded.
+    pub(crate) reads: Option<Reads>,
+    /// Where the host writes parameters, and where shaders read them.
+    memory: Option<[Buffer; 2]>,
+    bytes: u64,
+}
+
+impl Replay {
+    pub(crate) fn new(calls: Vec<usize>) -> Self {
+        Replay { calls, steps: Vec::new(), reads: None, memory: None, bytes: 0 }
+    }
+
+    /// Gives the parameters of steps places in memory: a binding for each step that reads them there, and the copy that comes first.
+    pub(crate) fn place(
+        &mut self,
+        steps: &[Step],
+        context: &Arc<Context>,
+    ) -> Result<(Vec<Option<Binding>>, Option<Command>), Error> {
+        let mut end = 0u64;
+        let mut places = Vec::with_capacity(steps.len());
+        for step in steps {
+            places.push(if step.key.module.parameters {
+                let place = end;
+                let bytes = (step.push.len() as u64).max(4);
+                end = (place + bytes).next_multiple_of(context.align.max(4));
+                Some((place, bytes))
+            } else {
+                None
+            });
+        }
+        let varies =
+            |step: &&(&Step, Option<usize>)| self.calls.binary_search(&step.0.node).is_ok();
+        let offsets = places.iter().map(|place| place.map(|(offset, _)| offset as usize));
+        let all: Vec<(&Step, Option<usize>)> = steps.iter().zip(offsets).collect();
+        self.steps =
+            all.iter().filter(varies).map(|(step, offset)| ((*step).clone(), *offset)).collect();
+        if end == 0 {
+            return Ok((vec![None; steps.len()], None));
+        }
+        if end > self.bytes {
+            self.memory = None;
+            let staging = Buffer::new(context, end, MemoryKind::Upload)?;
+            self.memory = Some([staging, Buffer::new(context, end, MemoryKind::Device)?]);
+            self.bytes = end;
+        }
+        let Some([staging, device]) = &mut self.memory else { return Ok((Vec::new(), None)) };
+        let mapped = staging.mapped();
+        for (step, offset) in &all {
+            write(mapped, *offset, &step.push)?;
+        }
+        let binding = |buffer: &Buffer, offset, size, written| Binding {
+            buffer: buffer.raw,
+            offset,
+            size,
+            written,
+        };
+        let copy = Command::Copy {
+            from: binding(staging, 0, end, false),
+            to: binding(device, 0, end, true),
+        };
+        let bound = places
+            .iter()
+            .map(|place| place.map(|(offset, bytes)| binding(device, offset, bytes, false)));
+        Ok((bound.collect(), Some(copy)))
+    }
+
+    /// Writes the parameters of the same steps with other integers; `false` if the steps differ in more.
+    pub(crate) fn update(&mut self, steps: &[Step]) -> Result<bool, Error> {
+        let same = steps.len() == self.steps.len()
+            && steps.iter().zip(&self.steps).all(|(new, (old, offset))| {
+                new.node == old.node
+                    && new.groups == old.groups
+                    && new.accesses == old.accesses
+                    && new.key == old.key
+                    && (offset.is_some() || new.push == old.push)
+            });
+        if !same {
+            return Ok(false);
+        }
+        let Some([staging, _]) = &mut self.memory else { return Ok(true) };
+        let mapped = staging.mapped();
+        for (new, (_, offset)) in steps.iter().zip(&self.steps) {
+            write(mapped, *offset, &new.push)?;
+        }
+        Ok(true)
+    }
+}
+
+fn write(mapped: &mut [u8], offset: Option<usize>, bytes: &[u8]) -> Result<(), Error> {
+    let Some(offset) = offset else { return Ok(()) };
+    let place = mapped.get_mut(offset..).and_then(|rest| rest.get_mut(..bytes.len()));
+    let place = place.ok_or_else(|| Error::invalid("parameters lie outside their memory"))?;
+    place.copy_from_slice(bytes);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_vary_with_integers_that_are_inputs() {
+        let node = |operator, args: &[ValueId]| Node::new(operator, args.to_vec());
+        let graph = Graph {
+            values: vec![
+                Value::SymInt(0),
+                Value::Int(1),
+                Value::SymInt(0),
+                Value::List(vec![1, 2]),
+                Value::SymInt(4),
+                Value::List(vec![1, 4]),
+            ],
+            nodes: vec![
+                node(Operator::SYM_ADD, &[0, 1, 2]),
+                node(Operator::ABS, &[1, 4]),
+                node(Operator::VIEW_COPY, &[1, 5, 1]),
+                node(Operator::VIEW_COPY, &[1, 3, 1]),
+            ],
+            inputs: vec![0],
+            ..Graph::default()
+        };
+        assert_eq!(varying_calls(&graph), [0, 3]);
+    }
+}

@@ -1,0 +1,56 @@
+//! Runs that differ in a position alone: what was recorded is run again.
+
+use crate::common::{check_case, fixture, open};
+use crate::device::{device_is_there, on_device};
+use std::sync::Arc;
+use torchlet::core::TestCase;
+use torchlet::vulkan::VulkanBackend;
+use torchlet::{ProfileKind, Profiler};
+
+/// A step of a language model with a cache, whose cases are positions.
+const DECODER: &str = "vulkan/program/decoder.bpte";
+
+#[test]
+fn another_position_records_nothing() {
+    if !device_is_there() {
+        return;
+    }
+    let profiler = Arc::new(Profiler::new());
+    let fixture = fixture(DECODER);
+    let source = open(&fixture, on_device().event_tracer(profiler.clone())).unwrap();
+    let mut module = source.share();
+    let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+    let cases: Vec<TestCase<'_>> = suite.cases().unwrap().map(Result::unwrap).collect();
+    assert!(cases.len() > 5, "{} cases", cases.len());
+    // The first run has the shapes that memory is planned for, and integers that the exporter left open.
+    check_case(&mut module, "forward", &cases[0], &fixture).unwrap();
+    profiler.clear();
+    for case in &cases[1..] {
+        check_case(&mut module, "forward", case, &fixture).unwrap();
+    }
+    let calls = |name: &str| {
+        let entries = profiler.entries();
+        let named = entries
+            .iter()
+            .filter(|entry| entry.kind == ProfileKind::DelegatePart && entry.name == name);
+        named.map(|entry| entry.count).sum::<u64>()
+    };
+    assert_eq!(calls("update"), cases.len() as u64 - 1);
+    assert_eq!(calls("record"), 0);
+}
+
+/// A software device is given one share of the keys; here it has several, as others would.
+#[test]
+fn keys_are_shared_by_workgroups() {
+    if !device_is_there() {
+        return;
+    }
+    let fixture = fixture(DECODER);
+    let backend = Arc::new(VulkanBackend::builder().busy_invocations(1 << 16).build());
+    let source = open(&fixture, on_device().backend(backend)).unwrap();
+    let mut module = source.share();
+    let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+    for case in suite.cases().unwrap() {
+        check_case(&mut module, "forward", &case.unwrap(), &fixture).unwrap();
+    }
+}
