@@ -49,11 +49,14 @@ fn work_goes_on_in_the_next_dimension() {
 
 /// A software device has few invocations at a time, and so would never be given what is made for many.
 #[test]
-fn wide_convolutions_are_products_of_tiles() {
+fn wide_convolutions_and_large_products_have_tiles() {
     if device_is_there() {
         let backend = VulkanBackend::builder().busy_invocations(160).build();
-        let cases = check_delegated(backend, |fixture| fixture.file.contains("/convolution/"));
-        assert!(cases > 20, "{cases} cases");
+        let wanted = |fixture: &Fixture| {
+            fixture.file.contains("/convolution/") || fixture.file.contains("/tiled/")
+        };
+        let cases = check_delegated(backend, wanted);
+        assert!(cases > 40, "{cases} cases");
     }
 }
 

@@ -410,7 +410,7 @@ impl Tiling {
         // Large tiles take fewer bytes for each product, but there have to be enough of them.
         let large = m.div_ceil(LARGE_SIDE).saturating_mul(n.div_ceil(LARGE_SIDE));
         let large = large.saturating_mul(batches);
-        let enough = busy / LANES as usize / 2;
+        let enough = busy / LANES as usize * 2;
         // Invocations of software devices take turns: what they keep lies in memory.
         let parallel = busy > DeviceKind::Cpu.busy_invocations();
         if m.min(n) >= LARGE_SIDE

@@ -45,6 +45,12 @@ def product() -> Iterator[Delegated]:
     )
 
 
+def sums(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the rows and the columns of a product, which would be a large output."""
+    product = torch.mm(x, y)
+    return product.sum(0), product.sum(1)
+
+
 def tiled() -> Iterator[Delegated]:
     """Large enough for tiles in shared memory, and no multiples of them; long sums are shared by workgroups."""
     yield from halved(
@@ -77,6 +83,8 @@ def tiled() -> Iterator[Delegated]:
         *[(values(f32, 2, 33, n), values(f32, 2, n, 32)) for n in (260, 1, 130, 36)],
         dynamic=({2: Dim("n", min=1, max=260)}, {1: Dim("n", min=1, max=260)}),
     )
+    outside = ["aten::sum.IntList_out"]
+    yield case("mm_large", sums, (values(f32, 136, 40), values(f32, 40, 264)), outside=outside)
 
 
 class Sum(nn.Module):

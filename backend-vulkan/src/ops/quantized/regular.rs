@@ -69,7 +69,7 @@ impl Regular {
     pub(super) fn encode(&self, e: &mut Encoder<'_, '_>, it: &Weighted<'_>) -> Result<bool, Error> {
         let [weights, input] = [it.weight, it.input].map(|operand| u32_of(operand.numel()));
         (weights?, input?);
-        let (pipeline, workgroup) = self.gemv(e, it);
+        let (pipeline, workgroup) = self.gemv(it);
         if it.m <= FEW_ROWS {
             return self.few_rows(e, it, &pipeline, workgroup).map(|()| true);
         }
@@ -84,8 +84,11 @@ impl Regular {
         self.many_rows(e, it).map(|()| true)
     }
 
-    fn gemv(&self, e: &Encoder<'_, '_>, it: &Weighted<'_>) -> (GemvQuantized, [u32; 3]) {
+    fn gemv(&self, it: &Weighted<'_>) -> (GemvQuantized, [u32; 3]) {
         let residual = it.epilogue.residual.as_ref();
+        // Two turns each: on an NVIDIA H200, more of them took longer, and so did twice as many invocations that share a sum.
+        let turns = it.k / AT_ONCE;
+        let lanes = turns.div_ceil(2).next_power_of_two().clamp(32, 128) as u32;
         let pipeline = GemvQuantized {
             input: it.input.element,
             scale: self.scales.element,
@@ -98,11 +101,6 @@ impl Regular {
             residual: residual.map_or(Element::F32, |residual| residual.element),
             has_residual: residual.is_some(),
         };
-        // Few invocations share a sum where there are many sums; else so many that twice as many as keep the device busy wait for memory.
-        let least = e.features().subgroup_size.clamp(32, 64) as usize;
-        let wanted = e.busy().saturating_mul(2) / (it.n / 4).max(1);
-        let turns = it.k / AT_ONCE;
-        let lanes = wanted.min(turns).clamp(least, 256).next_power_of_two() as u32;
         (pipeline, [lanes, 1, 1])
     }
 
