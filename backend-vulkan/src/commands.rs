@@ -36,6 +36,7 @@ impl Compiled {
     /// Records the steps, between the transfers of inputs and outputs.
     pub(crate) fn record(&mut self, steps: &[Step]) -> Result<(), Error> {
         let (mut commands, mut purposes) = (Vec::new(), Vec::new());
+        self.replay.note_shapes(&self.graph, &self.state);
         let (parameters, copy) = self.replay.place(steps, &self.context)?;
         if let Some(copy) = copy {
             purposes.push(Purpose::Parameters);

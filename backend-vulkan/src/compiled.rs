@@ -293,7 +293,7 @@ impl Compiled {
         let Some(reads) = self.replay.reads.take() else { return Ok(false) };
         let (steps, reads) = encode_again(&self.graph, &mut self.state, reads, &self.replay.calls)?;
         self.replay.reads = Some(reads);
-        self.replay.update(&steps)
+        Ok(self.replay.has_shapes_of(&self.state) && self.replay.update(&steps)?)
     }
 
     /// Tells the tracer, if there is one, of the run's parts.

@@ -4,7 +4,9 @@
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind};
 use crate::encoder::Reads;
 use crate::error::Error;
+use crate::state::State;
 use crate::steps::Step;
+use crate::tensors::TensorId;
 use std::collections::HashSet;
 use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
@@ -38,6 +40,8 @@ pub(crate) struct Replay {
     pub(crate) calls: Vec<usize>,
     /// Their steps as they were recorded, and where the parameters of each are, if the shader reads them from memory.
     steps: Vec<(Step, Option<usize>)>,
+    /// The shapes of what these calls make, as they were recorded: others are for more calls than these.
+    shapes: Vec<(TensorId, Vec<usize>)>,
     /// Who reads what, from when all was encoded.
     pub(crate) reads: Option<Reads>,
     /// Where the host writes parameters, and where shaders read them.
@@ -47,7 +51,24 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn new(calls: Vec<usize>) -> Self {
-        Replay { calls, steps: Vec::new(), reads: None, memory: None, bytes: 0 }
+        let (steps, shapes) = (Vec::new(), Vec::new());
+        Replay { calls, steps, shapes, reads: None, memory: None, bytes: 0 }
+    }
+
+    /// Notes the shapes of what the calls make.
+    pub(crate) fn note_shapes(&mut self, graph: &Graph<'_>, state: &State) {
+        let calls = self.calls.iter().filter_map(|place| graph.nodes.get(*place));
+        let made = calls.flat_map(|node| arguments(graph, node));
+        let shape = |id| Some((id, state.tensor(id).ok()?.sizes.clone()));
+        self.shapes = made.filter_map(shape).collect();
+    }
+
+    /// Whether these shapes are as they were.
+    pub(crate) fn has_shapes_of(&self, state: &State) -> bool {
+        let same = |(id, sizes): &(TensorId, Vec<usize>)| {
+            state.tensor(*id).is_ok_and(|tensor| tensor.sizes == *sizes)
+        };
+        self.shapes.iter().all(same)
     }
 
     /// Gives the parameters of steps places in memory: a binding for each step that reads them there, and the copy that comes first.
@@ -137,6 +158,8 @@ fn write(mapped: &mut [u8], offset: Option<usize>, bytes: &[u8]) -> Result<(), E
 #[cfg(test)]
 mod tests {
     use super::*;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::Tensor;
 
     #[test]
     fn calls_vary_with_integers_that_are_inputs() {
@@ -160,5 +183,37 @@ mod tests {
             ..Graph::default()
         };
         assert_eq!(varying_calls(&graph), [0, 3]);
+    }
+
+    #[test]
+    fn other_shapes_are_noticed() {
+        let tensor = |rows: usize| {
+            Value::Tensor(Tensor {
+                scalar_type: ScalarType::Float,
+                host_type: ScalarType::Float,
+                sizes: vec![rows, 3],
+                dynamic: true,
+                data: None,
+                changes: None,
+            })
+        };
+        let graph = Graph {
+            values: vec![Value::SymInt(0), tensor(8), tensor(8), tensor(8)],
+            nodes: vec![
+                Node::new(Operator::SLICE_COPY_TENSOR, vec![1, 0, 2]),
+                Node::new(Operator::ABS, vec![2, 3]),
+            ],
+            inputs: vec![0, 1],
+            outputs: vec![3],
+            ..Graph::default()
+        };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        let mut replay = Replay::new(varying_calls(&graph));
+        replay.note_shapes(&graph, &state);
+        assert!(replay.has_shapes_of(&state));
+        state.tensors[2].as_mut().unwrap().sizes[0] = 5;
+        assert!(!replay.has_shapes_of(&state));
+        replay.note_shapes(&graph, &state);
+        assert!(replay.has_shapes_of(&state));
     }
 }

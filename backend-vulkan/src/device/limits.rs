@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_exceeds_a_dimension_goes_on_in_the_next() {
-        let limits = Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], tensor: 0 };
+        let limits = Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], tensor: 0, shared: 0 };
         assert_eq!(limits.folded([10, 1, 1], 0), Some([10, 1, 1]));
         assert_eq!(limits.folded([11, 1, 1], 0), Some([6, 2, 1]));
         assert_eq!(limits.folded([40, 1, 1], 0), Some([10, 4, 1]));

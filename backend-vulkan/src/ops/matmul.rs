@@ -484,6 +484,8 @@ pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Limits;
+
     fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
         let [batches, m, n, k] = sizes;
         let shape = Shape { batches, m, n, k, windows: false };
@@ -520,5 +522,21 @@ mod tests {
         assert_eq!(tile(256, 32), Some([64, 32]));
         assert_eq!(tile(32, 32), Some([64, 64]));
         assert_eq!(tile(33, 256), Some([64, 64]));
+    }
+
+    #[test]
+    fn tiles_are_large_where_there_are_many() {
+        let tile = |m, n| tiling([1, m, n, 2048], DeviceKind::Discrete).map(|tiling| tiling.tile);
+        assert_eq!(tile(4096, 4096), Some([128, 128]));
+        assert_eq!(tile(512, 2048), Some([64, 64]));
+        assert_eq!(tile(127, 1 << 20), Some([64, 64]));
+        let shape = Shape { batches: 1, m: 4096, n: 4096, k: 4096, windows: false };
+        let busy = DeviceKind::Discrete.busy_invocations();
+        let (factors, features) = ([Element::F32; 2], DeviceFeatures::default());
+        let small = Tiling::of(shape, factors, busy, &features, Limits::LEAST.shared);
+        assert_eq!(small.map(|tiling| tiling.tile), Some([64, 64]));
+        let windows = Shape { windows: true, ..shape };
+        let windows = Tiling::of(windows, factors, busy, &features, 1 << 15);
+        assert_eq!(windows.map(|tiling| tiling.tile), Some([64, 64]));
     }
 }

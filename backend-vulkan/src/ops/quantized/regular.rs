@@ -67,8 +67,9 @@ impl Regular {
 
     /// Emits the dispatches; `false` if there is no kernel for so many rows.
     pub(super) fn encode(&self, e: &mut Encoder<'_, '_>, it: &Weighted<'_>) -> Result<bool, Error> {
-        let [weights, input] = [it.weight, it.input].map(|operand| u32_of(operand.numel()));
-        (weights?, input?);
+        for operand in [it.weight, it.input, it.out] {
+            u32_of(operand.numel())?;
+        }
         let (pipeline, workgroup) = self.gemv(it);
         if it.m <= FEW_ROWS {
             return self.few_rows(e, it, &pipeline, workgroup).map(|()| true);
