@@ -1,0 +1,69 @@
+//! Errors as Python sees them: the same sentence, and ExecuTorch's code.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use torchlet::core::error::code;
+
+/// `torchlet.Error` of a sentence and a code.
+pub(crate) fn raise(sentence: String, code: u32) -> PyErr {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    Python::attach(|py| {
+        let class = match CLASS.import(py, "torchlet._errors", "Error") {
+            Ok(class) => class,
+            Err(error) => return error,
+        };
+        class.call1((sentence, code)).map_or_else(|error| error, PyErr::from_value)
+    })
+}
+
+/// What was given makes no sense.
+pub(crate) fn invalid(sentence: String) -> PyErr {
+    raise(sentence, code::INVALID_ARGUMENT)
+}
+
+/// What was given makes sense, but not here: the sentence names it.
+pub(crate) fn unsupported(what: String) -> PyErr {
+    raise(format!("not supported: {what}"), code::NOT_SUPPORTED)
+}
+
+/// What went wrong while a module was locked: Python's objects are made when it no longer is, since that may run Python code.
+pub(crate) enum Failure {
+    /// An error of the runtime.
+    Runtime(torchlet::Error),
+    /// An error of this package: a sentence and a code.
+    Here(String, u32),
+}
+
+impl Failure {
+    /// There is no memory.
+    pub(crate) fn out_of_memory(needed: usize) -> Self {
+        Failure::Runtime(torchlet::Error::OutOfMemory { needed: needed as u64 })
+    }
+
+    /// What was given makes no sense.
+    pub(crate) fn invalid(sentence: String) -> Self {
+        Failure::Here(sentence, code::INVALID_ARGUMENT)
+    }
+}
+
+impl From<torchlet::Error> for Failure {
+    fn from(error: torchlet::Error) -> Self {
+        Failure::Runtime(error)
+    }
+}
+
+impl From<torchlet::core::ProgramError> for Failure {
+    fn from(error: torchlet::core::ProgramError) -> Self {
+        Failure::Here(error.to_string(), error.code())
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Runtime(error) => raise(error.to_string(), error.code()),
+            Failure::Here(sentence, code) => raise(sentence, code),
+        }
+    }
+}

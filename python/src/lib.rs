@@ -1,0 +1,59 @@
+//! The native part of the Python package `torchlet`: programs, tensors, and the command.
+//!
+//! It is small and typed; what makes it pleasant, and what has the names of ExecuTorch's Python API, is written in Python
+//! (`python/torchlet`). Start reading at [`module`]; `unsafe` code is in `memory/` alone.
+
+mod error;
+mod memory;
+mod metadata;
+mod module;
+mod tensor;
+mod trace;
+mod value;
+
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::io::Write;
+use torchlet::core::Backend;
+
+/// The names of all kernels, once for each specialisation.
+#[pyfunction]
+fn operator_names() -> Vec<&'static str> {
+    torchlet::portable::KERNELS.iter().map(|kernel| kernel.name).collect()
+}
+
+/// The backends whose delegates run, and whether each is there on this machine.
+#[pyfunction]
+fn backends(py: Python<'_>) -> Vec<(&'static str, bool)> {
+    // The compiler makes these programs of the CPU engine's, or of a GPU's.
+    let mut backends = vec![("XnnpackBackend", true), (torchlet::portable::engine::BACKEND_NAME, true)];
+    #[cfg(feature = "vulkan")]
+    {
+        let vulkan = py.detach(|| torchlet::vulkan::VulkanBackend::default().is_available().is_ok());
+        backends.push((torchlet::vulkan::BACKEND_NAME, vulkan));
+    }
+    backends
+}
+
+/// Runs the command `torchlet` with these arguments, the first of which is its name. Gives its exit status.
+#[pyfunction]
+fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| {
+        let status = torchlet_cli::run_command(arguments);
+        // Nobody does that when the interpreter ends.
+        let _ = std::io::stdout().flush();
+        status
+    })
+}
+
+#[pymodule]
+fn _torchlet(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<module::Module>()?;
+    module.add_class::<tensor::Tensor>()?;
+    module.add_class::<metadata::MethodInfo>()?;
+    module.add_class::<metadata::ValueInfo>()?;
+    module.add_function(wrap_pyfunction!(operator_names, module)?)?;
+    module.add_function(wrap_pyfunction!(backends, module)?)?;
+    module.add_function(wrap_pyfunction!(run_command, module)?)
+}

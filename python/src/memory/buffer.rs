@@ -1,0 +1,216 @@
+//! The buffer protocol: memory of others looked at, own memory shown.
+
+use super::{Foreign, Memory, Owner};
+use crate::error::{invalid, unsupported};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use std::ffi::{CStr, c_int};
+use std::ptr;
+use torchlet::core::layout::MAX_RANK;
+use torchlet::core::{ScalarType, TensorInfo};
+
+/// A view of a buffer, released when this is dropped.
+pub(super) struct Imported(Box<ffi::Py_buffer>);
+
+// SAFETY: the view is only released, which takes the interpreter's lock, whatever the thread.
+unsafe impl Send for Imported {}
+// SAFETY: as above.
+unsafe impl Sync for Imported {}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        // SAFETY: the view was filled by PyObject_GetBuffer and is released once; it has not moved since.
+        Python::attach(|_| unsafe { ffi::PyBuffer_Release(&mut *self.0) });
+    }
+}
+
+/// Whether an object has a buffer.
+pub(crate) fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: the object is alive and the lock is held.
+    unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
+}
+
+/// The element type of a format of the module `struct`, of elements of so many bytes.
+fn scalar_type(format: &str, size: usize) -> Option<ScalarType> {
+    use ScalarType as S;
+    let native = if cfg!(target_endian = "little") { '<' } else { '>' };
+    let code = format.trim_start_matches(['@', '=', native]);
+    let found = match (code, size) {
+        ("?", 1) => S::Bool,
+        ("b", 1) => S::Char,
+        ("B", 1) => S::Byte,
+        ("e", 2) => S::Half,
+        ("f", 4) => S::Float,
+        ("d", 8) => S::Double,
+        ("Zf", 8) => S::ComplexFloat,
+        ("Zd", 16) => S::ComplexDouble,
+        ("h" | "i" | "l" | "q" | "n", 2) => S::Short,
+        ("i" | "l" | "q" | "n", 4) => S::Int,
+        ("l" | "q" | "n", 8) => S::Long,
+        ("H" | "I" | "L" | "Q" | "N", 2) => S::UInt16,
+        ("I" | "L" | "Q" | "N", 4) => S::UInt32,
+        ("L" | "Q" | "N", 8) => S::UInt64,
+        _ => return None,
+    };
+    Some(found)
+}
+
+/// The format of elements, where there is one.
+fn format_of(scalar_type: ScalarType) -> Option<&'static CStr> {
+    use ScalarType as S;
+    Some(match scalar_type {
+        S::Bool => c"?",
+        S::Char => c"b",
+        S::Byte => c"B",
+        S::Short => c"h",
+        S::UInt16 => c"H",
+        S::Int => c"i",
+        S::UInt32 => c"I",
+        S::Long => c"q",
+        S::UInt64 => c"Q",
+        S::Half => c"e",
+        S::Float => c"f",
+        S::Double => c"d",
+        S::ComplexFloat => c"Zf",
+        S::ComplexDouble => c"Zd",
+        _ => return None,
+    })
+}
+
+/// The tensor in an object's buffer.
+pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
+    let mut view = Box::new(ffi::Py_buffer::new());
+    // SAFETY: the object is alive, the lock is held, and the view is a place to write to.
+    if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &mut *view, ffi::PyBUF_FULL_RO) } != 0 {
+        return Err(PyErr::fetch(object.py()));
+    }
+    let keep = Imported(view);
+    let view = &*keep.0;
+    let rank = usize::try_from(view.ndim).ok().filter(|rank| *rank <= MAX_RANK);
+    let rank = rank.ok_or_else(|| {
+        invalid(format!("a buffer of {} dimensions; there may be {MAX_RANK}", view.ndim))
+    })?;
+    if !view.suboffsets.is_null() {
+        return Err(unsupported("a buffer of pointers to buffers".into()));
+    }
+    let size = usize::try_from(view.itemsize).unwrap_or(0);
+    let format = if view.format.is_null() {
+        "B"
+    } else {
+        // SAFETY: a format is a C string that lives as long as the view.
+        unsafe { CStr::from_ptr(view.format) }.to_str().unwrap_or("not a text")
+    };
+    let scalar_type = scalar_type(format, size)
+        .ok_or_else(|| unsupported(format!("elements of {size} bytes in the format {format:?}")))?;
+    // SAFETY: the lists have as many elements as there are dimensions; they may be absent.
+    let list = |start: *mut ffi::Py_ssize_t| match start.is_null() || rank == 0 {
+        true => None,
+        false => Some(unsafe { std::slice::from_raw_parts(start, rank) }.to_vec()),
+    };
+    let sizes = match (list(view.shape), rank) {
+        (Some(shape), _) => shape.into_iter().map(|size| size as i64).collect(),
+        (None, 0) => Vec::new(),
+        (None, _) => vec![(view.len / view.itemsize.max(1)) as i64],
+    };
+    let strides = match list(view.strides) {
+        None => None,
+        // They are in bytes.
+        Some(strides) if strides.iter().all(|stride| stride % view.itemsize.max(1) == 0) => {
+            Some(strides.into_iter().map(|stride| (stride / view.itemsize.max(1)) as i64).collect())
+        }
+        Some(_) => return Err(unsupported("a buffer whose elements overlap in part".into())),
+    };
+    let (data, writable) = (view.buf.cast(), view.readonly == 0);
+    let owner = Owner::Buffer { _keep: keep };
+    Ok(Foreign { data, scalar_type, sizes, strides, writable, owner })
+}
+
+/// What a view of ours points to.
+struct Lists {
+    shape: Vec<ffi::Py_ssize_t>,
+    strides: Vec<ffi::Py_ssize_t>,
+}
+
+/// Shows a tensor's memory.
+///
+/// # Safety
+/// `view` is what Python gave to `__getbuffer__`, and `owner` the object that it was called on, which keeps `memory`.
+pub(crate) unsafe fn export(
+    owner: Bound<'_, PyAny>,
+    info: &TensorInfo,
+    memory: &Memory,
+    view: *mut ffi::Py_buffer,
+    flags: c_int,
+) -> PyResult<()> {
+    if view.is_null() {
+        return Err(PyBufferError::new_err("there is no view to fill"));
+    }
+    // SAFETY: the view is Python's, for us to fill; no object says that there is nothing to release.
+    unsafe { (*view).obj = ptr::null_mut() };
+    let refuse = |why: &str| Err(PyBufferError::new_err(why.to_owned()));
+    let Some(format) = format_of(info.scalar_type) else {
+        return Err(PyBufferError::new_err(format!(
+            "buffers have no elements of {}; use DLPack (torch.from_dlpack), or `with_dtype` for the bits",
+            info.scalar_type
+        )));
+    };
+    let asks = |flag: c_int| flags & flag == flag;
+    if asks(ffi::PyBUF_WRITABLE) && !memory.is_writable() {
+        return refuse("the tensor's memory is read-only");
+    }
+    if !asks(ffi::PyBUF_STRIDES) && !info.is_contiguous()
+        || asks(ffi::PyBUF_C_CONTIGUOUS) && !info.is_contiguous()
+    {
+        return refuse("the tensor's elements do not lie in row-major order");
+    }
+    let size = info.scalar_type.size();
+    let signed = |number: usize| ffi::Py_ssize_t::try_from(number).unwrap_or(ffi::Py_ssize_t::MAX);
+    let lists = Box::new(Lists {
+        shape: (0..info.rank()).map(|dim| signed(info.size(dim))).collect(),
+        strides: info.strides().iter().map(|&step| signed(step.saturating_mul(size))).collect(),
+    });
+    let f_contiguous = lists.shape.iter().filter(|size| **size > 1).count() <= 1;
+    if asks(ffi::PyBUF_F_CONTIGUOUS) && !f_contiguous {
+        return refuse("the tensor's elements do not lie in column-major order");
+    }
+    let lists = Box::into_raw(lists);
+    // SAFETY: the view is Python's, for us to fill. What it points to is memory that the owner keeps, of which it gets a reference; and
+    // the lists, which `release` frees.
+    unsafe {
+        (*view).buf = memory.start().cast();
+        (*view).obj = owner.into_ptr();
+        (*view).len = signed(memory.len());
+        (*view).itemsize = signed(size);
+        (*view).readonly = c_int::from(!memory.is_writable());
+        (*view).ndim = info.rank() as c_int;
+        (*view).format = match asks(ffi::PyBUF_FORMAT) {
+            true => format.as_ptr().cast_mut(),
+            false => ptr::null_mut(),
+        };
+        (*view).shape = match asks(ffi::PyBUF_ND) {
+            true => (*lists).shape.as_mut_ptr(),
+            false => ptr::null_mut(),
+        };
+        (*view).strides = match asks(ffi::PyBUF_STRIDES) {
+            true => (*lists).strides.as_mut_ptr(),
+            false => ptr::null_mut(),
+        };
+        (*view).suboffsets = ptr::null_mut();
+        (*view).internal = lists.cast();
+    }
+    Ok(())
+}
+
+/// Frees what [`export`] made.
+///
+/// # Safety
+/// `view` is one that `export` filled, and is released once.
+pub(crate) unsafe fn release(view: *mut ffi::Py_buffer) {
+    // SAFETY: as the caller says.
+    let lists = unsafe { (*view).internal.cast::<Lists>() };
+    if !lists.is_null() {
+        // SAFETY: it is what `Box::into_raw` gave.
+        drop(unsafe { Box::from_raw(lists) });
+    }
+}

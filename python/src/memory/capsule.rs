@@ -1,0 +1,227 @@
+//! Capsules of DLPack: tensors of others taken over, own ones given away.
+
+use super::dlpack::{
+    CPU, DataType, Managed, ManagedVersioned, READ_ONLY, TENSOR, Tensor, USED_TENSOR,
+    USED_VERSIONED, VERSION, VERSIONED,
+};
+use super::{Foreign, Memory, Owner};
+use crate::error::{invalid, unsupported};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use std::ffi::CStr;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use torchlet::core::layout::MAX_RANK;
+use torchlet::core::TensorInfo;
+
+/// A tensor that came in a capsule, and is given back when this is dropped.
+pub(super) enum Imported {
+    Plain(NonNull<Managed>),
+    Versioned(NonNull<ManagedVersioned>),
+}
+
+impl Drop for Imported {
+    fn drop(&mut self) {
+        match self {
+            Imported::Plain(managed) => {
+                // SAFETY: the capsule gave the structure to us, and it is given back once, as DLPack wants it.
+                unsafe {
+                    if let Some(deleter) = managed.as_ref().deleter {
+                        deleter(managed.as_ptr());
+                    }
+                }
+            }
+            Imported::Versioned(managed) => {
+                // SAFETY: as above. The deleter's place is the same in all versions.
+                unsafe {
+                    if let Some(deleter) = managed.as_ref().deleter {
+                        deleter(managed.as_ptr());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The pointer in a capsule of this name, which is renamed, so that it is ours from now on; `None` if it has another name.
+fn take<T>(capsule: &Bound<'_, PyCapsule>, name: &CStr, used: &'static CStr) -> Option<NonNull<T>> {
+    // SAFETY: the object is a capsule and the names are C strings; the new one is a static, as capsules want it.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) == 0 {
+            return None;
+        }
+        let pointer = NonNull::new(ffi::PyCapsule_GetPointer(capsule.as_ptr(), name.as_ptr()))?;
+        if ffi::PyCapsule_SetName(capsule.as_ptr(), used.as_ptr()) != 0 {
+            return None;
+        }
+        Some(pointer.cast())
+    }
+}
+
+/// The tensor in a capsule, which is used up.
+pub(crate) fn import(capsule: &Bound<'_, PyCapsule>) -> PyResult<Foreign> {
+    if let Some(managed) = take::<ManagedVersioned>(capsule, VERSIONED, USED_VERSIONED) {
+        let keep = Imported::Versioned(managed);
+        // SAFETY: a capsule of this name holds this structure, whose first fields, up to the deleter, are the same in all versions.
+        let version = unsafe { (*managed.as_ptr()).version };
+        if version.major != VERSION.major {
+            return Err(unsupported(format!("DLPack version {}.{}", version.major, version.minor)));
+        }
+        // SAFETY: as above, and the version is the one that the structure is written for.
+        let (tensor, flags) = unsafe { (&managed.as_ref().tensor, managed.as_ref().flags) };
+        return foreign(tensor, flags & READ_ONLY == 0, keep);
+    }
+    if let Some(managed) = take::<Managed>(capsule, TENSOR, USED_TENSOR) {
+        let keep = Imported::Plain(managed);
+        // SAFETY: a capsule of this name holds this structure, which lives until it is given back.
+        let tensor = unsafe { &managed.as_ref().tensor };
+        return foreign(tensor, true, keep);
+    }
+    Err(invalid("the capsule holds no DLPack tensor, or was used before".into()))
+}
+
+fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign> {
+    if !tensor.device.is_host() {
+        let device = tensor.device.kind;
+        return Err(unsupported(format!("a tensor on DLPack device {device}; move it to the CPU")));
+    }
+    let rank = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MAX_RANK);
+    let rank = rank.ok_or_else(|| {
+        invalid(format!("a tensor of {} dimensions; there may be {MAX_RANK}", tensor.ndim))
+    })?;
+    let scalar_type = tensor.dtype.scalar_type();
+    let scalar_type =
+        scalar_type.ok_or_else(|| unsupported(format!("elements of {:?}", tensor.dtype)))?;
+    if rank > 0 && tensor.shape.is_null() {
+        return Err(invalid("a DLPack tensor has no shape".into()));
+    }
+    // SAFETY: the lists have as many elements as the tensor has dimensions, where there are any; strides may be absent.
+    let (sizes, strides) = unsafe {
+        let list = |start: *mut i64| match rank {
+            0 => Vec::new(),
+            _ => std::slice::from_raw_parts(start, rank).to_vec(),
+        };
+        let strides = (!tensor.strides.is_null()).then(|| list(tensor.strides));
+        (list(tensor.shape), strides)
+    };
+    let offset = usize::try_from(tensor.byte_offset)
+        .map_err(|_| invalid("a DLPack tensor starts beyond all memory".into()))?;
+    let data = if tensor.data.is_null() {
+        ptr::null_mut()
+    } else {
+        tensor.data.cast::<u8>().wrapping_add(offset)
+    };
+    let owner = Owner::Capsule { _keep: keep };
+    Ok(Foreign { data, scalar_type, sizes, strides, writable, owner })
+}
+
+/// What a capsule of ours points to: the structure, what it points to, and what keeps the memory.
+struct Exported<M> {
+    managed: M,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    _memory: Arc<Memory>,
+}
+
+/// Drops what `Box::into_raw` made the context of.
+fn drop_context<M>(context: *mut std::ffi::c_void) {
+    if !context.is_null() {
+        // SAFETY: the context is what `Box::into_raw` gave in `export`, of this type, and a deleter is called once.
+        drop(unsafe { Box::from_raw(context.cast::<Exported<M>>()) });
+    }
+}
+
+unsafe extern "C" fn delete(managed: *mut Managed) {
+    // SAFETY: DLPack calls the deleter with the structure that it is in.
+    drop_context::<Managed>(unsafe { (*managed).context });
+}
+
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+    // SAFETY: as above.
+    drop_context::<ManagedVersioned>(unsafe { (*managed).context });
+}
+
+/// The destructor of our capsules: what nobody took is freed.
+unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls it with a capsule that `export` made; one that was taken has another name.
+    unsafe {
+        for name in [TENSOR, VERSIONED] {
+            if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 0 {
+                continue;
+            }
+            let pointer = ffi::PyCapsule_GetPointer(capsule, name.as_ptr());
+            match name == TENSOR {
+                true => delete(pointer.cast()),
+                false => delete_versioned(pointer.cast()),
+            }
+        }
+    }
+}
+
+/// A capsule of a tensor. Memory that nobody may write to needs the versioned structure, which says so.
+pub(crate) fn export<'py>(
+    py: Python<'py>,
+    info: &TensorInfo,
+    memory: &Arc<Memory>,
+    versioned: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let dtype = DataType::of(info.scalar_type)
+        .ok_or_else(|| unsupported(format!("DLPack has no elements of {}", info.scalar_type)))?;
+    let shape: Vec<i64> = info.sizes.iter().copied().map(i64::from).collect();
+    let strides = info.strides();
+    let strides = strides.iter().map(|&stride| i64::try_from(stride).unwrap_or(i64::MAX)).collect();
+    let tensor = Tensor {
+        data: memory.start().cast(),
+        device: CPU,
+        ndim: shape.len() as i32,
+        dtype,
+        shape: ptr::null_mut(),
+        strides: ptr::null_mut(),
+        byte_offset: 0,
+    };
+    if versioned {
+        let flags = if memory.is_writable() { 0 } else { READ_ONLY };
+        let deleter = Some(delete_versioned as unsafe extern "C" fn(*mut ManagedVersioned));
+        let managed =
+            ManagedVersioned { version: VERSION, context: ptr::null_mut(), deleter, flags, tensor };
+        let exported = Exported { managed, shape, strides, _memory: memory.clone() };
+        let exported = Box::into_raw(Box::new(exported));
+        // SAFETY: the box is alive, and its vectors do not move with it.
+        let pointer = unsafe {
+            (*exported).managed.context = exported.cast();
+            (*exported).managed.tensor.shape = (*exported).shape.as_mut_ptr();
+            (*exported).managed.tensor.strides = (*exported).strides.as_mut_ptr();
+            &raw mut (*exported).managed
+        };
+        return capsule(py, pointer.cast(), VERSIONED, || {
+            drop_context::<ManagedVersioned>(exported.cast());
+        });
+    }
+    let deleter = Some(delete as unsafe extern "C" fn(*mut Managed));
+    let managed = Managed { tensor, context: ptr::null_mut(), deleter };
+    let exported = Exported { managed, shape, strides, _memory: memory.clone() };
+    let exported = Box::into_raw(Box::new(exported));
+    // SAFETY: as above.
+    let pointer = unsafe {
+        (*exported).managed.context = exported.cast();
+        (*exported).managed.tensor.shape = (*exported).shape.as_mut_ptr();
+        (*exported).managed.tensor.strides = (*exported).strides.as_mut_ptr();
+        &raw mut (*exported).managed
+    };
+    capsule(py, pointer.cast(), TENSOR, || drop_context::<Managed>(exported.cast()))
+}
+
+fn capsule<'py>(
+    py: Python<'py>,
+    pointer: *mut std::ffi::c_void,
+    name: &'static CStr,
+    undo: impl FnOnce(),
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the pointer is not null and the name is a static; the destructor knows what the pointer is. A new reference or null
+    // comes back.
+    unsafe {
+        let capsule = ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destroy));
+        Bound::from_owned_ptr_or_err(py, capsule).inspect_err(|_| undo())
+    }
+}

@@ -1,0 +1,509 @@
+//! A program and its loaded methods, shared by threads.
+
+use crate::error::{Failure, invalid};
+use crate::metadata::{Description, MethodInfo};
+use crate::tensor::Tensor;
+use crate::trace::Trace;
+use crate::value::Value;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyBytes, PyList};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use torchlet::core::layout::same_layout;
+use torchlet::core::{TensorInfo, TensorRef, ValueMeta, ValueRef};
+use torchlet::{Canceller, Method, Profiler, RunOn};
+
+/// A program, opened, and its methods.
+///
+/// Any thread may use it; calls come one after the other, and other Python threads run meanwhile. `share` gives another module over the
+/// same file, which runs at the same time.
+#[pyclass(frozen, module = "torchlet._torchlet", name = "Module")]
+pub(crate) struct Module {
+    state: Mutex<State>,
+    recorders: Recorders,
+    canceller: Canceller,
+    threads: usize,
+}
+
+/// What listens to the module's events.
+#[derive(Clone, Default)]
+struct Recorders {
+    profiler: Option<Arc<Profiler>>,
+    trace: Option<Arc<Trace>>,
+}
+
+struct State {
+    module: torchlet::Module,
+    /// The tensors that inputs take, by method.
+    inputs: HashMap<String, Vec<Option<TensorInfo>>>,
+    /// Outputs whose memory is used again, by method.
+    kept: HashMap<String, Vec<Value>>,
+}
+
+/// A file by its path, or its bytes.
+#[derive(FromPyObject)]
+enum Source {
+    Bytes(Vec<u8>),
+    Path(PathBuf),
+}
+
+impl State {
+    fn new(module: torchlet::Module) -> Self {
+        State { module, inputs: HashMap::new(), kept: HashMap::new() }
+    }
+
+    /// Loads a method and looks at its inputs, if that was not done.
+    fn load(&mut self, method: &str) -> Result<(), Failure> {
+        self.module.load_method(method)?;
+        if self.inputs.contains_key(method) {
+            return Ok(());
+        }
+        let meta = self.module.method_meta(method)?;
+        let tensor = |index| {
+            Ok(match meta.input(index)? {
+                Some(ValueMeta::Tensor(tensor)) => Some(tensor.info),
+                _ => None,
+            })
+        };
+        let inputs: Result<_, Failure> = (0..meta.input_count()).map(tensor).collect();
+        self.inputs.insert(method.into(), inputs?);
+        Ok(())
+    }
+
+    /// Copies values into the inputs of a loaded method.
+    fn set_inputs(
+        &mut self,
+        py: Python<'_>,
+        method: &str,
+        values: &[Value],
+    ) -> Result<(), Failure> {
+        let taken = self.inputs.get(method).map_or(&[][..], Vec::as_slice);
+        if values.len() > taken.len() {
+            let (expected, found) = (taken.len(), values.len());
+            return Err(torchlet::Error::TooManyInputs { method: method.into(), expected, found }.into());
+        }
+        let mut loaded = self.module.method(method)?;
+        for (index, taken) in taken.iter().enumerate() {
+            set_input(py, &mut loaded, index, taken.as_ref(), values.get(index))?;
+        }
+        Ok(())
+    }
+
+    /// Copies of the outputs, in memory of their own or in that of the last copies.
+    fn outputs(&mut self, py: Python<'_>, method: &str, reuse: bool) -> Result<Vec<Value>, Failure> {
+        if !reuse {
+            return py.detach(|| {
+                let loaded = self.module.method(method)?;
+                let count = loaded.output_count();
+                (0..count).map(|index| Value::copy_of(&loaded.output(index)?)).collect()
+            });
+        }
+        let loaded = self.module.method(method)?;
+        let count = loaded.output_count();
+        let kept = self.kept.entry(method.into()).or_default();
+        kept.resize_with(count, || Value::None);
+        for (index, kept) in kept.iter_mut().enumerate() {
+            let output = loaded.output(index)?;
+            let written = match (&*kept, &output) {
+                (Value::Tensor(kept), ValueRef::Tensor(tensor)) => kept.overwrite(py, tensor),
+                _ => false,
+            };
+            if !written {
+                *kept = Value::copy_of(&output)?;
+            }
+        }
+        Ok(kept.iter().map(Value::again).collect())
+    }
+}
+
+/// Copies a value into an input, of a tensor of this type and layout, if it takes one.
+fn set_input(
+    py: Python<'_>,
+    method: &mut Method<'_>,
+    index: usize,
+    taken: Option<&TensorInfo>,
+    value: Option<&Value>,
+) -> Result<(), Failure> {
+    let value = match value.unwrap_or(&Value::None) {
+        Value::Tensor(tensor) => {
+            let info = tensor.info();
+            let lies_otherwise = taken.is_some_and(|taken| {
+                taken.rank() == info.rank()
+                    && !same_layout(&info.sizes, &info.dim_order, &taken.dim_order)
+            });
+            if !lies_otherwise {
+                return Ok(tensor.with(py, |tensor: TensorRef<'_>| {
+                    method.set_input_ref(index, &ValueRef::Tensor(tensor))
+                })??);
+            }
+            tensor.facade(py)?.into()
+        }
+        Value::None => torchlet::Value::None,
+        Value::Scalar(scalar) => (*scalar).into(),
+        Value::String(text) => text.as_str().into(),
+    };
+    Ok(method.set_input(index, &value)?)
+}
+
+/// The processor of a name.
+fn run_on(backend: &str) -> PyResult<RunOn> {
+    Ok(match backend {
+        "auto" => RunOn::Auto,
+        "cpu" => RunOn::Cpu,
+        "vulkan" => RunOn::Vulkan,
+        "as-exported" => RunOn::AsExported,
+        _ => {
+            let known = "'auto', 'cpu', 'vulkan' or 'as-exported'";
+            return Err(invalid(format!("there is no backend {backend:?}; it may be {known}")));
+        }
+    })
+}
+
+fn objects(py: Python<'_>, values: Vec<Value>) -> PyResult<Bound<'_, PyList>> {
+    let objects: PyResult<Vec<_>> = values.into_iter().map(|value| value.into_object(py)).collect();
+    PyList::new(py, objects?)
+}
+
+fn values(inputs: &[Bound<'_, PyAny>]) -> PyResult<Vec<Value>> {
+    inputs.iter().map(Value::from_object).collect()
+}
+
+impl Module {
+    fn new(module: torchlet::Module, recorders: Recorders) -> Self {
+        let (canceller, threads) = (module.canceller(), module.threads());
+        Module { state: Mutex::new(State::new(module)), recorders, canceller, threads }
+    }
+
+    /// Waits for its turn, while others may run Python code. Whoever has it runs none, so that no thread waits for itself.
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+        self.state.lock_py_attached(py).map_err(|_| {
+            let sentence = "the module is unusable after an internal error; open it again";
+            crate::error::raise(sentence.into(), torchlet::core::error::code::INVALID_STATE)
+        })
+    }
+
+    /// Does something that may take long with the module.
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(&mut State) -> Result<R, Failure> + Send,
+    ) -> PyResult<R> {
+        let mut state = self.lock(py)?;
+        let state: &mut State = &mut state;
+        let result = py.detach(|| body(state));
+        Ok(result?)
+    }
+}
+
+#[pymethods]
+impl Module {
+    /// Opens a program by its path, or from its bytes, with files of external data.
+    #[staticmethod]
+    #[pyo3(signature = (source, *, data = Vec::new(), backend = "auto", threads = None, memory_limit = None, compile_cache = None, map = false, record = None))]
+    #[allow(clippy::too_many_arguments, reason = "they have names")]
+    fn open(
+        py: Python<'_>,
+        source: Source,
+        data: Vec<Source>,
+        backend: &str,
+        threads: Option<usize>,
+        memory_limit: Option<u64>,
+        compile_cache: Option<PathBuf>,
+        map: bool,
+        record: Option<&str>,
+    ) -> PyResult<Self> {
+        let mut builder = torchlet::Module::builder().run_on(run_on(backend)?);
+        let mut recorders = Recorders::default();
+        match record {
+            None => {}
+            Some("profile") => {
+                let profiler = Arc::new(Profiler::new());
+                builder = builder.event_tracer(profiler.clone());
+                recorders.profiler = Some(profiler);
+            }
+            Some("events") => {
+                let trace = Arc::new(Trace::default());
+                builder = builder.event_tracer(trace.clone());
+                recorders.trace = Some(trace);
+            }
+            Some(other) => return Err(invalid(format!("nothing records {other:?}"))),
+        }
+        if let Some(threads) = threads {
+            builder = builder.threads(threads);
+        }
+        if let Some(limit) = memory_limit {
+            builder = builder.memory_limit(limit);
+        }
+        if let Some(folder) = compile_cache {
+            builder = builder.compile_cache(folder);
+        }
+        if map {
+            builder = builder.file_access(torchlet::FileAccess::Map);
+        }
+        for source in data {
+            builder = match source {
+                Source::Bytes(bytes) => builder.data_bytes(bytes),
+                Source::Path(path) => builder.data(path),
+            };
+        }
+        let opened = py.detach(|| match source {
+            Source::Bytes(bytes) => builder.from_bytes(bytes),
+            Source::Path(path) => builder.load(path),
+        });
+        Ok(Module::new(opened.map_err(Failure::from)?, recorders))
+    }
+
+    /// Another module over the same opened files, with no method loaded, which runs at the same time.
+    fn share(&self, py: Python<'_>) -> PyResult<Self> {
+        let shared = self.with(py, |state| Ok(state.module.share()))?;
+        Ok(Module::new(shared, self.recorders.clone()))
+    }
+
+    /// The names of the methods, in the order of the file.
+    fn method_names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.with(py, |state| Ok(state.module.method_names()?))
+    }
+
+    /// What a method takes and gives.
+    fn method_info(&self, py: Python<'_>, method: &str) -> PyResult<MethodInfo> {
+        let description =
+            self.with(py, |state| Ok(Description::of(&state.module.method_meta(method)?)?))?;
+        description.into_info(py)
+    }
+
+    /// Loads a method, unless it is loaded.
+    fn load_method(&self, py: Python<'_>, method: &str) -> PyResult<()> {
+        self.with(py, |state| state.load(method))
+    }
+
+    /// Whether a method is loaded.
+    fn is_method_loaded(&self, py: Python<'_>, method: &str) -> PyResult<bool> {
+        self.with(py, |state| Ok(state.module.is_method_loaded(method)))
+    }
+
+    /// Frees a loaded method; whether it was loaded.
+    fn unload(&self, py: Python<'_>, method: &str) -> PyResult<bool> {
+        self.with(py, |state| Ok(state.module.unload(method)))
+    }
+
+    /// Gives a method's state its initial values again.
+    fn reset(&self, py: Python<'_>, method: &str) -> PyResult<()> {
+        self.with(py, |state| Ok(state.module.reset(method)?))
+    }
+
+    /// Copies values into the inputs of a method, which is loaded if it was not.
+    fn set_inputs(&self, py: Python<'_>, method: &str, inputs: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        let values = values(&inputs)?;
+        let mut guard = self.lock(py)?;
+        let state: &mut State = &mut guard;
+        py.detach(|| state.load(method))?;
+        let set = state.set_inputs(py, method, &values);
+        drop(guard);
+        Ok(set?)
+    }
+
+    /// Runs a method with the inputs that were set.
+    fn run(&self, py: Python<'_>, method: &str) -> PyResult<()> {
+        self.with(py, |state| Ok(state.module.method(method)?.run()?))
+    }
+
+    /// The outputs of a method, as its last run left them: copies, or, if memory is to be reused, in that of the last ones that
+    /// this gave.
+    #[pyo3(signature = (method, reuse = false))]
+    fn outputs<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        reuse: bool,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut guard = self.lock(py)?;
+        let outputs = guard.outputs(py, method, reuse);
+        drop(guard);
+        objects(py, outputs?)
+    }
+
+    /// Sets the inputs, runs, and gives the outputs; no other thread's call comes between.
+    #[pyo3(signature = (method, inputs, reuse = false))]
+    fn execute<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        inputs: Vec<Bound<'py, PyAny>>,
+        reuse: bool,
+    ) -> PyResult<Bound<'py, PyList>> {
+        // Declared before the lock, and so dropped behind it: what lent the tensors may run Python code then.
+        let values = values(&inputs)?;
+        let mut guard = self.lock(py)?;
+        let state: &mut State = &mut guard;
+        let mut run = || {
+            py.detach(|| state.load(method))?;
+            state.set_inputs(py, method, &values)?;
+            py.detach(|| state.module.method(method)?.run())?;
+            state.outputs(py, method, reuse)
+        };
+        let outputs = run();
+        drop(guard);
+        objects(py, outputs?)
+    }
+
+    /// The tensors that a method keeps from run to run: the indices of their values, and names where the exporter kept them.
+    fn state(&self, py: Python<'_>, method: &str) -> PyResult<Vec<(usize, Option<String>)>> {
+        self.with(py, |state| {
+            let tensors = state.module.method(method)?.state()?;
+            Ok(tensors.into_iter().map(|tensor| (tensor.value, tensor.name)).collect())
+        })
+    }
+
+    /// A copy of a tensor of a method's state.
+    fn read_state(&self, py: Python<'_>, method: &str, value: usize) -> PyResult<Tensor> {
+        self.with(py, |state| {
+            let tensor = state.module.method(method)?.read_state(value)?;
+            Tensor::copy_of(&tensor.as_tensor_ref())
+        })
+    }
+
+    /// Writes a tensor of a method's state.
+    fn write_state(
+        &self,
+        py: Python<'_>,
+        method: &str,
+        value: usize,
+        tensor: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let Value::Tensor(tensor) = Value::from_object(tensor)? else {
+            return Err(invalid(format!("state is written with tensors, not {}", tensor.get_type())));
+        };
+        let tensor = tensor.facade(py)?;
+        self.with(py, |state| Ok(state.module.method(method)?.write_state(value, &tensor)?))
+    }
+
+    /// The state of all loaded methods, as the bytes of a safetensors file.
+    fn save_state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.with(py, |state| Ok(state.module.save_state()?))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    /// Loads what `save_state` gave.
+    fn load_state(&self, py: Python<'_>, bytes: Vec<u8>) -> PyResult<()> {
+        self.with(py, |state| Ok(state.module.load_state(&bytes)?))
+    }
+
+    /// Number of test cases of a method, in a bundled program.
+    fn test_case_count(&self, py: Python<'_>, method: &str) -> PyResult<usize> {
+        self.with(py, |state| {
+            state.module.method_meta(method)?;
+            Ok(cases(&state.module, method)?.len())
+        })
+    }
+
+    /// The inputs and expected outputs of a test case of a method.
+    fn test_case<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        index: usize,
+    ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+        let (inputs, expected) = self.with(py, |state| {
+            state.module.method_meta(method)?;
+            let cases = cases(&state.module, method)?;
+            let case = cases.get(index).ok_or_else(|| {
+                Failure::invalid(format!(
+                    "test case {index} of '{method}'; there are {} of it",
+                    cases.len()
+                ))
+            })?;
+            let inputs: Result<Vec<_>, Failure> =
+                case.inputs()?.map(|value| Value::copy_of(&value?)).collect();
+            let expected: Result<Vec<_>, Failure> =
+                case.expected_outputs()?.map(|value| Value::copy_of(&value?)).collect();
+            Ok((inputs?, expected?))
+        })?;
+        Ok((objects(py, inputs)?, objects(py, expected)?))
+    }
+
+    /// Where the program that runs comes from.
+    fn origin(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |state| {
+            Ok(match state.module.origin() {
+                torchlet::Origin::Exported => "exported".into(),
+                torchlet::Origin::Compiled => "compiled".into(),
+                torchlet::Origin::Cached => "cached".into(),
+                torchlet::Origin::NotCompiled(why) => format!("exported: {why}"),
+                _ => "unknown".into(),
+            })
+        })
+    }
+
+    /// Bytes of the file.
+    fn file_size(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |state| Ok(state.module.file_size()))
+    }
+
+    /// The bytes that a method takes in memory: arena, planned, scratch, and those of unplanned inputs and outputs.
+    fn memory_report(&self, py: Python<'_>, method: &str) -> PyResult<(usize, usize, usize, usize)> {
+        self.with(py, |state| {
+            let report = state.module.memory_report(method)?;
+            Ok((report.arena, report.planned.iter().sum(), report.scratch, report.unplanned))
+        })
+    }
+
+    /// The number of threads that kernels use.
+    #[getter]
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Ends the run in progress, if there is one, and all that follow, with an error.
+    fn cancel(&self) {
+        self.canceller.cancel();
+    }
+
+    /// Lets methods run again.
+    fn resume(&self) {
+        self.canceller.resume();
+    }
+
+    /// What was measured: kind, name, instruction, detail, count, and the nanoseconds of all runs and of the longest. `None` if nothing
+    /// measures.
+    fn profile(&self) -> Option<Vec<(String, String, usize, String, u64, u64, u64)>> {
+        let entries = self.recorders.profiler.as_ref()?.entries().into_iter();
+        let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let entries = entries.map(|entry| {
+            let (total, longest) = (nanoseconds(entry.total), nanoseconds(entry.longest));
+            let kind = format!("{:?}", entry.kind);
+            (kind, entry.name, entry.instruction, entry.detail, entry.count, total, longest)
+        });
+        Some(entries.collect())
+    }
+
+    /// Forgets what was measured.
+    fn clear_profile(&self) {
+        if let Some(profiler) = &self.recorders.profiler {
+            profiler.clear();
+        }
+    }
+
+    /// The recorded events as an ETDump, which ExecuTorch's tools read; `None` if nothing records.
+    fn etdump<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        let trace = self.recorders.trace.as_ref()?;
+        Some(PyBytes::new(py, &trace.etdump()))
+    }
+}
+
+/// The test cases of a method.
+fn cases<'m>(
+    module: &'m torchlet::Module,
+    method: &str,
+) -> Result<Vec<torchlet::core::TestCase<'m>>, Failure> {
+    let Some(bundled) = module.bundled() else { return Ok(Vec::new()) };
+    for suite in bundled.suites()? {
+        let suite = suite?;
+        if suite.method_name()? == method {
+            let cases: Result<Vec<_>, _> = suite.cases()?.collect();
+            return Ok(cases?);
+        }
+    }
+    Ok(Vec::new())
+}

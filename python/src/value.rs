@@ -1,0 +1,78 @@
+//! What goes into methods and comes out, as Python has it.
+
+use crate::error::{Failure, invalid};
+use crate::tensor::Tensor;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
+use torchlet::core::{Scalar, ValueRef};
+
+/// An input or output, which holds no reference into the runtime.
+pub(crate) enum Value {
+    None,
+    Scalar(Scalar),
+    String(String),
+    Tensor(Tensor),
+}
+
+impl Value {
+    /// What a Python object is.
+    pub(crate) fn from_object(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if object.is_none() {
+            return Ok(Value::None);
+        }
+        // Truth values are integers, too.
+        if let Ok(value) = object.cast::<PyBool>() {
+            return Ok(Value::Scalar(Scalar::Bool(value.is_true())));
+        }
+        if object.is_instance_of::<PyInt>() {
+            let value = object.extract::<i64>();
+            let value = value.map_err(|_| invalid(format!("{object} does not fit 64 bits")))?;
+            return Ok(Value::Scalar(Scalar::Int(value)));
+        }
+        if let Ok(value) = object.cast::<PyFloat>() {
+            return Ok(Value::Scalar(Scalar::Double(value.extract()?)));
+        }
+        if let Ok(text) = object.cast::<PyString>() {
+            return Ok(Value::String(text.to_str()?.to_owned()));
+        }
+        Tensor::from_object(object)?.map(Value::Tensor).ok_or_else(|| {
+            invalid(format!(
+                "Unsupported python type {}. Ensure that inputs are passed as a flat list of tensors",
+                object.get_type()
+            ))
+        })
+    }
+
+    /// A copy of what the runtime gives; lists are refused there.
+    pub(crate) fn copy_of(value: &ValueRef<'_>) -> Result<Self, Failure> {
+        Ok(match value {
+            ValueRef::None => Value::None,
+            ValueRef::Scalar(scalar) => Value::Scalar(*scalar),
+            ValueRef::String(text) => Value::String((*text).into()),
+            ValueRef::Tensor(tensor) => Value::Tensor(Tensor::copy_of(tensor)?),
+            _ => return Err(Failure::invalid("a value is a list, which cannot be read".into())),
+        })
+    }
+
+    /// The same for one more owner of its memory.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Value::None => Value::None,
+            Value::Scalar(scalar) => Value::Scalar(*scalar),
+            Value::String(text) => Value::String(text.clone()),
+            Value::Tensor(tensor) => Value::Tensor(tensor.again()),
+        }
+    }
+
+    /// As a Python object.
+    pub(crate) fn into_object(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(match self {
+            Value::None => py.None(),
+            Value::Scalar(Scalar::Int(value)) => value.into_pyobject(py)?.into_any().unbind(),
+            Value::Scalar(Scalar::Double(value)) => value.into_pyobject(py)?.into_any().unbind(),
+            Value::Scalar(Scalar::Bool(value)) => PyBool::new(py, value).to_owned().into_any().unbind(),
+            Value::String(text) => text.into_pyobject(py)?.into_any().unbind(),
+            Value::Tensor(tensor) => Py::new(py, tensor)?.into_any(),
+        })
+    }
+}

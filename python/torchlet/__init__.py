@@ -1,0 +1,26 @@
+"""Runs PyTorch programs that were exported with ExecuTorch (`.pte` files), without a C++ runtime.
+
+    import torchlet
+
+    module = torchlet.Module("model.pte")
+    logits, = module.forward(image)
+
+Code that was written for ExecuTorch's Python API finds its names in `torchlet.runtime` and `torchlet.portable_lib`.
+"""
+
+from torchlet._errors import Error
+from torchlet._module import Method, Module, Profile, ProfileEntry, StateTensor
+from torchlet._torchlet import MethodInfo, Tensor, ValueInfo, __version__
+
+__all__ = [
+    "Error",
+    "Method",
+    "MethodInfo",
+    "Module",
+    "Profile",
+    "ProfileEntry",
+    "StateTensor",
+    "Tensor",
+    "ValueInfo",
+    "__version__",
+]

@@ -1,0 +1,565 @@
+"""The names of `executorch.extension.pybindings.portable_lib`.
+
+Code for ExecuTorch runs after one changed import. What differs is in a table of this package's README.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+from torchlet import _arrays, _torchlet
+from torchlet._errors import Error, invalid_argument
+
+__all__ = [
+    "BundledModule",
+    "ExecuTorchMethod",
+    "ExecuTorchModule",
+    "ExecuTorchProgram",
+    "MethodMeta",
+    "PyDataLoader",
+    "TensorInfo",
+    "Verification",
+]
+
+
+class Verification(enum.IntEnum):
+    """How much of a file ExecuTorch checks when it loads it. This runtime checks all of what it reads, whatever is said here."""
+
+    Minimal = 0
+    InternalConsistency = 1
+
+
+class TensorInfo:
+    """Shape and element type of a tensor of a method."""
+
+    def __init__(self, info: _torchlet.ValueInfo) -> None:
+        self._info = info
+
+    def sizes(self) -> Tuple[int, ...]:
+        """The shape; its bound, if it may change."""
+        return self._info.shape
+
+    def dtype(self) -> int:
+        """The number of the element type in ExecuTorch's `ScalarType`."""
+        return self._scalar_type()[1]
+
+    def _scalar_type(self) -> Tuple[str, int]:
+        found = self._info.scalar_type
+        assert found is not None, "only tensors have a TensorInfo"
+        return found
+
+    def is_memory_planned(self) -> bool:
+        """Whether it has a place in planned memory, or comes with the program."""
+        return self._info.planned
+
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self._info.nbytes
+
+    def __repr__(self) -> str:
+        return (
+            f"TensorInfo(sizes={list(self.sizes())}, dtype={self._scalar_type()[0]}, "
+            f"is_memory_planned={self.is_memory_planned()}, nbytes={self.nbytes()})"
+        )
+
+
+class MethodMeta:
+    """What a method takes and gives."""
+
+    def __init__(self, info: _torchlet.MethodInfo) -> None:
+        self._info = info
+
+    def name(self) -> str:
+        """The name of the method, such as `forward`."""
+        return self._info.name
+
+    def num_inputs(self) -> int:
+        """Number of inputs."""
+        return len(self._info.inputs)
+
+    def num_outputs(self) -> int:
+        """Number of outputs."""
+        return len(self._info.outputs)
+
+    def num_attributes(self) -> int:
+        """Number of tensors whose names the exporter kept."""
+        return len(self._info.attributes)
+
+    def input_tensor_meta(self, index: int) -> TensorInfo:
+        """What an input takes; `IndexError` if there is none, or it takes no tensor."""
+        return _tensor_info(self._info.inputs, index, "input")
+
+    def output_tensor_meta(self, index: int) -> TensorInfo:
+        """What an output gives; `IndexError` if there is none, or it gives no tensor."""
+        return _tensor_info(self._info.outputs, index, "output")
+
+    def attribute_tensor_meta(self, index: int) -> TensorInfo:
+        """What a named tensor is; `IndexError` if there is none."""
+        return _tensor_info(self._info.attributes, index, "attribute")
+
+    def __repr__(self) -> str:
+        def texts(values: Sequence[_torchlet.ValueInfo]) -> List[str]:
+            return [
+                repr(TensorInfo(value)) if value.kind == "Tensor" else value.kind
+                for value in values
+            ]
+
+        return (
+            f"MethodMeta(name='{self.name()}', num_inputs={self.num_inputs()}, "
+            f"input_tensor_meta={texts(self._info.inputs)}, num_outputs={self.num_outputs()}, "
+            f"output_tensor_meta={texts(self._info.outputs)})"
+        )
+
+
+def _tensor_info(values: Sequence[_torchlet.ValueInfo], index: int, what: str) -> TensorInfo:
+    if not 0 <= index < len(values):
+        raise IndexError(f"Cannot get {what} tensor meta at {index}: there are {len(values)}")
+    if values[index].kind != "Tensor":
+        raise IndexError(f"Cannot get {what} tensor meta at {index}: it is a {values[index].kind}")
+    return TensorInfo(values[index])
+
+
+class PyDataLoader:
+    """Storage of a program: derive from it and give `size` and `load`."""
+
+    def size(self) -> int:
+        """Bytes that there are."""
+        raise NotImplementedError
+
+    def load(self, offset: int, size: int) -> bytes:
+        """`size` bytes from `offset` on."""
+        raise NotImplementedError
+
+
+class _File:
+    """A program file and how it is to be opened."""
+
+    def __init__(
+        self,
+        source: Union[str, bytes],
+        data: Sequence[Union[str, bytes]],
+        enable_etdump: bool,
+        debug_buffer_size: int,
+        verification: Verification,
+    ) -> None:
+        if not isinstance(verification, Verification):
+            raise TypeError(f"program_verification is {verification!r}, and takes a Verification")
+        if debug_buffer_size < 0:
+            raise TypeError(f"debug_buffer_size is {debug_buffer_size}, and takes no negative number")
+        for path in (source, *data):
+            # What cannot be read is told now, all else when the program is used.
+            if isinstance(path, str):
+                _check_readable(path)
+        self._source = source
+        self._data = list(data)
+        self.enable_etdump = enable_etdump
+
+    def open(self) -> _torchlet.Module:
+        record = "events" if self.enable_etdump else None
+        return _torchlet.Module.open(
+            self._source, data=self._data, threads=_Threads.count, record=record
+        )
+
+
+def _check_readable(path: str) -> None:
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise Error(f"cannot read '{path}': {error.strerror}", 0x22) from None
+
+
+class _Threads:
+    """The number of threads that modules are opened with."""
+
+    count: Optional[int] = None
+
+
+class _Library:
+    """The library that outputs are tensors of: PyTorch, as ExecuTorch's are, if it is installed, else NumPy."""
+
+    make: Any = None
+
+
+def _outputs(values: Sequence[Any]) -> List[Any]:
+    if _Library.make is None:
+        _Library.make = _arrays.maker(_arrays.default_library())
+    return _arrays.outputs(values, _Library.make)
+
+
+def _inputs(inputs: Any, method: str) -> List[Any]:
+    """The inputs of a call: a sequence of them, or a single tensor."""
+    if _arrays.is_torch(inputs) or hasattr(inputs, "__dlpack__"):
+        inputs = [inputs]
+    return [_arrays.as_input(value, index, method) for index, value in enumerate(inputs)]
+
+
+def _write_etdump(
+    native: Optional[_torchlet.Module], path: str, debug_buffer_path: Optional[str]
+) -> None:
+    dump = None if native is None else native.etdump()
+    if dump is None:
+        raise Error("No etdump found: load the program with enable_etdump=True", 0x02)
+    with open(path, "wb") as file:
+        file.write(dump)
+    if isinstance(debug_buffer_path, str):
+        # No values are recorded.
+        open(debug_buffer_path, "wb").close()
+
+
+class ExecuTorchModule:
+    """A program and its methods, which are loaded when they are first called. The file is opened then, too."""
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
+        self._opened: Optional[_torchlet.Module] = None
+
+    @property
+    def _native(self) -> _torchlet.Module:
+        if self._opened is None:
+            self._opened = self._file.open()
+        return self._opened
+
+    def __call__(self, inputs: Any = (), clone_outputs: bool = True) -> List[Any]:
+        """Runs the method `forward`."""
+        return self.run_method("forward", inputs, clone_outputs)
+
+    def forward(self, inputs: Any = (), clone_outputs: bool = True) -> List[Any]:
+        """Runs the method `forward`."""
+        return self.run_method("forward", inputs, clone_outputs)
+
+    def run_method(
+        self, method_name: str, inputs: Any = (), clone_outputs: bool = True
+    ) -> List[Any]:
+        """Runs a method. Outputs that are not clones have their memory used again by the next run."""
+        given = _inputs(inputs, method_name)
+        return _outputs(self._native.execute(method_name, given, not clone_outputs))
+
+    def plan_execute(self, method_name: str, clone_outputs: bool = True) -> List[Any]:
+        """Runs a method without inputs."""
+        return self.run_method(method_name, (), clone_outputs)
+
+    def load_bundled_input(self, bundle: "BundledModule", method_name: str, testset_idx: int) -> None:
+        """Sets the inputs of a test case."""
+        inputs, _ = bundle._native.test_case(method_name, testset_idx)
+        self._native.set_inputs(method_name, inputs)
+
+    def verify_result_with_bundled_expected_output(
+        self,
+        bundle: "BundledModule",
+        method_name: str,
+        testset_idx: int,
+        rtol: float = 1e-5,
+        atol: float = 1e-8,
+    ) -> List[Any]:
+        """Runs a test case and compares its outputs with the expected ones."""
+        return _verify(self._native, bundle._native, method_name, testset_idx, rtol, atol)
+
+    def has_etdump(self) -> bool:
+        """Whether events are recorded."""
+        return self._file.enable_etdump
+
+    def write_etdump_result_to_file(
+        self, path: str, debug_buffer_path: Optional[str] = None
+    ) -> None:
+        """Writes the recorded events."""
+        _write_etdump(self._opened, path, debug_buffer_path)
+
+    def method_meta(self, method_name: str) -> MethodMeta:
+        """What a method takes and gives."""
+        return MethodMeta(self._native.method_info(method_name))
+
+    def method_names(self) -> List[str]:
+        """The names of the methods."""
+        return self._native.method_names()
+
+
+class BundledModule:
+    """A program with test cases."""
+
+    def __init__(self, file: bytes) -> None:
+        self._bytes = file
+        self._opened: Optional[_torchlet.Module] = None
+
+    @property
+    def _native(self) -> _torchlet.Module:
+        if self._opened is None:
+            self._opened = _torchlet.Module.open(self._bytes, threads=_Threads.count)
+        return self._opened
+
+    def verify_result_with_bundled_expected_output(
+        self, method_name: str, testset_idx: int, rtol: float = 1e-5, atol: float = 1e-8
+    ) -> List[Any]:
+        """Runs a test case and compares its outputs with the expected ones."""
+        return _verify(self._native, self._native, method_name, testset_idx, rtol, atol)
+
+
+def _verify(
+    native: _torchlet.Module,
+    bundle: _torchlet.Module,
+    method: str,
+    index: int,
+    rtol: float,
+    atol: float,
+) -> List[Any]:
+    inputs, expected = bundle.test_case(method, index)
+    found = native.execute(method, inputs)
+    if not expected:
+        raise Error(f"test case {index} of '{method}' expects no outputs", 0x10)
+    if len(found) != len(expected):
+        raise invalid_argument(
+            f"test case {index} of '{method}' expects {len(expected)} outputs, not {len(found)}"
+        )
+    for place, (value, wanted) in enumerate(zip(found, expected)):
+        _compare(f"output {place} of test case {index} of '{method}'", value, wanted, rtol, atol)
+    return _outputs(found)
+
+
+def _compare(what: str, found: Any, expected: Any, rtol: float, atol: float) -> None:
+    if isinstance(found, _torchlet.Tensor) and isinstance(expected, _torchlet.Tensor):
+        distance, mismatches = found.compare(expected, rtol, atol)
+        if mismatches:
+            raise Error(
+                f"{what}: {mismatches} of {found.numel} elements are out of tolerance, "
+                f"by {distance:g} at most",
+                0x23,
+            )
+    elif found != expected:
+        raise Error(f"{what} is {found!r}, not {expected!r}", 0x23)
+
+
+class ExecuTorchMethod:
+    """A loaded method of a program."""
+
+    def __init__(self, native: _torchlet.Module, name: str) -> None:
+        self._native = native
+        self._name = name
+        self._has_inputs = not native.method_info(name).inputs
+
+    def set_inputs(self, inputs: Any) -> None:
+        """Sets all inputs for the next run."""
+        self._native.set_inputs(self._name, _inputs(inputs, self._name))
+        self._has_inputs = True
+
+    def execute(self) -> None:
+        """Runs the method with the inputs that were set."""
+        if not self._has_inputs:
+            raise Error(f"'{self._name}' has inputs that were never set: call set_inputs first", 0x02)
+        self._native.run(self._name)
+
+    def get_outputs(self, clone_outputs: bool = True) -> List[Any]:
+        """The outputs as the last run left them."""
+        return _outputs(self._native.outputs(self._name, not clone_outputs))
+
+    def call(self, inputs: Any = (), clone_outputs: bool = True) -> List[Any]:
+        """Sets the inputs, runs, and gives the outputs."""
+        given = _inputs(inputs, self._name)
+        values = self._native.execute(self._name, given, not clone_outputs)
+        self._has_inputs = True
+        return _outputs(values)
+
+    def __call__(self, inputs: Any = (), clone_outputs: bool = True) -> List[Any]:
+        """Sets the inputs, runs, and gives the outputs."""
+        return self.call(inputs, clone_outputs)
+
+    def method_meta(self) -> MethodMeta:
+        """What the method takes and gives."""
+        return MethodMeta(self._native.method_info(self._name))
+
+    def get_attribute(self, name: str) -> Any:
+        """A copy of a tensor of the method's state, by its name."""
+        for value, found in self._native.state(self._name):
+            if found == name:
+                return _outputs([self._native.read_state(self._name, value)])[0]
+        raise Error(f"'{self._name}' has no attribute '{name}'", 0x20)
+
+
+class ExecuTorchProgram:
+    """A program, opened."""
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
+        self._native = file.open()
+
+    def num_methods(self) -> int:
+        """Number of methods."""
+        return len(self._native.method_names())
+
+    def get_method_name(self, method_index: int) -> str:
+        """The name of a method by its index in the file."""
+        names = self._native.method_names()
+        if not 0 <= method_index < len(names):
+            raise invalid_argument(f"there is no method {method_index}; there are {len(names)}")
+        return names[method_index]
+
+    def load_method(self, method_name: str) -> ExecuTorchMethod:
+        """Loads a method, with state of its own if it was loaded before."""
+        native = self._native
+        if native.is_method_loaded(method_name):
+            native = native.share()
+        native.load_method(method_name)
+        return ExecuTorchMethod(native, method_name)
+
+    def method_meta(self, method_name: str) -> MethodMeta:
+        """What a method takes and gives."""
+        return MethodMeta(self._native.method_info(method_name))
+
+    def has_etdump(self) -> bool:
+        """Whether events are recorded."""
+        return self._file.enable_etdump
+
+    def write_etdump_result_to_file(
+        self, path: str, debug_buffer_path: Optional[str] = None
+    ) -> None:
+        """Writes the recorded events."""
+        _write_etdump(self._native, path, debug_buffer_path)
+
+
+def _load_for_executorch(
+    program_path: str,
+    data_path: Optional[str] = None,
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+    program_verification: Verification = Verification.InternalConsistency,
+) -> ExecuTorchModule:
+    """A module of a file."""
+    data = [] if data_path is None else [os.fspath(data_path)]
+    source = os.fspath(program_path)
+    return ExecuTorchModule(
+        _File(source, data, enable_etdump, debug_buffer_size, program_verification)
+    )
+
+
+def _load_for_executorch_from_buffer(
+    buffer: bytes,
+    data_map_buffer: Optional[bytes] = None,
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+    program_verification: Verification = Verification.InternalConsistency,
+) -> ExecuTorchModule:
+    """A module of the bytes of a file."""
+    data = [] if data_map_buffer is None else [bytes(data_map_buffer)]
+    return ExecuTorchModule(
+        _File(bytes(buffer), data, enable_etdump, debug_buffer_size, program_verification)
+    )
+
+
+def _load_for_executorch_from_bundled_program(
+    ptr: BundledModule,
+    data_map_buffer: Union[bytes, str, None] = None,
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+    *,
+    data_path: Optional[str] = None,
+) -> ExecuTorchModule:
+    """A module of the program in a bundled one, with external data as bytes or in a file."""
+    data = [item for item in (data_map_buffer, data_path) if item is not None]
+    return ExecuTorchModule(
+        _File(ptr._bytes, data, enable_etdump, debug_buffer_size, Verification.InternalConsistency)
+    )
+
+
+def _load_for_executorch_from_data_loader(
+    loader: PyDataLoader,
+    data_path: Optional[str] = None,
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+) -> ExecuTorchModule:
+    """A module of a file in storage of the caller, which is read as a whole."""
+    return _load_for_executorch_from_buffer_and_path(
+        loader.load(0, loader.size()), data_path, enable_etdump, debug_buffer_size
+    )
+
+
+def _load_for_executorch_from_buffer_and_path(
+    buffer: bytes, data_path: Optional[str], enable_etdump: bool, debug_buffer_size: int
+) -> ExecuTorchModule:
+    data = [] if data_path is None else [os.fspath(data_path)]
+    verification = Verification.InternalConsistency
+    return ExecuTorchModule(_File(bytes(buffer), data, enable_etdump, debug_buffer_size, verification))
+
+
+def _load_bundled_program_from_buffer(
+    buffer: bytes, non_const_pool_size: int = 16 * 1024
+) -> BundledModule:
+    """A program with test cases, which need no pool of memory here."""
+    if non_const_pool_size < 0:
+        raise TypeError(f"non_const_pool_size is {non_const_pool_size}")
+    return BundledModule(bytes(buffer))
+
+
+def _load_program(
+    path: str,
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+    program_verification: Verification = Verification.Minimal,
+    data_path: Optional[str] = None,
+) -> ExecuTorchProgram:
+    """A program of a file."""
+    data = [] if data_path is None else [os.fspath(data_path)]
+    source = os.fspath(path)
+    return ExecuTorchProgram(
+        _File(source, data, enable_etdump, debug_buffer_size, program_verification)
+    )
+
+
+def _load_program_from_buffer(
+    buffer: bytes,
+    enable_etdump: bool = False,
+    debug_buffer_size: int = 0,
+    program_verification: Verification = Verification.Minimal,
+    data_path: Optional[str] = None,
+) -> ExecuTorchProgram:
+    """A program of the bytes of a file."""
+    data = [] if data_path is None else [os.fspath(data_path)]
+    return ExecuTorchProgram(
+        _File(bytes(buffer), data, enable_etdump, debug_buffer_size, program_verification)
+    )
+
+
+def _get_operator_names() -> List[str]:
+    """The names of all operators, once for each kernel."""
+    return _torchlet.operator_names()
+
+
+def _get_registered_backend_names() -> List[str]:
+    """The backends whose delegates run."""
+    return [name for name, _ in _torchlet.backends()]
+
+
+def _is_available(backend_name: str) -> bool:
+    """Whether a backend is there on this machine."""
+    return dict(_torchlet.backends()).get(backend_name, False)
+
+
+def _create_profile_block(name: str) -> None:
+    """Begins a block of ExecuTorch's old profiler, which its own wheels are built without, too."""
+    if not isinstance(name, str):
+        raise TypeError(f"a block's name is a str, not {type(name).__name__}")
+
+
+def _dump_profile_results() -> bytes:
+    """What ExecuTorch's old profiler recorded: nothing, as in its own wheels."""
+    return b""
+
+
+def _reset_profile_results() -> None:
+    """Forgets what ExecuTorch's old profiler recorded."""
+
+
+def _unsafe_reset_threadpool(num_threads: int) -> None:
+    """Sets the number of threads for all that is loaded from now on."""
+    if num_threads < 1:
+        raise invalid_argument(f"{num_threads} threads; there must be one at least")
+    _Threads.count = int(num_threads)
+
+
+def _threadpool_get_thread_count() -> int:
+    """The number of threads for what is loaded next."""
+    if _Threads.count is not None:
+        return _Threads.count
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
