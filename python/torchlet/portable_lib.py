@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Set, Tuple, Union
 
 from torchlet import _arrays, _torchlet
 from torchlet._errors import Error, invalid_argument
@@ -382,6 +382,7 @@ class ExecuTorchProgram:
     def __init__(self, file: _File) -> None:
         self._file = file
         self._native = file.open()
+        self._given: Set[str] = set()
 
     def num_methods(self) -> int:
         """Number of methods."""
@@ -397,9 +398,11 @@ class ExecuTorchProgram:
     def load_method(self, method_name: str) -> ExecuTorchMethod:
         """Loads a method, with state of its own if it was loaded before."""
         native = self._native
-        if native.is_method_loaded(method_name):
+        # Methods that share state with another are loaded with it, but not given to anyone.
+        if method_name in self._given:
             native = native.share()
         native.load_method(method_name)
+        self._given.add(method_name)
         return ExecuTorchMethod(native, method_name)
 
     def method_meta(self, method_name: str) -> MethodMeta:

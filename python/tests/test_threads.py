@@ -1,0 +1,97 @@
+"""Threads share modules, and others run meanwhile."""
+
+import gc
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from conftest import fixture
+
+import torchlet
+
+numpy = pytest.importorskip("numpy")
+
+
+def test_threads_share_a_module(digits: torchlet.Module) -> None:
+    images = numpy.load(fixture("digits/held_out.npy"))
+    labels = fixture("digits/held_out_labels.txt").read_text().split()
+
+    def classify(index: int) -> bool:
+        image = images[index % len(images)][None]
+        return str(int(digits(image)[0].argmax())) == labels[index % len(labels)]
+
+    alone = [classify(index) for index in range(len(images))]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(classify, range(400)))
+    assert together == alone * (400 // len(alone))
+    assert sum(alone) >= 19
+
+
+def test_inputs_and_outputs_of_a_call_belong_together() -> None:
+    module = torchlet.Module(fixture("programs/identity.bpte"))
+
+    def call(number: int) -> bool:
+        given = numpy.full((2, 3), number, "float32")
+        return bool((module(given)[0] == module(given)[0]).all())
+
+    expected = {number: module(numpy.full((2, 3), number, "float32"))[0] for number in range(32)}
+
+    def same(number: int) -> bool:
+        given = numpy.full((2, 3), number % 32, "float32")
+        return bool((module(given)[0] == expected[number % 32]).all())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(call, range(64))) and all(pool.map(same, range(640)))
+
+
+def test_other_threads_run_while_a_method_runs() -> None:
+    module = torchlet.Module(fixture("models/mobilenet_v2.pte"), "as-exported", threads=1)
+    image = numpy.zeros(module["forward"].inputs[0].shape, "float32")
+    module(image)
+    ticks = []
+    stop = threading.Event()
+
+    def tick() -> None:
+        while not stop.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0)
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    try:
+        within = 0
+        # How long a run takes, and when others have a turn, is the machine's: some run is enough.
+        for _ in range(500):
+            start = time.perf_counter()
+            module._native.run("forward")
+            end = time.perf_counter()
+            within += sum(start < tick < end for tick in ticks[-50:])
+            if within:
+                break
+    finally:
+        stop.set()
+        ticker.join()
+    assert within, "no other thread had a turn while a method ran"
+
+
+def test_finalisers_may_use_the_module(digits: torchlet.Module, image: Any) -> None:
+    # Collected at any allocation, and so perhaps while a call is on its way: it must not wait for itself.
+    class Finaliser:
+        def __init__(self) -> None:
+            self.cycle = self
+
+        def __del__(self) -> None:
+            digits(image)
+
+    threshold = gc.get_threshold()
+    gc.set_threshold(5)
+    try:
+        for _ in range(50):
+            Finaliser()
+            digits(image)
+    finally:
+        gc.set_threshold(*threshold)
+    gc.collect()
+    assert digits(image)[0].argmax() == 2
