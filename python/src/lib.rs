@@ -14,6 +14,7 @@ mod value;
 use pyo3::prelude::*;
 use std::ffi::OsString;
 use std::io::Write;
+#[cfg(feature = "vulkan")]
 use torchlet::core::Backend;
 
 /// The names of all kernels, once for each specialisation.
@@ -22,17 +23,25 @@ fn operator_names() -> Vec<&'static str> {
     torchlet::portable::KERNELS.iter().map(|kernel| kernel.name).collect()
 }
 
-/// The backends whose delegates run, and whether each is there on this machine.
+/// The backends whose delegates run. The compiler makes XNNPACK's programs of the CPU engine's, or of a GPU's.
 #[pyfunction]
-fn backends(py: Python<'_>) -> Vec<(&'static str, bool)> {
-    // The compiler makes these programs of the CPU engine's, or of a GPU's.
-    let mut backends = vec![("XnnpackBackend", true), (torchlet::portable::engine::BACKEND_NAME, true)];
+fn backend_names() -> Vec<&'static str> {
+    vec![
+        "XnnpackBackend",
+        torchlet::portable::engine::BACKEND_NAME,
+        #[cfg(feature = "vulkan")]
+        torchlet::vulkan::BACKEND_NAME,
+    ]
+}
+
+/// Whether there is a GPU, or software that does as if it was one.
+#[pyfunction]
+fn has_gpu(py: Python<'_>) -> bool {
     #[cfg(feature = "vulkan")]
-    {
-        let vulkan = py.detach(|| torchlet::vulkan::VulkanBackend::default().is_available().is_ok());
-        backends.push((torchlet::vulkan::BACKEND_NAME, vulkan));
-    }
-    backends
+    let available = || torchlet::vulkan::VulkanBackend::default().is_available().is_ok();
+    #[cfg(not(feature = "vulkan"))]
+    let available = || false;
+    py.detach(available)
 }
 
 /// Runs the command `torchlet` with these arguments, the first of which is its name. Gives its exit status.
@@ -54,6 +63,7 @@ fn _torchlet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<metadata::MethodInfo>()?;
     module.add_class::<metadata::ValueInfo>()?;
     module.add_function(wrap_pyfunction!(operator_names, module)?)?;
-    module.add_function(wrap_pyfunction!(backends, module)?)?;
+    module.add_function(wrap_pyfunction!(backend_names, module)?)?;
+    module.add_function(wrap_pyfunction!(has_gpu, module)?)?;
     module.add_function(wrap_pyfunction!(run_command, module)?)
 }

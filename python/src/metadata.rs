@@ -22,7 +22,8 @@ pub(crate) struct ValueInfo {
 
 impl ValueInfo {
     fn of(value: Option<ValueMeta<'_>>) -> Self {
-        let plain = |kind| ValueInfo { kind, tensor: None, name: None, dynamic: false, planned: false };
+        let plain =
+            |kind| ValueInfo { kind, tensor: None, name: None, dynamic: false, planned: false };
         match value {
             Some(ValueMeta::Tensor(tensor)) => ValueInfo {
                 kind: "Tensor",
@@ -182,7 +183,8 @@ impl MethodInfo {
 
     fn __repr__(&self, py: Python<'_>) -> String {
         let list = |values: &[Py<ValueInfo>]| {
-            let texts: Vec<String> = values.iter().map(|value| value.bind(py).get().__repr__()).collect();
+            let texts: Vec<String> =
+                values.iter().map(|value| value.bind(py).get().__repr__()).collect();
             texts.join(", ")
         };
         format!("{}({}) -> ({})", self.name, list(&self.inputs), list(&self.outputs))

@@ -25,6 +25,8 @@ pub(crate) struct Module {
     recorders: Recorders,
     canceller: Canceller,
     threads: usize,
+    /// The process that opened it.
+    process: u32,
 }
 
 /// What listens to the module's events.
@@ -82,7 +84,9 @@ impl State {
         let taken = self.inputs.get(method).map_or(&[][..], Vec::as_slice);
         if values.len() > taken.len() {
             let (expected, found) = (taken.len(), values.len());
-            return Err(torchlet::Error::TooManyInputs { method: method.into(), expected, found }.into());
+            return Err(
+                torchlet::Error::TooManyInputs { method: method.into(), expected, found }.into()
+            );
         }
         let mut loaded = self.module.method(method)?;
         for (index, taken) in taken.iter().enumerate() {
@@ -92,7 +96,12 @@ impl State {
     }
 
     /// Copies of the outputs, in memory of their own or in that of the last copies.
-    fn outputs(&mut self, py: Python<'_>, method: &str, reuse: bool) -> Result<Vec<Value>, Failure> {
+    fn outputs(
+        &mut self,
+        py: Python<'_>,
+        method: &str,
+        reuse: bool,
+    ) -> Result<Vec<Value>, Failure> {
         if !reuse {
             return py.detach(|| {
                 let loaded = self.module.method(method)?;
@@ -161,6 +170,10 @@ fn run_on(backend: &str) -> PyResult<RunOn> {
     })
 }
 
+fn invalid_state(sentence: &str) -> PyErr {
+    crate::error::raise(sentence.into(), torchlet::core::error::code::INVALID_STATE)
+}
+
 fn objects(py: Python<'_>, values: Vec<Value>) -> PyResult<Bound<'_, PyList>> {
     let objects: PyResult<Vec<_>> = values.into_iter().map(|value| value.into_object(py)).collect();
     PyList::new(py, objects?)
@@ -173,14 +186,20 @@ fn values(inputs: &[Bound<'_, PyAny>]) -> PyResult<Vec<Value>> {
 impl Module {
     fn new(module: torchlet::Module, recorders: Recorders) -> Self {
         let (canceller, threads) = (module.canceller(), module.threads());
-        Module { state: Mutex::new(State::new(module)), recorders, canceller, threads }
+        let process = std::process::id();
+        Module { state: Mutex::new(State::new(module)), recorders, canceller, threads, process }
     }
 
     /// Waits for its turn, while others may run Python code. Whoever has it runs none, so that no thread waits for itself.
     fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+        if std::process::id() != self.process {
+            // A fork has none of the threads that would do the work, and would wait for them.
+            let sentence =
+                "the module was opened before this process was forked; open it again here";
+            return Err(invalid_state(sentence));
+        }
         self.state.lock_py_attached(py).map_err(|_| {
-            let sentence = "the module is unusable after an internal error; open it again";
-            crate::error::raise(sentence.into(), torchlet::core::error::code::INVALID_STATE)
+            invalid_state("the module is unusable after an internal error; open it again")
         })
     }
 
@@ -294,7 +313,12 @@ impl Module {
     }
 
     /// Copies values into the inputs of a method, which is loaded if it was not.
-    fn set_inputs(&self, py: Python<'_>, method: &str, inputs: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+    fn set_inputs(
+        &self,
+        py: Python<'_>,
+        method: &str,
+        inputs: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let values = values(&inputs)?;
         let mut guard = self.lock(py)?;
         let state: &mut State = &mut guard;
@@ -373,7 +397,10 @@ impl Module {
         tensor: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let Value::Tensor(tensor) = Value::from_object(tensor)? else {
-            return Err(invalid(format!("state is written with tensors, not {}", tensor.get_type())));
+            return Err(invalid(format!(
+                "state is written with tensors, not {}",
+                tensor.get_type()
+            )));
         };
         let tensor = tensor.facade(py)?;
         self.with(py, |state| Ok(state.module.method(method)?.write_state(value, &tensor)?))
@@ -442,7 +469,11 @@ impl Module {
     }
 
     /// The bytes that a method takes in memory: arena, planned, scratch, and those of unplanned inputs and outputs.
-    fn memory_report(&self, py: Python<'_>, method: &str) -> PyResult<(usize, usize, usize, usize)> {
+    fn memory_report(
+        &self,
+        py: Python<'_>,
+        method: &str,
+    ) -> PyResult<(usize, usize, usize, usize)> {
         self.with(py, |state| {
             let report = state.module.memory_report(method)?;
             Ok((report.arena, report.planned.iter().sum(), report.scratch, report.unplanned))
@@ -469,7 +500,8 @@ impl Module {
     /// measures.
     fn profile(&self) -> Option<Vec<(String, String, usize, String, u64, u64, u64)>> {
         let entries = self.recorders.profiler.as_ref()?.entries().into_iter();
-        let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let nanoseconds =
+            |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let entries = entries.map(|entry| {
             let (total, longest) = (nanoseconds(entry.total), nanoseconds(entry.longest));
             let kind = format!("{:?}", entry.kind);

@@ -45,11 +45,18 @@ impl Tensor {
             let tensor = tensor.get();
             return Ok(Some(Tensor { info: tensor.info.clone(), memory: tensor.memory.clone() }));
         }
+        let give = object.getattr_opt("__dlpack__")?;
         if memory::is_buffer(object) {
-            let (info, memory) = memory::import_buffer(object)?.adopt(py)?;
-            return Ok(Some(Tensor { info, memory }));
+            match (memory::import_buffer(object), &give) {
+                // Formats of buffers lack types that DLPack has.
+                (Err(_), Some(_)) => {}
+                (buffer, _) => {
+                    let (info, memory) = buffer?.adopt(py)?;
+                    return Ok(Some(Tensor { info, memory }));
+                }
+            }
         }
-        let Some(give) = object.getattr_opt("__dlpack__")? else { return Ok(None) };
+        let Some(give) = give else { return Ok(None) };
         let keywords = PyDict::new(py);
         keywords.set_item("max_version", (1, 0))?;
         let capsule = match give.call((), Some(&keywords)) {
@@ -235,7 +242,9 @@ impl Tensor {
     ) -> PyResult<()> {
         let tensor = slf.get();
         // SAFETY: the view is what Python gave, and the object keeps its memory, which it never changes.
-        unsafe { memory::export_buffer(slf.clone().into_any(), &tensor.info, &tensor.memory, view, flags) }
+        unsafe {
+            memory::export_buffer(slf.clone().into_any(), &tensor.info, &tensor.memory, view, flags)
+        }
     }
 
     /// # Safety
@@ -247,7 +256,8 @@ impl Tensor {
 
     fn __len__(&self) -> PyResult<usize> {
         let first = self.info.sizes.first();
-        let first = first.ok_or_else(|| PyTypeError::new_err("len() of a tensor without dimensions"))?;
+        let first =
+            first.ok_or_else(|| PyTypeError::new_err("len() of a tensor without dimensions"))?;
         Ok(usize::try_from(*first).unwrap_or(0))
     }
 

@@ -70,7 +70,9 @@ impl Value {
             Value::None => py.None(),
             Value::Scalar(Scalar::Int(value)) => value.into_pyobject(py)?.into_any().unbind(),
             Value::Scalar(Scalar::Double(value)) => value.into_pyobject(py)?.into_any().unbind(),
-            Value::Scalar(Scalar::Bool(value)) => PyBool::new(py, value).to_owned().into_any().unbind(),
+            Value::Scalar(Scalar::Bool(value)) => {
+                PyBool::new(py, value).to_owned().into_any().unbind()
+            }
             Value::String(text) => text.into_pyobject(py)?.into_any().unbind(),
             Value::Tensor(tensor) => Py::new(py, tensor)?.into_any(),
         })

@@ -1,6 +1,7 @@
 """Threads share modules, and others run meanwhile."""
 
 import gc
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -95,3 +96,20 @@ def test_finalisers_may_use_the_module(digits: torchlet.Module, image: Any) -> N
         gc.set_threshold(*threshold)
     gc.collect()
     assert digits(image)[0].argmax() == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_forks_open_modules_again(digits: torchlet.Module, image: Any) -> None:
+    digits(image)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            digits(image)
+        except torchlet.Error as error:
+            again = torchlet.Module(fixture("digits/digits.pte"), threads=2)
+            status = 0 if "forked" in str(error) and again(image)[0].argmax() == 2 else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -529,12 +529,14 @@ def _get_operator_names() -> List[str]:
 
 def _get_registered_backend_names() -> List[str]:
     """The backends whose delegates run."""
-    return [name for name, _ in _torchlet.backends()]
+    return _torchlet.backend_names()
 
 
 def _is_available(backend_name: str) -> bool:
     """Whether a backend is there on this machine."""
-    return dict(_torchlet.backends()).get(backend_name, False)
+    if backend_name == "VulkanBackend":
+        return _torchlet.has_gpu()
+    return backend_name in _torchlet.backend_names()
 
 
 def _create_profile_block(name: str) -> None:

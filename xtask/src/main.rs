@@ -11,6 +11,7 @@ mod fixtures;
 mod fuzz;
 mod msrv;
 mod process;
+mod python;
 mod schema;
 mod shaders;
 mod size;

@@ -115,6 +115,26 @@ pub(crate) fn c_toolchain() -> Result<()> {
     Ok(())
 }
 
+/// Makes sure that there is a Python that the package can be built for and tested with.
+pub(crate) fn python() -> Result<()> {
+    // Debian has virtual environments, and what installs into them, in a package of their own.
+    let present = || {
+        let wanted = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))";
+        command("python3", &["-c", wanted]).output().is_ok_and(|output| output.status.success())
+    };
+    if present() {
+        return Ok(());
+    }
+    apt_install(&["python3", "python3-venv"]);
+    if !present() {
+        bail!(
+            "Python 3.11 or later with venv is missing. Debian, Ubuntu: `apt-get install python3 python3-venv`; \
+             Fedora: `dnf install python3`; or leave Python out: `cargo xtask test --skip python`"
+        );
+    }
+    Ok(())
+}
+
 /// Makes sure that there is what firmware in C is built and run with.
 pub(crate) fn arm_toolchain() -> Result<()> {
     embedded_targets()?;

@@ -103,9 +103,9 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
     };
     let scalar_type = scalar_type(format, size)
         .ok_or_else(|| unsupported(format!("elements of {size} bytes in the format {format:?}")))?;
-    // SAFETY: the lists have as many elements as there are dimensions; they may be absent.
     let list = |start: *mut ffi::Py_ssize_t| match start.is_null() || rank == 0 {
         true => None,
+        // SAFETY: where the lists are not absent, they have as many elements as there are dimensions.
         false => Some(unsafe { std::slice::from_raw_parts(start, rank) }.to_vec()),
     };
     let sizes = match (list(view.shape), rank) {

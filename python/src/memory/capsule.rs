@@ -12,8 +12,8 @@ use pyo3::types::PyCapsule;
 use std::ffi::CStr;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use torchlet::core::layout::MAX_RANK;
 use torchlet::core::TensorInfo;
+use torchlet::core::layout::MAX_RANK;
 
 /// A tensor that came in a capsule, and is given back when this is dropped.
 pub(super) enum Imported {

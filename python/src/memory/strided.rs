@@ -27,8 +27,7 @@ impl Foreign {
         let sizes: Option<Vec<i32>> =
             self.sizes.iter().map(|&size| i32::try_from(size).ok()).collect();
         let sizes = sizes.ok_or_else(too_large)?;
-        let mut info =
-            TensorInfo::contiguous(self.scalar_type, &sizes).ok_or_else(too_large)?;
+        let mut info = TensorInfo::contiguous(self.scalar_type, &sizes).ok_or_else(too_large)?;
         let len = info.nbytes();
         if len == 0 {
             return Ok((info, Memory::copy_of(&[]).ok_or_else(|| Failure::out_of_memory(0))?));
@@ -89,7 +88,8 @@ fn gather(
     }
     isize::try_from(reach).map_err(|_| unusable())?;
     let count = sizes.iter().product::<i64>() as usize;
-    let memory = Memory::zeroed(count * size).ok_or_else(|| Failure::out_of_memory(count * size))?;
+    let memory =
+        Memory::zeroed(count * size).ok_or_else(|| Failure::out_of_memory(count * size))?;
     let mut index = vec![0i64; sizes.len()];
     let mut offset = 0i64;
     for element in 0..count {

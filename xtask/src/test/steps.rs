@@ -6,7 +6,7 @@
 use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
-use crate::{api, board, capi, deps, msrv, shaders, size, vulkan};
+use crate::{api, board, capi, deps, msrv, python, shaders, size, vulkan};
 use anyhow::Result;
 
 /// How a step ended without failing.
@@ -46,6 +46,7 @@ pub(super) const STEPS: &[Step] = &[
         "the C header is that of its sources; programs in C and C++ use the library",
         capi_step,
     ),
+    step("python", "the Python package builds, and its tests pass", python_step),
     step("shaders", "the shader modules are valid and what their sources compile to", shaders_step),
     step("vulkan", "the Vulkan tests on a software driver, under validation layers", vulkan_step),
     step("test", "the tests of the workspace, but for those on Vulkan", test),
@@ -62,7 +63,7 @@ const fn beside(name: &'static str, about: &'static str, run: fn() -> Result<Out
 fn fmt() -> Result<Outcome> {
     process::run(cargo(&["fmt", "--all", "--check"]))?;
     let mut others = board::workspaces()?;
-    others.push(root().join("fuzz"));
+    others.extend(["fuzz", "python"].map(|folder| root().join(folder)));
     for workspace in others {
         let mut fmt = cargo(&["fmt", "--check"]);
         fmt.current_dir(workspace);
@@ -154,6 +155,14 @@ fn capi_step() -> Result<Outcome> {
         return Ok(Outcome::NotRun(error.to_string()));
     }
     capi::run(&capi::Options::default())?;
+    Ok(Outcome::Passed)
+}
+
+fn python_step() -> Result<Outcome> {
+    if let Err(error) = python::check() {
+        return Ok(Outcome::NotRun(error.to_string()));
+    }
+    python::run()?;
     Ok(Outcome::Passed)
 }
 
