@@ -13,8 +13,7 @@ ENTRIES = entries("digits", "programs", "cells", "models", "xnnpack", "tinyml")
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=[entry["file"] for entry in ENTRIES])
 def test_outputs_are_those_of_pytorch(entry: dict[str, Any]) -> None:
-    data = [str(fixture(entry["file"]).parent / name) for name in entry["data"]]
-    data = [path if fixture(path).exists() else str(fixture(name)) for path, name in zip(data, entry["data"])]
+    data = [str(fixture(name)) for name in entry["data"]]
     native = _torchlet.Module.open(str(fixture(entry["file"])), data=data)
     found = 0
     for method, inputs, expected in cases(native):

@@ -10,7 +10,7 @@ import pytest
 from conftest import fixture
 
 import torchlet
-from torchlet import Tensor
+from torchlet import Tensor, portable_lib
 
 numpy = pytest.importorskip("numpy")
 
@@ -194,6 +194,22 @@ def test_sixteen_bits() -> None:
     bfloat16 = torchlet.Module(fixture("digits/digits_bf16.bpte"), outputs="torchlet")
     (output,) = bfloat16(Tensor.zeros([1, 1, 8, 8], "bfloat16"))
     assert output.dtype == "bfloat16"
+
+
+def test_types_that_numpy_lacks() -> None:
+    try:
+        import ml_dtypes
+    except ImportError:
+        ml_dtypes = None
+    module = torchlet.Module(fixture("digits/digits_bf16.bpte"), outputs="numpy")
+    program = portable_lib._load_for_executorch(str(fixture("digits/digits_bf16.bpte")))
+    zeros = Tensor.zeros([1, 1, 8, 8], "bfloat16")
+    if ml_dtypes:
+        assert module(zeros)[0].dtype == ml_dtypes.bfloat16
+    else:
+        with pytest.raises(torchlet.Error, match="install ml_dtypes"):
+            module(zeros)
+    assert str(program.forward([zeros])[0].dtype).endswith("bfloat16")
 
 
 def test_repr_shows_the_elements() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import Any, Callable, Iterable, Optional, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 from torchlet._errors import Error, invalid_argument
 from torchlet._torchlet import Tensor
@@ -122,6 +122,14 @@ def maker(library: str) -> Callable[[Tensor], Any]:
     return found
 
 
+def own_maker(library: str) -> Callable[[Tensor], Any]:
+    """The same for a library that nobody asked for: what it lacks the type for stays as it is."""
+    make = maker(library)
+    if library != "numpy" or has("ml_dtypes"):
+        return make
+    return lambda tensor: tensor if tensor.dtype in _WITHOUT_BUFFER else make(tensor)
+
+
 def library_of(values: Iterable[Any]) -> str:
     """The library that the first tensor among values is of."""
     for value in values:
@@ -156,10 +164,8 @@ def _empty(shape: Sequence[int]) -> list[Any]:
     return [_empty(shape[1:]) for _ in range(shape[0])]
 
 
-def default_library(wanted: Optional[str] = None) -> str:
-    """The library of a program's tensors: PyTorch if it is installed, else NumPy, else none."""
-    if wanted is not None:
-        return wanted
+def default_library() -> str:
+    """The library of outputs where nothing says which: PyTorch if it is installed, else NumPy, else none."""
     for library in ("torch", "numpy"):
         if has(library):
             return library

@@ -111,7 +111,7 @@ class Module:
         """
         flat = list(_flat(inputs))
         given = [_arrays.as_input(value, index, method) for index, value in enumerate(flat)]
-        make = self._make or _arrays.maker(_arrays.library_of(flat))
+        make = self._make or _arrays.own_maker(_arrays.library_of(flat))
         return _arrays.outputs(self._native.execute(method, given), make)
 
     @property

@@ -185,7 +185,7 @@ class _Library:
 
 def _outputs(values: Sequence[Any]) -> List[Any]:
     if _Library.make is None:
-        _Library.make = _arrays.maker(_arrays.default_library())
+        _Library.make = _arrays.own_maker(_arrays.default_library())
     return _arrays.outputs(values, _Library.make)
 
 
