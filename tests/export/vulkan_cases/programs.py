@@ -272,7 +272,8 @@ class Decoder(nn.Module):
     def __init__(self, context: int = 160) -> None:
         super().__init__()
         self.attention = Cached(heads=4, shared=2, size=8, context=context)
-        self.out, self.gate, self.up, self.down = (nn.Linear(i, o) for i, o in ((32, 16), (16, 64), (16, 64), (64, 16)))
+        sizes = ((32, 16), (16, 64), (16, 64), (64, 16))
+        self.out, self.gate, self.up, self.down = (nn.Linear(inputs, outputs) for inputs, outputs in sizes)
 
     def forward(self, x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         x = x + self.out(self.attention(x, position))
@@ -344,7 +345,8 @@ def program() -> Iterator[Delegated]:
     yield case("input_is_output", lambda x: (x, x + 1), (values(f32, 3),))
     # Positions jump: what lies between them are zeros.
     positions = steps(0, 1, 2, 70, 71, 3, 159)
-    yield case("decoder", Decoder(), *positions, sequence=True, quantize=grouped(IntxWeightOnlyConfig, 16), rtol=1e-3, atol=1e-3)
+    four_bits = grouped(IntxWeightOnlyConfig, 16)
+    yield case("decoder", Decoder(), *positions, sequence=True, quantize=four_bits, rtol=1e-3, atol=1e-3)
     yield case("same_output_twice", lambda x: (x + 1, x + 1), (values(f32, 3),))
     yield case("many_outputs", lambda x: tuple(x * n for n in range(1, 10)), (values(f32, 5),))
     yield case("long_chain", chain, (values(f32, 5),))
