@@ -267,7 +267,7 @@ class Cached(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A step of a language model over a long cache, with weights that become 4-bit numbers: attention and what follows it."""
+    """A step of a language model over a long cache, with weights that become 4-bit numbers."""
 
     def __init__(self, context: int = 160) -> None:
         super().__init__()
