@@ -1,7 +1,9 @@
 //! Copies: of the same elements in another place, memory order or type.
 
+use crate::elementwise::complex::{self, is_complex};
 use crate::map::map;
 use crate::number::{Compute, ComputeType, unsupported};
+use crate::real::Real;
 use crate::shape::moves;
 use crate::table::{kernels, renamed};
 use crate::walk::Walk;
@@ -22,6 +24,8 @@ kernels! {
     H2D_COPY_OUT = renamed(ALIAS_COPY_OUT, "et_copy::_h2d_copy.out");
     /// `et_copy::_d2h_copy.out(self, out)`: from a device to the host.
     D2H_COPY_OUT = renamed(ALIAS_COPY_OUT, "et_copy::_d2h_copy.out");
+    /// `llama::fallback.out(input, output)`: the same elements.
+    FALLBACK_OUT = renamed(ALIAS_COPY_OUT, "llama::fallback.out");
     /// `aten::_to_copy.out(self, non_blocking, memory_format, out)`: the elements as the type of `out`.
     TO_COPY_OUT = Kernel::new("aten::_to_copy.out", &[Tensor, Bool, OptionalInt, Out], prepare_copy::<0, 3>);
     /// `dim_order_ops::_to_dim_order_copy.out(self, non_blocking, dim_order, out)`: the elements as the type and in the memory
@@ -59,7 +63,7 @@ kernels! {
         }
         let mismatch = KernelError::Argument { arg: 1, what: "the parts' shapes cannot be broadcast" };
         ctx.resize(2, &broadcast(&real.sizes, &imaginary.sizes).ok_or(mismatch)?)?;
-        Ok(Plan::new(complex))
+        Ok(Plan::new(join_parts))
     });
     /// `aten::_conj_physical.out(self, out)`: the complex conjugate.
     CONJ_PHYSICAL_OUT = Kernel::new("aten::_conj_physical.out", &[Tensor, Out], |ctx| {
@@ -70,11 +74,8 @@ kernels! {
         let plan = prepare_copy::<0, 1>(ctx)?;
         Ok(if is_complex(from.scalar_type) { Plan::new(conjugate) } else { plan })
     });
-}
-
-fn is_complex(scalar_type: ScalarType) -> bool {
-    use ScalarType::{ComplexDouble, ComplexFloat, ComplexHalf};
-    matches!(scalar_type, ComplexHalf | ComplexFloat | ComplexDouble)
+    /// `aten::_conj_copy.out(self, out)`: the same.
+    CONJ_COPY_OUT = renamed(CONJ_PHYSICAL_OUT, "aten::_conj_copy.out");
 }
 
 /// A copy of all of `IN`, whose shape `OUT` gets.
@@ -100,6 +101,22 @@ fn conversion<const IN: usize, const OUT: usize>(
     from: ScalarType,
     to: ScalarType,
 ) -> Result<InvokeFn, KernelError> {
+    if is_complex(from) || is_complex(to) {
+        let known = |found| is_complex(found) || ComputeType::of_any(found).is_some();
+        if !known(from) {
+            return Err(unsupported(IN, from));
+        }
+        if !known(to) || to == ScalarType::Bool {
+            return Err(unsupported(OUT, to));
+        }
+        let doubles = from == ScalarType::Double || from == ScalarType::ComplexDouble;
+        // Of complex numbers that become real ones, PyTorch takes the real parts, too.
+        return Ok(if doubles {
+            complex_cast::<f64, IN, OUT>
+        } else {
+            complex_cast::<f32, IN, OUT>
+        });
+    }
     let source = ComputeType::of_any(from).ok_or(unsupported(IN, from))?;
     let target = ComputeType::of_any(to).ok_or(unsupported(OUT, to))?;
     Ok(match (source, target) {
@@ -114,6 +131,13 @@ fn cast<C: Compute, const IN: usize, const OUT: usize>(
 ) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     map(ctx, [IN], OUT, &move |a: C| a)
+}
+
+fn complex_cast<C: Real, const IN: usize, const OUT: usize>(
+    ctx: &mut Invoke,
+) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    complex::map::<C, 1>(ctx, [IN], OUT, &|[a]| a)
 }
 
 fn same_type<const IN: usize, const OUT: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -135,7 +159,7 @@ pub(crate) fn copy<'c>(
 }
 
 /// Puts real and imaginary parts side by side.
-fn complex(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn join_parts(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (parts, out) = ([ctx.tensor(0)?, ctx.tensor(1)?], ctx.out(2)?);
     let size = parts[0].scalar_type.size();
     let walk = Walk::broadcast(out.info(), [parts[0].info(), parts[1].info()])?;

@@ -12,6 +12,7 @@
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+pub mod attention;
 pub mod compute;
 pub mod copies;
 pub mod creation;
@@ -37,6 +38,7 @@ mod scratch;
 pub mod shape;
 pub mod sort;
 pub mod spatial;
+pub mod spectral;
 mod table;
 mod types;
 mod walk;
@@ -52,6 +54,9 @@ use torchlet_core::Kernel;
 
 /// The families and their kernels. A new operator goes into the list of its family.
 const FAMILIES: &[&[Kernel]] = &[
+    attention::ATTENTION,
+    attention::CACHES,
+    attention::RECURRENCES,
     copies::KERNELS,
     creation::KERNELS,
     creation::random::KERNELS,
@@ -61,6 +66,7 @@ const FAMILIES: &[&[Kernel]] = &[
     elementwise::bitwise::KERNELS,
     elementwise::choice::KERNELS,
     elementwise::comparison::KERNELS,
+    elementwise::complex::KERNELS,
     elementwise::division::KERNELS,
     elementwise::elementary::KERNELS,
     elementwise::logic::KERNELS,
@@ -71,12 +77,16 @@ const FAMILIES: &[&[Kernel]] = &[
     reduce::sums::KERNELS,
     reduce::extremes::KERNELS,
     shape::VIEWS,
+    linear::EXPERTS,
+    linear::HADAMARD,
     linear::PRODUCTS,
+    linear::TRILINEAR,
     spatial::BACKWARD,
     spatial::CONVOLUTION,
     spatial::GRID,
     spatial::POOLING,
     spatial::RESAMPLING,
+    spectral::FOURIER,
     shape::PADDING,
     shape::JOINING,
     shape::BLOCKS,

@@ -18,6 +18,10 @@ const GRAIN: usize = 16 * 1024;
 
 /// A function of `N` values, applied to slices of equal length.
 pub(crate) trait Function<const N: usize, C>: Sync {
+    /// Whether half and bfloat16 operands meet numbers of a tensor without dimensions as such numbers: rounded first.
+    fn rounds_operands(&self) -> bool {
+        false
+    }
     fn apply(&self, inputs: [&[C]; N], out: &mut [C]);
 }
 
@@ -42,6 +46,20 @@ impl<C: Compute, F: Fn(&[C], &mut [C]) + Sync> Function<1, C> for Slices<F> {
 /// A function of two values.
 pub(crate) struct Two<F>(pub(crate) F);
 impl<C: Compute, F: Fn(C, C) -> C + Sync> Function<2, C> for Two<F> {
+    #[inline(always)]
+    fn apply(&self, [a, b]: [&[C]; 2], out: &mut [C]) {
+        for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+            *out = (self.0)(a, b);
+        }
+    }
+}
+
+/// A function of two values that [rounds its operands](Function::rounds_operands).
+pub(crate) struct Rounded<F>(pub(crate) F);
+impl<C: Compute, F: Fn(C, C) -> C + Sync> Function<2, C> for Rounded<F> {
+    fn rounds_operands(&self) -> bool {
+        true
+    }
     #[inline(always)]
     fn apply(&self, [a, b]: [&[C]; 2], out: &mut [C]) {
         for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
@@ -98,7 +116,13 @@ pub(crate) fn map_tensors<C: Compute, const N: usize>(
     let size = out.scalar_type.size();
     let parallel = ctx.parallel();
     let grain = chunk_len(parallel, walk.numel(), GRAIN);
-    let work = Work { walk, tensors, out, narrow: narrow::<C>(tensors, out), function };
+    let work = Work {
+        walk,
+        tensors,
+        out,
+        narrow: narrow::<C>(tensors, out, function.rounds_operands()),
+        function,
+    };
     for_each_chunk_mut(parallel, bytes, grain.saturating_mul(size), &|chunk, bytes: &mut [u8]| {
         work.range(chunk * grain, bytes);
     });
@@ -108,7 +132,7 @@ pub(crate) fn map_tensors<C: Compute, const N: usize>(
 ///
 /// PyTorch converts its operands to their common type first. Integers then lose their high bits. Half and bfloat16
 /// matter to predicates, whose answer depends on the last bit; otherwise the wider value is kept, which only adds precision.
-fn narrow<C: Compute>(tensors: &[TensorRef], out: &TensorInfo) -> Option<ScalarType> {
+fn narrow<C: Compute>(tensors: &[TensorRef], out: &TensorInfo, rounds: bool) -> Option<ScalarType> {
     let first = tensors.first()?.scalar_type;
     if tensors.iter().all(|tensor| tensor.scalar_type == first) && out.scalar_type == first {
         return None;
@@ -119,7 +143,7 @@ fn narrow<C: Compute>(tensors: &[TensorRef], out: &TensorInfo) -> Option<ScalarT
     let lossy = common != C::SCALAR_TYPE
         && common != ScalarType::Bool
         && ComputeType::of(common) == ComputeType::of(C::SCALAR_TYPE);
-    (lossy && (predicate || integer)).then_some(common)
+    (lossy && (predicate || integer || rounds)).then_some(common)
 }
 
 /// A number argument as an operand beside tensor `tensor`: rounded as [`map`] rounds tensors.

@@ -294,8 +294,20 @@ fn size_tells_what_an_image_takes() {
     assert!(text.contains("aten::convolution.out") && text.contains("scratch"), "{text}");
     // As exported, it has other kernels.
     assert!(stdout(&["size", "digits/digits.pte"]).contains("batch_norm"));
-    let missing = error(&["size", "ops/linear/bilinear.bpte"]);
-    assert!(missing.contains("no kernel for aten::_trilinear.out"), "{missing}");
+    // A program with an operator that nobody has.
+    let folder = Folder::new("size");
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/ops/linear/bilinear.bpte");
+    let mut bytes = std::fs::read(fixture).unwrap();
+    let (known, unknown) = (b"aten::_trilinear", b"aten::_unknowntw");
+    let places = bytes.windows(known.len()).enumerate().filter(|(_, bytes)| bytes == known);
+    let places: Vec<usize> = places.map(|(place, _)| place).collect();
+    for place in places {
+        bytes[place..place + known.len()].copy_from_slice(unknown);
+    }
+    let file = folder.path("unknown.bpte");
+    std::fs::write(&file, bytes).unwrap();
+    let missing = error(&["size", &file]);
+    assert!(missing.contains("no kernel for aten::_unknowntw.out"), "{missing}");
     let server = error(&["size", "digits/digits.pte", "--target", "x86_64-unknown-linux-gnu"]);
     assert!(server.contains("depends on the processor"), "{server}");
 }

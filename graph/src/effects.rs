@@ -35,7 +35,10 @@ impl Operator {
 
     /// Whether two calls with the same arguments may give different results.
     pub fn is_random(self) -> bool {
-        matches!(self, Operator::RAND | Operator::RANDN | Operator::NATIVE_DROPOUT)
+        matches!(
+            self,
+            Operator::RAND | Operator::RANDN | Operator::RANDPERM | Operator::NATIVE_DROPOUT
+        )
     }
 
     /// Whether its output's shape depends on what is in its inputs, not on their shapes alone.
@@ -61,6 +64,7 @@ impl Operator {
             self,
             Operator::VIEW_COPY
                 | Operator::UNSQUEEZE_COPY
+                | Operator::SQUEEZE_COPY
                 | Operator::SQUEEZE_COPY_DIM
                 | Operator::SQUEEZE_COPY_DIMS
                 | Operator::CLONE

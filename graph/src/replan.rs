@@ -112,7 +112,7 @@ impl Method<'_> {
                 Instruction::Kernel { name, overload, .. } => {
                     match vocabulary.access(name, overload) {
                         Access::Outputs(first) => Some(first),
-                        Access::InPlace | Access::Unknown => None,
+                        Access::InPlace(_) | Access::Unknown => None,
                     }
                 }
                 Instruction::Delegate { delegate, .. } => inputs.get(delegate).copied(),

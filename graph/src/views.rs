@@ -170,7 +170,7 @@ impl Known {
 fn target_of(instruction: &Instruction, vocabulary: &Vocabulary) -> Option<usize> {
     let Instruction::Kernel { name, overload, args } = instruction else { return None };
     match vocabulary.access(name, overload) {
-        Access::InPlace => args.first().copied(),
+        Access::InPlace(target) => args.get(target).copied(),
         Access::Outputs(_) | Access::Unknown => None,
     }
 }
@@ -185,7 +185,7 @@ fn reads_and_writes(
         Instruction::Kernel { name, overload, args } => {
             let parts = match vocabulary.access(name, overload) {
                 Access::Outputs(first) => args.split_at_checked(first),
-                Access::InPlace | Access::Unknown => None,
+                Access::InPlace(_) | Access::Unknown => None,
             };
             let (reads, writes) = parts.unwrap_or((args, args));
             (reads.to_vec(), writes.to_vec())

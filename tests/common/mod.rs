@@ -55,7 +55,7 @@ pub(crate) fn fixtures() -> Vec<Fixture> {
 
 /// Operators that fixtures use and that there is no kernel for yet: the README's table names them too. A kernel that is
 /// added comes off this list, or `bundled.rs` fails.
-pub(crate) const MISSING: &[&str] = &["aten::_trilinear.out"];
+pub(crate) const MISSING: &[&str] = &[];
 
 /// The programs that there are kernels and backends for.
 pub(crate) fn programs() -> Vec<Fixture> {

@@ -182,6 +182,48 @@ pub fn for_each_columns_mut<T: Send>(
     });
 }
 
+/// A rectangle of a matrix, for writing.
+pub struct Tile<'a, T> {
+    columns: Columns<'a, T>,
+    rows: core::ops::Range<usize>,
+}
+
+impl<T> Tile<'_, T> {
+    /// The tile's part of a row of the matrix, empty if the tile lacks the row.
+    pub fn row(&mut self, row: usize) -> &mut [T] {
+        if self.rows.contains(&row) { self.columns.row(row) } else { &mut [] }
+    }
+
+    /// The rows of the matrix that the tile has a part of.
+    pub fn rows(&self) -> core::ops::Range<usize> {
+        self.rows.clone()
+    }
+}
+
+/// Cuts a matrix of rows of `width` elements into tiles of `rows` by `columns`, of which the last may be smaller, and calls
+/// `task(first column, tile, workspace)` once for each, with a workspace of `slot_len` elements (see [`for_each_job`]).
+pub fn for_each_tile_mut<T: Send, W: Send>(
+    parallel: &dyn Parallel,
+    data: &mut [T],
+    width: usize,
+    (rows, columns): (usize, usize),
+    (workspace, slot_len): (&mut [W], usize),
+    task: &(dyn Fn(usize, &mut Tile<T>, &mut [W]) + Sync),
+) {
+    let count = data.len() / width.max(1);
+    let (rows, columns) = (rows.max(1), columns.clamp(1, width.max(1)));
+    let across = width.div_ceil(columns);
+    let parts = Parts::new(data);
+    let jobs = count.div_ceil(rows).saturating_mul(across);
+    for_each_job(parallel, jobs, workspace, slot_len, &|index, workspace| {
+        let (first, start) = (index / across * rows, index % across * columns);
+        // Tiles of different indices have no element in common: their rows differ, or their columns do.
+        let columns = Columns { parts: &parts, start, len: columns.min(width - start), width };
+        let mut tile = Tile { columns, rows: first..(first + rows).min(count) };
+        task(start, &mut tile, workspace);
+    });
+}
+
 /// A chunk length for `len` elements of which one thread should get at least `grain`: about four
 /// chunks for each thread, so that dealing them out evens the load.
 pub(crate) fn chunk_len(parallel: &dyn Parallel, len: usize, grain: usize) -> usize {
@@ -260,6 +302,30 @@ mod tests {
                     .all(|(i, &x)| { x as usize == 1 + i % width / columns * columns }),
                 "{width} {columns}"
             );
+        }
+    }
+
+    #[test]
+    fn tiles_cover_the_matrix_once() {
+        for (width, tile) in [(6, (2, 3)), (6, (4, 4)), (5, (1, 5)), (7, (100, 2)), (3, (0, 0))] {
+            let mut data = vec![0u32; width * 5];
+            for_each_tile_mut::<_, ()>(
+                &Twice,
+                &mut data,
+                width,
+                tile,
+                (&mut [], 0),
+                &|first, tile, _| {
+                    for row in 0..7 {
+                        let mark = 1 + (row * 10 + first) as u32;
+                        tile.row(row).iter_mut().for_each(|x| *x += mark);
+                    }
+                },
+            );
+            let columns = tile.1.clamp(1, width);
+            for (i, &x) in data.iter().enumerate() {
+                assert_eq!(x as usize, 1 + i / width * 10 + i % width / columns * columns);
+            }
         }
     }
 

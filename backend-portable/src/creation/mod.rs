@@ -3,9 +3,9 @@
 pub mod random;
 
 use crate::compute::split::for_each_chunk_mut;
-use crate::number::{Number, number_type, unsupported, with_number};
+use crate::number::{Number, elements_mut, number_type, unsupported, with_number};
 use crate::table::kernels;
-use torchlet_core::Param::{IntList, OptionalInt, OptionalIntList, Out, Scalar, Tensor};
+use torchlet_core::Param::{Int, IntList, OptionalInt, OptionalIntList, Out, Scalar, Tensor};
 use torchlet_core::layout::Sizes;
 use torchlet_core::{
     Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar as Value, ScalarType,
@@ -47,6 +47,21 @@ kernels! {
         prepare_sizes(ctx, 0, 1)?;
         prepare_fill(ctx, 1, |ctx| fill(ctx, 1, Value::Int(0)))
     });
+    /// `aten::zeros_like.out(self, memory_format, out)`: zeros in the shape of `self`.
+    ZEROS_LIKE_OUT = Kernel::new("aten::zeros_like.out", &[Tensor, OptionalInt, Out], |ctx| {
+        prepare_like(ctx, 0, 2)?;
+        prepare_fill(ctx, 2, |ctx| fill(ctx, 2, Value::Int(0)))
+    });
+    /// `aten::eye.out(n, out)`: ones on the diagonal of a square of zeros.
+    EYE_OUT = Kernel::new("aten::eye.out", &[Int, Out], |ctx| {
+        prepare_diagonal(ctx, [0, 0], 1)?;
+        prepare_fill(ctx, 1, |ctx| diagonal(ctx, 1))
+    });
+    /// `aten::eye.m_out(n, m, out)`: the same in `n` rows of `m`.
+    EYE_M_OUT = Kernel::new("aten::eye.m_out", &[Int, Int, Out], |ctx| {
+        prepare_diagonal(ctx, [0, 1], 2)?;
+        prepare_fill(ctx, 2, |ctx| diagonal(ctx, 2))
+    });
     /// `aten::scalar_tensor.out(s, out)`: a tensor without dimensions of one number.
     SCALAR_TENSOR_OUT = Kernel::new("aten::scalar_tensor.out", &[Scalar, Out], |ctx| {
         ctx.resize(1, &[])?;
@@ -60,6 +75,9 @@ kernels! {
     /// `aten::empty_permuted.out(size, physical_layout, out)`: the same, in a memory order that `out` has.
     EMPTY_PERMUTED_OUT =
         Kernel::new("aten::empty_permuted.out", &[IntList, IntList, Out], EMPTY_OUT.prepare);
+    /// `aten::empty_strided.out(size, stride, out)`: the same; the strides are those that `out` has.
+    EMPTY_STRIDED_OUT =
+        Kernel::new("aten::empty_strided.out", &[IntList, IntList, Out], EMPTY_OUT.prepare);
     /// `dim_order_ops::_empty_dim_order.out(size, dim_order, out)`: likewise.
     EMPTY_DIM_ORDER_OUT = Kernel::new(
         "dim_order_ops::_empty_dim_order.out",
@@ -92,6 +110,32 @@ fn prepare_sizes(ctx: &mut Prepare, arg: usize, out: usize) -> Result<(), Kernel
         pushed.and_then(Result::ok).ok_or(range)?;
     }
     ctx.resize(out, &sizes)
+}
+
+/// Gives `out` the shape that two arguments say.
+fn prepare_diagonal(ctx: &mut Prepare, args: [usize; 2], out: usize) -> Result<(), KernelError> {
+    let mut sizes = [0; 2];
+    for (size, arg) in sizes.iter_mut().zip(args) {
+        let found = i32::try_from(ctx.int(arg)?).ok().filter(|size| *size >= 0);
+        *size = found.ok_or(KernelError::Argument { arg, what: "a size is out of range" })?;
+    }
+    ctx.resize(out, &sizes)
+}
+
+/// Zeros, and ones where both indices are equal.
+fn diagonal(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
+    let mut out = ctx.out(out)?;
+    let info = out.info().clone();
+    let step: usize = info.strides().iter().sum();
+    let count = info.size(0).min(info.size(1));
+    with_number!(info.scalar_type, |T| {
+        let elements = elements_mut::<T>(out.bytes_mut());
+        elements.fill(T::from_i64(0));
+        for element in elements.iter_mut().step_by(step.max(1)).take(count) {
+            *element = T::from_i64(1);
+        }
+    }, else ());
+    Ok(())
 }
 
 /// Gives `out` the shape of a tensor.

@@ -5,12 +5,12 @@
 //! image starts with the same seed; [`set_seed`] changes it.
 
 use crate::map::{Two, map, map_tensors};
-use crate::number::{ComputeType, Number, unsupported, with_number};
+use crate::number::{ComputeType, Number, elements_mut, number_type, unsupported, with_number};
 use crate::real::Real;
 use crate::table::kernels;
 use crate::walk::Walk;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use torchlet_core::Param::{Float, IntList, OptionalBool, Out, Tensor};
+use torchlet_core::Param::{Float, Int, IntList, OptionalBool, Out, Tensor};
 use torchlet_core::{Bool, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorRef};
 
 kernels! {
@@ -21,6 +21,15 @@ kernels! {
     /// `aten::randn.out(size, out)`: normally distributed numbers of mean 0 and deviation 1.
     RANDN_OUT = Kernel::new("aten::randn.out", &[IntList, Out], |ctx| {
         prepare_random(ctx, |ctx| fill(ctx, normal))
+    });
+    /// `aten::randperm.out(n, out)`: the integers from 0 to below `n`, in any order.
+    RANDPERM_OUT = Kernel::new("aten::randperm.out", &[Int, Out], |ctx| {
+        let size = i32::try_from(ctx.int(0)?).ok().filter(|size| *size >= 0);
+        let what = "a size is out of range";
+        ctx.resize(1, &[size.ok_or(KernelError::Argument { arg: 0, what })?])?;
+        let found = ctx.info(1)?.scalar_type;
+        number_type(1, found)?;
+        Ok(Plan::new(permutation))
     });
     /// `aten::native_dropout.out(input, p, train, out0, out1)`: in training each element with probability `p` as zero, and
     /// the others divided by `1 - p`; otherwise all as they are. `out1` says which were kept.
@@ -54,6 +63,23 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 pub fn set_seed(seed: usize) {
     SEED.store(seed, Ordering::Relaxed);
     CALLS.store(0, Ordering::Relaxed);
+}
+
+fn permutation(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let mut out = ctx.out(1)?;
+    let key = next_key();
+    with_number!(out.scalar_type, |T| {
+        let elements = elements_mut::<T>(out.bytes_mut());
+        for (number, element) in elements.iter_mut().enumerate() {
+            *element = T::from_i64(number as i64);
+        }
+        // Each place in turn, from the last, takes one of those up to it.
+        for last in (1..elements.len()).rev() {
+            let choice = (u128::from(hash(key ^ last as u64)) * (last as u128 + 1)) >> 64;
+            elements.swap(last, choice as usize);
+        }
+    }, else ());
+    Ok(())
 }
 
 /// A key for all elements of a call.

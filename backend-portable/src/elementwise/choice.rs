@@ -1,7 +1,7 @@
 //! Choosing between values: by a condition, a mask, or bounds.
 
 use super::comparison::{larger, smaller};
-use super::{TypeRule, by_compute, prepare, prepare_with};
+use super::{TypeRule, by_compute, prepare, prepare_with, with_other};
 use crate::map::{Three, Two, map};
 use crate::number::Compute;
 use crate::table::kernels;
@@ -23,6 +23,13 @@ kernels! {
         Kernel::new("aten::clamp.out", &[Tensor, OptionalScalar, OptionalScalar, Out], |ctx| {
             prepare(ctx, &[0], &[1, 2], 3, TypeRule::Common, by_compute!(clamp))
         });
+    /// `aten::clamp_min.out(self, min, out)`: `self`, or `min` where that is larger; NaN stays.
+    CLAMP_MIN_OUT = Kernel::new("aten::clamp_min.out", &[Tensor, Scalar, Out], |ctx| {
+        fn clamp_min<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+            with_other::<C, true>(ctx, 2, |a, low| if a < low { low } else { a })
+        }
+        prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(clamp_min))
+    });
     /// `aten::clamp.Tensor_out(self, min, max, out)`: the same with tensors; NaN if any of them is.
     CLAMP_TENSOR_OUT =
         Kernel::new("aten::clamp.Tensor_out", &[Tensor, OptionalTensor, OptionalTensor, Out], |ctx| {

@@ -1,6 +1,7 @@
 //! Comparisons, and the larger and smaller of two. Integers compare as integers, everything else in the common type.
 
 use super::binary;
+use super::complex::with_complex;
 use crate::number::{Compute, load, number_type};
 use crate::table::{kernels, renamed};
 use crate::walk::Walk;
@@ -9,13 +10,13 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
     /// `aten::eq.Tensor_out(self, other, out)`: `self == other`.
-    EQ_TENSOR_OUT = binary!("aten::eq.Tensor_out", Truth, Compute, eq);
+    EQ_TENSOR_OUT = with_complex!(binary!("aten::eq.Tensor_out", Truth, Compute, eq), &[0, 1], 2, Truth, equal::<false, false>);
     /// `aten::eq.Scalar_out(self, other, out)`: `self == other`.
-    EQ_SCALAR_OUT = binary!("aten::eq.Scalar_out" Scalar, Truth, Compute, eq);
+    EQ_SCALAR_OUT = with_complex!(binary!("aten::eq.Scalar_out" Scalar, Truth, Compute, eq), &[0], 2, Truth, equal::<true, false>);
     /// `aten::ne.Tensor_out(self, other, out)`: `self != other`.
-    NE_TENSOR_OUT = binary!("aten::ne.Tensor_out", Truth, Compute, ne);
+    NE_TENSOR_OUT = with_complex!(binary!("aten::ne.Tensor_out", Truth, Compute, ne), &[0, 1], 2, Truth, equal::<false, true>);
     /// `aten::ne.Scalar_out(self, other, out)`: `self != other`.
-    NE_SCALAR_OUT = binary!("aten::ne.Scalar_out" Scalar, Truth, Compute, ne);
+    NE_SCALAR_OUT = with_complex!(binary!("aten::ne.Scalar_out" Scalar, Truth, Compute, ne), &[0], 2, Truth, equal::<true, true>);
     /// `aten::lt.Tensor_out(self, other, out)`: `self < other`.
     LT_TENSOR_OUT = binary!("aten::lt.Tensor_out", Truth, Compute, lt);
     /// `aten::lt.Scalar_out(self, other, out)`: `self < other`.

@@ -2,8 +2,9 @@
 //!
 //! Integer division by zero is an error, as in PyTorch; the smallest integer divided by -1 wraps.
 
+use super::complex::with_complex;
 use super::{ByCompute, Real, TypeRule, binary, by_compute, prepare, with_other};
-use crate::map::{Function, map};
+use crate::map::{Function, Rounded, map};
 use crate::number::{Compute, round_through};
 use crate::table::kernels;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,14 @@ macro_rules! dividing {
             prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(invoke))
         })
     };
+    ($name:literal rounded, $method:ident) => {
+        Kernel::new($name, &[Tensor, Tensor, Out], |ctx| {
+            fn invoke<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                by_nonzero::<C>(C::$method, |function| map(ctx, [0, 1], 2, &Rounded(function)))
+            }
+            prepare(ctx, &[0, 1], &[], 2, TypeRule::Common, by_compute!(invoke))
+        })
+    };
     ($name:literal, $method:ident) => {
         Kernel::new($name, &[Tensor, Tensor, Out], |ctx| {
             fn invoke<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -33,9 +42,9 @@ macro_rules! dividing {
 
 kernels! {
     /// `aten::div.out(self, other, out)`: `self / other`; integers give `float32`.
-    DIV_OUT = binary!("aten::div.out", Float, float Real, |a: C, b: C| a / b);
+    DIV_OUT = with_complex!(binary!("aten::div.out", Float, float Real, |a: C, b: C| a / b), &[0, 1], 2, Complex, div::<false>);
     /// `aten::div.Scalar_out(self, other, out)`: `self / other`; integers give `float32`.
-    DIV_SCALAR_OUT = binary!("aten::div.Scalar_out" Scalar, Float, float Real, |a: C, b: C| a / b);
+    DIV_SCALAR_OUT = with_complex!(binary!("aten::div.Scalar_out" Scalar, Float, float Real, |a: C, b: C| a / b), &[0], 2, Complex, div::<true>);
     /// `aten::div.out_mode(self, other, rounding_mode, out)`: `self / other`, rounded down with "floor", towards zero with
     /// "trunc".
     DIV_OUT_MODE = Kernel::new("aten::div.out_mode", &[Tensor, Tensor, OptionalString, Out], |ctx| {
@@ -49,11 +58,11 @@ kernels! {
     /// `aten::floor_divide.out(self, other, out)`: `self / other` rounded down.
     FLOOR_DIVIDE_OUT = dividing!("aten::floor_divide.out", quotient_down);
     /// `aten::fmod.Tensor_out(self, other, out)`: the remainder with the sign of `self`.
-    FMOD_TENSOR_OUT = dividing!("aten::fmod.Tensor_out", remainder_of_self);
+    FMOD_TENSOR_OUT = dividing!("aten::fmod.Tensor_out" rounded, remainder_of_self);
     /// `aten::fmod.Scalar_out(self, other, out)`: the remainder with the sign of `self`.
     FMOD_SCALAR_OUT = dividing!("aten::fmod.Scalar_out" Scalar, remainder_of_self);
     /// `aten::remainder.Tensor_out(self, other, out)`: the remainder with the sign of `other`.
-    REMAINDER_TENSOR_OUT = dividing!("aten::remainder.Tensor_out", remainder_of_other);
+    REMAINDER_TENSOR_OUT = dividing!("aten::remainder.Tensor_out" rounded, remainder_of_other);
     /// `aten::remainder.Scalar_out(self, other, out)`: the remainder with the sign of `other`.
     REMAINDER_SCALAR_OUT = dividing!("aten::remainder.Scalar_out" Scalar, remainder_of_other);
 }
@@ -145,9 +154,17 @@ fn checked<C: Division, const SCALAR: bool>(
     out: usize,
     function: impl Fn(C, C) -> C + Sync,
 ) -> Result<(), KernelError> {
+    by_nonzero(function, |function| with_other::<C, SCALAR>(ctx, out, function))
+}
+
+/// Runs a loop with a function that only divides by what divides; fails if there was anything else.
+fn by_nonzero<C: Division>(
+    function: impl Fn(C, C) -> C + Sync,
+    run: impl FnOnce(&(dyn Fn(C, C) -> C + Sync)) -> Result<(), KernelError>,
+) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let by_zero = AtomicBool::new(false);
-    with_other::<C, SCALAR>(ctx, out, |a, b: C| {
+    run(&|a, b: C| {
         if b.divides() {
             function(a, b)
         } else {

@@ -1,5 +1,6 @@
 //! Elementary functions of one tensor. Integers give `float32`, as in PyTorch.
 
+use super::complex::with_complex;
 use super::{Real, unary};
 use crate::compute::functions;
 use crate::number::Compute;
@@ -11,9 +12,9 @@ kernels! {
     /// `aten::rsqrt.out(self, out)`: `1 / sqrt(self)`.
     RSQRT_OUT = unary!("aten::rsqrt.out", Float, float Real, |a: C| C::real(1.0) / a.sqrt(), vector functions::Rsqrt);
     /// `aten::reciprocal.out(self, out)`: `1 / self`.
-    RECIPROCAL_OUT = unary!("aten::reciprocal.out", Float, float Real, |a: C| C::real(1.0) / a);
+    RECIPROCAL_OUT = with_complex!(unary!("aten::reciprocal.out", Float, float Real, |a: C| C::real(1.0) / a), &[0], 1, Complex, reciprocal);
     /// `aten::exp.out(self, out)`: `e^self`.
-    EXP_OUT = unary!("aten::exp.out", Float, float Real, C::exp, vector functions::Exp);
+    EXP_OUT = with_complex!(unary!("aten::exp.out", Float, float Real, C::exp, vector functions::Exp), &[0], 1, Complex, exp);
     /// `aten::expm1.out(self, out)`: `e^self - 1`, precise near zero.
     EXPM1_OUT = unary!("aten::expm1.out", Float, float Real, C::exp_m1);
     /// `aten::log.out(self, out)`: natural logarithm.

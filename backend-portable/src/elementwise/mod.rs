@@ -8,6 +8,7 @@ pub mod arithmetic;
 pub mod bitwise;
 pub mod choice;
 pub mod comparison;
+pub mod complex;
 pub mod division;
 pub mod elementary;
 pub mod logic;
@@ -92,7 +93,8 @@ macro_rules! unary {
 pub(crate) use unary;
 
 /// A kernel `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` behind the name `(Tensor self, Scalar other,
-/// *, Tensor(a!) out)`: `binary!(name, type rule, bound, |a, b| …)`.
+/// *, Tensor(a!) out)`: `binary!(name, type rule, bound, |a, b| …)`. `rounded` before the function of two tensors makes it one that
+/// [rounds its operands](crate::map::Function::rounds_operands).
 macro_rules! binary {
     ($name:literal Scalar, $rule:ident, $bound:ident, $function:expr) => {
         $crate::elementwise::binary!(@ $name, Scalar, true, &[0], &[1], $rule, $bound, $function,
@@ -110,6 +112,27 @@ macro_rules! binary {
         $crate::elementwise::binary!(@ $name, Tensor, false, &[0, 1], &[], $rule, $bound, $function,
             $crate::elementwise::by_compute!(invoke))
     };
+    ($name:literal, $rule:ident, float $bound:ident, rounded $function:expr) => {
+        $crate::elementwise::binary!(@rounded $name, $rule, $bound, $function,
+            $crate::elementwise::by_compute!(float invoke))
+    };
+    ($name:literal, $rule:ident, $bound:ident, rounded $function:expr) => {
+        $crate::elementwise::binary!(@rounded $name, $rule, $bound, $function,
+            $crate::elementwise::by_compute!(invoke))
+    };
+    (@rounded $name:literal, $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
+        fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+            $crate::types::expect::<C>()?;
+            let function: &dyn $crate::map::Function<2, C> = &$crate::map::Rounded($function);
+            $crate::map::map(ctx, [0, 1], 2, function)
+        }
+        torchlet_core::Kernel::new(
+            $name,
+            &[torchlet_core::Param::Tensor, torchlet_core::Param::Tensor, torchlet_core::Param::Out],
+            |ctx| $crate::elementwise::prepare(
+                ctx, &[0, 1], &[], 2, $crate::elementwise::TypeRule::$rule, $by_compute),
+        )
+    }};
     (@ $name:literal, $other:ident, $scalar:literal, $inputs:expr, $scalars:expr,
         $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
         fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {

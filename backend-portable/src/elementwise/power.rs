@@ -5,12 +5,12 @@ use crate::map::{map, scalar_operand};
 use crate::number::Compute;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Scalar, Tensor};
-use torchlet_core::{Invoke, Kernel, KernelError};
+use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
 
 kernels! {
     /// `aten::pow.Tensor_Tensor_out(self, exponent, out)`: `self` to the power of `exponent`. Of integers, negative powers
     /// are cut to integers.
-    POW_TENSOR_TENSOR_OUT = binary!("aten::pow.Tensor_Tensor_out", Common, Power, C::power);
+    POW_TENSOR_TENSOR_OUT = binary!("aten::pow.Tensor_Tensor_out", Common, Power, rounded C::power);
     /// `aten::pow.Tensor_Scalar_out(self, exponent, out)`: the same with a number; of integers, not a negative one.
     POW_TENSOR_SCALAR_OUT =
         Kernel::new("aten::pow.Tensor_Scalar_out", &[Tensor, Scalar, Out], |ctx| {
@@ -20,8 +20,10 @@ kernels! {
     POW_SCALAR_OUT = Kernel::new("aten::pow.Scalar_out", &[Scalar, Tensor, Out], |ctx| {
         prepare(ctx, &[1], &[0], 2, TypeRule::Common, by_compute!(of_scalar))
     });
+    /// `aten::hypot.out(self, other, out)`: the distance of the point at `other` across and `self` up.
+    HYPOT_OUT = binary!("aten::hypot.out", Common, float Real, rounded super::complex::length);
     /// `aten::atan2.out(self, other, out)`: the angle of the point at `other` across and `self` up.
-    ATAN2_OUT = binary!("aten::atan2.out", Float, float Real, C::atan2);
+    ATAN2_OUT = binary!("aten::atan2.out", Float, float Real, rounded C::atan2);
 }
 
 /// Powers.
@@ -98,7 +100,9 @@ fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
     if !C::is_exponent(exponent) {
         return Err(KernelError::Argument { arg: 1, what: "integers to negative powers" });
     }
-    if let Some(function) = C::root_or_inverse(exponent) {
+    // Of half, PyTorch has no shorter ways: the root of minus infinity is infinite there.
+    let is_half = ctx.info(0)?.scalar_type == ScalarType::Half;
+    if let Some(function) = C::root_or_inverse(exponent).filter(|_| !is_half) {
         return map(ctx, [0], 2, &function);
     }
     if exponent == C::from_i64(2) {

@@ -4,13 +4,19 @@
 //! addend may be added. How they are computed depends on the element type: `fast.rs` brings `f32`, half and
 //! bfloat16 to the numeric engine, `plain.rs` is a loop for every type and order of elements that needs no memory.
 
+mod experts;
 mod fast;
+mod hadamard;
 mod operators;
 mod plain;
 #[cfg(test)]
 mod tests;
+mod trilinear;
 
+pub use experts::*;
+pub use hadamard::*;
 pub use operators::*;
+pub use trilinear::*;
 
 use crate::machine;
 use crate::number::{Compute, ComputeType, unsupported};

@@ -1,9 +1,9 @@
-//! Running sums.
+//! Running sums and products.
 
 use super::sums::castable;
-use crate::elementwise::{Arithmetic, by_compute};
+use crate::elementwise::{ByCompute, by_compute};
 use crate::lines::{LANES, Lanes, Line, Lines, Target};
-use crate::number::store;
+use crate::number::{Compute, store};
 use crate::table::kernels;
 use torchlet_core::Param::{Int, OptionalInt, Out, Tensor};
 use torchlet_core::rules::normalize_dim;
@@ -11,7 +11,13 @@ use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, Scala
 
 kernels! {
     /// `aten::cumsum.out(self, dim, dtype, out)`
-    CUMSUM_OUT = Kernel::new("aten::cumsum.out", &[Tensor, Int, OptionalInt, Out], prepare);
+    CUMSUM_OUT = Kernel::new("aten::cumsum.out", &[Tensor, Int, OptionalInt, Out], |ctx| {
+        prepare(ctx, by_compute!(sums))
+    });
+    /// `aten::cumprod.out(self, dim, dtype, out)`
+    CUMPROD_OUT = Kernel::new("aten::cumprod.out", &[Tensor, Int, OptionalInt, Out], |ctx| {
+        prepare(ctx, by_compute!(products))
+    });
 }
 
 fn dim(args: &Arguments) -> Result<usize, KernelError> {
@@ -19,25 +25,34 @@ fn dim(args: &Arguments) -> Result<usize, KernelError> {
     normalize_dim(args.int(1)?, args.info(0)?.rank()).ok_or(KernelError::Argument { arg: 1, what })
 }
 
-fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+fn prepare(ctx: &mut Prepare, functions: ByCompute) -> Result<Plan, KernelError> {
     let input = ctx.info(0)?;
     dim(ctx)?;
     ctx.resize(3, &input.sizes)?;
     let compute = castable(ctx, 2, 3)?;
-    Ok(Plan::new(by_compute!(invoke).choose(compute)))
+    Ok(Plan::new(functions.choose(compute)))
 }
 
-/// A sum that keeps what rounding loses.
-///
-/// PyTorch sums `float` in `double` here. Where there are no doubles in hardware, two floats do as well.
-trait Running: Arithmetic {
-    /// Adds to a sum and to what it has lost; returns the best value of both.
-    fn step(sum: &mut Self, lost: &mut Self, x: Self) -> Self;
+/// What a scan has so far, and what rounding lost of it.
+type Running<C> = (C, C);
+
+/// A scan: how what there is so far takes in one more value, and what is written then.
+trait Scan<C> {
+    fn start() -> C;
+    fn step(state: &mut Running<C>, x: C) -> C;
 }
 
-impl Running for f32 {
+struct Sums;
+struct Products;
+
+// PyTorch sums `float` in `double` here. Where there are no doubles in hardware, two floats do as well.
+impl Scan<f32> for Sums {
     #[inline(always)]
-    fn step(sum: &mut f32, lost: &mut f32, x: f32) -> f32 {
+    fn start() -> f32 {
+        0.0
+    }
+    #[inline(always)]
+    fn step((sum, lost): &mut Running<f32>, x: f32) -> f32 {
         let next = *sum + x;
         let added = next - *sum;
         let error = (*sum - (next - added)) + (x - added);
@@ -47,22 +62,81 @@ impl Running for f32 {
         next + *lost
     }
 }
-impl Running for f64 {
+impl Scan<f64> for Sums {
     #[inline(always)]
-    fn step(sum: &mut f64, _: &mut f64, x: f64) -> f64 {
+    fn start() -> f64 {
+        0.0
+    }
+    #[inline(always)]
+    fn step((sum, _): &mut Running<f64>, x: f64) -> f64 {
         *sum += x;
         *sum
     }
 }
-impl Running for i64 {
+impl Scan<i64> for Sums {
     #[inline(always)]
-    fn step(sum: &mut i64, _: &mut i64, x: i64) -> i64 {
+    fn start() -> i64 {
+        0
+    }
+    #[inline(always)]
+    fn step((sum, _): &mut Running<i64>, x: i64) -> i64 {
         *sum = sum.wrapping_add(x);
         *sum
     }
 }
 
-fn invoke<C: Running>(ctx: &mut Invoke) -> Result<(), KernelError> {
+// PyTorch multiplies `float` in `double` here. Two floats keep nearly as many bits of a product.
+impl Scan<f32> for Products {
+    #[inline(always)]
+    fn start() -> f32 {
+        1.0
+    }
+    #[inline(always)]
+    fn step((product, lost): &mut Running<f32>, x: f32) -> f32 {
+        let exact = f64::from(*product) * f64::from(x) + f64::from(*lost) * f64::from(x);
+        *product = exact as f32;
+        *lost = if product.is_finite() { (exact - f64::from(*product)) as f32 } else { 0.0 };
+        *product
+    }
+}
+impl Scan<f64> for Products {
+    #[inline(always)]
+    fn start() -> f64 {
+        1.0
+    }
+    #[inline(always)]
+    fn step((product, _): &mut Running<f64>, x: f64) -> f64 {
+        *product *= x;
+        *product
+    }
+}
+impl Scan<i64> for Products {
+    #[inline(always)]
+    fn start() -> i64 {
+        1
+    }
+    #[inline(always)]
+    fn step((product, _): &mut Running<i64>, x: i64) -> i64 {
+        *product = product.wrapping_mul(x);
+        *product
+    }
+}
+
+fn sums<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError>
+where
+    Sums: Scan<C>,
+{
+    invoke::<C, Sums>(ctx)
+}
+
+fn products<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError>
+where
+    Products: Scan<C>,
+{
+    invoke::<C, Products>(ctx)
+}
+
+fn invoke<C: Compute, S: Scan<C>>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let dim = dim(ctx)?;
@@ -71,39 +145,43 @@ fn invoke<C: Running>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let lines = Lines::new(out.info(), input.info(), dim)?;
     let size = scalar_type.size();
     lines.for_each(ctx.parallel(), out.into_bytes(), size, &|line, target| match target {
-        Target::Row(row) => one::<C>(&input, line, scalar_type, row),
-        Target::Lanes(lanes) => side_by_side::<C>(&input, line, scalar_type, lanes),
+        Target::Row(row) => one::<C, S>(&input, line, scalar_type, row),
+        Target::Lanes(lanes) => side_by_side::<C, S>(&input, line, scalar_type, lanes),
     });
     Ok(())
 }
 
-fn one<C: Running>(input: &TensorRef, line: Line, scalar_type: ScalarType, out: &mut [u8]) {
+fn one<C: Compute, S: Scan<C>>(
+    input: &TensorRef,
+    line: Line,
+    scalar_type: ScalarType,
+    out: &mut [u8],
+) {
     let mut block = [C::default(); LANES];
-    let (mut sum, mut lost) = (C::default(), C::default());
+    let mut state = (S::start(), C::default());
     let blocks = out.chunks_mut(LANES * scalar_type.size());
     for (from, out) in (0..line.len).step_by(LANES).zip(blocks) {
         let block = &mut block[..LANES.min(line.len - from)];
         line.load(input, from, block);
         for x in block.iter_mut() {
-            *x = C::step(&mut sum, &mut lost, *x);
+            *x = S::step(&mut state, *x);
         }
         store(scalar_type, out, block);
     }
 }
 
-fn side_by_side<C: Running>(
+fn side_by_side<C: Compute, S: Scan<C>>(
     input: &TensorRef,
     line: Line,
     scalar_type: ScalarType,
     out: &mut dyn Lanes,
 ) {
-    let (mut block, mut sum) = ([C::default(); LANES], [C::default(); LANES]);
-    let mut lost = [C::default(); LANES];
+    let (mut block, mut states) = ([C::default(); LANES], [(S::start(), C::default()); LANES]);
     let block = &mut block[..line.lanes.min(LANES)];
     for number in 0..line.len {
         line.load_lanes(input, number, block);
-        for ((x, sum), lost) in block.iter_mut().zip(&mut sum).zip(&mut lost) {
-            *x = C::step(sum, lost, *x);
+        for (x, state) in block.iter_mut().zip(&mut states) {
+            *x = S::step(state, *x);
         }
         store(scalar_type, out.row(number), block);
     }

@@ -1,13 +1,16 @@
 //! Sums, products, means and variances.
 
 use super::engine::Order::Memory;
-use super::reducers::{Moments, Product, Spread, Sum, Truth};
+use super::engine::Reducer;
+use super::reducers::{Largest, Moments, Ordered, Product, Smallest, Spread, Sum, Truth};
 use super::{Dims, Form, double, expect_same_layout, reduced, single};
 use crate::elementwise::{Arithmetic, by_compute, can_cast};
-use crate::number::{ComputeType, unsupported};
+use crate::number::{Compute, ComputeType, unsupported};
 use crate::real::Real;
 use crate::table::kernels;
-use torchlet_core::Param::{Bool, Int, OptionalInt, OptionalIntList, OptionalScalar, Out, Tensor};
+use torchlet_core::Param::{
+    Bool, Int, OptionalInt, OptionalIntList, OptionalScalar, Out, Scalar, Tensor,
+};
 use torchlet_core::rules::reduced_count;
 use torchlet_core::{Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
 
@@ -41,6 +44,19 @@ kernels! {
         "aten::prod.int_out",
         &[Tensor, Int, Bool, OptionalInt, Out],
         |ctx| accumulate(ctx, ONE, 3, 4, by_compute!(product), all),
+    );
+    /// `aten::linalg_vector_norm.out(self, ord, dim, keepdim, dtype, out)`: the root of order `ord` of the sum of as high powers of the
+    /// magnitudes; the largest, the smallest or the number of those that are not zero for infinity, minus infinity and 0.
+    LINALG_VECTOR_NORM_OUT = Kernel::new(
+        "aten::linalg_vector_norm.out",
+        &[Tensor, Scalar, OptionalIntList, Bool, OptionalInt, Out],
+        |ctx| {
+            let found = ctx.info(0)?.scalar_type;
+            if !found.is_floating() {
+                return Err(unsupported(0, found));
+            }
+            floating(ctx, NORM, &[5], [norm::<f32>, norm::<f64>])
+        },
     );
     /// `aten::var.out(self, dim, unbiased, keepdim, out)`
     VAR_OUT = Kernel::new(
@@ -81,6 +97,8 @@ kernels! {
 const DIMS: Form = Form { dims: Dims::List(1), keep: Some(2) };
 const ONE: Form = Form { dims: Dims::One(1), keep: Some(2) };
 const VAR: Form = Form { dims: Dims::List(1), keep: Some(3) };
+
+const NORM: Form = Form { dims: Dims::List(2), keep: Some(3) };
 
 /// Prepares sums and products, computed in the type of the output, to which values are converted first.
 fn accumulate(
@@ -177,6 +195,60 @@ fn mean<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn mean_all<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     mean_in::<C>(ctx, Form::ALL, 2)
+}
+
+fn norm<C: Real + Arithmetic + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let order = C::of_scalar(ctx.scalar(1)?);
+    let infinity = C::real(f64::INFINITY);
+    let same = |sum: C| sum;
+    if order == infinity {
+        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Largest, C::default()), same);
+    }
+    if order == -infinity {
+        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Smallest, infinity), same);
+    }
+    if order == C::default() {
+        let count = |x: C| C::of_bool(x != C::default());
+        return single(ctx, NORM, Memory, 5, &Norm(count, Sum, C::default()), same);
+    }
+    if order == C::count(1) {
+        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Sum, C::default()), same);
+    }
+    if order == C::count(2) {
+        let square = |x: C| x * x;
+        return single(ctx, NORM, Memory, 5, &Norm(square, Sum, C::default()), |sum: C| sum.sqrt());
+    }
+    let power = move |x: C| x.magnitude().pow(order);
+    let root = C::count(1) / order;
+    single(ctx, NORM, Memory, 5, &Norm(power, Sum, C::default()), |sum: C| sum.pow(root))
+}
+
+/// What a reducer makes of a function of the values.
+struct Norm<F, R, C>(F, R, C);
+
+impl<C: Compute, F: Fn(C) -> C + Sync, R: Reducer<C, State = C>> Reducer<C> for Norm<F, R, C> {
+    type State = C;
+    fn start(&self) -> C {
+        // Magnitudes are not negative, so that of none the largest is zero.
+        self.2
+    }
+    fn fold(&self, state: &mut C, values: &[C], first: usize) {
+        let mut block = [C::default(); 32];
+        for (number, values) in values.chunks(32).enumerate() {
+            let block = &mut block[..values.len()];
+            block.iter_mut().zip(values).for_each(|(slot, value)| *slot = (self.0)(*value));
+            self.1.fold(state, block, first + number * 32);
+        }
+    }
+    fn fold_each(&self, states: &mut [C], values: &[C], number: usize) {
+        for (state, value) in states.iter_mut().zip(values) {
+            self.1.fold_each(core::slice::from_mut(state), &[(self.0)(*value)], number);
+        }
+    }
+    fn merge(&self, a: C, b: C) -> C {
+        self.1.merge(a, b)
+    }
 }
 
 /// The correction in argument 2: a number, 1 if there is none; or whether to correct by 1.

@@ -52,6 +52,28 @@ kernels! { BLOCKS:
             rearrange(ctx, &input, from, to, out.into_bytes(), &[0, 2, 4, 1, 3]).ok_or(deep)
         }))
     });
+    /// `preprocess::tile_crop.out(input, tile_size, out)`: a picture `[channels, height, width]` as square tiles `[tile, channels, row,
+    /// column]`, by rows of tiles.
+    TILE_CROP_OUT = Kernel::new("preprocess::tile_crop.out", &[Tensor, Int, Out], |ctx| {
+        let info = ctx.info(0)?;
+        let &[channels, height, width] = &info.sizes[..] else {
+            return Err(KernelError::Rank { arg: 0, found: info.rank() });
+        };
+        let tile = i32::try_from(ctx.int(1)?).ok().filter(|tile| *tile > 0 && height % tile == 0 && width % tile == 0);
+        let tile = tile.ok_or(bad(1, "must be positive and divide height and width"))?;
+        let tiles = (height / tile).checked_mul(width / tile).ok_or(bad(0, "is too large"))?;
+        ctx.resize(2, &[tiles, channels, tile, tile])?;
+        same_type(ctx, 0, 2)?;
+        Ok(Plan::new(|ctx| {
+            let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
+            let deep = KernelError::Rank { arg: 0, found: input.rank() };
+            let tile = usize::try_from(ctx.int(1)?).unwrap_or(1).max(1);
+            let from = divide(input.info(), 2, tile).and_then(|info| divide(&info, 1, tile));
+            let to = divide(out.info(), 0, input.size(2) / tile);
+            // Output: tile row, tile column, channels, row, column; input: channels, tile row, row, tile column, column.
+            rearrange(ctx, &input, from, to, out.into_bytes(), &[1, 3, 0, 2, 4]).ok_or(deep)
+        }))
+    });
     /// `aten::tril.out(self, diagonal, out)`: zero above the diagonal.
     TRIL_OUT = Kernel::new("aten::tril.out", &[Tensor, Int, Out], |ctx| {
         prepare_triangle(ctx)?;

@@ -2,8 +2,9 @@
 
 use super::{bad, same_type, walk_of};
 use crate::shape::moves;
-use crate::table::kernels;
+use crate::table::{kernels, renamed};
 use torchlet_core::Param::{Int, IntList, OptionalInt, Out, OutList, Tensor};
+use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::{View, view_sizes};
 use torchlet_core::{Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorInfo};
 
@@ -27,6 +28,8 @@ kernels! { VIEWS:
     SQUEEZE_COPY_DIM_OUT = view_copy!("aten::squeeze_copy.dim_out", [Tensor, Int, Out], 2, squeeze_dim);
     /// `aten::squeeze_copy.dims_out(self, dims, out)`.
     SQUEEZE_COPY_DIMS_OUT = view_copy!("aten::squeeze_copy.dims_out", [Tensor, IntList, Out], 2, squeeze_dims);
+    /// `aten::squeeze_copy.out(self, out)`: without all dimensions of size 1.
+    SQUEEZE_COPY_OUT = view_copy!("aten::squeeze_copy.out", [Tensor, Out], 1, squeeze);
     /// `aten::unsqueeze_copy.out(self, dim, out)`.
     UNSQUEEZE_COPY_OUT = view_copy!("aten::unsqueeze_copy.out", [Tensor, Int, Out], 2, unsqueeze);
     /// `aten::expand_copy.out(self, size, implicit, out)`.
@@ -67,6 +70,50 @@ kernels! { VIEWS:
             Ok(())
         }))
     });
+    /// `aten::_reshape_alias_copy.out(self, size, stride, out)`: the same as `view_copy`; the strides are those that `out` has.
+    RESHAPE_ALIAS_COPY_OUT =
+        Kernel::new("aten::_reshape_alias_copy.out", &[Tensor, IntList, IntList, Out], |ctx| {
+            let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
+                .ok_or(bad(1, "the input does not have this many elements"))?;
+            ctx.resize(3, &sizes)?;
+            same_type(ctx, 0, 3)?;
+            Ok(Plan::new(|ctx| {
+                let (input, out) = (ctx.tensor(0)?, ctx.out(3)?);
+                let to = out.info().clone();
+                reshape(ctx, input.info(), input.bytes(), &to, out.into_bytes())
+            }))
+        });
+    /// `aten::view_as_complex_copy.out(self, out)`: complex numbers whose parts are the last dimension.
+    VIEW_AS_COMPLEX_COPY_OUT = Kernel::new("aten::view_as_complex_copy.out", &[Tensor, Out], |ctx| {
+        use torchlet_core::ScalarType as S;
+        let (input, found) = (ctx.info(0)?, ctx.info(1)?.scalar_type);
+        let Some((2, sizes)) = input.sizes.split_last() else {
+            return Err(bad(0, "its last dimension must have two elements"));
+        };
+        ctx.resize(1, sizes)?;
+        let fits = matches!(
+            (input.scalar_type, found),
+            (S::Half, S::ComplexHalf) | (S::Float, S::ComplexFloat) | (S::Double, S::ComplexDouble)
+        );
+        if !fits {
+            return Err(KernelError::ScalarType { arg: 1, found });
+        }
+        Ok(Plan::new(|ctx| {
+            let (input, out) = (ctx.tensor(0)?, ctx.out(1)?);
+            // The output seen as what its numbers are made of, which follow each other.
+            let mut pairs = out.info().clone();
+            pairs.scalar_type = input.scalar_type;
+            let deep = KernelError::Rank { arg: 0, found: input.rank() };
+            let last = u8::try_from(pairs.rank()).map_err(|_| deep.clone())?;
+            pairs.sizes.push(2).map_err(|_| deep.clone())?;
+            pairs.dim_order.push(last).map_err(|_| deep)?;
+            let view = View::of(input.info()).ok_or(bad(0, "is too large"))?;
+            let walk = walk_of(&pairs, &view)?;
+            let size = input.scalar_type.size();
+            moves::copy(ctx.parallel(), size, &walk, input.bytes(), out.into_bytes());
+            Ok(())
+        }))
+    });
     /// `aten::view_copy.out(self, size, out)`: the elements in row-major order, in another shape.
     VIEW_COPY_OUT = Kernel::new("aten::view_copy.out", &[Tensor, IntList, Out], |ctx| {
         let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
@@ -92,6 +139,8 @@ kernels! { VIEWS:
             let parts = usize::try_from(parts).map_err(|_| bad(1, "gives too many parts"))?;
             prepare_parts(ctx, 3, parts, split, |ctx| invoke_parts(ctx, 3, split))
         });
+    /// `aten::unsafe_split.Tensor_out(self, split_size, dim, out)`: the same.
+    UNSAFE_SPLIT_TENSOR_OUT = renamed(SPLIT_COPY_TENSOR_OUT, "aten::unsafe_split.Tensor_out");
     /// `aten::split_with_sizes_copy.out(self, split_sizes, dim, out)`.
     SPLIT_WITH_SIZES_COPY_OUT =
         Kernel::new("aten::split_with_sizes_copy.out", &[Tensor, IntList, Int, OutList], |ctx| {
@@ -163,6 +212,12 @@ fn t(ctx: &Arguments) -> Result<View, KernelError> {
 
 fn squeeze_dim(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?.squeeze(&[ctx.int(1)?]).ok_or(bad(1, "is not a dimension"))
+}
+
+fn squeeze(ctx: &Arguments) -> Result<View, KernelError> {
+    let view = input(ctx)?;
+    let dims: heapless::Vec<i64, MAX_RANK> = (0..view.rank() as i64).collect();
+    view.squeeze(&dims).ok_or(bad(0, "has too many dimensions"))
 }
 
 fn squeeze_dims(ctx: &Arguments) -> Result<View, KernelError> {

@@ -32,6 +32,12 @@ kernels! { POOLING:
     /// `aten::max_pool3d_with_indices.out(self, kernel_size, stride, padding, dilation, ceil_mode, out, indices)`
     MAX_POOL3D_WITH_INDICES_OUT =
         Kernel::new("aten::max_pool3d_with_indices.out", LARGEST, largest_prepare::<3>);
+    /// `aten::adaptive_avg_pool1d.out(self, output_size, out)`
+    ADAPTIVE_AVG_POOL1D_OUT = Kernel::new(
+        "aten::adaptive_avg_pool1d.out",
+        &[Tensor, IntList, Out],
+        adaptive_average_prepare::<1>,
+    );
     /// `aten::_adaptive_avg_pool2d.out(self, output_size, out)`
     ADAPTIVE_AVG_POOL2D_OUT = Kernel::new(
         "aten::_adaptive_avg_pool2d.out",

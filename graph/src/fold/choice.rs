@@ -139,6 +139,7 @@ fn is_simple(node: &Node, registry: &Registry<'_>) -> bool {
 
 /// Operators that are not simple: products, windows, what shares memory, what is random, what gives shapes by contents.
 const OTHERS: &[Operator] = &[
+    Operator::ADAPTIVE_AVG_POOL1D,
     Operator::ADAPTIVE_AVG_POOL2D,
     Operator::ADAPTIVE_AVG_POOL3D,
     Operator::ADAPTIVE_MAX_POOL2D,
@@ -154,10 +155,19 @@ const OTHERS: &[Operator] = &[
     Operator::CONVOLUTION,
     Operator::CONVOLUTION_BACKWARD,
     Operator::EMBEDDING_BAG,
+    Operator::EMPTY_STRIDED,
     Operator::EXECUTORCH_PRIM_ET_COPY_INDEX_TENSOR,
     Operator::EXECUTORCH_PRIM_ET_VIEW,
+    Operator::FFT_C2C,
+    Operator::FFT_C2R,
+    Operator::FFT_R2C,
     Operator::INDEX_TENSOR,
     Operator::LINEAR,
+    Operator::LLAMA_CHANNELWISE_GATED_DELTA_RULE,
+    Operator::LLAMA_CUSTOM_QUANTIZED_SDPA,
+    Operator::LLAMA_CUSTOM_SDPA,
+    Operator::LLAMA_GATED_DELTA_RULE,
+    Operator::LLAMA_QUANTIZED_MOE_FFN,
     Operator::MASKED_SELECT,
     Operator::MAX_POOL2D_WITH_INDICES,
     Operator::MAX_POOL2D_WITH_INDICES_BACKWARD,
@@ -172,7 +182,9 @@ const OTHERS: &[Operator] = &[
     Operator::QUANTIZED_DECOMPOSED_MIXED_MM,
     Operator::RAND,
     Operator::RANDN,
+    Operator::RANDPERM,
     Operator::REPEAT_INTERLEAVE_TENSOR,
+    Operator::TRILINEAR,
     Operator::UNIQUE_CONSECUTIVE,
     Operator::UPSAMPLE_BILINEAR2D_AA,
 ];

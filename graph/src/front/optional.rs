@@ -111,6 +111,8 @@ fn results<'i>(
             Some(Meaning::Functional { inputs, outputs, .. }) => (args, inputs, outputs, true),
             Some(Meaning::View) => (args, 2, 1, true),
             Some(Meaning::Copy | Meaning::InPlace(..)) => (args, 0, 1, false),
+            Some(Meaning::UpdateCache) => (args, 1, 1, false),
+            Some(Meaning::UpdateCachesAndAttend) => (args, 3, usize::MAX, false),
             None => (args, vocabulary.first_number(name, overload), usize::MAX, false),
         },
         Instruction::Delegate { delegate, args } => {
@@ -138,7 +140,13 @@ fn inputs<'i>(
             match vocabulary.meaning(name, overload) {
                 Some(Meaning::Functional { inputs, .. }) => inputs,
                 Some(Meaning::View) => 2,
-                Some(Meaning::Copy | Meaning::InPlace(..)) | None => usize::MAX,
+                Some(
+                    Meaning::Copy
+                    | Meaning::InPlace(..)
+                    | Meaning::UpdateCache
+                    | Meaning::UpdateCachesAndAttend,
+                )
+                | None => usize::MAX,
             },
         ),
         Instruction::Delegate { delegate, args } => {

@@ -100,8 +100,10 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             Instruction::Kernel { name, overload, args } => {
                 match self.vocabulary.access(name, overload) {
                     Access::Outputs(first) => first,
-                    // What follows are inputs, and the first once more.
-                    Access::InPlace => return args.first().copied().into_iter().collect(),
+                    // The others are inputs, or the same once more.
+                    Access::InPlace(target) => {
+                        return args.get(target).copied().into_iter().collect();
+                    }
                     Access::Unknown => 0,
                 }
             }
@@ -429,6 +431,21 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
                 read.push(new);
                 self.call(operator, read);
             }
+            (Meaning::UpdateCache, [value, cache, start, ..]) => {
+                self.update_cache([*value, *cache], *start)?;
+            }
+            (
+                Meaning::UpdateCachesAndAttend,
+                [query, key, value, keys, values, start, _, mask, dropout, causal, scale, out, ..],
+            ) => {
+                self.update_cache([*key, *keys], *start)?;
+                self.update_cache([*value, *values], *start)?;
+                let args = [query, keys, values, start, mask, dropout, causal, scale];
+                let read = args.into_iter().map(|arg| self.read(*arg));
+                let mut read = read.collect::<Result<Vec<ValueId>, Error>>()?;
+                read.push(self.result(*out)?);
+                self.call(Operator::LLAMA_CUSTOM_SDPA, read);
+            }
             (Meaning::Functional { operator, inputs, outputs }, args) => {
                 let (inputs, results) = args.split_at_checked(inputs).ok_or_else(unknown)?;
                 let results = results.get(..outputs).ok_or_else(unknown)?;
@@ -454,6 +471,14 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             }
             _ => return Err(unknown()),
         }
+        Ok(())
+    }
+
+    /// A cache becomes itself with a value written from a position on.
+    fn update_cache(&mut self, [value, cache]: [usize; 2], start: usize) -> Result<(), Error> {
+        let mut args = vec![self.read(value)?, self.read(cache)?, self.read(start)?];
+        args.push(self.result(cache)?);
+        self.call(Operator::UPDATE_CACHE, args);
         Ok(())
     }
 

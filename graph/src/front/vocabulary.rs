@@ -26,6 +26,10 @@ pub enum Meaning {
     Copy,
     /// The first argument becomes what this operator makes of this many arguments.
     InPlace(Operator, usize),
+    /// The second argument, a cache, takes the first from the position on that the third says. What is behind them means nothing.
+    UpdateCache,
+    /// The same for two caches (arguments 1 and 3, 2 and 4, the position is 5), over which the first argument attends then.
+    UpdateCachesAndAttend,
 }
 
 /// What a kernel's call does with its arguments.
@@ -33,8 +37,8 @@ pub enum Meaning {
 pub(crate) enum Access {
     /// Those before this one are read; the others are written, and were not read.
     Outputs(usize),
-    /// The first is read and written, the others are read.
-    InPlace,
+    /// The one of this number is read and written, the others are read.
+    InPlace(usize),
     /// Each may be read and written.
     Unknown,
 }
@@ -47,6 +51,8 @@ impl Meaning {
             Meaning::View => 3,
             Meaning::Copy => 2,
             Meaning::InPlace(_, inputs) => inputs,
+            Meaning::UpdateCache => 4,
+            Meaning::UpdateCachesAndAttend => 12,
         }
     }
 }
@@ -96,8 +102,9 @@ impl Vocabulary {
         match self.meaning(name, overload) {
             Some(Meaning::Functional { inputs, .. }) => Access::Outputs(inputs),
             Some(Meaning::View) => Access::Outputs(2),
-            Some(Meaning::Copy | Meaning::InPlace(..)) => Access::InPlace,
-            None => Access::Unknown,
+            Some(Meaning::Copy | Meaning::InPlace(..)) => Access::InPlace(0),
+            Some(Meaning::UpdateCache) => Access::InPlace(1),
+            Some(Meaning::UpdateCachesAndAttend) | None => Access::Unknown,
         }
     }
 }
@@ -113,6 +120,8 @@ fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<Mean
     match kernel.name {
         "executorch_prim::et_view.default" => return Some(Meaning::View),
         "aten::copy_" => return Some(Meaning::Copy),
+        "llama::update_cache.out" => return Some(Meaning::UpdateCache),
+        "llama::sdpa_with_kv_cache.out" => return Some(Meaning::UpdateCachesAndAttend),
         "aten::index_put_" => {
             return Some(Meaning::InPlace(Operator::INDEX_PUT, kernel.params.len()));
         }

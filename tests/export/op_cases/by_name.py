@@ -8,7 +8,7 @@ from typing import Iterator
 import torch
 from torch.export import Dim
 
-from .table import Case, boolean, case, f16, f32, i32, i64, last, longs, positive, u8, values
+from .table import Case, boolean, case, f16, f32, f64, i32, i64, last, longs, positive, specials, u8, values
 
 A = torch.ops.aten
 Q = torch.ops.quantized_decomposed
@@ -119,4 +119,55 @@ def symbolic() -> Iterator[Case]:
         yield case(name, run, *[(values(f32, k, 3),) for k in (4, 1, 8)], dynamic=({0: n},))
 
 
-FAMILIES = {"preserved": preserved, "aten_copy": without_dim_order, "symbolic": symbolic}
+def library() -> Iterator[Case]:
+    """Operators that the exporter has other words for, unless it is told to keep them."""
+    x, y = values(f32, *SHAPE), positive(f32, *SHAPE)
+    half, double = x.half(), x.double()
+    number = torch.tensor(1.0009)
+    for name, operator, run, inputs in (
+        ("cumprod", A.cumprod.default, lambda x: torch.cumprod(x, 1), (x,)),
+        ("cumprod_first", A.cumprod.default, lambda x: torch.cumprod(x, 0), (double,)),
+        ("cumprod_int", A.cumprod.default, lambda x: torch.cumprod(x, -1), (values(i32, 2, 3, 4),)),
+        ("cumprod_long", A.cumprod.default, lambda x: torch.cumprod(x, 0), (torch.rand(600) * 0.1 + 0.95,)),
+        ("hypot", A.hypot.default, torch.hypot, (x, y)),
+        ("hypot_specials", A.hypot.default, torch.hypot, (specials(f32, 15, 1), specials(f32, 15))),
+        ("hypot_half", A.hypot.default, torch.hypot, (half, number)),
+        ("atan2_half_number", A.atan2.default, torch.atan2, (half, number)),
+        ("fmod_half_number", A.fmod.Tensor, torch.fmod, (half, number)),
+        ("remainder_half_number", A.remainder.Tensor, torch.remainder, (half, number)),
+        ("pow_half_number", A.pow.Tensor_Tensor, torch.pow, (y.half(), number)),
+        ("pow_half_root", A.pow.Tensor_Scalar, lambda x: torch.pow(x, 0.5), (specials(f16, 15),)),
+        ("logit_half", A.logit.default, torch.logit, (torch.rand(40).half(),)),
+        ("logit_half_bounded", A.logit.default, lambda x: torch.logit(x, 0.1), (torch.rand(40).half(),)),
+        ("asinh_large", A.asinh.default, torch.asinh, (torch.tensor([3e38, -1e30, 1e-30, 2.0]),)),
+        ("acosh_large", A.acosh.default, torch.acosh, (torch.tensor([3e38, 1e30, 1.0, 2.0]),)),
+        ("norm", A.linalg_vector_norm.default, lambda x: A.linalg_vector_norm(x, 2, [1]), (x,)),
+        ("norm_one", A.linalg_vector_norm.default, lambda x: A.linalg_vector_norm(x, 1, [0], True), (x,)),
+        ("norm_zero", A.linalg_vector_norm.default, lambda x: A.linalg_vector_norm(x, 0), (specials(f32, 15),)),
+        ("norm_three", A.linalg_vector_norm.default, lambda x: A.linalg_vector_norm(x, 3.0), (double,)),
+        ("norm_largest", A.linalg_vector_norm.default, lambda x: A.linalg_vector_norm(x, float("inf"), [1]), (half,)),
+        ("norm_least", A.linalg_vector_norm.default, lambda x: A.linalg_vector_norm(x, float("-inf"), [0]), (x,)),
+        ("eye", A.eye.default, lambda x: (x + 1, torch.eye(3)), (x,)),
+        ("eye_wide", A.eye.m, lambda x: (x + 1, torch.eye(2, 4, dtype=i64)), (x,)),
+        ("adaptive_avg_pool1d", A.adaptive_avg_pool1d.default, lambda x: A.adaptive_avg_pool1d(x, [3]), (values(f32, 2, 3, 7),)),
+        ("zeros_like", A.zeros_like.default, lambda x: (x + 1, torch.zeros_like(x)), (x,)),
+        ("clamp_min", A.clamp_min.default, lambda x: A.clamp_min(x, 0.25), (specials(f32, 15),)),
+        ("trilinear", A._trilinear.default, trilinear, (values(f32, 2, 3), values(f32, 4, 3, 5), values(f32, 2, 5))),
+        # (Alone, PyTorch's variance of all values is off by half a percent here.)
+        ("variance_large_mean", A.var_mean.correction, lambda x: torch.var_mean(x)[0], (torch.randn(3000, dtype=f64).float() + 1e6,)),
+        ("variance_large_mean_rows", A.var.correction, lambda x: torch.var(x, 0), (torch.randn(300, 4) + 1e5,)),
+        ("quantize_nan", None, lambda x: Q.quantize_per_tensor(x, 0.1, 3, -128, 127, torch.int8), (specials(f32, 15),)),
+        ("quantize_nan_u8", None, lambda x: Q.quantize_per_tensor(x, 0.1, 3, 0, 255, u8), (specials(f32, 15),)),
+    ):
+        yield case(name, run, inputs, preserve=[operator] if operator else [])
+    large = torch.tensor([3e9, -3e9, 1e19, float("nan"), float("inf"), 300.7, -1.5, 70000.0, 5e9])
+    for name, dtype in (("u8", u8), ("i8", torch.int8), ("i16", torch.int16), ("i32", i32), ("i64", i64)):
+        yield case(f"out_of_range_{name}", lambda x, dtype=dtype: x.to(dtype), (large,))
+        yield case(f"out_of_range_double_{name}", lambda x, dtype=dtype: x.to(dtype), (large.double(),))
+
+
+def trilinear(a, b, c):
+    return A._trilinear(a, b, c, [1, 3], [0], [1, 2], [2, 3])
+
+
+FAMILIES = {"library": library, "preserved": preserved, "aten_copy": without_dim_order, "symbolic": symbolic}

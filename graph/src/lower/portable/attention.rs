@@ -14,6 +14,11 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ATTENTION, |b, args| sdpa(b, args, HiddenRows::AreZeros)),
     (Operator::LLAMA_CUSTOM_SDPA, |b, args| {
         let qkv = three(b, args)?;
+        if has_kernel(b, args, qkv)? {
+            let (inputs, out) = (args.get(..8).unwrap_or_default(), b.out(args)?);
+            b.call_into(Operator::LLAMA_CUSTOM_SDPA, inputs, out);
+            return Ok(());
+        }
         custom_sdpa(b, args, qkv, 3, 4)
     }),
     (Operator::SDPA_WITH_KV_CACHE, |b, args| {
@@ -64,6 +69,28 @@ fn three(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 3], Error> {
         *slot = id;
     }
     Ok(found)
+}
+
+/// Whether the kernel, which takes what programs for CPUs have, takes these arguments: all of one type, and a mask of numbers for each
+/// query and key.
+fn has_kernel(b: &Builder<'_, '_>, args: &[ValueId], qkv: [ValueId; 3]) -> Result<bool, Error> {
+    let [q, k, v] = [b.info(qkv[0])?, b.info(qkv[1])?, b.info(qkv[2])?];
+    let out = b.info(b.out(args)?)?;
+    let same = [&k, &v, &out].iter().all(|info| info.scalar_type == q.scalar_type);
+    let known = b.optional(args, 5).is_none_or(|_| b.number(args, 5).is_ok_and(|p| p == 0.0))
+        && b.optional(args, 6).is_some();
+    let fits = match b.optional(args, 4) {
+        None => true,
+        Some(mask) => {
+            let mask = b.info(mask)?;
+            mask.rank() == 2
+                && mask.scalar_type.is_floating()
+                && mask.size(0) == q.size(1)
+                && mask.size(1) == k.size(1)
+                && !b.truth(args, 6)?
+        }
+    };
+    Ok(same && known && fits && args.len() == 9 && q.scalar_type != ScalarType::Double)
 }
 
 /// Writes keys and values into the caches that arguments 3 and 4 are.

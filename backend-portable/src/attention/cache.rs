@@ -1,0 +1,108 @@
+//! Writing keys and values to their cache: `[batch, position, head, depth]`.
+
+use super::{contiguous, four};
+use crate::index::Indices;
+use crate::shape::{bad, same_type};
+use crate::table::kernels;
+use torchlet_core::Param::{Int, Out, Tensor};
+use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, ScalarType, TensorInfo};
+
+kernels! { CACHES:
+    /// `llama::update_cache.out(value, cache, start_pos, out)`: writes `value` to `cache`, from position `start_pos` on. What it
+    /// returns means nothing.
+    UPDATE_CACHE_OUT =
+        Kernel::new("llama::update_cache.out", &[Tensor, Out, Int, Out], |ctx| {
+            check(ctx, 0, 1)?;
+            Ok(Plan::new(|ctx| {
+                let (value, start) = (ctx.tensor(0)?, ctx.int(2)?);
+                let info = ctx.info(1)?;
+                let first = first_position(&value, &info, start, 2)?;
+                let cache = ctx.out(1)?.into_bytes();
+                write(value.info(), value.bytes(), &info, cache, &|_, position| first + position);
+                Ok(())
+            }))
+        });
+    /// `llama::update_cache_with_indices.out(value, cache, start_pos, indices, out)`: writes each position of `value` to the position
+    /// of `cache` that `indices` (`[batch, position]`) says. `start_pos` means nothing, and so does what it returns.
+    UPDATE_CACHE_WITH_INDICES_OUT = Kernel::new(
+        "llama::update_cache_with_indices.out",
+        &[Tensor, Out, Int, Tensor, Out],
+        |ctx| {
+            let value = check(ctx, 0, 1)?;
+            let indices = ctx.info(3)?;
+            super::of_type(3, &indices, ScalarType::Long)?;
+            contiguous(3, &indices)?;
+            if indices.sizes != value.sizes.get(..2).unwrap_or_default() {
+                return Err(bad(3, "must have an index for each position of each sample"));
+            }
+            Ok(Plan::new(indexed))
+        },
+    );
+}
+
+fn indexed(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (value, indices) = (ctx.tensor(0)?, ctx.tensor(3)?);
+    let info = ctx.info(1)?;
+    let indices = Indices::checked(&indices, 3, 0, info.size(1))?;
+    let length = value.size(1);
+    let cache = ctx.out(1)?.into_bytes();
+    // What is out of range was refused before anything is written.
+    write(value.info(), value.bytes(), &info, cache, &|sample, position| {
+        usize::try_from(indices.at((sample * length + position) as isize)).unwrap_or(usize::MAX)
+    });
+    Ok(())
+}
+
+/// Checks that `value` can be written to `cache`: that they differ in the number of positions alone.
+pub(super) fn check(
+    args: &Arguments,
+    value: usize,
+    cache: usize,
+) -> Result<TensorInfo, KernelError> {
+    let (info, cache_info) = (four(args, value)?, four(args, cache)?);
+    same_type(args, value, cache)?;
+    for dim in [0, 2, 3] {
+        if info.size(dim) != cache_info.size(dim) {
+            return Err(bad(cache, "differs in batch, heads or depth from what is written to it"));
+        }
+    }
+    Ok(info)
+}
+
+/// The position that argument `arg` says, if there is room from there on for all of `value`.
+pub(super) fn first_position(
+    value: &TensorInfo,
+    cache: &TensorInfo,
+    start: i64,
+    arg: usize,
+) -> Result<usize, KernelError> {
+    let room = cache.size(1).checked_sub(value.size(1));
+    let start = usize::try_from(start).ok().filter(|start| room.is_some_and(|room| *start <= room));
+    start.ok_or(bad(arg, "the cache has no room for all positions from this one on"))
+}
+
+/// Copies each position of each sample to the position of the cache that `place` says.
+pub(super) fn write(
+    value: &TensorInfo,
+    source: &[u8],
+    cache: &TensorInfo,
+    target: &mut [u8],
+    place: &dyn Fn(usize, usize) -> usize,
+) {
+    let (length, room) = (value.size(1), cache.size(1));
+    let row = value.size(2).saturating_mul(value.size(3)).saturating_mul(value.scalar_type.size());
+    if row == 0 {
+        return;
+    }
+    for (number, source) in source.chunks_exact(row).enumerate() {
+        let (sample, position) = (number / length.max(1), number % length.max(1));
+        let place = place(sample, position);
+        // Both are within their tensors, as was checked, so that nothing overflows.
+        let at = sample.saturating_mul(room).saturating_add(place).saturating_mul(row);
+        if let Some(target) = target.get_mut(at..at.saturating_add(row))
+            && place < room
+        {
+            target.copy_from_slice(source);
+        }
+    }
+}

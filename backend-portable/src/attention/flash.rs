@@ -1,0 +1,353 @@
+//! Attention that never has all scores at once: a tile of queries meets the keys tile by tile, and what it has of the softmax so far is
+//! corrected when a larger score comes.
+
+use crate::compute::functions::{Exp, map1_in_place};
+use crate::compute::gemm::{
+    Context, Epilogue, Matrix, MatrixMut, ShapeMismatch, gemm, gemm_workspace_len,
+};
+use crate::compute::simd::Tier;
+use crate::compute::split::{Tile, for_each_tile_mut};
+use crate::compute::storage::Stored;
+use crate::number::{elements, load, store};
+use half::{bf16, f16};
+use torchlet_core::{KernelError, Parallel, ScalarType, Serial};
+
+/// Rows of a tile at most: queries, of all heads that share one of keys.
+const ROWS: usize = 64;
+/// Keys of a tile.
+const KEYS: usize = 128;
+
+/// Positions of heads, in `[batch, position, head, depth]` or `[batch, head, position, depth]`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Order {
+    pub(super) heads: usize,
+    pub(super) positions: usize,
+    pub(super) heads_first: bool,
+}
+
+impl Order {
+    /// Which vector of the tensor belongs to a position of a head of a sample.
+    fn vector(&self, sample: usize, head: usize, position: usize) -> usize {
+        let Order { heads, positions, heads_first } = *self;
+        match heads_first {
+            true => (sample * heads + head) * positions + position,
+            false => (sample * positions + position) * heads + head,
+        }
+    }
+
+    /// How many vectors lie between those of neighbouring positions.
+    fn step(&self) -> usize {
+        if self.heads_first { 1 } else { self.heads }
+    }
+}
+
+/// A scale and a zero point for each vector of a tensor of 8-bit codes; each stands `step` elements behind the one before it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Codes<'a> {
+    pub(super) scales: &'a [f32],
+    pub(super) zero_points: &'a [i8],
+    pub(super) scale_step: usize,
+    pub(super) zero_point_step: usize,
+}
+
+/// Queries, keys or values.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Vectors<'a> {
+    pub(super) order: Order,
+    pub(super) scalar_type: ScalarType,
+    pub(super) bytes: &'a [u8],
+    pub(super) codes: Option<Codes<'a>>,
+}
+
+impl Vectors<'_> {
+    /// Writes a vector as numbers.
+    fn read(&self, vector: usize, out: &mut [f32]) {
+        load(self.scalar_type, self.bytes, (vector * out.len()) as isize, 1, out);
+        if let Some(codes) = &self.codes {
+            let scale = codes.scales.get(vector * codes.scale_step).copied().unwrap_or(0.0);
+            let zero = codes.zero_points.get(vector * codes.zero_point_step).copied();
+            let zero = f32::from(zero.unwrap_or(0));
+            out.iter_mut().for_each(|x| *x = (*x - zero) * scale);
+        }
+    }
+}
+
+/// One call of attention.
+pub(super) struct Attention<'a> {
+    pub(super) q: Vectors<'a>,
+    pub(super) k: Vectors<'a>,
+    pub(super) v: Vectors<'a>,
+    pub(super) depth: usize,
+    /// Keys that count: those before this position.
+    pub(super) keys: usize,
+    /// The position of the first query, if those behind it are hidden from each.
+    pub(super) causal: Option<usize>,
+    /// Added to the scores, `[query, key]`.
+    pub(super) mask: Option<(ScalarType, &'a [u8])>,
+    pub(super) scale: f32,
+}
+
+/// Memory that each thread needs, in elements.
+pub(super) fn slot_len(tier: Tier, depth: usize) -> Result<usize, KernelError> {
+    let len = || {
+        let rows = ROWS.checked_mul(depth)?.checked_mul(2)?;
+        let others = ROWS * (KEYS + 2) + KEYS;
+        let scores = gemm_workspace_len(tier, 1, ROWS, KEYS, depth)?;
+        let values = gemm_workspace_len(tier, 1, ROWS, depth, KEYS)?;
+        let tile = KEYS.checked_mul(depth)?;
+        rows.checked_add(others)?.checked_add(tile)?.checked_add(scores.max(values))
+    };
+    len().ok_or(KernelError::Unsupported { what: "attention over vectors of this length" })
+}
+
+/// The parts of a thread's memory.
+struct Workspace<'w> {
+    queries: &'w mut [f32],
+    sums: &'w mut [f32],
+    scores: &'w mut [f32],
+    /// The largest score of each row, and the sum of what was made of the others.
+    max: &'w mut [f32],
+    total: &'w mut [f32],
+    /// A row of the mask.
+    mask: &'w mut [f32],
+    /// Keys or values that are not numbers where they lie.
+    tile: &'w mut [f32],
+    rest: &'w mut [f32],
+}
+
+impl<'w> Workspace<'w> {
+    fn new(all: &'w mut [f32], depth: usize) -> Option<Self> {
+        let (queries, all) = all.split_at_mut_checked(ROWS * depth)?;
+        let (sums, all) = all.split_at_mut_checked(ROWS * depth)?;
+        let (scores, all) = all.split_at_mut_checked(ROWS * KEYS)?;
+        let (max, all) = all.split_at_mut_checked(ROWS)?;
+        let (total, all) = all.split_at_mut_checked(ROWS)?;
+        let (mask, all) = all.split_at_mut_checked(KEYS)?;
+        let (tile, rest) = all.split_at_mut_checked(KEYS * depth)?;
+        Some(Workspace { queries, sums, scores, max, total, mask, tile, rest })
+    }
+}
+
+impl Attention<'_> {
+    /// Heads of queries that share one of keys.
+    fn shared(&self) -> usize {
+        self.q.order.heads / self.k.order.heads.max(1)
+    }
+
+    /// Computes all of `out`, in the order of the queries, whose elements are of type `scalar_type`.
+    pub(super) fn run(
+        &self,
+        parallel: &dyn Parallel,
+        (scalar_type, out): (ScalarType, &mut [u8]),
+        (workspace, slot): (&mut [f32], usize),
+    ) {
+        let Order { heads, positions, heads_first } = self.q.order;
+        let bytes = self.depth * scalar_type.size();
+        // In a row of the output are the heads of a position, or a position of a head.
+        let (across, together) =
+            if heads_first { (1, 1) } else { (heads, together(self.shared())) };
+        let share = positions.div_ceil(parallel.threads().max(1));
+        let rows = (ROWS / together.max(1)).clamp(1, share.max(1));
+        let shape = (rows, together.saturating_mul(bytes));
+        let task = |column: usize, tile: &mut Tile<u8>, workspace: &mut [f32]| {
+            let Some(mut workspace) = Workspace::new(workspace, self.depth) else { return };
+            let rows = tile.rows();
+            let mut row = rows.start;
+            while row < rows.end {
+                // Tiles may reach into the next sample or head.
+                let position = row % positions.max(1);
+                let count = (rows.end - row).min(positions - position);
+                let outer = row / positions.max(1);
+                let (sample, head) = match heads_first {
+                    true => (outer / heads.max(1), outer % heads.max(1)),
+                    false => (outer, column / bytes.max(1)),
+                };
+                let wide = if heads_first { 1 } else { together };
+                let group = Group { sample, head, wide, position, count };
+                // Sizes were checked, so that nothing fails.
+                if self.group(&group, &mut workspace).is_ok() {
+                    for (number, sums) in
+                        workspace.sums.chunks_exact(self.depth).take(count * wide).enumerate()
+                    {
+                        let target = tile.row(row + number / wide);
+                        let at = number % wide * bytes;
+                        let target = target.get_mut(at..at + bytes).unwrap_or_default();
+                        store(scalar_type, target, sums);
+                    }
+                }
+                row += count;
+            }
+        };
+        let width = across.saturating_mul(bytes);
+        for_each_tile_mut(parallel, out, width, shape, (workspace, slot), &task);
+    }
+
+    /// The attention of some queries, into `sums`.
+    fn group(&self, group: &Group, workspace: &mut Workspace<'_>) -> Result<(), ShapeMismatch> {
+        let depth = self.depth;
+        let rows = group.count * group.wide;
+        let queries = workspace.queries.get_mut(..rows * depth).ok_or(ShapeMismatch)?;
+        for (number, query) in queries.chunks_exact_mut(depth).enumerate() {
+            let (position, head) = group.row(number);
+            self.q.read(self.q.order.vector(group.sample, head, position), query);
+        }
+        workspace.sums.fill(0.0);
+        workspace.max.fill(f32::NEG_INFINITY);
+        workspace.total.fill(0.0);
+        // Behind the last query of the group, no key counts.
+        let last = group.position + group.count;
+        let keys = self.causal.map_or(self.keys, |start| self.keys.min(start + last));
+        for first in (0..keys).step_by(KEYS) {
+            self.tile(group, first, KEYS.min(keys - first), workspace)?;
+        }
+        let sums = workspace.sums.chunks_exact_mut(depth).take(rows);
+        for (sums, total) in sums.zip(&*workspace.total) {
+            // Where every key is hidden, that is not a number, as in ExecuTorch.
+            sums.iter_mut().for_each(|sum| *sum /= total);
+        }
+        Ok(())
+    }
+
+    /// Adds what some keys bring.
+    fn tile(
+        &self,
+        group: &Group,
+        first: usize,
+        keys: usize,
+        workspace: &mut Workspace<'_>,
+    ) -> Result<(), ShapeMismatch> {
+        let rows = group.count * group.wide;
+        let Workspace { queries, sums, scores, max, total, mask, tile, rest } = workspace;
+        let head = group.head / self.shared().max(1);
+        let place = Place { vectors: &self.k, sample: group.sample, head, first, keys };
+        let a = Matrix::row_major(queries, rows, self.depth).ok_or(ShapeMismatch)?;
+        let c = MatrixMut::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
+        let scaled = Epilogue { alpha: self.scale, ..Epilogue::default() };
+        place.product(self.depth, a, true, c, &scaled, (tile, rest))?;
+        let context = Context { tier: Tier::detect(), parallel: &Serial };
+        for number in 0..rows {
+            let (position, _) = group.row(number);
+            let row = scores.get_mut(number * keys..(number + 1) * keys).ok_or(ShapeMismatch)?;
+            if let Some((scalar_type, bytes)) = self.mask {
+                let mask = mask.get_mut(..keys).ok_or(ShapeMismatch)?;
+                load(scalar_type, bytes, (position * self.keys + first) as isize, 1, mask);
+                row.iter_mut().zip(mask).for_each(|(score, mask)| *score += *mask);
+            }
+            if let Some(start) = self.causal {
+                let seen = (start + position + 1).saturating_sub(first);
+                row.iter_mut().skip(seen).for_each(|score| *score = f32::NEG_INFINITY);
+            }
+            let (Some(max), Some(total)) = (max.get_mut(number), total.get_mut(number)) else {
+                return Err(ShapeMismatch);
+            };
+            // What is not a number is not larger, and makes the sum not a number.
+            let largest =
+                row.iter().fold(*max, |max, score| if *score > max { *score } else { max });
+            if largest == f32::NEG_INFINITY && !row.iter().any(|score| score.is_nan()) {
+                row.fill(0.0);
+                continue;
+            }
+            let faded = if *max == f32::NEG_INFINITY { 0.0 } else { libm::expf(*max - largest) };
+            row.iter_mut().for_each(|score| *score -= largest);
+            map1_in_place(context, Exp, row);
+            *max = largest;
+            *total = *total * faded + row.iter().sum::<f32>();
+            if faded != 1.0 {
+                let sums = sums.get_mut(number * self.depth..(number + 1) * self.depth);
+                sums.unwrap_or_default().iter_mut().for_each(|sum| *sum *= faded);
+            }
+        }
+        let a = Matrix::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
+        let c = MatrixMut::row_major(sums, rows, self.depth).ok_or(ShapeMismatch)?;
+        let added = Epilogue { beta: 1.0, ..Epilogue::default() };
+        let place = Place { vectors: &self.v, ..place };
+        place.product(self.depth, a, false, c, &added, (tile, rest))
+    }
+}
+
+/// How many heads a tile has, of as many as share one of keys: none of another.
+fn together(shared: usize) -> usize {
+    (1..=ROWS.min(shared)).rev().find(|count| shared.is_multiple_of(*count)).unwrap_or(1)
+}
+
+/// Queries of heads that share one of keys, at some positions.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    sample: usize,
+    /// The first head.
+    head: usize,
+    /// How many heads.
+    wide: usize,
+    /// The first position.
+    position: usize,
+    /// How many positions.
+    count: usize,
+}
+
+impl Group {
+    /// Position and head of a row.
+    fn row(&self, number: usize) -> (usize, usize) {
+        (self.position + number / self.wide, self.head + number % self.wide)
+    }
+}
+
+/// Some keys or values of a head.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    vectors: &'p Vectors<'p>,
+    sample: usize,
+    head: usize,
+    first: usize,
+    keys: usize,
+}
+
+impl Place<'_> {
+    /// `c = a · matrix`, where the matrix has these vectors as its columns, or rows.
+    fn product(
+        &self,
+        depth: usize,
+        a: Matrix<'_, f32>,
+        columns: bool,
+        c: MatrixMut<'_>,
+        epilogue: &Epilogue<'_>,
+        (tile, rest): (&mut [f32], &mut [f32]),
+    ) -> Result<(), ShapeMismatch> {
+        let start = self.vectors.order.vector(self.sample, self.head, self.first);
+        let step = self.vectors.order.step();
+        let call = Product { a, columns, c, epilogue, rest, shape: (self.keys, depth) };
+        let bytes = self.vectors.bytes;
+        match (self.vectors.scalar_type, &self.vectors.codes) {
+            (ScalarType::Float, None) => call.with(elements::<f32>(bytes), start, step),
+            (ScalarType::Half, None) => call.with(elements::<f16>(bytes), start, step),
+            (ScalarType::BFloat16, None) => call.with(elements::<bf16>(bytes), start, step),
+            _ => {
+                let tile = tile.get_mut(..self.keys * depth).ok_or(ShapeMismatch)?;
+                for (number, vector) in tile.chunks_exact_mut(depth).enumerate() {
+                    self.vectors.read(start + number * step, vector);
+                }
+                call.with(&*tile, 0, 1)
+            }
+        }
+    }
+}
+
+struct Product<'a, 'c> {
+    a: Matrix<'a, f32>,
+    columns: bool,
+    c: MatrixMut<'c>,
+    epilogue: &'a Epilogue<'a>,
+    rest: &'a mut [f32],
+    shape: (usize, usize),
+}
+
+impl Product<'_, '_> {
+    /// With vectors of `data` from number `start` on, `step` apart.
+    fn with<E: Stored>(self, data: &[E], start: usize, step: usize) -> Result<(), ShapeMismatch> {
+        let (keys, depth) = self.shape;
+        let data = data.get(start * depth..).ok_or(ShapeMismatch)?;
+        let b = Matrix::new(data, keys, depth, step * depth, 1).ok_or(ShapeMismatch)?;
+        let b = if self.columns { b.transposed() } else { b };
+        let context = Context { tier: Tier::detect(), parallel: &Serial };
+        gemm(context, self.a, b, self.c, self.epilogue, self.rest)
+    }
+}

@@ -1,0 +1,34 @@
+//! What language models add to PyTorch's operators: attention over caches of keys and values, and recurrences with a state.
+//!
+//! These are ExecuTorch's own (`llama::`). Where an operator writes to a cache among its arguments, that is declared as an output,
+//! and written where it lies; nothing is copied but what is new.
+
+mod cache;
+mod delta;
+mod flash;
+mod operators;
+
+pub use cache::*;
+pub use delta::*;
+pub use operators::*;
+
+use crate::number::unsupported;
+use torchlet_core::{Arguments, KernelError, ScalarType, TensorInfo};
+
+/// A contiguous argument of four dimensions.
+fn four(args: &Arguments, arg: usize) -> Result<TensorInfo, KernelError> {
+    let info = args.info(arg)?;
+    if info.rank() != 4 {
+        return Err(KernelError::Rank { arg, found: info.rank() });
+    }
+    contiguous(arg, &info)?;
+    Ok(info)
+}
+
+fn contiguous(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
+    if info.is_contiguous() { Ok(()) } else { Err(KernelError::Layout { arg }) }
+}
+
+fn of_type(arg: usize, info: &TensorInfo, wanted: ScalarType) -> Result<(), KernelError> {
+    if info.scalar_type == wanted { Ok(()) } else { Err(unsupported(arg, info.scalar_type)) }
+}

@@ -1,0 +1,263 @@
+//! `custom_sdpa` and its relatives.
+
+use super::cache::{check as check_cache, first_position, write};
+use super::flash::{Attention, Codes, Order, Vectors, slot_len};
+use super::{contiguous, four, of_type};
+use crate::compute::simd::Tier;
+use crate::machine;
+use crate::number::unsupported;
+use crate::scratch;
+use crate::shape::bad;
+use crate::table::kernels;
+use torchlet_core::Param::{Bool, Float, Int, OptionalFloat, OptionalTensor, Out, Tensor};
+use torchlet_core::{
+    Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo, TensorRef,
+};
+
+kernels! { ATTENTION:
+    /// `llama::custom_sdpa.out(query, key, value, start_pos, attn_mask, drpout_p, is_causal, scale, out)`: attention of queries from
+    /// position `start_pos` on over caches of keys and values, all `[batch, position, head, depth]`. Without a mask, keys behind the
+    /// last query do not count.
+    CUSTOM_SDPA_OUT = Kernel::new(
+        "llama::custom_sdpa.out",
+        &[Tensor, Tensor, Tensor, Int, OptionalTensor, Float, Bool, OptionalFloat, Out],
+        |ctx| {
+            let places = Places { q: 0, k: 1, v: 2, start: 3, out: 8 };
+            prepare(ctx, places, |ctx| {
+                let places = Places { q: 0, k: 1, v: 2, start: 3, out: 8 };
+                let (k, v) = (ctx.tensor(1)?, ctx.tensor(2)?);
+                attend(ctx, places, [k, v], false)
+            })
+        },
+    );
+    /// `llama::sdpa_with_kv_cache.out(query, key, value, key_cache, value_cache, start_pos, seq_len, attn_mask, drpout_p, is_causal,
+    /// scale, out)`: writes keys and values to their caches, from position `start_pos` on, and attends over these.
+    SDPA_WITH_KV_CACHE_OUT = Kernel::new(
+        "llama::sdpa_with_kv_cache.out",
+        &[Tensor, Tensor, Tensor, Out, Out, Int, Int, OptionalTensor, Float, Bool, OptionalFloat, Out],
+        |ctx| {
+            check_cache(ctx, 1, 3)?;
+            check_cache(ctx, 2, 4)?;
+            prepare(ctx, WITH_CACHE, update_and_attend)
+        },
+    );
+    /// `llama::custom_quantized_sdpa.out(query, key, value, start_pos, attn_mask, drpout_p, is_causal, scale, q_zero_points, q_scales,
+    /// k_zero_points, k_scales, v_zero_points, v_scales, is_seq_at_dim_2, out)`: attention over vectors of 8-bit codes, each with a zero
+    /// point and a scale; also `[batch, head, position, depth]`.
+    CUSTOM_QUANTIZED_SDPA_OUT = Kernel::new(
+        "llama::custom_quantized_sdpa.out",
+        &[
+            Tensor, Tensor, Tensor, Int, OptionalTensor, Float, Bool, OptionalFloat, OptionalTensor, OptionalTensor,
+            OptionalTensor, OptionalTensor, OptionalTensor, OptionalTensor, Bool, Out,
+        ],
+        |ctx| {
+            let codes = ctx.info(0)?.scalar_type == ScalarType::Char;
+            for arg in 0..3 {
+                let (info, zero, scale) = (ctx.info(arg)?, QUANTIZED_FROM + 2 * arg, QUANTIZED_FROM + 2 * arg + 1);
+                for (arg, wanted) in [(zero, ScalarType::Char), (scale, ScalarType::Float)] {
+                    let Some(found) = ctx.optional_info(arg)? else {
+                        if codes {
+                            return Err(bad(arg, "codes need a scale and a zero point for each vector"));
+                        }
+                        continue;
+                    };
+                    of_type(arg, &found, wanted)?;
+                    contiguous(arg, &found)?;
+                    let around = info.rank().saturating_sub(1);
+                    if found.rank() != info.rank() || found.sizes.get(..around) != info.sizes.get(..around) || found.size(around) < 1 {
+                        return Err(bad(arg, "must have an element for each vector"));
+                    }
+                }
+            }
+            prepare(ctx, QUANTIZED, |ctx| {
+                let (k, v) = (ctx.tensor(1)?, ctx.tensor(2)?);
+                attend(ctx, QUANTIZED, [k, v], true)
+            })
+        },
+    );
+}
+
+/// Where the arguments are. The mask, dropout, causality and scale follow each other.
+#[derive(Debug, Clone, Copy)]
+struct Places {
+    q: usize,
+    k: usize,
+    v: usize,
+    start: usize,
+    out: usize,
+}
+
+const WITH_CACHE: Places = Places { q: 0, k: 3, v: 4, start: 5, out: 11 };
+const QUANTIZED: Places = Places { q: 0, k: 1, v: 2, start: 3, out: 15 };
+/// The zero points of the queries; behind them are their scales, then the others.
+const QUANTIZED_FROM: usize = 8;
+
+impl Places {
+    /// The mask, behind which dropout, causality and scale are.
+    fn mask(self) -> usize {
+        // With caches, the number of positions is between.
+        self.start + if self.out == WITH_CACHE.out { 2 } else { 1 }
+    }
+
+    /// Whether heads come before positions.
+    fn heads_first(self, args: &Arguments) -> Result<bool, KernelError> {
+        if self.out == QUANTIZED.out { args.bool(14) } else { Ok(false) }
+    }
+}
+
+fn order(info: &TensorInfo, heads_first: bool) -> Order {
+    let (positions, heads) = if heads_first { (2, 1) } else { (1, 2) };
+    Order { heads: info.size(heads), positions: info.size(positions), heads_first }
+}
+
+fn prepare(
+    ctx: &mut Prepare,
+    places: Places,
+    invoke: torchlet_core::InvokeFn,
+) -> Result<Plan, KernelError> {
+    let [q, k, v] = [four(ctx, places.q)?, four(ctx, places.k)?, four(ctx, places.v)?];
+    let heads_first = places.heads_first(ctx)?;
+    let is_codes = places.out == QUANTIZED.out && q.scalar_type == ScalarType::Char;
+    let floats = [ScalarType::Float, ScalarType::Half, ScalarType::BFloat16];
+    if !is_codes && !floats.contains(&q.scalar_type) {
+        return Err(unsupported(places.q, q.scalar_type));
+    }
+    for (arg, info) in [(places.k, &k), (places.v, &v)] {
+        of_type(arg, info, q.scalar_type)?;
+        if info.size(3) != q.size(3) || info.size(0) != q.size(0) {
+            return Err(bad(arg, "differs from the queries in batch or depth"));
+        }
+    }
+    let (queries, keys, values) =
+        (order(&q, heads_first), order(&k, heads_first), order(&v, heads_first));
+    if values.heads != keys.heads || values.positions != keys.positions {
+        return Err(bad(places.v, "must have the heads and positions of the keys"));
+    }
+    if keys.heads == 0 || !queries.heads.is_multiple_of(keys.heads) {
+        return Err(bad(places.k, "heads of queries must be a multiple of heads of keys"));
+    }
+    let mask = places.mask();
+    if let Some(info) = ctx.optional_info(mask)? {
+        if info.rank() != 2 {
+            return Err(KernelError::Rank { arg: mask, found: info.rank() });
+        }
+        if !floats.contains(&info.scalar_type) {
+            return Err(unsupported(mask, info.scalar_type));
+        }
+        contiguous(mask, &info)?;
+        if ctx.bool(mask + 2)? {
+            return Err(bad(mask, "a mask cannot be combined with causal attention"));
+        }
+        if info.size(0) != queries.positions || info.size(1) != keys.positions {
+            return Err(bad(
+                mask,
+                "must have a row for each query, and in it a number for each key",
+            ));
+        }
+    }
+    if ctx.float(mask + 1)? != 0.0 {
+        return Err(bad(mask + 1, "dropout is for training: must be 0"));
+    }
+    ctx.resize(places.out, &q.sizes)?;
+    let out = ctx.info(places.out)?;
+    contiguous(places.out, &out)?;
+    let fits =
+        if is_codes { floats.contains(&out.scalar_type) } else { out.scalar_type == q.scalar_type };
+    if !fits {
+        return Err(unsupported(places.out, out.scalar_type));
+    }
+    let threads = ctx.threads().max(1);
+    let slot = slot_len(machine::tier(ctx), q.size(3))?;
+    let len = slot.checked_mul(threads).ok_or(bad(places.q, "vectors of this length"))?;
+    Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(len, size_of::<f32>())?))
+}
+
+fn update_and_attend(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let start = ctx.int(WITH_CACHE.start)?;
+    let mut caches: [Option<TensorRef>; 2] = [None, None];
+    let length = ctx.info(1)?.size(1);
+    if usize::try_from(ctx.int(6)?) != Ok(length) || ctx.info(2)?.size(1) != length {
+        return Err(bad(6, "must be the number of positions of keys and of values"));
+    }
+    for (number, slot) in caches.iter_mut().enumerate() {
+        let (value, at) = (ctx.tensor(1 + number)?, 3 + number);
+        let info = ctx.info(at)?;
+        let first = first_position(&value, &info, start, WITH_CACHE.start)?;
+        let cache = ctx.out(at)?.into_bytes();
+        write(value.info(), value.bytes(), &info, cache, &|_, position| first + position);
+        *slot = TensorRef::new(info, cache);
+    }
+    let [Some(k), Some(v)] = caches else { return Err(KernelError::Access { arg: 3 }) };
+    attend(ctx, WITH_CACHE, [k, v], false)
+}
+
+/// The vectors of an argument; `at` is where their zero points are, if they are codes.
+fn vectors<'a>(
+    ctx: &Invoke<'a, '_>,
+    tensor: &TensorRef<'a>,
+    heads_first: bool,
+    at: Option<usize>,
+) -> Result<Vectors<'a>, KernelError> {
+    let codes = match at.filter(|_| tensor.scalar_type == ScalarType::Char) {
+        None => None,
+        Some(at) => {
+            let (zero_points, scales) = (ctx.tensor(at)?, ctx.tensor(at + 1)?);
+            Some(Codes {
+                scale_step: scales.size(3),
+                zero_point_step: zero_points.size(3),
+                scales: scales.data()?,
+                zero_points: zero_points.data()?,
+            })
+        }
+    };
+    let (scalar_type, bytes) = (tensor.scalar_type, tensor.bytes());
+    Ok(Vectors { order: order(tensor.info(), heads_first), scalar_type, bytes, codes })
+}
+
+fn attend<'c>(
+    ctx: &mut Invoke<'c, '_>,
+    places: Places,
+    [k, v]: [TensorRef<'c>; 2],
+    quantized: bool,
+) -> Result<(), KernelError> {
+    crate::types::expect::<f32>()?;
+    let q = ctx.tensor(places.q)?;
+    let heads_first = places.heads_first(ctx)?;
+    let at = |number: usize| quantized.then_some(QUANTIZED_FROM + 2 * number);
+    let q_vectors = vectors(ctx, &q, heads_first, at(0))?;
+    let k_vectors = vectors(ctx, &k, heads_first, at(1))?;
+    let v_vectors = vectors(ctx, &v, heads_first, at(2))?;
+    let mask = ctx.optional_tensor(places.mask())?;
+    let (queries, all) = (q_vectors.order.positions, k_vectors.order.positions);
+    let room = all.checked_sub(queries);
+    let start = usize::try_from(ctx.int(places.start)?).ok();
+    let fits = |start: &usize| mask.is_some() || room.is_some_and(|room| *start <= room);
+    let start = start.filter(fits);
+    let start = start
+        .ok_or(bad(places.start, "there are no keys for all queries from this position on"))?;
+    let depth = q.size(3);
+    let scale = ctx.optional_float(places.mask() + 3)?;
+    let attention = Attention {
+        q: q_vectors,
+        k: k_vectors,
+        v: v_vectors,
+        depth,
+        keys: if mask.is_some() { all } else { start + queries },
+        causal: ctx.bool(places.mask() + 2)?.then_some(start),
+        mask: mask.as_ref().map(|mask| (mask.scalar_type, mask.bytes())),
+        scale: scale.unwrap_or_else(|| 1.0 / libm::sqrt(depth as f64)) as f32,
+    };
+    let slot = slot_len(Tier::detect(), depth)?;
+    let threads = ctx.parallel().threads().max(1);
+    let parallel = ctx.parallel();
+    let bytes = ctx.scratch();
+    let workspace = bytemuck::try_cast_slice_mut(bytes);
+    let workspace: &mut [f32] = workspace.unwrap_or_default();
+    // No more threads take part than prepare counted.
+    let len = slot.saturating_mul(threads).min(workspace.len());
+    let workspace = workspace.get_mut(..len).unwrap_or_default();
+    let out = ctx.out(places.out)?;
+    let scalar_type = out.scalar_type;
+    attention.run(parallel, (scalar_type, out.into_bytes()), (workspace, slot));
+    Ok(())
+}

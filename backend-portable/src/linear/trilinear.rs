@@ -1,0 +1,142 @@
+//! Sums of products of three tensors.
+
+use super::Ring;
+use crate::number::{ComputeType, load, store, unsupported};
+use crate::shape::{bad, same_type};
+use crate::table::kernels;
+use torchlet_core::Param::{Int, IntList, Out, Tensor};
+use torchlet_core::layout::{MAX_RANK, Sizes, checked_numel};
+use torchlet_core::rules::{DimSet, View, broadcast_all};
+use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
+
+kernels! { TRILINEAR:
+    /// `aten::_trilinear.out(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim, out)`: the tensors get the dimensions that the lists
+    /// name, of size 1; their products, broadcast, are summed over `sumdim`. `unroll_dim` says how PyTorch divides the work.
+    TRILINEAR_OUT = Kernel::new(
+        "aten::_trilinear.out",
+        &[Tensor, Tensor, Tensor, IntList, IntList, IntList, IntList, Int, Out],
+        prepare,
+    );
+}
+
+/// The tensors with all dimensions, their common sizes, and which of these are summed.
+fn operands(args: &Arguments) -> Result<([View; 3], Sizes, DimSet), KernelError> {
+    let view = |arg: usize| {
+        let wrong = bad(3 + arg, "must name places for dimensions, each once and in order");
+        let mut view = View::of(&args.info(arg)?).ok_or(bad(arg, "is too large"))?;
+        for dim in &args.ints(3 + arg)? {
+            view = view.unsqueeze(*dim).ok_or(wrong.clone())?;
+        }
+        Ok(view)
+    };
+    let views = [view(0)?, view(1)?, view(2)?];
+    let rank = views[0].rank();
+    if views.iter().any(|view| view.rank() != rank) {
+        return Err(bad(4, "the tensors must have as many dimensions with those that are added"));
+    }
+    let sizes = broadcast_all(views.iter().map(|view| view.sizes().as_slice()));
+    let sizes = sizes.ok_or(bad(1, "the inputs' shapes cannot be broadcast"))?;
+    checked_numel(&sizes).ok_or(bad(0, "there are more products than can be counted"))?;
+    let summed = DimSet::of(&args.ints(6)?, rank);
+    let summed = summed.ok_or(bad(6, "must name dimensions, each once"))?;
+    Ok((views, sizes, summed))
+}
+
+fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let (_, sizes, summed) = operands(ctx)?;
+    let mut kept = Sizes::new();
+    for (dim, size) in sizes.iter().enumerate() {
+        if !summed.contains(dim) {
+            // No more than there are sizes.
+            let _ = kept.push(*size);
+        }
+    }
+    ctx.resize(8, &kept)?;
+    for arg in [1, 2, 8] {
+        same_type(ctx, 0, arg)?;
+    }
+    let out = ctx.info(8)?;
+    if !out.is_contiguous() {
+        return Err(KernelError::Layout { arg: 8 });
+    }
+    Ok(Plan::new(match ComputeType::of(out.scalar_type) {
+        Some(ComputeType::F32) => run::<f32>,
+        Some(ComputeType::F64) => run::<f64>,
+        Some(ComputeType::I64) => run::<i64>,
+        None => return Err(unsupported(0, out.scalar_type)),
+    }))
+}
+
+/// A walk over some dimensions: where the three tensors are.
+#[derive(Clone, Default)]
+struct Odometer {
+    sizes: heapless::Vec<usize, MAX_RANK>,
+    steps: heapless::Vec<[isize; 3], MAX_RANK>,
+}
+
+impl Odometer {
+    fn count(&self) -> usize {
+        self.sizes.iter().product()
+    }
+
+    /// Where the tensors are at a position, from where they start.
+    fn at(&self, mut position: usize, mut places: [isize; 3]) -> [isize; 3] {
+        for (size, steps) in self.sizes.iter().zip(&self.steps).rev() {
+            let index = (position % size.max(&1)) as isize;
+            position /= size.max(&1);
+            for (place, step) in places.iter_mut().zip(steps) {
+                *place = place.wrapping_add(step.wrapping_mul(index));
+            }
+        }
+        places
+    }
+}
+
+fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let (views, sizes, summed) = operands(ctx)?;
+    let (mut kept, mut inner) = (Odometer::default(), Odometer::default());
+    for (dim, &size) in sizes.iter().enumerate() {
+        let walk = if summed.contains(dim) { &mut inner } else { &mut kept };
+        let steps = core::array::from_fn(|i| {
+            let view: &View = &views[i];
+            let one = view.sizes().get(dim) == Some(&1);
+            if one { 0 } else { view.steps().get(dim).copied().unwrap_or(0) }
+        });
+        // No more than there are sizes.
+        let _ = walk.sizes.push(usize::try_from(size).unwrap_or(0));
+        let _ = walk.steps.push(steps);
+    }
+    let tensors = [ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?];
+    let out = ctx.out(8)?;
+    let scalar_type = out.scalar_type;
+    let size = scalar_type.size();
+    let starts = core::array::from_fn(|i| views[i].base());
+    let element = |tensor: usize, at: isize| {
+        let mut value = [C::default()];
+        load(scalar_type, tensors[tensor].bytes(), at, 0, &mut value);
+        value[0]
+    };
+    let out = out.into_bytes();
+    let parallel = ctx.parallel();
+    let work = inner.count().max(1);
+    let chunk = (4096 / work).max(1);
+    crate::compute::split::for_each_chunk_mut(
+        parallel,
+        out,
+        chunk * size,
+        &|index, out: &mut [u8]| {
+            for (number, out) in out.chunks_exact_mut(size).enumerate() {
+                let places = kept.at(index * chunk + number, starts);
+                let mut sum = C::default();
+                for position in 0..inner.count() {
+                    let [a, b, c] = inner.at(position, places);
+                    let product = C::default().mul_add(element(0, a), element(1, b));
+                    sum = sum.mul_add(product, element(2, c));
+                }
+                store(scalar_type, out, &[sum]);
+            }
+        },
+    );
+    Ok(())
+}

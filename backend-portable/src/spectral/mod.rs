@@ -1,0 +1,6 @@
+//! Discrete Fourier transforms, of any length and over several dimensions.
+
+mod operators;
+mod transform;
+
+pub use operators::*;

@@ -1,0 +1,53 @@
+//! What ExecuTorch's libraries have, by their lists of names, and what the README says is not here yet.
+
+use std::collections::BTreeSet;
+use torchlet_portable::KERNELS;
+
+/// The names of each library: lines of a file, under `[library]`.
+fn libraries() -> Vec<(&'static str, Vec<&'static str>)> {
+    let mut libraries = Vec::new();
+    for line in include_str!("executorch_operators.txt").lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            libraries.push((name, Vec::new()));
+        } else if !line.starts_with('#') {
+            libraries.last_mut().expect("a library's name comes first").1.push(line);
+        }
+    }
+    libraries
+}
+
+/// Without namespace, operators of ATen are meant.
+fn has_kernel(name: &str) -> bool {
+    let short = name.strip_prefix("aten::").unwrap_or(name);
+    KERNELS.iter().any(|kernel| kernel.name == name || kernel.name == short)
+}
+
+#[test]
+fn the_readme_names_what_is_missing() {
+    let missing: BTreeSet<&str> = libraries()
+        .into_iter()
+        .flat_map(|(_, names)| names)
+        .filter(|name| !has_kernel(name))
+        .collect();
+    let names: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+    let row = format!(
+        "| Operators of ExecuTorch's libraries that have no kernel | {} |",
+        names.join(", ")
+    );
+    let readme = include_str!("../../README.md");
+    assert!(readme.lines().any(|line| line == row), "README.md lacks this row:\n{row}");
+}
+
+#[test]
+fn the_lists_are_whole() {
+    let counts: Vec<_> = libraries().iter().map(|(name, names)| (*name, names.len())).collect();
+    let expected = [
+        ("portable", 211),
+        ("optimized", 23),
+        ("quantized", 19),
+        ("cortex_m", 18),
+        ("llm", 11),
+        ("aten", 225),
+    ];
+    assert_eq!(counts, expected);
+}
