@@ -15,9 +15,9 @@ pub(crate) trait Number: Element {
     fn to_f32(self) -> f32;
     /// As `f64`.
     fn to_f64(self) -> f64;
-    /// As `i64`; fractions are cut, values out of range saturate.
+    /// As `i64`; fractions are cut, values out of range saturate. (What is written out of range is [`whole`]'s.)
     fn to_i64(self) -> i64;
-    /// From `f32`: integers cut the fraction and keep the low bits, bool is "not zero".
+    /// From `f32`: integers cut the fraction ([`whole`] says what is out of range), bool is "not zero".
     fn from_f32(value: f32) -> Self;
     /// From `f64`, likewise.
     fn from_f64(value: f64) -> Self;
@@ -39,8 +39,44 @@ pub(crate) trait Number: Element {
     }
 }
 
+/// Floating-point numbers as integers: the fraction is cut. What is out of range follows PyTorch on x86, where the processor converts to 32
+/// or 64 bits and has the smallest integer for what does not fit, NaN included; shorter integers are the low bits of 32, and `uint32` those of
+/// 64. (For `uint32`, PyTorch's loops differ among themselves beyond that.) `uint64` takes all that fits it, too.
+mod whole {
+    macro_rules! whole {
+        ($name:ident: $f:ty, $wide:ty) => {
+            #[inline(always)]
+            pub(super) fn $name(value: $f) -> $wide {
+                // Both bounds are powers of two, and so exact.
+                const END: $f = -(<$wide>::MIN as $f);
+                if (-END..END).contains(&value) { value as $wide } else { <$wide>::MIN }
+            }
+        };
+    }
+    whole!(i32_of_f32: f32, i32);
+    whole!(i32_of_f64: f64, i32);
+    whole!(i64_of_f32: f32, i64);
+    whole!(i64_of_f64: f64, i64);
+
+    macro_rules! unsigned {
+        ($name:ident: $f:ty, $signed:ident) => {
+            #[inline(always)]
+            pub(super) fn $name(value: $f) -> u64 {
+                const HALF: $f = -(i64::MIN as $f);
+                if (HALF..2.0 * HALF).contains(&value) {
+                    value as u64
+                } else {
+                    $signed(value) as u64
+                }
+            }
+        };
+    }
+    unsigned!(u64_of_f32: f32, i64_of_f32);
+    unsigned!(u64_of_f64: f64, i64_of_f64);
+}
+
 macro_rules! integers {
-    ($($t:ty),*) => {$(
+    ($($t:ty: $of_f32:ident, $of_f64:ident;)*) => {$(
         impl Number for $t {
             #[inline(always)]
             fn to_f32(self) -> f32 { self as f32 }
@@ -49,15 +85,24 @@ macro_rules! integers {
             #[inline(always)]
             fn to_i64(self) -> i64 { self as i64 }
             #[inline(always)]
-            fn from_f32(value: f32) -> Self { value as i64 as $t }
+            fn from_f32(value: f32) -> Self { whole::$of_f32(value) as $t }
             #[inline(always)]
-            fn from_f64(value: f64) -> Self { value as i64 as $t }
+            fn from_f64(value: f64) -> Self { whole::$of_f64(value) as $t }
             #[inline(always)]
             fn from_i64(value: i64) -> Self { value as $t }
         }
     )*};
 }
-integers!(u8, i8, u16, i16, u32, i32, u64, i64);
+integers! {
+    u8: i32_of_f32, i32_of_f64;
+    i8: i32_of_f32, i32_of_f64;
+    u16: i32_of_f32, i32_of_f64;
+    i16: i32_of_f32, i32_of_f64;
+    u32: i64_of_f32, i64_of_f64;
+    i32: i32_of_f32, i32_of_f64;
+    u64: u64_of_f32, u64_of_f64;
+    i64: i64_of_f32, i64_of_f64;
+}
 
 macro_rules! floats {
     ($($t:ty),*) => {$(
@@ -91,7 +136,10 @@ macro_rules! narrow_floats {
             #[inline(always)]
             fn from_f32(value: f32) -> Self { <$t>::from_f32(value) }
             #[inline(always)]
-            fn from_f64(value: f64) -> Self { <$t>::from_f64(value) }
+            fn from_f64(value: f64) -> Self {
+                // By way of `f32`, as PyTorch does; `half` looks at some of the bits only.
+                <$t>::from_f32(value as f32)
+            }
             #[inline(always)]
             fn from_i64(value: i64) -> Self { <$t>::from_f32(value as f32) }
             // On slices `half` uses the instructions of the processor, if it has them.
@@ -407,4 +455,52 @@ pub(crate) fn number_type(arg: usize, found: ScalarType) -> Result<(), KernelErr
 /// The error for an argument whose element type is data only.
 pub(crate) fn unsupported(arg: usize, found: ScalarType) -> KernelError {
     KernelError::ScalarType { arg, found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values of `torch.tensor(x, dtype=float32).to(dtype)`, PyTorch 2.15 on x86-64.
+    #[test]
+    fn numbers_out_of_range_become_pytorchs_integers() {
+        fn all<T: Number + core::fmt::Debug + PartialEq>(expected: [T; 9]) {
+            let values = [3e9, -3e9, 1e19, f32::NAN, f32::INFINITY, 300.7, -1.5, 70000.0, 5e9];
+            assert_eq!(values.map(T::from_f32), expected);
+            // 1e19 is another number as `f32`, but none of those that fit.
+            assert_eq!(values.map(|x| T::from_f64(f64::from(x))), expected);
+        }
+        all([0u8, 0, 0, 0, 0, 44, 255, 112, 0]);
+        all([0i8, 0, 0, 0, 0, 44, -1, 112, 0]);
+        all([0i16, 0, 0, 0, 0, 300, -1, 4464, 0]);
+        all([0u16, 0, 0, 0, 0, 300, 65535, 4464, 0]);
+        let low = i32::MIN;
+        all([low, low, low, low, low, 300, -1, 70000, low]);
+        let low = i64::MIN;
+        all([3_000_000_000, -3_000_000_000, low, low, low, 300, -1, 70000, 5_000_000_000]);
+        let (high, long) = (1u64 << 63, 9_999_999_980_506_447_872);
+        all([
+            3_000_000_000,
+            18_446_744_070_709_551_616,
+            long,
+            high,
+            high,
+            300,
+            u64::MAX,
+            70000,
+            5_000_000_000,
+        ]
+        .map(|x: u64| x));
+        assert_eq!(u64::from_f64(1.5 * 2f64.powi(63)), 13_835_058_055_282_163_712);
+    }
+
+    /// Values of `torch.tensor(x, dtype=float64).to(float16)`: rounded to `float32` first, so that the second is a tie then.
+    #[test]
+    fn doubles_become_halves_as_in_pytorch() {
+        let tie = 1.0 + 2f64.powi(-11);
+        assert_eq!(<f16 as Number>::from_f64(tie + 2f64.powi(-22)).to_f64(), 1.0009765625);
+        assert_eq!(<f16 as Number>::from_f64(tie + 2f64.powi(-40)).to_f64(), 1.0);
+        let tie = 1.0 + 2f64.powi(-8);
+        assert_eq!(<bf16 as Number>::from_f64(tie + 2f64.powi(-22)).to_f64(), 1.0078125);
+    }
 }

@@ -85,10 +85,19 @@ macro_rules! real {
             )*
             #[inline(always)]
             fn erf(self) -> Self { real!(@erf $t, self) }
+            // Not the standard library's, which overflows on the way.
+            #[inline(always)]
+            fn asinh(self) -> Self { real!(@asinh $t, self) }
+            #[inline(always)]
+            fn acosh(self) -> Self { real!(@acosh $t, self) }
         }
     };
     (@erf f32, $x:expr) => { libm::erff($x) };
     (@erf f64, $x:expr) => { libm::erf($x) };
+    (@asinh f32, $x:expr) => { libm::asinhf($x) };
+    (@asinh f64, $x:expr) => { libm::asinh($x) };
+    (@acosh f32, $x:expr) => { libm::acoshf($x) };
+    (@acosh f64, $x:expr) => { libm::acosh($x) };
 }
 
 real! { f32:
@@ -108,8 +117,6 @@ real! { f32:
     sinh() = sinh, sinhf;
     cosh() = cosh, coshf;
     tanh() = tanh, tanhf;
-    asinh() = asinh, asinhf;
-    acosh() = acosh, acoshf;
     atanh() = atanh, atanhf;
     sqrt() = sqrt, sqrtf;
     floor() = floor, floorf;
@@ -135,8 +142,6 @@ real! { f64:
     sinh() = sinh, sinh;
     cosh() = cosh, cosh;
     tanh() = tanh, tanh;
-    asinh() = asinh, asinh;
-    acosh() = acosh, acosh;
     atanh() = atanh, atanh;
     sqrt() = sqrt, sqrt;
     floor() = floor, floor;
@@ -148,6 +153,17 @@ real! { f64:
 #[cfg(test)]
 mod tests {
     use super::Real;
+
+    /// Values of `torch.asinh` and `torch.acosh`.
+    #[test]
+    fn inverse_hyperbolic_functions_do_not_overflow() {
+        for (x, expected) in [(3e38f32, 89.29), (1e30, 69.7707), (1e20, 46.7448)] {
+            assert!((Real::asinh(x) - expected).abs() < 1e-4, "{}", Real::asinh(x));
+            assert!((Real::asinh(-x) + expected).abs() < 1e-4);
+            assert!((Real::acosh(x) - expected).abs() < 1e-4);
+        }
+        assert!((Real::acosh(3e307f64) - 708.6854).abs() < 1e-4);
+    }
 
     #[test]
     fn rounds_half_to_even() {

@@ -2,11 +2,11 @@
 
 use super::{ByCompute, Real, TypeRule, by_compute, prepare, unary, vector};
 use crate::compute::functions::{Gelu, GeluTanh, Sigmoid, Silu};
-use crate::map::map;
-use crate::number::Compute;
+use crate::map::{Function, map};
+use crate::number::{Compute, round_through};
 use crate::table::kernels;
 use torchlet_core::Param::{OptionalFloat, OptionalString, Out, Scalar, Tensor};
-use torchlet_core::{Invoke, Kernel, KernelError};
+use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
 
 kernels! {
     /// `aten::relu.out(self, out)`: `max(self, 0)`; NaN stays.
@@ -121,15 +121,36 @@ fn softplus<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 
 fn logit<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let one = C::real(1.0);
-    match ctx.optional_float(1)? {
-        None => map(ctx, [0], 2, &move |a: C| (a / (one - a)).ln()),
-        Some(eps) => {
-            let (low, high) = (C::real(eps), one - C::real(eps));
-            map(ctx, [0], 2, &move |a: C| {
-                let a = limit(a, low, high);
-                (a / (one - a)).ln()
-            })
+    let narrow = ctx.info(0)?.scalar_type;
+    let narrow = (narrow.is_floating() && narrow != C::SCALAR_TYPE).then_some(narrow);
+    let bounds = ctx.optional_float(1)?.map(|eps| (C::real(eps), C::real(1.0) - C::real(eps)));
+    map(ctx, [0], 2, &Logit { bounds, narrow })
+}
+
+/// The logarithm of the odds. Of half and bfloat16, each step is rounded, as in PyTorch.
+struct Logit<C> {
+    bounds: Option<(C, C)>,
+    narrow: Option<ScalarType>,
+}
+
+impl<C: Real> Function<1, C> for Logit<C> {
+    fn apply(&self, [a]: [&[C]; 1], out: &mut [C]) {
+        let one = C::real(1.0);
+        let bounded = |a: C| self.bounds.map_or(a, |(low, high)| limit(a, low, high));
+        let round = |values: &mut [C]| {
+            if let Some(narrow) = self.narrow {
+                round_through(narrow, values);
+            }
+        };
+        for (out, &a) in out.iter_mut().zip(a) {
+            let mut step = [bounded(a)];
+            round(&mut step);
+            let a = step[0];
+            step = [one - a];
+            round(&mut step);
+            step = [a / step[0]];
+            round(&mut step);
+            *out = step[0].ln();
         }
     }
 }

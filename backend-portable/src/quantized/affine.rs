@@ -341,18 +341,22 @@ pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), Kern
 
 fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mut [T]) {
     const EXACT: core::ops::RangeInclusive<i64> = -(1 << 24)..=1 << 24;
+    // Bounds do not hold what is not a number, as in PyTorch: it is converted as it is.
+    let none = T::from_f32(f32::NAN);
     if EXACT.contains(&low) && EXACT.contains(&high) {
-        // Bounds that every type has exactly; not-a-number becomes the lower one.
+        // Bounds that every type has exactly.
         let (low, high) = (C::from_i64(low), C::from_i64(high));
         for (out, &value) in out.iter_mut().zip(values) {
-            let value = if value > low { value } else { low };
-            let value = if value < high { value } else { high };
-            *out = T::from_i64(i64::from(value.to_f32() as i32));
+            let value = if value < low { low } else { value };
+            let value = if value > high { high } else { value };
+            let whole = T::from_i64(i64::from(value.to_f32() as i32));
+            *out = if value.is_nan() { none } else { whole };
         }
         return;
     }
     for (out, &value) in out.iter_mut().zip(values) {
-        *out = T::from_i64(value.to_i64().max(low).min(high));
+        let whole = T::from_i64(value.to_i64().max(low).min(high));
+        *out = if value.is_nan() { none } else { whole };
     }
 }
 
@@ -395,9 +399,9 @@ mod tests {
         let values = [f32::NEG_INFINITY, -128.0, 0.0, 127.0, f32::INFINITY, f32::NAN];
         let mut out = [0i8; 6];
         write_bounded(&values, -128, 127, &mut out);
-        assert_eq!(out, [-128, -128, 0, 127, 127, -128]);
+        assert_eq!(out, [-128, -128, 0, 127, 127, 0]);
         let mut out = [0i32; 6];
         write_bounded(&values, i32::MIN.into(), i32::MAX.into(), &mut out);
-        assert_eq!(out, [i32::MIN, -128, 0, 127, i32::MAX, 0]);
+        assert_eq!(out, [i32::MIN, -128, 0, 127, i32::MAX, i32::MIN]);
     }
 }

@@ -202,12 +202,23 @@ impl<C: Compute, const ALL: bool> Reducer<C> for Truth<ALL> {
     }
 }
 
-/// Number of values, their mean, and the sum of the squares of their distances from it.
+/// Number of values, their mean, and the sum of the squares of their distances from it. The mean is kept as a sum of two numbers: at large
+/// means, what one of them lacks would count among the squares.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread<C> {
     pub(crate) count: C,
     pub(crate) mean: C,
+    low: C,
     pub(crate) squares: C,
+}
+
+/// The sum of two numbers as the nearest number, and what that lacks, where that is a number.
+#[inline(always)]
+fn split_sum<C: Real>(high: C, low: C) -> (C, C) {
+    let sum = high + low;
+    let rest = low - (sum - high);
+    // Of infinities nothing is lost.
+    (sum, if rest.is_nan() { C::default() } else { rest })
 }
 
 impl<C: Real> Spread<C> {
@@ -225,7 +236,7 @@ impl<C: Real> Reducer<C> for Moments {
     type State = Spread<C>;
     #[inline(always)]
     fn start(&self) -> Spread<C> {
-        Spread { count: C::default(), mean: C::default(), squares: C::default() }
+        Spread { count: C::default(), mean: C::default(), low: C::default(), squares: C::default() }
     }
     #[inline(always)]
     fn fold(&self, state: &mut Spread<C>, values: &[C], _: usize) {
@@ -235,9 +246,12 @@ impl<C: Real> Reducer<C> for Moments {
         let (zero, count) = (C::default(), C::count(values.len()));
         let add = |a: C, b: C| a + b;
         let mean = fold_lanes(zero, values, add, add) / count;
+        let distance = |sum: C, x: C| sum + (x - mean);
+        let rest = fold_lanes(zero, values, distance, add) / count;
         let square = |sum: C, x: C| sum + (x - mean) * (x - mean);
-        let squares = fold_lanes(zero, values, square, add);
-        *state = self.merge(*state, Spread { count, mean, squares });
+        let squares = fold_lanes(zero, values, square, add) - rest * rest * count;
+        let (mean, low) = split_sum(mean, rest);
+        *state = self.merge(*state, Spread { count, mean, low, squares });
     }
     #[inline(always)]
     fn fold_each(&self, states: &mut [Spread<C>], values: &[C], _: usize) {
@@ -245,10 +259,10 @@ impl<C: Real> Reducer<C> for Moments {
         let count = states.first().map_or(C::default(), |state| state.count) + C::count(1);
         let weight = C::count(1) / count;
         for (state, value) in states.iter_mut().zip(values) {
-            let distance = *value - state.mean;
+            let distance = (*value - state.mean) - state.low;
             state.count = count;
-            state.mean = state.mean + distance * weight;
-            state.squares = state.squares + distance * (*value - state.mean);
+            (state.mean, state.low) = split_sum(state.mean, state.low + distance * weight);
+            state.squares = state.squares + distance * ((*value - state.mean) - state.low);
         }
     }
     #[inline(always)]
@@ -262,10 +276,12 @@ impl<C: Real> Reducer<C> for Moments {
         }
         let count = a.count + b.count;
         let weight = b.count / count;
-        let distance = b.mean - a.mean;
+        let distance = (b.mean - a.mean) + (b.low - a.low);
+        let (mean, low) = split_sum(a.mean, a.low + distance * weight);
         Spread {
             count,
-            mean: a.mean + distance * weight,
+            mean,
+            low,
             squares: a.squares + b.squares + distance * distance * (a.count * weight),
         }
     }
