@@ -9,12 +9,18 @@ use torchlet::{Module, RunOn, Tensor};
 /// What a GPU may be off by where a program was exported for CPUs: its elementary functions are not as exact.
 const TOLERANCE: f64 = 1e-3;
 
+/// What GPUs do not have as PyTorch on CPUs: the root of minus infinity of half, which is infinite there, and zero for what is not a number
+/// and is quantised.
+const OTHERS_ON_GPUS: &[&str] =
+    &["ops/library/pow_half_root.bpte", "ops/library/quantize_nan.bpte"];
+
 #[test]
 fn gpus_give_pytorchs_numbers() {
     if !device_is_there() {
         return;
     }
     let mut programs = programs();
+    programs.retain(|fixture| !OTHERS_ON_GPUS.contains(&fixture.file.as_str()));
     for fixture in programs.iter_mut().filter(|fixture| fixture.backends.is_empty()) {
         fixture.rtol = fixture.rtol.max(TOLERANCE);
         fixture.atol = fixture.atol.max(TOLERANCE);
