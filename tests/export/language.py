@@ -1,4 +1,4 @@
-"""Writes `fixtures/language/`: the operators that ExecuTorch adds for language models, around caches as its models have them.
+"""Writes `fixtures/language/`: the operators that ExecuTorch adds for language models, around caches as in its models.
 
 python language.py
 
@@ -146,7 +146,11 @@ def quantized(heads_first: bool) -> Fixture:
         zeros = torch.randint(-5, 5, vectors, dtype=torch.int8)
         return values, zeros, torch.rand(vectors) * 0.02 + 0.001
 
-    (q, qz, qs), (k, kz, ks), (v, vz, vs) = codes(4, 3), codes(4 if heads_first else 2, 7), codes(4 if heads_first else 2, 7)
+    (q, qz, qs), (k, kz, ks), (v, vz, vs) = (
+        codes(4, 3),
+        codes(4 if heads_first else 2, 7),
+        codes(4 if heads_first else 2, 7),
+    )
 
     def run(q, k, v, qz, qs, kz, ks, vz, vs):
         return L.custom_quantized_sdpa(q, k, v, 4, None, 0.0, True, None, qz, qs, kz, ks, vz, vs, heads_first)
@@ -237,13 +241,25 @@ class Decoder(nn.Module):
     def __init__(self, *changes: Any, **settings: Any) -> None:
         super().__init__()
         args = ModelArgs(
-            dim=32, n_layers=2, n_heads=4, n_kv_heads=2, vocab_size=48, hidden_dim=64, max_seq_len=16, max_context_len=16,
-            use_kv_cache=True, use_sdpa_with_kv_cache_op=True, enable_dynamic_shape=True, **settings,
-        )  # fmt: skip
+            dim=32,
+            n_layers=2,
+            n_heads=4,
+            n_kv_heads=2,
+            vocab_size=48,
+            hidden_dim=64,
+            max_seq_len=16,
+            max_context_len=16,
+            use_kv_cache=True,
+            use_sdpa_with_kv_cache_op=True,
+            enable_dynamic_shape=True,
+            **settings,
+        )
         model = construct_transformer(args).eval()
         for parameter in model.parameters():
             # Larger than the usual start, so that logits differ.
-            nn.init.normal_(parameter, std=0.3 if parameter.dim() > 1 else 0.1, mean=0.0 if parameter.dim() > 1 else 1.0)
+            nn.init.normal_(
+                parameter, std=0.3 if parameter.dim() > 1 else 0.1, mean=0.0 if parameter.dim() > 1 else 1.0
+            )
         for change in changes:
             model = change(model)
         self.model = model
@@ -253,7 +269,9 @@ class Decoder(nn.Module):
 
 
 def small_embeddings(bits: int, group: int | None) -> Any:
-    return lambda model: EmbeddingQuantHandler(model, bitwidth=bits, group_size=group, packed=bits < 8).quantized_model()
+    return lambda model: EmbeddingQuantHandler(
+        model, bitwidth=bits, group_size=group, packed=bits < 8
+    ).quantized_model()
 
 
 def greedy(model: nn.Module, prompt: list[int], count: int) -> list[tuple]:
@@ -278,12 +296,17 @@ def decoders() -> Iterator[Fixture]:
         "llama_byte_embedding": (small_embeddings(8, None), caches, custom),
         "llama_2bit_embedding": (small_embeddings(2, None), caches, custom),
         "llama_quantized_cache": (replace_kv_cache_with_quantized_kv_cache, custom),
-    }.items():  # fmt: skip
+    }.items():
         model = Decoder(*changes)
         calls = greedy(model, [3, 14, 15, 9], 6)
         yield one(
-            name, model, *calls, sequence=True, dynamic_shapes=({1: length}, None), tolerance=Tolerance(1e-3, 1e-3),
-        )  # fmt: skip
+            name,
+            model,
+            *calls,
+            sequence=True,
+            dynamic_shapes=({1: length}, None),
+            tolerance=Tolerance(1e-3, 1e-3),
+        )
 
 
 def main() -> None:

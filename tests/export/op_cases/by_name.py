@@ -123,7 +123,8 @@ def library() -> Iterator[Case]:
     """Operators that the exporter has other words for, unless it is told to keep them."""
     x, y = values(f32, *SHAPE), positive(f32, *SHAPE)
     half, double = x.half(), x.double()
-    number = torch.tensor(1.0009)
+    number, three = torch.tensor(1.0009), values(f32, 2, 3, 7)
+    spread = torch.randn(3000, dtype=f64).float()
     for name, operator, run, inputs in (
         ("cumprod", A.cumprod.default, lambda x: torch.cumprod(x, 1), (x,)),
         ("cumprod_first", A.cumprod.default, lambda x: torch.cumprod(x, 0), (double,)),
@@ -149,12 +150,12 @@ def library() -> Iterator[Case]:
         ("norm_least", A.linalg_vector_norm.default, lambda x: A.linalg_vector_norm(x, float("-inf"), [0]), (x,)),
         ("eye", A.eye.default, lambda x: (x + 1, torch.eye(3)), (x,)),
         ("eye_wide", A.eye.m, lambda x: (x + 1, torch.eye(2, 4, dtype=i64)), (x,)),
-        ("adaptive_avg_pool1d", A.adaptive_avg_pool1d.default, lambda x: A.adaptive_avg_pool1d(x, [3]), (values(f32, 2, 3, 7),)),
+        ("adaptive_avg_pool1d", A.adaptive_avg_pool1d.default, lambda x: A.adaptive_avg_pool1d(x, [3]), (three,)),
         ("zeros_like", A.zeros_like.default, lambda x: (x + 1, torch.zeros_like(x)), (x,)),
         ("clamp_min", A.clamp_min.default, lambda x: A.clamp_min(x, 0.25), (specials(f32, 15),)),
         ("trilinear", A._trilinear.default, trilinear, (values(f32, 2, 3), values(f32, 4, 3, 5), values(f32, 2, 5))),
         # (Alone, PyTorch's variance of all values is off by half a percent here.)
-        ("variance_large_mean", A.var_mean.correction, lambda x: torch.var_mean(x)[0], (torch.randn(3000, dtype=f64).float() + 1e6,)),
+        ("variance_large_mean", A.var_mean.correction, lambda x: torch.var_mean(x)[0], (1e6 + spread,)),
         ("variance_large_mean_rows", A.var.correction, lambda x: torch.var(x, 0), (torch.randn(300, 4) + 1e5,)),
         ("quantize_nan", None, lambda x: Q.quantize_per_tensor(x, 0.1, 3, -128, 127, torch.int8), (specials(f32, 15),)),
         ("quantize_nan_u8", None, lambda x: Q.quantize_per_tensor(x, 0.1, 3, 0, 255, u8), (specials(f32, 15),)),
