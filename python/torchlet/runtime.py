@@ -102,11 +102,12 @@ class BackendRegistry:
     @property
     def registered_backend_names(self) -> List[str]:
         """The names of all backends."""
-        return self._legacy_module._get_registered_backend_names()
+        names: List[str] = self._legacy_module._get_registered_backend_names()
+        return names
 
     def is_available(self, backend_name: str) -> bool:
         """Whether a backend is there on this machine."""
-        return self._legacy_module._is_available(backend_name)
+        return bool(self._legacy_module._is_available(backend_name))
 
 
 class OperatorRegistry:
