@@ -10,6 +10,7 @@ Code that was written for ExecuTorch's Python API finds its names in `torchlet.r
 
 from torchlet._errors import Error
 from torchlet._module import Method, Module, Profile, ProfileEntry, StateTensor
+from torchlet._predictor import Predictor
 from torchlet._torchlet import MethodInfo, Tensor, ValueInfo, __version__
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Method",
     "MethodInfo",
     "Module",
+    "Predictor",
     "Profile",
     "ProfileEntry",
     "StateTensor",
