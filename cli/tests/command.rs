@@ -296,7 +296,8 @@ fn size_tells_what_an_image_takes() {
     assert!(stdout(&["size", "digits/digits.pte"]).contains("batch_norm"));
     // A program with an operator that nobody has.
     let folder = Folder::new("size");
-    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/ops/linear/bilinear.bpte");
+    let fixture =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/ops/linear/bilinear.bpte");
     let mut bytes = std::fs::read(fixture).unwrap();
     let (known, unknown) = (b"aten::_trilinear", b"aten::_unknowntw");
     let places = bytes.windows(known.len()).enumerate().filter(|(_, bytes)| bytes == known);
