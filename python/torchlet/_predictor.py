@@ -13,7 +13,7 @@ from torchlet._torchlet import Tensor
 class Predictor:
     """Runs a method over batches of rows: dictionaries of NumPy arrays, one row for each index of the first dimension.
 
-    It has the form that `ray.data.Dataset.map_batches` takes (no test runs Ray yet): one is made in each worker, and a program opened once there:
+    It is made for `ray.data.Dataset.map_batches`, which makes one in each worker, so that a program is opened once there:
 
         dataset.map_batches(
             torchlet.Predictor,

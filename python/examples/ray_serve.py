@@ -1,0 +1,48 @@
+"""Serves a program with Ray Serve: requests in batches, replicas by load, health.
+
+    serve run examples.ray_serve:application path=model.pte
+
+A request is one row of the input in JSON, such as `{"row": [[[0.0, ...]]]}`; the answer is one row of the output.
+"""
+
+from typing import Any
+
+import numpy
+from ray import serve
+from starlette.requests import Request
+
+import torchlet
+
+
+@serve.deployment(
+    autoscaling_config={"min_replicas": 1, "max_replicas": 4, "target_ongoing_requests": 8},
+    health_check_period_s=5,
+    ray_actor_options={"num_cpus": 1},
+)
+class Classifier:
+    """A replica: it opens the program once."""
+
+    def __init__(self, path: str, backend: str = "auto") -> None:
+        self.predict = torchlet.Predictor(path, backend=backend, inputs=["row"], outputs=["output"])
+        (taken,) = self.predict.module["forward"].inputs
+        self.shape, self.dtype = taken.shape[1:], taken.dtype
+
+    def check_health(self) -> None:
+        """Ray starts another replica where this fails."""
+        self.predict({"row": numpy.zeros((1, *self.shape), self.dtype)})
+
+    @serve.batch(max_batch_size=32, batch_wait_timeout_s=0.002)
+    async def classify(self, rows: list[Any]) -> list[list[float]]:
+        """All requests that came meanwhile, in one batch."""
+        return self.predict({"row": numpy.stack(rows)})["output"].tolist()
+
+    async def __call__(self, request: Request) -> list[float]:
+        row = numpy.asarray((await request.json())["row"], self.dtype)
+        if row.shape != self.shape:
+            raise ValueError(f"a row has shape {self.shape}, not {row.shape}")
+        return await self.classify(row)
+
+
+def application(options: dict[str, str]) -> Any:
+    """The application of a path, and a backend."""
+    return Classifier.bind(options["path"], options.get("backend", "auto"))
