@@ -88,7 +88,7 @@ impl Lines {
         dim: usize,
     ) -> Result<Self, KernelError> {
         if out.sizes != input.sizes {
-            return Err(KernelError::Argument { arg: 0, what: "its shape is not the output's" });
+            return Err(KernelError::argument(0, "its shape is not the output's"));
         }
         let mut info = out.clone();
         if let Some(size) = info.sizes.get_mut(dim) {

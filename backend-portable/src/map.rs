@@ -95,7 +95,7 @@ pub(crate) fn map<C: Compute, const N: usize>(
         let _ = tensors.push(ctx.tensor(arg)?);
     }
     let Ok(tensors) = tensors.into_array::<N>() else {
-        return Err(KernelError::Access { arg: out });
+        return Err(KernelError::access(out));
     };
     let out = ctx.out(out)?;
     let info = out.info().clone();

@@ -454,7 +454,7 @@ pub(crate) fn number_type(arg: usize, found: ScalarType) -> Result<(), KernelErr
 
 /// The error for an argument whose element type is data only.
 pub(crate) fn unsupported(arg: usize, found: ScalarType) -> KernelError {
-    KernelError::ScalarType { arg, found }
+    KernelError::scalar_type(arg, found)
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ kernels! {
         Ok(Plan::new(|ctx| {
             let info = ctx.info(0)?;
             let size = normalize_dim(ctx.int(1)?, info.rank()).and_then(|dim| info.sizes.get(dim));
-            let range = KernelError::Argument { arg: 1, what: "no such dimension" };
+            let range = KernelError::argument(1, "no such dimension");
             ctx.set_scalar(2, Scalar::Int(i64::from(*size.ok_or(range)?)))
         }))
     });
@@ -180,12 +180,12 @@ kernels! {
 
 fn finish(ctx: &mut Invoke, out: usize, result: Option<Scalar>) -> Result<(), KernelError> {
     let what = "division by zero, or a result that is no integer";
-    ctx.set_scalar(out, result.ok_or(KernelError::Argument { arg: out - 1, what })?)
+    ctx.set_scalar(out, result.ok_or(KernelError::argument(out - 1, what))?)
 }
 
 fn check(holds: bool) -> Result<(), KernelError> {
     let what = "the program asserts something that does not hold";
-    if holds { Ok(()) } else { Err(KernelError::Argument { arg: 0, what }) }
+    if holds { Ok(()) } else { Err(KernelError::argument(0, what)) }
 }
 
 /// Of integers and truth values with one function, of floats with the other.
@@ -238,10 +238,10 @@ fn rounded(a: Scalar, round: fn(f64) -> f64) -> Option<Scalar> {
 fn prepare_view(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let (from, to) = (ctx.info(0)?, ctx.info(2)?);
     if from.scalar_type != to.scalar_type {
-        return Err(KernelError::ScalarType { arg: 2, found: to.scalar_type });
+        return Err(KernelError::scalar_type(2, to.scalar_type));
     }
     let sizes = ctx.ints(1)?;
-    let range = KernelError::Argument { arg: 1, what: "not a shape for as many elements" };
+    let range = KernelError::argument(1, "not a shape for as many elements");
     let sizes = view_sizes(from.numel(), &sizes).ok_or(range)?;
     ctx.resize(2, &sizes)?;
     Ok(Plan::new(|ctx| ctx.alias(2, 0)))
@@ -269,21 +269,21 @@ fn view_sizes(numel: usize, sizes: &[i64]) -> Option<Sizes> {
 fn prepare_copy_index(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let (to, from) = (ctx.info(0)?, ctx.info(1)?);
     if from.scalar_type != to.scalar_type {
-        return Err(KernelError::ScalarType { arg: 1, found: from.scalar_type });
+        return Err(KernelError::scalar_type(1, from.scalar_type));
     }
     if to.rank() != from.rank() + 1 {
-        return Err(KernelError::Rank { arg: 1, found: from.rank() });
+        return Err(KernelError::rank(1, from.rank()));
     }
     // Elements go where they lie in `copy_from`, so both have to be in the same order, the new dimension outermost.
     let order = to.dim_order.iter().skip(1).copied().eq(from.dim_order.iter().map(|dim| dim + 1));
     if !(order || to.is_contiguous() && from.is_contiguous()) {
-        return Err(KernelError::Layout { arg: 1 });
+        return Err(KernelError::layout(1));
     }
     let index = ctx.int(2)?;
     let end = i32::try_from(index).ok().filter(|index| *index >= 0).and_then(|i| i.checked_add(1));
-    let end = end.ok_or(KernelError::Argument { arg: 2, what: "an index out of range" })?;
+    let end = end.ok_or(KernelError::argument(2, "an index out of range"))?;
     let mut sizes = Sizes::from_slice(&[end]).unwrap_or_default();
-    let too_many = KernelError::Rank { arg: 0, found: to.rank() };
+    let too_many = KernelError::rank(0, to.rank());
     sizes.extend_from_slice(&from.sizes).map_err(|_| too_many)?;
     ctx.resize(0, &sizes)?;
     Ok(Plan::new(copy_index))
@@ -291,7 +291,7 @@ fn prepare_copy_index(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 
 fn copy_index(ctx: &mut Invoke) -> Result<(), KernelError> {
     let source = ctx.tensor(1)?;
-    let range = KernelError::Argument { arg: 2, what: "an index out of range" };
+    let range = KernelError::argument(2, "an index out of range");
     let index = usize::try_from(ctx.int(2)?).map_err(|_| range.clone())?;
     let target = ctx.out(0)?.into_bytes();
     let len = source.bytes().len();

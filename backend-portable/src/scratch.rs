@@ -5,7 +5,7 @@ use torchlet_core::{Invoke, KernelError};
 /// Bytes for `len` elements, for [`Plan::with_scratch`](torchlet_core::Plan::with_scratch).
 pub(crate) fn bytes_for(len: usize, element: usize) -> Result<usize, KernelError> {
     let bytes = len.checked_mul(element).filter(|bytes| *bytes <= isize::MAX as usize);
-    bytes.ok_or(KernelError::Unsupported { what: "more scratch memory than can be addressed" })
+    bytes.ok_or(KernelError::unsupported("more scratch memory than can be addressed"))
 }
 
 /// The first `len` elements of the scratch memory, of which prepare asked for enough; can be taken once.
@@ -18,5 +18,5 @@ pub(crate) fn take<'c, T: bytemuck::Pod>(
     }
     let bytes = len.checked_mul(size_of::<T>()).and_then(|len| ctx.scratch().get_mut(..len));
     let elements = bytes.and_then(|bytes| bytemuck::try_cast_slice_mut(bytes).ok());
-    elements.ok_or(KernelError::Unsupported { what: "less scratch memory than was asked for" })
+    elements.ok_or(KernelError::unsupported("less scratch memory than was asked for"))
 }

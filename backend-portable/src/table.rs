@@ -25,7 +25,7 @@ pub(crate) const fn renamed(kernel: Kernel, name: &'static str) -> Kernel {
 }
 
 const fn never(_: &mut Prepare) -> Result<Plan, KernelError> {
-    Err(KernelError::Unsupported { what: "no kernel" })
+    Err(KernelError::unsupported("no kernel"))
 }
 
 const fn less(a: &str, b: &str) -> bool {

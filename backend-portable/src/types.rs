@@ -70,8 +70,9 @@ impl Types {
 
     /// Whether there are tensors whose elements are of this many bytes.
     #[inline(always)]
-    pub const fn has_size(self, bytes: usize) -> bool {
-        self.0 & of_size(bytes) != 0
+    pub const fn has_size<const BYTES: usize>(self) -> bool {
+        // Known when this is compiled: at run time it would be known too late.
+        self.0 & const { of_size(BYTES) } != 0
     }
 
     /// Whether kernels compute in this one of their three types: `Float`, `Double` or `Long`.
@@ -167,8 +168,8 @@ pub(crate) fn has(scalar_type: ScalarType) -> bool {
 
 /// Whether there are tensors whose elements are of this many bytes.
 #[inline(always)]
-pub(crate) fn has_size(bytes: usize) -> bool {
-    chosen().has_size(bytes)
+pub(crate) fn has_size<const BYTES: usize>() -> bool {
+    chosen().has_size::<BYTES>()
 }
 
 /// Whether kernels compute in this type.
@@ -183,7 +184,7 @@ pub(crate) fn expect<C: Compute>() -> Result<(), KernelError> {
     if computes::<C>() {
         return Ok(());
     }
-    Err(KernelError::ScalarType { arg: 0, found: C::SCALAR_TYPE })
+    Err(KernelError::scalar_type(0, C::SCALAR_TYPE))
 }
 
 #[cfg(test)]
@@ -194,12 +195,18 @@ mod tests {
     fn sizes_are_those_of_the_types() {
         for scalar_type in (0..).map_while(ScalarType::from_number) {
             let types = Types::NONE.with_element(scalar_type);
-            for bytes in [1, 2, 4, 8, 16] {
-                assert_eq!(types.has_size(bytes), scalar_type.size() == bytes, "{scalar_type}");
-            }
+            let found = [
+                types.has_size::<1>(),
+                types.has_size::<2>(),
+                types.has_size::<4>(),
+                types.has_size::<8>(),
+                types.has_size::<16>(),
+            ];
+            let expected = [1, 2, 4, 8, 16].map(|bytes| scalar_type.size() == bytes);
+            assert_eq!(found, expected, "{scalar_type}");
             assert!(types.has_element(scalar_type));
         }
-        assert!(!Types::ALL.has_size(3));
+        assert!(!Types::ALL.has_size::<3>());
     }
 
     #[test]

@@ -55,10 +55,10 @@ impl<const N: usize> Walk<N> {
     ) -> Result<Self, KernelError> {
         let mut steps = [Steps { strides: [0; MAX_RANK], base: 0 }; N];
         for (arg, (steps, input)) in steps.iter_mut().zip(inputs).enumerate() {
-            *steps = Steps::broadcast(out, input).ok_or(KernelError::Argument {
+            *steps = Steps::broadcast(out, input).ok_or(KernelError::argument(
                 arg,
-                what: "its shape cannot be broadcast to the output's",
-            })?;
+                "its shape cannot be broadcast to the output's",
+            ))?;
         }
         Ok(Self::new(out, &steps))
     }

@@ -3,6 +3,7 @@
 fn main() -> Result<(), torchlet_build::Error> {
     println!("cargo::rustc-link-search={}", env!("CARGO_MANIFEST_DIR"));
     println!("cargo::rerun-if-changed=memory.x");
+    println!("cargo::rerun-if-changed=device.x");
     println!("cargo::rustc-link-arg=-Tlink.x");
     println!("cargo::rerun-if-env-changed=MODEL");
     let digits = "../../tests/fixtures/digits/digits.pte";

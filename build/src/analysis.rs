@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use torchlet_core::{
     ArenaBlock, ArenaUse, DataMap, InitError, InstructionName, Kernel, Limits, LoadOptions,
-    MethodMeta, Program, ProgramError, Registry, Scalar, ShapeDynamism, TensorInfo, ValueMeta,
+    MethodMeta, Program, ProgramError, Registry, Scalar, ShapeDynamism, TensorInfo, Uses,
+    ValueMeta,
 };
 use torchlet_portable::Types;
 
@@ -19,6 +20,8 @@ pub struct Analysis {
     pub operators: BTreeSet<String>,
     /// The element types that their kernels have to do with.
     pub types: Types,
+    /// What else of the runtime they make use of.
+    pub uses: Uses,
     /// Bytes of the program, as it is embedded, without external data.
     pub program: u64,
 }
@@ -37,6 +40,8 @@ pub struct MethodAnalysis {
     pub planned: Vec<usize>,
     /// Bytes of scratch memory.
     pub scratch: usize,
+    /// What of the runtime it makes use of.
+    pub uses: Uses,
     /// What it takes.
     pub inputs: Vec<Slot>,
     /// What it gives.
@@ -146,8 +151,13 @@ impl Analysis {
         }
         let (operators, types) = (BTreeSet::new(), Types::NONE);
         let program_bytes = program.file_size();
-        let mut analysis =
-            Analysis { methods: Vec::new(), operators, types, program: program_bytes };
+        let mut analysis = Analysis {
+            methods: Vec::new(),
+            operators,
+            types,
+            uses: Uses::NONE,
+            program: program_bytes,
+        };
         let kernels: Vec<Kernel> = registry.kernels().copied().collect();
         let whole_program = torchlet_graph::method::Program::read(program);
         for name in names {
@@ -159,6 +169,7 @@ impl Analysis {
             let method = program.method_meta(name).map_err(|error| fail(error.into()))?;
             analysis.operators.extend(called(&method).map_err(|error| fail(error.into()))?);
             let method = MethodAnalysis::of(&method, data, registry, target).map_err(fail)?;
+            analysis.uses = analysis.uses.and(method.uses);
             analysis.methods.push(method);
             let read = whole_program.as_ref().ok();
             let read = read.and_then(|read| read.methods.iter().find(|method| method.name == name));
@@ -213,6 +224,7 @@ impl MethodAnalysis {
             arena_use: prepared.arena_use(),
             planned: planned.collect::<Result<_, ProgramError>>()?,
             scratch: needs.scratch,
+            uses: prepared.uses()?,
             inputs: inputs.collect::<Result<_, ProgramError>>()?,
             outputs: outputs.collect::<Result<_, ProgramError>>()?,
             lent_state: state.map(|state| (state.value, state.info.nbytes())).collect(),

@@ -3,7 +3,7 @@
 use crate::{Analysis, MethodAnalysis, Program, Slot};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use torchlet_core::{Scalar, ScalarType, TensorInfo};
+use torchlet_core::{Scalar, ScalarType, TensorInfo, Uses};
 use torchlet_portable::Types;
 
 /// The name of the module that the programs of an image share.
@@ -81,6 +81,14 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
     line(&mut text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
     line(&mut text, "static torchlet_types: ::torchlet::portable::Types =");
     line(&mut text, &format!("    ::torchlet::portable::Types::from_bits({:#x});", types.bits()));
+    let uses = analyses.iter().fold(Uses::NONE, |all, analysis| all.and(analysis.uses));
+    line(
+        &mut text,
+        "/// What else all programs make use of, which is linked (feature `chosen-types`).",
+    );
+    line(&mut text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
+    line(&mut text, "static torchlet_uses: core::Uses =");
+    line(&mut text, &format!("    core::Uses::from_bits({:#x});", uses.bits()));
     if !shares_activations {
         return text;
     }

@@ -1,6 +1,6 @@
 //! The element types that a program's kernels have to do with.
 
-use torchlet_core::{Kernel, Scalar, ScalarType};
+use torchlet_core::{Elements, Kernel, Scalar, ScalarType};
 use torchlet_graph::method::{Instruction, Method, MethodValue};
 use torchlet_portable::Types;
 
@@ -19,12 +19,19 @@ pub(crate) fn of(method: &Method<'_>, kernels: &[Kernel]) -> Types {
             let side = if param.is_out() { &mut outputs } else { &mut inputs };
             tensors(method, value, side);
         }
+        if kernel.elements == Elements::Typed {
+            continue;
+        }
         for &found in inputs.iter().chain(&outputs) {
             types = types.with_element(found);
         }
+        if kernel.elements == Elements::Moved {
+            continue;
+        }
+        let all = kernel.elements == Elements::Computed;
         let has_fractions = inputs.iter().any(|found| found.is_floating());
         let computed = outputs.iter().filter(|found| !(has_fractions && found.is_integral(true)));
-        for &found in inputs.iter().chain(computed) {
+        for &found in inputs.iter().chain(computed).filter(|found| all || found.is_floating()) {
             types = types.with_computed(found);
         }
         if args.iter().any(|&value| is_fraction(method, value)) {

@@ -39,7 +39,7 @@ impl torchlet_call {
         match (status, call.error) {
             (TORCHLET_OK, _) => Ok(()),
             (status, Some(error)) if error.code() == status => Err(error),
-            _ => Err(KernelError::Unsupported { what: "a function in C refused the call" }),
+            _ => Err(KernelError::unsupported("a function in C refused the call")),
         }
     }
 
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn torchlet_call_fail(
     // SAFETY: the caller's promise.
     unsafe {
         let what = literal(text);
-        on(call, |_| Err(KernelError::Argument { arg, what }.into()))
+        on(call, |_| Err(KernelError::argument(arg, what).into()))
     };
     TORCHLET_INVALID_ARGUMENT
 }
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn torchlet_call_unsupported(
     // SAFETY: the caller's promise.
     unsafe {
         let what = literal(text);
-        on(call, |_| Err(KernelError::Unsupported { what }.into()))
+        on(call, |_| Err(KernelError::unsupported(what).into()))
     };
     TORCHLET_NOT_SUPPORTED
 }
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn torchlet_call_list_info(
     unsafe {
         on(call, |call| {
             let found = call.arguments().list_info(arg, position)?;
-            let found = found.ok_or(KernelError::Argument { arg, what: "the item is None" })?;
+            let found = found.ok_or(KernelError::argument(arg, "the item is None"))?;
             pointer::put(info, torchlet_tensor_info::of(&found), "info")
         })
     }
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn torchlet_call_string(
     unsafe {
         on(call, |call| {
             let text = call.arguments().optional_string(arg)?;
-            let text = text.ok_or(KernelError::Argument { arg, what: "it is None" })?;
+            let text = text.ok_or(KernelError::argument(arg, "it is None"))?;
             pointer::put(result, torchlet_string::of(text), "result")
         })
     }
@@ -494,7 +494,7 @@ pub unsafe extern "C" fn torchlet_call_list_input(
     unsafe {
         on(call, |call| {
             let found = call.invoke()?.list_tensor(arg, position)?;
-            let found = found.ok_or(KernelError::Argument { arg, what: "the item is None" })?;
+            let found = found.ok_or(KernelError::argument(arg, "the item is None"))?;
             pointer::put(tensor, torchlet_tensor::of(&found), "tensor")
         })
     }

@@ -251,7 +251,7 @@ fn prepare(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
         return Ok(result);
     }
     if custom.pack.is_none() {
-        return Err(KernelError::Unsupported { what: "packing by a C kernel without pack" });
+        return Err(KernelError::unsupported("packing by a C kernel without pack"));
     }
     Ok(result.with_packed(plan.packed, pack))
 }

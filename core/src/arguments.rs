@@ -5,6 +5,7 @@ use crate::dtype::ScalarType;
 use crate::error::KernelError;
 use crate::kernel::Param;
 use crate::layout::TensorInfo;
+use crate::uses::{Uses, has};
 use crate::value::{Scalar, TensorSlot, Value, list_index};
 use crate::values::Values;
 
@@ -55,22 +56,19 @@ impl<'c, 'm> Arguments<'c, 'm> {
     fn kind_error(&self, arg: usize, found: &Value<'_>) -> KernelError {
         // Delegates declare nothing; what they ask for is a tensor, most of the time.
         let expected = self.params.get(arg).copied().unwrap_or(Param::Tensor);
-        KernelError::ArgumentKind { arg, expected, found: found.type_name() }
+        KernelError::argument_kind(arg, expected, found.type_name())
     }
 
     pub(crate) fn value(&self, arg: usize) -> Result<Value<'m>, KernelError> {
-        self.index(arg).and_then(|index| self.values.value(index)).ok_or(
-            KernelError::ArgumentCount { expected: arg.saturating_add(1), found: self.len() },
-        )
+        self.index(arg)
+            .and_then(|index| self.values.value(index))
+            .ok_or(KernelError::argument_count(arg.saturating_add(1), self.len()))
     }
 
     /// Checks that every argument is of the kind that the operator's schema has there.
     pub(crate) fn check_kinds(&self) -> Result<(), KernelError> {
         if self.len() < self.params.len() {
-            return Err(KernelError::ArgumentCount {
-                expected: self.params.len(),
-                found: self.len(),
-            });
+            return Err(KernelError::argument_count(self.params.len(), self.len()));
         }
         for (arg, param) in self.params.iter().enumerate() {
             let value = self.value(arg)?;
@@ -153,7 +151,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// The argument is something else, or not the number of a type.
     pub fn optional_scalar_type(&self, arg: usize) -> Result<Option<ScalarType>, KernelError> {
         let Some(number) = self.optional_int(arg)? else { return Ok(None) };
-        let unknown = KernelError::Argument { arg, what: "not the number of an element type" };
+        let unknown = KernelError::argument(arg, "not the number of an element type");
         ScalarType::from_number(number).map(Some).ok_or(unknown)
     }
 
@@ -164,7 +162,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     pub fn optional_string(&self, arg: usize) -> Result<Option<&'m str>, KernelError> {
         match self.value(arg)? {
             Value::None => Ok(None),
-            Value::String(text) => Ok(Some(text)),
+            Value::String(text) if has(Uses::TEXTS) => Ok(Some(text)),
             other => Err(self.kind_error(arg, &other)),
         }
     }
@@ -180,11 +178,11 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// The argument is not a list.
     pub fn list_len(&self, arg: usize) -> Result<usize, KernelError> {
         match self.value(arg)? {
-            Value::IntList(items) => Ok(items.len()),
-            Value::DoubleList(items) => Ok(items.len()),
-            Value::BoolList(items) => Ok(items.len()),
-            Value::TensorList(items, _) => Ok(items.len()),
             Value::Int(_) => Ok(1),
+            Value::IntList(items) if has(Uses::NUMBER_LISTS) => Ok(items.len()),
+            Value::DoubleList(items) if has(Uses::NUMBER_LISTS) => Ok(items.len()),
+            Value::BoolList(items) if has(Uses::NUMBER_LISTS) => Ok(items.len()),
+            Value::TensorList(items, _) if has(Uses::TENSOR_LISTS) => Ok(items.len()),
             other => Err(self.kind_error(arg, &other)),
         }
     }
@@ -194,14 +192,14 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// # Errors
     /// The argument is not such a list, or shorter.
     pub fn list_int(&self, arg: usize, position: usize) -> Result<i64, KernelError> {
-        let range = KernelError::Argument { arg, what: "list is too short" };
+        let range = KernelError::argument(arg, "list is too short");
         match self.value(arg)? {
-            Value::IntList(items) => {
+            Value::IntList(items) if has(Uses::NUMBER_LISTS) => {
                 let index = i64::from_le_bytes(*items.get(position).ok_or(range)?);
                 let item = usize::try_from(index).ok().and_then(|index| self.values.value(index));
                 match item.and_then(|value| value.scalar()) {
                     Some(scalar) => Ok(scalar.to_i64()),
-                    None => Err(KernelError::Argument { arg, what: "list item is not an integer" }),
+                    None => Err(KernelError::argument(arg, "list item is not an integer")),
                 }
             }
             Value::Int(value) if position == 0 => Ok(value),
@@ -218,7 +216,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         let mut ints = Ints::new();
         for position in 0..self.list_len(arg)? {
             ints.push(self.list_int(arg, position)?)
-                .map_err(|_| KernelError::Argument { arg, what: "list is too long" })?;
+                .map_err(|_| KernelError::argument(arg, "list is too long"))?;
         }
         Ok(ints)
     }
@@ -237,9 +235,9 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// The argument is not such a list, or shorter.
     pub fn list_float(&self, arg: usize, position: usize) -> Result<f64, KernelError> {
         match self.value(arg)? {
-            Value::DoubleList(items) => match items.get(position) {
+            Value::DoubleList(items) if has(Uses::NUMBER_LISTS) => match items.get(position) {
                 Some(bytes) => Ok(f64::from_le_bytes(*bytes)),
-                None => Err(KernelError::Argument { arg, what: "list is too short" }),
+                None => Err(KernelError::argument(arg, "list is too short")),
             },
             other => Err(self.kind_error(arg, &other)),
         }
@@ -251,9 +249,9 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// The argument is not such a list, or shorter.
     pub fn list_bool(&self, arg: usize, position: usize) -> Result<bool, KernelError> {
         match self.value(arg)? {
-            Value::BoolList(items) => match items.get(position) {
+            Value::BoolList(items) if has(Uses::NUMBER_LISTS) => match items.get(position) {
                 Some(byte) => Ok(*byte != 0),
-                None => Err(KernelError::Argument { arg, what: "list is too short" }),
+                None => Err(KernelError::argument(arg, "list is too short")),
             },
             other => Err(self.kind_error(arg, &other)),
         }
@@ -274,10 +272,11 @@ impl<'c, 'm> Arguments<'c, 'm> {
         arg: usize,
         position: usize,
     ) -> Result<Option<u32>, KernelError> {
-        let Value::TensorList(items, optional) = self.value(arg)? else {
-            return Err(self.kind_error(arg, &self.value(arg)?));
+        let (items, optional) = match self.value(arg)? {
+            Value::TensorList(items, optional) if has(Uses::TENSOR_LISTS) => (items, optional),
+            other => return Err(self.kind_error(arg, &other)),
         };
-        let short = KernelError::Argument { arg, what: "list is too short" };
+        let short = KernelError::argument(arg, "list is too short");
         let entry = *items.get(position).ok_or(short)?;
         if optional && i32::from_le_bytes(entry) == -1 {
             return Ok(None);
@@ -285,7 +284,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         match self.values.value(list_index(entry)) {
             Some(Value::Tensor(handle)) => Ok(Some(handle)),
             Some(Value::None) if optional => Ok(None),
-            _ => Err(KernelError::Argument { arg, what: "list item is not a tensor" }),
+            _ => Err(KernelError::argument(arg, "list item is not a tensor")),
         }
     }
 
@@ -298,7 +297,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
         handle
             .and_then(|handle| self.values.tensor(handle))
             .map(|tensor| tensor.info())
-            .ok_or(KernelError::Argument { arg, what: "not a valid tensor" })
+            .ok_or(KernelError::argument(arg, "not a valid tensor"))
     }
 
     /// Type, shape and layout of a tensor argument, input or output.

@@ -16,6 +16,7 @@ use crate::overlap::{Copies, MAX_COPIES};
 use crate::parallel::Parallel;
 use crate::tensor::{TensorMut, TensorRef};
 use crate::tracer::{DelegateEvent, EventTracer};
+use crate::uses::{Uses, has};
 use crate::value::{Data, Home, ResizeError, Scalar, TensorSlot, Value};
 use crate::values::{Roles, Values};
 use core::ops::Deref;
@@ -87,10 +88,10 @@ impl<'c, 'm> Prepare<'c, 'm> {
         sizes: &[i32],
     ) -> Result<(), KernelError> {
         if !self.arguments.params.get(arg).is_some_and(|param| param.is_out()) {
-            return Err(KernelError::Access { arg });
+            return Err(KernelError::access(arg));
         }
-        let handle = handle.ok_or(KernelError::Access { arg })?;
-        let slot = self.arguments.values.tensor_mut(handle).ok_or(KernelError::Access { arg })?;
+        let handle = handle.ok_or(KernelError::access(arg))?;
+        let slot = self.arguments.values.tensor_mut(handle).ok_or(KernelError::access(arg))?;
         let fits = if self.apply { slot.resize(sizes) } else { slot.check_resize(sizes) };
         fits.map_err(|error| resize_error(arg, slot.sizes, sizes, error))
     }
@@ -98,12 +99,10 @@ impl<'c, 'm> Prepare<'c, 'm> {
 
 fn resize_error(arg: usize, found: &[i32], expected: &[i32], error: ResizeError) -> KernelError {
     match error {
-        ResizeError::Rank => KernelError::Rank { arg, found: found.len() },
-        ResizeError::Static | ResizeError::Capacity { .. } => KernelError::Shape {
-            arg,
-            expected: ShapeNote::new(expected),
-            found: ShapeNote::new(found),
-        },
+        ResizeError::Rank => KernelError::rank(arg, found.len()),
+        ResizeError::Static | ResizeError::Capacity { .. } => {
+            KernelError::shape(arg, ShapeNote::new(expected), ShapeNote::new(found))
+        }
     }
 }
 
@@ -181,6 +180,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let is_in_place = match known {
             _ if invoke.aliasing.is_some() => false,
             Known::Disjoint => false,
+            // Not found out when the method was loaded, which only views and outputs over inputs give reason to.
+            _ if !has(Uses::SHARING) && !has(Uses::VIEWS) => return Err(KernelError::access(0)),
             Known::InPlace => true,
             Known::Nothing => {
                 let overlap = invoke.arguments.overlap(roles, in_place)?;
@@ -203,9 +204,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
     ) -> Result<(), KernelError> {
         let mut rest = resources.scratch;
         for &arg in inputs {
-            let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
-            let source =
-                self.arguments.values.region(handle).ok_or(KernelError::Unbound { arg })?;
+            let handle = self.arguments.handle(arg)?.ok_or(KernelError::access(arg))?;
+            let source = self.arguments.values.region(handle).ok_or(KernelError::unbound(arg))?;
             let available = rest.len();
             let start = available.checked_sub(source.len()).map(|start| start & !(ARENA_ALIGN - 1));
             let split = start
@@ -213,7 +213,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
                 .and_then(|start| Some((rest.part(0, start)?, rest.part(start, source.len())?)));
             let needed =
                 source.len().saturating_add(ARENA_ALIGN).saturating_add(resources.scratch_needed);
-            let (before, copy) = split.ok_or(KernelError::Scratch { needed, available })?;
+            let (before, copy) = split.ok_or(KernelError::scratch(needed, available))?;
             // SAFETY: no reference to tensor data or scratch memory exists yet in this call, which borrows the method
             // mutably; the two ranges are distinct memories, and the references end with this statement.
             unsafe {
@@ -230,30 +230,30 @@ impl<'c, 'm> Invoke<'c, 'm> {
     }
 
     fn slot(&self, arg: usize, handle: u32) -> Result<&TensorSlot<'m>, KernelError> {
-        self.arguments.values.tensor(handle).ok_or(KernelError::Access { arg })
+        self.arguments.values.tensor(handle).ok_or(KernelError::access(arg))
     }
 
     fn read(&self, arg: usize, handle: u32) -> Result<TensorRef<'c>, KernelError> {
         if self.roles.is_out(arg) || self.updated == Some(arg) {
-            return Err(KernelError::Access { arg });
+            return Err(KernelError::access(arg));
         }
         let slot = self.slot(arg, handle)?;
         let copy = self.copies.iter().find(|(copied, _)| *copied == arg).map(|(_, copy)| *copy);
         let region = copy.or_else(|| self.arguments.values.region(handle));
-        let region = region.ok_or(KernelError::Unbound { arg })?;
+        let region = region.ok_or(KernelError::unbound(arg))?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. During it
         // only this call touches tensor data, it writes through `write` alone, and `new` (or `split`, for delegates) made
         // sure that it writes nothing (`aliasing`), or that no written tensor shares bytes with this one, which is not
         // written (checked above), or that this is a copy, in scratch memory that is not handed out. The one input that an
         // output may lie over, `updated`, was refused above.
         let bytes = unsafe { region.bytes() };
-        TensorRef::new(slot.info(), bytes).ok_or(KernelError::Unbound { arg })
+        TensorRef::new(slot.info(), bytes).ok_or(KernelError::unbound(arg))
     }
 
     /// Checks that an output is handed out for the first time: outputs are asked for in order.
     fn take_out(&mut self, arg: usize, position: usize) -> Result<(), KernelError> {
         if !self.roles.is_out(arg) || (arg, position) < self.next_out {
-            return Err(KernelError::Access { arg });
+            return Err(KernelError::access(arg));
         }
         self.next_out = (arg, position.saturating_add(1));
         Ok(())
@@ -272,17 +272,17 @@ impl<'c, 'm> Invoke<'c, 'm> {
         handle: u32,
     ) -> Result<TensorMut<'c>, KernelError> {
         if self.aliasing.is_some() {
-            return Err(KernelError::Access { arg });
+            return Err(KernelError::access(arg));
         }
         self.take_out(arg, position)?;
         let slot = self.slot(arg, handle)?;
-        let region = self.arguments.values.region(handle).ok_or(KernelError::Unbound { arg })?;
+        let region = self.arguments.values.region(handle).ok_or(KernelError::unbound(arg))?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. `new` (or `split`) made
         // sure that these bytes belong to no other argument of the call, but for `updated`, which `read` refuses; calls
         // that do not promise it (`aliasing`) were turned away above. `take_out` makes sure that no reference to this
         // output was given before: outputs are handed out in increasing order only.
         let bytes = unsafe { region.bytes_mut() };
-        Ok(TensorMut::new(slot.info(), bytes.ok_or(KernelError::ReadOnly { arg })?))
+        Ok(TensorMut::new(slot.info(), bytes.ok_or(KernelError::read_only(arg))?))
     }
 
     /// An input tensor.
@@ -290,7 +290,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
     /// # Errors
     /// The argument is not an input tensor, or has no memory.
     pub fn tensor(&self, arg: usize) -> Result<TensorRef<'c>, KernelError> {
-        let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
+        let handle = self.arguments.handle(arg)?.ok_or(KernelError::access(arg))?;
         self.read(arg, handle)
     }
 
@@ -319,7 +319,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
     /// # Errors
     /// The argument is not an output tensor, has no memory or read-only memory, or was asked for before.
     pub fn out(&mut self, arg: usize) -> Result<TensorMut<'c>, KernelError> {
-        let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
+        let handle = self.arguments.handle(arg)?.ok_or(KernelError::access(arg))?;
         self.write(arg, 0, handle)
     }
 
@@ -328,8 +328,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
     /// # Errors
     /// As [`out`](Self::out).
     pub fn list_out(&mut self, arg: usize, position: usize) -> Result<TensorMut<'c>, KernelError> {
-        let handle =
-            self.arguments.list_handle(arg, position)?.ok_or(KernelError::Access { arg })?;
+        let handle = self.arguments.list_handle(arg, position)?.ok_or(KernelError::access(arg))?;
         self.write(arg, position, handle)
     }
 
@@ -339,10 +338,10 @@ impl<'c, 'm> Invoke<'c, 'm> {
     /// The output has a static shape that differs or not the memory for this one, or was asked for before.
     pub fn resize(&mut self, arg: usize, sizes: &[i32]) -> Result<(), KernelError> {
         if !self.roles.is_out(arg) || (arg, 0) < self.next_out {
-            return Err(KernelError::Access { arg });
+            return Err(KernelError::access(arg));
         }
-        let handle = self.arguments.handle(arg)?.ok_or(KernelError::Access { arg })?;
-        let slot = self.arguments.values.tensor_mut(handle).ok_or(KernelError::Access { arg })?;
+        let handle = self.arguments.handle(arg)?.ok_or(KernelError::access(arg))?;
+        let slot = self.arguments.values.tensor_mut(handle).ok_or(KernelError::access(arg))?;
         slot.resize(sizes).map_err(|error| resize_error(arg, slot.sizes, sizes, error))
     }
 
@@ -352,7 +351,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
     /// The argument is not an output number.
     pub fn set_scalar(&mut self, arg: usize, scalar: Scalar) -> Result<(), KernelError> {
         if !self.roles.is_out(arg) {
-            return Err(KernelError::Access { arg });
+            return Err(KernelError::access(arg));
         }
         let index = self.arguments.index(arg);
         match index.and_then(|index| self.arguments.values.values.get_mut(index)) {
@@ -360,7 +359,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
                 *value = scalar.into();
                 Ok(())
             }
-            _ => Err(KernelError::Access { arg }),
+            _ => Err(KernelError::access(arg)),
         }
     }
 
@@ -372,25 +371,21 @@ impl<'c, 'm> Invoke<'c, 'm> {
     pub fn alias(&mut self, out: usize, input: usize) -> Result<(), KernelError> {
         // Calls were compared at load with the places of all tensors but those that are declared to become views.
         if self.aliasing != Some((out, input)) {
-            return Err(KernelError::Access { arg: out });
+            return Err(KernelError::access(out));
         }
-        let source = self.arguments.handle(input)?.ok_or(KernelError::Access { arg: input })?;
-        let target = self.arguments.handle(out)?.ok_or(KernelError::Access { arg: out })?;
+        let source = self.arguments.handle(input)?.ok_or(KernelError::access(input))?;
+        let target = self.arguments.handle(out)?.ok_or(KernelError::access(out))?;
         self.take_out(out, 0)?;
         let (data, found) =
             (self.arguments.values.region(source), self.slot(input, source)?.nbytes());
-        let slot =
-            self.arguments.values.tensor_mut(target).ok_or(KernelError::Access { arg: out })?;
+        let slot = self.arguments.values.tensor_mut(target).ok_or(KernelError::access(out))?;
         if slot.nbytes() != found {
-            return Err(KernelError::Argument {
-                arg: out,
-                what: "differs in size from what it views",
-            });
+            return Err(KernelError::argument(out, "differs in size from what it views"));
         }
         match slot.home {
             // It was placed when the method was loaded.
             Home::View(_) => {}
-            Home::Constant => return Err(KernelError::ReadOnly { arg: out }),
+            Home::Constant => return Err(KernelError::read_only(out)),
             _ => slot.data = data.map_or(Data::None, Data::At),
         }
         Ok(())
@@ -471,16 +466,16 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
     pub fn split(&mut self, inputs: usize) -> Result<&mut Invoke<'c, 'm>, KernelError> {
         let found = self.len();
         if inputs > found {
-            return Err(KernelError::ArgumentCount { expected: inputs, found });
+            return Err(KernelError::argument_count(inputs, found));
         }
         // What was handed out under an earlier split stays out: a second split gives no more.
         if self.invoke.next_out.0 != usize::MAX {
-            return Err(KernelError::Access { arg: inputs });
+            return Err(KernelError::access(inputs));
         }
         let roles = Roles::From(inputs);
         let overlap = self.invoke.arguments.overlap(roles, None)?;
         if let Some(&other) = overlap.copies.first() {
-            return Err(KernelError::Overlap { arg: inputs, other });
+            return Err(KernelError::overlap(inputs, other));
         }
         self.invoke.roles = roles;
         self.invoke.next_out = (inputs, 0);
@@ -534,17 +529,17 @@ pub(crate) fn move_value(
         }
     };
     let (Some(tensor), Some(bytes)) = (values.tensor(source), values.region(source)) else {
-        return Err(KernelError::Unbound { arg: 0 });
+        return Err(KernelError::unbound(0));
     };
     let sizes = tensor.info().sizes;
     if let Some(target) = values.tensor_mut(slot) {
         target.resize(&sizes).map_err(|error| resize_error(1, target.sizes, &sizes, error))?;
     }
-    let target = values.region(slot).ok_or(KernelError::Unbound { arg: 1 })?;
+    let target = values.region(slot).ok_or(KernelError::unbound(1))?;
     // SAFETY: no call is running, since the values are borrowed mutably: no reference to tensor data exists, on this thread or
     // another.
     match unsafe { target.copy_from(&bytes) } {
         true => Ok(()),
-        false => Err(KernelError::ReadOnly { arg: 1 }),
+        false => Err(KernelError::read_only(1)),
     }
 }

@@ -178,6 +178,20 @@ pub(crate) enum Sharing {
     Update(u8, u8),
 }
 
+/// What a kernel does with elements, so that an image links no more than that for each of their types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Elements {
+    /// It computes in the type that goes with those of its tensors, or converts them.
+    Computed,
+    /// It computes in floating-point numbers, to or from which it converts codes.
+    Fractions,
+    /// It moves them, and looks at their size alone.
+    Moved,
+    /// It is made for the types that it takes, and converts nothing.
+    Typed,
+}
+
 /// An operator's implementation.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -190,13 +204,16 @@ pub struct Kernel {
     pub key: Option<KernelKey>,
     /// How to prepare it.
     pub prepare: PrepareFn,
+    /// What it does with elements.
+    pub elements: Elements,
     pub(crate) sharing: Sharing,
 }
 
 impl Kernel {
     /// A kernel for all types and layouts.
     pub const fn new(name: &'static str, params: &'static [Param], prepare: PrepareFn) -> Self {
-        Kernel { name, params, key: None, prepare, sharing: Sharing::None }
+        let elements = Elements::Computed;
+        Kernel { name, params, key: None, prepare, elements, sharing: Sharing::None }
     }
 
     /// The same, for these types and layouts only.
@@ -210,6 +227,13 @@ impl Kernel {
     #[must_use]
     pub const fn renamed(mut self, name: &'static str) -> Self {
         self.name = name;
+        self
+    }
+
+    /// The same, declared to do this with elements.
+    #[must_use]
+    pub const fn with_elements(mut self, elements: Elements) -> Self {
+        self.elements = elements;
         self
     }
 

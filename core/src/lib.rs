@@ -51,6 +51,7 @@ mod registry;
 pub mod rules;
 mod tensor;
 mod tracer;
+mod uses;
 mod value;
 mod values;
 
@@ -65,11 +66,11 @@ pub use call::{DelegateCall, Invoke, Prepare};
 pub use data_map::{Blob, DataMap};
 pub use dtype::{Bool, Element, ScalarType};
 pub use error::{
-    DelegateError, ExecuteError, InitError, InputError, KernelError, Message, ProgramError,
-    ReadError,
+    DelegateError, ExecuteError, InitError, InputError, KernelError, KernelErrorKind, Message,
+    ProgramError, ReadError,
 };
 pub use exported::{ExportedData, ExportedInstruction, ExportedTensor, ExportedValue};
-pub use kernel::{InvokeFn, Kernel, KernelKey, PackFn, Param, Plan, PrepareFn};
+pub use kernel::{Elements, InvokeFn, Kernel, KernelKey, PackFn, Param, Plan, PrepareFn};
 pub use layout::{ShapeDynamism, Sizes, TensorInfo};
 pub use limits::{Limit, Limits};
 pub use loader::DataLoader;
@@ -88,4 +89,7 @@ pub use recorder::{Clock, Record, RecordSlot, Recorder};
 pub use registry::{MAX_BACKENDS, MAX_TABLES, Missing, OperatorName, Registry, RegistryError};
 pub use tensor::{TensorMut, TensorRef, ValueRef};
 pub use tracer::{DelegateEvent, Event, EventKind, EventTracer};
+pub use uses::Uses;
+#[cfg(all(feature = "chosen-uses", feature = "std"))]
+pub use uses::choose_uses;
 pub use value::Scalar;

@@ -8,6 +8,7 @@ use crate::arguments::Arguments;
 use crate::error::KernelError;
 use crate::layout::same_layout;
 use crate::memory::ARENA_ALIGN;
+use crate::uses::{Uses, has};
 use crate::value::{Data, Value};
 use crate::values::{Roles, Values, flag};
 
@@ -130,7 +131,9 @@ impl<'m> Arguments<'_, 'm> {
             cursor.position += 1;
             let (slot, in_list) = match self.value(arg) {
                 Ok(Value::Tensor(slot)) if position == 0 => (Some(slot), false),
-                Ok(Value::TensorList(items, _)) if position < items.len() => {
+                Ok(Value::TensorList(items, _))
+                    if has(Uses::TENSOR_LISTS) && position < items.len() =>
+                {
                     (self.list_handle(arg, position).ok().flatten(), true)
                 }
                 _ => {
@@ -180,7 +183,7 @@ impl<'m> Arguments<'_, 'm> {
             let touch = |pair: &[Extent]| matches!(pair, [a, b] if a.overlaps(b));
             if sorted.windows(2).any(touch) {
                 let arg = self.first_out(roles);
-                return Err(KernelError::Overlap { arg, other: arg });
+                return Err(KernelError::overlap(arg, arg));
             }
             let last = first + taken;
             let mut order = 0usize;
@@ -204,7 +207,7 @@ impl<'m> Arguments<'_, 'm> {
                         continue;
                     }
                 }
-                return Err(KernelError::Overlap { arg: self.first_out(roles), other: arg });
+                return Err(KernelError::overlap(self.first_out(roles), arg));
             }
             first = last;
             if first >= outs {
@@ -240,7 +243,7 @@ impl<'m> Arguments<'_, 'm> {
         (0..self.len()).any(|arg| {
             self.index(arg).is_some_and(floating)
                 || match self.value(arg) {
-                    Ok(Value::TensorList(items, _)) => {
+                    Ok(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
                         items.iter().any(|item| floating(crate::value::list_index(*item)))
                     }
                     _ => false,

@@ -9,6 +9,7 @@ use crate::format::{Malformed, Part};
 use crate::layout::{is_permutation, same_layout};
 use crate::meta::{MethodMeta, TensorValue, tensor_name};
 use crate::program::Program;
+use crate::uses::{OUTSIDE, Uses, has};
 use crate::value::TensorSlot;
 
 /// Where the data of a tensor is.
@@ -86,7 +87,10 @@ fn stored<'p>(
     let mut table = 0;
     if let Some(extra) = tensor.extra_tensor_info()? {
         if extra.location()? == 1 {
-            return find_external(data, tensor, slot).map(Some);
+            return match has(Uses::EXTERNAL_DATA) {
+                true => find_external(data, tensor, slot).map(Some),
+                false => Err(PlaceError::External(OUTSIDE)),
+            };
         }
         table = extra.mutable_data_segments_idx()?;
     }

@@ -6,6 +6,7 @@ use crate::error::code;
 use crate::kernel::Kernel;
 use crate::layout::same_layout;
 use crate::meta::MethodMeta;
+use crate::uses::{Uses, has};
 use crate::value::TensorSlot;
 use core::cmp::Ordering;
 use core::fmt;
@@ -217,8 +218,8 @@ impl<'p> Missing<'p> {
     pub fn backends(&self) -> impl Iterator<Item = &'p str> + use<'p> {
         let Missing { meta, registry } = *self;
         let mut last = None;
-        let names =
-            (0..meta.delegate_count()).filter_map(move |index| meta.delegate_backend(index));
+        let count = if has(Uses::DELEGATES) { meta.delegate_count() } else { 0 };
+        let names = (0..count).filter_map(move |index| meta.delegate_backend(index));
         names.filter(move |name| {
             registry.backend(name).is_none() && last.replace(*name) != Some(*name)
         })

@@ -52,8 +52,7 @@ impl<'c> TensorRef<'c> {
         if self.bytes.is_empty() {
             return Ok(&[]);
         }
-        bytemuck::try_cast_slice(self.bytes)
-            .map_err(|_| KernelError::Alignment { scalar_type: T::SCALAR_TYPE })
+        bytemuck::try_cast_slice(self.bytes).map_err(|_| KernelError::alignment(T::SCALAR_TYPE))
     }
 }
 
@@ -95,7 +94,7 @@ impl<'c> TensorMut<'c> {
 }
 
 fn mismatch<T: Element>(found: ScalarType) -> KernelError {
-    KernelError::ElementType { expected: T::SCALAR_TYPE, found }
+    KernelError::element_type(T::SCALAR_TYPE, found)
 }
 
 fn typed_mut<T: Element>(found: ScalarType, bytes: &mut [u8]) -> Result<&mut [T], KernelError> {
@@ -105,8 +104,7 @@ fn typed_mut<T: Element>(found: ScalarType, bytes: &mut [u8]) -> Result<&mut [T]
     if bytes.is_empty() {
         return Ok(&mut []);
     }
-    bytemuck::try_cast_slice_mut(bytes)
-        .map_err(|_| KernelError::Alignment { scalar_type: T::SCALAR_TYPE })
+    bytemuck::try_cast_slice_mut(bytes).map_err(|_| KernelError::alignment(T::SCALAR_TYPE))
 }
 
 impl Deref for TensorRef<'_> {

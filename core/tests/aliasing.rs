@@ -32,7 +32,7 @@ fn add_to_all(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
 fn update(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     if call.is_in_place() {
         // The input is there, but not to be read beside the output.
-        assert!(matches!(call.tensor(0), Err(KernelError::Access { arg: 0 })));
+        assert_eq!(call.tensor(0).err(), Some(KernelError::access(0)));
         let mut out = call.out(1)?;
         out.data_mut::<f32>()?.iter_mut().for_each(|item| *item += 1.0);
         return Ok(());
@@ -53,7 +53,7 @@ fn view(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
 /// Not declared to alias; then the output and the input would be the same bytes.
 fn alias_unasked(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     let error = call.alias(1, 0).unwrap_err();
-    assert_eq!(error, KernelError::Access { arg: 1 });
+    assert_eq!(error, KernelError::access(1));
     add_one(call)
 }
 
@@ -446,7 +446,7 @@ impl Delegate for GrabbyDelegate<'_> {
         assert_eq!(self.backend.name(), "Grabby");
         assert!(call.split(call.len() + 1).is_err());
         let invoke = call.split(1)?;
-        assert!(matches!(invoke.alias(1, 0), Err(KernelError::Access { arg: 1 })));
+        assert_eq!(invoke.alias(1, 0), Err(KernelError::access(1)));
         let input = invoke.tensor(0)?;
         let mut out = invoke.out(1)?;
         assert!(invoke.tensor(1).is_err() && invoke.out(1).is_err() && invoke.out(0).is_err());

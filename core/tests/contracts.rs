@@ -16,7 +16,7 @@ use torchlet_core::{
 /// Declared to make argument 1 a view of argument 0; makes others views, too.
 fn alias_others(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     for (out, input) in [(3, 0), (3, 2), (1, 2), (0, 1), (2, 0), (1, 1), (9, 0), (1, 9)] {
-        assert_eq!(call.alias(out, input), Err(KernelError::Access { arg: out }), "{out} {input}");
+        assert_eq!(call.alias(out, input), Err(KernelError::access(out)), "{out} {input}");
     }
     call.alias(1, 0)
 }
@@ -33,7 +33,7 @@ fn copy_square(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
 fn prepare_square(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     let info = call.info(0)?;
     if info.sizes != [2, 2] || !info.is_contiguous() {
-        return Err(KernelError::Unsupported { what: "what is not square" });
+        return Err(KernelError::unsupported("what is not square"));
     }
     Ok(Plan::new(copy_square))
 }

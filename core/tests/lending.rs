@@ -27,7 +27,7 @@ fn view(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
 }
 
 fn fail(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
-    Err(KernelError::Unsupported { what: "on purpose" })
+    Err(KernelError::unsupported("on purpose"))
 }
 
 fn prepared<const INVOKE: usize>(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
@@ -168,7 +168,7 @@ fn views_of_lent_memory_end_with_the_run() {
         assert_eq!(run(method, &[&[1.0, 2.0]]).unwrap(), [[2.0, 3.0]]);
         method.set_input(1, &ValueRef::Scalar(Scalar::Bool(false))).unwrap();
         let error = method.execute().unwrap_err();
-        let unbound = KernelError::Unbound { arg: 0 };
+        let unbound = KernelError::unbound(0);
         assert_eq!(error.source, core::error::InstructionError::Kernel(unbound));
         method.set_input(1, &ValueRef::Scalar(Scalar::Bool(true))).unwrap();
         method.execute().unwrap();

@@ -22,6 +22,8 @@
 //!
 //! Start reading at [`Memory`] and [`Once`].
 
+#[cfg(all(feature = "small-mem", target_arch = "arm", not(feature = "std")))]
+mod copying;
 mod error;
 mod io;
 mod nested;

@@ -31,7 +31,7 @@ kernels! {
     FILL_TENSOR_OUT = Kernel::new("aten::fill.Tensor_out", &[Tensor, Tensor, Out], |ctx| {
         let info = ctx.info(1)?;
         if info.numel() != 1 {
-            return Err(KernelError::Argument { arg: 1, what: "must hold one number" });
+            return Err(KernelError::argument(1, "must hold one number"));
         }
         number_type(1, info.scalar_type)?;
         prepare_like(ctx, 0, 2)?;
@@ -105,7 +105,7 @@ fn prepare_sizes(ctx: &mut Prepare, arg: usize, out: usize) -> Result<(), Kernel
     let mut sizes = Sizes::new();
     for size in ctx.ints(arg)? {
         let size = i32::try_from(size).ok().filter(|size| *size >= 0);
-        let range = KernelError::Argument { arg, what: "a size is out of range" };
+        let range = KernelError::argument(arg, "a size is out of range");
         let pushed = size.map(|size| sizes.push(size));
         pushed.and_then(Result::ok).ok_or(range)?;
     }
@@ -162,7 +162,7 @@ fn element<T: Number>(value: Value) -> T {
 /// The first element of a tensor, as a number.
 pub(crate) fn number(ctx: &Invoke, arg: usize) -> Result<Value, KernelError> {
     let tensor = ctx.tensor(arg)?;
-    let empty = KernelError::Argument { arg, what: "must hold a number" };
+    let empty = KernelError::argument(arg, "must hold a number");
     with_number!(tensor.scalar_type, |T| {
         let value = *tensor.data::<T>()?.first().ok_or(empty)?;
         Ok(match tensor.scalar_type {
@@ -215,7 +215,7 @@ fn prepare_range(
 ) -> Result<(), KernelError> {
     let (start, end, step) = bounds(ctx)?;
     let what = "no range of numbers goes from start to end by that step";
-    let count = steps(start, end, step).ok_or(KernelError::Argument { arg: out - 1, what })?;
+    let count = steps(start, end, step).ok_or(KernelError::argument(out - 1, what))?;
     ctx.resize(out, &[count])?;
     number_type(out, ctx.info(out)?.scalar_type)
 }

@@ -43,7 +43,7 @@ kernels! {
                 return Err(unsupported(4, mask.scalar_type));
             }
             if !out.same_layout_as(&mask) {
-                return Err(KernelError::Layout { arg: 4 });
+                return Err(KernelError::layout(4));
             }
             if out.scalar_type != input.scalar_type {
                 return Err(unsupported(3, out.scalar_type));
@@ -143,7 +143,7 @@ fn dropout<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         return Ok(());
     }
     if !(0.0..=1.0).contains(&p) {
-        return Err(KernelError::Argument { arg: 1, what: "a probability is from 0 to 1" });
+        return Err(KernelError::argument(1, "a probability is from 0 to 1"));
     }
     let key = next_key();
     let scale = if p < 1.0 { C::real(1.0 / (1.0 - p)) } else { C::default() };
@@ -154,7 +154,7 @@ fn dropout<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         *kept = Bool::new(uniform(hash(key.wrapping_add(i as u64))) >= p);
     }
     let mask = TensorRef::new(mask_info, bytemuck::cast_slice(mask));
-    let inputs = [input, mask.ok_or(KernelError::Access { arg: 4 })?];
+    let inputs = [input, mask.ok_or(KernelError::access(4))?];
     let walk = Walk::broadcast(&info, [inputs[0].info(), inputs[1].info()])?;
     let scaled = Two(|a: C, kept: C| if kept.truth() { a * scale } else { C::default() });
     map_tensors(ctx, &walk, &inputs, &info, out.into_bytes(), &scaled);

@@ -44,7 +44,7 @@ kernels! {
  ByCompute { f32: |ctx| vector(ctx, 2, GeluTanh), ..by_compute!(float gelu_tanh) }
  }
             Some(_) => {
-                return Err(KernelError::Argument { arg: 1, what: "must be none or tanh" });
+                return Err(KernelError::argument(1, "must be none or tanh"));
             }
         };
         prepare(ctx, &[0], &[], 2, TypeRule::Common, functions)

@@ -38,7 +38,7 @@ kernels! {
                 (false, true) => (&[0, 1], by_compute!(clamp_low)),
                 (true, false) => (&[0, 2], by_compute!(clamp_high)),
                 (true, true) => {
-                    return Err(KernelError::Argument { arg: 1, what: "min or max must be given" });
+                    return Err(KernelError::argument(1, "min or max must be given"));
                 }
             };
             prepare(ctx, inputs, &[], 3, TypeRule::Common, functions)
@@ -69,7 +69,7 @@ fn clamp<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
         (Some(low), Some(high)) => map(ctx, [0], 3, &move |a: C| smaller(larger(a, low), high)),
         (Some(low), None) => map(ctx, [0], 3, &move |a: C| larger(a, low)),
         (None, Some(high)) => map(ctx, [0], 3, &move |a: C| smaller(a, high)),
-        (None, None) => Err(KernelError::Argument { arg: 1, what: "min or max must be given" }),
+        (None, None) => Err(KernelError::argument(1, "min or max must be given")),
     }
 }
 

@@ -46,10 +46,10 @@ kernels! {
             let (a, b, out) = (ctx.info(0)?, ctx.info(1)?, ctx.info(6)?);
             number_type(0, a.scalar_type)?;
             if a.scalar_type != b.scalar_type {
-                return Err(KernelError::Argument { arg: 1, what: "differs from the first in type" });
+                return Err(KernelError::argument(1, "differs from the first in type"));
             }
             if out.scalar_type != ScalarType::Bool || out.numel() != 1 {
-                return Err(KernelError::Argument { arg: 6, what: "not a single truth value" });
+                return Err(KernelError::argument(6, "not a single truth value"));
             }
             Walk::broadcast(&a, [&b])?;
             Ok(Plan::new(all_close))

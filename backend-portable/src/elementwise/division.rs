@@ -173,7 +173,7 @@ fn by_nonzero<C: Division>(
         }
     })?;
     if by_zero.into_inner() {
-        return Err(KernelError::Argument { arg: 1, what: "integer division by zero" });
+        return Err(KernelError::argument(1, "integer division by zero"));
     }
     Ok(())
 }
@@ -193,7 +193,7 @@ fn prepare_mode<const SCALAR: bool>(
             (TypeRule::Common, ByCompute { i64: Some(inward_tensor::<i64>), ..floats })
         }
         (Some("trunc"), true) => (TypeRule::Common, by_compute!(inward_scalar)),
-        _ => return Err(KernelError::Argument { arg: 2, what: "must be None, floor or trunc" }),
+        _ => return Err(KernelError::argument(2, "must be None, floor or trunc")),
     };
     prepare(ctx, inputs, scalars, 3, rule, functions)
 }

@@ -241,7 +241,7 @@ pub(crate) fn prepare_with(
 ) -> Result<Plan, KernelError> {
     let mut infos: heapless::Vec<TensorInfo, 4> = heapless::Vec::new();
     let mut operands: heapless::Vec<Operand, 8> = heapless::Vec::new();
-    let too_many = KernelError::Access { arg: out };
+    let too_many = KernelError::access(out);
     for (position, &arg) in inputs.iter().chain(others).enumerate() {
         let info = ctx.info(arg)?;
         ComputeType::of(info.scalar_type).ok_or(unsupported(arg, info.scalar_type))?;
@@ -256,13 +256,11 @@ pub(crate) fn prepare_with(
         }
     }
     let sizes = broadcast_all(infos.iter().map(|info| info.sizes.as_slice()));
-    let mismatch =
-        KernelError::Argument { arg: out, what: "the inputs' shapes cannot be broadcast" };
+    let mismatch = KernelError::argument(out, "the inputs' shapes cannot be broadcast");
     ctx.resize(out, &sizes.ok_or(mismatch)?)?;
 
     let first = inputs.first().copied().unwrap_or(out);
-    let mixed =
-        KernelError::Argument { arg: first, what: "its type cannot be mixed with the others" };
+    let mixed = KernelError::argument(first, "its type cannot be mixed with the others");
     let common = result_type(operands).ok_or(mixed)?;
     let found = ctx.info(out)?.scalar_type;
     let result = match rule {

@@ -98,7 +98,7 @@ fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let exponent = scalar_operand::<C>(ctx, 0, 1, 2)?;
     if !C::is_exponent(exponent) {
-        return Err(KernelError::Argument { arg: 1, what: "integers to negative powers" });
+        return Err(KernelError::argument(1, "integers to negative powers"));
     }
     // Of half, PyTorch has no shorter ways: the root of minus infinity is infinite there.
     let is_half = ctx.info(0)?.scalar_type == ScalarType::Half;

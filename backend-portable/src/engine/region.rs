@@ -90,7 +90,7 @@ impl<'m> Region<'m> {
             (None, None) => {
                 let differs = self.inputs.iter().zip(&given).position(|(own, other)| own != other);
                 let (arg, what) = (differs.unwrap_or(0), OTHER_SHAPE);
-                return Err(KernelError::Argument { arg, what }.into());
+                return Err(KernelError::argument(arg, what).into());
             }
         }
         let (_, plan) = self.plans.last().ok_or_else(|| cut_short(ShapeMismatch))?;
@@ -119,10 +119,7 @@ pub(super) fn message(text: &dyn core::fmt::Display) -> Message {
 fn check_type(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
     match info.scalar_type {
         ScalarType::Float => Ok(()),
-        _ => Err(KernelError::Argument {
-            arg,
-            what: "is not float32, as the region was prepared for",
-        }),
+        _ => Err(KernelError::argument(arg, "is not float32, as the region was prepared for")),
     }
 }
 
@@ -137,7 +134,7 @@ impl Delegate for Region<'_> {
         let (count, varies) = (self.inputs.len(), self.varying.is_some());
         if call.len() != count + self.outputs {
             let (expected, found) = (count + self.outputs, call.len());
-            return Err(KernelError::ArgumentCount { expected, found }.into());
+            return Err(KernelError::argument_count(expected, found).into());
         }
         let invoke = call.split(count)?;
         let parallel = invoke.parallel();
@@ -162,14 +159,14 @@ impl Delegate for Region<'_> {
             if varies {
                 let sizes: Result<Vec<i32>, _> =
                     sizes.iter().map(|it| i32::try_from(*it)).collect();
-                let too_large = |_| KernelError::Argument { arg, what: "is too large" };
+                let too_large = |_| KernelError::argument(arg, "is too large");
                 invoke.resize(arg, &sizes.map_err(too_large)?)?;
             }
             let tensor = invoke.out(arg)?;
             let info = tensor.info().clone();
             check_type(arg, &info)?;
             if !has_sizes(&info, sizes) {
-                return Err(KernelError::Argument { arg, what: OTHER_SHAPE }.into());
+                return Err(KernelError::argument(arg, OTHER_SHAPE).into());
             }
             let ordered = if info.is_contiguous() { Vec::new() } else { vec![0.0; info.numel()] };
             outputs.push((info, tensor.into_data::<f32>()?, ordered));

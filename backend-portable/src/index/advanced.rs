@@ -121,7 +121,7 @@ impl Pattern {
         let kept = info.sizes.iter().zip(&self.indexed).filter(|(_, indexed)| !**indexed);
         let mut kept = kept.map(|(&size, _)| size);
         let mut sizes: Sizes = kept.by_ref().take(self.place()).collect();
-        let many = KernelError::Rank { arg: 0, found: info.rank() };
+        let many = KernelError::rank(0, info.rank());
         for size in self.shape.iter().copied().chain(kept) {
             sizes.push(size).map_err(|_| many.clone())?;
         }
@@ -274,9 +274,8 @@ fn offsets<'c>(
     let count = checked_numel(&pattern.shape).unwrap_or(0);
     let scratch = elements_mut::<i64>(ctx.scratch().as_chunks_mut::<8>().0.as_flattened_mut());
     let available = scratch.len().saturating_mul(8);
-    let offsets = scratch
-        .get_mut(..count)
-        .ok_or(KernelError::Scratch { needed: count.saturating_mul(8), available })?;
+    let offsets =
+        scratch.get_mut(..count).ok_or(KernelError::scratch(count.saturating_mul(8), available))?;
     fill_offsets(ctx, info, pattern, offsets)?;
     Ok(offsets)
 }

@@ -23,7 +23,7 @@ kernels! { BAGS:
             index_type(2, &offsets)?;
             for (arg, info, rank) in [(0, &weight, 2), (1, &indices, 1), (2, &offsets, 1)] {
                 if info.rank() != rank {
-                    return Err(KernelError::Rank { arg, found: info.rank() });
+                    return Err(KernelError::rank(arg, info.rank()));
                 }
             }
             if !weight.scalar_type.is_floating() {
@@ -58,7 +58,7 @@ kernels! { BAGS:
                 index_type(arg, &ctx.info(arg)?)?;
             }
             if !ctx.info(9)?.is_contiguous() {
-                return Err(KernelError::Layout { arg: 9 });
+                return Err(KernelError::layout(9));
             }
             Ok(Plan::new(run))
         },

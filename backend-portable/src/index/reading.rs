@@ -17,7 +17,7 @@ kernels! { READING:
         let (info, index) = (ctx.info(0)?, ctx.info(2)?);
         index_type(2, &index)?;
         if index.rank() > 1 {
-            return Err(KernelError::Rank { arg: 2, found: index.rank() });
+            return Err(KernelError::rank(2, index.rank()));
         }
         let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "is not a dimension"))?;
         let mut sizes = info.sizes.clone();
@@ -55,7 +55,7 @@ kernels! { READING:
         let dim = normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "is not a dimension"))?;
         if index.numel() > 0 {
             if info.rank().max(1) != index.rank().max(1) {
-                return Err(KernelError::Rank { arg: 2, found: index.rank() });
+                return Err(KernelError::rank(2, index.rank()));
             }
             for (at, (&size, &bound)) in index.sizes.iter().zip(&info.sizes).enumerate() {
                 if at != dim && size > bound {
@@ -91,10 +91,10 @@ kernels! { READING:
             let (weight, index) = (ctx.info(0)?, ctx.info(1)?);
             index_type(1, &index)?;
             let &[_, width] = &weight.sizes[..] else {
-                return Err(KernelError::Rank { arg: 0, found: weight.rank() });
+                return Err(KernelError::rank(0, weight.rank()));
             };
             let mut sizes: Sizes = index.sizes.clone();
-            sizes.push(width).map_err(|_| KernelError::Rank { arg: 1, found: index.rank() })?;
+            sizes.push(width).map_err(|_| KernelError::rank(1, index.rank()))?;
             ctx.resize(5, &sizes)?;
             same_type(ctx, 0, 5)?;
             Ok(Plan::new(|ctx| {

@@ -175,7 +175,7 @@ fn prepare(
     }
     if index.numel() > 0 {
         if info.rank().max(1) != index.rank().max(1) {
-            return Err(KernelError::Rank { arg: 2, found: index.rank() });
+            return Err(KernelError::rank(2, index.rank()));
         }
         for (at, (&size, &bound)) in index.sizes.iter().zip(&info.sizes).enumerate() {
             if at != dim && size > bound {

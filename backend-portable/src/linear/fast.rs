@@ -68,7 +68,7 @@ fn mismatch(arg: usize) -> impl Fn(ShapeMismatch) -> KernelError {
 }
 
 fn short(arg: usize) -> KernelError {
-    KernelError::Argument { arg, what: "its data is shorter than its shape says" }
+    KernelError::argument(arg, "its data is shorter than its shape says")
 }
 
 fn matrix<E: Stored>(

@@ -83,7 +83,7 @@ kernels! { PRODUCTS:
 }
 
 fn misfit(arg: usize) -> KernelError {
-    KernelError::Argument { arg, what: "its shape does not fit the other operand's" }
+    KernelError::argument(arg, "its shape does not fit the other operand's")
 }
 
 /// Checks that argument 0 can be broadcast to the result.

@@ -82,7 +82,7 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
     let input = ctx.info(0)?;
     let double = is_double(ctx, 0)?;
     if input.rank() < 2 {
-        return Err(KernelError::Rank { arg: 0, found: input.rank() });
+        return Err(KernelError::rank(0, input.rank()));
     }
     let trains = call.trains(ctx)?;
     let channels = [input.sizes[1]];
@@ -95,7 +95,7 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
             expect_shape(ctx, running + 1, &channels)?;
         }
         None if !trains => {
-            return Err(KernelError::Unsupported { what: "batch norm without moments" });
+            return Err(KernelError::unsupported("batch norm without moments"));
         }
         None => {}
     }
@@ -185,7 +185,7 @@ fn batch_moments<C: Real>(
     let channel = DimSet::of(&[1], input.rank()).unwrap_or(DimSet::NONE);
     let dims = channel.complement(input.rank());
     let layout = TensorInfo::contiguous(C::SCALAR_TYPE, &[input.sizes[1]]);
-    let layout = layout.ok_or(KernelError::Access { arg: 0 })?;
+    let layout = layout.ok_or(KernelError::access(0))?;
     moments(ctx, &input, dims, &layout, mean, variance);
     Ok(())
 }

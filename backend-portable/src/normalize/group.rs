@@ -25,7 +25,7 @@ kernels! {
 fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let input = args.info(0)?;
     if !(2..MAX_RANK).contains(&input.rank()) {
-        return Err(KernelError::Rank { arg: 0, found: input.rank() });
+        return Err(KernelError::rank(0, input.rank()));
     }
     let (samples, channels) = (input.size(0), input.size(1));
     let rest = input.sizes.iter().skip(2).map(|&size| i64::from(size));
@@ -36,7 +36,7 @@ fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     ];
     for (arg, expected) in sizes {
         if args.int(arg)? != expected {
-            return Err(KernelError::Argument { arg, what: "is not the input's size" });
+            return Err(KernelError::argument(arg, "is not the input's size"));
         }
     }
     let groups = usize::try_from(args.int(6)?).ok();
@@ -44,7 +44,7 @@ fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
         (1..=channels.max(1)).contains(groups) && channels.is_multiple_of(*groups)
     });
     let what = "does not divide the number of channels";
-    Ok((samples, channels, groups.ok_or(KernelError::Argument { arg: 6, what })?))
+    Ok((samples, channels, groups.ok_or(KernelError::argument(6, what))?))
 }
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -96,7 +96,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let eps = C::from_f64(ctx.float(7)?);
     let out = ctx.out(8)?;
     let (mut out_mean, mut out_rstd) = (ctx.out(9)?, ctx.out(10)?);
-    let view = grouped(&input, groups).ok_or(KernelError::Rank { arg: 0, found: input.rank() })?;
+    let view = grouped(&input, groups).ok_or(KernelError::rank(0, input.rank()))?;
     let layout = TensorInfo { scalar_type: C::SCALAR_TYPE, ..out_mean.info().clone() };
     let kept = DimSet::of(&[0, 1], view.rank()).unwrap_or(DimSet::NONE);
     moments(ctx, &view, kept.complement(view.rank()), &layout, mean, variance);

@@ -30,7 +30,7 @@ fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let input = args.info(0)?;
     let normalized = args.ints(1)?;
     let what = "is not the shape of the input's last dimensions";
-    let wrong = KernelError::Argument { arg: 1, what };
+    let wrong = KernelError::argument(1, what);
     let first = input.rank().checked_sub(normalized.len()).ok_or(wrong.clone())?;
     let (outer, inner) = input.sizes.split_at(first);
     let equal = inner.iter().zip(&normalized).all(|(a, b)| i64::from(*a) == *b);
@@ -78,7 +78,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let layout = TensorInfo { scalar_type: C::SCALAR_TYPE, ..out_mean.info().clone() };
     let dims: heapless::Vec<i64, { torchlet_core::layout::MAX_RANK }> =
         (first as i64..input.rank() as i64).collect();
-    let dims = DimSet::of(&dims, input.rank()).ok_or(KernelError::Access { arg: 0 })?;
+    let dims = DimSet::of(&dims, input.rank()).ok_or(KernelError::access(0))?;
     moments(ctx, &input, dims, &layout, mean, rstd);
     for value in rstd.iter_mut() {
         *value = C::count(1) / (*value + eps).sqrt();
@@ -110,7 +110,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         });
         return Ok(());
     }
-    let shape = KernelError::Access { arg: 0 };
+    let shape = KernelError::access(0);
     let part = |values, layout: &TensorInfo| {
         TensorRef::new(TensorInfo { scalar_type: C::SCALAR_TYPE, ..layout.clone() }, values)
     };

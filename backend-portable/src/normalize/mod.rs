@@ -38,7 +38,7 @@ fn expect_shape(args: &Arguments, arg: usize, sizes: &[i32]) -> Result<(), Kerne
     match args.optional_info(arg)? {
         Some(info) if !info.scalar_type.is_floating() => Err(unsupported(arg, info.scalar_type)),
         Some(info) if info.sizes != *sizes => {
-            Err(KernelError::Argument { arg, what: "its shape does not match what is normalised" })
+            Err(KernelError::argument(arg, "its shape does not match what is normalised"))
         }
         _ => Ok(()),
     }
@@ -182,7 +182,7 @@ fn affine<C: Real>(
         });
         return Ok(());
     }
-    let shape = KernelError::Unsupported { what: "scales of this shape" };
+    let shape = KernelError::unsupported("scales of this shape");
     let scale = TensorRef::from_slice(sizes, scale).ok_or(shape.clone())?;
     let shift = TensorRef::from_slice(sizes, shift).ok_or(shape)?;
     let walk = Walk::broadcast(info, [input.info(), scale.info(), shift.info()])?;

@@ -28,7 +28,7 @@ kernels! {
 
 fn dim(args: &Arguments) -> Result<usize, KernelError> {
     let what = "not a dimension of the tensor";
-    normalize_dim(args.int(1)?, args.info(0)?.rank()).ok_or(KernelError::Argument { arg: 1, what })
+    normalize_dim(args.int(1)?, args.info(0)?.rank()).ok_or(KernelError::argument(1, what))
 }
 
 fn prepare(ctx: &mut Prepare, functions: [InvokeFn; 2]) -> Result<Plan, KernelError> {

@@ -5,13 +5,14 @@ use crate::number::{ComputeType, Number, elements_mut, load, store, unsupported,
 use crate::real::Real;
 use crate::shape::bad;
 use crate::table::kernels;
+use crate::types::has;
 use crate::walk::{Steps, Walk};
 use torchlet_core::Param::{Float, Int, OptionalInt, OptionalTensor, Out, Tensor};
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::normalize_dim;
 use torchlet_core::{
-    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
-    TensorRef,
+    Arguments, Elements, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType,
+    TensorInfo, TensorRef,
 };
 
 /// An operator over scale and zero point, with its arguments at the places of `$form`.
@@ -21,6 +22,7 @@ macro_rules! affine {
             const FORM: Form = $form;
             $prepare(ctx, FORM, [|ctx| $function::<f32>(ctx, FORM), |ctx| $function::<f64>(ctx, FORM)])
         })
+        .with_elements(Elements::Fractions)
     };
 }
 
@@ -67,11 +69,22 @@ use Granularity::{Channel, Numbers, Tensors, Token};
 pub(crate) struct Form {
     granularity: Granularity,
     /// Lowest and, behind it, highest quantized number.
-    bounds: usize,
-    out: usize,
+    bounds: u8,
+    out: u8,
 }
 
-const fn form(granularity: Granularity, out: usize) -> Form {
+impl Form {
+    fn bounds(self) -> usize {
+        self.bounds.into()
+    }
+
+    fn out(self) -> usize {
+        self.out.into()
+    }
+}
+
+// Small numbers, so that a form is passed in a register: where an image has but one, the optimiser sees which it is.
+const fn form(granularity: Granularity, out: u8) -> Form {
     Form { granularity, bounds: if let Channel = granularity { 4 } else { 3 }, out }
 }
 
@@ -135,7 +148,7 @@ impl<'c> Parameter<'c> {
 /// Checks the arguments that all these operators have, and tells which type to compute in.
 fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
     let info = ctx.info(0)?;
-    ctx.resize(form.out, &info.sizes)?;
+    ctx.resize(form.out(), &info.sizes)?;
     let mut compute = ComputeType::F32;
     if form.granularity == Numbers {
         return Ok(compute);
@@ -190,14 +203,14 @@ pub(crate) fn prepare_quantize(
     by: [InvokeFn; 2],
 ) -> Result<Plan, KernelError> {
     let compute = prepare(ctx, form)?;
-    let (input, out) = (ctx.info(0)?.scalar_type, ctx.info(form.out)?.scalar_type);
+    let (input, out) = (ctx.info(0)?.scalar_type, ctx.info(form.out())?.scalar_type);
     if !input.is_floating() {
         return Err(unsupported(0, input));
     }
     if !is_quantized(out) {
-        return Err(unsupported(form.out, out));
+        return Err(unsupported(form.out(), out));
     }
-    check_declared(ctx, form.bounds + 2, out)?;
+    check_declared(ctx, form.bounds() + 2, out)?;
     let [single, double] = by;
     Ok(Plan::new(if compute == ComputeType::F64 || input == ScalarType::Double {
         double
@@ -213,20 +226,21 @@ pub(crate) fn prepare_dequantize(
     by: [InvokeFn; 2],
 ) -> Result<Plan, KernelError> {
     let compute = prepare(ctx, form)?;
-    let (input, out) = (ctx.info(0)?.scalar_type, ctx.info(form.out)?.scalar_type);
+    let (input, out) = (ctx.info(0)?.scalar_type, ctx.info(form.out())?.scalar_type);
     // Exporters for `cortex_m` at times leave quantized numbers in a floating-point tensor.
-    let loose = form.out == form.bounds + 3 && form.granularity == Numbers && input.is_floating();
+    let loose =
+        form.out() == form.bounds() + 3 && form.granularity == Numbers && input.is_floating();
     if !is_quantized(input) && !loose {
         return Err(unsupported(0, input));
     }
     if !out.is_floating() {
-        return Err(unsupported(form.out, out));
+        return Err(unsupported(form.out(), out));
     }
     if !loose {
-        check_declared(ctx, form.bounds + 2, input)?;
+        check_declared(ctx, form.bounds() + 2, input)?;
     }
-    if form.out > form.bounds + 3 {
-        check_declared(ctx, form.bounds + 3, out)?;
+    if form.out() > form.bounds() + 3 {
+        check_declared(ctx, form.bounds() + 3, out)?;
     }
     let [single, double] = by;
     Ok(Plan::new(if compute == ComputeType::F64 || out == ScalarType::Double {
@@ -247,10 +261,10 @@ fn for_each_block<C: Real>(
 ) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
-    let info = ctx.info(form.out)?;
+    let info = ctx.info(form.out())?;
     let scale = Parameter::new(ctx, form, 1, &info, 1.0)?;
     let zero = Parameter::new(ctx, form, 2, &info, 0.0)?;
-    let out = ctx.out(form.out)?.into_bytes();
+    let out = ctx.out(form.out())?.into_bytes();
     let own = Steps::broadcast(&info, input.info()).ok_or(bad(0, "differs in shape"))?;
     let walk = Walk::new(&info, &[own, scale.steps, zero.steps]);
     let [step, scale_step, zero_step] = walk.inner_steps();
@@ -302,7 +316,7 @@ fn for_each_block<C: Real>(
 
 /// Lowest and highest quantized number.
 fn bounds(ctx: &Arguments, form: Form) -> Result<(i64, i64), KernelError> {
-    Ok((ctx.int(form.bounds)?, ctx.int(form.bounds + 1)?))
+    Ok((ctx.int(form.bounds())?, ctx.int(form.bounds() + 1)?))
 }
 
 pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
@@ -310,7 +324,7 @@ pub(crate) fn quantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), Kern
     let (low, high) = bounds(ctx, form)?;
     // PyTorch inverts a number in double precision and a tensor in its own.
     let inverse = if form.granularity == Numbers || form.granularity == Tensors {
-        let scale = Parameter::new(ctx, form, 1, &ctx.info(form.out)?, 1.0)?;
+        let scale = Parameter::new(ctx, form, 1, &ctx.info(form.out())?, 1.0)?;
         Some(C::from_f64(1.0 / scale.number))
     } else {
         None
@@ -366,10 +380,10 @@ pub(crate) fn dequantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), Ke
     let stepwise = matches!(form.granularity, Numbers | Tensors);
     for_each_block::<C>(ctx, form, &|values, scales, zeros, scalar_type, out| {
         match scalar_type {
-            ScalarType::Half if stepwise => {
+            ScalarType::Half if stepwise && has(ScalarType::Half) => {
                 stepped::<C, half::f16>(values, scales, zeros);
             }
-            ScalarType::BFloat16 if stepwise => {
+            ScalarType::BFloat16 if stepwise && has(ScalarType::BFloat16) => {
                 stepped::<C, half::bf16>(values, scales, zeros);
             }
             _ => {

@@ -29,13 +29,13 @@ kernels! { PARAMETERS:
         &[Tensor, Int, Out, Out],
         |ctx| {
             let mut sizes = ctx.info(0)?.sizes;
-            *sizes.last_mut().ok_or(KernelError::Rank { arg: 0, found: 0 })? = 1;
+            *sizes.last_mut().ok_or(KernelError::rank(0, 0))? = 1;
             ctx.resize(2, &sizes)?;
             ctx.resize(3, &sizes)?;
             check(ctx, 2)?;
             for arg in [0, 2, 3] {
                 if !ctx.info(arg)?.is_contiguous() {
-                    return Err(KernelError::Layout { arg });
+                    return Err(KernelError::layout(arg));
                 }
             }
             Ok(Plan::new(choose_per_token))

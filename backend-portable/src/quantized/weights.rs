@@ -88,7 +88,7 @@ impl Groups {
         let count = match scales.rank() {
             1 => 1,
             2 => scales.size(1),
-            found => return Err(KernelError::Rank { arg, found }),
+            found => return Err(KernelError::rank(arg, found)),
         };
         if scales.size(0) != rows || count == 0 || !scales.is_contiguous() {
             return Err(bad(arg, "must have scales for each row"));
@@ -116,10 +116,10 @@ fn prepare_embedding(
         return Err(unsupported(0, weight.scalar_type));
     }
     if weight.rank() != 2 {
-        return Err(KernelError::Rank { arg: 0, found: weight.rank() });
+        return Err(KernelError::rank(0, weight.rank()));
     }
     if !weight.is_contiguous() {
-        return Err(KernelError::Layout { arg: 0 });
+        return Err(KernelError::layout(0));
     }
     index_type(5, &indices)?;
     let columns = columns(&weight, bits)?;
@@ -139,14 +139,14 @@ fn prepare_embedding(
     }
     let mut sizes = indices.sizes.clone();
     let width = i32::try_from(columns).map_err(|_| bad(0, "is too wide"))?;
-    sizes.push(width).map_err(|_| KernelError::Rank { arg: 5, found: indices.rank() })?;
+    sizes.push(width).map_err(|_| KernelError::rank(5, indices.rank()))?;
     ctx.resize(out, &sizes)?;
     let target = ctx.info(out)?;
     if !target.scalar_type.is_floating() {
         return Err(unsupported(out, target.scalar_type));
     }
     if !target.is_contiguous() || !indices.is_contiguous() {
-        return Err(KernelError::Layout { arg: out });
+        return Err(KernelError::layout(out));
     }
     Ok(Plan::new(invoke))
 }
@@ -222,10 +222,10 @@ fn prepare_mixed(
     let (input, weight, scales) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
     for (arg, info) in [(0, &input), (1, &weight)] {
         if info.rank() != 2 {
-            return Err(KernelError::Rank { arg, found: info.rank() });
+            return Err(KernelError::rank(arg, info.rank()));
         }
         if !info.is_contiguous() {
-            return Err(KernelError::Layout { arg });
+            return Err(KernelError::layout(arg));
         }
     }
     if !input.scalar_type.is_floating() {
@@ -241,11 +241,11 @@ fn prepare_mixed(
         return Err(bad(1, "has another shared dimension than the input"));
     }
     if shared == 0 && scales.rank() != 1 {
-        return Err(KernelError::Rank { arg: 2, found: scales.rank() });
+        return Err(KernelError::rank(2, scales.rank()));
     }
     Groups::new(&scales, weight.size(0), weight.size(1), 2)?;
     if ctx.optional_info(3)?.is_some() {
-        return Err(KernelError::Unsupported { what: "zero points of mixed products" });
+        return Err(KernelError::unsupported("zero points of mixed products"));
     }
     let sizes = [input.sizes.first(), weight.sizes.get(1 - shared)];
     let [Some(&rows), Some(&columns)] = sizes else { return Err(bad(0, "has no rows")) };
@@ -255,7 +255,7 @@ fn prepare_mixed(
         return Err(unsupported(out, target.scalar_type));
     }
     if !target.is_contiguous() {
-        return Err(KernelError::Layout { arg: out });
+        return Err(KernelError::layout(out));
     }
     Ok(Plan::new(invoke))
 }

@@ -41,7 +41,7 @@ fn by_type(args: &Arguments, arg: usize, functions: [InvokeFn; 2]) -> Result<Pla
 fn check_norm(args: &Arguments, arg: usize) -> Result<(), KernelError> {
     let p = args.float(arg)?;
     // Nor NaN.
-    if p >= 0.0 { Ok(()) } else { Err(KernelError::Argument { arg, what: "is negative" }) }
+    if p >= 0.0 { Ok(()) } else { Err(KernelError::argument(arg, "is negative")) }
 }
 
 fn prepare_between(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -49,12 +49,12 @@ fn prepare_between(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     check_norm(ctx, 2)?;
     for (arg, info) in [(0, &a), (1, &b)] {
         if info.rank() < 2 {
-            return Err(KernelError::Rank { arg, found: info.rank() });
+            return Err(KernelError::rank(arg, info.rank()));
         }
         by_type(ctx, arg, [between::<f32>, between::<f64>])?;
     }
     let what = "its shape does not match the first's";
-    let mismatch = KernelError::Argument { arg: 1, what };
+    let mismatch = KernelError::argument(1, what);
     let (batch_a, [rows, width]) = split(&a.sizes).ok_or(mismatch.clone())?;
     let (batch_b, [columns, other]) = split(&b.sizes).ok_or(mismatch.clone())?;
     let mut sizes: Sizes = broadcast(batch_a, batch_b).ok_or(mismatch.clone())?;
@@ -76,10 +76,10 @@ fn prepare_within(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let input = ctx.info(0)?;
     check_norm(ctx, 1)?;
     if input.rank() != 2 {
-        return Err(KernelError::Rank { arg: 0, found: input.rank() });
+        return Err(KernelError::rank(0, input.rank()));
     }
     let pairs = pairs(input.size(0)).and_then(|pairs| i32::try_from(pairs).ok());
-    let many = KernelError::Argument { arg: 0, what: "has too many pairs of rows" };
+    let many = KernelError::argument(0, "has too many pairs of rows");
     ctx.resize(2, &[pairs.ok_or(many)?])?;
     by_type(ctx, 0, [within::<f32>, within::<f64>])?;
     by_type(ctx, 2, [within::<f32>, within::<f64>])

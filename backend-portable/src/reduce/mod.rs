@@ -53,7 +53,7 @@ impl Form {
                 None => (arg, Some(DimSet::all(rank))),
             },
         };
-        set.ok_or(KernelError::Argument { arg, what: "not distinct dimensions of the tensor" })
+        set.ok_or(KernelError::argument(arg, "not distinct dimensions of the tensor"))
     }
 
     fn keep(&self, args: &Arguments) -> Result<bool, KernelError> {
@@ -87,7 +87,7 @@ pub(crate) fn reduced_of_some(
     let dims = form.dims(ctx, input.rank())?;
     let results = reduced_shape(&input.sizes, dims, false);
     if reduced_count(&input.sizes, dims) == 0 && !results.contains(&0) {
-        return Err(KernelError::Argument { arg: 0, what: "reduces no values" });
+        return Err(KernelError::argument(0, "reduces no values"));
     }
     Ok(input)
 }
@@ -185,7 +185,7 @@ pub(crate) fn double<C: Compute, R: Reducer<C>, D: Compute, E: Compute>(
 /// Checks that two outputs lie in memory alike.
 pub(crate) fn expect_same_layout(args: &Arguments, outs: [usize; 2]) -> Result<(), KernelError> {
     let (a, b) = (args.info(outs[0])?, args.info(outs[1])?);
-    if a.same_layout_as(&b) { Ok(()) } else { Err(KernelError::Layout { arg: outs[1] }) }
+    if a.same_layout_as(&b) { Ok(()) } else { Err(KernelError::layout(outs[1])) }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ kernels! { BLOCKS:
             let factor = pixels(ctx)?.1;
             let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
             let (rank, inner) = (input.rank(), usize::try_from(factor).unwrap_or(1));
-            let deep = KernelError::Rank { arg: 0, found: rank };
+            let deep = KernelError::rank(0, rank);
             let from = divide(input.info(), rank - 3, inner * inner)
                 .and_then(|info| divide(&info, rank - 2, inner));
             let to =
@@ -44,7 +44,7 @@ kernels! { BLOCKS:
             let factor = pixels(ctx)?.1;
             let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
             let (rank, inner) = (input.rank(), usize::try_from(factor).unwrap_or(1));
-            let deep = KernelError::Rank { arg: 0, found: rank };
+            let deep = KernelError::rank(0, rank);
             let from = divide(input.info(), rank - 1, inner)
                 .and_then(|info| divide(&info, rank - 2, inner));
             let to = divide(out.info(), rank - 3, inner * inner)
@@ -105,7 +105,7 @@ kernels! { BLOCKS:
         Kernel::new("aten::repeat_interleave.Tensor_out", &[Tensor, OptionalInt, Out], |ctx| {
             let (info, out) = (ctx.info(0)?, ctx.info(2)?);
             if info.rank() != 1 || out.rank() != 1 {
-                return Err(KernelError::Rank { arg: 0, found: info.rank() });
+                return Err(KernelError::rank(0, info.rank()));
             }
             same_type(ctx, 0, 2)?;
             match info.scalar_type {
@@ -144,7 +144,7 @@ fn divide(info: &TensorInfo, dim: usize, inner: usize) -> Option<TensorInfo> {
 /// Sizes of channels, height and width, and the factor.
 fn pixels(ctx: &Arguments) -> Result<([i64; 3], i64), KernelError> {
     let info = ctx.info(0)?;
-    let rank = KernelError::Rank { arg: 0, found: info.rank() };
+    let rank = KernelError::rank(0, info.rank());
     let Some(&[channels, height, width]) = info.sizes.last_chunk::<3>() else {
         return Err(rank);
     };
@@ -193,7 +193,7 @@ fn rearrange(
 fn prepare_triangle(ctx: &mut Prepare) -> Result<(), KernelError> {
     let info = ctx.info(0)?;
     if info.rank() < 2 {
-        return Err(KernelError::Rank { arg: 0, found: info.rank() });
+        return Err(KernelError::rank(0, info.rank()));
     }
     ctx.resize(2, &info.sizes)?;
     same_type(ctx, 0, 2)

@@ -274,7 +274,7 @@ fn invoke_scatter(ctx: &mut Invoke, out: usize, target: Target) -> Result<(), Ke
 fn slice(ctx: &Arguments, view: View) -> Result<View, KernelError> {
     let (start, end) = (ctx.optional_int(3)?, ctx.optional_int(4)?);
     if view.rank() == 0 {
-        return Err(KernelError::Rank { arg: 0, found: 0 });
+        return Err(KernelError::rank(0, 0));
     }
     view.slice(ctx.int(2)?, start, end, ctx.int(5)?)
         .ok_or(bad(2, "is not a dimension, or the step is not positive"))

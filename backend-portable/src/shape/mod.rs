@@ -22,7 +22,7 @@ use torchlet_core::{Arguments, Invoke, KernelError, TensorInfo, TensorMut};
 
 /// The error for an argument's value.
 pub(crate) fn bad(arg: usize, what: &'static str) -> KernelError {
-    KernelError::Argument { arg, what }
+    KernelError::argument(arg, what)
 }
 
 /// Checks that two arguments have the same element type.
@@ -31,7 +31,7 @@ pub(crate) fn same_type(ctx: &Arguments, input: usize, out: usize) -> Result<(),
     if found == ctx.info(input)?.scalar_type {
         Ok(())
     } else {
-        Err(KernelError::ScalarType { arg: out, found })
+        Err(KernelError::scalar_type(out, found))
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn steps_of(view: &View) -> Steps {
 /// A walk over a tensor of the view's shape.
 pub(crate) fn walk_of(out: &TensorInfo, view: &View) -> Result<Walk<1>, KernelError> {
     if out.sizes != *view.sizes() {
-        return Err(KernelError::Rank { arg: 0, found: out.rank() });
+        return Err(KernelError::rank(0, out.rank()));
     }
     Ok(Walk::new(out, &[steps_of(view)]))
 }

@@ -36,23 +36,23 @@ impl<E> Done for Result<(), E> {
 macro_rules! by_size {
     ($size:expr, |$E:ident| $body:expr) => {
         match $size {
-            1 if $crate::types::has_size(1) => {
+            1 if $crate::types::has_size::<1>() => {
                 type $E = u8;
                 $body
             }
-            2 if $crate::types::has_size(2) => {
+            2 if $crate::types::has_size::<2>() => {
                 type $E = u16;
                 $body
             }
-            4 if $crate::types::has_size(4) => {
+            4 if $crate::types::has_size::<4>() => {
                 type $E = u32;
                 $body
             }
-            8 if $crate::types::has_size(8) => {
+            8 if $crate::types::has_size::<8>() => {
                 type $E = u64;
                 $body
             }
-            16 if $crate::types::has_size(16) => {
+            16 if $crate::types::has_size::<16>() => {
                 type $E = [u64; 2];
                 $body
             }

@@ -45,7 +45,7 @@ kernels! { PADDING:
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             element_bytes(info.scalar_type, ctx.scalar(2)?)
-                .ok_or(KernelError::ScalarType { arg: 0, found: info.scalar_type })?;
+                .ok_or(KernelError::scalar_type(0, info.scalar_type))?;
             Ok(Plan::new(|ctx| {
                 let fill = ctx.scalar(2)?;
                 invoke_pad(ctx, 3, fill, |len, before| Map::Pad { len, before })
@@ -79,7 +79,7 @@ kernels! { PADDING:
         ctx.resize(3, &info.sizes)?;
         same_type(ctx, 0, 3)?;
         if dims.is_empty() && !ctx.info(3)?.is_contiguous() {
-            return Err(KernelError::Layout { arg: 3 });
+            return Err(KernelError::layout(3));
         }
         Ok(Plan::new(|ctx| {
             let (info, shifts, dims) = (ctx.info(0)?, ctx.ints(1)?, ctx.ints(2)?);
@@ -132,7 +132,7 @@ fn invoke_maps(
         (map(dim), own.copied().unwrap_or(0))
     });
     let fill = element_bytes(input.scalar_type, fill)
-        .ok_or(KernelError::ScalarType { arg: 0, found: input.scalar_type })?;
+        .ok_or(KernelError::scalar_type(0, input.scalar_type))?;
     by_size!(input.scalar_type.size(), |E| {
         let fill = bytemuck::pod_read_unaligned::<E>(
             fill.get(..size_of::<E>()).unwrap_or(&[0; size_of::<E>()]),
@@ -177,7 +177,7 @@ fn prepare_edges(
 ) -> Result<Plan, KernelError> {
     let (info, pads) = (ctx.info(0)?, pads(ctx)?);
     if info.rank() != dims + 1 && info.rank() != dims + 2 {
-        return Err(KernelError::Rank { arg: 0, found: info.rank() });
+        return Err(KernelError::rank(0, info.rank()));
     }
     if pads.len() != 2 * dims {
         return Err(bad(1, "must have two numbers for each dimension"));

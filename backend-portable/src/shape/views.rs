@@ -6,7 +6,9 @@ use crate::table::{kernels, renamed};
 use torchlet_core::Param::{Int, IntList, OptionalInt, Out, OutList, Tensor};
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::{View, view_sizes};
-use torchlet_core::{Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorInfo};
+use torchlet_core::{
+    Arguments, Elements, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorInfo,
+};
 
 /// An operator that copies a view of argument 0 into argument `$out`.
 macro_rules! view_copy {
@@ -14,6 +16,7 @@ macro_rules! view_copy {
         Kernel::new($operator, &[$($param),*], |ctx| {
             prepare(ctx, $out, $rule, |ctx| invoke(ctx, $out, $rule))
         })
+        .with_elements(Elements::Moved)
     };
 }
 
@@ -59,7 +62,7 @@ kernels! { VIEWS:
             (S::ComplexHalf, S::Half) | (S::ComplexFloat, S::Float) | (S::ComplexDouble, S::Double)
         );
         if !fits {
-            return Err(KernelError::ScalarType { arg: 1, found });
+            return Err(KernelError::scalar_type(1, found));
         }
         Ok(Plan::new(|ctx| {
             let view = view_as_real(ctx)?;
@@ -125,7 +128,8 @@ kernels! { VIEWS:
             let (from, to) = (input.info().clone(), out.info().clone());
             reshape(ctx, &from, input.bytes(), &to, out.into_bytes())
         }))
-    });
+    })
+    .with_elements(Elements::Moved);
     /// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size, the last may be smaller.
     SPLIT_COPY_TENSOR_OUT =
         Kernel::new("aten::split_copy.Tensor_out", &[Tensor, Int, Int, OutList], |ctx| {
@@ -206,7 +210,7 @@ fn t(ctx: &Arguments) -> Result<View, KernelError> {
     match view.rank() {
         0 | 1 => Ok(view),
         2 => view.transpose(0, 1).ok_or(bad(0, "cannot be transposed")),
-        found => Err(KernelError::Rank { arg: 0, found }),
+        found => Err(KernelError::rank(0, found)),
     }
 }
 
@@ -237,7 +241,7 @@ fn slice(ctx: &Arguments) -> Result<View, KernelError> {
     let (start, end) = (ctx.optional_int(2)?, ctx.optional_int(3)?);
     let view = input(ctx)?;
     if view.rank() == 0 {
-        return Err(KernelError::Rank { arg: 0, found: 0 });
+        return Err(KernelError::rank(0, 0));
     }
     view.slice(dim, start, end, step)
         .ok_or(bad(1, "is not a dimension, or the step is not positive"))
@@ -252,7 +256,7 @@ fn select(ctx: &Arguments) -> Result<View, KernelError> {
 fn narrow(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     if view.rank() == 0 {
-        return Err(KernelError::Rank { arg: 0, found: 0 });
+        return Err(KernelError::rank(0, 0));
     }
     view.narrow(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
         .ok_or(bad(2, "start and length do not fit the dimension"))
@@ -283,7 +287,7 @@ fn flip(ctx: &Arguments) -> Result<View, KernelError> {
 
 fn view_as_real(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
-    let rank = KernelError::Rank { arg: 0, found: view.rank() };
+    let rank = KernelError::rank(0, view.rank());
     view.pairs().ok_or(rank)
 }
 
@@ -363,7 +367,7 @@ fn prepare_parts(
         ctx.resize_item(out, position, view.sizes())?;
         let item = ctx.list_info(out, position)?.ok_or(bad(out, "lacks a tensor"))?;
         if item.scalar_type != scalar_type {
-            return Err(KernelError::ScalarType { arg: out, found: item.scalar_type });
+            return Err(KernelError::scalar_type(out, item.scalar_type));
         }
     }
     Ok(Plan::new(invoke))

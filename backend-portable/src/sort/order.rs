@@ -38,7 +38,7 @@ kernels! {
         |ctx| {
             let [k] = counts(ctx, [1], 2)?;
             if k == 0 {
-                return Err(KernelError::Argument { arg: 1, what: "is not positive" });
+                return Err(KernelError::argument(1, "is not positive"));
             }
             prepare(ctx, KTH, Shape::One(3), [kth_value::<u64>, kth_value::<u128>])
         },
@@ -79,7 +79,7 @@ enum Shape {
 
 fn dim_of(args: &Arguments, arg: usize, rank: usize) -> Result<usize, KernelError> {
     let what = "not a dimension of the tensor";
-    normalize_dim(args.int(arg)?, rank).ok_or(KernelError::Argument { arg, what })
+    normalize_dim(args.int(arg)?, rank).ok_or(KernelError::argument(arg, what))
 }
 
 /// Arguments that count elements along a dimension, and are no more than there are.
@@ -94,7 +94,7 @@ fn counts<const N: usize>(
     for (count, arg) in counts.iter_mut().zip(which) {
         let found = usize::try_from(args.int(arg)?).ok().filter(|count| *count <= len);
         let what = "not a number of elements along the dimension";
-        *count = found.ok_or(KernelError::Argument { arg, what })?;
+        *count = found.ok_or(KernelError::argument(arg, what))?;
     }
     Ok(counts)
 }
@@ -123,7 +123,7 @@ fn prepare(
             let dims = DimSet::of(&[dim as i64], input.rank()).unwrap_or(DimSet::NONE);
             sizes = reduced_shape(&input.sizes, dims, ctx.bool(keep)?);
             if len == 0 && !sizes.contains(&0) {
-                return Err(KernelError::Argument { arg: 0, what: "reduces no values" });
+                return Err(KernelError::argument(0, "reduces no values"));
             }
         }
     }
@@ -172,7 +172,7 @@ fn each_line<E: Entry>(
         *size = 1;
     }
     let lines = TensorInfo::contiguous(input.scalar_type, &sizes);
-    let lines = lines.ok_or(KernelError::Access { arg: 0 })?;
+    let lines = lines.ok_or(KernelError::access(0))?;
     let (steps_in, along) = steps(input.info(), rank, dim);
     let (steps_values, along_values) = steps(values.info(), rank, dim);
     let (steps_indices, along_indices) = steps(indices.info(), rank, dim);
@@ -285,7 +285,7 @@ fn prepare_median(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     expect_type(ctx, 1, input.scalar_type)?;
     let numel = input.numel();
     if numel == 0 && !input.scalar_type.is_floating() || u32::try_from(numel).is_err() {
-        return Err(KernelError::Argument { arg: 0, what: "has no median" });
+        return Err(KernelError::argument(0, "has no median"));
     }
     let scratch = scratch::bytes_for(numel, if wide { 16 } else { 8 })?;
     let invoke = if wide { median::<u128> } else { median::<u64> };

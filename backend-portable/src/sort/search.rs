@@ -25,7 +25,7 @@ const GRAIN: usize = 1 << 10;
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let (input, boundaries) = (ctx.info(0)?, ctx.info(1)?);
     if boundaries.rank() != 1 {
-        return Err(KernelError::Rank { arg: 1, found: boundaries.rank() });
+        return Err(KernelError::rank(1, boundaries.rank()));
     }
     for (arg, info) in [(0, &input), (1, &boundaries)] {
         ComputeType::of(info.scalar_type).ok_or(unsupported(arg, info.scalar_type))?;

@@ -54,12 +54,12 @@ fn each_true<C: Compute, const N: usize>(
 /// A tensor of this shape whose memory order is the order of its indices.
 fn in_order(sizes: &[i32]) -> Result<TensorInfo, KernelError> {
     TensorInfo::contiguous(ScalarType::Byte, sizes)
-        .ok_or(KernelError::Argument { arg: 0, what: "its shape is too large" })
+        .ok_or(KernelError::argument(0, "its shape is too large"))
 }
 
 /// The size of an output along a dimension.
 fn size_of_count(count: usize) -> Result<i32, KernelError> {
-    i32::try_from(count).map_err(|_| KernelError::Unsupported { what: "more results than fit" })
+    i32::try_from(count).map_err(|_| KernelError::unsupported("more results than fit"))
 }
 
 fn prepare_nonzero(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -68,7 +68,7 @@ fn prepare_nonzero(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     expect_type(ctx, 1, ScalarType::Long)?;
     let out = ctx.info(1)?;
     if out.rank() != 2 {
-        return Err(KernelError::Rank { arg: 1, found: out.rank() });
+        return Err(KernelError::rank(1, out.rank()));
     }
     Ok(Plan::new(by_compute!(nonzero).choose(compute)))
 }
@@ -103,12 +103,12 @@ fn prepare_masked_select(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(unsupported(1, mask.scalar_type));
     }
     if broadcast(&input.sizes, &mask.sizes).is_none() {
-        return Err(KernelError::Argument { arg: 1, what: "cannot be broadcast with the tensor" });
+        return Err(KernelError::argument(1, "cannot be broadcast with the tensor"));
     }
     expect_type(ctx, 2, input.scalar_type)?;
     let out = ctx.info(2)?;
     if out.rank() != 1 {
-        return Err(KernelError::Rank { arg: 2, found: out.rank() });
+        return Err(KernelError::rank(2, out.rank()));
     }
     Ok(Plan::new(masked_select))
 }
@@ -117,7 +117,7 @@ fn masked_select(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, mask) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let what = "cannot be broadcast with the tensor";
     let sizes = broadcast(&input.sizes, &mask.sizes);
-    let sizes = sizes.ok_or(KernelError::Argument { arg: 1, what })?;
+    let sizes = sizes.ok_or(KernelError::argument(1, what))?;
     let walk = Walk::broadcast(&in_order(&sizes)?, [input.info(), mask.info()])?;
     let mut count = 0;
     each_true::<i64, 2>(&walk, &mask, 1, &mut |_, _| count += 1);

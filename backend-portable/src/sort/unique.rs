@@ -25,7 +25,7 @@ kernels! {
 fn dim(args: &Arguments) -> Result<Option<usize>, KernelError> {
     let rank = args.info(0)?.rank();
     let what = "not a dimension of the tensor";
-    let wrong = KernelError::Argument { arg: 3, what };
+    let wrong = KernelError::argument(3, what);
     args.optional_int(3)?.map(|dim| normalize_dim(dim, rank).ok_or(wrong)).transpose()
 }
 
@@ -44,7 +44,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     for (arg, rank) in ranks {
         let found = ctx.info(arg)?.rank();
         if found != rank {
-            return Err(KernelError::Rank { arg, found });
+            return Err(KernelError::rank(arg, found));
         }
     }
     Ok(Plan::new(invoke))
@@ -115,10 +115,10 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let (inverse, counts, dim) = (ctx.bool(1)?, ctx.bool(2)?, dim(ctx)?);
     let what = "its shape is too large";
-    let slices = Slices::new(input.info(), dim).ok_or(KernelError::Argument { arg: 0, what })?;
+    let slices = Slices::new(input.info(), dim).ok_or(KernelError::argument(0, what))?;
     let mut runs = 0usize;
     slices.for_each(&input, &mut |_, differs| runs += usize::from(differs));
-    let large = |_| KernelError::Unsupported { what: "more results than fit" };
+    let large = |_| KernelError::unsupported("more results than fit");
     let runs = i32::try_from(runs).map_err(large)?;
     let all = i32::try_from(slices.count).map_err(large)?;
     let mut sizes = input.sizes.clone();
@@ -154,7 +154,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
     }
     let info = TensorInfo::contiguous(ScalarType::Byte, &kept);
-    let info = info.ok_or(KernelError::Argument { arg: 0, what })?;
+    let info = info.ok_or(KernelError::argument(0, what))?;
     let copy = Walk::new(&info, &[source, within]);
     let [from_step, to_step] = copy.inner_steps();
     // The inverse lies as the input's indices count, whatever its memory order.

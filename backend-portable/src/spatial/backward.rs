@@ -59,11 +59,11 @@ fn by_type(found: ScalarType, functions: [InvokeFn; 3]) -> Result<Plan, KernelEr
 }
 
 fn misfit(arg: usize) -> KernelError {
-    KernelError::Argument { arg, what: "its shape does not fit the others" }
+    KernelError::argument(arg, "its shape does not fit the others")
 }
 
 fn picture(info: &TensorInfo, spatial: usize, arg: usize) -> Result<Picture, KernelError> {
-    Picture::new(info, spatial).ok_or(KernelError::Rank { arg, found: info.rank() })
+    Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
 }
 
 /// Which gradients are wanted: those of the input, the weights and the bias.
@@ -277,7 +277,7 @@ fn run_pool<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
     });
     if outside {
-        return Err(KernelError::Argument { arg: 7, what: "an index is outside the input" });
+        return Err(KernelError::argument(7, "an index is outside the input"));
     }
     Ok(())
 }

@@ -53,7 +53,7 @@ impl Call {
     /// Reads the arguments; also gives the shape of the output.
     fn read(ctx: &Arguments) -> Result<(Self, Sizes), KernelError> {
         let (input, weight) = (ctx.info(0)?, ctx.info(1)?);
-        let wrong = |arg, what| KernelError::Argument { arg, what };
+        let wrong = |arg, what| KernelError::argument(arg, what);
         let windows =
             convolution_windows(&weight.sizes, &ctx.ints(3)?, &ctx.ints(4)?, &ctx.ints(5)?)
                 .ok_or(wrong(3, "stride, padding and dilation do not fit the weights"))?;
@@ -74,11 +74,11 @@ impl Call {
         // What the output will be; its dim order is known already.
         let mut out = ctx.info(OUT)?;
         if out.rank() != sizes.len() {
-            return Err(KernelError::Rank { arg: OUT, found: out.rank() });
+            return Err(KernelError::rank(OUT, out.rank()));
         }
         out.sizes = sizes.clone();
         let picture = |info: &TensorInfo, arg| {
-            Picture::new(info, rank).ok_or(KernelError::Rank { arg, found: info.rank() })
+            Picture::new(info, rank).ok_or(KernelError::rank(arg, info.rank()))
         };
         let (from, to) = (picture(&input, 0)?, picture(&out, OUT)?);
         let last = |info: &TensorInfo| {
@@ -233,7 +233,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             return Err(unsupported(2, bias.scalar_type));
         }
         if bias.rank() != 1 || bias.size(0) != call.out.sizes[1] {
-            return Err(KernelError::Argument { arg: 2, what: "it needs an element per channel" });
+            return Err(KernelError::argument(2, "it needs an element per channel"));
         }
     }
     let (tier, threads) = (machine::tier(ctx), ctx.threads());
@@ -275,7 +275,7 @@ pub(super) fn call(ctx: &Arguments) -> Result<Call, KernelError> {
 }
 
 fn short(_: crate::compute::gemm::ShapeMismatch) -> KernelError {
-    KernelError::Argument { arg: 0, what: "its data is shorter than its shape says" }
+    KernelError::argument(0, "its data is shorter than its shape says")
 }
 
 fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {

@@ -20,13 +20,10 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let (&[batch, channels, height, width], &[same, rows, columns, 2]) =
         (&*input.sizes, &*grid.sizes)
     else {
-        return Err(KernelError::Argument { arg: 1, what: "does not name places of pictures" });
+        return Err(KernelError::argument(1, "does not name places of pictures"));
     };
     if same != batch || height < 1 || width < 1 {
-        return Err(KernelError::Argument {
-            arg: 0,
-            what: "has no pixels, or a grid for another batch",
-        });
+        return Err(KernelError::argument(0, "has no pixels, or a grid for another batch"));
     }
     ctx.resize(5, &[batch, channels, rows, columns])?;
     for arg in [1, 5] {
@@ -37,7 +34,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     for (arg, name) in [(2, "is no interpolation mode"), (3, "is no padding mode")] {
         if !(0..3).contains(&ctx.int(arg)?) {
-            return Err(KernelError::Argument { arg, what: name });
+            return Err(KernelError::argument(arg, name));
         }
     }
     let invoke: InvokeFn = match input.scalar_type {
@@ -156,9 +153,8 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let align_corners = ctx.bool(4)?;
     let (input, grid) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let out = ctx.out(5)?;
-    let picture = |info: &TensorInfo, arg| {
-        Picture::new(info, 2).ok_or(KernelError::Rank { arg, found: info.rank() })
-    };
+    let picture =
+        |info: &TensorInfo, arg| Picture::new(info, 2).ok_or(KernelError::rank(arg, info.rank()));
     let (from, to) = (picture(&input, 0)?, picture(&out, 5)?);
     let axis = |dim: usize| Axis { size: from.sizes[dim], mode, padding, align_corners };
     let (y_axis, x_axis) = (axis(3), axis(4));

@@ -65,10 +65,7 @@ kernels! { POOLING:
 }
 
 fn refused() -> KernelError {
-    KernelError::Argument {
-        arg: 0,
-        what: "its shape does not fit the windows, or leaves no output",
-    }
+    KernelError::argument(0, "its shape does not fit the windows, or leaves no output")
 }
 
 /// The windows of a pooling, from three arguments from `first` on and perhaps a list of dilations.
@@ -86,7 +83,7 @@ pub(super) fn read_windows(
         &ctx.ints(first + 2)?,
         dilation.as_deref().unwrap_or(&[1]),
     )
-    .ok_or(KernelError::Argument { arg: 1, what: "kernel, stride, padding or dilation is wrong" })
+    .ok_or(KernelError::argument(1, "kernel, stride, padding or dilation is wrong"))
 }
 
 /// The last of three axes are these windows.
@@ -143,7 +140,7 @@ fn run<C: Pooled>(
     crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let picture = |info: &torchlet_core::TensorInfo, arg| {
-        Picture::new(info, rank).ok_or(KernelError::Rank { arg, found: info.rank() })
+        Picture::new(info, rank).ok_or(KernelError::rank(arg, info.rank()))
     };
     let pooling = Pooling {
         kind,
@@ -173,7 +170,7 @@ fn run<C: Pooled>(
 fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<Plan, KernelError> {
     let windows = read_windows(ctx, RANK, 1, None)?;
     if out == 7 && ctx.optional_int(6)? == Some(0) {
-        return Err(KernelError::Argument { arg: 6, what: "must not be zero" });
+        return Err(KernelError::argument(6, "must not be zero"));
     }
     let sizes = pooling(&ctx.info(0)?.sizes, &windows, ctx.bool(4)?);
     prepare(ctx, sizes, (out, None), instances!(average, RANK))

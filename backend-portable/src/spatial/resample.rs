@@ -100,14 +100,13 @@ impl Form {
     /// The shape of the output.
     fn shape(&self, ctx: &Arguments) -> Result<Sizes, KernelError> {
         let input = ctx.info(0)?;
-        let (&[batch, channels, height, width], wrong) = (
-            &*input.sizes,
-            KernelError::Argument { arg: 1, what: "is not the height and width of a picture" },
-        ) else {
-            return Err(KernelError::Rank { arg: 0, found: input.rank() });
+        let (&[batch, channels, height, width], wrong) =
+            (&*input.sizes, KernelError::argument(1, "is not the height and width of a picture"))
+        else {
+            return Err(KernelError::rank(0, input.rank()));
         };
         if [channels, height, width].contains(&0) {
-            return Err(KernelError::Argument { arg: 0, what: "has no elements" });
+            return Err(KernelError::argument(0, "has no elements"));
         }
         let mut sizes = Sizes::new();
         // The capacity is that of any tensor.
@@ -269,9 +268,8 @@ fn call<'c, C: Real>(ctx: &mut Invoke<'c, '_>, form: &Form) -> Result<Call<'c, C
     let scales = form.scales(ctx)?;
     let input = ctx.tensor(0)?;
     let out = ctx.out(form.out)?;
-    let picture = |info: &TensorInfo, arg| {
-        Picture::new(info, 2).ok_or(KernelError::Rank { arg, found: info.rank() })
-    };
+    let picture =
+        |info: &TensorInfo, arg| Picture::new(info, 2).ok_or(KernelError::rank(arg, info.rank()));
     let (from, to) = (picture(&input, 0)?, picture(&out, form.out)?);
     let axis = |dim: usize| {
         Axis::new(form, align_corners, from.sizes[3 + dim], to.sizes[3 + dim], scales[dim])

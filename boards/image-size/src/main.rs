@@ -35,6 +35,16 @@ fn main() -> ! {
     loop {}
 }
 
+/// The chip's own interrupts: as many as the Cortex-M4 of Arm's MPS2 board has. Without them, `cortex-m-rt` reserves 240.
+#[unsafe(link_section = ".vector_table.interrupts")]
+#[unsafe(no_mangle)]
+static __INTERRUPTS: [unsafe extern "C" fn(); 32] = {
+    unsafe extern "C" {
+        fn DefaultHandler();
+    }
+    [DefaultHandler; 32]
+};
+
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}

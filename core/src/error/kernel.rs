@@ -4,6 +4,7 @@ use super::code;
 use crate::dtype::ScalarType;
 use crate::kernel::Param;
 use core::fmt;
+use core::num::NonZeroU32;
 
 /// How many sizes of a shape are noted.
 #[cfg(feature = "messages")]
@@ -46,187 +47,255 @@ impl fmt::Display for ShapeNote {
     }
 }
 
-/// A kernel cannot be prepared or run with the arguments it has. Arguments count from 0.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-#[non_exhaustive]
-pub enum KernelError {
+/// Declares what can be wrong with a call: the kinds, and for each a function that makes the error.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $make:ident($($field:ident: $type:ty),*) at $place:expr;)*) => {
+        /// What is wrong with a call.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+        #[non_exhaustive]
+        #[repr(u8)]
+        pub enum KernelErrorKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl KernelErrorKind {
+            const ALL: &[Self] = &[$(Self::$kind,)*];
+        }
+
+        /// All that is known.
+        #[cfg(any(feature = "messages", feature = "defmt"))]
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+        enum Detail {
+            $($kind { $($field: $type),* },)*
+        }
+
+        impl KernelError {
+            $(
+                $(#[$doc])*
+                #[inline]
+                pub const fn $make($($field: $type),*) -> Self {
+                    #[cfg(not(any(feature = "messages", feature = "defmt")))]
+                    $(let _ = &$field;)*
+                    KernelError {
+                        word: Word::new(KernelErrorKind::$kind, $place),
+                        #[cfg(any(feature = "messages", feature = "defmt"))]
+                        detail: Detail::$kind { $($field),* },
+                    }
+                }
+            )*
+        }
+    };
+}
+
+kinds! {
     /// The call has fewer arguments than the operator.
-    ArgumentCount {
-        /// How many the operator has.
-        expected: usize,
-        /// How many the call has.
-        found: usize,
-    },
+    ArgumentCount = argument_count(expected: usize, found: usize) at None;
     /// An argument is a value of another kind.
-    ArgumentKind {
-        /// Which argument.
-        arg: usize,
-        /// What the operator takes there.
-        expected: Param,
-        /// What the program has there.
-        found: &'static str,
-    },
+    ArgumentKind = argument_kind(arg: usize, expected: Param, found: &'static str) at Some(arg);
     /// The kernel does not support this element type of an argument.
-    ScalarType {
-        /// Which argument.
-        arg: usize,
-        /// Its type.
-        found: ScalarType,
-    },
+    ScalarType = scalar_type(arg: usize, found: ScalarType) at Some(arg);
     /// Data was viewed as another element type than it has.
-    ElementType {
-        /// The type of the view.
-        expected: ScalarType,
-        /// The type of the data.
-        found: ScalarType,
-    },
+    ElementType = element_type(expected: ScalarType, found: ScalarType) at None;
     /// Data is not aligned for its element type.
-    Alignment {
-        /// The type of the data.
-        scalar_type: ScalarType,
-    },
-    /// A tensor has the wrong number of dimensions.
-    Rank {
-        /// Which argument.
-        arg: usize,
-        /// Its number of dimensions.
-        found: usize,
-    },
+    Alignment = alignment(scalar_type: ScalarType) at None;
+    /// A tensor has a number of dimensions that the operator does not take.
+    Rank = rank(arg: usize, found: usize) at Some(arg);
     /// A tensor has another shape than it must have, and cannot be given that shape.
-    Shape {
-        /// Which argument.
-        arg: usize,
-        /// What it must be.
-        expected: ShapeNote,
-        /// What it is.
-        found: ShapeNote,
-    },
+    Shape = shape(arg: usize, expected: ShapeNote, found: ShapeNote) at Some(arg);
     /// A tensor's memory layout (dim order) is not supported.
-    Layout {
-        /// Which argument.
-        arg: usize,
-    },
+    Layout = layout(arg: usize) at Some(arg);
     /// The value of an argument is out of range.
-    Argument {
-        /// Which argument.
-        arg: usize,
-        /// What is wrong with it.
-        what: &'static str,
-    },
+    Argument = argument(arg: usize, what: &'static str) at Some(arg);
     /// A combination of arguments is valid but not implemented.
-    Unsupported {
-        /// What is not implemented.
-        what: &'static str,
-    },
-    /// A tensor has no memory: bind its input or output first.
-    Unbound {
-        /// Which argument.
-        arg: usize,
-    },
+    Unsupported = unsupported(what: &'static str) at None;
+    /// A tensor has no memory: its input or output is to be bound first.
+    Unbound = unbound(arg: usize) at Some(arg);
     /// A tensor that is written lies in read-only memory.
-    ReadOnly {
-        /// Which argument.
-        arg: usize,
-    },
+    ReadOnly = read_only(arg: usize) at Some(arg);
     /// A tensor that is written shares memory with another argument.
-    Overlap {
-        /// The tensor that is written.
-        arg: usize,
-        /// The other one.
-        other: usize,
-    },
+    Overlap = overlap(arg: usize, other: usize) at Some(arg);
     /// An argument was asked for as something that it is not declared as, or twice for writing.
     /// The kernel or delegate breaks its contract; the file is not to blame.
-    Access {
-        /// Which argument.
-        arg: usize,
-    },
+    Access = access(arg: usize) at Some(arg);
     /// The scratch memory is too small.
-    Scratch {
-        /// Bytes needed.
-        needed: usize,
-        /// Bytes there.
-        available: usize,
-    },
+    Scratch = scratch(needed: usize, available: usize) at None;
+}
+
+/// A kernel cannot be prepared or run with the arguments it has. Arguments count from 0.
+///
+/// Without the features `messages` and `defmt` it is one machine word, with the [kind](Self::kind) and the
+/// [argument](Self::argument): each call of a kernel's gives one back, and moving more takes much of the code.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KernelError {
+    word: Word,
+    #[cfg(any(feature = "messages", feature = "defmt"))]
+    detail: Detail,
+}
+
+/// A kind and the place of an argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(NonZeroU32);
+
+impl Word {
+    /// Where no argument is to blame. Operators have fewer.
+    const NOWHERE: u8 = u8::MAX;
+
+    const fn new(kind: KernelErrorKind, arg: Option<usize>) -> Self {
+        let arg = match arg {
+            Some(arg) if arg < Self::NOWHERE as usize => arg as u8,
+            _ => Self::NOWHERE,
+        };
+        // Kinds count from 1 here.
+        Word(NonZeroU32::MIN.saturating_add((kind as u32) | (arg as u32) << 8))
+    }
+
+    fn kind(self) -> KernelErrorKind {
+        let index = (self.0.get() - 1) as u8;
+        KernelErrorKind::ALL.get(usize::from(index)).copied().unwrap_or(KernelErrorKind::Access)
+    }
+
+    fn arg(self) -> Option<usize> {
+        let arg = ((self.0.get() - 1) >> 8) as u8;
+        (arg != Self::NOWHERE).then_some(usize::from(arg))
+    }
 }
 
 impl KernelError {
+    /// What is wrong.
+    pub fn kind(&self) -> KernelErrorKind {
+        self.word.kind()
+    }
+
+    /// Which argument is to blame, if one is.
+    pub fn argument_index(&self) -> Option<usize> {
+        self.word.arg()
+    }
+
     /// Whether the error may go away with other shapes or scalars: what is prepared before the values are
     /// known cannot judge it.
     pub(crate) fn depends_on_values(&self) -> bool {
-        matches!(
-            self,
-            KernelError::Shape { .. } | KernelError::Argument { .. } | KernelError::Rank { .. }
-        )
+        use KernelErrorKind as K;
+        matches!(self.kind(), K::Shape | K::Argument | K::Rank)
     }
 
     /// ExecuTorch's code for the condition.
     pub fn code(&self) -> u32 {
-        match self {
-            KernelError::ArgumentKind { .. }
-            | KernelError::ScalarType { .. }
-            | KernelError::ElementType { .. } => code::INVALID_TYPE,
-            KernelError::Layout { .. } | KernelError::Unsupported { .. } => code::NOT_SUPPORTED,
-            KernelError::Unbound { .. } => code::INVALID_STATE,
-            KernelError::ReadOnly { .. }
-            | KernelError::Overlap { .. }
-            | KernelError::Alignment { .. } => code::INVALID_PROGRAM,
-            KernelError::Access { .. } => code::INTERNAL,
-            KernelError::Scratch { .. } => code::MEMORY_ALLOCATION_FAILED,
+        use KernelErrorKind as K;
+        match self.kind() {
+            K::ArgumentKind | K::ScalarType | K::ElementType => code::INVALID_TYPE,
+            K::Layout | K::Unsupported => code::NOT_SUPPORTED,
+            K::Unbound => code::INVALID_STATE,
+            K::ReadOnly | K::Overlap | K::Alignment => code::INVALID_PROGRAM,
+            K::Access => code::INTERNAL,
+            K::Scratch => code::MEMORY_ALLOCATION_FAILED,
             _ => code::INVALID_ARGUMENT,
         }
     }
 }
 
+#[cfg(any(feature = "messages", feature = "defmt"))]
+impl fmt::Debug for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.detail.fmt(f)
+    }
+}
+
+#[cfg(not(any(feature = "messages", feature = "defmt")))]
+impl fmt::Debug for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.word.fmt(f)
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for KernelError {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        self.detail.format(f);
+    }
+}
+
+#[cfg(any(feature = "messages", feature = "defmt"))]
 impl fmt::Display for KernelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.detail.fmt(f)
+    }
+}
+
+#[cfg(not(any(feature = "messages", feature = "defmt")))]
+impl fmt::Display for KernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.word.fmt(f)
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("KernelError");
+        text.field("kind", &self.kind()).field("argument", &self.arg()).finish()
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.arg() {
+            Some(arg) => write!(f, "argument {arg}: {:?}", self.kind())?,
+            None => write!(f, "{:?}", self.kind())?,
+        }
+        f.write_str(" (the feature `messages` says more)")
+    }
+}
+
+#[cfg(any(feature = "messages", feature = "defmt"))]
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KernelError::ArgumentCount { expected, found } => {
+            Detail::ArgumentCount { expected, found } => {
                 write!(f, "the call has {found} arguments, the operator {expected}")
             }
-            KernelError::ArgumentKind { arg, expected, found } => {
+            Detail::ArgumentKind { arg, expected, found } => {
                 write!(f, "argument {arg} is a {found}, expected a {}", expected.name())
             }
-            KernelError::ScalarType { arg, found } => {
+            Detail::ScalarType { arg, found } => {
                 write!(f, "argument {arg} has type {found}, which this kernel does not support")
             }
-            KernelError::ElementType { expected, found } => {
+            Detail::ElementType { expected, found } => {
                 write!(f, "data of type {found} was viewed as {expected}")
             }
-            KernelError::Alignment { scalar_type } => {
+            Detail::Alignment { scalar_type } => {
                 write!(f, "data of type {scalar_type} is not aligned to its elements")
             }
-            KernelError::Rank { arg, found } => {
+            Detail::Rank { arg, found } => {
                 write!(f, "argument {arg} has {found} dimensions, which the operator does not take")
             }
-            KernelError::Shape { arg, expected, found } => {
+            Detail::Shape { arg, expected, found } => {
                 write!(f, "argument {arg} has shape {found}, expected {expected}")
             }
-            KernelError::Layout { arg } => {
+            Detail::Layout { arg } => {
                 write!(f, "argument {arg} has a memory layout that this kernel does not support")
             }
-            KernelError::Argument { arg, what } => write!(f, "argument {arg}: {what}"),
-            KernelError::Unsupported { what } => write!(f, "not supported: {what}"),
-            KernelError::Unbound { arg } => {
+            Detail::Argument { arg, what } => write!(f, "argument {arg}: {what}"),
+            Detail::Unsupported { what } => write!(f, "not supported: {what}"),
+            Detail::Unbound { arg } => {
                 write!(
                     f,
                     "argument {arg} has no memory; bind that input or output before execution"
                 )
             }
-            KernelError::ReadOnly { arg } => {
+            Detail::ReadOnly { arg } => {
                 write!(f, "argument {arg} is written but lies in read-only memory")
             }
-            KernelError::Overlap { arg, other } => {
+            Detail::Overlap { arg, other } => {
                 write!(f, "argument {arg} is written and shares memory with argument {other}")
             }
-            KernelError::Access { arg } => {
+            Detail::Access { arg } => {
                 write!(
                     f,
                     "argument {arg} was accessed in a way that its declaration does not allow"
                 )
             }
-            KernelError::Scratch { needed, available } => {
+            Detail::Scratch { needed, available } => {
                 write!(f, "scratch memory holds {available} bytes and must hold {needed}")
             }
         }
@@ -234,3 +303,36 @@ impl fmt::Display for KernelError {
 }
 
 impl core::error::Error for KernelError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn a_word_has_kind_and_argument() {
+        for &kind in KernelErrorKind::ALL {
+            for arg in [None, Some(0), Some(7), Some(254)] {
+                let word = Word::new(kind, arg);
+                assert_eq!((word.kind(), word.arg()), (kind, arg));
+            }
+            assert_eq!(Word::new(kind, Some(255)).arg(), None);
+            assert_eq!(Word::new(kind, Some(usize::MAX)).kind(), kind);
+        }
+        let text = Word::new(KernelErrorKind::Layout, Some(3)).to_string();
+        assert_eq!(text, "argument 3: Layout (the feature `messages` says more)");
+        assert_eq!(size_of::<Option<Word>>(), 4);
+    }
+
+    #[test]
+    fn an_error_says_what_it_was_made_of() {
+        let error = KernelError::overlap(1, 2);
+        assert_eq!((error.kind(), error.argument_index()), (KernelErrorKind::Overlap, Some(1)));
+        assert_eq!(error.code(), code::INVALID_PROGRAM);
+        let text = "argument 1 is written and shares memory with argument 2";
+        assert_eq!(error.to_string(), text);
+        assert!(KernelError::rank(0, 3).depends_on_values());
+        assert!(!KernelError::layout(0).depends_on_values());
+        assert_ne!(KernelError::rank(0, 3), KernelError::rank(0, 4));
+    }
+}

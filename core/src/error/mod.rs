@@ -15,7 +15,7 @@ pub use delegate::DelegateError;
 pub use execute::{ExecuteError, InstructionError};
 pub use init::{InitError, MemoryKind};
 pub use input::InputError;
-pub use kernel::{KernelError, ShapeNote};
+pub use kernel::{KernelError, KernelErrorKind, ShapeNote};
 pub use message::Message;
 pub use program::{ProgramError, ReadError};
 

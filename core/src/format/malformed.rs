@@ -66,8 +66,8 @@ parts! {
     ExternalName = "external tensor without a name, value",
     /// A value, by index.
     Value = "value",
-    /// A type of value that the schema does not have.
-    ValueKind = "value of unknown type",
+    /// A type of value that the schema does not have, or the [programs of the image](crate::Uses).
+    ValueKind = "value of a type that is unknown, or that this image was built without,",
     /// A tensor's type, shape or layout, by index of the value.
     Tensor = "tensor (type, shape or layout), value",
     /// The layout of a tensor in a data file.
@@ -82,8 +82,8 @@ parts! {
     Delegate = "delegate",
     /// An instruction, by index.
     Instruction = "instruction",
-    /// A type of instruction that the schema does not have.
-    InstructionKind = "instruction of unknown type",
+    /// A type of instruction that the schema does not have, or the [programs of the image](crate::Uses).
+    InstructionKind = "instruction of a type that is unknown, or that this image was built without,",
     /// An input, by position.
     Input = "input",
     /// An output, by position.

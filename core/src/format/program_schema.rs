@@ -2,6 +2,7 @@
 
 use super::flatbuffer::{Table, Vector};
 use super::malformed::{Malformed, Part};
+use crate::uses::{Uses, has};
 
 crate::flatbuffer_table! {
     /// The root of a program.
@@ -198,12 +199,14 @@ impl<'a> EValueTable<'a> {
             3 => EValue::Bool(BoolTable(table).value()?),
             4 => EValue::Double(DoubleTable(table).value()?),
             5 => EValue::Tensor(TensorTable(table)),
-            6 => EValue::String(StringTable(table).value()?.unwrap_or("")),
-            7 => EValue::IntList(IntListTable(table).items()?),
-            8 => EValue::DoubleList(DoubleListTable(table).items()?),
-            9 => EValue::BoolList(BoolListTable(table).items()?),
-            10 => EValue::TensorList(TensorListTable(table).items()?),
-            11 => EValue::OptionalTensorList(TensorListTable(table).items()?),
+            6 if has(Uses::TEXTS) => EValue::String(StringTable(table).value()?.unwrap_or("")),
+            7 if has(Uses::NUMBER_LISTS) => EValue::IntList(IntListTable(table).items()?),
+            8 if has(Uses::NUMBER_LISTS) => EValue::DoubleList(DoubleListTable(table).items()?),
+            9 if has(Uses::NUMBER_LISTS) => EValue::BoolList(BoolListTable(table).items()?),
+            10 if has(Uses::TENSOR_LISTS) => EValue::TensorList(TensorListTable(table).items()?),
+            11 if has(Uses::TENSOR_LISTS) => {
+                EValue::OptionalTensorList(TensorListTable(table).items()?)
+            }
             _ => return Err(Part::ValueKind.at(usize::from(kind))),
         })
     }
@@ -242,15 +245,15 @@ impl<'a> InstructionTable<'a> {
                 let call = KernelCallTable(table);
                 InstructionArgs::Kernel { operator: call.op_index()?, args: call.args()? }
             }
-            2 => {
+            2 if has(Uses::DELEGATES) => {
                 let call = DelegateCallTable(table);
                 InstructionArgs::Delegate { delegate: call.delegate_index()?, args: call.args()? }
             }
-            3 => {
+            3 if has(Uses::CONTROL) => {
                 let call = MoveCallTable(table);
                 InstructionArgs::Move { from: call.from()?, to: call.to()? }
             }
-            4 => {
+            4 if has(Uses::CONTROL) => {
                 let call = JumpFalseCallTable(table);
                 InstructionArgs::JumpFalse {
                     condition: call.condition()?,

@@ -11,6 +11,7 @@ use crate::machine::Machine;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::overlap::Overlap;
+use crate::uses::{OUTSIDE, Uses, has};
 use crate::value::{Data, Home, Value, list_index};
 use crate::values::{Roles, Values, flag};
 
@@ -52,17 +53,17 @@ impl<'m> Prepared<'m> {
                     *scratch = (*scratch).max(needed);
                     mark_state(values, call.args, Roles::Params(call.kernel.params), &mut looks);
                 }
-                Instruction::Delegate { args, .. } => {
+                Instruction::Delegate { args, .. } if has(Uses::DELEGATES) => {
                     mark_state(values, args, Roles::From(0), &mut looks);
                 }
-                Instruction::Move { from, to } => {
+                Instruction::Move { from, to } if has(Uses::CONTROL) => {
                     mark_value(values, *from, false, &mut looks);
                     values.mark(*to, flag::WRITTEN);
                 }
-                Instruction::JumpFalse { condition, .. } => {
+                Instruction::JumpFalse { condition, .. } if has(Uses::CONTROL) => {
                     mark_value(values, *condition, false, &mut looks);
                 }
-                Instruction::Nothing => {}
+                _ => {}
             }
         }
         for output in self.meta.plan.outputs()?.iter() {
@@ -84,7 +85,7 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
     args.iter().fold(0u64, |sum, entry| {
         sum.saturating_add(match values.value(list_index(*entry)) {
             Some(Value::Tensor(_)) => 1,
-            Some(Value::TensorList(items, _)) => items.len() as u64,
+            Some(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => items.len() as u64,
             _ => 0,
         })
     })
@@ -100,7 +101,7 @@ fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>, looks
 /// Marks a value that is read or written, or the tensors in it.
 fn mark_value(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usize) {
     match values.value(index) {
-        Some(Value::TensorList(items, _)) => {
+        Some(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
             for item in items {
                 mark_access(values, list_index(*item), out, looks);
             }
@@ -165,10 +166,10 @@ fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
         let index = list_index(*entry);
         varies(index)
             || match values.value(index) {
-                Some(Value::IntList(items)) => items
+                Some(Value::IntList(items)) if has(Uses::NUMBER_LISTS) => items
                     .iter()
                     .any(|item| usize::try_from(i64::from_le_bytes(*item)).is_ok_and(varies)),
-                Some(Value::TensorList(items, _)) => {
+                Some(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
                     items.iter().any(|item| varies(list_index(*item)))
                 }
                 _ => false,
@@ -187,11 +188,14 @@ fn prepare_call<'m>(
 ) -> Result<usize, KernelError> {
     let kernel = call.kernel;
     call.dynamic = is_variable(values, call.args);
+    if call.dynamic && !has(Uses::VARIABLE) || kernel.view().is_some() && !has(Uses::VIEWS) {
+        return Err(KernelError::unsupported(OUTSIDE));
+    }
     let arguments = Arguments::new(values, call.args, kernel.params);
     arguments.check_kinds()?;
     for (arg, param) in kernel.params.iter().enumerate() {
         if param.is_out() && arguments.is_constant(arg) {
-            return Err(KernelError::ReadOnly { arg });
+            return Err(KernelError::read_only(arg));
         }
     }
     match (kernel.prepare)(&mut Prepare::new(arguments, false, threads, machine)) {
@@ -199,25 +203,31 @@ fn prepare_call<'m>(
             call.invoke = plan.invoke;
             call.scratch = plan.scratch;
             if let Some((bytes, pack)) = plan.packed {
+                if !has(Uses::PACKING) {
+                    return Err(KernelError::unsupported(OUTSIDE));
+                }
                 arena.bytes(bytes, ARENA_ALIGN);
                 call.packed = Packed::Due(bytes, pack);
             }
         }
         // With other shapes and numbers it may work; it is prepared again before it runs.
-        Err(error) if call.dynamic && error.depends_on_values() => {}
+        Err(error) if has(Uses::VARIABLE) && call.dynamic && error.depends_on_values() => {}
         Err(error) => return Err(error),
     }
-    if kernel.view().is_some() {
+    if has(Uses::VIEWS) && kernel.view().is_some() {
         return Ok(call.scratch);
     }
     let roles = Roles::Params(kernel.params);
     let arguments = Arguments::new(values, call.args, kernel.params);
-    let copies = if arguments.may_float() {
+    let copies = if has(Uses::VIEWS) && arguments.may_float() {
         // What is shared is known when the call runs: there is room for the worst.
         arguments.possible_copies(roles)
     } else {
         let overlap: Overlap = arguments.overlap(roles, kernel.in_place())?;
         *steps = steps.saturating_add(overlap.steps);
+        if !has(Uses::SHARING) && (overlap.in_place || !overlap.copies.is_empty()) {
+            return Err(KernelError::unsupported(OUTSIDE));
+        }
         call.known = match (overlap.copies.is_empty(), overlap.in_place) {
             (false, _) => Known::Nothing,
             (true, true) => Known::InPlace,
@@ -225,6 +235,6 @@ fn prepare_call<'m>(
         };
         overlap.copies
     };
-    let unaddressable = KernelError::Scratch { needed: usize::MAX, available: usize::MAX };
+    let unaddressable = KernelError::scratch(usize::MAX, usize::MAX);
     arguments.scratch_with_copies(call.scratch, &copies).ok_or(unaddressable)
 }

@@ -7,6 +7,7 @@ use crate::dtype::ScalarType;
 use crate::error::{ExecuteError, InstructionError, KernelError};
 use crate::machine::Machine;
 use crate::tracer::{Event, EventKind, EventTracer, traced};
+use crate::uses::{Uses, has};
 use crate::value::Value;
 use core::sync::atomic::Ordering;
 
@@ -62,15 +63,15 @@ impl<'m> Method<'m> {
                 self.kernel(call, instruction)
                     .map_err(|error| fail(name, InstructionError::Kernel(error)))?;
             }
-            Instruction::Delegate { delegate, args } => {
+            Instruction::Delegate { delegate, args } if has(Uses::DELEGATES) => {
                 self.delegate(delegate, args, instruction)
                     .map_err(|source| fail("delegate", source))?;
             }
-            Instruction::Move { from, to } => {
+            Instruction::Move { from, to } if has(Uses::CONTROL) => {
                 move_value(&mut self.values, from, to)
                     .map_err(|error| fail("move", InstructionError::Kernel(error)))?;
             }
-            Instruction::JumpFalse { condition, destination } => {
+            Instruction::JumpFalse { condition, destination } if has(Uses::CONTROL) => {
                 let holds =
                     self.condition(condition).ok_or(fail("", InstructionError::Condition))?;
                 if !holds {
@@ -83,7 +84,8 @@ impl<'m> Method<'m> {
                     self.position = destination;
                 }
             }
-            Instruction::Nothing => {}
+            // Preparing lets no instruction pass that the image was built without.
+            _ => {}
         }
         Ok(Progress::Stepped)
     }
@@ -106,18 +108,18 @@ impl<'m> Method<'m> {
             Packed::Ready(packed) => Some(packed),
             _ => None,
         };
-        if call.dynamic {
+        if has(Uses::VARIABLE) && call.dynamic {
             let threads = self.options.parallel.threads();
             let arguments = Arguments::new(&mut self.values, call.args, call.kernel.params);
             let plan =
                 (call.kernel.prepare)(&mut Prepare::new(arguments, true, threads, Machine::Here))?;
             let (needed, available) = (plan.scratch, self.scratch.len());
             if needed > available && !plan.scratch_optional {
-                return Err(KernelError::Scratch { needed, available });
+                return Err(KernelError::scratch(needed, available));
             }
             let bytes = plan.packed.map_or(0, |(bytes, _)| bytes);
             if bytes != packed.map_or(0, |region| region.len()) {
-                return Err(KernelError::Unsupported { what: "packing that changes with shapes" });
+                return Err(KernelError::unsupported("packing that changes with shapes"));
             }
             scratch = if plan.scratch_optional { 0 } else { needed };
             invoke = plan.invoke;
@@ -149,7 +151,7 @@ impl<'m> Method<'m> {
         let tracer = self.options.tracer;
         let resources = self.resources(0, None);
         let Some(Some(delegate)) = self.delegates.get_mut(index) else {
-            return Err(InstructionError::Kernel(KernelError::Access { arg: 0 }));
+            return Err(InstructionError::Kernel(KernelError::access(0)));
         };
         let delegate = delegate.get_mut();
         let mut call = DelegateCall::new(&mut self.values, args, resources, tracer);

@@ -14,6 +14,7 @@ use crate::method::shared::SharedMethod;
 use crate::place::locate;
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
+use crate::uses::{Uses, has};
 use crate::value::Data;
 use crate::values::flag;
 
@@ -134,10 +135,14 @@ impl<'m> Method<'m> {
         instructions: &'m mut [Instruction<'m>],
         arena: &mut Arena<'m>,
     ) -> Result<(), Fault> {
-        self.make_delegates(registry, arena)?;
+        if has(Uses::DELEGATES) {
+            self.make_delegates(registry, arena)?;
+        }
         self.place_tensors(Some(arena))?;
         for (index, instruction) in instructions.iter_mut().enumerate() {
-            if let Instruction::Kernel(call) = instruction {
+            if has(Uses::PACKING)
+                && let Instruction::Kernel(call) = instruction
+            {
                 self.pack(index, call, arena)?;
             }
         }
@@ -303,7 +308,9 @@ impl<'m> Method<'m> {
             Fault::Exhausted(_) => InitError::TooLarge,
         })?;
         for (index, delegate) in self.delegates.iter_mut().enumerate() {
-            if let Some(delegate) = delegate {
+            if has(Uses::DELEGATES)
+                && let Some(delegate) = delegate
+            {
                 delegate.get_mut().reset().map_err(|source| InitError::Delegate {
                     index,
                     backend: "",

@@ -30,6 +30,7 @@ use crate::memory::region::Region;
 use crate::meta::MethodMeta;
 use crate::parallel::{Parallel, Serial};
 use crate::tracer::EventTracer;
+use crate::uses::{Uses, has};
 use crate::value::list_index;
 use crate::values::Values;
 use core::mem::MaybeUninit;
@@ -154,6 +155,23 @@ pub(crate) struct KernelCall<'m> {
     known: Known,
 }
 
+impl KernelCall<'_> {
+    /// What the call makes use of.
+    fn uses(&self) -> Uses {
+        let view = self.kernel.view().is_some();
+        let mut uses = if self.dynamic { Uses::VARIABLE } else { Uses::NONE };
+        if view {
+            uses = uses.and(Uses::VIEWS);
+        } else if self.known != Known::Disjoint {
+            uses = uses.and(Uses::SHARING);
+        }
+        match self.packed {
+            Packed::None => uses,
+            _ => uses.and(Uses::PACKING),
+        }
+    }
+}
+
 /// An instruction, resolved: indices are checked, kernels chosen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Instruction<'m> {
@@ -217,8 +235,8 @@ impl<'m> Method<'m> {
 impl Drop for Method<'_> {
     fn drop(&mut self) {
         // The arena drops nothing; delegates own resources.
-        for delegate in self.delegates.iter_mut() {
-            drop(delegate.take());
+        if has(Uses::DELEGATES) {
+            self.delegates.iter_mut().for_each(|delegate| drop(delegate.take()));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! memory that was asked for here, so that needs cannot differ from what loading takes.
 
 use super::tables::{Counts, TableUse, Tables};
-use super::{LoadOptions, Method, MethodMemory};
+use super::{Instruction, LoadOptions, Method, MethodMemory};
 use crate::error::{InitError, MemoryKind, Message};
 use crate::format::Part;
 use crate::limits::{Budget, Limit, Limits};
@@ -17,6 +17,7 @@ use crate::meta::{MethodMeta, tensor_name, to_index};
 use crate::place::{lend_aligned, locate};
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
+use crate::uses::{Uses, has};
 use crate::value::{Data, Home, Value};
 use crate::values::flag;
 use core::mem::MaybeUninit;
@@ -225,6 +226,43 @@ impl<'m> Prepared<'m> {
         }
     }
 
+    /// What the method makes use of: loading it in an [image](Uses) takes all of that.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn uses(&self) -> Result<Uses, InitError> {
+        let mut uses = Uses::NONE;
+        let Tables { values, instructions, delegates, .. } = &self.tables;
+        if !delegates.is_empty() {
+            uses = uses.and(Uses::DELEGATES);
+        }
+        for value in values.values.iter() {
+            uses = uses.and(match value {
+                Value::String(_) => Uses::TEXTS,
+                Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) => Uses::NUMBER_LISTS,
+                Value::TensorList(..) => Uses::TENSOR_LISTS,
+                _ => Uses::NONE,
+            });
+        }
+        for instruction in instructions.iter() {
+            uses = uses.and(match instruction {
+                Instruction::Kernel(call) => call.uses(),
+                Instruction::Delegate { .. } => Uses::DELEGATES,
+                Instruction::Move { .. } | Instruction::JumpFalse { .. } => Uses::CONTROL,
+                Instruction::Nothing => Uses::NONE,
+            });
+        }
+        let mut tensors = self.meta.tensors()?;
+        while let Some(value) = tensors.next()? {
+            if let Some(extra) = value.tensor.extra_tensor_info()?
+                && extra.location()? == 1
+            {
+                uses = uses.and(Uses::EXTERNAL_DATA);
+            }
+        }
+        Ok(uses)
+    }
+
     /// How much work it was to prepare the method: steps of loops over what the file lists. It grows with the size of the file,
     /// whatever the file says; a test holds it to that.
     pub fn steps(&self) -> u64 {
@@ -256,6 +294,9 @@ impl<'m> Prepared<'m> {
 
     /// Asks backends what memory their delegates take.
     fn delegates(&mut self) -> Result<(), InitError> {
+        if !has(Uses::DELEGATES) {
+            return Ok(());
+        }
         for index in 0..self.tables.delegates.len() {
             let info = self.meta.delegate_info(index, self.options.data)?;
             let backend = self.registry.backend(info.backend).ok_or(Part::Delegate.at(index))?;
@@ -283,7 +324,7 @@ impl<'m> Prepared<'m> {
         while let Some(value) = tensors.next()? {
             let index = value.index;
             let name = tensor_name(&value.tensor)?;
-            if value.tensor.extra_tensor_info()?.is_some() {
+            if has(Uses::EXTERNAL_DATA) && value.tensor.extra_tensor_info()?.is_some() {
                 // Comparing long names takes longer.
                 let weight = 1 + name.map_or(0, str::len) as u64 / 64;
                 lookups.take(names.saturating_mul(weight))?;

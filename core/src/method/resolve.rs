@@ -12,13 +12,14 @@ use crate::layout::same_layout;
 use crate::limits::Limit;
 use crate::meta::to_index;
 use crate::registry::OperatorName;
+use crate::uses::{OUTSIDE, Uses, has};
 use crate::value::{Home, Value, list_index};
 use crate::values::{Values, flag};
 use core::mem::discriminant;
 
 /// Stands in for the invoke function of a call that could not be prepared yet.
 fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
-    Err(KernelError::Unsupported { what: "the kernel was not prepared" })
+    Err(KernelError::unsupported("the kernel was not prepared"))
 }
 
 impl<'m> Prepared<'m> {
@@ -52,6 +53,9 @@ impl<'m> Prepared<'m> {
     /// Adds the items of all lists among these values to those that were counted. Lists may be used several times, within reason.
     #[inline(never)]
     fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
+        if !has(Uses::NUMBER_LISTS) && !has(Uses::TENSOR_LISTS) {
+            return Ok(());
+        }
         *items = args.iter().fold(*items, |sum, entry| {
             let len = match self.tables.values.value(list_index(*entry)) {
                 Some(Value::IntList(items) | Value::DoubleList(items)) => items.len(),
@@ -97,7 +101,7 @@ impl<'m> Prepared<'m> {
                 let args = args.get(..expected).ok_or(InitError::Kernel {
                     instruction: index,
                     operator: kernel.name,
-                    source: KernelError::ArgumentCount { expected, found },
+                    source: KernelError::argument_count(expected, found),
                 })?;
                 for (param, entry) in kernel.params.iter().zip(args) {
                     if *param == Param::OutScalar {
@@ -114,7 +118,7 @@ impl<'m> Prepared<'m> {
                     known: Known::Nothing,
                 })
             }
-            InstructionArgs::Delegate { delegate, .. } => {
+            InstructionArgs::Delegate { delegate, .. } if has(Uses::DELEGATES) => {
                 let delegate = usize::try_from(delegate)
                     .ok()
                     .filter(|delegate| *delegate < self.tables.delegates.len())
@@ -128,7 +132,7 @@ impl<'m> Prepared<'m> {
                 }
                 Instruction::Delegate { delegate, args }
             }
-            InstructionArgs::Move { from, to } => {
+            InstructionArgs::Move { from, to } if has(Uses::CONTROL) => {
                 let (from, to) = (value_index(from)?, value_index(to)?);
                 let values = &mut self.tables.values;
                 if !can_move(values, from, to) {
@@ -139,7 +143,7 @@ impl<'m> Prepared<'m> {
                 }
                 Instruction::Move { from, to }
             }
-            InstructionArgs::JumpFalse { condition, destination } => {
+            InstructionArgs::JumpFalse { condition, destination } if has(Uses::CONTROL) => {
                 let destination = usize::try_from(destination)
                     .ok()
                     .and_then(|destination| destination.checked_add(chain_start))
@@ -152,6 +156,7 @@ impl<'m> Prepared<'m> {
                 value_index(value)?;
                 Instruction::Nothing
             }
+            _ => return Err(fail(OUTSIDE)),
         };
         if let Some(slot) = self.tables.instructions.get_mut(index) {
             *slot = resolved;
@@ -176,6 +181,9 @@ impl<'m> Prepared<'m> {
     /// of them is a view of this here and of that there, all are found when their calls run, and calls that take them look for
     /// themselves what they share.
     pub(super) fn views(&mut self) {
+        if !has(Uses::VIEWS) {
+            return;
+        }
         let Tables { values, instructions, .. } = &mut self.tables;
         let pairs = || instructions.iter().filter_map(|instruction| instruction.view());
         let mut fixed = true;

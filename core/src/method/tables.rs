@@ -16,6 +16,7 @@ use crate::memory::arena::{Arena, Exhausted, Measure};
 use crate::memory::region::Region;
 use crate::meta::{MethodMeta, TensorValue, tensor_name};
 use crate::registry::OperatorName;
+use crate::uses::{Uses, has};
 use crate::value::{TensorSlot, Value};
 use crate::values::Values;
 use core::mem::MaybeUninit;
@@ -178,7 +179,7 @@ impl<'m> MethodMeta<'m> {
     /// and texts do not unfold to more than it could list once: then decoding takes time and memory in proportion to the file.
     pub(crate) fn counts(&self, limits: &Limits) -> Result<Counts, InitError> {
         let values = self.plan.values()?;
-        let delegates = self.delegate_count();
+        let delegates = if has(Uses::DELEGATES) { self.delegate_count() } else { 0 };
         let planned = self.planned_buffer_count();
         let instructions = self.instruction_count();
         limits.check(Limit::FileBytes, self.program.file_size())?;

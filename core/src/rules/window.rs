@@ -95,10 +95,9 @@ impl Window {
     /// Size of a convolution's output; `None` where the kernel is larger than the padded input.
     pub fn convolved(&self, input: usize) -> Option<usize> {
         let room = self.padded(input)?.checked_sub(self.reach()?)?.checked_sub(1)?;
-        if room < 0 {
-            return None;
-        }
-        size(room / wide(self.stride) + 1)
+        // In words of the machine, as below: small ones divide no others.
+        let count = usize::try_from(room).ok()? / self.stride;
+        i32::try_from(count.checked_add(1)?).ok()?.try_into().ok()
     }
 
     /// Size of a transposed convolution's output; `None` where it would be negative, or where `output_padding` is not
@@ -121,7 +120,7 @@ impl Window {
         }
         let extra = if ceil { stride - 1 } else { 0 };
         let room = self.padded(input)?.checked_sub(reach)?.checked_sub(1)?.checked_add(extra)?;
-        let mut count = room.div_euclid(stride) + 1;
+        let mut count = wide(usize::try_from(room).ok()? / self.stride) + 1;
         if ceil && (count - 1).checked_mul(stride)? >= wide(input) + wide(self.padding) {
             count -= 1;
         }
@@ -135,17 +134,15 @@ impl Window {
 
     /// The taps of window `at` that are inside an input of this size.
     pub fn taps(&self, at: usize, input: usize) -> Taps {
-        let (origin, dilation) = (self.origin(at), wide(self.dilation));
-        let first = if origin < 0 { (-origin + dilation - 1) / dilation } else { 0 };
-        let start = origin.saturating_add(first.saturating_mul(dilation));
-        if start >= wide(input) || first >= wide(self.kernel) {
+        // What saturates is behind every input.
+        let origin = at.saturating_mul(self.stride);
+        let first = self.padding.saturating_sub(origin).div_ceil(self.dilation);
+        let start = origin.saturating_add(first.saturating_mul(self.dilation)) - self.padding;
+        if start >= input || first >= self.kernel {
             return Taps::default();
         }
-        let count = ((wide(input) - 1 - start) / dilation + 1).min(wide(self.kernel) - first);
-        match (usize::try_from(first), usize::try_from(count), usize::try_from(start)) {
-            (Ok(first), Ok(count), Ok(start)) => Taps { first, count, start },
-            _ => Taps::default(),
-        }
+        let count = ((input - 1 - start) / self.dilation + 1).min(self.kernel - first);
+        Taps { first, count, start }
     }
 
     /// How many places of window `at` are inside the input or its padding. For undilated windows.

@@ -171,7 +171,7 @@ fn prepare_float<const OUT: usize, const OP: char>(
     let shape = call.info(0)?;
     let found = call.info(OUT)?.scalar_type;
     if found != ScalarType::Float {
-        return Err(KernelError::ScalarType { arg: OUT, found });
+        return Err(KernelError::scalar_type(OUT, found));
     }
     call.resize(OUT, &shape.sizes)?;
     Ok(Plan::new(invoke_float::<OUT, OP>))

@@ -180,7 +180,8 @@ impl<'a> Results<'a> {
         if bias.len() < len { &[0; CHANNELS] } else { bias }
     }
 
-    #[inline(always)]
+    #[cfg_attr(arm_dsp, inline(never))]
+    #[cfg_attr(not(arm_dsp), inline(always))]
     fn finish_within(
         &self,
         (least, greatest): (i32, i32),

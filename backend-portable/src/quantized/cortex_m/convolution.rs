@@ -13,7 +13,8 @@ use torchlet_core::Param;
 use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Tensor};
 use torchlet_core::rules::window::{Window, Windows, windows};
 use torchlet_core::{
-    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
+    Arguments, Elements, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType,
+    TensorInfo,
 };
 
 const PLAIN_PARAMS: &[Param] = &[
@@ -88,6 +89,7 @@ macro_rules! plain {
             let plan = prepare(ctx, PLACES, outputs, &size, |ctx| convolve(ctx, PLACES))?;
             with_patches(ctx, PLACES, plan)
         })
+        .with_elements(Elements::Typed)
     };
 }
 
@@ -112,6 +114,7 @@ macro_rules! depthwise {
             let size = |window: &Window, _: usize, size: usize| window.convolved(size);
             prepare(ctx, PLACES, outputs, &size, |ctx| depthwise(ctx, PLACES))
         })
+        .with_elements(Elements::Typed)
     };
 }
 
@@ -134,6 +137,7 @@ macro_rules! transposed {
             let plan = prepare(ctx, PLACES, outputs, &size, |ctx| convolve(ctx, PLACES))?;
             with_patches(ctx, PLACES, plan)
         })
+        .with_elements(Elements::Typed)
     };
 }
 
@@ -194,7 +198,7 @@ fn windows_of(
     places: Places,
 ) -> Result<Windows, KernelError> {
     let &[_, rows, columns, _] = &weight.sizes[..] else {
-        return Err(KernelError::Rank { arg: 1, found: weight.rank() });
+        return Err(KernelError::rank(1, weight.rank()));
     };
     let (stride, padding) = (ctx.ints(3)?, ctx.ints(4)?);
     windows(2, &[rows.into(), columns.into()], &stride, &padding, &ctx.ints(places.dilation)?)
@@ -214,7 +218,7 @@ fn prepare(
     let weight = ctx.info(1)?;
     super::expect_type(ctx, 1, ScalarType::Char)?;
     if !weight.is_contiguous() {
-        return Err(KernelError::Layout { arg: 1 });
+        return Err(KernelError::layout(1));
     }
     let windows = windows_of(ctx, &weight, places)?;
     let mut sizes = [0i32; 2];

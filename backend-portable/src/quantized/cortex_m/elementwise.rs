@@ -16,7 +16,8 @@ use torchlet_core::Param::{Float, Int, IntList, Out, Tensor};
 use torchlet_core::layout::same_layout;
 use torchlet_core::rules::{View, broadcast};
 use torchlet_core::{
-    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
+    Arguments, Elements, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType,
+    TensorInfo,
 };
 
 kernels! { ELEMENTWISE:
@@ -31,7 +32,8 @@ kernels! { ELEMENTWISE:
                 [|ctx| quantize::<f32>(ctx, QUANTIZE_FORM), |ctx| quantize::<f64>(ctx, QUANTIZE_FORM)],
             )
         },
-    );
+    )
+    .with_elements(Elements::Fractions);
     /// `cortex_m::dequantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
     CORTEX_M_DEQUANTIZE_PER_TENSOR_OUT = Kernel::new(
         "cortex_m::dequantize_per_tensor.out",
@@ -46,7 +48,8 @@ kernels! { ELEMENTWISE:
                 ],
             )
         },
-    );
+    )
+    .with_elements(Elements::Fractions);
     /// `cortex_m::quantized_add.out(self, zero_point, multiplier, shift, other, zero_point, multiplier, shift, output_zero_point,
     /// output_multiplier, output_shift, activation_min, activation_max, out)`.
     QUANTIZED_ADD_OUT = Kernel::new(
@@ -268,7 +271,7 @@ fn permuted(ctx: &Arguments) -> Result<View, KernelError> {
 fn padding(ctx: &Arguments, info: &TensorInfo, dim: usize) -> Result<[i64; 2], KernelError> {
     let &[_, channels, height, width] = &info.sizes[..] else {
         let first = 4usize.checked_sub(info.rank());
-        let place = first.ok_or(KernelError::Rank { arg: 0, found: info.rank() })? + dim;
+        let place = first.ok_or(KernelError::rank(0, info.rank()))? + dim;
         return Ok([ctx.list_int(1, place)?, ctx.list_int(2, place)?]);
     };
     let last = channels == 1 || height == 1 && width == 1 || info.dim_order == [0, 2, 3, 1];

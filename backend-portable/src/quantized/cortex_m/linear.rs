@@ -12,7 +12,7 @@ use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Tensor};
 use torchlet_core::rules::normalize_dim;
-use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
+use torchlet_core::{Arguments, Elements, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { LINEAR:
     /// `cortex_m::quantized_linear.out(input, weights, bias, kernel_sum, input_offset, filter_offset, output_offset,
@@ -38,17 +38,17 @@ kernels! { LINEAR:
             check_matrices(ctx, &[0, 1, 11])?;
             let (info, weights) = (ctx.info(0)?, ctx.info(1)?);
             let &[outputs, inputs] = &weights.sizes[..] else {
-                return Err(KernelError::Rank { arg: 1, found: weights.rank() });
+                return Err(KernelError::rank(1, weights.rank()));
             };
             let mut sizes = info.sizes.clone();
-            let width = sizes.last_mut().ok_or(KernelError::Rank { arg: 0, found: 0 })?;
+            let width = sizes.last_mut().ok_or(KernelError::rank(0, 0))?;
             if core::mem::replace(width, outputs) != inputs {
                 return Err(bad(1, "has another number of inputs than the input"));
             }
             for arg in [2, 3] {
                 let Some(added) = ctx.optional_info(arg)? else { continue };
                 if added.scalar_type != ScalarType::Int {
-                    return Err(KernelError::ScalarType { arg, found: added.scalar_type });
+                    return Err(KernelError::scalar_type(arg, added.scalar_type));
                 }
                 if added.numel() != weights.size(0) {
                     return Err(bad(arg, "must have a number for each output"));
@@ -59,7 +59,8 @@ kernels! { LINEAR:
             let count = info.numel().checked_div(inputs as usize).unwrap_or(0);
             Ok(Plan::new(linear).with_scratch(scratch(ctx, inputs as usize, count)?))
         },
-    );
+    )
+    .with_elements(Elements::Typed);
     /// `cortex_m::quantized_batch_matmul.out(lhs, lhs_zero_point, rhs_transposed, rhs_zero_point, output_zero_point,
     /// output_multiplier, output_shift, scratch, out)`. The inputs' zero points come with their sign changed.
     QUANTIZED_BATCH_MATMUL_OUT = Kernel::new(
@@ -70,7 +71,7 @@ kernels! { LINEAR:
             let (a, b) = (ctx.info(0)?, ctx.info(2)?);
             let (&[batch, rows, depth], &[other, columns, shared]) = (&a.sizes[..], &b.sizes[..])
             else {
-                return Err(KernelError::Rank { arg: 0, found: a.rank() });
+                return Err(KernelError::rank(0, a.rank()));
             };
             if batch != other || depth != shared {
                 return Err(bad(2, "does not fit the first matrix"));
@@ -80,7 +81,8 @@ kernels! { LINEAR:
             let count = a.size(0).saturating_mul(a.size(1));
             Ok(Plan::new(batch_matmul).with_scratch(scratch(ctx, a.size(2), count)?))
         },
-    );
+    )
+    .with_elements(Elements::Typed);
     /// `cortex_m::softmax.out(input, dim, input_zero_point, output_zero_point, input_multiplier, input_shift, diff_min, out)`: over the last
     /// dimension; a quantum of the output is 1/256.
     SOFTMAX_OUT =
@@ -106,7 +108,7 @@ fn check_matrices(ctx: &Arguments, args: &[usize]) -> Result<(), KernelError> {
     for &arg in args {
         expect_type(ctx, arg, ScalarType::Char)?;
         if !ctx.info(arg)?.is_contiguous() {
-            return Err(KernelError::Layout { arg });
+            return Err(KernelError::layout(arg));
         }
     }
     Ok(())

@@ -33,7 +33,7 @@ fn int(ctx: &Arguments, arg: usize) -> Result<i32, KernelError> {
 fn expect_type(ctx: &Arguments, arg: usize, expected: ScalarType) -> Result<(), KernelError> {
     match ctx.info(arg)?.scalar_type {
         found if found == expected => Ok(()),
-        found => Err(KernelError::ScalarType { arg, found }),
+        found => Err(KernelError::scalar_type(arg, found)),
     }
 }
 
@@ -73,10 +73,10 @@ impl Order {
         expect_type(ctx, arg, ScalarType::Char)?;
         let info = ctx.info(arg)?;
         let (&[batch, ..], 4) = (&info.sizes[..], info.rank()) else {
-            return Err(KernelError::Rank { arg, found: info.rank() });
+            return Err(KernelError::rank(arg, info.rank()));
         };
         if !same_layout(&info.sizes, &info.dim_order, &self.dims().map(|dim| dim as u8)) {
-            return Err(KernelError::Layout { arg });
+            return Err(KernelError::layout(arg));
         }
         Ok((batch, self.extent(&info)))
     }

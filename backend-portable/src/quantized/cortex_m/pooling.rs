@@ -7,7 +7,7 @@ use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, Int, IntList, Out, Tensor};
 use torchlet_core::rules::window::{Window, Windows, pooling, windows};
-use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
+use torchlet_core::{Arguments, Elements, Invoke, Kernel, KernelError, Plan, Prepare};
 
 /// Arguments of averaging; `order` and the function are the operators' own.
 macro_rules! average {
@@ -24,6 +24,7 @@ macro_rules! average {
                 }))
             },
         )
+        .with_elements(Elements::Typed)
     };
 }
 
@@ -46,6 +47,7 @@ macro_rules! largest {
                 }))
             },
         )
+        .with_elements(Elements::Typed)
     };
 }
 
