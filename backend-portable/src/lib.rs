@@ -30,6 +30,7 @@ mod number;
 mod parallel {
     pub(crate) use torchlet_core::Parallel;
 }
+mod paths;
 pub mod prims;
 pub mod quantized;
 mod real;
@@ -46,6 +47,11 @@ mod walk;
 #[cfg(feature = "std")]
 pub use compute::threads::ThreadPool;
 
+pub use paths::Paths;
+#[cfg(all(feature = "chosen-types", feature = "std"))]
+pub use paths::choose_paths;
+#[cfg(feature = "std")]
+pub use paths::record_paths;
 pub use types::Types;
 #[cfg(all(feature = "chosen-types", feature = "std"))]
 pub use types::choose as choose_types;

@@ -8,7 +8,7 @@ use torchlet_core::{
     MethodMeta, Program, ProgramError, Registry, Scalar, ShapeDynamism, TensorInfo, Uses,
     ValueMeta,
 };
-use torchlet_portable::Types;
+use torchlet_portable::{Paths, Types, record_paths};
 
 /// What running a program takes on a machine.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub struct Analysis {
     pub types: Types,
     /// What else of the runtime they make use of.
     pub uses: Uses,
+    /// The ways in which their kernels compute.
+    pub paths: Paths,
     /// Bytes of the program, as it is embedded, without external data.
     pub program: u64,
 }
@@ -42,6 +44,8 @@ pub struct MethodAnalysis {
     pub scratch: usize,
     /// What of the runtime it makes use of.
     pub uses: Uses,
+    /// The ways in which its kernels compute.
+    pub paths: Paths,
     /// What it takes.
     pub inputs: Vec<Slot>,
     /// What it gives.
@@ -156,6 +160,7 @@ impl Analysis {
             operators,
             types,
             uses: Uses::NONE,
+            paths: Paths::NONE,
             program: program_bytes,
         };
         let kernels: Vec<Kernel> = registry.kernels().copied().collect();
@@ -170,6 +175,7 @@ impl Analysis {
             analysis.operators.extend(called(&method).map_err(|error| fail(error.into()))?);
             let method = MethodAnalysis::of(&method, data, registry, target).map_err(fail)?;
             analysis.uses = analysis.uses.and(method.uses);
+            analysis.paths = analysis.paths.and(method.paths);
             analysis.methods.push(method);
             let read = whole_program.as_ref().ok();
             let read = read.and_then(|read| read.methods.iter().find(|method| method.name == name));
@@ -207,7 +213,12 @@ impl MethodAnalysis {
         let options = options.with_machine(target.machine()).with_data(data);
         let bytes = meta.table_bytes(&options.limits)?;
         let mut tables = vec![ArenaBlock::UNINIT; bytes.div_ceil(torchlet_core::ARENA_ALIGN)];
-        let prepared = meta.prepare(ArenaBlock::bytes(&mut tables), registry, options)?;
+        let tables = ArenaBlock::bytes(&mut tables);
+        let (prepared, paths) = record_paths(|| meta.prepare(tables, registry, options));
+        let prepared = prepared?;
+        let uses = prepared.uses()?;
+        // With other shapes, kernels may decide for others.
+        let paths = if uses.has(Uses::VARIABLE) { Paths::ALL } else { paths };
         let needs = prepared.needs();
         let planned = (0..meta.planned_buffer_count()).map(|at| meta.planned_buffer_size(at));
         let slot = |value: Option<ValueMeta<'_>>| value.map_or(Slot::Other, Slot::of);
@@ -224,7 +235,8 @@ impl MethodAnalysis {
             arena_use: prepared.arena_use(),
             planned: planned.collect::<Result<_, ProgramError>>()?,
             scratch: needs.scratch,
-            uses: prepared.uses()?,
+            uses,
+            paths,
             inputs: inputs.collect::<Result<_, ProgramError>>()?,
             outputs: outputs.collect::<Result<_, ProgramError>>()?,
             lent_state: state.map(|state| (state.value, state.info.nbytes())).collect(),

@@ -4,7 +4,7 @@ use crate::{Analysis, MethodAnalysis, Program, Slot};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use torchlet_core::{Scalar, ScalarType, TensorInfo, Uses};
-use torchlet_portable::Types;
+use torchlet_portable::{Paths, Types};
 
 /// The name of the module that the programs of an image share.
 pub(crate) const IMAGE: &str = "torchlet_image";
@@ -89,6 +89,11 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
     line(&mut text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
     line(&mut text, "static torchlet_uses: core::Uses =");
     line(&mut text, &format!("    core::Uses::from_bits({:#x});", uses.bits()));
+    let paths = analyses.iter().fold(Paths::NONE, |all, analysis| all.and(analysis.paths));
+    line(&mut text, "/// The ways in which the kernels of all programs compute, which are linked.");
+    line(&mut text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
+    line(&mut text, "static torchlet_paths: ::torchlet::portable::Paths =");
+    line(&mut text, &format!("    ::torchlet::portable::Paths::from_bits({:#x});", paths.bits()));
     if !shares_activations {
         return text;
     }

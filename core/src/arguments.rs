@@ -104,7 +104,8 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// # Errors
     /// The argument is not a number.
     pub fn int(&self, arg: usize) -> Result<i64, KernelError> {
-        Ok(self.scalar(arg)?.to_i64())
+        let value = self.value(arg)?;
+        integer(&value).ok_or_else(|| self.kind_error(arg, &value))
     }
 
     /// An integer or nothing.
@@ -112,7 +113,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// # Errors
     /// The argument is something else.
     pub fn optional_int(&self, arg: usize) -> Result<Option<i64>, KernelError> {
-        Ok(self.optional_scalar(arg)?.map(Scalar::to_i64))
+        if self.is_none(arg) { Ok(None) } else { self.int(arg).map(Some) }
     }
 
     /// A floating-point number.
@@ -197,8 +198,8 @@ impl<'c, 'm> Arguments<'c, 'm> {
             Value::IntList(items) if has(Uses::NUMBER_LISTS) => {
                 let index = i64::from_le_bytes(*items.get(position).ok_or(range)?);
                 let item = usize::try_from(index).ok().and_then(|index| self.values.value(index));
-                match item.and_then(|value| value.scalar()) {
-                    Some(scalar) => Ok(scalar.to_i64()),
+                match item.as_ref().and_then(integer) {
+                    Some(item) => Ok(item),
                     None => Err(KernelError::argument(arg, "list item is not an integer")),
                 }
             }
@@ -338,5 +339,15 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// Whether the data of a tensor argument never changes, so that it can be packed once.
     pub fn is_constant(&self, arg: usize) -> bool {
         self.tensor_slot(arg).is_some_and(|tensor| tensor.is_constant())
+    }
+}
+
+/// A number as an integer, as [`Scalar::to_i64`].
+fn integer(value: &Value<'_>) -> Option<i64> {
+    match *value {
+        Value::Int(value) => Some(value),
+        Value::Bool(value) => Some(value.into()),
+        Value::Double(value) if has(Uses::FRACTIONS) => Some(Scalar::Double(value).to_i64()),
+        _ => None,
     }
 }

@@ -39,6 +39,9 @@ impl Uses {
     /// Weights that kernels pack.
     pub const PACKING: Self = Uses(1 << 9);
 
+    /// Numbers with fractions.
+    pub const FRACTIONS: Self = Uses(1 << 10);
+
     /// The set as a number, for [`from_bits`](Self::from_bits).
     pub const fn bits(self) -> u32 {
         self.0

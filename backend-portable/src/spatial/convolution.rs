@@ -11,6 +11,7 @@ use crate::compute::simd::Tier;
 use crate::compute::storage::{self, Stored};
 use crate::machine;
 use crate::number::{ComputeType, elements, elements_mut, unsupported};
+use crate::paths::{self, Paths};
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, Int, IntList, OptionalTensor, Out, Tensor};
 use torchlet_core::layout::channels_last_order;
@@ -239,10 +240,15 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let (tier, threads) = (machine::tier(ctx), ctx.threads());
     let conv = call.engine();
     match scalar_type {
+        ScalarType::Float if conv.is_none() => plain(scalar_type),
         ScalarType::Float => {
             let packed = if ctx.is_constant(1) { call.packed_len(tier) } else { 0 };
             let form = if packed > 0 { WeightForm::Packed } else { call.strided() };
             let floats = conv.map_or(0, |conv| call.workspace_len(&conv, tier, threads, form));
+            paths::take(match conv {
+                Some(conv) if conv.is_product(tier, form, floats) => Paths::PRODUCT_CONVOLUTION,
+                _ => Paths::DIRECT_CONVOLUTION,
+            })?;
             let bytes = floats.saturating_mul(size_of::<f32>());
             let plan = Plan::new(run_f32).with_scratch_up_to(bytes);
             let packed = packed.saturating_mul(size_of::<f32>());
@@ -261,12 +267,18 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             };
             Ok(Plan::new(invoke).with_scratch_up_to(bytes))
         }
-        _ => Ok(Plan::new(match ComputeType::of(scalar_type) {
-            Some(ComputeType::F64) => convolve_plain::run::<f64>,
-            Some(ComputeType::I64) => convolve_plain::run::<i64>,
-            _ => convolve_plain::run::<f32>,
-        })),
+        _ => plain(scalar_type),
     }
+}
+
+/// The plan of what the engine does not take.
+fn plain(scalar_type: ScalarType) -> Result<Plan, KernelError> {
+    paths::take(Paths::PLAIN_CONVOLUTION)?;
+    Ok(Plan::new(match ComputeType::of(scalar_type) {
+        Some(ComputeType::F64) => convolve_plain::run::<f64>,
+        Some(ComputeType::I64) => convolve_plain::run::<i64>,
+        _ => convolve_plain::run::<f32>,
+    }))
 }
 
 /// Reads the arguments again; prepare has checked them.
@@ -300,7 +312,8 @@ fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
 
 fn run_f32(ctx: &mut Invoke) -> Result<(), KernelError> {
     let call = call(ctx)?;
-    let Some(conv) = call.engine() else { return convolve_plain::run::<f32>(ctx) };
+    // What has no engine was prepared for the plain loop.
+    let conv = call.engine().ok_or(KernelError::access(0))?;
     let (input, weight, bias) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.optional_tensor(2)?);
     let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
     let packed: &[f32] = elements(ctx.packed());

@@ -11,6 +11,7 @@ use crate::compute::simd::Tier;
 use crate::compute::split::{Parts, chunk_len, for_each_chunk_mut, for_each_job};
 use crate::linear::Ring;
 use crate::number::{load, store};
+use crate::paths::{self, Paths};
 use torchlet_core::rules::window::{Window, adaptive_range};
 use torchlet_core::{Parallel, ScalarType};
 
@@ -32,16 +33,27 @@ impl Axis {
     /// The dimension of a picture that does not have it.
     pub(crate) const NONE: Axis = Axis::Sliding(Window::ONE);
 
+    /// Whether places of an input of this size and its padding can be counted in words of this machine.
+    pub(crate) fn is_countable(&self, input: usize) -> bool {
+        let Axis::Sliding(window) = self else { return true };
+        let reach = (window.kernel() - 1).checked_mul(window.dilation());
+        let padded = window.padding().checked_mul(2).and_then(|both| both.checked_add(input));
+        let all = reach.zip(padded).and_then(|(reach, padded)| reach.checked_add(padded));
+        let all = all.and_then(|all| all.checked_add(window.stride()));
+        all.is_some_and(|all| isize::try_from(all).is_ok())
+    }
+
     /// What output `at` sees of an input of this size.
     fn seen(&self, at: usize, input: usize) -> Seen {
         match self {
             Axis::Sliding(window) => {
                 let taps = window.taps(at, input);
-                Seen { start: taps.start as i64, count: taps.count, step: window.dilation() }
+                Seen { start: taps.start as isize, count: taps.count, step: window.dilation() }
             }
+            Axis::Adaptive { .. } if !paths::has(Paths::ADAPTIVE) => Seen::default(),
             Axis::Adaptive { output } => {
                 let (start, end) = adaptive_range(at, input, *output);
-                Seen { start: start as i64, count: end.saturating_sub(start), step: 1 }
+                Seen { start: start as isize, count: end.saturating_sub(start), step: 1 }
             }
         }
     }
@@ -118,6 +130,12 @@ struct Block<C> {
 }
 
 impl Pooling<'_> {
+    /// Whether it is the largest elements that are wanted.
+    #[inline(always)]
+    fn is_largest(&self) -> bool {
+        paths::has(Paths::LARGEST) && (!paths::has(Paths::AVERAGES) || self.kind == Kind::Largest)
+    }
+
     /// The most outputs along `dim` in a block, so that the taps of a block are about as many as the input's positions.
     fn block_len(&self, dim: usize) -> usize {
         match dim.checked_sub(SPACE).and_then(|dim| self.axes.get(dim)) {
@@ -130,8 +148,9 @@ impl Pooling<'_> {
     /// The outputs from `at` on, `len` along the dimension `inner`.
     fn block<C: Pooled>(&self, at: [usize; DIMS], inner: usize, len: usize, block: &mut Block<C>) {
         let from = &self.from;
-        let [_, _, _, height, width] = from.sizes;
-        let largest = self.kind == Kind::Largest;
+        let [_, _, _, height, width] = from.sizes.map(|size| size as isize);
+        let place_of = |[d, h, w]: [isize; 3]| ((d * height + h) * width + w) as i64;
+        let largest = self.is_largest();
         let values = &mut block.values[..len];
         let places = &mut block.places[..len];
         values.fill(if largest { C::LEAST } else { C::default() });
@@ -155,9 +174,9 @@ impl Pooling<'_> {
                 let mut starts = seen.map(|seen| seen.start);
                 if let Some(window) = sliding {
                     let taps = window.taps(at[inner] + i, from.sizes[inner]);
-                    starts[inner - SPACE] = taps.start as i64;
+                    starts[inner - SPACE] = taps.start as isize;
                 }
-                *place = (starts[0] * height as i64 + starts[1]) * width as i64 + starts[2];
+                *place = place_of(starts);
             }
         }
         let start = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
@@ -171,18 +190,19 @@ impl Pooling<'_> {
                     if let Some(window) = sliding {
                         // The tap is that of the block's first output and may be before the input's begin.
                         let dim = inner - SPACE;
-                        let stride = window.stride() as i64;
-                        let input = from.sizes[inner] as i64;
-                        lo = ((-tap[dim] + stride - 1).div_euclid(stride)).clamp(0, len as i64)
+                        let stride = window.stride() as isize;
+                        let input = from.sizes[inner] as isize;
+                        lo = ((-tap[dim] + stride - 1).div_euclid(stride)).clamp(0, len as isize)
                             as usize;
                         let room = input - tap[dim];
-                        hi = ((room + stride - 1).div_euclid(stride)).clamp(0, len as i64) as usize;
+                        hi = ((room + stride - 1).div_euclid(stride)).clamp(0, len as isize)
+                            as usize;
                         if lo >= hi {
                             continue;
                         }
-                        tap[dim] += lo as i64 * stride;
+                        tap[dim] += lo as isize * stride;
                         step = window.stride() * from.strides[inner];
-                        place_step = stride * [(height * width) as i64, width as i64, 1][dim];
+                        place_step = (stride * [height * width, width, 1][dim]) as i64;
                     }
                     let at = start
                         + tap[0] as usize * from.strides[2]
@@ -196,7 +216,7 @@ impl Pooling<'_> {
                         }
                         continue;
                     }
-                    let mut place = (tap[0] * height as i64 + tap[1]) * width as i64 + tap[2];
+                    let mut place = place_of(tap);
                     let best = values[lo..hi].iter_mut().zip(&mut places[lo..hi]);
                     for ((best, best_place), &value) in best.zip(run.iter()) {
                         let better = value > *best || value.is_nan();
@@ -207,7 +227,7 @@ impl Pooling<'_> {
                 }
             }
         }
-        if let Kind::Average { count_padding, divisor } = self.kind {
+        if !largest && let Kind::Average { count_padding, divisor } = self.kind {
             self.divide(values, at, inner, count_padding, divisor);
         }
     }
@@ -371,7 +391,7 @@ impl Pooling<'_> {
 /// The taps along one dimension that are looked at: position of the first, number, distance.
 #[derive(Clone, Copy, Default)]
 struct Seen {
-    start: i64,
+    start: isize,
     count: usize,
     step: usize,
 }
@@ -380,15 +400,17 @@ impl Seen {
     /// The taps that some output of a block sees, by their positions for the first output of the block: these may be
     /// before the input's begin.
     fn jointly(window: &Window, first: usize, len: usize, input: usize) -> Self {
-        let dilation = window.dilation() as i64;
-        let (origin, last) = (window.origin(first), window.origin(first + len - 1));
-        let from = (-last).max(0).div_euclid(dilation) + i64::from((-last).max(0) % dilation != 0);
-        let to = (input as i64 - 1 - origin).div_euclid(dilation).min(window.kernel() as i64 - 1);
+        let dilation = window.dilation() as isize;
+        let origin = |at: usize| (at * window.stride()) as isize - window.padding() as isize;
+        let (origin, last) = (origin(first), origin(first + len - 1));
+        let from = (-last).max(0) / dilation + isize::from((-last).max(0) % dilation != 0);
+        let to = (input as isize - 1 - origin).div_euclid(dilation);
+        let to = to.min(window.kernel() as isize - 1);
         let count = usize::try_from(to - from + 1).unwrap_or(0);
         Seen { start: origin + from * dilation, count, step: window.dilation() }
     }
 
-    fn positions(self) -> impl Iterator<Item = i64> {
-        (0..self.count as i64).map(move |i| self.start + i * self.step as i64)
+    fn positions(self) -> impl Iterator<Item = isize> {
+        (0..self.count as isize).map(move |i| self.start + i * self.step as isize)
     }
 }

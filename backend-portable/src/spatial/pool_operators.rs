@@ -3,6 +3,7 @@
 use super::picture::Picture;
 use super::pool::{Axis, Kind, Pooled, Pooling};
 use crate::number::{ComputeType, unsupported};
+use crate::paths::{self, Paths};
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, IntList, OptionalInt, Out, Tensor};
 use torchlet_core::rules::window::{Windows, adaptive_pooling, pooling, windows};
@@ -149,6 +150,10 @@ fn run<C: Pooled>(
         input: input.bytes(),
         from: picture(&input, 0)?,
     };
+    let sizes = pooling.from.space();
+    if !axes.iter().zip(sizes).all(|(axis, size)| axis.is_countable(size)) {
+        return Err(refused());
+    }
     let values = ctx.out(out)?;
     let to = picture(&values, out)?;
     let Some(arg) = indices else {
@@ -168,6 +173,7 @@ fn run<C: Pooled>(
 }
 
 fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<Plan, KernelError> {
+    paths::take(Paths::AVERAGES)?;
     let windows = read_windows(ctx, RANK, 1, None)?;
     if out == 7 && ctx.optional_int(6)? == Some(0) {
         return Err(KernelError::argument(6, "must not be zero"));
@@ -186,6 +192,7 @@ fn average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelE
 }
 
 fn largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    paths::take(Paths::LARGEST)?;
     let windows = read_windows(ctx, RANK, 1, Some(4))?;
     let sizes = pooling(&ctx.info(0)?.sizes, &windows, ctx.bool(5)?);
     prepare(ctx, sizes, (6, Some(7)), instances!(largest, RANK))
@@ -198,11 +205,13 @@ fn largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelE
 }
 
 fn adaptive_average_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    paths::take(Paths::AVERAGES.and(Paths::ADAPTIVE))?;
     let sizes = adaptive_pooling(&ctx.info(0)?.sizes, &ctx.ints(1)?, RANK);
     prepare(ctx, sizes, (2, None), instances!(adaptive_average, RANK))
 }
 
 fn adaptive_largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    paths::take(Paths::LARGEST.and(Paths::ADAPTIVE))?;
     let sizes = adaptive_pooling(&ctx.info(0)?.sizes, &ctx.ints(1)?, RANK);
     prepare(ctx, sizes, (2, Some(3)), instances!(adaptive_largest, RANK))
 }

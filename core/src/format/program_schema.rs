@@ -197,7 +197,7 @@ impl<'a> EValueTable<'a> {
             0 | 1 => EValue::None,
             2 => EValue::Int(IntTable(table).value()?),
             3 => EValue::Bool(BoolTable(table).value()?),
-            4 => EValue::Double(DoubleTable(table).value()?),
+            4 if has(Uses::FRACTIONS) => EValue::Double(DoubleTable(table).value()?),
             5 => EValue::Tensor(TensorTable(table)),
             6 if has(Uses::TEXTS) => EValue::String(StringTable(table).value()?.unwrap_or("")),
             7 if has(Uses::NUMBER_LISTS) => EValue::IntList(IntListTable(table).items()?),

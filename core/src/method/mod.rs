@@ -159,7 +159,9 @@ impl KernelCall<'_> {
     /// What the call makes use of.
     fn uses(&self) -> Uses {
         let view = self.kernel.view().is_some();
-        let mut uses = if self.dynamic { Uses::VARIABLE } else { Uses::NONE };
+        // Kernels make numbers of any kind.
+        let variable = Uses::VARIABLE.and(Uses::FRACTIONS);
+        let mut uses = if self.dynamic { variable } else { Uses::NONE };
         if view {
             uses = uses.and(Uses::VIEWS);
         } else if self.known != Known::Disjoint {

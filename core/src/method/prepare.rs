@@ -239,6 +239,7 @@ impl<'m> Prepared<'m> {
         for value in values.values.iter() {
             uses = uses.and(match value {
                 Value::String(_) => Uses::TEXTS,
+                Value::Double(_) => Uses::FRACTIONS,
                 Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) => Uses::NUMBER_LISTS,
                 Value::TensorList(..) => Uses::TENSOR_LISTS,
                 _ => Uses::NONE,

@@ -115,7 +115,7 @@ impl Window {
     /// counts though it ends outside. `None` where there is no window at all, or the padding is more than half of one.
     pub fn pooled(&self, input: usize, ceil: bool) -> Option<usize> {
         let (reach, stride) = (self.reach()?, wide(self.stride));
-        if wide(self.padding) > (reach + 1) / 2 {
+        if wide(self.padding) * 2 > reach + 1 {
             return None;
         }
         let extra = if ceil { stride - 1 } else { 0 };

@@ -26,6 +26,7 @@ use super::gemm::operand::{Lhs, Operand, Rhs, pack_rhs, packed_len};
 use super::gemm::patches::{Axis, Patches};
 use super::gemm::{Bias, Context, Epilogue, Problem, ShapeMismatch, Target, run_problem, slot_len};
 use super::simd::Tier;
+use crate::paths::{self, Paths};
 use strips::Strips;
 
 /// How weights are stored.
@@ -234,6 +235,17 @@ impl Conv {
         if packed && !in_place { Strips::new(self) } else { None }
     }
 
+    /// Whether [`run`](Self::run) makes products of matrices of it, with this workspace.
+    pub fn is_product(&self, tier: Tier, form: WeightForm, workspace: usize) -> bool {
+        let has_filter = match form {
+            WeightForm::Packed => true,
+            WeightForm::Strided(strides) => self.filter(&[], strides).is_some(),
+        };
+        has_filter
+            && self.method(tier) != Method::Direct
+            && self.slot_len(tier, form).is_some_and(|len| len <= workspace)
+    }
+
     fn slot_len(&self, tier: Tier, form: WeightForm) -> Option<usize> {
         match self.method(tier) {
             Method::Direct => Some(0),
@@ -345,10 +357,11 @@ impl Conv {
             WeightForm::Strided(strides) => {
                 self.check_weights(weights.data, strides)?;
                 let filter = self.filter(weights.data, strides);
-                let enough = self
-                    .slot_len(context.tier, weights.form)
-                    .is_some_and(|len| len <= workspace.len());
-                if filter.is_none() || !enough || self.method(context.tier) == Method::Direct {
+                // What an image has none of is not asked for again: it was decided when the call was prepared.
+                let is_product = !paths::has(Paths::DIRECT_CONVOLUTION)
+                    || paths::has(Paths::PRODUCT_CONVOLUTION)
+                        && self.is_product(context.tier, weights.form, workspace.len());
+                if !is_product {
                     direct::run(self, context, input, (weights.data, strides), finish, output);
                     return Ok(());
                 }
@@ -367,7 +380,9 @@ impl Conv {
                 workspace,
             ),
             _ => match (self.strips(context.tier, weights.form), filter) {
-                (Some(strips), None) if strips.slot_len <= workspace.len() => {
+                (Some(strips), None)
+                    if context.tier != Tier::SCALAR && strips.slot_len <= workspace.len() =>
+                {
                     let len = self.packed_weights_len(context.tier).unwrap_or(0);
                     let operands = (input, &weights.data[..len]);
                     strips::run(self, &strips, context, operands, finish, output, workspace);

@@ -150,9 +150,13 @@ fn split(
 
 /// Part `index` of `len` elements in `parts` parts of whole tiles, as equal as tiles allow.
 pub(crate) fn part(index: usize, parts: usize, len: usize, tile: usize) -> Range<usize> {
-    let tiles = len.div_ceil(tile) as u128;
-    // No more than `len`, whatever the numbers.
-    let border = |i: usize| ((tiles * i as u128 / parts.max(1) as u128) as usize * tile).min(len);
+    let (tiles, parts) = (len.div_ceil(tile), parts.max(1));
+    let (each, more) = (tiles / parts, tiles % parts);
+    // The first parts have one tile more. No more than `len`, whatever the numbers.
+    let border = |i: usize| {
+        let tiles = each.saturating_mul(i).saturating_add(i.min(more));
+        tiles.saturating_mul(tile).min(len)
+    };
     border(index)..border(index + 1)
 }
 
