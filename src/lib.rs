@@ -72,6 +72,8 @@
 //! | `vulkan` | | GPUs, for programs lowered with `VulkanPartitioner` |
 //! | `ndarray` | | [`Tensor`] from arrays and back |
 //! | `safetensors` | | `Module::save_state` and `load_state` |
+//! | `chosen-types` | | firmware links what the programs of [`program!`] make use of, for their element types alone |
+//! | `small-mem` | | firmware for Cortex-M3 and up gets `memcpy` and its like in 170 bytes |
 //! | `log`, `defmt` | | log lines of the runtime; errors and events through `defmt` |
 //!
 //! Start reading at [`Module`], then [`Tensor`]. How a loaded method owns the memory that it borrows from is in

@@ -189,6 +189,24 @@ fn programs_share_their_activations() {
     assert!(error.contains("'digits' is that of another module"), "{error}");
 }
 
+/// What their exporter reserves for operators to compute in is no state.
+#[test]
+fn networks_of_8_bits_share_their_activations() {
+    let folder = Folder::new("shared_int8");
+    let models = ["digits", "keyword_spotting", "image_classification", "visual_wake_words"];
+    let image = models.iter().fold(Image::new(), |image, model| {
+        image.program(Program::new(fixture(&format!("tinyml/{model}.pte"))).name(model))
+    });
+    let written = image.share_activations().write_for(&cortex_m(), &folder.0).unwrap();
+    for (name, analysis) in &written.programs {
+        assert!(analysis.methods.iter().all(|method| !method.keeps_state), "{name}");
+    }
+    let methods = written.programs.iter().flat_map(|(_, analysis)| &analysis.methods);
+    let largest = methods.map(|method| method.planned[0]).max().unwrap();
+    let text = folder.text("torchlet_image.rs");
+    assert!(text.contains(&format!("pub const PLANNED: [usize; 1] = [{largest}];")), "{text}");
+}
+
 #[test]
 fn state_among_activations_is_not_shared() {
     let folder = Folder::new("state");

@@ -1,13 +1,14 @@
-//! Every fixture runs the same when kernels serve no types but those that its program was found to have: what an image leaves out,
-//! none of its programs needs.
+//! Every fixture runs the same when kernels serve no types but those that its program was found to have, in no ways but those that
+//! they take, and core handles nothing but what it makes use of: what an image leaves out, none of its programs needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use torchlet_build::{Image, Program, Target};
 use torchlet_core::{
-    ArenaBlock, BundledProgram, LoadOptions, MethodMemory, Registry, ScalarType, TestCase, ValueRef,
+    ArenaBlock, BundledProgram, LoadOptions, MethodMemory, Registry, ScalarType, TestCase, Uses,
+    ValueRef, choose_uses,
 };
-use torchlet_portable::{Types, choose_types};
+use torchlet_portable::{Paths, Types, choose_paths, choose_types, record_paths};
 
 /// The bundled programs below a folder.
 fn bundled(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -28,15 +29,33 @@ fn aligned(bytes: usize) -> &'static mut [u8] {
     &mut memory[from..from + bytes]
 }
 
-/// What a method gives for the inputs of a test case, as text, and whether it could be run.
-fn outputs(program: &torchlet_core::Program<'static>, name: &str, case: &TestCase<'_>) -> String {
-    let run = || -> Result<Vec<String>, Box<dyn std::error::Error>> {
+/// Lets this thread link as an image of these would.
+fn choose((types, uses, paths): (Types, Uses, Paths)) {
+    choose_types(types);
+    choose_uses(uses);
+    choose_paths(paths);
+}
+
+const ALL: (Types, Uses, Paths) = (Types::ALL, Uses::ALL, Paths::ALL);
+
+/// What a method gives for the inputs of a test case, as text, and whether it could be run; what it made use of meanwhile. (Kernels of
+/// this machine may decide for other ways than those of a microcontroller.)
+fn outputs(
+    program: &torchlet_core::Program<'static>,
+    name: &str,
+    case: &TestCase<'_>,
+) -> (String, Uses, Paths) {
+    let (mut uses, mut paths) = (Uses::NONE, Paths::NONE);
+    let mut run = || -> Result<Vec<String>, Box<dyn std::error::Error>> {
         let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS)?;
         let meta = program.method_meta(name)?;
         let options = LoadOptions::default();
         let bytes = meta.table_bytes(&options.limits)?;
         let tables = ArenaBlock::from_static(aligned(bytes));
-        let prepared = meta.prepare(tables, &registry, options)?;
+        let (prepared, taken) = record_paths(|| meta.prepare(tables, &registry, options));
+        let prepared = prepared?;
+        uses = prepared.uses()?;
+        paths = if uses.has(Uses::VARIABLE) { Paths::ALL } else { taken };
         let mut planned = Vec::new();
         for index in 0..meta.planned_buffer_count() {
             planned.push(aligned(meta.planned_buffer_size(index)?));
@@ -65,14 +84,15 @@ fn outputs(program: &torchlet_core::Program<'static>, name: &str, case: &TestCas
         let output = |index| method.output(index).map(|value| format!("{value:?}"));
         Ok((0..method.output_count()).map(output).collect::<Result<_, _>>()?)
     };
-    match run() {
+    let text = match run() {
         Ok(outputs) => outputs.join("\n"),
         Err(error) => format!("error: {error}"),
-    }
+    };
+    (text, uses, paths)
 }
 
 #[test]
-fn programs_run_with_their_own_types_alone() {
+fn programs_run_with_what_is_their_own_alone() {
     let mut files = Vec::new();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
     for folder in ["ops", "digits", "tinyml", "programs"] {
@@ -82,9 +102,10 @@ fn programs_run_with_their_own_types_alone() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("types");
     fs::create_dir_all(&folder).unwrap();
     let target = Target::parse("thumbv7em-none-eabihf").unwrap();
-    let (mut count, mut fewer, mut wrong) = (0, 0, Vec::new());
+    let (mut count, mut fewer, mut lean, mut refused) = (0, 0, 0, 0);
+    let mut wrong = Vec::new();
     for path in &files {
-        choose_types(Types::ALL);
+        choose(ALL);
         let image = Image::new().program(Program::new(path).name("it"));
         let Ok(written) = image.write_for(&target, &folder) else { continue };
         let types = written.programs[0].1.types;
@@ -96,11 +117,31 @@ fn programs_run_with_their_own_types_alone() {
         for suite in bundle.suites().unwrap().flatten() {
             let name = suite.method_name().unwrap();
             let Some(case) = suite.cases().unwrap().flatten().next() else { continue };
-            choose_types(Types::ALL);
-            let all = outputs(&program, name, &case);
-            choose_types(types);
-            let own = outputs(&program, name, &case);
+            choose(ALL);
+            let (all, uses, paths) = outputs(&program, name, &case);
+            choose((types, uses, paths));
+            let (own, ..) = outputs(&program, name, &case);
+            lean += usize::from(!uses.has(Uses::CONTROL) && !uses.has(Uses::DELEGATES));
             count += 1;
+            // Without any one of the things that it makes use of, it is refused; some of the programs are enough.
+            for bit in (0..32).map(|bit| 1u32 << bit).filter(|_| count % 8 == 0) {
+                let (use_bit, path_bit) = (Uses::from_bits(bit), Paths::from_bits(bit));
+                let mut less = Vec::new();
+                if uses.has(use_bit) {
+                    less.push((types, uses.without(use_bit), paths));
+                }
+                if paths != Paths::ALL && paths.has(path_bit) {
+                    less.push((types, uses, Paths::from_bits(paths.bits() & !bit)));
+                }
+                for less in less {
+                    refused += 1;
+                    choose(less);
+                    let (text, ..) = outputs(&program, name, &case);
+                    if !text.starts_with("error: ") {
+                        wrong.push(format!("{} without {less:?}: {text}", path.display()));
+                    }
+                }
+            }
             fewer += usize::from(!types.computes(ScalarType::Double));
             if all != own {
                 wrong.push(format!("{}: {own}", path.display()));
@@ -109,6 +150,8 @@ fn programs_run_with_their_own_types_alone() {
     }
     fs::remove_dir_all(&folder).unwrap();
     assert!(wrong.is_empty(), "{} of {count} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(refused > 200, "{refused} refused");
+    assert!(lean > count / 2, "{lean} of {count} programs without jumps and delegates");
     assert!(count > 1000 && fewer > count / 2, "{count} programs, {fewer} without doubles");
 }
 
@@ -125,8 +168,8 @@ fn other_types_are_refused() {
     let suite = bundle.suites().unwrap().next().unwrap().unwrap();
     let case = suite.cases().unwrap().next().unwrap().unwrap();
     choose_types(Types::NONE.with_element(ScalarType::Half).with_computed(ScalarType::Half));
-    assert!(!outputs(&program, "forward", &case).contains("error"));
+    assert!(!outputs(&program, "forward", &case).0.contains("error"));
     choose_types(Types::NONE.with_element(ScalarType::Double).with_computed(ScalarType::Double));
-    let error = outputs(&program, "forward", &case);
+    let (error, ..) = outputs(&program, "forward", &case);
     assert!(error.starts_with("error: ") && error.contains("float32"), "{error}");
 }

@@ -234,7 +234,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
     }
 
     fn read(&self, arg: usize, handle: u32) -> Result<TensorRef<'c>, KernelError> {
-        if self.roles.is_out(arg) || self.updated == Some(arg) {
+        let is_hidden = self.roles.is_out(arg) || self.roles.is_scratch(arg);
+        if is_hidden || self.updated == Some(arg) {
             return Err(KernelError::access(arg));
         }
         let slot = self.slot(arg, handle)?;

@@ -24,6 +24,9 @@ pub enum Param {
     OptionalTensorList,
     /// `Tensor(a!)`: written. An operator that works in place declares its `self` so.
     Out,
+    /// `Tensor(a!)` that exporters reserve for an operator to compute in: its contents mean nothing before a call and after it, and no
+    /// kernel sees it, as kernels ask for [scratch memory](Plan::with_scratch).
+    Scratch,
     /// `Tensor(a!)[]`: all written.
     OutList,
     /// `int`, `SymInt`, and the enumerations that are stored as integers (`ScalarType`, `MemoryFormat`).
@@ -62,7 +65,7 @@ impl Param {
     /// The kind's name, for error messages.
     pub fn name(self) -> &'static str {
         match self {
-            Param::Tensor | Param::Out => "tensor",
+            Param::Tensor | Param::Out | Param::Scratch => "tensor",
             Param::OptionalTensor => "tensor or None",
             Param::TensorList | Param::OutList => "tensor list",
             Param::OptionalTensorList => "optional tensor list",
@@ -87,7 +90,7 @@ impl Param {
     pub(crate) const fn kinds(self) -> u16 {
         const NUMBER: u16 = kind::INT | kind::BOOL | kind::DOUBLE;
         match self {
-            Param::Tensor | Param::Out => kind::TENSOR,
+            Param::Tensor | Param::Out | Param::Scratch => kind::TENSOR,
             Param::OptionalTensor => kind::TENSOR | kind::NONE,
             Param::TensorList | Param::OutList => kind::TENSOR_LIST,
             Param::OptionalTensorList => kind::TENSOR_LIST | kind::OPTIONAL_TENSOR_LIST,

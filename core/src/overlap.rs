@@ -191,6 +191,9 @@ impl<'m> Arguments<'_, 'm> {
             while let Some(Member { arg, in_list, extent }) = self.next_member(&mut cursor) {
                 overlap.steps += 1;
                 let is_out = roles.is_out(arg);
+                if roles.is_scratch(arg) {
+                    continue;
+                }
                 if is_out {
                     order += 1;
                     if order > first && order <= last {
@@ -256,7 +259,8 @@ impl<'m> Arguments<'_, 'm> {
     pub(crate) fn possible_copies(&self, roles: Roles<'_>) -> Copies {
         let mut copies = Copies::new();
         for arg in 0..self.len() {
-            if !roles.is_out(arg) && matches!(self.value(arg), Ok(Value::Tensor(_))) {
+            let is_input = !roles.is_out(arg) && !roles.is_scratch(arg);
+            if is_input && matches!(self.value(arg), Ok(Value::Tensor(_))) {
                 // The largest ones: as many as are copied at most.
                 let bytes = |arg: &usize| self.capacity(*arg);
                 if copies.push(arg).is_err()

@@ -96,4 +96,9 @@ impl Roles<'_> {
             Roles::From(first) => arg >= *first,
         }
     }
+
+    /// Whether the argument is memory that nobody looks at.
+    pub(crate) fn is_scratch(&self, arg: usize) -> bool {
+        matches!(self, Roles::Params(params) if params.get(arg) == Some(&Param::Scratch))
+    }
 }

@@ -93,7 +93,7 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
 
 /// Marks planned tensors that a call reads before anything wrote them as state, and what it writes as written.
 fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>, looks: &mut usize) {
-    for (arg, entry) in args.iter().enumerate() {
+    for (arg, entry) in args.iter().enumerate().filter(|(arg, _)| !roles.is_scratch(*arg)) {
         mark_value(values, list_index(*entry), roles.is_out(arg), looks);
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use object::{Object, ObjectSymbol, SymbolKind};
 
 /// A program, and the bytes that its image may take: what it took when it was last changed (rustc 1.95, opt-level z). Lower them
-/// when it shrinks. The aims are 80,000 and 64,000 bytes of flash.
+/// when it shrinks. The aims, 80,000 and 64,000 bytes of flash, are met: it is to stay so.
 struct Case {
     name: &'static str,
     /// The file below `tests/fixtures`.
@@ -16,8 +16,8 @@ struct Case {
 }
 
 const CASES: &[Case] = &[
-    Case { name: "digits, f32", model: "digits/digits.pte", flash: 106_100, ram: 17_700 },
-    Case { name: "digits, int8", model: "tinyml/digits.pte", flash: 89_100, ram: 5_350 },
+    Case { name: "digits, f32", model: "digits/digits.pte", flash: 79_500, ram: 17_700 },
+    Case { name: "digits, int8", model: "tinyml/digits.pte", flash: 63_300, ram: 5_350 },
 ];
 
 /// Bytes of flash by what they are for.

@@ -10,7 +10,7 @@ use crate::scratch::{bytes_for, take};
 use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param;
-use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Tensor};
+use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Scratch, Tensor};
 use torchlet_core::rules::window::{Window, Windows, windows};
 use torchlet_core::{
     Arguments, Elements, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType,
@@ -30,7 +30,7 @@ const PLAIN_PARAMS: &[Param] = &[
     Tensor,
     Int,
     Int,
-    Tensor,
+    Scratch,
     Out,
 ];
 const DEPTHWISE_PARAMS: &[Param] = &[
@@ -47,7 +47,7 @@ const DEPTHWISE_PARAMS: &[Param] = &[
     Tensor,
     Int,
     Int,
-    Tensor,
+    Scratch,
     Out,
 ];
 const TRANSPOSED_PARAMS: &[Param] = &[
@@ -64,8 +64,8 @@ const TRANSPOSED_PARAMS: &[Param] = &[
     Tensor,
     Int,
     Int,
-    Tensor,
-    Tensor,
+    Scratch,
+    Scratch,
     Out,
 ];
 

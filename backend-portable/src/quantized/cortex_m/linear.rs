@@ -10,7 +10,7 @@ use crate::machine;
 use crate::scratch::{bytes_for, take};
 use crate::shape::bad;
 use crate::table::kernels;
-use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Tensor};
+use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Scratch, Tensor};
 use torchlet_core::rules::normalize_dim;
 use torchlet_core::{Arguments, Elements, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
@@ -65,7 +65,7 @@ kernels! { LINEAR:
     /// output_multiplier, output_shift, scratch, out)`. The inputs' zero points come with their sign changed.
     QUANTIZED_BATCH_MATMUL_OUT = Kernel::new(
         "cortex_m::quantized_batch_matmul.out",
-        &[Tensor, Int, Tensor, Int, Int, Int, Int, Tensor, Out],
+        &[Tensor, Int, Tensor, Int, Int, Int, Int, Scratch, Out],
         |ctx| {
             check_matrices(ctx, &[0, 2, 8])?;
             let (a, b) = (ctx.info(0)?, ctx.info(2)?);

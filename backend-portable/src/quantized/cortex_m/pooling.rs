@@ -5,7 +5,7 @@ use crate::compute::q8::pool::{Pooling, pool};
 use crate::compute::simd::Tier;
 use crate::shape::bad;
 use crate::table::kernels;
-use torchlet_core::Param::{Bool, Int, IntList, Out, Tensor};
+use torchlet_core::Param::{Bool, Int, IntList, Out, Scratch, Tensor};
 use torchlet_core::rules::window::{Window, Windows, pooling, windows};
 use torchlet_core::{Arguments, Elements, Invoke, Kernel, KernelError, Plan, Prepare};
 
@@ -14,7 +14,7 @@ macro_rules! average {
     ($name:literal, $order:expr) => {
         Kernel::new(
             $name,
-            &[Tensor, IntList, IntList, IntList, Bool, Int, Int, Int, Tensor, Out],
+            &[Tensor, IntList, IntList, IntList, Bool, Int, Int, Int, Scratch, Out],
             |ctx| {
                 let windows = windows_of(ctx, None)?;
                 prepare(ctx, &windows, ctx.bool(4)?, 9, $order)?;
