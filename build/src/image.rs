@@ -64,7 +64,9 @@ impl Image {
     pub fn write(&self) -> Result<(), Error> {
         let variable = |name| env::var(name).map_err(|_| Error::Variable { name });
         let name = variable("TARGET")?;
-        let target = Target::parse(&name).map_err(|reason| Error::Target { name, reason })?;
+        let width = variable("CARGO_CFG_TARGET_POINTER_WIDTH")?;
+        let target = Target::described(&name, &width, &variable("CARGO_CFG_TARGET_ARCH")?);
+        let target = target.map_err(|reason| Error::Target { name, reason })?;
         let written = self.write_for(&target, Path::new(&variable("OUT_DIR")?))?;
         println!("cargo::rerun-if-changed=build.rs");
         for source in &written.sources {

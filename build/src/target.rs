@@ -43,6 +43,17 @@ impl Target {
         Ok(Target { name: name.into(), width, has_vectors })
     }
 
+    /// The machine that a build script builds for, as Cargo describes it, whatever the name of its target is.
+    pub(crate) fn described(name: &str, width: &str, arch: &str) -> Result<Self, String> {
+        let width = match width {
+            "32" => PointerWidth::Bits32,
+            "64" => PointerWidth::Bits64,
+            _ => return Err(format!("its pointers have {width} bits; 32 and 64 are supported")),
+        };
+        let has_vectors = matches!(arch, "x86_64" | "aarch64") && !name.ends_with("softfloat");
+        Ok(Target { name: name.into(), width, has_vectors })
+    }
+
     /// As it was written.
     pub fn name(&self) -> &str {
         &self.name
@@ -76,6 +87,15 @@ mod tests {
         assert_eq!(width("arm64e-apple-ios"), Ok(PointerWidth::Bits64));
         assert_eq!(width("64"), Ok(PointerWidth::Bits64));
         assert!(width("pdp11").unwrap_err().contains("use 32 or 64"));
+    }
+
+    #[test]
+    fn names_of_ones_own_are_described() {
+        let board = Target::described("our_board", "32", "arm").unwrap();
+        assert_eq!((board.pointer_width(), board.has_vectors()), (PointerWidth::Bits32, false));
+        let server = Target::described("our_server", "64", "x86_64").unwrap();
+        assert_eq!((server.pointer_width(), server.has_vectors()), (PointerWidth::Bits64, true));
+        assert!(Target::described("avr", "16", "avr").unwrap_err().contains("16 bits"));
     }
 
     #[test]

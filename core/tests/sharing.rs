@@ -4,9 +4,10 @@ mod common;
 
 use common::builder::{Instruction, Method, Program, tensor};
 use common::{Aligned, Arena, Memory};
+use torchlet_core::error::InstructionError;
 use torchlet_core::{
-    self as core, InitError, Invoke, Kernel, KernelError, LoadOptions, Param, Plan, Prepare,
-    Prepared, Registry, SharedMemory, SharedMethod, TensorRef, ValueRef,
+    self as core, ExecuteError, InitError, Invoke, Kernel, KernelError, LoadOptions, Param, Plan,
+    Prepare, Prepared, Progress, Registry, SharedMemory, SharedMethod, TensorRef, ValueRef,
 };
 
 fn copy(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
@@ -154,6 +155,46 @@ fn one_method_reads_what_another_wrote() {
     }
 }
 
+/// What another method left in the memory is not taken for inputs, nor for what a run computed so far.
+#[test]
+fn inputs_are_set_since_another_method_ran() {
+    let file = Aligned::from(&stateless()[..]);
+    let mut tables = [Arena::new(2048), Arena::new(2048)];
+    let mut ground = Ground::new();
+    let mut memory = ground.share();
+    let [one, two] = &mut tables;
+    let mut a = load(&file, "forward", one, &mut memory).unwrap();
+    let mut b = load(&file, "forward", two, &mut memory).unwrap();
+    let stale = |result: Result<(), ExecuteError>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.source, InstructionError::Stale);
+        assert!(error.to_string().contains("set all inputs again"), "{error}");
+    };
+    let numbers = [1.0f32, 2.0, 3.0, 4.0];
+    let x = TensorRef::from_slice(&[4], &numbers).unwrap();
+
+    stale(a.attach(&mut memory).unwrap().execute());
+    let mut active = a.attach(&mut memory).unwrap();
+    active.set_input_tensor(0, &x).unwrap();
+    for _ in 0..2 {
+        active.execute().unwrap();
+        assert_eq!(floats(active.output(0).unwrap()), numbers);
+    }
+    let mut other = b.attach(&mut memory).unwrap();
+    other.input_mut(0).unwrap().data_mut::<f32>().unwrap().fill(9.0);
+    stale(a.attach(&mut memory).unwrap().execute());
+    // Nor can the other go on: this one could have changed what it computed.
+    stale(b.attach(&mut memory).unwrap().execute());
+
+    let mut active = a.attach(&mut memory).unwrap();
+    active.set_input_tensor(0, &x).unwrap();
+    assert_eq!(active.step().unwrap(), Progress::Stepped);
+    let mut other = b.attach(&mut memory).unwrap();
+    other.set_input_tensor(0, &x).unwrap();
+    other.execute().unwrap();
+    stale(a.attach(&mut memory).unwrap().step().map(drop));
+}
+
 #[test]
 fn methods_run_in_their_own_memory_only() {
     let file = Aligned::from(&write_and_read(None)[..]);
@@ -170,8 +211,12 @@ fn methods_run_in_their_own_memory_only() {
     assert!(write.attach(&mut memory).is_err() && read.attach(&mut other).is_err());
     let (mut a, mut b) = (write.attach(&mut other).unwrap(), read.attach(&mut memory).unwrap());
     std::mem::swap(&mut a, &mut b);
-    a.execute().unwrap();
-    b.execute().unwrap();
+    for mut active in [a, b] {
+        if active.input_count() > 0 {
+            active.set_input_tensor(0, &TensorRef::from_slice(&[4], &[0.0f32; 4]).unwrap()).unwrap();
+        }
+        active.execute().unwrap();
+    }
 }
 
 #[test]
@@ -216,7 +261,9 @@ fn state_is_initialised_before_anything_runs() {
     let mut memory = ground.share();
     let [one, two] = &mut tables;
     let mut write = load(&file, "write", one, &mut memory).unwrap();
-    write.attach(&mut memory).unwrap().execute().unwrap();
+    let mut active = write.attach(&mut memory).unwrap();
+    active.set_input_tensor(0, &TensorRef::from_slice(&[4], &[0.0f32; 4]).unwrap()).unwrap();
+    active.execute().unwrap();
     let error = load(&file, "read", two, &mut memory).map(drop).unwrap_err();
     assert!(error.to_string().contains("before the first one runs"), "{error}");
 }

@@ -20,6 +20,8 @@ pub enum InstructionError {
     Cancelled,
     /// The last reset failed half-way: the method must be reset again.
     Unusable,
+    /// Another method used the shared memory since an input was set, or since the run began.
+    Stale,
 }
 
 /// A method failed while running.
@@ -42,7 +44,9 @@ impl ExecuteError {
             InstructionError::Delegate(error) => error.code(),
             InstructionError::Condition => code::INVALID_PROGRAM,
             InstructionError::JumpLimit => code::OUT_OF_RESOURCES,
-            InstructionError::Cancelled | InstructionError::Unusable => code::INVALID_STATE,
+            InstructionError::Cancelled | InstructionError::Unusable | InstructionError::Stale => {
+                code::INVALID_STATE
+            }
         }
     }
 }
@@ -66,6 +70,9 @@ impl fmt::Display for ExecuteError {
             InstructionError::Unusable => {
                 f.write_str(": the last reset failed; reset the method again")
             }
+            InstructionError::Stale => f.write_str(
+                ": another method used the shared memory; set all inputs again, and run from the start",
+            ),
         }
     }
 }

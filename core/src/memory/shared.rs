@@ -28,6 +28,8 @@ pub struct SharedMemory<'m> {
     members: Members,
     /// State is what runs or the caller made it.
     started: bool,
+    /// The method whose inputs and activations are in it: where its values are.
+    holder: usize,
 }
 
 /// Whose methods were admitted.
@@ -65,7 +67,13 @@ impl<'m> SharedMemory<'m> {
         }
         check_lent(scratch, 0, MemoryKind::Scratch)?;
         let scratch = Region::writable(scratch);
-        Ok(SharedMemory { planned: regions, scratch, members: Members::default(), started: false })
+        Ok(SharedMemory {
+            planned: regions,
+            scratch,
+            members: Members::default(),
+            started: false,
+            holder: 0,
+        })
     }
 
     /// Checks that a method can be one of those that share this memory, and gives it the scratch memory.
@@ -151,6 +159,11 @@ impl<'m> SharedMemory<'m> {
     /// Whether several methods use it.
     pub(crate) fn is_shared(&self) -> bool {
         (2..usize::MAX).contains(&self.members.methods)
+    }
+
+    /// From now on, what is in the memory is this method's. Tells whether it was another's.
+    pub(crate) fn hold(&mut self, method: usize) -> bool {
+        core::mem::replace(&mut self.holder, method) != method
     }
 
     /// From now on, state is what runs or the caller made it.

@@ -1,14 +1,26 @@
 //! Methods that use the same planned memory in turn.
 
 use super::{LentError, Method, OutputMemory, Progress};
-use crate::error::{DelegateError, ExecuteError, InitError, InputError};
+use crate::error::{DelegateError, ExecuteError, InitError, InputError, InstructionError};
 use crate::memory::SharedMemory;
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
+use crate::value::{Home, TensorSlot};
 use core::ops::Deref;
 
 /// A method that shares planned and scratch memory with others. It is used while it [holds](Self::attach) that memory.
-pub struct SharedMethod<'m>(Method<'m>);
+pub struct SharedMethod<'m> {
+    method: Method<'m>,
+    /// The inputs that were set since another method used the memory, as bits.
+    set: Inputs,
+}
+
+/// Inputs, as bits. Those from the last bit on count as one.
+type Inputs = u64;
+
+fn bit(index: usize) -> Inputs {
+    1 << index.min(Inputs::BITS as usize - 1)
+}
 
 /// A shared method that holds its memory: until it is dropped, none of the others can be used.
 ///
@@ -17,17 +29,17 @@ pub struct SharedMethod<'m>(Method<'m>);
 pub struct Attached<'a, 'm> {
     method: &'a mut Method<'m>,
     // While this exists, nobody else uses the memory. `None` for a method that has its own.
-    memory: Option<&'a mut SharedMemory<'m>>,
+    shared: Option<(&'a mut SharedMemory<'m>, &'a mut Inputs)>,
 }
 
 impl<'m> SharedMethod<'m> {
     pub(super) fn new(method: Method<'m>) -> Self {
-        SharedMethod(method)
+        SharedMethod { method, set: 0 }
     }
 
     /// The method's description in its program.
     pub fn meta(&self) -> &MethodMeta<'m> {
-        self.0.meta()
+        self.method.meta()
     }
 
     /// The method, to be looked at: no method runs in the memory meanwhile.
@@ -36,11 +48,11 @@ impl<'m> SharedMethod<'m> {
     /// The memory is not that which the method was loaded into.
     pub fn view<'a>(&'a self, memory: &'a SharedMemory<'m>) -> Result<&'a Method<'m>, InitError> {
         self.check(memory)?;
-        Ok(&self.0)
+        Ok(&self.method)
     }
 
     fn check(&self, memory: &SharedMemory<'m>) -> Result<(), InitError> {
-        if memory.lends(self.0.planned, self.0.scratch) {
+        if memory.lends(self.method.planned, self.method.scratch) {
             return Ok(());
         }
         Err(InitError::Shared { what: "it was loaded into other memory" })
@@ -55,14 +67,14 @@ impl<'m> SharedMethod<'m> {
         memory: &'a mut SharedMemory<'m>,
     ) -> Result<Attached<'a, 'm>, InitError> {
         self.check(memory)?;
-        Ok(Attached { method: &mut self.0, memory: Some(memory) })
+        Ok(Attached { method: &mut self.method, shared: Some((memory, &mut self.set)) })
     }
 }
 
 impl<'m> Method<'m> {
     /// This method, which has memory of its own, as those that share memory are used: for code that serves both.
     pub fn attached(&mut self) -> Attached<'_, 'm> {
-        Attached { method: self, memory: None }
+        Attached { method: self, shared: None }
     }
 }
 
@@ -78,7 +90,8 @@ impl<'a, 'm> Attached<'a, 'm> {
     ///
     /// # Errors
     /// As there.
-    pub fn into_input_mut(self, index: usize) -> Result<TensorMut<'a>, InputError> {
+    pub fn into_input_mut(mut self, index: usize) -> Result<TensorMut<'a>, InputError> {
+        self.set(index);
         self.method.input_mut(index)
     }
 
@@ -95,7 +108,9 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// # Errors
     /// As there.
     pub fn set_input(&mut self, index: usize, value: &ValueRef<'_>) -> Result<(), InputError> {
-        self.method.set_input(index, value)
+        self.method.set_input(index, value)?;
+        self.set(index);
+        Ok(())
     }
 
     /// As [`Method::set_input_tensor`].
@@ -107,7 +122,9 @@ impl<'a, 'm> Attached<'a, 'm> {
         index: usize,
         tensor: &TensorRef<'_>,
     ) -> Result<(), InputError> {
-        self.method.set_input_tensor(index, tensor)
+        self.method.set_input_tensor(index, tensor)?;
+        self.set(index);
+        Ok(())
     }
 
     /// As [`Method::resize_input`].
@@ -123,6 +140,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// # Errors
     /// As there.
     pub fn input_mut(&mut self, index: usize) -> Result<TensorMut<'_>, InputError> {
+        self.set(index);
         self.method.input_mut(index)
     }
 
@@ -181,17 +199,67 @@ impl<'a, 'm> Attached<'a, 'm> {
 
     /// From now on, state is what runs or the caller made it.
     fn start(&mut self) {
-        if let Some(memory) = &mut self.memory {
+        if let Some((memory, _)) = &mut self.shared {
             memory.start();
         }
     }
 
-    /// As [`Method::execute`]. Inputs count that were set since another method used the memory: theirs may lie where these did.
+    /// Notes that an input was set: those count that were since another method used the memory.
+    fn set(&mut self, index: usize) {
+        let method = self.identity();
+        if let Some((memory, set)) = &mut self.shared {
+            if memory.hold(method) {
+                **set = 0;
+            }
+            **set |= bit(index);
+        }
+    }
+
+    /// What tells this method from others in its memory: where its values are.
+    fn identity(&self) -> usize {
+        self.method.values.values.as_ptr().addr()
+    }
+
+    /// Begins a run, or goes on with one.
     ///
     /// # Errors
-    /// As there.
-    pub fn execute(&mut self) -> Result<(), ExecuteError> {
+    /// Another method used the memory since the run began, or since an input was set that lies in the memory.
+    fn run(&mut self, begins: bool) -> Result<(), ExecuteError> {
         self.start();
+        let method = self.identity();
+        let Some((memory, set)) = &mut self.shared else { return Ok(()) };
+        let is_fresh = memory.hold(method);
+        if is_fresh {
+            **set = 0;
+        }
+        let set = **set;
+        let fits = if begins { self.planned_inputs() & !set == 0 } else { !is_fresh };
+        if fits { Ok(()) } else { self.stale() }
+    }
+
+    #[cold]
+    fn stale(&self) -> Result<(), ExecuteError> {
+        let (instruction, source) = (self.method.position, InstructionError::Stale);
+        Err(ExecuteError { instruction, name: "", source })
+    }
+
+    /// The inputs that lie in planned memory.
+    fn planned_inputs(&self) -> Inputs {
+        (0..self.method.input_count()).fold(0, |inputs, index| {
+            let slot = self.method.input_value(index).and_then(|value| self.method.slot(value));
+            let tensor = slot.ok().and_then(|slot| self.method.values.tensor(slot));
+            let is_planned =
+                |tensor: &TensorSlot<'_>| tensor.home == Home::Planned && tensor.capacity > 0;
+            if tensor.is_some_and(is_planned) { inputs | bit(index) } else { inputs }
+        })
+    }
+
+    /// As [`Method::execute`].
+    ///
+    /// # Errors
+    /// As there, or an input was not set since another method used the memory: what that left may lie where the input did.
+    pub fn execute(&mut self) -> Result<(), ExecuteError> {
+        self.run(true)?;
         self.method.execute()
     }
 
@@ -204,16 +272,17 @@ impl<'a, 'm> Attached<'a, 'm> {
         inputs: &[(usize, TensorRef<'_>)],
         outputs: &mut [OutputMemory<'_>],
     ) -> Result<(), LentError> {
-        self.start();
+        inputs.iter().for_each(|(index, _)| self.set(*index));
+        self.run(true).map_err(LentError::Execute)?;
         self.method.execute_into(inputs, outputs)
     }
 
     /// As [`Method::step`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`execute`](Self::execute), or another method used the memory since the run began.
     pub fn step(&mut self) -> Result<Progress, ExecuteError> {
-        self.start();
+        self.run(self.method.position == 0)?;
         self.method.step()
     }
 
@@ -223,7 +292,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// # Errors
     /// As there.
     pub fn reset(&mut self) -> Result<(), InitError> {
-        let others = self.memory.as_ref().is_some_and(|memory| memory.is_shared());
+        let others = self.shared.as_ref().is_some_and(|(memory, _)| memory.is_shared());
         self.method.reset_memory(!others)
     }
 }
