@@ -41,6 +41,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(alone) => alone == name,
         None => env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase())).is_some(),
     };
+    if let Some(alone) = &alone
+        && !MODELS.iter().any(|(name, ..)| name == alone)
+    {
+        let names: Vec<&str> = MODELS.iter().map(|(name, ..)| *name).collect();
+        return Err(format!("{ALONE} is {alone:?}; it can be {}", names.join(", ")).into());
+    }
     let out = var("OUT_DIR")?;
     let fixtures = Path::new(&var("CARGO_MANIFEST_DIR")?).join("../../tests/fixtures");
     let (mut image, mut names, mut entries) = (Image::new(), String::new(), String::new());

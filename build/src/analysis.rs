@@ -104,13 +104,21 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.operators.is_empty() {
             write!(f, "no kernel for {}", self.operators.join(", "))?;
-            write!(f, "; add kernels with Program::kernel, or export without these operators")?;
+            write!(f, "; export without these operators, or build with kernels for them ")?;
+            write!(f, "(Program::kernel in a build script)")?;
         }
         if !self.backends.is_empty() {
             let separator = if self.operators.is_empty() { "" } else { ". " };
             let names = self.backends.join(", ");
-            write!(f, "{separator}no backend {names}; export without it, add it with ")?;
-            write!(f, "Program::backend, or try Program::lowered, which reads Vulkan and XNNPACK")?;
+            write!(
+                f,
+                "{separator}no backend {names}; lower the program first (`torchlet size --lower`, in a "
+            )?;
+            write!(
+                f,
+                "build script Program::lowered), which reads Vulkan and XNNPACK, export without "
+            )?;
+            write!(f, "it, or build with it (Program::backend)")?;
         }
         Ok(())
     }

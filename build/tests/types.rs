@@ -127,7 +127,10 @@ fn programs_run_with_what_is_their_own_alone() {
             for bit in (0..32).map(|bit| 1u32 << bit).filter(|_| count % 8 == 0) {
                 let (use_bit, path_bit) = (Uses::from_bits(bit), Paths::from_bits(bit));
                 let mut less = Vec::new();
-                if uses.has(use_bit) {
+                // These are there in case: numbers that kernels make can have fractions, views can come to lie over outputs.
+                let in_case = use_bit == Uses::FRACTIONS && uses.has(Uses::VARIABLE)
+                    || use_bit == Uses::SHARING && uses.has(Uses::VIEWS);
+                if uses.has(use_bit) && !in_case {
                     less.push((types, uses.without(use_bit), paths));
                 }
                 if paths != Paths::ALL && paths.has(path_bit) {

@@ -155,7 +155,8 @@ fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
     }
     for arg in [1, 2] {
         let Some(parameter) = ctx.optional_info(arg)? else { continue };
-        match ComputeType::of(parameter.scalar_type) {
+        // Integers are converted, whether or not anything computes in them.
+        match ComputeType::of_any(parameter.scalar_type) {
             Some(ComputeType::F64) if form.granularity != Tensors => compute = ComputeType::F64,
             Some(_) => {}
             None => return Err(unsupported(arg, parameter.scalar_type)),

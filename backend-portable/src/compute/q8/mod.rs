@@ -7,7 +7,7 @@
 //! - [`depthwise`]: convolutions of each channel for itself. [`pool`]: windows. [`elementwise`]: sums and products. [`softmax`].
 //!
 //! The loops are plain Rust. On hosts they are compiled for each [`Tier`], and so that they become
-//! vectors; on Cortex-M with the DSP extension the innermost are made of its instructions (`dsp.rs`), which the build script
+//! vectors; on Cortex-M with the DSP extension the innermost are made of its instructions (`dsp/`), which the build script
 //! recognises by the name of the target. All give the same codes.
 
 pub mod convolve;

@@ -1,0 +1,175 @@
+//! Channels side by side, over the taps of windows: products with weights, sums and maxima.
+
+use super::{UNIT, even, even_plus, larger, low, low_high, odd, odd_plus, word};
+use crate::compute::q8::depthwise::Covered;
+use core::arch::asm;
+
+/// The last place that a tap reads, and `reach` behind it, lies in a slice of this length; also holds without taps.
+fn is_inside(len: usize, places: [usize; 3], covered: &Covered, reach: usize) -> bool {
+    if covered.rows == 0 || covered.columns == 0 {
+        return true;
+    }
+    let [first, down, across] = places;
+    let last = down.checked_mul(covered.rows - 1).and_then(|rows| {
+        rows.checked_add(across.checked_mul(covered.columns - 1)?)?.checked_add(first)
+    });
+    last.and_then(|last| last.checked_add(reach)).is_some_and(|end| end <= len)
+}
+
+/// Calls `tap(code, weight)` with the addresses of each tap.
+#[inline(always)]
+fn for_each_tap(
+    covered: &Covered,
+    codes: *const i8,
+    weights: *const i8,
+    mut tap: impl FnMut(*const i8, *const i8),
+) {
+    let ([_, codes_down, codes_across], [_, weights_down, weights_across]) =
+        (covered.codes, covered.weights);
+    let (mut codes, mut weights) = (codes, weights);
+    for _ in 0..covered.rows {
+        let (mut code, mut weight) = (codes, weights);
+        for _ in 0..covered.columns {
+            tap(code, weight);
+            code = code.wrapping_add(codes_across);
+            weight = weight.wrapping_add(weights_across);
+        }
+        codes = codes.wrapping_add(codes_down);
+        weights = weights.wrapping_add(weights_down);
+    }
+}
+
+/// Text that adds the products of four channels at a tap.
+macro_rules! tap {
+    ($place:literal) => {
+        concat!(
+            "ldr {t}, [{codes}",
+            $place,
+            "]
+         ldr {u}, [{weights}",
+            $place,
+            "]
+         sxtab16 {v}, {added}, {t}
+         sxtb16 {w}, {u}
+         sxtab16 {t}, {added}, {t}, ror #8
+         sxtb16 {u}, {u}, ror #8
+         smlabb {a}, {v}, {w}, {a}
+         smlatt {c}, {v}, {w}, {c}
+         smlabb {b}, {t}, {u}, {b}
+         smlatt {d}, {t}, {u}, {d}\n"
+        )
+    };
+}
+
+/// Adds the products of channels with those of the weights.
+pub(in crate::compute::q8) fn add(
+    input: &[i8],
+    weights: &[i8],
+    covered: Covered,
+    offset: i16,
+    sums: &mut [i32],
+) {
+    assert!(is_inside(input.len(), covered.codes, &covered, sums.len()));
+    assert!(is_inside(weights.len(), covered.weights, &covered, sums.len()));
+    let added = u32::from(offset as u16) * 0x1_0001;
+    let mut code = input.as_ptr().wrapping_add(covered.codes[0]);
+    let mut weight = weights.as_ptr().wrapping_add(covered.weights[0]);
+    let (fours, rest) = sums.as_chunks_mut::<UNIT>();
+    let step = covered.codes[2];
+    for [a, b, c, d] in fours {
+        if covered.columns == 3 && step == covered.weights[2] {
+            let (mut codes, mut weights) = (code, weight);
+            for _ in 0..covered.rows {
+                // SAFETY: three taps beside each other, and as many places behind each as there are sums, lie in the slices,
+                // as asserted.
+                unsafe {
+                    asm!(
+                        concat!(tap!(""), tap!(", {step}"), tap!(", {step}, lsl #1")),
+                        a = inout(reg) *a, b = inout(reg) *b, c = inout(reg) *c, d = inout(reg) *d,
+                        codes = in(reg) codes, weights = in(reg) weights, step = in(reg) step,
+                        added = in(reg) added, t = out(reg) _, u = out(reg) _, v = out(reg) _,
+                        w = out(reg) _, options(nostack, readonly),
+                    );
+                }
+                codes = codes.wrapping_add(covered.codes[1]);
+                weights = weights.wrapping_add(covered.weights[1]);
+            }
+        } else {
+            for_each_tap(&covered, code, weight, |codes, weights| {
+                // SAFETY: as above, for one tap.
+                unsafe {
+                    asm!(
+                        tap!(""), a = inout(reg) *a, b = inout(reg) *b, c = inout(reg) *c,
+                        d = inout(reg) *d, codes = in(reg) codes, weights = in(reg) weights,
+                        added = in(reg) added, t = out(reg) _, u = out(reg) _, v = out(reg) _,
+                        w = out(reg) _, options(nostack, readonly),
+                    );
+                }
+            });
+        }
+        (code, weight) = (code.wrapping_add(UNIT), weight.wrapping_add(UNIT));
+    }
+    for sum in rest {
+        for_each_tap(&covered, code, weight, |code, weight| {
+            // SAFETY: as above.
+            let (code, weight) = unsafe { (*code, *weight) };
+            *sum = sum.wrapping_add((i32::from(code) + i32::from(offset)) * i32::from(weight));
+        });
+        (code, weight) = (code.wrapping_add(1), weight.wrapping_add(1));
+    }
+}
+
+/// Adds the products of one channel with those of the weights.
+pub(in crate::compute::q8) fn spread(
+    input: &[i8],
+    weights: &[i8],
+    covered: Covered,
+    offset: i16,
+    sums: &mut [i32],
+) {
+    assert!(is_inside(input.len(), covered.codes, &covered, 1));
+    assert!(is_inside(weights.len(), covered.weights, &covered, sums.len()));
+    let code = input.as_ptr().wrapping_add(covered.codes[0]);
+    let mut weight = weights.as_ptr().wrapping_add(covered.weights[0]);
+    // All that calls have multiples of four.
+    for sums in sums.as_chunks_mut::<UNIT>().0 {
+        let mut four = sums.map(|sum| sum as u32);
+        for_each_tap(&covered, code, weight, |code, weight| {
+            // SAFETY: each tap lies in the input, and it and as many places behind it as there are sums in the weights, as
+            // asserted.
+            let (code, weights) = unsafe { (*code, word(weight)) };
+            let code = (i32::from(code) + i32::from(offset)) as u32;
+            let (evens, odds) = (even(weights), odd(weights));
+            four[0] = low(code, evens, four[0]);
+            four[1] = low(code, odds, four[1]);
+            four[2] = low_high(code, evens, four[2]);
+            four[3] = low_high(code, odds, four[3]);
+        });
+        *sums = four.map(|sum| sum as i32);
+        weight = weight.wrapping_add(UNIT);
+    }
+}
+
+/// The larger of each pair of codes, of the first of both slices' common multiple of four. Gives how many those are.
+pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> usize {
+    let (codes, largest) = (codes.as_chunks::<UNIT>().0, largest.as_chunks_mut::<UNIT>().0);
+    for (largest, codes) in largest.iter_mut().zip(codes) {
+        let [a, b] = [*codes, *largest].map(|four| u32::from_le_bytes(four.map(|code| code as u8)));
+        *largest = larger(a, b).to_le_bytes().map(|code| code as i8);
+    }
+    largest.len().min(codes.len()) * UNIT
+}
+
+/// The sums of four channels over all taps, of which there are fewer than 256.
+pub(in crate::compute::q8) fn total(input: &[i8], covered: Covered) -> [i32; UNIT] {
+    assert!(is_inside(input.len(), covered.codes, &covered, UNIT));
+    let codes = input.as_ptr().wrapping_add(covered.codes[0]);
+    let (mut evens, mut odds) = (0, 0);
+    for_each_tap(&covered, codes, codes, |codes, _| {
+        // SAFETY: each tap and the three places behind it lie in the input, as asserted.
+        let word = unsafe { word(codes) };
+        (evens, odds) = (even_plus(evens, word), odd_plus(odds, word));
+    });
+    let low = |pair: u32| i32::from(pair as i16);
+    [low(evens), low(odds), low(evens >> 16), low(odds >> 16)]
+}

@@ -1,0 +1,137 @@
+//! Sums become codes.
+
+use core::arch::asm;
+
+/// The upper half of the product of twice a number and another, rounded to the nearest, halves up.
+#[inline(always)]
+pub(in crate::compute::q8) fn upper(twice: i32, multiplier: i32) -> i32 {
+    let result: i32;
+    // SAFETY: computes with registers alone.
+    unsafe {
+        asm!("smmulr {result}, {a}, {b}", result = lateout(reg) result, a = in(reg) twice,
+            b = in(reg) multiplier, options(pure, nomem, nostack, preserves_flags));
+    }
+    result
+}
+
+/// Shifts one to 31 bits out to the right, to the nearest, halves away from zero, and adds an offset. The shift is that to the
+/// left, and so negative.
+#[inline(always)]
+pub(in crate::compute::q8) fn shift_out(value: i32, shift: i32, offset: i32) -> i32 {
+    let result: i32;
+    // SAFETY: computes with registers alone, and says that flags change. The last bit that is shifted out is the carry.
+    unsafe {
+        asm!("add {t}, {value}, {value}, asr #31", "asr {t}, {t}, {bits}", "asrs {t}, {t}, #1",
+            "adc {result}, {offset}, {t}", t = out(reg) _, result = lateout(reg) result,
+            value = in(reg) value, bits = in(reg) !shift, offset = in(reg) offset,
+            options(pure, nomem, nostack));
+    }
+    result
+}
+
+/// Text that cuts to any bounds.
+macro_rules! cut {
+    () => {
+        "cmp {v}, {least}
+         it lt
+         movlt {v}, {least}
+         cmp {v}, {greatest}
+         it gt
+         movgt {v}, {greatest}\n"
+    };
+}
+
+/// Codes of sums that fit 30 bits with their bias: by one multiplier and one shift, which is negative, for all.
+pub(in crate::compute::q8) fn finish_alike(
+    sums: &[i32],
+    bias: &[i32],
+    [multiplier, shift]: [i32; 2],
+    [offset, least, greatest]: [i32; 3],
+    out: &mut [i8],
+) {
+    let count = sums.len().min(out.len());
+    assert!(bias.len() >= count);
+    if count == 0 {
+        return;
+    }
+    // SAFETY: as many elements of the slices are read and written as they have, as asserted. Bits are shifted out in two steps.
+    unsafe {
+        asm!(
+            concat!(
+                "2:
+                 ldr {v}, [{sums}], #4
+                 ldr {t}, [{bias}], #4
+                 add {v}, {v}, {t}
+                 lsl {v}, {v}, #1
+                 smmulr {v}, {v}, {multiplier}
+                 add {v}, {v}, {v}, asr #31
+                 asr {v}, {v}, {shift}
+                 asrs {v}, {v}, #1
+                 adc {v}, {v}, {offset}\n",
+                cut!(),
+                "strb {v}, [{out}], #1
+                 subs {count}, {count}, #1
+                 bne 2b"
+            ),
+            sums = inout(reg) sums.as_ptr() => _, bias = inout(reg) bias.as_ptr() => _,
+            out = inout(reg) out.as_mut_ptr() => _, count = inout(reg) count => _,
+            multiplier = in(reg) multiplier, shift = in(reg) !shift, offset = in(reg) offset,
+            least = in(reg) least, greatest = in(reg) greatest, v = out(reg) _, t = out(reg) _,
+            options(nostack),
+        );
+    }
+}
+
+/// Codes of sums that fit 30 bits with their bias: by a multiplier and a shift, which is negative, for each.
+pub(in crate::compute::q8) fn finish_each(
+    sums: &[i32],
+    [bias, multipliers, shifts]: [&[i32]; 3],
+    [offset, least, greatest]: [i32; 3],
+    out: &mut [i8],
+) {
+    let count = sums.len().min(out.len());
+    assert!(bias.len().min(multipliers.len()).min(shifts.len()) >= count);
+    if count == 0 {
+        return;
+    }
+    /// The loop, with what cuts and its operands.
+    macro_rules! run {
+        ($cut:expr, $($operands:tt)*) => {
+            // SAFETY: as in `finish_alike`.
+            unsafe {
+                asm!(
+                    concat!(
+                        "2:
+                         ldr {v}, [{sums}], #4
+                         ldr {t}, [{bias}], #4
+                         add {v}, {v}, {t}
+                         ldr {t}, [{multipliers}], #4
+                         lsl {v}, {v}, #1
+                         smmulr {v}, {v}, {t}
+                         ldr {t}, [{shifts}], #4
+                         mvn {t}, {t}
+                         add {v}, {v}, {v}, asr #31
+                         asr {v}, {v}, {t}
+                         asrs {v}, {v}, #1
+                         adc {v}, {v}, {offset}\n",
+                        $cut,
+                        "strb {v}, [{out}], #1
+                         subs {count}, {count}, #1
+                         bne 2b"
+                    ),
+                    sums = inout(reg) sums.as_ptr() => _, bias = inout(reg) bias.as_ptr() => _,
+                    multipliers = inout(reg) multipliers.as_ptr() => _,
+                    shifts = inout(reg) shifts.as_ptr() => _,
+                    out = inout(reg) out.as_mut_ptr() => _, count = inout(reg) count => _,
+                    offset = in(reg) offset, v = out(reg) _, t = out(reg) _,
+                    $($operands)* options(nostack),
+                );
+            }
+        };
+    }
+    if (least, greatest) == (-128, 127) {
+        run!("ssat {v}, #8, {v}\n",);
+    } else {
+        run!(cut!(), least = in(reg) least, greatest = in(reg) greatest,);
+    }
+}

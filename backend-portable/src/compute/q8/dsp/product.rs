@@ -1,0 +1,282 @@
+//! Widened rows of codes, and their products with rows of weights.
+
+use super::{UNIT, both, even, even_plus, odd, odd_plus};
+use crate::compute::q8::CHANNELS;
+use core::arch::asm;
+
+/// The last one to three codes, and `fill` behind them.
+#[inline(always)]
+fn last(codes: &[i8], fill: i8) -> u32 {
+    let byte = |at| codes.get(at).copied().unwrap_or(fill) as u8;
+    u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)])
+}
+
+/// Writes row `row` of `R` as 16 bits with its offset added, and zeros behind it.
+#[inline(always)]
+pub(in crate::compute::q8) fn widen<const R: usize>(
+    codes: &[i8],
+    offset: i16,
+    row: usize,
+    wide: &mut [i16],
+) {
+    widen_one_of(codes, offset, R, row, wide);
+}
+
+fn widen_one_of(codes: &[i8], offset: i16, rows: usize, row: usize, wide: &mut [i16]) {
+    let units = codes.len().div_ceil(UNIT);
+    let mut to = wide.as_mut_ptr().wrapping_add(row * UNIT).cast::<u32>();
+    assert!(to.is_aligned() && wide.len() >= units * rows * UNIT && row < rows);
+    let added = u32::from(offset as u16) * 0x1_0001;
+    let mut put = |word: u32| {
+        // SAFETY: there are `units` calls, each with the unit of this row in the next `rows` units of `wide`, which has
+        // `units * rows` and is aligned, as asserted.
+        unsafe {
+            to.write(even_plus(added, word));
+            to.add(1).write(odd_plus(added, word));
+        }
+        to = to.wrapping_add(rows * UNIT / 2);
+    };
+    let (full, rest) = codes.as_chunks::<UNIT>();
+    for codes in full {
+        put(u32::from_le_bytes(codes.map(|code| code as u8)));
+    }
+    if !rest.is_empty() {
+        // The negation of a usual offset is a code: it becomes zero.
+        put(last(rest, offset.wrapping_neg() as i8));
+    }
+}
+
+/// Sums of `R` rows with `count` rows of weights, of a depth below 2^18.
+#[inline(never)]
+pub(in crate::compute::q8) fn sums<const R: usize>(
+    wide: &[i16],
+    weights: &[i8],
+    depth: usize,
+    count: usize,
+    sums: &mut [[i32; CHANNELS]; R],
+) {
+    let from = wide.as_ptr().cast::<u32>();
+    assert!(from.is_aligned() && wide.len() >= depth.next_multiple_of(UNIT) * R);
+    assert!(weights.len() >= depth * count && count <= CHANNELS && depth < 1 << 18);
+    let mut at = weights.as_ptr();
+    let mut done = 0;
+    match sums.as_mut_slice() {
+        [one] => {
+            for four in one[..count].as_chunks_mut::<4>().0 {
+                // SAFETY: there are four rows of weights from here on, and a row of units, as asserted.
+                *four = unsafe { one_by_four(from, at, depth) };
+                at = at.wrapping_add(4 * depth);
+                done += 4;
+            }
+        }
+        [one, other] => {
+            let others = other[..count].as_chunks_mut::<2>().0;
+            for (one, other) in one[..count].as_chunks_mut::<2>().0.iter_mut().zip(others) {
+                // SAFETY: there are two rows of weights from here on, and two of units, as asserted.
+                [*one, *other] = unsafe { two_by_two(from, at, depth) };
+                at = at.wrapping_add(2 * depth);
+                done += 2;
+            }
+        }
+        _ => {}
+    }
+    for channel in done..count {
+        for (row, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: there is a row of weights from here on, and a row of units for each of `R`, as asserted.
+            sums[channel] = unsafe { one_by_one(from, at, depth, [row, R]) };
+        }
+        at = at.wrapping_add(depth);
+    }
+}
+
+/// Four codes that are the last of a row of weights, or fewer; the widened codes behind are zero.
+///
+/// # Safety
+/// `weights` is valid for reading `count` codes.
+#[inline(always)]
+unsafe fn rest(weights: *const i8, count: usize) -> u32 {
+    let byte = |at| {
+        // SAFETY: the caller's promise.
+        if at < count { unsafe { weights.add(at).read() as u8 } } else { 0 }
+    };
+    u32::from_le_bytes([byte(0), byte(1), byte(2), 0])
+}
+
+/// The products of two rows of codes with two rows of weights.
+///
+/// # Safety
+/// `wide` is aligned, and valid for reading two rows of units for this depth; `weights` for two rows of this depth.
+#[inline(always)]
+unsafe fn two_by_two(wide: *const u32, weights: *const i8, depth: usize) -> [[i32; 2]; 2] {
+    let (mut a0, mut a1, mut b0, mut b1) = (0u32, 0u32, 0u32, 0u32);
+    let (mut wide, mut first) = (wide, weights);
+    let mut second = weights.wrapping_add(depth);
+    /// One unit: two words of weights, and two of codes for each row.
+    macro_rules! unit {
+        () => {
+            "ldr {x}, [{first}], #4
+             ldr r7, [{second}], #4
+             sxtb16 {t}, {x}
+             sxtb16 {x}, {x}, ror #8
+             sxtb16 {u}, r7
+             sxtb16 r7, r7, ror #8
+             ldrd {v}, {w}, [{wide}], #8
+             smlad {a0}, {v}, {t}, {a0}
+             smlad {a1}, {v}, {u}, {a1}
+             smlad {a0}, {w}, {x}, {a0}
+             smlad {a1}, {w}, r7, {a1}
+             ldrd {v}, {w}, [{wide}], #8
+             smlad {b0}, {v}, {t}, {b0}
+             smlad {b1}, {v}, {u}, {b1}
+             smlad {b0}, {w}, {x}, {b0}
+             smlad {b1}, {w}, r7, {b1}\n"
+        };
+    }
+    // Blocks of four units in the upper half, and the units behind them in the lower.
+    let count = (depth / (4 * UNIT)) << 16 | depth / UNIT % 4;
+    // SAFETY: the caller's promise; there is a whole unit each time. The register that operands cannot be is kept on the stack.
+    unsafe {
+        asm!(
+            "push {{r7}}",
+            "cmp {count}, #0x10000",
+            "blo 3f",
+            "2:",
+            concat!(unit!(), unit!(), unit!(), unit!()),
+            "sub {count}, {count}, #0x10000",
+            "cmp {count}, #0x10000",
+            "bhs 2b",
+            "3:",
+            "cmp {count}, #0",
+            "beq 5f",
+            "4:",
+            unit!(),
+            "subs {count}, {count}, #1",
+            "bne 4b",
+            "5:",
+            "pop {{r7}}",
+            a0 = inout(reg) a0, a1 = inout(reg) a1, b0 = inout(reg) b0, b1 = inout(reg) b1,
+            wide = inout(reg) wide, first = inout(reg) first, second = inout(reg) second,
+            count = inout(reg) count => _, t = out(reg) _, u = out(reg) _, v = out(reg) _,
+            w = out(reg) _, x = out(reg) _,
+        );
+    }
+    let left = depth % UNIT;
+    if left != 0 {
+        // SAFETY: the codes of weights that are left, and the last units.
+        unsafe {
+            let [w0, w1] = [rest(first, left), rest(second, left)];
+            for (lo, hi, x, y) in [(0, 1, &mut a0, &mut a1), (2, 3, &mut b0, &mut b1)] {
+                let (lo, hi) = (wide.add(lo).read(), wide.add(hi).read());
+                *x = both(hi, odd(w0), both(lo, even(w0), *x));
+                *y = both(hi, odd(w1), both(lo, even(w1), *y));
+            }
+        }
+    }
+    [[a0, a1], [b0, b1]].map(|sums| sums.map(|sum| sum as i32))
+}
+
+/// The products of a row of codes with four rows of weights.
+///
+/// # Safety
+/// `wide` is aligned, and valid for reading a row of units for this depth; `weights` for four rows of this depth.
+#[inline(always)]
+unsafe fn one_by_four(wide: *const u32, weights: *const i8, depth: usize) -> [i32; 4] {
+    let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
+    let mut wide = wide;
+    let [mut first, mut second, mut third, mut fourth] =
+        [0, 1, 2, 3].map(|row| weights.wrapping_add(row * depth));
+    /// One word of weights with a unit of codes.
+    macro_rules! row {
+        ($weights:literal, $sum:literal) => {
+            concat!(
+                "ldr {x}, [{",
+                $weights,
+                "}], #4
+             sxtb16 r7, {x}
+             sxtb16 {x}, {x}, ror #8
+             smlad {",
+                $sum,
+                "}, {v}, r7, {",
+                $sum,
+                "}
+             smlad {",
+                $sum,
+                "}, {w}, {x}, {",
+                $sum,
+                "}\n"
+            )
+        };
+    }
+    let count = depth / UNIT;
+    if count != 0 {
+        // SAFETY: the caller's promise; there is a whole unit each time. The register that operands cannot be is kept on the
+        // stack.
+        unsafe {
+            asm!(
+                concat!("push {{r7}}\n2:\nldrd {v}, {w}, [{wide}], #8\n",
+                    row!("first", "a"), row!("second", "b"), row!("third", "c"), row!("fourth", "d"),
+                    "subs {count}, {count}, #1\nbne 2b\npop {{r7}}"),
+                a = inout(reg) a, b = inout(reg) b, c = inout(reg) c, d = inout(reg) d,
+                wide = inout(reg) wide, first = inout(reg) first, second = inout(reg) second,
+                third = inout(reg) third, fourth = inout(reg) fourth, count = inout(reg) count => _,
+                v = out(reg) _, w = out(reg) _, x = out(reg) _,
+            );
+        }
+    }
+    let left = depth % UNIT;
+    if left != 0 {
+        // SAFETY: the codes of weights that are left, and the last unit.
+        unsafe {
+            let (lo, hi) = (wide.read(), wide.add(1).read());
+            let rows = [(first, &mut a), (second, &mut b), (third, &mut c), (fourth, &mut d)];
+            for (row, sum) in rows {
+                let weights = rest(row, left);
+                *sum = both(hi, odd(weights), both(lo, even(weights), *sum));
+            }
+        }
+    }
+    [a, b, c, d].map(|sum| sum as i32)
+}
+
+/// The product of one row of some, and one row of weights.
+///
+/// # Safety
+/// `wide` is aligned, and valid for reading as many rows of units for this depth; `weights` for a row of this depth.
+#[inline(always)]
+unsafe fn one_by_one(
+    wide: *const u32,
+    weights: *const i8,
+    depth: usize,
+    [row, rows]: [usize; 2],
+) -> i32 {
+    let (mut sum, mut at) = (0u32, wide.wrapping_add(row * UNIT / 2));
+    let (mut weights, count) = (weights, depth / UNIT);
+    if count != 0 {
+        // SAFETY: the caller's promise; there is a whole unit each time.
+        unsafe {
+            asm!(
+                "2:
+                 ldr {t}, [{weights}], #4
+                 ldrd {v}, {w}, [{wide}]
+                 add {wide}, {wide}, {step}
+                 sxtb16 {u}, {t}
+                 sxtb16 {t}, {t}, ror #8
+                 smlad {sum}, {v}, {u}, {sum}
+                 smlad {sum}, {w}, {t}, {sum}
+                 subs {count}, {count}, #1
+                 bne 2b",
+                weights = inout(reg) weights, wide = inout(reg) at, step = in(reg) rows * UNIT * 2,
+                sum = inout(reg) sum, count = inout(reg) count => _, t = out(reg) _, u = out(reg) _,
+                v = out(reg) _, w = out(reg) _, options(nostack, readonly),
+            );
+        }
+    }
+    if !depth.is_multiple_of(UNIT) {
+        // SAFETY: the codes of weights that are left, and the last unit.
+        unsafe {
+            let word = rest(weights, depth % UNIT);
+            sum = both(at.add(1).read(), odd(word), both(at.read(), even(word), sum));
+        }
+    }
+    sum as i32
+}

@@ -1,0 +1,200 @@
+//! The module of a method: its memory, and the handle that runs it.
+
+use super::{
+    HEAD, array, is_set, lent, line, method_identifier, names, parameters, reads, results,
+    scalar_variant, shown, sizes, statics, taken,
+};
+use crate::{MethodAnalysis, Slot};
+use std::fmt::Write;
+
+/// The module of a method.
+pub(super) fn write(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
+    let name = &found.name;
+    let mut inner = String::new();
+    let text_of_method = &mut inner;
+    text_of_method.push_str(HEAD.split_once("\n\n").map_or(HEAD, |(_, rest)| rest));
+    line(text_of_method, "/// Its name in the program.");
+    line(text_of_method, &format!("pub const NAME: &str = {name:?};"));
+    line(text_of_method, "/// Bytes of its arena.");
+    line(text_of_method, &format!("pub const ARENA: usize = {};", found.arena));
+    sizes(text_of_method, &found.planned, found.scratch);
+    let lent = lent(found);
+    let places: Vec<&str> = lent.iter().map(|(place, _)| place.as_str()).collect();
+    let places = places.join(", ");
+    line(text_of_method, "/// What the exporter left to the caller.");
+    line(
+        text_of_method,
+        &format!("pub const LENT: [firmware::Lent; {}] = [{places}];", lent.len()),
+    );
+    for (kind, slots) in [("Input", &found.inputs), ("Output", &found.outputs)] {
+        for (index, slot) in slots.iter().enumerate() {
+            if let Some(array) = array(slot) {
+                let is = if kind == "Input" { "input" } else { "output" };
+                line(text_of_method, &format!("/// The type of {is} {index}: {slot}."));
+                line(text_of_method, &format!("pub type {kind}{index} = {array};"));
+            }
+        }
+    }
+    memory(text_of_method, found, &lent, is_shared);
+    handle(text_of_method, found, is_shared);
+    let shown = shown(name);
+    line(text, &format!("\n/// What there is to know of method `{shown}`, and the method."));
+    line(text, &format!("pub mod {} {{", method_identifier(name)));
+    for inner_line in inner.lines() {
+        let indent = if inner_line.is_empty() { "" } else { "    " };
+        let _ = writeln!(text, "{indent}{inner_line}");
+    }
+    line(text, "}");
+}
+
+/// The memory of a method.
+fn memory(text: &mut String, found: &MethodAnalysis, lent: &[(String, usize)], is_shared: bool) {
+    let planned: &[usize] = if is_shared { &[] } else { &found.planned };
+    let scratch = if is_shared { 0 } else { found.scratch };
+    let (buffers, lends) = (planned.len(), lent.len());
+    line(text, "/// Its memory.");
+    line(text, &format!("pub type Memory = firmware::Memory<{buffers}, {lends}>;"));
+    line(text, "\n/// Static memory of just the sizes that it takes.");
+    line(text, "///\n/// # Errors\n/// It was taken before.");
+    line(text, "pub fn memory() -> Result<Memory, Error> {");
+    line(text, "    const BLOCKS: usize = ARENA.div_ceil(core::ARENA_ALIGN);");
+    line(text, "    static ARENA_MEMORY: Once<[core::ArenaBlock; BLOCKS]> =");
+    line(text, "        Once::new([core::ArenaBlock::UNINIT; BLOCKS]);");
+    statics(text, planned, scratch);
+    for (index, (_, size)) in lent.iter().enumerate() {
+        line(
+            text,
+            &format!("    static LENT_MEMORY_{index}: Once<core::AlignedBytes<[u8; {size}]>> ="),
+        );
+        line(text, &format!("        Once::new(core::AlignedBytes([0; {size}]));"));
+    }
+    line(text, "    Ok(firmware::Memory {");
+    line(text, "        arena: &mut core::ArenaBlock::bytes(ARENA_MEMORY.take()?)[..ARENA],");
+    line(text, &format!("        planned: [{}],", taken(planned)));
+    line(text, "        scratch: &mut SCRATCH_MEMORY.take()?.0,");
+    let take = |index| format!("&mut LENT_MEMORY_{index}.take()?.0");
+    let lent: Vec<String> = (0..lent.len()).map(take).collect();
+    line(text, &format!("        lent: [{}],", lent.join(", ")));
+    line(text, "    })\n}");
+}
+
+/// The type of a loaded method, with its functions.
+fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
+    let (kind, life, shared) = match is_shared {
+        true => {
+            ("core::SharedMethod<'static>", "'a ", "shared: &'a mut core::SharedMemory<'static>, ")
+        }
+        false => ("core::Method<'static>", "", ""),
+    };
+    let generic = if is_shared { "<'a>" } else { "" };
+    let load_shared = if is_shared { "shared: &mut core::SharedMemory<'static>, " } else { "" };
+    let (attached, seen) = match is_shared {
+        true => ("self.0.attach(shared)?", "self.0.view(shared)?"),
+        false => ("self.0.attached()", "&self.0"),
+    };
+    let parameters = parameters(found);
+    let (names, results) = (names(found), results(found, if is_shared { "'a " } else { "" }));
+    line(text, "\n/// The method, loaded.");
+    line(text, "#[derive(Debug)]");
+    if is_shared {
+        // A shared method has no text of its own.
+        let derived = text.rfind("#[derive(Debug)]").unwrap_or(text.len());
+        text.truncate(derived);
+    }
+    line(text, &format!("pub struct Method({kind});"));
+    line(text, "\nimpl Method {");
+    line(
+        text,
+        "    /// Loads it from a program, which may be another than the one that is embedded, into this memory.",
+    );
+    line(text, "    ///\n    /// # Errors\n    /// What is wrong or missing, and where.");
+    line(text, "    pub fn load(");
+    if is_shared {
+        line(text, &format!("        {load_shared}"));
+    }
+    line(text, "        program: &core::Program<'static>,");
+    line(text, "        registry: &core::Registry<'static>,");
+    line(text, "        memory: Memory,");
+    line(text, "        options: core::LoadOptions<'static>,");
+    line(text, "    ) -> Result<Self, Error> {");
+    let loaded = match is_shared {
+        true => "firmware::load_shared(program, NAME, registry, shared, memory, LENT, options)",
+        false => "firmware::load(program, NAME, registry, memory, LENT, options)",
+    };
+    line(text, &format!("        Ok(Method({loaded}?))\n    }}"));
+    line(text, "\n    /// Sets the inputs, which a run uses up.");
+    line(text, "    ///\n    /// # Errors\n    /// An input does not fit.");
+    let plain_shared = if is_shared { "shared: &mut core::SharedMemory<'static>, " } else { "" };
+    line(
+        text,
+        &format!(
+            "    pub fn set_inputs(&mut self, {plain_shared}{parameters}) -> Result<(), Error> {{"
+        ),
+    );
+    line(
+        text,
+        &format!(
+            "        #[allow(unused_mut, unused_variables)]\n        let mut method = {attached};"
+        ),
+    );
+    for (index, slot) in found.inputs.iter().enumerate() {
+        match slot {
+            Slot::Scalar(scalar) => {
+                let kind = scalar_variant(scalar);
+                line(
+                    text,
+                    &format!(
+                        "        firmware::set_scalar(&mut method, {index}, core::Scalar::{kind}(input_{index}))?;"
+                    ),
+                );
+            }
+            Slot::Tensor { .. } if is_set(slot) => {
+                let function = if array(slot).is_some() { "set_input" } else { "set_tensor" };
+                line(
+                    text,
+                    &format!("        firmware::{function}(&mut method, {index}, input_{index})?;"),
+                );
+            }
+            _ => {}
+        }
+    }
+    line(text, "        Ok(())\n    }");
+    line(text, "\n    /// The outputs, as the last run left them.");
+    line(
+        text,
+        "    ///\n    /// # Errors\n    /// An output is not what the embedded program has there.",
+    );
+    let seen_shared = if is_shared { "shared: &'a core::SharedMemory<'static>" } else { "" };
+    line(
+        text,
+        &format!(
+            "    pub fn outputs{generic}(&{life}self, {seen_shared}) -> Result<{results}, Error> {{"
+        ),
+    );
+    line(text, &format!("        #[allow(unused_variables)]\n        let method = {seen};"));
+    line(text, &format!("        Ok({})\n    }}", reads(found)));
+    line(text, "\n    /// Runs it: sets the inputs, computes, gives the outputs.");
+    line(
+        text,
+        "    ///\n    /// # Errors\n    /// An input does not fit, or an instruction failed.",
+    );
+    line(
+        text,
+        &format!(
+            "    pub fn run{generic}(&{life}mut self, {shared}{parameters}) -> Result<{results}, Error> {{"
+        ),
+    );
+    let pass = if is_shared { "shared, " } else { "" };
+    line(text, &format!("        self.set_inputs({pass}{names})?;"));
+    line(text, &format!("        {attached}.execute()?;"));
+    line(text, &format!("        self.outputs({})\n    }}", if is_shared { "shared" } else { "" }));
+    line(
+        text,
+        "\n    /// The method as core has it: to step through it, to reset its state, to fill inputs in place.",
+    );
+    line(
+        text,
+        &format!("    pub fn as_core(&mut self) -> &mut {kind} {{\n        &mut self.0\n    }}"),
+    );
+    line(text, "}");
+}
