@@ -124,7 +124,7 @@ fn programs_run_with_what_is_their_own_alone() {
             lean += usize::from(!uses.has(Uses::CONTROL) && !uses.has(Uses::DELEGATES));
             count += 1;
             // Without any one of the things that it makes use of, it is refused; some of the programs are enough.
-            for bit in (0..32).map(|bit| 1u32 << bit).filter(|_| count % 8 == 0) {
+            for bit in (0..32).map(|bit| 1u32 << bit).filter(|_| count % 4 == 0) {
                 let (use_bit, path_bit) = (Uses::from_bits(bit), Paths::from_bits(bit));
                 let mut less = Vec::new();
                 // These are there in case: numbers that kernels make can have fractions, views can come to lie over outputs.
