@@ -213,7 +213,9 @@ fn methods_run_in_their_own_memory_only() {
     std::mem::swap(&mut a, &mut b);
     for mut active in [a, b] {
         if active.input_count() > 0 {
-            active.set_input_tensor(0, &TensorRef::from_slice(&[4], &[0.0f32; 4]).unwrap()).unwrap();
+            active
+                .set_input_tensor(0, &TensorRef::from_slice(&[4], &[0.0f32; 4]).unwrap())
+                .unwrap();
         }
         active.execute().unwrap();
     }
