@@ -31,7 +31,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let [&[qb, qh, qt, qk], &[kb, kh, kt, kk], &[vb, vh, vt, depth]] =
         [&query.sizes[..], &key.sizes[..], &value.sizes[..]]
     else {
-        return Err(KernelError::Rank { arg: 0, found: query.rank() });
+        return Err(KernelError::rank(0, query.rank()));
     };
     if [qb, qt, qk] != [kb, kt, kk] || kh < 1 || qh % kh != 0 {
         return Err(bad(1, "must fit the queries, whose heads are a multiple of its own"));

@@ -19,14 +19,14 @@ use torchlet_core::{Arguments, KernelError, ScalarType, TensorInfo};
 fn four(args: &Arguments, arg: usize) -> Result<TensorInfo, KernelError> {
     let info = args.info(arg)?;
     if info.rank() != 4 {
-        return Err(KernelError::Rank { arg, found: info.rank() });
+        return Err(KernelError::rank(arg, info.rank()));
     }
     contiguous(arg, &info)?;
     Ok(info)
 }
 
 fn contiguous(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
-    if info.is_contiguous() { Ok(()) } else { Err(KernelError::Layout { arg }) }
+    if info.is_contiguous() { Ok(()) } else { Err(KernelError::layout(arg)) }
 }
 
 fn of_type(arg: usize, info: &TensorInfo, wanted: ScalarType) -> Result<(), KernelError> {

@@ -139,7 +139,7 @@ fn prepare(
     let mask = places.mask();
     if let Some(info) = ctx.optional_info(mask)? {
         if info.rank() != 2 {
-            return Err(KernelError::Rank { arg: mask, found: info.rank() });
+            return Err(KernelError::rank(mask, info.rank()));
         }
         if !floats.contains(&info.scalar_type) {
             return Err(unsupported(mask, info.scalar_type));
@@ -187,7 +187,7 @@ fn update_and_attend(ctx: &mut Invoke) -> Result<(), KernelError> {
         write(value.info(), value.bytes(), &info, cache, &|_, position| first + position);
         *slot = TensorRef::new(info, cache);
     }
-    let [Some(k), Some(v)] = caches else { return Err(KernelError::Access { arg: 3 }) };
+    let [Some(k), Some(v)] = caches else { return Err(KernelError::access(3)) };
     attend(ctx, WITH_CACHE, [k, v], false)
 }
 

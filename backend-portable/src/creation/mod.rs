@@ -117,7 +117,7 @@ fn prepare_diagonal(ctx: &mut Prepare, args: [usize; 2], out: usize) -> Result<(
     let mut sizes = [0; 2];
     for (size, arg) in sizes.iter_mut().zip(args) {
         let found = i32::try_from(ctx.int(arg)?).ok().filter(|size| *size >= 0);
-        *size = found.ok_or(KernelError::Argument { arg, what: "a size is out of range" })?;
+        *size = found.ok_or(KernelError::argument(arg, "a size is out of range"))?;
     }
     ctx.resize(out, &sizes)
 }

@@ -26,7 +26,7 @@ kernels! {
     RANDPERM_OUT = Kernel::new("aten::randperm.out", &[Int, Out], |ctx| {
         let size = i32::try_from(ctx.int(0)?).ok().filter(|size| *size >= 0);
         let what = "a size is out of range";
-        ctx.resize(1, &[size.ok_or(KernelError::Argument { arg: 0, what })?])?;
+        ctx.resize(1, &[size.ok_or(KernelError::argument(0, what))?])?;
         let found = ctx.info(1)?.scalar_type;
         number_type(1, found)?;
         Ok(Plan::new(permutation))

@@ -150,7 +150,7 @@ fn plan(
     }
     let sizes = broadcast_all(infos.iter().map(|info| info.sizes.as_slice()));
     let what = "the inputs' shapes cannot be broadcast";
-    ctx.resize(out, &sizes.ok_or(KernelError::Argument { arg: out, what })?)?;
+    ctx.resize(out, &sizes.ok_or(KernelError::argument(out, what))?)?;
     let in_doubles = (doubles || of_out == ScalarType::Double) && types::computes::<f64>();
     Ok(Plan::new(if in_doubles { double } else { single }))
 }
@@ -169,7 +169,7 @@ pub(crate) fn map<C: Real, const N: usize>(
         let _ = tensors.push(ctx.tensor(arg)?);
     }
     let Ok(tensors) = tensors.into_array::<N>() else {
-        return Err(KernelError::Access { arg: out });
+        return Err(KernelError::access(out));
     };
     let parallel = ctx.parallel();
     let out = ctx.out(out)?;

@@ -146,10 +146,10 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         }
         let rank = if arg == 2 { 1 } else { 2 };
         if info.rank() != rank {
-            return Err(KernelError::Rank { arg, found: info.rank() });
+            return Err(KernelError::rank(arg, info.rank()));
         }
         if !info.is_contiguous() {
-            return Err(KernelError::Layout { arg });
+            return Err(KernelError::layout(arg));
         }
     }
     let shape = Shape::of(ctx)?;
@@ -167,7 +167,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             "must be empty, or have an element for each expert where scores are sigmoids",
         ));
     }
-    let too_large = KernelError::Unsupported { what: "experts of this size" };
+    let too_large = KernelError::unsupported("experts of this size");
     for (arg, packed) in [3, 4].into_iter().zip(shape.packed().ok_or(too_large.clone())?) {
         let (info, len) = (ctx.info(arg)?, packed.len().ok_or(too_large.clone())?);
         if info.size(0) != shape.experts || info.size(1) < len {
@@ -181,7 +181,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(unsupported(13, out.scalar_type));
     }
     if !out.is_contiguous() {
-        return Err(KernelError::Layout { arg: 13 });
+        return Err(KernelError::layout(13));
     }
     let len = || {
         let (sections, slot) = shape.memory(machine::tier(ctx))?;
@@ -269,7 +269,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
     }
     let scale = ctx.float(12)? as f32;
-    let too_little = KernelError::Unsupported { what: "less scratch memory than was asked for" };
+    let too_little = KernelError::unsupported("less scratch memory than was asked for");
     let parallel = ctx.parallel();
     let tier = Tier::detect();
     let (sections, slot) = shape.memory(tier).ok_or(too_little.clone())?;

@@ -40,7 +40,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     same_type(ctx, 0, 1)?;
     for arg in [0, 1] {
         if !ctx.info(arg)?.is_contiguous() {
-            return Err(KernelError::Layout { arg });
+            return Err(KernelError::layout(arg));
         }
     }
     let length = info.rank().checked_sub(1).map_or(1, |last| info.size(last));

@@ -57,7 +57,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     let out = ctx.info(8)?;
     if !out.is_contiguous() {
-        return Err(KernelError::Layout { arg: 8 });
+        return Err(KernelError::layout(8));
     }
     Ok(Plan::new(match ComputeType::of(out.scalar_type) {
         Some(ComputeType::F32) => run::<f32>,

@@ -57,7 +57,7 @@ kernels! { BLOCKS:
     TILE_CROP_OUT = Kernel::new("preprocess::tile_crop.out", &[Tensor, Int, Out], |ctx| {
         let info = ctx.info(0)?;
         let &[channels, height, width] = &info.sizes[..] else {
-            return Err(KernelError::Rank { arg: 0, found: info.rank() });
+            return Err(KernelError::rank(0, info.rank()));
         };
         let tile = i32::try_from(ctx.int(1)?).ok().filter(|tile| *tile > 0 && height % tile == 0 && width % tile == 0);
         let tile = tile.ok_or(bad(1, "must be positive and divide height and width"))?;
@@ -66,7 +66,7 @@ kernels! { BLOCKS:
         same_type(ctx, 0, 2)?;
         Ok(Plan::new(|ctx| {
             let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
-            let deep = KernelError::Rank { arg: 0, found: input.rank() };
+            let deep = KernelError::rank(0, input.rank());
             let tile = usize::try_from(ctx.int(1)?).unwrap_or(1).max(1);
             let from = divide(input.info(), 2, tile).and_then(|info| divide(&info, 1, tile));
             let to = divide(out.info(), 0, input.size(2) / tile);

@@ -99,14 +99,14 @@ kernels! { VIEWS:
             (S::Half, S::ComplexHalf) | (S::Float, S::ComplexFloat) | (S::Double, S::ComplexDouble)
         );
         if !fits {
-            return Err(KernelError::ScalarType { arg: 1, found });
+            return Err(KernelError::scalar_type(1, found));
         }
         Ok(Plan::new(|ctx| {
             let (input, out) = (ctx.tensor(0)?, ctx.out(1)?);
             // The output seen as what its numbers are made of, which follow each other.
             let mut pairs = out.info().clone();
             pairs.scalar_type = input.scalar_type;
-            let deep = KernelError::Rank { arg: 0, found: input.rank() };
+            let deep = KernelError::rank(0, input.rank());
             let last = u8::try_from(pairs.rank()).map_err(|_| deep.clone())?;
             pairs.sizes.push(2).map_err(|_| deep.clone())?;
             pairs.dim_order.push(last).map_err(|_| deep)?;

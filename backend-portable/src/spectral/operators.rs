@@ -254,8 +254,7 @@ fn memory<'c, C: Real>(ctx: &mut Invoke<'c, '_>) -> &'c mut [Complex<C>] {
     bytemuck::try_cast_slice_mut(ctx.scratch()).unwrap_or_default()
 }
 
-const TOO_LITTLE: KernelError =
-    KernelError::Unsupported { what: "less scratch memory than was asked for" };
+const TOO_LITTLE: KernelError = KernelError::unsupported("less scratch memory than was asked for");
 
 /// Complex numbers from real or complex ones.
 fn to_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
