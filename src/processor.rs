@@ -11,6 +11,7 @@ use goal::{CPU_ENGINE, GPU, Goal, Packer, Processor};
 use self_cell::self_cell;
 use std::path::Path;
 use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError, Registry};
+use torchlet_graph::front::xnnpack;
 use torchlet_graph::{self as graph, Package, Report, blob};
 
 /// What a program runs on.
@@ -129,6 +130,11 @@ impl RunOn {
                 compiling.or_faster(ready)
             }
             Ok(ready) => Ok(ready),
+            // Kernels have a rule for delegates that a graph cannot say; where they have none either, that is what is wrong.
+            Err((open, _)) if processor != Processor::Cpu && compiling.is_needed(&open) => {
+                let ready = compiling.compiled(open, Processor::Cpu);
+                ready.map_err(|(_, source)| Error::Compile { source })
+            }
             // What was not asked for by name is an attempt, and kernels run what needs no other. What needs the compiler cannot run
             // as it is either: what is wrong says more than that.
             Err((open, error))
@@ -145,9 +151,6 @@ impl RunOn {
 /// What a method takes at least, in billionths of a second, that a GPU may be worth asking about: no GPU is started and waited for in
 /// half the time. Looking for one takes longer than running less than that a hundred times.
 const SMALL: u64 = 150_000;
-
-/// The backend of programs that were lowered for XNNPACK: the compiler understands them.
-const XNNPACK: &str = "XnnpackBackend";
 
 /// What delegates a program has, of those that the compiler knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,9 +196,10 @@ impl Compiling<'_> {
         let program = open.program();
         let methods = program.method_names().into_iter().flatten().flatten();
         let mut methods = methods.filter_map(|name| program.method_meta(name).ok());
-        self.registry.backend(XNNPACK).is_none()
+        self.registry.backend(xnnpack::BACKEND).is_none()
             && methods.any(|meta| {
-                (0..meta.delegate_count()).any(|it| meta.delegate_backend(it) == Some(XNNPACK))
+                (0..meta.delegate_count())
+                    .any(|it| meta.delegate_backend(it) == Some(xnnpack::BACKEND))
             })
     }
 

@@ -172,6 +172,13 @@ fn inspect_explains() {
         assert!(graph.is_null());
     }
 
+    let compiled = "xnnpack/convolution/conv2d.bpte";
+    let text = stdout(&["inspect", compiled]);
+    assert!(text.contains("compiled when") && text.contains("1  Conv2d"), "{text}");
+    assert!(!text.contains("not available"), "{text}");
+    let object = json(&stdout(&["inspect", compiled, "--json"]));
+    assert_eq!(object["methods"][0]["delegates"][0]["available"], true);
+
     let data = "digits/digits_external._default_external_constant.ptd";
     let external = stdout(&["inspect", "digits/digits_external.pte", "--data", data]);
     assert!(external.contains("data file 0"), "{external}");

@@ -5,6 +5,7 @@ use crate::emit::Emitter;
 use crate::error::Error;
 use crate::front::delegate::{graph_of, is_for_device};
 use crate::front::joined;
+use crate::front::xnnpack;
 use crate::front::{Copies, FrontEnd, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
@@ -101,11 +102,25 @@ pub(crate) fn compile_read<'p>(
         }
         let backends = method.delegates.iter().map(|delegate| delegate.backend.clone());
         described.delegates = backends.collect();
+        if let Some(why) = left_behind(&described, registry) {
+            return Err(why);
+        }
         report.methods.push(described);
     }
     compiled.named.extend(constants.into_named());
     compiled.forget_unused_data()?;
     Ok(Compiled { program: compiled, report })
+}
+
+/// An error if a method still has delegates that nothing runs but what they would have been compiled to.
+fn left_behind(method: &MethodReport, registry: &Registry<'_>) -> Option<Error> {
+    let is_left = method.delegates.iter().any(|backend| backend == xnnpack::BACKEND);
+    if !is_left || registry.backend(xnnpack::BACKEND).is_some() {
+        return None;
+    }
+    let apart = method.apart.first().map(|(_, why)| why);
+    let why = apart.or(method.as_exported.as_ref()).map_or("", String::as_str);
+    Some(Error::Unsupported(format!("a delegate for XNNPACK stays what it is: {why}")))
 }
 
 /// Why a method stays as it is that nothing would run elsewhere of.

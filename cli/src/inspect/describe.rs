@@ -3,10 +3,12 @@
 use crate::bundle;
 use crate::failure::Failure;
 use crate::inputs::describe;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use torchlet::core::{
     Blob, DataMap, InstructionName, MethodMeta, ProgramError, ShapeDynamism, TableUse, ValueMeta,
 };
+use torchlet::graph::front::xnnpack::{self, Summary};
 use torchlet::{Error, Limits, MemoryReport, Module};
 use torchlet_build::Target;
 
@@ -183,6 +185,19 @@ impl Method {
             }
             _ => Default::default(),
         };
+        let missing_backends: Vec<String> = missing_backends;
+        let (compiled, missing_backends): (Vec<String>, Vec<String>) =
+            missing_backends.into_iter().partition(|backend| backend == xnnpack::BACKEND);
+        let memory = match memory {
+            Err(_)
+                if !compiled.is_empty()
+                    && missing_operators.is_empty()
+                    && missing_backends.is_empty() =>
+            {
+                Err(String::from(COMPILED))
+            }
+            memory => memory.map_err(|error| Failure::from(error).to_string()),
+        };
         let (operators, control, calls) = instructions(&meta, &missing_operators)?;
         let delegates = (0..meta.delegate_count())
             .map(|index| delegate(&meta, index, calls.get(&index).copied().unwrap_or(0)))
@@ -204,12 +219,16 @@ impl Method {
             planned: (0..meta.planned_buffer_count())
                 .map(|index| Ok(meta.planned_buffer_size(index).map_err(malformed)? as u64))
                 .collect::<Result<_, Failure>>()?,
-            memory: memory.map_err(|error| Failure::from(error).to_string()),
+            memory,
             missing_backends,
             on_target: target.map(|target| on_target(module, &meta, target)),
         })
     }
 }
+
+/// What is not known of programs for XNNPACK.
+const COMPILED: &str =
+    "it depends on what the program is compiled for when it is opened, which `--plan` says";
 
 fn on_target(module: &Module, meta: &MethodMeta<'_>, target: &Target) -> Result<OnTarget, String> {
     if target.has_vectors() || meta.delegate_count() > 0 {
@@ -283,22 +302,45 @@ fn delegate(meta: &MethodMeta<'_>, index: usize, calls: usize) -> Result<Delegat
     })
 }
 
-/// What is in a delegate for Vulkan; nothing is said of data that cannot be read.
-#[cfg(feature = "vulkan")]
+/// What is in a delegate; nothing is said of data that cannot be read.
 fn graph(backend: &str, processed: &Blob<'_>) -> Option<Graph> {
-    use torchlet::vulkan::{BACKEND_NAME, OperatorSummary, summarize};
-    if backend != BACKEND_NAME {
+    if backend != xnnpack::BACKEND && !is_for_vulkan(backend) {
         return None;
     }
-    let summary = match processed.lend() {
-        Some(bytes) => summarize(bytes),
+    let bytes = match processed.lend() {
+        Some(bytes) => Cow::Borrowed(bytes),
         None => {
             let mut bytes = vec![0; processed.size()];
             processed.read(0, &mut bytes).ok()?;
-            summarize(&bytes)
+            Cow::Owned(bytes)
         }
     };
-    let summary = summary.ok()?;
+    if backend == xnnpack::BACKEND { graph_for_xnnpack(&bytes) } else { graph_for_vulkan(&bytes) }
+}
+
+fn graph_for_xnnpack(bytes: &[u8]) -> Option<Graph> {
+    let summary = xnnpack::summarize(bytes).ok()?;
+    let operator = |(name, calls)| Operator { name, calls, available: true };
+    let mut operators: Vec<Operator> = summary.calls.into_iter().map(operator).collect();
+    operators.sort_by_key(|operator| std::cmp::Reverse(operator.calls));
+    let Summary { constants, constant_bytes, .. } = summary;
+    Some(Graph { operators, constants, constant_bytes })
+}
+
+#[cfg(feature = "vulkan")]
+fn is_for_vulkan(backend: &str) -> bool {
+    backend == torchlet::vulkan::BACKEND_NAME
+}
+
+#[cfg(not(feature = "vulkan"))]
+fn is_for_vulkan(_backend: &str) -> bool {
+    false
+}
+
+#[cfg(feature = "vulkan")]
+fn graph_for_vulkan(bytes: &[u8]) -> Option<Graph> {
+    use torchlet::vulkan::{OperatorSummary, summarize};
+    let summary = summarize(bytes).ok()?;
     let operator = |operator: OperatorSummary| {
         let OperatorSummary { name, calls, available } = operator;
         Operator { name, calls, available }
@@ -311,7 +353,7 @@ fn graph(backend: &str, processed: &Blob<'_>) -> Option<Graph> {
 }
 
 #[cfg(not(feature = "vulkan"))]
-fn graph(_backend: &str, _processed: &Blob<'_>) -> Option<Graph> {
+fn graph_for_vulkan(_bytes: &[u8]) -> Option<Graph> {
     None
 }
 

@@ -6,6 +6,7 @@ use anstream::println;
 use std::path::Path;
 use torchlet::MemoryReport;
 use torchlet::core::TableUse;
+use torchlet::graph::front::xnnpack;
 
 /// Most entries of a list of names that are shown.
 const MOST_NAMES: usize = 8;
@@ -82,6 +83,8 @@ fn show_method(method: &Method, description: &Description) {
         let size = bytes(delegate.bytes);
         let missing = if method.missing_backends.contains(&delegate.backend) {
             paint(BAD, "  not available")
+        } else if delegate.backend == xnnpack::BACKEND {
+            paint(FAINT, ", compiled when the program is opened")
         } else {
             String::new()
         };

@@ -16,17 +16,14 @@ pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
     let bytes = &delegate.processed;
     match &*delegate.backend {
         "VulkanBackend" if vulkan::is_blob(bytes) => true,
-        XNNPACK if xnnpack::is_blob(bytes) => true,
+        xnnpack::BACKEND if xnnpack::is_blob(bytes) => true,
         _ => blob::is_blob(bytes),
     }
 }
 
-/// The backend that exporters lower programs for CPUs to.
-const XNNPACK: &str = "XnnpackBackend";
-
 /// Whether a delegate was made for a device beside the CPU.
 pub(crate) fn is_for_device(delegate: &Delegate<'_>) -> bool {
-    delegate.backend != XNNPACK
+    delegate.backend != xnnpack::BACKEND
 }
 
 /// Reads the graph of a delegate, and binds it to the arguments of a call.

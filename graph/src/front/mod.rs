@@ -9,7 +9,7 @@ mod optional;
 mod program;
 mod vocabulary;
 pub mod vulkan;
-pub(crate) mod xnnpack;
+pub mod xnnpack;
 
 pub(crate) use constants::Copies;
 pub use program::{FrontEnd, Run};

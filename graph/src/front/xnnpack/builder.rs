@@ -1,5 +1,6 @@
 //! The graph on its way: calls of ATen over what the blob describes.
 
+use super::rows;
 use super::values::{Coding, Described};
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -20,6 +21,8 @@ pub(super) struct Builder<'p> {
     asked: BTreeSet<ValueId>,
     /// The values of the blob that are there.
     known: BTreeSet<ValueId>,
+    /// Those that are arguments of the delegate's call.
+    arguments: BTreeSet<ValueId>,
     /// Whether shapes are bounds.
     dynamic: bool,
     /// The call that is in the making.
@@ -45,11 +48,15 @@ impl<'p> Builder<'p> {
             numbers: BTreeMap::new(),
             asked: BTreeSet::new(),
             known: BTreeSet::new(),
+            arguments: BTreeSet::new(),
             dynamic,
             number: 0,
         };
-        for (id, Described { mut tensor, coding, .. }) in described.into_iter().enumerate() {
+        for (id, Described { mut tensor, coding, external }) in described.into_iter().enumerate() {
             tensor.dynamic &= dynamic;
+            if external.is_some() {
+                builder.arguments.insert(id);
+            }
             if tensor.data.is_some() {
                 builder.known.insert(id);
             }
@@ -276,7 +283,7 @@ impl<'p> Builder<'p> {
     }
 
     /// The least and the greatest code of a type.
-    fn bounds(&mut self, scalar_type: ScalarType) -> (ValueId, ValueId) {
+    pub(super) fn bounds(&mut self, scalar_type: ScalarType) -> (ValueId, ValueId) {
         let (low, high) = match scalar_type {
             ScalarType::Byte => (0, 255),
             ScalarType::Int => (i32::MIN.into(), i32::MAX.into()),
@@ -311,14 +318,8 @@ impl<'p> Builder<'p> {
             Some(limits) => self.limited(made, limits)?,
             None => made,
         };
-        let (from, to) = (self.tensor(made)?, self.tensor(out)?);
-        if from.sizes != to.sizes {
-            let (from, to) = (&from.sizes, &to.sizes);
-            return Err(Error::Invalid(format!(
-                "a call makes {from:?}, and is said to make {to:?}"
-            )));
-        }
-        let (from, to) = (from.scalar_type, to.scalar_type);
+        self.describe_as(made, out)?;
+        let (from, to) = (self.tensor(made)?.scalar_type, self.tensor(out)?.scalar_type);
         match self.coding(out) {
             Coding::Plain if from == to => self.rename(made, out),
             Coding::Plain => self.cast_into(made, out),
@@ -327,7 +328,10 @@ impl<'p> Builder<'p> {
                 let inputs = self.affine(made, scale, zero_point, to);
                 self.call_into(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &inputs, out);
             }
-            Coding::PerRow { inner_dims } => self.round_rows(made, inner_dims, out)?,
+            Coding::PerRow { inner_dims } => {
+                let rounded = rows::round(self, made, inner_dims)?;
+                self.rename(rounded, out);
+            }
             Coding::PerChannel { .. } | Coding::PerGroup { .. } => {
                 return Err(Error::unsupported("a result with a scale for each channel"));
             }
@@ -335,9 +339,31 @@ impl<'p> Builder<'p> {
         Ok(())
     }
 
+    /// Gives a value of the blob the shape that a call has made. XNNPACK goes by that as well: the exporter describes what it quantizes
+    /// as the program runs before it finds out that a convolution takes it, with channels last.
+    ///
+    /// # Errors
+    /// It is an argument of the delegate's call, of another shape.
+    fn describe_as(&mut self, made: ValueId, out: ValueId) -> Result<(), Error> {
+        let sizes = self.sizes(made)?;
+        let is_argument = self.arguments.contains(&out);
+        let Some(Value::Tensor(described)) = self.graph.values.get_mut(out) else {
+            return Err(Error::Invalid(format!("value {out} is out of range")));
+        };
+        if is_argument && sizes != described.sizes {
+            let said = &described.sizes;
+            return Err(Error::Invalid(format!(
+                "a call makes {sizes:?}, and is said to make {said:?}"
+            )));
+        }
+        described.sizes = sizes;
+        Ok(())
+    }
+
     /// Codes that a call has moved become a value of the blob.
     pub(super) fn store_codes(&mut self, made: ValueId, out: ValueId) -> Result<(), Error> {
         self.define(out)?;
+        self.describe_as(made, out)?;
         self.rename(made, out);
         Ok(())
     }
@@ -373,39 +399,5 @@ impl<'p> Builder<'p> {
             return Ok(value);
         }
         self.call(Operator::CLAMP, &[value, low_end, high_end], &sizes)
-    }
-
-    /// Rounds numbers to what codes of 8 bits can say, by a scale and a zero point for each row of the last dimensions.
-    fn round_rows(&mut self, value: ValueId, inner: usize, out: ValueId) -> Result<(), Error> {
-        let sizes = self.sizes(value)?;
-        let value = self.cast(value, ScalarType::Float)?;
-        let (outer, width) =
-            match sizes.len().checked_sub(inner).and_then(|at| sizes.split_at_checked(at)) {
-                Some((outer, inner)) => (outer, inner.iter().product::<usize>()),
-                None => return Err(Error::invalid("rows of dimensions that are not there")),
-            };
-        if inner > 1 && self.dynamic {
-            return Err(Error::unsupported("rows of several dimensions that may change"));
-        }
-        let rows: Vec<usize> = outer.iter().copied().chain([width]).collect();
-        let value = self.view(value, &rows)?;
-        let ones: Vec<usize> = outer.iter().copied().chain([1]).collect();
-        let scales = self.new_tensor(ScalarType::Float, &ones);
-        let zero_points = self.new_tensor(ScalarType::Long, &ones);
-        let list = self.push(Value::List([scales, zero_points].to_vec()));
-        let number = self.int(ScalarType::Char as i64);
-        let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
-        self.call_into(choose, &[value, number], list);
-        let (low, high) = self.bounds(ScalarType::Char);
-        let codes = self.new_tensor(ScalarType::Char, &rows);
-        let inputs = [value, scales, zero_points, low, high, number];
-        self.call_into(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN, &inputs, codes);
-        let numbers = self.new_tensor(ScalarType::Float, &rows);
-        let float = self.int(ScalarType::Float as i64);
-        let inputs = [codes, scales, zero_points, low, high, number, float];
-        self.call_into(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TOKEN, &inputs, numbers);
-        let numbers = self.view(numbers, &sizes)?;
-        self.rename(numbers, out);
-        Ok(())
     }
 }

@@ -9,7 +9,9 @@
 mod builder;
 mod convolution;
 mod nodes;
+mod rows;
 mod schema;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -25,8 +27,12 @@ use alloc::format;
 use alloc::vec::Vec;
 use builder::Builder;
 use schema::{ConstantTable, GraphTable, ValueTable};
+pub use summary::{Summary, summarize};
 use torchlet_core::format::flatbuffer::Table;
 use values::{Constants, Described};
+
+/// The backend that exporters lower programs to which these delegates are of.
+pub const BACKEND: &str = "XnnpackBackend";
 
 const HEADER: &[u8; 4] = b"XH00";
 

@@ -80,7 +80,7 @@ kinds! {
 }
 
 /// The kind of a number.
-fn kind(number: u8) -> Result<Call, Error> {
+pub(super) fn kind(number: u8) -> Result<Call, Error> {
     let kind = usize::from(number).checked_sub(1).and_then(|place| KINDS.get(place));
     kind.copied().ok_or_else(|| Error::Unsupported(format!("XNNPACK's call {number}")))
 }

@@ -10,6 +10,7 @@ use torchlet_core::{ScalarType, TensorRef};
 
 const FLOAT: u8 = 1;
 const PACKED_BY_CHANNEL: u8 = 8;
+const ROUNDED: u8 = 9;
 const PACKED_BY_GROUP: u8 = 10;
 const NONE: u32 = u32::MAX;
 
@@ -230,6 +231,52 @@ fn calls_that_newer_exporters_do_not_write_are_understood() {
     blob.node("ScaledDotProductAttention", &all);
     let found = run(blob, (&[1, 1, 2, 1], &[3.0, -f32::INFINITY.recip() - 1.0]), &[1, 1, 2, 1]);
     assert!((found[0] - 3.0).abs() < 1e-6 && (found[1] - 2.0 * (-1f32).exp_m1()).abs() < 1e-6);
+}
+
+#[test]
+fn what_is_between_calls_has_the_shape_that_they_make() {
+    // As the exporter describes what it quantizes before it knows that a convolution takes it.
+    let mut blob = Blob::new();
+    let (x, y) = (blob.input(&[1, 2, 1, 3]), blob.output(&[1, 2, 1, 3]));
+    let between = blob.value(&[1, 3, 2, 1]);
+    blob.node("Convert", &[(0, x), (1, between)]);
+    blob.node("Negate", &[(0, between), (1, y)]);
+    let input = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+    assert_eq!(run(blob, (&[1, 2, 1, 3], &input), &[1, 2, 1, 3]), input.map(|number| -number));
+}
+
+#[test]
+fn windows_are_rounded_together_and_rows_one_by_one() {
+    // Two pictures of one row, in each a pixel of two channels. The zero point of 0 to 10.2, and of 0 to 2.55, is the lowest code.
+    let rounded = |inner: i32| {
+        let mut blob = Blob::new();
+        let (x, y) = (blob.input(&[2, 1, 1, 2]), blob.output(&[2, 1, 1, 2]));
+        let tensor = blob.tensor(ROUNDED, &[2, 1, 1, 2], 0, NONE);
+        let parameters = table(&mut blob.b, |t| t.scalar(0, inner));
+        let codes = blob.quantized(tensor, 3, parameters);
+        blob.node("Convert", &[(0, x), (1, codes)]);
+        blob.node("Convert", &[(0, codes), (1, y)]);
+        run(blob, (&[2, 1, 1, 2], &[10.2, 0.05, 2.55, 0.018]), &[2, 1, 1, 2])
+    };
+    for inner in [1, 3] {
+        let expected = [10.2, 0.04, 2.55, 0.02];
+        let found = rounded(inner);
+        let close = found.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-5);
+        assert!(close, "{inner}: {found:?}");
+    }
+}
+
+#[test]
+fn blobs_are_summarized() {
+    let mut blob = Blob::new();
+    let (x, y) = (blob.input(&[2]), blob.output(&[2]));
+    let (number, between) = (blob.floats(&[2], &[1.0, 2.0]), blob.value(&[2]));
+    blob.node("Add", &[(0, x), (1, number), (2, between)]);
+    blob.node("Add", &[(0, between), (1, number), (2, y)]);
+    let summary = summarize(&blob.bytes()).unwrap();
+    assert_eq!(summary.calls, [("Add".to_string(), 2)]);
+    assert_eq!((summary.constants, summary.constant_bytes), (1, 8));
+    assert!(summarize(b"\0\0\0\0XH00").is_err());
 }
 
 #[test]

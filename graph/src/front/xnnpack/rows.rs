@@ -1,0 +1,109 @@
+//! Numbers that are quantized as the program runs: rounded to what codes of 8 bits can say, by a scale and a zero point for each row of
+//! the last dimensions. One dimension is that of a product, three are what a convolution takes.
+
+use super::builder::Builder;
+use crate::error::Error;
+use crate::graph::{Value, ValueId};
+use crate::operators::Operator;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// The scales and zero points of rows, `[..., 1]`.
+struct Parameters {
+    scales: ValueId,
+    zero_points: ValueId,
+}
+
+/// Makes a tensor of what rows of the last `inner` dimensions of another are rounded to.
+///
+/// # Errors
+/// It has less dimensions.
+pub(super) fn round(
+    builder: &mut Builder<'_>,
+    value: ValueId,
+    inner: usize,
+) -> Result<ValueId, Error> {
+    let value = builder.cast(value, ScalarType::Float)?;
+    let sizes = builder.sizes(value)?;
+    let outer = sizes.len().checked_sub(inner).filter(|_| inner > 0);
+    let outer = outer.ok_or_else(|| Error::invalid("rows of dimensions that are not there"))?;
+    if inner == 1 {
+        let parameters = parameters(builder, value)?;
+        return round_last(builder, value, &parameters);
+    }
+    // The ends of a row have the parameters of the row.
+    let mut ends = sizes.clone();
+    ends.get_mut(outer..).unwrap_or_default().fill(1);
+    let dims = builder.ints(outer..sizes.len());
+    let keep = builder.push(Value::Bool(true));
+    let least = builder.call(Operator::AMIN, &[value, dims, keep], &ends)?;
+    let largest = builder.call(Operator::AMAX, &[value, dims, keep], &ends)?;
+    let (list, last) = (builder.push(Value::List([least, largest].to_vec())), builder.int(-1));
+    if let Some(size) = ends.last_mut() {
+        *size = 2;
+    }
+    let ends = builder.new_tensor(ScalarType::Float, &ends);
+    builder.call_into(Operator::CAT, &[list, last], ends);
+    let parameters = parameters(builder, ends)?;
+    round_all(builder, value, &parameters)
+}
+
+/// Adds the choice of parameters for rows of the last dimension.
+fn parameters(builder: &mut Builder<'_>, value: ValueId) -> Result<Parameters, Error> {
+    let mut sizes = builder.sizes(value)?;
+    if let Some(size) = sizes.last_mut() {
+        *size = 1;
+    }
+    let scales = builder.new_tensor(ScalarType::Float, &sizes);
+    let zero_points = builder.new_tensor(ScalarType::Long, &sizes);
+    let list = builder.push(Value::List([scales, zero_points].to_vec()));
+    let number = builder.int(ScalarType::Char as i64);
+    let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
+    builder.call_into(choose, &[value, number], list);
+    Ok(Parameters { scales, zero_points })
+}
+
+/// With parameters for each row of the last dimension.
+fn round_last(
+    builder: &mut Builder<'_>,
+    value: ValueId,
+    Parameters { scales, zero_points }: &Parameters,
+) -> Result<ValueId, Error> {
+    let sizes = builder.sizes(value)?;
+    let (low, high) = builder.bounds(ScalarType::Char);
+    let number = builder.int(ScalarType::Char as i64);
+    let codes = builder.new_tensor(ScalarType::Char, &sizes);
+    let inputs = [value, *scales, *zero_points, low, high, number];
+    builder.call_into(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN, &inputs, codes);
+    let numbers = builder.new_tensor(ScalarType::Float, &sizes);
+    let float = builder.int(ScalarType::Float as i64);
+    let inputs = [codes, *scales, *zero_points, low, high, number, float];
+    builder.call_into(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TOKEN, &inputs, numbers);
+    Ok(numbers)
+}
+
+/// With parameters that are broadcast over several dimensions, for which there is no operator.
+fn round_all(
+    builder: &mut Builder<'_>,
+    value: ValueId,
+    Parameters { scales, zero_points }: &Parameters,
+) -> Result<ValueId, Error> {
+    let sizes = builder.sizes(value)?;
+    let zero_points = builder.cast(*zero_points, ScalarType::Float)?;
+    let one = builder.int(1);
+    let (low, high) = builder.bounds(ScalarType::Char);
+    let inverse = builder.sizes(*scales)?;
+    let inverse = builder.call(Operator::RECIPROCAL, &[*scales], &inverse)?;
+    let mut value = builder.call(Operator::MUL_TENSOR, &[value, inverse], &sizes)?;
+    for (operator, inputs) in [
+        (Operator::ADD_TENSOR, Vec::from([zero_points, one])),
+        (Operator::ROUND, Vec::new()),
+        (Operator::CLAMP, Vec::from([low, high])),
+        (Operator::SUB_TENSOR, Vec::from([zero_points, one])),
+        (Operator::MUL_TENSOR, Vec::from([*scales])),
+    ] {
+        let inputs: Vec<ValueId> = core::iter::once(value).chain(inputs).collect();
+        value = builder.call(operator, &inputs, &sizes)?;
+    }
+    Ok(value)
+}
