@@ -6,13 +6,13 @@ mod common;
 
 #[cfg(all(feature = "std", feature = "portable"))]
 mod tests {
-    use crate::common::{Fixture, check, check_programs, fixture, open, programs};
+    use crate::common::{Fixture, check, check_programs, fixture, folder, open, programs};
     use std::sync::Arc;
     use torchlet::core::Registry;
     use torchlet::portable::KERNELS;
     use torchlet::portable::engine::{CpuEngine, CpuTarget};
     use torchlet::{Module, ModuleBuilder, RunOn};
-    use torchlet_graph::{Place, Processors, cpu};
+    use torchlet_graph::{Place, Processors, compile, cpu};
 
     /// For the CPU alone.
     fn plain() -> ModuleBuilder {
@@ -52,6 +52,23 @@ mod tests {
         check_programs(&programs(), |_, source| {
             compiled(source, Processors::preferring(&[&CpuTarget::greedy()]))
         });
+    }
+
+    /// Delegates for XNNPACK run nowhere as they are: what keeps one from being compiled is said, whatever it was to run on.
+    #[test]
+    fn what_a_delegate_for_xnnpack_lacks_is_named() {
+        let path = folder().join("xnnpack/parts/external.bpte");
+        for processor in [RunOn::Auto, RunOn::Cpu, RunOn::Vulkan] {
+            let opened = plain().run_on(processor).load(&path).err().unwrap();
+            let why = opened.to_string();
+            assert!(why.contains("pass the .ptd file"), "{processor:?}: {why}");
+        }
+        let source = plain().run_on(RunOn::AsExported).load(&path).unwrap();
+        let registry = Registry::new().with_kernels(&KERNELS).unwrap();
+        let compiled =
+            compile(&source.program(), source.data(), Processors::KERNELS, &registry).err();
+        let why = compiled.unwrap().to_string();
+        assert!(why.contains("a delegate for XNNPACK stays") && why.contains(".ptd"), "{why}");
     }
 
     /// Shapes that vary within bounds are no reason to leave the engine.

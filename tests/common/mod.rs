@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use torchlet::core::{ProgramError, TestCase, ValueRef};
+use torchlet::graph::front::xnnpack;
 use torchlet::{Error, Module, ModuleBuilder, RunOn, Tensor, Value};
 
 /// An entry of the manifest.
@@ -57,10 +58,13 @@ pub(crate) fn fixtures() -> Vec<Fixture> {
 /// added comes off this list, or `bundled.rs` fails.
 pub(crate) const MISSING: &[&str] = &[];
 
-/// The programs that there are kernels and backends for.
+/// The programs that there are kernels and backends for, or that are compiled for such.
 pub(crate) fn programs() -> Vec<Fixture> {
     let known = |fixture: &Fixture| {
-        fixture.backends.iter().all(|backend| backend == "VulkanBackend")
+        fixture
+            .backends
+            .iter()
+            .all(|backend| backend == "VulkanBackend" || backend == xnnpack::BACKEND)
             && !fixture.operators.iter().any(|name| MISSING.contains(&name.as_str()))
     };
     let programs: Vec<Fixture> = fixtures().into_iter().filter(known).collect();

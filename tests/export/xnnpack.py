@@ -21,6 +21,7 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import (
     XnnpackPartitioner,
 )
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from executorch.exir.passes.external_constants_pass import delegate_external_constants_pass_unlifted
 from op_cases.table import module_of
 from torch import nn, rand, randn
 from torch.export import Dim
@@ -44,6 +45,10 @@ class Case:
     partitioner: Any = field(default_factory=XnnpackPartitioner)
     outside: Sequence[str] = ()
     """The operators that stay outside of the delegates."""
+    external: bool = False
+    """Whether weights go into a `.ptd` file."""
+    second: nn.Module | None = None
+    """What another method, `second`, computes of the same inputs."""
 
 
 def one(name: str, run: nn.Module | Callable[..., Any], *inputs: torch.Tensor, **options: Any) -> Case:
@@ -209,18 +214,34 @@ def quantized() -> Iterator[Case]:
         rows = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 6)).eval()
         quantize_(rows, Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=granularity))
         yield one(name, rows, randn(3, 64), tolerance=ROUNDED)
+    windows = nn.Sequential(nn.Conv2d(3, 6, 3, 1, 1), nn.ReLU(), nn.ConvTranspose2d(6, 4, 2, 2))
+    dynamic = quantizer(True, dynamic=True)
+    yield one("dynamic_convolution", windows, randn(1, 3, 6, 7), tolerance=ROUNDED, quantizer=dynamic)
+    sizes = {2: Dim("height", min=4, max=9), 3: Dim("width", min=4, max=9)}
+    cases = [(randn(1, 3, *size),) for size in ((6, 7), (9, 4))]
+    yield Case("dynamic_convolution_sizes", windows, cases, ROUNDED, (sizes,), dynamic)
+
+
+def parts() -> Iterator[Case]:
+    """Programs that are more than one delegate in one file."""
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), Inverted(), *head)
+    yield one("each_call", net, randn(1, 3, 12, 12), partitioner=XnnpackPartitioner(per_op_mode=True))
+    yield one("external", nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), randn(2, 6), external=True)
+    shared = nn.Linear(6, 5)
+    yield one("two_methods", nn.Sequential(shared, nn.ReLU()), randn(2, 6), second=nn.Sequential(shared, nn.Tanh()))
 
 
 FAMILIES = {
     function.__name__: function
-    for function in (unary, binary, shape, space, convolution, channels_last, linear, network, quantized)
+    for function in (unary, binary, shape, space, convolution, channels_last, linear, network, quantized, parts)
 }
 
 
 def fixture(family: str, case: Case) -> Fixture:
     module = module_of(case.run).eval()
     if case.quantizer is not None:
-        traced = torch.export.export(module, case.cases[0], strict=True).module()
+        traced = torch.export.export(module, case.cases[0], dynamic_shapes=case.dynamic, strict=True).module()
         prepared = prepare_pt2e(traced, case.quantizer)
         for inputs in case.cases:
             prepared(*inputs)
@@ -228,9 +249,14 @@ def fixture(family: str, case: Case) -> Fixture:
     dynamic = case.dynamic
     if dynamic is not None and not isinstance(case.run, nn.Module):
         dynamic = (dynamic,)
-    method = Method(module, list(case.cases), dynamic)
+    if case.external:
+        module = torch.export.export(module, case.cases[0], dynamic_shapes=dynamic).module()
+        delegate_external_constants_pass_unlifted(module, lambda _: "weights")
+    methods = {"forward": Method(module, list(case.cases), dynamic, strict=case.external)}
+    if case.second is not None:
+        methods["second"] = Method(case.second.eval(), list(case.cases), dynamic)
     path = f"{FOLDER}/{family}/{case.name}"
-    return Fixture(path, {"forward": method}, case.tolerance, partitioner=case.partitioner)
+    return Fixture(path, methods, case.tolerance, partitioner=case.partitioner)
 
 
 def main() -> None:
