@@ -11,7 +11,7 @@ const TOLERANCE: f64 = 1e-3;
 
 /// What GPUs do not have as PyTorch on CPUs: the root of minus infinity of half, which is infinite there, and zero for what is not a number
 /// and is quantised.
-const OTHERS_ON_GPUS: &[&str] =
+pub(crate) const OTHERS_ON_GPUS: &[&str] =
     &["ops/library/pow_half_root.bpte", "ops/library/quantize_nan.bpte"];
 
 #[test]
