@@ -77,6 +77,7 @@ fn delegates_for_xnnpack() {
     let mut paths: Vec<PathBuf> = families
         .flat_map(|family| std::fs::read_dir(family).unwrap())
         .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "bpte"))
         .collect();
     paths.sort();
     assert!(paths.len() > 50);
