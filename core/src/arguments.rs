@@ -4,7 +4,7 @@ use crate::bounded::Bounded;
 use crate::dtype::ScalarType;
 use crate::error::KernelError;
 use crate::kernel::Param;
-use crate::layout::TensorInfo;
+use crate::layout::{ShapeDynamism, TensorInfo};
 use crate::uses::{Uses, has};
 use crate::value::{Scalar, TensorSlot, Value, list_index};
 use crate::values::Values;
@@ -334,6 +334,11 @@ impl<'c, 'm> Arguments<'c, 'm> {
             None => Ok(None),
             handle => self.info_of(arg, handle).map(Some),
         }
+    }
+
+    /// Whether a tensor argument has the same shape in each run. What is prepared before others are known is for the largest.
+    pub fn has_fixed_shape(&self, arg: usize) -> bool {
+        self.tensor_slot(arg).is_none_or(|tensor| tensor.dynamism == ShapeDynamism::Static)
     }
 
     /// Whether the data of a tensor argument never changes, so that it can be packed once.

@@ -115,6 +115,7 @@ fn prepare(
     }
     let is_double = number(&found) == ScalarType::Double;
     let element = if is_double { 16 } else { 8 };
+    let is_fixed = ctx.has_fixed_shape(0) && ctx.has_fixed_shape(out);
     let mut len = 0usize;
     let (dims, threads) = (dims(ctx)?, ctx.threads().max(1));
     for dim in &dims {
@@ -122,7 +123,9 @@ fn prepare(
         if size == 0 && found.numel() == 0 {
             continue;
         }
-        let lines = Lines::new(size).ok_or(bad(0, "has a dimension that cannot be transformed"))?;
+        // Other lengths can take more memory than longer ones.
+        let lines = if is_fixed { Lines::new(size) } else { Lines::largest(size) };
+        let lines = lines.ok_or(bad(0, "has a dimension that cannot be transformed"))?;
         len = len.max(lines.memory(threads).ok_or(bad(0, "is too large"))?);
     }
     if !is_complex(found.scalar_type) && dims.len() > 1 {
@@ -142,6 +145,11 @@ struct Lines {
 impl Lines {
     fn new(length: usize) -> Option<Self> {
         Some(Lines { transform: Transform::new(length)?, length })
+    }
+
+    /// Those of up to this length that take the most memory.
+    fn largest(length: usize) -> Option<Self> {
+        Some(Lines { transform: Transform::largest(length)?, length })
     }
 
     /// Complex numbers of memory for each thread.

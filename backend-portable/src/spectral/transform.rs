@@ -37,6 +37,12 @@ impl Transform {
         Some(Transform { length, convolution: None })
     }
 
+    /// The transform of the lengths up to this one that takes the most memory.
+    pub(super) fn largest(length: usize) -> Option<Self> {
+        let convolution = Self::new(length).map(|_| (2 * length).next_power_of_two());
+        convolution.map(|long| Transform { length, convolution: Some(long) })
+    }
+
     /// Complex numbers of the table that all lines share.
     pub(super) fn table_len(&self) -> usize {
         match self.convolution {
@@ -274,6 +280,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn no_shorter_line_takes_more_memory_than_the_largest() {
+        let largest = Transform::largest(300).unwrap();
+        for length in 1..=300 {
+            let own = Transform::new(length).unwrap();
+            assert!(own.table_len() <= largest.table_len(), "{length}");
+            assert!(own.workspace_len() <= largest.workspace_len(), "{length}");
+        }
+        assert_eq!(Transform::largest(usize::MAX), None);
     }
 
     #[test]

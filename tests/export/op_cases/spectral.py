@@ -46,6 +46,12 @@ def fourier() -> Iterator[Case]:
         dynamic=({0: Dim("batch", min=1, max=5)},),
     )
     yield case("spectrogram", spectrogram, (values(f32, 1, 64),))
+    # Lengths that are primes take more memory than the longest.
+    lengths, any_length = (64, 61, 37), ({1: Dim("n", min=2, max=64)},)
+    reals = [(values(f32, 2, k),) for k in lengths]
+    yield case("rfft_lengths", lambda x: real(torch.fft.rfft(x)), *reals, dynamic=any_length)
+    pairs = [(values(f32, 2, k, 2),) for k in lengths]
+    yield case("fft_lengths", parts(torch.fft.fft), *pairs, dynamic=any_length)
 
 
 def spectrogram(x: torch.Tensor) -> torch.Tensor:
