@@ -109,7 +109,8 @@ fn conversion<const IN: usize, const OUT: usize>(
         if !known(to) || to == ScalarType::Bool {
             return Err(unsupported(OUT, to));
         }
-        let doubles = from == ScalarType::Double || from == ScalarType::ComplexDouble;
+        let doubles = matches!(from, ScalarType::Double | ScalarType::ComplexDouble)
+            || to == ScalarType::ComplexDouble && from.is_integral(false);
         // Of complex numbers that become real ones, PyTorch takes the real parts, too.
         return Ok(if doubles {
             complex_cast::<f64, IN, OUT>

@@ -23,10 +23,10 @@ kernels! {
         Kernel::new("aten::clamp.out", &[Tensor, OptionalScalar, OptionalScalar, Out], |ctx| {
             prepare(ctx, &[0], &[1, 2], 3, TypeRule::Common, by_compute!(clamp))
         });
-    /// `aten::clamp_min.out(self, min, out)`: `self`, or `min` where that is larger; NaN stays.
+    /// `aten::clamp_min.out(self, min, out)`: `self`, or `min` where that is larger; NaN if either is.
     CLAMP_MIN_OUT = Kernel::new("aten::clamp_min.out", &[Tensor, Scalar, Out], |ctx| {
         fn clamp_min<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
-            with_other::<C, true>(ctx, 2, |a, low| if a < low { low } else { a })
+            with_other::<C, true>(ctx, 2, larger)
         }
         prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(clamp_min))
     });

@@ -22,10 +22,14 @@ kernels! { TRILINEAR:
 /// The tensors with all dimensions, their common sizes, and which of these are summed.
 fn operands(args: &Arguments) -> Result<([View; 3], Sizes, DimSet), KernelError> {
     let view = |arg: usize| {
-        let wrong = bad(3 + arg, "must name places for dimensions, each once and in order");
         let mut view = View::of(&args.info(arg)?).ok_or(bad(arg, "is too large"))?;
-        for dim in &args.ints(3 + arg)? {
-            view = view.unsqueeze(*dim).ok_or(wrong.clone())?;
+        let added = args.ints(3 + arg)?;
+        let rank = view.rank() + added.len();
+        // They count among all dimensions, in any order: from the first on, each is where it stays.
+        let added = DimSet::of(&added, rank).filter(|_| rank <= MAX_RANK);
+        let added = added.ok_or(bad(3 + arg, "must name places for dimensions, each once"))?;
+        for dim in (0..rank).filter(|dim| added.contains(*dim)) {
+            view = view.unsqueeze(dim as i64).ok_or(bad(arg, "has too many dimensions"))?;
         }
         Ok(view)
     };

@@ -33,26 +33,26 @@ fn prepare(ctx: &mut Prepare, functions: ByCompute) -> Result<Plan, KernelError>
     Ok(Plan::new(functions.choose(compute)))
 }
 
-/// What a scan has so far, and what rounding lost of it.
-type Running<C> = (C, C);
-
 /// A scan: how what there is so far takes in one more value, and what is written then.
 trait Scan<C> {
-    fn start() -> C;
-    fn step(state: &mut Running<C>, x: C) -> C;
+    /// What there is so far.
+    type State: Copy;
+    fn start() -> Self::State;
+    fn step(state: &mut Self::State, x: C) -> C;
 }
 
 struct Sums;
 struct Products;
 
-// PyTorch sums `float` in `double` here. Where there are no doubles in hardware, two floats do as well.
+// PyTorch sums `float` in `double` here. Where there are no doubles in hardware, two floats do as well: the sum, and what rounding lost of it.
 impl Scan<f32> for Sums {
+    type State = (f32, f32);
     #[inline(always)]
-    fn start() -> f32 {
-        0.0
+    fn start() -> (f32, f32) {
+        (0.0, 0.0)
     }
     #[inline(always)]
-    fn step((sum, lost): &mut Running<f32>, x: f32) -> f32 {
+    fn step((sum, lost): &mut (f32, f32), x: f32) -> f32 {
         let next = *sum + x;
         let added = next - *sum;
         let error = (*sum - (next - added)) + (x - added);
@@ -63,60 +63,63 @@ impl Scan<f32> for Sums {
     }
 }
 impl Scan<f64> for Sums {
+    type State = f64;
     #[inline(always)]
     fn start() -> f64 {
         0.0
     }
     #[inline(always)]
-    fn step((sum, _): &mut Running<f64>, x: f64) -> f64 {
+    fn step(sum: &mut f64, x: f64) -> f64 {
         *sum += x;
         *sum
     }
 }
 impl Scan<i64> for Sums {
+    type State = i64;
     #[inline(always)]
     fn start() -> i64 {
         0
     }
     #[inline(always)]
-    fn step((sum, _): &mut Running<i64>, x: i64) -> i64 {
+    fn step(sum: &mut i64, x: i64) -> i64 {
         *sum = sum.wrapping_add(x);
         *sum
     }
 }
 
-// PyTorch multiplies `float` in `double` here. Two floats keep nearly as many bits of a product.
+// As in PyTorch, products of `float` are kept in `double`: what is out of range for the one can come back into it.
 impl Scan<f32> for Products {
-    #[inline(always)]
-    fn start() -> f32 {
-        1.0
-    }
-    #[inline(always)]
-    fn step((product, lost): &mut Running<f32>, x: f32) -> f32 {
-        let exact = f64::from(*product) * f64::from(x) + f64::from(*lost) * f64::from(x);
-        *product = exact as f32;
-        *lost = if product.is_finite() { (exact - f64::from(*product)) as f32 } else { 0.0 };
-        *product
-    }
-}
-impl Scan<f64> for Products {
+    type State = f64;
     #[inline(always)]
     fn start() -> f64 {
         1.0
     }
     #[inline(always)]
-    fn step((product, _): &mut Running<f64>, x: f64) -> f64 {
+    fn step(product: &mut f64, x: f32) -> f32 {
+        *product *= f64::from(x);
+        *product as f32
+    }
+}
+impl Scan<f64> for Products {
+    type State = f64;
+    #[inline(always)]
+    fn start() -> f64 {
+        1.0
+    }
+    #[inline(always)]
+    fn step(product: &mut f64, x: f64) -> f64 {
         *product *= x;
         *product
     }
 }
 impl Scan<i64> for Products {
+    type State = i64;
     #[inline(always)]
     fn start() -> i64 {
         1
     }
     #[inline(always)]
-    fn step((product, _): &mut Running<i64>, x: i64) -> i64 {
+    fn step(product: &mut i64, x: i64) -> i64 {
         *product = product.wrapping_mul(x);
         *product
     }
@@ -158,7 +161,7 @@ fn one<C: Compute, S: Scan<C>>(
     out: &mut [u8],
 ) {
     let mut block = [C::default(); LANES];
-    let mut state = (S::start(), C::default());
+    let mut state = S::start();
     let blocks = out.chunks_mut(LANES * scalar_type.size());
     for (from, out) in (0..line.len).step_by(LANES).zip(blocks) {
         let block = &mut block[..LANES.min(line.len - from)];
@@ -176,7 +179,7 @@ fn side_by_side<C: Compute, S: Scan<C>>(
     scalar_type: ScalarType,
     out: &mut dyn Lanes,
 ) {
-    let (mut block, mut states) = ([C::default(); LANES], [(S::start(), C::default()); LANES]);
+    let (mut block, mut states) = ([C::default(); LANES], [S::start(); LANES]);
     let block = &mut block[..line.lanes.min(LANES)];
     for number in 0..line.len {
         line.load_lanes(input, number, block);

@@ -165,10 +165,22 @@ def library() -> Iterator[Case]:
     for name, dtype in (("u8", u8), ("i8", torch.int8), ("i16", torch.int16), ("i32", i32), ("i64", i64)):
         yield case(f"out_of_range_{name}", lambda x, dtype=dtype: x.to(dtype), (large,))
         yield case(f"out_of_range_double_{name}", lambda x, dtype=dtype: x.to(dtype), (large.double(),))
+    # Products that leave the range of float32 and come back.
+    beyond = torch.tensor([[1e30, 1e30, 1e-30, 2.0], [1e-30, 1e-30, 1e30, 1.0]])
+    preserve = [A.cumprod.default]
+    yield case("cumprod_beyond", lambda x: torch.cumprod(x, 1), (beyond,), preserve=preserve)
+    yield case("cumprod_beyond_first", lambda x: torch.cumprod(x, 0), (beyond.T.contiguous(),), preserve=preserve)
+    yield case("clamp_min_nan", lambda x: A.clamp_min(x, float("nan")), (beyond,), preserve=[A.clamp_min.default])
+    operands = values(f32, 2, 3), values(f32, 4, 2, 3), values(f32, 4, 3)
+    yield case("trilinear_unordered", trilinear_unordered, operands, preserve=[A._trilinear.default])
 
 
 def trilinear(a, b, c):
     return A._trilinear(a, b, c, [1, 3], [0], [1, 2], [2, 3])
+
+
+def trilinear_unordered(a, b, c):
+    return A._trilinear(a, b, c, [2, 0], [3], [-2, 1], [3])
 
 
 FAMILIES = {"library": library, "preserved": preserved, "aten_copy": without_dim_order, "symbolic": symbolic}

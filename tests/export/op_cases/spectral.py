@@ -95,6 +95,8 @@ def complex_numbers() -> Iterator[Case]:
     )
     large = torch.tensor([[3e30, 4e30], [0.0, 0.0], [float("inf"), float("nan")], [1e-30, 2e-30]])
     yield case("complex_abs_extremes", parts(torch.abs), (large,))
+    integers = torch.tensor([2**24 + 1, 2**24 + 3, -3])
+    yield case("complex_of_integers", lambda x: real(x.to(torch.complex128) - 2**24), (integers,))
 
 
 def equal_pairs() -> tuple:
