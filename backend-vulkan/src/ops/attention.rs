@@ -198,8 +198,10 @@ impl Split {
         if !fits {
             return Ok(None);
         }
-        // As many workgroups as keep the device busy, were there one row.
-        let wanted = (e.busy() / 128).div_ceil(q.size(0).saturating_mul(key_heads).max(1));
+        // As many workgroups as keep the device busy, were there one row. Fewer batches than there may be take no more shares: memory is
+        // planned for those of the most.
+        let batches = e.bound_sizes(q).first().copied().unwrap_or(1);
+        let wanted = (e.busy() / 128).div_ceil(batches.saturating_mul(key_heads).max(1));
         let shares = most.div_ceil(SPLIT_KEYS).min(MOST_SHARES).min(wanted).max(1);
         let pipeline = AttentionSplit {
             query: q.element,
@@ -575,4 +577,54 @@ fn rotate(
         Rotary { form, input: input.element, angle: cosine.element, output: out.element };
     let accesses = [read(input.id), read(cosine.id), read(sine.id), write(out.id)];
     e.dispatch_by_four(&pipeline, accesses, push, out.numel())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode::encode;
+    use crate::state::State;
+    use crate::steps::Step;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Tensor, Value};
+
+    #[test]
+    fn shares_of_fewer_batches_take_no_more_memory() {
+        let tensor = |sizes: [usize; 4]| {
+            Value::Tensor(Tensor {
+                scalar_type: ScalarType::Float,
+                host_type: ScalarType::Float,
+                sizes: sizes.to_vec(),
+                dynamic: true,
+                data: None,
+                changes: None,
+            })
+        };
+        let keys = tensor([9, 1, 128, 8]);
+        let queries = tensor([9, 4, 1, 8]);
+        let graph = Graph {
+            values: vec![queries.clone(), keys.clone(), keys, Value::None, queries],
+            nodes: vec![Node::new(Operator::ATTENTION, vec![0, 1, 2, 3, 3, 4])],
+            inputs: vec![0, 1, 2],
+            outputs: vec![4],
+            ..Graph::default()
+        };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        // A workgroup for each of the nine batches; of eight, one would have to have two.
+        state.busy = 9 * 128;
+        let bytes = |state: &State, steps: &[Step]| {
+            assert_eq!(steps.len(), 2);
+            state.tensor(steps[0].accesses[4].tensor).unwrap().bytes()
+        };
+        let (steps, _) = encode(&graph, &mut state, true).unwrap();
+        let planned = bytes(&state, &steps);
+        for batches in 1..9 {
+            for input in 0..3 {
+                state.tensors[input].as_mut().unwrap().sizes[0] = batches;
+            }
+            let (steps, _) = encode(&graph, &mut state, false).unwrap();
+            assert!(bytes(&state, &steps) <= planned, "{batches} batches");
+        }
+    }
 }
