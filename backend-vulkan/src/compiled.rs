@@ -192,7 +192,6 @@ impl Compiled {
             self.recorded = false;
         }
         let invoke = call.split(layout.first_output)?;
-        let mut varied = false;
         for (position, argument) in layout.inputs.into_iter().enumerate() {
             let id = self.graph.inputs[position];
             if let Some(staging) = self.inputs[position] {
@@ -224,7 +223,7 @@ impl Compiled {
                     let ints: Vec<i32> = ints.map(|bytes| i32::from_le_bytes(*bytes)).collect();
                     if self.state.host.get(&id) != Some(&ints) {
                         self.state.host.insert(id, ints);
-                        varied = true;
+                        self.replay.varied = true;
                     }
                 }
             } else if let Some(Some(slot)) = self.state.integers.get_mut(id) {
@@ -244,12 +243,12 @@ impl Compiled {
                 };
                 if *slot != value {
                     *slot = value;
-                    varied = true;
+                    self.replay.varied = true;
                 }
             }
         }
         watch.lap("write inputs");
-        if varied && self.recorded {
+        if self.replay.varied && self.recorded {
             // An error leaves nothing recorded.
             self.recorded = false;
             self.recorded = self.update()?;
@@ -263,6 +262,7 @@ impl Compiled {
             self.context.pipelines.save();
             watch.lap("record");
         }
+        self.replay.varied = false;
         self.recording.run()?;
         watch.lap("submit and wait");
         for (arg, position) in (layout.first_output..).zip(layout.outputs) {

@@ -380,11 +380,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         groups: [u32; 3],
         workgroup: [u32; 3],
     ) -> Result<(), Error> {
-        // Parameters that change are for shaders that read them from memory, so that the recording stays.
-        let module = match P::REPLAYED {
-            Some(replayed) if self.varies() && module.name == P::MODULE.name => replayed,
-            _ => module,
-        };
+        let module = self.replayed::<P>(module);
         let name = module.name;
         if !self.features().have(module.features) {
             let needed = module.features;
@@ -417,8 +413,18 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Notes a pipeline that the call may take with other shapes, so that it is made at load too.
     pub(crate) fn also<P: Pipeline>(&mut self, pipeline: &P, workgroup: [u32; 3]) {
         if self.planning {
-            let (module, constants) = (self.module_of::<P>(), pipeline.constants());
+            let module = self.replayed::<P>(self.module_of::<P>());
+            let constants = pipeline.constants();
             self.state.others.push(PipelineKey { module, constants, workgroup });
+        }
+    }
+
+    /// The module that the current call takes instead: parameters that change are for shaders that read them from memory, so that the
+    /// recording stays.
+    fn replayed<P: Pipeline>(&self, module: Module) -> Module {
+        match P::REPLAYED {
+            Some(replayed) if self.varies() && module.name == P::MODULE.name => replayed,
+            _ => module,
         }
     }
 

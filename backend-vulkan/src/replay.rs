@@ -44,6 +44,8 @@ pub(crate) struct Replay {
     shapes: Vec<(TensorId, Vec<usize>)>,
     /// Who reads what, from when all was encoded.
     pub(crate) reads: Option<Reads>,
+    /// Whether integers are others than those that were encoded: also behind a call that failed once it had set some.
+    pub(crate) varied: bool,
     /// Where the host writes parameters, and where shaders read them.
     memory: Option<[Buffer; 2]>,
     bytes: u64,
@@ -52,7 +54,7 @@ pub(crate) struct Replay {
 impl Replay {
     pub(crate) fn new(calls: Vec<usize>) -> Self {
         let (steps, shapes) = (Vec::new(), Vec::new());
-        Replay { calls, steps, shapes, reads: None, memory: None, bytes: 0 }
+        Replay { calls, steps, shapes, reads: None, varied: false, memory: None, bytes: 0 }
     }
 
     /// Notes the shapes of what the calls make.
@@ -99,12 +101,15 @@ impl Replay {
             return Ok((vec![None; steps.len()], None));
         }
         if end > self.bytes {
-            self.memory = None;
+            // Whatever fails below: there is no memory then.
+            (self.memory, self.bytes) = (None, 0);
             let staging = Buffer::new(context, end, MemoryKind::Upload)?;
             self.memory = Some([staging, Buffer::new(context, end, MemoryKind::Device)?]);
             self.bytes = end;
         }
-        let Some([staging, device]) = &mut self.memory else { return Ok((Vec::new(), None)) };
+        let Some([staging, device]) = &mut self.memory else {
+            return Err(Error::invalid("parameters have no memory"));
+        };
         let mapped = staging.mapped();
         for (step, offset) in &all {
             write(mapped, *offset, &step.push)?;
