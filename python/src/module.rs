@@ -21,7 +21,8 @@ use torchlet::{Canceller, Method, Profiler, RunOn};
 /// same file, which runs at the same time.
 #[pyclass(frozen, module = "torchlet._torchlet", name = "Module")]
 pub(crate) struct Module {
-    state: Mutex<State>,
+    /// There until it is dropped.
+    state: Option<Mutex<State>>,
     recorders: Recorders,
     canceller: Canceller,
     threads: usize,
@@ -187,7 +188,8 @@ impl Module {
     fn new(module: torchlet::Module, recorders: Recorders) -> Self {
         let (canceller, threads) = (module.canceller(), module.threads());
         let process = std::process::id();
-        Module { state: Mutex::new(State::new(module)), recorders, canceller, threads, process }
+        let state = Some(Mutex::new(State::new(module)));
+        Module { state, recorders, canceller, threads, process }
     }
 
     /// Waits for its turn, while others may run Python code. Whoever has it runs none, so that no thread waits for itself.
@@ -198,9 +200,9 @@ impl Module {
                 "the module was opened before this process was forked; open it again here";
             return Err(invalid_state(sentence));
         }
-        self.state.lock_py_attached(py).map_err(|_| {
-            invalid_state("the module is unusable after an internal error; open it again")
-        })
+        let unusable = "the module is unusable after an internal error; open it again";
+        let state = self.state.as_ref().ok_or_else(|| invalid_state(unusable))?;
+        state.lock_py_attached(py).map_err(|_| invalid_state(unusable))
     }
 
     /// Does something that may take long with the module.
@@ -213,6 +215,15 @@ impl Module {
         let state: &mut State = &mut state;
         let result = py.detach(|| body(state));
         Ok(result?)
+    }
+}
+
+impl Drop for Module {
+    /// A fork has none of the threads that would be waited for, neither those of kernels nor a GPU's driver's: there, nothing is freed.
+    fn drop(&mut self) {
+        if std::process::id() != self.process {
+            std::mem::forget(self.state.take());
+        }
     }
 }
 

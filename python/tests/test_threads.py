@@ -113,3 +113,22 @@ def test_forks_open_modules_again(digits: torchlet.Module, image: Any) -> None:
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_forks_let_go_of_modules(image: Any) -> None:
+    module = torchlet.Module(fixture("digits/digits.pte"), threads=2)
+    module(image)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(write, 2)
+        # The threads of its kernels are not here, and not waited for.
+        module = None
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as complaints:
+        assert complaints.read() == b""
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert module(image)[0].argmax() == 2
