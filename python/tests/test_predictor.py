@@ -34,6 +34,17 @@ def test_pieces_of_a_fixed_size_are_filled_up() -> None:
     assert numpy.allclose(found["y"][:6], whole)
 
 
+def test_pieces_are_filled_up_where_other_dimensions_are_dynamic() -> None:
+    # The method takes two rows, of up to nine numbers.
+    path = fixture("vulkan/reduction/mean_dynamic.bpte")
+    single = torchlet.Module(path, backend="cpu")
+    predict = torchlet.Predictor(path, backend="cpu")
+    for width in (9, 5):
+        rows = numpy.random.default_rng(width).random((3, width), "float32")
+        expected = numpy.concatenate([single(rows[:2])[0], single(rows[1:])[0][1:]])
+        assert numpy.allclose(predict({"input": rows})["output"], expected)
+
+
 def test_what_makes_no_sense() -> None:
     digits = fixture("digits/digits.pte")
     for options in ({"inputs": ["a", "b"]}, {"outputs": []}):

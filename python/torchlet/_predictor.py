@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from torchlet._errors import invalid_argument
+from torchlet._errors import Error, invalid_argument
 from torchlet._module import Module, Source
 from torchlet._torchlet import Tensor
 
@@ -88,21 +88,39 @@ class Predictor:
 
     def _run(self, columns: list[Any], start: int) -> list[Any]:
         """The outputs of the rows from `start` on, as many as go into one call."""
+        pieces = [column[start : start + self._rows] for column in columns]
+        lacking = self._rows - len(pieces[0])
+        if not lacking:
+            return self._execute(pieces)
+        if self._dynamic:
+            try:
+                return self._execute(pieces)
+            except Error:
+                # Perhaps other dimensions than that of rows are dynamic: files do not tell.
+                outputs = self._filled_up(pieces, lacking)
+                self._dynamic = False
+                return outputs
+        return self._filled_up(pieces, lacking)
+
+    def _filled_up(self, pieces: list[Any], lacking: int) -> list[Any]:
+        """The outputs of pieces, with rows of zeros behind them meanwhile."""
         import numpy
 
-        pieces = [column[start : start + self._rows] for column in columns]
         count = len(pieces[0])
-        lacking = 0 if self._dynamic else self._rows - count
-        if lacking:
-            pieces = [
-                numpy.concatenate([piece, numpy.zeros((lacking, *piece.shape[1:]), piece.dtype)])
-                for piece in pieces
-            ]
+        filled = [
+            numpy.concatenate([piece, numpy.zeros((lacking, *piece.shape[1:]), piece.dtype)])
+            for piece in pieces
+        ]
+        return [output[:count] for output in self._execute(filled)]
+
+    def _execute(self, pieces: list[Any]) -> list[Any]:
+        """The outputs of a call, which have as many rows as it takes."""
+        count = len(pieces[0])
         outputs = self.module.execute(self._method, *pieces)
         for name, output in zip(self._outputs, outputs):
-            if len(output) != count + lacking:
-                raise invalid_argument(f"output '{name}' has {len(output)} rows for {count + lacking}")
-        return [output[:count] for output in outputs]
+            if len(output) != count:
+                raise invalid_argument(f"output '{name}' has {len(output)} rows for {count}")
+        return outputs
 
     def _empty(self, index: int) -> Any:
         """No rows of an output."""
