@@ -247,22 +247,30 @@ fn what_is_between_calls_has_the_shape_that_they_make() {
 
 #[test]
 fn windows_are_rounded_together_and_rows_one_by_one() {
-    // Two pictures of one row, in each a pixel of two channels. The zero point of 0 to 10.2, and of 0 to 2.55, is the lowest code.
-    let rounded = |inner: i32| {
+    // Pixels of two channels. The zero point of 0 to 10.2, and of 0 to 2.55, is the lowest code.
+    let rounded = |sizes: [u32; 4], inner: i32| {
         let mut blob = Blob::new();
-        let (x, y) = (blob.input(&[2, 1, 1, 2]), blob.output(&[2, 1, 1, 2]));
-        let tensor = blob.tensor(ROUNDED, &[2, 1, 1, 2], 0, NONE);
+        let (x, y) = (blob.input(&sizes), blob.output(&sizes));
+        let tensor = blob.tensor(ROUNDED, &sizes, 0, NONE);
         let parameters = table(&mut blob.b, |t| t.scalar(0, inner));
         let codes = blob.quantized(tensor, 3, parameters);
         blob.node("Convert", &[(0, x), (1, codes)]);
         blob.node("Convert", &[(0, codes), (1, y)]);
-        run(blob, (&[2, 1, 1, 2], &[10.2, 0.05, 2.55, 0.018]), &[2, 1, 1, 2])
+        let sizes = sizes.map(|size| size as usize);
+        run(blob, (&sizes, &[10.2, 0.05, 2.55, 0.018]), &sizes)
     };
-    for inner in [1, 3] {
-        let expected = [10.2, 0.04, 2.55, 0.02];
-        let found = rounded(inner);
+    let apart = [10.2, 0.04, 2.55, 0.02];
+    for (sizes, inner, expected) in [
+        // Two pictures of a pixel.
+        ([2, 1, 1, 2], 1, apart),
+        ([2, 1, 1, 2], 3, apart),
+        // One of two, which have a scale together.
+        ([1, 1, 2, 2], 1, apart),
+        ([1, 1, 2, 2], 3, [10.2, 0.04, 2.56, 0.0]),
+    ] {
+        let found = rounded(sizes, inner);
         let close = found.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-5);
-        assert!(close, "{inner}: {found:?}");
+        assert!(close, "{sizes:?} by {inner}: {found:?}");
     }
 }
 
