@@ -6,6 +6,7 @@
 //! is a constant, so that the optimiser, which sees the whole image (`lto = "fat"`), knows the answers, and leaves out what they rule
 //! out. Without that optimisation the answers are the same, and what they rule out is an error.
 
+use crate::elementwise::complex;
 use crate::number::{Compute, ComputeType};
 use torchlet_core::{KernelError, ScalarType};
 
@@ -39,10 +40,12 @@ impl Types {
         Types(self.0 | 1 << scalar_type as u32)
     }
 
-    /// With what values of this type are computed in, of which kernels may make tensors of their own.
+    /// With what values of this type are computed in, of which kernels may make tensors of their own: complex numbers in that of their
+    /// parts.
     #[must_use]
     pub fn with_computed(self, scalar_type: ScalarType) -> Self {
-        let Some(compute) = ComputeType::of_any(scalar_type) else { return self };
+        let parts = complex::part(scalar_type).unwrap_or(scalar_type);
+        let Some(compute) = ComputeType::of_any(parts) else { return self };
         let own = match compute {
             ComputeType::F32 => ScalarType::Float,
             ComputeType::F64 => ScalarType::Double,
@@ -217,6 +220,8 @@ mod tests {
         assert!(!half.computes(ScalarType::Double) && !half.computes(ScalarType::Long));
         assert!(Types::NONE.with_computed(ScalarType::Bool).computes(ScalarType::Long));
         assert_eq!(Types::NONE.with_computed(ScalarType::QInt8), Types::NONE);
+        assert!(Types::NONE.with_computed(ScalarType::ComplexFloat).computes(ScalarType::Float));
+        assert!(Types::NONE.with_computed(ScalarType::ComplexDouble).computes(ScalarType::Double));
         assert_eq!(Types::from_bits(half.bits()), half);
         assert!(half.elements().eq([ScalarType::Float]));
     }

@@ -22,7 +22,7 @@
 //!
 //! Start reading at [`Memory`] and [`Once`].
 
-#[cfg(all(feature = "small-mem", target_arch = "arm", not(feature = "std")))]
+#[cfg(all(feature = "small-mem", target_arch = "arm", target_os = "none", not(feature = "std")))]
 mod copying;
 mod error;
 mod io;
