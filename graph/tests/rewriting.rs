@@ -35,7 +35,12 @@ fn programs_stay_the_same() {
         let copy = package.to_bytes();
         for program in [Program::load(&package), Program::from_bytes(&copy)] {
             let after = method::Program::read(&program.unwrap()).unwrap();
-            assert_eq!(after, before, "{}", path.display());
+            // A number that is none is equal to nothing, also to itself; as text it is.
+            if before == before.clone() {
+                assert_eq!(after, before, "{}", path.display());
+            } else {
+                assert_eq!(format!("{after:?}"), format!("{before:?}"), "{}", path.display());
+            }
         }
         // Data is borrowed; what is new is the flatbuffer, which held it before where it had no segments.
         let flatbuffer = program.flatbuffer_size();
