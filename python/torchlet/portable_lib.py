@@ -134,26 +134,26 @@ class PyDataLoader:
 
 
 class _File:
-    """A program file and how it is to be opened."""
+    """A program file and how it is to be opened: with external data in files or as bytes, where there is some."""
 
     def __init__(
         self,
         source: Union[str, bytes],
-        data: Sequence[Union[str, bytes]],
+        data: Sequence[Union[str, bytes, None]],
         enable_etdump: bool,
         debug_buffer_size: int,
-        verification: Verification,
+        verification: Verification = Verification.InternalConsistency,
     ) -> None:
         if not isinstance(verification, Verification):
             raise TypeError(f"program_verification is {verification!r}, and takes a Verification")
         if debug_buffer_size < 0:
             raise TypeError(f"debug_buffer_size is {debug_buffer_size}, and takes no negative number")
-        for path in (source, *data):
+        self._source = source
+        self._data = [item for item in data if item is not None]
+        for path in (source, *self._data):
             # What cannot be read is told now, all else when the program is used.
             if isinstance(path, str):
                 _check_readable(path)
-        self._source = source
-        self._data = list(data)
         self.enable_etdump = enable_etdump
 
     def open(self) -> _torchlet.Module:
@@ -161,6 +161,10 @@ class _File:
         return _torchlet.Module.open(
             self._source, data=self._data, threads=_Threads.count, record=record
         )
+
+
+def _path(path: Optional[str]) -> Optional[str]:
+    return None if path is None else os.fspath(path)
 
 
 def _check_readable(path: str) -> None:
@@ -428,10 +432,9 @@ def _load_for_executorch(
     program_verification: Verification = Verification.InternalConsistency,
 ) -> ExecuTorchModule:
     """A module of a file."""
-    data = [] if data_path is None else [os.fspath(data_path)]
     source = os.fspath(program_path)
     return ExecuTorchModule(
-        _File(source, data, enable_etdump, debug_buffer_size, program_verification)
+        _File(source, [_path(data_path)], enable_etdump, debug_buffer_size, program_verification)
     )
 
 
@@ -443,9 +446,9 @@ def _load_for_executorch_from_buffer(
     program_verification: Verification = Verification.InternalConsistency,
 ) -> ExecuTorchModule:
     """A module of the bytes of a file."""
-    data = [] if data_map_buffer is None else [bytes(data_map_buffer)]
+    data = None if data_map_buffer is None else bytes(data_map_buffer)
     return ExecuTorchModule(
-        _File(bytes(buffer), data, enable_etdump, debug_buffer_size, program_verification)
+        _File(bytes(buffer), [data], enable_etdump, debug_buffer_size, program_verification)
     )
 
 
@@ -458,10 +461,8 @@ def _load_for_executorch_from_bundled_program(
     data_path: Optional[str] = None,
 ) -> ExecuTorchModule:
     """A module of the program in a bundled one, with external data as bytes or in a file."""
-    data = [item for item in (data_map_buffer, data_path) if item is not None]
-    return ExecuTorchModule(
-        _File(ptr._bytes, data, enable_etdump, debug_buffer_size, Verification.InternalConsistency)
-    )
+    data = [data_map_buffer, data_path]
+    return ExecuTorchModule(_File(ptr._bytes, data, enable_etdump, debug_buffer_size))
 
 
 def _load_for_executorch_from_data_loader(
@@ -471,17 +472,8 @@ def _load_for_executorch_from_data_loader(
     debug_buffer_size: int = 0,
 ) -> ExecuTorchModule:
     """A module of a file in storage of the caller, which is read as a whole."""
-    return _load_for_executorch_from_buffer_and_path(
-        loader.load(0, loader.size()), data_path, enable_etdump, debug_buffer_size
-    )
-
-
-def _load_for_executorch_from_buffer_and_path(
-    buffer: bytes, data_path: Optional[str], enable_etdump: bool, debug_buffer_size: int
-) -> ExecuTorchModule:
-    data = [] if data_path is None else [os.fspath(data_path)]
-    verification = Verification.InternalConsistency
-    return ExecuTorchModule(_File(bytes(buffer), data, enable_etdump, debug_buffer_size, verification))
+    source = bytes(loader.load(0, loader.size()))
+    return ExecuTorchModule(_File(source, [_path(data_path)], enable_etdump, debug_buffer_size))
 
 
 def _load_bundled_program_from_buffer(
@@ -501,10 +493,9 @@ def _load_program(
     data_path: Optional[str] = None,
 ) -> ExecuTorchProgram:
     """A program of a file."""
-    data = [] if data_path is None else [os.fspath(data_path)]
     source = os.fspath(path)
     return ExecuTorchProgram(
-        _File(source, data, enable_etdump, debug_buffer_size, program_verification)
+        _File(source, [_path(data_path)], enable_etdump, debug_buffer_size, program_verification)
     )
 
 
@@ -516,9 +507,9 @@ def _load_program_from_buffer(
     data_path: Optional[str] = None,
 ) -> ExecuTorchProgram:
     """A program of the bytes of a file."""
-    data = [] if data_path is None else [os.fspath(data_path)]
+    source = bytes(buffer)
     return ExecuTorchProgram(
-        _File(bytes(buffer), data, enable_etdump, debug_buffer_size, program_verification)
+        _File(source, [_path(data_path)], enable_etdump, debug_buffer_size, program_verification)
     )
 
 

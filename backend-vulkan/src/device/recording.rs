@@ -43,27 +43,6 @@ impl Command {
     }
 }
 
-/// What a barrier is for: stages, and how they write and read.
-type Stages = (vk::PipelineStageFlags, vk::AccessFlags, vk::AccessFlags);
-
-const DISPATCHES: Stages = (
-    vk::PipelineStageFlags::COMPUTE_SHADER,
-    vk::AccessFlags::SHADER_WRITE,
-    vk::AccessFlags::SHADER_READ,
-);
-
-const DISPATCHES_AND_COPIES: Stages = (
-    vk::PipelineStageFlags::from_raw(
-        vk::PipelineStageFlags::COMPUTE_SHADER.as_raw() | vk::PipelineStageFlags::TRANSFER.as_raw(),
-    ),
-    vk::AccessFlags::from_raw(
-        vk::AccessFlags::SHADER_WRITE.as_raw() | vk::AccessFlags::TRANSFER_WRITE.as_raw(),
-    ),
-    vk::AccessFlags::from_raw(
-        vk::AccessFlags::SHADER_READ.as_raw() | vk::AccessFlags::TRANSFER_READ.as_raw(),
-    ),
-);
-
 /// Bytes of the largest tensor that a dispatch binds.
 fn largest(bindings: &[Binding]) -> u64 {
     bindings.iter().map(|binding| binding.size).max().unwrap_or(0)
@@ -138,9 +117,7 @@ impl Recording {
         }
         // What an earlier submission wrote, the state of a model say, is there to read. (That it was waited for made it so for the host
         // alone.)
-        self.barrier(DISPATCHES_AND_COPIES);
-        // Whether copies have not been waited for, or would not wait for dispatches: those of dispatches for one another cost less.
-        let (mut copies_pend, mut copies_must_wait) = (false, false);
+        self.barrier();
         let mut pending: Vec<Binding> = Vec::new();
         let mut dispatches = pipelines.iter().zip(&sets);
         for (index, command) in commands.iter().enumerate() {
@@ -150,14 +127,10 @@ impl Recording {
                     (binding.written || earlier.written) && binding.overlaps(earlier)
                 })
             });
-            let is_copy = matches!(command, Command::Copy { .. });
-            if hazard || is_copy && copies_must_wait {
-                let all = is_copy || copies_pend;
-                self.barrier(if all { DISPATCHES_AND_COPIES } else { DISPATCHES });
+            if hazard {
+                self.barrier();
                 pending.clear();
-                (copies_pend, copies_must_wait) = (false, !all);
             }
-            copies_pend |= is_copy;
             pending.extend(&bindings);
             match command {
                 Command::Dispatch { push, groups, .. } => {
@@ -228,9 +201,15 @@ impl Recording {
         Ok(())
     }
 
-    fn barrier(&self, (stages, writes, reads): Stages) {
-        let barrier =
-            [vk::MemoryBarrier::default().src_access_mask(writes).dst_access_mask(reads | writes)];
+    fn barrier(&self) {
+        let access = vk::AccessFlags::SHADER_READ
+            | vk::AccessFlags::SHADER_WRITE
+            | vk::AccessFlags::TRANSFER_READ
+            | vk::AccessFlags::TRANSFER_WRITE;
+        let barrier = [vk::MemoryBarrier::default()
+            .src_access_mask(vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE)
+            .dst_access_mask(access)];
+        let stages = vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER;
         // SAFETY: the command buffer is being recorded, outside of any render pass.
         unsafe {
             self.context.raw.cmd_pipeline_barrier(

@@ -119,8 +119,8 @@ fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign>
 /// What a capsule of ours points to: the structure, what it points to, and what keeps the memory.
 struct Exported<M> {
     managed: M,
-    shape: Vec<i64>,
-    strides: Vec<i64>,
+    _shape: Vec<i64>,
+    _strides: Vec<i64>,
     _memory: Arc<Memory>,
 }
 
@@ -168,60 +168,53 @@ pub(crate) fn export<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let dtype = DataType::of(info.scalar_type)
         .ok_or_else(|| unsupported(format!("DLPack has no elements of {}", info.scalar_type)))?;
-    let shape: Vec<i64> = info.sizes.iter().copied().map(i64::from).collect();
+    let mut shape: Vec<i64> = info.sizes.iter().copied().map(i64::from).collect();
     let strides = info.strides();
-    let strides = strides.iter().map(|&stride| i64::try_from(stride).unwrap_or(i64::MAX)).collect();
+    let strides = strides.iter().map(|&stride| i64::try_from(stride).unwrap_or(i64::MAX));
+    let mut strides: Vec<i64> = strides.collect();
     let tensor = Tensor {
         data: memory.start().cast(),
         device: CPU,
         ndim: shape.len() as i32,
         dtype,
-        shape: ptr::null_mut(),
-        strides: ptr::null_mut(),
+        // What the lists hold does not move with them.
+        shape: shape.as_mut_ptr(),
+        strides: strides.as_mut_ptr(),
         byte_offset: 0,
     };
+    let (context, _memory) = (ptr::null_mut(), memory.clone());
+    let (_shape, _strides) = (shape, strides);
     if versioned {
         let flags = if memory.is_writable() { 0 } else { READ_ONLY };
         let deleter = Some(delete_versioned as unsafe extern "C" fn(*mut ManagedVersioned));
-        let managed =
-            ManagedVersioned { version: VERSION, context: ptr::null_mut(), deleter, flags, tensor };
-        let exported = Exported { managed, shape, strides, _memory: memory.clone() };
-        let exported = Box::into_raw(Box::new(exported));
-        // SAFETY: the box is alive, and its vectors do not move with it.
-        let pointer = unsafe {
-            (*exported).managed.context = exported.cast();
-            (*exported).managed.tensor.shape = (*exported).shape.as_mut_ptr();
-            (*exported).managed.tensor.strides = (*exported).strides.as_mut_ptr();
-            &raw mut (*exported).managed
-        };
-        return capsule(py, pointer.cast(), VERSIONED, || {
-            drop_context::<ManagedVersioned>(exported.cast());
-        });
+        let managed = ManagedVersioned { version: VERSION, context, deleter, flags, tensor };
+        let exported = Exported { managed, _shape, _strides, _memory };
+        return capsule(py, exported, VERSIONED, |managed| &mut managed.context);
     }
     let deleter = Some(delete as unsafe extern "C" fn(*mut Managed));
-    let managed = Managed { tensor, context: ptr::null_mut(), deleter };
-    let exported = Exported { managed, shape, strides, _memory: memory.clone() };
-    let exported = Box::into_raw(Box::new(exported));
-    // SAFETY: as above.
-    let pointer = unsafe {
-        (*exported).managed.context = exported.cast();
-        (*exported).managed.tensor.shape = (*exported).shape.as_mut_ptr();
-        (*exported).managed.tensor.strides = (*exported).strides.as_mut_ptr();
-        &raw mut (*exported).managed
-    };
-    capsule(py, pointer.cast(), TENSOR, || drop_context::<Managed>(exported.cast()))
+    let managed = Managed { tensor, context, deleter };
+    let exported = Exported { managed, _shape, _strides, _memory };
+    capsule(py, exported, TENSOR, |managed| &mut managed.context)
 }
 
-fn capsule<'py>(
+/// A capsule of this name with the structure, whose context becomes what its deleter frees.
+fn capsule<'py, M>(
     py: Python<'py>,
-    pointer: *mut std::ffi::c_void,
+    exported: Exported<M>,
     name: &'static CStr,
-    undo: impl FnOnce(),
+    context: fn(&mut M) -> &mut *mut std::ffi::c_void,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let exported = Box::into_raw(Box::new(exported));
+    // SAFETY: the box is alive, and nobody else knows of it yet.
+    let pointer = unsafe {
+        *context(&mut (*exported).managed) = exported.cast();
+        &raw mut (*exported).managed
+    };
     // SAFETY: the pointer is not null and the name is a static; the destructor knows what the pointer is. A new reference or null
     // comes back.
     unsafe {
-        let capsule = ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destroy));
-        Bound::from_owned_ptr_or_err(py, capsule).inspect_err(|_| undo())
+        let capsule = ffi::PyCapsule_New(pointer.cast(), name.as_ptr(), Some(destroy));
+        Bound::from_owned_ptr_or_err(py, capsule)
+            .inspect_err(|_| drop_context::<M>(exported.cast()))
     }
 }
