@@ -1,8 +1,8 @@
 //! The module of a method: its memory, and the handle that runs it.
 
 use super::{
-    HEAD, array, is_set, lent, line, method_identifier, names, parameters, reads, results,
-    scalar_variant, shown, sizes, statics, taken,
+    HEAD, array, begin_run, is_set, lent, line, method_identifier, names, parameters, reads,
+    results, scalar_variant, shown, sizes, statics, taken,
 };
 use crate::{MethodAnalysis, Slot};
 use std::fmt::Write;
@@ -80,26 +80,23 @@ fn memory(text: &mut String, found: &MethodAnalysis, lent: &[(String, usize)], i
 
 /// The type of a loaded method, with its functions.
 fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
-    let (kind, life, shared) = match is_shared {
+    let (kind, generic, life, shared) = match is_shared {
         true => {
-            ("core::SharedMethod<'static>", "'a ", "shared: &'a mut core::SharedMemory<'static>, ")
+            let shared = "shared: &mut core::SharedMemory<'static>, ";
+            ("core::SharedMethod<'static>", "<'a>", "'a ", shared)
         }
-        false => ("core::Method<'static>", "", ""),
+        false => ("core::Method<'static>", "", "", ""),
     };
-    let generic = if is_shared { "<'a>" } else { "" };
-    let load_shared = if is_shared { "shared: &mut core::SharedMemory<'static>, " } else { "" };
     let (attached, seen) = match is_shared {
         true => ("self.0.attach(shared)?", "self.0.view(shared)?"),
         false => ("self.0.attached()", "&self.0"),
     };
     let parameters = parameters(found);
-    let (names, results) = (names(found), results(found, if is_shared { "'a " } else { "" }));
+    let (names, results) = (names(found), results(found, life));
     line(text, "\n/// The method, loaded.");
-    line(text, "#[derive(Debug)]");
-    if is_shared {
-        // A shared method has no text of its own.
-        let derived = text.rfind("#[derive(Debug)]").unwrap_or(text.len());
-        text.truncate(derived);
+    // A shared method has no text of its own.
+    if !is_shared {
+        line(text, "#[derive(Debug)]");
     }
     line(text, &format!("pub struct Method({kind});"));
     line(text, "\nimpl Method {");
@@ -110,7 +107,7 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     line(text, "    ///\n    /// # Errors\n    /// What is wrong or missing, and where.");
     line(text, "    pub fn load(");
     if is_shared {
-        line(text, &format!("        {load_shared}"));
+        line(text, &format!("        {shared}"));
     }
     line(text, "        program: &core::Program<'static>,");
     line(text, "        registry: &core::Registry<'static>,");
@@ -124,12 +121,9 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     line(text, &format!("        Ok(Method({loaded}?))\n    }}"));
     line(text, "\n    /// Sets the inputs, which a run uses up.");
     line(text, "    ///\n    /// # Errors\n    /// An input does not fit.");
-    let plain_shared = if is_shared { "shared: &mut core::SharedMemory<'static>, " } else { "" };
     line(
         text,
-        &format!(
-            "    pub fn set_inputs(&mut self, {plain_shared}{parameters}) -> Result<(), Error> {{"
-        ),
+        &format!("    pub fn set_inputs(&mut self, {shared}{parameters}) -> Result<(), Error> {{"),
     );
     line(
         text,
@@ -174,16 +168,7 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     line(text, &format!("        #[allow(unused_variables)]\n        let method = {seen};"));
     line(text, &format!("        Ok({})\n    }}", reads(found)));
     line(text, "\n    /// Runs it: sets the inputs, computes, gives the outputs.");
-    line(
-        text,
-        "    ///\n    /// # Errors\n    /// An input does not fit, or an instruction failed.",
-    );
-    line(
-        text,
-        &format!(
-            "    pub fn run{generic}(&{life}mut self, {shared}{parameters}) -> Result<{results}, Error> {{"
-        ),
-    );
+    begin_run(text, "run", [&parameters, &results], is_shared);
     let pass = if is_shared { "shared, " } else { "" };
     line(text, &format!("        self.set_inputs({pass}{names})?;"));
     line(text, &format!("        {attached}.execute()?;"));

@@ -3,7 +3,7 @@
 mod method;
 
 use crate::{Analysis, MethodAnalysis, Program, Slot};
-use std::fmt::Write;
+use std::fmt::{LowerHex, Write};
 use std::path::{Path, PathBuf};
 use torchlet_core::{Scalar, ScalarType, TensorInfo, Uses};
 use torchlet_portable::{Paths, Types};
@@ -71,6 +71,13 @@ pub(crate) fn program(source: &Source<'_>) -> String {
     text
 }
 
+/// A set that the optimiser knows by its symbol.
+fn chosen(text: &mut String, symbol: &str, of: &str, bits: impl LowerHex) {
+    line(text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
+    line(text, &format!("static {symbol}: {of} ="));
+    line(text, &format!("    {of}::from_bits({bits:#x});"));
+}
+
 /// What the programs of an image have in common.
 pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String {
     let mut text = String::new();
@@ -80,22 +87,16 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
         &mut text,
         "/// The element types of all programs, which kernels are compiled for (feature `chosen-types`).",
     );
-    line(&mut text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
-    line(&mut text, "static torchlet_types: ::torchlet::portable::Types =");
-    line(&mut text, &format!("    ::torchlet::portable::Types::from_bits({:#x});", types.bits()));
+    chosen(&mut text, "torchlet_types", "::torchlet::portable::Types", types.bits());
     let uses = analyses.iter().fold(Uses::NONE, |all, analysis| all.and(analysis.uses));
     line(
         &mut text,
         "/// What else all programs make use of, which is linked (feature `chosen-types`).",
     );
-    line(&mut text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
-    line(&mut text, "static torchlet_uses: core::Uses =");
-    line(&mut text, &format!("    core::Uses::from_bits({:#x});", uses.bits()));
+    chosen(&mut text, "torchlet_uses", "core::Uses", uses.bits());
     let paths = analyses.iter().fold(Paths::NONE, |all, analysis| all.and(analysis.paths));
     line(&mut text, "/// The ways in which the kernels of all programs compute, which are linked.");
-    line(&mut text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
-    line(&mut text, "static torchlet_paths: ::torchlet::portable::Paths =");
-    line(&mut text, &format!("    ::torchlet::portable::Paths::from_bits({:#x});", paths.bits()));
+    chosen(&mut text, "torchlet_paths", "::torchlet::portable::Paths", paths.bits());
     if !shares_activations {
         return text;
     }
@@ -280,19 +281,8 @@ fn model(text: &mut String, source: &Source<'_>) {
         let life = if is_shared { "'a " } else { "" };
         let qualified = |text: String| qualify(&text, &module);
         let (parameters, results) = (qualified(parameters(found)), qualified(results(found, life)));
-        let generic = if is_shared { "<'a>" } else { "" };
-        let shared = if is_shared { "shared: &'a mut core::SharedMemory<'static>, " } else { "" };
         line(text, &format!("    /// Runs method `{name}`."));
-        line(
-            text,
-            "    ///\n    /// # Errors\n    /// An input does not fit, or an instruction failed.",
-        );
-        line(
-            text,
-            &format!(
-                "    pub fn {module}{generic}(&{life}mut self, {shared}{parameters}) -> Result<{results}, Error> {{"
-            ),
-        );
+        begin_run(text, &module, [&parameters, &results], is_shared);
         let pass = if is_shared { format!("{pass}, ") } else { String::new() };
         line(text, &format!("        self.{module}.run({pass}{})\n    }}", names(found)));
     }
@@ -414,6 +404,24 @@ fn element(info: &TensorInfo) -> Option<&'static str> {
         ScalarType::UInt64 => "u64",
         _ => return None,
     })
+}
+
+/// The first lines of a function that sets the inputs of a method, computes, and gives the outputs.
+fn begin_run(text: &mut String, name: &str, [parameters, results]: [&str; 2], is_shared: bool) {
+    let (generic, life, shared) = match is_shared {
+        true => ("<'a>", "'a ", "shared: &'a mut core::SharedMemory<'static>, "),
+        false => ("", "", ""),
+    };
+    line(
+        text,
+        "    ///\n    /// # Errors\n    /// An input does not fit, or an instruction failed.",
+    );
+    line(
+        text,
+        &format!(
+            "    pub fn {name}{generic}(&{life}mut self, {shared}{parameters}) -> Result<{results}, Error> {{"
+        ),
+    );
 }
 
 #[cfg(test)]
