@@ -288,6 +288,12 @@ fn attend(
     let offset = u32_of(causal.unwrap_or(0).min(1 << 30))?;
     let aligned = depth.is_multiple_of(4) && value_depth.is_multiple_of(4);
     let accesses = [read(q.id), read(k.id), read(v.id), read(mask_operand.id), write(target.id)];
+    let [q_strides, k_strides, v_strides, out_strides] = [
+        order.strides(&q.sizes)?,
+        order.strides(&k.sizes)?,
+        order.strides(&v.sizes)?,
+        order.strides(&wide)?,
+    ];
     let most_rows = e.bound_sizes(q).get(order.row).copied().unwrap_or(rows);
     let split = Split::of(e, [q, k, v], form, mask, &out)?;
     let few = rows <= SPLIT_ROWS;
@@ -302,9 +308,9 @@ fn attend(
                 keys: u32_of(keys)?,
                 offset,
                 scale,
-                q_strides: order.strides(&q.sizes)?,
-                k_strides: order.strides(&k.sizes)?,
-                v_strides: order.strides(&v.sizes)?,
+                q_strides,
+                k_strides,
+                v_strides,
                 mask_strides,
             };
             u32_of(parts.numel())?;
@@ -316,7 +322,7 @@ fn attend(
                 heads: u32_of(heads)?,
                 rows: u32_of(rows)?,
                 shares: u32_of(shares)?,
-                out_strides: order.strides(&wide)?,
+                out_strides,
             };
             let accesses = [read(parts.id), write(target.id)];
             let invocations = [128 * rows, heads, batches];
@@ -335,11 +341,11 @@ fn attend(
             keys: u32_of(keys)?,
             offset,
             scale,
-            q_strides: order.strides(&q.sizes)?,
-            k_strides: order.strides(&k.sizes)?,
-            v_strides: order.strides(&v.sizes)?,
+            q_strides,
+            k_strides,
+            v_strides,
             mask_strides,
-            out_strides: order.strides(&wide)?,
+            out_strides,
         };
         let pipeline = AttentionTiled {
             query: q.element,
@@ -365,11 +371,11 @@ fn attend(
         value_end: 0,
         offset,
         scale,
-        q_strides: order.strides(&q.sizes)?,
-        k_strides: order.strides(&k.sizes)?,
-        v_strides: order.strides(&v.sizes)?,
+        q_strides,
+        k_strides,
+        v_strides,
         mask_strides,
-        out_strides: order.strides(&wide)?,
+        out_strides,
     };
     let pipeline = Attention {
         query: q.element,
