@@ -1,8 +1,8 @@
 //! Writing keys and values to their cache: `[batch, position, head, depth]`.
 
-use super::{contiguous, four};
+use super::four;
 use crate::index::Indices;
-use crate::shape::{bad, same_type};
+use crate::shape::{bad, contiguous, of_type, same_type};
 use crate::table::kernels;
 use torchlet_core::Param::{Int, Out, Tensor};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, ScalarType, TensorInfo};
@@ -30,7 +30,7 @@ kernels! { CACHES:
         |ctx| {
             let value = check(ctx, 0, 1)?;
             let indices = ctx.info(3)?;
-            super::of_type(3, &indices, ScalarType::Long)?;
+            of_type(3, &indices, ScalarType::Long)?;
             contiguous(3, &indices)?;
             if indices.sizes != value.sizes.get(..2).unwrap_or_default() {
                 return Err(bad(3, "must have an index for each position of each sample"));

@@ -1,8 +1,8 @@
 //! The gated delta rule: attention as a recurrence, whose state is one matrix for each head of keys.
 
-use super::{contiguous, four, of_type};
+use super::four;
 use crate::compute::split::for_each_chunks_mut;
-use crate::shape::bad;
+use crate::shape::{bad, contiguous, of_type};
 use crate::table::{kernels, renamed};
 use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};

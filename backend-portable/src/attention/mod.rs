@@ -12,8 +12,8 @@ pub use cache::*;
 pub use delta::*;
 pub use operators::*;
 
-use crate::number::unsupported;
-use torchlet_core::{Arguments, KernelError, ScalarType, TensorInfo};
+use crate::shape::contiguous;
+use torchlet_core::{Arguments, KernelError, TensorInfo};
 
 /// A contiguous argument of four dimensions.
 fn four(args: &Arguments, arg: usize) -> Result<TensorInfo, KernelError> {
@@ -23,12 +23,4 @@ fn four(args: &Arguments, arg: usize) -> Result<TensorInfo, KernelError> {
     }
     contiguous(arg, &info)?;
     Ok(info)
-}
-
-fn contiguous(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
-    if info.is_contiguous() { Ok(()) } else { Err(KernelError::layout(arg)) }
-}
-
-fn of_type(arg: usize, info: &TensorInfo, wanted: ScalarType) -> Result<(), KernelError> {
-    if info.scalar_type == wanted { Ok(()) } else { Err(unsupported(arg, info.scalar_type)) }
 }

@@ -2,12 +2,12 @@
 
 use super::cache::{check as check_cache, first_position, write};
 use super::flash::{Attention, Codes, Order, Vectors, slot_len};
-use super::{contiguous, four, of_type};
+use super::four;
 use crate::compute::simd::Tier;
 use crate::machine;
 use crate::number::unsupported;
 use crate::scratch;
-use crate::shape::bad;
+use crate::shape::{bad, contiguous, of_type};
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, Float, Int, OptionalFloat, OptionalTensor, Out, Tensor};
 use torchlet_core::{

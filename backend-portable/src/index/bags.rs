@@ -3,7 +3,7 @@
 use super::{Indices, index_type, stride};
 use crate::number::{Compute, Number, elements, elements_mut, unsupported, with_number};
 use crate::real::Real;
-use crate::shape::{bad, same_type};
+use crate::shape::{bad, contiguous, same_type};
 use crate::table::kernels;
 use half::{bf16, f16};
 use torchlet_core::Param::{Bool, Int, OptionalTensor, Out, Tensor};
@@ -57,9 +57,7 @@ kernels! { BAGS:
             for arg in 10..13 {
                 index_type(arg, &ctx.info(arg)?)?;
             }
-            if !ctx.info(9)?.is_contiguous() {
-                return Err(KernelError::layout(9));
-            }
+            contiguous(9, &ctx.info(9)?)?;
             Ok(Plan::new(run))
         },
     );

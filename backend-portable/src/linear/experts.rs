@@ -6,9 +6,8 @@ use crate::compute::rows::softmax_rows;
 use crate::compute::simd::Tier;
 use crate::compute::split::for_each_chunk_with;
 use crate::machine;
-use crate::number::unsupported;
 use crate::scratch;
-use crate::shape::bad;
+use crate::shape::{bad, contiguous, of_type};
 use crate::table::kernels;
 use torchlet_core::Param::{Float, Int, Out, String, Tensor};
 use torchlet_core::{
@@ -141,16 +140,12 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     ];
     for (arg, wanted) in wanted.into_iter().enumerate() {
         let info = ctx.info(arg)?;
-        if info.scalar_type != wanted {
-            return Err(unsupported(arg, info.scalar_type));
-        }
+        of_type(arg, &info, wanted)?;
         let rank = if arg == 2 { 1 } else { 2 };
         if info.rank() != rank {
             return Err(KernelError::rank(arg, info.rank()));
         }
-        if !info.is_contiguous() {
-            return Err(KernelError::layout(arg));
-        }
+        contiguous(arg, &info)?;
     }
     let shape = Shape::of(ctx)?;
     if ctx.info(0)?.size(1) != shape.dim {
@@ -177,12 +172,8 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let x = ctx.info(0)?.sizes;
     ctx.resize(13, &x)?;
     let out = ctx.info(13)?;
-    if out.scalar_type != ScalarType::Float {
-        return Err(unsupported(13, out.scalar_type));
-    }
-    if !out.is_contiguous() {
-        return Err(KernelError::layout(13));
-    }
+    of_type(13, &out, ScalarType::Float)?;
+    contiguous(13, &out)?;
     let len = || {
         let (sections, slot) = shape.memory(machine::tier(ctx))?;
         sections.len()?.checked_add(slot.checked_mul(ctx.threads().max(1))?)

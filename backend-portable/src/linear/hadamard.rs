@@ -4,7 +4,7 @@ use crate::compute::split::for_each_chunk_with;
 use crate::number::{load, store, unsupported};
 use crate::real::Real;
 use crate::scratch;
-use crate::shape::{bad, same_type};
+use crate::shape::{bad, contiguous, same_type};
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
@@ -39,9 +39,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     ctx.resize(1, &info.sizes)?;
     same_type(ctx, 0, 1)?;
     for arg in [0, 1] {
-        if !ctx.info(arg)?.is_contiguous() {
-            return Err(KernelError::layout(arg));
-        }
+        contiguous(arg, &ctx.info(arg)?)?;
     }
     let length = info.rank().checked_sub(1).map_or(1, |last| info.size(last));
     if info.numel() > 0 && power_of_two(length).is_none() {

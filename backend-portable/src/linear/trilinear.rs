@@ -2,7 +2,7 @@
 
 use super::Ring;
 use crate::number::{ComputeType, load, store, unsupported};
-use crate::shape::{bad, same_type};
+use crate::shape::{bad, contiguous, same_type};
 use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, Out, Tensor};
 use torchlet_core::layout::{MAX_RANK, Sizes, checked_numel};
@@ -60,9 +60,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         same_type(ctx, 0, arg)?;
     }
     let out = ctx.info(8)?;
-    if !out.is_contiguous() {
-        return Err(KernelError::layout(8));
-    }
+    contiguous(8, &out)?;
     Ok(Plan::new(match ComputeType::of(out.scalar_type) {
         Some(ComputeType::F32) => run::<f32>,
         Some(ComputeType::F64) => run::<f64>,

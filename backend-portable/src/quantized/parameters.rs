@@ -2,7 +2,7 @@
 
 use crate::number::{load, store, unsupported};
 use crate::real::Real;
-use crate::shape::bad;
+use crate::shape::{bad, contiguous};
 use crate::table::kernels;
 use torchlet_core::Param::{Float, Int, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
@@ -34,9 +34,7 @@ kernels! { PARAMETERS:
             ctx.resize(3, &sizes)?;
             check(ctx, 2)?;
             for arg in [0, 2, 3] {
-                if !ctx.info(arg)?.is_contiguous() {
-                    return Err(KernelError::layout(arg));
-                }
+                contiguous(arg, &ctx.info(arg)?)?;
             }
             Ok(Plan::new(choose_per_token))
         },

@@ -3,7 +3,7 @@
 use crate::index::{Indices, index_type};
 use crate::number::{ComputeType, load, store, unsupported};
 use crate::real::Real;
-use crate::shape::bad;
+use crate::shape::{bad, contiguous};
 use crate::table::kernels;
 use crate::walk::Walk;
 use torchlet_core::Param::{Float, Int, OptionalInt, OptionalTensor, Out, Tensor};
@@ -118,9 +118,7 @@ fn prepare_embedding(
     if weight.rank() != 2 {
         return Err(KernelError::rank(0, weight.rank()));
     }
-    if !weight.is_contiguous() {
-        return Err(KernelError::layout(0));
-    }
+    contiguous(0, &weight)?;
     index_type(5, &indices)?;
     let columns = columns(&weight, bits)?;
     let groups = Groups::new(&scales, weight.size(0), columns, 1)?;
@@ -224,9 +222,7 @@ fn prepare_mixed(
         if info.rank() != 2 {
             return Err(KernelError::rank(arg, info.rank()));
         }
-        if !info.is_contiguous() {
-            return Err(KernelError::layout(arg));
-        }
+        contiguous(arg, info)?;
     }
     if !input.scalar_type.is_floating() {
         return Err(unsupported(0, input.scalar_type));
@@ -254,9 +250,7 @@ fn prepare_mixed(
     if !target.scalar_type.is_floating() {
         return Err(unsupported(out, target.scalar_type));
     }
-    if !target.is_contiguous() {
-        return Err(KernelError::layout(out));
-    }
+    contiguous(out, &target)?;
     Ok(Plan::new(invoke))
 }
 

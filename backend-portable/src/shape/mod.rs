@@ -18,7 +18,7 @@ pub use views::*;
 use crate::walk::{Steps, Walk};
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::View;
-use torchlet_core::{Arguments, Invoke, KernelError, TensorInfo, TensorMut};
+use torchlet_core::{Arguments, Invoke, KernelError, ScalarType, TensorInfo, TensorMut};
 
 /// The error for an argument's value.
 pub(crate) fn bad(arg: usize, what: &'static str) -> KernelError {
@@ -33,6 +33,21 @@ pub(crate) fn same_type(ctx: &Arguments, input: usize, out: usize) -> Result<(),
     } else {
         Err(KernelError::scalar_type(out, found))
     }
+}
+
+/// Checks that an argument has this element type.
+pub(crate) fn of_type(
+    arg: usize,
+    info: &TensorInfo,
+    wanted: ScalarType,
+) -> Result<(), KernelError> {
+    let found = info.scalar_type;
+    if found == wanted { Ok(()) } else { Err(KernelError::scalar_type(arg, found)) }
+}
+
+/// Checks that the elements of an argument lie in their order.
+pub(crate) fn contiguous(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
+    if info.is_contiguous() { Ok(()) } else { Err(KernelError::layout(arg)) }
 }
 
 /// The steps of a view, for a walk.
