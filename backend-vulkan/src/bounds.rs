@@ -1,18 +1,26 @@
 //! What symbolic integers are when all shapes are at their bounds.
 //!
-//! A graph says of its tensors how large they can be, but nothing of the integers that it takes as inputs. Those that
-//! are parts of shapes follow from the tensors of those shapes.
+//! A graph says of its tensors how large they can be, but nothing of the integers that it takes as inputs, or reads from
+//! elements of tensors. Those that are parts of shapes follow from the tensors of those shapes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Bounds of the symbolic integers that are inputs, as far as the shapes of tensors tell.
-pub(crate) fn of_inputs(graph: &Graph<'_>) -> HashMap<ValueId, i64> {
+/// Bounds of the symbolic integers that come from outside, as far as the shapes of tensors tell.
+pub(crate) fn of_integers(graph: &Graph<'_>) -> HashMap<ValueId, i64> {
     let mut bounds = HashMap::new();
-    let symbolic =
-        |id: &ValueId| matches!(graph.values.get(*id), Some(Value::SymInt(value)) if *value == 0);
-    if !graph.inputs.iter().any(symbolic) {
+    let elements =
+        graph.nodes.iter().filter(|node| node.operator == Operator::ET_VK_SELECT_AS_SYMINT);
+    let elements = elements.filter_map(|node| node.args.last().copied());
+    let unknown: HashSet<ValueId> = graph
+        .inputs
+        .iter()
+        .copied()
+        .chain(elements)
+        .filter(|id| matches!(graph.values.get(*id), Some(Value::SymInt(0))))
+        .collect();
+    if unknown.is_empty() {
         return bounds;
     }
     // From the end on: what an integer is computed from follows from what it is.
@@ -20,7 +28,7 @@ pub(crate) fn of_inputs(graph: &Graph<'_>) -> HashMap<ValueId, i64> {
         from_shape(graph, node, &mut bounds);
         from_result(graph, node, &mut bounds);
     }
-    bounds.retain(|id, _| graph.inputs.contains(id) && symbolic(id));
+    bounds.retain(|id, _| unknown.contains(id));
     bounds
 }
 
@@ -147,7 +155,29 @@ mod tests {
             outputs: vec![5],
             ..Graph::default()
         };
-        assert_eq!(of_inputs(&graph), HashMap::from([(1, 12)]));
+        assert_eq!(of_integers(&graph), HashMap::from([(1, 12)]));
+    }
+
+    #[test]
+    fn elements_of_tensors_have_bounds_too() {
+        let graph = Graph {
+            values: vec![
+                tensor(&[1]),
+                Value::Int(0),
+                Value::SymInt(0),
+                tensor(&[16, 8]),
+                Value::Int(1),
+                tensor(&[12, 8]),
+            ],
+            nodes: vec![
+                node(Operator::ET_VK_SELECT_AS_SYMINT, &[0, 1, 1, 2]),
+                node(Operator::SLICE_COPY_TENSOR, &[3, 1, 1, 2, 4, 5]),
+            ],
+            inputs: vec![0, 3],
+            outputs: vec![5],
+            ..Graph::default()
+        };
+        assert_eq!(of_integers(&graph), HashMap::from([(2, 12)]));
     }
 
     #[test]
@@ -166,6 +196,6 @@ mod tests {
             outputs: vec![5],
             ..Graph::default()
         };
-        assert_eq!(of_inputs(&graph), HashMap::from([(3, 11)]));
+        assert_eq!(of_integers(&graph), HashMap::from([(3, 11)]));
     }
 }

@@ -122,7 +122,7 @@ impl State {
                 _ => None,
             });
         }
-        for (id, bound) in bounds::of_inputs(graph) {
+        for (id, bound) in bounds::of_integers(graph) {
             if let Some(slot) = integers.get_mut(id) {
                 *slot = Some(bound);
             }

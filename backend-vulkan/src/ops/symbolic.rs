@@ -32,7 +32,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
         let index = index.ok_or_else(|| Error::invalid("the index is out of range"))?;
         let at = index * input.strides().get(dim).copied().unwrap_or(1);
-        // While memory is planned no input has a value: the one that the exporter saw stays.
+        // While memory is planned no input has a value: its bound stays, or the one that the exporter saw.
         match element(e, input.id, at, &mut MOST_CALLS.clone())? {
             Some(value) => e.set_int(e.arg(args, 3)?, value),
             None => Ok(()),
