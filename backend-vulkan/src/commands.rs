@@ -21,16 +21,19 @@ enum Purpose<'s> {
 
 impl Compiled {
     pub(crate) fn binding(&self, id: TensorId, written: bool) -> Result<Binding, Error> {
-        let root = self.state.root(id);
+        let (root, start) = self.state.location(id);
         let missing = || Error::Invalid(format!("tensor {id} has no memory"));
         let place = self.places.get(&root).ok_or_else(missing)?;
         let needed = self.state.tensor(id)?.bytes();
-        if needed > place.bytes {
-            return Err(Error::invalid("a tensor exceeds the bound that it was exported with"));
-        }
+        let rest = place.bytes.checked_sub(start).filter(|rest| needed <= *rest);
+        let rest = rest.ok_or_else(|| {
+            Error::invalid("a tensor exceeds the bound that it was exported with")
+        })?;
         let buffers = if place.constant { &self.constants } else { &self.tensors };
         let buffer = buffers.get(place.buffer).ok_or_else(missing)?.raw;
-        Ok(Binding { buffer, offset: place.offset, size: place.bytes, written })
+        // Parts of one tensor do not wait for each other.
+        let size = if self.state.is_part(id) { needed } else { rest };
+        Ok(Binding { buffer, offset: place.offset + start, size, written })
     }
 
     /// Records the steps, between the transfers of inputs and outputs.

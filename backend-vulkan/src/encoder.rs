@@ -3,6 +3,7 @@
 
 mod arguments;
 mod cells;
+mod parts;
 
 pub(crate) use cells::Reads;
 
@@ -235,17 +236,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Makes a tensor use the memory of another that has as many elements of the same type. Nothing may write to either
     /// while the other is needed.
     pub(crate) fn alias(&mut self, id: TensorId, target: TensorId) -> Result<(), Error> {
-        let root = self.state.root(target);
         let (a, b) = (self.state.tensor(id)?, self.state.tensor(target)?);
         if a.element != b.element || a.numel() != b.numel() {
             return Err(Error::invalid("a view differs from what it views in type or size"));
         }
-        if root != id
-            && let Some(Some(tensor)) = self.state.tensors.get_mut(id)
-        {
-            tensor.storage = Storage::Alias(root);
-            self.reads.join(id, root, self.node);
-        }
+        self.share(id, self.state.location(target));
         Ok(())
     }
 

@@ -43,8 +43,8 @@ pub(crate) enum Storage {
     Planned,
     /// In memory of its own that keeps its contents between runs, with these to begin with.
     Constant(Contents),
-    /// The memory of another tensor.
-    Alias(TensorId),
+    /// The memory of another tensor, from so many bytes on.
+    Alias(TensorId, u64),
 }
 
 /// A tensor on the device. Elements are in row-major order.
@@ -152,11 +152,24 @@ impl State {
 
     /// The tensor whose memory a tensor uses.
     pub(crate) fn root(&self, id: TensorId) -> TensorId {
-        let mut id = id;
-        // Aliases are made to earlier roots only, so the chain ends.
-        while let Ok(DeviceTensor { storage: Storage::Alias(target), .. }) = self.tensor(id) {
-            id = *target;
+        self.location(id).0
+    }
+
+    /// The tensor whose memory a tensor uses, and from which byte on.
+    pub(crate) fn location(&self, id: TensorId) -> (TensorId, u64) {
+        let (mut id, mut offset) = (id, 0);
+        // Aliases are made to roots that use no memory of theirs, so the chain ends.
+        while let Ok(DeviceTensor { storage: Storage::Alias(target, start), .. }) = self.tensor(id)
+        {
+            (id, offset) = (*target, offset + start);
         }
-        id
+        (id, offset)
+    }
+
+    /// Whether a tensor uses a part of another's memory.
+    pub(crate) fn is_part(&self, id: TensorId) -> bool {
+        let (root, offset) = self.location(id);
+        let numel = |id| self.tensor(id).map_or(0, DeviceTensor::numel);
+        offset > 0 || numel(id) != numel(root)
     }
 }

@@ -18,12 +18,19 @@ pub(crate) struct Limits {
     pub(crate) tensor: u64,
     /// Bytes of the memory that a workgroup shares.
     pub(crate) shared: u32,
+    /// What tensors begin at multiples of, in bytes.
+    pub(crate) align: u64,
 }
 
 impl Limits {
     /// What every device takes: Vulkan 1.1, table "Required Limits".
-    pub(crate) const LEAST: Self =
-        Limits { workgroups: [65535; 3], fold_at: [65535; 3], tensor: 1 << 27, shared: 1 << 14 };
+    pub(crate) const LEAST: Self = Limits {
+        workgroups: [65535; 3],
+        fold_at: [65535; 3],
+        tensor: 1 << 27,
+        shared: 1 << 14,
+        align: 256,
+    };
 
     /// Those of a device; work is folded from `fold_at` workgroups on, if that is less.
     pub(crate) fn of(device: &vk::PhysicalDeviceLimits, fold_at: Option<u32>) -> Self {
@@ -33,6 +40,8 @@ impl Limits {
             fold_at: workgroups.map(|most| most.min(fold_at.unwrap_or(most)).max(1)),
             tensor: device.max_storage_buffer_range.into(),
             shared: device.max_compute_shared_memory_size,
+            // Shaders read four elements at a time.
+            align: device.min_storage_buffer_offset_alignment.max(16),
         }
     }
 
@@ -103,7 +112,8 @@ mod tests {
 
     #[test]
     fn what_exceeds_a_dimension_goes_on_in_the_next() {
-        let limits = Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], tensor: 0, shared: 0 };
+        let limits =
+            Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], tensor: 0, shared: 0, align: 16 };
         assert_eq!(limits.folded([10, 1, 1], 0), Some([10, 1, 1]));
         assert_eq!(limits.folded([11, 1, 1], 0), Some([6, 2, 1]));
         assert_eq!(limits.folded([40, 1, 1], 0), Some([10, 4, 1]));

@@ -53,6 +53,11 @@ impl Reads {
         }
     }
 
+    /// Whether a value is what an update overwrites another with.
+    pub(super) fn becomes_new(&self, id: ValueId) -> bool {
+        self.news.contains(&id)
+    }
+
     /// The last call that reads what is in the memory of a value, as it is known before a call.
     fn last(&self, id: TensorId, call: usize) -> Option<usize> {
         let joined = self.joined.get(&id).map(Vec::as_slice).unwrap_or_default();
@@ -71,12 +76,13 @@ impl Encoder<'_, '_> {
         written: &Operand,
     ) -> Result<Operand, Error> {
         let root = self.state.root(old.id);
-        let may_write = match self.state.tensor(root)?.storage {
-            Storage::Constant(_) => {
-                self.state.changing.contains(&root) && self.reads.overwritten.contains(&root)
-            }
-            Storage::Planned | Storage::Alias(_) => true,
-        };
+        let may_write = !self.state.is_part(old.id)
+            && match self.state.tensor(root)?.storage {
+                Storage::Constant(_) => {
+                    self.state.changing.contains(&root) && self.reads.overwritten.contains(&root)
+                }
+                Storage::Planned | Storage::Alias(..) => true,
+            };
         let is_apart = self.state.root(written.id) != root;
         let is_last =
             is_apart && self.reads.last(root, self.node).is_some_and(|last| last <= self.node);
@@ -97,6 +103,6 @@ impl Encoder<'_, '_> {
     /// memory of another that takes a new value, too.
     pub(crate) fn is_taken_over(&self, out: TensorId, input: TensorId) -> bool {
         let root = self.state.root(input);
-        self.reads.news.contains(&out) && self.reads.overwritten.contains(&root)
+        self.reads.becomes_new(out) && self.reads.overwritten.contains(&root)
     }
 }

@@ -83,7 +83,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         })?;
         let out = e.out(args)?;
         let out = e.resize(out.id, &wanted)?;
-        gather(e, &input, &out, &wanted, &strides, base)
+        pick(e, &input, &out, &wanted, &strides, base)
     }),
     operator(Operator::SELECT_COPY_INT, select),
     operator(Operator::SELECT_INT, select),
@@ -268,7 +268,7 @@ fn expand(
     }
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
-    gather(e, input, &out, &sizes, &strides, 0)
+    pick(e, input, &out, &sizes, &strides, 0)
 }
 
 fn permute(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -290,7 +290,7 @@ fn reorder(
     let (sizes, strides) = reordered(input, order);
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
-    gather(e, input, &out, &sizes, &strides, 0)
+    pick(e, input, &out, &sizes, &strides, 0)
 }
 
 /// Sizes and strides of a tensor's dimensions in another order.
@@ -339,7 +339,7 @@ fn select_into(
         sizes.remove(dim);
     }
     let out = e.resize(out, &sizes)?;
-    gather(e, input, &out, &sizes, &strides, base)
+    pick(e, input, &out, &sizes, &strides, base)
 }
 
 fn slice(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -387,7 +387,7 @@ fn slice_into(
         *size = count;
     }
     let out = e.resize(out, &sizes)?;
-    gather(e, input, &out, &sizes, &strides, base)
+    pick(e, input, &out, &sizes, &strides, base)
 }
 
 /// Copies all elements.
@@ -397,6 +397,35 @@ pub(crate) fn copy_all(
     out: &Operand,
 ) -> Result<(), Error> {
     gather(e, input, out, &[input.numel()], &[1], 0)
+}
+
+/// Makes the output what `input[base + strides * index(i)]` is over `sizes`: without a copy where these elements lie one behind the other.
+fn pick(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    out: &Operand,
+    sizes: &[usize],
+    strides: &[i64],
+    base: i64,
+) -> Result<(), Error> {
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    check_reach(input, sizes, strides, base)?;
+    let in_a_row = is_in_a_row(&merge_dims(sizes, &[strides.to_vec()])?);
+    if in_a_row && e.take_part(out, input, base as usize)? {
+        return Ok(());
+    }
+    gather(e, input, out, sizes, strides, base)
+}
+
+/// Whether merged dimensions with the strides of one tensor walk over one element after the other.
+fn is_in_a_row(dims: &[(usize, Vec<i64>)]) -> bool {
+    match dims {
+        [] => true,
+        [(_, strides)] => strides.first() == Some(&1),
+        _ => false,
+    }
 }
 
 /// Emits `out[i] = input[base + strides * index(i)]` over `sizes`, the output's shape.
@@ -413,8 +442,7 @@ pub(super) fn gather(
     }
     check_reach(input, sizes, strides, base)?;
     let dims = merge_dims(sizes, &[strides.to_vec()])?;
-    let contiguous =
-        base == 0 && !e.varies() && (dims.is_empty() || dims.len() == 1 && dims[0].1[0] == 1);
+    let contiguous = base == 0 && !e.varies() && is_in_a_row(&dims);
     let mut push = GatherPush {
         numel: u32_of(out.numel())?,
         base: i32::try_from(base).map_err(|_| Error::unsupported("a view beyond 2^31 elements"))?,

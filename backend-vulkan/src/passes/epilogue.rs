@@ -123,8 +123,13 @@ fn join(graph: &Graph<'_>, product: &Node, node: &Node, result: ValueId) -> Opti
                 _ => false,
             };
             let other = if a == result { b } else { a };
-            let same = floating(graph, other)
-                .is_some_and(|other| other.sizes == after.sizes && other.element.is_floating());
+            // Dimensions of one in front change nothing.
+            let own = |sizes: &[usize]| -> Vec<usize> {
+                sizes.iter().copied().skip_while(|size| *size == 1).collect()
+            };
+            let same = floating(graph, other).is_some_and(|other| {
+                own(&other.sizes) == own(&after.sizes) && other.element.is_floating()
+            });
             if !plain || !same {
                 return None;
             }

@@ -325,9 +325,9 @@ def vision() -> nn.Module:
 
 
 class Recurrent(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, inputs: int = 5, hidden: int = 6) -> None:
         super().__init__()
-        self.lstm, self.head = nn.LSTM(5, 6, batch_first=True), nn.Linear(6, 3)
+        self.lstm, self.head = nn.LSTM(inputs, hidden, batch_first=True), nn.Linear(hidden, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.head(self.lstm(x)[0][:, -1])
@@ -484,6 +484,42 @@ def cells() -> Iterator[Delegated]:
         )
 
 
+def split_and_joined(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Parts of tensors that become parts of others, are used again, and leave the program."""
+    a, b, c = torch.split(torch.relu(x), [16, 32, 16], 1)
+    d, e = a * 2, b + 1
+    joined = torch.cat([d, c + a, e, d, a], 1)
+    twice = torch.cat([joined, joined.neg()], 1)
+    rows = torch.stack([d, c - 1])
+    return joined, twice[:, 80:208] + 1, rows[1] * d, e.select(0, 0), c
+
+
+def uneven(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The same where parts begin between the places that a device can bind."""
+    y = x * 2
+    a, b, c = torch.split(y, [3, 18, 43], 1)
+    return torch.cat([b + 1, a, y], 1), torch.cat([c - 1, a - 1, c + 1], 1), y[:, 5:9].select(1, 2) + 1
+
+
+class Shortened(nn.Module):
+    """Shapes that depend on elements of a tensor."""
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        length = n[1].item()
+        torch._check(length >= 1)
+        torch._check(length <= 8)
+        y = x.narrow(0, 0, length + 3)
+        return torch.softmax(y * 2, 0), y.mean(0), x.narrow(0, 2, length) + 1
+
+
+def parts() -> Iterator[Delegated]:
+    yield from halved([case("split_and_joined", split_and_joined, (values(f32, 1, 64),))])
+    yield from halved([case("uneven", uneven, (values(f32, 1, 64),))])
+    yield case("lstm", Recurrent(5, 16), (values(f32, 1, 4, 5),), (values(f32, 1, 4, 5),))
+    lengths = [(values(f32, 16, 8), torch.tensor([0, n])) for n in (3, 8, 1)]
+    yield case("shortened", Shortened(), *lengths, outside=["aten::mean.out"])
+
+
 def file() -> Iterator[Delegated]:
     """The forms that a file can take."""
     inputs = [(values(f32, 1, 3, 8, 6),) for _ in range(2)]
@@ -508,4 +544,12 @@ def chain(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-FAMILIES = {"model": model, "program": program, "constants": constants, "state": state, "cells": cells, "file": file}
+FAMILIES = {
+    "model": model,
+    "program": program,
+    "parts": parts,
+    "constants": constants,
+    "state": state,
+    "cells": cells,
+    "file": file,
+}

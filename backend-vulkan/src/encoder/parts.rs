@@ -1,0 +1,170 @@
+//! Tensors that are parts of others: they lie in the memory of these, and nothing is copied.
+
+use super::Encoder;
+use crate::error::Error;
+use crate::state::Storage;
+use crate::tensors::{Operand, TensorId};
+use torchlet_graph::graph::Value;
+
+impl Encoder<'_, '_> {
+    /// Makes a tensor use memory of another, from a byte on.
+    pub(super) fn share(&mut self, id: TensorId, (root, start): (TensorId, u64)) {
+        if root != id
+            && let Some(Some(tensor)) = self.state.tensors.get_mut(id)
+        {
+            tensor.storage = Storage::Alias(root, start);
+            self.reads.join(id, root, self.node);
+        }
+    }
+
+    /// Makes a tensor the elements of another from `start` on, where that needs no copy: both keep their shapes, and the device
+    /// can bind it. Nothing may write to either while the other is needed.
+    pub(crate) fn take_part(
+        &mut self,
+        out: &Operand,
+        input: &Operand,
+        start: usize,
+    ) -> Result<bool, Error> {
+        let (root, base) = self.state.location(input.id);
+        let Some(start) = self.start_of_part(out, input, start) else { return Ok(false) };
+        // So it was decided when memory was planned.
+        if self.state.location(out.id) == (root, base + start) {
+            return Ok(true);
+        }
+        let possible = self.planning
+            && self.is_lasting(root)?
+            && self.is_lasting(out.id)?
+            && !self.is_taken_over(out.id, input.id);
+        if possible {
+            self.share(out.id, (root, base + start));
+        }
+        Ok(possible)
+    }
+
+    /// Lets a tensor that is there already lie in another from element `start` on, where it can: it is written there from the beginning
+    /// then.
+    pub(crate) fn give_part(
+        &mut self,
+        input: &Operand,
+        out: &Operand,
+        start: usize,
+    ) -> Result<bool, Error> {
+        let (root, base) = self.state.location(input.id);
+        let Some(start) = self.start_of_part(input, out, start) else { return Ok(false) };
+        let (whole, first) = self.state.location(out.id);
+        // So it was decided when memory was planned.
+        if (root, base) == (whole, first + start) {
+            return Ok(true);
+        }
+        let bytes = self.state.tensor(root)?.bytes();
+        let own = (input.numel() * input.element.size()) as u64;
+        let possible = self.planning
+            && !self.state.is_part(input.id)
+            && root != whole
+            && bytes == own
+            && self.is_lasting(root)?
+            && self.is_lasting(whole)?
+            && ![&self.graph.inputs, &self.graph.outputs].iter().any(|ids| ids.contains(&root))
+            && !self.reads.becomes_new(root);
+        if possible {
+            self.share(root, (whole, first + start));
+        }
+        Ok(possible)
+    }
+
+    /// The byte of `whole` at which a part of it begins that the device can bind.
+    fn start_of_part(&self, part: &Operand, whole: &Operand, start: usize) -> Option<u64> {
+        let start = start.checked_mul(whole.element.size())? as u64;
+        let (_, base) = self.state.location(whole.id);
+        let fits = part.element == whole.element
+            && (base + start).is_multiple_of(self.state.limits.align)
+            && !self.varies();
+        fits.then_some(start)
+    }
+
+    /// Whether a tensor is one of the graph's, of a shape that stays, in memory that no call writes to but the one that makes it.
+    fn is_lasting(&self, id: TensorId) -> Result<bool, Error> {
+        let is_static =
+            matches!(self.graph.values.get(id), Some(Value::Tensor(tensor)) if !tensor.dynamic);
+        let root = self.state.root(id);
+        let is_planned = matches!(self.state.tensor(root)?.storage, Storage::Planned);
+        let mut writers = self.graph.nodes.iter().filter(|node| node.operator.writes_arguments());
+        let is_written =
+            writers.any(|node| node.args.iter().any(|arg| self.state.root(*arg) == root));
+        Ok(is_static && is_planned && !is_written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::encode::encode;
+    use crate::state::State;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Tensor, Value};
+    use torchlet_graph::operators::Operator;
+
+    fn tensor(numel: usize, dynamic: bool) -> Value<'static> {
+        Value::Tensor(Tensor {
+            scalar_type: ScalarType::Float,
+            host_type: ScalarType::Float,
+            sizes: vec![numel],
+            dynamic,
+            data: None,
+            changes: None,
+        })
+    }
+
+    /// `(-x[start..start + 64], x[start..start + 64])` joined: value 5 is the slice, 6 its negative, 8 the whole.
+    fn sliced_and_joined(start: i64, dynamic: bool) -> Graph<'static> {
+        let number = Value::Int;
+        Graph {
+            values: vec![
+                tensor(256, dynamic),
+                number(0),
+                number(start),
+                number(start + 64),
+                number(1),
+                tensor(64, dynamic),
+                tensor(64, dynamic),
+                Value::List(vec![6, 5]),
+                tensor(128, dynamic),
+            ],
+            nodes: vec![
+                Node::new(Operator::SLICE_COPY_TENSOR, vec![0, 1, 2, 3, 4, 5]),
+                Node::new(Operator::NEG, vec![5, 6]),
+                Node::new(Operator::CAT, vec![7, 1, 8]),
+            ],
+            inputs: vec![0],
+            outputs: vec![8],
+            ..Graph::default()
+        }
+    }
+
+    /// The shaders that it takes, and where values 5 and 6 lie. Encoding it again decides the same.
+    fn encoded(graph: &Graph<'_>) -> (Vec<&'static str>, [(usize, u64); 2]) {
+        let mut state = State::new(graph, HashSet::new()).unwrap();
+        let (steps, _) = encode(graph, &mut state, true).unwrap();
+        let locations = [5, 6].map(|id| state.location(id));
+        let (again, _) = encode(graph, &mut state, false).unwrap();
+        assert_eq!(steps.len(), again.len());
+        assert_eq!(locations, [5, 6].map(|id| state.location(id)));
+        (steps.iter().map(|step| step.key.module.name).collect(), locations)
+    }
+
+    #[test]
+    fn parts_lie_where_the_whole_does() {
+        // The slice is where its source is, the negative is written to where it is joined; only the slice is copied there.
+        let (shaders, locations) = encoded(&sliced_and_joined(64, false));
+        assert_eq!((shaders, locations), (vec!["unary", "insert"], [(0, 256), (8, 0)]));
+    }
+
+    #[test]
+    fn what_cannot_be_bound_or_changes_its_shape_is_copied() {
+        let (shaders, locations) = encoded(&sliced_and_joined(3, false));
+        assert_eq!((shaders, locations), (vec!["gather", "unary"], [(8, 256), (8, 0)]));
+        let (shaders, locations) = encoded(&sliced_and_joined(64, true));
+        assert_eq!(shaders, ["gather", "unary", "insert", "insert"]);
+        assert_eq!(locations, [(5, 0), (6, 0)]);
+    }
+}
