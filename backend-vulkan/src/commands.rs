@@ -32,7 +32,8 @@ impl Compiled {
         let buffers = if place.constant { &self.constants } else { &self.tensors };
         let buffer = buffers.get(place.buffer).ok_or_else(missing)?.raw;
         // Parts of one tensor do not wait for each other.
-        let size = if self.state.is_part(id) { needed } else { rest };
+        let in_one_piece = self.state.is_part(id) && !self.state.strided.contains_key(&id);
+        let size = if in_one_piece { needed } else { rest };
         Ok(Binding { buffer, offset: place.offset + start, size, written })
     }
 

@@ -4,6 +4,7 @@
 mod arguments;
 mod cells;
 mod parts;
+mod strided;
 
 pub(crate) use cells::Reads;
 

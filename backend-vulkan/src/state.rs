@@ -71,6 +71,8 @@ impl DeviceTensor {
 pub(crate) struct State {
     /// Tensors by value, then those that operators added.
     pub(crate) tensors: Vec<Option<DeviceTensor>>,
+    /// How far neighbours are from each other in memory, of tensors that do not lie in the order of their dimensions.
+    pub(crate) strided: HashMap<TensorId, Vec<usize>>,
     /// Symbolic integers by value.
     pub(crate) integers: Vec<Option<i64>>,
     /// Integers of inputs that operators look at on the host, by value.
@@ -129,6 +131,7 @@ impl State {
         }
         Ok(State {
             host: HashMap::new(),
+            strided: HashMap::new(),
             tensors,
             integers,
             added: HashMap::new(),
@@ -166,7 +169,7 @@ impl State {
         (id, offset)
     }
 
-    /// Whether a tensor uses a part of another's memory.
+    /// Whether a tensor uses a part of another's memory, in one piece.
     pub(crate) fn is_part(&self, id: TensorId) -> bool {
         let (root, offset) = self.location(id);
         let numel = |id| self.tensor(id).map_or(0, DeviceTensor::numel);

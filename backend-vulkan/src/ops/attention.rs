@@ -100,10 +100,9 @@ struct Order {
 }
 
 impl Order {
-    /// Strides of batch, head and row.
-    fn strides(self, sizes: &[usize]) -> Result<[u32; 3], Error> {
-        let own = crate::tensors::strides(sizes);
-        let stride = |dim: usize| u32_of(own.get(dim).copied().unwrap_or(0));
+    /// Of all strides, those of batch, head and row.
+    fn strides(self, all: &[usize]) -> Result<[u32; 3], Error> {
+        let stride = |dim: usize| u32_of(all.get(dim).copied().unwrap_or(0));
         Ok([stride(0)?, stride(self.head)?, stride(self.row)?])
     }
 }
@@ -280,6 +279,9 @@ fn attend(
     wide[3] = value_depth.next_multiple_of(4);
     let padded = wide[3] != value_depth;
     let target = if padded { e.temporary(out.element, &wide)? } else { out.clone() };
+    if !padded {
+        e.give_permuted(&out)?;
+    }
     for operand in [q, k, v, &target] {
         u32_of(operand.numel())?;
     }
@@ -289,10 +291,10 @@ fn attend(
     let aligned = depth.is_multiple_of(4) && value_depth.is_multiple_of(4);
     let accesses = [read(q.id), read(k.id), read(v.id), read(mask_operand.id), write(target.id)];
     let [q_strides, k_strides, v_strides, out_strides] = [
-        order.strides(&q.sizes)?,
-        order.strides(&k.sizes)?,
-        order.strides(&v.sizes)?,
-        order.strides(&wide)?,
+        order.strides(&e.strides(q))?,
+        order.strides(&e.strides(k))?,
+        order.strides(&e.strides(v))?,
+        order.strides(&e.strides(&target))?,
     ];
     let most_rows = e.bound_sizes(q).get(order.row).copied().unwrap_or(rows);
     let split = Split::of(e, [q, k, v], form, mask, &out)?;
@@ -435,8 +437,8 @@ fn scores(
         depth: u32_of(q.size(3))?,
         offset: u32_of(offset.min(1 << 30))?,
         scale: (1.0 / (q.size(3).max(1) as f64).sqrt()) as f32,
-        q_strides: order.strides(&q.sizes)?,
-        k_strides: order.strides(&k.sizes)?,
+        q_strides: order.strides(&q.strides())?,
+        k_strides: order.strides(&k.strides())?,
     };
     let pipeline = AttentionScores { query: q.element, key: k.element, output: out.element };
     e.dispatch_by_four(&pipeline, [read(q.id), read(k.id), write(out.id)], &push, out.numel())

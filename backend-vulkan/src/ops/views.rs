@@ -218,7 +218,8 @@ fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result
     }
     let out = e.resize(out.id, sizes)?;
     if input.element == out.element && !e.is_taken_over(out.id, input.id) {
-        return e.alias(out.id, input.id);
+        e.alias(out.id, input.id)?;
+        return e.keep_strides(&out, &input);
     }
     let numel = [input.numel()];
     gather(e, &input, &out, &numel, &[1], 0)
@@ -290,6 +291,9 @@ fn reorder(
     let (sizes, strides) = reordered(input, order);
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
+    if e.is_permuted(input, &out) {
+        return Ok(());
+    }
     pick(e, input, &out, &sizes, &strides, 0)
 }
 
@@ -413,7 +417,11 @@ fn pick(
     }
     check_reach(input, sizes, strides, base)?;
     let in_a_row = is_in_a_row(&merge_dims(sizes, &[strides.to_vec()])?);
-    if in_a_row && e.take_part(out, input, base as usize)? {
+    let taken = match in_a_row {
+        true => e.take_part(out, input, base as usize)?,
+        false => sizes == out.sizes && e.take_strided(out, input, strides, base as usize)?,
+    };
+    if taken {
         return Ok(());
     }
     gather(e, input, out, sizes, strides, base)
