@@ -69,7 +69,6 @@ fn declared() -> BTreeSet<&'static str> {
 /// Operators that no fixture calls, since the exporter of today writes none of them from what it takes: old names of
 /// others, names of its own tests, and what its rewriting always replaces.
 const NOT_EXPORTED: &[&str] = &[
-    "add",
     "aten.hardshrink.default",
     "aten.hardsigmoid.default",
     "aten.max_pool2d.default",
