@@ -26,6 +26,7 @@ pub(crate) enum Command {
   torchlet run digits.pte --image digit.png --labels labels.txt --top 3
   torchlet run model.pte --input tokens.npy --input mask.npy --out results
   torchlet run model.pte --random 1 --iterations 20 --profile
+  torchlet run model.pte --random --etdump run.etdp --debug-buffer values.bin
   torchlet run model.bpte            (the inputs of its first test case)")]
     Run(RunArguments),
     /// Shows what a program consists of: methods, inputs and outputs, operators, delegates, memory.
@@ -186,6 +187,36 @@ pub(crate) struct RunArguments {
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "operators")]
     pub(crate) profile: Option<Profile>,
+    #[command(flatten)]
+    pub(crate) recording: RecordingOptions,
+}
+
+/// What is recorded for ExecuTorch's tools.
+#[derive(Debug, Args)]
+pub(crate) struct RecordingOptions {
+    /// Write all events as an ETDump, which ExecuTorch's Inspector reads. The program runs as it was exported then, unless --backend
+    /// says otherwise, so that instructions have the numbers that an ETRecord knows
+    #[arg(long, value_name = "FILE.etdp", conflicts_with = "profile")]
+    pub(crate) etdump: Option<PathBuf>,
+    /// Write the values to this file that instructions made, and the outputs of the program
+    #[arg(long, value_name = "FILE", requires = "etdump")]
+    pub(crate) debug_buffer: Option<PathBuf>,
+    /// The most bytes of values, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256, requires = "debug_buffer")]
+    pub(crate) debug_buffer_limit: usize,
+    /// What parts of delegates are called by: names to be read, or the exporter's numbers, which an ETRecord resolves
+    #[arg(long, value_enum, default_value_t, requires = "etdump")]
+    pub(crate) delegate_ids: DelegateIds,
+}
+
+/// What parts of delegates are called by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum DelegateIds {
+    /// Names, with numbers behind
+    #[default]
+    Names,
+    /// The exporter's numbers
+    Numbers,
 }
 
 /// How much a profile tells.

@@ -9,6 +9,7 @@ mod arguments;
 mod bench;
 mod bundle;
 mod devices;
+mod etdump;
 mod failure;
 mod image_input;
 mod inputs;

@@ -3,7 +3,7 @@
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::terminal::{FAINT, NAME, TITLE, bytes, duration, paint, progress};
-use crate::{inputs, model, npy, profile};
+use crate::{etdump, inputs, model, npy, profile};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,11 +13,17 @@ use torchlet::{Profiler, ScalarType, Tensor, Value};
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let labels = arguments.labels.as_deref().map(read_labels).transpose()?;
     let profiler = arguments.profile.is_some().then(|| Arc::new(Profiler::new()));
-    let mut builder = model::builder(&arguments.model_options)?;
-    if let Some(profiler) = &profiler {
-        builder = builder.event_tracer(profiler.clone());
-    }
-    let mut module = builder.load(&arguments.model)?;
+    let recorder = etdump::recorder(&arguments.recording).map(Arc::new);
+    let mut module = match (&recorder, &profiler) {
+        (Some(recorder), _) => etdump::open(&arguments.model, &arguments.model_options, recorder)?,
+        (None, profiler) => {
+            let mut builder = model::builder(&arguments.model_options)?;
+            if let Some(profiler) = profiler {
+                builder = builder.event_tracer(profiler.clone());
+            }
+            builder.load(&arguments.model)?
+        }
+    };
     let name = model::choose_method(&module, arguments.method.as_deref())?;
     let values = inputs::gather(&module, &name, &arguments.inputs)?;
     let mut method = module.method(&name)?;
@@ -32,6 +38,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         bar.inc(1);
     }
     bar.finish_and_clear();
+    if let Some(recorder) = &recorder {
+        etdump::write(&arguments.recording, &recorder.take())?;
+    }
 
     for (index, output) in outputs.iter().enumerate() {
         show_output(index, output);

@@ -69,7 +69,8 @@ pub trait EventTracer: Sync {
         false
     }
 
-    /// An operator wrote a tensor.
+    /// An operator wrote a tensor; or a delegate ran, and this is a tensor among its arguments, inputs as well as outputs.
+    /// With the event of a whole run, one of its outputs, whose position `arg` is: hosts tell of these.
     fn output(&self, event: &Event<'_>, arg: usize, tensor: &TensorRef<'_>) {
         let _ = (event, arg, tensor);
     }

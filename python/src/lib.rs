@@ -8,7 +8,6 @@ mod memory;
 mod metadata;
 mod module;
 mod tensor;
-mod trace;
 mod value;
 
 use pyo3::prelude::*;

@@ -3,7 +3,6 @@
 use crate::error::{Failure, invalid};
 use crate::metadata::{Description, MethodInfo};
 use crate::tensor::Tensor;
-use crate::trace::Trace;
 use crate::value::Value;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -14,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use torchlet::core::layout::same_layout;
 use torchlet::core::{TensorInfo, TensorRef, ValueMeta, ValueRef};
 use torchlet::{Canceller, Method, Profiler, RunOn};
+use torchlet_devtools::etdump::{self, DelegateIds};
+use torchlet_devtools::Recorder;
 
 /// A program, opened, and its methods.
 ///
@@ -34,7 +35,7 @@ pub(crate) struct Module {
 #[derive(Clone, Default)]
 struct Recorders {
     profiler: Option<Arc<Profiler>>,
-    trace: Option<Arc<Trace>>,
+    recorder: Option<Arc<Recorder>>,
 }
 
 struct State {
@@ -231,7 +232,7 @@ impl Drop for Module {
 impl Module {
     /// Opens a program by its path, or from its bytes, with files of external data.
     #[staticmethod]
-    #[pyo3(signature = (source, *, data = Vec::new(), backend = "auto", threads = None, memory_limit = None, compile_cache = None, map = false, record = None))]
+    #[pyo3(signature = (source, *, data = Vec::new(), backend = "auto", threads = None, memory_limit = None, compile_cache = None, map = false, record = None, record_values = 0))]
     #[allow(clippy::too_many_arguments, reason = "they have names")]
     fn open(
         py: Python<'_>,
@@ -243,6 +244,7 @@ impl Module {
         compile_cache: Option<PathBuf>,
         map: bool,
         record: Option<&str>,
+        record_values: usize,
     ) -> PyResult<Self> {
         let mut builder = torchlet::Module::builder().run_on(run_on(backend)?);
         let mut recorders = Recorders::default();
@@ -254,9 +256,13 @@ impl Module {
                 recorders.profiler = Some(profiler);
             }
             Some("events") => {
-                let trace = Arc::new(Trace::default());
-                builder = builder.event_tracer(trace.clone());
-                recorders.trace = Some(trace);
+                let recorder = match record_values {
+                    0 => Recorder::new(),
+                    bytes => Recorder::new().with_values(bytes),
+                };
+                let recorder = Arc::new(recorder);
+                builder = builder.event_tracer(recorder.clone());
+                recorders.recorder = Some(recorder);
             }
             Some(other) => return Err(invalid(format!("nothing records {other:?}"))),
         }
@@ -528,10 +534,18 @@ impl Module {
         }
     }
 
-    /// The recorded events as an ETDump, which ExecuTorch's tools read; `None` if nothing records.
-    fn etdump<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        let trace = self.recorders.trace.as_ref()?;
-        Some(PyBytes::new(py, &trace.etdump()))
+    /// The recorded events as an ETDump, which ExecuTorch's tools read, and the bytes of recorded values; `None` if nothing records.
+    /// Parts of delegates are called by the exporter's numbers if asked for, else by names.
+    #[pyo3(signature = (numbers = false))]
+    fn etdump<'py>(
+        &self,
+        py: Python<'py>,
+        numbers: bool,
+    ) -> Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let recording = self.recorders.recorder.as_ref()?.recording();
+        let ids = if numbers { DelegateIds::Numbers } else { DelegateIds::Names };
+        let dump = etdump::write(&recording, ids);
+        Some((PyBytes::new(py, &dump), PyBytes::new(py, &recording.buffer)))
     }
 }
 

@@ -155,11 +155,15 @@ class _File:
             if isinstance(path, str):
                 _check_readable(path)
         self.enable_etdump = enable_etdump
+        self._debug_buffer_size = debug_buffer_size
 
     def open(self) -> _torchlet.Module:
-        record = "events" if self.enable_etdump else None
         return _torchlet.Module.open(
-            self._source, data=self._data, threads=_Threads.count, record=record
+            self._source,
+            data=self._data,
+            threads=_Threads.count,
+            record="events" if self.enable_etdump else None,
+            record_values=self._debug_buffer_size,
         )
 
 
@@ -203,14 +207,14 @@ def _inputs(inputs: Any, method: str) -> List[Any]:
 def _write_etdump(
     native: Optional[_torchlet.Module], path: str, debug_buffer_path: Optional[str]
 ) -> None:
-    dump = None if native is None else native.etdump()
-    if dump is None:
+    recorded = None if native is None else native.etdump()
+    if recorded is None:
         raise Error("No etdump found: load the program with enable_etdump=True", 0x02)
     with open(path, "wb") as file:
-        file.write(dump)
+        file.write(recorded[0])
     if isinstance(debug_buffer_path, str):
-        # No values are recorded.
-        open(debug_buffer_path, "wb").close()
+        with open(debug_buffer_path, "wb") as file:
+            file.write(recorded[1])
 
 
 class ExecuTorchModule:

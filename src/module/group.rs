@@ -1,6 +1,6 @@
 //! Methods that are loaded together, with the memory that they live in.
 
-use super::environment::Environment;
+use super::environment::{Environment, SharedTracer};
 use super::method::{MemoryReport, MethodOptions, input_error, output_error};
 use super::signature::{Signature, Slot};
 use crate::buffer::{ArenaMemory, Buffer};
@@ -257,6 +257,12 @@ impl Ground {
 }
 
 impl Group {
+    /// Who listens to a method.
+    pub(super) fn tracer(&self, index: usize) -> Option<&SharedTracer> {
+        let member = self.loaded.borrow_owner().members.get(index)?;
+        member.environment().tracer(&member.request.options)
+    }
+
     /// Loads methods; several share planned memory.
     pub(super) fn load(requests: Vec<Request>) -> Result<Self, Error> {
         let entries = requests.iter().map(|Request { module, setting, name, .. }| {

@@ -9,8 +9,8 @@ use crate::value::Value;
 use std::sync::Arc;
 use torchlet_core::layout::same_layout;
 use torchlet_core::{
-    ArenaUse, Element, EventTracer, InputError, LentError, OutputMemory, Prepared, Scalar,
-    TensorInfo, TensorMut, ValueRef,
+    ArenaUse, Element, Event, EventKind, EventTracer, InputError, LentError, OutputMemory,
+    Prepared, Scalar, TensorInfo, TensorMut, ValueRef,
 };
 
 /// The memory that a loaded method takes, to the byte. Weights are used where they lie in the file and do not count.
@@ -381,7 +381,30 @@ impl<'a> Method<'a> {
     pub fn run(&mut self) -> Result<(), Error> {
         self.group
             .with_mut(self.index, |mut method| method.execute().map_err(Box::new))?
-            .map_err(|source| Error::Execute { method: self.name().into(), source })
+            .map_err(|source| Error::Execute { method: self.name().into(), source })?;
+        match self.group.tracer(self.index) {
+            Some(tracer) if tracer.wants_outputs() => self.tell_outputs(tracer.as_ref()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells a tracer what the program returned; of numbers, tensors without dimensions.
+    fn tell_outputs(&self, tracer: &dyn EventTracer) -> Result<(), Error> {
+        let event = Event { kind: EventKind::Execute, name: self.name(), instruction: 0 };
+        for index in 0..self.output_count() {
+            let tensor = match self.output(index)? {
+                ValueRef::Tensor(tensor) => {
+                    tracer.output(&event, index, &tensor);
+                    continue;
+                }
+                ValueRef::Scalar(Scalar::Int(value)) => Tensor::scalar(value)?,
+                ValueRef::Scalar(Scalar::Double(value)) => Tensor::scalar(value)?,
+                ValueRef::Scalar(Scalar::Bool(value)) => Tensor::from_bools(&[], &[value])?,
+                _ => continue,
+            };
+            tracer.output(&event, index, &tensor.as_tensor_ref());
+        }
+        Ok(())
     }
 
     /// An output in its place, as the last run left it.

@@ -195,16 +195,21 @@ macro_rules! large_numbers {
 }
 large_numbers!(u64, i64, f64);
 
-/// A signed byte whose default is not zero: `None` where it is absent.
-impl<'a> Field<'a> for Option<i8> {
-    type Output = Option<i8>;
-    fn read(table: &Table<'a>, slot: usize) -> Result<Option<i8>, Malformed> {
-        match table.field(slot)? {
-            Some(_) => table.get::<i8>(slot).map(Some),
-            None => Ok(None),
+/// Numbers whose default is not zero: `None` where they are absent.
+macro_rules! optional_numbers {
+    ($($number:ty),*) => {$(
+        impl<'a> Field<'a> for Option<$number> {
+            type Output = Option<$number>;
+            fn read(table: &Table<'a>, slot: usize) -> Result<Option<$number>, Malformed> {
+                match table.field(slot)? {
+                    Some(_) => table.get::<$number>(slot).map(Some),
+                    None => Ok(None),
+                }
+            }
         }
-    }
+    )*};
 }
+optional_numbers!(i8, i32);
 
 impl<'a> Field<'a> for bool {
     type Output = bool;

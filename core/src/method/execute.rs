@@ -142,6 +142,23 @@ impl<'m> Method<'m> {
         }
     }
 
+    /// Which of them a delegate wrote is not known: all are told.
+    #[cold]
+    fn trace_arguments(
+        &self,
+        args: &'m [[u8; 4]],
+        tracer: &dyn EventTracer,
+        event: &Event<'_>,
+    ) {
+        for (arg, entry) in args.iter().enumerate() {
+            if let Some(slot) = self.values.slot(crate::value::list_index(*entry))
+                && let Some(tensor) = view(&self.values, slot)
+            {
+                tracer.output(event, arg, &tensor);
+            }
+        }
+    }
+
     fn delegate(
         &mut self,
         index: usize,
@@ -163,6 +180,9 @@ impl<'m> Method<'m> {
                 let token = tracer.begin(&event);
                 let result = delegate.execute(&mut call);
                 tracer.end(&event, token);
+                if result.is_ok() && tracer.wants_outputs() {
+                    self.trace_arguments(args, tracer, &event);
+                }
                 result
             }
         };

@@ -1,0 +1,83 @@
+//! Recordings for ExecuTorch's tools.
+
+use crate::arguments::{Backend, DelegateIds, ModelOptions, RecordingOptions};
+use crate::failure::Failure;
+use crate::model;
+use crate::terminal::{FAINT, WARN, bytes, count, paint};
+use std::path::Path;
+use std::sync::Arc;
+use torchlet::Module;
+use torchlet::graph::front::xnnpack;
+use torchlet_devtools::{Recorder, Recording, etdump};
+
+/// A recorder of what the options ask for, if they ask for anything.
+pub(crate) fn recorder(options: &RecordingOptions) -> Option<Recorder> {
+    options.etdump.as_ref()?;
+    let recorder = Recorder::new();
+    Some(match &options.debug_buffer {
+        Some(_) => recorder.with_values(options.debug_buffer_limit.saturating_mul(1 << 20)),
+        None => recorder,
+    })
+}
+
+/// Opens a program that a recorder listens to. Numbers of instructions are those of the file, unless a backend was asked for, or the
+/// program cannot run otherwise.
+pub(crate) fn open(
+    path: &Path,
+    options: &ModelOptions,
+    recorder: &Arc<Recorder>,
+) -> Result<Module, Failure> {
+    let open = |options: &ModelOptions| -> Result<Module, Failure> {
+        Ok(model::builder(options)?.event_tracer(recorder.clone()).load(path)?)
+    };
+    if options.backend != Backend::Auto {
+        return open(options);
+    }
+    let module = open(&ModelOptions { backend: Backend::AsExported, ..options.clone() })?;
+    for name in module.method_names()? {
+        let meta = module.method_meta(&name)?;
+        let mut delegates = (0..meta.delegate_count()).map(|index| meta.delegate_backend(index));
+        if delegates.any(|backend| backend == Some(xnnpack::BACKEND)) {
+            return open(options);
+        }
+    }
+    Ok(module)
+}
+
+/// Writes the files that were asked for.
+pub(crate) fn write(options: &RecordingOptions, recording: &Recording) -> Result<(), Failure> {
+    let ids = match options.delegate_ids {
+        DelegateIds::Names => etdump::DelegateIds::Names,
+        DelegateIds::Numbers => etdump::DelegateIds::Numbers,
+    };
+    if let Some(path) = &options.etdump {
+        write_file(path, &etdump::write(recording, ids))?;
+    }
+    if let Some(path) = &options.debug_buffer {
+        write_file(path, &recording.buffer)?;
+    }
+    if recording.dropped_events > 0 {
+        warn(&format!(
+            "{} were left out, as there were too many",
+            count(recording.dropped_events as usize, "event")
+        ));
+    }
+    if recording.dropped_values > 0 {
+        let values = count(recording.dropped_values as usize, "value");
+        warn(&format!("{values} were left out; there is more room with --debug-buffer-limit"));
+    }
+    Ok(())
+}
+
+fn warn(what: &str) {
+    anstream::eprintln!("{} {what}", paint(WARN, "note:"));
+}
+
+/// Writes a file, and says so.
+pub(crate) fn write_file(path: &Path, contents: &[u8]) -> Result<(), Failure> {
+    std::fs::write(path, contents)
+        .map_err(|error| Failure::new(format!("cannot write '{}': {error}", path.display())))?;
+    let size = bytes(contents.len() as u64);
+    anstream::eprintln!("{}", paint(FAINT, format!("wrote {}, {size}", path.display())));
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! ETDumps: recordings as ExecuTorch's tools read and write them (identifier `ED00`).
+//!
+//! The fields are those of the public schema `etdump_schema_flatcc.fbs`. The stock Inspector reads what [`write()`] makes; with an
+//! ETRecord, it knows instructions by the numbers that they have in the exported file, so that programs should run as they were
+//! exported.
+
+mod read;
+mod write;
+
+pub use read::{ReadError, read};
+pub use write::{DelegateIds, write};
+
+/// What ExecuTorch calls events.
+mod names {
+    pub(super) const CALL: &str = "native_call_";
+    pub(super) const OPERATOR: &str = "OPERATOR_CALL";
+    pub(super) const DELEGATE: &str = "DELEGATE_CALL";
+    pub(super) const INIT: &str = "Method::init";
+    pub(super) const LOAD: &str = "Program::load_method";
+    pub(super) const EXECUTE: &str = "Method::execute";
+    /// Ours: ExecuTorch tells of no delegate's initialisation.
+    pub(super) const DELEGATE_INIT: &str = "::init";
+}
+
+/// The numbers of kinds of values.
+mod kinds {
+    pub(super) const TENSOR: i8 = 5;
+    pub(super) const TENSOR_LIST: i8 = 6;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+//! Reads ETDumps, ours and those of the C++ runtime. Nothing in them is trusted.
+
+use super::{kinds, names};
+use crate::recording::{Event, Kind, Location, Recording, Run, RunKind, ValueRecord};
+use std::fmt;
+use torchlet_core::ScalarType;
+use torchlet_core::format::Malformed;
+use torchlet_core::format::flatbuffer::{Table, Vector};
+
+torchlet_core::flatbuffer_table! { DumpTable { 0 version: u32, 1 runs: Vector<'a, RunTable<'a>>, } }
+torchlet_core::flatbuffer_table! {
+    RunTable {
+        0 name: &'a str,
+        1 test_case: Option<i32>,
+        3 events: Vector<'a, EventTable<'a>>,
+    }
+}
+torchlet_core::flatbuffer_table! {
+    /// Has one of its fields.
+    EventTable { 0 profile: ProfileTable<'a>, 2 debug: DebugTable<'a>, }
+}
+torchlet_core::flatbuffer_table! {
+    ProfileTable {
+        0 name: &'a str,
+        2 instruction: Option<i32>,
+        3 delegate_number: Option<i32>,
+        4 delegate_name: &'a str,
+        5 metadata: Vector<'a, u8>,
+        6 start: u64,
+        7 end: u64,
+    }
+}
+torchlet_core::flatbuffer_table! {
+    DebugTable {
+        1 instruction: Option<i32>,
+        2 entry: EntryTable<'a>,
+        3 delegate_number: Option<i32>,
+        4 delegate_name: &'a str,
+        5 name: &'a str,
+    }
+}
+torchlet_core::flatbuffer_table! {
+    EntryTable { 0 kind: i8, 1 tensor: TensorTable<'a>, 2 list: ListTable<'a>, 7 output: TruthTable<'a>, }
+}
+torchlet_core::flatbuffer_table! {
+    TensorTable {
+        0 scalar_type: i8,
+        1 sizes: Vector<'a, i64>,
+        3 offset: i64,
+    }
+}
+torchlet_core::flatbuffer_table! { ListTable { 0 tensors: Vector<'a, TensorTable<'a>>, } }
+torchlet_core::flatbuffer_table! { TruthTable { 0 value: bool, } }
+
+/// Why a file cannot be read as an ETDump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// It is none: it has another identifier.
+    NotADump,
+    /// It claims more bytes than it has.
+    Truncated {
+        /// The bytes that it claims.
+        claimed: u64,
+        /// The bytes that it has.
+        found: u64,
+    },
+    /// A part of it does not hold up.
+    Malformed(Malformed),
+    /// Its parts are shared, so that it describes more than it has bytes for.
+    TooMuch,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::NotADump => {
+                f.write_str("this is no ETDump (identifier ED00); expected a file that `--etdump` or ExecuTorch's event tracer wrote")
+            }
+            ReadError::Truncated { claimed, found } => {
+                write!(f, "the ETDump is cut short: it says that it has {claimed} bytes, found {found}")
+            }
+            ReadError::Malformed(what) => write!(f, "the ETDump is malformed: {what}"),
+            ReadError::TooMuch => {
+                f.write_str("the ETDump is malformed: it describes more than it has bytes for")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl From<Malformed> for ReadError {
+    fn from(error: Malformed) -> Self {
+        ReadError::Malformed(error)
+    }
+}
+
+/// Where the identifier of a flatbuffer is.
+const IDENTIFIER: std::ops::Range<usize> = 4..8;
+
+/// Reads an ETDump, with or without its size in front, and the values that it describes from a debug buffer (which may be empty).
+///
+/// Times are taken as nanoseconds, which they are unless the platform's clock counts something else.
+///
+/// # Errors
+/// The bytes are none, or malformed.
+pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
+    let is_dump = |bytes: &[u8]| bytes.get(IDENTIFIER) == Some(b"ED00");
+    let bytes = match bytes.split_first_chunk::<4>() {
+        Some((size, rest)) if is_dump(rest) => {
+            let claimed = u32::from_le_bytes(*size);
+            let cut = ReadError::Truncated { claimed: claimed.into(), found: rest.len() as u64 };
+            usize::try_from(claimed).ok().and_then(|size| rest.get(..size)).ok_or(cut)?
+        }
+        _ if is_dump(bytes) => bytes,
+        _ => return Err(ReadError::NotADump),
+    };
+    let root = DumpTable(Table::root(bytes)?);
+    // Each run and event takes bytes of its own in an honest file.
+    let mut reader = Reader { left: bytes.len(), buffer: buffer.len(), last: None };
+    let mut recording = Recording { buffer, ..Recording::default() };
+    let runs = root.runs()?;
+    reader.spend(runs.len(), 4)?;
+    for table in runs.iter() {
+        recording.runs.push(reader.run(&table?)?);
+    }
+    Ok(recording)
+}
+
+struct Reader {
+    /// Bytes of the file that nothing was read from yet.
+    left: usize,
+    /// Bytes of the debug buffer.
+    buffer: usize,
+    /// What the last value belongs to, and how many came with it.
+    last: Option<((bool, Option<u32>), usize)>,
+}
+
+impl Reader {
+    /// Takes note of items and the bytes that each takes at least.
+    fn spend(&mut self, items: usize, each: usize) -> Result<(), ReadError> {
+        let bytes = items.checked_mul(each).ok_or(ReadError::TooMuch)?;
+        self.left = self.left.checked_sub(bytes).ok_or(ReadError::TooMuch)?;
+        Ok(())
+    }
+
+    /// A text; those of events are often the same, which writers keep once: they are not counted in full.
+    fn text(&mut self, text: Option<&str>) -> Result<String, ReadError> {
+        let text = text.unwrap_or_default();
+        if text.len() > LONGEST_SHARED {
+            self.spend(text.len(), 1)?;
+        }
+        Ok(text.into())
+    }
+
+    fn run(&mut self, table: &RunTable<'_>) -> Result<Run, ReadError> {
+        let name = self.text(table.name()?)?;
+        let kind = match name.as_str() {
+            "Load" | names::LOAD => RunKind::Load,
+            "Execute" => RunKind::Execute,
+            _ => RunKind::Other,
+        };
+        let mut run = Run::new(kind, &name);
+        run.test_case = index(table.test_case()?);
+        self.last = None;
+        let events = table.events()?;
+        self.spend(events.len(), 4)?;
+        for event in events.iter() {
+            let event = event?;
+            if let Some(profile) = event.profile()? {
+                if let Some(event) = self.profile(&profile)? {
+                    run.events.push(event);
+                }
+            } else if let Some(debug) = event.debug()? {
+                self.debug(&debug, &mut run)?;
+            }
+        }
+        // Runs of the C++ runtime are named by whoever calls it.
+        if kind == RunKind::Other && run.events.iter().any(|event| event.kind == Kind::Execute) {
+            run.kind = RunKind::Execute;
+        }
+        Ok(run)
+    }
+
+    fn profile(&mut self, table: &ProfileTable<'_>) -> Result<Option<Event>, ReadError> {
+        self.spend(1, 16)?;
+        let mut name = self.text(table.name()?)?;
+        let (number, text) = (index(table.delegate_number()?), self.text(table.delegate_name()?)?);
+        let is_part = number.is_some() || !text.is_empty();
+        let instruction = index(table.instruction()?);
+        let kind = match name.as_str() {
+            _ if is_part && instruction.is_some() => Kind::DelegatePart,
+            _ if is_part => Kind::DelegateInitPart,
+            // The kernel's own event says the same, and its name.
+            names::OPERATOR => return Ok(None),
+            names::DELEGATE => Kind::Delegate,
+            names::INIT | names::LOAD => Kind::Load,
+            names::EXECUTE => Kind::Execute,
+            _ if name.starts_with(names::CALL) => Kind::Operator,
+            _ if name.ends_with(names::DELEGATE_INIT) => Kind::DelegateInit,
+            _ => Kind::Other,
+        };
+        let mut part = number;
+        match kind {
+            Kind::Operator => name = name.trim_start_matches(names::CALL).to_owned(),
+            Kind::DelegatePart | Kind::DelegateInitPart if !text.is_empty() => {
+                let (front, behind) = text.rsplit_once('_').unwrap_or((&text, ""));
+                part = part.or_else(|| behind.parse().ok());
+                if name.is_empty() {
+                    name = if part.is_some() { front.to_owned() } else { text.clone() };
+                }
+            }
+            _ => {}
+        }
+        let detail = table.metadata()?.bytes();
+        self.spend(detail.len(), 1)?;
+        let is_device = is_part && instruction.is_some() && detail != b"host";
+        Ok(Some(Event {
+            kind,
+            name,
+            instruction: instruction.and_then(|number| u32::try_from(number).ok()),
+            part: part.and_then(|number| u32::try_from(number).ok()),
+            detail: detail.to_vec(),
+            location: if is_device { Location::Device } else { Location::Host(0) },
+            start: table.start()?,
+            end: table.end()?,
+        }))
+    }
+
+    fn debug(&mut self, table: &DebugTable<'_>, run: &mut Run) -> Result<(), ReadError> {
+        self.spend(1, 16)?;
+        let Some(entry) = table.entry()? else { return Ok(()) };
+        let is_output = match entry.output()? {
+            Some(truth) => truth.value()?,
+            None => false,
+        };
+        let name = self.text(table.name()?)?;
+        let text = self.text(table.delegate_name()?)?;
+        let part = index(table.delegate_number()?)
+            .or_else(|| text.rsplit_once('_').and_then(|(_, number)| number.parse().ok()));
+        let instruction = index(table.instruction()?).filter(|_| !is_output);
+        let place = |position| Place {
+            instruction,
+            part,
+            name: if name.is_empty() { text.clone() } else { name.clone() },
+            position,
+        };
+        // Values of one instruction come one after the other, in the order of its arguments.
+        let owner = (is_output, place(0).number());
+        let position = match self.last {
+            Some((last, count)) if last == owner => count,
+            _ => 0,
+        };
+        self.last = Some((owner, position + 1));
+        match entry.kind()? {
+            kinds::TENSOR => {
+                if let Some(tensor) = entry.tensor()? {
+                    run.values.extend(self.tensor(&tensor, place(position))?);
+                }
+            }
+            kinds::TENSOR_LIST => {
+                if let Some(list) = entry.list()? {
+                    let tensors = list.tensors()?;
+                    self.spend(tensors.len(), 4)?;
+                    for (number, tensor) in tensors.iter().enumerate() {
+                        run.values.extend(self.tensor(&tensor?, place(position + number))?);
+                    }
+                }
+            }
+            // Numbers are compared nowhere.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A tensor; `None` if the buffer does not have it, or its type is not known here.
+    fn tensor(
+        &mut self,
+        table: &TensorTable<'_>,
+        place: Place,
+    ) -> Result<Option<ValueRecord>, ReadError> {
+        let sizes = table.sizes()?;
+        self.spend(sizes.len(), 8)?;
+        let sizes: Vec<i64> = sizes.iter().collect::<Result<_, Malformed>>()?;
+        let Some(scalar_type) = ScalarType::from_number(table.scalar_type()?.into()) else {
+            return Ok(None);
+        };
+        let bytes = sizes.iter().try_fold(scalar_type.size(), |bytes, size| {
+            bytes.checked_mul(usize::try_from(*size).ok()?)
+        });
+        let start = usize::try_from(table.offset()?).ok();
+        let end = start.zip(bytes).and_then(|(start, bytes)| start.checked_add(bytes));
+        let (Some(start), Some(end)) = (start, end.filter(|end| *end <= self.buffer)) else {
+            return Ok(None);
+        };
+        Ok(Some(ValueRecord {
+            instruction: place.number(),
+            part: place.part.and_then(|part| u32::try_from(part).ok()),
+            name: place.name,
+            position: place.position,
+            scalar_type,
+            sizes,
+            data: start..end,
+        }))
+    }
+}
+
+/// Texts up to this length may be shared.
+const LONGEST_SHARED: usize = 256;
+
+/// What a value belongs to.
+struct Place {
+    instruction: Option<usize>,
+    part: Option<usize>,
+    name: String,
+    position: usize,
+}
+
+impl Place {
+    fn number(&self) -> Option<u32> {
+        self.instruction.and_then(|number| u32::try_from(number).ok())
+    }
+}
+
+/// A number that is -1, or not there at all, where there is none.
+fn index(number: Option<i32>) -> Option<usize> {
+    usize::try_from(number?).ok()
+}

@@ -1,0 +1,153 @@
+//! What is written is read again; what is damaged is refused, and nothing worse.
+
+use super::{DelegateIds, ReadError, read, write};
+use crate::recorder::Recorder;
+use crate::recording::{Event, Kind, Location, Recording, RunKind};
+use torchlet_core::{DelegateEvent, EventKind, EventTracer, TensorRef};
+
+/// A recording of a load and two runs of a kernel and a delegate with parts on the host and on a device.
+fn recorded() -> Recording {
+    let recorder = Recorder::new().with_values(1 << 12);
+    let event = |kind, name, instruction| torchlet_core::Event { kind, name, instruction };
+    let within = |event: &torchlet_core::Event<'_>, body: &dyn Fn()| {
+        let token = recorder.begin(event);
+        body();
+        recorder.end(event, token);
+    };
+    let part = |name, id, start, metadata: &[u8]| {
+        let (end, nanoseconds_per_tick) = (start + 10, (3, 2));
+        recorder.delegate_event(&DelegateEvent {
+            name,
+            id,
+            start,
+            end,
+            nanoseconds_per_tick,
+            metadata,
+        });
+    };
+    within(&event(EventKind::Load, "forward", 0), &|| {
+        within(&event(EventKind::DelegateInit, "Gpu", 0), &|| part("compile", 0, 0, b""));
+    });
+    for _ in 0..2 {
+        let run = event(EventKind::Execute, "forward", 0);
+        within(&run, &|| {
+            let add = event(EventKind::Operator, "aten::add.out", 3);
+            within(&add, &|| {});
+            let sum = TensorRef::from_slice(&[2, 1], &[1.5f32, -2.0]).unwrap();
+            recorder.output(&add, 2, &sum);
+            within(&event(EventKind::Delegate, "Gpu", 4), &|| {
+                part("submit and wait", 1, 4, b"host");
+                part("matmul tiled", 7, 0, b"[2, 1]");
+            });
+        });
+        let tensor = TensorRef::from_slice(&[1], &[7i64]).unwrap();
+        recorder.output(&run, 0, &tensor);
+    }
+    recorder.recording()
+}
+
+fn names(events: &[Event]) -> Vec<(Kind, &str, Option<u32>, Option<u32>)> {
+    events.iter().map(|it| (it.kind, it.name.as_str(), it.instruction, it.part)).collect()
+}
+
+#[test]
+fn recordings_come_back() {
+    let recording = recorded();
+    assert_eq!(recording.runs.len(), 3);
+    for ids in [DelegateIds::Names, DelegateIds::Numbers] {
+        let bytes = write(&recording, ids);
+        assert_eq!(bytes[..4], (bytes.len() as u32 - 4).to_le_bytes());
+        let back = read(&bytes, recording.buffer.clone()).unwrap();
+        // A dump needs no size in front.
+        assert_eq!(read(&bytes[4..], recording.buffer.clone()).unwrap(), back);
+        assert_eq!(back.runs[0].kind, RunKind::Load);
+        let expected = [
+            (Kind::DelegateInitPart, "compile", None, Some(0)),
+            (Kind::DelegateInit, "Gpu::init", None, None),
+            (Kind::Load, "Method::init", None, None),
+        ];
+        assert_eq!(names(&back.runs[0].events), expected);
+        let expected = [
+            (Kind::Operator, "add.out", Some(3), None),
+            (Kind::DelegatePart, "submit and wait", Some(4), Some(1)),
+            (Kind::DelegatePart, "matmul tiled", Some(4), Some(7)),
+            (Kind::Delegate, "DELEGATE_CALL", Some(4), None),
+            (Kind::Execute, "Method::execute", None, None),
+        ];
+        for (run, own) in back.runs[1..].iter().zip(&recording.runs[1..]) {
+            assert_eq!((run.kind, names(&run.events)), (RunKind::Execute, expected.to_vec()));
+            let times = |events: &[Event]| -> Vec<_> {
+                events.iter().map(|it| (it.start, it.end, it.detail.clone())).collect()
+            };
+            assert_eq!(times(&run.events), times(&own.events));
+            let places: Vec<_> =
+                run.values.iter().map(|it| (it.instruction, &it.sizes[..])).collect();
+            assert_eq!(places, [(Some(3), &[2, 1][..]), (None, &[1][..])]);
+            let bytes = back.bytes(&run.values[0]).unwrap();
+            assert_eq!(bytes, [1.5f32.to_le_bytes(), (-2.0f32).to_le_bytes()].concat());
+            assert_eq!(back.bytes(&run.values[1]).unwrap(), 7i64.to_le_bytes());
+        }
+    }
+}
+
+#[test]
+fn devices_work_while_the_host_waits() {
+    let recording = recorded();
+    for run in &recording.runs[1..] {
+        let [wait, work] = [1, 2].map(|at| &run.events[at]);
+        assert_eq!(wait.location, Location::Host(0));
+        assert_eq!((work.location, work.nanoseconds()), (Location::Device, 15));
+        assert_eq!(work.start, wait.start);
+        let call = &run.events[3];
+        assert!(call.start <= wait.start, "{call:?} {wait:?}");
+    }
+}
+
+#[test]
+fn values_have_a_limit() {
+    let recorder = Recorder::new().with_values(70);
+    let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
+    recorder.end(&run, recorder.begin(&run));
+    for _ in 0..3 {
+        recorder.output(&run, 0, &TensorRef::from_slice(&[3], &[1u8, 2, 3]).unwrap());
+    }
+    let recording = recorder.take();
+    assert_eq!((recording.runs[0].values.len(), recording.dropped_values), (2, 1));
+    assert_eq!(recorder.recording(), Recording::default());
+}
+
+#[test]
+fn values_are_in_the_order_of_their_dimensions() {
+    let mut info = TensorRef::from_slice(&[1, 2, 1, 2], &[0f32; 4]).unwrap().info().clone();
+    info.dim_order = torchlet_core::layout::channels_last_order(4).unwrap();
+    let elements = [1f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat();
+    let tensor = TensorRef::new(info, &elements).unwrap();
+    let recorder = Recorder::new().with_values(100);
+    let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
+    recorder.end(&run, recorder.begin(&run));
+    recorder.output(&run, 0, &tensor);
+    // Channels are neighbours in memory, and not in what is kept.
+    assert_eq!(recorder.recording().buffer, [1f32, 3.0, 2.0, 4.0].map(f32::to_le_bytes).concat());
+}
+
+#[test]
+fn damaged_dumps_are_refused() {
+    let recording = recorded();
+    let bytes = write(&recording, DelegateIds::Names);
+    assert_eq!(read(b"", Vec::new()), Err(ReadError::NotADump));
+    assert_eq!(read(&[0; 64], Vec::new()), Err(ReadError::NotADump));
+    assert!(matches!(read(&bytes[..60], Vec::new()), Err(ReadError::Truncated { .. })));
+    // Values whose bytes are not there are left out.
+    assert!(read(&bytes, Vec::new()).unwrap().runs.iter().all(|run| run.values.is_empty()));
+    let mut refused = 0;
+    for place in 0..bytes.len() {
+        for change in [0x01, 0x80, 0xFF] {
+            let mut damaged = bytes.clone();
+            damaged[place] ^= change;
+            refused += usize::from(read(&damaged, recording.buffer.clone()).is_err());
+        }
+        refused +=
+            usize::from(read(&bytes[4..][..place.min(bytes.len() - 4)], Vec::new()).is_err());
+    }
+    assert!(refused > bytes.len() / 2, "{refused}");
+}

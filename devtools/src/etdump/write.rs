@@ -1,0 +1,177 @@
+//! Writes ETDumps.
+
+use super::{kinds, names};
+use crate::recording::{Event, Kind, Recording, Run, ValueRecord};
+use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
+
+/// What parts of delegates are called by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DelegateIds {
+    /// By names, with their numbers behind, as ExecuTorch's delegate for Vulkan does: tables are readable.
+    #[default]
+    Names,
+    /// By the numbers that the exporter gave them: an ETRecord says which nodes of the exported graph they are.
+    Numbers,
+}
+
+type Table = WIPOffset<TableFinishedWIPOffset>;
+
+/// The place of field `number` in a table's list of them.
+const fn field(number: u16) -> u16 {
+    4 + 2 * number
+}
+
+/// A recording as an ETDump, with its size in front. The bytes of values are the recording's buffer, which is a file of its own.
+pub fn write(recording: &Recording, ids: DelegateIds) -> Vec<u8> {
+    let mut builder = FlatBufferBuilder::new();
+    let runs: Vec<Table> =
+        recording.runs.iter().map(|run| write_run(&mut builder, run, ids)).collect();
+    let runs = builder.create_vector(&runs);
+    let table = builder.start_table();
+    // Version 0 of the schema.
+    builder.push_slot_always(field(0), 0u32);
+    builder.push_slot_always(field(1), runs);
+    let table = builder.end_table(table);
+    builder.finish_size_prefixed(table, Some("ED00"));
+    builder.finished_data().to_vec()
+}
+
+fn write_run(builder: &mut FlatBufferBuilder<'_>, run: &Run, ids: DelegateIds) -> Table {
+    let mut events = Vec::new();
+    for event in &run.events {
+        write_event(builder, event, ids, &mut events);
+    }
+    events.extend(run.values.iter().map(|value| write_value(builder, value, ids)));
+    let events = builder.create_vector(&events);
+    let allocators = builder.create_vector::<Table>(&[]);
+    let name = builder.create_shared_string(&run.name);
+    let table = builder.start_table();
+    builder.push_slot_always(field(0), name);
+    builder.push_slot(field(1), run.test_case.map_or(-1, int), -1i32);
+    builder.push_slot_always(field(2), allocators);
+    builder.push_slot_always(field(3), events);
+    builder.end_table(table)
+}
+
+fn int(number: impl TryInto<i32>) -> i32 {
+    number.try_into().unwrap_or(-1)
+}
+
+/// An event; of an operator, ExecuTorch tells of the call, and of the kernel in it, without its namespace.
+fn write_event(
+    builder: &mut FlatBufferBuilder<'_>,
+    event: &Event,
+    ids: DelegateIds,
+    written: &mut Vec<Table>,
+) {
+    let instruction = event.instruction;
+    let mut profile = |name: &str, instruction| {
+        written.push(write_profile(builder, event, name, instruction, ids));
+    };
+    match event.kind {
+        Kind::Operator => {
+            let kernel = event.name.rsplit("::").next().unwrap_or(&event.name);
+            profile(&format!("{}{kernel}", names::CALL), instruction);
+            profile(names::OPERATOR, instruction);
+        }
+        Kind::Delegate => profile(names::DELEGATE, instruction),
+        // What there is before instructions has no number of one.
+        Kind::DelegateInit => profile(&format!("{}{}", event.name, names::DELEGATE_INIT), None),
+        Kind::DelegateInitPart => profile(&event.name, None),
+        Kind::Load => profile(names::INIT, None),
+        Kind::Execute => profile(names::EXECUTE, None),
+        Kind::DelegatePart | Kind::Other => profile(&event.name, instruction),
+    }
+}
+
+/// The number of a part, or its name with the number.
+type Id<'b> = (i32, Option<WIPOffset<&'b str>>);
+
+fn delegate_id<'b>(
+    builder: &mut FlatBufferBuilder<'b>,
+    part: Option<u32>,
+    name: &str,
+    ids: DelegateIds,
+) -> Id<'b> {
+    match (part, ids) {
+        (None, _) => (-1, None),
+        (Some(part), DelegateIds::Numbers) => (int(part), None),
+        (Some(part), DelegateIds::Names) => {
+            (-1, Some(builder.create_shared_string(&format!("{name}_{part}"))))
+        }
+    }
+}
+
+fn write_profile(
+    builder: &mut FlatBufferBuilder<'_>,
+    event: &Event,
+    name: &str,
+    instruction: Option<u32>,
+    ids: DelegateIds,
+) -> Table {
+    let (number, text) = delegate_id(builder, event.part, name, ids);
+    let name = builder.create_shared_string(name);
+    let metadata = (!event.detail.is_empty()).then(|| builder.create_vector(&event.detail));
+    let profile = builder.start_table();
+    builder.push_slot_always(field(0), name);
+    builder.push_slot(field(1), 0i32, 0);
+    builder.push_slot(field(2), instruction.map_or(-1, int), -1);
+    builder.push_slot(field(3), number, -1);
+    if let Some(text) = text {
+        builder.push_slot_always(field(4), text);
+    }
+    if let Some(metadata) = metadata {
+        builder.push_slot_always(field(5), metadata);
+    }
+    builder.push_slot_always(field(6), event.start);
+    builder.push_slot_always(field(7), event.end);
+    let profile = builder.end_table(profile);
+    let table = builder.start_table();
+    builder.push_slot_always(field(0), profile);
+    builder.end_table(table)
+}
+
+fn write_value(
+    builder: &mut FlatBufferBuilder<'_>,
+    value: &ValueRecord,
+    ids: DelegateIds,
+) -> Table {
+    let sizes = builder.create_vector(&value.sizes);
+    let strides = builder.create_vector(&strides_of(&value.sizes));
+    let tensor = builder.start_table();
+    builder.push_slot_always(field(0), value.scalar_type as i8);
+    builder.push_slot_always(field(1), sizes);
+    builder.push_slot_always(field(2), strides);
+    builder.push_slot_always(field(3), value.data.start as i64);
+    let tensor = builder.end_table(tensor);
+    let output = builder.start_table();
+    builder.push_slot_always(field(0), value.instruction.is_none());
+    let output = builder.end_table(output);
+    let entry = builder.start_table();
+    builder.push_slot_always(field(0), kinds::TENSOR);
+    builder.push_slot_always(field(1), tensor);
+    builder.push_slot_always(field(7), output);
+    let entry = builder.end_table(entry);
+    let (number, text) = delegate_id(builder, value.part, &value.name, ids);
+    let debug = builder.start_table();
+    builder.push_slot(field(0), 0u64, 0);
+    builder.push_slot(field(1), value.instruction.map_or(-1, int), -1);
+    builder.push_slot_always(field(2), entry);
+    builder.push_slot(field(3), number, -1);
+    if let Some(text) = text {
+        builder.push_slot_always(field(4), text);
+    }
+    let debug = builder.end_table(debug);
+    let table = builder.start_table();
+    builder.push_slot_always(field(2), debug);
+    builder.end_table(table)
+}
+
+/// Distances of neighbours in the order of the dimensions.
+fn strides_of(sizes: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1i64; sizes.len()];
+    for dim in (1..sizes.len()).rev() {
+        strides[dim - 1] = strides[dim].saturating_mul(sizes[dim].max(1));
+    }
+    strides
+}
