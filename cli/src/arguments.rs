@@ -61,6 +61,22 @@ Examples:
   torchlet bench model.pte
   torchlet bench model.pte --threads 1 --iterations 200 --json")]
     Bench(BenchArguments),
+    /// Shows where the time of a program goes: by operator, by call, by module of its source, and how that compares with what the device can do.
+    #[command(after_help = "Examples:
+  torchlet profile model.pte
+  torchlet profile model.pte --backend vulkan --trace trace.json      (for ui.perfetto.dev)
+  torchlet profile model.pte --etrecord model.etrecord --flame flame.svg
+  torchlet profile model.pte --save before.json; torchlet profile model.pte --against before.json
+  torchlet profile --from run.etdp")]
+    Profile(ProfileArguments),
+    /// Runs a program in two ways, and says value by value how far they are apart, and which call is the first that differs.
+    #[command(after_help = "Exit status: 0 if all values are in tolerance, 1 if some are not.
+
+Examples:
+  torchlet diff model.pte --left kernels --right vulkan --random
+  torchlet diff model.pte --right cpu --against recorded.npz --input x.npy   (torchlet.devtools.record wrote it)
+  torchlet diff model.pte --right kernels --etdump run.etdp --debug-buffer values.bin --input x.npy")]
+    Diff(DiffArguments),
     /// Shows what programs can run on here.
     Devices,
     /// Writes completions for a shell to standard output.
@@ -335,6 +351,107 @@ pub(crate) struct BenchArguments {
     /// Measure the time on the device, too, in a run of its own that asks for it
     #[arg(long)]
     pub(crate) device_time: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileArguments {
+    /// The program, .pte or .bpte
+    #[arg(required_unless_present = "from")]
+    pub(crate) model: Option<PathBuf>,
+    /// Show what an ETDump tells, of torchlet or of ExecuTorch's runtime, instead of running a program
+    #[arg(long, value_name = "FILE.etdp", conflicts_with = "model")]
+    pub(crate) from: Option<PathBuf>,
+    /// The method [default: forward, or the only one]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) method: Option<String>,
+    #[command(flatten)]
+    pub(crate) inputs: InputOptions,
+    #[command(flatten)]
+    pub(crate) model_options: ModelOptions,
+    /// Inferences to measure
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) iterations: u32,
+    /// Inferences before that
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub(crate) warmup: u32,
+    /// Show each call, not only the longest
+    #[arg(long)]
+    pub(crate) calls: bool,
+    /// Add up by module of the PyTorch source, which the exporter's ETRecord tells
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etrecord: Option<PathBuf>,
+    /// Write a time line for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Write a flame graph
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) flame: Option<PathBuf>,
+    /// Write the profile, to be compared with later ones
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) save: Option<PathBuf>,
+    /// Compare with a profile that was written earlier: what became slower comes first
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) against: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A way to run a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Way {
+    /// CPU kernels alone, one call after the other
+    #[value(alias = "portable")]
+    Kernels,
+    /// The CPU, compiled
+    Cpu,
+    /// A GPU, through Vulkan, for all that it takes
+    Vulkan,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArguments {
+    /// The program, .pte or .bpte
+    pub(crate) model: PathBuf,
+    /// What is expected: how the program runs
+    #[arg(long, value_enum, default_value = "kernels", conflicts_with_all = ["against", "etdump"])]
+    pub(crate) left: Way,
+    /// What is compared with it
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub(crate) right: Way,
+    /// Expect the values in this archive, which were recorded in PyTorch
+    #[arg(long, value_name = "FILE.npz", conflicts_with = "etdump")]
+    pub(crate) against: Option<PathBuf>,
+    /// Expect the values of this ETDump
+    #[arg(long, value_name = "FILE.etdp", requires = "debug_buffer")]
+    pub(crate) etdump: Option<PathBuf>,
+    /// The bytes of these values
+    #[arg(long, value_name = "FILE", requires = "etdump")]
+    pub(crate) debug_buffer: Option<PathBuf>,
+    /// The method [default: forward, or the only one]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) method: Option<String>,
+    #[command(flatten)]
+    pub(crate) inputs: InputOptions,
+    /// External weights that the program needs; may be given several times
+    #[arg(long, value_name = "FILE.ptd")]
+    pub(crate) data: Vec<PathBuf>,
+    /// The GPU: its index or a part of its name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// Tolerance in relation to the expected value
+    #[arg(long, value_name = "R", default_value_t = 1e-3)]
+    pub(crate) rtol: f64,
+    /// Tolerance in relation to the root of the mean square of the expected tensor, and at least in relation to 1
+    #[arg(long, value_name = "A", default_value_t = 1e-4)]
+    pub(crate) atol: f64,
+    /// The most memory that the method may take, all of whose values are kept, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 8192)]
+    pub(crate) memory_limit: u64,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

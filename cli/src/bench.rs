@@ -3,7 +3,7 @@
 use crate::arguments::{Backend, BenchArguments, InputOptions};
 use crate::failure::Failure;
 use crate::terminal::{FAINT, TITLE, bytes, paint, progress};
-use crate::{bundle, inputs, model, profile};
+use crate::{bundle, model, summary};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     module.load_method(&name)?;
     let load = start.elapsed();
 
-    let mut values = bench_inputs(&module, &name, &arguments.inputs)?;
+    let mut values = inputs(&module, &name, &arguments.inputs)?;
     let threads = module.threads();
     let mut method = module.method(&name)?;
     let rounds = arguments.warmup.saturating_add(arguments.iterations);
@@ -97,19 +97,19 @@ fn device_time(arguments: &BenchArguments) -> Result<Option<Duration>, Failure> 
     let builder = model::builder(&arguments.model_options)?.event_tracer(profiler.clone());
     let mut module = builder.load(&arguments.model)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
-    let mut values = bench_inputs(&module, &name, &arguments.inputs)?;
+    let mut values = inputs(&module, &name, &arguments.inputs)?;
     let mut method = module.method(&name)?;
     count(&mut values, arguments.count, 0)?;
     for _ in 0..arguments.warmup {
         method.execute(&values)?;
     }
-    let before = profile::on_devices(&profiler);
+    let before = summary::on_devices(&profiler);
     let iterations = arguments.iterations.min(MOST_DEVICE_TIMES);
     for round in 0..iterations {
         count(&mut values, arguments.count, round)?;
         method.execute(&values)?;
     }
-    let time = profile::on_devices(&profiler).saturating_sub(before);
+    let time = summary::on_devices(&profiler).saturating_sub(before);
     Ok((!time.is_zero()).then(|| time / iterations))
 }
 
@@ -130,7 +130,7 @@ fn count(values: &mut [Value], input: Option<usize>, number: u32) -> Result<(), 
 }
 
 /// What the options say, else a bundled test case, else random inputs.
-fn bench_inputs(
+pub(crate) fn inputs(
     module: &Module,
     method: &str,
     options: &InputOptions,
@@ -148,9 +148,9 @@ fn bench_inputs(
             random: Some(0),
             ones: false,
         };
-        return inputs::gather(module, method, &random);
+        return crate::inputs::gather(module, method, &random);
     }
-    inputs::gather(module, method, options)
+    crate::inputs::gather(module, method, options)
 }
 
 /// The smallest time that so many percent of the times do not exceed.

@@ -9,6 +9,7 @@ mod arguments;
 mod bench;
 mod bundle;
 mod devices;
+mod diff;
 mod etdump;
 mod failure;
 mod image_input;
@@ -20,6 +21,7 @@ mod npy;
 mod profile;
 mod run;
 mod size;
+mod summary;
 mod terminal;
 mod verify;
 
@@ -52,6 +54,8 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Lower(arguments) => lower::lower(arguments),
         Command::Size(arguments) => size::size(arguments),
         Command::Bench(arguments) => bench::bench(arguments),
+        Command::Profile(arguments) => profile::profile(arguments),
+        Command::Diff(arguments) => return diff::diff(arguments),
         Command::Devices => {
             devices::devices();
             Ok(())
@@ -72,7 +76,7 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 /// Says what went wrong, and the way out.
-fn report(failure: &Failure) {
+pub(crate) fn report(failure: &Failure) {
     let (error, reset) = (terminal::BAD, terminal::BAD.render_reset());
     anstream::eprintln!("{error}error:{reset} {failure}");
 }

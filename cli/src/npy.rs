@@ -101,6 +101,11 @@ pub(crate) fn read(path: &Path) -> Result<Tensor, Failure> {
 
 /// Reads all arrays of a `.npz` file, in its order.
 pub(crate) fn read_archive(path: &Path) -> Result<Vec<Tensor>, Failure> {
+    Ok(read_named(path)?.into_iter().map(|(_, tensor)| tensor).collect())
+}
+
+/// The same, with their names.
+pub(crate) fn read_named(path: &Path) -> Result<Vec<(String, Tensor)>, Failure> {
     let file = std::fs::File::open(path).map_err(|error| in_file(path, error))?;
     let mut archive = zip::ZipArchive::new(file).map_err(|error| in_file(path, error))?;
     let mut tensors = Vec::new();
@@ -108,7 +113,9 @@ pub(crate) fn read_archive(path: &Path) -> Result<Vec<Tensor>, Failure> {
         let mut entry = archive.by_index(index).map_err(|error| in_file(path, error))?;
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes).map_err(|error| in_file(path, error))?;
-        tensors.push(parse(&bytes).map_err(|what| in_file(path, what))?);
+        let name = entry.name().map_err(|error| in_file(path, error))?;
+        let name = name.trim_end_matches(".npy").to_owned();
+        tensors.push((name, parse(&bytes).map_err(|what| in_file(path, what))?));
     }
     Ok(tensors)
 }

@@ -3,7 +3,7 @@
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
 use crate::terminal::{FAINT, NAME, TITLE, bytes, duration, paint, progress};
-use crate::{etdump, inputs, model, npy, profile};
+use crate::{etdump, inputs, model, npy, summary};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     }
     show_times(&mut times);
     if let (Some(profiler), Some(detail)) = (&profiler, arguments.profile) {
-        profile::show(profiler, detail);
+        summary::show(profiler, detail);
         let memory = module.device_memory();
         if memory.peak > 0 {
             let (used, peak) = (bytes(memory.used), bytes(memory.peak));

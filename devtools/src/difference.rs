@@ -43,8 +43,8 @@ impl Difference {
             let same = found == expected || (found.is_nan() && expected.is_nan());
             let distance = if same { 0.0 } else { (found - expected).abs() };
             let is_close = same || distance <= atol + rtol * expected.abs();
-            // A distance to what is not a number is none, and out of any tolerance.
-            let is_close = is_close && !distance.is_nan();
+            // What is no number, or infinite on one side, is out of any tolerance.
+            let is_close = is_close && distance.is_finite();
             if !is_close {
                 difference.mismatches += 1;
                 difference.first.get_or_insert((index, found, expected));

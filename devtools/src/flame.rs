@@ -1,7 +1,8 @@
-//! Folded stacks, which flame graphs are drawn from: a line for each stack, its frames apart by `;`, and its nanoseconds.
+//! Flame graphs, and the folded stacks that they are drawn from: a line for each stack, its frames apart by `;`, and its nanoseconds.
 
 use crate::recording::{Event, Kind, Recording, Run, RunKind};
 use std::collections::BTreeMap;
+use std::fmt::Write;
 
 /// The time of all runs as folded stacks, in order of their names.
 pub fn folded(recording: &Recording) -> Vec<String> {
@@ -54,4 +55,91 @@ fn parts<'r>(run: &'r Run, call: &'r Event) -> impl Iterator<Item = &'r Event> {
 /// A name without what has a meaning in stacks.
 fn frame(name: &str) -> String {
     name.replace([';', '\n'], ",")
+}
+
+/// A frame of the graph, with what it calls.
+#[derive(Default)]
+struct Frame {
+    total: u64,
+    calls: BTreeMap<String, Frame>,
+}
+
+/// The width of the picture, the height of a frame, and the width of a letter.
+const WIDTH: f64 = 1200.0;
+const HEIGHT: f64 = 20.0;
+const LETTER: f64 = 6.6;
+/// Frames that are thinner are left out.
+const THINNEST: f64 = 0.3;
+
+/// A flame graph of all runs: what calls is above, what takes longest comes first. It is a picture of its own, in light and dark.
+pub fn svg(recording: &Recording, title: &str) -> String {
+    let mut root = Frame::default();
+    for line in folded(recording) {
+        let Some((stack, time)) = line.rsplit_once(' ') else { continue };
+        let time: u64 = time.parse().unwrap_or(0);
+        root.total += time;
+        let mut frame = &mut root;
+        for name in stack.split(';') {
+            frame = frame.calls.entry(name.to_owned()).or_default();
+            frame.total += time;
+        }
+    }
+    let height = HEIGHT * 5.0;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"ui-monospace, monospace\" font-size=\"11\">\n\
+         <style>svg {{ background: #fff }} text {{ fill: #222; pointer-events: none }} rect {{ stroke: #fff; stroke-width: .5 }} rect:hover {{ stroke: #222 }}\n\
+         @media (prefers-color-scheme: dark) {{ svg {{ background: #16181d }} .title {{ fill: #ddd }} rect {{ stroke: #16181d }} rect:hover {{ stroke: #fff }} }}</style>\n\
+         <text class=\"title\" x=\"4\" y=\"14\">{}, {}</text>\n",
+        escaped(title),
+        time(root.total)
+    );
+    let whole = root.total.max(1) as f64;
+    draw(&mut svg, &root, 0.0, 1, whole);
+    svg.push_str("</svg>\n");
+    svg
+}
+
+fn draw(svg: &mut String, frame: &Frame, mut left: f64, depth: usize, whole: f64) {
+    let mut calls: Vec<(&String, &Frame)> = frame.calls.iter().collect();
+    calls.sort_by_key(|(_, call)| std::cmp::Reverse(call.total));
+    for (name, call) in calls {
+        let width = WIDTH * call.total as f64 / whole;
+        if width >= THINNEST {
+            let top = HEIGHT * depth as f64;
+            let share = 100.0 * call.total as f64 / whole;
+            let (name, time) = (escaped(name), time(call.total));
+            // The colour is the name's, so that pictures can be compared.
+            let hue =
+                name.bytes().fold(7u32, |hue, byte| hue.wrapping_mul(31) + u32::from(byte)) % 50;
+            let letters = (width / LETTER) as usize;
+            let shown: String = match name.chars().count() {
+                count if count <= letters.saturating_sub(1) => name.clone(),
+                _ if letters > 4 && !name.contains('&') => {
+                    name.chars().take(letters - 3).chain(['…']).collect()
+                }
+                _ => String::new(),
+            };
+            // What is written to a string is written.
+            let _ = writeln!(
+                svg,
+                "<g><title>{name}: {time}, {share:.1} %</title><rect x=\"{left:.1}\" y=\"{top}\" width=\"{width:.1}\" height=\"{HEIGHT}\" rx=\"2\" fill=\"hsl({} 80% 65%)\"/><text x=\"{:.1}\" y=\"{:.1}\">{shown}</text></g>",
+                10 + hue,
+                left + 3.0,
+                top + 14.0,
+            );
+            draw(svg, call, left, depth + 1, whole);
+        }
+        left += width;
+    }
+}
+
+fn time(nanoseconds: u64) -> String {
+    match nanoseconds as f64 {
+        time if time >= 1e6 => format!("{:.3} ms", time / 1e6),
+        time => format!("{:.2} µs", time / 1e3),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -119,7 +119,8 @@ impl Profile {
                     Kind::DelegateInitPart => {
                         profile.load.push((event.name.clone(), event.nanoseconds()));
                     }
-                    Kind::Load => profile.load.push(("all".into(), event.nanoseconds())),
+                    // Of the C++ runtime, there are several.
+                    Kind::Load => profile.load.push((event.name.clone(), event.nanoseconds())),
                     _ => {}
                 }
             }

@@ -199,7 +199,7 @@ fn row_major(tensor: &TensorRef<'_>, out: &mut Vec<u8>) {
         let (mut rest, mut at) = (index, 0);
         for dim in (0..info.rank()).rev() {
             let length = info.size(dim).max(1);
-            let stride = strides.get(dim).map_or(0, |stride| *stride as usize);
+            let stride = strides.get(dim).copied().unwrap_or(0);
             at += rest % length * stride;
             rest /= length;
         }
@@ -222,6 +222,7 @@ impl EventTracer for Recorder {
                 let is_init = event.kind == EventKind::DelegateInit;
                 let now = self.now();
                 state.thread().inside = Some((is_init, number(event.instruction), now));
+                return now;
             }
             _ => {}
         }

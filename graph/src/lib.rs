@@ -11,6 +11,7 @@ pub mod blob;
 pub mod bounds;
 mod budget;
 mod bundle;
+mod calls;
 mod cells;
 mod compile;
 pub mod cpu;
@@ -45,6 +46,7 @@ mod work;
 mod write;
 
 pub use bundle::bundle;
+pub use calls::{CallWork, work};
 pub use compile::{Compiled, compile};
 pub use error::Error;
 pub use named::{Constants, Named};

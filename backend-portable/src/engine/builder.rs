@@ -53,6 +53,8 @@ pub(super) struct Builder<'g, 'p> {
     plain: BTreeSet<ValueId>,
     buffers: Vec<Buffer<'p>>,
     calls: Vec<Call<'p>>,
+    /// The call of the graph that is being added; the last one, where results are given.
+    node: usize,
     /// How often each value is still taken.
     uses: HashMap<ValueId, usize>,
     /// The same for buffers, through all values in them.
@@ -104,6 +106,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             plain: BTreeSet::new(),
             buffers: Vec::new(),
             calls: Vec::new(),
+            node: 0,
             uses,
             pending: Vec::new(),
             refused: None,
@@ -182,7 +185,8 @@ impl<'g, 'p> Builder<'g, 'p> {
                 }
             }
         }
-        for node in &self.graph.nodes {
+        for (index, node) in self.graph.nodes.iter().enumerate() {
+            self.node = index;
             self.add(node).map_err(|why| format!("call {} ({}): {why}", node.id, node.title()))?;
             let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
             for id in inputs.iter().flat_map(|id| self.graph.items(id)) {
@@ -578,7 +582,8 @@ impl<'g, 'p> Builder<'g, 'p> {
             return;
         }
         let reads = reads.iter().map(|view| view.buffer).collect();
-        self.calls.push(Call { step: Box::new(step), reads, writes: writes.buffer });
+        let node = self.node;
+        self.calls.push(Call { step: Box::new(step), reads, writes: writes.buffer, node });
     }
 
     /// Whether the call that is being added may write over a view, as its last reader.

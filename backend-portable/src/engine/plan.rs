@@ -8,6 +8,7 @@ use crate::compute::simd::Tier;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::boxed::Box;
+use std::time::Instant;
 use std::vec::Vec;
 use torchlet_core::Parallel;
 use torchlet_graph::plan::{Lifetime, Room};
@@ -98,6 +99,8 @@ pub(super) struct Call<'p> {
     pub(super) step: Box<dyn Step + 'p>,
     pub(super) reads: Vec<BufferId>,
     pub(super) writes: BufferId,
+    /// The call of the graph that it is part of.
+    pub(super) node: usize,
 }
 
 /// A buffer's place while the region runs.
@@ -114,7 +117,11 @@ struct Placed<'p> {
     step: Box<dyn Step + 'p>,
     reads: [Place; READS],
     writes: Place,
+    node: usize,
 }
+
+/// When a step had run, and the call of the graph that it is part of.
+pub(super) type Lap = (usize, Instant);
 
 /// A region that is ready to run.
 pub(super) struct Plan<'p> {
@@ -193,7 +200,7 @@ impl<'p> Plan<'p> {
         let placed = calls.into_iter().map(|call| {
             let mut reads = [const { Place::Nothing }; READS];
             reads.iter_mut().zip(&call.reads).for_each(|(slot, id)| *slot = place(id));
-            Placed { reads, writes: place(&call.writes), step: call.step }
+            Placed { reads, writes: place(&call.writes), step: call.step, node: call.node }
         });
         let calls = placed.collect();
         if room.end().checked_add(workspace.unwrap_or(0))? > MOST {
@@ -214,7 +221,7 @@ impl<'p> Plan<'p> {
         self.calls.len()
     }
 
-    /// Runs all calls, in memory that [fits](Memory::fit).
+    /// Runs all calls, in memory that [fits](Memory::fit). Takes the time of each where that is asked for.
     ///
     /// # Errors
     /// An argument is shorter than the region was planned for, or memory.
@@ -224,6 +231,7 @@ impl<'p> Plan<'p> {
         inputs: &[&[f32]],
         outputs: &mut [&mut [f32]],
         parallel: &dyn Parallel,
+        mut laps: Option<&mut Vec<Lap>>,
     ) -> Result<(), ShapeMismatch> {
         let constants = &self.constants;
         let context = Context { tier: self.tier, parallel };
@@ -265,6 +273,9 @@ impl<'p> Plan<'p> {
             }
             let workspace = memory.workspace.as_mut_slice();
             call.step.run(Io { inputs: read, out, workspace, context })?;
+            if let Some(laps) = &mut laps {
+                laps.push((call.node, Instant::now()));
+            }
         }
         Ok(())
     }

@@ -5,16 +5,18 @@ use super::given::Given;
 use super::ops;
 use super::packed::Packs;
 use super::packer::Made;
-use super::plan::{Memory, Plan};
+use super::plan::{Lap, Memory, Plan};
 use super::view::View;
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Tier;
 use std::borrow::Cow;
+use std::string::String;
+use std::time::Instant;
 use std::vec;
 use std::vec::Vec;
 use torchlet_core::{
-    Delegate, DelegateCall, DelegateError, Invoke, KernelError, Message, Parallel, ScalarType,
-    TensorInfo,
+    Delegate, DelegateCall, DelegateError, DelegateEvent, Invoke, KernelError, Message, Parallel,
+    ScalarType, TensorInfo,
 };
 use torchlet_graph::graph::Graph;
 
@@ -29,6 +31,8 @@ pub(super) struct Region<'m> {
     /// Inputs as the graph has them.
     inputs: Vec<Given>,
     outputs: usize,
+    /// The calls of the graph, for those who watch: what they are called, and their numbers.
+    names: Vec<(String, u32)>,
     /// What other plans are made of, where inputs vary.
     varying: Option<Varying<'m>>,
 }
@@ -54,8 +58,9 @@ impl<'m> Region<'m> {
     ) -> Result<Self, Refusal> {
         let machine = Context { tier: Tier::detect(), parallel };
         let (inputs, outputs) = (Given::of(&graph), graph.outputs.len());
-        let mut region =
-            Region { plans: Vec::new(), memory: Memory::default(), inputs, outputs, varying: None };
+        let names = graph.nodes.iter().map(|node| (node.title(), node.id)).collect();
+        let (plans, memory) = (Vec::new(), Memory::default());
+        let mut region = Region { plans, memory, inputs, outputs, names, varying: None };
         if Given::varies(&graph) {
             let (packed, _) = Builder::pack(&graph, machine, packs)?;
             region.varying = Some(Varying { graph, packs, parallel, _packed: packed });
@@ -131,6 +136,47 @@ fn cut_short(_: ShapeMismatch) -> DelegateError {
 
 impl Delegate for Region<'_> {
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
+        let begin = call.is_traced().then(Instant::now);
+        let mut laps = Vec::new();
+        self.run(call, begin.is_some().then_some(&mut laps))?;
+        if let Some(begin) = begin {
+            self.tell(call, begin, &laps);
+        }
+        Ok(())
+    }
+}
+
+impl Region<'_> {
+    /// Tells a tracer of the calls of the graph; of several steps of one as one.
+    fn tell(&self, call: &DelegateCall<'_, '_>, begin: Instant, laps: &[Lap]) {
+        let since = |time: &Instant| {
+            u64::try_from(time.saturating_duration_since(begin).as_nanos()).unwrap_or(u64::MAX)
+        };
+        let (mut start, mut laps) = (0, laps.iter().peekable());
+        while let Some((node, time)) = laps.next() {
+            if laps.peek().is_some_and(|(next, _)| next == node) {
+                continue;
+            }
+            let end = since(time);
+            if let Some((name, id)) = self.names.get(*node) {
+                call.trace(&DelegateEvent {
+                    name,
+                    id: *id,
+                    start,
+                    end,
+                    nanoseconds_per_tick: (1, 1),
+                    metadata: b"host",
+                });
+            }
+            start = end;
+        }
+    }
+
+    fn run(
+        &mut self,
+        call: &mut DelegateCall<'_, '_>,
+        laps: Option<&mut Vec<Lap>>,
+    ) -> Result<(), DelegateError> {
         let (count, varies) = (self.inputs.len(), self.varying.is_some());
         if call.len() != count + self.outputs {
             let (expected, found) = (count + self.outputs, call.len());
@@ -177,7 +223,7 @@ impl Delegate for Region<'_> {
             false => ordered.as_mut_slice(),
         });
         let mut write: Vec<&mut [f32]> = write.collect();
-        plan.run(memory, &read, &mut write, parallel).map_err(cut_short)?;
+        plan.run(memory, &read, &mut write, parallel, laps).map_err(cut_short)?;
         for (info, out, ordered) in outputs.iter_mut().filter(|(.., ordered)| !ordered.is_empty()) {
             let written = rearrange(info, Order::ToTensor, ordered, out);
             written.ok_or(ShapeMismatch).map_err(cut_short)?;

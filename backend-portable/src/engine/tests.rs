@@ -225,7 +225,7 @@ fn outputs(graph: &Graph<'_>, inputs: &[&[f32]], parallel: &dyn Parallel) -> Vec
     // Twice: nothing is left from the first time.
     for _ in 0..2 {
         let mut write: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
-        plan.run(&mut memory, inputs, &mut write, parallel).unwrap();
+        plan.run(&mut memory, inputs, &mut write, parallel, None).unwrap();
     }
     results
 }
@@ -505,7 +505,7 @@ fn plans_are_made_for_the_shapes_that_there_are() {
         let mut found: Vec<Vec<f32>> =
             plan.outputs().iter().map(|sizes| vec![0.0; sizes.iter().product()]).collect();
         let mut write: Vec<&mut [f32]> = found.iter_mut().map(Vec::as_mut_slice).collect();
-        plan.run(&mut memory, &[&data, &[]], &mut write, &Serial).unwrap();
+        plan.run(&mut memory, &[&data, &[]], &mut write, &Serial, None).unwrap();
         assert_eq!(found, expected, "{rows} rows");
     }
     // Weights that were packed beforehand need no number of rows either.

@@ -1,7 +1,7 @@
 //! Writes ETDumps.
 
 use super::{kinds, names};
-use crate::recording::{Event, Kind, Recording, Run, ValueRecord};
+use crate::recording::{Event, Kind, Location, Recording, Run, ValueRecord};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 
 /// What parts of delegates are called by.
@@ -109,6 +109,8 @@ fn write_profile(
     instruction: Option<u32>,
     ids: DelegateIds,
 ) -> Table {
+    // What the host does in a delegate has no number of the exporter's.
+    let ids = if event.location == Location::Device { ids } else { DelegateIds::Names };
     let (number, text) = delegate_id(builder, event.part, name, ids);
     let name = builder.create_shared_string(name);
     let metadata = (!event.detail.is_empty()).then(|| builder.create_vector(&event.detail));

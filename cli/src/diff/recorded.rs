@@ -1,0 +1,92 @@
+//! Values that were recorded elsewhere.
+
+use super::expose::{Exposed, Origin};
+use crate::failure::Failure;
+use crate::npy;
+use std::collections::BTreeMap;
+use std::path::Path;
+use torchlet::Tensor;
+use torchlet_devtools::{Recording, RunKind, ValueRecord, etdump};
+
+/// What calls made, by instruction and place among its results, and what the program returned.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    values: BTreeMap<(usize, usize), Tensor>,
+    outputs: BTreeMap<usize, Tensor>,
+}
+
+impl Recorded {
+    pub(super) fn value(&self, origin: &Origin) -> Option<&Tensor> {
+        self.values.get(&(origin.instruction, origin.result))
+    }
+
+    pub(super) fn output(&self, index: usize) -> Option<&Tensor> {
+        self.outputs.get(&index)
+    }
+
+    pub(super) fn check(self, exposed: &Exposed, path: &Path) -> Result<Self, Failure> {
+        if self.values.is_empty() && self.outputs.is_empty() {
+            let path = path.display();
+            return Err(Failure::new(format!("'{path}' has no value that could be compared")));
+        }
+        if !exposed.is_as_exported && self.outputs.is_empty() {
+            return Err(Failure::new(format!(
+                "'{}' has values by instruction, and the program has delegates, whose calls have none: record one that was exported without",
+                path.display()
+            )));
+        }
+        Ok(self)
+    }
+
+    /// Reads an archive of arrays that are named `instruction_4`, `instruction_4.1`, `output_0`.
+    pub(super) fn archive(path: &Path) -> Result<Self, Failure> {
+        let mut recorded = Recorded::default();
+        for (name, tensor) in npy::read_named(path)? {
+            let number = |text: &str| text.parse::<usize>().ok();
+            if let Some(index) = name.strip_prefix("output_").and_then(number) {
+                recorded.outputs.insert(index, tensor);
+            } else if let Some(place) = name.strip_prefix("instruction_") {
+                let (instruction, result) = place.split_once('.').unwrap_or((place, "0"));
+                if let (Some(instruction), Some(result)) = (number(instruction), number(result)) {
+                    recorded.values.insert((instruction, result), tensor);
+                }
+            }
+        }
+        Ok(recorded)
+    }
+
+    /// Reads the values of the last run of an ETDump.
+    pub(super) fn dump(dump: &Path, buffer: &Path) -> Result<Self, Failure> {
+        let read = |path: &Path| {
+            std::fs::read(path)
+                .map_err(|error| Failure::new(format!("cannot read '{}': {error}", path.display())))
+        };
+        let recording = etdump::read(&read(dump)?, read(buffer)?)
+            .map_err(|error| Failure::new(format!("'{}': {error}", dump.display())))?;
+        let mut recorded = Recorded::default();
+        let Some(run) = recording.runs.iter().rev().find(|run| run.kind == RunKind::Execute) else {
+            return Ok(recorded);
+        };
+        for value in run.values.iter().filter(|value| value.part.is_none()) {
+            let tensor = tensor(&recording, value)?;
+            match value.instruction {
+                Some(instruction) => {
+                    let own = recorded.values.keys();
+                    let result = own.filter(|(found, _)| *found == instruction as usize).count();
+                    recorded.values.insert((instruction as usize, result), tensor);
+                }
+                None => {
+                    recorded.outputs.insert(value.position, tensor);
+                }
+            }
+        }
+        Ok(recorded)
+    }
+}
+
+fn tensor(recording: &Recording, value: &ValueRecord) -> Result<Tensor, Failure> {
+    let sizes: Vec<usize> =
+        value.sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
+    let bytes = recording.bytes(value).unwrap_or_default();
+    Ok(Tensor::from_bytes(value.scalar_type, &sizes, bytes)?)
+}

@@ -1,0 +1,133 @@
+//! `torchlet profile`.
+
+mod source;
+mod tables;
+mod work;
+
+use crate::arguments::ProfileArguments;
+use crate::etdump::write_file;
+use crate::failure::Failure;
+use crate::terminal::progress;
+use crate::{bench, model};
+use serde_json::Value;
+use source::Source;
+use std::path::Path;
+use std::sync::Arc;
+use torchlet::{Module, Origin};
+use torchlet_devtools::{Profile, Recorder, Recording, Row, etdump, flame, trace};
+use work::Work;
+
+/// Where the time of a program goes, and all that is known of it.
+struct Report {
+    profile: Profile,
+    work: Work,
+    source: Option<Source>,
+    earlier: Option<Profile>,
+    /// Whether numbers of kernels are those of the file.
+    is_as_exported: bool,
+}
+
+impl Report {
+    /// The module of the source that a row comes from.
+    fn module(&self, row: &Row) -> Option<String> {
+        let source = self.source.as_ref()?;
+        let is_call = !is_on_host_of_device(row);
+        let module = match (self.is_as_exported, row.instruction, row.part) {
+            (true, Some(instruction), Some(part)) if is_call => source.part(instruction, part),
+            (true, Some(instruction), None) => source.module(instruction),
+            // What the compiler made has the numbers of the file's instructions within its regions.
+            (false, _, Some(part)) if is_call => source.module(part),
+            _ => None,
+        };
+        Some(module.map_or_else(|| ELSEWHERE.to_owned(), str::to_owned))
+    }
+}
+
+/// What stands for what is not known to be of a module.
+const ELSEWHERE: &str = "(not known)";
+
+/// Whether a row is what the host does for a device, whose numbers are an order.
+fn is_on_host_of_device(row: &Row) -> bool {
+    !row.on_device && row.part.is_some() && !row.name.contains("::") && !row.name.contains('.')
+}
+
+/// Measures a program, or shows what was measured elsewhere.
+pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
+    let source =
+        arguments.etrecord.as_deref().map(|path| Source::read(path, arguments.method.as_deref()));
+    let earlier = arguments.against.as_deref().map(read_profile).transpose()?;
+    let (recording, work, is_as_exported, name) = match (&arguments.from, &arguments.model) {
+        (Some(path), _) => (read_dump(path)?, Work::default(), true, path),
+        (None, Some(path)) => {
+            let (recording, work, is_as_exported) = record(arguments, path)?;
+            (recording, work, is_as_exported, path)
+        }
+        (None, None) => {
+            return Err(Failure::new("which program? Give a file, or a dump with --from"));
+        }
+    };
+    let warmup = if arguments.from.is_some() { 0 } else { arguments.warmup as usize };
+    let profile = Profile::of(&recording, warmup);
+    if profile.runs.is_empty() {
+        return Err(Failure::new(format!("'{}' has no run in it", name.display())));
+    }
+    let title = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if let Some(path) = &arguments.trace {
+        write_file(path, trace::object(&recording, &title).to_string().as_bytes())?;
+    }
+    if let Some(path) = &arguments.flame {
+        write_file(path, flame::svg(&recording, &title).as_bytes())?;
+    }
+    if let Some(path) = &arguments.save {
+        write_file(path, profile.to_json().to_string().as_bytes())?;
+    }
+    let source = source.transpose()?;
+    let report = Report { profile, work, source, earlier, is_as_exported };
+    if arguments.json {
+        println!("{}", tables::object(&report));
+    } else {
+        tables::show(&report, arguments.calls);
+    }
+    Ok(())
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path)
+        .map_err(|error| Failure::new(format!("cannot read '{}': {error}", path.display())))
+}
+
+fn read_dump(path: &Path) -> Result<Recording, Failure> {
+    etdump::read(&read_file(path)?, Vec::new())
+        .map_err(|error| Failure::new(format!("'{}': {error}", path.display())))
+}
+
+fn read_profile(path: &Path) -> Result<Profile, Failure> {
+    let fail = |what: String| Failure::new(format!("'{}': {what}", path.display()));
+    let value: Value = serde_json::from_slice(&read_file(path)?)
+        .map_err(|error| fail(format!("this is no profile that torchlet wrote: {error}")))?;
+    Profile::from_json(&value).map_err(|error| fail(error.to_string()))
+}
+
+/// Runs a program, and says what its calls take.
+fn record(arguments: &ProfileArguments, path: &Path) -> Result<(Recording, Work, bool), Failure> {
+    let recorder = Arc::new(Recorder::new());
+    let builder = model::builder(&arguments.model_options)?.event_tracer(recorder.clone());
+    let mut module = builder.load(path)?;
+    let name = model::choose_method(&module, arguments.method.as_deref())?;
+    let values = bench::inputs(&module, &name, &arguments.inputs)?;
+    let work = Work::of(&module, &name);
+    let is_as_exported = is_as_exported(&module);
+    let mut method = module.method(&name)?;
+    let rounds = arguments.warmup.saturating_add(arguments.iterations);
+    let bar = progress(rounds.into(), "measuring");
+    for _ in 0..rounds {
+        method.execute(&values)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok((recorder.take(), work, is_as_exported))
+}
+
+fn is_as_exported(module: &Module) -> bool {
+    !matches!(module.origin(), Origin::Compiled | Origin::Cached)
+}

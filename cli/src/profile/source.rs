@@ -1,0 +1,115 @@
+//! Modules of the PyTorch source, as an ETRecord tells of them: which node of the exported graph an instruction is, and which module a
+//! node comes from.
+
+use super::read_file;
+use crate::failure::Failure;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read};
+use std::path::Path;
+use zip::ZipArchive;
+
+/// The most bytes that a part of a record may have, unpacked.
+const MOST: u64 = 1 << 30;
+
+/// The modules that instructions come from.
+#[derive(Debug, Default)]
+pub(crate) struct Source {
+    modules: BTreeMap<u32, String>,
+    /// Those of calls in delegates, by the instruction and the exporter's number.
+    parts: BTreeMap<(u32, u32), String>,
+}
+
+impl Source {
+    /// Reads an ETRecord.
+    pub(crate) fn read(path: &Path, method: Option<&str>) -> Result<Self, Failure> {
+        let fail = |what: &dyn std::fmt::Display| {
+            Failure::new(format!(
+                "'{}': {what}; expected what ExecuTorch's ETRecord.save wrote",
+                path.display()
+            ))
+        };
+        let mut archive =
+            ZipArchive::new(Cursor::new(read_file(path)?)).map_err(|error| fail(&error))?;
+        let method = method.unwrap_or("forward");
+        let handles = part(&mut archive, "debug_handle_map").map_err(|what| fail(&what))?;
+        let graph = part(&mut archive, &format!("edge_dialect_exported_program/{method}"))
+            .or_else(|_| part(&mut archive, "edge_dialect_exported_program"))
+            .map_err(|what| fail(&what))?;
+        let mut of_handles: BTreeMap<u64, String> = BTreeMap::new();
+        let nodes = graph["graph_module"]["graph"]["nodes"].as_array();
+        for node in nodes.into_iter().flatten() {
+            let metadata = &node["metadata"];
+            let handle = metadata["debug_handle"].as_str().and_then(|text| text.parse().ok());
+            let stack = metadata["nn_module_stack"].as_str();
+            if let (Some(handle), Some(stack)) = (handle, stack) {
+                of_handles.entry(handle).or_insert_with(|| innermost(stack));
+            }
+        }
+        let mut modules = BTreeMap::new();
+        for (instruction, handles) in handles[method].as_object().into_iter().flatten() {
+            let first = match handles {
+                Value::Array(handles) => handles.first().and_then(Value::as_u64),
+                other => other.as_u64(),
+            };
+            let module = first.and_then(|handle| of_handles.get(&handle));
+            if let (Ok(instruction), Some(module)) = (instruction.parse(), module) {
+                modules.insert(instruction, module.clone());
+            }
+        }
+        let delegates = part(&mut archive, "delegate_map").unwrap_or_default();
+        let mut parts = BTreeMap::new();
+        for (instruction, delegate) in delegates[method].as_object().into_iter().flatten() {
+            let Ok(instruction) = instruction.parse() else { continue };
+            for (number, handles) in delegate["delegate_map"].as_object().into_iter().flatten() {
+                let mut handles =
+                    handles.as_array().into_iter().flatten().filter_map(Value::as_u64);
+                let module = handles.find_map(|handle| of_handles.get(&handle));
+                if let (Ok(number), Some(module)) = (number.parse(), module) {
+                    parts.insert((instruction, number), module.clone());
+                }
+            }
+        }
+        if modules.is_empty() {
+            let what = format!("no instruction of method '{method}' is known in it");
+            return Err(fail(&what));
+        }
+        Ok(Source { modules, parts })
+    }
+
+    /// The module that a call in a delegate comes from.
+    pub(crate) fn part(&self, instruction: u32, part: u32) -> Option<&str> {
+        self.parts.get(&(instruction, part)).map(String::as_str)
+    }
+
+    /// The module that an instruction comes from.
+    pub(crate) fn module(&self, instruction: u32) -> Option<&str> {
+        self.modules.get(&instruction).map(String::as_str)
+    }
+}
+
+fn part(archive: &mut ZipArchive<Cursor<Vec<u8>>>, name: &str) -> Result<Value, String> {
+    let entry = archive.by_name(name).map_err(|error| format!("{name}: {error}"))?;
+    serde_json::from_reader(entry.take(MOST)).map_err(|error| format!("{name}: {error}"))
+}
+
+/// The path of the innermost module of a stack, whose entries are `key,path,,type`, apart by `;`.
+fn innermost(stack: &str) -> String {
+    let last = stack.rsplit(';').next().unwrap_or(stack);
+    let path = last.split(',').nth(1).unwrap_or("");
+    if path.is_empty() { "(the model itself)".to_owned() } else { path.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_end_in_the_innermost_module() {
+        let stack = "L__self__,,__main__.M;L__self__first,first,__main__.Block;\
+                     L__self__first.lin,first.lin,torch.nn.modules.linear.Linear";
+        assert_eq!(innermost(stack), "first.lin");
+        assert_eq!(innermost("L__self__,,__main__.M"), "(the model itself)");
+        assert_eq!(innermost(""), "(the model itself)");
+    }
+}

@@ -1,0 +1,229 @@
+//! A profile as tables, and as an object.
+
+use super::Report;
+use super::work::Amount;
+use crate::terminal::{BAD, FAINT, GOOD, NAME, TITLE, duration, paint};
+use anstream::println;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use torchlet_devtools::{Row, Statistics};
+
+/// How many of the longest calls are shown.
+const LONGEST: usize = 15;
+
+/// Shows the tables.
+pub(super) fn show(report: &Report, all_calls: bool) {
+    let profile = &report.profile;
+    let whole = profile.whole();
+    let runs =
+        format!("{} runs, p10 {}, p90 {}", profile.runs.len(), time(whole.p10), time(whole.p90));
+    println!("{} {}", paint(TITLE, time(whole.p50)), paint(FAINT, runs));
+    let table = Table { whole: whole.p50, report };
+    let by_name = |row: &Row| Some(row.name.clone());
+    table.show("operator", &profile.by_operator(), &table.amounts(by_name), usize::MAX);
+    table.rest();
+    if report.source.is_some() {
+        let module = |row: &Row| report.module(row);
+        table.show("module of the source", &profile.by(module), &table.amounts(module), usize::MAX);
+    }
+    let mut calls = profile.rows.clone();
+    let most = if all_calls { usize::MAX } else { LONGEST };
+    if !all_calls {
+        calls.sort_by(|a, b| b.statistics().p50.total_cmp(&a.statistics().p50));
+    }
+    for row in &mut calls {
+        row.name = described(row);
+    }
+    let amounts = profile.rows.iter().map(|row| (described(row), report.work.row(row))).collect();
+    let title = if all_calls { "call, in order" } else { "call, the longest" };
+    table.show(title, &calls, &amounts, most);
+    roofline(report);
+    loading(report);
+    against(report);
+}
+
+fn described(row: &Row) -> String {
+    let number = row.instruction.map_or(String::new(), |number| format!("{number}"));
+    let part = row.part.map_or(String::new(), |part| format!(".{part}"));
+    let detail = if row.detail == "host" { "" } else { &row.detail };
+    format!("#{number}{part} {} {detail}", row.name).trim_end().to_owned()
+}
+
+fn time(nanoseconds: f64) -> String {
+    duration(Duration::from_secs_f64(nanoseconds.max(0.0) / 1e9))
+}
+
+struct Table<'r> {
+    whole: f64,
+    report: &'r Report,
+}
+
+impl Table<'_> {
+    /// What rows of one name take.
+    fn amounts(&self, name: impl Fn(&Row) -> Option<String>) -> BTreeMap<String, Amount> {
+        let mut amounts: BTreeMap<String, Amount> = BTreeMap::new();
+        for row in &self.report.profile.rows {
+            if let Some(name) = name(row) {
+                amounts.entry(name).or_default().add(self.report.work.row(row));
+            }
+        }
+        amounts
+    }
+
+    fn show(&self, what: &str, rows: &[Row], amounts: &BTreeMap<String, Amount>, most: usize) {
+        let header = format!(
+            "{:>11} {:>11} {:>11}  {:>6}  {:>5}  {:>9} {:>9}  {what}",
+            "p50", "p10", "p90", "share", "calls", "GFLOP/s", "GB/s"
+        );
+        println!("\n{}", paint(TITLE, header));
+        for row in rows.iter().take(most) {
+            let Statistics { p10, p50, p90, .. } = row.statistics();
+            let amount = amounts.get(&row.name).copied().unwrap_or_default();
+            let share = 100.0 * p50 / self.whole.max(1.0);
+            let device = if row.on_device { paint(FAINT, " on the device") } else { String::new() };
+            println!(
+                "{:>11} {:>11} {:>11}  {share:>5.1}%  {:>5}  {:>9} {:>9}  {}{device}",
+                time(p50),
+                time(p10),
+                time(p90),
+                row.calls,
+                rate(amount.operations, p50),
+                rate(amount.bytes, p50),
+                paint(NAME, &row.name),
+            );
+        }
+        if rows.len() > most {
+            println!(
+                "{}",
+                paint(FAINT, format!("and {} more: --calls shows them", rows.len() - most))
+            );
+        }
+    }
+
+    fn rest(&self) {
+        let rest = Statistics::of(&self.report.profile.rest()).p50;
+        let share = 100.0 * rest / self.whole.max(1.0);
+        let line =
+            format!("{:>11} {:>23}  {share:>5.1}%  {:>26}  between them", time(rest), "", "");
+        println!("{}", paint(FAINT, line));
+    }
+}
+
+/// A thousand millions in a second: what was done in so many nanoseconds.
+fn rate(amount: f64, nanoseconds: f64) -> String {
+    if amount <= 0.0 || nanoseconds <= 0.0 {
+        return String::new();
+    }
+    format!("{:.1}", amount / nanoseconds)
+}
+
+/// What the processor can do, and how near the whole is to it.
+fn roofline(report: &Report) {
+    let Some(rates) = report.work.rates else { return };
+    let mut all = Amount::default();
+    let mut bound = 0.0;
+    for row in &report.profile.rows {
+        let amount = report.work.row(row);
+        all.add(amount);
+        bound += 1e9 * (amount.operations / rates.operations).max(amount.bytes / rates.bytes);
+    }
+    if all.bytes == 0.0 {
+        return;
+    }
+    println!("\n{}", paint(TITLE, "roofline"));
+    println!(
+        "  this processor, by the compiler's model: {:.0} GFLOP/s, {:.0} GB/s; arithmetic binds above {:.1} operations a byte",
+        rates.operations / 1e9,
+        rates.bytes / 1e9,
+        rates.operations / rates.bytes,
+    );
+    println!(
+        "  this program: {:.3} GFLOP, {:.1} MB read and written, {:.1} operations a byte; {} at these rates, {:.0} % of what it takes",
+        all.operations / 1e9,
+        all.bytes / 1e6,
+        all.operations / all.bytes,
+        time(bound),
+        100.0 * bound / report.profile.whole().p50.max(1.0),
+    );
+}
+
+fn loading(report: &Report) {
+    let load = &report.profile.load;
+    if load.is_empty() {
+        return;
+    }
+    println!("\n{}", paint(TITLE, format!("{:>11}  loading", "time")));
+    for (name, nanoseconds) in load {
+        println!("{:>11}  {}", time(*nanoseconds as f64), paint(NAME, name));
+    }
+}
+
+/// Differences below this share of a run are noise.
+const NOISE: f64 = 0.005;
+
+fn against(report: &Report) {
+    let Some(earlier) = &report.earlier else { return };
+    let (before, now) = (earlier.whole().p50, report.profile.whole().p50);
+    let header = format!(
+        "{:>11} {:>11} {:>11} {:>8}  against the earlier profile",
+        "before", "now", "difference", "ratio"
+    );
+    println!("\n{}", paint(TITLE, header));
+    change(before, now, "one run");
+    for (name, before, now) in report.profile.against(earlier) {
+        if (now - before).abs() > NOISE * now.max(before).max(report.profile.whole().p50) {
+            change(before, now, &name);
+        }
+    }
+}
+
+fn change(before: f64, now: f64, name: &str) {
+    let (sign, style) = if now > before { ('+', BAD) } else { ('-', GOOD) };
+    let difference = format!("{:>11}", format!("{sign}{}", time((now - before).abs())));
+    let ratio = if before > 0.0 { format!("{:.2}", now / before) } else { "new".to_owned() };
+    let difference = paint(style, difference);
+    println!(
+        "{:>11} {:>11} {difference} {ratio:>8}  {}",
+        time(before),
+        time(now),
+        paint(NAME, name)
+    );
+}
+
+/// All of it as an object.
+pub(super) fn object(report: &Report) -> Value {
+    let statistics = |times: Statistics| json!({ "p10": times.p10, "p50": times.p50, "p90": times.p90, "mean": times.mean, "min": times.min, "max": times.max });
+    let row = |row: &Row| {
+        let amount = report.work.row(row);
+        json!({
+            "name": row.name,
+            "detail": row.detail,
+            "instruction": row.instruction,
+            "part": row.part,
+            "on_device": row.on_device,
+            "calls": row.calls,
+            "nanoseconds": statistics(row.statistics()),
+            "operations": amount.operations,
+            "bytes": amount.bytes,
+            "module": report.module(row),
+        })
+    };
+    let sum = |row: &Row| json!({ "name": row.name, "calls": row.calls, "nanoseconds": statistics(row.statistics()) });
+    let profile = &report.profile;
+    let module = |row: &Row| report.module(row);
+    let load = profile.load.iter().map(|(name, time)| json!({ "name": name, "nanoseconds": time }));
+    let changes = report.earlier.iter().flat_map(|earlier| profile.against(earlier));
+    let changes =
+        changes.map(|(name, before, now)| json!({ "name": name, "before": before, "now": now }));
+    json!({
+        "runs": profile.runs.len(),
+        "nanoseconds": statistics(profile.whole()),
+        "operators": profile.by_operator().iter().map(sum).collect::<Vec<_>>(),
+        "modules": profile.by(module).iter().map(sum).collect::<Vec<_>>(),
+        "calls": profile.rows.iter().map(row).collect::<Vec<_>>(),
+        "load": load.collect::<Vec<_>>(),
+        "changes": changes.collect::<Vec<_>>(),
+        "roofline": report.work.rates.map(|rates| json!({ "operations": rates.operations, "bytes": rates.bytes })),
+    })
+}

@@ -1,0 +1,102 @@
+//! What the calls of a program take, for those who measure it.
+
+use crate::error::Error;
+use crate::front::delegate::graph_of;
+use crate::front::{FrontEnd, Vocabulary};
+use crate::graph::{Graph, Node, ValueId};
+use crate::method::{Instruction, Method, Program};
+use crate::named::of_program;
+use crate::partition::arguments;
+use crate::work::{Work, of_each};
+use alloc::string::String;
+use alloc::vec::Vec;
+use torchlet_core::{DataMap, Registry};
+
+/// What a call takes, by its shapes: where these are bounds, the most that it can take.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct CallWork {
+    /// The instruction; of a call in a delegate, that of the delegate's call.
+    pub instruction: usize,
+    /// The number of a call in a delegate.
+    pub part: Option<u32>,
+    /// What it computes.
+    pub operator: String,
+    /// Arithmetic operations.
+    pub operations: f64,
+    /// Bytes that are read and written, if each is so once.
+    pub bytes: f64,
+    /// Bytes of the constants among them.
+    pub constant_bytes: f64,
+}
+
+/// What each call of each method takes, of those that graphs can say: kernels, and what is in delegates that can be read.
+///
+/// # Errors
+/// The program is malformed.
+pub fn work<'p>(
+    program: &torchlet_core::Program<'p>,
+    data: &'p [DataMap<'p>],
+    registry: &Registry<'_>,
+) -> Result<Vec<(String, Vec<CallWork>)>, Error> {
+    let vocabulary = Vocabulary::of(registry);
+    let read = Program::read(program)?;
+    let named = of_program(program, data);
+    let methods = read.methods.iter().map(|method| {
+        let mut calls = of_instructions(method, data, &vocabulary)?;
+        for (index, instruction) in method.instructions.iter().enumerate() {
+            let Instruction::Delegate { delegate, .. } = instruction else { continue };
+            // What cannot be read has nothing to say.
+            if let Some(Ok(graph)) = graph_of(method, *delegate, &named) {
+                calls.extend(of_graph(&graph).map(|(node, mut call)| {
+                    (call.instruction, call.part) = (index, Some(node.id));
+                    call
+                }));
+            }
+        }
+        Ok((method.name.clone(), calls))
+    });
+    methods.collect()
+}
+
+fn of_instructions<'p>(
+    method: &Method<'p>,
+    data: &'p [DataMap<'p>],
+    vocabulary: &Vocabulary,
+) -> Result<Vec<CallWork>, Error> {
+    let mut method = method.clone();
+    if !method.make_views_explicit(vocabulary) {
+        return Ok(Vec::new());
+    }
+    // Delegates are looked at by themselves.
+    let delegates: Vec<_> = method.delegates.iter().map(|_| None).collect();
+    let front = FrontEnd::new(&method, &delegates, data, vocabulary);
+    // The number of a call is that of the instruction that asked for it.
+    let runs = front.runs()?;
+    let calls = runs.iter().flat_map(|run| {
+        of_graph(&run.graph).map(|(node, mut call)| {
+            call.instruction = usize::try_from(node.id).unwrap_or(usize::MAX);
+            call
+        })
+    });
+    Ok(calls.collect())
+}
+
+fn of_graph<'g>(graph: &'g Graph<'_>) -> impl Iterator<Item = (&'g Node, CallWork)> {
+    graph.nodes.iter().zip(of_each(graph)).map(|(node, work)| (node, of_node(graph, node, work)))
+}
+
+fn of_node(graph: &Graph<'_>, node: &Node, work: Work) -> CallWork {
+    let (inputs, _) = arguments(graph, node);
+    let is_constant =
+        |id: &&ValueId| graph.tensor(**id).is_some_and(|tensor| tensor.data.is_some());
+    let constants: Vec<ValueId> = inputs.iter().filter(is_constant).copied().collect();
+    CallWork {
+        instruction: 0,
+        part: None,
+        operator: node.title(),
+        operations: work.operations,
+        bytes: work.bytes,
+        constant_bytes: crate::work::bytes(graph, &constants),
+    }
+}
