@@ -8,6 +8,7 @@ use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
 use crate::partition::arguments;
 use crate::work::{Work, of_each};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use torchlet_core::{DataMap, Registry};
@@ -57,6 +58,23 @@ pub fn work<'p>(
         Ok((method.name.clone(), calls))
     });
     methods.collect()
+}
+
+/// What is in each delegate of a method, in their order: `None` for those of backends that are not known here, and why not for those
+/// that stay delegates.
+///
+/// # Errors
+/// The program is malformed, or has no such method.
+pub fn delegates<'p>(
+    program: &torchlet_core::Program<'p>,
+    data: &'p [DataMap<'p>],
+    method: &str,
+) -> Result<Vec<Option<Result<Graph<'p>, Error>>>, Error> {
+    let read = Program::read(program)?;
+    let named = of_program(program, data);
+    let found = read.methods.iter().find(|found| found.name == method);
+    let found = found.ok_or_else(|| Error::Invalid(format!("there is no method '{method}'")))?;
+    Ok((0..found.delegates.len()).map(|index| graph_of(found, index, &named)).collect())
 }
 
 fn of_instructions<'p>(

@@ -4,7 +4,9 @@ use crate::failure::Failure;
 use std::collections::BTreeMap;
 use torchlet::Module;
 use torchlet::core::{Kernel, Registry};
-use torchlet::graph::method::{Instruction, Method, MethodValue, Program, TensorData};
+use torchlet::graph::method::{
+    Instruction, Method, MethodTensor, MethodValue, Program, TensorData,
+};
 use torchlet::graph::{self, cpu};
 use torchlet::portable::KERNELS;
 
@@ -30,9 +32,9 @@ pub(super) struct Origin {
     pub(super) made_of: Vec<usize>,
 }
 
-/// Views cost nothing, but what they show has no place of its own.
-const VIEW: (&str, &str) = ("executorch_prims::et_view", "default");
-const COPY: (&str, &str) = ("aten::view_copy", "out");
+/// What keeps a value before its memory is used for another. (Its arguments are the value, how memory is laid out, and twice the copy,
+/// as exporters write results.)
+const COPY: (&str, &str) = ("aten::clone", "out");
 
 impl Exposed {
     /// Makes one of a method. What delegates for GPUs and for XNNPACK compute are calls like others.
@@ -68,86 +70,70 @@ fn kernel(name: &str) -> Option<&'static Kernel> {
     KERNELS.iter().find(|kernel| kernel.name == name)
 }
 
-/// Makes outputs of all that calls of kernels make, and gives them memory of their own.
+/// Makes outputs of copies of all that calls of kernels make. The memory plan stays as it is: others may lie where values did, or see
+/// them there.
 fn expose(method: &mut Method<'_>) -> Vec<Origin> {
-    for instruction in &mut method.instructions {
-        if let Instruction::Kernel { name, overload, .. } = instruction
-            && (name.as_str(), overload.as_str()) == VIEW
-        {
-            (*name, *overload) = (COPY.0.to_owned(), COPY.1.to_owned());
-        }
-    }
-    // The calls that write each value, and the place of the value among its results.
-    let mut writers: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
-    let mut readers: Vec<Vec<usize>> = Vec::new();
-    for (index, instruction) in method.instructions.iter().enumerate() {
-        let mut read = Vec::new();
-        match instruction {
-            Instruction::Kernel { name, overload, args } => {
-                let known = kernel(&full_name(name, overload));
-                let mut result = 0;
-                for (place, arg) in args.iter().enumerate() {
-                    let param = known.and_then(|kernel| kernel.params.get(place));
-                    for value in with_items(method, *arg) {
-                        if param.is_some_and(|param| param.is_out()) {
-                            writers.entry(value).or_default().push((index, result));
-                            result += 1;
-                        } else {
-                            read.push(value);
-                        }
-                    }
-                }
-            }
-            // What else writes a value is not known to leave it alone.
-            other => {
-                for value in touched(other).into_iter().flat_map(|value| with_items(method, value))
-                {
-                    writers.entry(value).or_default().extend([(index, 0), (index, 0)]);
-                }
-            }
-        }
-        readers.push(read);
-    }
-    let mut found: Vec<(usize, usize, usize)> = Vec::new();
-    for (value, writers) in &writers {
-        let [(instruction, result)] = writers[..] else { continue };
-        let Some(MethodValue::Tensor(tensor)) = method.values.get_mut(*value) else { continue };
-        let is_own = matches!(tensor.data, TensorData::None) && tensor.name.is_none();
-        if is_own && !method.inputs.contains(value) && !method.outputs.contains(value) {
-            tensor.place = None;
-            found.push((instruction, result, *value));
-        }
-    }
-    found.sort_unstable();
-    method.outputs.extend(found.iter().map(|(.., value)| *value));
-    let origins = found.iter().map(|(instruction, result, _)| {
-        let operator = match method.instructions.get(*instruction) {
-            Some(Instruction::Kernel { name, overload, .. }) => full_name(name, overload),
-            _ => String::new(),
+    let instructions = std::mem::take(&mut method.instructions);
+    let nothing = method.add(MethodValue::None);
+    let mut origins = Vec::new();
+    // The call that wrote each value last, and where each instruction is now.
+    let mut writers: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut moved = Vec::with_capacity(instructions.len() + 1);
+    for (index, instruction) in instructions.into_iter().enumerate() {
+        moved.push(method.instructions.len());
+        let Instruction::Kernel { name, overload, args } = &instruction else {
+            method.instructions.push(instruction);
+            continue;
         };
-        let read = readers.get(*instruction).into_iter().flatten();
-        let made_of = read.filter_map(|value| writers.get(value)?.first());
-        let mut made_of: Vec<usize> = made_of.map(|(writer, _)| *writer).collect();
+        let operator = full_name(name, overload);
+        // What a file says behind the arguments of the schema are results once more.
+        let params = kernel(&operator).map_or(&[][..], |kernel| kernel.params);
+        let (mut read, mut written) = (Vec::new(), Vec::new());
+        for (param, arg) in params.iter().zip(args) {
+            let list = if param.is_out() { &mut written } else { &mut read };
+            list.extend(with_items(method, *arg));
+        }
+        method.instructions.push(instruction);
+        let mut made_of: Vec<usize> =
+            read.iter().filter_map(|value| writers.get(value).copied()).collect();
+        made_of.sort_unstable();
         made_of.dedup();
-        Origin { instruction: *instruction, operator, result: *result, made_of }
-    });
-    origins.collect()
+        let results = written.iter().filter(|value| method.tensor(**value).is_some());
+        for (result, value) in results.copied().collect::<Vec<_>>().into_iter().enumerate() {
+            writers.insert(value, index);
+            let Some(copy) = copy_of(method, value) else { continue };
+            let (name, overload) = (COPY.0.to_owned(), COPY.1.to_owned());
+            let args = vec![value, nothing, copy, copy];
+            method.instructions.push(Instruction::Kernel { name, overload, args });
+            method.outputs.push(copy);
+            let (operator, made_of) = (operator.clone(), made_of.clone());
+            origins.push(Origin { instruction: index, operator, result, made_of });
+        }
+    }
+    moved.push(method.instructions.len());
+    for instruction in &mut method.instructions {
+        if let Instruction::JumpFalse { destination, .. } = instruction {
+            *destination = moved.get(*destination).copied().unwrap_or(usize::MAX);
+        }
+    }
+    origins
+}
+
+/// A value for a copy of a tensor, in memory of the caller's; `None` if it has no elements.
+fn copy_of(method: &mut Method<'_>, value: usize) -> Option<usize> {
+    let tensor = method.tensor(value)?;
+    if tensor.info.numel() == 0 {
+        return None;
+    }
+    let (info, dynamism) = (tensor.info.clone(), tensor.dynamism);
+    let (place, data, name) = (None, TensorData::None, None);
+    Some(method.add(MethodValue::Tensor(MethodTensor { info, dynamism, place, data, name })))
 }
 
 /// A value, and those that it is a list of.
 fn with_items(method: &Method<'_>, value: usize) -> Vec<usize> {
     let items = method.values.get(value).into_iter().flat_map(MethodValue::items);
     std::iter::once(value).chain(items).collect()
-}
-
-/// The values of an instruction that calls no kernel.
-fn touched(instruction: &Instruction) -> Vec<usize> {
-    match instruction {
-        Instruction::Delegate { args, .. } => args.clone(),
-        Instruction::Move { from, to } => vec![*from, *to],
-        Instruction::JumpFalse { condition, .. } => vec![*condition],
-        _ => Vec::new(),
-    }
 }
 
 fn full_name(name: &str, overload: &str) -> String {

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::terminal::progress;
 use crate::{bench, model};
 use serde_json::Value;
-use source::Source;
+pub(crate) use source::Source;
 use std::path::Path;
 use std::sync::Arc;
 use torchlet::{Module, Origin};
