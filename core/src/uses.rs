@@ -38,9 +38,10 @@ impl Uses {
     pub const VIEWS: Self = Uses(1 << 8);
     /// Weights that kernels pack.
     pub const PACKING: Self = Uses(1 << 9);
-
     /// Numbers with fractions.
     pub const FRACTIONS: Self = Uses(1 << 10);
+    /// Methods that use memory in turn ([`SharedMemory`](crate::SharedMemory)). No file says so: it takes several methods.
+    pub const TURNS: Self = Uses(1 << 11);
 
     /// The set as a number, for [`from_bits`](Self::from_bits).
     pub const fn bits(self) -> u32 {

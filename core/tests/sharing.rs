@@ -6,8 +6,9 @@ use common::builder::{Instruction, Method, Program, tensor};
 use common::{Aligned, Arena, Memory};
 use torchlet_core::error::InstructionError;
 use torchlet_core::{
-    self as core, ExecuteError, InitError, Invoke, Kernel, KernelError, LoadOptions, Param, Plan,
-    Prepare, Prepared, Progress, Registry, SharedMemory, SharedMethod, TensorRef, ValueRef,
+    self as core, ExecuteError, InitError, InputError, Invoke, Kernel, KernelError, LoadOptions,
+    Param, Plan, Prepare, Prepared, Progress, Registry, SharedMemory, SharedMethod, TensorRef,
+    ValueRef,
 };
 
 fn copy(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
@@ -153,6 +154,52 @@ fn one_method_reads_what_another_wrote() {
         active.execute().unwrap();
         assert_eq!(floats(active.output(0).unwrap()), start);
     }
+}
+
+/// Nor is it taken for outputs. What does not lie in the memory, and state, can be read at any time.
+#[test]
+fn outputs_are_read_before_another_method_runs() {
+    let file = Aligned::from(&write_and_read(None)[..]);
+    let mut tables = [Arena::new(2048), Arena::new(2048)];
+    let mut ground = Ground::new();
+    let mut memory = ground.share();
+    let [one, two] = &mut tables;
+    let mut write = load(&file, "write", one, &mut memory).unwrap();
+    let mut read = load(&file, "read", two, &mut memory).unwrap();
+    let stale = |result: Result<ValueRef<'_>, InputError>| {
+        let error = result.unwrap_err();
+        assert_eq!(error, InputError::Stale);
+        assert!(error.to_string().contains("before another one runs"), "{error}");
+    };
+    // Nothing ran so far: what lies there is nobody's.
+    stale(read.view(&memory).unwrap().output(0));
+    stale(read.attach(&mut memory).unwrap().output(0));
+
+    let mut active = read.attach(&mut memory).unwrap();
+    active.execute().unwrap();
+    assert_eq!(floats(active.output(0).unwrap()), [0.0; 4]);
+    assert_eq!(floats(read.view(&memory).unwrap().output(0).unwrap()), [0.0; 4]);
+
+    // An input of the other one is enough.
+    let numbers = [1.0f32, 2.0, 3.0, 4.0];
+    let x = TensorRef::from_slice(&[4], &numbers).unwrap();
+    let mut active = write.attach(&mut memory).unwrap();
+    active.set_input_tensor(0, &x).unwrap();
+    stale(read.view(&memory).unwrap().output(0));
+    stale(read.attach(&mut memory).unwrap().output(0));
+    let mut active = write.attach(&mut memory).unwrap();
+    active.execute().unwrap();
+    stale(read.view(&memory).unwrap().output(0));
+    let kept = read.view(&memory).unwrap().state().next().unwrap().value;
+    let view = read.view(&memory).unwrap();
+    assert_eq!(view.state_ref(kept).unwrap().data::<f32>().unwrap(), numbers);
+
+    // Until it has run again.
+    let mut active = read.attach(&mut memory).unwrap();
+    stale(active.output(0));
+    active.execute().unwrap();
+    assert_eq!(floats(active.output(0).unwrap()), numbers);
+    stale(write.view(&memory).unwrap().input(0));
 }
 
 /// What another method left in the memory is not taken for inputs, nor for what a run computed so far.

@@ -156,7 +156,7 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     line(text, "\n    /// The outputs, as the last run left them.");
     line(
         text,
-        "    ///\n    /// # Errors\n    /// An output is not what the embedded program has there.",
+        "    ///\n    /// # Errors\n    /// An output is not what the embedded program has there, or another method used its memory since.",
     );
     let seen_shared = if is_shared { "shared: &'a core::SharedMemory<'static>" } else { "" };
     line(

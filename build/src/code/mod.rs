@@ -88,7 +88,9 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
         "/// The element types of all programs, which kernels are compiled for (feature `chosen-types`).",
     );
     chosen(&mut text, "torchlet_types", "::torchlet::portable::Types", types.bits());
-    let uses = analyses.iter().fold(Uses::NONE, |all, analysis| all.and(analysis.uses));
+    let several = analyses.iter().map(|analysis| analysis.methods.len()).sum::<usize>() > 1;
+    let turns = if several { Uses::TURNS } else { Uses::NONE };
+    let uses = analyses.iter().fold(turns, |all, analysis| all.and(analysis.uses));
     line(
         &mut text,
         "/// What else all programs make use of, which is linked (feature `chosen-types`).",

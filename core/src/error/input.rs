@@ -56,6 +56,8 @@ pub enum InputError {
     Misaligned,
     /// The method must be loaded again or reset: the last reset failed half-way.
     Unusable,
+    /// The tensor lies in shared memory that another method used since this one ran.
+    Stale,
 }
 
 impl InputError {
@@ -63,7 +65,10 @@ impl InputError {
     pub fn code(&self) -> u32 {
         match self {
             InputError::Shape { .. } => code::NOT_SUPPORTED,
-            InputError::Unbound | InputError::Planned | InputError::Unusable => code::INVALID_STATE,
+            InputError::Unbound
+            | InputError::Planned
+            | InputError::Unusable
+            | InputError::Stale => code::INVALID_STATE,
             InputError::Kind { .. } => code::INVALID_TYPE,
             _ => code::INVALID_ARGUMENT,
         }
@@ -110,6 +115,9 @@ impl fmt::Display for InputError {
                 f.write_str("the memory is not aligned to the tensor's elements")
             }
             InputError::Unusable => f.write_str("the last reset failed; reset the method again"),
+            InputError::Stale => f.write_str(
+                "another method used the shared memory since this one ran; read outputs before another one runs",
+            ),
         }
     }
 }

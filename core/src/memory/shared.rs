@@ -166,6 +166,11 @@ impl<'m> SharedMemory<'m> {
         core::mem::replace(&mut self.holder, method) != method
     }
 
+    /// Whether what is in the memory is this method's.
+    pub(crate) fn is_held_by(&self, method: usize) -> bool {
+        self.holder == method
+    }
+
     /// From now on, state is what runs or the caller made it.
     pub(crate) fn start(&mut self) {
         self.started = true;

@@ -14,9 +14,10 @@ use crate::method::shared::SharedMethod;
 use crate::place::locate;
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
-use crate::uses::{Uses, has};
+use crate::uses::{OUTSIDE, Uses, has};
 use crate::value::Data;
 use crate::values::flag;
+use core::sync::atomic::AtomicBool;
 
 impl<'m> Prepared<'m> {
     /// Makes the method, in memory of its own.
@@ -64,6 +65,9 @@ impl<'m> Prepared<'m> {
         shared: &mut SharedMemory<'m>,
         arena: &'m mut [core::mem::MaybeUninit<u8>],
     ) -> Result<Method<'m>, InitError> {
+        if !has(Uses::TURNS) {
+            return Err(InitError::Shared { what: OUTSIDE });
+        }
         let needed = self.needs().scratch;
         let scratch = shared.admit(&self.meta, &self.tables, needed)?;
         for (index, region) in self.tables.planned.iter_mut().enumerate() {
@@ -97,6 +101,7 @@ impl<'m> Prepared<'m> {
             position: 0,
             backward_jumps: 0,
             is_usable: true,
+            stale: AtomicBool::new(false),
         };
         let result = method.fill(&registry, tables.instructions, &mut arena);
         match result {

@@ -8,7 +8,9 @@ use crate::format::flatbuffer::Vector;
 use crate::layout::{ShapeDynamism, TensorInfo, same_layout};
 use crate::memory::region::Region;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
+use crate::uses::{Uses, has};
 use crate::value::{Data, Home, ResizeError, Value};
+use core::sync::atomic::Ordering;
 
 /// The value that is input or output `index`.
 fn interface_value(
@@ -223,7 +225,7 @@ impl<'m> Method<'m> {
     /// An output, as the last run left it.
     ///
     /// # Errors
-    /// There is no such output, or it is a tensor without memory.
+    /// There is no such output, it is a tensor without memory, or another method used its [memory](crate::SharedMemory) since.
     pub fn output(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
         self.value_ref(self.output_value(index)?)
     }
@@ -231,12 +233,28 @@ impl<'m> Method<'m> {
     /// An input, as it was set.
     ///
     /// # Errors
-    /// There is no such input, or it is a tensor without memory.
+    /// There is no such input, it is a tensor without memory, or another method used its [memory](crate::SharedMemory) since the last run.
     pub fn input(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
         self.value_ref(self.input_value(index)?)
     }
 
+    /// # Errors
+    /// Another method used the memory that the value lies in since this one ran.
+    #[cold]
+    fn check_fresh(&self, value: usize) -> Result<(), InputError> {
+        let data = self.values.slot(value).and_then(|slot| self.values.data(slot));
+        let Some((_, Data::At(region))) = data else { return Ok(()) };
+        let (first, end) = (region.addr(), region.addr().saturating_add(region.len()));
+        let lies_in = |memory: &Region<'_>| {
+            first < memory.addr().saturating_add(memory.len()) && memory.addr() < end
+        };
+        if self.planned.iter().any(lies_in) { Err(InputError::Stale) } else { Ok(()) }
+    }
+
     fn value_ref(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
+        if has(Uses::TURNS) && self.stale.load(Ordering::Relaxed) {
+            self.check_fresh(index)?;
+        }
         let count = self.values.values.len();
         let value = self.values.value(index).ok_or(InputError::Index { index, count })?;
         Ok(match value {

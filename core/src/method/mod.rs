@@ -34,7 +34,7 @@ use crate::uses::{Uses, has};
 use crate::value::list_index;
 use crate::values::Values;
 use core::mem::MaybeUninit;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// The memory of a method, lent by the caller for as long as the method lives.
 ///
@@ -218,6 +218,8 @@ pub struct Method<'m> {
     backward_jumps: u64,
     /// The last reset, if any, succeeded.
     is_usable: bool,
+    /// What lies in planned memory is another method's. Whoever looks at a method that shares memory sets it, without changing it.
+    stale: AtomicBool,
 }
 
 const _: () = {
@@ -231,6 +233,11 @@ impl<'m> Method<'m> {
     /// The method's description in its program.
     pub fn meta(&self) -> &MethodMeta<'m> {
         &self.meta
+    }
+
+    /// Notes whether what lies in planned memory is another method's.
+    fn mark_stale(&self, stale: bool) {
+        self.stale.store(stale, Ordering::Relaxed);
     }
 }
 

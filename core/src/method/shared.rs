@@ -34,6 +34,7 @@ pub struct Attached<'a, 'm> {
 
 impl<'m> SharedMethod<'m> {
     pub(super) fn new(method: Method<'m>) -> Self {
+        method.mark_stale(true);
         SharedMethod { method, set: 0 }
     }
 
@@ -42,7 +43,7 @@ impl<'m> SharedMethod<'m> {
         self.method.meta()
     }
 
-    /// The method, to be looked at: no method runs in the memory meanwhile.
+    /// The method, to be looked at: no method runs in the memory meanwhile. It does not give outputs that another one ran over.
     ///
     /// # Errors
     /// The memory is not that which the method was loaded into.
@@ -51,11 +52,15 @@ impl<'m> SharedMethod<'m> {
         Ok(&self.method)
     }
 
+    /// Checks that this is the method's memory, and notes whether another one used it.
     fn check(&self, memory: &SharedMemory<'m>) -> Result<(), InitError> {
-        if memory.lends(self.method.planned, self.method.scratch) {
-            return Ok(());
+        if !memory.lends(self.method.planned, self.method.scratch) {
+            return Err(InitError::Shared { what: "it was loaded into other memory" });
         }
-        Err(InitError::Shared { what: "it was loaded into other memory" })
+        if !memory.is_held_by(self.method.identity()) {
+            self.method.mark_stale(true);
+        }
+        Ok(())
     }
 
     /// The method with its memory, which no other method can use meanwhile.
@@ -75,6 +80,11 @@ impl<'m> Method<'m> {
     /// This method, which has memory of its own, as those that share memory are used: for code that serves both.
     pub fn attached(&mut self) -> Attached<'_, 'm> {
         Attached { method: self, shared: None }
+    }
+
+    /// What tells this method from others in its memory: where its values are.
+    fn identity(&self) -> usize {
+        self.values.values.as_ptr().addr()
     }
 }
 
@@ -206,7 +216,7 @@ impl<'a, 'm> Attached<'a, 'm> {
 
     /// Notes that an input was set: those count that were since another method used the memory.
     fn set(&mut self, index: usize) {
-        let method = self.identity();
+        let method = self.method.identity();
         if let Some((memory, set)) = &mut self.shared {
             if memory.hold(method) {
                 **set = 0;
@@ -215,18 +225,13 @@ impl<'a, 'm> Attached<'a, 'm> {
         }
     }
 
-    /// What tells this method from others in its memory: where its values are.
-    fn identity(&self) -> usize {
-        self.method.values.values.as_ptr().addr()
-    }
-
     /// Begins a run, or goes on with one.
     ///
     /// # Errors
     /// Another method used the memory since the run began, or since an input was set that lies in the memory.
     fn run(&mut self, begins: bool) -> Result<(), ExecuteError> {
         self.start();
-        let method = self.identity();
+        let method = self.method.identity();
         let Some((memory, set)) = &mut self.shared else { return Ok(()) };
         let is_fresh = memory.hold(method);
         if is_fresh {
@@ -234,7 +239,11 @@ impl<'a, 'm> Attached<'a, 'm> {
         }
         let set = **set;
         let fits = if begins { self.planned_inputs() & !set == 0 } else { !is_fresh };
-        if fits { Ok(()) } else { self.stale() }
+        if !fits {
+            return self.stale();
+        }
+        self.method.mark_stale(false);
+        Ok(())
     }
 
     #[cold]
