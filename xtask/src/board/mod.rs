@@ -7,6 +7,7 @@ mod figures;
 mod image;
 mod log;
 mod machines;
+mod programs;
 mod uf2;
 
 use crate::process::root;
@@ -18,6 +19,7 @@ use figures::Figures;
 use image::Image;
 use machines::{BOARDS, Board, Machine};
 use object::{Object, ObjectSymbol};
+use programs::PROGRAMS;
 use std::path::PathBuf;
 
 #[derive(clap::Args, Default)]
@@ -57,21 +59,23 @@ pub(crate) fn bench() -> Result<()> {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     crate::tools::qemu()?;
-    let names = || [DEMO.name].into_iter().chain(BOARDS.iter().map(|board| board.name));
+    let all = || [&DEMO, &PROGRAMS].into_iter().chain(BOARDS);
+    let names = || all().map(|board| board.name);
     if let Some(name) = options.boards.iter().find(|name| names().all(|known| known != **name)) {
         bail!("there is no board {name}; there are {}", names().collect::<Vec<_>>().join(", "));
     }
     let is_chosen =
         |name: &str| options.boards.is_empty() || options.boards.iter().any(|it| it == name);
-    let chosen = || [&DEMO].into_iter().chain(BOARDS).filter(|board| is_chosen(board.name));
+    let chosen = || all().filter(|board| is_chosen(board.name));
     crate::tools::targets(&chosen().map(|board| board.target).collect::<Vec<_>>())?;
     let (mut host, mut figures) = (Host::default(), Figures::default());
     let mut failed = Vec::new();
     for board in chosen() {
         println!("\n-- {}", board.name);
-        let result = match board.name == DEMO.name {
-            true => demo::check(&mut host, options.overwrite),
-            false => check(board, &mut host, &mut figures, options),
+        let result = match board.name {
+            name if name == DEMO.name => demo::check(&mut host, options.overwrite),
+            name if name == PROGRAMS.name => programs::check(),
+            _ => check(board, &mut host, &mut figures, options),
         };
         if let Err(error) = result {
             println!("{}: {error:#}", board.name);
