@@ -7,8 +7,8 @@ use crate::{
 };
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use torchlet::core::{InputError, LoadOptions, Program, Scalar, TensorRef};
-use torchlet::firmware::{Error, Lent, Once};
+use torchlet::core::{InputError, LoadOptions, MethodMemory, Program, Registry, Scalar, TensorRef};
+use torchlet::firmware::{Error, Lent, Memory, Once};
 
 pub(crate) const TESTS: &[Test] = &[
     ("several methods", several_methods),
@@ -54,10 +54,14 @@ fn unplanned() -> Result<(), Failed> {
 }
 
 fn state() -> Result<(), Failed> {
-    let mut model = state_unplanned::load()?;
+    use state_unplanned::{PROGRAM, forward, registry};
+    let mut memory = forward::memory()?;
+    let program = Program::from_bytes(PROGRAM)?;
+    without_state(&program, &registry()?, &mut memory)?;
+    let mut model = forward::Method::load(&program, &registry()?, memory, LoadOptions::default())?;
     macro_rules! step {
         ($input:literal, $total:literal, $calls:literal) => {
-            let (total, calls) = model.forward(array(tensor!($input))?)?;
+            let (total, calls) = model.run(array(tensor!($input))?)?;
             close(total, tensor!($total), "the sum")?;
             same(calls, tensor!($calls), "the number of calls")?;
         };
@@ -78,13 +82,36 @@ fn state() -> Result<(), Failed> {
         "state_unplanned.forward.2.out1"
     );
     // And from the start.
-    model.forward.as_core().reset()?;
+    model.as_core().reset()?;
     step!(
         "state_unplanned.forward.0.in0",
         "state_unplanned.forward.0.out0",
         "state_unplanned.forward.0.out1"
     );
     Ok(())
+}
+
+/// Without memory for its state, a run is an error of a kernel's, which can be logged as it is.
+fn without_state<const PLANNED: usize, const LENT: usize>(
+    program: &Program<'static>,
+    registry: &Registry<'static>,
+    memory: &mut Memory<PLANNED, LENT>,
+) -> Result<(), Failed> {
+    let mut buffers = memory.planned.each_mut().map(|buffer| &mut **buffer);
+    let memory = MethodMemory {
+        arena: &mut *memory.arena,
+        planned: &mut buffers,
+        scratch: &mut *memory.scratch,
+    };
+    let options = LoadOptions::default();
+    let mut method = program.load_method("forward", registry, memory, options)?;
+    match method.execute() {
+        Err(error) => {
+            defmt::println!("without memory for state: {}", Error::from(error));
+            Ok(())
+        }
+        Ok(()) => Err(Failed::NotRefused("a run without memory for state")),
+    }
 }
 
 fn numbers() -> Result<(), Failed> {

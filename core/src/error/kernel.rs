@@ -212,7 +212,8 @@ impl fmt::Debug for KernelError {
 #[cfg(feature = "defmt")]
 impl defmt::Format for KernelError {
     fn format(&self, f: defmt::Formatter<'_>) {
-        self.detail.format(f);
+        // Its own `format` would begin another line within this one, which panics.
+        defmt::write!(f, "{}", self.detail);
     }
 }
 
