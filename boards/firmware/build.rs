@@ -4,7 +4,7 @@
 use std::env::var;
 use std::error::Error;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 use torchlet_build::{Image, Program};
 use torchlet_core::{BundledProgram, ValueRef};
@@ -23,8 +23,10 @@ const MODELS: &[(&str, &str, usize)] = &[
     ("mlp", "tinyml/mlp.bpte", 1),
 ];
 
-/// Names one of the models, for an image that has no other.
+/// Names one of the models, or the path of another `.bpte` file, for an image that has no other.
 const ALONE: &str = "TORCHLET_MODEL";
+/// What a model is called that is no other than a file.
+const OWN: &str = "own";
 
 /// How many damaged copies of the smallest program are in the image, and in how many bytes each differs.
 const DAMAGED: u64 = 4;
@@ -36,22 +38,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     println!("cargo::rerun-if-env-changed={ALONE}");
-    let alone = var(ALONE).ok();
-    let chosen = |name: &str| match &alone {
-        Some(alone) => alone == name,
-        None => env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase())).is_some(),
-    };
-    if let Some(alone) = &alone
-        && !MODELS.iter().any(|(name, ..)| name == alone)
-    {
-        let names: Vec<&str> = MODELS.iter().map(|(name, ..)| *name).collect();
-        return Err(format!("{ALONE} is {alone:?}; it can be {}", names.join(", ")).into());
-    }
     let out = var("OUT_DIR")?;
     let fixtures = Path::new(&var("CARGO_MANIFEST_DIR")?).join("../../tests/fixtures");
     let (mut image, mut names, mut entries) = (Image::new(), String::new(), String::new());
     let mut programs = Vec::new();
-    for (name, file, runs) in MODELS.iter().filter(|(name, ..)| chosen(name)) {
+    for (name, file, runs) in chosen()? {
         let file = fixtures.join(file);
         let input = format!("{out}/{name}.input");
         let bytes = fs::read(&file)?;
@@ -59,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         fs::write(&input, first_input(&bundle)?)?;
         let program = Program::new(&file).name(name);
         // As exported, it copies its weights each time.
-        image = image.program(if *name == "mlp" { program.lowered() } else { program });
+        image = image.program(if name == "mlp" { program.lowered() } else { program });
         write!(names, "{name},")?;
         programs.push((name, runs, input, bundle.program()?.to_vec()));
     }
@@ -76,6 +67,31 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     fs::write(Path::new(&out).join("models.rs"), text)?;
     Ok(image.write()?)
+}
+
+/// The models of the image. A path stands for itself when it is joined to that of the fixtures.
+fn chosen() -> Result<Vec<(&'static str, PathBuf, usize)>, Box<dyn Error>> {
+    let known = MODELS.iter().map(|(name, file, runs)| (*name, PathBuf::from(file), *runs));
+    let Ok(alone) = var(ALONE) else {
+        let is_chosen =
+            |name: &str| env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase())).is_some();
+        return Ok(known.filter(|(name, ..)| is_chosen(name)).collect());
+    };
+    let path = std::path::absolute(&alone)?;
+    if path.is_file() {
+        return Ok(vec![(OWN, path, 1)]);
+    }
+    let names: Vec<&str> = MODELS.iter().map(|(name, ..)| *name).collect();
+    let chosen: Vec<_> = known.filter(|(name, ..)| *name == alone).collect();
+    match chosen.is_empty() {
+        false => Ok(chosen),
+        true => Err(format!(
+            "{ALONE} is {alone:?}: no file at {}, and none of the models {}",
+            path.display(),
+            names.join(", ")
+        )
+        .into()),
+    }
 }
 
 /// The program with some bytes flipped, as an expression.

@@ -10,12 +10,17 @@ use std::process::Stdio;
 /// How far a float may be from the host's: `absolute + relative * |expected|`.
 const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
 
+/// What a model is called that a board was built with in the place of its own, and its file below `tests/fixtures`.
+pub(super) const OWN: &str = "own";
+pub(super) const OWN_FILE: &str = "tinyml/explicit_layout.bpte";
+
 /// Where a model of the firmware comes from, and how often it runs before its output is looked at: as in `boards/firmware/build.rs`.
 fn source(model: &str) -> (PathBuf, &'static str) {
     let fixtures = root().join("tests/fixtures");
     // Behind a space is what is special about the run on the board.
     match model.split(' ').next().unwrap_or(model) {
         "digits" => (fixtures.join("digits/digits.bpte"), "1"),
+        OWN => (fixtures.join(OWN_FILE), "1"),
         "digits_int8" | "picture" => (fixtures.join("tinyml/digits.bpte"), "1"),
         model @ ("lstm_step" | "lstm_step_apart") => {
             (fixtures.join("tinyml").join(model).with_extension("bpte"), "3")

@@ -75,7 +75,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let result = match board.name {
             name if name == DEMO.name => demo::check(&mut host, options.overwrite),
             name if name == PROGRAMS.name => programs::check(),
-            _ => check(board, &mut host, &mut figures, options),
+            name => check(board, &mut host, &mut figures, options).and_then(|()| match name {
+                SWAPPED_BOARD => check_swapped(board, &mut host),
+                _ => Ok(()),
+            }),
         };
         if let Err(error) = result {
             println!("{}: {error:#}", board.name);
@@ -137,6 +140,25 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
         ensure!(with(" shared") == 2 && with(" external") == 1, "not all special runs took place");
     }
     if board.models.is_empty() { Ok(()) } else { faults::check(&lines) }
+}
+
+/// The smallest board, which is built with another program, too.
+const SWAPPED_BOARD: &str = "qemu-cortex-m0";
+
+/// Builds a board with another program, and nothing else changed, and compares what that computes.
+fn check_swapped(board: &Board, host: &mut Host) -> Result<()> {
+    let Some(machine) = &board.machine else { return Ok(()) };
+    let file = root().join("tests/fixtures").join(compare::OWN_FILE);
+    let image = Image::build(board, &[("TORCHLET_MODEL", &file.to_string_lossy())])?;
+    let lines = image.run(machine, &[])?;
+    let all = log::parse(&lines)?;
+    let ran: Vec<&str> = all.iter().map(|ran| ran.model.as_str()).collect();
+    ensure!(ran.first() == Some(&compare::OWN), "ran {ran:?} instead of {}", compare::OWN);
+    for ran in &all {
+        host.compare(ran)?;
+    }
+    println!("  {}, in the place of its own: as on the host", compare::OWN_FILE);
+    faults::check(&lines)
 }
 
 /// The board that takes images as UF2 files.
