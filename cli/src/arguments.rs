@@ -33,8 +33,14 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   torchlet inspect model.pte
   torchlet inspect model.pte --target thumbv7em-none-eabihf
-  torchlet inspect model.pte --json | jq '.methods[].operators'")]
+  torchlet inspect model.pte --json | jq '.methods[].operators'
+  torchlet inspect model.pte --html model.html --etrecord model.etrecord
+  torchlet inspect model.pte --svg memory > memory.svg")]
     Inspect(InspectArguments),
+    /// Takes the data of delegates out of a program, with what it consists of, whatever backend it is for.
+    #[command(after_help = "Examples:
+  torchlet extract model.pte --out delegates")]
+    Extract(ExtractArguments),
     /// Runs the test cases of bundled programs and compares with the outputs that they expect.
     #[command(after_help = "Exit status: 0 if all pass, 1 if some differ, 2 if some could not run.
 
@@ -259,6 +265,37 @@ pub(crate) struct InspectArguments {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write a page to look at in a browser, which needs nothing else: graphs as exported and as compiled with --backend, memory,
+    /// weights, what the file consists of
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) html: Option<PathBuf>,
+    /// Show modules of the PyTorch source on the page, which the exporter's ETRecord tells
+    #[arg(long, value_name = "FILE", requires = "html")]
+    pub(crate) etrecord: Option<PathBuf>,
+    /// Show times on the page, which `torchlet profile --save` wrote
+    #[arg(long, value_name = "FILE.json", requires = "html")]
+    pub(crate) profile: Option<PathBuf>,
+    /// Print a picture
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub(crate) svg: Option<Picture>,
+}
+
+/// A picture of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Picture {
+    /// The memory plan of its first method: which tensor lies where, and from when to when
+    Memory,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExtractArguments {
+    /// The program, .pte or .bpte
+    pub(crate) model: PathBuf,
+    /// The folder to write to
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) model_options: ModelOptions,
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! Errors as the command shows them: one sentence, and the way out.
 
+use crate::containers::needs;
 use std::fmt;
 use torchlet::Error;
 use torchlet::core::InitError;
@@ -30,6 +31,12 @@ impl From<Error> for Failure {
                 } else {
                     "; this torchlet was built without Vulkan"
                 }
+            }
+            Error::Missing { backends, .. } if backends.iter().any(|b| needs(b).is_some()) => {
+                let backend = backends.iter().find_map(|backend| needs(backend)).unwrap_or("");
+                return Failure(format!(
+                    "{error}; that takes {backend}. Export the model with VulkanPartitioner or XnnpackPartitioner, or without a partitioner, and it runs here; `torchlet extract` takes out what the file has for others"
+                ));
             }
             Error::Missing { operators, .. } if operators.is_empty() => {
                 "; export the model for a backend that torchlet has, or for none"

@@ -8,9 +8,11 @@
 mod arguments;
 mod bench;
 mod bundle;
+mod containers;
 mod devices;
 mod diff;
 mod etdump;
+mod extract;
 mod failure;
 mod image_input;
 mod inputs;
@@ -18,6 +20,7 @@ mod inspect;
 mod lower;
 mod model;
 mod npy;
+mod page;
 mod profile;
 mod run;
 mod size;
@@ -50,6 +53,7 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let result = match &arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
+        Command::Extract(arguments) => extract::extract(arguments),
         Command::Verify(arguments) => return verify::verify(arguments),
         Command::Lower(arguments) => lower::lower(arguments),
         Command::Size(arguments) => size::size(arguments),

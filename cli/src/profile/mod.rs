@@ -56,6 +56,7 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
     let source =
         arguments.etrecord.as_deref().map(|path| Source::read(path, arguments.method.as_deref()));
     let earlier = arguments.against.as_deref().map(read_profile).transpose()?;
+    let earlier = earlier.map(|(profile, _)| profile);
     let (recording, work, is_as_exported, name) = match (&arguments.from, &arguments.model) {
         (Some(path), _) => (read_dump(path)?, Work::default(), true, path),
         (None, Some(path)) => {
@@ -79,7 +80,9 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
         write_file(path, flame::svg(&recording, &title).as_bytes())?;
     }
     if let Some(path) = &arguments.save {
-        write_file(path, profile.to_json().to_string().as_bytes())?;
+        let mut object = profile.to_json();
+        object[AS_EXPORTED] = is_as_exported.into();
+        write_file(path, object.to_string().as_bytes())?;
     }
     let source = source.transpose()?;
     let report = Report { profile, work, source, earlier, is_as_exported };
@@ -101,11 +104,16 @@ fn read_dump(path: &Path) -> Result<Recording, Failure> {
         .map_err(|error| Failure::new(format!("'{}': {error}", path.display())))
 }
 
-fn read_profile(path: &Path) -> Result<Profile, Failure> {
+/// What files of profiles say of the numbers of instructions.
+const AS_EXPORTED: &str = "as_exported";
+
+/// Reads a profile, and whether it is of the program as it was exported.
+pub(crate) fn read_profile(path: &Path) -> Result<(Profile, bool), Failure> {
     let fail = |what: String| Failure::new(format!("'{}': {what}", path.display()));
     let value: Value = serde_json::from_slice(&read_file(path)?)
         .map_err(|error| fail(format!("this is no profile that torchlet wrote: {error}")))?;
-    Profile::from_json(&value).map_err(|error| fail(error.to_string()))
+    let profile = Profile::from_json(&value).map_err(|error| fail(error.to_string()))?;
+    Ok((profile, value[AS_EXPORTED] == true))
 }
 
 /// Runs a program, and says what its calls take.

@@ -34,7 +34,7 @@ impl Source {
         let method = method.unwrap_or("forward");
         let handles = part(&mut archive, "debug_handle_map").map_err(|what| fail(&what))?;
         let graph = part(&mut archive, &format!("edge_dialect_exported_program/{method}"))
-            .or_else(|_| part(&mut archive, "edge_dialect_exported_program"))
+            .or_else(|why| part(&mut archive, "edge_dialect_exported_program").map_err(|_| why))
             .map_err(|what| fail(&what))?;
         let mut of_handles: BTreeMap<u64, String> = BTreeMap::new();
         let nodes = graph["graph_module"]["graph"]["nodes"].as_array();
@@ -89,8 +89,34 @@ impl Source {
 }
 
 fn part(archive: &mut ZipArchive<Cursor<Vec<u8>>>, name: &str) -> Result<Value, String> {
-    let entry = archive.by_name(name).map_err(|error| format!("{name}: {error}"))?;
-    serde_json::from_reader(entry.take(MOST)).map_err(|error| format!("{name}: {error}"))
+    let fail = |error: &dyn std::fmt::Display| format!("{name}: {error}");
+    let entry = archive.by_name(name).map_err(|error| fail(&error))?;
+    let mut bytes = Vec::new();
+    entry.take(MOST).read_to_end(&mut bytes).map_err(|error| fail(&error))?;
+    without_odd_numbers(&mut bytes);
+    serde_json::from_slice(&bytes).map_err(|error| fail(&error))
+}
+
+/// Overwrites what Python writes for numbers that JSON does not have.
+fn without_odd_numbers(bytes: &mut [u8]) {
+    const ODD: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+    let (mut at, mut in_text) = (0, false);
+    while let Some(byte) = bytes.get(at).copied() {
+        match byte {
+            // What comes behind it is part of a text, whatever it is.
+            b'\\' if in_text => at += 1,
+            b'"' => in_text = !in_text,
+            b'-' | b'I' | b'N' if !in_text => {
+                let rest = bytes.get_mut(at..).unwrap_or_default();
+                if let Some(odd) = ODD.iter().find(|odd| rest.starts_with(odd)) {
+                    rest.iter_mut().take(odd.len()).for_each(|byte| *byte = b' ');
+                    rest.iter_mut().take(1).for_each(|byte| *byte = b'0');
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
 }
 
 /// The path of the innermost module of a stack, whose entries are `key,path,,type`, apart by `;`.
@@ -103,6 +129,14 @@ fn innermost(stack: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_json_lacks_is_overwritten() {
+        let mut text = br#"{"a NaN \" -Infinity": [NaN, -Infinity, Infinity, -1, "NaN"]}"#.to_vec();
+        without_odd_numbers(&mut text);
+        let value: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(value["a NaN \" -Infinity"], serde_json::json!([0, 0, 0, -1, "NaN"]));
+    }
 
     #[test]
     fn stacks_end_in_the_innermost_module() {

@@ -1,0 +1,316 @@
+//! What backends keep in the data of their delegates: what the container is, and its parts, to be taken out.
+//!
+//! Nothing in them is trusted: a part that does not lie within its container is none.
+
+use crate::failure::Failure;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::ops::Range;
+use torchlet::Module;
+use torchlet::core::DelegateInfo;
+
+/// The data of a delegate.
+pub(crate) struct Container {
+    pub(crate) method: String,
+    pub(crate) delegate: usize,
+    pub(crate) backend: String,
+    /// What it is, in words.
+    pub(crate) container: &'static str,
+    pub(crate) bytes: usize,
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A part of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Its name, or its path in what is a folder.
+    pub(crate) name: String,
+    pub(crate) range: Range<usize>,
+}
+
+/// Most parts that are told of a container.
+const MOST_PARTS: usize = 4096;
+
+impl Container {
+    pub(crate) fn object(&self) -> Value {
+        let parts =
+            self.parts.iter().map(|part| json!({ "name": part.name, "bytes": part.range.len() }));
+        json!({
+            "method": self.method,
+            "delegate": self.delegate,
+            "backend": self.backend,
+            "container": self.container,
+            "bytes": self.bytes,
+            "parts": parts.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// The containers of all delegates of a program.
+pub(crate) fn of(module: &Module) -> Result<Vec<Container>, Failure> {
+    let mut containers = Vec::new();
+    each(module, |method, delegate, backend, bytes| {
+        let (container, parts) = parts(backend, bytes);
+        let (method, backend) = (method.to_owned(), backend.to_owned());
+        containers.push(Container {
+            method,
+            delegate,
+            backend,
+            container,
+            bytes: bytes.len(),
+            parts,
+        });
+        Ok(())
+    })?;
+    Ok(containers)
+}
+
+/// Gives the data of each delegate: its method, number, backend and bytes.
+pub(crate) fn each(
+    module: &Module,
+    mut take: impl FnMut(&str, usize, &str, &[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let malformed = |error| Failure::new(format!("the file is malformed: {error}"));
+    for method in module.method_names()? {
+        let meta = module.method_meta(&method)?;
+        for index in 0..meta.delegate_count() {
+            let info = meta.delegate(index, module.data()).map_err(malformed)?;
+            take(&method, index, info.backend(), &bytes_of(&info)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn bytes_of<'p>(info: &DelegateInfo<'p>) -> Result<Cow<'p, [u8]>, Failure> {
+    let blob = info.processed();
+    if let Some(lent) = blob.lend() {
+        return Ok(Cow::Borrowed(lent));
+    }
+    let mut bytes = vec![0; blob.size()];
+    blob.read(0, &mut bytes).map_err(|error| Failure::new(error.to_string()))?;
+    Ok(Cow::Owned(bytes))
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
+    usize::try_from(u32::from_le_bytes(number(bytes, at)?)).ok()
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<usize> {
+    usize::try_from(u64::from_le_bytes(number(bytes, at)?)).ok()
+}
+
+fn part(name: impl Into<String>, start: usize, len: usize, whole: usize) -> Option<Part> {
+    let end = start.checked_add(len).filter(|end| *end <= whole)?;
+    Some(Part { name: name.into(), range: start..end })
+}
+
+/// What the data of a delegate is, and its parts.
+pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
+    let identifier = bytes.get(4..8).unwrap_or_default();
+    let (container, parts) = match identifier {
+        b"XH00" => ("XNNPACK: a graph (XN01) and constants", with_header(bytes)),
+        b"VH00" => ("Vulkan: a graph (VK00) and constants", with_header(bytes)),
+        b"XN01" => ("XNNPACK: a graph", whole("graph.xn01", bytes)),
+        b"TLG1" => ("torchlet: a compiled graph", whole("graph.tlg1", bytes)),
+        b"MLX0" => ("MLX: a graph and constants", mlx(bytes)),
+        _ if bytes.starts_with(b"vela_bin_stream\0") => {
+            ("Ethos-U: a stream of Vela's blocks", vela(bytes))
+        }
+        _ if bytes.starts_with(b"CMJR") => {
+            ("Core ML: a reference to a model that is named data", whole("reference.json", bytes))
+        }
+        _ if bytes.starts_with(&0x5678_ABCDu32.to_le_bytes()) => {
+            ("Qualcomm: a QNN context binary", qnn(bytes))
+        }
+        _ if backend == "CoreMLBackend" => ("Core ML: files in memory", core_ml(bytes)),
+        _ if backend == "NeuropilotBackend" => {
+            ("MediaTek: a compiled Neuron model", mediatek(bytes))
+        }
+        _ if bytes.starts_with(b"VGF1") => ("Arm VGF", whole("model.vgf", bytes)),
+        _ => ("not known", None),
+    };
+    // What is not as its backend writes it is still something to take out.
+    let parts = parts.filter(|parts| !parts.is_empty());
+    (container, parts.or_else(|| whole("data.bin", bytes)).unwrap_or_default())
+}
+
+fn whole(name: &str, bytes: &[u8]) -> Option<Vec<Part>> {
+    Some(vec![part(name, 0, bytes.len(), bytes.len())?])
+}
+
+/// The header of XNNPACK and Vulkan: where the graph is (32 bits each), and where constants are, whose size has 64.
+fn with_header(bytes: &[u8]) -> Option<Vec<Part>> {
+    let all = bytes.len();
+    let graph = part("graph.fb", u32_at(bytes, 10)?, u32_at(bytes, 14)?, all)?;
+    let constants = part("constants.bin", u32_at(bytes, 18)?, u64_at(bytes, 22)?, all);
+    Some([Some(graph), constants].into_iter().flatten().collect())
+}
+
+/// Twelve bytes, then where constants are; the graph lies between.
+fn mlx(bytes: &[u8]) -> Option<Vec<Part>> {
+    let (start, size) = (u64_at(bytes, 8)?, u64_at(bytes, 16)?);
+    let graph = part("graph.fb", 24, start.checked_sub(24)?, bytes.len())?;
+    Some(
+        [Some(graph), part("constants.bin", start, size, bytes.len())]
+            .into_iter()
+            .flatten()
+            .collect(),
+    )
+}
+
+/// Blocks, each with a name of 16 bytes, a length, and padding to 16.
+fn vela(bytes: &[u8]) -> Option<Vec<Part>> {
+    const HEADER: usize = 32;
+    let (mut at, mut parts) = (0usize, Vec::new());
+    while let Some(name) = number::<16>(bytes, at) {
+        let length = u32_at(bytes, at + 16)?;
+        let name = String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned();
+        if name == "vela_end_stream" || parts.len() == MOST_PARTS {
+            break;
+        }
+        let start = at.checked_add(HEADER)?;
+        if length > 0 {
+            parts.push(part(name, start, length, bytes.len())?);
+        }
+        at = start.checked_add(length.checked_next_multiple_of(16)?)?;
+    }
+    Some(parts)
+}
+
+/// A header of 256 bytes, of which the size of what follows is known.
+fn qnn(bytes: &[u8]) -> Option<Vec<Part>> {
+    Some(vec![part("context.bin", 256, u64_at(bytes, 12)?, bytes.len())?])
+}
+
+/// A version, numbers of inputs and outputs, and the size of what follows.
+fn mediatek(bytes: &[u8]) -> Option<Vec<Part>> {
+    Some(vec![part("model.dla", 13, u32_at(bytes, 9)?, bytes.len())?])
+}
+
+/// Files, and at the end, written backwards, what they are called and where they lie.
+fn core_ml(bytes: &[u8]) -> Option<Vec<Part>> {
+    let backwards = bytes.iter().rev().copied().collect::<Vec<u8>>();
+    let metadata =
+        serde_json::Deserializer::from_slice(&backwards).into_iter::<Value>().next()?.ok()?;
+    let nodes = metadata["nodes"].as_array()?;
+    let (mut parts, mut waiting) = (Vec::new(), vec![(0usize, String::new())]);
+    let mut seen = 0;
+    while let Some((index, path)) = waiting.pop() {
+        seen += 1;
+        if seen > MOST_PARTS {
+            break;
+        }
+        let node = nodes.get(index)?;
+        let region = &node["dataRegion"];
+        let size = |key: &str| region[key].as_u64().and_then(|size| usize::try_from(size).ok());
+        match (node["children"].as_object(), size("offset"), size("size")) {
+            (Some(children), ..) if !children.is_empty() => {
+                for (name, child) in children {
+                    let child = child.as_u64().and_then(|child| usize::try_from(child).ok())?;
+                    let path =
+                        if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+                    waiting.push((child, path));
+                }
+            }
+            (_, Some(start), Some(size)) if size > 0 => {
+                parts.extend(part(path, start, size, bytes.len()));
+            }
+            _ => {}
+        }
+    }
+    parts.sort_by(|a, b| a.name.cmp(&b.name));
+    Some(parts)
+}
+
+/// What has a backend that torchlet does not, and what to export instead.
+pub(crate) fn needs(backend: &str) -> Option<&'static str> {
+    Some(match backend {
+        "CoreMLBackend" => "Apple's Core ML, on Macs, iPhones and iPads",
+        "MPSBackend" | "MetalBackend" => "Apple's GPUs, through Metal",
+        "MLXBackend" => "Apple's MLX, on Macs",
+        "QnnBackend" => "Qualcomm's AI Engine, on Snapdragon processors",
+        "NeuropilotBackend" => "MediaTek's NPUs, on Dimensity processors",
+        "EnnBackend" => "Samsung's NPUs, on Exynos processors",
+        "NeutronBackend" => "NXP's Neutron NPUs, on i.MX processors",
+        "EthosUBackend" | "ArmBackend" => "Arm's Ethos-U NPUs, beside Cortex-M processors",
+        "VgfBackend" => "GPUs with Arm's ML extensions for Vulkan",
+        "OpenvinoBackend" => "Intel's OpenVINO, on Intel's processors",
+        "CudaBackend" | "AotiBackend" => "NVIDIA's GPUs, as compiled by AOTInductor",
+        "CadenceBackend" => "Cadence's DSPs",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(backend: &str, bytes: &[u8]) -> Vec<(String, Range<usize>)> {
+        parts(backend, bytes).1.into_iter().map(|part| (part.name, part.range)).collect()
+    }
+
+    fn block(name: &str, data: &[u8]) -> Vec<u8> {
+        let mut bytes = name.as_bytes().to_vec();
+        bytes.resize(16, 0);
+        bytes.extend((data.len() as u32).to_le_bytes());
+        bytes.resize(32, 0);
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(16), 0);
+        bytes
+    }
+
+    fn core_ml_file() -> Vec<u8> {
+        let metadata = r#"{"nodes":[{"name":"root","kind":1,"children":{"Data":1,"Manifest.json":2}},
+            {"name":"Data","kind":1,"children":{"model.mlmodel":3}},
+            {"name":"Manifest.json","kind":0,"dataRegion":{"offset":0,"size":3}},
+            {"name":"model.mlmodel","kind":0,"dataRegion":{"offset":64,"size":5}}]}"#;
+        let mut bytes = b"{ }".to_vec();
+        bytes.resize(64, 0);
+        bytes.extend(b"model");
+        bytes.resize(128, 0);
+        bytes.extend(metadata.bytes().rev());
+        bytes
+    }
+
+    #[test]
+    fn containers_are_taken_apart() {
+        let stream = [
+            block("vela_bin_stream", b""),
+            block("cmd_data", &[7; 20]),
+            block("weight_data", &[1; 16]),
+            block("vela_end_stream", b""),
+        ];
+        let expected = [("cmd_data".to_owned(), 64..84), ("weight_data".to_owned(), 128..144)];
+        assert_eq!(names("EthosUBackend", &stream.concat()), expected);
+        let expected =
+            [("Data/model.mlmodel".to_owned(), 64..69), ("Manifest.json".to_owned(), 0..3)];
+        assert_eq!(names("CoreMLBackend", &core_ml_file()), expected);
+        let mut qnn = 0x5678_ABCDu32.to_le_bytes().to_vec();
+        qnn.extend([0; 8]);
+        qnn.extend(4u64.to_le_bytes());
+        qnn.resize(260, 9);
+        assert_eq!(names("QnnBackend", &qnn), [("context.bin".to_owned(), 256..260)]);
+        assert_eq!(names("NoBackend", b"abc"), [("data.bin".to_owned(), 0..3)]);
+    }
+
+    #[test]
+    fn damaged_containers_have_parts_within_them() {
+        let stream = [block("vela_bin_stream", b""), block("cmd_data", &[7; 20])].concat();
+        for (backend, bytes) in [("EthosUBackend", stream), ("CoreMLBackend", core_ml_file())] {
+            for place in 0..bytes.len() {
+                for value in [0, 0x7F, 0xFF] {
+                    let mut damaged = bytes.clone();
+                    damaged[place] = value;
+                    for bytes in [&damaged[..], &damaged[..place]] {
+                        let (_, found) = parts(backend, bytes);
+                        assert!(found.iter().all(|part| part.range.end <= bytes.len()));
+                    }
+                }
+            }
+        }
+    }
+}
