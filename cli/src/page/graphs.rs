@@ -97,9 +97,10 @@ impl Known<'_> {
     }
 }
 
-/// The calls of a method, with its inputs and outputs.
+/// The calls of a method, with its inputs and outputs. Of `delegates`, it is known how many inputs they have.
 pub(super) fn of_method(
     method: &Method<'_>,
+    delegates: &[Option<usize>],
     known: &Known<'_>,
     constants: &mut Constants,
 ) -> Vec<Call> {
@@ -129,9 +130,10 @@ pub(super) fn of_method(
             Instruction::Delegate { delegate, args } => {
                 let backend = method.delegates.get(*delegate).map_or("?", |it| &it.backend);
                 call.label = format!("{backend} #{delegate}");
-                let written = args
-                    .iter()
-                    .position(|arg| writers.of(method, *arg).is_none() && is_made(method, *arg));
+                let is_new =
+                    |arg: &usize| !writers.values.contains_key(arg) && is_made(method, *arg);
+                let known = delegates.get(*delegate).copied().flatten();
+                let written = known.or_else(|| args.iter().position(is_new));
                 (args.clone(), written.unwrap_or(args.len()))
             }
             Instruction::Move { from, to } => {

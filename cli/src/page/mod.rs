@@ -12,6 +12,7 @@ use crate::{containers, model};
 use graphs::{Call, Constants, Known};
 pub(crate) use memory::svg;
 use serde_json::{Value, json};
+use torchlet::graph::graph::Graph;
 use torchlet::graph::{self, method::Instruction, method::Program};
 use torchlet::{Module, Origin};
 use torchlet_devtools::Profile;
@@ -97,9 +98,14 @@ fn draw(
     let Some(method) = program.methods.iter().find(|method| method.name == name) else {
         return Ok(Value::Null);
     };
-    let calls = graphs::of_method(method, &known, constants);
-    views(title, title, &calls, drawn);
     let delegates = graph::delegates(&source, module.data(), name).map_err(failure)?;
+    let inputs = |found: &Option<Result<Graph<'_>, graph::Error>>| match found {
+        Some(Ok(graph)) => Some(graph.inputs.len()),
+        _ => None,
+    };
+    let inputs: Vec<Option<usize>> = delegates.iter().map(inputs).collect();
+    let calls = graphs::of_method(method, &inputs, &known, constants);
+    views(title, title, &calls, drawn);
     for (index, found) in delegates.iter().enumerate() {
         let Some(Ok(found)) = found else { continue };
         let caller = method.instructions.iter().position(|instruction| {
