@@ -41,6 +41,11 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   torchlet extract model.pte --out delegates")]
     Extract(ExtractArguments),
+    /// Writes a program anew: with external weights within, without debug information, without test cases if asked for.
+    #[command(after_help = "Examples:
+  torchlet convert model.pte --data weights.ptd -o model_whole.pte
+  torchlet convert model.bpte --strip -o model.pte")]
+    Convert(ConvertArguments),
     /// Runs the test cases of bundled programs and compares with the outputs that they expect.
     #[command(after_help = "Exit status: 0 if all pass, 1 if some differ, 2 if some could not run.
 
@@ -492,4 +497,19 @@ pub(crate) struct DiffArguments {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArguments {
+    /// The program, .pte or .bpte
+    pub(crate) model: PathBuf,
+    /// The file to write
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// External weights, which become part of what is written; may be given several times
+    #[arg(long, value_name = "FILE.ptd")]
+    pub(crate) data: Vec<PathBuf>,
+    /// Leave test cases out
+    #[arg(long)]
+    pub(crate) strip: bool,
 }

@@ -9,6 +9,7 @@ mod arguments;
 mod bench;
 mod bundle;
 mod containers;
+mod convert;
 mod devices;
 mod diff;
 mod etdump;
@@ -53,6 +54,7 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let result = match &arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
+        Command::Convert(arguments) => convert::convert(arguments),
         Command::Extract(arguments) => extract::extract(arguments),
         Command::Verify(arguments) => return verify::verify(arguments),
         Command::Lower(arguments) => lower::lower(arguments),

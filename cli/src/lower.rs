@@ -125,7 +125,7 @@ fn changes(before: &method::Program<'_>, after: &method::Program<'_>) -> Vec<Cha
 }
 
 /// Writes a file as a whole, or not at all: what was there before may be what is read.
-fn write(
+pub(crate) fn write(
     path: &Path,
     contents: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), Failure> {

@@ -387,3 +387,128 @@ fn compiled_programs_are_kept_where_asked() {
     assert!(plan("off").contains("\ncompiled\n"));
     assert_eq!(std::fs::read_dir(cache).unwrap().count(), 1);
 }
+
+#[test]
+fn dumps_are_written_and_read() {
+    let folder = Folder::new("dumps");
+    let [dump, values] = ["run.etdp", "values.bin"].map(|name| folder.path(name));
+    let run = ["run", "digits/digits.pte", "--random", "--iterations", "4"];
+    stdout(&[&run[..], &["--etdump", &dump, "--debug-buffer", &values]].concat());
+    let bytes = std::fs::read(&dump).unwrap();
+    assert_eq!(&bytes[8..12], b"ED00");
+    // The last of what is recorded are ten logits.
+    assert!(std::fs::metadata(&values).unwrap().len() > 40);
+    let object = json(&stdout(&["profile", "--from", &dump, "--json"]));
+    assert_eq!(object["runs"], 4);
+    let names: Vec<_> = object["operators"].as_array().unwrap().iter().collect();
+    assert!(names.iter().any(|row| row["name"] == "convolution.out" && row["calls"] == 2));
+
+    // What a run made is what the next one makes.
+    let same = ["diff", "digits/digits.pte", "--random", "--right", "kernels"];
+    let same = stdout(&[&same[..], &["--etdump", &dump, "--debug-buffer", &values]].concat());
+    assert!(same.contains("all in tolerance") && same.contains("output 0"), "{same}");
+    std::fs::write(&dump, &bytes[..50]).unwrap();
+    assert!(error(&["profile", "--from", &dump]).contains("cut short"));
+    assert!(error(&["profile", "--from", "digits/digits.pte"]).contains("no ETDump"));
+}
+
+#[test]
+fn profiles_are_saved_drawn_and_compared() {
+    let folder = Folder::new("profiles");
+    let [trace, flame, saved] = ["t.json", "f.svg", "p.json"].map(|name| folder.path(name));
+    let files = ["--trace", &trace, "--flame", &flame, "--save", &saved];
+    let model = ["profile", "digits/digits.pte", "--backend", "as-exported", "--iterations", "3"];
+    let text = stdout(&[&model[..], &files].concat());
+    for part in ["aten::convolution.out", "between them", "p90", "roofline"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let trace = json(&std::fs::read_to_string(&trace).unwrap());
+    let events = trace["traceEvents"].as_array().unwrap();
+    let is_slice = |event: &&serde_json::Value| event["ph"] == "X" && event["dur"].is_f64();
+    // A load, and warm-up and measured runs of nine calls each.
+    assert!(events.iter().filter(is_slice).count() > 6 * 9);
+    assert!(std::fs::read_to_string(&flame).unwrap().contains("aten::addmm.out"));
+    let again = stdout(&[&model[..], &["--against", &saved]].concat());
+    assert!(again.contains("against the earlier profile") && again.contains("one run"), "{again}");
+    assert!(error(&["profile", "digits/digits.pte", "--against", &flame]).contains("no profile"));
+
+    let object = json(&stdout(&[&model[..], &["--json"]].concat()));
+    let addmm =
+        object["calls"].as_array().unwrap().iter().find(|it| it["name"] == "aten::addmm.out");
+    // Ten sums of 256 products.
+    assert_eq!(addmm.unwrap()["operations"], 2.0 * 2560.0);
+}
+
+#[test]
+fn runs_are_compared_value_by_value() {
+    let text = stdout(&["diff", "digits/digits.pte"]);
+    assert!(text.contains("cpu against kernels") && text.contains("#2 aten::relu.out"), "{text}");
+    let object = json(&stdout(&["diff", "digits/digits.pte", "--json"]));
+    assert_eq!(object["close"], true);
+    assert!(object["values"].as_array().unwrap().len() > 8);
+    let none =
+        torchlet(&["diff", "digits/digits.pte", "--rtol", "0", "--atol", "0", "--right", "cpu"]);
+    assert!(matches!(none.status.code(), Some(0 | 1)));
+}
+
+#[test]
+fn pages_need_nothing_else() {
+    let folder = Folder::new("pages");
+    let (page, saved) = (folder.path("digits.html"), folder.path("digits.json"));
+    stdout(&["profile", "digits/digits.pte", "--backend", "as-exported", "--save", &saved]);
+    stdout(&["inspect", "digits/digits.pte", "--html", &page, "--profile", &saved]);
+    let page = std::fs::read_to_string(&page).unwrap();
+    for loads in ["<link", "src=", "@import", "http://", "https://"] {
+        let names = page.matches(loads).count();
+        // A name of a format is no address.
+        let svg = page.matches("'http://www.w3.org/2000/svg'").count();
+        assert_eq!(names, if loads == "http://" { svg } else { 0 }, "{loads}");
+    }
+    let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
+    let data = json(page[start..].split("</script>").next().unwrap());
+    let graph = &data["methods"][0]["graphs"][0]["views"][0]["graph"];
+    let nodes = graph["nodes"].as_array().unwrap();
+    let relu = nodes.iter().find(|node| node["n"] == "aten::relu.out").unwrap();
+    assert!(relu["t"].as_f64().unwrap() > 0.0 && relu["i"] == 2, "{relu}");
+    assert_eq!(graph["edges"].as_array().unwrap().len(), nodes.len() - 1);
+    let plan = &data["methods"][0]["memory"][0]["plan"]["buffers"][0];
+    assert!(plan["peak"].as_u64().unwrap() <= plan["bytes"].as_u64().unwrap());
+    assert!(
+        data["constants"].as_array().unwrap().iter().any(|it| it["figures"]["bars"].is_array())
+    );
+
+    let svg = stdout(&["inspect", "digits/digits.pte", "--svg", "memory"]);
+    assert!(svg.starts_with("<svg") && svg.contains("in use at most"), "{svg}");
+}
+
+#[test]
+fn delegates_are_taken_out() {
+    let folder = Folder::new("delegates");
+    let out = folder.path("parts");
+    let model = "vulkan/linear/linear_batch.bpte";
+    assert!(stdout(&["extract", model, "--out", &out]).contains("Vulkan: a graph"));
+    let graph = std::fs::read(format!("{out}/forward_0_VulkanBackend/graph.fb")).unwrap();
+    assert_eq!(&graph[4..8], b"VK00");
+    assert!(error(&["extract", "digits/digits.pte", "--out", &out]).contains("no delegates"));
+}
+
+#[test]
+fn programs_are_written_anew() {
+    let folder = Folder::new("anew");
+    let (whole, plain) = (folder.path("whole.pte"), folder.path("plain.pte"));
+    let data = "digits/digits_external._default_external_constant.ptd";
+    stdout(&["convert", "digits/digits_external.pte", "--data", data, "-o", &whole]);
+    let outputs = |model: &[&str]| {
+        let text =
+            stdout(&[&["run"], model, &["--random", "3", "--backend", "as-exported"]].concat());
+        text.split("\n\n").next().unwrap().to_string()
+    };
+    assert_eq!(outputs(&[&whole]), outputs(&["digits/digits_external.pte", "--data", data]));
+    stdout(&["convert", "digits/digits.bpte", "--strip", "-o", &plain]);
+    let object = json(&stdout(&["inspect", &plain, "--json"]));
+    assert_eq!(
+        (&object["bundled"], &object["methods"][0]["name"]),
+        (&false.into(), &"forward".into())
+    );
+    assert_eq!(outputs(&[&plain]), outputs(&["digits/digits.bpte"]));
+}

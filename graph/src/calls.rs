@@ -77,25 +77,54 @@ pub fn delegates<'p>(
     Ok((0..found.delegates.len()).map(|index| graph_of(found, index, &named)).collect())
 }
 
+/// For each call of a method as the compiler numbers them, the instruction of the file: exporters leave out views, which the compiler
+/// counts, and for which there is none.
+///
+/// # Errors
+/// The program is malformed, or has no such method.
+pub fn numbers(
+    program: &torchlet_core::Program<'_>,
+    registry: &Registry<'_>,
+    method: &str,
+) -> Result<Vec<Option<usize>>, Error> {
+    let read = Program::read(program)?;
+    let found = read.methods.iter().find(|found| found.name == method);
+    let found = found.ok_or_else(|| Error::Invalid(format!("there is no method '{method}'")))?;
+    let (_, numbers) = explicit(found, &Vocabulary::of(registry));
+    Ok(numbers)
+}
+
+/// A method with instructions for all of its views, and what the numbers of its instructions were.
+fn explicit<'p>(method: &Method<'p>, vocabulary: &Vocabulary) -> (Method<'p>, Vec<Option<usize>>) {
+    let mut changed = method.clone();
+    if !changed.make_views_explicit(vocabulary) {
+        changed = method.clone();
+    }
+    // What was there is as it was, in its order; what was added has values that were not.
+    let mut old = method.instructions.iter().enumerate().peekable();
+    let numbers = changed
+        .instructions
+        .iter()
+        .map(|instruction| old.next_if(|(_, own)| *own == instruction).map(|(number, _)| number));
+    let numbers = numbers.collect();
+    (changed, numbers)
+}
+
 fn of_instructions<'p>(
     method: &Method<'p>,
     data: &'p [DataMap<'p>],
     vocabulary: &Vocabulary,
 ) -> Result<Vec<CallWork>, Error> {
-    let mut method = method.clone();
-    if !method.make_views_explicit(vocabulary) {
-        return Ok(Vec::new());
-    }
+    let (method, numbers) = explicit(method, vocabulary);
     // Delegates are looked at by themselves.
     let delegates: Vec<_> = method.delegates.iter().map(|_| None).collect();
     let front = FrontEnd::new(&method, &delegates, data, vocabulary);
-    // The number of a call is that of the instruction that asked for it.
     let runs = front.runs()?;
-    let calls = runs.iter().flat_map(|run| {
-        of_graph(&run.graph).map(|(node, mut call)| {
-            call.instruction = usize::try_from(node.id).unwrap_or(usize::MAX);
-            call
-        })
+    let calls = runs.iter().flat_map(|run| of_graph(&run.graph));
+    let calls = calls.filter_map(|(node, call)| {
+        let number = usize::try_from(node.id).ok()?;
+        let instruction = numbers.get(number).copied().flatten()?;
+        Some(CallWork { instruction, ..call })
     });
     Ok(calls.collect())
 }

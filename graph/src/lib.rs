@@ -46,7 +46,7 @@ mod work;
 mod write;
 
 pub use bundle::bundle;
-pub use calls::{CallWork, delegates, work};
+pub use calls::{CallWork, delegates, numbers, work};
 pub use compile::{Compiled, compile};
 pub use error::Error;
 pub use named::{Constants, Named};

@@ -220,14 +220,20 @@ def test_storage_of_the_caller(image: Any) -> None:
 
 
 def test_events_are_written(image: Any, tmp_path: Path) -> None:
-    program = Runtime.get().load_program(DIGITS, enable_etdump=True, debug_buffer_size=1000)
+    program = Runtime.get().load_program(DIGITS, enable_etdump=True, debug_buffer_size=100_000)
     program.load_method("forward").execute([image])
     dump, buffer = tmp_path / "events.etdp", tmp_path / "values.bin"
     program.write_etdump_result_to_file(str(dump), str(buffer))
     written = dump.read_bytes()
     # The size in front, and the identifier of the format.
     assert struct.unpack("<I", written[:4])[0] == len(written) - 4 and written[8:12] == b"ED00"
-    assert b"Execute\0" in written and b"Method::execute\0" in written and buffer.exists()
+    assert b"Execute\0" in written and b"Method::execute\0" in written
+    # The logits are what was recorded last.
+    (logits,) = program.load_method("forward").execute([image])
+    logits = numpy.asarray(logits)
+    assert buffer.read_bytes().endswith(logits.tobytes())
+    # Instructions are those of the file.
+    assert b"native_call_convolution.out\0" in written
     with pytest.raises(RuntimeError, match="enable_etdump"):
         Runtime.get().load_program(DIGITS).write_etdump_result_to_file(str(dump), str(buffer))
 

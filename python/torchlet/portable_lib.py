@@ -158,9 +158,19 @@ class _File:
         self._debug_buffer_size = debug_buffer_size
 
     def open(self) -> _torchlet.Module:
+        if self.enable_etdump:
+            # Instructions have the numbers that an ETRecord knows, unless there is no way to run them as they are.
+            opened = self._open("as-exported")
+            infos = map(opened.method_info, opened.method_names())
+            if not any("XnnpackBackend" in info.backends for info in infos):
+                return opened
+        return self._open("auto")
+
+    def _open(self, backend: str) -> _torchlet.Module:
         return _torchlet.Module.open(
             self._source,
             data=self._data,
+            backend=backend,
             threads=_Threads.count,
             record="events" if self.enable_etdump else None,
             record_values=self._debug_buffer_size,

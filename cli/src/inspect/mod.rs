@@ -24,7 +24,7 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
         return picture(&module);
     }
     if let Some(path) = &arguments.html {
-        let page = page::page(arguments, &module, &extras(arguments)?)?;
+        let page = page::page(arguments, &module, &extras(arguments, &module)?)?;
         return write_file(path, page.as_bytes());
     }
     let description = Description::of(&module, arguments.target.as_ref())?;
@@ -55,8 +55,11 @@ fn picture(module: &Module) -> Result<(), Failure> {
 }
 
 /// What the options bring along for the page.
-fn extras(arguments: &InspectArguments) -> Result<Extras, Failure> {
-    let source = arguments.etrecord.as_deref().map(|path| profile::Source::read(path, None));
+fn extras(arguments: &InspectArguments, exported: &Module) -> Result<Extras, Failure> {
+    let source = arguments.etrecord.as_deref().map(|path| {
+        let source = profile::Source::read(path, None)?;
+        Ok::<_, Failure>(source.with_compiled(exported, "forward"))
+    });
     let profile = arguments.profile.as_deref().map(profile::read_profile);
     Ok(Extras { source: source.transpose()?, profile: profile.transpose()? })
 }

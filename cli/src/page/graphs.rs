@@ -90,7 +90,7 @@ impl Known<'_> {
         let module = match (self.is_as_exported, part) {
             (true, Some(part)) => source.part(instruction, part),
             (true, None) => source.module(instruction),
-            (false, Some(part)) => source.module(part),
+            (false, Some(part)) => source.compiled(part),
             (false, None) => None,
         };
         module.map(str::to_owned)

@@ -4,7 +4,7 @@ mod source;
 mod tables;
 mod work;
 
-use crate::arguments::ProfileArguments;
+use crate::arguments::{Backend, ModelOptions, ProfileArguments};
 use crate::etdump::write_file;
 use crate::failure::Failure;
 use crate::terminal::progress;
@@ -35,8 +35,7 @@ impl Report {
         let module = match (self.is_as_exported, row.instruction, row.part) {
             (true, Some(instruction), Some(part)) if is_call => source.part(instruction, part),
             (true, Some(instruction), None) => source.module(instruction),
-            // What the compiler made has the numbers of the file's instructions within its regions.
-            (false, _, Some(part)) if is_call => source.module(part),
+            (false, _, Some(part)) if is_call => source.compiled(part),
             _ => None,
         };
         Some(module.map_or_else(|| ELSEWHERE.to_owned(), str::to_owned))
@@ -84,7 +83,16 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
         object[AS_EXPORTED] = is_as_exported.into();
         write_file(path, object.to_string().as_bytes())?;
     }
-    let source = source.transpose()?;
+    let source = match (source.transpose()?, &arguments.model) {
+        (Some(source), Some(path)) if !is_as_exported => {
+            let options =
+                ModelOptions { backend: Backend::AsExported, ..arguments.model_options.clone() };
+            let exported = model::open(path, &options)?;
+            let method = model::choose_method(&exported, arguments.method.as_deref())?;
+            Some(source.with_compiled(&exported, &method))
+        }
+        (source, _) => source,
+    };
     let report = Report { profile, work, source, earlier, is_as_exported };
     if arguments.json {
         println!("{}", tables::object(&report));

@@ -7,6 +7,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
 use std::path::Path;
+use torchlet::Module;
+use torchlet::core::Registry;
+use torchlet::graph;
 use zip::ZipArchive;
 
 /// The most bytes that a part of a record may have, unpacked.
@@ -18,6 +21,8 @@ pub(crate) struct Source {
     modules: BTreeMap<u32, String>,
     /// Those of calls in delegates, by the instruction and the exporter's number.
     parts: BTreeMap<(u32, u32), String>,
+    /// The instruction that each call is in what the compiler makes of the program.
+    numbers: Vec<Option<usize>>,
 }
 
 impl Source {
@@ -74,7 +79,23 @@ impl Source {
             let what = format!("no instruction of method '{method}' is known in it");
             return Err(fail(&what));
         }
-        Ok(Source { modules, parts })
+        Ok(Source { modules, parts, numbers: Vec::new() })
+    }
+
+    /// The same, that knows calls that were compiled, too, of a program as it was exported.
+    pub(crate) fn with_compiled(mut self, exported: &Module, method: &str) -> Self {
+        let registry = Registry::new().with_kernels(&torchlet::portable::KERNELS);
+        let numbers = registry
+            .ok()
+            .and_then(|registry| graph::numbers(&exported.program(), &registry, method).ok());
+        self.numbers = numbers.unwrap_or_default();
+        self
+    }
+
+    /// The module that a compiled call comes from.
+    pub(crate) fn compiled(&self, number: u32) -> Option<&str> {
+        let instruction = self.numbers.get(usize::try_from(number).ok()?).copied().flatten()?;
+        self.module(u32::try_from(instruction).ok()?)
     }
 
     /// The module that a call in a delegate comes from.

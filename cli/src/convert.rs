@@ -1,0 +1,45 @@
+//! `torchlet convert`.
+
+use crate::arguments::ConvertArguments;
+use crate::failure::Failure;
+use crate::lower::write;
+use crate::terminal::{FAINT, WARN, bytes, count, paint};
+use std::io::Write;
+use torchlet::core::DataLoader;
+use torchlet::graph::{self, method::Program};
+use torchlet::{FileAccess, Module, RunOn};
+
+/// Writes a program anew. What exporters put into files for debuggers is not part of what is read, so that it is gone.
+pub(crate) fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
+    let fail =
+        |error: graph::Error| Failure::new(format!("the program cannot be written: {error}"));
+    // The help says that files must not change meanwhile.
+    let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
+    for path in &arguments.data {
+        builder = builder.data(path);
+    }
+    let source = builder.load(&arguments.model)?;
+    let program = source.program();
+    let mut read = Program::read(&program).map_err(fail)?;
+    let outside = read.embed(source.data()).map_err(fail)?;
+    let package = read.write().map_err(fail)?;
+    let written = match source.bundled().filter(|_| !arguments.strip) {
+        Some(cases) => {
+            let bundle = graph::bundle(&cases, &package.to_bytes()).map_err(fail)?;
+            write(&arguments.out, |file| file.write_all(&bundle))?;
+            bundle.len() as u64
+        }
+        None => {
+            write(&arguments.out, |file| package.write_to(|bytes| file.write_all(bytes)))?;
+            package.size()
+        }
+    };
+    let sizes = format!("{} -> {}", bytes(source.file_size()), bytes(written));
+    anstream::println!("{}  {}", arguments.out.display(), paint(FAINT, sizes));
+    if let Some(name) = outside.first() {
+        let tensors = count(outside.len(), "tensor");
+        let note = format!("the data of {tensors} stays outside, '{name}' among it");
+        anstream::println!("{}", paint(WARN, note));
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+"""ExecuTorch's own tools read what torchlet writes, and torchlet compares with what PyTorch computed."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("executorch.devtools")
+torch = pytest.importorskip("torch")
+numpy = pytest.importorskip("numpy")
+
+from torchlet import devtools  # noqa: E402
+from torchlet.runtime import Runtime  # noqa: E402
+
+
+# What these packages warn of is theirs.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+class Model(torch.nn.Module):
+    """A few calls of several kinds, one of which is a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)
+        self.norm = torch.nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.first(x)).relu()
+        return self.second(x).view(2, 12).softmax(-1)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The model as a program, what its exporter knows of it, and an input."""
+    from executorch.exir import to_edge_transform_and_lower
+
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.randn(6, 8)
+    edge = to_edge_transform_and_lower(torch.export.export(model, (x,)), generate_etrecord=True)
+    program = edge.to_executorch()
+    record = program.get_etrecord()
+    record.update_representative_inputs([x])
+    folder = tmp_path_factory.mktemp("devtools")
+    (folder / "model.pte").write_bytes(program.buffer)
+    record.save(str(folder / "model.etrecord"))
+    return {"folder": folder, "x": x, "model": model}
+
+
+def inspector(exported: dict[str, Any], runs: int) -> Any:
+    """The Inspector, of runs of the program."""
+    from executorch.devtools import Inspector
+
+    folder = exported["folder"]
+    program = Runtime.get().load_program(folder / "model.pte", enable_etdump=True, debug_buffer_size=1 << 20)
+    method = program.load_method("forward")
+    for _ in range(runs):
+        method.execute([exported["x"]])
+    program.write_etdump_result_to_file(str(folder / "run.etdp"), str(folder / "run.bin"))
+    return Inspector(
+        etdump_path=str(folder / "run.etdp"),
+        etrecord=str(folder / "model.etrecord"),
+        debug_buffer_path=str(folder / "run.bin"),
+    )
+
+
+def test_the_inspector_reads_events(exported: dict[str, Any]) -> None:
+    found = inspector(exported, runs=3)
+    assert [block.name for block in found.event_blocks] == ["Load", "Execute"]
+    events = {event.name: event for event in found.event_blocks[1].events}
+    assert len(events["Method::execute"].perf_data.raw) == 3
+    norm = events["native_call_native_layer_norm.out"]
+    assert norm.op_types == ["aten.native_layer_norm.default"] and norm.perf_data.p50 > 0
+    assert any("norm" in str(modules) for modules in norm.module_hierarchy.values())
+    table = io.StringIO()
+    found.print_data_tabular(table)
+    assert "native_call_relu.out" in table.getvalue()
+    assert {"Method::execute", "native_call__softmax.out"} <= set(found.to_dataframe()["event_name"])
+
+
+def test_the_inspector_reads_values(exported: dict[str, Any]) -> None:
+    found = inspector(exported, runs=2)
+    (output,) = found.event_blocks[1].run_output
+    torch.testing.assert_close(output, exported["model"](exported["x"]))
+    gaps = found.calculate_numeric_gap("MSE")
+    assert len(gaps) >= 4
+    assert all(gap[0] < 1e-10 for gap in gaps["gap"])
+
+
+def test_recorded_values_are_compared(exported: dict[str, Any], tmp_path: Path) -> None:
+    folder = exported["folder"]
+    names = devtools.record(folder / "model.etrecord", [exported["x"]], tmp_path / "recorded.npz")
+    assert "output_0" in names and "instruction_0" in names
+    numpy.save(tmp_path / "x.npy", exported["x"].numpy())
+    command = [sys.executable, "-m", "torchlet", "diff", str(folder / "model.pte")]
+    command += ["--input", str(tmp_path / "x.npy"), "--against"]
+    same = subprocess.run([*command, str(tmp_path / "recorded.npz")], capture_output=True, text=True)
+    assert same.returncode == 0 and "all in tolerance" in same.stdout, same.stdout + same.stderr
+
+    # What the second call computes is changed, and named.
+    arrays = dict(numpy.load(tmp_path / "recorded.npz"))
+    arrays["instruction_1"] = arrays["instruction_1"] + 1
+    numpy.savez(tmp_path / "other.npz", **arrays)
+    other = subprocess.run([*command, str(tmp_path / "other.npz")], capture_output=True, text=True)
+    assert other.returncode == 1 and "made by instruction 1 " in other.stdout, other.stdout
