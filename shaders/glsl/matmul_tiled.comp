@@ -15,7 +15,7 @@
 #include "activations.glsl"
 
 // Products of large matrices: a workgroup of 128 computes TILE_M rows of TILE_N columns, of factors that it brings to shared memory,
-// TILE_K terms of the sums at a time; the next ones, and those after them, are on their way meanwhile. The workgroups that differ in z share the sums
+// TILE_K terms of the sums at a time; the next ones are on their way meanwhile. The workgroups that differ in z share the sums
 // over k among themselves, if there are several splits: then matmul_sum.comp adds up what they write.
 //
 // Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE: the factors have 16 bits; each of four
@@ -219,8 +219,6 @@ void main() {
 #endif
     QUAD a_next[MOST_QUADS];
     QUAD b_next[MOST_QUADS];
-    QUAD a_after[MOST_QUADS];
-    QUAD b_after[MOST_QUADS];
 
 #ifdef COOPERATIVE
     MATRIX(float, gl_MatrixUseAccumulator) sums[16];
@@ -239,20 +237,15 @@ void main() {
 
     [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_next[i] = a_quad(a_base, tile_m, start, end, i * LANES + lane);
     [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_next[i] = b_quad(b_base, tile_n, start, end, i * LANES + lane);
-    uint second = start + TILE_K;
-    [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_after[i] = a_quad(a_base, tile_m, second, end, i * LANES + lane);
-    [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_after[i] = b_quad(b_base, tile_n, second, end, i * LANES + lane);
     for (uint k = start; k < end; k += TILE_K) {
         barrier();
         [[unroll]] for (uint i = 0; i < A_QUADS; ++i) store_a(i * LANES + lane, a_next[i]);
         [[unroll]] for (uint i = 0; i < B_QUADS; ++i) store_b(i * LANES + lane, b_next[i]);
         barrier();
-        [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_next[i] = a_after[i];
-        [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_next[i] = b_after[i];
-        uint after = k + 2 * TILE_K;
-        if (after < end) {
-            [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_after[i] = a_quad(a_base, tile_m, after, end, i * LANES + lane);
-            [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_after[i] = b_quad(b_base, tile_n, after, end, i * LANES + lane);
+        uint next = k + TILE_K;
+        if (next < end) {
+            [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_next[i] = a_quad(a_base, tile_m, next, end, i * LANES + lane);
+            [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_next[i] = b_quad(b_base, tile_n, next, end, i * LANES + lane);
         }
 #ifdef COOPERATIVE
         if (quarter < 4) {

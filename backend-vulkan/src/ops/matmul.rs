@@ -426,8 +426,16 @@ impl Tiling {
             (false, true) => [64, 32],
             _ => [64, 64],
         };
-        let tiles = m.div_ceil(tile[0]).saturating_mul(n.div_ceil(tile[1])).saturating_mul(batches);
         let enough = (busy / LANES as usize).max(LEAST_WORKGROUPS);
+        let tiles = |[height, width]: [usize; 2]| {
+            m.div_ceil(height).saturating_mul(n.div_ceil(width)).saturating_mul(batches)
+        };
+        // Where workgroups share the sums of a tile they wait for memory rather than for matrices: more of them wait at once.
+        let tile = match tile {
+            [64, 64] if cooperative && tiles(tile) < enough => [64, 32],
+            tile => tile,
+        };
+        let tiles = tiles(tile);
         let most = k.div_ceil(LEAST_TERMS_OF_SPLIT).min(MOST_SPLITS);
         Some(Tiling { tile, splits: (enough / tiles).clamp(1, most), cooperative })
     }
