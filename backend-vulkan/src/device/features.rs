@@ -148,6 +148,17 @@ pub struct DeviceFeatures {
     pub cooperative_matrices: Vec<CooperativeMatrix>,
 }
 
+/// Matrices of 16 times 16 halves, with sums of 32 bits.
+const HALVES: CooperativeMatrix = CooperativeMatrix {
+    m: 16,
+    n: 16,
+    k: 16,
+    a: MatrixElement::F16,
+    b: MatrixElement::F16,
+    c: MatrixElement::F32,
+    result: MatrixElement::F32,
+};
+
 impl DeviceFeatures {
     /// Whether the device has a feature.
     pub fn has(&self, feature: DeviceFeature) -> bool {
@@ -166,17 +177,17 @@ impl DeviceFeatures {
 
     /// Whether subgroups multiply matrices of 16 times 16 halves, with sums of 32 bits.
     pub(crate) fn multiply_halves(&self) -> bool {
-        let wanted = CooperativeMatrix {
-            m: 16,
-            n: 16,
-            k: 16,
-            a: MatrixElement::F16,
-            b: MatrixElement::F16,
-            c: MatrixElement::F32,
-            result: MatrixElement::F32,
-        };
         self.have(&[Feature::CooperativeMatrix, Feature::HalfArithmetic])
-            && self.cooperative_matrices.contains(&wanted)
+            && self.cooperative_matrices.contains(&HALVES)
+    }
+
+    /// A device that does just that.
+    #[cfg(test)]
+    pub(crate) fn multiplying_halves() -> Self {
+        let mut features = DeviceFeatures { cooperative_matrices: vec![HALVES], ..Self::default() };
+        features.set(DeviceFeature::CooperativeMatrix, true);
+        features.set(DeviceFeature::HalfArithmetic, true);
+        features
     }
 
     fn set(&mut self, feature: DeviceFeature, present: bool) {

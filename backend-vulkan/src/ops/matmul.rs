@@ -524,6 +524,18 @@ mod tests {
     }
 
     #[test]
+    fn tiles_that_are_shared_are_smaller_where_subgroups_multiply() {
+        let features = DeviceFeatures::multiplying_halves();
+        let tile = |m| {
+            let shape = Shape { batches: 1, m, n: 768, k: 768, windows: false };
+            let busy = DeviceKind::Discrete.busy_invocations();
+            Tiling::of(shape, [Element::F16; 2], busy, &features, 48 << 10).map(|it| it.tile)
+        };
+        assert_eq!(tile(197), Some([64, 32]));
+        assert_eq!(tile(3072), Some([64, 64]));
+    }
+
+    #[test]
     fn tiles_are_no_larger_than_they_need_be() {
         let tile = |m, n| tiling([1, m, n, 4096], DeviceKind::Integrated).map(|tiling| tiling.tile);
         assert_eq!(tile(32, 256), Some([32, 64]));
