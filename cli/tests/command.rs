@@ -512,3 +512,21 @@ fn programs_are_written_anew() {
     );
     assert_eq!(outputs(&[&plain]), outputs(&["digits/digits.bpte"]));
 }
+
+#[test]
+fn regions_of_the_cpu_are_seen_into() {
+    let model = "models/autoencoder.bpte";
+    let object =
+        json(&stdout(&["profile", model, "--backend", "cpu", "--json", "--iterations", "2"]));
+    let calls = object["calls"].as_array().unwrap();
+    let linear = calls.iter().filter(|call| call["name"] == "aten.linear.default");
+    assert!(linear.clone().count() > 2);
+    for call in linear {
+        assert!(call["part"].is_u64() && call["operations"].as_f64().unwrap() > 0.0, "{call}");
+    }
+    // The engine adds in another order than kernels do.
+    let object = json(&stdout(&["diff", model, "--left", "kernels", "--right", "cpu", "--json"]));
+    assert_eq!(object["close"], true);
+    let values = object["values"].as_array().unwrap();
+    assert!(values.iter().any(|value| value["max"].as_f64().unwrap() > 0.0));
+}
