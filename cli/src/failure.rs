@@ -50,3 +50,23 @@ impl From<Error> for Failure {
         Failure(format!("{error}{hint}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_backends_need_is_said() {
+        let missing = |backend: &str| Error::Missing {
+            method: "forward".into(),
+            operators: Vec::new(),
+            backends: vec![backend.into()],
+        };
+        let text = Failure::from(missing("CoreMLBackend")).to_string();
+        for part in ["CoreMLBackend", "iPhones", "XnnpackPartitioner", "torchlet extract"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        let text = Failure::from(missing("NoBackend")).to_string();
+        assert!(text.contains("export the model for a backend that torchlet has"), "{text}");
+    }
+}

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use torchlet::core::layout::same_layout;
 use torchlet::core::{TensorInfo, TensorRef, ValueMeta, ValueRef};
 use torchlet::{Canceller, Method, Profiler, RunOn};
-use torchlet_devtools::etdump::{self, DelegateIds};
 use torchlet_devtools::Recorder;
+use torchlet_devtools::etdump::{self, DelegateIds};
 
 /// A program, opened, and its methods.
 ///

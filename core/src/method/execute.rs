@@ -144,12 +144,7 @@ impl<'m> Method<'m> {
 
     /// Which of them a delegate wrote is not known: all are told.
     #[cold]
-    fn trace_arguments(
-        &self,
-        args: &'m [[u8; 4]],
-        tracer: &dyn EventTracer,
-        event: &Event<'_>,
-    ) {
+    fn trace_arguments(&self, args: &'m [[u8; 4]], tracer: &dyn EventTracer, event: &Event<'_>) {
         for (arg, entry) in args.iter().enumerate() {
             if let Some(slot) = self.values.slot(crate::value::list_index(*entry))
                 && let Some(tensor) = view(&self.values, slot)
