@@ -70,6 +70,7 @@
 //! | `std` | yes | [`Module`], [`Tensor`], files, memory maps, threads, SIMD chosen at run time |
 //! | `portable` | yes | the CPU kernels |
 //! | `vulkan` | | GPUs, for programs lowered with `VulkanPartitioner` |
+//! | `llm` | | language models: `llm::Runner` over a [`Module`] |
 //! | `ndarray` | | [`Tensor`] from arrays and back |
 //! | `safetensors` | | `Module::save_state` and `load_state` |
 //! | `chosen-types` | | firmware links what the programs of [`program!`] make use of, for their element types alone |
@@ -90,6 +91,9 @@ pub use torchlet_graph as graph;
 #[doc(no_inline)]
 pub use torchlet_portable as portable;
 
+#[cfg(feature = "llm")]
+#[doc(no_inline)]
+pub use torchlet_llm as llm;
 #[cfg(feature = "vulkan")]
 #[doc(no_inline)]
 pub use torchlet_vulkan as vulkan;
@@ -106,6 +110,8 @@ mod error;
 #[cfg(feature = "std")]
 mod files;
 pub mod firmware;
+#[cfg(feature = "llm")]
+mod language;
 #[cfg(feature = "std")]
 mod module;
 #[cfg(feature = "std")]

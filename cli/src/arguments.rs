@@ -88,6 +88,33 @@ Examples:
   torchlet diff model.pte --right cpu --against recorded.npz --input x.npy   (torchlet.devtools.record wrote it)
   torchlet diff model.pte --right kernels --etdump run.etdp --debug-buffer values.bin --input x.npy")]
     Diff(DiffArguments),
+    /// Generates text with a language model, as it comes.
+    #[cfg(feature = "llm")]
+    #[command(after_help = "Examples:
+  torchlet generate model.pte --tokenizer tokenizer.json --prompt 'Once upon a time' --temperature 0
+  echo 'Once upon a time' | torchlet generate model.pte -n 64 --seed 1 --stats")]
+    Generate(crate::language::GenerateArguments),
+    /// Talks with a language model.
+    #[cfg(feature = "llm")]
+    #[command(after_help = "Examples:
+  torchlet chat model.pte
+  torchlet chat model.pte --system 'Be brief.' --temperature 0.6 --top-p 0.9")]
+    Chat(crate::language::ChatArguments),
+    /// Measures a language model: how fast it takes prompts and generates text.
+    #[cfg(feature = "llm")]
+    #[command(after_help = "Examples:
+  torchlet bench-llm model.pte
+  torchlet bench-llm model.pte --prompt-tokens 32,512 --tokens 128 --json")]
+    BenchLlm(crate::language::BenchLlmArguments),
+    /// Serves a language model, as OpenAI's API, with a page to talk with it.
+    #[cfg(feature = "serve")]
+    #[command(after_help = "Examples:
+  torchlet serve model.pte
+  curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
+    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"stream\": true}'
+
+GET / is a page, /health says ok, /metrics has numbers for Prometheus.")]
+    Serve(crate::language::ServeArguments),
     /// Shows what programs can run on here.
     Devices,
     /// Writes completions for a shell to standard output.

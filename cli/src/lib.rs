@@ -18,6 +18,8 @@ mod failure;
 mod image_input;
 mod inputs;
 mod inspect;
+#[cfg(feature = "llm")]
+mod language;
 mod lower;
 mod model;
 mod npy;
@@ -62,6 +64,14 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Bench(arguments) => bench::bench(arguments),
         Command::Profile(arguments) => profile::profile(arguments),
         Command::Diff(arguments) => return diff::diff(arguments),
+        #[cfg(feature = "llm")]
+        Command::Generate(arguments) => language::generate(arguments),
+        #[cfg(feature = "llm")]
+        Command::Chat(arguments) => language::chat(arguments),
+        #[cfg(feature = "llm")]
+        Command::BenchLlm(arguments) => language::bench(arguments),
+        #[cfg(feature = "serve")]
+        Command::Serve(arguments) => language::serve(arguments),
         Command::Devices => {
             devices::devices();
             Ok(())

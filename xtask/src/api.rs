@@ -21,6 +21,7 @@ pub(crate) const LIBRARIES: &[&str] = &[
     "torchlet-build",
     "torchlet-core",
     "torchlet-graph",
+    "torchlet-llm",
     "torchlet-portable",
     "torchlet-shaders",
     "torchlet-vulkan",

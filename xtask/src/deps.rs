@@ -32,8 +32,9 @@ const EXCEPTIONS: &[(&str, &str)] =
 /// Packages that users get: no dependency of theirs may occur in two versions.
 const SHIPPED: &[&str] = &["torchlet", "torchlet-core", "torchlet-portable"];
 
-/// Packages that may: `defmt`, which firmware has, needs one `bitflags`, and `flatbuffers`, which hosts have, another.
-const TWICE: &[&str] = &["bitflags"];
+/// Packages that may: `defmt`, which firmware has, needs one `bitflags`, and `flatbuffers`, which hosts have, another; so do `gpu-allocator` and
+/// `kitoken`, of `hashbrown`.
+const TWICE: &[&str] = &["bitflags", "hashbrown"];
 
 pub(crate) fn run() -> Result<()> {
     let metadata = output(cargo(&["metadata", "--format-version", "1", "--all-features"]))?;

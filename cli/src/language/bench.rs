@@ -1,0 +1,71 @@
+//! `torchlet bench-llm`.
+
+use super::generate::peak_memory;
+use super::options::BenchLlmArguments;
+use super::runner;
+use crate::failure::Failure;
+use crate::terminal::{bytes, duration, progress};
+use std::time::Duration;
+use torchlet::llm::{GenerationConfig, Sampling, Tokenizer};
+
+/// Measures how fast prompts are fed and text is generated, at several lengths. Tokens are chosen without a tokenizer, always the likeliest.
+pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
+    let mut runner = runner(&arguments.language, Tokenizer::empty())?;
+    let vocabulary = runner.metadata().vocab_size.unwrap_or(256).max(2);
+    let limit = runner.metadata().max_context_len;
+    let config = GenerationConfig {
+        max_new_tokens: Some(arguments.tokens.saturating_add(1)),
+        sampling: Sampling::greedy(),
+        ignore_eos: true,
+        ..GenerationConfig::default()
+    };
+    for &length in &arguments.prompt_tokens {
+        if length == 0 || length.saturating_add(arguments.tokens) > limit {
+            anstream::eprintln!(
+                "{length} and {} more tokens do not fit the context of {limit}: left out",
+                arguments.tokens
+            );
+            continue;
+        }
+        // Any tokens do, but the same ones each time.
+        let prompt: Vec<u32> = (0..length)
+            .map(|at| u32::try_from(at.wrapping_mul(7919) % vocabulary).unwrap_or(0))
+            .collect();
+        let bar = progress(arguments.rounds.into(), "measuring");
+        let (mut prefill, mut decode) = (Duration::MAX, Duration::MAX);
+        let mut generated = 0;
+        for _ in 0..arguments.rounds {
+            runner.reset()?;
+            let stats = runner.generate_tokens(&prompt, &config, |_| ())?.stats;
+            prefill = prefill.min(stats.prefill);
+            decode = decode.min(stats.total.saturating_sub(stats.prefill));
+            // The first token takes no run of its own.
+            generated = stats.generated_tokens.saturating_sub(1);
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let rate = |count: usize, time: Duration| count as f64 / time.as_secs_f64().max(1e-9);
+        let (prompt_rate, rate) = (rate(length, prefill), rate(generated, decode));
+        match arguments.json {
+            true => println!(
+                "{}",
+                serde_json::json!({
+                    "prompt_tokens": length,
+                    "generated_tokens": generated,
+                    "prefill_token_per_sec": prompt_rate,
+                    "decode_token_per_sec": rate,
+                    "prefill_ms": prefill.as_secs_f64() * 1e3,
+                    "peak_bytes": peak_memory(),
+                })
+            ),
+            false => anstream::println!(
+                "prompt of {length:>5}: {:>10}, {prompt_rate:>9.1} tokens/s; then {generated} tokens at {rate:.1} tokens/s",
+                duration(prefill)
+            ),
+        }
+    }
+    if let Some(peak) = peak_memory().filter(|_| !arguments.json) {
+        anstream::println!("peak memory {}", bytes(peak));
+    }
+    Ok(())
+}

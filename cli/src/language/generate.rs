@@ -1,0 +1,81 @@
+//! `torchlet generate`.
+
+use super::options::{GenerateArguments, StatsForm};
+use super::{open, stop_on_interrupt};
+use crate::failure::Failure;
+use std::io::{IsTerminal, Read, Write};
+use torchlet::llm::{Generation, GenerationConfig};
+
+/// Generates text behind a prompt, and shows it as it comes.
+pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
+    let prompt = match &arguments.prompt {
+        Some(prompt) => prompt.clone(),
+        None => read_prompt()?,
+    };
+    let mut runner = open(&arguments.language)?;
+    let has_bos = runner.metadata().bos_id.is_some();
+    let config = GenerationConfig {
+        echo: arguments.echo,
+        ignore_eos: arguments.ignore_eos,
+        num_bos: if has_bos { arguments.num_bos } else { 0 },
+        ..arguments.sampling.config()
+    };
+    stop_on_interrupt(runner.stop_handle())?;
+    let mut closed = Ok(());
+    let stop = runner.stop_handle();
+    let generation = runner.generate(&prompt, &config, |text| {
+        if closed.is_ok() {
+            closed = show(text);
+        }
+        if closed.is_err() {
+            // Nobody reads it any more.
+            stop.stop();
+        }
+    })?;
+    if std::io::stdout().is_terminal() || !generation.text.ends_with('\n') {
+        let _ = show("\n");
+    }
+    show_stats(arguments.sampling.stats, &generation);
+    Ok(())
+}
+
+fn read_prompt() -> Result<String, Failure> {
+    if std::io::stdin().is_terminal() {
+        return Err(Failure::new(
+            "there is no prompt: give one with --prompt, or on standard input",
+        ));
+    }
+    let mut prompt = String::new();
+    std::io::stdin()
+        .read_to_string(&mut prompt)
+        .map_err(|error| Failure::new(format!("cannot read the prompt: {error}")))?;
+    Ok(prompt.trim_end_matches(['\r', '\n']).into())
+}
+
+/// Writes text at once.
+pub(super) fn show(text: &str) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()
+}
+
+/// Shows what a generation took.
+pub(super) fn show_stats(form: Option<StatsForm>, generation: &Generation) {
+    match form {
+        Some(StatsForm::Json) => anstream::eprintln!("PyTorchObserver {}", generation.stats.json()),
+        Some(StatsForm::Text) => {
+            anstream::eprintln!("{}", generation.stats);
+            if let Some(peak) = peak_memory() {
+                anstream::eprintln!("peak memory  {}", crate::terminal::bytes(peak));
+            }
+        }
+        None => {}
+    }
+}
+
+/// The most memory that the process had, where the system tells.
+pub(super) fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}

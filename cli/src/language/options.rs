@@ -1,0 +1,183 @@
+//! The command line of language models.
+
+use crate::arguments::ModelOptions;
+use clap::Args;
+use std::path::PathBuf;
+use torchlet::llm::{GenerationConfig, Sampling};
+
+/// What is run.
+#[derive(Debug, Args)]
+pub(crate) struct LanguageOptions {
+    /// The program, .pte
+    pub(crate) model: PathBuf,
+    /// Its tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one beside the model]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
+    /// A Jinja template, or a tokenizer_config.json with one [default: that beside the tokenizer, else Llama 3's or ChatML]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chat_template: Option<PathBuf>,
+    /// The most tokens in the context, in place of what the program says
+    #[arg(long, value_name = "N")]
+    pub(crate) max_context_len: Option<usize>,
+    /// The most tokens of a prompt at once, in place of what the program says
+    #[arg(long, value_name = "N")]
+    pub(crate) max_seq_len: Option<usize>,
+    /// A token that ends a text, in place of what the program says; may be given several times
+    #[arg(long, value_name = "ID")]
+    pub(crate) eos_id: Vec<u32>,
+    #[command(flatten)]
+    pub(crate) model_options: ModelOptions,
+}
+
+/// How text is made.
+#[derive(Debug, Args)]
+pub(crate) struct SamplingOptions {
+    /// The most tokens to generate [default: as many as the context has room for]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) max_new_tokens: Option<usize>,
+    /// The most tokens in the context, those of the prompt included
+    #[arg(long, value_name = "N")]
+    pub(crate) seq_len: Option<usize>,
+    /// How much is left to chance; 0 takes the likeliest token
+    #[arg(long, value_name = "T", default_value_t = 0.8)]
+    pub(crate) temperature: f32,
+    /// Consider this many of the likeliest tokens; 0 is all
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub(crate) top_k: usize,
+    /// Consider the likeliest tokens that together have this probability
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    pub(crate) top_p: f32,
+    /// Consider tokens that are at least this part as likely as the likeliest
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    pub(crate) min_p: f32,
+    /// Make tokens that were there before less likely, above 1
+    #[arg(long, value_name = "R", default_value_t = 1.0)]
+    pub(crate) repetition_penalty: f32,
+    /// Add to a token's logit; may be given several times
+    #[arg(long, value_name = "ID=BIAS", value_parser = bias, allow_hyphen_values = true)]
+    pub(crate) logit_bias: Vec<(u32, f32)>,
+    /// The same seed gives the same text [default: another each time]
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+    /// End at this text; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// Show what it took, on standard error: for people, or ExecuTorch's `PyTorchObserver` line
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    pub(crate) stats: Option<StatsForm>,
+}
+
+/// How statistics are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum StatsForm {
+    /// For people
+    Text,
+    /// `PyTorchObserver {...}`
+    Json,
+}
+
+fn bias(text: &str) -> Result<(u32, f32), String> {
+    let (token, bias) = text.split_once('=').ok_or("it should be a token, '=' and a number")?;
+    let token = token.parse().map_err(|error| format!("the token '{token}': {error}"))?;
+    Ok((token, bias.parse().map_err(|error| format!("the bias '{bias}': {error}"))?))
+}
+
+impl SamplingOptions {
+    pub(crate) fn config(&self) -> GenerationConfig {
+        GenerationConfig {
+            max_new_tokens: self.max_new_tokens,
+            seq_len: self.seq_len,
+            sampling: Sampling {
+                temperature: self.temperature,
+                top_k: self.top_k,
+                top_p: self.top_p,
+                min_p: self.min_p,
+                repetition_penalty: self.repetition_penalty,
+                logit_bias: self.logit_bias.clone(),
+                seed: self.seed,
+                ..Sampling::default()
+            },
+            stop: self.stop.clone(),
+            ..GenerationConfig::default()
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArguments {
+    #[command(flatten)]
+    pub(crate) language: LanguageOptions,
+    /// What the text follows [default: standard input]
+    #[arg(long, short, value_name = "TEXT")]
+    pub(crate) prompt: Option<String>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingOptions,
+    /// Tokens that mark the beginning of a text, in front of the prompt
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) num_bos: usize,
+    /// Go on behind tokens that end a text
+    #[arg(long)]
+    pub(crate) ignore_eos: bool,
+    /// Show the prompt, too
+    #[arg(long)]
+    pub(crate) echo: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatArguments {
+    #[command(flatten)]
+    pub(crate) language: LanguageOptions,
+    /// What the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchLlmArguments {
+    #[command(flatten)]
+    pub(crate) language: LanguageOptions,
+    /// Lengths of prompts
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,16,64,128")]
+    pub(crate) prompt_tokens: Vec<usize>,
+    /// Tokens to generate behind each
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) tokens: usize,
+    /// Rounds, of which the fastest counts
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    /// Print one JSON object a line for each length
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(feature = "serve")]
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    #[command(flatten)]
+    pub(crate) language: LanguageOptions,
+    /// Where to listen; 0.0.0.0 is for everyone on the network
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) host: String,
+    /// The port; 0 takes any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    pub(crate) port: u16,
+    /// What clients have to show, as `Authorization: Bearer KEY` [default: $TORCHLET_API_KEY, or nothing]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) api_key: Option<String>,
+    /// The model's name [default: that of its file]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Requests that are worked on at once, each with a cache of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) sessions: u16,
+    /// Requests that may wait for those
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) queue: usize,
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub(crate) connections: usize,
+}

@@ -1,0 +1,226 @@
+//! As much of HTTP/1.1 as the server needs: one request for each connection, bodies of known length, and a deadline for all of it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+const MAX_HEAD: usize = 16 << 10;
+const MAX_BODY: usize = 4 << 20;
+/// How long a request may take to arrive, and an answer may wait for someone to read on.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) method: String,
+    /// Without what comes behind a question mark.
+    pub(super) path: String,
+    /// Of `Authorization: Bearer`.
+    pub(super) token: Option<String>,
+    pub(super) body: Vec<u8>,
+}
+
+/// Why there is no request: the status to answer with, and the reason; nothing where nobody is there to read it.
+pub(super) type Refusal = Option<(u16, String)>;
+
+/// The head of a request.
+struct Head {
+    request: Request,
+    length: usize,
+    expects: bool,
+}
+
+/// Reads a request, within the limits and in time.
+pub(super) fn read(stream: &mut TcpStream) -> Result<Request, Refusal> {
+    let deadline = Instant::now() + PATIENCE;
+    // A client that does not read is as one that is gone.
+    stream.set_write_timeout(Some(PATIENCE)).map_err(|_| None)?;
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(end) = find(&bytes, b"\r\n\r\n") {
+            break end;
+        }
+        if bytes.len() > MAX_HEAD {
+            return refuse(431, format!("the head of the request has more than {MAX_HEAD} bytes"));
+        }
+        more(stream, &mut bytes, deadline)?;
+    };
+    let head = parse(&bytes[..end])?;
+    let whole = end + 4 + head.length;
+    if head.expects && bytes.len() < whole {
+        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").map_err(|_| None)?;
+    }
+    while bytes.len() < whole {
+        more(stream, &mut bytes, deadline)?;
+    }
+    Ok(Request { body: bytes[end + 4..whole].to_vec(), ..head.request })
+}
+
+fn refuse<T>(status: u16, message: impl Into<String>) -> Result<T, Refusal> {
+    Err(Some((status, message.into())))
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
+/// What arrives next.
+fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, deadline: Instant) -> Result<(), Refusal> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let late = || Some((408, "the request did not arrive in time".to_owned()));
+    if left.is_zero() {
+        return Err(late());
+    }
+    stream.set_read_timeout(Some(left)).map_err(|_| None)?;
+    let mut buffer = [0; 8 << 10];
+    match stream.read(&mut buffer) {
+        Ok(0) => Err(None),
+        Ok(count) => {
+            bytes.extend_from_slice(&buffer[..count]);
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Err(late())
+        }
+        Err(_) => Err(None),
+    }
+}
+
+fn parse(head: &[u8]) -> Result<Head, Refusal> {
+    let Ok(head) = std::str::from_utf8(head) else {
+        return refuse(400, "the head of the request is not text");
+    };
+    let mut lines = head.split("\r\n");
+    let mut first = lines.next().unwrap_or_default().split(' ');
+    let (method, target, version) = (first.next(), first.next(), first.next());
+    let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None) =
+        (method, target, version, first.next())
+    else {
+        return refuse(400, "the first line should be a method, a path and HTTP/1.1");
+    };
+    let path = target.split('?').next().unwrap_or_default().to_owned();
+    let (mut token, mut length, mut expects) = (None, None, false);
+    for line in lines {
+        let Some((name, value)) = line.split_once(':') else {
+            return refuse(400, "a header has no colon");
+        };
+        let value = value.trim();
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => {
+                let count =
+                    value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse::<usize>());
+                match count {
+                    Some(Ok(count))
+                        if count <= MAX_BODY && length.is_none_or(|other| other == count) =>
+                    {
+                        length = Some(count);
+                    }
+                    Some(Ok(count)) if count > MAX_BODY => {
+                        return refuse(
+                            413,
+                            format!("the body has {count} bytes, more than {MAX_BODY}"),
+                        );
+                    }
+                    _ => return refuse(400, format!("content-length is '{value}'")),
+                }
+            }
+            "transfer-encoding" => {
+                return refuse(411, "a body comes with its content-length, not in chunks");
+            }
+            "authorization" => {
+                token = value.strip_prefix("Bearer ").map(|token| token.trim().to_owned())
+            }
+            "expect" => expects = value.eq_ignore_ascii_case("100-continue"),
+            _ => {}
+        }
+    }
+    let request = Request { method: method.into(), path, token, body: Vec::new() };
+    Ok(Head { request, length: length.unwrap_or(0), expects })
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Internal Server Error",
+    }
+}
+
+fn head(status: u16, kind: &str) -> String {
+    format!(
+        "HTTP/1.1 {status} {}\r\ncontent-type: {kind}\r\nconnection: close\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n",
+        reason(status)
+    )
+}
+
+/// Writes an answer.
+pub(super) fn respond(
+    stream: &mut TcpStream,
+    status: u16,
+    kind: &str,
+    body: &[u8],
+) -> std::io::Result<()> {
+    let head = format!("{}content-length: {}\r\n\r\n", head(status, kind), body.len());
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)?;
+    stream.flush()?;
+    stream.shutdown(std::net::Shutdown::Write)
+}
+
+/// Begins an answer that comes in events, until the connection ends.
+pub(super) fn begin_events(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.write_all(format!("{}\r\n", head(200, "text/event-stream")).as_bytes())?;
+    stream.flush()
+}
+
+/// Writes an event.
+pub(super) fn event(stream: &mut TcpStream, data: &str) -> std::io::Result<()> {
+    stream.write_all(format!("data: {data}\n\n").as_bytes())?;
+    stream.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(head: &str) -> u16 {
+        parse(head.as_bytes()).map_or_else(|refusal| refusal.unwrap().0, |_| 200)
+    }
+
+    #[test]
+    fn heads_are_read() {
+        let head = parse(b"POST /v1/x?a=b HTTP/1.1\r\nContent-Length: 12\r\nAUTHORIZATION: Bearer abc \r\nExpect: 100-continue").unwrap();
+        assert_eq!((head.length, head.expects), (12, true));
+        assert_eq!((head.request.method.as_str(), head.request.path.as_str()), ("POST", "/v1/x"));
+        assert_eq!(head.request.token.as_deref(), Some("abc"));
+    }
+
+    #[test]
+    fn odd_heads_are_refused() {
+        assert_eq!(status("GET / HTTP/1.1"), 200);
+        assert_eq!(status("GET /"), 400);
+        assert_eq!(status("GET / HTTP/2"), 400);
+        assert_eq!(status("GET / HTTP/1.1 x"), 400);
+        assert_eq!(status("GET / HTTP/1.1\r\nx"), 400);
+        for length in ["-1", "+1", "a", "", "1, 1", "99999999999999999999999"] {
+            assert_eq!(
+                status(&format!("POST / HTTP/1.1\r\ncontent-length: {length}")),
+                400,
+                "{length}"
+            );
+        }
+        assert_eq!(status("POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2"), 400);
+        assert_eq!(status("POST / HTTP/1.1\r\ncontent-length: 99999999"), 413);
+        assert_eq!(status("POST / HTTP/1.1\r\ntransfer-encoding: chunked"), 411);
+    }
+}

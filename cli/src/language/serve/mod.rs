@@ -1,0 +1,356 @@
+//! `torchlet serve`: a language model behind OpenAI's API.
+//!
+//! A thread for each connection, up to a limit, reads one request and writes one answer (`http.rs`); requests for text wait in a queue of
+//! limited length for one of the sessions (`jobs.rs`). All of it is threads and sockets of the standard library: a model that takes milliseconds for a
+//! token on one machine has hundreds of clients at most, and each costs a stack.
+
+mod http;
+mod jobs;
+mod openai;
+
+use super::open;
+use super::options::ServeArguments;
+use crate::failure::Failure;
+use http::Request;
+use jobs::{Counts, Event, Queue};
+use openai::{Answer, Completion};
+use serde_json::json;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+const PAGE: &str = include_str!("page.html");
+/// The variable with what clients have to show.
+const KEY_VARIABLE: &str = "TORCHLET_API_KEY";
+const JSON: &str = "application/json";
+/// JSON within JSON, as deep as its reader allows, takes some hundreds of kilobytes in debug builds; what is not used takes no memory.
+const STACK: usize = 2 << 20;
+/// How long answers that are being written may take once the server is to stop.
+const GRACE: Duration = Duration::from_secs(20);
+
+struct Server {
+    name: String,
+    key: Option<String>,
+    created: u64,
+    queue: Queue,
+    requests: AtomicU64,
+    connections: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+/// Serves a model until Ctrl-C.
+pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
+    let runner = open(&arguments.language)?;
+    let mut sessions = Vec::new();
+    for _ in 1..arguments.sessions {
+        sessions.push(runner.session()?);
+    }
+    sessions.push(runner);
+    let name =
+        arguments.language.model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let address = (arguments.host.as_str(), arguments.port);
+    let listener = TcpListener::bind(address).map_err(|error| {
+        Failure::new(format!("cannot listen on {}:{}: {error}", arguments.host, arguments.port))
+    })?;
+    let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
+    let server = Arc::new(Server {
+        name: arguments.name.clone().unwrap_or(name),
+        key: arguments
+            .api_key
+            .clone()
+            .or_else(|| std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty())),
+        created: openai::now(),
+        queue: Queue::new(sessions, arguments.queue),
+        requests: AtomicU64::new(0),
+        connections: AtomicUsize::new(0),
+        stopping: AtomicBool::new(false),
+    });
+    let stopping = server.clone();
+    ctrlc::set_handler(move || {
+        if stopping.stopping.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        // A connection wakes who waits for one.
+        let _ = TcpStream::connect(address);
+    })
+    .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))?;
+    println!("listening on http://{address}");
+    for stream in listener.incoming() {
+        if server.stopping.load(Ordering::Relaxed) {
+            break;
+        }
+        match stream {
+            Ok(stream) => accept(&server, stream, arguments.connections),
+            // Out of handles, say: what runs frees some.
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+    drop(listener);
+    let end = Instant::now() + GRACE;
+    let is_busy = || !server.queue.is_idle() || server.connections.load(Ordering::Relaxed) > 0;
+    while is_busy() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Counts a connection as long as it lasts.
+struct Connection(Arc<Server>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn accept(server: &Arc<Server>, mut stream: TcpStream, most: usize) {
+    let count = server.connections.fetch_add(1, Ordering::Relaxed);
+    let connection = Connection(server.clone());
+    if count >= most {
+        let error = openai::error(503, "too many connections", None).to_string();
+        let _ = stream.set_write_timeout(Some(Duration::from_millis(100)));
+        let _ = http::respond(&mut stream, 503, JSON, error.as_bytes());
+        return;
+    }
+    let thread = std::thread::Builder::new().stack_size(STACK);
+    // Where there can be no thread, dropping the stream ends the connection.
+    let _ = thread.spawn(move || {
+        // Who sends nothing, or does not read, has ended the connection.
+        let _ = connection.0.handle(&mut stream);
+    });
+}
+
+impl Server {
+    fn handle(&self, stream: &mut TcpStream) -> std::io::Result<()> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let request = match http::read(stream) {
+            Ok(request) => request,
+            Err(Some((status, message))) => return fail(stream, status, &message, None),
+            Err(None) => return Ok(()),
+        };
+        let is_open = matches!(request.path.as_str(), "/" | "/health");
+        if !is_open && !self.may(&request) {
+            return fail(stream, 401, "the API key is missing or wrong", Some("invalid_api_key"));
+        }
+        match (request.method.as_str(), request.path.as_str()) {
+            ("GET", "/") => http::respond(stream, 200, "text/html; charset=utf-8", PAGE.as_bytes()),
+            ("GET", "/health") => http::respond(stream, 200, JSON, br#"{"status":"ok"}"#),
+            ("GET", "/metrics") => {
+                http::respond(stream, 200, "text/plain; version=0.0.4", self.metrics().as_bytes())
+            }
+            ("GET", "/v1/models") => {
+                let list = json!({"object": "list", "data": [self.model()]});
+                http::respond(stream, 200, JSON, list.to_string().as_bytes())
+            }
+            ("POST", "/v1/chat/completions") => self.complete(stream, &request, true),
+            ("POST", "/v1/completions") => self.complete(stream, &request, false),
+            ("GET", path) if path.strip_prefix("/v1/models/") == Some(&self.name) => {
+                http::respond(stream, 200, JSON, self.model().to_string().as_bytes())
+            }
+            (
+                _,
+                "/"
+                | "/health"
+                | "/metrics"
+                | "/v1/models"
+                | "/v1/chat/completions"
+                | "/v1/completions",
+            ) => fail(stream, 405, "this path takes another method", None),
+            _ => fail(stream, 404, "there is nothing here", None),
+        }
+    }
+
+    /// Whether the request has the key, compared in a time that tells nothing of it.
+    fn may(&self, request: &Request) -> bool {
+        let Some(key) = &self.key else { return true };
+        let given = request.token.as_deref().unwrap_or_default();
+        let differs = key.bytes().zip(given.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
+        key.len() == given.len() && differs == 0
+    }
+
+    fn model(&self) -> serde_json::Value {
+        json!({"id": self.name, "object": "model", "created": self.created, "owned_by": "torchlet"})
+    }
+
+    fn complete(
+        &self,
+        stream: &mut TcpStream,
+        request: &Request,
+        is_chat: bool,
+    ) -> std::io::Result<()> {
+        let request = match Completion::read(&request.body, is_chat) {
+            Ok(request) => request,
+            Err(message) => return fail(stream, 400, &message, None),
+        };
+        let (is_chat, streams, include_usage) =
+            (request.is_chat(), request.stream, request.include_usage);
+        let (reply, events) = channel();
+        let is_stopping = self.stopping.load(Ordering::Relaxed);
+        if is_stopping || !self.queue.push(request, reply) {
+            return fail(stream, 429, "too many requests wait already", Some("queue_full"));
+        }
+        let number = self.requests.load(Ordering::Relaxed);
+        let id = format!("{}-{}-{number}", if is_chat { "chatcmpl" } else { "cmpl" }, self.created);
+        let answer = Answer { model: &self.name, id, created: openai::now(), is_chat };
+        match streams {
+            true => stream_answer(stream, &answer, &events, include_usage),
+            false => whole_answer(stream, &answer, &events),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let Counts {
+            waiting,
+            running,
+            done,
+            failed,
+            abandoned,
+            prompt_tokens,
+            generated_tokens,
+            busy_microseconds,
+        } = &*self.queue.counts;
+        let gauge = |count: &AtomicUsize| count.load(Ordering::Relaxed) as f64;
+        let counter = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
+        let lines = [
+            ("requests_total", "counter", "Requests of all kinds.", counter(&self.requests)),
+            ("connections", "gauge", "Connections that are open.", gauge(&self.connections)),
+            ("generations_waiting", "gauge", "Requests for text that wait.", gauge(waiting)),
+            (
+                "generations_running",
+                "gauge",
+                "Requests for text that are worked on.",
+                gauge(running),
+            ),
+            ("generations_total", "counter", "Texts that were generated.", counter(done)),
+            (
+                "generations_failed_total",
+                "counter",
+                "Requests for text that failed.",
+                counter(failed),
+            ),
+            (
+                "generations_abandoned_total",
+                "counter",
+                "Requests whose client left.",
+                counter(abandoned),
+            ),
+            (
+                "prompt_tokens_total",
+                "counter",
+                "Tokens of prompts that were fed.",
+                counter(prompt_tokens),
+            ),
+            (
+                "generated_tokens_total",
+                "counter",
+                "Tokens that were generated.",
+                counter(generated_tokens),
+            ),
+            (
+                "generation_seconds_total",
+                "counter",
+                "Time that generating took.",
+                counter(busy_microseconds) / 1e6,
+            ),
+        ];
+        lines
+            .iter()
+            .map(|(name, kind, help, value)| {
+                format!("# HELP torchlet_{name} {help}\n# TYPE torchlet_{name} {kind}\ntorchlet_{name} {value}\n")
+            })
+            .collect()
+    }
+}
+
+fn fail(
+    stream: &mut TcpStream,
+    status: u16,
+    message: &str,
+    code: Option<&str>,
+) -> std::io::Result<()> {
+    http::respond(stream, status, JSON, openai::error(status, message, code).to_string().as_bytes())
+}
+
+fn failed(stream: &mut TcpStream, message: &str, is_theirs: bool) -> std::io::Result<()> {
+    let code = message.contains("context is full").then_some("context_length_exceeded");
+    fail(stream, if is_theirs { 400 } else { 500 }, message, code)
+}
+
+fn whole_answer(
+    stream: &mut TcpStream,
+    answer: &Answer<'_>,
+    events: &Receiver<Event>,
+) -> std::io::Result<()> {
+    for event in events {
+        match event {
+            Event::Text(_) => {}
+            Event::Done(generation, prompt) => {
+                let whole = answer.whole(&generation, prompt).to_string();
+                return http::respond(stream, 200, JSON, whole.as_bytes());
+            }
+            Event::Failed { message, is_theirs } => return failed(stream, &message, is_theirs),
+        }
+        if is_gone(stream) {
+            // The session finds out, since nobody receives any more.
+            return Ok(());
+        }
+    }
+    fail(stream, 503, "the server stops", None)
+}
+
+/// Whether the client has ended the connection: there is nothing that it should send.
+fn is_gone(stream: &TcpStream) -> bool {
+    let mut byte = [0];
+    let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut byte));
+    let restored = stream.set_nonblocking(false);
+    match peeked {
+        Ok(count) => count == 0 || restored.is_err(),
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock || restored.is_err(),
+    }
+}
+
+fn stream_answer(
+    stream: &mut TcpStream,
+    answer: &Answer<'_>,
+    events: &Receiver<Event>,
+    include_usage: bool,
+) -> std::io::Result<()> {
+    let mut has_begun = false;
+    for event in events {
+        match event {
+            Event::Failed { message, is_theirs } if !has_begun => {
+                return failed(stream, &message, is_theirs);
+            }
+            Event::Failed { message, .. } => {
+                return http::event(stream, &openai::error(500, &message, None).to_string());
+            }
+            // The first says that work begins, which may fail at once.
+            Event::Text(text) if text.is_empty() => {}
+            Event::Text(text) => {
+                begin(stream, answer, &mut has_begun)?;
+                http::event(stream, &answer.text(&text).to_string())?;
+            }
+            Event::Done(generation, prompt) => {
+                begin(stream, answer, &mut has_begun)?;
+                for event in answer.end(&generation, prompt, include_usage) {
+                    http::event(stream, &event.to_string())?;
+                }
+                http::event(stream, "[DONE]")?;
+                return stream.shutdown(std::net::Shutdown::Write);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn begin(stream: &mut TcpStream, answer: &Answer<'_>, has_begun: &mut bool) -> std::io::Result<()> {
+    if !std::mem::replace(has_begun, true) {
+        http::begin_events(stream)?;
+        if let Some(event) = answer.begin() {
+            http::event(stream, &event.to_string())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,362 @@
+//! The requests and answers of OpenAI's API, as far as they are supported. What is not, and would change the answer, is refused by name.
+
+use serde_json::{Map, Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+use torchlet::llm::{Finish, Generation, GenerationConfig, Message, Sampling};
+
+/// What a text follows.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Prompt {
+    Messages(Vec<Message>),
+    Text(String),
+}
+
+/// A request for text.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Completion {
+    pub(super) prompt: Prompt,
+    pub(super) config: GenerationConfig,
+    /// Whether the answer comes in events.
+    pub(super) stream: bool,
+    /// Whether the last event tells how many tokens there were.
+    pub(super) include_usage: bool,
+}
+
+/// Fields that change nothing about the answer of this server.
+const WITHOUT_EFFECT: [&str; 8] = [
+    "model",
+    "user",
+    "store",
+    "metadata",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "parallel_tool_calls",
+];
+
+/// A field's value, and whether it asks for nothing but what happens anyway.
+type Neutral = (&'static str, fn(&Value) -> bool);
+const UNSUPPORTED: [Neutral; 12] = [
+    ("n", |value| value == 1),
+    ("best_of", |value| value == 1),
+    ("frequency_penalty", |value| value.as_f64() == Some(0.0)),
+    ("presence_penalty", |value| value.as_f64() == Some(0.0)),
+    ("logprobs", |value| value == false),
+    ("top_logprobs", |_| false),
+    ("tools", |value| value.as_array().is_some_and(Vec::is_empty)),
+    ("tool_choice", |value| value == "none"),
+    ("response_format", |value| value["type"] == "text"),
+    ("echo", |value| value == false),
+    ("suffix", |_| false),
+    ("modalities", |value| *value == json!(["text"])),
+];
+
+impl Completion {
+    /// What a body asks for.
+    pub(super) fn read(body: &[u8], is_chat: bool) -> Result<Self, String> {
+        let body: Value = serde_json::from_slice(body)
+            .map_err(|error| format!("the body is not JSON: {error}"))?;
+        let Value::Object(mut fields) = body else {
+            return Err("the body should be an object".into());
+        };
+        fields.retain(|name, value| !value.is_null() && !WITHOUT_EFFECT.contains(&name.as_str()));
+        for (name, is_neutral) in UNSUPPORTED {
+            if fields.remove(name).is_some_and(|value| !is_neutral(&value)) {
+                return Err(format!("'{name}' is not supported"));
+            }
+        }
+        let mut fields = Fields(fields);
+        let prompt = match is_chat {
+            true => Prompt::Messages(fields.messages()?),
+            false => Prompt::Text(fields.prompt()?),
+        };
+        let usual = Sampling::default();
+        let limit = fields.whole("max_completion_tokens")?;
+        let config = GenerationConfig {
+            max_new_tokens: limit
+                .or(fields.whole("max_tokens")?)
+                .map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
+            stop: fields.stop()?,
+            sampling: Sampling {
+                temperature: fields.number("temperature")?.unwrap_or(1.0),
+                top_p: fields.number("top_p")?.unwrap_or(1.0),
+                min_p: fields.number("min_p")?.unwrap_or(0.0),
+                top_k: fields
+                    .whole("top_k")?
+                    .map_or(0, |count| usize::try_from(count).unwrap_or(usize::MAX)),
+                repetition_penalty: fields.number("repetition_penalty")?.unwrap_or(1.0),
+                seed: fields.seed()?,
+                logit_bias: fields.logit_bias()?,
+                ..usual
+            },
+            ..GenerationConfig::default()
+        };
+        let stream = fields.truth("stream")?;
+        let options = fields.0.remove("stream_options").unwrap_or_default();
+        let include_usage = options["include_usage"] == true;
+        if let Some(name) = fields.0.keys().next() {
+            return Err(format!("'{name}' is not known"));
+        }
+        Ok(Completion { prompt, config, stream, include_usage })
+    }
+
+    pub(super) fn is_chat(&self) -> bool {
+        matches!(self.prompt, Prompt::Messages(_))
+    }
+}
+
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn take<T>(
+        &mut self,
+        name: &str,
+        expected: &str,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        let value = self.0.remove(name);
+        let read =
+            |value: Value| read(&value).ok_or_else(|| format!("'{name}' should be {expected}"));
+        value.map(read).transpose()
+    }
+
+    fn number(&mut self, name: &str) -> Result<Option<f32>, String> {
+        self.take(name, "a number", |value| value.as_f64().map(|number| number as f32))
+    }
+
+    fn whole(&mut self, name: &str) -> Result<Option<u64>, String> {
+        self.take(name, "a whole number from 0", Value::as_u64)
+    }
+
+    fn truth(&mut self, name: &str) -> Result<bool, String> {
+        Ok(self.take(name, "true or false", Value::as_bool)?.unwrap_or(false))
+    }
+
+    fn seed(&mut self) -> Result<Option<u64>, String> {
+        self.take("seed", "a whole number", |value| {
+            value.as_u64().or(value.as_i64().map(i64::cast_unsigned))
+        })
+    }
+
+    fn stop(&mut self) -> Result<Vec<String>, String> {
+        let found = self.take("stop", "a text or up to 16 texts", |value| match value {
+            Value::String(text) => Some(vec![text.clone()]),
+            Value::Array(texts) if texts.len() <= 16 => {
+                texts.iter().map(|text| text.as_str().map(String::from)).collect()
+            }
+            _ => None,
+        });
+        Ok(found?.unwrap_or_default())
+    }
+
+    fn logit_bias(&mut self) -> Result<Vec<(u32, f32)>, String> {
+        let found = self.take("logit_bias", "an object of tokens and numbers", |value| {
+            let biases = value.as_object()?.iter();
+            biases.map(|(token, bias)| Some((token.parse().ok()?, bias.as_f64()? as f32))).collect()
+        });
+        Ok(found?.unwrap_or_default())
+    }
+
+    fn prompt(&mut self) -> Result<String, String> {
+        let found = self.take("prompt", "a text", |value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Array(texts) if texts.len() == 1 => texts[0].as_str().map(String::from),
+            _ => None,
+        });
+        found?.filter(|text| !text.is_empty()).ok_or_else(|| "'prompt' is missing".into())
+    }
+
+    fn messages(&mut self) -> Result<Vec<Message>, String> {
+        let expected = "a list of objects with 'role' and 'content'";
+        let found = self.take("messages", expected, |value| {
+            value.as_array()?.iter().map(message).collect::<Option<Vec<_>>>()
+        })?;
+        found.filter(|messages| !messages.is_empty()).ok_or_else(|| "'messages' is missing".into())
+    }
+}
+
+fn message(value: &Value) -> Option<Message> {
+    let role = value["role"].as_str()?;
+    let content = match &value["content"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let text = |part: &Value| {
+                part["text"].as_str().filter(|_| part["type"] == "text").map(String::from)
+            };
+            parts.iter().map(text).collect::<Option<Vec<_>>>()?.concat()
+        }
+        _ => return None,
+    };
+    // What newer models call the system.
+    Some(Message::new(if role == "developer" { "system" } else { role }, content))
+}
+
+/// What all parts of an answer have.
+pub(super) struct Answer<'a> {
+    pub(super) model: &'a str,
+    pub(super) id: String,
+    pub(super) created: u64,
+    pub(super) is_chat: bool,
+}
+
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn finish(generation: &Generation) -> &'static str {
+    match generation.finish {
+        Finish::Length | Finish::Context => "length",
+        _ => "stop",
+    }
+}
+
+fn usage(generation: &Generation, prompt: usize) -> Value {
+    let generated = generation.stats.generated_tokens;
+    json!({"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated})
+}
+
+impl Answer<'_> {
+    fn object(&self, kind: &str, choices: Value) -> Value {
+        json!({"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices})
+    }
+
+    fn chunk(&self, text: Option<&str>, reason: Option<&str>) -> Value {
+        if !self.is_chat {
+            let text = text.unwrap_or_default();
+            return self.object(
+                "text_completion",
+                json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
+            );
+        }
+        let delta = text.map_or(json!({}), |text| json!({"content": text}));
+        self.object(
+            "chat.completion.chunk",
+            json!([{"index": 0, "delta": delta, "finish_reason": reason}]),
+        )
+    }
+
+    /// The first event of a conversation: who speaks.
+    pub(super) fn begin(&self) -> Option<Value> {
+        let delta = json!({"role": "assistant", "content": ""});
+        self.is_chat.then(|| {
+            self.object(
+                "chat.completion.chunk",
+                json!([{"index": 0, "delta": delta, "finish_reason": null}]),
+            )
+        })
+    }
+
+    /// An event with text.
+    pub(super) fn text(&self, text: &str) -> Value {
+        self.chunk(Some(text), None)
+    }
+
+    /// The last events.
+    pub(super) fn end(
+        &self,
+        generation: &Generation,
+        prompt: usize,
+        include_usage: bool,
+    ) -> Vec<Value> {
+        let mut events = vec![self.chunk(None, Some(finish(generation)))];
+        if include_usage {
+            let kind = if self.is_chat { "chat.completion.chunk" } else { "text_completion" };
+            let mut event = self.object(kind, json!([]));
+            event["usage"] = usage(generation, prompt);
+            events.push(event);
+        }
+        events
+    }
+
+    /// All of it at once.
+    pub(super) fn whole(&self, generation: &Generation, prompt: usize) -> Value {
+        let reason = finish(generation);
+        let mut answer = match self.is_chat {
+            true => {
+                let message =
+                    json!({"role": "assistant", "content": generation.text, "refusal": null});
+                let choices = json!([{"index": 0, "message": message, "logprobs": null, "finish_reason": reason}]);
+                self.object("chat.completion", choices)
+            }
+            false => {
+                let choices = json!([{"index": 0, "text": generation.text, "logprobs": null, "finish_reason": reason}]);
+                self.object("text_completion", choices)
+            }
+        };
+        answer["usage"] = usage(generation, prompt);
+        answer
+    }
+}
+
+/// What went wrong.
+pub(super) fn error(status: u16, message: &str, code: Option<&str>) -> Value {
+    let kind = match status {
+        401 => "authentication_error",
+        429 => "rate_limit_error",
+        500.. => "server_error",
+        _ => "invalid_request_error",
+    };
+    json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chat(rest: &str) -> Result<Completion, String> {
+        let body =
+            format!(r#"{{"model": "m", "messages": [{{"role": "user", "content": "Hi"}}]{rest}}}"#);
+        Completion::read(body.as_bytes(), true)
+    }
+
+    #[test]
+    fn requests_are_read() {
+        let read = chat(
+            r#", "temperature": 0.5, "max_tokens": 7, "stop": "x", "seed": -1, "logit_bias": {"5": -100}, "stream": true,
+               "stream_options": {"include_usage": true}, "n": 1, "presence_penalty": 0, "user": "u", "top_p": null"#,
+        );
+        let read = read.unwrap();
+        assert_eq!(read.prompt, Prompt::Messages(vec![Message::new("user", "Hi")]));
+        assert_eq!(
+            (read.config.max_new_tokens, &read.config.stop[..]),
+            (Some(7), &["x".to_owned()][..])
+        );
+        let sampling = &read.config.sampling;
+        assert_eq!(
+            (sampling.temperature, sampling.seed, &sampling.logit_bias[..]),
+            (0.5, Some(u64::MAX), &[(5, -100.0)][..])
+        );
+        assert!(read.stream && read.include_usage);
+        let parts = br#"{"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}"#;
+        let read = Completion::read(parts, true).unwrap();
+        assert_eq!(read.prompt, Prompt::Messages(vec![Message::new("system", "ab")]));
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_by_name() {
+        for (rest, name) in [
+            (r#", "n": 2"#, "'n'"),
+            (r#", "tools": [{}]"#, "'tools'"),
+            (r#", "response_format": {"type": "json_object"}"#, "'response_format'"),
+            (r#", "presence_penalty": 1"#, "'presence_penalty'"),
+            (r#", "temprature": 1"#, "'temprature'"),
+            (r#", "temperature": "hot""#, "'temperature'"),
+            (r#", "max_tokens": -1"#, "'max_tokens'"),
+            (r#", "stop": [1]"#, "'stop'"),
+        ] {
+            assert!(chat(rest).unwrap_err().contains(name), "{rest}");
+        }
+        for body in [
+            "",
+            "[]",
+            "{",
+            "{}",
+            r#"{"messages": []}"#,
+            r#"{"messages": [{"role": "user"}]}"#,
+            r#"{"messages": "x"}"#,
+        ] {
+            assert!(Completion::read(body.as_bytes(), true).is_err(), "{body}");
+        }
+        assert!(Completion::read(br#"{"prompt": ["a", "b"]}"#, false).is_err());
+    }
+}

@@ -1,0 +1,154 @@
+"""Writes `llm/tests/tokenizers/`: small tokenizers of all formats, and the tokens that their own Python packages make of a few texts.
+
+    python tokenizer_forms.py TEXT TOKENIZER_JSON
+
+TEXT is the folder of the text (`text.py`), TOKENIZER_JSON the tokenizer that `train.py` made, of which the forms of tiktoken and Tekken are.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import sys
+import tempfile
+from pathlib import Path
+
+import sentencepiece
+import tiktoken
+from tokenizers import Tokenizer
+
+import text
+from train import PIECES
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "tokenizers"
+TEXTS = (
+    "",
+    "Hello",
+    " Hello  world ",
+    "In the beginning, God created the heavens and the earth.",
+    "It's 12345 o'clock; isn't it?\n\n  Yes\tit is.\r\n",
+    "Größe, naïve, 日本語のテキスト, 😀👍🏽 and \u00a0 spaces",
+    "e\u0301 ﬁ Ⅷ",
+    "<|im_start|>user\nTell me<|im_end|>\n",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "</s> <s> <unk>",
+)
+
+
+def bytes_of(piece: str) -> bytes:
+    """What a piece of the byte-level alphabet stands for."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in visible]
+    table = {chr(byte): byte for byte in visible} | {chr(256 + at): byte for at, byte in enumerate(others)}
+    return bytes(table[character] for character in piece)
+
+
+def ranks(tokenizer: Tokenizer) -> dict[bytes, int]:
+    pieces = sorted((id, piece) for piece, id in tokenizer.get_vocab().items() if piece not in text.SPECIAL)
+    made = [bytes_of(piece) for _, piece in pieces]
+    # Single bytes have to come in the order of their values for some readers, and any order will do for the others.
+    made = sorted(piece for piece in made if len(piece) == 1) + [piece for piece in made if len(piece) > 1]
+    return {piece: rank for rank, piece in enumerate(made)}
+
+
+def write_tiktoken(mergeable: dict[bytes, int]) -> tiktoken.Encoding:
+    lines = [f"{base64.b64encode(piece).decode()} {rank}\n" for piece, rank in mergeable.items()]
+    (FOLDER / "llama3.tiktoken").write_text("".join(lines))
+    # Llama 3's special tokens, of which the first two are tried.
+    special = {"<|begin_of_text|>": len(mergeable), "<|end_of_text|>": len(mergeable) + 1}
+    return tiktoken.Encoding("llama3", pat_str=PIECES, mergeable_ranks=mergeable, special_tokens=special)
+
+
+def write_tekken(mergeable: dict[bytes, int]) -> tiktoken.Encoding:
+    # As in Mistral's files since the seventh version, which name more than the first had.
+    names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"]
+    names += ["[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]"]
+    names += ["[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"]
+    config = {
+        "pattern": PIECES,
+        "num_vocab_tokens": len(mergeable),
+        "default_vocab_size": len(mergeable) + len(names),
+        "default_num_special_tokens": len(names),
+        "version": "v7",
+    }
+    pieces = [
+        {"rank": rank, "token_bytes": base64.b64encode(piece).decode(), "token_str": None}
+        for piece, rank in mergeable.items()
+    ]
+    special = [{"rank": rank, "token_str": name, "is_control": True} for rank, name in enumerate(names)]
+    whole = {"config": config, "vocab": pieces, "special_tokens": special}
+    (FOLDER / "tekken.json").write_text(json.dumps(whole, separators=(",", ":")) + "\n")
+    # Tokens come behind the special ones.
+    shifted = {piece: rank + len(names) for piece, rank in mergeable.items()}
+    return tiktoken.Encoding("tekken", pat_str=PIECES, mergeable_ranks=shifted, special_tokens={})
+
+
+def write_sentencepiece(sentences: list[str], kind: str) -> sentencepiece.SentencePieceProcessor:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "text.txt"
+        path.write_text("\n".join(sentences))
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(path),
+            model_prefix=str(Path(folder) / "model"),
+            model_type=kind,
+            vocab_size=600,
+            byte_fallback=True,
+            character_coverage=1.0,
+            # Text as it is: the table of another rule takes 240 kB.
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=kind != "bpe",
+            minloglevel=2,
+            num_threads=1,
+        )
+        model = (Path(folder) / "model.model").read_bytes()
+    (FOLDER / f"{kind}.model").write_bytes(model)
+    return sentencepiece.SentencePieceProcessor(model_proto=model)
+
+
+def write_llama2c(model: sentencepiece.SentencePieceProcessor) -> None:
+    """As llama2.c's `tokenizer.py`, and as ExecuTorch's, which begins with three more numbers."""
+    pieces = []
+    for id in range(model.vocab_size()):
+        piece = model.id_to_piece(id)
+        piece = {model.bos_id(): "\n<s>\n", model.eos_id(): "\n</s>\n"}.get(id, piece)
+        pieces.append((model.get_score(id), piece.replace("▁", " ").encode()))
+    body = b"".join(struct.pack("<fI", score, len(piece)) + piece for score, piece in pieces)
+    longest = max(len(piece) for _, piece in pieces)
+    (FOLDER / "llama2c.bin").write_bytes(struct.pack("<I", longest) + body)
+    header = struct.pack("<IIII", len(pieces), model.bos_id(), model.eos_id(), longest)
+    (FOLDER / "llama2c_executorch.bin").write_bytes(header + body)
+
+
+def main() -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer.from_file(sys.argv[2])
+    mergeable = ranks(tokenizer)
+    sentences = [verse for chapter in text.verses(Path(sys.argv[1]), 150) for verse in chapter]
+    bpe, unigram = write_sentencepiece(sentences, "bpe"), write_sentencepiece(sentences, "unigram")
+    write_llama2c(bpe)
+    llama3, tekken = write_tiktoken(mergeable), write_tekken(mergeable)
+
+    def case(name: str, encode, decode) -> dict:
+        cases = []
+        for given in TEXTS:
+            ids = encode(given)
+            cases.append({"text": given, "ids": ids, "decoded": decode(ids)})
+        return {"file": name, "cases": cases}
+
+    ordinary = lambda encoding: lambda given: encoding.encode(given, disallowed_special=())  # noqa: E731
+    forms = [
+        case("tokenizer.json", lambda given: tokenizer.encode(given).ids, lambda ids: tokenizer.decode(ids)),
+        case("llama3.tiktoken", ordinary(llama3), llama3.decode),
+        case("tekken.json", ordinary(tekken), tekken.decode),
+        case("bpe.model", bpe.encode, bpe.decode),
+        case("unigram.model", unigram.encode, unigram.decode),
+        case("llama2c.bin", bpe.encode, bpe.decode),
+        case("llama2c_executorch.bin", bpe.encode, bpe.decode),
+    ]
+    lines = ",\n".join(json.dumps(form, ensure_ascii=False) for form in forms)
+    (FOLDER / "expected.json").write_text(f"[\n{lines}\n]\n")
+
+
+if __name__ == "__main__":
+    main()

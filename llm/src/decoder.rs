@@ -1,0 +1,452 @@
+//! The forms in which programs come, and how tokens are fed to each.
+//!
+//! | methods | | |
+//! |---|---|---|
+//! | `forward` | tokens, position → logits | for all |
+//! | `forward` | tokens → logits | without a cache: all tokens, each time |
+//! | `prefill`, `decode` | as `forward` | for prompts, and for one token after the other |
+//! | `token_embedding`, `text_decoder` | tokens → embeddings; embeddings, position → logits | for all; also `token_embeddings`, `decoder` |
+//!
+//! Tokens are 64- or 32-bit integers, `[1, n]` or `[n]`, where n is fixed or has a bound. A position is that of the first token, or one for
+//! each. Logits are those of the last token, or of each.
+
+use crate::error::Error;
+use crate::metadata::Interface;
+use crate::model::Model;
+use torchlet_core::{
+    Scalar, ScalarType, ShapeDynamism, TensorInfo, TensorRef, ValueMeta, ValueRef,
+};
+
+/// Names of the method that makes embeddings of tokens, and of the one that takes these.
+const EMBEDDINGS: [(&str, &str); 2] =
+    [("token_embedding", "text_decoder"), ("token_embeddings", "decoder")];
+
+/// How a program is fed.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    embedding: Option<Stage>,
+    prefill: Stage,
+    decode: Stage,
+}
+
+/// A method that takes tokens, or embeddings of them.
+#[derive(Debug, Clone, PartialEq)]
+struct Stage {
+    method: String,
+    tokens: Sequence,
+    position: Position,
+}
+
+/// An input with an element, or a row, for each token.
+#[derive(Debug, Clone, PartialEq)]
+struct Sequence {
+    scalar_type: ScalarType,
+    /// The number of tokens, or the most.
+    bound: usize,
+    is_dynamic: bool,
+    /// Elements of each token; none for tokens themselves.
+    width: Option<usize>,
+    rank: usize,
+}
+
+/// How a method is told where the tokens are.
+#[derive(Debug, Clone, PartialEq)]
+enum Position {
+    /// It is not: there is no cache.
+    Absent,
+    /// By a number.
+    Number,
+    /// By a tensor of one element: the first token's position.
+    First { scalar_type: ScalarType, rank: usize },
+    /// By a tensor of the positions of all tokens.
+    Each { scalar_type: ScalarType, rank: usize },
+}
+
+impl Stage {
+    fn of(model: &dyn Model, method: &str, takes_tokens: bool) -> Result<Self, Error> {
+        let meta = model
+            .method_meta(method)
+            .map_err(Error::model(format!("read what the method '{method}' takes")))?;
+        let fail = |message: String| Error::interface(method, message);
+        let input = |index| {
+            meta.input(index).map_err(|source| Error::Model {
+                action: format!("read input {index} of the method '{method}'"),
+                source: Box::new(source),
+            })
+        };
+        let count = meta.input_count();
+        if !(1..=2).contains(&count) {
+            return Err(fail(format!("it takes {count} inputs, not tokens and a position")));
+        }
+        let tokens = match input(0)? {
+            Some(ValueMeta::Tensor(tensor)) => {
+                let is_dynamic = tensor.dynamism != ShapeDynamism::Static;
+                Sequence::of(&tensor.info, is_dynamic, takes_tokens).ok_or_else(|| {
+                    let expected = if takes_tokens { "tokens" } else { "embeddings of tokens" };
+                    fail(format!("input 0 should be {expected}, but is {}", describe(&tensor.info)))
+                })?
+            }
+            other => return Err(fail(format!("input 0 should be a tensor, but is {other:?}"))),
+        };
+        let position = match (count, input(1)) {
+            (1, _) => Position::Absent,
+            (_, Ok(Some(ValueMeta::Scalar(Scalar::Int(_))))) => Position::Number,
+            (_, Ok(Some(ValueMeta::Tensor(tensor)))) => {
+                let (info, bound) = (&tensor.info, tokens.bound);
+                let is_dynamic = tensor.dynamism != ShapeDynamism::Static;
+                Position::of(info, is_dynamic, bound).ok_or_else(|| {
+                    fail(format!("input 1 should be a position, but is {}", describe(info)))
+                })?
+            }
+            (_, other) => {
+                return Err(fail(format!("input 1 should be a position, but is {:?}", other?)));
+            }
+        };
+        Ok(Stage { method: method.into(), tokens, position })
+    }
+
+    /// The most tokens that it takes at once: none, if it takes a certain number of them and there are fewer.
+    fn takes(&self, available: usize) -> usize {
+        match self.tokens.is_dynamic {
+            true => available.min(self.tokens.bound),
+            false if available >= self.tokens.bound => self.tokens.bound,
+            false => 0,
+        }
+    }
+
+    /// Runs the method. `first` is what `width` elements for each of `count` tokens lie in.
+    fn run(
+        &self,
+        model: &mut dyn Model,
+        first: &Elements<'_>,
+        count: usize,
+        position: usize,
+        read: &mut dyn FnMut(usize, ValueRef<'_>),
+    ) -> Result<(), Error> {
+        let too_large = || Error::interface(&self.method, "a position does not fit 32 bits");
+        let places = match &self.position {
+            Position::Each { .. } => position..position.saturating_add(count),
+            _ => position..position + 1,
+        };
+        let places: Result<Vec<i32>, _> = places.map(i32::try_from).collect();
+        let places = places.map_err(|_| too_large())?;
+        let wide: Vec<i64> = places.iter().map(|&place| place.into()).collect();
+        let second = match &self.position {
+            Position::Absent => None,
+            Position::Number => {
+                Some(ValueRef::Scalar(Scalar::Int(wide.first().copied().unwrap_or(0))))
+            }
+            Position::First { scalar_type, rank } | Position::Each { scalar_type, rank } => {
+                let sizes = leading_ones(*rank, &[places.len()]);
+                let tensor = match scalar_type {
+                    ScalarType::Int => TensorRef::from_slice(&sizes, &places),
+                    _ => TensorRef::from_slice(&sizes, &wide),
+                };
+                Some(ValueRef::Tensor(tensor.ok_or_else(too_large)?))
+            }
+        };
+        let sizes = match self.tokens.width {
+            None => leading_ones(self.tokens.rank, &[count]),
+            Some(width) => leading_ones(self.tokens.rank, &[count, width]),
+        };
+        let mismatch = || {
+            let (method, count) = (&self.method, first.count());
+            Error::interface(method, format!("{count} elements cannot be an input of {sizes:?}"))
+        };
+        let first = ValueRef::Tensor(first.tensor(&sizes).ok_or_else(mismatch)?);
+        let inputs: Vec<_> = [Some(first), second].into_iter().flatten().collect();
+        let action = format!("run '{}' on {count} tokens from position {position} on", self.method);
+        model.run(&self.method, &inputs, read).map_err(Error::model(action))
+    }
+}
+
+impl Sequence {
+    fn of(info: &TensorInfo, is_dynamic: bool, takes_tokens: bool) -> Option<Self> {
+        let rank = info.sizes.len();
+        let size = |from_behind: usize| {
+            let at = rank.checked_sub(from_behind)?;
+            usize::try_from(*info.sizes.get(at)?).ok().filter(|size| *size > 0)
+        };
+        let (bound, width) = match takes_tokens {
+            true => (size(1)?, None),
+            false => (size(2)?, Some(size(1)?)),
+        };
+        let own = if takes_tokens { 1 } else { 2 };
+        let is_one = (own + 1..=rank).all(|from_behind| size(from_behind) == Some(1));
+        let fits = match takes_tokens {
+            true => matches!(info.scalar_type, ScalarType::Long | ScalarType::Int),
+            false => info.scalar_type.is_floating(),
+        };
+        let scalar_type = info.scalar_type;
+        (is_one && fits && rank <= own + 1).then_some(Sequence {
+            scalar_type,
+            bound,
+            is_dynamic,
+            width,
+            rank,
+        })
+    }
+}
+
+impl Position {
+    fn of(info: &TensorInfo, is_dynamic: bool, tokens: usize) -> Option<Self> {
+        let (scalar_type, rank) = (info.scalar_type, info.sizes.len());
+        let count = info
+            .sizes
+            .iter()
+            .try_fold(1usize, |product, &size| product.checked_mul(usize::try_from(size).ok()?))?;
+        let fits = matches!(scalar_type, ScalarType::Long | ScalarType::Int) && rank <= 2;
+        match count {
+            _ if !fits => None,
+            1 if !is_dynamic => Some(Position::First { scalar_type, rank }),
+            _ if rank > 0 && count == tokens => Some(Position::Each { scalar_type, rank }),
+            _ => None,
+        }
+    }
+}
+
+/// What goes into the first input.
+enum Elements<'e> {
+    Long(Vec<i64>),
+    Int(Vec<i32>),
+    Bytes { scalar_type: ScalarType, bytes: &'e [u8] },
+}
+
+impl<'e> Elements<'e> {
+    fn of_tokens(tokens: &[u32], scalar_type: ScalarType) -> Self {
+        match scalar_type {
+            ScalarType::Int => {
+                let narrow = |&token| i32::try_from(token).unwrap_or(i32::MAX);
+                Elements::Int(tokens.iter().map(narrow).collect())
+            }
+            _ => Elements::Long(tokens.iter().map(|&token| token.into()).collect()),
+        }
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Elements::Long(elements) => elements.len(),
+            Elements::Int(elements) => elements.len(),
+            Elements::Bytes { scalar_type, bytes } => bytes.len() / scalar_type.size().max(1),
+        }
+    }
+
+    fn tensor(&self, sizes: &[i32]) -> Option<TensorRef<'_>> {
+        match self {
+            Elements::Long(elements) => TensorRef::from_slice(sizes, elements),
+            Elements::Int(elements) => TensorRef::from_slice(sizes, elements),
+            Elements::Bytes { scalar_type, bytes } => {
+                TensorRef::new(TensorInfo::contiguous(*scalar_type, sizes)?, bytes)
+            }
+        }
+    }
+}
+
+/// Sizes of this rank that end so.
+fn leading_ones(rank: usize, own: &[usize]) -> Vec<i32> {
+    let ones = rank.saturating_sub(own.len());
+    let own = own.iter().skip(own.len().saturating_sub(rank));
+    let own = own.map(|&size| i32::try_from(size).unwrap_or(i32::MAX));
+    std::iter::repeat_n(1, ones).chain(own).collect()
+}
+
+fn describe(info: &TensorInfo) -> String {
+    format!("a tensor of {:?} {:?}", info.scalar_type, &info.sizes[..])
+}
+
+impl Decoder {
+    /// Finds out how the program is fed.
+    pub(crate) fn of(model: &dyn Model) -> Result<Self, Error> {
+        let names = model.method_names().map_err(Error::model("list the program's methods"))?;
+        let has = |name: &str| names.iter().any(|other| other == name);
+        if let Some((embedding, decoder)) =
+            EMBEDDINGS.into_iter().find(|(embedding, decoder)| has(embedding) && has(decoder))
+        {
+            let decode = Stage::of(model, decoder, false)?;
+            let embedding = Some(Stage::of(model, embedding, true)?);
+            return Ok(Decoder { embedding, prefill: decode.clone(), decode });
+        }
+        let (prefill, decode) = match (has("prefill") && has("decode"), has("forward")) {
+            (true, _) => ("prefill", "decode"),
+            (_, true) => ("forward", "forward"),
+            _ => {
+                return Err(Error::interface(
+                    "forward",
+                    format!(
+                        "there is none, nor 'prefill' and 'decode'; the methods are {}",
+                        names.join(", ")
+                    ),
+                ));
+            }
+        };
+        let (prefill, decode) = (Stage::of(model, prefill, true)?, Stage::of(model, decode, true)?);
+        Ok(Decoder { embedding: None, prefill, decode })
+    }
+
+    pub(crate) fn interface(&self) -> Interface {
+        let embedding = self.embedding.as_ref().map_or(usize::MAX, |stage| stage.tokens.bound);
+        Interface {
+            tokens: self.prefill.tokens.bound.min(embedding),
+            is_dynamic: self.prefill.tokens.is_dynamic,
+            has_position: self.has_position(),
+        }
+    }
+
+    /// Whether tokens have places in a cache.
+    pub(crate) fn has_position(&self) -> bool {
+        self.decode.position != Position::Absent
+    }
+
+    fn stages(&self) -> impl Iterator<Item = &Stage> {
+        let prefill = Some(&self.prefill).filter(|prefill| **prefill != self.decode);
+        self.embedding.iter().chain(prefill).chain([&self.decode])
+    }
+
+    pub(crate) fn load(&self, model: &mut dyn Model) -> Result<(), Error> {
+        for stage in self.stages() {
+            let action = format!("load the method '{}'", stage.method);
+            model.load(&stage.method).map_err(Error::model(action))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reset(&self, model: &mut dyn Model) -> Result<(), Error> {
+        for stage in self.stages() {
+            let action = format!("reset the method '{}'", stage.method);
+            model.reset(&stage.method).map_err(Error::model(action))?;
+        }
+        Ok(())
+    }
+
+    /// How many of these tokens go in at once, at most `limit`.
+    pub(crate) fn chunk(&self, available: usize, limit: usize) -> usize {
+        let most = self.embedding.as_ref().map_or(available, |stage| stage.takes(available));
+        let most = most.min(limit.max(1));
+        match self.prefill.takes(most) {
+            0 => self.decode.takes(most).max(1),
+            count => count,
+        }
+    }
+
+    /// Feeds tokens from a position on. Logits of the last are written where they are wanted.
+    pub(crate) fn step(
+        &self,
+        model: &mut dyn Model,
+        tokens: &[u32],
+        position: usize,
+        logits: Option<&mut Vec<f32>>,
+    ) -> Result<(), Error> {
+        let single = tokens.len() == 1 && self.decode.takes(1) == 1;
+        let stage = if single { &self.decode } else { &self.prefill };
+        let mut embeddings = Vec::new();
+        let elements = match &self.embedding {
+            None => Elements::of_tokens(tokens, stage.tokens.scalar_type),
+            Some(embedding) => {
+                let elements = Elements::of_tokens(tokens, embedding.tokens.scalar_type);
+                let mut found = None;
+                embedding.run(model, &elements, tokens.len(), position, &mut |index, value| {
+                    if let (0, ValueRef::Tensor(tensor)) = (index, value) {
+                        embeddings.extend_from_slice(tensor.bytes());
+                        found = Some(tensor.info().scalar_type);
+                    }
+                })?;
+                if found != Some(stage.tokens.scalar_type) {
+                    let expected = stage.tokens.scalar_type;
+                    let message =
+                        format!("it gives {found:?}, and '{}' takes {expected:?}", stage.method);
+                    return Err(Error::interface(&embedding.method, message));
+                }
+                Elements::Bytes { scalar_type: stage.tokens.scalar_type, bytes: &embeddings }
+            }
+        };
+        self.run(stage, model, &elements, tokens.len(), position, tokens.len(), logits)
+    }
+
+    /// Feeds all tokens to a method that keeps none of them.
+    pub(crate) fn whole(
+        &self,
+        model: &mut dyn Model,
+        tokens: &[u32],
+        logits: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        let stage = &self.decode;
+        let Sequence { bound, is_dynamic, scalar_type, .. } = stage.tokens;
+        let mut padded = tokens.to_vec();
+        if !is_dynamic && padded.len() < bound {
+            // What comes behind a token changes nothing about it.
+            padded.resize(bound, 0);
+        }
+        let elements = Elements::of_tokens(&padded, scalar_type);
+        self.run(stage, model, &elements, padded.len(), 0, tokens.len(), Some(logits))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "a step, and what of it is wanted")]
+    fn run(
+        &self,
+        stage: &Stage,
+        model: &mut dyn Model,
+        elements: &Elements<'_>,
+        count: usize,
+        position: usize,
+        last: usize,
+        logits: Option<&mut Vec<f32>>,
+    ) -> Result<(), Error> {
+        let Some(logits) = logits else {
+            return stage.run(model, elements, count, position, &mut |_, _| ());
+        };
+        let mut found = Err("it gives no tensor".into());
+        stage.run(model, elements, count, position, &mut |index, value| {
+            if let (0, ValueRef::Tensor(tensor)) = (index, value) {
+                found = row(&tensor, count, last, logits);
+            }
+        })?;
+        found.map_err(|message| Error::interface(&stage.method, message))
+    }
+}
+
+/// The logits of a token, the `last`th of `count`, from a tensor that has them for each or for the last of all.
+fn row(
+    tensor: &TensorRef<'_>,
+    count: usize,
+    last: usize,
+    logits: &mut Vec<f32>,
+) -> Result<(), String> {
+    let info = tensor.info();
+    let fail = || format!("its output is {}, not logits of {count} tokens", describe(info));
+    let sizes: Vec<usize> =
+        info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
+    let vocabulary = *sizes.last().ok_or_else(fail)?;
+    let rows = sizes[..sizes.len() - 1].iter().product::<usize>();
+    let at = match rows {
+        1 if last == count => 0,
+        rows if rows == count => last.checked_sub(1).ok_or_else(fail)?,
+        _ => return Err(fail()),
+    };
+    let (from, to) = (at * vocabulary, (at + 1) * vocabulary);
+    logits.clear();
+    match info.scalar_type {
+        ScalarType::Float => {
+            logits.extend_from_slice(
+                tensor.data::<f32>().ok().and_then(|all| all.get(from..to)).ok_or_else(fail)?,
+            );
+        }
+        ScalarType::Half => {
+            let row = tensor
+                .data::<half::f16>()
+                .ok()
+                .and_then(|all| all.get(from..to))
+                .ok_or_else(fail)?;
+            logits.extend(row.iter().map(|logit| logit.to_f32()));
+        }
+        ScalarType::BFloat16 => {
+            let row = tensor
+                .data::<half::bf16>()
+                .ok()
+                .and_then(|all| all.get(from..to))
+                .ok_or_else(fail)?;
+            logits.extend(row.iter().map(|logit| logit.to_f32()));
+        }
+        _ => return Err(fail()),
+    }
+    Ok(())
+}

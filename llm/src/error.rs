@@ -1,0 +1,132 @@
+//! What can go wrong.
+
+use crate::model::Failure;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Why a language model could not be opened or run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be read.
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A tokenizer's data is damaged or of a kind that is not supported.
+    Tokenizer {
+        /// What is wrong.
+        message: String,
+    },
+    /// A chat template is damaged, or refuses the messages.
+    Template {
+        /// What is wrong.
+        message: String,
+    },
+    /// The program failed.
+    Model {
+        /// What it was to do.
+        action: String,
+        /// Why it could not.
+        source: Failure,
+    },
+    /// The program's methods, inputs or outputs are not those of a language model.
+    Interface {
+        /// The method.
+        method: String,
+        /// What was expected and found.
+        message: String,
+    },
+    /// A method that tells of the program gives what cannot be.
+    Metadata {
+        /// The method.
+        method: String,
+        /// What was expected and found.
+        message: String,
+    },
+    /// The context has no room for these tokens.
+    ContextFull {
+        /// Tokens that are in it.
+        position: usize,
+        /// Tokens that should be added.
+        tokens: usize,
+        /// The most tokens that it takes.
+        limit: usize,
+    },
+    /// There is nothing to continue: no prompt was given, now or before.
+    NoPrompt,
+    /// A setting is out of its range.
+    Setting {
+        /// Which.
+        name: &'static str,
+        /// What it was.
+        value: String,
+        /// What it may be.
+        expected: &'static str,
+    },
+    /// No token can be chosen: the model gave no number that is larger than minus infinity.
+    NoToken {
+        /// How many logits there were.
+        logits: usize,
+    },
+}
+
+impl Error {
+    pub(crate) fn model(action: impl Into<String>) -> impl FnOnce(Failure) -> Error {
+        let action = action.into();
+        move |source| Error::Model { action, source }
+    }
+
+    pub(crate) fn interface(method: &str, message: impl Into<String>) -> Error {
+        Error::Interface { method: method.into(), message: message.into() }
+    }
+
+    pub(crate) fn tokenizer(message: impl Into<String>) -> Error {
+        Error::Tokenizer { message: message.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Read { path, .. } => write!(f, "cannot read {}", path.display()),
+            Error::Tokenizer { message } => write!(f, "tokenizer: {message}"),
+            Error::Template { message } => write!(f, "chat template: {message}"),
+            Error::Model { action, .. } => write!(f, "cannot {action}"),
+            Error::Interface { method, message } => {
+                write!(f, "method '{method}' is not one of a language model: {message}")
+            }
+            Error::Metadata { method, message } => {
+                write!(
+                    f,
+                    "metadata method '{method}': {message}; override it to use the program all the same"
+                )
+            }
+            Error::ContextFull { position, tokens, limit } => write!(
+                f,
+                "the context is full: {position} tokens are in it and {tokens} more should be, but it takes {limit}; reset it, or export the \
+                 program with a larger max_context_length"
+            ),
+            Error::NoPrompt => f.write_str("there is no prompt, and none was given before"),
+            Error::Setting { name, value, expected } => {
+                write!(f, "{name} is {value}, but should be {expected}")
+            }
+            Error::NoToken { logits } => write!(
+                f,
+                "no token can be chosen: none of the {logits} logits is larger than minus infinity"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Read { source, .. } => Some(source),
+            Error::Model { source, .. } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Language models: from a prompt to text, with whatever runs the program.
+//!
+//! A [`Runner`] has a loaded program, which it sees through the trait [`Model`] (the crate `torchlet` implements it for its `Module`), and
+//! a [`Tokenizer`]. It asks the program for its [`Metadata`], finds out how its methods take tokens and positions, feeds the prompt in the largest
+//! pieces that these take, and then one token after the other, each chosen by a [`Sampler`] from the logits of the one before.
+//! [`ChatTemplate`] makes a prompt of the messages of a conversation; what the runner has already seen of it is not fed again.
+//!
+//! This crate computes nothing itself and knows no file format but those of tokenizers. It is no server and has no threads; several
+//! [sessions](Runner::session) over one program have caches of their own, and the program's weights in common.
+//!
+//! Start reading at [`Runner::generate`], then `decoder.rs`, which knows the forms in which programs come.
+
+#![forbid(unsafe_code)]
+
+mod chat;
+mod decoder;
+mod error;
+mod metadata;
+mod model;
+mod runner;
+mod sampler;
+mod stats;
+mod tokenizer;
+
+pub use chat::{ChatTemplate, Message};
+pub use error::Error;
+pub use metadata::{Metadata, Overrides};
+pub use model::{Failure, Model};
+pub use runner::{Finish, Generation, GenerationConfig, Runner, Stop};
+pub use sampler::{Sampler, Sampling};
+pub use stats::Stats;
+pub use tokenizer::{TextStream, Tokenizer, TokenizerFormat};

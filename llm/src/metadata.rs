@@ -1,0 +1,164 @@
+//! What a program says of itself: methods without inputs, whose outputs are constants.
+
+use crate::error::Error;
+use crate::model::Model;
+use torchlet_core::{ScalarType, ValueRef};
+
+/// What a program says of itself, with what it leaves out filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metadata {
+    /// The most tokens that a method takes at once (`get_max_seq_len`).
+    pub max_seq_len: usize,
+    /// The most tokens that there can be, those that are generated included (`get_max_context_len`); else `max_seq_len`.
+    pub max_context_len: usize,
+    /// The size of the vocabulary (`get_vocab_size`).
+    pub vocab_size: Option<usize>,
+    /// Whether keys and values are kept from call to call (`use_kv_cache`); else whether a position is an input.
+    pub use_kv_cache: bool,
+    /// Whether the number of tokens may vary (`enable_dynamic_shape`); else whether the input's shape may.
+    pub enable_dynamic_shape: bool,
+    /// The token in front of a text (`get_bos_id`).
+    pub bos_id: Option<u32>,
+    /// The tokens that end a text (`get_eos_ids`).
+    pub eos_ids: Vec<u32>,
+    /// Whether a token that ends a text goes behind the prompt (`append_eos_to_prompt`).
+    pub append_eos_to_prompt: bool,
+}
+
+/// What is to be believed in place of what a program says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// See [`Metadata::max_seq_len`].
+    pub max_seq_len: Option<usize>,
+    /// See [`Metadata::max_context_len`].
+    pub max_context_len: Option<usize>,
+    /// See [`Metadata::bos_id`].
+    pub bos_id: Option<u32>,
+    /// See [`Metadata::eos_ids`].
+    pub eos_ids: Option<Vec<u32>>,
+}
+
+/// What the interface of the methods says where metadata does not.
+pub(crate) struct Interface {
+    /// The most tokens that an input takes.
+    pub(crate) tokens: usize,
+    pub(crate) is_dynamic: bool,
+    pub(crate) has_position: bool,
+}
+
+impl Metadata {
+    pub(crate) fn read(
+        model: &mut dyn Model,
+        interface: &Interface,
+        overrides: &Overrides,
+    ) -> Result<Self, Error> {
+        let names = model.method_names().map_err(Error::model("list the program's methods"))?;
+        let mut reader = Reader { model, names };
+        let length = overrides.max_seq_len.map_or_else(
+            || reader.count(&["get_max_seq_len", "max_seq_len"]),
+            |length| Ok(Some(length)),
+        )?;
+        let max_seq_len = length.unwrap_or(match interface.tokens {
+            // Programs that take one token at a time: what ExecuTorch assumes.
+            0 | 1 => 128,
+            tokens => tokens,
+        });
+        let context = overrides.max_context_len.map_or_else(
+            || reader.count(&["get_max_context_len", "max_context_len"]),
+            |length| Ok(Some(length)),
+        )?;
+        let has_cache = reader.truth(&["use_kv_cache", "get_use_kv_cache"])?;
+        let varies = reader.truth(&["enable_dynamic_shape", "get_enable_dynamic_shape"])?;
+        let append = reader.truth(&["append_eos_to_prompt", "get_append_eos_to_prompt"])?;
+        let eos =
+            reader.tokens(&["get_eos_ids", "eos_ids", "get_eos_id"], overrides.eos_ids.as_ref())?;
+        let bos = reader
+            .tokens(&["get_bos_id", "bos_id"], overrides.bos_id.map(|id| vec![id]).as_ref())?;
+        Ok(Metadata {
+            max_seq_len,
+            max_context_len: context.unwrap_or(max_seq_len),
+            vocab_size: reader.count(&["get_vocab_size", "vocab_size"])?,
+            use_kv_cache: has_cache.unwrap_or(interface.has_position),
+            enable_dynamic_shape: varies.unwrap_or(interface.is_dynamic),
+            bos_id: bos.first().copied(),
+            eos_ids: eos,
+            append_eos_to_prompt: append.unwrap_or(false),
+        })
+    }
+}
+
+struct Reader<'m> {
+    model: &'m mut dyn Model,
+    names: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// What the first of these methods that there is gives: all of its integers.
+    fn read<'n>(&mut self, spellings: &[&'n str]) -> Result<Option<(&'n str, Vec<i64>)>, Error> {
+        let found = spellings.iter().find(|name| self.names.iter().any(|other| other == *name));
+        let Some(&method) = found else { return Ok(None) };
+        let (mut values, mut odd) = (Vec::new(), false);
+        let mut read = |_: usize, value: ValueRef<'_>| match integers(&value) {
+            Some(integers) if values.len() + integers.len() <= 1 << 16 => values.extend(integers),
+            _ => odd = true,
+        };
+        self.model
+            .run(method, &[], &mut read)
+            .map_err(Error::model(format!("run the metadata method '{method}'")))?;
+        if odd || values.is_empty() {
+            let message = "expected integers, found something else".into();
+            return Err(Error::Metadata { method: method.into(), message });
+        }
+        Ok(Some((method, values)))
+    }
+
+    fn count(&mut self, spellings: &[&str]) -> Result<Option<usize>, Error> {
+        let Some((method, values)) = self.read(spellings)? else { return Ok(None) };
+        let value = values.first().copied().unwrap_or(0);
+        match i32::try_from(value) {
+            Ok(count) if count > 0 => Ok(Some(count as usize)),
+            _ => {
+                let message = format!("expected a count from 1 to {}, found {value}", i32::MAX);
+                Err(Error::Metadata { method: method.into(), message })
+            }
+        }
+    }
+
+    fn truth(&mut self, spellings: &[&str]) -> Result<Option<bool>, Error> {
+        let found = self.read(spellings)?;
+        Ok(found.map(|(_, values)| values.first().is_some_and(|value| *value != 0)))
+    }
+
+    fn tokens(
+        &mut self,
+        spellings: &[&str],
+        instead: Option<&Vec<u32>>,
+    ) -> Result<Vec<u32>, Error> {
+        if let Some(tokens) = instead {
+            return Ok(tokens.clone());
+        }
+        let Some((method, values)) = self.read(spellings)? else { return Ok(Vec::new()) };
+        // Exporters write -1 for "none".
+        let tokens = values.iter().filter(|value| **value != -1).map(|value| {
+            u32::try_from(*value).map_err(|_| {
+                let message = format!("expected a token, found {value}");
+                Error::Metadata { method: method.into(), message }
+            })
+        });
+        tokens.collect()
+    }
+}
+
+fn integers(value: &ValueRef<'_>) -> Option<Vec<i64>> {
+    match value {
+        ValueRef::Scalar(scalar) => Some(vec![scalar.to_i64()]),
+        ValueRef::Tensor(tensor) => match tensor.info().scalar_type {
+            ScalarType::Long => Some(tensor.data::<i64>().ok()?.to_vec()),
+            ScalarType::Int => Some(tensor.data::<i32>().ok()?.iter().map(|&v| v.into()).collect()),
+            ScalarType::Bool => Some(tensor.bytes().iter().map(|&v| i64::from(v != 0)).collect()),
+            _ => None,
+        },
+        _ => None,
+    }
+}

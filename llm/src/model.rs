@@ -1,0 +1,47 @@
+//! What a runner asks of a loaded program.
+
+use torchlet_core::{MethodMeta, ValueRef};
+
+/// Why a [`Model`] failed.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A loaded program, as a [`Runner`](crate::Runner) sees it.
+pub trait Model: Send {
+    /// Names of the methods.
+    ///
+    /// # Errors
+    /// The program is malformed.
+    fn method_names(&self) -> Result<Vec<String>, Failure>;
+
+    /// What a method takes and gives.
+    ///
+    /// # Errors
+    /// There is no such method, or the program is malformed.
+    fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure>;
+
+    /// Gets a method ready to run.
+    ///
+    /// # Errors
+    /// What is missing or wrong.
+    fn load(&mut self, method: &str) -> Result<(), Failure>;
+
+    /// Runs a method, and shows its outputs, in order, with their numbers.
+    ///
+    /// # Errors
+    /// An input does not fit, or the method failed.
+    fn run(
+        &mut self,
+        method: &str,
+        inputs: &[ValueRef<'_>],
+        read: &mut dyn FnMut(usize, ValueRef<'_>),
+    ) -> Result<(), Failure>;
+
+    /// Gives a method's state, such as its caches, its first values again.
+    ///
+    /// # Errors
+    /// A delegate failed.
+    fn reset(&mut self, method: &str) -> Result<(), Failure>;
+
+    /// The same program with state of its own.
+    fn another(&self) -> Box<dyn Model>;
+}

@@ -1,0 +1,596 @@
+//! From a prompt to text.
+
+use crate::chat::{ChatTemplate, Message};
+use crate::decoder::Decoder;
+use crate::error::Error;
+use crate::metadata::{Metadata, Overrides};
+use crate::model::Model;
+use crate::sampler::{Sampler, Sampling};
+use crate::stats::{Stats, timed};
+use crate::tokenizer::{TextStream, Tokenizer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How much is generated, and how.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GenerationConfig {
+    /// Whether the prompt is given before what follows it.
+    pub echo: bool,
+    /// The most tokens to generate. Without this, as many as there is room for.
+    pub max_new_tokens: Option<usize>,
+    /// The most tokens in the context, those of the prompt and of earlier turns included.
+    pub seq_len: Option<usize>,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// Whether tokens that end a text are as any other.
+    pub ignore_eos: bool,
+    /// How many of the token that is in front of a text go in front of the prompt.
+    pub num_bos: usize,
+    /// How many of the token that ends a text go behind the prompt.
+    pub num_eos: usize,
+    /// Texts that end the generation. They are not part of it.
+    pub stop: Vec<String>,
+}
+
+/// Why a generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finish {
+    /// A token that ends a text was chosen, or a text came that should end it.
+    Stop,
+    /// As many tokens were generated as should be.
+    Length,
+    /// The context is full.
+    Context,
+    /// [`Stop::stop`] was called.
+    Stopped,
+}
+
+/// What was generated.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Generation {
+    /// The text, as it was given piece by piece, without the prompt.
+    pub text: String,
+    /// All tokens that were chosen, that which ended the text included.
+    pub tokens: Vec<u32>,
+    /// Why it ended.
+    pub finish: Finish,
+    /// What it took.
+    pub stats: Stats,
+}
+
+/// Ends the generation of a [`Runner`], from another thread.
+#[derive(Debug, Clone)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Default for Stop {
+    fn default() -> Self {
+        Stop(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Stop {
+    /// Ends the generation in progress, if there is one, before its next token, or the next part of its prompt.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there is nothing to stop: nothing is generated, or what is will end.
+    pub fn is_idle(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What the next token follows from.
+#[derive(Debug, Clone, Default)]
+enum Next {
+    /// Nothing was fed yet.
+    #[default]
+    Nothing,
+    /// The logits of the last token that was fed.
+    Logits(Vec<f32>),
+    /// This token, which was chosen, and has not been fed.
+    Token(u32),
+}
+
+/// A language model with its tokenizer, and the tokens that it has seen.
+///
+/// Each generation goes on behind what the one before left in the caches; [`reset`](Self::reset) starts anew.
+pub struct Runner {
+    model: Box<dyn Model>,
+    tokenizer: Arc<Tokenizer>,
+    decoder: Arc<Decoder>,
+    metadata: Metadata,
+    template: Option<Arc<ChatTemplate>>,
+    /// The tokens that were fed.
+    context: Vec<u32>,
+    next: Next,
+    stop: Stop,
+    load_started: SystemTime,
+    load: Duration,
+}
+
+impl Runner {
+    /// A runner of a program, which is loaded now.
+    ///
+    /// # Errors
+    /// The program is not a language model's, or cannot be loaded.
+    pub fn new(
+        model: impl Model + 'static,
+        tokenizer: impl Into<Arc<Tokenizer>>,
+        overrides: &Overrides,
+    ) -> Result<Self, Error> {
+        let (load_started, start) = (SystemTime::now(), Instant::now());
+        let mut model: Box<dyn Model> = Box::new(model);
+        let tokenizer = tokenizer.into();
+        let decoder = Decoder::of(model.as_ref())?;
+        let mut metadata = Metadata::read(model.as_mut(), &decoder.interface(), overrides)?;
+        metadata.bos_id = metadata.bos_id.or(tokenizer.bos());
+        if metadata.eos_ids.is_empty() {
+            metadata.eos_ids.extend(tokenizer.eos());
+        }
+        decoder.load(model.as_mut())?;
+        Ok(Runner {
+            model,
+            tokenizer,
+            decoder: Arc::new(decoder),
+            metadata,
+            template: None,
+            context: Vec::new(),
+            next: Next::Nothing,
+            stop: Stop::default(),
+            load_started,
+            load: start.elapsed(),
+        })
+    }
+
+    /// Adds the time that it took to open the program to that of loading it, in [`Stats`].
+    #[must_use]
+    pub fn opened_in(mut self, time: Duration) -> Self {
+        self.load = self.load.saturating_add(time);
+        self.load_started = self.load_started.checked_sub(time).unwrap_or(self.load_started);
+        self
+    }
+
+    /// Another runner over the same program, with caches of its own.
+    ///
+    /// # Errors
+    /// The program cannot be loaded once more.
+    pub fn session(&self) -> Result<Runner, Error> {
+        let (load_started, start) = (SystemTime::now(), Instant::now());
+        let mut model = self.model.another();
+        self.decoder.load(model.as_mut())?;
+        Ok(Runner {
+            model,
+            tokenizer: self.tokenizer.clone(),
+            decoder: self.decoder.clone(),
+            metadata: self.metadata.clone(),
+            template: self.template.clone(),
+            context: Vec::new(),
+            next: Next::Nothing,
+            stop: Stop::default(),
+            load_started,
+            load: start.elapsed(),
+        })
+    }
+
+    /// Sets how [`chat`](Self::chat) makes a prompt of messages.
+    pub fn set_chat_template(&mut self, template: impl Into<Arc<ChatTemplate>>) {
+        self.template = Some(template.into());
+    }
+
+    /// How [`chat`](Self::chat) makes a prompt of messages: what was set, or Llama 3's or ChatML, by the special tokens that there are.
+    ///
+    /// # Errors
+    /// There are none of these.
+    pub fn chat_template(&mut self) -> Result<Arc<ChatTemplate>, Error> {
+        if self.template.is_none() {
+            let has = |name| self.tokenizer.special(name).is_some();
+            let known = match (has("<|start_header_id|>"), has("<|im_start|>")) {
+                (true, _) => ChatTemplate::llama3(),
+                (_, true) => ChatTemplate::chatml(),
+                _ => {
+                    let message = "the tokenizer has neither <|start_header_id|> nor <|im_start|>; set a template, such as that of \
+                                   tokenizer_config.json";
+                    return Err(Error::Template { message: message.into() });
+                }
+            };
+            self.template = Some(Arc::new(known));
+        }
+        self.template.clone().ok_or(Error::NoPrompt)
+    }
+
+    /// What the program says of itself.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The tokens that were fed.
+    pub fn context(&self) -> &[u32] {
+        &self.context
+    }
+
+    /// The logits of the token that was fed last, unless another was chosen by them.
+    pub fn logits(&self) -> Option<&[f32]> {
+        match &self.next {
+            Next::Logits(logits) => Some(logits),
+            _ => None,
+        }
+    }
+
+    /// A handle that ends generations of this runner.
+    pub fn stop_handle(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Forgets everything: the caches have their first values again.
+    ///
+    /// # Errors
+    /// A delegate failed.
+    pub fn reset(&mut self) -> Result<(), Error> {
+        self.decoder.reset(self.model.as_mut())?;
+        self.context.clear();
+        self.next = Next::Nothing;
+        Ok(())
+    }
+
+    /// Generates a few tokens behind a prompt and forgets them, so that what is made when it is first needed has been made.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate).
+    pub fn warmup(&mut self, prompt: &str, tokens: usize) -> Result<(), Error> {
+        let config = GenerationConfig {
+            max_new_tokens: Some(tokens),
+            sampling: Sampling::greedy(),
+            ignore_eos: true,
+            ..GenerationConfig::default()
+        };
+        self.generate(prompt, &config, |_| ())?;
+        self.reset()
+    }
+
+    /// Feeds a prompt, and generates nothing.
+    ///
+    /// # Errors
+    /// The context has no room for it, or the program failed.
+    pub fn prefill(&mut self, prompt: &str) -> Result<(), Error> {
+        let tokens = self.tokenizer.encode(prompt)?;
+        self.prefill_tokens(&tokens)
+    }
+
+    /// Feeds tokens, and generates nothing.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill).
+    pub fn prefill_tokens(&mut self, tokens: &[u32]) -> Result<(), Error> {
+        self.stop.0.store(false, Ordering::Relaxed);
+        let mut execution = Duration::ZERO;
+        let fed = self.feed(tokens, &mut execution).map(|_| ());
+        self.stop.stop();
+        fed
+    }
+
+    /// Generates text behind a prompt, which goes behind what was fed before. An empty prompt goes on where the last generation, or
+    /// [`prefill`](Self::prefill), ended. Text is given piece by piece, each of whole characters.
+    ///
+    /// # Errors
+    /// A setting is out of its range, the context has no room for the prompt, or the program failed.
+    pub fn generate(
+        &mut self,
+        prompt: &str,
+        config: &GenerationConfig,
+        mut on_text: impl FnMut(&str),
+    ) -> Result<Generation, Error> {
+        let start = (SystemTime::now(), Instant::now());
+        let mut tokens = Vec::new();
+        if !prompt.is_empty() {
+            let missing = |name| Error::Setting {
+                name,
+                value: "more than 0".into(),
+                expected: "0, since neither the program nor the tokenizer has such a token",
+            };
+            let bos = self.metadata.bos_id.map(|token| (token, config.num_bos));
+            if let Some((token, count)) = bos {
+                tokens.extend(std::iter::repeat_n(token, count.min(self.metadata.max_context_len)));
+            } else if config.num_bos > 0 {
+                return Err(missing("num_bos"));
+            }
+            tokens.extend(self.tokenizer.encode(prompt)?);
+            let count = config.num_eos.max(usize::from(self.metadata.append_eos_to_prompt));
+            match self.metadata.eos_ids.first() {
+                Some(eos) => tokens
+                    .extend(std::iter::repeat_n(*eos, count.min(self.metadata.max_context_len))),
+                None if count > 0 => return Err(missing("num_eos")),
+                None => {}
+            }
+        }
+        if config.echo && !prompt.is_empty() {
+            on_text(prompt);
+        }
+        self.run(&tokens, config, start, &mut on_text)
+    }
+
+    /// Generates text behind tokens.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate).
+    pub fn generate_tokens(
+        &mut self,
+        prompt: &[u32],
+        config: &GenerationConfig,
+        mut on_text: impl FnMut(&str),
+    ) -> Result<Generation, Error> {
+        self.run(prompt, config, (SystemTime::now(), Instant::now()), &mut on_text)
+    }
+
+    /// Generates the assistant's next message of a conversation. What of it was fed before, here or by [`generate`](Self::generate), is not
+    /// fed again.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate), or the template refuses the messages.
+    pub fn chat(
+        &mut self,
+        messages: &[Message],
+        config: &GenerationConfig,
+        mut on_text: impl FnMut(&str),
+    ) -> Result<Generation, Error> {
+        let start = (SystemTime::now(), Instant::now());
+        let tokens = self.chat_tokens(messages)?;
+        let rest = self.keep_common(&tokens)?;
+        self.run(&tokens[rest..], config, start, &mut on_text)
+    }
+
+    /// The tokens of the prompt that [`chat`](Self::chat) makes.
+    ///
+    /// # Errors
+    /// The template refuses the messages.
+    pub fn chat_tokens(&mut self, messages: &[Message]) -> Result<Vec<u32>, Error> {
+        let prompt = self.chat_template()?.render(messages, true)?;
+        self.tokenizer.encode(&prompt)
+    }
+
+    /// Keeps what the context and these tokens begin with in common, and says how much that is: less than all of them, so that
+    /// there is something to feed.
+    ///
+    /// # Errors
+    /// A delegate failed.
+    pub fn keep_common(&mut self, tokens: &[u32]) -> Result<usize, Error> {
+        let common = self.context.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let common = common.min(tokens.len().saturating_sub(1));
+        if !self.decoder.has_position() && self.metadata.use_kv_cache {
+            // Where it cannot be said where a token is, nothing can be taken back.
+            self.reset()?;
+            return Ok(0);
+        }
+        // What lies behind in the caches is written over before anything looks at it.
+        self.context.truncate(common);
+        self.next = Next::Nothing;
+        Ok(common)
+    }
+
+    /// Feeds what is pending, and tokens behind it. Logits of the last are kept. Whether all were fed: it may be stopped.
+    fn feed(&mut self, tokens: &[u32], execution: &mut Duration) -> Result<bool, Error> {
+        let pending = match self.next {
+            Next::Token(token) => Some(token),
+            _ => None,
+        };
+        let all: Vec<u32> = pending.into_iter().chain(tokens.iter().copied()).collect();
+        if all.is_empty() {
+            return match self.next {
+                Next::Logits(_) => Ok(true),
+                _ => Err(Error::NoPrompt),
+            };
+        }
+        let (position, limit) = (self.context.len(), self.metadata.max_context_len);
+        if all.len() > limit.saturating_sub(position) {
+            return Err(Error::ContextFull { position, tokens: all.len(), limit });
+        }
+        let mut logits = match std::mem::take(&mut self.next) {
+            Next::Logits(logits) => logits,
+            _ => Vec::new(),
+        };
+        if !self.decoder.has_position() {
+            self.context.extend(all);
+            let (model, context) = (self.model.as_mut(), &self.context);
+            timed(execution, || self.decoder.whole(model, context, &mut logits))?;
+            self.next = Next::Logits(logits);
+            return Ok(true);
+        }
+        let mut rest = all.as_slice();
+        while !rest.is_empty() {
+            if self.stop.is_idle() {
+                return Ok(false);
+            }
+            let count = self.decoder.chunk(rest.len(), self.metadata.max_seq_len).min(rest.len());
+            let (chunk, behind) = rest.split_at(count);
+            let wanted = behind.is_empty().then_some(&mut logits);
+            let (model, at) = (self.model.as_mut(), self.context.len());
+            timed(execution, || self.decoder.step(model, chunk, at, wanted))?;
+            self.context.extend_from_slice(chunk);
+            rest = behind;
+        }
+        self.next = Next::Logits(logits);
+        Ok(true)
+    }
+
+    /// The most tokens to generate now, and why no more. The last one takes no room, since it is not fed.
+    fn room(&self, config: &GenerationConfig) -> (usize, Finish) {
+        let used = self.context.len();
+        let room = self.metadata.max_context_len.saturating_sub(used) + 1;
+        let wanted = config.seq_len.map(|length| length.saturating_sub(used));
+        let wanted = wanted.into_iter().chain(config.max_new_tokens).min();
+        match wanted {
+            Some(wanted) if wanted <= room => (wanted, Finish::Length),
+            _ => (room, Finish::Context),
+        }
+    }
+
+    fn run(
+        &mut self,
+        prompt: &[u32],
+        config: &GenerationConfig,
+        start: (SystemTime, Instant),
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<Generation, Error> {
+        self.stop.0.store(false, Ordering::Relaxed);
+        let result = self.run_until_stopped(prompt, config, start, on_text);
+        self.stop.stop();
+        result
+    }
+
+    fn run_until_stopped(
+        &mut self,
+        prompt: &[u32],
+        config: &GenerationConfig,
+        (started, start): (SystemTime, Instant),
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<Generation, Error> {
+        let mut sampler = Sampler::new(config.sampling.clone())?;
+        let mut stats = Stats::new(self.load_started, self.load);
+        (stats.started, stats.prompt_tokens) = (started, prompt.len());
+        let (mut tokens, mut finish) = (Vec::new(), Finish::Stopped);
+        let is_fed = self.feed(prompt, &mut stats.execution)?;
+        stats.prefill = start.elapsed();
+        stats.first_token = stats.prefill;
+        let tokenizer = self.tokenizer.clone();
+        let mut output = Output::new(&tokenizer, &self.context, &config.stop, on_text);
+        let (most, reason) = self.room(config);
+        loop {
+            if !is_fed || self.stop.is_idle() {
+                break;
+            }
+            if tokens.len() == most {
+                finish = reason;
+                break;
+            }
+            if let Next::Token(_) = self.next
+                && !self.feed(&[], &mut stats.execution)?
+            {
+                break;
+            }
+            let Next::Logits(logits) = &mut self.next else { return Err(Error::NoPrompt) };
+            let context = &self.context;
+            let token = timed(&mut stats.sampling, || sampler.sample(logits, context))?;
+            self.next = Next::Token(token);
+            tokens.push(token);
+            if tokens.len() == 1 {
+                stats.first_token = start.elapsed();
+            }
+            let ends = !config.ignore_eos && self.metadata.eos_ids.contains(&token);
+            if ends || !output.push(token) {
+                finish = Finish::Stop;
+                break;
+            }
+        }
+        let text = output.finish();
+        stats.generated_tokens = tokens.len();
+        stats.total = start.elapsed();
+        Ok(Generation { text, tokens, finish, stats })
+    }
+}
+
+impl std::fmt::Debug for Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runner")
+            .field("metadata", &self.metadata)
+            .field("tokens", &self.context.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Text on its way out: what may become one of the texts that end it waits.
+struct Output<'t> {
+    stream: Option<TextStream<'t>>,
+    stop: &'t [String],
+    /// All text so far, and how much of it was given.
+    text: String,
+    given: usize,
+    on_text: &'t mut dyn FnMut(&str),
+}
+
+impl<'t> Output<'t> {
+    fn new(
+        tokenizer: &'t Tokenizer,
+        behind: &[u32],
+        stop: &'t [String],
+        on_text: &'t mut dyn FnMut(&str),
+    ) -> Self {
+        let stream = Some(TextStream::new(tokenizer, behind));
+        Output { stream, stop, text: String::new(), given: 0, on_text }
+    }
+
+    /// Whether the text goes on behind this token.
+    fn push(&mut self, token: u32) -> bool {
+        let Some(stream) = &mut self.stream else { return false };
+        let new = stream.push(token);
+        self.add(&new)
+    }
+
+    fn add(&mut self, new: &str) -> bool {
+        let old = self.text.len();
+        self.text.push_str(new);
+        let stops = self.stop.iter().filter(|stop| !stop.is_empty());
+        // A text that ends it may have begun in what waits.
+        let found = stops.clone().filter_map(|stop| {
+            let from = (0..=old.saturating_sub(stop.len()))
+                .rev()
+                .find(|&at| self.text.is_char_boundary(at))?;
+            Some(from + self.text[from..].find(stop.as_str())?)
+        });
+        if let Some(end) = found.min() {
+            self.text.truncate(end.max(self.given));
+            self.give(self.text.len());
+            self.stream = None;
+            return false;
+        }
+        let begun = stops.map(|stop| overlap(&self.text[self.given..], stop)).max().unwrap_or(0);
+        self.give(self.text.len() - begun);
+        true
+    }
+
+    fn give(&mut self, end: usize) {
+        if end > self.given {
+            (self.on_text)(&self.text[self.given..end]);
+            self.given = end;
+        }
+    }
+
+    fn finish(mut self) -> String {
+        if let Some(stream) = self.stream.take() {
+            let rest = stream.finish();
+            self.add(&rest);
+            self.give(self.text.len());
+        }
+        self.text
+    }
+}
+
+/// How many bytes at the end of a text begin another.
+fn overlap(text: &str, stop: &str) -> usize {
+    let most = text.len().min(stop.len().saturating_sub(1));
+    (1..=most)
+        .rev()
+        .find(|&count| text.as_bytes().ends_with(&stop.as_bytes()[..count]))
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginnings_of_a_stop_wait() {
+        assert_eq!(overlap("hello wor", "world"), 3);
+        assert_eq!(overlap("aab", "abc"), 2);
+        assert_eq!(overlap("world", "world"), 0);
+        assert_eq!(overlap("", "world"), 0);
+        assert_eq!(overlap("é", "éa"), 2);
+    }
+}

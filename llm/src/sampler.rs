@@ -1,0 +1,329 @@
+//! Choosing a token by its logits.
+
+use crate::error::Error;
+use std::collections::BTreeSet;
+
+/// How tokens are chosen. The steps come in the order of the fields, as in Hugging Face's `transformers`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sampling {
+    /// Logits of tokens that are in the context already are divided by this where positive, and multiplied where negative: 1 is none.
+    pub repetition_penalty: f32,
+    /// How many of the last tokens the penalty looks at: 0 is all.
+    pub repetition_window: usize,
+    /// What is added to the logits of these tokens. Minus infinity forbids one.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// What logits are divided by. 0 takes the likeliest token, always.
+    pub temperature: f32,
+    /// Only this many of the likeliest tokens are considered: 0 is all.
+    pub top_k: usize,
+    /// Only the likeliest tokens that together have this probability are considered: 1 is all.
+    pub top_p: f32,
+    /// Only tokens are considered that are at least this part as likely as the likeliest: 0 is all.
+    pub min_p: f32,
+    /// Where random numbers start. The same seed gives the same text; none gives another each time.
+    pub seed: Option<u64>,
+}
+
+impl Default for Sampling {
+    /// Temperature 0.8, as ExecuTorch's runner, and nothing else.
+    fn default() -> Self {
+        Sampling {
+            repetition_penalty: 1.0,
+            repetition_window: 0,
+            logit_bias: Vec::new(),
+            temperature: 0.8,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: None,
+        }
+    }
+}
+
+impl Sampling {
+    /// The likeliest token, always.
+    pub fn greedy() -> Self {
+        Sampling { temperature: 0.0, ..Sampling::default() }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let in_range = |name, value: f32, fits: bool, expected| match fits {
+            true => Ok(()),
+            false => Err(Error::Setting { name, value: value.to_string(), expected }),
+        };
+        let Sampling { temperature, top_p, min_p, repetition_penalty, .. } = *self;
+        let is_usual = |value: f32| value.is_finite() && value >= 0.0;
+        in_range("temperature", temperature, is_usual(temperature), "a number from 0")?;
+        in_range("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
+        in_range("min_p", min_p, (0.0..=1.0).contains(&min_p), "from 0 to 1")?;
+        let fits = is_usual(repetition_penalty) && repetition_penalty > 0.0;
+        in_range("repetition_penalty", repetition_penalty, fits, "a number above 0")?;
+        match self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
+            Some((_, bias)) => in_range("logit_bias", *bias, false, "a number"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Chooses tokens, one after the other, by [`Sampling`].
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    sampling: Sampling,
+    random: Random,
+    /// Tokens that may still be chosen, with their logits or probabilities.
+    candidates: Vec<(u32, f32)>,
+}
+
+impl Sampler {
+    /// A sampler at the start of its random numbers.
+    ///
+    /// # Errors
+    /// A setting is out of its range.
+    pub fn new(sampling: Sampling) -> Result<Self, Error> {
+        sampling.check()?;
+        let random = Random(sampling.seed.unwrap_or_else(Random::any));
+        Ok(Sampler { sampling, random, candidates: Vec::new() })
+    }
+
+    /// Whether the likeliest token is always taken.
+    pub fn is_greedy(&self) -> bool {
+        self.sampling.temperature == 0.0
+    }
+
+    /// Chooses a token: the index of one of the logits, given the tokens before it. What is not a number counts as minus infinity.
+    ///
+    /// # Errors
+    /// All logits are minus infinity, or there are none.
+    pub fn sample(&mut self, logits: &mut [f32], context: &[u32]) -> Result<u32, Error> {
+        self.adjust(logits, context);
+        let nothing = Error::NoToken { logits: logits.len() };
+        let likeliest = argmax(logits).ok_or(nothing)?;
+        if self.is_greedy() || self.sampling.top_k == 1 {
+            return Ok(likeliest);
+        }
+        self.weigh(logits, logits[likeliest as usize]);
+        self.narrow();
+        let total: f64 = self.candidates.iter().map(|(_, weight)| f64::from(*weight)).sum();
+        let mut rest = self.random.unit() * total;
+        for (token, weight) in &self.candidates {
+            rest -= f64::from(*weight);
+            if rest < 0.0 {
+                return Ok(*token);
+            }
+        }
+        Ok(self.candidates.last().map_or(likeliest, |(token, _)| *token))
+    }
+
+    /// The penalty and the biases.
+    fn adjust(&self, logits: &mut [f32], context: &[u32]) {
+        let Sampling { repetition_penalty: penalty, repetition_window: window, .. } = self.sampling;
+        if penalty != 1.0 {
+            let from = if window == 0 { 0 } else { context.len().saturating_sub(window) };
+            let seen: BTreeSet<u32> =
+                context.get(from..).unwrap_or_default().iter().copied().collect();
+            for token in seen {
+                if let Some(logit) = logits.get_mut(token as usize) {
+                    *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+                }
+            }
+        }
+        for (token, bias) in &self.sampling.logit_bias {
+            if let Some(logit) = logits.get_mut(*token as usize) {
+                *logit += bias;
+            }
+        }
+    }
+
+    /// Candidates with weights relative to the likeliest, which has 1. It is finite, or infinite as all others that count.
+    fn weigh(&mut self, logits: &[f32], most: f32) {
+        let temperature = self.sampling.temperature;
+        let weight = |logit: f32| match most == f32::INFINITY {
+            true => f32::from(u8::from(logit == f32::INFINITY)),
+            false => ((logit - most) / temperature).exp(),
+        };
+        self.candidates.clear();
+        let tokens = (0u32..).zip(logits.iter().copied());
+        let possible = tokens.filter(|(_, logit)| !logit.is_nan() && *logit > f32::NEG_INFINITY);
+        self.candidates.extend(possible.map(|(token, logit)| (token, weight(logit))));
+    }
+
+    /// Leaves out candidates by rank and by probability.
+    fn narrow(&mut self) {
+        let Sampling { top_k, top_p, min_p, .. } = self.sampling;
+        let likelier = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        if top_k > 0 && top_k < self.candidates.len() {
+            self.candidates.select_nth_unstable_by(top_k - 1, likelier);
+            self.candidates.truncate(top_k);
+            // In a certain order, so that the same seed gives the same text whatever the selection did.
+            self.candidates.sort_unstable_by_key(|(token, _)| *token);
+        }
+        if top_p < 1.0 {
+            let total: f64 = self.candidates.iter().map(|(_, weight)| f64::from(*weight)).sum();
+            // Were one less likely than this among those that are needed, all behind it would not make up what is left.
+            let least = (1.0 - f64::from(top_p)) * total / self.candidates.len().max(1) as f64;
+            self.candidates.retain(|(_, weight)| f64::from(*weight) >= least);
+            self.candidates.sort_unstable_by(likelier);
+            let mut sum = 0.0;
+            let enough = self.candidates.iter().position(|(_, weight)| {
+                sum += f64::from(*weight);
+                sum >= f64::from(top_p) * total
+            });
+            self.candidates.truncate(enough.map_or(usize::MAX, |last| last + 1));
+        }
+        if min_p > 0.0 {
+            self.candidates.retain(|(_, weight)| *weight >= min_p);
+        }
+    }
+}
+
+/// The first of the largest numbers; what is not a number is none.
+fn argmax(logits: &[f32]) -> Option<u32> {
+    let mut best: Option<(u32, f32)> = None;
+    for (token, logit) in (0u32..).zip(logits.iter().copied()) {
+        if logit > best.map_or(f32::NEG_INFINITY, |(_, most)| most) {
+            best = Some((token, logit));
+        }
+    }
+    best.map(|(token, _)| token)
+}
+
+/// SplitMix64: a few instructions, and the same numbers on every machine.
+#[derive(Debug, Clone)]
+struct Random(u64);
+
+impl Random {
+    /// A start that differs from run to run.
+    fn any() -> u64 {
+        use std::hash::{BuildHasher, RandomState};
+        RandomState::new().hash_one(std::time::SystemTime::now())
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number from 0 to below 1.
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(sampling: &Sampling, logits: &[f32], context: &[u32], times: usize) -> Vec<usize> {
+        let mut sampler = Sampler::new(sampling.clone()).unwrap();
+        let mut counts = vec![0; logits.len()];
+        for _ in 0..times {
+            counts[sampler.sample(&mut logits.to_vec(), context).unwrap() as usize] += 1;
+        }
+        counts
+    }
+
+    fn warm(change: impl FnOnce(&mut Sampling)) -> Sampling {
+        let mut sampling = Sampling { temperature: 1.0, seed: Some(7), ..Sampling::default() };
+        change(&mut sampling);
+        sampling
+    }
+
+    #[test]
+    fn tokens_are_as_frequent_as_their_probabilities_say() {
+        let logits = [0.5f32.ln(), 0.3f32.ln(), 0.2f32.ln(), f32::NEG_INFINITY];
+        let counts = chosen(&warm(|_| ()), &logits, &[], 20_000);
+        for (count, expected) in counts.iter().zip([10_000.0f64, 6_000.0, 4_000.0, 0.0]) {
+            assert!((*count as f64 - expected).abs() < 300.0, "{counts:?}");
+        }
+        // Half the temperature squares them: 25, 9 and 4 of 38.
+        let counts = chosen(&warm(|sampling| sampling.temperature = 0.5), &logits, &[], 20_000);
+        assert!((counts[0] as f64 - 13_158.0).abs() < 300.0, "{counts:?}");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_tokens() {
+        let logits: Vec<f32> = (0..50).map(|at| (at as f32 * 0.7).sin()).collect();
+        let run = |seed| {
+            let mut sampler = Sampler::new(warm(|sampling| sampling.seed = Some(seed))).unwrap();
+            (0..20).map(|_| sampler.sample(&mut logits.clone(), &[]).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+
+    #[test]
+    fn unlikely_tokens_are_left_out() {
+        let logits = [0.5f32.ln(), 0.3f32.ln(), 0.15f32.ln(), 0.05f32.ln()];
+        let kept = |sampling: Sampling| -> Vec<bool> {
+            chosen(&sampling, &logits, &[], 2_000).iter().map(|count| *count > 0).collect()
+        };
+        assert_eq!(kept(warm(|sampling| sampling.top_k = 2)), [true, true, false, false]);
+        assert_eq!(kept(warm(|sampling| sampling.top_p = 0.75)), [true, true, false, false]);
+        assert_eq!(kept(warm(|sampling| sampling.top_p = 0.82)), [true, true, true, false]);
+        assert_eq!(kept(warm(|sampling| sampling.min_p = 0.2)), [true, true, true, false]);
+        let both = warm(|sampling| (sampling.top_k, sampling.top_p) = (3, 0.5));
+        assert_eq!(kept(both), [true, false, false, false]);
+    }
+
+    #[test]
+    fn logits_are_adjusted_before_they_are_compared() {
+        let greedy = Sampling::greedy();
+        let logits = [2.0, 1.5, -1.0];
+        assert_eq!(chosen(&greedy, &logits, &[], 1), [1, 0, 0]);
+        let penalty = Sampling { repetition_penalty: 2.0, ..greedy.clone() };
+        assert_eq!(chosen(&penalty, &logits, &[0, 0, 9], 1), [0, 1, 0]);
+        let window = Sampling { repetition_window: 1, ..penalty };
+        assert_eq!(chosen(&window, &logits, &[0, 2], 1), [1, 0, 0]);
+        let biased = Sampling { logit_bias: vec![(2, 4.0), (77, 1.0)], ..greedy };
+        assert_eq!(chosen(&biased, &logits, &[], 1), [0, 0, 1]);
+    }
+
+    /// Whatever a model gives, the answer is an index of a number that is larger than minus infinity, or an error.
+    #[test]
+    fn any_logits_give_a_token_or_an_error() {
+        let mut random = Random(3);
+        let odd =
+            [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, 0.0, f32::MAX, f32::MIN, -0.0, 1e-40];
+        for round in 0..20_000 {
+            let count = (random.next() % 9) as usize;
+            let logits: Vec<f32> = (0..count).map(|_| odd[(random.next() % 8) as usize]).collect();
+            let mut sampler = Sampler::new(Sampling {
+                temperature: [0.0, 1e-30, 1.0, 1e30][(random.next() % 4) as usize],
+                top_k: (random.next() % 4) as usize,
+                top_p: [1e-9, 0.5, 1.0][(random.next() % 3) as usize],
+                min_p: [0.0, 0.5, 1.0][(random.next() % 3) as usize],
+                repetition_penalty: [1.0, 1e-30, 1e30][(random.next() % 3) as usize],
+                seed: Some(round),
+                ..Sampling::default()
+            })
+            .unwrap();
+            let mut adjusted = logits.clone();
+            match sampler.sample(&mut adjusted, &[0, 1, 70_000]) {
+                Ok(token) => assert!(adjusted[token as usize] > f32::NEG_INFINITY, "{logits:?}"),
+                Err(error) => {
+                    assert!(matches!(error, Error::NoToken { logits } if logits == count));
+                    assert!(
+                        adjusted.iter().all(|logit| logit.is_nan() || *logit == f32::NEG_INFINITY)
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused() {
+        for (sampling, name) in [
+            (warm(|sampling| sampling.temperature = -1.0), "temperature"),
+            (warm(|sampling| sampling.temperature = f32::NAN), "temperature"),
+            (warm(|sampling| sampling.top_p = 0.0), "top_p"),
+            (warm(|sampling| sampling.min_p = 1.5), "min_p"),
+            (warm(|sampling| sampling.repetition_penalty = 0.0), "repetition_penalty"),
+            (warm(|sampling| sampling.logit_bias = vec![(1, f32::NAN)]), "logit_bias"),
+        ] {
+            assert!(Sampler::new(sampling).unwrap_err().to_string().starts_with(name));
+        }
+    }
+}

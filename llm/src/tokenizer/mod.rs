@@ -1,0 +1,339 @@
+//! Text to tokens and back.
+//!
+//! The formats of Hugging Face (`tokenizer.json`), SentencePiece, tiktoken and Tekken are those of the crate `kitoken`; llama2.c's is ours
+//! (`llama2c.rs`). Files are hostile: how large they may be is bounded, and should the crate panic at one, that is an error here.
+
+mod llama2c;
+mod reversed;
+mod stream;
+
+pub use stream::TextStream;
+
+use crate::error::Error;
+use kitoken::convert::{
+    convert_sentencepiece, convert_tekken, convert_tiktoken, convert_tokenizers,
+};
+use kitoken::{Definition, Kitoken, Regex, SpecialToken, SpecialTokenKind, Split, SplitBehavior};
+use llama2c::Llama2c;
+use reversed::ReversedBytes;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// Larger files are no tokenizers: those of the largest vocabularies have 40 MB.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// How Llama 3 cuts text before it merges: what tiktoken files leave to whoever reads them.
+const LLAMA3_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// Llama 3's special tokens, in the order in which they follow the others; `None` are reserved ones.
+const LLAMA3_SPECIAL: [Option<&str>; 11] = [
+    Some("<|begin_of_text|>"),
+    Some("<|end_of_text|>"),
+    None,
+    None,
+    Some("<|finetune_right_pad_id|>"),
+    None,
+    Some("<|start_header_id|>"),
+    Some("<|end_header_id|>"),
+    Some("<|eom_id|>"),
+    Some("<|eot_id|>"),
+    Some("<|python_tag|>"),
+];
+const LLAMA3_SPECIAL_COUNT: usize = 256;
+
+/// What kind of file a tokenizer came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TokenizerFormat {
+    /// Hugging Face's `tokenizer.json`.
+    HuggingFace,
+    /// A SentencePiece model, of pairs or unigrams.
+    SentencePiece,
+    /// Lines of tokens in base 64 and their ranks; cut and with special tokens as Llama 3's, unless the number of tokens is another known
+    /// one's.
+    Tiktoken,
+    /// Mistral's `tekken.json`.
+    Tekken,
+    /// llama2.c's `tokenizer.bin`, with or without the header of ExecuTorch.
+    Llama2c,
+}
+
+/// Makes tokens of text, and text of tokens.
+pub struct Tokenizer {
+    format: TokenizerFormat,
+    model: Model,
+    special: BTreeMap<String, u32>,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    size: usize,
+}
+
+enum Model {
+    Kitoken(Box<Kitoken>, ReversedBytes),
+    Llama2c(Llama2c),
+    Empty,
+}
+
+impl Tokenizer {
+    /// Opens a tokenizer of any of the [formats](TokenizerFormat), found out by its contents.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a tokenizer.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let fail = |source| Error::Read { path: path.into(), source };
+        let size = std::fs::metadata(path).map_err(fail)?.len();
+        if size > MAX_BYTES {
+            let message = format!("{} has {size} bytes, more than {MAX_BYTES}", path.display());
+            return Err(Error::tokenizer(message));
+        }
+        Tokenizer::from_bytes(&std::fs::read(path).map_err(fail)?)
+    }
+
+    /// A tokenizer in memory.
+    ///
+    /// # Errors
+    /// The bytes are not those of a tokenizer.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let format = TokenizerFormat::of(bytes).ok_or_else(|| {
+            Error::tokenizer(
+                "the file is none of tokenizer.json, a SentencePiece model, tiktoken's, tekken.json, llama2.c's tokenizer.bin",
+            )
+        })?;
+        if format == TokenizerFormat::Llama2c {
+            let model = Llama2c::read(bytes).map_err(Error::tokenizer)?;
+            let (bos, eos, size) = (Some(model.bos), Some(model.eos), model.len());
+            let special = BTreeMap::from([("<s>".into(), model.bos), ("</s>".into(), model.eos)]);
+            return Ok(Tokenizer { format, model: Model::Llama2c(model), special, bos, eos, size });
+        }
+        // The reader of these files has places where it panics at a damaged one, an empty vocabulary for example.
+        let made = catch_unwind(AssertUnwindSafe(|| Tokenizer::of_kitoken(format, bytes)));
+        made.unwrap_or_else(|_| Err(Error::tokenizer(format!("the {format:?} file is damaged"))))
+    }
+
+    /// A tokenizer that knows no token: for those who have tokens, and want some.
+    pub fn empty() -> Self {
+        Tokenizer {
+            format: TokenizerFormat::Tiktoken,
+            model: Model::Empty,
+            special: BTreeMap::new(),
+            bos: None,
+            eos: None,
+            size: 0,
+        }
+    }
+
+    fn of_kitoken(format: TokenizerFormat, bytes: &[u8]) -> Result<Self, Error> {
+        let definition = match format {
+            TokenizerFormat::HuggingFace => convert_tokenizers(bytes),
+            TokenizerFormat::SentencePiece => convert_sentencepiece(bytes),
+            TokenizerFormat::Tekken => convert_tekken(bytes),
+            _ => convert_tiktoken(bytes),
+        };
+        let fail = |error: &dyn std::fmt::Display| Error::tokenizer(format!("{format:?}: {error}"));
+        let mut definition = definition.map_err(|error| fail(&error))?;
+        if format == TokenizerFormat::Tiktoken {
+            like_llama3(&mut definition).map_err(|error| fail(&error))?;
+        }
+        if format == TokenizerFormat::Tekken {
+            name_specials(&mut definition, bytes);
+        }
+        let special: BTreeMap<String, u32> = definition
+            .specials
+            .iter()
+            .filter_map(|token| Some((String::from_utf8(token.bytes.clone()).ok()?, token.id)))
+            .collect();
+        let ids = definition.model.vocab().iter().map(|token| token.id);
+        let ids = ids.chain(definition.specials.iter().map(|token| token.id));
+        let size = ids.max().map_or(0, |id| (id as usize).saturating_add(1));
+        let find = |names: &[&str]| names.iter().find_map(|name| special.get(*name).copied());
+        let bos = find(&["<|begin_of_text|>", "<s>", "<bos>", "<|startoftext|>", "[CLS]"]);
+        let eos =
+            find(&["<|end_of_text|>", "</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "[SEP]"]);
+        let reversed = ReversedBytes::of(&definition.model);
+        let kitoken = Kitoken::from_definition(definition).map_err(|error| fail(&error))?;
+        Ok(Tokenizer {
+            format,
+            model: Model::Kitoken(Box::new(kitoken), reversed),
+            special,
+            bos,
+            eos,
+            size,
+        })
+    }
+
+    /// What kind of file it came from.
+    pub fn format(&self) -> TokenizerFormat {
+        self.format
+    }
+
+    /// One more than the largest token.
+    pub fn vocab_size(&self) -> usize {
+        self.size
+    }
+
+    /// The token in front of a text, by its usual names.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The token behind a text, by its usual names.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// A special token, by its name.
+    pub fn special(&self, name: &str) -> Option<u32> {
+        self.special.get(name).copied()
+    }
+
+    /// The tokens of a text, in which names of special tokens are these. None is added.
+    ///
+    /// # Errors
+    /// A part of the text has no token.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+        self.encode_with(text, true)
+    }
+
+    /// The tokens of a text, in which names of special tokens are text as any other, as it should be where somebody else wrote it.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>, Error> {
+        self.encode_with(text, false)
+    }
+
+    fn encode_with(&self, text: &str, specials: bool) -> Result<Vec<u32>, Error> {
+        match &self.model {
+            Model::Empty if text.is_empty() => Ok(Vec::new()),
+            Model::Empty => Err(Error::tokenizer("there is none, and text needs one")),
+            Model::Llama2c(model) => Ok(model.encode(text)),
+            Model::Kitoken(model, reversed) => {
+                // What was added to a vocabulary without being special is text as any other.
+                let added = [SpecialTokenKind::Priority];
+                let all = [
+                    SpecialTokenKind::Priority,
+                    SpecialTokenKind::Control,
+                    SpecialTokenKind::Unknown,
+                ];
+                let encode = || model.encode(text, if specials { &all[..] } else { &added[..] });
+                catch_unwind(AssertUnwindSafe(encode))
+                    .map_err(|_| {
+                        Error::tokenizer("the tokenizer's file is damaged: it cannot encode")
+                    })?
+                    .map(|tokens| reversed.repair(tokens))
+                    .map_err(|error| Error::tokenizer(error.to_string()))
+            }
+        }
+    }
+
+    /// The bytes of tokens. Special tokens, and those that the tokenizer does not know, have none.
+    pub fn decode_bytes(&self, tokens: &[u32]) -> Vec<u8> {
+        match &self.model {
+            Model::Empty => Vec::new(),
+            Model::Llama2c(model) => model.decode(tokens),
+            Model::Kitoken(model, _) => {
+                let decode = |tokens: &[u32]| {
+                    catch_unwind(AssertUnwindSafe(|| model.decode(tokens, false)))
+                        .ok()
+                        .and_then(Result::ok)
+                };
+                decode(tokens).unwrap_or_else(|| {
+                    let known = |token: &u32| decode(std::slice::from_ref(token)).is_some();
+                    let tokens: Vec<u32> = tokens.iter().copied().filter(known).collect();
+                    decode(&tokens).unwrap_or_default()
+                })
+            }
+        }
+    }
+
+    /// The text of tokens; what is no text is replaced. [`TextStream`] does this token by token.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        String::from_utf8_lossy(&self.decode_bytes(tokens)).into_owned()
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (format, size) = (&self.format, &self.size);
+        f.debug_struct("Tokenizer")
+            .field("format", format)
+            .field("size", size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TokenizerFormat {
+    /// What a file is, by how it begins.
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok();
+        let begin = text.map(str::trim_start).and_then(|text| text.chars().next());
+        match (text, begin) {
+            (Some(text), Some('{')) => {
+                Some(match !text.contains("\"model\"") && text.contains("\"token_bytes\"") {
+                    true => TokenizerFormat::Tekken,
+                    false => TokenizerFormat::HuggingFace,
+                })
+            }
+            (Some(text), Some(_)) if is_tiktoken(text) => Some(TokenizerFormat::Tiktoken),
+            _ if Llama2c::read(bytes).is_ok() => Some(TokenizerFormat::Llama2c),
+            // The first field of a SentencePiece model: a piece, with its length.
+            _ if bytes.first() == Some(&0x0a) => Some(TokenizerFormat::SentencePiece),
+            _ => None,
+        }
+    }
+}
+
+fn is_tiktoken(text: &str) -> bool {
+    let line = text.lines().next().unwrap_or_default();
+    line.split_once(' ').is_some_and(|(token, rank)| {
+        let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
+        !token.is_empty() && token.bytes().all(is_base64) && rank.trim().parse::<u32>().is_ok()
+    })
+}
+
+/// Gives special tokens of a Tekken file the names that newer ones have for them, in place of those of the first.
+fn name_specials(definition: &mut Definition, bytes: &[u8]) {
+    let file: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let named = file["special_tokens"].as_array().into_iter().flatten();
+    for (id, name) in
+        named.filter_map(|token| Some((token["rank"].as_u64()?, token["token_str"].as_str()?)))
+    {
+        if let Some(token) = definition.specials.iter_mut().find(|token| u64::from(token.id) == id)
+        {
+            token.bytes = name.into();
+        }
+    }
+    definition.specials.sort();
+}
+
+/// Gives a tiktoken file how Llama 3 cuts text and its special tokens, unless it is one that others are known for by its size.
+fn like_llama3(definition: &mut Definition) -> Result<(), Box<dyn std::error::Error>> {
+    let count = definition.model.vocab().len();
+    // GPT-2 to GPT-4o, Kimi and Llama 4.
+    if matches!(count, 50_000..=50_300 | 100_000..=100_300 | 163_584 | 199_990..=200_100) {
+        return Ok(());
+    }
+    let pattern = Regex::new(LLAMA3_PIECES).map_err(|error| error.to_string())?.into();
+    definition.config.split = vec![Split::Pattern { pattern, behavior: SplitBehavior::Isolate }];
+    let mut reserved = 0;
+    definition.specials = (0..LLAMA3_SPECIAL_COUNT)
+        .map(|at| {
+            let name = LLAMA3_SPECIAL.get(at).copied().flatten().map(String::from);
+            let name = name.unwrap_or_else(|| {
+                reserved += 1;
+                format!("<|reserved_special_token_{}|>", reserved - 1)
+            });
+            SpecialToken {
+                id: u32::try_from(count + at).unwrap_or(u32::MAX),
+                bytes: name.into_bytes(),
+                kind: SpecialTokenKind::Control,
+                ident: None,
+                score: at as f32,
+                extract: true,
+            }
+        })
+        .collect();
+    Ok(())
+}

@@ -1,0 +1,132 @@
+"""Tries `torchlet serve` with OpenAI's own client, and with clients that behave badly.
+
+    torchlet serve llm/model/8da4w.pte --port 8123 --api-key secret
+    pip install openai && python llm/tests/openai_client.py 8123 secret
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+import urllib.request
+
+import openai
+
+PORT, KEY = int(sys.argv[1]), sys.argv[2]
+BASE = f"http://127.0.0.1:{PORT}"
+QUESTION = [{"role": "user", "content": "Tell me about bread."}]
+
+
+def raw(text: bytes, wait: float = 5.0) -> bytes:
+    with socket.create_connection(("127.0.0.1", PORT), timeout=wait) as connection:
+        connection.sendall(text)
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    return answer
+
+
+def post(body: bytes, path: str = "/v1/chat/completions", key: str = KEY) -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: {len(body)}\r\n\r\n"
+    return raw(head.encode() + body, 60)
+
+
+def metric(name: str) -> float:
+    request = urllib.request.Request(f"{BASE}/metrics", headers={"authorization": f"Bearer {KEY}"})
+    lines = urllib.request.urlopen(request).read().decode().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith(f"torchlet_{name} "))
+
+
+def main() -> None:
+    client = openai.OpenAI(base_url=f"{BASE}/v1", api_key=KEY, max_retries=0)
+    name = client.models.list().data[0].id
+    assert client.models.retrieve(name).id == name
+    options = dict(model=name, messages=QUESTION, temperature=0, max_tokens=20)
+    whole = client.chat.completions.create(**options)
+    text = whole.choices[0].message.content
+    assert text and whole.usage.completion_tokens == 20 and whole.choices[0].finish_reason == "length"
+    chunks = list(client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}))
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert streamed == text and chunks[-1].usage.completion_tokens == 20, (streamed, text)
+    plain = client.completions.create(model=name, prompt="In those days", max_tokens=8, seed=1, stop=["zzz"])
+    assert plain.choices[0].text and plain.usage.total_tokens > 8
+    again = client.completions.create(model=name, prompt="In those days", max_tokens=8, seed=1)
+    assert again.choices[0].text == plain.choices[0].text
+
+    for wrong, error in (
+        ({"n": 2}, openai.BadRequestError),
+        ({"temperature": -1}, openai.BadRequestError),
+        ({"response_format": {"type": "json_object"}}, openai.BadRequestError),
+        ({"messages": [{"role": "user", "content": "word " * 2000}]}, openai.BadRequestError),
+    ):
+        try:
+            client.chat.completions.create(**(options | wrong))
+            raise SystemExit(f"{wrong} was taken")
+        except error as refused:
+            print("refused:", refused.body["message"][:100])
+    try:
+        openai.OpenAI(base_url=f"{BASE}/v1", api_key="wrong").models.list()
+        raise SystemExit("a wrong key was taken")
+    except openai.AuthenticationError:
+        pass
+
+    for body, status in ((b"", b"400"), (b"{", b"400"), (b"\xff" * 100, b"400"), (b"[" * 100000, b"400")):
+        assert post(body).startswith(b"HTTP/1.1 " + status), (body[:10], post(body)[:100])
+    assert raw(b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert raw(b"POST /v1/completions HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n").startswith(b"HTTP/1.1 413")
+    assert raw(b"GET / HTTP/1.1\r\n" + b"a: " + b"b" * 20000).startswith(b"HTTP/1.1 431")
+    assert b"<title>" in raw(b"GET / HTTP/1.1\r\n\r\n")
+    assert raw(b"GET /nowhere HTTP/1.1\r\nauthorization: Bearer " + KEY.encode() + b"\r\n\r\n").startswith(b"HTTP/1.1 404")
+
+    # Slow ones wait in the background, and keep nobody else waiting.
+    slow = [socket.create_connection(("127.0.0.1", PORT)) for _ in range(100)]
+    for connection in slow:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\n")
+    start = time.time()
+    client.chat.completions.create(**options)
+    print(f"with 100 slow clients: {time.time() - start:.2f} s")
+    for connection in slow:
+        connection.close()
+
+    # Those that leave free the session.
+    before = metric("generations_abandoned_total")
+    body = json.dumps({"messages": QUESTION, "stream": True, "max_tokens": 400, "logit_bias": {"1": -100, "3": -100}}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nauthorization: Bearer {KEY}\r\ncontent-length: {len(body)}\r\n\r\n"
+    for _ in range(5):
+        connection = socket.create_connection(("127.0.0.1", PORT))
+        connection.sendall(head.encode() + body)
+        connection.recv(200)
+        connection.close()
+    client.chat.completions.create(**options)
+    print("abandoned:", metric("generations_abandoned_total") - before)
+    assert metric("generations_abandoned_total") - before >= 4
+
+    # Hundreds at once: each gets an answer, or is told that too many wait.
+    results: list[str] = []
+
+    def one() -> None:
+        try:
+            found = client.chat.completions.create(**options)
+            results.append("ok" if found.choices[0].message.content == text else "other text")
+        except openai.RateLimitError:
+            results.append("429")
+        except openai.InternalServerError:
+            results.append("503")
+
+    threads = [threading.Thread(target=one) for _ in range(300)]
+    start = time.time()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(f"300 at once in {time.time() - start:.1f} s:", {kind: results.count(kind) for kind in set(results)})
+    assert len(results) == 300 and "other text" not in results and results.count("ok") > 50
+    assert metric("generations_running") == metric("generations_waiting") == 0
+    print("all right")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+//! Tokenizers of all formats against what their own Python packages make of the same texts (`export/tokenizer_forms.py`).
+
+use serde_json::Value;
+use std::path::PathBuf;
+use torchlet_llm::{TextStream, Tokenizer, TokenizerFormat};
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers")
+}
+
+/// The file of the model's tokenizer lies with the model.
+fn path(name: &str) -> PathBuf {
+    match name {
+        "tokenizer.json" => folder().join("../../model/tokenizer.json"),
+        _ => folder().join(name),
+    }
+}
+
+fn expected() -> Vec<Value> {
+    let text = std::fs::read_to_string(folder().join("expected.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn ids(case: &Value) -> Vec<u32> {
+    case["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+#[test]
+fn tokens_are_those_of_the_python_packages() {
+    let mut count = 0;
+    for form in expected() {
+        let name = form["file"].as_str().unwrap();
+        let tokenizer = Tokenizer::load(path(name)).unwrap();
+        for case in form["cases"].as_array().unwrap() {
+            let text = case["text"].as_str().unwrap();
+            // tiktoken was told to take special tokens as text; SentencePiece knows no others.
+            let found = match tokenizer.format() {
+                TokenizerFormat::HuggingFace => tokenizer.encode(text),
+                _ => tokenizer.encode_plain(text),
+            };
+            assert_eq!(found.unwrap(), ids(case), "{name}: {text:?}");
+            count += 1;
+        }
+    }
+    assert!(count >= 70, "{count}");
+}
+
+#[test]
+fn tokens_become_text_again_whole_and_one_by_one() {
+    for form in expected() {
+        let name = form["file"].as_str().unwrap();
+        let tokenizer = Tokenizer::load(path(name)).unwrap();
+        for case in form["cases"].as_array().unwrap() {
+            let (ids, decoded) = (ids(case), case["decoded"].as_str().unwrap());
+            assert_eq!(tokenizer.decode(&ids), decoded, "{name}");
+            let mut stream = TextStream::new(&tokenizer, &[]);
+            let mut text = String::new();
+            for id in ids {
+                let piece = stream.push(id);
+                assert!(!piece.contains('\u{fffd}'), "{name}: {piece:?} of {decoded:?}");
+                text += &piece;
+            }
+            text += &stream.finish();
+            assert_eq!(text, decoded, "{name}");
+        }
+    }
+}
+
+#[test]
+fn formats_are_told_apart_and_special_tokens_known() {
+    let special = |name: &str| {
+        let tokenizer = Tokenizer::load(path(name)).unwrap();
+        (tokenizer.format(), tokenizer.bos(), tokenizer.eos())
+    };
+    let size = Tokenizer::load(path("tokenizer.json")).unwrap().vocab_size();
+    assert_eq!(size, 1024);
+    assert_eq!(special("tokenizer.json"), (TokenizerFormat::HuggingFace, Some(0), Some(1)));
+    let first = 1020;
+    let expected = (TokenizerFormat::Tiktoken, Some(first), Some(first + 1));
+    assert_eq!(special("llama3.tiktoken"), expected);
+    let eot = Tokenizer::load(path("llama3.tiktoken")).unwrap().special("<|eot_id|>");
+    assert_eq!(eot, Some(first + 9));
+    assert_eq!(special("tekken.json"), (TokenizerFormat::Tekken, Some(1), Some(2)));
+    let tekken = Tokenizer::load(path("tekken.json")).unwrap();
+    assert_eq!(tekken.special("[SYSTEM_PROMPT]"), Some(17));
+    assert_eq!(tekken.encode("[SYSTEM_PROMPT]</s>").unwrap(), [17, 2]);
+    assert_eq!(special("bpe.model"), (TokenizerFormat::SentencePiece, Some(1), Some(2)));
+    assert_eq!(special("llama2c.bin"), (TokenizerFormat::Llama2c, Some(1), Some(2)));
+    assert_eq!(special("llama2c_executorch.bin"), (TokenizerFormat::Llama2c, Some(1), Some(2)));
+}
+
+/// Cut off, with a byte changed, or repeated: an error, or a tokenizer that does its work on any text.
+#[test]
+fn damaged_files_are_refused_or_work() {
+    let mut state = 1u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below.max(1)
+    };
+    let names = [
+        "llama3.tiktoken",
+        "tekken.json",
+        "bpe.model",
+        "unigram.model",
+        "llama2c.bin",
+        "llama2c_executorch.bin",
+    ];
+    // What panics inside is caught and refused; its message would only hide those of tests.
+    std::panic::set_hook(Box::new(|_| ()));
+    let (mut refused, mut works) = (0, 0);
+    for name in names {
+        let whole = std::fs::read(path(name)).unwrap();
+        for round in 0..12 {
+            let mut bytes = whole.clone();
+            match round % 3 {
+                0 => bytes.truncate(random(whole.len())),
+                1 => bytes[random(whole.len())] ^= 1 << random(8),
+                _ => (0..16).for_each(|at| bytes[at] = random(256) as u8),
+            }
+            match Tokenizer::from_bytes(&bytes) {
+                Err(_) => refused += 1,
+                Ok(tokenizer) => {
+                    let _ = tokenizer.encode("Hello <s> 😀\n").map(|ids| tokenizer.decode(&ids));
+                    tokenizer.decode(&[0, 1, 599, 70_000, u32::MAX]);
+                    works += 1;
+                }
+            }
+        }
+    }
+    let _ = std::panic::take_hook();
+    assert!(refused > 10 && works > 3, "{refused} were refused, {works} work");
+    for other in [&b""[..], b"{", b"{}", b"[]", b"\0\0\0\0", b"hello world\n"] {
+        assert!(Tokenizer::from_bytes(other).is_err(), "{other:?}");
+    }
+}

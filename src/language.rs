@@ -1,0 +1,41 @@
+//! A [`Module`] as what runs a language model.
+
+use crate::module::Module;
+use torchlet_core::{MethodMeta, ValueRef};
+use torchlet_llm::{Failure, Model};
+
+impl Model for Module {
+    fn method_names(&self) -> Result<Vec<String>, Failure> {
+        Ok(Module::method_names(self)?)
+    }
+
+    fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure> {
+        Ok(Module::method_meta(self, method)?)
+    }
+
+    fn load(&mut self, method: &str) -> Result<(), Failure> {
+        Ok(self.load_method(method)?)
+    }
+
+    fn run(
+        &mut self,
+        method: &str,
+        inputs: &[ValueRef<'_>],
+        read: &mut dyn FnMut(usize, ValueRef<'_>),
+    ) -> Result<(), Failure> {
+        let mut method = self.method(method)?;
+        method.execute_ref(inputs)?;
+        for index in 0..method.output_count() {
+            read(index, method.output(index)?);
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self, method: &str) -> Result<(), Failure> {
+        Ok(Module::reset(self, method)?)
+    }
+
+    fn another(&self) -> Box<dyn Model> {
+        Box::new(self.share())
+    }
+}
