@@ -1,0 +1,168 @@
+//! Language models on the command line, and behind a server.
+#![cfg(feature = "serve")]
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Output, Stdio};
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/fp32.pte");
+
+fn torchlet(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
+    command.env("TORCHLET_COMPILE_CACHE", "off").env_remove("TORCHLET_API_KEY");
+    command.args(arguments).args(["--backend", "cpu", "--threads", "1"]);
+    command
+}
+
+fn run(arguments: &[&str], input: &str) -> Output {
+    let mut command = torchlet(arguments);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// What PyTorch says behind "In the beginning".
+fn expected() -> String {
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/expected.json"));
+    let cases: Value = serde_json::from_str(&text.unwrap()).unwrap();
+    cases[0]["text"].as_str().unwrap().into()
+}
+
+#[test]
+fn generate_writes_the_text_and_nothing_else() {
+    let arguments = ["generate", MODEL, "--temperature", "0", "-n", "40", "--stats=json"];
+    let output = run(&arguments, "In the beginning\n");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.len() > 60 && expected().starts_with(text.trim_end_matches('\n')), "{text}");
+    let stats = String::from_utf8(output.stderr).unwrap();
+    let stats: Value =
+        serde_json::from_str(stats.strip_prefix("PyTorchObserver ").unwrap()).unwrap();
+    assert_eq!(stats["generated_tokens"], 40);
+}
+
+#[test]
+fn chat_answers_line_by_line_and_can_forget() {
+    let arguments = ["chat", MODEL, "--temperature", "0", "-n", "12"];
+    let lines = "Tell me about Moses.\nWhat about David?\n/reset\nTell me about Moses.\n/stats\n/quit\nnever\n";
+    let output = run(&arguments, lines);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let said: Vec<&str> = text.lines().collect();
+    assert_eq!(said[0], said[2], "{text}");
+    assert_ne!(said[0], said[1]);
+    assert!(text.contains("of 512 tokens") && !text.contains("never"), "{text}");
+}
+
+/// A server, ended with the test.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn new(arguments: &[&str]) -> Self {
+        let mut command = torchlet(&[&["serve", MODEL, "--port", "0"], arguments].concat());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on http://").unwrap().into();
+        Server { child, address }
+    }
+
+    /// The status and the body of an answer.
+    fn ask(&self, method: &str, path: &str, key: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nauthorization: Bearer {key}\r\ncontent-length: {length}\r\n\r\n"
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.into())
+    }
+
+    fn complete(&self, path: &str, body: &Value) -> (u16, Value) {
+        let (status, body) = self.ask("POST", path, "secret", &body.to_string());
+        (status, serde_json::from_str(&body).unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_server_answers_as_openai_does() {
+    let server = Server::new(&["--api-key", "secret", "--name", "small"]);
+    assert_eq!(server.ask("GET", "/health", "", "").0, 200);
+    assert_eq!(server.ask("GET", "/v1/models", "wrong!", "").0, 401);
+    let (status, models) = server.ask("GET", "/v1/models", "secret", "");
+    let models: Value = serde_json::from_str(&models).unwrap();
+    assert_eq!((status, &models["data"][0]["id"]), (200, &json!("small")));
+
+    let body =
+        json!({"model": "small", "prompt": "In the beginning", "temperature": 0, "max_tokens": 40});
+    let (status, whole) = server.complete("/v1/completions", &body);
+    let text = whole["choices"][0]["text"].as_str().unwrap();
+    assert!(status == 200 && expected().starts_with(text), "{whole}");
+    assert_eq!(
+        whole["usage"],
+        json!({"prompt_tokens": 7, "completion_tokens": 40, "total_tokens": 47})
+    );
+
+    let mut body = json!({"messages": [{"role": "user", "content": "Tell me about Moses."}], "temperature": 0, "max_tokens": 15});
+    let (_, whole) = server.complete("/v1/chat/completions", &body);
+    let said = whole["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+    body["stream"] = json!(true);
+    let (status, events) = server.ask("POST", "/v1/chat/completions", "secret", &body.to_string());
+    let mut events: Vec<&str> =
+        events.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
+    assert_eq!((status, events.pop()), (200, Some("[DONE]")));
+    let events: Vec<Value> =
+        events.iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+    let text: String = events
+        .iter()
+        .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
+        .collect();
+    assert_eq!(text, said);
+    assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], "length");
+
+    let long = json!({"prompt": "word ".repeat(2000)});
+    let (status, refused) = server.complete("/v1/completions", &long);
+    assert_eq!((status, &refused["error"]["code"]), (400, &json!("context_length_exceeded")));
+    for (method, path, body, status) in [
+        ("POST", "/v1/completions", "{", 400),
+        ("POST", "/v1/chat/completions", &"[".repeat(100_000), 400),
+        ("GET", "/v1/completions", "", 405),
+        ("GET", "/v1/nothing", "", 404),
+    ] {
+        assert_eq!(server.ask(method, path, "secret", body).0, status, "{method} {path}");
+    }
+    let metrics = server.ask("GET", "/metrics", "secret", "").1;
+    assert!(metrics.contains("\ntorchlet_generations_total 3\n"), "{metrics}");
+    assert!(metrics.contains("\ntorchlet_generations_failed_total 1\n"), "{metrics}");
+}
+
+/// A client that leaves ends what was generated for it.
+#[test]
+fn whoever_leaves_frees_the_session() {
+    let server = Server::new(&[]);
+    let body = json!({"messages": [{"role": "user", "content": "Hello"}], "stream": true, "logit_bias": {"1": -100, "3": -100}}).to_string();
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    let head =
+        format!("POST /v1/chat/completions HTTP/1.1\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 100]).unwrap();
+    drop(stream);
+    let body = json!({"prompt": "a", "max_tokens": 1});
+    assert_eq!(server.complete("/v1/completions", &body).0, 200);
+    let metrics = server.ask("GET", "/metrics", "", "").1;
+    assert!(metrics.contains("\ntorchlet_generations_abandoned_total 1\n"), "{metrics}");
+}
