@@ -3,7 +3,7 @@
     python export.py OUT FIXTURES
 
 OUT is the folder that `train.py` wrote. In FIXTURES: `fp32.pte` (kernels), `8da4w.pte` (XNNPACK, 4-bit weights in groups of 32, 4-bit embeddings),
-`vulkan_4bit.pte`, `vulkan_fp16.pte` (not in the repository, for its size), the tokenizer, and `expected.json`: the tokens that the model chooses greedily in PyTorch.
+`vulkan_4bit.pte`, `vulkan_fp16.pte` (not in the repository, for its size), the tokenizer, and what the model chooses greedily in PyTorch: `expected.json`, and `expected_vulkan_4bit.json` of its weights of 4 bits.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from executorch.examples.models.llama.llama_transformer import construct_transformer
 from executorch.examples.models.llama.model_args import ModelArgs
+from executorch.examples.models.llama.source_transformation.quantize import quantize
 from tokenizers import Tokenizer
 
 import text
@@ -84,15 +85,21 @@ def main() -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(options.out / name, options.fixtures / name)
     tokenizer = Tokenizer.from_file(str(options.out / "tokenizer.json"))
-    model, expected = eager(options.out), []
+    write_expected(tokenizer, eager(options.out), 256, options.fixtures / "expected.json")
+    four = quantize(eager(options.out), "4w", group_size=64)
+    write_expected(tokenizer, four, 64, options.fixtures / "expected_vulkan_4bit.json")
+
+
+def write_expected(tokenizer: Tokenizer, model: torch.nn.Module, count: int, path: Path) -> None:
+    expected = []
     for prompt in PROMPTS:
         ids = tokenizer.encode(text.BEGIN + prompt).ids
-        chosen, least, logits = greedy(model, ids, 256)
+        chosen, least, logits = greedy(model, ids, count)
         said = tokenizer.decode(chosen, skip_special_tokens=True)
         expected.append({"prompt": prompt, "ids": ids, "chosen": chosen, "text": said, "least_lead": least, "logits": logits})
         print(json.dumps(said), f"lead {least:.2g}")
     lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in expected)
-    (options.fixtures / "expected.json").write_text(f"[\n{lines}\n]\n")
+    path.write_text(f"[\n{lines}\n]\n")
 
 
 if __name__ == "__main__":
