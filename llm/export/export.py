@@ -16,20 +16,29 @@ import sys
 import tempfile
 from pathlib import Path
 
+import text
 import torch
 from executorch.examples.models.llama.llama_transformer import construct_transformer
 from executorch.examples.models.llama.model_args import ModelArgs
 from executorch.examples.models.llama.source_transformation.quantize import quantize
 from tokenizers import Tokenizer
 
-import text
-
 LENGTH, CONTEXT = 128, 512
 FORMS = {
     "fp32": ["--use_sdpa_with_kv_cache"],
-    "8da4w": "--use_sdpa_with_kv_cache -X --xnnpack-extended-ops -qmode 8da4w --group_size 32 --embedding-quantize 4,32".split(),
-    "vulkan_fp16": "--use_sdpa_with_kv_cache --vulkan --vulkan-force-fp16".split(),
-    "vulkan_4bit": "--use_sdpa_with_kv_cache --vulkan -qmode 4w --group_size 64".split(),
+    "8da4w": [
+        "--use_sdpa_with_kv_cache",
+        "-X",
+        "--xnnpack-extended-ops",
+        "-qmode",
+        "8da4w",
+        "--group_size",
+        "32",
+        "--embedding-quantize",
+        "4,32",
+    ],
+    "vulkan_fp16": ["--use_sdpa_with_kv_cache", "--vulkan", "--vulkan-force-fp16"],
+    "vulkan_4bit": ["--use_sdpa_with_kv_cache", "--vulkan", "-qmode", "4w", "--group_size", "64"],
 }
 PROMPTS = ("In the beginning", "<|im_start|>user\nTell me about Moses.<|im_end|>\n<|im_start|>assistant\n")
 
@@ -43,7 +52,9 @@ def export(out: Path, fixtures: Path, name: str) -> None:
     command += ["--max_seq_length", str(LENGTH), "--max_context_length", str(CONTEXT), "--output_name", f"{name}.pte"]
     with tempfile.TemporaryDirectory() as folder:
         # The exporter writes to the folder that it runs in.
-        subprocess.run(command + FORMS[name], cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            command + FORMS[name], cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         shutil.move(Path(folder) / f"{name}.pte", fixtures / f"{name}.pte")
 
 
@@ -96,7 +107,9 @@ def write_expected(tokenizer: Tokenizer, model: torch.nn.Module, count: int, pat
         ids = tokenizer.encode(text.BEGIN + prompt).ids
         chosen, least, logits = greedy(model, ids, count)
         said = tokenizer.decode(chosen, skip_special_tokens=True)
-        expected.append({"prompt": prompt, "ids": ids, "chosen": chosen, "text": said, "least_lead": least, "logits": logits})
+        expected.append(
+            {"prompt": prompt, "ids": ids, "chosen": chosen, "text": said, "least_lead": least, "logits": logits}
+        )
         print(json.dumps(said), f"lead {least:.2g}")
     lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in expected)
     path.write_text(f"[\n{lines}\n]\n")

@@ -14,10 +14,10 @@ import json
 import time
 from pathlib import Path
 
-import torch
-from executorch.extension.pybindings import portable_lib  # usort: skip
-from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  usort: skip
 import executorch.kernels.quantized  # noqa: F401  usort: skip
+import torch
+from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  usort: skip
+from executorch.extension.pybindings import portable_lib  # usort: skip
 
 
 def load(path: Path):

@@ -15,10 +15,9 @@ import tempfile
 from pathlib import Path
 
 import sentencepiece
+import text
 import tiktoken
 from tokenizers import Tokenizer
-
-import text
 from train import PIECES
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "tokenizers"
@@ -136,7 +135,7 @@ def main() -> None:
             cases.append({"text": given, "ids": ids, "decoded": decode(ids)})
         return {"file": name, "cases": cases}
 
-    ordinary = lambda encoding: lambda given: encoding.encode(given, disallowed_special=())  # noqa: E731
+    ordinary = lambda encoding: lambda given: encoding.encode(given, disallowed_special=())
     forms = [
         case("tokenizer.json", lambda given: tokenizer.encode(given).ids, lambda ids: tokenizer.decode(ids)),
         case("llama3.tiktoken", ordinary(llama3), llama3.decode),

@@ -16,13 +16,12 @@ import random
 import time
 from pathlib import Path
 
+import text
 import torch
 from executorch.examples.models.llama.llama_transformer import construct_transformer
 from executorch.examples.models.llama.model_args import ModelArgs
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch.nn import functional as F
-
-import text
 
 PARAMS = {
     "dim": 128,
@@ -116,7 +115,9 @@ def main() -> None:
     ids = torch.tensor([id for encoded in tokenizer.encode_batch(documents) for id in encoded.ids])
     print(f"{sum(map(len, documents))} characters, {len(ids)} tokens", flush=True)
 
-    model = construct_transformer(ModelArgs(**PARAMS, max_seq_len=LENGTH, max_context_len=LENGTH, generate_full_logits=True))
+    model = construct_transformer(
+        ModelArgs(**PARAMS, max_seq_len=LENGTH, max_context_len=LENGTH, generate_full_logits=True)
+    )
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             scale = 0.02 / math.sqrt(2 * PARAMS["n_layers"]) if name.endswith(("wo.weight", "w2.weight")) else 0.02

@@ -1,7 +1,7 @@
 """Tries `torchlet serve` with OpenAI's own client, and with clients that behave badly.
 
-    torchlet serve llm/model/8da4w.pte --port 8123 --api-key secret
-    pip install openai && python llm/tests/openai_client.py 8123 secret
+torchlet serve llm/model/8da4w.pte --port 8123 --api-key secret
+pip install openai && python llm/tests/openai_client.py 8123 secret
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
     client = openai.OpenAI(base_url=f"{BASE}/v1", api_key=KEY, max_retries=0)
     name = client.models.list().data[0].id
     assert client.models.retrieve(name).id == name
-    options = dict(model=name, messages=QUESTION, temperature=0, max_tokens=20)
+    options = {"model": name, "messages": QUESTION, "temperature": 0, "max_tokens": 20}
     whole = client.chat.completions.create(**options)
     text = whole.choices[0].message.content
     assert text and whole.usage.completion_tokens == 20 and whole.choices[0].finish_reason == "length"
@@ -79,7 +79,9 @@ def main() -> None:
     assert raw(b"POST /v1/completions HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n").startswith(b"HTTP/1.1 413")
     assert raw(b"GET / HTTP/1.1\r\n" + b"a: " + b"b" * 20000).startswith(b"HTTP/1.1 431")
     assert b"<title>" in raw(b"GET / HTTP/1.1\r\n\r\n")
-    assert raw(b"GET /nowhere HTTP/1.1\r\nauthorization: Bearer " + KEY.encode() + b"\r\n\r\n").startswith(b"HTTP/1.1 404")
+    assert raw(b"GET /nowhere HTTP/1.1\r\nauthorization: Bearer " + KEY.encode() + b"\r\n\r\n").startswith(
+        b"HTTP/1.1 404"
+    )
 
     # Slow ones wait in the background, and keep nobody else waiting.
     slow = [socket.create_connection(("127.0.0.1", PORT)) for _ in range(100)]
@@ -93,7 +95,9 @@ def main() -> None:
 
     # Those that leave free the session.
     before = metric("generations_abandoned_total")
-    body = json.dumps({"messages": QUESTION, "stream": True, "max_tokens": 400, "logit_bias": {"1": -100, "3": -100}}).encode()
+    body = json.dumps(
+        {"messages": QUESTION, "stream": True, "max_tokens": 400, "logit_bias": {"1": -100, "3": -100}}
+    ).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nauthorization: Bearer {KEY}\r\ncontent-length: {len(body)}\r\n\r\n"
     for _ in range(5):
         connection = socket.create_connection(("127.0.0.1", PORT))
