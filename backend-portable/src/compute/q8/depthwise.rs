@@ -151,8 +151,10 @@ pub(super) fn plain(
     }
 }
 
-#[cfg(arm_dsp)]
+#[cfg(all(arm_dsp, not(arm_mve)))]
 use super::dsp as inner;
+#[cfg(arm_mve)]
+use super::mve as inner;
 
 /// The loops where the compiler makes vectors of them.
 #[cfg(not(arm_dsp))]

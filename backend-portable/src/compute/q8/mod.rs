@@ -7,14 +7,16 @@
 //! - [`depthwise`]: convolutions of each channel for itself. [`pool`]: windows. [`elementwise`]: sums and products. [`softmax`].
 //!
 //! The loops are plain Rust. On hosts they are compiled for each [`Tier`], and so that they become
-//! vectors; on Cortex-M with the DSP extension the innermost are made of its instructions (`dsp/`), which the build script
-//! recognises by the name of the target. All give the same codes.
+//! vectors; on Cortex-M with the DSP extension the innermost are made of its instructions (`dsp/`), or of vector instructions where
+//! there are (`mve/`), which the build script recognises by the names of target and processor. All give the same codes.
 
 pub mod convolve;
 pub mod depthwise;
 #[cfg(arm_dsp)]
 mod dsp;
 pub mod elementwise;
+#[cfg(arm_mve)]
+mod mve;
 pub mod pool;
 pub mod product;
 mod requantize;

@@ -12,7 +12,7 @@ pub const fn rows(tier: Tier) -> usize {
 }
 
 /// Codes of a row, widened, that lie side by side: the depth is rounded up to multiples of it.
-const UNIT: usize = 4;
+pub(super) const UNIT: usize = 4;
 
 /// Deeper products are made one by one: the fast loops count in fewer bits.
 const DEEPEST: usize = 1 << 18;
@@ -176,8 +176,10 @@ fn fast_rows<const R: usize>(
     }
 }
 
-#[cfg(arm_dsp)]
+#[cfg(all(arm_dsp, not(arm_mve)))]
 use super::dsp as inner;
+#[cfg(arm_mve)]
+use super::mve as inner;
 
 /// The loops where the compiler makes vectors of them.
 #[cfg(not(arm_dsp))]

@@ -97,6 +97,11 @@ enum Scales<'a> {
     Each(&'a [i32], &'a [i32]),
 }
 
+#[cfg(all(arm_dsp, not(arm_mve)))]
+use super::dsp as inner;
+#[cfg(arm_mve)]
+use super::mve as inner;
+
 /// What sums become: codes of an output's channels.
 #[derive(Debug, Clone, Copy)]
 pub struct Results<'a> {
@@ -160,12 +165,12 @@ impl<'a> Results<'a> {
             let results = [self.offset, self.bounds.0, self.bounds.1];
             return match self.scales {
                 Scales::One(Scale { multiplier, shift }) => {
-                    super::dsp::finish_alike(sums, bias, [multiplier, shift], results, out);
+                    inner::finish_alike(sums, bias, [multiplier, shift], results, out);
                 }
                 Scales::Each(multipliers, shifts) => {
                     let from = |all: &'a [i32]| all.get(first..).unwrap_or(&[]);
                     let scales = [bias, from(multipliers), from(shifts)];
-                    super::dsp::finish_each(sums, scales, results, out);
+                    inner::finish_each(sums, scales, results, out);
                 }
             };
         }

@@ -5,7 +5,12 @@ use crate::compute::q8::depthwise::Covered;
 use core::arch::asm;
 
 /// The last place that a tap reads, and `reach` behind it, lies in a slice of this length; also holds without taps.
-fn is_inside(len: usize, places: [usize; 3], covered: &Covered, reach: usize) -> bool {
+pub(in crate::compute::q8) fn is_inside(
+    len: usize,
+    places: [usize; 3],
+    covered: &Covered,
+    reach: usize,
+) -> bool {
     if covered.rows == 0 || covered.columns == 0 {
         return true;
     }

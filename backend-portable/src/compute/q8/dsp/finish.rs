@@ -29,6 +29,7 @@ pub(in crate::compute::q8) fn shift_out(value: i32, shift: i32, offset: i32) -> 
     result
 }
 
+#[cfg(not(arm_mve))]
 /// Text that cuts to any bounds.
 macro_rules! cut {
     () => {
@@ -41,6 +42,7 @@ macro_rules! cut {
     };
 }
 
+#[cfg(not(arm_mve))]
 /// Codes of sums that fit 30 bits with their bias: by one multiplier and one shift, which is negative, for all.
 pub(in crate::compute::q8) fn finish_alike(
     sums: &[i32],
@@ -82,6 +84,7 @@ pub(in crate::compute::q8) fn finish_alike(
     }
 }
 
+#[cfg(not(arm_mve))]
 /// Codes of sums that fit 30 bits with their bias: by a multiplier and a shift, which is negative, for each.
 pub(in crate::compute::q8) fn finish_each(
     sums: &[i32],

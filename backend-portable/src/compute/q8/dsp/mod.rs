@@ -8,10 +8,16 @@
 
 mod channels;
 mod finish;
+#[cfg(not(arm_mve))]
 mod product;
 
+#[cfg(arm_mve)]
+pub(super) use channels::is_inside;
 pub(super) use channels::{add, keep_larger, spread, total};
-pub(super) use finish::{finish_alike, finish_each, shift_out, upper};
+#[cfg(not(arm_mve))]
+pub(super) use finish::{finish_alike, finish_each};
+pub(super) use finish::{shift_out, upper};
+#[cfg(not(arm_mve))]
 pub(super) use product::{sums, widen};
 
 use core::arch::asm;
@@ -48,6 +54,7 @@ instruction!(
 instruction!(
     /// Bytes 1 and 3 added to 16 bits each.
     odd_plus, "sxtab16 {result}, {added}, {word}, ror #8", added, word; preserves_flags);
+#[cfg(not(arm_mve))]
 instruction!(
     /// The sum of the products of both halves, and of what there was.
     both, "smlad {result}, {a}, {b}, {sum}", a, b, sum;);
