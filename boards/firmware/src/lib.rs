@@ -18,6 +18,8 @@ mod faults;
 #[cfg(not(target_arch = "aarch64"))]
 mod image;
 mod infer;
+#[cfg(feature = "kernels")]
+mod kernels;
 mod memory;
 mod models;
 mod shared;
@@ -54,6 +56,10 @@ pub fn check(models: &[Model], memory: &mut Memory<'_>) -> bool {
         succeeded &= infer::all(model, memory).is_ok();
     }
     succeeded &= shared::all(models, memory).is_ok();
+    #[cfg(feature = "kernels")]
+    {
+        succeeded &= kernels::all().is_ok();
+    }
     if let Some(smallest) = models.iter().min_by_key(|model| model.program.len()) {
         succeeded &= external::all(smallest, memory).is_ok();
         succeeded &= faults::all(smallest, memory).is_ok();

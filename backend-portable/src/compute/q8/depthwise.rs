@@ -107,8 +107,11 @@ fn pixel(
                 covered.codes[0] += first;
                 inner::add(input, weights, covered, offset as i16, sums);
             }
-            // A block of channels begins with those of one input channel, and ends with them.
-            _ if is_usual(offset) && CHANNELS.is_multiple_of(multiplier) && multiplier % 4 == 0 => {
+            // A block of channels begins with those of one input channel and ends with them, or all are of one.
+            _ if is_usual(offset)
+                && (CHANNELS.is_multiple_of(multiplier) && multiplier % 4 == 0
+                    || multiplier.is_multiple_of(CHANNELS)) =>
+            {
                 covered.codes[0] += first / multiplier;
                 for (input_channel, sums) in sums.chunks_mut(multiplier).enumerate() {
                     let mut covered = covered;

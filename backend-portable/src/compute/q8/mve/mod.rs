@@ -10,7 +10,6 @@ mod channels;
 mod finish;
 mod product;
 
-pub(super) use super::dsp::spread;
-pub(super) use channels::add;
+pub(super) use channels::{add, spread};
 pub(super) use finish::{finish_alike, finish_each};
 pub(super) use product::{sums, widen};
