@@ -42,7 +42,7 @@ use torchlet_core::{
 };
 
 /// Makes a module of each program that the build script wrote down: `torchlet::program!(digits);`, with attributes and a visibility
-/// before the name. An image has one `program!`, which names all its programs: they share what
+/// before the name. It takes the feature `portable`. An image has one `program!`, which names all its programs: they share what
 /// [types](https://docs.rs/torchlet-build) kernels are compiled for.
 #[macro_export]
 macro_rules! program {
@@ -68,7 +68,8 @@ macro_rules! program {
 /// The memory of a method: static, and lent for good.
 ///
 /// What `memory()` of a method's module gives is the statics that go with it. Firmware that wants some of it elsewhere, such as a
-/// planned buffer in another RAM, replaces that.
+/// planned buffer in another RAM, replaces that. Memory that a failed load was given stays taken: firmware that would try again lends
+/// it to [`Program::load_method`] instead.
 #[derive(Debug)]
 pub struct Memory<const PLANNED: usize, const LENT: usize> {
     /// For tables, constants that cannot be used where they lie, and packed weights.

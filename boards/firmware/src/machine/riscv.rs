@@ -45,14 +45,14 @@ pub(crate) fn stack_end() -> usize {
 }
 
 #[unsafe(export_name = "ExceptionHandler")]
-fn exception(_: &TrapFrame) -> ! {
+extern "C" fn exception(_: &TrapFrame) -> ! {
     let cause = riscv::register::mcause::read().bits();
     defmt::println!("exception {=usize} at {=usize:#010x}", cause, riscv::register::mepc::read());
     exit(false)
 }
 
 #[unsafe(export_name = "DefaultHandler")]
-fn interrupt() -> ! {
+extern "C" fn interrupt() -> ! {
     defmt::println!("an interrupt that nobody expects");
     exit(false)
 }
