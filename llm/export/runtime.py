@@ -14,10 +14,15 @@ import json
 import time
 from pathlib import Path
 
-import executorch.kernels.quantized  # noqa: F401  usort: skip
 import torch
-from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401  usort: skip
-from executorch.extension.pybindings import portable_lib  # usort: skip
+
+# In this order: operators are added to the runtime that is loaded first.
+# isort: off
+from executorch.extension.pybindings import portable_lib
+from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401
+import executorch.kernels.quantized  # noqa: F401
+
+# isort: on
 
 
 def load(path: Path):
