@@ -8,7 +8,8 @@
 //! - [`functions`]: element by element; [`rows`]: reductions and normalisations; [`math`]: their
 //!   functions.
 //! - [`pool`]: windows of pooling, channels last.
-//! - [`q8`]: networks of 8-bit codes, in integers.
+//! - `int8`: products and convolutions of 8-bit codes with scales in `f32`, as PyTorch and XNNPACK have them.
+//! - [`q8`]: networks of 8-bit codes, in integers, as CMSIS-NN has them.
 //! - [`storage`]: half and bfloat16.
 //!
 //! The instruction set and the threads are arguments ([`gemm::Context`]), and so is all memory:
@@ -18,6 +19,8 @@
 pub mod conv;
 pub mod functions;
 pub mod gemm;
+#[cfg(feature = "engine")]
+pub(crate) mod int8;
 pub mod math;
 pub mod pool;
 pub mod q8;

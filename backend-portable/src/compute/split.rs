@@ -6,6 +6,8 @@
 //! get the same one does not depend on the [`Parallel`] implementation calling each task exactly
 //! once.
 
+#[cfg(feature = "engine")]
+use super::gemm::ShapeMismatch;
 use crate::parallel::Parallel;
 use core::marker::PhantomData;
 pub use torchlet_core::Serial;
@@ -194,6 +196,12 @@ impl<T> Tile<'_, T> {
         if self.rows.contains(&row) { self.columns.row(row) } else { &mut [] }
     }
 
+    /// The first column of the tile.
+    #[cfg(feature = "engine")]
+    pub(crate) fn first(&self) -> usize {
+        self.columns.start
+    }
+
     /// The rows of the matrix that the tile has a part of.
     pub fn rows(&self) -> core::ops::Range<usize> {
         self.rows.clone()
@@ -222,6 +230,28 @@ pub fn for_each_tile_mut<T: Send, W: Send>(
         let mut tile = Tile { columns, rows: first..(first + rows).min(count) };
         task(start, &mut tile, workspace);
     });
+}
+
+/// Whether all of the tasks that threads share went well.
+#[cfg(feature = "engine")]
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    failed: core::sync::atomic::AtomicBool,
+}
+
+#[cfg(feature = "engine")]
+impl Outcome {
+    pub(crate) fn note(&self, result: Result<(), ShapeMismatch>) {
+        if result.is_err() {
+            self.failed.store(true, core::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// # Errors
+    /// One of the tasks failed.
+    pub(crate) fn result(self) -> Result<(), ShapeMismatch> {
+        if self.failed.into_inner() { Err(ShapeMismatch) } else { Ok(()) }
+    }
 }
 
 /// A chunk length for `len` elements of which one thread should get at least `grain`: about four

@@ -6,11 +6,10 @@ use super::view::BufferId;
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Tier;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::boxed::Box;
 use std::time::Instant;
 use std::vec::Vec;
-use torchlet_core::Parallel;
+use torchlet_core::{Parallel, ScalarType};
 use torchlet_graph::plan::{Lifetime, Room};
 
 /// How many buffers a step reads at most.
@@ -54,26 +53,6 @@ pub(super) struct Io<'a> {
     pub(super) context: Context<'a>,
 }
 
-/// Whether all of the tasks that threads share went well.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
-    failed: AtomicBool,
-}
-
-impl Outcome {
-    pub(super) fn note(&self, result: Result<(), ShapeMismatch>) {
-        if result.is_err() {
-            self.failed.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// # Errors
-    /// One of the tasks failed.
-    pub(super) fn result(self) -> Result<(), ShapeMismatch> {
-        if self.failed.into_inner() { Err(ShapeMismatch) } else { Ok(()) }
-    }
-}
-
 /// Where the elements of a buffer are.
 #[derive(Debug, Clone)]
 pub(super) enum Home<'p> {
@@ -87,11 +66,40 @@ pub(super) enum Home<'p> {
     Shared,
 }
 
+/// What elements are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Element {
+    /// Numbers of 32 bits.
+    Float,
+    /// Codes of 8 bits.
+    Code,
+}
+
+impl Element {
+    pub(super) fn of(scalar_type: ScalarType) -> Option<Self> {
+        match scalar_type {
+            ScalarType::Float => Some(Element::Float),
+            ScalarType::Char => Some(Element::Code),
+            _ => None,
+        }
+    }
+
+    /// Words that so many take: buffers are of words.
+    pub(super) fn words(self, count: usize) -> usize {
+        match self {
+            Element::Float => count,
+            Element::Code => count.div_ceil(4),
+        }
+    }
+}
+
 /// A buffer.
 #[derive(Debug, Clone)]
 pub(super) struct Buffer<'p> {
     pub(super) home: Home<'p>,
+    /// Its elements.
     pub(super) len: usize,
+    pub(super) element: Element,
 }
 
 /// A call of a step.
@@ -173,7 +181,7 @@ impl<'p> Plan<'p> {
         let is_shared =
             |id: &usize| matches!(buffers.get(*id), Some(Buffer { home: Home::Shared, .. }));
         let mut largest: Vec<usize> = (0..buffers.len()).filter(is_shared).collect();
-        let len = |id: usize| buffers.get(id).map_or(0, |buffer| buffer.len);
+        let len = |id: usize| buffers.get(id).map_or(0, |it| it.element.words(it.len));
         largest.sort_by_key(|id| core::cmp::Reverse(len(*id)));
         let mut room = Room::new(LINE);
         let mut places = std::vec![Place::Nothing; buffers.len()];

@@ -23,10 +23,14 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(feature = "engine")]
+mod dots;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
 
+#[cfg(feature = "engine")]
+pub(crate) use dots::{Dots, Instructions};
 pub use scalar::Scalar;
 
 /// Upper bound of [`Simd::LANES`], for buffers on the stack.
@@ -292,6 +296,12 @@ impl Tier {
             // SAFETY: as above.
             Isa::Neon => unsafe { neon::Neon::new() }.vectorize(kernel),
         }
+    }
+
+    /// Whether this is AVX-512, or more.
+    #[cfg(all(target_arch = "x86_64", feature = "engine"))]
+    const fn is_avx512(self) -> bool {
+        matches!(self.0, Isa::Avx512)
     }
 
     /// Rows and columns of the register tile of matrix multiplication.

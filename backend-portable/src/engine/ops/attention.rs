@@ -5,9 +5,9 @@ use super::{argument, output};
 use crate::compute::gemm::{Context, Epilogue, MatrixMut, ShapeMismatch, gemm, gemm_workspace_len};
 use crate::compute::rows::softmax_rows;
 use crate::compute::simd::Tier;
-use crate::compute::split::{Serial, for_each_chunks_mut};
+use crate::compute::split::{Outcome, Serial, for_each_chunks_mut};
 use crate::engine::builder::{Builder, Refusal};
-use crate::engine::plan::{Io, Outcome, Step};
+use crate::engine::plan::{Io, Step};
 use crate::engine::view::View;
 use torchlet_graph::graph::ValueId;
 

@@ -8,9 +8,9 @@ use crate::compute::functions::{
 };
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Simd;
-use crate::compute::split::{Serial, chunk_len, for_each_chunk_mut};
+use crate::compute::split::{Outcome, Serial, chunk_len, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};
-use crate::engine::plan::{Io, Outcome, READS, Step};
+use crate::engine::plan::{Io, READS, Step};
 use crate::engine::view::{View, numel};
 use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};

@@ -7,10 +7,10 @@ use crate::compute::gemm::{
     gemm_workspace_len,
 };
 use crate::compute::simd::Tier;
-use crate::compute::split::{Serial, for_each_chunks_mut};
+use crate::compute::split::{Outcome, Serial, for_each_chunks_mut};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::packed::{Constant, Form};
-use crate::engine::plan::{Io, Outcome, Step};
+use crate::engine::plan::{Io, Step};
 use crate::engine::view::View;
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;

@@ -1,0 +1,275 @@
+//! Convolutions of each channel for itself, channels last.
+//!
+//! Weights are packed for 32 channels at a time: pairs of taps, as 16 bits, first those of the first four of each eight channels and then
+//! those of the others, as vectors are unpacked. What sums become lies in the same order.
+
+use super::windows::Windows;
+use super::{Range, Requantize};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, vnni};
+use crate::compute::gemm::{Context, ShapeMismatch};
+use crate::compute::simd::{Dots, Instructions};
+use crate::compute::split::{Outcome, for_each_chunk_mut};
+
+/// Channels of a block.
+pub(crate) const BLOCK: usize = 32;
+/// Most taps of a window.
+pub(crate) const TAPS: usize = 64;
+/// Taps of most windows, three by three, in pairs.
+const USUAL: usize = 10;
+
+/// Channels with those that fill up the last block.
+pub(crate) fn padded(channels: usize) -> usize {
+    channels.next_multiple_of(BLOCK)
+}
+
+/// The channel of a block at a place of the packed order.
+pub(crate) fn channel(place: usize) -> usize {
+    let (half, at) = (place / 16, place % 16);
+    at / 4 * 8 + half * 4 + at % 4
+}
+
+/// Words of packed weights; `None` if there are more than memory has.
+pub(crate) fn packed_len(taps: usize, channels: usize) -> Option<usize> {
+    // Two weights are a word; behind them is the sum of each channel.
+    let pairs = taps.div_ceil(2).checked_add(1)?;
+    padded(channels).checked_mul(pairs)
+}
+
+/// Packs weights: `code(tap, channel)`. `None` if the place has another length.
+pub(crate) fn pack(
+    taps: usize,
+    channels: usize,
+    code: impl Fn(usize, usize) -> Option<i8>,
+    words: &mut [f32],
+) -> Option<()> {
+    if words.len() != packed_len(taps, channels)? {
+        return None;
+    }
+    let (weights, sums) = words.split_at_mut_checked(words.len() - padded(channels))?;
+    let weights: &mut [i16] = bytemuck::cast_slice_mut(weights);
+    let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
+    let pairs = taps.div_ceil(2);
+    for (place, sum) in sums.iter_mut().enumerate() {
+        *sum = 0;
+        let (block, within) = (place / BLOCK, place % BLOCK);
+        let channel = block * BLOCK + channel(within);
+        for tap in 0..pairs * 2 {
+            let is_there = tap < taps && channel < channels;
+            let code = if is_there { i16::from(code(tap, channel)?) } else { 0 };
+            *weights.get_mut((block * pairs + tap / 2) * BLOCK * 2 + within * 2 + tap % 2)? = code;
+            *sum += i32::from(code);
+        }
+    }
+    Some(())
+}
+
+/// Packed weights.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packed<'a> {
+    weights: &'a [[[i16; BLOCK]; 2]],
+    /// The sum of each channel, in the packed order.
+    pub(crate) sums: &'a [i32],
+}
+
+impl<'a> Packed<'a> {
+    /// What [`pack`] wrote. `None` if it has another length.
+    pub(crate) fn of(taps: usize, channels: usize, words: &'a [f32]) -> Option<Self> {
+        if words.len() != packed_len(taps, channels)? {
+            return None;
+        }
+        let (weights, sums) = words.split_at_checked(words.len() - padded(channels))?;
+        let weights: &[i16] = bytemuck::cast_slice(weights);
+        let (halves, _) = weights.as_chunks::<BLOCK>();
+        Some(Packed { weights: halves.as_chunks::<2>().0, sums: bytemuck::cast_slice(sums) })
+    }
+}
+
+/// What is convolved: pictures that lie one after the other, and as many codes as there are channels for what lies beside them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pictures<'a> {
+    pub(crate) batch: usize,
+    pub(crate) windows: &'a Windows,
+    pub(crate) codes: &'a [i8],
+    pub(crate) outside: &'a [i8],
+}
+
+/// Convolves a batch of pictures. `columns` are in the packed order.
+///
+/// # Errors
+/// An operand or the place is shorter than the numbers say.
+pub(crate) fn convolve(
+    context: Context<'_>,
+    pictures: &Pictures<'_>,
+    weights: Packed<'_>,
+    columns: &Requantize<'_>,
+    out: &mut [i8],
+) -> Result<(), ShapeMismatch> {
+    let Pictures { batch, windows, codes: pictures, outside } = *pictures;
+    let channels = windows.input[2];
+    let taps = windows.axes[0].kernel().checked_mul(windows.axes[1].kernel());
+    let taps = taps.filter(|taps| *taps <= TAPS).ok_or(ShapeMismatch)?;
+    let blocks = padded(channels) / BLOCK;
+    let line = windows.output[1].checked_mul(channels).ok_or(ShapeMismatch)?;
+    let rows = windows.output[0].checked_mul(batch).ok_or(ShapeMismatch)?;
+    let needed = windows.picture().checked_mul(batch).ok_or(ShapeMismatch)?;
+    let columns_fit = [columns.start.len(), columns.scales.len(), columns.bias.len()];
+    if pictures.len() < needed
+        || weights.weights.len() != blocks * taps.div_ceil(2)
+        || columns_fit.iter().any(|len| *len < padded(channels))
+        || outside.len() < channels
+    {
+        return Err(ShapeMismatch);
+    }
+    let out = out.get_mut(..rows.checked_mul(line).ok_or(ShapeMismatch)?).ok_or(ShapeMismatch)?;
+    let dots = Dots::of(context.tier);
+    let outcome = Outcome::default();
+    for_each_chunk_mut(context.parallel, out, line, &|row, out| {
+        let (picture, y) = (row / windows.output[0], row % windows.output[0]);
+        let picture = pictures.get(picture * windows.picture()..).unwrap_or_default();
+        let line = Line { windows, picture, y, weights, columns, outside, taps, dots };
+        let done = if taps <= USUAL { line.run::<USUAL>(out) } else { line.run::<TAPS>(out) };
+        outcome.note(done.ok_or(ShapeMismatch));
+    });
+    outcome.result()
+}
+
+/// A row of a result.
+struct Line<'a> {
+    windows: &'a Windows,
+    picture: &'a [i8],
+    y: usize,
+    weights: Packed<'a>,
+    columns: &'a Requantize<'a>,
+    outside: &'a [i8],
+    taps: usize,
+    dots: Dots,
+}
+
+/// Codes of a tap: where those of the first pixel are, and how far those of the next.
+#[derive(Clone, Copy)]
+struct Tap<'a> {
+    codes: &'a [i8],
+    step: usize,
+}
+
+impl Line<'_> {
+    /// Computes a row, of windows of at most `MOST` taps.
+    fn run<const MOST: usize>(&self, out: &mut [i8]) -> Option<()> {
+        let width = self.windows.output[1];
+        let cols = self.windows.axes[1];
+        // Windows that lie within the picture are runs; those beside are alone.
+        let is_inside = |x: usize| cols.taps(x, self.windows.input[1]).count == cols.kernel();
+        let first = (0..width).find(|x| is_inside(*x)).unwrap_or(width);
+        let last = (first..width).rfind(|x| is_inside(*x)).map_or(first, |last| last + 1);
+        for x in 0..first {
+            self.pixels::<MOST>(x, 1, out)?;
+        }
+        if last > first {
+            self.pixels::<MOST>(first, last - first, out)?;
+        }
+        for x in last..width {
+            self.pixels::<MOST>(x, 1, out)?;
+        }
+        Some(())
+    }
+
+    /// Computes so many pixels from one on.
+    fn pixels<const MOST: usize>(&self, x: usize, count: usize, out: &mut [i8]) -> Option<()> {
+        let [_, width, channels] = self.windows.input;
+        let [rows, cols] = self.windows.axes;
+        let tall = rows.taps(self.y, self.windows.input[0]);
+        let wide = cols.taps(x, width);
+        let step = cols.stride() * channels;
+        let beside = Tap { codes: self.outside, step: 0 };
+        let mut taps = [beside; MOST];
+        for row in tall.first..tall.first + tall.count {
+            for col in wide.first..wide.first + wide.count {
+                let y = tall.start + (row - tall.first) * rows.dilation();
+                let from = wide.start + (col - wide.first) * cols.dilation();
+                let codes = self.picture.get((y * width + from) * channels..)?;
+                // The last pixel is there, too.
+                codes.get(..(count - 1) * step + channels)?;
+                *taps.get_mut(row * cols.kernel() + col)? = Tap { codes, step };
+            }
+        }
+        let pairs = self.taps.div_ceil(2);
+        let taps = taps.get(..pairs * 2)?;
+        let out = out.get_mut(x * channels..(x + count) * channels)?;
+        for (block, weights) in self.weights.weights.chunks_exact(pairs).enumerate() {
+            let at = block * BLOCK;
+            let columns = Requantize {
+                start: self.columns.start.get(at..at + BLOCK)?,
+                scales: self.columns.scales.get(at..at + BLOCK)?,
+                bias: self.columns.bias.get(at..at + BLOCK)?,
+                range: self.columns.range,
+            };
+            let own = BLOCK.min(channels - at);
+            match self.dots.instructions() {
+                #[cfg(target_arch = "x86_64")]
+                Instructions::Vnni => {
+                    let lanes = vnni::Lanes { weights, columns, channels: own };
+                    let mut pointers = [(core::ptr::null(), 0); MOST];
+                    for (slot, tap) in pointers.iter_mut().zip(taps) {
+                        *slot = (tap.codes.get(at..)?.as_ptr(), tap.step);
+                    }
+                    let pointers = pointers.get(..taps.len())?;
+                    let to = out.get_mut(at..)?.as_mut_ptr();
+                    // SAFETY: the instructions are there. Each tap has the channels of all pixels, as was asked above, and so has
+                    // the place; columns and weights are those of a block.
+                    unsafe {
+                        match pairs {
+                            5 => vnni::pixels::<5>(&lanes, pointers, count, to, channels),
+                            _ => vnni::pixels::<0>(&lanes, pointers, count, to, channels),
+                        }
+                    }
+                }
+                other => {
+                    for pixel in 0..count {
+                        let mut sums = [[0i32; BLOCK / 2]; 2];
+                        for (pair, weights) in taps.chunks_exact(2).zip(weights) {
+                            let mut codes = [[0i8; BLOCK]; 2];
+                            for (codes, tap) in codes.iter_mut().zip(pair) {
+                                let from = tap.codes.get(pixel * tap.step + at..)?.get(..own)?;
+                                codes.get_mut(..own)?.copy_from_slice(from);
+                            }
+                            match other {
+                                #[cfg(target_arch = "x86_64")]
+                                // SAFETY: the instructions are there.
+                                Instructions::Avx2 => unsafe {
+                                    avx2::add_pair(&codes, weights, &mut sums);
+                                },
+                                _ => add_pair(&codes, weights, &mut sums),
+                            }
+                        }
+                        let to = out.get_mut(pixel * channels + at..)?.get_mut(..own)?;
+                        finish(&sums, &columns, to);
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// Adds the products of a pair of taps.
+fn add_pair(codes: &[[i8; BLOCK]; 2], weights: &[[i16; BLOCK]; 2], sums: &mut [[i32; 16]; 2]) {
+    for (place, sum) in sums.iter_mut().flatten().enumerate() {
+        let channel = channel(place);
+        let weights = [0, 1].map(|tap| i32::from(weights[place / 16][place % 16 * 2 + tap]));
+        *sum += i32::from(codes[0][channel]) * weights[0];
+        *sum += i32::from(codes[1][channel]) * weights[1];
+    }
+}
+
+/// Makes codes of the sums of a block.
+#[inline(always)]
+fn finish(sums: &[[i32; 16]; 2], columns: &Requantize<'_>, out: &mut [i8]) {
+    let range: Range = columns.range;
+    let mut codes = [0i8; BLOCK];
+    let all = sums.iter().flatten().zip(columns.start).zip(columns.scales).zip(columns.bias);
+    for (place, (((sum, start), scale), bias)) in all.enumerate() {
+        codes[channel(place)] = range.code(start.wrapping_add(*sum) as f32 * scale + bias);
+    }
+    out.copy_from_slice(&codes[..out.len()]);
+}

@@ -1,0 +1,41 @@
+//! Plain Rust, for processors without instructions of their own here.
+
+use super::{LANES, STEP};
+
+/// Rows of a tile.
+pub(super) const ROWS: usize = 4;
+
+/// The sums of rows and a panel.
+pub(super) fn sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
+    let mut sums = [[0i32; LANES]; ROWS];
+    let (weights, _) = panel.as_chunks::<{ LANES * STEP }>();
+    for (row, sums) in rows.iter().zip(&mut sums) {
+        let (codes, _) = row.as_chunks::<STEP>();
+        for (codes, weights) in codes.iter().zip(weights) {
+            let (weights, _) = weights.as_chunks::<STEP>();
+            for (sum, weights) in sums.iter_mut().zip(weights) {
+                let products =
+                    codes.iter().zip(weights).map(|(a, b)| i32::from(*a) * i32::from(*b));
+                *sum = sum.wrapping_add(products.sum());
+            }
+        }
+    }
+    sums
+}
+
+/// The sums of a row's group and that of a panel, whose weights have 4 bits and 8 added.
+pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
+    let mut sums = [0i32; LANES];
+    let (codes, _) = codes.as_chunks::<{ 2 * STEP }>();
+    let (weights, _) = weights.as_chunks::<{ LANES * STEP }>();
+    for (codes, weights) in codes.iter().zip(weights) {
+        let (weights, _) = weights.as_chunks::<STEP>();
+        for (sum, weights) in sums.iter_mut().zip(weights) {
+            for (at, byte) in weights.iter().enumerate() {
+                *sum += i32::from(codes[at]) * i32::from(byte & 15);
+                *sum += i32::from(codes[at + STEP]) * i32::from(byte >> 4);
+            }
+        }
+    }
+    sums
+}

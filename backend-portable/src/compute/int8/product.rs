@@ -1,0 +1,384 @@
+//! Products of rows of codes and packed weights, cut into tiles that threads share.
+
+use super::pack::Packed;
+use super::windows::Windows;
+use super::{LANES, Requantize, STEP, plain};
+#[cfg(target_arch = "x86_64")]
+use super::{avx2, vnni};
+use crate::compute::gemm::{Context, ShapeMismatch};
+use crate::compute::simd::{Dots, Instructions};
+use crate::compute::split::{Tile, for_each_tile_mut};
+
+/// Most rows of a tile.
+pub(super) const ROWS: usize = 12;
+/// Most panels of a tile.
+const PANELS: usize = 4;
+/// Codes of the left operand that stay near while panels pass by.
+const NEAR: usize = 1 << 16;
+/// Rows that tiles of any height fill up.
+const EVEN: usize = 24;
+
+/// The left operand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Left<'a> {
+    /// Rows so far apart.
+    Rows(&'a [i8], usize),
+    /// Windows over pictures that lie one after the other; around them are codes like this.
+    Windows(&'a [i8], &'a Windows, i8),
+}
+
+/// Where the results of a tile go.
+pub(super) struct Place<T> {
+    pub(super) out: [*mut T; ROWS],
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+}
+
+/// What becomes of sums.
+///
+/// # Safety
+/// What [`Finish::fits`] says is what [`Finish::vnni`] relies on.
+pub(super) unsafe trait Finish: Sync {
+    /// What results are.
+    type Out: Send;
+
+    /// Whether there is what so many rows and columns need; there are whole panels of these.
+    fn fits(&self, rows: usize, padded: usize) -> bool;
+
+    /// Makes results of the sums of a row, from column `at` on.
+    fn finish(&self, dots: Dots, row: usize, at: usize, sums: &[i32; LANES], out: &mut [Self::Out]);
+
+    /// A tile of `M` rows and `V` panels.
+    ///
+    /// # Safety
+    /// There are the instructions. Each row of `a`, and each panel from `b` on, has so many steps. The place has so many rows of so
+    /// many columns, which are not more than the tile's. `at` is the first row and the first column of the tile, all of which
+    /// [fit](Finish::fits).
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn vnni<const M: usize, const V: usize>(
+        &self,
+        a: &[*const i8; ROWS],
+        steps: [usize; 2],
+        b: *const i8,
+        at: [usize; 2],
+        place: &Place<Self::Out>,
+    );
+}
+
+// SAFETY: there are whole panels of starts, scales and bias.
+unsafe impl Finish for Requantize<'_> {
+    type Out = i8;
+
+    fn fits(&self, _: usize, padded: usize) -> bool {
+        [self.start.len(), self.scales.len(), self.bias.len()].iter().all(|len| *len >= padded)
+    }
+
+    #[inline(always)]
+    fn finish(&self, _: Dots, _: usize, at: usize, sums: &[i32; LANES], out: &mut [i8]) {
+        let columns = [self.scales, self.bias].map(|all| all.get(at..).unwrap_or_default());
+        let start = self.start.get(at..).unwrap_or_default();
+        let columns = columns[0].iter().zip(columns[1]).zip(start);
+        for ((out, sum), ((scale, bias), start)) in out.iter_mut().zip(sums).zip(columns) {
+            *out = self.range.code(start.wrapping_add(*sum) as f32 * scale + bias);
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn vnni<const M: usize, const V: usize>(
+        &self,
+        a: &[*const i8; ROWS],
+        steps: [usize; 2],
+        b: *const i8,
+        [_, at]: [usize; 2],
+        place: &Place<i8>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { vnni::codes::<M, V>(a, steps, b, self, at, place) }
+    }
+}
+
+/// How a product is cut.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    rows: usize,
+    cols: usize,
+    /// Panels of a tile, but for the last one of a part.
+    panels: usize,
+    /// Words for the rows of a part, where they do not lie ready.
+    copied: usize,
+}
+
+impl Cut {
+    fn of(threads: usize, rows: usize, [k, n]: [usize; 2], in_place: bool) -> Self {
+        let (steps, panels) = (k.div_ceil(STEP).max(1), n.div_ceil(LANES).max(1));
+        let near = (NEAR / (steps * STEP)).max(EVEN);
+        let mut part = near.min(rows.div_ceil(threads.max(1) * 2)).next_multiple_of(EVEN);
+        if rows <= EVEN {
+            part = rows.max(1);
+        }
+        let width = panels.div_ceil(panels.div_ceil(PANELS));
+        let wanted = if threads > 1 { threads * 2 } else { 1 };
+        let across = wanted.div_ceil(rows.div_ceil(part).max(1)).max(1);
+        let cols = panels.div_ceil(width).div_ceil(across) * width * LANES;
+        let copied = if in_place { 0 } else { part.saturating_mul(steps) };
+        Cut { rows: part, cols, panels: width, copied }
+    }
+}
+
+impl Left<'_> {
+    /// Whether rows can be read where they lie.
+    fn lies_ready(&self, k: usize) -> bool {
+        let are_rows = match self {
+            Left::Rows(..) => true,
+            Left::Windows(_, windows, _) => windows.are_pixels(),
+        };
+        are_rows && k.is_multiple_of(STEP) && k > 0
+    }
+
+    /// The codes, and the distance of rows, where they lie ready; checks that there are so many.
+    fn ready(&self, rows: usize, k: usize) -> Option<(&[i8], usize)> {
+        let (codes, stride) = match *self {
+            Left::Rows(codes, stride) => (codes, stride),
+            Left::Windows(codes, windows, _) => (codes, windows.input[2]),
+        };
+        let needed = rows.checked_sub(1)?.checked_mul(stride)?.checked_add(k)?;
+        (needed <= codes.len()).then_some((codes, stride))
+    }
+
+    /// Copies rows from one on to a place of `steps` words for each. `None` if there are not so many.
+    fn copy(&self, first: usize, k: usize, steps: usize, place: &mut [i8]) -> Option<()> {
+        let length = steps * STEP;
+        match *self {
+            Left::Rows(codes, stride) => {
+                for (row, place) in place.chunks_exact_mut(length).enumerate() {
+                    let start = (first + row).checked_mul(stride)?;
+                    place.get_mut(..k)?.copy_from_slice(codes.get(start..)?.get(..k)?);
+                    place.get_mut(k..)?.fill(0);
+                }
+            }
+            Left::Windows(codes, windows, zero) => {
+                // Windows of one picture after the other.
+                let (mut row, mut rest) = (first, place);
+                while !rest.is_empty() {
+                    let (picture, at) = (row / windows.count(), row % windows.count());
+                    let count = (windows.count() - at).min(rest.len() / length);
+                    let (own, behind) = rest.split_at_mut_checked(count * length)?;
+                    let picture = codes.get(picture.checked_mul(windows.picture())?..)?;
+                    let picture = picture.get(..windows.picture())?;
+                    windows.write(picture, at, zero, own.chunks_exact_mut(length))?;
+                    (row, rest) = (row + count, if count == 0 { &mut [] } else { behind });
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// Words of workspace for a product on so many threads.
+pub(crate) fn workspace_len(
+    threads: usize,
+    rows: usize,
+    shape: [usize; 2],
+    left: &Left<'_>,
+) -> usize {
+    let cut = Cut::of(threads, rows, shape, left.lies_ready(shape[0]));
+    cut.copied.saturating_mul(threads.max(1))
+}
+
+/// Codes by weights, as codes.
+///
+/// # Errors
+/// An operand, the place or the workspace is shorter than the numbers say.
+pub(crate) fn product(
+    context: Context<'_>,
+    rows: usize,
+    left: Left<'_>,
+    right: Packed<'_>,
+    columns: &Requantize<'_>,
+    out: &mut [i8],
+    workspace: &mut [f32],
+) -> Result<(), ShapeMismatch> {
+    run(context, rows, left, right, columns, out, workspace)
+}
+
+pub(super) fn run<F: Finish>(
+    context: Context<'_>,
+    rows: usize,
+    left: Left<'_>,
+    right: Packed<'_>,
+    finish: &F,
+    out: &mut [F::Out],
+    workspace: &mut [f32],
+) -> Result<(), ShapeMismatch> {
+    let [k, n] = right.shape;
+    let len = rows.checked_mul(n).ok_or(ShapeMismatch)?;
+    let out = out.get_mut(..len).ok_or(ShapeMismatch)?;
+    if !finish.fits(rows, n.next_multiple_of(LANES)) {
+        return Err(ShapeMismatch);
+    }
+    if len == 0 {
+        return Ok(());
+    }
+    if let Left::Windows(codes, windows, _) = left {
+        let needed = rows.div_ceil(windows.count().max(1)).checked_mul(windows.picture());
+        if needed.is_none_or(|needed| needed > codes.len()) || windows.codes() != k {
+            return Err(ShapeMismatch);
+        }
+    }
+    let (dots, threads) = (Dots::of(context.tier), context.parallel.threads());
+    let in_place = left.lies_ready(k);
+    let cut = Cut::of(threads, rows, right.shape, in_place);
+    if workspace.len() < cut.copied {
+        return Err(ShapeMismatch);
+    }
+    let outcome = crate::compute::split::Outcome::default();
+    let steps = right.steps();
+    let part = |first: usize, tile: &mut Tile<'_, F::Out>, workspace: &mut [f32]| {
+        let own = tile.rows();
+        let (codes, stride, base) = if in_place {
+            let (codes, stride) = left.ready(rows, k).ok_or(ShapeMismatch)?;
+            (codes, stride, 0)
+        } else {
+            let copied: &mut [i8] = bytemuck::cast_slice_mut(workspace);
+            let copied = copied.get_mut(..own.len() * steps * STEP).ok_or(ShapeMismatch)?;
+            left.copy(own.start, k, steps, copied).ok_or(ShapeMismatch)?;
+            (&*copied, steps * STEP, own.start)
+        };
+        let part = Part { codes, stride, base, right, finish, dots, steps };
+        let end = n.min(first + cut.cols);
+        let mut col = first;
+        while col < end {
+            let cols = (end - col).min(cut.panels * LANES);
+            part.run(tile, col, cols)?;
+            col += cols;
+        }
+        Ok(())
+    };
+    for_each_tile_mut(
+        context.parallel,
+        out,
+        n,
+        (cut.rows, cut.cols),
+        (workspace, cut.copied),
+        &|first, tile, workspace| outcome.note(part(first, tile, workspace)),
+    );
+    outcome.result()
+}
+
+/// A part of a product.
+struct Part<'a, F> {
+    /// Rows of the left operand, from number `base` on.
+    codes: &'a [i8],
+    stride: usize,
+    base: usize,
+    right: Packed<'a>,
+    finish: &'a F,
+    dots: Dots,
+    steps: usize,
+}
+
+impl<F: Finish> Part<'_, F> {
+    /// Computes so many columns from one on, for all rows of a part.
+    fn run(
+        &self,
+        tile: &mut Tile<'_, F::Out>,
+        col: usize,
+        cols: usize,
+    ) -> Result<(), ShapeMismatch> {
+        let panels = cols.div_ceil(LANES);
+        let panel = self.right.panel();
+        let codes = self.right.codes.get(col / LANES * panel..).ok_or(ShapeMismatch)?;
+        let weights = codes.get(..panels * panel).ok_or(ShapeMismatch)?;
+        let own = tile.rows();
+        let mut row = own.start;
+        while row < own.end {
+            let left = own.end - row;
+            let height = match self.dots.instructions() {
+                #[cfg(target_arch = "x86_64")]
+                Instructions::Vnni => match panels {
+                    _ if left == 1 => 1,
+                    4 => 6,
+                    3 => 8,
+                    _ => 12,
+                },
+                _ => plain::ROWS,
+            };
+            let count = left.min(height);
+            self.tile(tile, [row, col], [count, cols], weights)?;
+            row += count;
+        }
+        Ok(())
+    }
+
+    /// A tile of at most so many rows as there are accumulators for.
+    fn tile(
+        &self,
+        tile: &mut Tile<'_, F::Out>,
+        [row, col]: [usize; 2],
+        [rows, cols]: [usize; 2],
+        weights: &[i8],
+    ) -> Result<(), ShapeMismatch> {
+        let length = self.steps * STEP;
+        let first = row.checked_sub(self.base).ok_or(ShapeMismatch)?;
+        let line = |row: usize| {
+            let start = (first + row).checked_mul(self.stride)?;
+            self.codes.get(start..)?.get(..length)
+        };
+        let panel = self.right.panel();
+        match self.dots.instructions() {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Vnni => {
+                // Rows that are not there are the last one again, and are not written.
+                let mut a = [core::ptr::null(); ROWS];
+                for (place, a) in a.iter_mut().enumerate() {
+                    *a = line(place.min(rows - 1)).ok_or(ShapeMismatch)?.as_ptr();
+                }
+                let mut place = Place { out: [core::ptr::null_mut(); ROWS], rows, cols };
+                let from = col - tile.first();
+                for (at, slot) in place.out.iter_mut().enumerate().take(rows) {
+                    let out = tile.row(row + at);
+                    *slot = out.get_mut(from..from + cols).ok_or(ShapeMismatch)?.as_mut_ptr();
+                }
+                let (b, steps, at) = (weights.as_ptr(), [self.steps, panel], [row, col]);
+                let finish = self.finish;
+                // SAFETY: the instructions are there; rows, panels and places were cut from slices of these lengths just now, and
+                // `fits` was asked.
+                unsafe {
+                    match (cols.div_ceil(LANES), rows) {
+                        (1, 1) => finish.vnni::<1, 1>(&a, steps, b, at, &place),
+                        (2, 1) => finish.vnni::<1, 2>(&a, steps, b, at, &place),
+                        (3, 1) => finish.vnni::<1, 3>(&a, steps, b, at, &place),
+                        (4, 1) => finish.vnni::<1, 4>(&a, steps, b, at, &place),
+                        (1, _) => finish.vnni::<12, 1>(&a, steps, b, at, &place),
+                        (2, _) => finish.vnni::<12, 2>(&a, steps, b, at, &place),
+                        (3, _) => finish.vnni::<8, 3>(&a, steps, b, at, &place),
+                        _ => finish.vnni::<6, 4>(&a, steps, b, at, &place),
+                    }
+                }
+            }
+            other => {
+                let mut lines = [&[][..]; plain::ROWS];
+                for (place, slot) in lines.iter_mut().enumerate() {
+                    *slot = line(place.min(rows - 1)).ok_or(ShapeMismatch)?;
+                }
+                for (index, weights) in weights.chunks_exact(panel).enumerate() {
+                    let sums = match other {
+                        #[cfg(target_arch = "x86_64")]
+                        // SAFETY: the instructions are there, since `other` came of a value that proves it.
+                        Instructions::Avx2 => unsafe { avx2::sums(&lines, weights) },
+                        _ => plain::sums(&lines, weights),
+                    };
+                    let at = col + index * LANES;
+                    let width = LANES.min(col + cols - at);
+                    for (place, sums) in sums.iter().enumerate().take(rows) {
+                        let from = at - tile.first();
+                        let out = tile.row(row + place).get_mut(from..from + width);
+                        let out = out.ok_or(ShapeMismatch)?;
+                        self.finish.finish(self.dots, row + place, at, sums, out);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

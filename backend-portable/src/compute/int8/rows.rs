@@ -1,0 +1,500 @@
+//! Products of rows of numbers that become codes as the program runs: each row has a scale and a zero of its own, as PyTorch's
+//! `choose_qparams_per_token_asymmetric` finds them. Weights are codes of 8 bits with a scale for each column, or of 4 bits with one for
+//! each group of a column.
+//!
+//! Weights of 4 bits lie in panels of 16 columns; in a panel, by groups, eight codes of each column by turns: a byte has one of the
+//! first four in its lower half and one of the others in its upper half, each with 8 added. Scales lie by panels and groups, too, 16
+//! together.
+
+use super::pack::Packed;
+use super::product::{Finish, Left, Place, ROWS, run};
+#[cfg(target_arch = "x86_64")]
+use super::vnni;
+use super::{LANES, plain};
+use crate::compute::gemm::{Context, ShapeMismatch};
+use crate::compute::simd::{Dots, Instructions, Simd, Vectorized};
+use crate::compute::split::{Outcome, Tile, for_each_chunks_mut, for_each_tile_mut};
+
+/// Codes of a column that lie together, of 4 bits.
+pub(crate) const NIBBLES: usize = 8;
+
+/// Rows of codes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows<'a> {
+    /// The codes; behind those of a row are zeros up to the next row.
+    pub(crate) codes: &'a [i8],
+    /// From one row to the next.
+    pub(crate) stride: usize,
+    /// The scale of each row.
+    pub(crate) scales: &'a [f32],
+    /// The code of zero of each row.
+    pub(crate) zeros: &'a [i32],
+    /// The sums of groups of codes, by rows.
+    pub(crate) sums: &'a [i32],
+}
+
+/// The places for rows of codes in a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    rows: usize,
+    /// Codes of a row, with those that fill up.
+    stride: usize,
+    groups: usize,
+}
+
+impl Room {
+    /// For so many rows of `k` codes in groups, which are all of a row where there is one.
+    pub(crate) fn new(rows: usize, k: usize, groups: usize) -> Self {
+        Room { rows, stride: k.next_multiple_of(NIBBLES).max(NIBBLES), groups: groups.max(1) }
+    }
+
+    /// Words of workspace.
+    pub(crate) fn words(&self) -> usize {
+        let row = (self.stride / 4).saturating_add(self.groups).saturating_add(2);
+        self.rows.saturating_mul(row)
+    }
+
+    /// Makes codes of rows of `k` numbers, in a workspace of that many words.
+    ///
+    /// # Errors
+    /// There are fewer numbers, or the workspace is shorter.
+    pub(crate) fn quantize<'a>(
+        &self,
+        context: Context<'_>,
+        numbers: &[f32],
+        k: usize,
+        workspace: &'a mut [f32],
+    ) -> Result<Rows<'a>, ShapeMismatch> {
+        let Room { rows, stride, groups } = *self;
+        let needed = rows.checked_mul(k).ok_or(ShapeMismatch)?;
+        let numbers = numbers.get(..needed).ok_or(ShapeMismatch)?;
+        if k > stride || k == 0 {
+            return Err(ShapeMismatch);
+        }
+        let workspace = workspace.get_mut(..self.words()).ok_or(ShapeMismatch)?;
+        let (scales, rest) = workspace.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
+        let (zeros, rest) = rest.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
+        let (sums, codes) = rest.split_at_mut_checked(rows * groups).ok_or(ShapeMismatch)?;
+        let zeros: &mut [i32] = bytemuck::cast_slice_mut(zeros);
+        let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
+        let codes: &mut [i8] = bytemuck::cast_slice_mut(codes);
+        let sums_words: &mut [f32] = bytemuck::cast_slice_mut(&mut *sums);
+        let zeros_words: &mut [f32] = bytemuck::cast_slice_mut(&mut *zeros);
+        let codes_words: &mut [f32] = bytemuck::cast_slice_mut(&mut *codes);
+        for_each_chunks_mut(
+            context.parallel,
+            [&mut *scales, zeros_words, sums_words, codes_words],
+            [1, 1, groups, stride / 4],
+            &|row, [scale, zero, sums, codes]| {
+                let numbers = numbers.get(row * k..(row + 1) * k).unwrap_or_default();
+                let codes: &mut [i8] = bytemuck::cast_slice_mut(codes);
+                let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
+                let found = context.tier.dispatch(Quantize { numbers, codes: &mut *codes });
+                let group = stride / groups;
+                for (sum, codes) in sums.iter_mut().zip(codes.chunks(group.max(1))) {
+                    *sum = codes.iter().map(|code| i32::from(*code)).sum();
+                }
+                if let ([scale], [zero]) = (scale, zero) {
+                    (*scale, *zero) = (found.0, f32::from_bits(found.1.cast_unsigned()));
+                }
+            },
+        );
+        Ok(Rows { codes, stride, scales, zeros, sums })
+    }
+}
+
+/// Makes codes of a row, and gives scale and zero.
+struct Quantize<'a> {
+    numbers: &'a [f32],
+    codes: &'a mut [i8],
+}
+
+impl Vectorized for Quantize<'_> {
+    type Output = (f32, i32);
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> (f32, i32) {
+        /// Lanes that are compared side by side.
+        const SIDE: usize = 16;
+        let Quantize { numbers, codes } = self;
+        let (mut low, mut high, mut is_nan) = ([0f32; SIDE], [0f32; SIDE], [false; SIDE]);
+        let (chunks, rest) = numbers.as_chunks::<SIDE>();
+        for chunk in chunks {
+            for at in 0..SIDE {
+                low[at] = if chunk[at] < low[at] { chunk[at] } else { low[at] };
+                high[at] = if chunk[at] > high[at] { chunk[at] } else { high[at] };
+                is_nan[at] |= chunk[at].is_nan();
+            }
+        }
+        for (at, number) in rest.iter().enumerate() {
+            low[at] = low[at].min(*number);
+            high[at] = high[at].max(*number);
+            is_nan[at] |= number.is_nan();
+        }
+        let low = low.iter().copied().fold(0f32, f32::min);
+        let high = high.iter().copied().fold(0f32, f32::max);
+        let (low, high) = if is_nan.contains(&true) { (f32::NAN, f32::NAN) } else { (low, high) };
+        let scale = ((high - low) / 255.0).max(f32::EPSILON);
+        let (below, above) = (low / scale, high / scale);
+        // The bound whose rounding errs less.
+        let from_below = (-128.0 + below) + (127.0 + above) > 0.0;
+        let zero = if from_below { -128.0 - below } else { 127.0 - above };
+        let zero = libm::rintf(zero.clamp(-128.0, 127.0)) as i32;
+        let (inverse, range) = (1.0 / scale, super::Range { zero, low: i8::MIN, high: i8::MAX });
+        let (there, beyond) = codes.split_at_mut(numbers.len().min(codes.len()));
+        for (code, number) in there.iter_mut().zip(numbers) {
+            let found = range.code(number * inverse);
+            *code = if number.is_nan() { 0 } else { found };
+        }
+        beyond.fill(0);
+        (scale, zero)
+    }
+}
+
+/// Columns of weights: what sums are multiplied with, and what is added. There are as many as packed weights have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Columns<'a> {
+    /// The scale of each column.
+    pub(crate) scales: &'a [f32],
+    /// What is added to each.
+    pub(crate) bias: &'a [f32],
+}
+
+/// What becomes of the sums of a row.
+pub(super) struct Floats<'a> {
+    pub(super) rows: Rows<'a>,
+    pub(super) sums: &'a [i32],
+    pub(super) columns: Columns<'a>,
+}
+
+// SAFETY: there are whole panels of sums, scales and bias, and scales and zeros for all rows.
+unsafe impl Finish for Floats<'_> {
+    type Out = f32;
+
+    fn fits(&self, rows: usize, padded: usize) -> bool {
+        let columns = [self.sums.len(), self.columns.scales.len(), self.columns.bias.len()];
+        let all = [self.rows.scales.len(), self.rows.zeros.len()];
+        columns.iter().all(|len| *len >= padded) && all.iter().all(|len| *len >= rows)
+    }
+
+    #[inline(always)]
+    fn finish(&self, dots: Dots, row: usize, at: usize, sums: &[i32; LANES], out: &mut [f32]) {
+        let (Some(scale), Some(zero)) = (self.rows.scales.get(row), self.rows.zeros.get(row))
+        else {
+            return;
+        };
+        let zero = zero + dots.offset();
+        let columns = [self.columns.scales, self.columns.bias];
+        let [scales, bias] = columns.map(|all| all.get(at..).unwrap_or_default());
+        let weights = self.sums.get(at..).unwrap_or_default();
+        let all = out.iter_mut().zip(sums).zip(weights).zip(scales).zip(bias);
+        for ((((out, sum), weights), column), bias) in all {
+            let sum = sum.wrapping_sub(zero.wrapping_mul(*weights));
+            *out = sum as f32 * column * scale + bias;
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn vnni<const M: usize, const V: usize>(
+        &self,
+        a: &[*const i8; ROWS],
+        steps: [usize; 2],
+        b: *const i8,
+        at: [usize; 2],
+        place: &Place<f32>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { vnni::floats::<M, V>(a, steps, b, self, at, place) }
+    }
+}
+
+/// Rows by weights of 8 bits.
+///
+/// # Errors
+/// An operand, the place or the workspace is shorter than the numbers say.
+pub(crate) fn product(
+    context: Context<'_>,
+    rows: Rows<'_>,
+    right: Packed<'_>,
+    columns: Columns<'_>,
+    out: &mut [f32],
+) -> Result<(), ShapeMismatch> {
+    let left = Left::Rows(rows.codes, rows.stride);
+    let finish = Floats { rows, sums: right.sums, columns };
+    run(context, rows.scales.len(), left, right, &finish, out, &mut [])
+}
+
+/// Weights of 4 bits: see the top of this file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nibbles<'a> {
+    codes: &'a [u8],
+    scales: &'a [f32],
+    sums: &'a [f32],
+    k: usize,
+    n: usize,
+    /// Groups of a column.
+    groups: usize,
+}
+
+/// Bytes of a group of a panel, and panels, of weights of `k` rows, `n` columns and groups of a column.
+fn nibble_counts([k, n]: [usize; 2], groups: usize) -> Option<[usize; 2]> {
+    let each =
+        k.checked_div(groups).filter(|each| each.checked_mul(groups) == Some(k) && *each > 0)?;
+    // Only what is alone can be filled up.
+    if groups > 1 && !each.is_multiple_of(NIBBLES) {
+        return None;
+    }
+    let panels = n.div_ceil(LANES);
+    let bytes = each.next_multiple_of(NIBBLES).checked_mul(LANES / 2)?;
+    bytes.checked_mul(groups)?.checked_mul(panels)?.checked_mul(8)?;
+    Some([bytes, panels])
+}
+
+/// Words of packed weights; `None` where groups are of another size than loops can take, or there are more than memory has.
+pub(crate) fn nibbles_len(shape: [usize; 2], groups: usize) -> Option<usize> {
+    let [bytes, panels] = nibble_counts(shape, groups)?;
+    (bytes / 4).checked_mul(groups)?.checked_mul(panels)
+}
+
+/// Packs weights of 4 bits: `code(row, col)` is one from -8 to 7. `None` if the place has another length, or a code is another.
+pub(crate) fn pack_nibbles(
+    [k, n]: [usize; 2],
+    groups: usize,
+    code: impl Fn(usize, usize) -> Option<i8>,
+    words: &mut [f32],
+) -> Option<()> {
+    let [bytes, _] = nibble_counts([k, n], groups)?;
+    if words.len() != nibbles_len([k, n], groups)? {
+        return None;
+    }
+    let codes: &mut [u8] = bytemuck::cast_slice_mut(words);
+    // Zero, with 8 added.
+    codes.fill(0x88);
+    let each = k / groups;
+    for col in 0..n {
+        for group in 0..groups {
+            let block = (col / LANES * groups + group) * bytes;
+            let block = codes.get_mut(block..block + bytes)?;
+            for row in 0..each {
+                let code = code(group * each + row, col)?;
+                if !(-8..8).contains(&code) {
+                    return None;
+                }
+                let at = row / NIBBLES * (NIBBLES / 2) * LANES + col % LANES * 4 + row % 4;
+                let byte = block.get_mut(at)?;
+                let half = (code + 8).cast_unsigned();
+                let is_upper = row % NIBBLES >= 4;
+                *byte = if is_upper { *byte & 15 | half << 4 } else { *byte & 0xf0 | half };
+            }
+        }
+    }
+    Some(())
+}
+
+/// Words of packed scales; `None` if there are more than memory has.
+pub(crate) fn scales_len(n: usize, groups: usize) -> Option<usize> {
+    n.checked_next_multiple_of(LANES)?.checked_mul(groups)
+}
+
+/// Packs scales, `[n, groups]`. `None` if there are fewer, or the place has another length.
+pub(crate) fn pack_scales(
+    n: usize,
+    groups: usize,
+    scales: &[f32],
+    packed: &mut [f32],
+) -> Option<()> {
+    if packed.len() != scales_len(n, groups)? {
+        return None;
+    }
+    packed.fill(0.0);
+    for col in 0..n {
+        for group in 0..groups {
+            let place = packed.get_mut((col / LANES * groups + group) * LANES + col % LANES)?;
+            *place = *scales.get(col * groups + group)?;
+        }
+    }
+    Some(())
+}
+
+impl<'a> Nibbles<'a> {
+    /// What [`pack_nibbles`] and [`pack_scales`] wrote, and what each column sums up to. `None` if they have other lengths.
+    pub(crate) fn of(
+        [k, n]: [usize; 2],
+        groups: usize,
+        [codes, scales, sums]: [&'a [f32]; 3],
+    ) -> Option<Self> {
+        let fits = codes.len() == nibbles_len([k, n], groups)?
+            && scales.len() == scales_len(n, groups)?
+            && sums.len() >= n.checked_next_multiple_of(LANES)?;
+        let codes = bytemuck::cast_slice(codes);
+        fits.then_some(Nibbles { codes, scales, sums, k, n, groups })
+    }
+
+    /// Bytes of a group of a panel.
+    fn bytes(&self) -> usize {
+        (self.k / self.groups).next_multiple_of(NIBBLES) * LANES / 2
+    }
+}
+
+/// Rows by weights of 4 bits, whose groups are those of the rows. A bias is one for each column, with those that fill up.
+///
+/// # Errors
+/// An operand or the place is shorter than the numbers say.
+pub(crate) fn product_nibbles(
+    context: Context<'_>,
+    rows: Rows<'_>,
+    right: Nibbles<'_>,
+    bias: &[f32],
+    out: &mut [f32],
+) -> Result<(), ShapeMismatch> {
+    let (count, n) = (rows.scales.len(), right.n);
+    let out = out.get_mut(..count.checked_mul(n).ok_or(ShapeMismatch)?).ok_or(ShapeMismatch)?;
+    let length = right.bytes() * 2 / LANES * right.groups;
+    let fits = rows.stride == length
+        && rows.codes.len() >= count * length
+        && rows.zeros.len() >= count
+        && rows.sums.len() >= count * right.groups
+        && bias.len() >= n.next_multiple_of(LANES);
+    if !fits {
+        return Err(ShapeMismatch);
+    }
+    if out.is_empty() {
+        return Ok(());
+    }
+    let dots = Dots::of(context.tier);
+    let threads = context.parallel.threads();
+    let panels = n.div_ceil(LANES);
+    let rows_of_part = count.div_ceil(threads).clamp(1, 48);
+    // Few rows: threads share the columns.
+    let parts = (threads * 4).div_ceil(count.div_ceil(rows_of_part));
+    let cols = panels.div_ceil(parts).next_multiple_of(4) * LANES;
+    let outcome = Outcome::default();
+    let product = Product { rows, right, bias, dots };
+    for_each_tile_mut::<_, ()>(
+        context.parallel,
+        out,
+        n,
+        (rows_of_part, if threads > 1 { cols } else { n }),
+        (&mut [], 0),
+        &|_, tile, _| outcome.note(product.tile(tile).ok_or(ShapeMismatch)),
+    );
+    outcome.result()
+}
+
+/// A product with weights of 4 bits.
+pub(super) struct Product<'a> {
+    rows: Rows<'a>,
+    right: Nibbles<'a>,
+    bias: &'a [f32],
+    dots: Dots,
+}
+
+impl Product<'_> {
+    fn tile(&self, tile: &mut Tile<'_, f32>) -> Option<()> {
+        let own = tile.rows();
+        let first = tile.first();
+        let width = tile.row(own.start).len();
+        let all = width.div_ceil(LANES);
+        let most = match (self.dots.instructions(), own.len()) {
+            #[cfg(target_arch = "x86_64")]
+            (Instructions::Vnni, 1) => 4,
+            #[cfg(target_arch = "x86_64")]
+            (Instructions::Vnni, _) => 2,
+            _ => 1,
+        };
+        let mut panel = 0;
+        while panel < all {
+            let panels = most.min(all - panel);
+            let at = first + panel * LANES;
+            let cols = (panels * LANES).min(first + width - at);
+            let mut row = own.start;
+            while row < own.end {
+                let left = own.end - row;
+                let rows = left.min(match self.dots.instructions() {
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Vnni if panels > 2 => 1,
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Vnni => 6,
+                    _ => 1,
+                });
+                self.small([row, at], [rows, cols], tile)?;
+                row += rows;
+            }
+            panel += panels;
+        }
+        Some(())
+    }
+
+    /// A tile of at most so many rows and columns as there are accumulators for.
+    fn small(
+        &self,
+        [row, at]: [usize; 2],
+        [rows, cols]: [usize; 2],
+        tile: &mut Tile<'_, f32>,
+    ) -> Option<()> {
+        let (groups, bytes, stride) = (self.right.groups, self.right.bytes(), self.rows.stride);
+        let panels = cols.div_ceil(LANES);
+        let panel = at / LANES;
+        let range = panel * groups * bytes..(panel + panels) * groups * bytes;
+        let weights = self.right.codes.get(range)?;
+        let range = panel * groups * LANES..(panel + panels) * groups * LANES;
+        let scales = self.right.scales.get(range)?;
+        let sums = self.right.sums.get(at..at + panels * LANES)?;
+        let bias = self.bias.get(at..at + panels * LANES)?;
+        let line = |row: usize| self.rows.codes.get(row * stride..(row + 1) * stride);
+        let line_sums = |row: usize| self.rows.sums.get(row * groups..(row + 1) * groups);
+        let from = at - tile.first();
+        match self.dots.instructions() {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Vnni => {
+                let mut a = [(core::ptr::null(), core::ptr::null()); ROWS];
+                for (place, slot) in a.iter_mut().enumerate() {
+                    let row = row + place.min(rows - 1);
+                    *slot = (line(row)?.as_ptr(), line_sums(row)?.as_ptr());
+                }
+                let mut place = Place { out: [core::ptr::null_mut(); ROWS], rows, cols };
+                let mut own = [(0.0, 0.0); ROWS];
+                for (at, (slot, own)) in place.out.iter_mut().zip(&mut own).enumerate().take(rows) {
+                    *slot = tile.row(row + at).get_mut(from..from + cols)?.as_mut_ptr();
+                    *own =
+                        (*self.rows.scales.get(row + at)?, *self.rows.zeros.get(row + at)? as f32);
+                }
+                let weights = vnni::Quarters { codes: weights, scales, sums, bias, groups, bytes };
+                // SAFETY: the instructions are there; rows, their sums, panels and places were cut from slices of these lengths
+                // just now.
+                unsafe {
+                    match (panels, rows) {
+                        (1, 1) => vnni::nibbles::<1, 1>(&a, &own, &weights, &place),
+                        (2, 1) => vnni::nibbles::<1, 2>(&a, &own, &weights, &place),
+                        (3, 1) => vnni::nibbles::<1, 3>(&a, &own, &weights, &place),
+                        (4, 1) => vnni::nibbles::<1, 4>(&a, &own, &weights, &place),
+                        (1, _) => vnni::nibbles::<6, 1>(&a, &own, &weights, &place),
+                        _ => vnni::nibbles::<6, 2>(&a, &own, &weights, &place),
+                    }
+                }
+            }
+            _ => {
+                let (codes, own_sums) = (line(row)?, line_sums(row)?);
+                let mut numbers = [0f32; LANES];
+                let length = stride / groups;
+                let all = codes.chunks_exact(length).zip(weights.chunks_exact(bytes));
+                for (((codes, weights), sum), scales) in
+                    all.zip(own_sums).zip(scales.chunks_exact(LANES))
+                {
+                    let found = plain::nibbles(codes, weights);
+                    for ((number, found), scale) in numbers.iter_mut().zip(found).zip(scales) {
+                        *number += (found - 8 * sum) as f32 * scale;
+                    }
+                }
+                let (scale, zero) =
+                    (*self.rows.scales.get(row)?, *self.rows.zeros.get(row)? as f32);
+                let out = tile.row(row).get_mut(from..from + cols)?;
+                let all = out.iter_mut().zip(numbers).zip(sums).zip(bias);
+                for (((out, number), sum), bias) in all {
+                    *out = (number - zero * sum) * scale + bias;
+                }
+            }
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,288 @@
+//! All instructions against sums one by one.
+
+use super::elementwise::{self, Scaled};
+use super::product::{Left, product, workspace_len};
+use super::rows::{self, Columns, Nibbles, Room};
+use super::windows::Windows;
+use super::{Range, Requantize, depthwise, pack};
+use crate::compute::gemm::Context;
+use crate::compute::simd::{Dots, Tier};
+use crate::compute::split::Serial;
+use crate::compute::testing::Noise;
+use std::vec;
+use std::vec::Vec;
+use torchlet_core::Parallel;
+use torchlet_core::rules::window::Window;
+
+const RANGE: Range = Range { zero: -3, low: -100, high: 120 };
+
+/// Work is cut for three threads, and done by one.
+struct Three;
+
+impl Parallel for Three {
+    fn threads(&self) -> usize {
+        3
+    }
+
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        (0..count).for_each(task);
+    }
+}
+
+fn machines() -> impl Iterator<Item = Context<'static>> {
+    let contexts = |tier| {
+        let all: [&'static dyn Parallel; 2] = [&Serial, &Three];
+        all.map(|parallel| Context { tier, parallel })
+    };
+    Tier::available().flat_map(contexts)
+}
+
+fn codes(numbers: &mut Noise, count: usize) -> Vec<i8> {
+    (0..count).map(|_| numbers.below(256) as u8 as i8).collect()
+}
+
+/// What a sum becomes, in numbers that do not round.
+fn expected(sum: i64, scale: f32, bias: f32) -> i8 {
+    let number = f64::from(sum as f32 * scale + bias).round_ties_even() + f64::from(RANGE.zero);
+    number.clamp(RANGE.low.into(), RANGE.high.into()) as i8
+}
+
+/// Whether codes are those that are expected, but for some that are rounded at a tie, where numbers are added and multiplied at once.
+fn check(found: &[i8], expected: &[i8], what: &str) {
+    let differ: Vec<usize> = (0..found.len()).filter(|at| found[*at] != expected[*at]).collect();
+    let is_near = |at: &usize| found[*at].abs_diff(expected[*at]) <= 1;
+    assert!(differ.iter().all(is_near) && differ.len() * 500 <= found.len(), "{what}: {differ:?}");
+}
+
+#[test]
+fn products_are_exact() {
+    let mut numbers = Noise::new(1);
+    for [m, k, n] in [[1, 3, 1], [1, 8, 70], [5, 16, 16], [13, 20, 33], [30, 7, 100], [50, 64, 48]]
+    {
+        let (a, b) = (codes(&mut numbers, m * k), codes(&mut numbers, n * k));
+        let mut packed = vec![0.0; pack::packed_len([k, n]).unwrap()];
+        pack::pack([k, n], |row, col| b.get(col * k + row).copied(), &mut packed).unwrap();
+        let packed = pack::Packed::of([k, n], &packed).unwrap();
+        let scale: Vec<f32> = (0..pack::padded(n)).map(|at| 0.001 + at as f32 * 1e-5).collect();
+        let bias: Vec<f32> = (0..pack::padded(n)).map(|at| at as f32 * 0.3 - 4.0).collect();
+        let zero = 17;
+        let dot = |row: usize, col: usize| -> i64 {
+            (0..k).map(|at| (i64::from(a[row * k + at]) - zero) * i64::from(b[col * k + at])).sum()
+        };
+        let wanted: Vec<i8> = (0..m * n)
+            .map(|at| expected(dot(at / n, at % n), scale[at % n], bias[at % n]))
+            .collect();
+        for context in machines() {
+            let offset = Dots::of(context.tier).offset();
+            let start = packed.sums.iter().map(|sum| -(zero as i32 + offset) * sum);
+            let start: Vec<i32> = start.collect();
+            let columns = Requantize { start: &start, scales: &scale, bias: &bias, range: RANGE };
+            let left = Left::Rows(&a, k);
+            let mut workspace =
+                vec![0.0; workspace_len(context.parallel.threads(), m, [k, n], &left)];
+            let mut out = vec![0; m * n];
+            product(context, m, left, packed, &columns, &mut out, &mut workspace).unwrap();
+            check(&out, &wanted, &std::format!("{m} {k} {n} {:?}", context.tier));
+            let short = &mut workspace[..0];
+            let missing =
+                product(context, m, Left::Rows(&a[1..], k), packed, &columns, &mut out, short);
+            assert!(missing.is_err(), "a code is missing");
+        }
+    }
+}
+
+#[test]
+fn convolutions_are_exact() {
+    let mut numbers = Noise::new(2);
+    let window =
+        |kernel, stride, padding, dilation| Window::new(kernel, stride, padding, dilation).unwrap();
+    let cases = [
+        ([7, 9, 3], [window(3, 2, 1, 1), window(3, 2, 1, 1)], 10),
+        ([5, 6, 33], [window(3, 1, 1, 1), window(5, 1, 2, 1)], 4),
+        ([9, 8, 40], [window(2, 1, 0, 2), window(3, 1, 2, 2)], 20),
+        ([3, 3, 16], [Window::ONE, Window::ONE], 40),
+    ];
+    for (input, axes, n) in cases {
+        let (batch, zero) = (2, -5i8);
+        let windows = Windows::new(input, axes).unwrap();
+        let channels = input[2];
+        let taps = axes[0].kernel() * axes[1].kernel();
+        let picture = codes(&mut numbers, batch * windows.picture());
+        let weights = codes(&mut numbers, n.max(channels) * windows.codes());
+        let [_, wide] = windows.output;
+        // A code of a tap of a window, zero outside.
+        let tap = |at: usize, tap: usize, channel: usize| -> i64 {
+            let (image, at) = (at / windows.count(), at % windows.count());
+            let place = |axis: &Window, at: usize, tap: usize, size: usize| {
+                let place = axis.origin(at) + (tap * axis.dilation()) as i64;
+                usize::try_from(place).ok().filter(|place| *place < size)
+            };
+            let y = place(&axes[0], at / wide, tap / axes[1].kernel(), input[0]);
+            let x = place(&axes[1], at % wide, tap % axes[1].kernel(), input[1]);
+            let (Some(y), Some(x)) = (y, x) else { return 0 };
+            let at = image * windows.picture() + (y * input[1] + x) * channels + channel;
+            i64::from(picture[at]) - i64::from(zero)
+        };
+        let rows = batch * windows.count();
+        let k = windows.codes();
+        let mut packed = vec![0.0; pack::packed_len([k, n]).unwrap()];
+        pack::pack([k, n], |row, col| weights.get(col * k + row).copied(), &mut packed).unwrap();
+        let packed = pack::Packed::of([k, n], &packed).unwrap();
+        let scale: Vec<f32> = (0..256).map(|at| 0.002 + at as f32 * 1e-5).collect();
+        let bias: Vec<f32> = (0..256).map(|at| at as f32 * 0.1 - 2.0).collect();
+        let sum = |row: usize, col: usize| -> i64 {
+            let each = |at: usize| {
+                tap(row, at / channels, at % channels) * i64::from(weights[col * k + at])
+            };
+            (0..k).map(each).sum()
+        };
+        let wanted: Vec<i8> = (0..rows * n)
+            .map(|at| expected(sum(at / n, at % n), scale[at % n], bias[at % n]))
+            .collect();
+        let mut single = vec![0.0; depthwise::packed_len(taps, channels).unwrap()];
+        let code = |tap: usize, channel: usize| weights.get(tap * channels + channel).copied();
+        depthwise::pack(taps, channels, code, &mut single).unwrap();
+        let single = depthwise::Packed::of(taps, channels, &single).unwrap();
+        let each = |row: usize, channel: usize| -> i64 {
+            let taps = 0..taps;
+            taps.map(|at| tap(row, at, channel) * i64::from(weights[at * channels + channel])).sum()
+        };
+        let wanted_single: Vec<i8> = (0..rows * channels)
+            .map(|at| {
+                expected(
+                    each(at / channels, at % channels),
+                    scale[at % channels] * 5.0,
+                    bias[at % channels],
+                )
+            })
+            .collect();
+        for context in machines() {
+            let what = std::format!("{input:?} {axes:?} {:?}", context.tier);
+            let offset = Dots::of(context.tier).offset();
+            let start = |sums: &[i32], offset: i32| -> Vec<i32> {
+                sums.iter().map(|sum| -(i32::from(zero) + offset) * sum).collect()
+            };
+            let starts = start(packed.sums, offset);
+            let columns = Requantize { start: &starts, scales: &scale, bias: &bias, range: RANGE };
+            let left = Left::Windows(&picture, &windows, zero);
+            let mut workspace =
+                vec![0.0; workspace_len(context.parallel.threads(), rows, [k, n], &left)];
+            let mut out = vec![0; rows * n];
+            product(context, rows, left, packed, &columns, &mut out, &mut workspace).unwrap();
+            check(&out, &wanted, &what);
+
+            let place = |at: usize| at / 32 * 32 + depthwise::channel(at % 32);
+            let [scales, biases] = [&scale, &bias].map(|all| {
+                (0..depthwise::padded(channels)).map(|at| all[place(at)]).collect::<Vec<f32>>()
+            });
+            let scales: Vec<f32> = scales.iter().map(|scale| scale * 5.0).collect();
+            let starts = start(single.sums, 0);
+            let columns =
+                Requantize { start: &starts, scales: &scales, bias: &biases, range: RANGE };
+            let mut out = vec![0; rows * channels];
+            let outside = vec![zero; channels];
+            let codes = &picture;
+            let pictures =
+                depthwise::Pictures { batch, windows: &windows, codes, outside: &outside };
+            depthwise::convolve(context, &pictures, single, &columns, &mut out).unwrap();
+            check(&out, &wanted_single, &what);
+        }
+    }
+}
+
+#[test]
+fn rows_get_the_codes_of_their_own() {
+    let mut numbers = Noise::new(3);
+    for ([m, k, n], groups) in
+        [([1, 64, 70], 2), ([3, 32, 16], 1), ([9, 96, 33], 3), ([1, 20, 5], 1), ([14, 64, 100], 8)]
+    {
+        let input: Vec<f32> = numbers.floats(m * k).iter().map(|it| it * 3.0 + 0.5).collect();
+        let weights: Vec<i8> = codes(&mut numbers, n * k).iter().map(|code| code >> 4).collect();
+        let scales: Vec<f32> = (0..n * groups).map(|at| 0.01 + at as f32 * 1e-4).collect();
+        let bias: Vec<f32> = (0..pack::padded(n)).map(|at| at as f32).collect();
+        let each = k / groups;
+        let mut sums: Vec<f32> = vec![0.0; pack::padded(n)];
+        for (at, code) in weights.iter().enumerate() {
+            sums[at / k] += f32::from(*code) * scales[at / k * groups + at % k / each];
+        }
+        // PyTorch's choice, one by one, in codes and numbers again.
+        let rounded: Vec<f64> = input
+            .chunks(k)
+            .flat_map(|row| {
+                let low = row.iter().copied().fold(0f32, f32::min);
+                let high = row.iter().copied().fold(0f32, f32::max);
+                let scale = (high - low) / 255.0;
+                let below = (-128.0 + low / scale) + (127.0 + high / scale) > 0.0;
+                let zero = if below { -128.0 - low / scale } else { 127.0 - high / scale };
+                let zero = zero.round_ties_even();
+                row.iter().map(move |number| {
+                    let code = (number * (1.0 / scale)).round_ties_even() + zero;
+                    f64::from((code.clamp(-128.0, 127.0) - zero) * scale)
+                })
+            })
+            .collect();
+        let wanted = |scale: &dyn Fn(usize, usize) -> f32| -> Vec<f64> {
+            let one = |at: usize| {
+                let (row, col) = (at / n, at % n);
+                let product = |at: usize| {
+                    rounded[row * k + at]
+                        * f64::from(weights[col * k + at])
+                        * f64::from(scale(col, at))
+                };
+                (0..k).map(product).sum::<f64>() + f64::from(bias[col])
+            };
+            (0..m * n).map(one).collect()
+        };
+        let near = |found: &[f32], wanted: &[f64], what: &str| {
+            for (found, wanted) in found.iter().zip(wanted) {
+                assert!(
+                    (f64::from(*found) - wanted).abs() < 1e-4 * (1.0 + wanted.abs()),
+                    "{what}: {found} {wanted}"
+                );
+            }
+        };
+        let mut packed = vec![0.0; rows::nibbles_len([k, n], groups).unwrap()];
+        let code = |row: usize, col: usize| weights.get(col * k + row).copied();
+        rows::pack_nibbles([k, n], groups, code, &mut packed).unwrap();
+        let mut packed_scales = vec![0.0; rows::scales_len(n, groups).unwrap()];
+        rows::pack_scales(n, groups, &scales, &mut packed_scales).unwrap();
+        let mut bytes = vec![0.0; pack::packed_len([k, n]).unwrap()];
+        pack::pack([k, n], code, &mut bytes).unwrap();
+        let bytes = pack::Packed::of([k, n], &bytes).unwrap();
+        let by_group = wanted(&|col, at| scales[col * groups + at / each]);
+        let by_column = wanted(&|col, _| bias[col]);
+        for context in machines() {
+            let what = std::format!("{m} {k} {n} {groups} {:?}", context.tier);
+            let room = Room::new(m, k, groups);
+            let mut workspace = vec![0.0; room.words()];
+            let rows = room.quantize(context, &input, k, &mut workspace).unwrap();
+            let parts = [&packed[..], &packed_scales, &sums];
+            let right = Nibbles::of([k, n], groups, parts).unwrap();
+            let mut out = vec![0.0; m * n];
+            rows::product_nibbles(context, rows, right, &bias, &mut out).unwrap();
+            near(&out, &by_group, &what);
+            let columns = Columns { scales: &bias, bias: &bias };
+            rows::product(context, rows, bytes, columns, &mut out).unwrap();
+            near(&out, &by_column, &what);
+        }
+    }
+}
+
+#[test]
+fn elements_are_rounded_to_even() {
+    for context in machines() {
+        let numbers = [0.25, 0.75, -0.25, 1e9, -1e9, f32::NAN, f32::INFINITY, 1.3];
+        let mut out = [7; 8];
+        elementwise::quantize(context, &numbers, 0.5, RANGE, &mut out);
+        assert_eq!(out, [-3, -1, -3, 120, -100, 0, 120, 0], "{:?}", context.tier);
+        let from = Scaled { scale: 0.5, zero: -3 };
+        let mut back = [0.0; 3];
+        elementwise::dequantize(context, &[-3, -2, 127], from, &mut back);
+        assert_eq!(back, [0.0, 0.5, 65.0]);
+        let mut sum = [0; 3];
+        let other = Scaled { scale: 1.0, zero: 2 };
+        let operands = [(&[-3i8, -2, 127][..], from), (&[2i8, 3, 4][..], other)];
+        elementwise::add(context, operands, 2.0, 0.5, RANGE, &mut sum);
+        assert_eq!(sum, [-3, 2, 120]);
+    }
+}

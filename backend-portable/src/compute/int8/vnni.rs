@@ -1,0 +1,306 @@
+//! AVX-512 with VNNI. The left codes are made unsigned by turning their first bit, which adds 128 to each.
+
+use super::product::{Place, ROWS};
+use super::rows::Floats;
+use super::{LANES, Range, Requantize, STEP};
+use core::arch::x86_64::{
+    __m512i, __mmask16, __mmask32, _mm_mask_storeu_epi8, _mm_max_epi8, _mm_min_epi8, _mm_set1_epi8,
+    _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8,
+    _mm256_set1_epi8, _mm512_add_epi32, _mm512_and_si512, _mm512_cvtepi8_epi16, _mm512_cvtepi32_ps,
+    _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8, _mm512_cvtsepi32_epi8, _mm512_dpbusd_epi32,
+    _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_epi32, _mm512_loadu_ps,
+    _mm512_mask_storeu_ps, _mm512_mul_ps, _mm512_mullo_epi32, _mm512_packs_epi32, _mm512_set1_epi8,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_srli_epi16,
+    _mm512_unpackhi_epi16, _mm512_unpacklo_epi16, _mm512_xor_si512,
+};
+
+/// The sums of a tile of `M` rows and `V` panels, which start with these.
+///
+/// # Safety
+/// Each row has `steps` groups of four codes, and so has each panel, of which `b` is the first and `panel` the length.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+unsafe fn sums<const M: usize, const V: usize>(
+    a: &[*const i8; ROWS],
+    steps: usize,
+    b: *const i8,
+    panel: usize,
+    mut sums: [[__m512i; V]; M],
+) -> [[__m512i; V]; M] {
+    let flip = _mm512_set1_epi32(0x8080_8080_u32 as i32);
+    for step in 0..steps {
+        let mut weights = [_mm512_setzero_si512(); V];
+        for (v, weights) in weights.iter_mut().enumerate() {
+            // SAFETY: `step` is within panel `v`, of which the caller has `V`.
+            *weights = unsafe { _mm512_loadu_epi32(b.add(v * panel + step * LANES * STEP).cast()) };
+        }
+        for (row, sums) in a.iter().zip(&mut sums) {
+            // SAFETY: `step` is within the row.
+            let codes = unsafe { row.add(step * STEP).cast::<i32>().read_unaligned() };
+            let codes = _mm512_xor_si512(_mm512_set1_epi32(codes), flip);
+            for (sum, weights) in sums.iter_mut().zip(&weights) {
+                *sum = _mm512_dpbusd_epi32(*sum, codes, *weights);
+            }
+        }
+    }
+    sums
+}
+
+/// The columns of vector `v` of a tile that are there.
+#[inline(always)]
+fn mask(cols: usize, v: usize) -> __mmask16 {
+    let left = cols.saturating_sub(v * LANES).min(LANES);
+    ((1u32 << left) - 1) as __mmask16
+}
+
+/// A tile of codes.
+///
+/// # Safety
+/// As [`sums`]; the place has `rows` rows of `cols` codes, of at most `M` rows and `V` panels; `columns` has `V` panels from `first` on.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(super) unsafe fn codes<const M: usize, const V: usize>(
+    a: &[*const i8; ROWS],
+    [steps, panel]: [usize; 2],
+    b: *const i8,
+    columns: &Requantize<'_>,
+    first: usize,
+    place: &Place<i8>,
+) {
+    let mut start = [_mm512_setzero_si512(); V];
+    for (v, start) in start.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *start = unsafe { _mm512_loadu_epi32(columns.start.as_ptr().add(first + v * LANES)) };
+    }
+    // SAFETY: the caller's promise.
+    let sums = unsafe { sums::<M, V>(a, steps, b, panel, [start; M]) };
+    let Range { zero, low, high } = columns.range;
+    let zero = _mm512_set1_epi32(zero);
+    let (low, high) = (_mm_set1_epi8(low), _mm_set1_epi8(high));
+    for v in 0..V {
+        let at = first + v * LANES;
+        // SAFETY: the caller's promise.
+        let (scale, bias) = unsafe {
+            (
+                _mm512_loadu_ps(columns.scales.as_ptr().add(at)),
+                _mm512_loadu_ps(columns.bias.as_ptr().add(at)),
+            )
+        };
+        for (row, sums) in sums.iter().enumerate().take(place.rows) {
+            let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), scale, bias);
+            let rounded = _mm512_add_epi32(_mm512_cvtps_epi32(number), zero);
+            let code = _mm512_cvtsepi32_epi8(rounded);
+            let code = _mm_min_epi8(_mm_max_epi8(code, low), high);
+            // SAFETY: the mask is that of the columns that the row has.
+            unsafe {
+                let to = place.out[row].wrapping_add(v * LANES);
+                _mm_mask_storeu_epi8(to, mask(place.cols, v), code);
+            }
+        }
+    }
+}
+
+/// What pixels of 32 channels are computed from.
+pub(super) struct Lanes<'a> {
+    /// Pairs of weights, by pairs of taps: of the first and then the second four of each eight channels.
+    pub(super) weights: &'a [[[i16; 32]; 2]],
+    /// In the same order, what sums become.
+    pub(super) columns: Requantize<'a>,
+    /// How many channels there are.
+    pub(super) channels: usize,
+}
+
+/// Pixels in a row: each tap moves by its step from one to the next. There are so many pairs of taps, or, of 0, as many as there are.
+///
+/// # Safety
+/// There are twice as many taps as weights, with `channels` codes at each tap of each pixel; `out` has as many codes at each of
+/// `count` pixels, `out_step` apart. There are 32 columns, and 32 channels at most.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(super) unsafe fn pixels<const PAIRS: usize>(
+    lanes: &Lanes<'_>,
+    taps: &[(*const i8, usize)],
+    count: usize,
+    out: *mut i8,
+    out_step: usize,
+) {
+    let mask = ((1u64 << lanes.channels) - 1) as __mmask32;
+    let Requantize { start, scales, bias, range } = lanes.columns;
+    // SAFETY: there are 32 of each.
+    let (start, scale, bias) = unsafe {
+        (
+            [0, 16].map(|at| _mm512_loadu_epi32(start.as_ptr().add(at))),
+            [0, 16].map(|at| _mm512_loadu_ps(scales.as_ptr().add(at))),
+            [0, 16].map(|at| _mm512_loadu_ps(bias.as_ptr().add(at))),
+        )
+    };
+    let zero = _mm512_set1_epi32(range.zero);
+    let (low, high) = (_mm256_set1_epi8(range.low), _mm256_set1_epi8(range.high));
+    // A known number of turns becomes none.
+    let (taps, all_weights) = match PAIRS {
+        0 => (taps, lanes.weights),
+        _ => (&taps[..PAIRS * 2], &lanes.weights[..PAIRS]),
+    };
+    for pixel in 0..count {
+        let mut sums = start;
+        for (pair, weights) in taps.chunks_exact(2).zip(all_weights) {
+            let [first, second] = [&pair[0], &pair[1]].map(|(tap, step)| {
+                // SAFETY: the caller's promise; what the mask leaves out is not read.
+                let codes =
+                    unsafe { _mm256_maskz_loadu_epi8(mask, tap.wrapping_add(pixel * step)) };
+                _mm512_cvtepi8_epi16(codes)
+            });
+            let pairs =
+                [_mm512_unpacklo_epi16(first, second), _mm512_unpackhi_epi16(first, second)];
+            for ((sum, pairs), weights) in sums.iter_mut().zip(pairs).zip(weights) {
+                // SAFETY: there are 32 weights.
+                let weights = unsafe { _mm512_loadu_epi32(weights.as_ptr().cast()) };
+                *sum = _mm512_dpwssd_epi32(*sum, pairs, weights);
+            }
+        }
+        let mut rounded = [_mm512_setzero_si512(); 2];
+        for (half, rounded) in rounded.iter_mut().enumerate() {
+            let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[half]), scale[half], bias[half]);
+            *rounded = _mm512_add_epi32(_mm512_cvtps_epi32(number), zero);
+        }
+        // Both saturate.
+        let codes = _mm512_cvtsepi16_epi8(_mm512_packs_epi32(rounded[0], rounded[1]));
+        let codes = _mm256_min_epi8(_mm256_max_epi8(codes, low), high);
+        // SAFETY: the caller's promise; the mask is that of the channels.
+        unsafe { _mm256_mask_storeu_epi8(out.wrapping_add(pixel * out_step), mask, codes) };
+    }
+}
+
+/// A tile of numbers.
+///
+/// # Safety
+/// As [`codes`], and there are a scale and a zero for all rows of the tile from `row` on.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(super) unsafe fn floats<const M: usize, const V: usize>(
+    a: &[*const i8; ROWS],
+    [steps, panel]: [usize; 2],
+    b: *const i8,
+    finish: &Floats<'_>,
+    [row, first]: [usize; 2],
+    place: &Place<f32>,
+) {
+    let mut weights = [_mm512_setzero_si512(); V];
+    for (v, weights) in weights.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *weights = unsafe { _mm512_loadu_epi32(finish.sums.as_ptr().add(first + v * LANES)) };
+    }
+    let mut start = [[_mm512_setzero_si512(); V]; M];
+    for (at, start) in start.iter_mut().enumerate().take(place.rows) {
+        // Unsigned codes have 128 added, and so has their zero.
+        let zero = _mm512_set1_epi32(-128 - finish.rows.zeros[row + at]);
+        for (start, weights) in start.iter_mut().zip(&weights) {
+            *start = _mm512_mullo_epi32(zero, *weights);
+        }
+    }
+    // SAFETY: the caller's promise.
+    let sums = unsafe { sums::<M, V>(a, steps, b, panel, start) };
+    for v in 0..V {
+        let at = first + v * LANES;
+        // SAFETY: the caller's promise.
+        let (column, bias) = unsafe {
+            (
+                _mm512_loadu_ps(finish.columns.scales.as_ptr().add(at)),
+                _mm512_loadu_ps(finish.columns.bias.as_ptr().add(at)),
+            )
+        };
+        for (place_row, sums) in sums.iter().enumerate().take(place.rows) {
+            let scale = _mm512_set1_ps(finish.rows.scales[row + place_row]);
+            let number = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[v]), column);
+            let number = _mm512_fmadd_ps(number, scale, bias);
+            // SAFETY: the mask is that of the columns that the row has.
+            unsafe {
+                let to = place.out[place_row].wrapping_add(v * LANES);
+                _mm512_mask_storeu_ps(to, mask(place.cols, v), number);
+            }
+        }
+    }
+}
+
+/// Panels of weights of 4 bits.
+pub(super) struct Quarters<'a> {
+    pub(super) codes: &'a [u8],
+    pub(super) scales: &'a [f32],
+    pub(super) sums: &'a [f32],
+    pub(super) bias: &'a [f32],
+    pub(super) groups: usize,
+    /// Bytes of a group of a panel.
+    pub(super) bytes: usize,
+}
+
+/// A tile of numbers by weights of 4 bits, which are the unsigned operand here.
+///
+/// # Safety
+/// Each row of `a` has twice as many codes as a column of all groups has bytes, and as many sums as there are groups; there are `V` panels
+/// of weights, scales, sums and bias. The place has `rows` rows of `cols` numbers, of at most `M` rows and `V` panels.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
+    a: &[(*const i8, *const i32); ROWS],
+    own: &[(f32, f32); ROWS],
+    weights: &Quarters<'_>,
+    place: &Place<f32>,
+) {
+    let lower = _mm512_set1_epi8(15);
+    let &Quarters { groups, bytes, .. } = weights;
+    let steps = bytes / (STEP * LANES);
+    let mut numbers = [[_mm512_setzero_ps(); V]; M];
+    for group in 0..groups {
+        let mut sums = [[_mm512_setzero_si512(); V]; M];
+        for (sums, (_, row_sums)) in sums.iter_mut().zip(a) {
+            // What was added to weights counts for each code.
+            // SAFETY: there is a sum for each group.
+            *sums = [_mm512_set1_epi32(-8 * unsafe { *row_sums.add(group) }); V];
+        }
+        for step in 0..steps {
+            let mut halves = [[_mm512_setzero_si512(); 2]; V];
+            for (v, halves) in halves.iter_mut().enumerate() {
+                let at = (v * groups + group) * bytes + step * STEP * LANES;
+                // SAFETY: the group has so many steps.
+                let codes = unsafe { _mm512_loadu_epi32(weights.codes.as_ptr().add(at).cast()) };
+                let upper = _mm512_srli_epi16::<4>(codes);
+                *halves = [_mm512_and_si512(codes, lower), _mm512_and_si512(upper, lower)];
+            }
+            for ((row, _), sums) in a.iter().zip(&mut sums) {
+                // SAFETY: there are eight codes for each step of each group.
+                let codes = unsafe {
+                    row.add((group * steps + step) * 2 * STEP).cast::<[i32; 2]>().read_unaligned()
+                };
+                let codes = codes.map(|codes| _mm512_set1_epi32(codes));
+                for (sum, halves) in sums.iter_mut().zip(&halves) {
+                    *sum = _mm512_dpbusd_epi32(*sum, halves[0], codes[0]);
+                    *sum = _mm512_dpbusd_epi32(*sum, halves[1], codes[1]);
+                }
+            }
+        }
+        for v in 0..V {
+            // SAFETY: there are scales of all groups of all panels.
+            let scale = unsafe {
+                _mm512_loadu_ps(weights.scales.as_ptr().add((v * groups + group) * LANES))
+            };
+            for (numbers, sums) in numbers.iter_mut().zip(&sums) {
+                numbers[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), scale, numbers[v]);
+            }
+        }
+    }
+    for v in 0..V {
+        // SAFETY: there are whole panels of both.
+        let (sums, bias) = unsafe {
+            (
+                _mm512_loadu_ps(weights.sums.as_ptr().add(v * LANES)),
+                _mm512_loadu_ps(weights.bias.as_ptr().add(v * LANES)),
+            )
+        };
+        for ((row, numbers), (scale, zero)) in numbers.iter().enumerate().zip(own).take(place.rows)
+        {
+            let number = _mm512_fnmadd_ps(_mm512_set1_ps(*zero), sums, numbers[v]);
+            let number = _mm512_fmadd_ps(number, _mm512_set1_ps(*scale), bias);
+            // SAFETY: the mask is that of the columns that the row has.
+            unsafe {
+                let to = place.out[row].wrapping_add(v * LANES);
+                _mm512_mask_storeu_ps(to, mask(place.cols, v), number);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The windows of a convolution as rows of codes, channels last.
+
+use torchlet_core::rules::window::{Taps, Window};
+
+/// Windows over a batch of pictures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Windows {
+    /// Height, width and channels of a picture.
+    pub(crate) input: [usize; 3],
+    /// Height and width of a result.
+    pub(crate) output: [usize; 2],
+    /// How windows move along height and width.
+    pub(crate) axes: [Window; 2],
+}
+
+impl Windows {
+    /// `None` if windows do not fit the picture, or there are more codes than memory has.
+    pub(crate) fn new(input: [usize; 3], axes: [Window; 2]) -> Option<Self> {
+        let [height, width, channels] = input;
+        let output = [axes[0].convolved(height)?, axes[1].convolved(width)?];
+        let [tall, wide] = axes.map(|axis| axis.kernel());
+        height.checked_mul(width)?.checked_mul(channels)?;
+        tall.checked_mul(wide)?.checked_mul(channels)?;
+        output[0].checked_mul(output[1])?;
+        Some(Windows { input, output, axes })
+    }
+
+    /// Codes of a window.
+    pub(crate) fn codes(&self) -> usize {
+        let [tall, wide] = self.axes.map(|axis| axis.kernel());
+        tall * wide * self.input[2]
+    }
+
+    /// Whether each window is one pixel, and each pixel a window.
+    pub(crate) fn are_pixels(&self) -> bool {
+        self.axes.iter().all(|axis| *axis == Window::ONE)
+    }
+
+    /// Codes of a picture.
+    pub(crate) fn picture(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    /// Windows of a picture.
+    pub(crate) fn count(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    /// Writes windows of a picture from number `at` on, each to a place of its own, whose rest is zero; what lies outside of the picture
+    /// is `outside`. `None` if the picture or a place are too short.
+    pub(super) fn write<'a>(
+        &self,
+        picture: &[i8],
+        mut at: usize,
+        outside: i8,
+        places: impl Iterator<Item = &'a mut [i8]>,
+    ) -> Option<()> {
+        let mut known = None;
+        for place in places {
+            let (y, x) = (at / self.output[1], at % self.output[1]);
+            at += 1;
+            let (_, tall) = match known {
+                Some((row, taps)) if row == y => (row, taps),
+                _ => (y, self.axes[0].taps(y, self.input[0])),
+            };
+            known = Some((y, tall));
+            self.write_one(picture, tall, self.wide(x), outside, place)?;
+        }
+        Some(())
+    }
+
+    /// The taps of a window along the width: mostly all.
+    fn wide(&self, x: usize) -> Taps {
+        let axis = self.axes[1];
+        let last = (axis.kernel() - 1).saturating_mul(axis.dilation());
+        match x.saturating_mul(axis.stride()).checked_sub(axis.padding()) {
+            Some(start) if start.saturating_add(last) < self.input[1] => {
+                Taps { first: 0, count: axis.kernel(), start }
+            }
+            _ => axis.taps(x, self.input[1]),
+        }
+    }
+
+    fn write_one(
+        &self,
+        picture: &[i8],
+        tall: Taps,
+        wide: Taps,
+        outside: i8,
+        place: &mut [i8],
+    ) -> Option<()> {
+        let [_, width, channels] = self.input;
+        let [rows, cols] = self.axes;
+        let line = cols.kernel() * channels;
+        let inside = place.get_mut(..self.codes())?;
+        if tall.count < rows.kernel() || wide.count < cols.kernel() {
+            inside.fill(outside);
+        }
+        for row in 0..tall.count {
+            let from = (tall.start + row * rows.dilation()) * width + wide.start;
+            let to = (tall.first + row) * line + wide.first * channels;
+            if cols.dilation() == 1 {
+                let (source, codes) = (picture.get(from * channels..)?, wide.count * channels);
+                let place = place.get_mut(to..)?;
+                if wide.count == cols.kernel() {
+                    copy(source, place, codes)?;
+                } else {
+                    place.get_mut(..codes)?.copy_from_slice(source.get(..codes)?);
+                }
+                continue;
+            }
+            for col in 0..wide.count {
+                let from = (from + col * cols.dilation()) * channels;
+                let source = picture.get(from..)?.get(..channels)?;
+                let to = to + col * channels;
+                place.get_mut(to..)?.get_mut(..channels)?.copy_from_slice(source);
+            }
+        }
+        if tall.first + tall.count < rows.kernel() && tall.count > 0 {
+            let end = (tall.first + tall.count) * line;
+            place.get_mut(end..self.codes())?.fill(outside);
+        }
+        place.get_mut(self.codes()..)?.fill(0);
+        Some(())
+    }
+}
+
+/// Copies so many codes, few of them with what follows: the caller writes that afterwards.
+#[inline(always)]
+fn copy(source: &[i8], place: &mut [i8], count: usize) -> Option<()> {
+    const FEW: usize = 16;
+    if count <= FEW
+        && let (Some(source), Some(place)) =
+            (source.first_chunk::<FEW>(), place.first_chunk_mut::<FEW>())
+    {
+        *place = *source;
+        return Some(());
+    }
+    place.get_mut(..count)?.copy_from_slice(source.get(..count)?);
+    Some(())
+}
