@@ -5,7 +5,7 @@ use super::lines::Lines;
 use super::ops;
 use super::packed::{Constant, Form, Key, Packs};
 use super::packer::Made;
-use super::plan::{Buffer, Call, Home, MOST, Plan, Step};
+use super::plan::{Buffer, Call, Element, Home, MOST, Plan, Step};
 use super::view::{BufferId, View, dense_strides, numel};
 use crate::compute::gemm::Context;
 use std::borrow::{Cow, ToOwned};
@@ -15,7 +15,6 @@ use std::format;
 use std::string::String;
 use std::sync::Arc;
 use std::vec::Vec;
-use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::passes::uses::Uses;
 
@@ -73,6 +72,15 @@ fn elements(data: &[u8]) -> Cow<'_, [f32]> {
         Ok(elements) if cfg!(target_endian = "little") => Cow::Borrowed(elements),
         _ => data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
     }
+}
+
+/// A copy of so many codes.
+fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Refusal> {
+    let data = data.get(..len).ok_or("a constant is cut short")?;
+    let mut lines = Lines::zeroed(len.div_ceil(4)).ok_or("no memory for constants")?;
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(lines.as_mut_slice());
+    bytes.iter_mut().zip(data).for_each(|(slot, byte)| *slot = *byte);
+    Ok(Constant::Shared(Arc::new(lines)))
 }
 
 /// How often each value is taken by calls, or by the caller.
@@ -180,7 +188,8 @@ impl<'g, 'p> Builder<'g, 'p> {
                 Given::Sizes(sizes) => {
                     self.check_shape(*id, sizes)?;
                     let len = self.count(sizes)?;
-                    let buffer = self.buffer(Home::Input(index), len);
+                    let element = self.element(*id)?;
+                    let buffer = self.buffer(Home::Input(index), len, element);
                     self.place(*id, View::whole(buffer, sizes));
                 }
             }
@@ -207,7 +216,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         for id in node.args.iter().flat_map(|id| self.graph.items(id)) {
             match self.graph.values.get(*id) {
                 Some(Value::Tensor(_)) if self.is_taken(*id) || !self.is_result(node, *id) => {
-                    self.plain_tensor(*id)?;
+                    self.element(*id)?;
                 }
                 Some(Value::SymInt(_)) => is_open |= !self.numbers.contains_key(id),
                 _ => {}
@@ -228,7 +237,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
         for id in node.args.last().map_or(&[][..], |out| self.graph.items(out)) {
             if self.is_taken(*id) {
-                let view = self.make(&self.plain_tensor(*id)?.sizes)?;
+                let view = self.make_of(&self.tensor(*id)?.sizes, self.element(*id)?)?;
                 self.define(*id, view)?;
             }
         }
@@ -251,7 +260,7 @@ impl<'g, 'p> Builder<'g, 'p> {
 
     /// Makes a value the result of this number.
     fn give(&mut self, index: usize, id: ValueId) -> Result<(), Refusal> {
-        let view = self.view(id)?;
+        let view = self.any(id)?;
         self.outputs.push(view.sizes.clone());
         let whole = view.is_contiguous() && view.offset == 0;
         if let Some(buffer) = self.buffers.get_mut(view.buffer)
@@ -262,7 +271,8 @@ impl<'g, 'p> Builder<'g, 'p> {
             buffer.home = Home::Output(index);
             return Ok(());
         }
-        let buffer = self.buffer(Home::Output(index), view.numel());
+        let element = self.element_of(&view);
+        let buffer = self.buffer(Home::Output(index), view.numel(), element);
         let target = View::whole(buffer, &view.sizes);
         ops::copy(self, &view, &target);
         Ok(())
@@ -288,14 +298,30 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.graph.items(id)
     }
 
-    fn plain_tensor(&self, id: ValueId) -> Result<&'g Tensor<'p>, Refusal> {
-        let Value::Tensor(tensor) = self.value(id) else {
-            return Err("an argument is no tensor".to_owned());
-        };
-        if tensor.scalar_type != ScalarType::Float || tensor.host_type != ScalarType::Float {
-            return Err(format!("the engine computes in float32, not {:?}", tensor.scalar_type));
+    fn tensor(&self, id: ValueId) -> Result<&'g Tensor<'p>, Refusal> {
+        match self.value(id) {
+            Value::Tensor(tensor) => Ok(tensor),
+            _ => Err("an argument is no tensor".to_owned()),
         }
-        Ok(tensor)
+    }
+
+    /// What the elements of a tensor are.
+    ///
+    /// # Errors
+    /// It is no tensor, or they are something else.
+    pub(super) fn element(&self, id: ValueId) -> Result<Element, Refusal> {
+        let tensor = self.tensor(id)?;
+        let found =
+            Element::of(tensor.scalar_type).filter(|_| tensor.host_type == tensor.scalar_type);
+        let scalar_type = tensor.scalar_type;
+        found.ok_or_else(|| {
+            format!("the engine computes in float32 and 8 bits, not {scalar_type:?}")
+        })
+    }
+
+    /// What the elements of a view are.
+    pub(super) fn element_of(&self, view: &View) -> Element {
+        self.buffers.get(view.buffer).map_or(Element::Float, |buffer| buffer.element)
     }
 
     /// Whether anybody takes a value.
@@ -311,18 +337,37 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// A tensor.
+    /// A tensor of numbers.
     pub(super) fn view(&mut self, id: ValueId) -> Result<View, Refusal> {
+        match self.element(id)? {
+            Element::Float => self.any(id),
+            Element::Code => Err("it takes numbers, not codes".to_owned()),
+        }
+    }
+
+    /// A tensor of codes.
+    pub(super) fn codes(&mut self, id: ValueId) -> Result<View, Refusal> {
+        match self.element(id)? {
+            Element::Code => self.any(id),
+            Element::Float => Err("it takes codes, not numbers".to_owned()),
+        }
+    }
+
+    /// A tensor, whatever its elements are.
+    pub(super) fn any(&mut self, id: ValueId) -> Result<View, Refusal> {
         if let Some(view) = self.views.get(&id) {
             return Ok(view.clone());
         }
-        let tensor = self.plain_tensor(id)?;
+        let (tensor, element) = (self.tensor(id)?, self.element(id)?);
         let len = self.count(&tensor.sizes)?;
         let home = match &tensor.data {
             Some(data) => {
                 self.plain.insert(id);
                 let elements = match self.purpose {
-                    Purpose::Plan(_) => Some(self.lent(data, len)?),
+                    Purpose::Plan(_) => Some(match element {
+                        Element::Float => self.lent(data, len)?,
+                        Element::Code => code_lines(data, len)?,
+                    }),
                     Purpose::Question | Purpose::Packing(_) => None,
                 };
                 Home::Constant(elements)
@@ -330,7 +375,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             None if self.is_question() => Home::Shared,
             None => return Err("a value is read before it is made".to_owned()),
         };
-        let buffer = self.buffer(home, len);
+        let buffer = self.buffer(home, len, element);
         let view = View::whole(buffer, &tensor.sizes);
         self.place(id, view.clone());
         Ok(view)
@@ -427,6 +472,19 @@ impl<'g, 'p> Builder<'g, 'p> {
         len: usize,
         pack: impl FnOnce(Context<'_>, &[f32], &mut [f32]) -> Result<(), Refusal>,
     ) -> Result<Constant<'p>, Refusal> {
+        self.packed_bytes(id, form, len, |context, data, packed| {
+            pack(context, &elements(data), packed)
+        })
+    }
+
+    /// The same, from the bytes of a constant, which has such elements that packing knows.
+    pub(super) fn packed_bytes(
+        &mut self,
+        id: ValueId,
+        form: Form,
+        len: usize,
+        pack: impl FnOnce(Context<'_>, &[u8], &mut [f32]) -> Result<(), Refusal>,
+    ) -> Result<Constant<'p>, Refusal> {
         if let Some(forms) = self.packed.get(&id) {
             let numbers = form.numbers(self.machine.tier);
             let (_, data) = forms
@@ -446,7 +504,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         let key = matches!(data, Cow::Borrowed(_)).then_some(key);
         let lines = packs.get(key, || {
             let mut lines = Lines::zeroed(len).ok_or("no memory for weights")?;
-            pack(self.machine, &elements(data), lines.as_mut_slice())?;
+            pack(self.machine, data, lines.as_mut_slice())?;
             Ok::<_, Refusal>(lines)
         })?;
         if matches!(self.purpose, Purpose::Packing(_)) {
@@ -471,7 +529,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn sizes(&self, id: ValueId) -> Result<&[usize], Refusal> {
         match self.views.get(&id) {
             Some(view) => Ok(&view.sizes),
-            None => Ok(&self.plain_tensor(id)?.sizes),
+            None => Ok(&self.tensor(id)?.sizes),
         }
     }
 
@@ -482,7 +540,7 @@ impl<'g, 'p> Builder<'g, 'p> {
 
     /// Whether a value can have a shape: the one that the graph says, or one within it.
     fn check_shape(&self, id: ValueId, found: &[usize]) -> Result<(), Refusal> {
-        let tensor = self.plain_tensor(id)?;
+        let tensor = self.tensor(id)?;
         let fits = match self.purpose {
             Purpose::Plan(_) if self.varies => {
                 let mut sizes = tensor.sizes.iter().zip(found);
@@ -506,8 +564,8 @@ impl<'g, 'p> Builder<'g, 'p> {
     // What operations make.
 
     /// A new buffer.
-    fn buffer(&mut self, home: Home<'p>, len: usize) -> BufferId {
-        self.buffers.push(Buffer { home, len });
+    fn buffer(&mut self, home: Home<'p>, len: usize, element: Element) -> BufferId {
+        self.buffers.push(Buffer { home, len, element });
         self.pending.push(0);
         self.buffers.len() - 1
     }
@@ -521,7 +579,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             }
             Purpose::Question | Purpose::Packing(_) => None,
         };
-        let buffer = self.buffer(Home::Constant(home), elements.len());
+        let buffer = self.buffer(Home::Constant(home), elements.len(), Element::Float);
         Ok(View::whole(buffer, sizes))
     }
 
@@ -531,14 +589,29 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.make_in_order(sizes, &order)
     }
 
+    fn make_of(&mut self, sizes: &[usize], element: Element) -> Result<View, Refusal> {
+        let order: Vec<usize> = (0..sizes.len()).collect();
+        self.make_of_in_order(sizes, &order, element)
+    }
+
     /// A new tensor whose dimensions lie in this order, outermost first.
     pub(super) fn make_in_order(
         &mut self,
         sizes: &[usize],
         order: &[usize],
     ) -> Result<View, Refusal> {
+        self.make_of_in_order(sizes, order, Element::Float)
+    }
+
+    /// The same, of such elements.
+    pub(super) fn make_of_in_order(
+        &mut self,
+        sizes: &[usize],
+        order: &[usize],
+        element: Element,
+    ) -> Result<View, Refusal> {
         let len = self.count(sizes)?;
-        let buffer = self.buffer(Home::Shared, len);
+        let buffer = self.buffer(Home::Shared, len, element);
         let strides = dense_strides(sizes, order);
         Ok(View { buffer, offset: 0, sizes: sizes.to_vec(), strides })
     }
@@ -553,10 +626,15 @@ impl<'g, 'p> Builder<'g, 'p> {
             return Err(format!("a tensor of {:?} elements", view.sizes));
         }
         self.check_shape(id, &view.sizes)?;
-        let tensor = self.plain_tensor(id)?;
+        let (tensor, element) = (self.tensor(id)?, self.element(id)?);
+        if self.element_of(&view) != element {
+            return Err("its result is of another type".to_owned());
+        }
         let view = match self.purpose {
             // The next call is looked at as by itself.
-            Purpose::Packing(_) if tensor.sizes != view.sizes => self.make(&tensor.sizes)?,
+            Purpose::Packing(_) if tensor.sizes != view.sizes => {
+                self.make_of(&tensor.sizes, element)?
+            }
             _ => view,
         };
         self.place(id, view);
@@ -653,7 +731,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         if let Some(copy) = self.copies.get(&key) {
             return Ok(copy.clone());
         }
-        let mut copy = self.make(&view.sizes)?;
+        let mut copy = self.make_of(&view.sizes, self.element_of(view))?;
         copy.strides = strides.to_vec();
         ops::copy(self, view, &copy);
         self.copies.insert(key, copy.clone());

@@ -32,6 +32,14 @@ pub(super) enum Form {
     },
     /// The right operand of a product.
     Product { k: usize, n: usize, transposed: bool },
+    /// Codes of 8 bits, the right operand of a product.
+    Codes { k: usize, n: usize },
+    /// Codes of 8 bits of a convolution of each channel for itself.
+    Depthwise { taps: usize, channels: usize },
+    /// Codes of 4 bits in groups, the right operand of a product.
+    Nibbles { k: usize, n: usize, groups: usize },
+    /// The scales of these.
+    Scales { n: usize, groups: usize },
 }
 
 impl Form {
@@ -56,6 +64,10 @@ impl Form {
                 &[0, i, o, groups, d, h, w, transposed.into(), channels_last.into()]
             }
             Form::Product { k, n, transposed } => &[1, k, n, transposed.into()],
+            Form::Codes { k, n } => &[2, k, n],
+            Form::Depthwise { taps, channels } => &[3, taps, channels],
+            Form::Nibbles { k, n, groups } => &[4, k, n, groups],
+            Form::Scales { n, groups } => &[5, n, groups],
         };
         let numbers = machine.iter().chain(form);
         numbers.map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect()

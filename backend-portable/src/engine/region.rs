@@ -5,7 +5,7 @@ use super::given::Given;
 use super::ops;
 use super::packed::Packs;
 use super::packer::Made;
-use super::plan::{Lap, Memory, Plan};
+use super::plan::{Element, Lap, Memory, Plan};
 use super::view::View;
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Tier;
@@ -16,9 +16,9 @@ use std::vec;
 use std::vec::Vec;
 use torchlet_core::{
     Delegate, DelegateCall, DelegateError, DelegateEvent, Invoke, KernelError, Message, Parallel,
-    ScalarType, TensorInfo,
+    TensorInfo,
 };
-use torchlet_graph::graph::Graph;
+use torchlet_graph::graph::{Graph, Value, ValueId};
 
 /// How many plans are kept, those that were used last.
 const PLANS: usize = 4;
@@ -30,6 +30,8 @@ pub(super) struct Region<'m> {
     memory: Memory,
     /// Inputs as the graph has them.
     inputs: Vec<Given>,
+    /// What elements of inputs and outputs are.
+    elements: [Vec<Element>; 2],
     outputs: usize,
     /// The calls of the graph, for those who watch: what they are called, and their numbers.
     names: Vec<(String, u32)>,
@@ -59,8 +61,15 @@ impl<'m> Region<'m> {
         let machine = Context { tier: Tier::detect(), parallel };
         let (inputs, outputs) = (Given::of(&graph), graph.outputs.len());
         let names = graph.nodes.iter().map(|node| (node.title(), node.id)).collect();
-        let (plans, memory) = (Vec::new(), Memory::default());
-        let mut region = Region { plans, memory, inputs, outputs, names, varying: None };
+        let elements = [&graph.inputs, &graph.outputs].map(|ids| {
+            let element = |id: &ValueId| match graph.values.get(*id) {
+                Some(Value::Tensor(tensor)) => Element::of(tensor.scalar_type),
+                _ => None,
+            };
+            ids.iter().map(|id| element(id).unwrap_or(Element::Float)).collect()
+        });
+        let (plans, memory, varying) = (Vec::new(), Memory::default(), None);
+        let mut region = Region { plans, memory, inputs, elements, outputs, names, varying };
         if Given::varies(&graph) {
             let (packed, _) = Builder::pack(&graph, machine, packs)?;
             region.varying = Some(Varying { graph, packs, parallel, _packed: packed });
@@ -102,13 +111,19 @@ impl<'m> Region<'m> {
         Ok((plan, &mut self.memory))
     }
 
+    /// What the elements of an input or, of list 1, an output are.
+    fn element(&self, list: usize, index: usize) -> Element {
+        let elements = self.elements.get(list).and_then(|elements| elements.get(index));
+        elements.copied().unwrap_or(Element::Float)
+    }
+
     /// What an input is.
     fn given(&self, invoke: &Invoke<'_, '_>, arg: usize) -> Result<Given, DelegateError> {
         Ok(match self.inputs.get(arg) {
             Some(Given::Number(_)) => Given::Number(invoke.int(arg)?),
             _ => {
                 let tensor = invoke.tensor(arg)?;
-                check_type(arg, tensor.info())?;
+                check_type(arg, tensor.info(), self.element(0, arg))?;
                 Given::Sizes((0..tensor.rank()).map(|dim| tensor.size(dim)).collect())
             }
         })
@@ -121,11 +136,13 @@ pub(super) fn message(text: &dyn core::fmt::Display) -> Message {
     Message::new(format_args!("{text}"))
 }
 
-fn check_type(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
-    match info.scalar_type {
-        ScalarType::Float => Ok(()),
-        _ => Err(KernelError::argument(arg, "is not float32, as the region was prepared for")),
-    }
+fn check_type(arg: usize, info: &TensorInfo, element: Element) -> Result<(), KernelError> {
+    let what = match element {
+        _ if Element::of(info.scalar_type) == Some(element) => return Ok(()),
+        Element::Float => "is not float32, as the region was prepared for",
+        Element::Code => "is not int8, as the region was prepared for",
+    };
+    Err(KernelError::argument(arg, what))
 }
 
 fn cut_short(_: ShapeMismatch) -> DelegateError {
@@ -194,14 +211,21 @@ impl Region<'_> {
                 Given::Number(_) => Cow::Borrowed(&[]),
                 Given::Sizes(_) => {
                     let tensor = invoke.tensor(arg)?;
-                    let elements = ordered(tensor.info(), tensor.data::<f32>()?);
+                    let elements = match self.element(0, arg) {
+                        Element::Float => ordered(tensor.info(), tensor.data::<f32>()?),
+                        Element::Code => {
+                            let codes = ordered(tensor.info(), tensor.data::<i8>()?);
+                            codes.map(|codes| Cow::Owned(in_words(&codes)))
+                        }
+                    };
                     elements.ok_or(ShapeMismatch).map_err(cut_short)?
                 }
             });
         }
+        let elements = self.elements[1].clone();
         let (plan, memory) = self.plan(given)?;
         let mut outputs = Vec::with_capacity(plan.outputs().len());
-        for (arg, sizes) in (count..).zip(plan.outputs()) {
+        for ((arg, sizes), element) in (count..).zip(plan.outputs()).zip(elements) {
             if varies {
                 let sizes: Result<Vec<i32>, _> =
                     sizes.iter().map(|it| i32::try_from(*it)).collect();
@@ -210,26 +234,63 @@ impl Region<'_> {
             }
             let tensor = invoke.out(arg)?;
             let info = tensor.info().clone();
-            check_type(arg, &info)?;
+            check_type(arg, &info, element)?;
             if !has_sizes(&info, sizes) {
                 return Err(KernelError::argument(arg, OTHER_SHAPE).into());
             }
-            let ordered = if info.is_contiguous() { Vec::new() } else { vec![0.0; info.numel()] };
-            outputs.push((info, tensor.into_data::<f32>()?, ordered));
+            let words = element.words(info.numel());
+            outputs.push(match element {
+                Element::Float if info.is_contiguous() => Taken::AsItIs(tensor.into_data()?),
+                Element::Float => Taken::Ordered(info, tensor.into_data()?, vec![0.0; words]),
+                Element::Code => Taken::Codes(info, tensor.into_data()?, vec![0.0; words]),
+            });
         }
         let read: Vec<&[f32]> = inputs.iter().map(|data| &**data).collect();
-        let write = outputs.iter_mut().map(|(_, out, ordered)| match ordered.is_empty() {
-            true => &mut **out,
-            false => ordered.as_mut_slice(),
-        });
-        let mut write: Vec<&mut [f32]> = write.collect();
+        let mut write: Vec<&mut [f32]> = outputs.iter_mut().map(Taken::place).collect();
         plan.run(memory, &read, &mut write, parallel, laps).map_err(cut_short)?;
-        for (info, out, ordered) in outputs.iter_mut().filter(|(.., ordered)| !ordered.is_empty()) {
-            let written = rearrange(info, Order::ToTensor, ordered, out);
-            written.ok_or(ShapeMismatch).map_err(cut_short)?;
+        for taken in outputs {
+            taken.finish().ok_or(ShapeMismatch).map_err(cut_short)?;
         }
         Ok(())
     }
+}
+
+/// Where an output is computed.
+enum Taken<'a> {
+    /// In the caller's memory.
+    AsItIs(&'a mut [f32]),
+    /// Aside, since the caller has another order.
+    Ordered(TensorInfo, &'a mut [f32], Vec<f32>),
+    /// Aside, in words.
+    Codes(TensorInfo, &'a mut [i8], Vec<f32>),
+}
+
+impl Taken<'_> {
+    fn place(&mut self) -> &mut [f32] {
+        match self {
+            Taken::AsItIs(out) => out,
+            Taken::Ordered(.., words) | Taken::Codes(.., words) => words,
+        }
+    }
+
+    /// Gives the caller what was computed aside.
+    fn finish(self) -> Option<()> {
+        match self {
+            Taken::AsItIs(_) => Some(()),
+            Taken::Ordered(info, out, words) => rearrange(&info, Order::ToTensor, &words, out),
+            Taken::Codes(info, out, words) => {
+                rearrange::<i8>(&info, Order::ToTensor, bytemuck::cast_slice(&words), out)
+            }
+        }
+    }
+}
+
+/// Codes in words, of which the last is filled up.
+fn in_words(codes: &[i8]) -> Vec<f32> {
+    let mut words = vec![0.0; Element::Code.words(codes.len())];
+    let places: &mut [i8] = bytemuck::cast_slice_mut(&mut words);
+    places.iter_mut().zip(codes).for_each(|(place, code)| *place = *code);
+    words
 }
 
 fn has_sizes(info: &TensorInfo, sizes: &[usize]) -> bool {
@@ -238,11 +299,11 @@ fn has_sizes(info: &TensorInfo, sizes: &[usize]) -> bool {
 }
 
 /// A tensor's elements in the order of its dimensions.
-fn ordered<'a>(info: &TensorInfo, data: &'a [f32]) -> Option<Cow<'a, [f32]>> {
+fn ordered<'a, T: Default + Copy>(info: &TensorInfo, data: &'a [T]) -> Option<Cow<'a, [T]>> {
     if info.is_contiguous() {
         return Some(Cow::Borrowed(data));
     }
-    let mut ordered = vec![0.0; info.numel()];
+    let mut ordered = vec![T::default(); info.numel()];
     rearrange(info, Order::FromTensor, data, &mut ordered)?;
     Some(Cow::Owned(ordered))
 }
@@ -254,7 +315,12 @@ enum Order {
 }
 
 /// Copies between the order of a tensor's memory and that of its dimensions.
-fn rearrange(info: &TensorInfo, order: Order, source: &[f32], target: &mut [f32]) -> Option<()> {
+fn rearrange<T: Default + Copy>(
+    info: &TensorInfo,
+    order: Order,
+    source: &[T],
+    target: &mut [T],
+) -> Option<()> {
     let sizes: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
     let whole = View::whole(0, &sizes);
     let tensor = View { strides: info.strides().to_vec(), ..whole.clone() };

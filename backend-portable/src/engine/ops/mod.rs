@@ -1,7 +1,9 @@
 //! What the engine can do: each operation adds steps to a plan, or only says where its result lies already.
 
 mod attention;
+mod codes;
 mod convolution;
+mod dynamic;
 mod elementwise;
 mod moves;
 mod norm;
@@ -57,6 +59,13 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::SPLIT_COPY_TENSOR => moves::split,
         Operator::CAT => moves::cat,
         Operator::PACKED => packed,
+        Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR => codes::quantize,
+        Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR => codes::dequantize,
+        Operator::ET_VK_Q8TA_CONV2D | Operator::ET_VK_Q8TA_CONV2D_DW => codes::convolution,
+        Operator::ET_VK_Q8TA_LINEAR => codes::linear,
+        Operator::DYNAMIC_LINEAR => dynamic::linear,
+        Operator::ET_VK_Q8TA_ADD => codes::add,
+        Operator::ET_VK_Q8TA_RELU => codes::relu,
         other => return elementwise::find(other),
     })
 }
@@ -90,6 +99,10 @@ pub(super) fn is_heavy(operator: Operator) -> bool {
             | Operator::BMM
             | Operator::ATTENTION
             | Operator::ET_VK_SDPA
+            | Operator::ET_VK_Q8TA_CONV2D
+            | Operator::ET_VK_Q8TA_CONV2D_DW
+            | Operator::ET_VK_Q8TA_LINEAR
+            | Operator::DYNAMIC_LINEAR
     )
 }
 

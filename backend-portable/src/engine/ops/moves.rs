@@ -3,7 +3,7 @@
 use super::{argument, dimension, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::engine::builder::{Builder, Refusal};
-use crate::engine::plan::{Io, Step};
+use crate::engine::plan::{Element, Io, Step};
 use crate::engine::view::{View, dense_strides};
 use std::vec::Vec;
 use torchlet_core::rules::view_sizes;
@@ -14,7 +14,7 @@ const BLOCK: usize = 8;
 
 /// The same elements in the same order, in another shape.
 pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.any(argument(args, 0)?)?;
     let sizes = view_sizes(input.numel(), &builder.integers(argument(args, 1)?)?);
     let sizes = sizes.ok_or("a shape with another number of elements")?;
     let sizes: Result<Vec<usize>, _> = sizes.iter().map(|size| usize::try_from(*size)).collect();
@@ -24,13 +24,13 @@ pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
 
 /// The same.
 pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.any(argument(args, 0)?)?;
     builder.define(output(args)?, input)
 }
 
 /// Without these dimensions, as far as they have one element.
 pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.any(argument(args, 0)?)?;
     let rank = input.sizes.len();
     let mut sizes: Vec<Option<usize>> = input.sizes.iter().copied().map(Some).collect();
     for dim in builder.integers(argument(args, 1)?)? {
@@ -46,7 +46,7 @@ pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
 
 /// With one dimension more, of one element.
 pub(super) fn unsqueeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.any(argument(args, 0)?)?;
     let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len() + 1)?;
     let mut sizes = input.sizes.clone();
     sizes.insert(dim, 1);
@@ -55,7 +55,7 @@ pub(super) fn unsqueeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resu
 }
 
 pub(super) fn permute(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.any(argument(args, 0)?)?;
     let rank = input.sizes.len();
     let dims = builder.integers(argument(args, 1)?)?;
     let dims: Result<Vec<usize>, _> = dims.into_iter().map(|dim| dimension(dim, rank)).collect();
@@ -64,7 +64,7 @@ pub(super) fn permute(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
 }
 
 pub(super) fn transpose(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.any(argument(args, 0)?)?;
     let rank = input.sizes.len();
     let mut order: Vec<usize> = (0..rank).collect();
     let dim = |at| dimension(builder.integer(argument(args, at)?)?, rank);
@@ -76,7 +76,7 @@ pub(super) fn transpose(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resu
 }
 
 pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.any(argument(args, 0)?)?;
     let sizes = builder.integers(argument(args, 1)?)?;
     // A size of -1 is the one that the dimension has; dimensions are added in front.
     let lead = sizes.len().checked_sub(input.sizes.len()).ok_or("fewer dimensions than it has")?;
@@ -90,7 +90,7 @@ pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
 }
 
 pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.any(argument(args, 0)?)?;
     let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
     // As in Python: from the end if negative, and within the dimension.
@@ -108,7 +108,7 @@ pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
 }
 
 pub(super) fn select(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.any(argument(args, 0)?)?;
     let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
     let index = dimension(builder.integer(argument(args, 2)?)?, size)?;
@@ -138,7 +138,7 @@ fn parts(
     args: &[ValueId],
     sizes: Vec<usize>,
 ) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = builder.any(argument(args, 0)?)?;
     let dim = dimension(builder.integer(argument(args, 2)?)?, input.sizes.len())?;
     let all = input.sizes.get(dim).copied().unwrap_or(0);
     let outs: Vec<ValueId> = args.last().map_or(&[][..], |out| builder.items(out)).to_vec();
@@ -158,7 +158,7 @@ pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     let [list, dim, out] = args else { return Err("a call with other arguments".into()) };
     let mut inputs = Vec::new();
     for id in builder.items(list) {
-        inputs.push(builder.view(*id)?);
+        inputs.push(builder.any(*id)?);
     }
     let mut sizes = inputs.first().ok_or("nothing to join")?.sizes.clone();
     let dim = dimension(builder.integer(*dim)?, sizes.len())?;
@@ -170,10 +170,12 @@ pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     // In the order that most of it has already.
     let largest = inputs.iter().filter(|view| view.sizes.len() == sizes.len() && view.is_dense());
     let order = largest.max_by_key(|view| view.numel()).map(View::order);
-    let joined = match order {
-        Some(order) => builder.make_in_order(&sizes, &order)?,
-        None => builder.make(&sizes)?,
-    };
+    let order = order.unwrap_or_else(|| (0..sizes.len()).collect());
+    let element = inputs.first().map_or(Element::Float, |view| builder.element_of(view));
+    if inputs.iter().any(|view| builder.element_of(view) != element) {
+        return Err("parts of different types".into());
+    }
+    let joined = builder.make_of_in_order(&sizes, &order, element)?;
     let mut start = 0usize;
     for input in inputs {
         let size = input.sizes.get(dim).copied().unwrap_or(0);
@@ -192,7 +194,20 @@ pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
 /// Adds a copy of elements to another place.
 pub(in crate::engine) fn copy(builder: &mut Builder<'_, '_>, from: &View, to: &View) {
     let step = Copy::new(from, to);
-    builder.push(step, &[from], to);
+    match builder.element_of(from) {
+        Element::Float => builder.push(step, &[from], to),
+        Element::Code => builder.push(CopyCodes(step), &[from], to),
+    }
+}
+
+/// The same of codes.
+struct CopyCodes(Copy);
+
+impl Step for CopyCodes {
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let source: &[i8] = bytemuck::cast_slice(io.inputs[0]);
+        self.0.copy(source, bytemuck::cast_slice_mut(io.out)).ok_or(ShapeMismatch)
+    }
 }
 
 /// Copies elements from strides to strides.
@@ -227,12 +242,21 @@ impl Copy {
     }
 
     /// Copies what is in one buffer to another; `None` if one of them is too short.
-    pub(in crate::engine) fn copy(&self, source: &[f32], target: &mut [f32]) -> Option<()> {
+    pub(in crate::engine) fn copy<T: Default + core::marker::Copy>(
+        &self,
+        source: &[T],
+        target: &mut [T],
+    ) -> Option<()> {
         self.run_from(0, source.get(self.from..)?, target.get_mut(self.to..)?)
     }
 
     /// Copies the loops from `depth` on.
-    fn run_from(&self, depth: usize, source: &[f32], target: &mut [f32]) -> Option<()> {
+    fn run_from<T: Default + core::marker::Copy>(
+        &self,
+        depth: usize,
+        source: &[T],
+        target: &mut [T],
+    ) -> Option<()> {
         match self.loops.get(depth..)? {
             [] => *target.first_mut()? = *source.first()?,
             [[size, 1, 1]] => target.get_mut(..*size)?.copy_from_slice(source.get(..*size)?),
@@ -252,7 +276,12 @@ impl Copy {
     }
 }
 
-fn strided(size: usize, [from, to]: [usize; 2], source: &[f32], target: &mut [f32]) -> Option<()> {
+fn strided<T: core::marker::Copy>(
+    size: usize,
+    [from, to]: [usize; 2],
+    source: &[T],
+    target: &mut [T],
+) -> Option<()> {
     let last = size.checked_sub(1)?;
     let source = source.get(..=last.checked_mul(from)?)?;
     let target = target.get_mut(..=last.checked_mul(to)?)?;
@@ -267,18 +296,18 @@ fn strided(size: usize, [from, to]: [usize; 2], source: &[f32], target: &mut [f3
 }
 
 /// Writes rows of what is read in columns, in blocks that stay in the nearest cache.
-fn transposed(
+fn transposed<T: Default + core::marker::Copy>(
     [rows, cols]: [usize; 2],
     from_col: usize,
     to_row: usize,
-    source: &[f32],
-    target: &mut [f32],
+    source: &[T],
+    target: &mut [T],
 ) -> Option<()> {
     for row in (0..rows).step_by(BLOCK) {
         let height = BLOCK.min(rows - row);
         for col in (0..cols).step_by(BLOCK) {
             let width = BLOCK.min(cols - col);
-            let mut block = [[0.0; BLOCK]; BLOCK];
+            let mut block = [[T::default(); BLOCK]; BLOCK];
             for (x, column) in block.iter_mut().enumerate().take(width) {
                 let from = source.get((col + x) * from_col + row..)?.get(..height)?;
                 column.get_mut(..height)?.copy_from_slice(from);

@@ -1,10 +1,10 @@
 //! Poolings of pictures, channels last.
 
 use super::moves::{channels_last, channels_last_order};
-use super::{argument, output};
+use super::{argument, codes, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::engine::builder::{Builder, Refusal};
-use crate::engine::plan::{Io, Step};
+use crate::engine::plan::{Element, Io, Step};
 use crate::engine::view::View;
 use crate::spatial::picture::Picture;
 use crate::spatial::pool::{Axis, Kind, Pooling};
@@ -23,6 +23,9 @@ pub(super) fn largest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
         return Err("the engine's pooling does not say where the largest elements are".into());
     }
     let ceil = builder.truth(argument(args, 5)?)?;
+    if builder.element(argument(args, 0)?)? == Element::Code {
+        return codes::largest(builder, args, ceil, *out);
+    }
     sliding(builder, args, Some(4), ceil, Kind::Largest, *out)
 }
 

@@ -1,0 +1,491 @@
+//! What takes and gives codes of 8 bits, which stand for `(code - zero) * scale`.
+
+use super::moves::{channels_last, channels_last_order};
+use super::{argument, output};
+use crate::compute::gemm::ShapeMismatch;
+use crate::compute::int8::elementwise::{self, Scaled};
+use crate::compute::int8::product::{Left, product, workspace_len};
+use crate::compute::int8::windows::Windows;
+use crate::compute::int8::{Range, Requantize, depthwise, pack};
+use crate::compute::simd::{Dots, Tier};
+use crate::engine::builder::{Builder, Refusal};
+use crate::engine::packed::{Constant, Form};
+use crate::engine::plan::{Element, Io, Step};
+use crate::engine::view::View;
+use std::borrow::ToOwned;
+use std::vec::Vec;
+use torchlet_core::rules::window::{Window, pooling, windows};
+use torchlet_graph::graph::{Value, ValueId};
+
+/// Codes that stand for zero, which no loop overflows with.
+const ZEROS: core::ops::RangeInclusive<i64> = -1024..=1024;
+
+/// The scale and the code of zero that arguments give.
+fn scaled(builder: &Builder<'_, '_>, args: &[ValueId], at: usize) -> Result<Scaled, Refusal> {
+    let scale = builder.number(argument(args, at)?)? as f32;
+    let zero = builder.integer(argument(args, at + 1)?)?;
+    let is_step = scale.is_normal() && scale > 0.0;
+    if !is_step || !ZEROS.contains(&zero) {
+        return Err(std::format!("codes of scale {scale} with {zero} for zero"));
+    }
+    Ok(Scaled { scale, zero: i32::try_from(zero).unwrap_or(0) })
+}
+
+/// A code, as one that is there for what lies outside.
+fn code(zero: i32) -> Result<i8, Refusal> {
+    i8::try_from(zero).map_err(|_| "a zero that no code stands for".to_owned())
+}
+
+/// All codes, or those that an activation leaves.
+fn range(
+    builder: &Builder<'_, '_>,
+    zero: i32,
+    activation: Option<ValueId>,
+) -> Result<Range, Refusal> {
+    let all = Range { zero, low: i8::MIN, high: i8::MAX };
+    match activation.map(|id| builder.value(id)) {
+        None => Ok(all),
+        Some(Value::String(name)) if name == "none" => Ok(all),
+        Some(Value::String(name)) if name == "relu" => Ok(Range { low: code(zero)?, ..all }),
+        _ => Err("an activation that the engine does not have".to_owned()),
+    }
+}
+
+/// What sums of columns are made of, and where it is read.
+struct Columns {
+    from: Scaled,
+    scale: f32,
+    range: Range,
+    /// Where scales begin, which are read second, and where a bias, if there is one, which is read third.
+    scales: usize,
+    bias: Option<usize>,
+}
+
+impl Columns {
+    /// Those of a call whose arguments `x, scale, zero, weights, sums, scales, scale, zero, bias` come first, and the tensors that it
+    /// reads beside the input.
+    fn of(
+        builder: &mut Builder<'_, '_>,
+        args: &[ValueId],
+        count: usize,
+        activation: usize,
+    ) -> Result<(Self, Vec<View>), Refusal> {
+        let (from, to) = (scaled(builder, args, 1)?, scaled(builder, args, 6)?);
+        let range = range(builder, to.zero, Some(argument(args, activation)?))?;
+        let scales = builder.view(argument(args, 5)?)?;
+        let mut reads = Vec::from([builder.contiguous(&scales)?]);
+        if let Some(bias) = builder.optional(argument(args, 8)?)? {
+            reads.push(builder.contiguous(&bias)?);
+        }
+        if reads.iter().any(|view| view.sizes != [count]) {
+            return Err("scales or a bias of another number of channels".to_owned());
+        }
+        let at = |index: usize| reads.get(index).map(|view| view.offset);
+        let (scales, bias) = (at(0).unwrap_or(0), at(1));
+        Ok((Columns { from, scale: to.scale, range, scales, bias }, reads))
+    }
+
+    /// Fills in what sums of packed columns become, in a workspace of three words for each. `channel` is that of a packed place.
+    fn fill<'w>(
+        &self,
+        inputs: &[&[f32]],
+        sums: &[i32],
+        offset: i32,
+        channel: impl Fn(usize) -> usize,
+        workspace: &'w mut [f32],
+    ) -> Result<(Requantize<'w>, &'w mut [f32]), ShapeMismatch> {
+        let count = sums.len();
+        let scales_given = inputs.get(1).and_then(|read| read.get(self.scales..));
+        let scales_given = scales_given.ok_or(ShapeMismatch)?;
+        let bias_given = match self.bias {
+            Some(at) => inputs.get(2).and_then(|read| read.get(at..)).ok_or(ShapeMismatch)?,
+            None => &[],
+        };
+        let (start, rest) = workspace.split_at_mut_checked(count).ok_or(ShapeMismatch)?;
+        let (scales, rest) = rest.split_at_mut_checked(count).ok_or(ShapeMismatch)?;
+        let (bias, rest) = rest.split_at_mut_checked(count).ok_or(ShapeMismatch)?;
+        let start: &mut [i32] = bytemuck::cast_slice_mut(start);
+        let (zero, inverse) = (self.from.zero + offset, 1.0 / self.scale);
+        let places = start.iter_mut().zip(scales.iter_mut()).zip(bias.iter_mut()).zip(sums);
+        for (place, (((start, scale), bias), sum)) in places.enumerate() {
+            let channel = channel(place);
+            *start = zero.wrapping_mul(*sum).wrapping_neg();
+            let given = scales_given.get(channel).copied().unwrap_or(0.0);
+            *scale = given * self.from.scale * inverse;
+            *bias = bias_given.get(channel).copied().unwrap_or(0.0) * inverse;
+        }
+        Ok((Requantize { start, scales, bias, range: self.range }, rest))
+    }
+}
+
+/// `q8ta_conv2d(x, scale, zero, weights, sums, scales, scale, zero, bias, kernel, stride, padding, dilation, groups, activation)`, and the
+/// same of single channels.
+pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.codes(argument(args, 0)?)?;
+    let &[batch, in_channels, height, width] = &input.sizes[..] else {
+        return Err("the engine convolves codes of batches of pictures".to_owned());
+    };
+    let list = |at| builder.integers(argument(args, at)?);
+    let axes = windows(2, &list(9)?, &list(10)?, &list(11)?, &list(12)?);
+    let axes = axes.and_then(|axes| <[Window; 2]>::try_from(&axes[..]).ok());
+    let axes = axes.ok_or("kernel, stride, padding or dilation is wrong")?;
+    let groups = usize::try_from(builder.integer(argument(args, 13)?)?).unwrap_or(0);
+    let windows = Windows::new([height, width, in_channels], axes);
+    let windows = windows.ok_or("a shape that windows do not fit")?;
+    let weights = argument(args, 3)?;
+    if !builder.is_constant(weights) || builder.element(weights)? != Element::Code {
+        return Err(
+            "the engine packs codes of weights beforehand, and these are not constant".to_owned()
+        );
+    }
+    let [tall, wide] = axes.map(|axis| axis.kernel());
+    let (out_channels, is_depthwise) = match *builder.sizes(weights)? {
+        [rows, cols, channels]
+            if [rows, cols] == [tall, wide] && channels == in_channels && groups == channels =>
+        {
+            (channels, true)
+        }
+        [channels, row] if row == windows.codes() && groups == 1 => (channels, false),
+        _ => return Err("weights of channels in groups".to_owned()),
+    };
+    if is_depthwise && tall.saturating_mul(wide) > depthwise::TAPS {
+        return Err("windows of too many taps".to_owned());
+    }
+    let (columns, reads) = Columns::of(builder, args, out_channels, 14)?;
+    let outside = code(columns.from.zero)?;
+    let input = channels_last(builder, &input)?;
+    let shape = [batch, out_channels, windows.output[0], windows.output[1]];
+    let order = channels_last_order(4);
+    let out = builder.make_of_in_order(&shape, &order, Element::Code)?;
+    if !builder.is_question() {
+        let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
+        let at = input.offset;
+        if is_depthwise {
+            let (taps, channels) = (tall * wide, out_channels);
+            let packed = depthwise_weights(builder, weights, taps, channels)?;
+            let step = Depthwise { batch, windows, at, outside, packed, taps, columns };
+            builder.push(step, &reads, &out);
+        } else {
+            let shape = [windows.codes(), out_channels];
+            let packed = product_weights(builder, weights, shape)?;
+            let source = Source::Windows(windows, outside);
+            let rows = batch.saturating_mul(windows.count());
+            builder.push(Product { rows, source, at, shape, packed, columns }, &reads, &out);
+        }
+    }
+    builder.define(output(args)?, out)
+}
+
+/// `q8ta_linear(x, scale, zero, weights, sums, scales, scale, zero, bias, activation)`
+pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.codes(argument(args, 0)?)?;
+    let weights = argument(args, 3)?;
+    let [n, k] = *builder.sizes(weights)? else {
+        return Err("weights that are no matrix".to_owned());
+    };
+    if !builder.is_constant(weights) || builder.element(weights)? != Element::Code {
+        return Err(
+            "the engine packs codes of weights beforehand, and these are not constant".to_owned()
+        );
+    }
+    if k == 0 || input.sizes.last() != Some(&k) {
+        return Err("weights of another number of inputs".to_owned());
+    }
+    let rows = input.numel() / k;
+    let (columns, reads) = Columns::of(builder, args, n, 9)?;
+    let input = builder.contiguous(&input)?;
+    let mut sizes = input.sizes.clone();
+    if let Some(last) = sizes.last_mut() {
+        *last = n;
+    }
+    let order: Vec<usize> = (0..sizes.len()).collect();
+    let out = builder.make_of_in_order(&sizes, &order, Element::Code)?;
+    if !builder.is_question() {
+        let shape = [k, n];
+        let packed = product_weights(builder, weights, shape)?;
+        let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
+        let (source, at) = (Source::Rows, input.offset);
+        builder.push(Product { rows, source, at, shape, packed, columns }, &reads, &out);
+    }
+    builder.define(output(args)?, out)
+}
+
+/// Weights `[n, k]` as products take them.
+pub(super) fn product_weights<'p>(
+    builder: &mut Builder<'_, 'p>,
+    id: ValueId,
+    [k, n]: [usize; 2],
+) -> Result<Constant<'p>, Refusal> {
+    let len = pack::packed_len([k, n]).ok_or("weights that are too large")?;
+    builder.packed_bytes(id, Form::Codes { k, n }, len, |_, data, packed| {
+        let code = |row: usize, col: usize| data.get(col * k + row).map(|code| code.cast_signed());
+        pack::pack([k, n], code, packed).ok_or_else(|| "a constant is cut short".to_owned())
+    })
+}
+
+/// Weights `[height, width, channels]` as convolutions of single channels take them.
+fn depthwise_weights<'p>(
+    builder: &mut Builder<'_, 'p>,
+    id: ValueId,
+    taps: usize,
+    channels: usize,
+) -> Result<Constant<'p>, Refusal> {
+    let len = depthwise::packed_len(taps, channels).ok_or("weights that are too large")?;
+    builder.packed_bytes(id, Form::Depthwise { taps, channels }, len, |_, data, packed| {
+        let code = |tap: usize, channel: usize| {
+            data.get(tap * channels + channel).map(|code| code.cast_signed())
+        };
+        let packed = depthwise::pack(taps, channels, code, packed);
+        packed.ok_or_else(|| "a constant is cut short".to_owned())
+    })
+}
+
+/// What a product multiplies.
+enum Source {
+    Rows,
+    /// Windows, beside which there are codes like this.
+    Windows(Windows, i8),
+}
+
+/// A product of codes.
+struct Product<'p> {
+    rows: usize,
+    source: Source,
+    /// Where the input begins.
+    at: usize,
+    shape: [usize; 2],
+    packed: Constant<'p>,
+    columns: Columns,
+}
+
+impl Product<'_> {
+    fn left<'a>(&'a self, codes: &'a [i8]) -> Left<'a> {
+        match &self.source {
+            Source::Rows => Left::Rows(codes, self.shape[0]),
+            Source::Windows(windows, outside) => Left::Windows(codes, windows, *outside),
+        }
+    }
+}
+
+impl Step for Product<'_> {
+    fn workspace(&self, _: Tier, threads: usize) -> usize {
+        let columns = pack::padded(self.shape[1]).saturating_mul(3);
+        columns.saturating_add(workspace_len(threads, self.rows, self.shape, &self.left(&[])))
+    }
+
+    fn limit(&mut self, min: f32, max: f32) -> bool {
+        self.columns.range.limit(min, max);
+        true
+    }
+
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs, out, workspace, context } = io;
+        let codes: &[i8] = bytemuck::cast_slice(inputs[0]);
+        let codes = codes.get(self.at..).ok_or(ShapeMismatch)?;
+        let packed = pack::Packed::of(self.shape, self.packed.as_slice()).ok_or(ShapeMismatch)?;
+        let offset = Dots::of(context.tier).offset();
+        let (columns, rest) =
+            self.columns.fill(&inputs, packed.sums, offset, |place| place, workspace)?;
+        let out = bytemuck::cast_slice_mut(out);
+        product(context, self.rows, self.left(codes), packed, &columns, out, rest)
+    }
+}
+
+/// A convolution of single channels.
+struct Depthwise<'p> {
+    batch: usize,
+    windows: Windows,
+    /// Where the input begins.
+    at: usize,
+    outside: i8,
+    packed: Constant<'p>,
+    taps: usize,
+    columns: Columns,
+}
+
+impl Step for Depthwise<'_> {
+    fn workspace(&self, _: Tier, _: usize) -> usize {
+        let channels = depthwise::padded(self.windows.input[2]);
+        channels.saturating_mul(3).saturating_add(channels / 4)
+    }
+
+    fn limit(&mut self, min: f32, max: f32) -> bool {
+        self.columns.range.limit(min, max);
+        true
+    }
+
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs, out, workspace, context } = io;
+        let codes: &[i8] = bytemuck::cast_slice(inputs[0]);
+        let codes = codes.get(self.at..).ok_or(ShapeMismatch)?;
+        let channels = self.windows.input[2];
+        let packed = depthwise::Packed::of(self.taps, channels, self.packed.as_slice());
+        let packed = packed.ok_or(ShapeMismatch)?;
+        let channel = |place: usize| {
+            let block = depthwise::BLOCK;
+            place / block * block + depthwise::channel(place % block)
+        };
+        let (columns, rest) = self.columns.fill(&inputs, packed.sums, 0, channel, workspace)?;
+        let outside: &mut [i8] = bytemuck::cast_slice_mut(rest);
+        let outside = outside.get_mut(..channels).ok_or(ShapeMismatch)?;
+        outside.fill(self.outside);
+        let out = bytemuck::cast_slice_mut(out);
+        let pictures =
+            depthwise::Pictures { batch: self.batch, windows: &self.windows, codes, outside };
+        depthwise::convolve(context, &pictures, packed, &columns, out)
+    }
+}
+
+/// The same elements without gaps, in the order that they have if there are none.
+fn dense(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
+    if view.is_dense() { Ok(view.clone()) } else { builder.contiguous(view) }
+}
+
+/// `quantize_per_tensor(input, scale, zero, low, high, type)`
+pub(super) fn quantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let to = scaled(builder, args, 1)?;
+    let limit = |at| {
+        let limit = builder.integer(argument(args, at)?)?;
+        i8::try_from(limit).map_err(|_| "limits that are not of 8 bits".to_owned())
+    };
+    let range = Range { zero: to.zero, low: limit(3)?, high: limit(4)? };
+    if range.low > range.high {
+        return Err("limits that leave no code".to_owned());
+    }
+    let input = dense(builder, &input)?;
+    let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
+    let (at, scale) = (input.offset, to.scale);
+    builder.push(Elementwise::Quantize { at, scale, range }, &[&input], &out);
+    builder.define(output(args)?, out)
+}
+
+/// `dequantize_per_tensor(input, scale, zero, low, high, type, type of numbers)`
+pub(super) fn dequantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.codes(argument(args, 0)?)?;
+    let from = scaled(builder, args, 1)?;
+    let input = dense(builder, &input)?;
+    let out = builder.make_in_order(&input.sizes, &input.order())?;
+    builder.push(Elementwise::Dequantize { at: input.offset, from }, &[&input], &out);
+    builder.define(output(args)?, out)
+}
+
+/// `q8ta_add(a, b, scale, zero, scale, zero, scale, zero, alpha)`
+pub(super) fn add(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let (a, b) = (builder.codes(argument(args, 0)?)?, builder.codes(argument(args, 1)?)?);
+    let (from, to) =
+        ([scaled(builder, args, 2)?, scaled(builder, args, 4)?], scaled(builder, args, 6)?);
+    let alpha = builder.number(argument(args, 8)?)? as f32;
+    if a.sizes != b.sizes {
+        return Err("codes of different shapes".to_owned());
+    }
+    let a = dense(builder, &a)?;
+    let b = builder.in_strides(&b, &a.strides)?;
+    let out = builder.make_of_in_order(&a.sizes, &a.order(), Element::Code)?;
+    let range = range(builder, to.zero, None)?;
+    let at = [a.offset, b.offset];
+    builder.push(Elementwise::Add { at, from, alpha, scale: to.scale, range }, &[&a, &b], &out);
+    builder.define(output(args)?, out)
+}
+
+/// `q8ta_relu(input, scale, zero, scale, zero)`
+pub(super) fn relu(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.codes(argument(args, 0)?)?;
+    let (from, to) = (scaled(builder, args, 1)?, scaled(builder, args, 3)?);
+    let range = Range { zero: to.zero, low: code(to.zero)?, high: i8::MAX };
+    // Codes of the same numbers are only cut, which what makes them may do.
+    if from == to && builder.limit(&input, f32::from(range.low), f32::from(range.high)) {
+        return builder.define(output(args)?, input);
+    }
+    let input = dense(builder, &input)?;
+    let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
+    let (at, scale) = (input.offset, to.scale);
+    builder.push(Elementwise::Requantize { at, from, scale, range }, &[&input], &out);
+    builder.define(output(args)?, out)
+}
+
+/// What is done element by element, from where operands begin on.
+enum Elementwise {
+    Quantize { at: usize, scale: f32, range: Range },
+    Dequantize { at: usize, from: Scaled },
+    Requantize { at: usize, from: Scaled, scale: f32, range: Range },
+    Add { at: [usize; 2], from: [Scaled; 2], alpha: f32, scale: f32, range: Range },
+}
+
+impl Step for Elementwise {
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs: [first, second, ..], out, context, .. } = io;
+        match *self {
+            Elementwise::Quantize { at, scale, range } => {
+                let numbers = first.get(at..).ok_or(ShapeMismatch)?;
+                let out = bytemuck::cast_slice_mut(out);
+                elementwise::quantize(context, numbers, scale, range, out);
+            }
+            Elementwise::Dequantize { at, from } => {
+                elementwise::dequantize(context, codes_from(first, at)?, from, out);
+            }
+            Elementwise::Requantize { at, from, scale, range } => {
+                let out = bytemuck::cast_slice_mut(out);
+                let codes = codes_from(first, at)?;
+                elementwise::requantize(context, codes, from, scale, range, out);
+            }
+            Elementwise::Add { at, from, alpha, scale, range } => {
+                let operands =
+                    [(codes_from(first, at[0])?, from[0]), (codes_from(second, at[1])?, from[1])];
+                let out = bytemuck::cast_slice_mut(out);
+                elementwise::add(context, operands, alpha, scale, range, out);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The codes of a buffer from one on.
+fn codes_from(words: &[f32], at: usize) -> Result<&[i8], ShapeMismatch> {
+    bytemuck::cast_slice(words).get(at..).ok_or(ShapeMismatch)
+}
+
+/// The largest codes of windows: `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`.
+pub(super) fn largest(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    ceil: bool,
+    out: ValueId,
+) -> Result<(), Refusal> {
+    let input = builder.codes(argument(args, 0)?)?;
+    let list = |at| builder.integers(argument(args, at)?);
+    let axes = windows(2, &list(1)?, &list(2)?, &list(3)?, &list(4)?);
+    let axes = axes.ok_or("kernel, stride, padding or dilation is wrong")?;
+    let sizes: Result<Vec<i32>, _> = input.sizes.iter().map(|size| i32::try_from(*size)).collect();
+    let sizes = pooling(&sizes.map_err(|_| "a dimension that is too large")?, &axes, ceil);
+    let sizes = sizes.ok_or("a shape that windows do not fit")?;
+    let sizes: Vec<usize> = sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
+    let axes = <[Window; 2]>::try_from(&axes[..]).map_err(|_| "windows of other dimensions")?;
+    let (&[_, channels, height, width], &[_, _, tall, wide]) = (&input.sizes[..], &sizes[..])
+    else {
+        return Err("the engine pools batches of pictures".to_owned());
+    };
+    let input = channels_last(builder, &input)?;
+    let result = builder.make_of_in_order(&sizes, &channels_last_order(4), Element::Code)?;
+    let windows = Windows { input: [height, width, channels], output: [tall, wide], axes };
+    let len = result.numel();
+    builder.push(Largest { at: input.offset, windows, len }, &[&input], &result);
+    builder.define(out, result)
+}
+
+struct Largest {
+    /// Where the input begins.
+    at: usize,
+    windows: Windows,
+    /// Codes of the result.
+    len: usize,
+}
+
+impl Step for Largest {
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let codes = codes_from(io.inputs[0], self.at)?;
+        let out: &mut [i8] = bytemuck::cast_slice_mut(io.out);
+        let out = out.get_mut(..self.len).ok_or(ShapeMismatch)?;
+        elementwise::largest(io.context, &self.windows, codes, out).ok_or(ShapeMismatch)
+    }
+}

@@ -1,0 +1,165 @@
+//! Products of rows that are quantized as the program runs, with weights that stay codes.
+
+use super::codes::product_weights;
+use super::{argument, output};
+use crate::compute::gemm::ShapeMismatch;
+use crate::compute::int8::rows::{
+    Columns, Nibbles, Room, nibbles_len, pack_nibbles, pack_scales, product, product_nibbles,
+    scales_len,
+};
+use crate::compute::int8::{LANES, pack};
+use crate::compute::simd::Tier;
+use crate::engine::builder::{Builder, Refusal};
+use crate::engine::packed::{Constant, Form};
+use crate::engine::plan::{Element, Io, Step};
+use crate::engine::view::View;
+use std::borrow::ToOwned;
+use std::vec::Vec;
+use torchlet_graph::graph::ValueId;
+
+/// `dynamic_linear(input, codes, scales, sums, bias, bits)`
+pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let (codes, scales) = (argument(args, 1)?, argument(args, 2)?);
+    let [n, k] = *builder.sizes(codes)? else {
+        return Err("weights that are no matrix".to_owned());
+    };
+    let are_constant = builder.is_constant(codes) && builder.is_constant(scales);
+    if !are_constant || builder.element(codes)? != Element::Code {
+        return Err(
+            "the engine packs codes of weights beforehand, and these are not constant".to_owned()
+        );
+    }
+    let groups = match *builder.sizes(scales)? {
+        [rows, groups] if rows == n && groups > 0 => groups,
+        _ => return Err("scales of other rows".to_owned()),
+    };
+    if k == 0 || input.sizes.last() != Some(&k) {
+        return Err("weights of another number of inputs".to_owned());
+    }
+    let bits = builder.integer(argument(args, 5)?)?;
+    if !(bits == 4 && nibbles_len([k, n], groups).is_some() || bits == 8 && groups == 1) {
+        return Err(std::format!("weights of {bits} bits in {groups} groups of {k}"));
+    }
+    let rows = input.numel() / k;
+    let input = builder.contiguous(&input)?;
+    let (sums, bias) = (builder.view(argument(args, 3)?)?, builder.optional(argument(args, 4)?)?);
+    // Where weights have 8 bits, their sums are packed with them.
+    let beside = if bits == 4 { sums } else { builder.view(scales)? };
+    let mut reads = Vec::from([builder.contiguous(&beside)?]);
+    if let Some(bias) = bias {
+        reads.push(builder.contiguous(&bias)?);
+    }
+    if reads.iter().any(|view| view.numel() != n) {
+        return Err("sums or a bias of another number of columns".to_owned());
+    }
+    let mut sizes = input.sizes.clone();
+    if let Some(last) = sizes.last_mut() {
+        *last = n;
+    }
+    let out = builder.make(&sizes)?;
+    if !builder.is_question() {
+        let weights = if bits == 4 {
+            nibble_weights(builder, [codes, scales], [k, n], groups)?
+        } else {
+            Weights::Bytes(product_weights(builder, codes, [k, n])?)
+        };
+        let room = Room::new(rows, k, if bits == 4 { groups } else { 1 });
+        let columns = reads.first().map_or(0, |view| view.offset);
+        let bias = reads.get(1).map(|view| view.offset);
+        let step =
+            Product { rows, shape: [k, n], groups, at: input.offset, columns, bias, room, weights };
+        let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
+        builder.push(step, &reads, &out);
+    }
+    builder.define(output(args)?, out)
+}
+
+fn nibble_weights<'p>(
+    builder: &mut Builder<'_, 'p>,
+    [codes, scales]: [ValueId; 2],
+    [k, n]: [usize; 2],
+    groups: usize,
+) -> Result<Weights<'p>, Refusal> {
+    let wrong = || "codes that are not of 4 bits, or cut short".to_owned();
+    let len = nibbles_len([k, n], groups).ok_or_else(wrong)?;
+    let form = Form::Nibbles { k, n, groups };
+    let codes = builder.packed_bytes(codes, form, len, |_, data, packed| {
+        let code = |row: usize, col: usize| data.get(col * k + row).map(|code| code.cast_signed());
+        pack_nibbles([k, n], groups, code, packed).ok_or_else(wrong)
+    })?;
+    let len = scales_len(n, groups).ok_or_else(wrong)?;
+    let form = Form::Scales { n, groups };
+    let scales = builder.packed(scales, form, len, |_, data, packed| {
+        pack_scales(n, groups, data, packed).ok_or_else(wrong)
+    })?;
+    Ok(Weights::Nibbles { codes, scales })
+}
+
+enum Weights<'p> {
+    Bytes(Constant<'p>),
+    Nibbles { codes: Constant<'p>, scales: Constant<'p> },
+}
+
+/// A product of rows of numbers and codes.
+struct Product<'p> {
+    rows: usize,
+    shape: [usize; 2],
+    groups: usize,
+    /// Where the input begins; scales or sums of columns, which are read second; and a bias, if there is one, which is read third.
+    at: usize,
+    columns: usize,
+    bias: Option<usize>,
+    room: Room,
+    weights: Weights<'p>,
+}
+
+impl Step for Product<'_> {
+    fn workspace(&self, _: Tier, _: usize) -> usize {
+        self.room.words().saturating_add(pack::padded(self.shape[1]).saturating_mul(2))
+    }
+
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs, out, workspace, context } = io;
+        let [k, n] = self.shape;
+        let padded = pack::padded(n);
+        let (codes, rest) =
+            workspace.split_at_mut_checked(self.room.words()).ok_or(ShapeMismatch)?;
+        let (columns, rest) = rest.split_at_mut_checked(padded).ok_or(ShapeMismatch)?;
+        let bias_place = rest.get_mut(..padded).ok_or(ShapeMismatch)?;
+        let given = |read: usize, at: usize| inputs.get(read)?.get(at..)?.get(..n);
+        let columns = filled_up(given(1, self.columns).ok_or(ShapeMismatch)?, columns);
+        let bias = match self.bias {
+            Some(at) => filled_up(given(2, at).ok_or(ShapeMismatch)?, bias_place),
+            None => {
+                bias_place.fill(0.0);
+                &*bias_place
+            }
+        };
+        let numbers = inputs[0].get(self.at..).ok_or(ShapeMismatch)?;
+        let rows = self.room.quantize(context, numbers, k, codes)?;
+        let out = out.get_mut(..self.rows * n).ok_or(ShapeMismatch)?;
+        match &self.weights {
+            Weights::Bytes(codes) => {
+                let packed = pack::Packed::of(self.shape, codes.as_slice()).ok_or(ShapeMismatch)?;
+                product(context, rows, packed, Columns { scales: columns, bias }, out)
+            }
+            Weights::Nibbles { codes, scales } => {
+                let parts = [codes.as_slice(), scales.as_slice(), columns];
+                let right = Nibbles::of(self.shape, self.groups, parts).ok_or(ShapeMismatch)?;
+                product_nibbles(context, rows, right, bias, out)
+            }
+        }
+    }
+}
+
+/// Numbers of columns, where they lie if they fill panels.
+fn filled_up<'a>(given: &'a [f32], place: &'a mut [f32]) -> &'a [f32] {
+    if given.len().is_multiple_of(LANES) {
+        return given;
+    }
+    let (front, behind) = place.split_at_mut(given.len().min(place.len()));
+    front.copy_from_slice(&given[..front.len()]);
+    behind.fill(0.0);
+    place
+}
