@@ -320,7 +320,13 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let fused = passes::quantized::run(&mut graph, &mut |graph, node| {
             asked.clone().any(|target| target.accepts(graph, node).is_ok())
         });
-        if fold::run(&mut graph, self.registry)? + fused > 0 {
+        // What a processor has that is preferred is not left to another for the sake of memory.
+        let mut first = self.processors.targets.iter();
+        let first = first.find(|it| place != Where::Nearby || it.shares_memory());
+        let dynamic = passes::dynamic::run(&mut graph, &mut |graph, node| {
+            first.is_some_and(|target| target.accepts(graph, node).is_ok())
+        });
+        if fold::run(&mut graph, self.registry)? + fused + dynamic > 0 {
             passes::run(&mut graph)?;
         }
         if place != Where::Nearby && !self.processors.share_memory() {

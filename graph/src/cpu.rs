@@ -8,6 +8,7 @@ use crate::front::delegate::is_readable;
 use crate::front::joined::MOST_BUFFERS;
 use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
+use crate::operators::Operator;
 use crate::processors::Processors;
 use crate::target::Packer;
 use alloc::borrow::Cow;
@@ -26,9 +27,22 @@ pub fn to_portable<'p>(
     data: &[DataMap<'p>],
     registry: &Registry<'_>,
 ) -> Result<Program<'p>, Error> {
+    to_instructions(program, data, registry, &[])
+}
+
+/// What is not computed beforehand where a graph is going to be compiled: processors may have products with codes, which weigh less.
+const CODES: &[Operator] = &[Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL];
+
+/// The same, but what is computed of constants with some operators is left to each run.
+fn to_instructions<'p>(
+    program: &torchlet_core::Program<'p>,
+    data: &[DataMap<'p>],
+    registry: &Registry<'_>,
+    left: &[Operator],
+) -> Result<Program<'p>, Error> {
     let mut portable = Program::read(program)?;
     let named = of_program(program, data);
-    let context = Context { named: &named, registry };
+    let context = Context { named: &named, registry, left };
     // State of each method lies in a buffer of its own, so that methods which share memory do not share this.
     let mut buffer = portable.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
     let mut buffers = MOST_BUFFERS;
@@ -55,7 +69,26 @@ pub fn compile<'p>(
     processors: Processors<'_>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    compile_read(to_portable(program, data, registry)?, program, data, processors, None, registry)
+    compile_instructions(program, data, processors, None, registry)
+}
+
+fn compile_instructions<'p>(
+    program: &torchlet_core::Program<'p>,
+    data: &'p [DataMap<'p>],
+    processors: Processors<'_>,
+    packer: Option<&'p dyn Packer>,
+    registry: &Registry<'_>,
+) -> Result<Compiled<'p>, Error> {
+    let compile = |left| {
+        let portable = to_instructions(program, data, registry, left)?;
+        compile_read(portable, program, data, processors, packer, registry)
+    };
+    let compiled = compile(CODES)?;
+    // What stays as it is gets its constants nowhere else.
+    match compiled.report.methods.iter().any(|method| method.as_exported.is_some()) {
+        true => compile(&[]),
+        false => Ok(compiled),
+    }
 }
 
 /// The same for the machine that this runs on alone: weights of the regions that a packer knows are packed already.
@@ -69,8 +102,7 @@ pub fn compile_packed<'p>(
     packer: &'p dyn Packer,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    let portable = to_portable(program, data, registry)?;
-    compile_read(portable, program, data, processors, Some(packer), registry)
+    compile_instructions(program, data, processors, Some(packer), registry)
 }
 
 /// What becomes of a delegate.

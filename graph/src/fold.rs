@@ -9,6 +9,7 @@ use crate::emit::Emitter;
 use crate::error::Error;
 use crate::graph::{Graph, Tensor, Value, ValueId};
 use crate::method::{Method, MethodValue, Program};
+use crate::operators::Operator;
 use crate::run::run as run_once;
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -30,7 +31,19 @@ const ALIGN: usize = 16;
 /// # Errors
 /// The graph is malformed. If a kernel fails, everything stays as it is: the program fails there when it runs, if it comes there.
 pub fn run(graph: &mut Graph<'_>, registry: &Registry<'_>) -> Result<usize, Error> {
-    let Choice { calls, results } = choose(graph, registry);
+    run_but(graph, registry, &[])
+}
+
+/// The same, but for calls of these operators, and what is computed of their results.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_but(
+    graph: &mut Graph<'_>,
+    registry: &Registry<'_>,
+    left: &[Operator],
+) -> Result<usize, Error> {
+    let Choice { calls, results } = choose(graph, registry, left);
     if results.is_empty() {
         return Ok(0);
     }

@@ -9,6 +9,9 @@
 //!   multiple of key heads, and as many neighbours share each. The mask, if it is not none, is of floating-point numbers that
 //!   broadcast to `[batch, heads, rows, keys]`. A row of which every score is minus infinity has zeros. (`et_vk.sdpa.default` is
 //!   the same with as many key heads as heads, and such rows are not numbers.)
+//! - `torchlet.dynamic_linear(input, codes, scales, sums, bias, bits)` is `linear` with `input` as it is when its rows are quantized to 8
+//!   bits by `choose_qparams_per_token_asymmetric`. `codes` `[outputs, inputs]` are constant, of so many bits, and stand for themselves times
+//!   `scales` `[outputs, groups]`, of as many neighbours each; `sums` are those of what each row of them stands for.
 //! - `torchlet.packed(data, form)` is constant weights, whose elements `data` has in the order in which one kind of machine reads them;
 //!   `form` says which, in numbers that the back-end gives a meaning. It stands only in regions that are compiled for the machine that
 //!   they run on.
@@ -515,6 +518,7 @@ operators! {
     TORCHAO_QUANTIZE_AFFINE = "torchao.quantize_affine.default";
     ATTENTION = "torchlet.attention";
     CHAIN = "torchlet.chain";
+    DYNAMIC_LINEAR = "torchlet.dynamic_linear";
     EPILOGUE = "torchlet.epilogue";
     PACKED = "torchlet.packed";
     UPDATE_CACHE = "update_cache.default";

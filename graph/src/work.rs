@@ -59,7 +59,8 @@ fn family(operator: Operator) -> Family {
         | Operator::ET_VK_LINEAR_QCS4W
         | Operator::ET_VK_Q4GSW_LINEAR
         | Operator::ET_VK_Q8TA_LINEAR
-        | Operator::ET_VK_Q8TA_LINEAR_GEMV => Family::Product(0),
+        | Operator::ET_VK_Q8TA_LINEAR_GEMV
+        | Operator::DYNAMIC_LINEAR => Family::Product(0),
         Operator::CONVOLUTION
         | Operator::CONV_WITH_CLAMP
         | Operator::ET_VK_CONV_WITH_CLAMP

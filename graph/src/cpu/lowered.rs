@@ -22,6 +22,8 @@ pub(super) struct Context<'c, 'p> {
     pub(super) named: &'c crate::Named<'c, 'p>,
     /// Kernels that compute what is constant.
     pub(super) registry: &'c Registry<'c>,
+    /// Operators of which nothing is computed beforehand.
+    pub(super) left: &'c [Operator],
 }
 
 /// A delegate on its way to instructions.
@@ -70,7 +72,7 @@ impl<'p> Lowered<'p> {
         let mut bound = delegate::read(self.blob, context.named, &arguments)?;
         widen::run(&mut bound.graph);
         portable::run(&mut bound.graph)?;
-        fold::run(&mut bound.graph, context.registry)?;
+        fold::run_but(&mut bound.graph, context.registry, context.left)?;
         let used = used(&bound.graph);
         let mut emitter = Emitter::new(method);
         for (id, value) in bound.graph.values.iter().enumerate() {

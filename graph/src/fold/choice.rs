@@ -25,8 +25,8 @@ pub(super) struct Choice {
     pub(super) results: Vec<ValueId>,
 }
 
-/// Chooses calls whose inputs are all known.
-pub(super) fn choose(graph: &Graph<'_>, registry: &Registry<'_>) -> Choice {
+/// Chooses calls whose inputs are all known, and which are not of the operators that are left out.
+pub(super) fn choose(graph: &Graph<'_>, registry: &Registry<'_>, left: &[Operator]) -> Choice {
     let all = constant_bytes(graph);
     let mut work = all.saturating_mul(WORK).saturating_add(LEAST_WORK);
     // Bytes of the constants that a known value is made of, at most.
@@ -38,8 +38,8 @@ pub(super) fn choose(graph: &Graph<'_>, registry: &Registry<'_>) -> Choice {
         let (inputs, results) = arguments(graph, node);
         let Some(bytes) = known_bytes(graph, &sources, &inputs) else { continue };
         let moved = sizes(graph, inputs.iter().chain(&results));
-        if !is_simple(node, registry) || results.iter().any(|id| kept.contains(id)) || moved > work
-        {
+        let is_left = left.contains(&node.operator) || !is_simple(node, registry);
+        if is_left || results.iter().any(|id| kept.contains(id)) || moved > work {
             continue;
         }
         let are_new = results.iter().all(|id| {

@@ -6,8 +6,8 @@
 //! What all keep: inputs, outputs and updates are the values that they were; a call that writes into a value stays where it is, and so
 //! do those that read what it writes; and where sizes are bounds, nothing follows from them.
 //!
-//! Two are not in that list, since they depend on processors: [`strided`], and [`quantized`], which asks them what they take and runs before
-//! constants are folded.
+//! Three are not in that list, since they depend on processors: [`strided`], and [`quantized`] and [`dynamic`], which ask them what they take
+//! and run before constants are folded.
 
 pub mod activations;
 pub mod attention;
@@ -15,6 +15,7 @@ pub mod batch_norm;
 pub mod common;
 mod constant;
 pub mod dead;
+pub mod dynamic;
 pub mod linear;
 mod masks;
 pub mod narrow;

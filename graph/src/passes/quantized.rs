@@ -5,6 +5,7 @@
 //! weights, these become
 //!
 //! - `et_vk.q8ta_linear` and `et_vk.q8ta_conv2d`, with what limits the result, if that is `relu` or the range of the codes;
+//! - `max_pool2d_with_indices` of codes, where those of input and result stand for the same numbers and nobody takes the indices;
 //! - `et_vk.q8ta_add`, and `et_vk.q8ta_relu`, where the limits are the range of the codes.
 //!
 //! Needs: each value made once; products as `linear` ([`super::linear`]); weights that are not folded yet. Each call is made only if
@@ -13,8 +14,10 @@
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
-use crate::graph::{Graph, Node, Value, ValueId};
+use super::views::{permutation, reshaped};
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
+use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -90,6 +93,9 @@ fn island(
         return None;
     }
     let result = Made { value, relu, codes };
+    if !relu && let Some(made) = largest(rewriter, &result, out, takes) {
+        return Some(made);
+    }
     let (operator, args) = call(rewriter, &result).or_else(|| {
         // A function alone.
         let (input, from) = dequantized(rewriter, value).filter(|_| limits.is_some() && is_relu)?;
@@ -146,6 +152,37 @@ fn call(rewriter: &mut Rewriter<'_, '_>, result: &Made) -> Option<(Operator, Vec
     }
 }
 
+/// Makes codes of the largest codes of windows, instead of what these stand for.
+fn largest(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    let node = rewriter.maker(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
+    if node.operator != Operator::MAX_POOL2D_WITH_INDICES {
+        return None;
+    }
+    let (taken, list) = (inputs(node).to_vec(), *node.args.last()?);
+    let Some(Value::List(outs)) = rewriter.get(list) else { return None };
+    let &[largest, indices] = &outs[..] else { return None };
+    let (input, rest) = taken.split_first()?;
+    let (input, from) = dequantized(rewriter, *input)?;
+    let is_same = from.scale == result.codes.scale && from.zero == result.codes.zero;
+    if largest != result.value || rewriter.uses(indices) > 0 || !is_same {
+        return None;
+    }
+    let (scalar_type, sizes) = (rewriter.scalar_type(indices)?, rewriter.sizes(indices)?.to_vec());
+    let indices = rewriter.new_tensor(scalar_type, sizes);
+    let outs = rewriter.value(Value::List(vec![out, indices]));
+    let args = [&[input], rest].concat();
+    if !takes_alone(rewriter, Operator::MAX_POOL2D_WITH_INDICES, &args, outs, takes) {
+        return None;
+    }
+    rewriter.call(Operator::MAX_POOL2D_WITH_INDICES, &args, outs);
+    Some(())
+}
+
 /// The codes of a tensor.
 fn dequantized(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, Codes)> {
     let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR)?;
@@ -155,18 +192,103 @@ fn dequantized(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, Cod
     (is_floats && is_codes).then_some((*input, Codes::of(rewriter, parameters)?))
 }
 
-/// The codes of constant weights, and the scale of each channel, which are the first dimension.
-fn weights(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, ValueId)> {
-    let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL)?;
-    let [codes, scales, zeros, axis, ..] = *taken else { return None };
-    let (tensor, _) = rewriter.constant(codes)?;
-    let channels = *tensor.sizes.first()?;
-    let has_codes = tensor.scalar_type == ScalarType::Char && rewriter.int(axis) == Some(0);
-    let (scale, _) = rewriter.constant(scales)?;
-    let has_scales = scale.scalar_type == ScalarType::Float && scale.sizes == [channels];
-    let no_zeros = rewriter.is_none(Some(&zeros))
-        || rewriter.constant(zeros).is_some_and(|(_, data)| data.iter().all(|byte| *byte == 0));
-    (has_codes && has_scales && no_zeros).then_some((codes, scales))
+/// The codes of constant weights, in an order of their dimensions, and the scale of each channel, which are the first dimension.
+struct Weights {
+    codes: ValueId,
+    /// The dimension of the codes that each dimension of the weights is.
+    order: Vec<usize>,
+    scales: ValueId,
+}
+
+impl Weights {
+    fn of(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<Self> {
+        let moved = rewriter
+            .maker(id)
+            .and_then(|node| permutation(rewriter, node).or_else(|| single_moved(rewriter, node)));
+        let (id, order) = match moved {
+            Some(moved) => moved,
+            None => (id, (0..rewriter.sizes(id)?.len()).collect()),
+        };
+        let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL)?;
+        let [codes, scales, zeros, axis, ..] = *taken else { return None };
+        let (tensor, _) = rewriter.constant(codes)?;
+        let first = *order.first()?;
+        let channels = *tensor.sizes.get(first)?;
+        let axis = usize::try_from(rewriter.int(axis)?).ok();
+        let has_codes = tensor.scalar_type == ScalarType::Char
+            && axis == Some(first)
+            && tensor.sizes.len() == order.len();
+        let (scale, _) = rewriter.constant(scales)?;
+        let has_scales = scale.scalar_type == ScalarType::Float && scale.sizes == [channels];
+        let no_zeros = rewriter.is_none(Some(&zeros))
+            || rewriter.constant(zeros).is_some_and(|(_, data)| data.iter().all(|byte| *byte == 0));
+        (has_codes && has_scales && no_zeros).then_some(Weights { codes, order, scales })
+    }
+
+    /// The sizes of the weights.
+    fn sizes(&self, rewriter: &Rewriter<'_, '_>) -> Option<Vec<usize>> {
+        let sizes = rewriter.sizes(self.codes)?;
+        self.order.iter().map(|dim| sizes.get(*dim).copied()).collect()
+    }
+
+    /// The codes as a constant of these sizes, in which the dimensions of the weights come in this order.
+    fn packed(
+        &self,
+        rewriter: &mut Rewriter<'_, '_>,
+        order: &[usize],
+        sizes: Vec<usize>,
+    ) -> Option<ValueId> {
+        let dims: Option<Vec<usize>> =
+            order.iter().map(|dim| self.order.get(*dim).copied()).collect();
+        let dims = dims?;
+        let (tensor, data) = rewriter.constant(self.codes)?;
+        // Where dimensions of one element are makes no difference.
+        let is_single = |dim: &usize| tensor.sizes.get(*dim) == Some(&1);
+        let is_in_order = dims.iter().filter(|dim| !is_single(dim)).is_sorted();
+        if is_in_order && tensor.sizes == sizes {
+            return Some(self.codes);
+        }
+        let data = match is_in_order {
+            true => tensor.data.clone()?,
+            false => Cow::Owned(permuted(data, &tensor.sizes, &dims)?),
+        };
+        let tensor = Tensor { sizes, data: Some(data), ..tensor.clone() };
+        Some(rewriter.value(Value::Tensor(tensor)))
+    }
+}
+
+/// What a view is of, and the order of its dimensions, where it moves dimensions of one element alone.
+fn single_moved(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueId, Vec<usize>)> {
+    let source = reshaped(rewriter, node)?;
+    let (from, to) = (rewriter.sizes(source)?, rewriter.sizes(*node.args.last()?)?);
+    let of = |sizes: &[usize], single: bool| -> Vec<usize> {
+        (0..sizes.len()).filter(|dim| (sizes.get(*dim) == Some(&1)) == single).collect()
+    };
+    let (mut own, mut single) = (of(from, false).into_iter(), of(from, true).into_iter());
+    let mut order = Vec::new();
+    for size in to {
+        let dim = if *size == 1 { single.next()? } else { own.next()? };
+        if from.get(dim) != Some(size) {
+            return None;
+        }
+        order.push(dim);
+    }
+    (order.len() == from.len()).then_some((source, order))
+}
+
+/// Bytes of a tensor of these sizes, with its dimensions in this order.
+fn permuted(bytes: &[u8], sizes: &[usize], order: &[usize]) -> Option<Vec<u8>> {
+    let mut steps = vec![1usize; sizes.len()];
+    for dim in (1..sizes.len()).rev() {
+        *steps.get_mut(dim - 1)? = steps.get(dim)?.checked_mul(*sizes.get(dim)?)?;
+    }
+    let mut places = vec![0usize];
+    for dim in order {
+        let (size, step) = (*sizes.get(*dim)?, *steps.get(*dim)?);
+        let next = places.iter().flat_map(|place| (0..size).map(move |at| place + at * step));
+        places = next.collect();
+    }
+    places.into_iter().map(|place| bytes.get(place).copied()).collect()
 }
 
 /// Whether a bias is absent, or there is one 32-bit number for each channel.
@@ -200,11 +322,13 @@ fn linear(
     [input, weight, bias]: [ValueId; 3],
 ) -> Option<(Operator, Vec<ValueId>)> {
     let input = dequantized(rewriter, input)?;
-    let (codes, scales) = weights(rewriter, weight)?;
-    let [width, _] = *rewriter.sizes(codes)? else { return None };
+    let weights = Weights::of(rewriter, weight)?;
+    let [width, depth] = *weights.sizes(rewriter)? else { return None };
     if !fits_bias(rewriter, bias, width) {
         return None;
     }
+    let codes = weights.packed(rewriter, &[0, 1], vec![width, depth])?;
+    let scales = weights.scales;
     let mut args = product(rewriter, result, input, [codes, scales, bias]);
     args.push(activation(rewriter, result));
     Some((Operator::ET_VK_Q8TA_LINEAR, args))
@@ -217,9 +341,9 @@ fn convolution(
     rest: &[ValueId],
 ) -> Option<(Operator, Vec<ValueId>)> {
     let input = dequantized(rewriter, input)?;
-    let (codes, scales) = weights(rewriter, weight)?;
+    let weights = Weights::of(rewriter, weight)?;
     let [stride, padding, dilation, transposed, _, groups] = *rest else { return None };
-    let [channels, group, height, width] = *rewriter.sizes(codes)? else { return None };
+    let [channels, group, height, width] = *weights.sizes(rewriter)? else { return None };
     let is_plain = rewriter.flag(Some(&transposed), false) == Some(false)
         && rewriter.sizes(input.0)?.len() == 4
         && fits_bias(rewriter, bias, channels);
@@ -236,18 +360,10 @@ fn convolution(
         let row = height.checked_mul(width)?.checked_mul(group)?;
         (Operator::ET_VK_Q8TA_CONV2D, [0, 2, 3, 1], vec![channels, row])
     };
-    let ordered = order.map(|dim: usize| [channels, group, height, width].get(dim).copied());
-    let ordered: Vec<usize> = ordered.into_iter().flatten().collect();
-    let order = rewriter.value(Value::IntList(order.iter().map(|dim| *dim as i64).collect()));
-    let permuted =
-        rewriter.call_new(Operator::PERMUTE_COPY, &[codes, order], ScalarType::Char, ordered);
-    let shape = sizes.iter().map(|size| i64::try_from(*size).ok()).collect::<Option<Vec<i64>>>()?;
-    let shape = rewriter.value(Value::IntList(shape));
-    let packed =
-        rewriter.call_new(Operator::VIEW_COPY, &[permuted, shape], ScalarType::Char, sizes);
+    let packed = weights.packed(rewriter, &order, sizes)?;
     let kernel = [height, width].map(|size| size as i64);
     let kernel = rewriter.value(Value::IntList(kernel.to_vec()));
-    let mut args = product(rewriter, result, input, [packed, scales, bias]);
+    let mut args = product(rewriter, result, input, [packed, weights.scales, bias]);
     args.extend([kernel, stride, padding, dilation, groups]);
     args.push(activation(rewriter, result));
     Some((operator, args))
@@ -261,18 +377,29 @@ fn takes_alone(
     out: ValueId,
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> bool {
-    let values = args.iter().chain([&out]).map(|id| rewriter.get(*id).cloned());
-    let Some(values) = values.collect::<Option<Vec<Value<'_>>>>() else { return false };
+    let members = match rewriter.get(out) {
+        Some(Value::List(members)) => members.clone(),
+        _ => Vec::new(),
+    };
+    let values = args.iter().chain(&members).map(|id| rewriter.get(*id).cloned());
+    let Some(mut values) = values.collect::<Option<Vec<Value<'_>>>>() else { return false };
     let given = |(_, value): &(usize, &Value<'_>)| matches!(value, Value::Tensor(tensor) if tensor.data.is_none());
     let inputs = values.iter().enumerate().take(args.len()).filter(given).map(|(id, _)| id);
-    let node = Node::new(operator, (0..values.len()).collect());
-    let alone = Graph {
-        inputs: inputs.collect(),
-        outputs: vec![args.len()],
-        nodes: vec![node.clone()],
-        values,
-        ..Graph::default()
+    let inputs = inputs.collect();
+    let outputs = match (members.is_empty(), rewriter.get(out)) {
+        (true, Some(value)) => {
+            values.push(value.clone());
+            vec![args.len()]
+        }
+        // The first is what is taken.
+        _ => {
+            values.push(Value::List((args.len()..values.len()).collect()));
+            vec![args.len()]
+        }
     };
+    let last = values.len() - 1;
+    let node = Node::new(operator, (0..args.len()).chain([last]).collect());
+    let alone = Graph { inputs, outputs, nodes: vec![node.clone()], values, ..Graph::default() };
     takes(&alone, &node)
 }
 
@@ -304,8 +431,7 @@ mod tests {
         y i8[1,3,2,2] = quantized_decomposed.quantize_per_tensor.default(r, 0.0235, -128, -128, 127, 1)
         out y";
 
-    const PACKED: [&str; 3] =
-        ["aten.permute_copy.default", "aten.view_copy.default", "et_vk.q8ta_conv2d.default"];
+    const PACKED: [&str; 1] = ["et_vk.q8ta_conv2d.default"];
 
     fn last(graph: &Graph<'_>) -> String {
         calls(graph).pop().unwrap()
@@ -334,11 +460,56 @@ mod tests {
         let depthwise = CONVOLUTION.replace("i8[1,2,4,4]", "i8[1,3,4,4]");
         let depthwise = depthwise.replace("f32[1,2,4,4]", "f32[1,3,4,4]");
         let depthwise = depthwise.replace("[3,2,3,3]", "[3,1,3,3]").replace("0], 1)", "0], 3)");
+        let codes: Vec<String> = (0..27).map(|code| alloc::format!("{code}")).collect();
+        let codes = alloc::format!("w i8[3,1,3,3] = {}", codes.join(" "));
+        let depthwise = depthwise.replace("w i8[3,1,3,3]", &codes);
         let graph = made(&depthwise);
-        assert_eq!(operators(&graph)[2], "et_vk.q8ta_conv2d_dw.default");
-        let packed = graph.nodes[1].args.last().unwrap();
-        let Value::Tensor(packed) = &graph.values[*packed] else { panic!() };
+        assert_eq!(operators(&graph), ["et_vk.q8ta_conv2d_dw.default"]);
+        let Value::Tensor(packed) = &graph.values[graph.nodes[0].args[3]] else { panic!() };
         assert_eq!(packed.sizes, [3, 3, 3]);
+        assert_eq!(packed.data.as_deref().unwrap()[..6], [0, 9, 18, 1, 10, 19]);
+    }
+
+    #[test]
+    fn weights_in_another_order_and_codes_of_a_bias_are_known() {
+        let graph = made(
+            "in x i8[1,4,4,2]
+            const w i8[3,3,3,2] = 1
+            const s f32[3] = 0.5
+            const b i32[3]
+            const t f32[3] = 0.125
+            p i8[1,2,4,4] = aten.permute_copy.default(x, [0, 3, 1, 2])
+            f f32[1,2,4,4] = quantized_decomposed.dequantize_per_tensor.default(p, 0.25, 3, -128, 127, 1, none)
+            v f32[3,3,3,2] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -127, 127, 1, none)
+            o f32[3,2,3,3] = aten.permute_copy.default(v, [0, 3, 1, 2])
+            d f32[3] = quantized_decomposed.dequantize_per_channel.default(b, t, none, 0, -2147483648, 2147483647, 3, none)
+            c f32[1,3,2,2] = aten.convolution.default(f, o, d, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
+            y i8[1,3,2,2] = quantized_decomposed.quantize_per_tensor.default(c, 0.0235, -128, -128, 127, 1)
+            z i8[1,2,2,3] = aten.permute_copy.default(y, [0, 2, 3, 1])
+            out z",
+        );
+        assert!(operators(&graph).contains(&"et_vk.q8ta_conv2d.default"), "{:?}", calls(&graph));
+        let call = graph.nodes.iter().find(|node| node.operator == Operator::ET_VK_Q8TA_CONV2D);
+        let weights = &graph.values[call.unwrap().args[3]];
+        assert!(matches!(weights, Value::Tensor(weights) if weights.sizes == [3, 18]));
+    }
+
+    #[test]
+    fn weights_of_one_tap_are_seen_through_views() {
+        let graph = made(
+            "in x i8[1,4,5,6]
+            const w i8[3,1,1,4] = 1
+            const s f32[3] = 0.5
+            f f32[1,4,5,6] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+            v f32[3,1,1,4] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -127, 127, 1, none)
+            o f32[3,4,1,1] = aten.view_copy.default(v, [3, 4, 1, 1])
+            c f32[1,3,5,6] = aten.convolution.default(f, o, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
+            y i8[1,3,5,6] = quantized_decomposed.quantize_per_tensor.default(c, 0.0235, -128, -128, 127, 1)
+            out y",
+        );
+        assert_eq!(operators(&graph), PACKED);
+        let weights = &graph.values[graph.nodes[0].args[3]];
+        assert!(matches!(weights, Value::Tensor(weights) if weights.sizes == [3, 4]));
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub(super) fn check(graph: &Graph<'_>, node: &Node) -> Option<()> {
         Operator::MM | Operator::BMM => is_product(of(0)?, of(1)?, out)?,
         Operator::ADDMM => is_product(of(1)?, of(2)?, out)?,
         Operator::BADDBMM => is_product(of(1)?, of(2)?, out)?,
-        Operator::LINEAR => {
+        Operator::LINEAR | Operator::DYNAMIC_LINEAR => {
             let ([outer @ .., k], [n, weight_k]) = (of(0)?, of(1)?) else { return None };
             k == weight_k && out.split_last() == Some((n, outer))
         }

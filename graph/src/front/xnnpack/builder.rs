@@ -240,12 +240,7 @@ impl<'p> Builder<'p> {
         let numbers = match self.coding(id) {
             Coding::Plain | Coding::PerRow { .. } => return Ok(id),
             Coding::PerTensor { scale, zero_point } => {
-                let inputs = self.affine(id, scale, zero_point, scalar_type);
-                let none = self.none();
-                let inputs: Vec<ValueId> = inputs.into_iter().chain([none]).collect();
-                let out = self.new_tensor(ScalarType::Float, &sizes);
-                self.call_into(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &inputs, out);
-                out
+                self.dequantized(id, [scale.into(), zero_point.into()], scalar_type, &sizes)
             }
             Coding::PerChannel { dim, scales } => {
                 let count = sizes.get(dim).copied().unwrap_or(0);
@@ -263,6 +258,41 @@ impl<'p> Builder<'p> {
         self.numbers.insert(id, numbers);
         self.asked.insert(numbers);
         Ok(numbers)
+    }
+
+    /// The numbers of a value with its dimensions in this order. It is codes that are moved, so that nothing comes between a call and the
+    /// codes that it takes.
+    pub(super) fn numbers_in_order(
+        &mut self,
+        id: ValueId,
+        order: &[usize],
+    ) -> Result<ValueId, Error> {
+        let Coding::PerTensor { scale, zero_point } = self.coding(id) else {
+            let numbers = self.numbers(id)?;
+            return self.permuted(numbers, order);
+        };
+        if !self.is_known(id) {
+            return Err(Error::Invalid(format!("value {id} is taken before it is made")));
+        }
+        let codes = self.permuted(id, order)?;
+        let (scalar_type, sizes) = (self.tensor(codes)?.scalar_type, self.sizes(codes)?);
+        Ok(self.dequantized(codes, [scale.into(), zero_point.into()], scalar_type, &sizes))
+    }
+
+    /// Numbers of codes with one scale for all, and the code of zero.
+    fn dequantized(
+        &mut self,
+        codes: ValueId,
+        [scale, zero_point]: [f64; 2],
+        scalar_type: ScalarType,
+        sizes: &[usize],
+    ) -> ValueId {
+        let inputs = self.affine(codes, scale as f32, zero_point as i32, scalar_type);
+        let none = self.none();
+        let inputs: Vec<ValueId> = inputs.into_iter().chain([none]).collect();
+        let out = self.new_tensor(ScalarType::Float, sizes);
+        self.call_into(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &inputs, out);
+        out
     }
 
     fn by_channel(
@@ -337,6 +367,32 @@ impl<'p> Builder<'p> {
             }
         }
         Ok(())
+    }
+
+    /// What a call has computed, with its dimensions in this order, becomes a value of the blob. It is codes that are moved, if it is
+    /// coded as these.
+    pub(super) fn store_in_order(
+        &mut self,
+        made: ValueId,
+        order: &[usize],
+        out: ValueId,
+        limits: Option<Limits>,
+    ) -> Result<(), Error> {
+        let Coding::PerTensor { scale, zero_point } = self.coding(out) else {
+            let moved = self.permuted(made, order)?;
+            return self.store(moved, out, limits);
+        };
+        let made = match limits {
+            Some(limits) => self.limited(made, limits)?,
+            None => made,
+        };
+        let (to, sizes) = (self.tensor(out)?.scalar_type, self.sizes(made)?);
+        let made = self.cast(made, ScalarType::Float)?;
+        let inputs = self.affine(made, scale, zero_point, to);
+        let codes = self.new_tensor(to, &sizes);
+        self.call_into(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &inputs, codes);
+        let moved = self.permuted(codes, order)?;
+        self.store_codes(moved, out)
     }
 
     /// Gives a value of the blob the shape that a call has made. XNNPACK goes by that as well: the exporter describes what it quantizes

@@ -94,7 +94,7 @@ pub(super) fn convolution(
     let groups = size(table.groups()?)?.max(1);
     let out = builder.id(table.output()?)?;
     let input = builder.id(table.input()?)?;
-    let input = builder.numbers(input)?;
+    let input = builder.numbers_in_order(input, &CHANNELS_FIRST)?;
     // Filters of halves are kept as what they were made of.
     let wide = builder.tensor(input)?.scalar_type;
     let filter = builder.id(table.filter()?)?;
@@ -112,7 +112,6 @@ pub(super) fn convolution(
         }
     };
     let input = builder.cast(input, computing)?;
-    let input = builder.permuted(input, &CHANNELS_FIRST)?;
     let padding = Padding::of([table.top()?, table.right()?, table.bottom()?, table.left()?])?;
     let (input, padding) = match kind {
         Kind::Transposed if !padding.is_even() => {
@@ -142,8 +141,7 @@ pub(super) fn convolution(
         Some(limits) => builder.limited(found, limits)?,
         None => found,
     };
-    let found = builder.permuted(found, &CHANNELS_LAST)?;
-    builder.store(found, out, None)
+    builder.store_in_order(found, &CHANNELS_LAST, out, None)
 }
 
 /// Filters as PyTorch has them: `[outputs, inputs of a group, height, width]`, and `[inputs, outputs of a group, height, width]` for
@@ -182,8 +180,7 @@ pub(super) fn pool(
 ) -> Result<(), Error> {
     let out = builder.id(table.output()?)?;
     let input = builder.id(table.input()?)?;
-    let input = builder.numbers(input)?;
-    let input = builder.permuted(input, &CHANNELS_FIRST)?;
+    let input = builder.numbers_in_order(input, &CHANNELS_FIRST)?;
     let padding = Padding::of([table.top()?, table.right()?, table.bottom()?, table.left()?])?;
     let windows = [size(table.height()?)?, size(table.width()?)?];
     let strides = [size(table.stride_height()?)?, size(table.stride_width()?)?];
@@ -212,8 +209,7 @@ pub(super) fn pool(
         let inputs = [input, windows, strides, padding, no, no, none];
         builder.call(Operator::AVG_POOL2D, &inputs, &made)?
     };
-    let found = builder.permuted(found, &CHANNELS_LAST)?;
-    builder.store(found, out, limits)
+    builder.store_in_order(found, &CHANNELS_LAST, out, limits)
 }
 
 /// Adds the mean over height and width.
@@ -250,8 +246,7 @@ pub(super) fn resize(
     }
     let out = builder.id(table.output()?)?;
     let input = builder.id(table.input()?)?;
-    let input = builder.numbers(input)?;
-    let input = builder.permuted(input, &CHANNELS_FIRST)?;
+    let input = builder.numbers_in_order(input, &CHANNELS_FIRST)?;
     let [batch, channels, ..] = four(&builder.sizes(input)?)?;
     let size = [size(table.height()?)?, size(table.width()?)?];
     let list = builder.ints(size);
@@ -260,6 +255,5 @@ pub(super) fn resize(
     let sizes = [batch, channels, size[0], size[1]];
     let inputs = [input, list, corners, none];
     let found = builder.call(Operator::UPSAMPLE_BILINEAR2D_VEC, &inputs, &sizes)?;
-    let found = builder.permuted(found, &CHANNELS_LAST)?;
-    builder.store(found, out, limits)
+    builder.store_in_order(found, &CHANNELS_LAST, out, limits)
 }

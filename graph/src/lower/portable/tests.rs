@@ -180,6 +180,12 @@ fn products_with_quantized_matrices() {
     let rest = [nibbles(2, &weights, true), grouped, int(2), Value::None];
     let found = run_one(Operator::ET_VK_Q4GSW_LINEAR, &rest, tensor(&[1, 2]));
     close(&found, &expected);
+    // Rows get codes that stand for them without loss; each column is a group.
+    let by_column = constant(&[2, 3], &[0.5, 2.0, 1.0, 4.0, 8.0, 0.25]);
+    let none = Value::None;
+    let rest = [codes(&[2, 3], &weights), by_column, none.clone(), none, int(4)];
+    let found = run_one(Operator::DYNAMIC_LINEAR, &rest, tensor(&[1, 2]));
+    close(&found, &[0.5 - 8.0 + 9.0, 16.0 - 80.0 + 4.5]);
     // The input through codes of a quarter, from 10 on.
     let rest =
         [Value::Double(0.25), int(10), codes(&[2, 3], &weights), Value::None, scales, Value::None];

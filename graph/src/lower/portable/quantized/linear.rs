@@ -3,7 +3,7 @@
 use super::weights::{Form, Scales, dequantized, unpacked};
 use super::{finish, is_relu, pair, through_codes};
 use crate::error::Error;
-use crate::graph::ValueId;
+use crate::graph::{Value, ValueId};
 use crate::lower::portable::Rule;
 use crate::lower::portable::builder::Builder;
 use crate::operators::Operator;
@@ -69,6 +69,7 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_LINEAR_Q8TA_Q8CSW, |b, args| {
         linear(b, args, &Places { bias: Some(6), output: None, activation: None, ..Q8TA })
     }),
+    (Operator::DYNAMIC_LINEAR, dynamic),
     (Operator::ET_VK_Q8TA_LINEAR, |b, args| linear(b, args, &Q8TA)),
     (Operator::ET_VK_Q8TA_LINEAR_GEMV, |b, args| linear(b, args, &Q8TA)),
 ];
@@ -110,6 +111,47 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId], places: &Places) -> Result<
         None => None,
     };
     finish(b, sums, relu, output, out)
+}
+
+/// A product with rows whose scales and zero points are chosen as the program runs.
+fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, info) = b.tensor(args, 0)?;
+    let (codes, weight) = b.tensor(args, 1)?;
+    let (scales, by) = b.tensor(args, 2)?;
+    let (rows, columns, groups) = (weight.size(0), weight.last(), by.last());
+    let lines = rows.checked_mul(groups);
+    let size = columns.checked_div(groups).filter(|size| size * groups == columns);
+    let (Some(lines), Some(size), 2, 2) = (lines, size, weight.rank(), by.rank()) else {
+        return Err(Error::Invalid(format!("{:?} in groups {:?}", weight.sizes, by.sizes)));
+    };
+    let mut sizes = info.sizes.clone();
+    let Some(last) = sizes.last_mut() else {
+        return Err(Error::Invalid(format!("{:?} times {:?}", info.sizes, weight.sizes)));
+    };
+    *last = 1;
+    let chosen = info.with_sizes(sizes);
+    let scale = b.new_tensor(chosen.with_type(ScalarType::Float));
+    let zero = b.new_tensor(chosen.with_type(ScalarType::Long));
+    let list = b.push(Value::List([scale, zero].to_vec()));
+    let number = b.new_int(ScalarType::Char as i64);
+    let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
+    b.call_into(choose, &[input, number], list);
+    let input = by_row(b, input, scale, zero)?;
+    // A line for each group.
+    let (lines, size) = (b.known(lines), b.known(size));
+    let codes = b.view(codes, &[lines, size])?;
+    let scales = b.view(scales, &[lines])?;
+    let (none, dim) = (b.none(), b.new_int(0));
+    let (low, high) = (b.new_int(-128), b.new_int(127));
+    let numbers = b.info(codes)?.with_type(ScalarType::Float);
+    let inputs = [codes, scales, none, dim, low, high, number, none];
+    let dequantize = Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL;
+    let numbers = b.call(dequantize, &inputs, numbers);
+    let (rows, columns) = (b.known(rows), b.known(columns));
+    let numbers = b.view(numbers, &[rows, columns])?;
+    let bias = b.optional(args, 4);
+    let (sums, out) = (b.linear(input, numbers, bias)?, b.out(args)?);
+    finish(b, sums, false, None, out)
 }
 
 /// The first so many elements of a bias.

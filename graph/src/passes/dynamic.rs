@@ -1,0 +1,223 @@
+//! Products with rows that are quantized as the program runs become one call each: [`Operator::DYNAMIC_LINEAR`], which keeps weights as
+//! codes.
+//!
+//! What becomes such a call is `linear`, whose input is `dequantize_per_token` of `quantize_per_token` of the same numbers, with what
+//! `choose_qparams_per_token_asymmetric` finds for them, in codes of 8 bits; and whose weights are `dequantize_per_channel` of constant
+//! codes of 8 bits, with a scale for each row or, where they are seen in another shape, for each group of so many neighbours in a row.
+//!
+//! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if `takes` says so. Keeps: what others take
+//! of what is in between. Rounding: sums of products of codes are exact.
+
+use super::rewrite::{Rewriter, each_call};
+use super::uses::inputs;
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::operators::Operator;
+use alloc::borrow::Cow;
+use alloc::vec;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// Makes such calls where a processor takes them, and says how many.
+pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
+    each_call(graph, |rewriter, node| product(rewriter, node, takes).is_some())
+}
+
+/// Codes of 4 bits.
+const SMALL: core::ops::RangeInclusive<i8> = -8..=7;
+const LOWEST: i64 = -128;
+const HIGHEST: i64 = 127;
+
+fn product(
+    rewriter: &mut Rewriter<'_, '_>,
+    node: &Node,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    if node.operator != Operator::LINEAR {
+        return None;
+    }
+    let (&[input, weight, bias], out) = (inputs(node), *node.args.last()?) else { return None };
+    let source = rounded(rewriter, input)?;
+    let [codes, scales, sums, bits] = weights(rewriter, weight)?;
+    let [rows, _] = *rewriter.sizes(weight)? else { return None };
+    let fits = rewriter.is_none(Some(&bias))
+        || rewriter
+            .tensor(bias)
+            .is_some_and(|it| it.scalar_type == ScalarType::Float && it.sizes == [rows]);
+    if !fits || rewriter.scalar_type(out) != Some(ScalarType::Float) {
+        return None;
+    }
+    let args = [source, codes, scales, sums, bias, bits];
+    let values = args.iter().chain([&out]).map(|id| rewriter.get(*id).cloned());
+    let values = values.collect::<Option<Vec<Value<'_>>>>()?;
+    let given = |(_, value): &(usize, &Value<'_>)| matches!(value, Value::Tensor(tensor) if tensor.data.is_none());
+    let inputs = values.iter().enumerate().take(args.len()).filter(given).map(|(id, _)| id);
+    let call = Node::new(Operator::DYNAMIC_LINEAR, (0..values.len()).collect());
+    let alone = Graph {
+        inputs: inputs.collect(),
+        outputs: vec![args.len()],
+        nodes: vec![call.clone()],
+        values,
+        ..Graph::default()
+    };
+    if !takes(&alone, &call) {
+        return None;
+    }
+    rewriter.call(Operator::DYNAMIC_LINEAR, &args, out);
+    Some(())
+}
+
+/// The numbers that a tensor has rounded to codes, by rows.
+fn rounded(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
+    let limits = |low: &ValueId, high: &ValueId| {
+        (rewriter.int(*low), rewriter.int(*high)) == (Some(LOWEST), Some(HIGHEST))
+    };
+    let dequantized = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TOKEN)?;
+    let [codes, scales, zeros, low, high, ..] = dequantized else { return None };
+    if !limits(low, high) {
+        return None;
+    }
+    let quantized = rewriter.call_of(*codes, Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN)?;
+    let [source, by, from, low, high, ..] = quantized else { return None };
+    if !limits(low, high) || (by, from) != (scales, zeros) {
+        return None;
+    }
+    let chosen = rewriter.maker(*scales)?;
+    let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
+    let made = rewriter.get(*chosen.args.last()?);
+    let is_chosen = chosen.operator == choose
+        && inputs(chosen).first() == Some(source)
+        && matches!(made, Some(Value::List(made)) if made[..] == [*scales, *zeros]);
+    let is_numbers = rewriter.scalar_type(*source) == Some(ScalarType::Float)
+        && rewriter.scalar_type(*codes) == Some(ScalarType::Char)
+        && rewriter.scalar_type(id) == Some(ScalarType::Float);
+    (is_chosen && is_numbers).then_some(*source)
+}
+
+/// The codes of constant weights, a matrix; the scales of groups in each row, and what each row sums up to; and the bits of a code.
+fn weights(rewriter: &mut Rewriter<'_, '_>, id: ValueId) -> Option<[ValueId; 4]> {
+    let [rows, columns] = *rewriter.sizes(id)? else { return None };
+    let viewed = rewriter.call_of(id, Operator::VIEW_COPY).and_then(|taken| taken.first());
+    let numbers = *viewed.unwrap_or(&id);
+    let taken = rewriter.call_of(numbers, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL)?;
+    let &[codes, scales, zeros, axis, ..] = taken else { return None };
+    let viewed = rewriter.call_of(codes, Operator::VIEW_COPY).and_then(|taken| taken.first());
+    let codes = *viewed.unwrap_or(&codes);
+    let [lines, size] = *rewriter.sizes(numbers)? else { return None };
+    let (tensor, _) = rewriter.constant(codes)?;
+    let no_zeros = rewriter.is_none(Some(&zeros))
+        || rewriter.constant(zeros).is_some_and(|(_, data)| data.iter().all(|byte| *byte == 0));
+    let fits = tensor.scalar_type == ScalarType::Char
+        && tensor.sizes == [rows, columns]
+        && rewriter.int(axis) == Some(0)
+        && columns.checked_rem(size) == Some(0)
+        && no_zeros;
+    let (scale, data) = rewriter.constant(scales)?;
+    let has_scales = scale.scalar_type == ScalarType::Float && scale.sizes == [lines];
+    if !fits || !has_scales || data.is_empty() {
+        return None;
+    }
+    let groups = columns / size;
+    let (_, bytes) = rewriter.constant(codes)?;
+    let bits = if bytes.iter().all(|code| SMALL.contains(&code.cast_signed())) { 4 } else { 8 };
+    if bits == 8 && groups > 1 {
+        return None;
+    }
+    let mut sums = Vec::new();
+    let lines = bytes.chunks_exact(size.max(1)).zip(data.as_chunks::<4>().0);
+    for (at, (codes, scale)) in lines.enumerate() {
+        let sum: i64 = codes.iter().map(|code| i64::from(code.cast_signed())).sum();
+        let sum = sum as f32 * f32::from_le_bytes(*scale);
+        match sums.last_mut() {
+            Some(all) if at % groups > 0 => *all += sum,
+            _ => sums.push(sum),
+        }
+    }
+    if sums.len() != rows {
+        return None;
+    }
+    let shaped = Tensor { sizes: vec![rows, groups], ..scale.clone() };
+    let sums: Vec<u8> = sums.into_iter().flat_map(f32::to_le_bytes).collect();
+    let summed = Tensor { sizes: vec![rows], data: Some(Cow::Owned(sums)), ..scale.clone() };
+    let [shaped, summed] = [shaped, summed].map(|it| rewriter.value(Value::Tensor(it)));
+    Some([codes, shaped, summed, rewriter.value(Value::Int(bits))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::text::{calls, operators, parse};
+    use crate::passes::{dead, verify};
+
+    /// What becomes of a graph where a processor takes all.
+    fn made(text: &str) -> Graph<'static> {
+        let mut graph = parse(text);
+        verify::verify(&graph).unwrap();
+        run(&mut graph, &mut |_, _| true);
+        dead::run(&mut graph);
+        verify::verify(&graph).unwrap();
+        graph
+    }
+
+    const BY_CHANNEL: &str = "in x f32[2,8]
+        const w i8[3,8] = 2
+        const s f32[3] = 0.5
+        const b f32[3]
+        [r f32[2,1], z i64[2,1]] = quantized_decomposed.choose_qparams_per_token_asymmetric.default(x, 1)
+        c i8[2,8] = quantized_decomposed.quantize_per_token.default(x, r, z, -128, 127, 1)
+        f f32[2,8] = quantized_decomposed.dequantize_per_token.default(c, r, z, -128, 127, 1, 6)
+        v f32[3,8] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -128, 127, 1, none)
+        y f32[2,3] = aten.linear.default(f, v, b)
+        out y";
+
+    #[test]
+    fn products_of_rounded_rows_keep_codes() {
+        let graph = made(BY_CHANNEL);
+        assert_eq!(operators(&graph), ["torchlet.dynamic_linear"]);
+        let scales = &graph.values[graph.nodes[0].args[2]];
+        assert!(matches!(scales, Value::Tensor(scales) if scales.sizes == [3, 1]), "{scales:?}");
+        assert_eq!(graph.nodes[0].args[..2], [0, 1], "{:?}", calls(&graph));
+        let Value::Tensor(sums) = &graph.values[graph.nodes[0].args[3]] else { panic!() };
+        assert_eq!(sums.data.as_deref().unwrap()[..4], 8f32.to_le_bytes());
+        assert_eq!(graph.values[graph.nodes[0].args[5]], Value::Int(4));
+    }
+
+    #[test]
+    fn groups_are_seen_through_views() {
+        let by_group = BY_CHANNEL
+            .replace(
+                "const s f32[3] = 0.5",
+                "const s f32[6] = 0.5\n        p i8[6,4] = aten.view_copy.default(w, [6, 4])",
+            )
+            .replace("v f32[3,8] =", "u f32[6,4] =")
+            .replace("per_channel.default(w,", "per_channel.default(p,")
+            .replace(
+                "        y f32",
+                "        v f32[3,8] = aten.view_copy.default(u, [3, 8])\n        y f32",
+            );
+        let graph = made(&by_group);
+        assert_eq!(operators(&graph), ["torchlet.dynamic_linear"]);
+        let scales = &graph.values[graph.nodes[0].args[2]];
+        assert!(matches!(scales, Value::Tensor(scales) if scales.sizes == [3, 2]), "{scales:?}");
+    }
+
+    #[test]
+    fn what_is_rounded_otherwise_stays() {
+        for (from, to) in [
+            (
+                "quantize_per_token.default(x, r, z, -128",
+                "quantize_per_token.default(x, r, z, -127",
+            ),
+            ("default(w, s, none, 0,", "default(w, s, none, 1,"),
+            ("default(c, r, z,", "default(c, s, z,"),
+        ] {
+            let other = BY_CHANNEL.replace(from, to);
+            assert_ne!(other, BY_CHANNEL);
+            let mut graph = parse(&other);
+            run(&mut graph, &mut |_, _| true);
+            assert!(operators(&graph).contains(&"aten.linear.default"), "{to}");
+        }
+        let mut graph = parse(BY_CHANNEL);
+        run(&mut graph, &mut |_, _| false);
+        assert!(operators(&graph).contains(&"aten.linear.default"));
+    }
+}
