@@ -158,10 +158,11 @@ impl Compiled {
             let is_constant = matches!(self.state.tensor(target)?.storage, Storage::Constant(_));
             // A buffer that nothing reads has no memory.
             if is_constant && source != target && self.places.contains_key(&target) {
-                copies.push((source, target));
+                // What is new may be a part of what it lies in.
+                copies.push((new, target));
             }
         }
-        self.updates = in_safe_order(&copies)
+        self.updates = in_safe_order(&copies, |id| self.state.root(id))
             .ok_or_else(|| Error::unsupported("buffers that take each other's values"))?;
         Ok(())
     }
@@ -314,13 +315,17 @@ impl Compiled {
     }
 }
 
-/// Copies in an order in which none overwrites what a later one reads. `None` if there is no such order.
-fn in_safe_order<T: Copy + PartialEq>(copies: &[(T, T)]) -> Option<Vec<(T, T)>> {
+/// Copies in an order in which none overwrites what a later one reads, which lies in the memory of `root`. `None` if there is no such
+/// order.
+fn in_safe_order<T: Copy + PartialEq>(
+    copies: &[(T, T)],
+    root: impl Fn(T) -> T,
+) -> Option<Vec<(T, T)>> {
     let mut rest = copies.to_vec();
     let mut ordered = Vec::with_capacity(rest.len());
     while !rest.is_empty() {
         let reads = |target: T, own: usize| {
-            rest.iter().enumerate().any(|(at, (from, _))| at != own && *from == target)
+            rest.iter().enumerate().any(|(at, (from, _))| at != own && root(*from) == target)
         };
         let next = (0..rest.len()).find(|at| rest.get(*at).is_some_and(|copy| !reads(copy.1, *at)));
         ordered.push(rest.remove(next?));
@@ -407,8 +412,12 @@ mod tests {
     #[test]
     fn copies_read_before_they_are_overwritten() {
         // b takes a's old value, a takes a new one.
-        assert_eq!(in_safe_order(&[(9, 0), (0, 1)]), Some(vec![(0, 1), (9, 0)]));
-        assert_eq!(in_safe_order(&[(1, 0), (0, 1)]), None);
-        assert_eq!(in_safe_order::<u8>(&[]), Some(vec![]));
+        let own = |id: u8| id;
+        assert_eq!(in_safe_order(&[(9, 0), (0, 1)], own), Some(vec![(0, 1), (9, 0)]));
+        assert_eq!(in_safe_order(&[(1, 0), (0, 1)], own), None);
+        assert_eq!(in_safe_order(&[], own), Some(vec![]));
+        // 5 lies in the memory of 0.
+        let root = |id: u8| if id == 5 { 0 } else { id };
+        assert_eq!(in_safe_order(&[(9, 0), (5, 1)], root), Some(vec![(5, 1), (9, 0)]));
     }
 }

@@ -171,10 +171,15 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Element `at` of a tensor of integers that is known on the host: a constant or an input. `None` for an input while
     /// memory is planned.
     pub(crate) fn host_int(&mut self, id: TensorId, at: usize) -> Result<Option<i64>, Error> {
-        let root = self.state.root(id);
+        // Of a part, the numbers of the whole are known.
+        let (root, start) = self.state.location(id);
         let missing = || Error::invalid("the index is out of range");
+        let element = self.state.tensor(root)?.element;
+        let at =
+            usize::try_from(start).ok().and_then(|start| at.checked_add(start / element.size()));
+        let at = at.ok_or_else(missing)?;
         if self.planning
-            && self.state.tensor(root)?.element == Element::I32
+            && element == Element::I32
             && !self.state.changing.contains(&root)
             && let Some(bytes) = self.device_data(root)
         {

@@ -167,4 +167,25 @@ mod tests {
         assert_eq!(shaders, ["gather", "unary", "insert", "insert"]);
         assert_eq!(locations, [(5, 0), (6, 0)]);
     }
+
+    #[test]
+    fn integers_of_parts_are_those_of_the_part() {
+        let mut graph = sliced_and_joined(64, false);
+        for value in [0, 5] {
+            if let Value::Tensor(tensor) = &mut graph.values[value] {
+                (tensor.scalar_type, tensor.host_type) = (ScalarType::Int, ScalarType::Int);
+            }
+        }
+        graph.values.push(Value::SymInt(0));
+        // Element 1 of the slice, which begins at 64.
+        graph.nodes.truncate(1);
+        graph.nodes.push(Node::new(Operator::ET_VK_SELECT_AS_SYMINT, vec![5, 1, 4, 9]));
+        graph.outputs = vec![5];
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        encode(&graph, &mut state, true).unwrap();
+        assert_eq!(state.location(5), (0, 256));
+        state.host.insert(0, (0..256).collect());
+        encode(&graph, &mut state, false).unwrap();
+        assert_eq!(state.integers[9], Some(65));
+    }
 }

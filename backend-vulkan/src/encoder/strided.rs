@@ -32,7 +32,9 @@ impl Encoder<'_, '_> {
         if !self.planning {
             return Ok(self.state.strided.contains_key(&out.id));
         }
-        let Some(strides) = by_four(&out.sizes, strides) else { return Ok(false) };
+        // A tensor that repeats elements would be larger than what it lies in.
+        let fits = base.checked_add(out.numel()).is_some_and(|end| end <= input.numel());
+        let Some(strides) = by_four(&out.sizes, strides).filter(|_| fits) else { return Ok(false) };
         if !self.takes_strides(out, &mut MOST_VIEWS.clone()) {
             return Ok(false);
         }
@@ -92,6 +94,10 @@ impl Encoder<'_, '_> {
             return Ok(());
         }
         let (order, permuted) = (self.ints(order)?, self.tensor(permuted)?);
+        let dims = order.iter().map(|dim| Ok(out.size(out.dim(*dim)?)));
+        if dims.collect::<Result<Vec<_>, Error>>()? != permuted.sizes {
+            return Ok(());
+        }
         let mut own = vec![0; out.rank()];
         for (dim, stride) in order.iter().zip(permuted.strides()) {
             if let Some(slot) = own.get_mut(out.dim(*dim)?) {
@@ -210,6 +216,47 @@ mod tests {
         graph.nodes.push(Node::new(Operator::PERMUTE_COPY, vec![10, 11, 12]));
         graph.outputs.extend(queries_leave.then_some(6));
         graph
+    }
+
+    #[test]
+    fn what_is_repeated_is_copied() {
+        let tensor = |batches| {
+            Value::Tensor(Tensor {
+                scalar_type: ScalarType::Float,
+                host_type: ScalarType::Float,
+                sizes: vec![batches, 2, 9, 16],
+                dynamic: false,
+                data: None,
+                changes: None,
+            })
+        };
+        let sizes = Value::IntList(vec![3, 2, 9, 16]);
+        let values = vec![tensor(3), tensor(1), sizes, tensor(3), Value::None, tensor(3)];
+        let graph = Graph {
+            values,
+            nodes: vec![
+                Node::new(Operator::EXPAND_COPY, vec![1, 2, 3]),
+                Node::new(Operator::ATTENTION, vec![0, 3, 3, 4, 4, 5]),
+            ],
+            inputs: vec![0, 1],
+            outputs: vec![5],
+            ..Graph::default()
+        };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        let (steps, _) = encode(&graph, &mut state, true).unwrap();
+        assert_eq!((steps.len(), state.location(3)), (2, (3, 0)));
+    }
+
+    #[test]
+    fn a_permutation_of_another_shape_is_not_written_to() {
+        let mut graph = layer(false);
+        if let Value::Tensor(permuted) = &mut graph.values[12] {
+            permuted.sizes = vec![1, 9, 2000, 16];
+        }
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        state.limits.align = 64;
+        encode(&graph, &mut state, true).unwrap();
+        assert_eq!(state.location(10), (10, 0));
     }
 
     #[test]

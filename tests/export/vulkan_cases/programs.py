@@ -512,12 +512,29 @@ class Shortened(nn.Module):
         return torch.softmax(y * 2, 0), y.mean(0), x.narrow(0, 2, length) + 1
 
 
+class Latest(nn.Module):
+    """Buffers become parts of what is computed, and of an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("computed", torch.zeros(64))
+        self.register_buffer("given", torch.zeros(32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 3.0
+        out = self.computed * 2.0 + torch.cat([self.given, y[:32]])
+        self.computed.copy_(y[64:])
+        self.given.copy_(x[96:])
+        return out
+
+
 def parts() -> Iterator[Delegated]:
     yield from halved([case("split_and_joined", split_and_joined, (values(f32, 1, 64),))])
     yield from halved([case("uneven", uneven, (values(f32, 1, 64),))])
     yield case("lstm", Recurrent(5, 16), (values(f32, 1, 4, 5),), (values(f32, 1, 4, 5),))
     lengths = [(values(f32, 16, 8), torch.tensor([0, n])) for n in (3, 8, 1)]
     yield case("shortened", Shortened(), *lengths, outside=["aten::mean.out"])
+    yield case("latest", Latest(), *[(values(f32, 128),) for _ in range(3)], sequence=True)
 
 
 def file() -> Iterator[Delegated]:
