@@ -7,6 +7,10 @@ use std::fmt::Write;
 /// The time of all runs as folded stacks, in order of their names.
 pub fn folded(recording: &Recording) -> Vec<String> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
+    let mut add = |stack: String, time: u64| {
+        let sum = stacks.entry(stack).or_default();
+        *sum = sum.saturating_add(time);
+    };
     for run in &recording.runs {
         let root = match run.kind {
             RunKind::Load => "load",
@@ -14,42 +18,53 @@ pub fn folded(recording: &Recording) -> Vec<String> {
         };
         let whole = run.whole().map_or(0, Event::nanoseconds);
         let mut inside = 0;
+        let all_parts = parts_of(run);
         for event in &run.events {
             let is_call =
                 matches!(event.kind, Kind::Operator | Kind::Delegate | Kind::DelegateInit);
             if !is_call {
                 continue;
             }
-            inside += event.nanoseconds();
-            let parts: u64 = parts(run, event)
-                .map(|part| {
-                    let stack = format!("{root};{};{}", frame(&event.name), frame(&part.name));
-                    *stacks.entry(stack).or_default() += part.nanoseconds();
-                    part.nanoseconds()
-                })
-                .sum();
-            let own = event.nanoseconds().saturating_sub(parts);
-            *stacks.entry(format!("{root};{}", frame(&event.name))).or_default() += own;
+            inside = event.nanoseconds().saturating_add(inside);
+            let mut in_parts = 0u64;
+            for part in parts(&all_parts, event) {
+                let stack = format!("{root};{};{}", frame(&event.name), frame(&part.name));
+                add(stack, part.nanoseconds());
+                in_parts = in_parts.saturating_add(part.nanoseconds());
+            }
+            let own = event.nanoseconds().saturating_sub(in_parts);
+            add(format!("{root};{}", frame(&event.name)), own);
         }
-        *stacks.entry(root.to_owned()).or_default() += whole.saturating_sub(inside);
+        add(root.to_owned(), whole.saturating_sub(inside));
     }
     let lines = stacks.into_iter().filter(|(_, time)| *time > 0);
     lines.map(|(stack, time)| format!("{stack} {time}")).collect()
 }
 
+/// The parts of calls of a run, by what they are parts of, in the order of their starts.
+type Parts<'r> = BTreeMap<(Kind, Option<u32>), Vec<&'r Event>>;
+
+fn parts_of(run: &Run) -> Parts<'_> {
+    let mut parts = Parts::new();
+    for event in &run.events {
+        if matches!(event.kind, Kind::DelegatePart | Kind::DelegateInitPart) {
+            parts.entry((event.kind, event.instruction)).or_default().push(event);
+        }
+    }
+    parts.values_mut().for_each(|parts| parts.sort_by_key(|part| part.start));
+    parts
+}
+
 /// What a call consists of, on the host: a device works while the host waits, and would count twice.
-fn parts<'r>(run: &'r Run, call: &'r Event) -> impl Iterator<Item = &'r Event> {
+fn parts<'r>(parts: &Parts<'r>, call: &'r Event) -> impl Iterator<Item = &'r Event> {
     let kind = match call.kind {
         Kind::DelegateInit => Kind::DelegateInitPart,
         _ => Kind::DelegatePart,
     };
-    run.events.iter().filter(move |event| {
-        event.kind == kind
-            && event.instruction == call.instruction
-            && event.location == call.location
-            && event.start >= call.start
-            && event.end <= call.end
-    })
+    let own = parts.get(&(kind, call.instruction)).map(Vec::as_slice).unwrap_or_default();
+    let first = own.partition_point(|part| part.start < call.start);
+    let within = own.iter().skip(first).take_while(|part| part.start <= call.end);
+    within.copied().filter(|part| part.location == call.location && part.end <= call.end)
 }
 
 /// A name without what has a meaning in stacks.
@@ -77,11 +92,11 @@ pub fn svg(recording: &Recording, title: &str) -> String {
     for line in folded(recording) {
         let Some((stack, time)) = line.rsplit_once(' ') else { continue };
         let time: u64 = time.parse().unwrap_or(0);
-        root.total += time;
+        root.total = root.total.saturating_add(time);
         let mut frame = &mut root;
         for name in stack.split(';') {
             frame = frame.calls.entry(name.to_owned()).or_default();
-            frame.total += time;
+            frame.total = frame.total.saturating_add(time);
         }
     }
     let height = HEIGHT * 5.0;
@@ -110,7 +125,8 @@ fn draw(svg: &mut String, frame: &Frame, mut left: f64, depth: usize, whole: f64
             let (name, time) = (escaped(name), time(call.total));
             // The colour is the name's, so that pictures can be compared.
             let hue =
-                name.bytes().fold(7u32, |hue, byte| hue.wrapping_mul(31) + u32::from(byte)) % 50;
+                name.bytes().fold(7u32, |hue, byte| hue.wrapping_mul(31).wrapping_add(byte.into()))
+                    % 50;
             let letters = (width / LETTER) as usize;
             let shown: String = match name.chars().count() {
                 count if count <= letters.saturating_sub(1) => name.clone(),

@@ -2,9 +2,11 @@
 
 use crate::recording::{Event, Kind, Location, Recording, Run};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+/// Times that are kept at most: one for each row and run.
+const MOST_TIMES: usize = 1 << 24;
 /// The part of a delegate's call during which the host waits for a device.
 const WAIT: &str = "submit and wait";
 
@@ -98,7 +100,8 @@ struct Key {
 }
 
 impl Profile {
-    /// Adds up the executions of a recording. The first `warmup` are left out, if there are more.
+    /// Adds up the executions of a recording. The first `warmup` are left out, if there are more; so are the last ones of a recording
+    /// whose runs consist of ever other calls, behind some millions of times.
     pub fn of(recording: &Recording, warmup: usize) -> Self {
         let all: Vec<&Run> = recording.executions().collect();
         let runs = all.get(warmup..).filter(|runs| !runs.is_empty()).unwrap_or(&all);
@@ -107,6 +110,9 @@ impl Profile {
         for (number, run) in runs.iter().enumerate() {
             profile.runs.push(run.whole().map_or_else(|| span(run), Event::nanoseconds));
             profile.add(run, number, &mut places);
+            if profile.rows.len().saturating_mul(number + 1) > MOST_TIMES {
+                break;
+            }
         }
         let count = profile.runs.len();
         for row in &mut profile.rows {
@@ -131,11 +137,12 @@ impl Profile {
     fn add(&mut self, run: &Run, number: usize, places: &mut BTreeMap<Key, usize>) {
         // The device's work of each call of a delegate, while which the host waits.
         let mut device: BTreeMap<Option<u32>, u64> = BTreeMap::new();
-        let mut with_parts = BTreeMap::new();
+        let mut with_parts = BTreeSet::new();
         for event in run.events.iter().filter(|event| event.kind == Kind::DelegatePart) {
-            *with_parts.entry(event.instruction).or_insert(0u64) += event.nanoseconds();
+            with_parts.insert(event.instruction);
             if event.location == Location::Device {
-                *device.entry(event.instruction).or_default() += event.nanoseconds();
+                let work = device.entry(event.instruction).or_default();
+                *work = work.saturating_add(event.nanoseconds());
             }
         }
         let mut events: Vec<&Event> = run.events.iter().collect();
@@ -144,7 +151,7 @@ impl Profile {
             let mut time = event.nanoseconds();
             match event.kind {
                 Kind::Operator => {}
-                Kind::Delegate if with_parts.contains_key(&event.instruction) => continue,
+                Kind::Delegate if with_parts.contains(&event.instruction) => continue,
                 Kind::Delegate => {}
                 Kind::DelegatePart if event.name == WAIT => {
                     // A delegate that is called again in a loop has waited for all of it.
@@ -182,7 +189,7 @@ impl Profile {
                     row.times.resize(number + 1, 0);
                 }
                 if let Some(last) = row.times.last_mut() {
-                    *last += time;
+                    *last = last.saturating_add(time);
                 }
                 row.calls += 1;
             }
@@ -197,7 +204,8 @@ impl Profile {
     /// The time of all that is no row, in each run.
     pub fn rest(&self) -> Vec<u64> {
         let rest = self.runs.iter().enumerate().map(|(run, whole)| {
-            let rows = self.rows.iter().filter_map(|row| row.times.get(run)).sum();
+            let rows = self.rows.iter().filter_map(|row| row.times.get(run));
+            let rows = rows.fold(0u64, |sum, time| sum.saturating_add(*time));
             whole.saturating_sub(rows)
         });
         rest.collect()
@@ -217,9 +225,9 @@ impl Profile {
                 calls: 0,
                 times: vec![0; self.runs.len()],
             });
-            sum.calls += row.calls;
+            sum.calls = sum.calls.saturating_add(row.calls);
             for (sum, time) in sum.times.iter_mut().zip(&row.times) {
-                *sum += time;
+                *sum = sum.saturating_add(*time);
             }
         }
         let mut rows: Vec<Row> = sums.into_values().collect();
@@ -269,6 +277,7 @@ impl Profile {
         let list = |what| value[what].as_array().ok_or(ProfileError(what));
         let text =
             |value: &Value, what| value.as_str().map(str::to_owned).ok_or(ProfileError(what));
+        let runs = times(&value["runs"], "runs")?;
         let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
         let row = |row: &Value| {
             Ok(Row {
@@ -278,18 +287,18 @@ impl Profile {
                 part: number(&row["part"]),
                 on_device: row["on_device"].as_bool().unwrap_or(false),
                 calls: row["calls"].as_u64().ok_or(ProfileError("calls"))?,
-                times: times(&row["times"], "times")?,
+                times: Some(times(&row["times"], "times")?)
+                    .filter(|times| times.len() == runs.len())
+                    .ok_or(ProfileError("times"))?,
             })
         };
         let stage = |stage: &Value| {
             let time = stage["time"].as_u64().ok_or(ProfileError("load"))?;
             Ok((text(&stage["name"], "load")?, time))
         };
-        Ok(Profile {
-            runs: times(&value["runs"], "runs")?,
-            rows: list("rows")?.iter().map(row).collect::<Result<_, ProfileError>>()?,
-            load: list("load")?.iter().map(stage).collect::<Result<_, ProfileError>>()?,
-        })
+        let rows = list("rows")?.iter().map(row).collect::<Result<_, ProfileError>>()?;
+        let load = list("load")?.iter().map(stage).collect::<Result<_, ProfileError>>()?;
+        Ok(Profile { runs, rows, load })
     }
 
     /// What became slower or faster than in an earlier profile, by operator, in nanoseconds of a run: what became slower first.

@@ -118,7 +118,8 @@ pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
     };
     let root = DumpTable(Table::root(bytes)?);
     // Each run and event takes bytes of its own in an honest file.
-    let mut reader = Reader { left: bytes.len(), buffer: buffer.len(), last: None };
+    let mut reader =
+        Reader { left: bytes.len(), buffer: buffer.len(), values: buffer.len(), last: None };
     let mut recording = Recording { buffer, ..Recording::default() };
     let runs = root.runs()?;
     reader.spend(runs.len(), 4)?;
@@ -131,8 +132,9 @@ pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
 struct Reader {
     /// Bytes of the file that nothing was read from yet.
     left: usize,
-    /// Bytes of the debug buffer.
+    /// Bytes of the debug buffer, and those that no value was said to be yet: each has bytes of its own.
     buffer: usize,
+    values: usize,
     /// What the last value belongs to, and how many came with it.
     last: Option<((bool, Option<u32>), usize)>,
 }
@@ -294,6 +296,7 @@ impl Reader {
         let (Some(start), Some(end)) = (start, end.filter(|end| *end <= self.buffer)) else {
             return Ok(None);
         };
+        self.values = self.values.checked_sub(end - start).ok_or(ReadError::TooMuch)?;
         Ok(Some(ValueRecord {
             instruction: place.number(),
             part: place.part.and_then(|part| u32::try_from(part).ok()),

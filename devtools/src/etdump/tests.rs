@@ -2,8 +2,8 @@
 
 use super::{DelegateIds, ReadError, read, write};
 use crate::recorder::Recorder;
-use crate::recording::{Event, Kind, Location, Recording, RunKind};
-use torchlet_core::{DelegateEvent, EventKind, EventTracer, TensorRef};
+use crate::recording::{Event, Kind, Location, Recording, Run, RunKind, ValueRecord};
+use torchlet_core::{DelegateEvent, EventKind, EventTracer, ScalarType, TensorRef};
 
 /// A recording of a load and two runs of a kernel and a delegate with parts on the host and on a device.
 fn recorded() -> Recording {
@@ -150,4 +150,25 @@ fn damaged_dumps_are_refused() {
             usize::from(read(&bytes[4..][..place.min(bytes.len() - 4)], Vec::new()).is_err());
     }
     assert!(refused > bytes.len() / 2, "{refused}");
+}
+
+#[test]
+fn values_that_share_their_bytes_are_refused() {
+    let value = |start| ValueRecord {
+        instruction: Some(1),
+        part: None,
+        name: String::new(),
+        position: 0,
+        scalar_type: ScalarType::Float,
+        sizes: vec![4],
+        data: start..start + 16,
+    };
+    let dump = |starts: &[usize]| {
+        let mut run = Run::new(RunKind::Execute, "Execute");
+        run.values = starts.iter().map(|start| value(*start)).collect();
+        let recording = Recording { runs: vec![run], ..Recording::default() };
+        read(&write(&recording, DelegateIds::Names), vec![0; 64])
+    };
+    assert_eq!(dump(&[0, 16, 32, 48]).unwrap().runs[0].values.len(), 4);
+    assert_eq!(dump(&[0; 5]), Err(ReadError::TooMuch));
 }

@@ -85,3 +85,51 @@ fn stacks_and_time_lines_hold_all_events() {
     let device = events.iter().find(|event| event["name"] == "matmul").unwrap();
     assert_eq!((&device["pid"], &device["dur"]), (&2.into(), &0.025.into()));
 }
+
+#[test]
+fn times_beyond_all_clocks_add_up() {
+    let mut recording = Recording::default();
+    let mut run = Run::new(RunKind::Execute, "Execute");
+    for instruction in 0..3 {
+        run.events.push(event(
+            Kind::Operator,
+            "\u{ff}\u{ff}\u{ff}\u{ff}",
+            instruction,
+            0,
+            u64::MAX,
+        ));
+        run.events.push(Event {
+            instruction: Some(instruction),
+            ..part("p", Location::Device, 0, u64::MAX)
+        });
+        run.events.push(event(Kind::Delegate, "d", instruction, 0, u64::MAX));
+        run.events.push(Event {
+            instruction: Some(instruction),
+            ..part("h", Location::Host(0), 0, u64::MAX)
+        });
+    }
+    recording.runs = vec![run.clone(), run];
+    let profile = Profile::of(&recording, 0);
+    assert!(profile.by_operator().iter().all(|row| row.times == [u64::MAX; 2]));
+    assert_eq!(profile.rest(), [0, 0]);
+    assert!(crate::flame::svg(&recording, "").contains("</svg>"));
+}
+
+#[test]
+fn rows_have_a_time_for_each_run() {
+    let mut saved = Profile::of(&recording(1), 0).to_json();
+    assert!(Profile::from_json(&saved).is_ok());
+    saved["rows"][0]["times"] = json!([1]);
+    assert_eq!(Profile::from_json(&saved), Err(ProfileError("times")));
+}
+
+#[test]
+fn times_of_ever_other_calls_are_not_all_kept() {
+    let mut recording = Recording::default();
+    let mut run = Run::new(RunKind::Execute, "Execute");
+    run.events = (0..1 << 10).map(|at| event(Kind::Operator, "a", at, 0, 1)).collect();
+    recording.runs.push(run);
+    recording.runs.resize(1 << 15, Run::new(RunKind::Execute, "Execute"));
+    let profile = Profile::of(&recording, 0);
+    assert!((1 << 14..=1 + (1 << 14)).contains(&profile.runs.len()), "{}", profile.runs.len());
+}
