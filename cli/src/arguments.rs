@@ -299,7 +299,7 @@ pub(crate) struct InspectArguments {
     pub(crate) json: bool,
     /// Write a page to look at in a browser, which needs nothing else: graphs as exported and as compiled with --backend, memory,
     /// weights, what the file consists of
-    #[arg(long, value_name = "FILE.html")]
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["target", "plan", "json", "svg"])]
     pub(crate) html: Option<PathBuf>,
     /// Show modules of the PyTorch source on the page, which the exporter's ETRecord tells
     #[arg(long, value_name = "FILE", requires = "html")]
@@ -308,7 +308,7 @@ pub(crate) struct InspectArguments {
     #[arg(long, value_name = "FILE.json", requires = "html")]
     pub(crate) profile: Option<PathBuf>,
     /// Print a picture
-    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["target", "plan", "json"])]
     pub(crate) svg: Option<Picture>,
 }
 
@@ -431,7 +431,7 @@ pub(crate) struct ProfileArguments {
     #[arg(required_unless_present = "from")]
     pub(crate) model: Option<PathBuf>,
     /// Show what an ETDump tells, of torchlet or of ExecuTorch's runtime, instead of running a program
-    #[arg(long, value_name = "FILE.etdp", conflicts_with = "model")]
+    #[arg(long, value_name = "FILE.etdp", conflicts_with_all = ["model", "InputOptions", "ModelOptions", "iterations", "warmup"])]
     pub(crate) from: Option<PathBuf>,
     /// The method [default: forward, or the only one]
     #[arg(long, short, value_name = "NAME")]

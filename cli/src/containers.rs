@@ -198,12 +198,9 @@ fn core_ml(bytes: &[u8]) -> Option<Vec<Part>> {
         serde_json::Deserializer::from_slice(&backwards).into_iter::<Value>().next()?.ok()?;
     let nodes = metadata["nodes"].as_array()?;
     let (mut parts, mut waiting) = (Vec::new(), vec![(0usize, String::new())]);
-    let mut seen = 0;
+    // Files have names and bytes of their own: what lists say more than once could be without end.
+    let (mut names, mut left) = (backwards.len(), bytes.len());
     while let Some((index, path)) = waiting.pop() {
-        seen += 1;
-        if seen > MOST_PARTS {
-            break;
-        }
         let node = nodes.get(index)?;
         let region = &node["dataRegion"];
         let size = |key: &str| region[key].as_u64().and_then(|size| usize::try_from(size).ok());
@@ -213,10 +210,12 @@ fn core_ml(bytes: &[u8]) -> Option<Vec<Part>> {
                     let child = child.as_u64().and_then(|child| usize::try_from(child).ok())?;
                     let path =
                         if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+                    names = names.checked_sub(path.len() + 1)?;
                     waiting.push((child, path));
                 }
             }
             (_, Some(start), Some(size)) if size > 0 => {
+                left = left.checked_sub(size)?;
                 parts.extend(part(path, start, size, bytes.len()));
             }
             _ => {}
@@ -311,6 +310,19 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn files_within_each_other_are_no_files() {
+        let children: Vec<String> = (0..9).map(|at| format!("\"{at}\":0")).collect();
+        let endless = format!("{{\"nodes\":[{{\"children\":{{{}}}}}]}}", children.join(","));
+        let many =
+            r#"{"nodes":[{"children":{"a":1,"b":1}},{"dataRegion":{"offset":0,"size":80}}]}"#;
+        for metadata in [&endless[..], many] {
+            let bytes: Vec<u8> = [0; 80].into_iter().chain(metadata.bytes().rev()).collect();
+            let whole = [("data.bin".to_owned(), 0..bytes.len())];
+            assert_eq!(names("CoreMLBackend", &bytes), whole, "{metadata}");
         }
     }
 }

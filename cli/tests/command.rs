@@ -410,6 +410,13 @@ fn dumps_are_written_and_read() {
     std::fs::write(&dump, &bytes[..50]).unwrap();
     assert!(error(&["profile", "--from", &dump]).contains("cut short"));
     assert!(error(&["profile", "--from", "digits/digits.pte"]).contains("no ETDump"));
+    // What would be ignored is refused.
+    for ignored in [["--iterations", "9"], ["--backend", "cpu"]] {
+        let output = torchlet(&[&["profile", "--from", &dump][..], &ignored].concat());
+        assert_eq!(output.status.code(), Some(2), "{ignored:?}");
+    }
+    let both = ["inspect", "digits/digits.pte", "--html", &folder.path("both.html"), "--json"];
+    assert_eq!(torchlet(&both).status.code(), Some(2));
 }
 
 #[test]

@@ -71,9 +71,10 @@ impl Recorded {
             let tensor = tensor(&recording, value)?;
             match value.instruction {
                 Some(instruction) => {
-                    let own = recorded.values.keys();
-                    let result = own.filter(|(found, _)| *found == instruction as usize).count();
-                    recorded.values.insert((instruction as usize, result), tensor);
+                    let instruction = instruction as usize;
+                    let own = recorded.values.range((instruction, 0)..=(instruction, usize::MAX));
+                    let result = own.last().map_or(0, |((_, last), _)| last.saturating_add(1));
+                    recorded.values.insert((instruction, result), tensor);
                 }
                 None => {
                     recorded.outputs.insert(value.position, tensor);

@@ -39,6 +39,15 @@ pub(super) struct Constants {
 
 /// Constants whose values are shown.
 const MOST_PICTURES: usize = 400;
+/// Items of a list that are shown: lists can be read by many calls.
+const MOST_ITEMS: usize = 64;
+
+/// The items of a list, in words. They are described by what does not look into lists, which can be their own items.
+fn listed<T>(items: &[T], described: impl Fn(&T) -> String) -> String {
+    let mut texts: Vec<String> = items.iter().take(MOST_ITEMS).map(described).collect();
+    texts.extend((items.len() > MOST_ITEMS).then(|| format!("… of {}", items.len())));
+    format!("[{}]", texts.join(", "))
+}
 
 impl Constants {
     pub(super) fn new() -> Self {
@@ -228,9 +237,21 @@ fn described(method: &Method<'_>, value: usize) -> String {
 }
 
 fn contents(method: &Method<'_>, value: usize) -> String {
-    let all = |items: &mut dyn Iterator<Item = String>| {
-        format!("[{}]", items.collect::<Vec<_>>().join(", "))
-    };
+    match method.values.get(value) {
+        Some(MethodValue::Doubles(items)) => listed(items, |item| format!("{item:?}")),
+        Some(MethodValue::Bools(items)) => listed(items, bool::to_string),
+        Some(list) if list.items().next().is_some() => {
+            let items: Vec<usize> = list.items().collect();
+            listed(&items, |item| single(method, *item))
+        }
+        Some(MethodValue::Ints(_) | MethodValue::Tensors(_)) => "[]".into(),
+        Some(MethodValue::OptionalTensors(_)) => "none".into(),
+        _ => single(method, value),
+    }
+}
+
+/// What is no list.
+fn single(method: &Method<'_>, value: usize) -> String {
     match method.values.get(value) {
         Some(MethodValue::Tensor(tensor)) => {
             let kind = match (&tensor.data, tensor.place) {
@@ -244,13 +265,8 @@ fn contents(method: &Method<'_>, value: usize) -> String {
         Some(MethodValue::Scalar(Scalar::Double(value))) => format!("{value:?}"),
         Some(MethodValue::Scalar(Scalar::Bool(value))) => value.to_string(),
         Some(MethodValue::String(text)) => format!("{text:?}"),
-        Some(MethodValue::Doubles(items)) => format!("{items:?}"),
-        Some(MethodValue::Bools(items)) => format!("{items:?}"),
-        Some(list) if list.items().next().is_some() => {
-            all(&mut list.items().map(|item| contents(method, item)))
-        }
-        Some(MethodValue::Ints(_) | MethodValue::Tensors(_)) => "[]".into(),
-        _ => "none".into(),
+        Some(MethodValue::None) | None => "none".into(),
+        _ => "[…]".into(),
     }
 }
 
@@ -313,6 +329,17 @@ pub(super) fn of_delegate(
 
 fn of_value(graph: &Graph<'_>, id: usize) -> String {
     match graph.values.get(id) {
+        Some(graph::Value::List(items)) => listed(items, |item| of_single(graph, *item)),
+        Some(graph::Value::IntList(items)) => listed(items, i64::to_string),
+        Some(graph::Value::DoubleList(items)) => listed(items, |item| format!("{item:?}")),
+        Some(graph::Value::BoolList(items)) => listed(items, bool::to_string),
+        _ => of_single(graph, id),
+    }
+}
+
+/// What is no list.
+fn of_single(graph: &Graph<'_>, id: usize) -> String {
+    match graph.values.get(id) {
         Some(graph::Value::Tensor(tensor)) => {
             let sizes: Vec<String> = tensor.sizes.iter().map(usize::to_string).collect();
             let kind = match (&tensor.data, tensor.dynamic) {
@@ -322,19 +349,13 @@ fn of_value(graph: &Graph<'_>, id: usize) -> String {
             };
             format!("{}[{}]{kind}", tensor.scalar_type, sizes.join(", "))
         }
-        Some(graph::Value::List(items)) => {
-            let items: Vec<String> = items.iter().map(|item| of_value(graph, *item)).collect();
-            format!("[{}]", items.join(", "))
-        }
         Some(graph::Value::Int(value)) => value.to_string(),
         Some(graph::Value::Double(value)) => format!("{value:?}"),
         Some(graph::Value::Bool(value)) => value.to_string(),
         Some(graph::Value::String(text)) => format!("{text:?}"),
-        Some(graph::Value::IntList(items)) => format!("{items:?}"),
-        Some(graph::Value::DoubleList(items)) => format!("{items:?}"),
-        Some(graph::Value::BoolList(items)) => format!("{items:?}"),
         Some(graph::Value::SymInt(value)) => format!("an integer, {value} when exported"),
-        _ => "none".into(),
+        Some(graph::Value::None) | None => "none".into(),
+        _ => "[…]".into(),
     }
 }
 
@@ -531,4 +552,22 @@ fn shown(call: &Call) -> String {
 pub(super) fn depth(calls: &[Call]) -> usize {
     let modules = calls.iter().filter_map(|call| call.module.as_ref());
     modules.map(|module| module.split('.').count()).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_that_are_their_own_items_end() {
+        let values = vec![
+            graph::Value::List(vec![0, 1]),
+            graph::Value::IntList((0..1000).collect()),
+            graph::Value::IntList(vec![4, 5]),
+        ];
+        let graph = Graph { values, ..Graph::default() };
+        assert_eq!(of_value(&graph, 0), "[[…], […]]");
+        assert!(of_value(&graph, 1).ends_with("62, 63, … of 1000]"), "{}", of_value(&graph, 1));
+        assert_eq!((of_value(&graph, 2), of_value(&graph, 9)), ("[4, 5]".into(), "none".into()));
+    }
 }

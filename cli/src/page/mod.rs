@@ -64,9 +64,15 @@ pub(crate) fn page(
         "methods": methods,
         "constants": constants.list,
     });
+    Ok(filled(&file, &data))
+}
+
+/// The template with the name of the file and the data.
+fn filled(file: &str, data: &Value) -> String {
     // Nothing in a text may end the script.
     let data = data.to_string().replace('<', "\\u003c");
-    Ok(TEMPLATE.replace(PLACE, &data).replace("TITLE", &escaped(&file)))
+    let (head, tail) = TEMPLATE.split_once(PLACE).unwrap_or((TEMPLATE, ""));
+    [&head.replace("TITLE", &escaped(file)), data.as_str(), tail].concat()
 }
 
 fn escaped(text: &str) -> String {
@@ -148,4 +154,21 @@ fn segments(module: &Module) -> Result<Vec<Value>, Failure> {
         parts.push(json!([what, rest]));
     }
     Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_files_stay_texts() {
+        let data = json!({ "name": "</script><b>TITLE \"DATA\"" });
+        for file in ["a\"b.pte", "\"DATA\" <i>"] {
+            let page = filled(file, &data);
+            let (_, rest) = page.split_once("id=\"data\">").unwrap();
+            let (text, _) = rest.split_once("</script>").unwrap();
+            assert_eq!(serde_json::from_str::<Value>(text).unwrap(), data);
+            assert!(page.contains(&format!("<title>{} ·", escaped(file))));
+        }
+    }
 }

@@ -59,7 +59,11 @@ impl Work {
             // The dispatches of one call share its number: the one that is no copy counts.
             Some(part) if is_work(&row.name) => of(Some(part)),
             Some(_) => None,
-            None => of(None),
+            // In a loop, an instruction runs several times.
+            None => of(None).map(|each| Amount {
+                operations: each.operations * row.calls as f64,
+                bytes: each.bytes * row.calls as f64,
+            }),
         };
         each.unwrap_or_default()
     }
@@ -76,4 +80,22 @@ fn rates(is_vulkan: bool, threads: usize) -> Option<Rates> {
         return None;
     }
     torchlet::portable::engine::CpuTarget::new().with_threads(threads).rates()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet_devtools::Profile;
+
+    #[test]
+    fn calls_in_loops_count_each_time() {
+        let saved = serde_json::json!({
+            "format": "torchlet profile 1", "runs": [9], "load": [],
+            "rows": [{ "name": "aten::add.out", "detail": "", "instruction": 2, "calls": 3, "times": [9] }],
+        });
+        let profile = Profile::from_json(&saved).unwrap();
+        let mut work = Work::default();
+        work.calls.insert((2, None), Amount { operations: 10.0, bytes: 4.0 });
+        assert_eq!(work.row(&profile.rows[0]), Amount { operations: 30.0, bytes: 12.0 });
+    }
 }
