@@ -59,25 +59,33 @@ pub(super) fn plan(method: &Method<'_>) -> (Vec<Buffer>, usize) {
             buffer.blocks.push(Block { value, offset, bytes, first, last, what });
         }
     }
-    for buffer in &mut buffers {
-        for at in 0..end {
-            // What shares memory, as views do, counts once.
-            let mut live: Vec<(usize, usize)> = (buffer.blocks.iter())
-                .filter(|block| block.first <= at && at <= block.last)
-                .map(|block| (block.offset, block.offset.saturating_add(block.bytes)))
-                .collect();
-            live.sort_unstable();
-            let (mut bytes, mut covered) = (0usize, 0usize);
-            for (start, end) in live {
-                bytes = bytes.saturating_add(end.saturating_sub(start.max(covered)));
-                covered = covered.max(end);
-            }
-            if bytes > buffer.peak {
-                (buffer.peak, buffer.peak_at) = (bytes, at);
-            }
+    buffers.iter_mut().for_each(find_peak);
+    (buffers, end)
+}
+
+/// Finds when most bytes are in use, which is where a block begins to be.
+fn find_peak(buffer: &mut Buffer) {
+    let mut starts: BTreeMap<usize, Vec<&Block>> = BTreeMap::new();
+    for block in &buffer.blocks {
+        starts.entry(block.first).or_default().push(block);
+    }
+    let (mut live, mut peak, mut peak_at) = (Vec::new(), 0, 0);
+    for (at, blocks) in starts {
+        live.retain(|block: &&Block| at <= block.last);
+        live.extend(blocks);
+        live.sort_by_key(|block| block.offset);
+        // What shares memory, as views do, counts once.
+        let (mut bytes, mut covered) = (0usize, 0usize);
+        for block in &live {
+            let end = block.offset.saturating_add(block.bytes);
+            bytes = bytes.saturating_add(end.saturating_sub(block.offset.max(covered)));
+            covered = covered.max(end);
+        }
+        if bytes > peak {
+            (peak, peak_at) = (bytes, at);
         }
     }
-    (buffers, end)
+    (buffer.peak, buffer.peak_at) = (peak, peak_at);
 }
 
 pub(super) fn object((buffers, instructions): &(Vec<Buffer>, usize)) -> Value {
@@ -171,4 +179,31 @@ fn draw(
         top + HEIGHT + 18.0,
         instructions - 1,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_counts_shared_memory_once() {
+        let block = |offset, bytes, first, last| {
+            let (value, what) = (0, String::new());
+            Block { value, offset, bytes, first, last, what }
+        };
+        let blocks = vec![
+            block(0, 64, 0, 1),
+            block(64, 32, 1, 3),
+            block(80, 40, 2, 3),
+            block(0, 16, 2, 2),
+            block(0, 64, 5, 5),
+        ];
+        let mut buffer = Buffer { bytes: 128, blocks, ..Buffer::default() };
+        find_peak(&mut buffer);
+        assert_eq!((buffer.peak, buffer.peak_at), (96, 1));
+        buffer.blocks.push(block(100, 28, 1, 2));
+        find_peak(&mut buffer);
+        assert_eq!((buffer.peak, buffer.peak_at), (124, 1));
+        find_peak(&mut Buffer::default());
+    }
 }
