@@ -249,7 +249,7 @@ pub(crate) struct RunArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RecordingOptions {
     /// Write all events as an ETDump, which ExecuTorch's Inspector reads. The program runs as it was exported then, unless --backend
-    /// says otherwise, so that instructions have the numbers that an ETRecord knows
+    /// says otherwise or it has delegates for XNNPACK, so that instructions have the numbers that an ETRecord knows
     #[arg(long, value_name = "FILE.etdp", conflicts_with = "profile")]
     pub(crate) etdump: Option<PathBuf>,
     /// Write the values to this file that instructions made, and the outputs of the program
@@ -326,8 +326,9 @@ pub(crate) struct ExtractArguments {
     /// The folder to write to
     #[arg(long, short, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    #[command(flatten)]
-    pub(crate) model_options: ModelOptions,
+    /// External weights, which delegates may take their data from; may be given several times
+    #[arg(long, value_name = "FILE.ptd")]
+    pub(crate) data: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -6,8 +6,8 @@ use crate::model;
 use crate::terminal::{FAINT, WARN, bytes, count, paint};
 use std::path::Path;
 use std::sync::Arc;
-use torchlet::Module;
 use torchlet::graph::front::xnnpack;
+use torchlet::{Module, Origin};
 use torchlet_devtools::{Recorder, Recording, etdump};
 
 /// A recorder of what the options ask for, if they ask for anything.
@@ -38,7 +38,13 @@ pub(crate) fn open(
         let meta = module.method_meta(&name)?;
         let mut delegates = (0..meta.delegate_count()).map(|index| meta.delegate_backend(index));
         if delegates.any(|backend| backend == Some(xnnpack::BACKEND)) {
-            return open(options);
+            let module = open(options)?;
+            if matches!(module.origin(), Origin::Compiled | Origin::Cached) {
+                warn(
+                    "the program has delegates for XNNPACK, and was compiled: instructions have other numbers than in its ETRecord",
+                );
+            }
+            return Ok(module);
         }
     }
     Ok(module)

@@ -1,17 +1,20 @@
 //! `torchlet extract`.
 
-use crate::arguments::{Backend, ExtractArguments};
+use crate::arguments::ExtractArguments;
 use crate::containers;
 use crate::failure::Failure;
-use crate::model;
 use crate::terminal::{FAINT, NAME, bytes, paint};
 use std::path::{Component, Path, PathBuf};
+use torchlet::{FileAccess, Module, RunOn};
 
 /// Writes the data of delegates, and the parts that it consists of.
 pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
-    let mut options = arguments.model_options.clone();
-    options.backend = Backend::AsExported;
-    let module = model::open(&arguments.model, &options)?;
+    // The help says that files must not change meanwhile.
+    let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
+    for path in &arguments.data {
+        builder = builder.data(path);
+    }
+    let module = builder.load(&arguments.model)?;
     let mut count = 0;
     containers::each(&module, |method, delegate, backend, data| {
         count += 1;

@@ -410,6 +410,9 @@ fn dumps_are_written_and_read() {
     std::fs::write(&dump, &bytes[..50]).unwrap();
     assert!(error(&["profile", "--from", &dump]).contains("cut short"));
     assert!(error(&["profile", "--from", "digits/digits.pte"]).contains("no ETDump"));
+    let run = ["run", "xnnpack/parts/each_call.bpte", "--random", "--etdump", &dump];
+    let output = torchlet(&run);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("other numbers than in its ETRecord"));
     // What would be ignored is refused.
     for ignored in [["--iterations", "9"], ["--backend", "cpu"]] {
         let output = torchlet(&[&["profile", "--from", &dump][..], &ignored].concat());
