@@ -30,6 +30,11 @@ const LLAMA3: &str = "{{ bos_token }}{% for message in messages %}{{ '<|start_he
 
 /// Instructions that a template may take: those of models have a few hundred for each message.
 const FUEL: u64 = 2_000_000;
+/// Templates of models are shorter. Longer ones could be read for minutes: constants of an expression are looked for once for each of its operators.
+const MAX_TEMPLATE: usize = 64 << 10;
+/// An operator in front of an operator, or a list in a list, takes a part of the stack, and nothing counts these. So there is as much as the largest
+/// template, or as all of the fuel, can use; what is not used takes no memory.
+const STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 64 << 20 };
 
 /// How a model wants the messages of a conversation to be written: a Jinja template, as Hugging Face's `tokenizer_config.json` has one.
 pub struct ChatTemplate {
@@ -42,8 +47,12 @@ impl ChatTemplate {
     /// A template in Jinja, which is given `messages`, `add_generation_prompt`, `bos_token` and `eos_token`.
     ///
     /// # Errors
-    /// It is malformed.
+    /// It is malformed or too long.
     pub fn new(template: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, Error> {
+        if template.len() > MAX_TEMPLATE {
+            let message = format!("it has {} bytes, more than {MAX_TEMPLATE}", template.len());
+            return Err(Error::Template { message });
+        }
         let mut environment = Environment::new();
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
@@ -54,7 +63,8 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
-        environment.add_template_owned("chat", template.to_owned()).map_err(fail)?;
+        let source = template.to_owned();
+        with_stack(|| environment.add_template_owned("chat", source).map_err(fail))?;
         Ok(ChatTemplate { environment, bos: bos.map(Into::into), eos: eos.map(Into::into) })
     }
 
@@ -118,10 +128,23 @@ impl ChatTemplate {
         let bos_token = bos_token.unwrap_or_default();
         let eos_token = eos_token.unwrap_or_default();
         let template = self.environment.get_template("chat").map_err(fail)?;
-        template
-            .render(context! { messages, add_generation_prompt, bos_token, eos_token })
-            .map_err(fail)
+        with_stack(|| {
+            template
+                .render(context! { messages, add_generation_prompt, bos_token, eos_token })
+                .map_err(fail)
+        })
     }
+}
+
+/// Does something where there is stack enough for it.
+fn with_stack<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    let refuse = |message: String| Err(Error::Template { message });
+    std::thread::scope(|scope| {
+        match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
+            Ok(thread) => thread.join().unwrap_or_else(|_| refuse("it cannot be read".into())),
+            Err(error) => refuse(format!("there is no thread to read it: {error}")),
+        }
+    })
 }
 
 fn fail(error: minijinja::Error) -> Error {
@@ -191,5 +214,36 @@ mod tests {
     fn endless_templates_end() {
         let loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% set c = b %}{% endfor %}{% endfor %}";
         assert!(ChatTemplate::new(loops, None, None).unwrap().render(&[], true).is_err());
+    }
+
+    /// Texts that double take fuel by their length.
+    #[test]
+    fn templates_have_no_memory_without_limit() {
+        let double = "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+        for source in [double, "{{ 'a' * 100000000000 }}", "{{ '%99999999999d'|format(1) }}"] {
+            let template = ChatTemplate::new(source, None, None).unwrap();
+            assert!(template.render(&[], true).is_err(), "{source}");
+        }
+    }
+
+    /// What is nested deeply is worked on or refused, and overflows no stack.
+    #[test]
+    fn deep_templates_end() {
+        let room = MAX_TEMPLATE - 64;
+        let (minus, or) = ("-".repeat(room), "1 ~ ".repeat(2000));
+        let filters = "|abs".repeat(2000);
+        for source in [
+            format!("{{{{ {minus}1 }}}}"),
+            format!("{{{{ {or}1 }}}}"),
+            format!("{{{{ 1{filters} }}}}"),
+            format!("{{{{ {}1{} }}}}", "(".repeat(room / 2), ")".repeat(room / 2)),
+            "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}".into(),
+            "{% set ns = namespace(x=[1]) %}{% for a in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}".into(),
+            "{% set ns = namespace(x=[1]) %}{% for a in range(9000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x == ns.x }}{{ ns.x }}".into(),
+        ] {
+            let _ = ChatTemplate::new(&source, None, None)
+                .and_then(|template| template.render(&[], true));
+        }
+        assert!(ChatTemplate::new(&" ".repeat(MAX_TEMPLATE + 1), None, None).is_err());
     }
 }

@@ -5,7 +5,8 @@
 //! pieces that these take, and then one token after the other, each chosen by a [`Sampler`] from the logits of the one before.
 //! [`ChatTemplate`] makes a prompt of the messages of a conversation; what the runner has already seen of it is not fed again.
 //!
-//! This crate computes nothing itself and knows no file format but those of tokenizers. It is no server and has no threads; several
+//! This crate computes nothing itself and knows no file format but those of tokenizers. It is no server and runs nothing in threads of its own, but for
+//! templates, which need their stack; several
 //! [sessions](Runner::session) over one program have caches of their own, and the program's weights in common.
 //!
 //! Start reading at [`Runner::generate`], then `decoder.rs`, which knows the forms in which programs come.
