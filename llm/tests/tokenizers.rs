@@ -1,6 +1,6 @@
 //! Tokenizers of all formats against what their own Python packages make of the same texts (`export/tokenizer_forms.py`).
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use torchlet_llm::{TextStream, Tokenizer, TokenizerFormat};
 
@@ -132,4 +132,50 @@ fn damaged_files_are_refused_or_work() {
     for other in [&b""[..], b"{", b"{}", b"[]", b"\0\0\0\0", b"hello world\n"] {
         assert!(Tokenizer::from_bytes(other).is_err(), "{other:?}");
     }
+}
+
+/// The model's tokenizer with another value of a field.
+fn changed(field: &str, value: Value) -> Result<Tokenizer, torchlet_llm::Error> {
+    let mut file: Value =
+        serde_json::from_slice(&std::fs::read(path("tokenizer.json")).unwrap()).unwrap();
+    file[field] = value;
+    Tokenizer::from_bytes(file.to_string().as_bytes())
+}
+
+/// Steps of which each makes a text longer would make it longer than any memory.
+#[test]
+fn replacements_that_multiply_are_refused() {
+    let step = |count| json!({"type": "Sequence", "normalizers": vec![json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}); count]});
+    assert!(changed("normalizer", step(40)).unwrap_err().to_string().contains("as long"));
+    let few = changed("normalizer", step(2)).unwrap();
+    assert_eq!(few.decode(&few.encode("ba").unwrap()), "baaaa");
+    let step = json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "a".repeat(100)});
+    assert!(changed("normalizer", step).is_err());
+    let step = json!({"type": "Sequence", "decoders": vec![json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}); 40]});
+    assert!(changed("decoder", step).is_err());
+}
+
+/// What a training run was cut or filled up to is no property of a prompt.
+#[test]
+fn prompts_are_neither_cut_nor_filled_up() {
+    let usual =
+        Tokenizer::load(path("tokenizer.json")).unwrap().encode("In the beginning").unwrap();
+    let cut =
+        json!({"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0});
+    assert_eq!(changed("truncation", cut).unwrap().encode("In the beginning").unwrap(), usual);
+    let fill = json!({"strategy": {"Fixed": 4_000_000_000u32}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
+        "pad_type_id": 0, "pad_token": "<|begin_of_text|>"});
+    assert_eq!(changed("padding", fill).unwrap().encode("In the beginning").unwrap(), usual);
+}
+
+/// A vocabulary may have the word "model".
+#[test]
+fn words_are_not_taken_for_fields() {
+    let mut file: Value =
+        serde_json::from_slice(&std::fs::read(path("tekken.json")).unwrap()).unwrap();
+    let last = file["vocab"].as_array().unwrap().len() - 1;
+    file["vocab"][last]["token_bytes"] = json!("bW9kZWw=");
+    file["vocab"][last]["token_str"] = json!("model");
+    let tekken = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
+    assert_eq!(tekken.format(), TokenizerFormat::Tekken);
 }

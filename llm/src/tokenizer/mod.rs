@@ -13,7 +13,11 @@ use crate::error::Error;
 use kitoken::convert::{
     convert_sentencepiece, convert_tekken, convert_tiktoken, convert_tokenizers,
 };
-use kitoken::{Definition, Kitoken, Regex, SpecialToken, SpecialTokenKind, Split, SplitBehavior};
+use kitoken::{
+    Decoding, DecodingReplacePattern, Definition, Kitoken, Normalization,
+    NormalizationReplacePattern, Processing, Regex, SpecialToken, SpecialTokenKind, Split,
+    SplitBehavior,
+};
 use llama2c::Llama2c;
 use reversed::ReversedBytes;
 use std::collections::BTreeMap;
@@ -22,6 +26,8 @@ use std::path::Path;
 
 /// Larger files are no tokenizers: those of the largest vocabularies have 40 MB.
 const MAX_BYTES: u64 = 256 << 20;
+/// What replaces parts of texts may make a text this many times as long, at most: spaces become three bytes, and little else becomes longer.
+const MAX_GROWTH: usize = 64;
 
 /// How Llama 3 cuts text before it merges: what tiktoken files leave to whoever reads them.
 const LLAMA3_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -138,6 +144,16 @@ impl Tokenizer {
         }
         if format == TokenizerFormat::Tekken {
             name_specials(&mut definition, bytes);
+        }
+        // How long a prompt may be is the program's business; those of some training runs are cut or filled up.
+        let is_length = |step: &Processing| {
+            matches!(step, Processing::Pad { .. } | Processing::Truncate { .. })
+        };
+        definition.config.processing.retain(|step| !is_length(step));
+        if growth(&definition).is_none_or(|growth| growth > MAX_GROWTH) {
+            let message =
+                format!("its replacements make a text {MAX_GROWTH} times as long, or more");
+            return Err(Error::tokenizer(message));
         }
         let special: BTreeMap<String, u32> = definition
             .specials
@@ -271,7 +287,7 @@ impl TokenizerFormat {
         let begin = text.map(str::trim_start).and_then(|text| text.chars().next());
         match (text, begin) {
             (Some(text), Some('{')) => {
-                Some(match !text.contains("\"model\"") && text.contains("\"token_bytes\"") {
+                Some(match !has_key(text, "\"model\"") && has_key(text, "\"token_bytes\"") {
                     true => TokenizerFormat::Tekken,
                     false => TokenizerFormat::HuggingFace,
                 })
@@ -283,6 +299,52 @@ impl TokenizerFormat {
             _ => None,
         }
     }
+}
+
+/// Whether there is such a key in JSON: tokens may have the same text.
+fn has_key(text: &str, key: &str) -> bool {
+    text.match_indices(key).any(|(at, _)| text[at + key.len()..].trim_start().starts_with(':'))
+}
+
+/// How many times as long what replaces parts of a text may make it, before it is cut into tokens and behind these; nothing if that is beyond counting.
+fn growth(definition: &Definition) -> Option<usize> {
+    // Expressions may find a place between any two bytes.
+    let of = |found: usize, replacement: &str| match found {
+        0 => replacement.len() + 1,
+        found => replacement.len().div_ceil(found).max(1),
+    };
+    let config = &definition.config;
+    let before = config.normalization.iter().map(|mut step| {
+        while let Normalization::Conditional { normalization, .. } = step {
+            step = normalization;
+        }
+        match step {
+            Normalization::Replace { pattern, replacement } => {
+                let found = match pattern {
+                    NormalizationReplacePattern::Character(found) => found.len_utf8(),
+                    NormalizationReplacePattern::String(found) => found.len(),
+                    NormalizationReplacePattern::Regex(_) => 0,
+                };
+                of(found, replacement)
+            }
+            _ => 1,
+        }
+    });
+    let behind = config.decoding.iter().map(|step| match step {
+        Decoding::Replace { pattern, replacement } => {
+            let found = match pattern {
+                DecodingReplacePattern::Character(found) => found.len_utf8(),
+                DecodingReplacePattern::String(found) => found.len(),
+                DecodingReplacePattern::Regex(_) => 0,
+            };
+            of(found, replacement)
+        }
+        _ => 1,
+    });
+    let product = |mut steps: Box<dyn Iterator<Item = usize> + '_>| {
+        steps.try_fold(1usize, |product, step| product.checked_mul(step))
+    };
+    Some(product(Box::new(before))?.max(product(Box::new(behind))?))
 }
 
 fn is_tiktoken(text: &str) -> bool {
