@@ -416,7 +416,8 @@ fn row(
     let sizes: Vec<usize> =
         info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
     let vocabulary = *sizes.last().ok_or_else(fail)?;
-    let rows = sizes[..sizes.len() - 1].iter().product::<usize>();
+    let mut rows = sizes[..sizes.len() - 1].iter();
+    let rows = rows.try_fold(1usize, |rows, &size| rows.checked_mul(size)).ok_or_else(fail)?;
     let at = match rows {
         1 if last == count => 0,
         rows if rows == count => last.checked_sub(1).ok_or_else(fail)?,

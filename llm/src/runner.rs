@@ -406,6 +406,10 @@ impl Runner {
         let mut rest = all.as_slice();
         while !rest.is_empty() {
             if self.stop.is_idle() {
+                if rest.len() == all.len() {
+                    // What was chosen before still waits.
+                    self.next = pending.map_or(Next::Nothing, Next::Token);
+                }
                 return Ok(false);
             }
             let count = self.decoder.chunk(rest.len(), self.metadata.max_seq_len).min(rest.len());
@@ -423,7 +427,7 @@ impl Runner {
     /// The most tokens to generate now, and why no more. The last one takes no room, since it is not fed.
     fn room(&self, config: &GenerationConfig) -> (usize, Finish) {
         let used = self.context.len();
-        let room = self.metadata.max_context_len.saturating_sub(used) + 1;
+        let room = self.metadata.max_context_len.saturating_sub(used).saturating_add(1);
         let wanted = config.seq_len.map(|length| length.saturating_sub(used));
         let wanted = wanted.into_iter().chain(config.max_new_tokens).min();
         match wanted {
