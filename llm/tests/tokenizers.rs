@@ -149,7 +149,10 @@ fn replacements_that_multiply_are_refused() {
     assert!(changed("normalizer", step(40)).unwrap_err().to_string().contains("as long"));
     let few = changed("normalizer", step(2)).unwrap();
     assert_eq!(few.decode(&few.encode("ba").unwrap()), "baaaa");
-    let step = json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "a".repeat(100)});
+    let step = json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "a".repeat(4000)});
+    let wide = changed("normalizer", step).unwrap();
+    assert!(wide.encode(&"b".repeat(1 << 20)).unwrap_err().to_string().contains("too long"));
+    let step = json!({"type": "Sequence", "normalizers": vec![json!({"type": "Replace", "pattern": {"Regex": "a+"}, "content": "$0$0"}); 9]});
     assert!(changed("normalizer", step).is_err());
     let step = json!({"type": "Sequence", "decoders": vec![json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}); 40]});
     assert!(changed("decoder", step).is_err());

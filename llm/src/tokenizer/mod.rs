@@ -26,8 +26,10 @@ use std::path::Path;
 
 /// Larger files are no tokenizers: those of the largest vocabularies have 40 MB.
 const MAX_BYTES: u64 = 256 << 20;
-/// What replaces parts of texts may make a text this many times as long, at most: spaces become three bytes, and little else becomes longer.
-const MAX_GROWTH: usize = 64;
+/// What replaces parts of texts may make a text this many times as long. That of files in use is tens at most, as it is counted here.
+const MAX_GROWTH: usize = 4096;
+/// The longest text, once parts of it have been replaced.
+const MAX_TEXT: usize = 1 << 30;
 
 /// How Llama 3 cuts text before it merges: what tiktoken files leave to whoever reads them.
 const LLAMA3_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -73,6 +75,8 @@ pub struct Tokenizer {
     bos: Option<u32>,
     eos: Option<u32>,
     size: usize,
+    /// How many times as long a text may become before it is cut.
+    growth: usize,
 }
 
 enum Model {
@@ -111,7 +115,8 @@ impl Tokenizer {
             let model = Llama2c::read(bytes).map_err(Error::tokenizer)?;
             let (bos, eos, size) = (Some(model.bos), Some(model.eos), model.len());
             let special = BTreeMap::from([("<s>".into(), model.bos), ("</s>".into(), model.eos)]);
-            return Ok(Tokenizer { format, model: Model::Llama2c(model), special, bos, eos, size });
+            let model = Model::Llama2c(model);
+            return Ok(Tokenizer { format, model, special, bos, eos, size, growth: 1 });
         }
         // The reader of these files has places where it panics at a damaged one, an empty vocabulary for example.
         let made = catch_unwind(AssertUnwindSafe(|| Tokenizer::of_kitoken(format, bytes)));
@@ -127,6 +132,7 @@ impl Tokenizer {
             bos: None,
             eos: None,
             size: 0,
+            growth: 1,
         }
     }
 
@@ -150,9 +156,12 @@ impl Tokenizer {
             matches!(step, Processing::Pad { .. } | Processing::Truncate { .. })
         };
         definition.config.processing.retain(|step| !is_length(step));
-        if growth(&definition).is_none_or(|growth| growth > MAX_GROWTH) {
-            let message =
-                format!("its replacements make a text {MAX_GROWTH} times as long, or more");
+        let (growth, behind) = growth(&definition);
+        let longest = definition.model.vocab().iter().map(|token| token.bytes.len()).max();
+        let is_long = behind.saturating_mul(longest.unwrap_or(0)) > MAX_TEXT;
+        if growth.max(behind) > MAX_GROWTH || is_long {
+            let factor = growth.max(behind);
+            let message = format!("its replacements make texts up to {factor} times as long");
             return Err(Error::tokenizer(message));
         }
         let special: BTreeMap<String, u32> = definition
@@ -176,6 +185,7 @@ impl Tokenizer {
             bos,
             eos,
             size,
+            growth,
         })
     }
 
@@ -221,6 +231,9 @@ impl Tokenizer {
     }
 
     fn encode_with(&self, text: &str, specials: bool) -> Result<Vec<u32>, Error> {
+        if text.len().saturating_mul(self.growth) > MAX_TEXT {
+            return Err(Error::tokenizer(format!("a text of {} bytes is too long", text.len())));
+        }
         match &self.model {
             Model::Empty if text.is_empty() => Ok(Vec::new()),
             Model::Empty => Err(Error::tokenizer("there is none, and text needs one")),
@@ -236,7 +249,7 @@ impl Tokenizer {
                 let encode = || model.encode(text, if specials { &all[..] } else { &added[..] });
                 catch_unwind(AssertUnwindSafe(encode))
                     .map_err(|_| {
-                        Error::tokenizer("the tokenizer's file is damaged: it cannot encode")
+                        Error::tokenizer("it cannot encode: its file is damaged, or one of its patterns gives up on a text this long")
                     })?
                     .map(|tokens| reversed.repair(tokens))
                     .map_err(|error| Error::tokenizer(error.to_string()))
@@ -306,45 +319,38 @@ fn has_key(text: &str, key: &str) -> bool {
     text.match_indices(key).any(|(at, _)| text[at + key.len()..].trim_start().starts_with(':'))
 }
 
-/// How many times as long what replaces parts of a text may make it, before it is cut into tokens and behind these; nothing if that is beyond counting.
-fn growth(definition: &Definition) -> Option<usize> {
-    // Expressions may find a place between any two bytes.
-    let of = |found: usize, replacement: &str| match found {
+/// How many times as long what replaces parts of a text may make it, before it is cut into tokens and behind these.
+fn growth(definition: &Definition) -> (usize, usize) {
+    // An expression may find a place between any two bytes, and a dollar sign stands for all that it found.
+    let of_expression = |replacement: &str| match replacement.len() {
+        0 => 1,
+        length => length + 1 + replacement.matches('$').count(),
+    };
+    let of_text = |found: usize, replacement: &str| match found {
         0 => replacement.len() + 1,
         found => replacement.len().div_ceil(found).max(1),
     };
-    let config = &definition.config;
-    let before = config.normalization.iter().map(|mut step| {
+    let (mut before, mut behind) = (1usize, 1usize);
+    for mut step in &definition.config.normalization {
         while let Normalization::Conditional { normalization, .. } = step {
             step = normalization;
         }
-        match step {
-            Normalization::Replace { pattern, replacement } => {
-                let found = match pattern {
-                    NormalizationReplacePattern::Character(found) => found.len_utf8(),
-                    NormalizationReplacePattern::String(found) => found.len(),
-                    NormalizationReplacePattern::Regex(_) => 0,
-                };
-                of(found, replacement)
-            }
-            _ => 1,
-        }
-    });
-    let behind = config.decoding.iter().map(|step| match step {
-        Decoding::Replace { pattern, replacement } => {
-            let found = match pattern {
-                DecodingReplacePattern::Character(found) => found.len_utf8(),
-                DecodingReplacePattern::String(found) => found.len(),
-                DecodingReplacePattern::Regex(_) => 0,
-            };
-            of(found, replacement)
-        }
-        _ => 1,
-    });
-    let product = |mut steps: Box<dyn Iterator<Item = usize> + '_>| {
-        steps.try_fold(1usize, |product, step| product.checked_mul(step))
-    };
-    Some(product(Box::new(before))?.max(product(Box::new(behind))?))
+        let Normalization::Replace { pattern, replacement } = step else { continue };
+        before = before.saturating_mul(match pattern {
+            NormalizationReplacePattern::Character(found) => of_text(found.len_utf8(), replacement),
+            NormalizationReplacePattern::String(found) => of_text(found.len(), replacement),
+            NormalizationReplacePattern::Regex(_) => of_expression(replacement),
+        });
+    }
+    for step in &definition.config.decoding {
+        let Decoding::Replace { pattern, replacement } = step else { continue };
+        behind = behind.saturating_mul(match pattern {
+            DecodingReplacePattern::Character(found) => of_text(found.len_utf8(), replacement),
+            DecodingReplacePattern::String(found) => of_text(found.len(), replacement),
+            DecodingReplacePattern::Regex(_) => of_expression(replacement),
+        });
+    }
+    (before, behind)
 }
 
 fn is_tiktoken(text: &str) -> bool {
