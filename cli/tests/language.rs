@@ -145,6 +145,8 @@ fn a_server_answers_as_openai_does() {
     ] {
         assert_eq!(server.ask(method, path, "secret", body).0, status, "{method} {path}");
     }
+    // Who sends too much gets to read why.
+    assert_eq!(server.ask("POST", "/v1/completions", "secret", &"a".repeat(9 << 20)).0, 413);
     let metrics = server.ask("GET", "/metrics", "secret", "").1;
     assert!(metrics.contains("\ntorchlet_generations_total 3\n"), "{metrics}");
     assert!(metrics.contains("\ntorchlet_generations_failed_total 1\n"), "{metrics}");
@@ -165,4 +167,29 @@ fn whoever_leaves_frees_the_session() {
     assert_eq!(server.complete("/v1/completions", &body).0, 200);
     let metrics = server.ask("GET", "/metrics", "", "").1;
     assert!(metrics.contains("\ntorchlet_generations_abandoned_total 1\n"), "{metrics}");
+}
+
+/// Nothing is generated for a client that left while others were served.
+#[test]
+fn whoever_leaves_the_queue_costs_nothing() {
+    let server = Server::new(&[]);
+    let forbid = json!({"1": -100, "3": -100});
+    let first = json!({"prompt": "In the beginning", "stream": true, "logit_bias": forbid});
+    let send = |body: String| {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        let length = body.len();
+        let head = format!("POST /v1/completions HTTP/1.1\r\ncontent-length: {length}\r\n\r\n");
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        stream
+    };
+    // It waits behind several, which take longer than anyone looks away.
+    let mut others: Vec<TcpStream> = (0..6).map(|_| send(first.to_string())).collect();
+    others[0].read_exact(&mut [0; 100]).unwrap();
+    drop(send(json!({"prompt": "a", "max_tokens": 1}).to_string()));
+    for other in &mut others {
+        other.read_to_end(&mut Vec::new()).unwrap();
+    }
+    let metrics = server.ask("GET", "/metrics", "", "").1;
+    assert!(metrics.contains("\ntorchlet_generations_abandoned_total 1\n"), "{metrics}");
+    assert!(metrics.contains("\ntorchlet_generations_total 6\n"), "{metrics}");
 }

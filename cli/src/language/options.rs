@@ -176,7 +176,8 @@ pub(crate) struct ServeArguments {
     pub(crate) sessions: u16,
     /// Requests that may wait for those
     #[arg(long, value_name = "N", default_value_t = 64)]
-    pub(crate) queue: usize,
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    pub(crate) queue: u32,
     /// Connections at once
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(crate) connections: usize,

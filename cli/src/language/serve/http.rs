@@ -177,6 +177,16 @@ pub(super) fn respond(
     stream.shutdown(std::net::Shutdown::Write)
 }
 
+/// Reads on for a while behind a refusal: a client whose sending fails would not look for the reason.
+pub(super) fn drain(stream: &mut TcpStream) {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    let (mut bytes, mut left) = (Vec::new(), 8 * MAX_BODY);
+    while left > 0 && more(stream, &mut bytes, deadline).is_ok() {
+        left = left.saturating_sub(bytes.len());
+        bytes.clear();
+    }
+}
+
 /// Begins an answer that comes in events, until the connection ends.
 pub(super) fn begin_events(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(format!("{}\r\n", head(200, "text/event-stream")).as_bytes())?;

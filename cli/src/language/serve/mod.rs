@@ -18,7 +18,7 @@ use serde_json::json;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 const PAGE: &str = include_str!("page.html");
@@ -27,6 +27,8 @@ const KEY_VARIABLE: &str = "TORCHLET_API_KEY";
 const JSON: &str = "application/json";
 /// JSON within JSON, as deep as its reader allows, takes some hundreds of kilobytes in debug builds; what is not used takes no memory.
 const STACK: usize = 2 << 20;
+/// How often to look whether a client that waits is still there.
+const PEEK: Duration = Duration::from_millis(200);
 /// How long answers that are being written may take once the server is to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -62,7 +64,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
             .clone()
             .or_else(|| std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty())),
         created: openai::now(),
-        queue: Queue::new(sessions, arguments.queue),
+        queue: Queue::new(sessions, arguments.queue as usize),
         requests: AtomicU64::new(0),
         connections: AtomicUsize::new(0),
         stopping: AtomicBool::new(false),
@@ -127,7 +129,11 @@ impl Server {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let request = match http::read(stream) {
             Ok(request) => request,
-            Err(Some((status, message))) => return fail(stream, status, &message, None),
+            Err(Some((status, message))) => {
+                fail(stream, status, &message, None)?;
+                http::drain(stream);
+                return Ok(());
+            }
             Err(None) => return Ok(()),
         };
         let is_open = matches!(request.path.as_str(), "/" | "/health");
@@ -283,7 +289,7 @@ fn whole_answer(
     answer: &Answer<'_>,
     events: &Receiver<Event>,
 ) -> std::io::Result<()> {
-    for event in events {
+    while let Some(event) = next(stream, events) {
         match event {
             Event::Text(_) => {}
             Event::Done(generation, prompt) => {
@@ -292,12 +298,21 @@ fn whole_answer(
             }
             Event::Failed { message, is_theirs } => return failed(stream, &message, is_theirs),
         }
-        if is_gone(stream) {
-            // The session finds out, since nobody receives any more.
-            return Ok(());
-        }
     }
     fail(stream, 503, "the server stops", None)
+}
+
+/// What happens next; nothing once the client has gone, or no session is left. Sessions find out, since nobody receives any more.
+fn next(stream: &TcpStream, events: &Receiver<Event>) -> Option<Event> {
+    loop {
+        match events.recv_timeout(PEEK) {
+            Ok(event @ Event::Text(_)) if is_gone(stream) => drop(event),
+            Ok(event) => return Some(event),
+            Err(RecvTimeoutError::Timeout) if !is_gone(stream) => continue,
+            Err(_) => {}
+        }
+        return None;
+    }
 }
 
 /// Whether the client has ended the connection: there is nothing that it should send.
@@ -318,7 +333,7 @@ fn stream_answer(
     include_usage: bool,
 ) -> std::io::Result<()> {
     let mut has_begun = false;
-    for event in events {
+    while let Some(event) = next(stream, events) {
         match event {
             Event::Failed { message, is_theirs } if !has_begun => {
                 return failed(stream, &message, is_theirs);
