@@ -359,6 +359,9 @@ impl Runner {
     /// Keeps what the context and these tokens begin with in common, and says how much that is: less than all of them, so that
     /// there is something to feed.
     ///
+    /// This takes caches with a place for each position. A program whose state is otherwise (recurrent, or of a window that moves on) cannot take
+    /// tokens back, and does not say so: [`reset`](Self::reset) it in place of this, and of [`chat`](Self::chat), unless all of the context is kept.
+    ///
     /// # Errors
     /// A delegate failed.
     pub fn keep_common(&mut self, tokens: &[u32]) -> Result<usize, Error> {
@@ -397,6 +400,10 @@ impl Runner {
             _ => Vec::new(),
         };
         if !self.decoder.has_position() {
+            if self.metadata.use_kv_cache && !self.context.is_empty() {
+                // All tokens are fed once more, and none may be in the cache already.
+                self.decoder.reset(self.model.as_mut())?;
+            }
             self.context.extend(all);
             let (model, context) = (self.model.as_mut(), &self.context);
             timed(execution, || self.decoder.whole(model, context, &mut logits))?;
