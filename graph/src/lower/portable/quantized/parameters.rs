@@ -24,16 +24,6 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
         let dims: Vec<usize> = (0..info.rank()).collect();
         choose(b, input, &dims, &range, &b.outs(args)?)
     }),
-    (Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC, |b, args| {
-        let (input, info) = b.tensor(args, 0)?;
-        let range = Range {
-            low: -128.0,
-            high: 127.0,
-            least: f64::from(f32::EPSILON),
-            mapping: Mapping::NearerEnd,
-        };
-        choose(b, input, &[info.rank().saturating_sub(1)], &range, &b.outs(args)?)
-    }),
     (Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |b, args| {
         let (input, info) = b.tensor(args, 0)?;
         let range = Range {
@@ -56,8 +46,6 @@ enum Mapping {
     Symmetric,
     /// As wide as the codes are on each side.
     SymmetricNoClipping,
-    /// The zero point follows from the end that it moves less.
-    NearerEnd,
 }
 
 /// Codes, and how they are chosen.
@@ -131,7 +119,7 @@ fn choose(
     let highest = b.reduce(Operator::AMAX, input, dims)?;
     let positive = b.clamp(highest, Some(0.0), None)?;
     let wide = match mapping {
-        Mapping::Asymmetric | Mapping::NearerEnd => {
+        Mapping::Asymmetric => {
             let width = b.binary(Operator::SUB_TENSOR, positive, negative)?;
             b.with_number(Operator::DIV_SCALAR, width, high - low)?
         }
@@ -155,7 +143,6 @@ fn choose(
             let zero = b.with_number(Operator::ADD_SCALAR, steps, low)?;
             b.clamp(zero, Some(low), Some(high))?
         }
-        Mapping::NearerEnd => nearer_end(b, [negative, positive], scale, range)?,
         Mapping::Symmetric | Mapping::SymmetricNoClipping => {
             let nothing = b.with_number(Operator::MUL_SCALAR, scale, 0.0)?;
             b.with_number(Operator::ADD_SCALAR, nothing, middle(low, high))?
@@ -173,28 +160,6 @@ fn middle(low: f64, high: f64) -> f64 {
     let twice = low + high + 1.0;
     // Rounded down; codes are small integers.
     (twice as i64).div_euclid(2) as f64
-}
-
-fn nearer_end(
-    b: &mut Builder<'_, '_>,
-    [negative, positive]: [ValueId; 2],
-    scale: ValueId,
-    range: &Range,
-) -> Result<ValueId, Error> {
-    let below = b.binary(Operator::DIV_TENSOR, negative, scale)?;
-    let above = b.binary(Operator::DIV_TENSOR, positive, scale)?;
-    let sum = b.binary(Operator::ADD_TENSOR, below, above)?;
-    let sum = b.with_number(Operator::ADD_SCALAR, sum, range.low + range.high)?;
-    let from_low = b.compared(Operator::GT_SCALAR, sum, 0.0)?;
-    let mut ends = [below, above];
-    for (slot, bound) in ends.iter_mut().zip([range.low, range.high]) {
-        let steps = b.unary(Operator::NEG, *slot)?;
-        *slot = b.with_number(Operator::ADD_SCALAR, steps, bound)?;
-    }
-    let made = b.info(scale)?;
-    let zero = b.call(Operator::WHERE_SELF, &[from_low, ends[0], ends[1]], made);
-    let zero = b.clamp(zero, Some(range.low), Some(range.high))?;
-    b.unary(Operator::ROUND, zero)
 }
 
 /// The same elements in the shape that an output has.
