@@ -106,8 +106,10 @@ fn weights(rewriter: &mut Rewriter<'_, '_>, id: ValueId) -> Option<[ValueId; 4]>
     let (tensor, _) = rewriter.constant(codes)?;
     let no_zeros = rewriter.is_none(Some(&zeros))
         || rewriter.constant(zeros).is_some_and(|(_, data)| data.iter().all(|byte| *byte == 0));
+    // A line for each group is what is left where the view was computed beforehand.
+    let by_row = tensor.sizes == [rows, columns];
     let fits = tensor.scalar_type == ScalarType::Char
-        && tensor.sizes == [rows, columns]
+        && (by_row || tensor.sizes == [lines, size])
         && rewriter.int(axis) == Some(0)
         && columns.checked_rem(size) == Some(0)
         && no_zeros;
@@ -135,9 +137,11 @@ fn weights(rewriter: &mut Rewriter<'_, '_>, id: ValueId) -> Option<[ValueId; 4]>
     if sums.len() != rows {
         return None;
     }
+    let whole = (!by_row).then(|| Tensor { sizes: vec![rows, columns], ..tensor.clone() });
     let shaped = Tensor { sizes: vec![rows, groups], ..scale.clone() };
     let sums: Vec<u8> = sums.into_iter().flat_map(f32::to_le_bytes).collect();
     let summed = Tensor { sizes: vec![rows], data: Some(Cow::Owned(sums)), ..scale.clone() };
+    let codes = whole.map_or(codes, |it| rewriter.value(Value::Tensor(it)));
     let [shaped, summed] = [shaped, summed].map(|it| rewriter.value(Value::Tensor(it)));
     Some([codes, shaped, summed, rewriter.value(Value::Int(bits))])
 }
@@ -179,6 +183,26 @@ mod tests {
         let Value::Tensor(sums) = &graph.values[graph.nodes[0].args[3]] else { panic!() };
         assert_eq!(sums.data.as_deref().unwrap()[..4], 8f32.to_le_bytes());
         assert_eq!(graph.values[graph.nodes[0].args[5]], Value::Int(4));
+    }
+
+    #[test]
+    fn groups_are_seen_where_their_view_is_a_constant() {
+        let by_group = BY_CHANNEL
+            .replace("const w i8[3,8] = 2", "const w i8[6,4] = 2")
+            .replace("const s f32[3] = 0.5", "const s f32[6] = 0.5")
+            .replace("v f32[3,8] =", "u f32[6,4] =")
+            .replace(
+                "        y f32",
+                "        v f32[3,8] = aten.view_copy.default(u, [3, 8])\n        y f32",
+            );
+        let graph = made(&by_group);
+        assert_eq!(operators(&graph), ["torchlet.dynamic_linear"]);
+        let args = &graph.nodes[0].args;
+        let sizes = [1, 2, 3].map(|arg| match &graph.values[args[arg]] {
+            Value::Tensor(tensor) => tensor.sizes.clone(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(sizes, [vec![3, 8], vec![3, 2], vec![3]]);
     }
 
     #[test]
