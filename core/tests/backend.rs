@@ -246,6 +246,9 @@ fn events_are_told_in_order() {
         "begin Delegate BackendWithCompilerDemo 1",
         "sine 2 (1000, 1)",
         "end Delegate BackendWithCompilerDemo 1",
+        // All arguments: which of them are results, only the delegate knows.
+        "output BackendWithCompilerDemo 0 float32[2, 3]",
+        "output BackendWithCompilerDemo 1 float32[2, 3]",
         "begin Operator aten::relu.out 2",
         "end Operator aten::relu.out 2",
         "output aten::relu.out 1 float32[2, 3]",
@@ -255,6 +258,9 @@ fn events_are_told_in_order() {
         "begin Delegate BackendWithCompilerDemo 4",
         "sine 2 (1000, 1)",
         "end Delegate BackendWithCompilerDemo 4",
+        // All arguments: which of them are results, only the delegate knows.
+        "output BackendWithCompilerDemo 0 float32[2, 3]",
+        "output BackendWithCompilerDemo 1 float32[2, 3]",
         "end Execute forward 0",
     ];
     assert_eq!(*log.0.lock().unwrap(), expected);
