@@ -24,6 +24,14 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
         let dims: Vec<usize> = (0..info.rank()).collect();
         choose(b, input, &dims, &range, &b.outs(args)?)
     }),
+    (Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC, |b, args| {
+        // Of codes of 8 bits, where a file leaves that out.
+        let (input, number) = (b.arg(args, 0)?, b.new_int(ScalarType::Char as i64));
+        let outs = b.out(args)?;
+        let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
+        b.call_into(choose, &[input, number], outs);
+        Ok(())
+    }),
     (Operator::ETVK_CHOOSE_QPARAMS_PER_ROW, |b, args| {
         let (input, info) = b.tensor(args, 0)?;
         let range = Range {
