@@ -20,6 +20,7 @@ pub(crate) const LIBRARIES: &[&str] = &[
     "torchlet",
     "torchlet-build",
     "torchlet-core",
+    "torchlet-devtools",
     "torchlet-graph",
     "torchlet-llm",
     "torchlet-portable",
