@@ -4,6 +4,7 @@ use crate::containers::needs;
 use std::fmt;
 use torchlet::Error;
 use torchlet::core::InitError;
+use torchlet_page::PageError;
 
 /// Why the command failed.
 #[derive(Debug)]
@@ -48,6 +49,12 @@ impl From<Error> for Failure {
             _ => "",
         };
         Failure(format!("{error}{hint}"))
+    }
+}
+
+impl From<PageError> for Failure {
+    fn from(error: PageError) -> Self {
+        Failure(error.to_string())
     }
 }
 

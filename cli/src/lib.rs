@@ -23,7 +23,6 @@ mod language;
 mod lower;
 mod model;
 mod npy;
-mod page;
 mod profile;
 mod run;
 mod size;

@@ -6,13 +6,13 @@ mod plan;
 mod text;
 
 use crate::arguments::{Backend, InspectArguments, ModelOptions, Picture};
+use crate::containers::Container;
 use crate::etdump::write_file;
 use crate::failure::Failure;
-use crate::page::{self, Extras};
-use crate::{model, profile};
+use crate::{containers, model, profile};
 use describe::Description;
 use torchlet::Module;
-use torchlet::graph::method::Program;
+use torchlet_page::{Page, memory_plan};
 
 /// Shows what a program consists of.
 pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
@@ -21,11 +21,11 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     let as_exported = ModelOptions { backend: Backend::AsExported, ..options.clone() };
     let module = model::open(&arguments.model, &as_exported)?;
     if let Some(Picture::Memory) = arguments.svg {
-        return picture(&module);
+        print!("{}", memory_plan(&module)?);
+        return Ok(());
     }
     if let Some(path) = &arguments.html {
-        let page = page::page(arguments, &module, &extras(arguments, &module)?)?;
-        return write_file(path, page.as_bytes());
+        return write_file(path, page(arguments, &module)?.as_bytes());
     }
     let description = Description::of(&module, arguments.target.as_ref())?;
     let planned = arguments.plan.then(|| model::open(&arguments.model, options)).transpose()?;
@@ -44,22 +44,32 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the memory plan of the first method.
-fn picture(module: &Module) -> Result<(), Failure> {
-    let program = module.program();
-    let program = Program::read(&program).map_err(|error| Failure::new(error.to_string()))?;
-    let method = program.methods.first();
-    let method = method.ok_or_else(|| Failure::new("the program has no method"))?;
-    print!("{}", page::svg(method));
-    Ok(())
-}
-
-/// What the options bring along for the page.
-fn extras(arguments: &InspectArguments, exported: &Module) -> Result<Extras, Failure> {
+/// The page of a program, with what the options bring along.
+fn page(arguments: &InspectArguments, exported: &Module) -> Result<String, Failure> {
+    let options = &arguments.model_options;
+    let file = arguments.model.file_name().unwrap_or_default().to_string_lossy();
     let source = arguments.etrecord.as_deref().map(|path| {
         let source = profile::Source::read(path, None)?;
         Ok::<_, Failure>(source.with_compiled(exported, "forward"))
     });
-    let profile = arguments.profile.as_deref().map(profile::read_profile);
-    Ok(Extras { source: source.transpose()?, profile: profile.transpose()? })
+    let source = source.transpose()?;
+    let profile = arguments.profile.as_deref().map(profile::read_profile).transpose()?;
+    let compiled = match options.backend {
+        Backend::AsExported => None,
+        // What cannot be compiled here is shown as it is.
+        _ => model::open(&arguments.model, options).ok(),
+    };
+    let containers = containers::of(exported)?;
+    let containers = containers.iter().map(Container::object).collect();
+    let mut page = Page::new(&file, exported).containers(containers);
+    if let Some(source) = &source {
+        page = page.modules(source);
+    }
+    if let Some((profile, is_as_exported)) = &profile {
+        page = page.profile(profile, *is_as_exported);
+    }
+    if let Some(compiled) = &compiled {
+        page = page.compiled(compiled);
+    }
+    Ok(page.html()?)
 }

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use torchlet::{Module, Origin};
 use torchlet_devtools::{Profile, Recorder, Recording, Row, etdump, flame, trace};
+use torchlet_page::Modules;
 use work::Work;
 
 /// Where the time of a program goes, and all that is known of it.

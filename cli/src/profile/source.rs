@@ -10,6 +10,7 @@ use std::path::Path;
 use torchlet::Module;
 use torchlet::core::Registry;
 use torchlet::graph;
+use torchlet_page::Modules;
 use zip::ZipArchive;
 
 /// The most bytes that a part of a record may have, unpacked.
@@ -91,20 +92,19 @@ impl Source {
         self.numbers = numbers.unwrap_or_default();
         self
     }
+}
 
-    /// The module that a compiled call comes from.
-    pub(crate) fn compiled(&self, number: u32) -> Option<&str> {
+impl Modules for Source {
+    fn compiled(&self, number: u32) -> Option<&str> {
         let instruction = self.numbers.get(usize::try_from(number).ok()?).copied().flatten()?;
         self.module(u32::try_from(instruction).ok()?)
     }
 
-    /// The module that a call in a delegate comes from.
-    pub(crate) fn part(&self, instruction: u32, part: u32) -> Option<&str> {
+    fn part(&self, instruction: u32, part: u32) -> Option<&str> {
         self.parts.get(&(instruction, part)).map(String::as_str)
     }
 
-    /// The module that an instruction comes from.
-    pub(crate) fn module(&self, instruction: u32) -> Option<&str> {
+    fn module(&self, instruction: u32) -> Option<&str> {
         self.modules.get(&instruction).map(String::as_str)
     }
 }

@@ -107,7 +107,7 @@ const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 320.0;
 
 /// The plan as a picture: instructions from left to right, offsets from below.
-pub(crate) fn svg(method: &Method<'_>) -> String {
+pub(super) fn svg(method: &Method<'_>) -> String {
     let (buffers, instructions) = plan(method);
     let buffers: Vec<&Buffer> = buffers.iter().filter(|buffer| buffer.bytes > 0).collect();
     let height = 30.0 + buffers.len() as f64 * (HEIGHT + 60.0);
@@ -140,8 +140,8 @@ fn draw(
         svg,
         "<text x=\"20\" y=\"{}\">buffer {number}: {} bytes, {} in use at most (instruction {}), {waste:.1} % waste</text>",
         top - 8.0,
-        crate::terminal::grouped(buffer.bytes as u64),
-        crate::terminal::grouped(buffer.peak as u64),
+        buffer.bytes,
+        buffer.peak,
         buffer.peak_at,
     )?;
     for block in &buffer.blocks {

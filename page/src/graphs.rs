@@ -1,7 +1,7 @@
 //! Graphs as a page draws them: calls of a method, what is in its delegates, and the same with several calls as one.
 
 use super::layout::{self, Layout};
-use crate::profile::Source;
+use crate::Modules;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use torchlet::core::Scalar;
@@ -79,7 +79,7 @@ impl Constants {
 
 /// What there is to say of calls besides the file.
 pub(super) struct Known<'k> {
-    pub(super) source: Option<&'k Source>,
+    pub(super) source: Option<&'k dyn Modules>,
     pub(super) profile: Option<&'k Profile>,
     /// Whether instructions have the numbers of the exported file.
     pub(super) is_as_exported: bool,

@@ -1,0 +1,250 @@
+//! A program as a page: one file that needs nothing else, with graphs, memory plans, weights and what the file consists of.
+//!
+//! [`Page`] is what there is to show; [`memory_plan`] draws one picture of it. All is laid out here, so that the page has only to draw what is
+//! in sight. Start reading at [`Page::html`]; the page itself is `page.html`, in which the data has a place.
+
+mod graphs;
+mod layout;
+mod memory;
+mod weights;
+
+use graphs::{Call, Constants, Known};
+use serde_json::{Value, json};
+use std::fmt;
+use torchlet::graph::graph::Graph;
+use torchlet::graph::{self, method::Instruction, method::Program};
+use torchlet::{Error, Module, Origin};
+use torchlet_devtools::Profile;
+
+const TEMPLATE: &str = include_str!("page.html");
+/// Where the data goes.
+const PLACE: &str = "\"DATA\"";
+/// How deep modules are shown as one, at most.
+const DEEPEST: usize = 4;
+
+/// Why a program cannot be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageError(String);
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PageError {}
+
+impl From<Error> for PageError {
+    fn from(error: Error) -> Self {
+        PageError(error.to_string())
+    }
+}
+
+impl From<graph::Error> for PageError {
+    fn from(error: graph::Error) -> Self {
+        PageError(format!("the graph of the program cannot be drawn: {error}"))
+    }
+}
+
+/// The modules of the PyTorch source that calls come from, where something tells them.
+pub trait Modules {
+    /// That of an instruction of the exported program.
+    fn module(&self, instruction: u32) -> Option<&str>;
+    /// That of a call in a delegate of the exported program, by the exporter's number.
+    fn part(&self, instruction: u32, part: u32) -> Option<&str>;
+    /// That of a call of the compiled program.
+    fn compiled(&self, part: u32) -> Option<&str>;
+}
+
+/// The page of a program.
+#[derive(Clone)]
+pub struct Page<'p> {
+    file: &'p str,
+    exported: &'p Module,
+    compiled: Option<&'p Module>,
+    modules: Option<&'p dyn Modules>,
+    profile: Option<(&'p Profile, bool)>,
+    containers: Vec<Value>,
+}
+
+impl fmt::Debug for Page<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl<'p> Page<'p> {
+    /// Of a program as it was exported, under the name of its file.
+    pub fn new(file: &'p str, exported: &'p Module) -> Self {
+        let (compiled, modules, profile, containers) = (None, None, None, Vec::new());
+        Page { file, exported, compiled, modules, profile, containers }
+    }
+
+    /// With what the compiler makes of it, if that is something else.
+    #[must_use]
+    pub fn compiled(mut self, module: &'p Module) -> Self {
+        let is_other = matches!(module.origin(), Origin::Compiled | Origin::Cached);
+        self.compiled = is_other.then_some(module);
+        self
+    }
+
+    /// With the modules that calls come from.
+    #[must_use]
+    pub fn modules(mut self, modules: &'p dyn Modules) -> Self {
+        self.modules = Some(modules);
+        self
+    }
+
+    /// With times, and whether they are of the program as it was exported.
+    #[must_use]
+    pub fn profile(mut self, profile: &'p Profile, is_as_exported: bool) -> Self {
+        self.profile = Some((profile, is_as_exported));
+        self
+    }
+
+    /// With what the data of delegates consists of.
+    #[must_use]
+    pub fn containers(mut self, containers: Vec<Value>) -> Self {
+        self.containers = containers;
+        self
+    }
+
+    /// The page.
+    ///
+    /// # Errors
+    /// The program is malformed.
+    pub fn html(&self) -> Result<String, PageError> {
+        let mut constants = Constants::new();
+        let mut methods = Vec::new();
+        for name in self.exported.method_names()? {
+            let mut drawn = Vec::new();
+            let memory = self.draw(self.exported, &name, true, &mut constants, &mut drawn)?;
+            let mut memories = vec![json!({ "title": "exported", "plan": memory })];
+            if let Some(module) = self.compiled {
+                let memory = self.draw(module, &name, false, &mut constants, &mut drawn)?;
+                memories.push(json!({ "title": "compiled", "plan": memory }));
+            }
+            methods.push(json!({ "name": name, "graphs": drawn, "memory": memories }));
+        }
+        let data = json!({
+            "file": self.file,
+            "bytes": self.exported.file_size(),
+            "segments": segments(self.exported)?,
+            "containers": self.containers,
+            "methods": methods,
+            "constants": constants.list,
+        });
+        Ok(filled(self.file, &data))
+    }
+
+    /// Adds the graphs of a method, with those of its delegates, and gives the plan of its memory.
+    fn draw(
+        &self,
+        module: &Module,
+        name: &str,
+        is_as_exported: bool,
+        constants: &mut Constants,
+        drawn: &mut Vec<Value>,
+    ) -> Result<Value, PageError> {
+        let title = if is_as_exported { "exported" } else { "compiled" };
+        let profile = self.profile.filter(|(_, exported)| *exported == is_as_exported);
+        let profile = profile.map(|(profile, _)| profile);
+        let known = Known { source: self.modules, profile, is_as_exported };
+        let source = module.program();
+        let program = Program::read(&source)?;
+        let Some(method) = program.methods.iter().find(|method| method.name == name) else {
+            return Ok(Value::Null);
+        };
+        let delegates = graph::delegates(&source, module.data(), name)?;
+        let inputs = |found: &Option<Result<Graph<'_>, graph::Error>>| match found {
+            Some(Ok(graph)) => Some(graph.inputs.len()),
+            _ => None,
+        };
+        let inputs: Vec<Option<usize>> = delegates.iter().map(inputs).collect();
+        let calls = graphs::of_method(method, &inputs, &known, constants);
+        views(title, title, &calls, drawn);
+        for (index, found) in delegates.iter().enumerate() {
+            let Some(Ok(found)) = found else { continue };
+            let caller = method.instructions.iter().position(|instruction| {
+                matches!(instruction, Instruction::Delegate { delegate, .. } if *delegate == index)
+            });
+            let caller = caller.and_then(|at| u32::try_from(at).ok());
+            let calls = graphs::of_delegate(found, caller, &known, constants);
+            let backend = method.delegates.get(index).map_or("", |delegate| &delegate.backend);
+            views(&format!("{title}: {backend} #{index}"), title, &calls, drawn);
+        }
+        Ok(memory::object(&memory::plan(method)))
+    }
+}
+
+/// The memory plan of a program's first method, as an SVG.
+///
+/// # Errors
+/// The program is malformed, or has no method.
+pub fn memory_plan(module: &Module) -> Result<String, PageError> {
+    let program = module.program();
+    let program = Program::read(&program)?;
+    let method = program.methods.first();
+    let method = method.ok_or_else(|| PageError("the program has no method".into()))?;
+    Ok(memory::svg(method))
+}
+
+/// The template with the name of the file and the data.
+fn filled(file: &str, data: &Value) -> String {
+    // Nothing in a text may end the script.
+    let data = data.to_string().replace('<', "\\u003c");
+    let (head, tail) = TEMPLATE.split_once(PLACE).unwrap_or((TEMPLATE, ""));
+    [&head.replace("TITLE", &escaped(file)), data.as_str(), tail].concat()
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// A graph with all its calls, and with several as one.
+fn views(title: &str, side: &str, calls: &[Call], drawn: &mut Vec<Value>) {
+    let mut views = vec![json!({ "name": "all calls", "graph": graphs::object(title, calls) })];
+    views.push(json!({ "name": "chains as one", "graph": graphs::object(title, &graphs::by_chain(calls)) }));
+    for depth in 1..=graphs::depth(calls).min(DEEPEST) {
+        if let Some(calls) = graphs::by_module(calls, depth) {
+            let name = format!("modules, depth {depth}");
+            views.push(json!({ "name": name, "graph": graphs::object(title, &calls) }));
+        }
+    }
+    drawn.push(json!({ "title": title, "side": side, "views": views }));
+}
+
+/// What the file consists of: names and bytes.
+fn segments(module: &Module) -> Result<Vec<Value>, PageError> {
+    let program = module.program();
+    let malformed = |error| PageError(format!("the file is malformed: {error}"));
+    let mut parts = vec![json!(["program (flatbuffer)", program.flatbuffer_size()])];
+    for index in 0..program.segment_count() {
+        let size = program.segment_size(index).map_err(malformed)?;
+        parts.push(json!([format!("segment {index}"), size]));
+    }
+    let known: u64 = parts.iter().filter_map(|part| part[1].as_u64()).sum();
+    let rest = module.file_size().saturating_sub(known);
+    if rest > 0 {
+        let what = if module.bundled().is_some() { "test cases and padding" } else { "padding" };
+        parts.push(json!([what, rest]));
+    }
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_files_stay_texts() {
+        let data = json!({ "name": "</script><b>TITLE \"DATA\"" });
+        for file in ["a\"b.pte", "\"DATA\" <i>"] {
+            let page = filled(file, &data);
+            let (_, rest) = page.split_once("id=\"data\">").unwrap();
+            let (text, _) = rest.split_once("</script>").unwrap();
+            assert_eq!(serde_json::from_str::<Value>(text).unwrap(), data);
+            assert!(page.contains(&format!("<title>{} ·", escaped(file))));
+        }
+    }
+}
