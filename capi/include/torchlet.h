@@ -17,7 +17,8 @@
  *   A handle is filled by the function that opens it; make it zeros before (`= {0}`) where it may be closed or used without having been
  *   opened. Handles can be moved as bytes, external data only before methods use it; of the copies one is used, and closed, once.
  * - Threads: programs, descriptions, external data and backends can be used by many threads at once once they are open. A method, a module,
- *   a registry is used by one thread at a time, whichever. Several methods of one program run at once, each in its memory.
+ *   a registry is used by one thread at a time, whichever. Several methods of one program run at once, each in its memory. Methods that share
+ *   memory are used as one is: where tasks use them, a lock is held from the first input that is set to where the last output was read.
  * - No function throws, jumps or panics through C. Functions of the caller must not throw or jump through torchlet.
  */
 
@@ -87,6 +88,25 @@ typedef struct torchlet_string {
     size_t size;
 } torchlet_string;
 
+// A bundled program, in memory of the caller. It never changes, so that many threads can use it,
+// and need not be closed.
+typedef struct torchlet_bundle {
+    uint64_t opaque;
+    size_t words[6];
+} torchlet_bundle;
+
+// Memory of the caller for the text of an error: one sentence, with a null byte behind it, cut
+// where it does not fit. It is written when a call fails, and left alone else.
+typedef struct torchlet_text {
+    // Where to write.
+    char *data;
+    // Bytes that fit there, the null byte included. 160 are enough for nearly all texts.
+    size_t size;
+} torchlet_text;
+
+// What a value is.
+typedef uint32_t torchlet_kind;
+
 // The type of a tensor's elements, with PyTorch's numbers.
 typedef int8_t torchlet_scalar_type;
 
@@ -101,9 +121,6 @@ typedef struct torchlet_tensor_info {
     // The size of each dimension.
     int32_t sizes[TORCHLET_MAX_RANK];
 } torchlet_tensor_info;
-
-// What a value is.
-typedef uint32_t torchlet_kind;
 
 // A tensor to be read.
 typedef struct torchlet_tensor {
@@ -156,15 +173,6 @@ typedef struct torchlet_data {
     uint64_t opaque;
     size_t words[44];
 } torchlet_data;
-
-// Memory of the caller for the text of an error: one sentence, with a null byte behind it, cut
-// where it does not fit. It is written when a call fails, and left alone else.
-typedef struct torchlet_text {
-    // Where to write.
-    char *data;
-    // Bytes that fit there, the null byte included. 160 are enough for nearly all texts.
-    size_t size;
-} torchlet_text;
 
 // Copies `size` bytes from `offset` within the file; returns `TORCHLET_OK`, or anything else if it
 // cannot.
@@ -358,6 +366,19 @@ typedef struct torchlet_program {
     size_t words[12];
 } torchlet_program;
 
+// Planned and scratch memory that several methods use in turn, in memory of the caller: methods of
+// one program that keep state together, or of several programs, which need none of their
+// activations after a run. Methods are loaded into it by `torchlet_method_finish_shared`, and then
+// used as others, all by one thread at a time. A run needs all inputs that were set before another
+// method used the memory to be set again; outputs are read before another one runs.
+//
+// It must stay where it is as long as methods that were loaded into it are open, and need not be
+// closed.
+typedef struct torchlet_shared_memory {
+    uint64_t opaque;
+    size_t words[44];
+} torchlet_shared_memory;
+
 // A tensor of a method's state.
 typedef struct torchlet_state {
     // The index of its value, by which it is read and written.
@@ -369,6 +390,18 @@ typedef struct torchlet_state {
     // Whether it has memory; else some must be bound.
     bool bound;
 } torchlet_state;
+
+// A tensor that a delegate keeps from run to run.
+typedef struct torchlet_delegate_state {
+    // The delegate, and the tensor there, by which it is read and written.
+    size_t delegate;
+    // See `delegate`.
+    size_t number;
+    // Its name in the model, where it is known; else its data is null.
+    struct torchlet_string name;
+    // What it is: in row-major order.
+    struct torchlet_tensor_info info;
+} torchlet_delegate_state;
 
 // What a program runs on.
 typedef uint32_t torchlet_run_on;
@@ -481,6 +514,29 @@ typedef uint32_t (*torchlet_backend_reset_fn)(void *context,
 typedef void (*torchlet_backend_destroy_fn)(void *context,
                                             void *delegate);
 
+// Says what a tensor is that a delegate keeps from run to run, counted from 0: type and shape, in
+// row-major order, and its name in the model, which stays as long as the delegate, or null.
+// `TORCHLET_NOT_FOUND` if there are no more.
+typedef uint32_t (*torchlet_backend_state_fn)(void *context,
+                                              void *delegate,
+                                              size_t number,
+                                              struct torchlet_string *name,
+                                              struct torchlet_tensor_info *info);
+
+// Copies such a tensor to memory of its size.
+typedef uint32_t (*torchlet_backend_read_state_fn)(void *context,
+                                                   void *delegate,
+                                                   size_t number,
+                                                   void *into,
+                                                   size_t size);
+
+// Gives such a tensor other contents, of its size.
+typedef uint32_t (*torchlet_backend_write_state_fn)(void *context,
+                                                    void *delegate,
+                                                    size_t number,
+                                                    const void *data,
+                                                    size_t size);
+
 // A backend that is written in C: it runs parts of models that were lowered for it. Its functions
 // can be called from every thread that uses methods with it; one delegate is used by one thread at
 // a time.
@@ -501,6 +557,12 @@ typedef struct torchlet_backend {
     torchlet_backend_reset_fn reset;
     // May be null.
     torchlet_backend_destroy_fn destroy;
+    // May be null, for delegates without state, or whose state nobody saves.
+    torchlet_backend_state_fn state;
+    // May be null, if `state` is.
+    torchlet_backend_read_state_fn read_state;
+    // May be null, if `state` is.
+    torchlet_backend_write_state_fn write_state;
 } torchlet_backend;
 
 // `Tensor`.
@@ -565,6 +627,10 @@ typedef struct torchlet_backend {
 
 // A number that is written.
 #define TORCHLET_PARAM_OUT_SCALAR 20
+
+// `Tensor(a!)` that exporters reserve for an operator to compute in, as those of `cortex_m`. Its
+// contents mean nothing: kernels ask for scratch memory (`torchlet_plan`) instead.
+#define TORCHLET_PARAM_SCRATCH 21
 
 // What takes the least time, as far as that can be estimated.
 #define TORCHLET_RUN_ON_AUTO 0
@@ -767,6 +833,57 @@ torchlet_status torchlet_delegate_init_processed(const struct torchlet_delegate_
 torchlet_status torchlet_delegate_init_allocate(struct torchlet_delegate_init *init,
                                                 size_t bytes,
                                                 void **memory);
+
+// Whether bytes are those of a bundled program.
+bool torchlet_is_bundle(const void *data,
+                        size_t size);
+
+// Opens a bundled program that is in memory, and gives the program in it, to be opened with
+// `torchlet_program_open`; where the bundle starts at a multiple of 16, that does, too.
+// The bytes must stay, and not change, as long as the bundle
+// or its program is used.
+torchlet_status torchlet_bundle_open(struct torchlet_bundle *bundle,
+                                     const void *data,
+                                     size_t size,
+                                     const void **program,
+                                     size_t *program_size,
+                                     const struct torchlet_text *error);
+
+// Number of test suites: one for each method that is tested. 0 if the file is malformed.
+size_t torchlet_bundle_suite_count(const struct torchlet_bundle *bundle);
+
+// The method that a suite tests, and how many cases it has. Those of a program with state run in
+// order on one loaded method. The name belongs to the bundle.
+torchlet_status torchlet_bundle_suite(const struct torchlet_bundle *bundle,
+                                      size_t suite,
+                                      struct torchlet_string *method,
+                                      size_t *case_count,
+                                      const struct torchlet_text *error);
+
+// How many inputs a case has, and how many outputs are expected of it.
+torchlet_status torchlet_bundle_case(const struct torchlet_bundle *bundle,
+                                     size_t suite,
+                                     size_t case_,
+                                     size_t *input_count,
+                                     size_t *output_count,
+                                     const struct torchlet_text *error);
+
+// An input of a case, as `torchlet_method_set_input` takes it. What it points to belongs to the
+// bundle.
+torchlet_status torchlet_bundle_input(const struct torchlet_bundle *bundle,
+                                      size_t suite,
+                                      size_t case_,
+                                      size_t index,
+                                      struct torchlet_value *result,
+                                      const struct torchlet_text *error);
+
+// An output that is expected of a case. What it points to belongs to the bundle.
+torchlet_status torchlet_bundle_output(const struct torchlet_bundle *bundle,
+                                       size_t suite,
+                                       size_t case_,
+                                       size_t index,
+                                       struct torchlet_value *result,
+                                       const struct torchlet_text *error);
 
 // Says that an argument is wrong, and why; returns the code to be returned.
 // The text must stay for good: a literal.
@@ -1114,6 +1231,27 @@ torchlet_status torchlet_method_execute_into(struct torchlet_method *method,
                                              struct torchlet_tensor_info *infos,
                                              const struct torchlet_text *error);
 
+// Makes memory for methods each of whose planned buffers
+// (`torchlet_method_meta_planned_size`) and scratch memory (`torchlet_needs`) are at most as large as
+// these. There can be up to 8 buffers; the list is not used after the call.
+// The buffers are the memory's as long as it is used, and
+// do not overlap.
+torchlet_status torchlet_shared_memory_init(struct torchlet_shared_memory *memory,
+                                            const struct torchlet_buffer *planned,
+                                            size_t planned_count,
+                                            struct torchlet_buffer scratch,
+                                            const struct torchlet_text *error);
+
+// Gives a prepared method an arena of its own, and planned and scratch memory that it uses in turn
+// with other methods: it can run then. If that fails, the method can only be closed, and the
+// others are as they were.
+// The arena is the method's until it is closed; the memory
+// stays where it is until then.
+torchlet_status torchlet_method_finish_shared(struct torchlet_method *method,
+                                              struct torchlet_shared_memory *memory,
+                                              struct torchlet_buffer arena,
+                                              const struct torchlet_text *error);
+
 // Number of tensors of a method's state outside of delegates.
 size_t torchlet_method_state_count(const struct torchlet_method *method);
 
@@ -1137,6 +1275,32 @@ torchlet_status torchlet_method_bind_state(struct torchlet_method *method,
                                            void *memory,
                                            size_t size,
                                            const struct torchlet_text *error);
+
+// Number of tensors that delegates of a method keep from run to run.
+size_t torchlet_method_delegate_state_count(const struct torchlet_method *method);
+
+// A tensor that a delegate keeps, counted from 0 over all delegates. The name belongs to the
+// method.
+torchlet_status torchlet_method_delegate_state(const struct torchlet_method *method,
+                                               size_t index,
+                                               struct torchlet_delegate_state *state,
+                                               const struct torchlet_text *error);
+
+// Copies a tensor that a delegate keeps to memory of exactly its size.
+torchlet_status torchlet_method_read_delegate_state(const struct torchlet_method *method,
+                                                    size_t delegate,
+                                                    size_t number,
+                                                    void *into,
+                                                    size_t size,
+                                                    const struct torchlet_text *error);
+
+// Gives a tensor that a delegate keeps other contents, of exactly its size.
+torchlet_status torchlet_method_write_delegate_state(struct torchlet_method *method,
+                                                     size_t delegate,
+                                                     size_t number,
+                                                     const void *data,
+                                                     size_t size,
+                                                     const struct torchlet_text *error);
 
 // The options that hold where none are given.
 void torchlet_module_options_init(struct torchlet_module_options *options);

@@ -7,13 +7,14 @@ use crate::status::{
     TORCHLET_DELEGATE_MEMORY_ALLOCATION_FAILED, TORCHLET_INTERNAL, TORCHLET_NOT_FOUND, TORCHLET_OK,
     run, torchlet_status, value,
 };
+use crate::tensor::torchlet_tensor_info;
 use crate::values::torchlet_string;
 use core::ffi::{c_char, c_void};
 use core::ptr;
 use torchlet_core::error::Message;
 use torchlet_core::{
     ARENA_ALIGN, Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo,
-    InitContext, delegate_size,
+    DelegateState, InitContext, delegate_size,
 };
 
 /// A delegate as the program describes it. It is there as long as the function that gets it runs.
@@ -56,6 +57,38 @@ pub type torchlet_backend_execute_fn = Option<
 /// Makes a delegate forget the state that it keeps between runs.
 pub type torchlet_backend_reset_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, delegate: *mut c_void) -> u32>;
+/// Says what a tensor is that a delegate keeps from run to run, counted from 0: type and shape, in
+/// row-major order, and its name in the model, which stays as long as the delegate, or null.
+/// `TORCHLET_NOT_FOUND` if there are no more.
+pub type torchlet_backend_state_fn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        delegate: *mut c_void,
+        number: usize,
+        name: *mut torchlet_string,
+        info: *mut torchlet_tensor_info,
+    ) -> u32,
+>;
+/// Copies such a tensor to memory of its size.
+pub type torchlet_backend_read_state_fn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        delegate: *mut c_void,
+        number: usize,
+        into: *mut c_void,
+        size: usize,
+    ) -> u32,
+>;
+/// Gives such a tensor other contents, of its size.
+pub type torchlet_backend_write_state_fn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        delegate: *mut c_void,
+        number: usize,
+        data: *const c_void,
+        size: usize,
+    ) -> u32,
+>;
 /// Frees what a delegate holds outside of the arena.
 pub type torchlet_backend_destroy_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, delegate: *mut c_void)>;
@@ -82,6 +115,12 @@ pub struct torchlet_backend {
     pub reset: torchlet_backend_reset_fn,
     /// May be null.
     pub destroy: torchlet_backend_destroy_fn,
+    /// May be null, for delegates without state, or whose state nobody saves.
+    pub state: torchlet_backend_state_fn,
+    /// May be null, if `state` is.
+    pub read_state: torchlet_backend_read_state_fn,
+    /// May be null, if `state` is.
+    pub write_state: torchlet_backend_write_state_fn,
 }
 
 // SAFETY: whoever adds a backend to a registry promises that its functions can be called from every
@@ -100,6 +139,10 @@ impl torchlet_backend {
         unsafe { pointer::text(self.name, "backend->name")? };
         self.init.ok_or(Fault::Null("backend->init"))?;
         self.execute.ok_or(Fault::Null("backend->execute"))?;
+        if self.state.is_some() {
+            self.read_state.ok_or(Fault::Null("backend->read_state"))?;
+            self.write_state.ok_or(Fault::Null("backend->write_state"))?;
+        }
         Ok(())
     }
 }
@@ -192,14 +235,65 @@ impl Delegate for CDelegate {
         });
         match error {
             Some(error) if status != TORCHLET_OK => Err(error.into()),
-            _ => checked(status, "the delegate in C failed"),
+            _ => checked(status, FAILED),
         }
     }
 
     fn reset(&mut self) -> Result<(), DelegateError> {
         let Some(reset) = self.backend.reset else { return Ok(()) };
         // SAFETY: see `is_available`.
-        checked(unsafe { reset(self.backend.context, self.state) }, "the delegate in C failed")
+        checked(unsafe { reset(self.backend.context, self.state) }, FAILED)
+    }
+
+    fn state(&self, number: usize) -> Option<DelegateState<'_>> {
+        let state = self.backend.state?;
+        let mut name = torchlet_string { data: ptr::null(), size: 0 };
+        let mut info = torchlet_tensor_info::empty();
+        // SAFETY: see `is_available`; what is written outlives the call.
+        let status =
+            unsafe { state(self.backend.context, self.state, number, &mut name, &mut info) };
+        if status != TORCHLET_OK {
+            return None;
+        }
+        // SAFETY: the backend promises that the name is null, or text that stays.
+        let name = unsafe { pointer::bytes(name.data.cast(), name.size, "name") };
+        let name = name.ok().and_then(|name| core::str::from_utf8(name).ok());
+        let name = name.filter(|name| !name.is_empty());
+        Some(DelegateState { name, info: info.checked().ok()? })
+    }
+
+    fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), DelegateError> {
+        let read = self.backend.read_state.ok_or_else(stateless)?;
+        self.fits(number, target.len())?;
+        let (into, size) = (target.as_mut_ptr().cast(), target.len());
+        // SAFETY: see `is_available`; the memory outlives the call.
+        checked(unsafe { read(self.backend.context, self.state, number, into, size) }, FAILED)
+    }
+
+    fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), DelegateError> {
+        let write = self.backend.write_state.ok_or_else(stateless)?;
+        self.fits(number, source.len())?;
+        let (data, size) = (source.as_ptr().cast(), source.len());
+        // SAFETY: see `is_available`; the memory outlives the call.
+        checked(unsafe { write(self.backend.context, self.state, number, data, size) }, FAILED)
+    }
+}
+
+const FAILED: &str = "the delegate in C failed";
+
+#[cold]
+fn stateless() -> DelegateError {
+    DelegateError::Unsupported(Message::from("a delegate in C without such state"))
+}
+
+impl CDelegate {
+    /// Checks that memory has the size of a tensor of the state.
+    fn fits(&self, number: usize, size: usize) -> Result<(), DelegateError> {
+        let info = self.state(number).ok_or_else(stateless)?.info;
+        if info.nbytes() == size {
+            return Ok(());
+        }
+        Err(DelegateError::Unsupported(Message::from("memory of another size than the state's")))
     }
 }
 

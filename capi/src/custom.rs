@@ -57,6 +57,9 @@ pub const TORCHLET_PARAM_STRING: torchlet_param = 18;
 pub const TORCHLET_PARAM_OPTIONAL_STRING: torchlet_param = 19;
 /// A number that is written.
 pub const TORCHLET_PARAM_OUT_SCALAR: torchlet_param = 20;
+/// `Tensor(a!)` that exporters reserve for an operator to compute in, as those of `cortex_m`. Its
+/// contents mean nothing: kernels ask for scratch memory (`torchlet_plan`) instead.
+pub const TORCHLET_PARAM_SCRATCH: torchlet_param = 21;
 
 fn param(number: torchlet_param) -> Option<Param> {
     Some(match number {
@@ -81,6 +84,7 @@ fn param(number: torchlet_param) -> Option<Param> {
         TORCHLET_PARAM_STRING => Param::String,
         TORCHLET_PARAM_OPTIONAL_STRING => Param::OptionalString,
         TORCHLET_PARAM_OUT_SCALAR => Param::OutScalar,
+        TORCHLET_PARAM_SCRATCH => Param::Scratch,
         _ => return None,
     })
 }

@@ -27,6 +27,7 @@
 extern crate std;
 
 pub mod backend;
+pub mod bundle;
 pub mod call;
 pub mod custom;
 pub mod data;

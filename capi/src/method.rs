@@ -10,11 +10,13 @@ use crate::registry::torchlet_registry;
 use crate::status::{run, torchlet_status, torchlet_text, value};
 use core::ffi::{c_char, c_void};
 use core::mem::MaybeUninit;
-use torchlet_core::{InitError, Method, MethodMemory, MethodMeta, Prepared, Progress};
+use torchlet_core::{Attached, InitError, Method, MethodMemory, MethodMeta, Prepared, Progress};
 
 mod io;
+mod shared;
 mod state;
 pub use io::*;
+pub use shared::*;
 pub use state::*;
 
 /// A method, in memory of the caller: prepared, so that it tells what it needs, or loaded, so that
@@ -33,39 +35,42 @@ pub struct torchlet_method {
 pub(crate) enum Inner {
     Prepared(Prepared<'static>),
     Loaded(Method<'static>),
+    Shared(Sharing),
     /// Finishing failed: what was prepared is gone.
     Failed,
 }
 
 handle!(torchlet_method, Inner, "the method", 5);
 
-impl Inner {
-    pub(crate) fn loaded(&self) -> Result<&Method<'static>, Fault> {
-        match self {
-            Inner::Loaded(method) => Ok(method),
-            _ => Err(Fault::State(UNFINISHED)),
-        }
-    }
+const UNFINISHED: &str = "the method is not loaded: finish it first";
+const UNPREPARED: &str = "only a prepared method can be finished, and once";
 
-    pub(crate) fn loaded_mut(&mut self) -> Result<&mut Method<'static>, Fault> {
-        match self {
-            Inner::Loaded(method) => Ok(method),
-            _ => Err(Fault::State(UNFINISHED)),
-        }
+/// The loaded method in a handle, to be used.
+///
+/// # Safety
+/// As `handle::get_mut`; where methods share memory, no other thread uses that, or one of them.
+unsafe fn attached<'a>(method: *mut torchlet_method) -> Result<Attached<'a, 'static>, Fault> {
+    // SAFETY: the caller's promise.
+    match unsafe { handle::get_mut(method)? } {
+        Inner::Loaded(method) => Ok(method.attached()),
+        // SAFETY: the caller's promise.
+        Inner::Shared(sharing) => unsafe { sharing.attach() },
+        Inner::Prepared(_) | Inner::Failed => Err(Fault::State(UNFINISHED)),
     }
 }
 
-const UNFINISHED: &str = "the method is not loaded: finish it first";
-
-/// The loaded method in a handle.
+/// The loaded method in a handle, to be looked at.
 ///
 /// # Safety
-/// As `handle::get_mut`.
-pub(crate) unsafe fn loaded<'a>(
-    method: *mut torchlet_method,
-) -> Result<&'a mut Method<'static>, Fault> {
+/// As `handle::get`; where methods share memory, no other thread uses that, or one of them.
+unsafe fn view<'a>(method: *const torchlet_method) -> Result<&'a Method<'static>, Fault> {
     // SAFETY: the caller's promise.
-    unsafe { handle::get_mut(method)?.loaded_mut() }
+    match unsafe { handle::get(method)? } {
+        Inner::Loaded(method) => Ok(method),
+        // SAFETY: the caller's promise.
+        Inner::Shared(sharing) => unsafe { sharing.view() },
+        Inner::Prepared(_) | Inner::Failed => Err(Fault::State(UNFINISHED)),
+    }
 }
 
 /// The exact memory that a method takes, beside its planned buffers
@@ -239,10 +244,10 @@ pub unsafe extern "C" fn torchlet_method_finish(
             let memory = pointer::get(memory, "memory")?;
             let inner = handle::get_mut(method)?;
             if !matches!(inner, Inner::Prepared(_)) {
-                return Err(Fault::State("only a prepared method can be finished, and once"));
+                return Err(Fault::State(UNPREPARED));
             }
             let Inner::Prepared(prepared) = core::mem::replace(inner, Inner::Failed) else {
-                return Err(Fault::State(UNFINISHED));
+                return Err(Fault::State(UNPREPARED));
             };
             *inner = Inner::Loaded(with_memory(memory, |memory| prepared.finish(memory))?);
             Ok(())
@@ -312,7 +317,7 @@ pub unsafe extern "C" fn torchlet_method_execute(
     error: *const torchlet_text,
 ) -> torchlet_status {
     // SAFETY: the caller's promise.
-    unsafe { run(error, || Ok(loaded(method)?.execute()?)) }
+    unsafe { run(error, || Ok(attached(method)?.execute()?)) }
 }
 
 /// Runs one instruction, for tasks that share a processor: `TORCHLET_OK` if there was one,
@@ -327,7 +332,7 @@ pub unsafe extern "C" fn torchlet_method_step(
 ) -> torchlet_status {
     let body = || {
         // SAFETY: the caller's promise.
-        match unsafe { loaded(method)? }.step()? {
+        match unsafe { attached(method)? }.step()? {
             Progress::Stepped => Ok(()),
             Progress::Ended => Err(Fault::End),
         }
@@ -346,5 +351,5 @@ pub unsafe extern "C" fn torchlet_method_reset(
     error: *const torchlet_text,
 ) -> torchlet_status {
     // SAFETY: the caller's promise.
-    unsafe { run(error, || Ok(loaded(method)?.reset()?)) }
+    unsafe { run(error, || Ok(attached(method)?.reset()?)) }
 }

@@ -81,6 +81,16 @@ pub struct torchlet_tensor_mut {
 }
 
 impl torchlet_tensor_info {
+    /// Of no dimensions, and no type.
+    pub(crate) fn empty() -> Self {
+        torchlet_tensor_info {
+            scalar_type: torchlet_scalar_type::MAX,
+            dim_order: [0; TORCHLET_MAX_RANK],
+            rank: 0,
+            sizes: [0; TORCHLET_MAX_RANK],
+        }
+    }
+
     pub(crate) fn of(info: &TensorInfo) -> Self {
         let mut result = torchlet_tensor_info {
             scalar_type: info.scalar_type as torchlet_scalar_type,

@@ -215,6 +215,94 @@ static void packing(const char *folder)
     free(file.data);
 }
 
+/* An operator to which exporters give a tensor to compute in, and which asks for scratch memory instead: of 8-bit pictures. */
+typedef struct codes {
+    size_t runs;
+    size_t seen;
+} codes;
+
+static torchlet_status prepare_codes(void *context, torchlet_call *call, torchlet_plan *plan)
+{
+    (void)context;
+    torchlet_tensor_info input, output;
+    torchlet_status status;
+    if ((status = torchlet_call_info(call, 0, &input)) || (status = torchlet_call_info(call, 13, &output)))
+        return status;
+    CHECK(input.scalar_type == TORCHLET_CHAR && input.rank == 4);
+    plan->scratch = torchlet_tensor_info_nbytes(&output);
+    return torchlet_call_resize(call, 13, output.sizes, output.rank);
+}
+
+static torchlet_status invoke_codes(void *context, torchlet_call *call)
+{
+    torchlet_tensor_mut output;
+    void *scratch;
+    size_t size;
+    torchlet_status status;
+    if ((status = torchlet_call_output(call, 13, &output)) || (status = torchlet_call_scratch(call, &scratch, &size)))
+        return status;
+    CHECK(size >= output.size);
+    /* Nobody sees what is reserved. */
+    torchlet_tensor reserved;
+    ((codes *)context)->seen += torchlet_call_input(call, 12, &reserved) == TORCHLET_OK;
+    for (size_t i = 0; i < output.size; i++)
+        ((int8_t *)scratch)[i] = (int8_t)i;
+    memcpy(output.data, scratch, output.size);
+    ((codes *)context)->runs++;
+    return TORCHLET_OK;
+}
+
+static void tensors_to_compute_in(const char *folder)
+{
+    static torchlet_param params[] = {
+        TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_OPTIONAL_TENSOR, TORCHLET_PARAM_INT_LIST,
+        TORCHLET_PARAM_INT_LIST, TORCHLET_PARAM_INT_LIST, TORCHLET_PARAM_INT,             TORCHLET_PARAM_INT,
+        TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_TENSOR,   TORCHLET_PARAM_INT,             TORCHLET_PARAM_INT,
+        TORCHLET_PARAM_SCRATCH,  TORCHLET_PARAM_OUT};
+    static const torchlet_kernel *const others[] = {
+        &torchlet_kernel_cortex_m_quantize_per_tensor_out,    &torchlet_kernel_cortex_m_dequantize_per_tensor_out,
+        &torchlet_kernel_cortex_m_quantized_avg_pool2d_out,   &torchlet_kernel_cortex_m_quantized_depthwise_conv2d_out,
+        &torchlet_kernel_cortex_m_quantized_linear_out,       &torchlet_kernel_cortex_m_pad_out};
+    const size_t count = sizeof others / sizeof others[0];
+    torchlet_buffer file = read_file(folder, "tinyml/keyword_spotting.bpte");
+    torchlet_bundle bundle;
+    torchlet_program program;
+    torchlet_value input;
+    const void *bytes;
+    size_t size;
+    OK(torchlet_bundle_open(&bundle, file.data, file.size, &bytes, &size, &error));
+    OK(torchlet_program_open(&program, bytes, size, &error));
+    OK(torchlet_bundle_input(&bundle, 0, 0, 0, &input, &error));
+    for (int reserved = 0; reserved < 2; reserved++) {
+        codes found = {0, 0};
+        params[12] = reserved ? TORCHLET_PARAM_SCRATCH : TORCHLET_PARAM_TENSOR;
+        torchlet_custom_kernel kernel = {"cortex_m::quantized_conv2d.out", params, 14, prepare_codes, invoke_codes, NULL, &found};
+        torchlet_buffer memory = reserve(TORCHLET_KERNELS_SIZE(count)), custom = reserve(TORCHLET_CUSTOM_KERNEL_SIZE(14));
+        torchlet_registry registry;
+        loaded method;
+        OK(torchlet_registry_init(&registry, &error));
+        OK(torchlet_registry_add_kernels(&registry, others, count, memory.data, memory.size, &error));
+        OK(torchlet_registry_add_custom_kernels(&registry, &kernel, 1, custom.data, custom.size, &error));
+        OK(load(&method, &program, "forward", &registry, NULL));
+        OK(torchlet_method_set_input(&method.method, 0, &input, &error));
+        OK(torchlet_method_execute(&method.method, &error));
+        CHECK(found.runs > 1 && found.seen == (reserved ? 0 : found.runs));
+        unload(&method);
+        free(custom.data);
+        free(memory.data);
+    }
+    params[12] = TORCHLET_PARAM_SCRATCH + 1;
+    torchlet_custom_kernel unknown = {"cortex_m::quantized_conv2d.out", params, 14, prepare_codes, invoke_codes, NULL, NULL};
+    torchlet_buffer custom = reserve(TORCHLET_CUSTOM_KERNEL_SIZE(14));
+    torchlet_registry registry;
+    OK(torchlet_registry_init(&registry, &error));
+    FAILS(TORCHLET_INVALID_ARGUMENT,
+          torchlet_registry_add_custom_kernels(&registry, &unknown, 1, custom.data, custom.size, &error));
+    free(custom.data);
+    torchlet_program_close(&program);
+    free(file.data);
+}
+
 /* A backend that takes what was lowered for XNNPACK, and gives zeros. */
 typedef struct zeros {
     size_t made;
@@ -282,7 +370,12 @@ static void zeros_destroy(void *context, void *delegate)
 static void backend(const char *folder)
 {
     zeros state = {0};
-    torchlet_backend zero = {"XnnpackBackend", &state, NULL, zeros_arena, zeros_init, zeros_execute, NULL, zeros_destroy};
+    torchlet_backend zero = {.name = "XnnpackBackend",
+                             .context = &state,
+                             .arena = zeros_arena,
+                             .init = zeros_init,
+                             .execute = zeros_execute,
+                             .destroy = zeros_destroy};
     torchlet_registry registry;
     OK(torchlet_registry_init(&registry, &error));
     torchlet_backend broken = zero;
@@ -335,6 +428,7 @@ int main(int argc, char **argv)
     CHECK(argc == 2);
     kernels(argv[1]);
     packing(argv[1]);
+    tensors_to_compute_in(argv[1]);
     backend(argv[1]);
     puts("ok");
     return 0;

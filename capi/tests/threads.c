@@ -1,4 +1,8 @@
-/* Several threads use several methods of one program, and modules that share a file. */
+/* Several threads use several methods of one program, methods that share memory, and modules that share a file.
+ *
+ *   threads FIXTURES          all of it
+ *   threads FIXTURES runtime  without modules: what tools can follow that know the locks of pthreads alone (helgrind, DRD)
+ */
 
 #include "check.h"
 #include <pthread.h>
@@ -10,6 +14,7 @@ typedef struct job {
     const torchlet_program *program;
     const torchlet_registry *registry;
     torchlet_module *module;
+    torchlet_method *sharing;
     float pixels[64];
     float expected[10];
 } job;
@@ -36,6 +41,76 @@ static void *run_methods(void *argument)
     return NULL;
 }
 
+/* Memory that the methods of all threads use in turn, which a lock sees to: from the input to where the output was read. */
+static torchlet_shared_memory shared;
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+static void *run_shared(void *argument)
+{
+    job *own = argument;
+    const int32_t sizes[] = {1, 1, 8, 8};
+    for (int run = 0; run < RUNS; run++) {
+        torchlet_tensor image = tensor_of(own->pixels, 4, sizes), logits;
+        CHECK(pthread_mutex_lock(&turn) == 0);
+        bool failed = torchlet_method_set_input_tensor(own->sharing, 0, &image, NULL) ||
+                      torchlet_method_execute(own->sharing, NULL) ||
+                      torchlet_method_output_tensor(own->sharing, 0, &logits, NULL) ||
+                      memcmp(logits.data, own->expected, sizeof own->expected);
+        CHECK(pthread_mutex_unlock(&turn) == 0);
+        if (failed)
+            return "a method that shares memory";
+    }
+    return NULL;
+}
+
+static void all(void *(*work)(void *), job *jobs)
+{
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, work, &jobs[i]) == 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *failed;
+        CHECK(pthread_join(threads[i], &failed) == 0);
+        if (failed)
+            fprintf(stderr, "thread %d: %s\n", i, (char *)failed);
+        CHECK(failed == NULL);
+    }
+}
+
+static void share(const torchlet_program *program, const torchlet_registry *registry, job *jobs)
+{
+    torchlet_method_meta meta;
+    torchlet_method methods[THREADS] = {{0}};
+    torchlet_buffer tables[THREADS], arenas[THREADS], planned, scratch = {NULL, 0};
+    torchlet_needs needs;
+    size_t size;
+    OK(torchlet_program_method_meta(program, "forward", &meta, &error));
+    for (int i = 0; i < THREADS; i++) {
+        OK(torchlet_method_meta_table_size(&meta, NULL, &size, &error));
+        tables[i] = reserve(size);
+        OK(torchlet_method_prepare(&methods[i], &meta, registry, NULL, tables[i].data, size, &error));
+        OK(torchlet_method_needs(&methods[i], &needs, &error));
+        if (i == 0) {
+            CHECK(torchlet_method_meta_planned_count(&meta) == 1);
+            OK(torchlet_method_meta_planned_size(&meta, 0, &size, &error));
+            planned = reserve(size);
+            scratch = reserve(needs.scratch);
+            OK(torchlet_shared_memory_init(&shared, &planned, 1, scratch, &error));
+        }
+        arenas[i] = reserve(needs.arena);
+        OK(torchlet_method_finish_shared(&methods[i], &shared, arenas[i], &error));
+        jobs[i].sharing = &methods[i];
+    }
+    all(run_shared, jobs);
+    for (int i = 0; i < THREADS; i++) {
+        torchlet_method_close(&methods[i]);
+        free(arenas[i].data);
+        free(tables[i].data);
+    }
+    free(planned.data);
+    free(scratch.data);
+}
+
 static void *run_modules(void *argument)
 {
     job *own = argument;
@@ -56,23 +131,9 @@ static void *run_modules(void *argument)
     return NULL;
 }
 
-static void all(void *(*work)(void *), job *jobs)
-{
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++)
-        CHECK(pthread_create(&threads[i], NULL, work, &jobs[i]) == 0);
-    for (int i = 0; i < THREADS; i++) {
-        void *failed;
-        CHECK(pthread_join(threads[i], &failed) == 0);
-        if (failed)
-            fprintf(stderr, "thread %d: %s\n", i, (char *)failed);
-        CHECK(failed == NULL);
-    }
-}
-
 int main(int argc, char **argv)
 {
-    CHECK(argc == 2);
+    CHECK(argc == 2 || (argc == 3 && strcmp(argv[2], "runtime") == 0));
     torchlet_buffer file = read_file(argv[1], "digits/digits.pte");
     static job jobs[THREADS];
     torchlet_program program;
@@ -80,8 +141,6 @@ int main(int argc, char **argv)
     OK(torchlet_program_open(&program, file.data, file.size, &error));
     OK(torchlet_registry_init(&registry, &error));
     OK(torchlet_registry_add_all_kernels(&registry, &error));
-    torchlet_module *module;
-    OK(torchlet_module_open_bytes(file.data, file.size, NULL, &module, &error));
     for (int i = 0; i < THREADS; i++) {
         jobs[i].program = &program;
         jobs[i].registry = &registry;
@@ -92,14 +151,20 @@ int main(int argc, char **argv)
         OK(load(&method, &program, "forward", &registry, NULL));
         OK(run_digits(&method.method, jobs[i].pixels, jobs[i].expected));
         unload(&method);
-        OK(torchlet_module_share(module, &jobs[i].module, &error));
     }
     CHECK(memcmp(jobs[0].expected, jobs[1].expected, sizeof jobs[0].expected));
-    torchlet_module_close(module);
     all(run_methods, jobs);
-    all(run_modules, jobs);
-    for (int i = 0; i < THREADS; i++)
-        torchlet_module_close(jobs[i].module);
+    share(&program, &registry, jobs);
+    if (argc == 2) {
+        torchlet_module *module;
+        OK(torchlet_module_open_bytes(file.data, file.size, NULL, &module, &error));
+        for (int i = 0; i < THREADS; i++)
+            OK(torchlet_module_share(module, &jobs[i].module, &error));
+        torchlet_module_close(module);
+        all(run_modules, jobs);
+        for (int i = 0; i < THREADS; i++)
+            torchlet_module_close(jobs[i].module);
+    }
     torchlet_program_close(&program);
     free(file.data);
     puts("ok");

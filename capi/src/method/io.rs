@@ -1,8 +1,7 @@
 //! Inputs and outputs of a method.
 
-use super::{loaded, torchlet_buffer, torchlet_method};
+use super::{attached, torchlet_buffer, torchlet_method, view};
 use crate::fault::Fault;
-use crate::handle;
 use crate::pointer;
 use crate::status::{run, torchlet_status, torchlet_text, value};
 use crate::tensor::{torchlet_tensor, torchlet_tensor_info, torchlet_tensor_mut};
@@ -17,7 +16,7 @@ use torchlet_core::{OutputMemory, TensorRef};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_input_count(method: *const torchlet_method) -> usize {
     // SAFETY: the caller's promise.
-    value(0, || Some(unsafe { handle::get(method).ok()? }.loaded().ok()?.input_count()))
+    value(0, || Some(unsafe { view(method).ok()? }.input_count()))
 }
 
 /// Number of outputs of a loaded method.
@@ -27,7 +26,7 @@ pub unsafe extern "C" fn torchlet_method_input_count(method: *const torchlet_met
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_output_count(method: *const torchlet_method) -> usize {
     // SAFETY: the caller's promise.
-    value(0, || Some(unsafe { handle::get(method).ok()? }.loaded().ok()?.output_count()))
+    value(0, || Some(unsafe { view(method).ok()? }.output_count()))
 }
 
 /// Copies a value into an input. A tensor must be of the exported type and memory order; where the
@@ -46,7 +45,7 @@ pub unsafe extern "C" fn torchlet_method_set_input(
         // SAFETY: the caller's promise.
         unsafe {
             let input = pointer::get(input, "input")?.checked()?;
-            let result = loaded(method)?.set_input(index, &input);
+            let result = attached(method)?.set_input(index, &input);
             result.map_err(|error| Fault::Input(index, error))
         }
     };
@@ -69,7 +68,7 @@ pub unsafe extern "C" fn torchlet_method_set_input_tensor(
         // SAFETY: the caller's promise.
         unsafe {
             let tensor = pointer::get(tensor, "tensor")?.checked()?;
-            let result = loaded(method)?.set_input_tensor(index, &tensor);
+            let result = attached(method)?.set_input_tensor(index, &tensor);
             result.map_err(|error| Fault::Input(index, error))
         }
     };
@@ -93,7 +92,7 @@ pub unsafe extern "C" fn torchlet_method_resize_input(
         // SAFETY: the caller's promise.
         unsafe {
             let sizes = pointer::items(sizes, rank, "sizes")?;
-            let result = loaded(method)?.resize_input(index, sizes);
+            let result = attached(method)?.resize_input(index, sizes);
             result.map_err(|error| Fault::Input(index, error))
         }
     };
@@ -116,7 +115,7 @@ pub unsafe extern "C" fn torchlet_method_input_tensor(
     let body = || {
         // SAFETY: the caller's promise.
         unsafe {
-            let found = loaded(method)?.input_mut(index);
+            let found = attached(method)?.into_input_mut(index);
             let found = found.map_err(|error| Fault::Input(index, error))?;
             pointer::put(tensor, torchlet_tensor_mut::of(found), "tensor")
         }
@@ -140,7 +139,7 @@ pub unsafe extern "C" fn torchlet_method_output(
     let body = || {
         // SAFETY: the caller's promise.
         unsafe {
-            let found = handle::get(method)?.loaded()?.output(index);
+            let found = view(method)?.output(index);
             let found = found.map_err(|error| Fault::Output(index, error))?;
             pointer::put(output, torchlet_value::of(&found), "output")
         }
@@ -164,7 +163,7 @@ pub unsafe extern "C" fn torchlet_method_output_tensor(
     let body = || {
         // SAFETY: the caller's promise.
         unsafe {
-            let found = handle::get(method)?.loaded()?.output(index);
+            let found = view(method)?.output(index);
             let found = found.map_err(|error| Fault::Output(index, error))?;
             let torchlet_core::ValueRef::Tensor(found) = found else {
                 let error = torchlet_core::InputError::Kind { expected: "tensor", found: "value" };
@@ -189,7 +188,7 @@ pub unsafe extern "C" fn torchlet_method_input_is_unbound(
 ) -> bool {
     value(false, || {
         // SAFETY: the caller's promise.
-        Some(unsafe { handle::get(method).ok()? }.loaded().ok()?.input_is_unbound(index))
+        Some(unsafe { view(method).ok()? }.input_is_unbound(index))
     })
 }
 
@@ -204,7 +203,7 @@ pub unsafe extern "C" fn torchlet_method_output_is_unbound(
 ) -> bool {
     value(false, || {
         // SAFETY: the caller's promise.
-        Some(unsafe { handle::get(method).ok()? }.loaded().ok()?.output_is_unbound(index))
+        Some(unsafe { view(method).ok()? }.output_is_unbound(index))
     })
 }
 
@@ -225,7 +224,7 @@ pub unsafe extern "C" fn torchlet_method_bind_input(
         // SAFETY: the caller's promise.
         unsafe {
             let bytes = pointer::zeroed(memory, size, "memory")?;
-            let result = loaded(method)?.bind_input(index, bytes);
+            let result = attached(method)?.bind_input(index, bytes);
             result.map_err(|error| Fault::Input(index, error))
         }
     };
@@ -249,7 +248,7 @@ pub unsafe extern "C" fn torchlet_method_bind_output(
         // SAFETY: the caller's promise.
         unsafe {
             let bytes = pointer::zeroed(memory, size, "memory")?;
-            let result = loaded(method)?.bind_output(index, bytes);
+            let result = attached(method)?.bind_output(index, bytes);
             result.map_err(|error| Fault::Output(index, error))
         }
     };
@@ -282,7 +281,7 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
         let mut targets: heapless::Vec<OutputMemory<'_>, MAX_LENT> = heapless::Vec::new();
         // SAFETY: the caller's promise.
         unsafe {
-            let method = loaded(method)?;
+            let mut method = attached(method)?;
             let inputs = pointer::items(inputs, input_count, "inputs")?;
             for (index, tensor) in inputs.iter().enumerate() {
                 lent.push((index, tensor.checked()?)).map_err(|_| many())?;

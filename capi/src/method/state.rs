@@ -1,8 +1,7 @@
 //! What a method keeps from run to run.
 
-use super::{loaded, torchlet_method};
+use super::{attached, torchlet_method, view};
 use crate::fault::Fault;
-use crate::handle;
 use crate::pointer;
 use crate::status::{run, torchlet_status, torchlet_text, value};
 use crate::tensor::{torchlet_tensor_info, torchlet_tensor_mut};
@@ -31,7 +30,7 @@ pub struct torchlet_state {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_method_state_count(method: *const torchlet_method) -> usize {
     // SAFETY: the caller's promise.
-    value(0, || Some(unsafe { handle::get(method).ok()? }.loaded().ok()?.state().count()))
+    value(0, || Some(unsafe { view(method).ok()? }.state().count()))
 }
 
 /// A tensor of the state, counted from 0. The name belongs to the program.
@@ -47,7 +46,7 @@ pub unsafe extern "C" fn torchlet_method_state(
 ) -> torchlet_status {
     let body = || {
         // SAFETY: the caller's promise.
-        let method = unsafe { handle::get(method)? }.loaded()?;
+        let method = unsafe { view(method)? };
         let count = method.state().count();
         let found = method.state().nth(index);
         let found = found.ok_or(Fault::Index { what: "state", index, count })?;
@@ -80,7 +79,7 @@ pub unsafe extern "C" fn torchlet_method_state_tensor(
     let body = || {
         // SAFETY: the caller's promise.
         unsafe {
-            let found = loaded(method)?.state_mut(value);
+            let found = attached(method)?.into_state_mut(value);
             let found = found.map_err(|error| Fault::StateTensor(value, error))?;
             pointer::put(tensor, torchlet_tensor_mut::of(found), "tensor")
         }
@@ -105,8 +104,112 @@ pub unsafe extern "C" fn torchlet_method_bind_state(
         // SAFETY: the caller's promise.
         unsafe {
             let bytes = pointer::zeroed(memory, size, "memory")?;
-            let result = loaded(method)?.bind_state(value, bytes);
+            let result = attached(method)?.bind_state(value, bytes);
             result.map_err(|error| Fault::StateTensor(value, error))
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// A tensor that a delegate keeps from run to run.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct torchlet_delegate_state {
+    /// The delegate, and the tensor there, by which it is read and written.
+    pub delegate: usize,
+    /// See `delegate`.
+    pub number: usize,
+    /// Its name in the model, where it is known; else its data is null.
+    pub name: torchlet_string,
+    /// What it is: in row-major order.
+    pub info: torchlet_tensor_info,
+}
+
+/// Number of tensors that delegates of a method keep from run to run.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_delegate_state_count(
+    method: *const torchlet_method,
+) -> usize {
+    // SAFETY: the caller's promise.
+    value(0, || Some(unsafe { view(method).ok()? }.delegate_state().count()))
+}
+
+/// A tensor that a delegate keeps, counted from 0 over all delegates. The name belongs to the
+/// method.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_delegate_state(
+    method: *const torchlet_method,
+    index: usize,
+    state: *mut torchlet_delegate_state,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        let method = unsafe { view(method)? };
+        let count = method.delegate_state().count();
+        let found = method.delegate_state().nth(index);
+        let what = "state of delegates";
+        let ([delegate, number], found) = found.ok_or(Fault::Index { what, index, count })?;
+        let none = torchlet_string { data: ptr::null(), size: 0 };
+        let name = found.name.map_or(none, torchlet_string::of);
+        let info = torchlet_tensor_info::of(&found.info);
+        let result = torchlet_delegate_state { delegate, number, name, info };
+        // SAFETY: the caller's promise.
+        unsafe { pointer::put(state, result, "state") }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// Copies a tensor that a delegate keeps to memory of exactly its size.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_read_delegate_state(
+    method: *const torchlet_method,
+    delegate: usize,
+    number: usize,
+    into: *mut c_void,
+    size: usize,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let target = pointer::zeroed(into, size, "into")?;
+            Ok(view(method)?.read_delegate_state([delegate, number], target)?)
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { run(error, body) }
+}
+
+/// Gives a tensor that a delegate keeps other contents, of exactly its size.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_method_write_delegate_state(
+    method: *mut torchlet_method,
+    delegate: usize,
+    number: usize,
+    data: *const c_void,
+    size: usize,
+    error: *const torchlet_text,
+) -> torchlet_status {
+    let body = || {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let source = pointer::bytes(data, size, "data")?;
+            Ok(attached(method)?.write_delegate_state([delegate, number], source)?)
         }
     };
     // SAFETY: the caller's promise.

@@ -109,7 +109,8 @@ impl<'a, 'm> Attached<'a, 'm> {
     ///
     /// # Errors
     /// As there.
-    pub fn into_state_mut(self, value: usize) -> Result<TensorMut<'a>, InputError> {
+    pub fn into_state_mut(mut self, value: usize) -> Result<TensorMut<'a>, InputError> {
+        self.start();
         self.method.state_mut(value)
     }
 
