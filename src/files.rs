@@ -2,6 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::error::Error;
+#[cfg(unix)]
 use crate::threads::each_part;
 use memmap2::Mmap;
 use self_cell::self_cell;

@@ -24,6 +24,7 @@ pub(crate) const PART: usize = 1 << 20;
 
 /// Calls `work` with each part of memory, of [`PART`] bytes, and where it begins, on several threads. Gives the first error, and `None`
 /// if a part was left out.
+#[cfg_attr(not(unix), allow(dead_code, reason = "files are read in parts on Unix alone"))]
 pub(crate) fn each_part<E: Send>(
     parallel: &dyn Parallel,
     memory: &mut [u8],

@@ -23,6 +23,12 @@
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+// Tensors in a file are lent as they lie there.
+#[cfg(target_endian = "big")]
+compile_error!(
+    "torchlet uses the data of programs where it lies, which is little-endian: big-endian processors are not supported"
+);
+
 mod arguments;
 mod backend;
 mod bounded;

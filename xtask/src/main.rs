@@ -7,6 +7,7 @@ mod bench;
 mod board;
 mod capi;
 mod deps;
+mod dist;
 mod fixtures;
 mod fuzz;
 mod msrv;
@@ -15,9 +16,11 @@ mod python;
 mod schema;
 mod shaders;
 mod size;
+mod systems;
 mod test;
 mod tools;
 mod vulkan;
+mod web;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -49,6 +52,12 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Compiles the compute shaders
     Shaders(shaders::Options),
+    /// Packs the command as users get it, the same wherever it is built
+    Dist(dist::Options),
+    /// Tests what runs elsewhere in emulators, and compiles what does not
+    Systems(systems::Options),
+    /// Builds the package for JavaScript and the page that runs programs in a browser
+    Web(web::Options),
     /// Generates the flatbuffers code that tests compare our readers with
     Schema(schema::Options),
     /// Checks licences, sources and duplicates of the dependencies
@@ -66,6 +75,9 @@ fn main() -> ExitCode {
         Command::Fixtures(options) => fixtures::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
         Command::Shaders(options) => shaders::run(&options),
+        Command::Dist(options) => dist::run(&options),
+        Command::Systems(options) => systems::run_all(&options),
+        Command::Web(options) => web::run(&options),
         Command::Schema(options) => schema::run(&options),
         Command::Deps => deps::run(),
     };

@@ -14,7 +14,7 @@ pub(crate) fn embedded_targets() -> Result<()> {
 }
 
 /// Makes sure that the standard library of these targets is there.
-pub(crate) fn targets(targets: &[&'static str]) -> Result<()> {
+pub(crate) fn targets(targets: &[&str]) -> Result<()> {
     let sysroot = output(command("rustc", &["--print", "sysroot"]))?;
     let libraries =
         std::path::PathBuf::from(String::from_utf8(sysroot)?.trim()).join("lib/rustlib");
@@ -133,6 +133,55 @@ pub(crate) fn python() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Makes sure that there is a C compiler for another system, whose linker is what is wanted, and the system's C library.
+pub(crate) fn cross_compiler(name: &str, package: &str) -> Result<()> {
+    if succeeds(name, &["--version"]) {
+        return Ok(());
+    }
+    // Its library is what it recommends.
+    let library = match package {
+        "gcc-aarch64-linux-gnu" => "libc6-dev-arm64-cross",
+        "gcc-arm-linux-gnueabihf" => "libc6-dev-armhf-cross",
+        "gcc-riscv64-linux-gnu" => "libc6-dev-riscv64-cross",
+        "gcc-i686-linux-gnu" => "libc6-dev-i386-cross",
+        _ => package,
+    };
+    apt_install(&[package, library]);
+    program(name, package, "other systems have packages of similar names")
+}
+
+/// Makes sure that there is an emulator of another system.
+pub(crate) fn emulator(name: &str) -> Result<()> {
+    let package = if name == "wine" { "wine" } else { "qemu-user" };
+    if name == "wine" && !succeeds(name, &["--version"]) {
+        apt_install(&["wine64"]);
+    }
+    program(name, package, &format!("Fedora: `dnf install {package}`"))
+}
+
+/// Makes sure that there is what JavaScript is built and tested with.
+pub(crate) fn node() -> Result<()> {
+    let elsewhere = "or leave the browser out: `cargo xtask test --skip web`";
+    program("node", "nodejs", elsewhere)?;
+    program("npm", "npm", elsewhere)
+}
+
+/// Makes sure that there is a browser of Chromium's family, and gives its name.
+pub(crate) fn chromium() -> Result<&'static str> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let found = || names.into_iter().find(|name| succeeds(name, &["--version"]));
+    if let Some(name) = found() {
+        return Ok(name);
+    }
+    apt_install(&["chromium"]);
+    match found() {
+        Some(name) => Ok(name),
+        None => bail!(
+            "Chromium is missing. Debian: `apt-get install chromium`; or leave the browser out: `cargo xtask test --skip web`"
+        ),
+    }
 }
 
 /// Makes sure that there is what firmware in C is built and run with.

@@ -65,6 +65,33 @@ pub(crate) struct Instance {
 /// thirty-first time.
 static SHARED: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
 
+/// What Vulkan's loader is called here, the likeliest first. On Apple's systems, MoltenVK does without one.
+const LOADERS: &[&str] = if cfg!(windows) {
+    &["vulkan-1.dll"]
+} else if cfg!(target_vendor = "apple") {
+    &["libvulkan.dylib", "libvulkan.1.dylib", "/usr/local/lib/libvulkan.dylib", "libMoltenVK.dylib"]
+} else if cfg!(target_os = "android") {
+    &["libvulkan.so"]
+} else {
+    &["libvulkan.so.1", "libvulkan.so"]
+};
+
+/// Opens the loader.
+fn loader() -> Result<ash::Entry, Error> {
+    let mut why = String::new();
+    for name in LOADERS {
+        // SAFETY: the loader is the system's Vulkan loader, whose initialisation has no preconditions; the library stays
+        // open as long as anything made from it (`Instance` keeps the entry, `Context` the instance).
+        match unsafe { ash::Entry::load_from(name) } {
+            Ok(entry) => return Ok(entry),
+            // The first says most: it is what there should be.
+            Err(error) if why.is_empty() => why = error.to_string(),
+            Err(_) => {}
+        }
+    }
+    Err(Error::Unavailable(format!("the Vulkan loader cannot be opened: {why}")))
+}
+
 impl Instance {
     /// The instance that all devices of this process share, opened when it is first needed.
     pub(crate) fn shared() -> Result<Arc<Self>, Error> {
@@ -79,11 +106,7 @@ impl Instance {
     }
 
     fn open() -> Result<Self, Error> {
-        // SAFETY: the loader is the system's Vulkan loader, whose initialisation has no preconditions; the library stays
-        // open as long as anything made from it (`Instance` keeps the entry, `Context` the instance).
-        let entry = unsafe { ash::Entry::load() }.map_err(|error| {
-            Error::Unavailable(format!("the Vulkan loader cannot be opened: {error}"))
-        })?;
+        let entry = loader()?;
         let application = vk::ApplicationInfo::default()
             .application_name(c"torchlet")
             // What is asked for beyond 1.1 is asked for by feature; a loader that knows 1.1 takes any number.

@@ -6,7 +6,7 @@
 use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
-use crate::{api, board, capi, deps, msrv, python, shaders, size, vulkan};
+use crate::{api, board, capi, deps, msrv, python, shaders, size, systems, vulkan, web};
 use anyhow::Result;
 
 /// How a step ended without failing.
@@ -41,12 +41,14 @@ pub(super) const STEPS: &[Step] = &[
     step("api", "the public API of the libraries is as in api/", api_step),
     step("doc", "the documentation builds without warnings", doc),
     step("no-std", "core and kernels compile for microcontrollers", no_std),
+    step("systems", "the command compiles for Windows, macOS and Android", systems_step),
     step(
         "capi",
         "the C header is that of its sources; programs in C and C++ use the library",
         capi_step,
     ),
     step("python", "the Python package builds, and its tests pass", python_step),
+    step("web", "the package for JavaScript and its page, in Node and in a browser", web_step),
     step("shaders", "the shader modules are valid and what their sources compile to", shaders_step),
     step("vulkan", "the Vulkan tests on a software driver, under validation layers", vulkan_step),
     step("test", "the tests of the workspace, but for those on Vulkan", test),
@@ -63,7 +65,7 @@ const fn beside(name: &'static str, about: &'static str, run: fn() -> Result<Out
 fn fmt() -> Result<Outcome> {
     process::run(cargo(&["fmt", "--all", "--check"]))?;
     let mut others = board::workspaces()?;
-    others.extend(["fuzz", "python"].map(|folder| root().join(folder)));
+    others.extend(["fuzz", "python", "web", "web/bind"].map(|folder| root().join(folder)));
     for workspace in others {
         let mut fmt = cargo(&["fmt", "--check"]);
         fmt.current_dir(workspace);
@@ -129,6 +131,11 @@ fn no_std() -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
+fn systems_step() -> Result<Outcome> {
+    systems::compile()?;
+    Ok(Outcome::Passed)
+}
+
 fn size_step() -> Result<Outcome> {
     size::run(&size::Options::default())?;
     Ok(Outcome::Passed)
@@ -163,6 +170,14 @@ fn python_step() -> Result<Outcome> {
         return Ok(Outcome::NotRun(error.to_string()));
     }
     python::run()?;
+    Ok(Outcome::Passed)
+}
+
+fn web_step() -> Result<Outcome> {
+    if let Err(error) = web::check() {
+        return Ok(Outcome::NotRun(error.to_string()));
+    }
+    web::test()?;
     Ok(Outcome::Passed)
 }
 

@@ -8,7 +8,9 @@ use super::{Range, Requantize};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, vnni};
 use crate::compute::gemm::{Context, ShapeMismatch};
-use crate::compute::simd::{Dots, Instructions};
+use crate::compute::simd::Dots;
+#[cfg(target_arch = "x86_64")]
+use crate::compute::simd::Instructions;
 use crate::compute::split::{Outcome, for_each_chunk_mut};
 
 /// Channels of a block.

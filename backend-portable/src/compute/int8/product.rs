@@ -6,10 +6,13 @@ use super::{LANES, Requantize, STEP, plain};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, vnni};
 use crate::compute::gemm::{Context, ShapeMismatch};
-use crate::compute::simd::{Dots, Instructions};
+use crate::compute::simd::Dots;
+#[cfg(target_arch = "x86_64")]
+use crate::compute::simd::Instructions;
 use crate::compute::split::{Tile, for_each_tile_mut};
 
 /// Most rows of a tile.
+#[cfg(target_arch = "x86_64")]
 pub(super) const ROWS: usize = 12;
 /// Most panels of a tile.
 const PANELS: usize = 4;
@@ -28,6 +31,7 @@ pub(crate) enum Left<'a> {
 }
 
 /// Where the results of a tile go.
+#[cfg(target_arch = "x86_64")]
 pub(super) struct Place<T> {
     pub(super) out: [*mut T; ROWS],
     pub(super) rows: usize,

@@ -7,12 +7,16 @@
 //! together.
 
 use super::pack::Packed;
-use super::product::{Finish, Left, Place, ROWS, run};
+use super::product::{Finish, Left, run};
+#[cfg(target_arch = "x86_64")]
+use super::product::{Place, ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::vnni;
 use super::{LANES, plain};
 use crate::compute::gemm::{Context, ShapeMismatch};
-use crate::compute::simd::{Dots, Instructions, Simd, Vectorized};
+#[cfg(target_arch = "x86_64")]
+use crate::compute::simd::Instructions;
+use crate::compute::simd::{Dots, Simd, Vectorized};
 use crate::compute::split::{Outcome, Tile, for_each_chunks_mut, for_each_tile_mut};
 
 /// Codes of a column that lie together, of 4 bits.
@@ -474,6 +478,7 @@ impl Product<'_> {
                 }
             }
             _ => {
+                debug_assert_eq!(rows, 1, "plain loops take a row at a time");
                 let (codes, own_sums) = (line(row)?, line_sums(row)?);
                 let mut numbers = [0f32; LANES];
                 let length = stride / groups;

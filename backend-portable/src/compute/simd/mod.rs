@@ -13,6 +13,7 @@
 //! | x86-64, feature `std`       | asks the processor: AVX-512, AVX2 + FMA, or scalar     |
 //! | x86-64 without `std`        | what the compiler was told (`-C target-feature`)       |
 //! | aarch64                     | NEON (part of the architecture's baseline)             |
+//! | wasm32                      | `simd128`, if the compiler was told, or scalar         |
 //! | everything else             | scalar                                                |
 //!
 //! The scalar tier is always there. It is a "vector" of one lane, so that microcontrollers run the
@@ -28,9 +29,13 @@ mod dots;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod wasm;
 
 #[cfg(feature = "engine")]
-pub(crate) use dots::{Dots, Instructions};
+pub(crate) use dots::Dots;
+#[cfg(all(feature = "engine", target_arch = "x86_64"))]
+pub(crate) use dots::Instructions;
 pub use scalar::Scalar;
 
 /// Upper bound of [`Simd::LANES`], for buffers on the stack.
@@ -48,6 +53,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Vectors in a row of the register tile, at most 3: `ROWS * VECTORS` accumulators, `VECTORS` vectors of B and one
     /// of A have to fit the register file.
     const VECTORS: usize;
+    /// Whether [`Simd::mul_add`] rounds once.
+    const FUSED: bool = true;
     /// Side of the square block that [`Simd::transpose`] moves.
     const BLOCK: usize;
     /// A vector of `LANES` floats.
@@ -125,7 +132,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn mul(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a / b`
     fn div(self, a: Self::F, b: Self::F) -> Self::F;
-    /// `a * b + c`, rounded once in all tiers but the scalar one.
+    /// `a * b + c`, rounded once where the tier is [`FUSED`](Simd::FUSED).
     fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// The smaller of each lane; `b` where either is NaN.
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
@@ -233,6 +240,8 @@ enum Isa {
     Avx512,
     #[cfg(target_arch = "aarch64")]
     Neon,
+    #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+    Simd128,
 }
 
 /// A tier, and the question whether this processor has it.
@@ -264,11 +273,13 @@ impl Tier {
             (Isa::Avx512, has_avx512),
             #[cfg(target_arch = "aarch64")]
             (Isa::Neon, || cfg!(target_feature = "neon")),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            (Isa::Simd128, || true),
         ];
         tiers.iter().filter(|(_, present)| present()).map(|&(isa, _)| Tier(isa))
     }
 
-    /// A short name for logs: `scalar`, `avx2+fma`, `avx512`, `neon`.
+    /// A short name for logs: `scalar`, `avx2+fma`, `avx512`, `neon`, `simd128`.
     pub const fn name(self) -> &'static str {
         match self.0 {
             Isa::Scalar => "scalar",
@@ -278,6 +289,8 @@ impl Tier {
             Isa::Avx512 => "avx512",
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => "neon",
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Isa::Simd128 => "simd128",
         }
     }
 
@@ -295,6 +308,8 @@ impl Tier {
             #[cfg(target_arch = "aarch64")]
             // SAFETY: as above.
             Isa::Neon => unsafe { neon::Neon::new() }.vectorize(kernel),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Isa::Simd128 => wasm::Simd128.vectorize(kernel),
         }
     }
 
@@ -314,6 +329,8 @@ impl Tier {
             Isa::Avx512 => tile_of::<avx512::Avx512>(),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => tile_of::<neon::Neon>(),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Isa::Simd128 => tile_of::<wasm::Simd128>(),
         }
     }
 
@@ -327,6 +344,8 @@ impl Tier {
             Isa::Avx512 => avx512::Avx512::LANES,
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => neon::Neon::LANES,
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            Isa::Simd128 => wasm::Simd128::LANES,
         }
     }
 }

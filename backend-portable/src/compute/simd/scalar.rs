@@ -12,6 +12,7 @@ impl Simd for Scalar {
     // Cortex-M4F.
     const ROWS: usize = 4;
     const VECTORS: usize = 3;
+    const FUSED: bool = false;
     const BLOCK: usize = 1;
     type F = f32;
     type M = bool;

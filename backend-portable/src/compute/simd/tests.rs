@@ -49,7 +49,7 @@ impl Vectorized for Operations {
             check("sub", s.sub(x, y), &|i| a[i] - b[i], 0);
             check("mul", s.mul(x, y), &|i| a[i] * b[i], 0);
             check("div", s.div(x, y), &|i| a[i] / b[i], 0);
-            if S::LANES > 1 {
+            if S::FUSED {
                 check("mul_add", s.mul_add(x, y, z), &|i| a[i].mul_add(b[i], c[i]), 0);
             }
             check("min", s.min(x, y), &|i| if a[i] < b[i] { a[i] } else { b[i] }, 0);

@@ -1,0 +1,175 @@
+//! WebAssembly with 128-bit vectors: four lanes, and as many registers as the engine finds below it (sixteen on x86-64).
+//!
+//! A module is valid as a whole or not at all, so there is nothing to ask at run time: whoever builds with `-C target-feature=+simd128`
+//! says that the machine has it. With `+relaxed-simd`, products are added in one rounding where the processor can, as elsewhere.
+
+use super::{Simd, Vectorized};
+use core::arch::wasm32::*;
+
+/// Token of the tier.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Simd128;
+
+// Never inlined, as in the other tiers: a kernel called from another one is to have all registers.
+#[inline(never)]
+fn shell<K: Vectorized>(kernel: K) -> K::Output {
+    kernel.run(Simd128)
+}
+
+impl Simd for Simd128 {
+    const LANES: usize = 4;
+    // 6 x 2 accumulators, 2 + 1 operands: the registers of x86-64 but the one that engines keep for themselves. Five rows are slower, though a
+    // product that is not added at once wants a register, too.
+    const ROWS: usize = 6;
+    const VECTORS: usize = 2;
+    // With `relaxed-simd` it is the engine's choice.
+    const FUSED: bool = false;
+    const BLOCK: usize = 4;
+    type F = v128;
+    type M = v128;
+
+    #[inline(always)]
+    fn vectorize<K: Vectorized>(self, kernel: K) -> K::Output {
+        shell(kernel)
+    }
+    #[inline(always)]
+    fn splat(self, x: f32) -> v128 {
+        f32x4_splat(x)
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> v128 {
+        // SAFETY: the caller's promise of four floats; any alignment will do.
+        unsafe { v128_load(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: v128) {
+        // SAFETY: the caller's promise of four floats; any alignment will do.
+        unsafe { v128_store(p.cast(), v) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(self, p: *const f32, n: usize) -> v128 {
+        let mut lanes = [0.0f32; 4];
+        for (i, lane) in lanes.iter_mut().enumerate().take(n) {
+            // SAFETY: `i < n`, which the caller promised to be readable.
+            *lane = unsafe { *p.add(i) };
+        }
+        let [a, b, c, d] = lanes;
+        f32x4(a, b, c, d)
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, p: *mut f32, n: usize, v: v128) {
+        let mut lanes = [0.0f32; 4];
+        // SAFETY: four floats of the array.
+        unsafe { v128_store(lanes.as_mut_ptr().cast(), v) };
+        for (i, &lane) in lanes.iter().enumerate().take(n) {
+            // SAFETY: `i < n`, which the caller promised to be writable.
+            unsafe { *p.add(i) = lane };
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_even(self, p: *const f32) -> v128 {
+        // SAFETY: reads p[0..4] and p[3..7], which is 2 * 4 - 1 floats in all.
+        let (a, b) = unsafe { (v128_load(p.cast()), v128_load(p.add(3).cast())) };
+        i32x4_shuffle::<0, 2, 5, 7>(a, b)
+    }
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        src: *const f32,
+        src_stride: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
+        // SAFETY: the caller's promise for a 4 x 4 block.
+        let r = |i: usize| unsafe { v128_load(src.add(i * src_stride).cast()) };
+        let (r0, r1, r2, r3) = (r(0), r(1), r(2), r(3));
+        let (low01, low23) =
+            (i32x4_shuffle::<0, 4, 1, 5>(r0, r1), i32x4_shuffle::<0, 4, 1, 5>(r2, r3));
+        let (high01, high23) =
+            (i32x4_shuffle::<2, 6, 3, 7>(r0, r1), i32x4_shuffle::<2, 6, 3, 7>(r2, r3));
+        let columns = [
+            i64x2_shuffle::<0, 2>(low01, low23),
+            i64x2_shuffle::<1, 3>(low01, low23),
+            i64x2_shuffle::<0, 2>(high01, high23),
+            i64x2_shuffle::<1, 3>(high01, high23),
+        ];
+        for (j, column) in columns.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { v128_store(dst.add(j * dst_stride).cast(), column) };
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: v128, b: v128) -> v128 {
+        f32x4_add(a, b)
+    }
+    #[inline(always)]
+    fn sub(self, a: v128, b: v128) -> v128 {
+        f32x4_sub(a, b)
+    }
+    #[inline(always)]
+    fn mul(self, a: v128, b: v128) -> v128 {
+        f32x4_mul(a, b)
+    }
+    #[inline(always)]
+    fn div(self, a: v128, b: v128) -> v128 {
+        f32x4_div(a, b)
+    }
+    #[inline(always)]
+    fn mul_add(self, a: v128, b: v128, c: v128) -> v128 {
+        #[cfg(target_feature = "relaxed-simd")]
+        return f32x4_relaxed_madd(a, b, c);
+        #[cfg(not(target_feature = "relaxed-simd"))]
+        return f32x4_add(f32x4_mul(a, b), c);
+    }
+    // The "pseudo" forms compare and choose, as the trait says; the others return NaN when either operand is.
+    #[inline(always)]
+    fn min(self, a: v128, b: v128) -> v128 {
+        f32x4_pmin(b, a)
+    }
+    #[inline(always)]
+    fn max(self, a: v128, b: v128) -> v128 {
+        f32x4_pmax(b, a)
+    }
+    #[inline(always)]
+    fn neg(self, a: v128) -> v128 {
+        f32x4_neg(a)
+    }
+    #[inline(always)]
+    fn abs(self, a: v128) -> v128 {
+        f32x4_abs(a)
+    }
+    #[inline(always)]
+    fn copysign(self, a: v128, sign: v128) -> v128 {
+        v128_bitselect(sign, a, u32x4_splat(0x8000_0000))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: v128) -> v128 {
+        f32x4_sqrt(a)
+    }
+    #[inline(always)]
+    fn round(self, a: v128) -> v128 {
+        f32x4_nearest(a)
+    }
+    #[inline(always)]
+    fn exp2i(self, n: v128) -> v128 {
+        // The conversion saturates.
+        i32x4_shl(i32x4_add(i32x4_trunc_sat_f32x4(n), i32x4_splat(127)), 23)
+    }
+    #[inline(always)]
+    fn lt(self, a: v128, b: v128) -> v128 {
+        f32x4_lt(a, b)
+    }
+    #[inline(always)]
+    fn is_nan(self, a: v128) -> v128 {
+        f32x4_ne(a, a)
+    }
+    #[inline(always)]
+    fn select(self, m: v128, t: v128, f: v128) -> v128 {
+        v128_bitselect(t, f, m)
+    }
+    #[inline(always)]
+    fn reduce_sum(self, a: v128) -> f32 {
+        let pairs = f32x4_add(a, i32x4_shuffle::<2, 3, 0, 1>(a, a));
+        f32x4_extract_lane::<0>(pairs) + f32x4_extract_lane::<1>(pairs)
+    }
+}

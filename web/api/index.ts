@@ -1,0 +1,317 @@
+/**
+ * Runs PyTorch programs that were exported with ExecuTorch (`.pte` files), in WebAssembly.
+ *
+ *     import { load } from "torchlet";
+ *     const program = await load(await (await fetch("digits.pte")).arrayBuffer());
+ *     const [logits] = program.forward(new Float32Array(64));
+ *
+ * Each program has an instance of the module for itself: its memory is freed with it, and where a file or an input makes it fail in a way that
+ * nobody thought of, that ends this program and no other. Start reading at {@link load}.
+ */
+
+import { instantiate, type Engine, type EngineInputs, type EngineOutputs, type EngineProgram } from "./engine.js";
+
+/** The element types of tensors, as PyTorch calls them. */
+export type DType =
+  | "float32" | "float64" | "float16" | "bfloat16"
+  | "uint8" | "int8" | "int16" | "int32" | "int64" | "bool" | "uint16" | "uint32" | "uint64";
+
+/** Elements of a tensor. Those of `float16` and `bfloat16` are bits in a `Uint16Array`, those of `bool` zeros and ones. */
+export type Elements =
+  | Float32Array | Float64Array | Uint8Array | Int8Array | Int16Array | Int32Array
+  | BigInt64Array | Uint16Array | Uint32Array | BigUint64Array;
+
+/** A tensor: elements in row-major order. */
+export interface Tensor {
+  readonly dtype: DType;
+  readonly shape: readonly number[];
+  readonly data: Elements;
+}
+
+/** What goes in: elements alone have the type and shape that the input has. `undefined` leaves an input as it was, where that may be. */
+export type Input = Tensor | Elements | number | bigint | boolean | string | undefined;
+
+/** What comes out. Integers are `bigint`, floating-point numbers `number`. */
+export type Output = Tensor | number | bigint | boolean | string | undefined;
+
+/** What an input takes or an output gives; of a tensor whose shape may change, the largest. */
+export type ValueInfo =
+  | { readonly kind: "tensor"; readonly dtype: string; readonly shape: readonly number[]; readonly dynamic: boolean; readonly name: string | null }
+  | { readonly kind: "int"; readonly value: string }
+  | { readonly kind: "float"; readonly value: number }
+  | { readonly kind: "bool"; readonly value: boolean }
+  | { readonly kind: "string"; readonly value: string }
+  | { readonly kind: "list"; readonly length: number }
+  | { readonly kind: "none" }
+  | { readonly kind: "malformed"; readonly why: string };
+
+/** A method of a program. */
+export interface MethodInfo {
+  readonly name: string;
+  readonly inputs: readonly ValueInfo[];
+  readonly outputs: readonly ValueInfo[];
+  /** The backends of its delegates, as the program runs. */
+  readonly backends: readonly string[];
+  /** How many test cases the file has for it. */
+  readonly cases: number;
+}
+
+/** What a program consists of. */
+export interface ProgramInfo {
+  readonly fileBytes: number;
+  readonly methods: readonly MethodInfo[];
+  /** Whether it was compiled for this machine, and else why not, if something kept it from that. */
+  readonly origin: { readonly compiled: boolean; readonly why?: string };
+}
+
+/** How a program is loaded. */
+export interface LoadOptions {
+  /** Files of external data (`.ptd`). */
+  readonly data?: readonly BufferSource[];
+  /** Runs it as it was exported, without compiling it for this machine. */
+  readonly asExported?: boolean;
+  /** The most bytes that a method may take for itself. */
+  readonly memoryLimit?: number;
+  /** The module: bytes, compiled, or where to fetch it from. Without it, it comes with the package. */
+  readonly module?: ModuleSource;
+}
+
+/** Where the module comes from. */
+export type ModuleSource = BufferSource | WebAssembly.Module | Response | URL | string;
+
+/** What went wrong, in one sentence. */
+export class TorchletError extends Error {
+  override readonly name: string = "TorchletError";
+}
+
+/** The program ended in a trap: it is gone, and may be loaded again. Other programs are as they were. */
+export class TrapError extends TorchletError {
+  override readonly name: string = "TrapError";
+}
+
+const ARRAYS = {
+  float32: Float32Array, float64: Float64Array, float16: Uint16Array, bfloat16: Uint16Array,
+  uint8: Uint8Array, int8: Int8Array, int16: Int16Array, int32: Int32Array, int64: BigInt64Array,
+  bool: Uint8Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
+} as const;
+
+/** The typed array that has a type's elements. */
+function arrayOf(dtype: string) {
+  return Object.hasOwn(ARRAYS, dtype) ? ARRAYS[dtype as DType] : undefined;
+}
+
+function isElements(value: unknown): value is Elements {
+  return ArrayBuffer.isView(value) && !(value instanceof DataView);
+}
+
+function bytesOf(source: BufferSource | Elements): Uint8Array {
+  return ArrayBuffer.isView(source) ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength) : new Uint8Array(source);
+}
+
+let packaged: Promise<WebAssembly.Module> | undefined;
+
+async function compile(source: ModuleSource | undefined): Promise<WebAssembly.Module> {
+  if (source === undefined) {
+    packaged ??= compile(new URL("./torchlet.wasm", import.meta.url)).catch((error: unknown) => {
+      // The next call tries again.
+      packaged = undefined;
+      throw error;
+    });
+    return packaged;
+  }
+  if (source instanceof WebAssembly.Module) return source;
+  if (typeof source === "string" || source instanceof URL) {
+    const url = new URL(source, import.meta.url);
+    if (url.protocol === "file:" && "process" in globalThis) {
+      // Node fetches no files. The name is no constant, so that what packs for browsers leaves it alone.
+      const files = "node:fs/promises";
+      const { readFile } = (await import(/* @vite-ignore */ /* webpackIgnore: true */ files)) as { readFile(url: URL): Promise<BufferSource> };
+      return WebAssembly.compile(await readFile(url));
+    }
+    return compile(await fetch(url));
+  }
+  if (!(source instanceof Response)) return WebAssembly.compile(source);
+  if (!source.ok) throw new TorchletError(`the module cannot be fetched from ${source.url}: ${source.status} ${source.statusText}`);
+  return WebAssembly.compile(await source.arrayBuffer());
+}
+
+/** Opens a program. */
+export async function load(bytes: BufferSource, options: LoadOptions = {}): Promise<Program> {
+  return open(await compile(options.module), bytes, options);
+}
+
+/** As {@link load}, at once, with a module that is compiled already. */
+export function open(module: WebAssembly.Module, bytes: BufferSource, options: Omit<LoadOptions, "module"> = {}): Program {
+  return new Program(instantiate(module), bytes, options);
+}
+
+/** A program, ready to be called. */
+export class Program {
+  #engine: Engine | undefined;
+  #program: EngineProgram | undefined;
+  #trap: string | undefined;
+  /** What it consists of. */
+  readonly info: ProgramInfo;
+
+  /** @internal Use {@link load}. */
+  constructor(engine: Engine, bytes: BufferSource, options: Omit<LoadOptions, "module">) {
+    this.#engine = engine;
+    this.#program = this.#guard(() => {
+      const opening = new engine.Opening();
+      for (const data of options.data ?? []) opening.data(bytesOf(data));
+      if (options.asExported) opening.asExported();
+      if (options.memoryLimit !== undefined) opening.memoryLimit(options.memoryLimit);
+      return opening.open(bytesOf(bytes));
+    });
+    this.info = this.#guard(() => JSON.parse(this.#live().describe()) as ProgramInfo);
+  }
+
+  /** The names of its methods. */
+  get methods(): readonly string[] {
+    return this.info.methods.map((method) => method.name);
+  }
+
+  /** What a method takes and gives. */
+  method(name = "forward"): MethodInfo {
+    const found = this.info.methods.find((method) => method.name === name);
+    if (!found) throw new TorchletError(`there is no method '${name}'; the program has ${this.methods.join(", ") || "none"}`);
+    return found;
+  }
+
+  /** Calls the method `forward`. */
+  forward(...inputs: readonly Input[]): Output[] {
+    return this.execute("forward", inputs);
+  }
+
+  /** Calls a method. */
+  execute(method: string, inputs: readonly Input[] = []): Output[] {
+    const slots = this.method(method).inputs;
+    if (inputs.length > slots.length) throw new TorchletError(`method '${method}' takes ${slots.length} inputs and got ${inputs.length}`);
+    return this.#guard(() => {
+      const values = new (this.#engineLive().InputValues)();
+      inputs.forEach((input, index) => push(values, input, slots[index], index));
+      return read(this.#live().execute(method, values));
+    });
+  }
+
+  /** Loads a method, which its first call would do: packs weights, takes memory. */
+  prepare(method = "forward"): void {
+    this.#guard(() => this.#live().load(method));
+  }
+
+  /** Sets a method's state back to what it was at first. */
+  reset(method = "forward"): void {
+    this.#guard(() => this.#live().reset(method));
+  }
+
+  /** A test case of the file: what goes in, and what PyTorch had. */
+  testCase(method: string, index: number): { inputs: Output[]; expected: Output[] } | undefined {
+    return this.#guard(() => {
+      const inputs = this.#live().caseInputs(method, index);
+      const expected = this.#live().caseOutputs(method, index);
+      return inputs && expected ? { inputs: read(inputs), expected: read(expected) } : undefined;
+    });
+  }
+
+  /** A page that shows its graphs, memory plans and weights; the bytes are those that it was loaded from. */
+  page(name: string, bytes: BufferSource): string {
+    return this.#guard(() => this.#live().page(name, bytesOf(bytes)));
+  }
+
+  /** Bytes of memory that it has taken. */
+  get memoryBytes(): number {
+    return this.#guard(() => this.#engineLive().memoryBytes());
+  }
+
+  /** Lets go of it, and of its memory. Without this, it goes when nothing refers to it. */
+  dispose(): void {
+    this.#engine = undefined;
+    this.#program = undefined;
+  }
+
+  #engineLive(): Engine {
+    if (this.#trap !== undefined) throw new TrapError(`the program is gone, since a call of it ended in a trap (${this.#trap}); load it again`);
+    if (!this.#engine) throw new TorchletError("the program was disposed of");
+    return this.#engine;
+  }
+
+  #live(): EngineProgram {
+    this.#engineLive();
+    return this.#program as EngineProgram;
+  }
+
+  /** Makes errors of ours of those of the engine, and gives up the instance where it ended in a trap. */
+  #guard<T>(call: () => T): T {
+    try {
+      return call();
+    } catch (error) {
+      if (error instanceof TorchletError) throw error;
+      // Engines report a stack that is full as a RangeError, or as an InternalError.
+      const isTrap = error instanceof WebAssembly.RuntimeError || error instanceof RangeError || (error as Error)?.name === "InternalError";
+      if (!isTrap) throw new TorchletError(error instanceof Error ? error.message : String(error));
+      let why = (error as Error).message;
+      try {
+        why = this.#engine?.lastPanic() || why;
+      } catch {
+        // What the engine says itself is enough.
+      }
+      this.dispose();
+      this.#trap = why;
+      throw new TrapError(`the program ended in a trap: ${why}; load it again`);
+    }
+  }
+}
+
+function push(values: EngineInputs, input: Input, slot: ValueInfo | undefined, index: number): void {
+  switch (typeof input) {
+    case "undefined": return values.none();
+    case "boolean": return values.bool(input);
+    case "string": return values.text(input);
+    case "bigint":
+      if (BigInt.asIntN(64, input) !== input) throw new TorchletError(`input ${index} does not fit 64 bits: ${input}`);
+      return values.int(input);
+    case "number":
+      if (slot?.kind !== "int") return values.float(input);
+      if (!Number.isSafeInteger(input)) throw new TorchletError(`input ${index} takes an integer and got ${input}`);
+      return values.int(BigInt(input));
+  }
+  if (isElements(input)) {
+    if (slot?.kind !== "tensor") throw new TorchletError(`input ${index} takes ${slot?.kind ?? "nothing"} and got elements of a tensor`);
+    if (slot.dynamic) throw new TorchletError(`the shape of input ${index} may change: give a tensor { dtype, shape, data } of at most [${slot.shape.join(", ")}]`);
+    return pushTensor(values, { dtype: slot.dtype as DType, shape: slot.shape, data: input }, index);
+  }
+  if (input === null || typeof input !== "object" || !isElements(input.data) || !Array.isArray(input.shape)) {
+    throw new TorchletError(`input ${index} is neither a tensor { dtype, shape, data } nor elements, a number, a truth value or a text`);
+  }
+  pushTensor(values, input, index);
+}
+
+function pushTensor(values: EngineInputs, { dtype, shape, data }: Tensor, index: number): void {
+  const array = arrayOf(dtype);
+  if (array && !(data instanceof array)) throw new TorchletError(`input ${index} is ${dtype}, whose elements come in a ${array.name}, and got a ${data.constructor.name}`);
+  if (shape.some((size) => !Number.isInteger(size) || size < 0 || size > 0xffff_ffff)) throw new TorchletError(`input ${index} has the shape [${shape.join(", ")}], which is none`);
+  values.tensor(dtype, Uint32Array.from(shape), bytesOf(data));
+}
+
+function read(values: EngineOutputs): Output[] {
+  const outputs = Array.from({ length: values.count() }, (_, index) => readOne(values, index));
+  values.free();
+  return outputs;
+}
+
+function readOne(values: EngineOutputs, index: number): Output {
+  switch (values.kind(index)) {
+    case "tensor": {
+      const dtype = values.dtype(index) as DType, bytes = values.bytes(index);
+      // Types that no array of JavaScript has are bytes.
+      const array = arrayOf(dtype) ?? Uint8Array;
+      // The bytes are a copy, in a buffer of their own.
+      return { dtype, shape: Array.from(values.shape(index)), data: new array(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.byteLength / array.BYTES_PER_ELEMENT) };
+    }
+    case "int": return values.int(index);
+    case "float": return values.float(index);
+    case "bool": return values.bool(index);
+    case "string": return values.text(index);
+    default: return undefined;
+  }
+}

@@ -1,0 +1,144 @@
+// Drives the page as a person would, from the file and offline: node page.mjs --page FILE --browser PROGRAM [--model FILE] [--pictures FOLDER]
+import assert from "node:assert/strict";
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+import { chromium } from "playwright-core";
+
+const { values: options } = parseArgs({ options: { page: { type: "string" }, browser: { type: "string" }, model: { type: "string" }, pictures: { type: "string" } } });
+const fixture = (name) => fileURLToPath(new URL(`../../tests/fixtures/${name}`, import.meta.url));
+const digits = await readFile(fixture("digits/digits.pte"));
+const SIZES = { desk: { width: 1280, height: 860 }, phone: { width: 390, height: 780 } };
+/* Strokes on a canvas of 100 by 100, as a hand draws the digits. */
+const STROKES = {
+  0: [[[50, 12], [32, 20], [25, 50], [32, 80], [50, 88], [68, 80], [75, 50], [68, 20], [50, 12]]],
+  1: [[[40, 25], [52, 12], [52, 88]]],
+  7: [[[25, 14], [75, 14], [60, 45], [45, 88]], [[38, 50], [70, 50]]],
+};
+
+const browser = await chromium.launch({ executablePath: options.browser.includes("/") ? options.browser : await which(options.browser), args: ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"] });
+try {
+  for (const [name, viewport] of Object.entries(SIZES)) for (const colorScheme of ["light", "dark"]) await drive(name, viewport, colorScheme);
+} finally {
+  await browser.close();
+}
+
+async function which(name) {
+  for (const folder of process.env.PATH.split(":")) {
+    const path = join(folder, name);
+    if (await readFile(path).then(() => true, () => false)) return path;
+  }
+  throw new Error(`${name} is not in PATH`);
+}
+
+/** Waits for something to become true. */
+async function until(condition) {
+  for (const end = performance.now() + 30_000; !(await condition()); await new Promise((done) => setTimeout(done, 20))) {
+    if (performance.now() > end) throw new Error(`never: ${condition}`);
+  }
+}
+
+async function drive(name, viewport, colorScheme) {
+  const isPhone = name === "phone";
+  const context = await browser.newContext({ viewport, colorScheme, offline: true, hasTouch: isPhone, isMobile: isPhone });
+  const page = await context.newPage();
+  const faults = [];
+  page.on("pageerror", (error) => faults.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && faults.push(message.text()));
+  page.on("request", (request) => /^(file|blob|data|about):/.test(request.url()) || faults.push(`asks for ${request.url()}`));
+  const start = performance.now();
+  await page.goto(pathToFileURL(options.page).href);
+  await page.waitForSelector("#run:not([hidden])");
+  const loaded = performance.now() - start;
+  const open = async (files) => page.setInputFiles("#file", files);
+  const text = (selector) => page.innerText(selector);
+  const picture = async (what) => {
+    const [wide, widest] = await page.evaluate("[document.documentElement.scrollWidth, [...document.querySelectorAll('*')].filter((it) => it.getBoundingClientRect().right > innerWidth + 0.5).map((it) => it.tagName + '.' + it.className)]");
+    assert.ok(wide <= viewport.width, `${what}: ${wide} points are wider than the screen: ${widest}`);
+    if (options.pictures) {
+      await mkdir(options.pictures, { recursive: true });
+      await page.screenshot({ path: join(options.pictures, `${name}_${colorScheme}_${what}.png`), fullPage: true });
+    }
+  };
+
+  // The digits are there to draw on.
+  assert.equal(await text("#name"), "digits.pte");
+  for (const [digit, strokes] of Object.entries(STROKES)) {
+    await page.click("text=Clear");
+    const box = await page.locator("canvas.draw").boundingBox();
+    const at = ([x, y]) => [box.x + (x / 100) * box.width, box.y + (y / 100) * box.height];
+    for (const [first, ...rest] of strokes) {
+      await page.mouse.move(...at(first));
+      await page.mouse.down();
+      for (const point of rest) await page.mouse.move(...at(point), { steps: 6 });
+      await page.mouse.up();
+    }
+    assert.equal(await text(".best b"), digit, `a drawn ${digit}`);
+  }
+  await picture("digits");
+  await page.click("text=Time it");
+  await until(() => page.evaluate("/fastest/.test(document.querySelector('#took').textContent)"));
+
+  // An image, and what its labels call it.
+  const labels = { name: "labels.txt", mimeType: "text/plain", buffer: Buffer.from([..."abcdefghij"].join("\n")) };
+  await open([{ name: "d.pte", mimeType: "", buffer: digits }, labels]);
+  await until(() => page.evaluate("document.querySelector('#name').textContent === 'd.pte'"));
+  await page.selectOption("[aria-label='what input 0 is']", "image");
+  await page.click("#go");
+  assert.match(await text("#error"), /choose an image first/);
+  await page.setInputFiles("#inputs input[type=file]", fixture("digits/image_2.png"));
+  await page.waitForSelector(".best b");
+  assert.equal(await text(".best b"), "c");
+  assert.equal(await page.isHidden("#error"), true);
+
+  // What it holds.
+  await page.click("text=Look inside");
+  const inside = page.frameLocator("iframe");
+  await inside.locator("nav button").first().waitFor();
+  assert.match(await inside.locator("header h1").innerText(), /d\.pte/);
+  await inside.locator("nav button:has-text('Memory')").click();
+  await inside.locator("nav button:has-text('Graph')").click();
+  await picture("inside");
+
+  // PyTorch's numbers come with some files.
+  await open([fixture("models/bert.bpte")]);
+  await until(() => page.evaluate("document.querySelector('#name').textContent === 'bert.bpte'"));
+  await page.click("text=Run the file's test case");
+  assert.match(await text("#outputs"), /from what PyTorch had/);
+  const apart = Number((await text("#outputs")).match(/At most (\S+) from/)[1]);
+  assert.ok(apart < 1e-4, `${apart} from PyTorch`);
+  await page.click("#go");
+  assert.match(await text("#took"), /Took/);
+
+  // A damaged file, something else, and a large one: words, and the page goes on.
+  await open([{ name: "damaged.pte", mimeType: "", buffer: digits.subarray(0, 3000) }]);
+  await page.waitForSelector("#error:not([hidden])");
+  assert.match(await text("#error"), /^damaged\.pte: ./);
+  await picture("damaged");
+  await open([{ name: "notes.pdf", mimeType: "", buffer: Buffer.from("notes") }]);
+  await until(() => page.evaluate("/expected a program/.test(document.querySelector('#error').textContent)"));
+  await open([{ name: "large.pte", mimeType: "", buffer: Buffer.concat([digits, Buffer.alloc(15e6)]) }]);
+  await until(() => page.evaluate("document.querySelector('#name').textContent === 'large.pte'"));
+  assert.match(await text("#facts"), /15\.\d MB/);
+  const models = options.model ? [options.model] : [];
+  for (const model of models) {
+    const begin = performance.now();
+    await open([model]);
+    await until(() => page.evaluate("!['large.pte', ''].includes(document.querySelector('#name').textContent)"));
+    const took = performance.now() - begin;
+    await page.selectOption("[aria-label='what input 0 is']", "random numbers");
+    await page.click("text=Time it");
+    await until(() => page.evaluate("/fastest/.test(document.querySelector('#took').textContent)"));
+    console.log(`${model}: opened in ${took.toFixed(0)} ms; ${await text("#took")}`);
+    await page.click("#go");
+    await page.click("text=Look inside");
+    await inside.locator("nav button").first().waitFor();
+    await picture("model");
+  }
+  await page.click("#digits");
+  await until(() => page.evaluate("document.querySelector('#name').textContent === 'digits.pte'"));
+  assert.deepEqual(faults, [], `${name}, ${colorScheme}`);
+  console.log(`${name}, ${colorScheme}: ready in ${loaded.toFixed(0)} ms`);
+  await context.close();
+}

@@ -1,0 +1,196 @@
+//! Other systems than this one: what is run where an emulator exists, and what is compiled.
+
+use crate::process::{self, cargo, command, root, target_dir};
+use crate::tools;
+use anyhow::{Result, bail};
+use std::process::Command;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Targets to try; all if none is named
+    targets: Vec<String>,
+}
+
+/// What is done for a system.
+enum How {
+    /// Tests of core and kernels, and the command over real programs, in an emulator.
+    Run { linker: &'static str, package: &'static str, runner: &'static [&'static str] },
+    /// The libraries and the command are compiled, but not linked: that takes the system's own tools.
+    Compile,
+    /// The command is linked, and runs here without any library.
+    Static,
+    /// Core says why it is not for this processor.
+    Refuse,
+}
+
+struct System {
+    target: &'static str,
+    how: How,
+}
+
+const fn run(
+    target: &'static str,
+    [linker, package]: [&'static str; 2],
+    runner: &'static [&'static str],
+) -> System {
+    System { target, how: How::Run { linker, package, runner } }
+}
+
+const SYSTEMS: &[System] = &[
+    run(
+        "aarch64-unknown-linux-gnu",
+        ["aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"],
+        &["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"],
+    ),
+    run(
+        "armv7-unknown-linux-gnueabihf",
+        ["arm-linux-gnueabihf-gcc", "gcc-arm-linux-gnueabihf"],
+        &["qemu-arm", "-L", "/usr/arm-linux-gnueabihf"],
+    ),
+    run(
+        "riscv64gc-unknown-linux-gnu",
+        ["riscv64-linux-gnu-gcc", "gcc-riscv64-linux-gnu"],
+        &["qemu-riscv64", "-L", "/usr/riscv64-linux-gnu"],
+    ),
+    run(
+        "i686-unknown-linux-gnu",
+        ["i686-linux-gnu-gcc", "gcc-i686-linux-gnu"],
+        &["qemu-i386", "-L", "/usr/i686-linux-gnu"],
+    ),
+    run("x86_64-pc-windows-gnu", ["x86_64-w64-mingw32-gcc", "gcc-mingw-w64-x86-64"], &["wine"]),
+    System { target: "aarch64-apple-darwin", how: How::Compile },
+    System { target: "aarch64-apple-ios", how: How::Compile },
+    System { target: "aarch64-linux-android", how: How::Compile },
+    System { target: "x86_64-unknown-linux-musl", how: How::Static },
+    System { target: "s390x-unknown-linux-gnu", how: How::Refuse },
+];
+
+/// Systems that are compiled for with every change: one of each kind that differs in its interfaces.
+const EACH_TIME: &[&str] =
+    &["aarch64-apple-darwin", "aarch64-linux-android", "x86_64-pc-windows-gnu"];
+
+/// Programs that the command verifies: with the engine and without, in all usual types, with state.
+const PROGRAMS: &[&str] = &[
+    "digits/digits.bpte",
+    "digits/digits_bf16.bpte",
+    "digits/digits_int8.bpte",
+    "digits/digits_dynamic_batch.bpte",
+    "models/bert.bpte",
+    "models/gru_streaming.bpte",
+    "models/lstm.bpte",
+    "models/mobilenet_v2.bpte",
+];
+
+pub(crate) fn run_all(options: &Options) -> Result<()> {
+    let is_known = |name: &String| SYSTEMS.iter().any(|system| system.target == name);
+    if let Some(name) = options.targets.iter().find(|name| !is_known(name)) {
+        let known: Vec<&str> = SYSTEMS.iter().map(|system| system.target).collect();
+        bail!("there is nothing to do for {name}; expected one of {}", known.join(", "));
+    }
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    for system in SYSTEMS {
+        if !options.targets.is_empty() && !options.targets.iter().any(|it| it == system.target) {
+            continue;
+        }
+        println!("\n== {}", system.target);
+        let result = match try_one(system) {
+            Ok(()) => system.how.result().to_owned(),
+            Err(error) => {
+                failed.push(system.target);
+                format!("FAILED: {error:#}")
+            }
+        };
+        rows.push(format!("| `{}` | {result} |", system.target));
+    }
+    println!("\n| system | |\n|---|---|\n{}", rows.join("\n"));
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+/// Compiles for the systems that are compiled for with every change, and has core refuse the one that it is not for.
+pub(crate) fn compile() -> Result<()> {
+    tools::targets(EACH_TIME)?;
+    EACH_TIME.iter().try_for_each(|target| check(target))?;
+    let mut refused = SYSTEMS.iter().filter(|system| matches!(system.how, How::Refuse));
+    refused.try_for_each(|system| refuse(system.target))
+}
+
+impl How {
+    /// What it is in the table.
+    fn result(&self) -> &'static str {
+        match self {
+            How::Run { .. } => "run",
+            How::Compile => "compiled",
+            How::Static => "run, without any library",
+            How::Refuse => "refused when compiled",
+        }
+    }
+}
+
+fn try_one(system: &System) -> Result<()> {
+    tools::targets(&[system.target])?;
+    match system.how {
+        How::Run { linker, package, runner } => {
+            tools::cross_compiler(linker, package)?;
+            tools::emulator(runner[0])?;
+            let with = |mut cargo: Command| {
+                let name = system.target.to_uppercase().replace('-', "_");
+                cargo.env(format!("CARGO_TARGET_{name}_LINKER"), linker);
+                cargo.env(format!("CARGO_TARGET_{name}_RUNNER"), runner.join(" "));
+                // Wine says much of itself.
+                cargo.env("WINEDEBUG", "-all");
+                cargo
+            };
+            let test = ["test", "--quiet", "--lib", "--target", system.target];
+            let packages = ["--package", "torchlet-core", "--package", "torchlet-portable"];
+            let all = [&test[..], &packages, &["--features", "torchlet-portable/engine"], QUICK];
+            process::run(with(cargo(&all.concat())))?;
+            verify(system.target, &with)
+        }
+        How::Compile => check(system.target),
+        How::Static => {
+            // Rust brings the library along; what the linker of this machine adds is none of its own.
+            verify(system.target, &|cargo| cargo)?;
+            let built = target_dir().join(system.target).join("debug/torchlet");
+            let kind = process::output(command("readelf", &["-l", &built.to_string_lossy()]))?;
+            if String::from_utf8_lossy(&kind).contains("INTERP") {
+                bail!("{} is not static", built.display());
+            }
+            Ok(())
+        }
+        How::Refuse => refuse(system.target),
+    }
+}
+
+/// What kernels are built with where they are emulated: their tests take longer to build than to run.
+const QUICK: &[&str] = &["--config", "profile.dev.package.torchlet-portable.opt-level=1"];
+
+/// Runs the command over programs with PyTorch's numbers.
+fn verify(target: &str, with: &dyn Fn(Command) -> Command) -> Result<()> {
+    let run = ["run", "--quiet", "--package", "torchlet-cli", "--no-default-features"];
+    let programs = PROGRAMS.iter().map(|name| format!("tests/fixtures/{name}"));
+    let mut verify = with(cargo(&[&run[..], QUICK, &["--target", target, "--"]].concat()));
+    // 16 bits have three digits.
+    verify.args(["verify", "--rtol", "0.02", "--atol", "0.02"]).args(programs);
+    process::run(verify)
+}
+
+/// Whether the facade and the command compile, with Vulkan.
+fn check(target: &str) -> Result<()> {
+    let check = ["check", "--quiet", "--target", target, "--no-default-features"];
+    let what = ["--package", "torchlet-cli", "--features", "vulkan"];
+    process::run(cargo(&[&check[..], &what].concat()))
+}
+
+/// That core does not compile for a processor, and why.
+fn refuse(target: &str) -> Result<()> {
+    tools::targets(&[target])?;
+    let mut check = cargo(&["check", "--quiet", "--package", "torchlet-core", "--target", target]);
+    let output = check.current_dir(root()).output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() || !text.contains("big-endian processors are not supported") {
+        bail!("core is not refused for {target}: {text}");
+    }
+    println!("{target}: refused, since core is for little-endian processors");
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! The package for JavaScript and the page: built, packed, and tested in Node and in a browser.
+
+use crate::process::{self, command, output, root, target_dir};
+use crate::tools;
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+const TARGET: &str = "wasm32-unknown-unknown";
+/// What all browsers have since 2023. The stack is as large as that of a thread elsewhere: a file can nest.
+const FLAGS: &str = "-C target-feature=+simd128 -C link-arg=-zstack-size=4194304";
+/// What a package may take, compressed.
+const MOST: u64 = 1_500_000;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Measures a program in Node and natively on one thread, in turns
+    #[arg(long, value_name = "FILE")]
+    speed: Option<PathBuf>,
+    /// Drives the page in a browser with this program, too
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    /// Writes pictures of the page to this folder
+    #[arg(long, value_name = "FOLDER")]
+    pictures: Option<PathBuf>,
+}
+
+/// How the module is built.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Build {
+    /// Quickly, for tests.
+    Light,
+    /// Small and fast, for users.
+    Release,
+}
+
+/// What keeps the package from being built and tested here, if anything does.
+pub(crate) fn check() -> Result<()> {
+    tools::targets(&[TARGET])?;
+    tools::node()?;
+    tools::chromium()?;
+    Ok(())
+}
+
+/// Builds the package as users get it, and the page, and packs them.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    tools::targets(&[TARGET])?;
+    tools::node()?;
+    let package = build(Build::Release)?;
+    let module = package.join("dist/torchlet.wasm");
+    let pack = command("npm", &["pack", "--silent", "--pack-destination", ".."]);
+    process::run(in_folder(pack, &package))?;
+    let archive = package.with_file_name("torchlet-0.1.0.tgz");
+    let (bytes, packed) = (std::fs::metadata(&module)?.len(), std::fs::metadata(&archive)?.len());
+    println!("{}: {bytes} bytes; {}: {packed} bytes", module.display(), archive.display());
+    println!("{}", package.with_file_name("torchlet.html").display());
+    if packed > MOST {
+        bail!("the package has {packed} bytes, and may have {MOST}");
+    }
+    if let Some(model) = &options.speed {
+        speed(&package, model)?;
+    }
+    if options.model.is_some() || options.pictures.is_some() {
+        tools::chromium()?;
+        drive(&package, options.model.as_deref(), options.pictures.as_deref())?;
+    }
+    Ok(())
+}
+
+/// Builds the package quickly, and tests it.
+pub(crate) fn test() -> Result<()> {
+    let package = build(Build::Light)?;
+    let mut test = command("node", &["--test", "tests/package.test.mjs"]);
+    test.env("TORCHLET_PACKAGE", &package);
+    process::run(in_folder(test, &sources()))?;
+    drive(&package, None, None)
+}
+
+fn sources() -> PathBuf {
+    root().join("web")
+}
+
+fn in_folder(mut command: std::process::Command, folder: &Path) -> std::process::Command {
+    command.current_dir(folder);
+    command
+}
+
+/// Builds the module, its glue, the interface and the page. Gives the folder of the package; the page lies beside it.
+fn build(build: Build) -> Result<PathBuf> {
+    let profile = match build {
+        Build::Light => "dev",
+        Build::Release => "release",
+    };
+    let cargo = ["build", "--quiet", "--locked", "--target", TARGET, "--profile", profile];
+    let mut cargo = command("cargo", &cargo);
+    // Clippy sees neither this target's code nor this package; warnings of the compiler are those of every crate in it.
+    let deny = if build == Build::Light { " -D warnings" } else { "" };
+    cargo.env("CARGO_TARGET_DIR", target_dir()).env("RUSTFLAGS", format!("{FLAGS}{deny}"));
+    process::run(in_folder(cargo, &sources()))?;
+    let folder = if build == Build::Light { "debug" } else { "release" };
+    let module = target_dir().join(TARGET).join(folder).join("torchlet_web.wasm");
+
+    let package = target_dir().join("web").join(profile).join("package");
+    let dist = package.join("dist");
+    if dist.exists() {
+        std::fs::remove_dir_all(&dist)?;
+    }
+    std::fs::create_dir_all(&dist)?;
+    let mut bind = command("cargo", &["run", "--quiet", "--locked", "--"]);
+    bind.args([&module, &dist]).env("CARGO_TARGET_DIR", target_dir());
+    process::run(in_folder(bind, &sources().join("bind")))?;
+
+    npm_packages()?;
+    let mut types = command("node", &["node_modules/typescript/bin/tsc", "--outDir"]);
+    types.arg(&dist);
+    process::run(in_folder(types, &sources()))?;
+    for (from, to) in [
+        ("web/package.json", "package.json"),
+        ("web/README.md", "README.md"),
+        ("web/api/engine.d.ts", "dist/engine.d.ts"),
+        ("LICENSE-MIT", "LICENSE-MIT"),
+        ("LICENSE-APACHE", "LICENSE-APACHE"),
+    ] {
+        let from = root().join(from);
+        std::fs::copy(&from, package.join(to)).with_context(|| from.display().to_string())?;
+    }
+    let mut page = command("node", &["page/build.mjs"]);
+    page.arg(&package).arg(package.with_file_name("torchlet.html"));
+    process::run(in_folder(page, &sources()))?;
+    Ok(package)
+}
+
+/// Installs what the lock file names, unless it is there.
+fn npm_packages() -> Result<()> {
+    let (lock, stamp) =
+        (sources().join("package-lock.json"), sources().join("node_modules/.torchlet-lock"));
+    let wanted = std::fs::read(&lock).with_context(|| lock.display().to_string())?;
+    if std::fs::read(&stamp).is_ok_and(|have| have == wanted) {
+        return Ok(());
+    }
+    let mut install = command("npm", &["ci", "--no-audit", "--no-fund", "--ignore-scripts"]);
+    install.env("PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD", "1");
+    process::run(in_folder(install, &sources()))?;
+    Ok(std::fs::write(stamp, wanted)?)
+}
+
+/// Drives the page in a browser.
+fn drive(package: &Path, model: Option<&Path>, pictures: Option<&Path>) -> Result<()> {
+    let mut test = command("node", &["tests/page.mjs", "--browser"]);
+    test.arg(tools::chromium()?).arg("--page").arg(package.with_file_name("torchlet.html"));
+    for (option, path) in [("--model", model), ("--pictures", pictures)] {
+        if let Some(path) = path {
+            test.arg(option).arg(std::path::absolute(path)?);
+        }
+    }
+    process::run(in_folder(test, &sources()))
+}
+
+/// Measures a program here and there, in turns, and prints the ratio of the fastest runs.
+fn speed(package: &Path, model: &Path) -> Result<()> {
+    let build = ["build", "--quiet", "--release", "--package", "torchlet-cli"];
+    process::run(process::cargo(&[&build[..], &["--no-default-features"]].concat()))?;
+    let torchlet = target_dir().join("release/torchlet");
+    let model = std::path::absolute(model)?;
+    let mut fastest = [f64::INFINITY; 2];
+    for _ in 0..5 {
+        let mut native = command(&torchlet.to_string_lossy(), &["bench", "--json", "--random"]);
+        native.args(["--backend", "cpu", "--threads", "1", "--iterations", "20"]).arg(&model);
+        let native = serde_json::from_slice::<serde_json::Value>(&output(native)?)?;
+        let native = native["min_ms"].as_f64().context("torchlet bench gives no min_ms")?;
+        let mut web = command("node", &["tests/speed.mjs"]);
+        web.arg(package).arg(&model);
+        let web = String::from_utf8(output(in_folder(web, &sources()))?)?;
+        let web: f64 = web.trim().parse().context("the time is no number")?;
+        fastest = [fastest[0].min(native), fastest[1].min(web)];
+    }
+    let [native, web] = fastest;
+    println!("native, 1 thread {native:.2} ms; WebAssembly {web:.2} ms: {:.2} times", web / native);
+    Ok(())
+}
