@@ -47,19 +47,7 @@ fn product(
         return None;
     }
     let args = [source, codes, scales, sums, bias, bits];
-    let values = args.iter().chain([&out]).map(|id| rewriter.get(*id).cloned());
-    let values = values.collect::<Option<Vec<Value<'_>>>>()?;
-    let given = |(_, value): &(usize, &Value<'_>)| matches!(value, Value::Tensor(tensor) if tensor.data.is_none());
-    let inputs = values.iter().enumerate().take(args.len()).filter(given).map(|(id, _)| id);
-    let call = Node::new(Operator::DYNAMIC_LINEAR, (0..values.len()).collect());
-    let alone = Graph {
-        inputs: inputs.collect(),
-        outputs: vec![args.len()],
-        nodes: vec![call.clone()],
-        values,
-        ..Graph::default()
-    };
-    if !takes(&alone, &call) {
+    if !rewriter.is_taken(Operator::DYNAMIC_LINEAR, &args, out, takes) {
         return None;
     }
     rewriter.call(Operator::DYNAMIC_LINEAR, &args, out);
@@ -149,17 +137,11 @@ fn weights(rewriter: &mut Rewriter<'_, '_>, id: ValueId) -> Option<[ValueId; 4]>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::passes::text::{calls, operators, parse};
-    use crate::passes::{dead, verify};
+    use crate::passes::text::{after, calls, operators, parse};
 
     /// What becomes of a graph where a processor takes all.
     fn made(text: &str) -> Graph<'static> {
-        let mut graph = parse(text);
-        verify::verify(&graph).unwrap();
-        run(&mut graph, &mut |_, _| true);
-        dead::run(&mut graph);
-        verify::verify(&graph).unwrap();
-        graph
+        after(text, |graph| run(graph, &mut |_, _| true))
     }
 
     const BY_CHANNEL: &str = "in x f32[2,8]

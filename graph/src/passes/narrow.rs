@@ -104,17 +104,14 @@ fn source(
 
 #[cfg(test)]
 mod tests {
-    use crate::passes::{dead, redundant, text, verify};
+    use crate::graph::Graph;
+    use crate::passes::{redundant, text};
     use alloc::string::String;
     use alloc::vec::Vec;
 
     fn narrowed(text: &str) -> Vec<String> {
-        let mut graph = text::parse(text);
-        super::run(&mut graph);
-        redundant::run(&mut graph);
-        dead::run(&mut graph);
-        verify::verify(&graph).unwrap();
-        text::calls(&graph)
+        let pass = |graph: &mut Graph<'_>| super::run(graph) + redundant::run(graph);
+        text::calls(&text::after(text, pass))
     }
 
     const ATTENTION: &str = "in q f16[2,4,16,8]

@@ -102,7 +102,7 @@ fn island(
         let (from, to) = (from.values(rewriter), codes.values(rewriter));
         Some((Operator::ET_VK_Q8TA_RELU, [&[input], &from[..], &to].concat()))
     })?;
-    if !takes_alone(rewriter, operator, &args, out, takes) {
+    if !rewriter.is_taken(operator, &args, out, takes) {
         return None;
     }
     rewriter.call(operator, &args, out);
@@ -176,7 +176,7 @@ fn largest(
     let indices = rewriter.new_tensor(scalar_type, sizes);
     let outs = rewriter.value(Value::List(vec![out, indices]));
     let args = [&[input], rest].concat();
-    if !takes_alone(rewriter, Operator::MAX_POOL2D_WITH_INDICES, &args, outs, takes) {
+    if !rewriter.is_taken(Operator::MAX_POOL2D_WITH_INDICES, &args, outs, takes) {
         return None;
     }
     rewriter.call(Operator::MAX_POOL2D_WITH_INDICES, &args, outs);
@@ -369,54 +369,15 @@ fn convolution(
     Some((operator, args))
 }
 
-/// Whether a processor takes a call, seen alone: what is asked is a graph of nothing else.
-fn takes_alone(
-    rewriter: &Rewriter<'_, '_>,
-    operator: Operator,
-    args: &[ValueId],
-    out: ValueId,
-    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
-) -> bool {
-    let members = match rewriter.get(out) {
-        Some(Value::List(members)) => members.clone(),
-        _ => Vec::new(),
-    };
-    let values = args.iter().chain(&members).map(|id| rewriter.get(*id).cloned());
-    let Some(mut values) = values.collect::<Option<Vec<Value<'_>>>>() else { return false };
-    let given = |(_, value): &(usize, &Value<'_>)| matches!(value, Value::Tensor(tensor) if tensor.data.is_none());
-    let inputs = values.iter().enumerate().take(args.len()).filter(given).map(|(id, _)| id);
-    let inputs = inputs.collect();
-    let outputs = match (members.is_empty(), rewriter.get(out)) {
-        (true, Some(value)) => {
-            values.push(value.clone());
-            vec![args.len()]
-        }
-        // The first is what is taken.
-        _ => {
-            values.push(Value::List((args.len()..values.len()).collect()));
-            vec![args.len()]
-        }
-    };
-    let last = values.len() - 1;
-    let node = Node::new(operator, (0..args.len()).chain([last]).collect());
-    let alone = Graph { inputs, outputs, nodes: vec![node.clone()], values, ..Graph::default() };
-    takes(&alone, &node)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::passes::text::{calls, operators, parse};
+    use crate::passes::text::{after, calls, operators, parse};
     use crate::passes::{dead, verify};
 
     /// What becomes of a graph where a processor takes all.
     fn made(text: &str) -> Graph<'static> {
-        let mut graph = parse(text);
-        verify::verify(&graph).unwrap();
-        run(&mut graph, &mut |_, _| true);
-        dead::run(&mut graph);
-        verify::verify(&graph).unwrap();
-        graph
+        after(text, |graph| run(graph, &mut |_, _| true))
     }
 
     const CONVOLUTION: &str = "in x i8[1,2,4,4]

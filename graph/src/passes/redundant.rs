@@ -190,15 +190,12 @@ fn view_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool
 #[cfg(test)]
 mod tests {
     use crate::graph::Graph;
-    use crate::passes::{dead, text, verify};
+    use crate::passes::text;
     use alloc::string::String;
     use alloc::vec::Vec;
 
     fn simplified(text: &str) -> (Graph<'static>, Vec<String>) {
-        let mut graph = text::parse(text);
-        super::run(&mut graph);
-        dead::run(&mut graph);
-        verify::verify(&graph).unwrap();
+        let graph = text::after(text, super::run);
         let calls = text::calls(&graph);
         (graph, calls)
     }

@@ -304,6 +304,35 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.written.get(id) != Some(&true)
     }
 
+    /// Whether a processor takes a call that is not made yet, seen alone: what is asked is a graph of nothing else. `out` is a tensor or a
+    /// list of tensors, of which the first is what the processor gives.
+    pub(super) fn is_taken(
+        &self,
+        operator: Operator,
+        args: &[ValueId],
+        out: ValueId,
+        takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+    ) -> bool {
+        let outs = match self.get(out) {
+            Some(Value::List(members)) => members.clone(),
+            _ => vec![out],
+        };
+        let values = args.iter().chain(&outs).map(|id| self.get(*id).cloned());
+        let Some(mut values) = values.collect::<Option<Vec<Value<'_>>>>() else { return false };
+        let given = |(_, value): &(usize, &Value<'_>)| matches!(value, Value::Tensor(tensor) if tensor.data.is_none());
+        let inputs = values.iter().enumerate().take(args.len()).filter(given).map(|(id, _)| id);
+        let inputs = inputs.collect();
+        if outs != [out] {
+            values.push(Value::List((args.len()..values.len()).collect()));
+        }
+        let last = values.len() - 1;
+        let node = Node::new(operator, (0..args.len()).chain([last]).collect());
+        let outputs = vec![args.len()];
+        let alone =
+            Graph { inputs, outputs, nodes: vec![node.clone()], values, ..Graph::default() };
+        takes(&alone, &node)
+    }
+
     /// Makes a call. Its inputs must be lasting.
     pub(super) fn call(&mut self, operator: Operator, inputs: &[ValueId], out: ValueId) {
         inputs.iter().for_each(|id| self.uses.add(*id));

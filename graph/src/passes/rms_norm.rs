@@ -131,17 +131,12 @@ fn squared(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
 
 #[cfg(test)]
 mod tests {
-    use crate::passes::{dead, text, verify};
+    use crate::passes::text;
     use alloc::string::String;
     use alloc::vec::Vec;
 
     fn made(text: &str) -> Vec<String> {
-        let mut graph = text::parse(text);
-        super::run(&mut graph);
-        dead::run(&mut graph);
-        verify::verify(&graph).unwrap();
-        let calls = text::calls(&graph);
-        calls.iter().map(|call| String::from(call.split_once(" = ").unwrap().1)).collect()
+        text::right_sides(&text::after(text, super::run))
     }
 
     const NORM: &str = "in x f32[2,8]

@@ -177,18 +177,14 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, moved: &Moved, out: ValueId) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use crate::passes::{dead, redundant, text, verify};
+    use crate::graph::Graph;
+    use crate::passes::{redundant, text};
     use alloc::string::String;
     use alloc::vec::Vec;
 
     fn moved(text: &str) -> Vec<String> {
-        let mut graph = text::parse(text);
-        super::run(&mut graph);
-        redundant::run(&mut graph);
-        dead::run(&mut graph);
-        verify::verify(&graph).unwrap();
-        let calls = text::calls(&graph);
-        calls.iter().map(|call| String::from(call.split_once(" = ").unwrap().1)).collect()
+        let pass = |graph: &mut Graph<'_>| super::run(graph) + redundant::run(graph);
+        text::right_sides(&text::after(text, pass))
     }
 
     #[test]

@@ -13,6 +13,7 @@
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use crate::passes::constant::encode;
+use crate::passes::{dead, verify};
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -41,9 +42,25 @@ pub(crate) fn parse(text: &str) -> Graph<'static> {
     parser.graph
 }
 
+/// What becomes of the graph of a text by a pass, without what nobody needs then.
+pub(crate) fn after<R>(text: &str, pass: impl FnOnce(&mut Graph<'static>) -> R) -> Graph<'static> {
+    let mut graph = parse(text);
+    verify::verify(&graph).unwrap();
+    pass(&mut graph);
+    dead::run(&mut graph);
+    verify::verify(&graph).unwrap();
+    graph
+}
+
 /// The names of a graph's operators, in order.
 pub(crate) fn operators(graph: &Graph<'_>) -> Vec<&'static str> {
     graph.nodes.iter().map(|node| node.operator.name()).collect()
+}
+
+/// The calls of a graph with their arguments, without what they make.
+pub(crate) fn right_sides(graph: &Graph<'_>) -> Vec<String> {
+    let right = |call: String| String::from(call.split_once(" = ").unwrap().1);
+    calls(graph).into_iter().map(right).collect()
 }
 
 /// The calls of a graph with their arguments, a line for each. Tensors are `%` and their number: they are counted from zero in
