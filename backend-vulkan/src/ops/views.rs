@@ -416,15 +416,15 @@ fn pick(
         return Ok(());
     }
     check_reach(input, sizes, strides, base)?;
-    let in_a_row = is_in_a_row(&merge_dims(sizes, &[strides.to_vec()])?);
-    let taken = match in_a_row {
+    let dims = merge_dims(sizes, &[strides.to_vec()])?;
+    let taken = match is_in_a_row(&dims) {
         true => e.take_part(out, input, base as usize)?,
         false => sizes == out.sizes && e.take_strided(out, input, strides, base as usize)?,
     };
     if taken {
         return Ok(());
     }
-    gather(e, input, out, sizes, strides, base)
+    gather_merged(e, input, out, &dims, base)
 }
 
 /// Whether merged dimensions with the strides of one tensor walk over one element after the other.
@@ -449,8 +449,18 @@ pub(super) fn gather(
         return Ok(());
     }
     check_reach(input, sizes, strides, base)?;
-    let dims = merge_dims(sizes, &[strides.to_vec()])?;
-    let contiguous = base == 0 && !e.varies() && is_in_a_row(&dims);
+    gather_merged(e, input, out, &merge_dims(sizes, &[strides.to_vec()])?, base)
+}
+
+/// Emits what [`gather`] does over merged dimensions, which lie within the input.
+fn gather_merged(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    out: &Operand,
+    dims: &[(usize, Vec<i64>)],
+    base: i64,
+) -> Result<(), Error> {
+    let contiguous = base == 0 && !e.varies() && is_in_a_row(dims);
     let mut push = GatherPush {
         numel: u32_of(out.numel())?,
         base: i32::try_from(base).map_err(|_| Error::unsupported("a view beyond 2^31 elements"))?,
