@@ -122,7 +122,9 @@ operators! {
     RSHIFT_SCALAR = "aten.__rshift__.Scalar" <- "aten::__rshift__.Scalar_out";
     RSHIFT_TENSOR = "aten.__rshift__.Tensor" <- "aten::__rshift__.Tensor_out";
     ADAPTIVE_AVG_POOL2D = "aten._adaptive_avg_pool2d.default" <- "aten::_adaptive_avg_pool2d.out";
+    ADAPTIVE_AVG_POOL2D_BACKWARD = "aten._adaptive_avg_pool2d_backward.default" <- "aten::_adaptive_avg_pool2d_backward.out";
     ADAPTIVE_AVG_POOL3D = "aten._adaptive_avg_pool3d.default" <- "aten::_adaptive_avg_pool3d.out";
+    ADAPTIVE_AVG_POOL3D_BACKWARD = "aten._adaptive_avg_pool3d_backward.default" <- "aten::_adaptive_avg_pool3d_backward.out";
     ASSERT_ASYNC_MSG = "aten._assert_async.msg" <- "aten::_assert_async.msg";
     ASSERT_SCALAR = "aten._assert_scalar.default" <- "aten::_assert_scalar";
     CDIST_FORWARD = "aten._cdist_forward.default" <- "aten::_cdist_forward.out";
@@ -149,7 +151,9 @@ operators! {
     ACOSH = "aten.acosh.default" <- "aten::acosh.out";
     ADAPTIVE_AVG_POOL1D = "aten.adaptive_avg_pool1d.default" <- "aten::adaptive_avg_pool1d.out";
     ADAPTIVE_MAX_POOL2D = "aten.adaptive_max_pool2d.default" <- "aten::adaptive_max_pool2d.out";
+    ADAPTIVE_MAX_POOL2D_BACKWARD = "aten.adaptive_max_pool2d_backward.default" <- "aten::adaptive_max_pool2d_backward.grad_input";
     ADAPTIVE_MAX_POOL3D = "aten.adaptive_max_pool3d.default" <- "aten::adaptive_max_pool3d.out";
+    ADAPTIVE_MAX_POOL3D_BACKWARD = "aten.adaptive_max_pool3d_backward.default" <- "aten::adaptive_max_pool3d_backward.grad_input";
     ADD_SCALAR = "aten.add.Scalar" <- "aten::add.Scalar_out";
     ADD_TENSOR = "aten.add.Tensor" <- "aten::add.out";
     ADDMM = "aten.addmm.default" <- "aten::addmm.out";
@@ -177,7 +181,9 @@ operators! {
     ATANH = "aten.atanh.default" <- "aten::atanh.out";
     AVG_POOL1D = "aten.avg_pool1d.default" <- "aten::avg_pool1d.out";
     AVG_POOL2D = "aten.avg_pool2d.default" <- "aten::avg_pool2d.out";
+    AVG_POOL2D_BACKWARD = "aten.avg_pool2d_backward.default" <- "aten::avg_pool2d_backward.grad_input";
     AVG_POOL3D = "aten.avg_pool3d.default" <- "aten::avg_pool3d.out";
+    AVG_POOL3D_BACKWARD = "aten.avg_pool3d_backward.default" <- "aten::avg_pool3d_backward.grad_input";
     BADDBMM = "aten.baddbmm.default" <- "aten::baddbmm.out";
     BITWISE_AND_SCALAR = "aten.bitwise_and.Scalar" <- "aten::bitwise_and.Scalar_out";
     BITWISE_AND_TENSOR = "aten.bitwise_and.Tensor" <- "aten::bitwise_and.Tensor_out";
@@ -198,6 +204,7 @@ operators! {
     CLAMP = "aten.clamp.default" <- "aten::clamp.out";
     CLAMP_MIN = "aten.clamp_min.default" <- "aten::clamp_min.out";
     CLONE = "aten.clone.default" <- "aten::clone.out";
+    COL2IM = "aten.col2im.default" <- "aten::col2im.out";
     COMPLEX = "aten.complex.default" <- "aten::complex.out";
     CONSTANT_PAD_ND = "aten.constant_pad_nd.default" <- "aten::constant_pad_nd.out";
     CONVOLUTION = "aten.convolution.default" <- "aten::convolution.out";
@@ -218,6 +225,7 @@ operators! {
     DOT = "aten.dot.default" <- "aten::dot.out";
     ELU = "aten.elu.default" <- "aten::elu.out";
     EMBEDDING = "aten.embedding.default" <- "aten::embedding.out";
+    EMBEDDING_DENSE_BACKWARD = "aten.embedding_dense_backward.default" <- "aten::embedding_dense_backward.out";
     EMPTY_MEMORY_FORMAT = "aten.empty.memory_format" <- "aten::empty.out" without 1..5;
     EMPTY_PERMUTED = "aten.empty_permuted.default" <- "aten::empty_permuted.out" without 2..6;
     EMPTY_STRIDED = "aten.empty_strided.default" <- "aten::empty_strided.out" without 2..6;
@@ -284,6 +292,7 @@ operators! {
     MAX_POOL2D_WITH_INDICES = "aten.max_pool2d_with_indices.default" <- "aten::max_pool2d_with_indices.out";
     MAX_POOL2D_WITH_INDICES_BACKWARD = "aten.max_pool2d_with_indices_backward.default" <- "aten::max_pool2d_with_indices_backward.grad_input";
     MAX_POOL3D_WITH_INDICES = "aten.max_pool3d_with_indices.default" <- "aten::max_pool3d_with_indices.out";
+    MAX_POOL3D_WITH_INDICES_BACKWARD = "aten.max_pool3d_with_indices_backward.default" <- "aten::max_pool3d_with_indices_backward.grad_input";
     MAXIMUM = "aten.maximum.default" <- "aten::maximum.out";
     MEAN = "aten.mean.default" <- "aten::mean.dtype_out";
     MEAN_DIM = "aten.mean.dim" <- "aten::mean.out";
@@ -298,7 +307,9 @@ operators! {
     NARROW_COPY = "aten.narrow_copy.default" <- "aten::narrow_copy.out";
     NATIVE_DROPOUT = "aten.native_dropout.default" <- "aten::native_dropout.out";
     NATIVE_GROUP_NORM = "aten.native_group_norm.default" <- "aten::native_group_norm.out";
+    NATIVE_GROUP_NORM_BACKWARD = "aten.native_group_norm_backward.default" <- "aten::native_group_norm_backward.out";
     NATIVE_LAYER_NORM = "aten.native_layer_norm.default" <- "aten::native_layer_norm.out";
+    NATIVE_LAYER_NORM_BACKWARD = "aten.native_layer_norm_backward.default" <- "aten::native_layer_norm_backward.out";
     NE_SCALAR = "aten.ne.Scalar" <- "aten::ne.Scalar_out";
     NE_TENSOR = "aten.ne.Tensor" <- "aten::ne.Tensor_out";
     NEG = "aten.neg.default" <- "aten::neg.out";

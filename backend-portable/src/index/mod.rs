@@ -6,12 +6,14 @@
 
 mod advanced;
 mod bags;
+mod gradients;
 mod masked;
 mod reading;
 mod writing;
 
 pub use advanced::*;
 pub use bags::*;
+pub use gradients::*;
 pub use masked::*;
 pub use reading::*;
 pub use writing::*;

@@ -3,6 +3,7 @@
 //! Those of the first kind are made of two loops: the moments of groups of values, in the engine of
 //! [`reduce`](crate::reduce), and `x * scale + shift` ([`affine`]) or the like over all values.
 
+pub mod backward;
 pub mod batch;
 pub mod group;
 pub mod layer;

@@ -1,14 +1,13 @@
-//! Gradients of convolutions and poolings, in plain loops: for programs that train.
+//! Gradients of convolutions, in plain loops: for programs that train.
 
 use super::convolution::Call;
 use super::convolve_plain::Job;
 use super::picture::{CHANNELS, DIMS, Picture, SPACE};
-use super::pool_operators::read_windows;
 use crate::linear::Ring;
 use crate::number::{ComputeType, load, store, unsupported};
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, BoolList, Int, IntList, OptionalIntList, Out, Tensor};
-use torchlet_core::rules::window::{ConvolutionKind, convolution, convolution_windows, pooling};
+use torchlet_core::rules::window::{ConvolutionKind, convolution, convolution_windows};
 use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
 };
@@ -36,20 +35,13 @@ kernels! { BACKWARD:
         ],
         prepare_convolution,
     );
-    /// `aten::max_pool2d_with_indices_backward.grad_input(grad_output, self, kernel_size, stride, padding, dilation,
-    /// ceil_mode, indices, grad_input)`
-    MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT = Kernel::new(
-        "aten::max_pool2d_with_indices_backward.grad_input",
-        &[Tensor, Tensor, IntList, IntList, IntList, IntList, Bool, Tensor, Out],
-        prepare_pool,
-    );
 }
 
 const GRAD_INPUT: usize = 11;
 const GRAD_WEIGHT: usize = 12;
 const GRAD_BIAS: usize = 13;
 
-fn by_type(found: ScalarType, functions: [InvokeFn; 3]) -> Result<Plan, KernelError> {
+pub(super) fn by_type(found: ScalarType, functions: [InvokeFn; 3]) -> Result<Plan, KernelError> {
     let [f32, f64, i64] = functions;
     Ok(Plan::new(match ComputeType::of(found).ok_or(unsupported(0, found))? {
         ComputeType::F32 => f32,
@@ -58,11 +50,15 @@ fn by_type(found: ScalarType, functions: [InvokeFn; 3]) -> Result<Plan, KernelEr
     }))
 }
 
-fn misfit(arg: usize) -> KernelError {
+pub(super) fn misfit(arg: usize) -> KernelError {
     KernelError::argument(arg, "its shape does not fit the others")
 }
 
-fn picture(info: &TensorInfo, spatial: usize, arg: usize) -> Result<Picture, KernelError> {
+pub(super) fn picture(
+    info: &TensorInfo,
+    spatial: usize,
+    arg: usize,
+) -> Result<Picture, KernelError> {
     Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
 }
 
@@ -204,7 +200,7 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 /// Calls `f` with every index below `sizes`.
-fn for_each(sizes: [usize; DIMS], mut f: impl FnMut([usize; DIMS])) {
+pub(super) fn for_each(sizes: [usize; DIMS], mut f: impl FnMut([usize; DIMS])) {
     if sizes.contains(&0) {
         return;
     }
@@ -224,60 +220,4 @@ fn for_each(sizes: [usize; DIMS], mut f: impl FnMut([usize; DIMS])) {
             dim -= 1;
         }
     }
-}
-
-fn prepare_pool(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    let (grad, input, indices) = (ctx.info(0)?, ctx.info(1)?, ctx.info(7)?);
-    let windows = read_windows(ctx, 2, 2, Some(5))?;
-    let sizes = pooling(&input.sizes, &windows, ctx.bool(6)?).ok_or(misfit(1))?;
-    if sizes != grad.sizes || sizes != indices.sizes {
-        return Err(misfit(0));
-    }
-    ctx.resize(8, &input.sizes)?;
-    if indices.scalar_type != ScalarType::Long {
-        return Err(unsupported(7, indices.scalar_type));
-    }
-    let found = ctx.info(8)?.scalar_type;
-    if found != grad.scalar_type || found == ScalarType::Bool {
-        return Err(unsupported(8, found));
-    }
-    by_type(found, [run_pool::<f32>, run_pool::<f64>, run_pool::<i64>])
-}
-
-fn run_pool<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    crate::types::expect::<C>()?;
-    let (grad, indices) = (ctx.tensor(0)?, ctx.tensor(7)?);
-    let out = ctx.out(8)?;
-    let (from, places) = (picture(&grad, 2, 0)?, picture(&indices, 2, 7)?);
-    let to = picture(&out, 2, 8)?;
-    let (scalar_type, size) = (grad.scalar_type, grad.scalar_type.size());
-    let out = out.into_bytes();
-    out.fill(0);
-    let mut outside = false;
-    for_each(from.sizes, |index| {
-        let at = |picture: &Picture| -> usize {
-            index.iter().zip(picture.strides).map(|(i, stride)| i * stride).sum()
-        };
-        let mut place = [0i64];
-        load(ScalarType::Long, indices.bytes(), at(&places) as isize, 0, &mut place);
-        let Some(place) = usize::try_from(place[0]).ok().filter(|&p| p < to.sizes[3] * to.sizes[4])
-        else {
-            outside = true;
-            return;
-        };
-        let target = index[0] * to.strides[0]
-            + index[1] * to.strides[1]
-            + place / to.sizes[4] * to.strides[3]
-            + place % to.sizes[4] * to.strides[4];
-        let (mut value, mut sum) = ([C::default()], [C::default()]);
-        load(scalar_type, grad.bytes(), at(&from) as isize, 0, &mut value);
-        load(scalar_type, out, target as isize, 0, &mut sum);
-        if let Some(out) = out.get_mut(target * size..(target + 1) * size) {
-            store(scalar_type, out, &[sum[0].mul_add(value[0], C::of_bool(true))]);
-        }
-    });
-    if outside {
-        return Err(KernelError::argument(7, "an index is outside the input"));
-    }
-    Ok(())
 }

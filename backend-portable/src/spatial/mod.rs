@@ -4,11 +4,13 @@
 //! the dim order and with or without a batch dimension. The shapes come from [`torchlet_core::rules::window`].
 
 mod backward;
+mod columns;
 mod convolution;
 mod convolve_plain;
 mod grid;
 pub(crate) mod picture;
 pub(crate) mod pool;
+mod pool_backward;
 mod pool_operators;
 mod resample;
 mod sample;
@@ -16,7 +18,9 @@ mod sample;
 mod tests;
 
 pub use backward::*;
+pub use columns::*;
 pub use convolution::{CONVOLUTION, CONVOLUTION_OUT};
 pub use grid::*;
+pub use pool_backward::*;
 pub use pool_operators::*;
 pub use resample::*;

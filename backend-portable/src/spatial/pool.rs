@@ -44,7 +44,7 @@ impl Axis {
     }
 
     /// What output `at` sees of an input of this size.
-    fn seen(&self, at: usize, input: usize) -> Seen {
+    pub(super) fn seen(&self, at: usize, input: usize) -> Seen {
         match self {
             Axis::Sliding(window) => {
                 let taps = window.taps(at, input);
@@ -59,7 +59,7 @@ impl Axis {
     }
 
     /// How many elements output `at` sees, and by how many an average is divided.
-    fn counts(&self, at: usize, input: usize, count_padding: bool) -> (i64, i64) {
+    pub(super) fn counts(&self, at: usize, input: usize, count_padding: bool) -> (i64, i64) {
         let inside = self.seen(at, input).count as i64;
         match self {
             Axis::Sliding(window) if count_padding => (inside, window.covered(at, input) as i64),
@@ -390,10 +390,10 @@ impl Pooling<'_> {
 
 /// The taps along one dimension that are looked at: position of the first, number, distance.
 #[derive(Clone, Copy, Default)]
-struct Seen {
-    start: isize,
-    count: usize,
-    step: usize,
+pub(super) struct Seen {
+    pub(super) start: isize,
+    pub(super) count: usize,
+    pub(super) step: usize,
 }
 
 impl Seen {

@@ -8,7 +8,7 @@ use crate::table::kernels;
 use torchlet_core::Param::{Bool, IntList, OptionalInt, Out, Tensor};
 use torchlet_core::rules::window::{Windows, adaptive_pooling, pooling, windows};
 use torchlet_core::{
-    Arguments, Invoke, Kernel, KernelError, Param, Plan, Prepare, ScalarType, Sizes,
+    Arguments, Invoke, Kernel, KernelError, Param, Plan, Prepare, ScalarType, Sizes, TensorInfo,
 };
 
 const AVERAGE: &[Param] = &[Tensor, IntList, IntList, IntList, Bool, Bool, OptionalInt, Out];
@@ -88,7 +88,7 @@ pub(super) fn read_windows(
 }
 
 /// The last of three axes are these windows.
-fn sliding(windows: &Windows) -> [Axis; 3] {
+pub(super) fn sliding(windows: &Windows) -> [Axis; 3] {
     let mut axes = [Axis::NONE; 3];
     for (axis, window) in axes.iter_mut().rev().zip(windows.iter().rev()) {
         *axis = Axis::Sliding(*window);
@@ -216,23 +216,22 @@ fn adaptive_largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan
     prepare(ctx, sizes, (2, Some(3)), instances!(adaptive_largest, RANK))
 }
 
-/// The axes of an adaptive pooling, from the size of its output.
-fn adaptive(ctx: &Arguments, rank: usize) -> Result<[Axis; 3], KernelError> {
-    let out = ctx.info(2)?;
+/// The axes of an adaptive pooling, from its output.
+pub(super) fn adaptive(out: &TensorInfo, rank: usize) -> [Axis; 3] {
     let mut axes = [Axis::NONE; 3];
     for (axis, &size) in axes.iter_mut().rev().zip(out.sizes.iter().rev()).take(rank) {
         *axis = Axis::Adaptive { output: usize::try_from(size).unwrap_or(0) };
     }
-    Ok(axes)
+    axes
 }
 
 fn adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let kind = Kind::Average { count_padding: false, divisor: None };
-    run::<C>(ctx, RANK, kind, adaptive(ctx, RANK)?, (2, None))
+    run::<C>(ctx, RANK, kind, adaptive(&ctx.info(2)?, RANK), (2, None))
 }
 
 fn adaptive_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    run::<C>(ctx, RANK, Kind::Largest, adaptive(ctx, RANK)?, (2, Some(3)))
+    run::<C>(ctx, RANK, Kind::Largest, adaptive(&ctx.info(2)?, RANK), (2, Some(3)))
 }

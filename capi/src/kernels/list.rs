@@ -7,7 +7,9 @@ super::symbols! {
     torchlet_kernel_aten___lshift___Tensor_out = "aten::__lshift__.Tensor_out";
     torchlet_kernel_aten___rshift___Scalar_out = "aten::__rshift__.Scalar_out";
     torchlet_kernel_aten___rshift___Tensor_out = "aten::__rshift__.Tensor_out";
+    torchlet_kernel_aten__adaptive_avg_pool2d_backward_out = "aten::_adaptive_avg_pool2d_backward.out";
     torchlet_kernel_aten__adaptive_avg_pool2d_out = "aten::_adaptive_avg_pool2d.out";
+    torchlet_kernel_aten__adaptive_avg_pool3d_backward_out = "aten::_adaptive_avg_pool3d_backward.out";
     torchlet_kernel_aten__adaptive_avg_pool3d_out = "aten::_adaptive_avg_pool3d.out";
     torchlet_kernel_aten__assert_async_msg = "aten::_assert_async.msg";
     torchlet_kernel_aten__assert_scalar = "aten::_assert_scalar";
@@ -33,7 +35,9 @@ super::symbols! {
     torchlet_kernel_aten_acos_out = "aten::acos.out";
     torchlet_kernel_aten_acosh_out = "aten::acosh.out";
     torchlet_kernel_aten_adaptive_avg_pool1d_out = "aten::adaptive_avg_pool1d.out";
+    torchlet_kernel_aten_adaptive_max_pool2d_backward_grad_input = "aten::adaptive_max_pool2d_backward.grad_input";
     torchlet_kernel_aten_adaptive_max_pool2d_out = "aten::adaptive_max_pool2d.out";
+    torchlet_kernel_aten_adaptive_max_pool3d_backward_grad_input = "aten::adaptive_max_pool3d_backward.grad_input";
     torchlet_kernel_aten_adaptive_max_pool3d_out = "aten::adaptive_max_pool3d.out";
     torchlet_kernel_aten_add_Scalar_out = "aten::add.Scalar_out";
     torchlet_kernel_aten_add_out = "aten::add.out";
@@ -61,7 +65,9 @@ super::symbols! {
     torchlet_kernel_aten_atan_out = "aten::atan.out";
     torchlet_kernel_aten_atanh_out = "aten::atanh.out";
     torchlet_kernel_aten_avg_pool1d_out = "aten::avg_pool1d.out";
+    torchlet_kernel_aten_avg_pool2d_backward_grad_input = "aten::avg_pool2d_backward.grad_input";
     torchlet_kernel_aten_avg_pool2d_out = "aten::avg_pool2d.out";
+    torchlet_kernel_aten_avg_pool3d_backward_grad_input = "aten::avg_pool3d_backward.grad_input";
     torchlet_kernel_aten_avg_pool3d_out = "aten::avg_pool3d.out";
     torchlet_kernel_aten_baddbmm_out = "aten::baddbmm.out";
     torchlet_kernel_aten_bitwise_and_Scalar_out = "aten::bitwise_and.Scalar_out";
@@ -83,6 +89,7 @@ super::symbols! {
     torchlet_kernel_aten_clamp_min_out = "aten::clamp_min.out";
     torchlet_kernel_aten_clamp_out = "aten::clamp.out";
     torchlet_kernel_aten_clone_out = "aten::clone.out";
+    torchlet_kernel_aten_col2im_out = "aten::col2im.out";
     torchlet_kernel_aten_complex_out = "aten::complex.out";
     torchlet_kernel_aten_constant_pad_nd_out = "aten::constant_pad_nd.out";
     torchlet_kernel_aten_convolution_backward_out = "aten::convolution_backward.out";
@@ -102,6 +109,7 @@ super::symbols! {
     torchlet_kernel_aten_div_out_mode = "aten::div.out_mode";
     torchlet_kernel_aten_dot_out = "aten::dot.out";
     torchlet_kernel_aten_elu_out = "aten::elu.out";
+    torchlet_kernel_aten_embedding_dense_backward_out = "aten::embedding_dense_backward.out";
     torchlet_kernel_aten_embedding_out = "aten::embedding.out";
     torchlet_kernel_aten_empty_out = "aten::empty.out";
     torchlet_kernel_aten_empty_permuted_out = "aten::empty_permuted.out";
@@ -165,6 +173,7 @@ super::symbols! {
     torchlet_kernel_aten_max_dim_max = "aten::max.dim_max";
     torchlet_kernel_aten_max_pool2d_with_indices_backward_grad_input = "aten::max_pool2d_with_indices_backward.grad_input";
     torchlet_kernel_aten_max_pool2d_with_indices_out = "aten::max_pool2d_with_indices.out";
+    torchlet_kernel_aten_max_pool3d_with_indices_backward_grad_input = "aten::max_pool3d_with_indices_backward.grad_input";
     torchlet_kernel_aten_max_pool3d_with_indices_out = "aten::max_pool3d_with_indices.out";
     torchlet_kernel_aten_max_unary_out = "aten::max.unary_out";
     torchlet_kernel_aten_maximum_out = "aten::maximum.out";
@@ -180,7 +189,9 @@ super::symbols! {
     torchlet_kernel_aten_mul_out = "aten::mul.out";
     torchlet_kernel_aten_narrow_copy_out = "aten::narrow_copy.out";
     torchlet_kernel_aten_native_dropout_out = "aten::native_dropout.out";
+    torchlet_kernel_aten_native_group_norm_backward_out = "aten::native_group_norm_backward.out";
     torchlet_kernel_aten_native_group_norm_out = "aten::native_group_norm.out";
+    torchlet_kernel_aten_native_layer_norm_backward_out = "aten::native_layer_norm_backward.out";
     torchlet_kernel_aten_native_layer_norm_out = "aten::native_layer_norm.out";
     torchlet_kernel_aten_ne_Scalar_out = "aten::ne.Scalar_out";
     torchlet_kernel_aten_ne_Tensor_out = "aten::ne.Tensor_out";

@@ -1,0 +1,250 @@
+//! Gradients of layer and group normalisation, for programs that train.
+//!
+//! Both normalise rows of neighbouring elements and weigh their elements: layer norm each by a weight of its own, group norm all of a channel by
+//! one. With `x' = (x - mean) * rstd` and `g = grad * weight`, the gradient of a row is `rstd * (g - mean(g) - x' * mean(g * x'))`, that of
+//! a weight the sum of `grad * x'` over what it weighs, and that of a bias the sum of `grad`.
+
+use super::{expect_shape, fill, is_double};
+use crate::number::{load, store};
+use crate::real::Real;
+use crate::scratch;
+use crate::shape::contiguous;
+use crate::table::kernels;
+use torchlet_core::Param::{BoolList, Int, IntList, OptionalTensor, Out, Tensor};
+use torchlet_core::layout::checked_numel;
+use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
+
+kernels! {
+    /// `aten::native_layer_norm_backward.out(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, out0, out1, out2)`:
+    /// the gradients of input, weight and bias. All tensors are contiguous.
+    LAYER_NORM_BACKWARD_OUT = Kernel::new(
+        "aten::native_layer_norm_backward.out",
+        &[Tensor, Tensor, IntList, Tensor, Tensor, OptionalTensor, OptionalTensor, BoolList, Out, Out, Out],
+        |ctx| prepare(ctx, layer),
+    );
+    /// `aten::native_group_norm_backward.out(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask, out0, out1, out2)`: the
+    /// gradients of input, weight and bias. All tensors are contiguous.
+    GROUP_NORM_BACKWARD_OUT = Kernel::new(
+        "aten::native_group_norm_backward.out",
+        &[Tensor, Tensor, Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, BoolList, Out, Out, Out],
+        |ctx| prepare(ctx, group),
+    );
+}
+
+/// Elements that are looked at together.
+const BLOCK: usize = 64;
+
+/// A normalisation: how its rows lie, and which arguments it has.
+struct Rows {
+    count: usize,
+    len: usize,
+    /// Neighbours that share a weight.
+    alike: usize,
+    /// Rows that follow each other with weights of their own.
+    period: usize,
+    /// Where the dimensions of the weights are among those of the input.
+    weights: core::ops::Range<usize>,
+    /// The means; their inverse deviations come next.
+    mean: usize,
+    weight: usize,
+    mask: usize,
+    /// The first of three outputs.
+    out: usize,
+    /// Whether it is layer norm, for the choice of what is run.
+    is_layer: bool,
+}
+
+impl Rows {
+    /// The number of weights.
+    fn channels(&self) -> usize {
+        (self.len / self.alike.max(1)).saturating_mul(self.period)
+    }
+
+    fn scratch(&self) -> usize {
+        self.count.saturating_mul(2).saturating_add(self.channels().saturating_mul(3))
+    }
+}
+
+fn layer(args: &Arguments) -> Result<Rows, KernelError> {
+    let (input, normalized) = (args.info(1)?, args.ints(2)?);
+    let wrong = KernelError::argument(2, "is not the shape of the input's last dimensions");
+    let first = input.rank().checked_sub(normalized.len()).ok_or(wrong.clone())?;
+    let (outer, inner) = input.sizes.split_at(first);
+    if inner.is_empty() || !inner.iter().zip(&normalized).all(|(a, b)| i64::from(*a) == *b) {
+        return Err(wrong);
+    }
+    let numel = |sizes: &[i32]| checked_numel(sizes).unwrap_or(0);
+    let (weights, len) = (first..input.rank(), numel(inner));
+    let (count, alike, period) = (numel(outer), 1, 1);
+    Ok(Rows {
+        count,
+        len,
+        alike,
+        period,
+        weights,
+        mean: 3,
+        weight: 5,
+        mask: 7,
+        out: 8,
+        is_layer: true,
+    })
+}
+
+fn group(args: &Arguments) -> Result<Rows, KernelError> {
+    let input = args.info(1)?;
+    let &[samples, channels, ref rest @ ..] = &input.sizes[..] else {
+        return Err(KernelError::rank(1, input.rank()));
+    };
+    let plane = checked_numel(rest).unwrap_or(0);
+    let sizes = [(5, i64::from(samples)), (6, i64::from(channels)), (7, plane as i64)];
+    for (arg, expected) in sizes {
+        if args.int(arg)? != expected {
+            return Err(KernelError::argument(arg, "is not the input's size"));
+        }
+    }
+    let (samples, channels) = (input.size(0), input.size(1));
+    let period = usize::try_from(args.int(8)?).ok();
+    let period = period.filter(|groups| {
+        (1..=channels.max(1)).contains(groups) && channels.is_multiple_of(*groups)
+    });
+    let what = "does not divide the number of channels";
+    let period = period.ok_or(KernelError::argument(8, what))?;
+    let (count, len) = (samples.saturating_mul(period), channels / period * plane);
+    Ok(Rows {
+        count,
+        len,
+        alike: plane,
+        period,
+        weights: 1..2,
+        mean: 2,
+        weight: 4,
+        mask: 9,
+        out: 10,
+        is_layer: false,
+    })
+}
+
+fn prepare(
+    ctx: &mut Prepare,
+    rows: fn(&Arguments) -> Result<Rows, KernelError>,
+) -> Result<Plan, KernelError> {
+    let rows = rows(ctx)?;
+    let (grad, input) = (ctx.info(0)?, ctx.info(1)?);
+    let double = is_double(ctx, 1)?;
+    if grad.sizes != input.sizes {
+        return Err(KernelError::argument(0, "is not of the input's shape"));
+    }
+    for arg in [0, 1, rows.mean, rows.mean + 1] {
+        is_double(ctx, arg)?;
+        contiguous(arg, &ctx.info(arg)?)?;
+    }
+    for arg in [rows.mean, rows.mean + 1] {
+        if ctx.info(arg)?.numel() != rows.count {
+            return Err(KernelError::argument(arg, "has not a value for each row"));
+        }
+    }
+    let weights = input.sizes.get(rows.weights.clone()).unwrap_or(&[]);
+    expect_shape(ctx, rows.weight, weights)?;
+    if let Some(weight) = ctx.optional_info(rows.weight)? {
+        contiguous(rows.weight, &weight)?;
+    }
+    let sizes = [&input.sizes[..], weights, weights];
+    for (number, sizes) in sizes.into_iter().enumerate() {
+        if ctx.list_bool(rows.mask, number)? {
+            let out = rows.out + number;
+            ctx.resize(out, sizes)?;
+            is_double(ctx, out)?;
+            contiguous(out, &ctx.info(out)?)?;
+        }
+    }
+    let scratch = scratch::bytes_for(rows.scratch(), if double { 8 } else { 4 })?;
+    let run = match (rows.is_layer, double) {
+        (true, false) => run_layer::<f32>,
+        (true, true) => run_layer::<f64>,
+        (false, false) => run_group::<f32>,
+        (false, true) => run_group::<f64>,
+    };
+    Ok(Plan::new(run).with_scratch(scratch))
+}
+
+fn run_layer<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let rows = layer(ctx)?;
+    run::<C>(ctx, &rows)
+}
+
+fn run_group<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let rows = group(ctx)?;
+    run::<C>(ctx, &rows)
+}
+
+fn run<C: Real>(ctx: &mut Invoke, rows: &Rows) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let channels = rows.channels();
+    let memory = scratch::take::<C>(ctx, rows.scratch())?;
+    let (means, memory) = memory.split_at_mut(rows.count);
+    let (deviations, memory) = memory.split_at_mut(rows.count);
+    let (weights, memory) = memory.split_at_mut(channels);
+    let (of_weights, of_biases) = memory.split_at_mut(channels);
+    of_weights.fill(C::default());
+    of_biases.fill(C::default());
+    let (mean, deviation) = (ctx.tensor(rows.mean)?, ctx.tensor(rows.mean + 1)?);
+    fill(Some(&mean), 0, C::default(), means);
+    fill(Some(&deviation), 0, C::default(), deviations);
+    fill(ctx.optional_tensor(rows.weight)?.as_ref(), 0, C::count(1), weights);
+
+    let (grad, input) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let wanted = ctx.list_bool(rows.mask, 0)?;
+    let of_input = wanted.then(|| ctx.out(rows.out)).transpose()?;
+    let out_type = of_input.as_ref().map_or(input.scalar_type, |out| out.scalar_type);
+    let mut of_input = of_input.map(torchlet_core::TensorMut::into_bytes);
+    let each = rows.len / rows.alike.max(1);
+    for (row, (mean, deviation)) in means.iter().zip(&*deviations).enumerate() {
+        let first = row % rows.period * each;
+        // Calls a function with each block: where it begins in the row, and its gradients and normalised elements.
+        let blocks = |f: &mut dyn FnMut(usize, &[C], &[C])| {
+            let (mut g, mut x) = ([C::default(); BLOCK], [C::default(); BLOCK]);
+            for at in (0..rows.len).step_by(BLOCK) {
+                let len = BLOCK.min(rows.len - at);
+                let (g, x) = (&mut g[..len], &mut x[..len]);
+                let start = (row * rows.len + at) as isize;
+                load(grad.scalar_type, grad.bytes(), start, 1, g);
+                load(input.scalar_type, input.bytes(), start, 1, x);
+                x.iter_mut().for_each(|x| *x = (*x - *mean) * *deviation);
+                f(at, g, x);
+            }
+        };
+        let channel = |at: usize| first + at / rows.alike.max(1);
+        let (mut sum, mut product) = (C::default(), C::default());
+        blocks(&mut |at, g, x| {
+            for (i, (g, x)) in g.iter().zip(x).enumerate() {
+                let channel = channel(at + i);
+                let weighted = *g * weights[channel];
+                sum = sum + weighted;
+                product = product + weighted * *x;
+                of_weights[channel] = of_weights[channel] + *g * *x;
+                of_biases[channel] = of_biases[channel] + *g;
+            }
+        });
+        let Some(out) = &mut of_input else { continue };
+        let (sum, product) = (sum / C::count(rows.len), product / C::count(rows.len));
+        let size = out_type.size();
+        blocks(&mut |at, g, x| {
+            let mut values = [C::default(); BLOCK];
+            let values = &mut values[..g.len()];
+            for (i, (value, (g, x))) in values.iter_mut().zip(g.iter().zip(x)).enumerate() {
+                *value = (*g * weights[channel(at + i)] - sum - *x * product) * *deviation;
+            }
+            let start = (row * rows.len + at) * size;
+            if let Some(out) = out.get_mut(start..start + values.len() * size) {
+                store(out_type, out, values);
+            }
+        });
+    }
+    for (number, values) in [(1, of_weights), (2, of_biases)] {
+        if ctx.list_bool(rows.mask, number)? {
+            let mut out = ctx.out(rows.out + number)?;
+            store(out.scalar_type, out.bytes_mut(), values);
+        }
+    }
+    Ok(())
+}

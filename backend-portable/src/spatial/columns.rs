@@ -1,0 +1,99 @@
+//! Columns of windows back to pictures.
+
+use super::backward::{for_each, misfit, picture};
+use super::picture::SPACE;
+use crate::linear::Ring;
+use crate::number::{ComputeType, load, store, unsupported};
+use crate::shape::{bad, contiguous, same_type};
+use crate::table::kernels;
+use torchlet_core::Param::{IntList, Out, Tensor};
+use torchlet_core::layout::Sizes;
+use torchlet_core::rules::window::{Window, Windows, windows};
+use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
+
+kernels! { COLUMNS:
+    /// `aten::col2im.out(self, output_size, kernel_size, dilation, padding, stride, out)`: each element of a picture is the sum of what
+    /// windows have at its place. The columns `[batch, channels * taps, windows]` are contiguous.
+    COL2IM_OUT = Kernel::new(
+        "aten::col2im.out",
+        &[Tensor, IntList, IntList, IntList, IntList, IntList, Out],
+        prepare,
+    );
+}
+
+fn read_windows(ctx: &Arguments) -> Result<Windows, KernelError> {
+    let windows = windows(2, &ctx.ints(2)?, &ctx.ints(5)?, &ctx.ints(4)?, &ctx.ints(3)?);
+    windows.ok_or(bad(2, "kernel, dilation, padding or stride is wrong"))
+}
+
+fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let (input, windows) = (ctx.info(0)?, read_windows(ctx)?);
+    let (batch, [rows, columns]) = match &input.sizes[..] {
+        [rows, columns] => (None, [*rows, *columns]),
+        [batch, rows, columns] => (Some(*batch), [*rows, *columns]),
+        _ => return Err(KernelError::rank(0, input.rank())),
+    };
+    let size = ctx.ints(1)?;
+    let [height, width] = *size else { return Err(bad(1, "is no height and width")) };
+    let as_size = |size: i64| i32::try_from(size).ok().filter(|size| *size > 0);
+    let space = as_size(height).zip(as_size(width)).ok_or(bad(1, "is no height and width"))?;
+    let places = windows.iter().zip([space.0, space.1]);
+    let mut places = places.map(|(window, size)| window.convolved(size as usize));
+    let places = places.try_fold(1usize, |all, places| all.checked_mul(places?));
+    let taps = windows.iter().try_fold(1i64, |all, window| all.checked_mul(window.kernel() as i64));
+    let channels =
+        taps.filter(|taps| i64::from(rows) % taps == 0).map(|taps| i64::from(rows) / taps);
+    let channels = channels.and_then(|channels| i32::try_from(channels).ok()).ok_or(misfit(0))?;
+    if places != usize::try_from(columns).ok() {
+        return Err(misfit(0));
+    }
+    let sizes: Sizes = batch.into_iter().chain([channels, space.0, space.1]).collect();
+    ctx.resize(6, &sizes)?;
+    same_type(ctx, 0, 6)?;
+    contiguous(0, &input)?;
+    Ok(Plan::new(match ComputeType::of(input.scalar_type) {
+        Some(ComputeType::F32) => run::<f32>,
+        Some(ComputeType::F64) => run::<f64>,
+        _ => return Err(unsupported(0, input.scalar_type)),
+    }))
+}
+
+/// The window that has a place as one of its taps, if there is one.
+fn window_at(window: &Window, place: usize, tap: usize, windows: usize) -> Option<usize> {
+    let from = (place + window.padding()).checked_sub(tap.checked_mul(window.dilation())?)?;
+    let number = from / window.stride();
+    (from.is_multiple_of(window.stride()) && number < windows).then_some(number)
+}
+
+fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let (input, windows) = (ctx.tensor(0)?, read_windows(ctx)?);
+    let [down, across] = windows[..] else { return Err(misfit(2)) };
+    let out = ctx.out(6)?;
+    let to = picture(&out, 2, 6)?;
+    let [_, height, width] = to.space();
+    let places = [down.convolved(height), across.convolved(width)];
+    let [Some(high), Some(wide)] = places else { return Err(misfit(0)) };
+    let (scalar_type, size) = (input.scalar_type, input.scalar_type.size());
+    let out = out.into_bytes();
+    for_each(to.sizes, |index| {
+        let [batch, channel, ..] = index;
+        let mut sum = C::default();
+        for y in 0..down.kernel() {
+            let Some(row) = window_at(&down, index[SPACE + 1], y, high) else { continue };
+            for x in 0..across.kernel() {
+                let Some(column) = window_at(&across, index[SPACE + 2], x, wide) else { continue };
+                let tap = (batch * to.sizes[1] + channel) * down.kernel() + y;
+                let at = ((tap * across.kernel() + x) * high + row) * wide + column;
+                let mut value = [C::default()];
+                load(scalar_type, input.bytes(), at as isize, 0, &mut value);
+                sum = sum.mul_add(value[0], C::of_bool(true));
+            }
+        }
+        let at: usize = index.iter().zip(to.strides).map(|(i, stride)| i * stride).sum();
+        if let Some(out) = out.get_mut(at * size..(at + 1) * size) {
+            store(scalar_type, out, &[sum]);
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! Gradients of poolings, in plain loops: each element of the result's gradient goes back to what its window saw, all of it to the largest
+//! element, or an equal share to each.
+
+use super::backward::{by_type, for_each, misfit, picture};
+use super::picture::{DIMS, Picture, SPACE};
+use super::pool::{Axis, Pooled};
+use super::pool_operators::{adaptive, read_windows, sliding};
+use crate::number::{load, store, unsupported};
+use crate::paths::{self, Paths};
+use crate::table::kernels;
+use torchlet_core::Param::{Bool, IntList, OptionalInt, Out, Tensor};
+use torchlet_core::rules::window::pooling;
+use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Param, Plan, Prepare, ScalarType};
+
+const AVERAGE: &[Param] =
+    &[Tensor, Tensor, IntList, IntList, IntList, Bool, Bool, OptionalInt, Out];
+const LARGEST: &[Param] = &[Tensor, Tensor, IntList, IntList, IntList, IntList, Bool, Tensor, Out];
+
+kernels! { POOLING_BACKWARD:
+    /// `aten::max_pool2d_with_indices_backward.grad_input(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices,
+    /// grad_input)`
+    MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT = Kernel::new(
+        "aten::max_pool2d_with_indices_backward.grad_input",
+        LARGEST,
+        prepare_largest::<2>,
+    );
+    /// `aten::max_pool3d_with_indices_backward.grad_input(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices,
+    /// grad_input)`
+    MAX_POOL3D_WITH_INDICES_BACKWARD_GRAD_INPUT = Kernel::new(
+        "aten::max_pool3d_with_indices_backward.grad_input",
+        LARGEST,
+        prepare_largest::<3>,
+    );
+    /// `aten::adaptive_max_pool2d_backward.grad_input(grad_output, self, indices, grad_input)`
+    ADAPTIVE_MAX_POOL2D_BACKWARD_GRAD_INPUT = Kernel::new(
+        "aten::adaptive_max_pool2d_backward.grad_input",
+        &[Tensor, Tensor, Tensor, Out],
+        prepare_adaptive_largest::<2>,
+    );
+    /// `aten::adaptive_max_pool3d_backward.grad_input(grad_output, self, indices, grad_input)`
+    ADAPTIVE_MAX_POOL3D_BACKWARD_GRAD_INPUT = Kernel::new(
+        "aten::adaptive_max_pool3d_backward.grad_input",
+        &[Tensor, Tensor, Tensor, Out],
+        prepare_adaptive_largest::<3>,
+    );
+    /// `aten::avg_pool2d_backward.grad_input(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad,
+    /// divisor_override, grad_input)`
+    AVG_POOL2D_BACKWARD_GRAD_INPUT =
+        Kernel::new("aten::avg_pool2d_backward.grad_input", AVERAGE, prepare_average::<2>);
+    /// `aten::avg_pool3d_backward.grad_input(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad,
+    /// divisor_override, grad_input)`
+    AVG_POOL3D_BACKWARD_GRAD_INPUT =
+        Kernel::new("aten::avg_pool3d_backward.grad_input", AVERAGE, prepare_average::<3>);
+    /// `aten::_adaptive_avg_pool2d_backward.out(grad_output, self, out)`
+    ADAPTIVE_AVG_POOL2D_BACKWARD_OUT = Kernel::new(
+        "aten::_adaptive_avg_pool2d_backward.out",
+        &[Tensor, Tensor, Out],
+        prepare_adaptive_average::<2>,
+    );
+    /// `aten::_adaptive_avg_pool3d_backward.out(grad_output, self, out)`
+    ADAPTIVE_AVG_POOL3D_BACKWARD_OUT = Kernel::new(
+        "aten::_adaptive_avg_pool3d_backward.out",
+        &[Tensor, Tensor, Out],
+        prepare_adaptive_average::<3>,
+    );
+}
+
+/// The instances of a generic invoke function for a number of dimensions.
+macro_rules! instances {
+    ($function:ident, $rank:ident) => {
+        [$function::<f32, $rank>, $function::<f64, $rank>, $function::<i64, $rank>]
+    };
+}
+
+/// Gives the gradient the input's shape, and chooses the function for the type of all of them.
+fn prepare(ctx: &mut Prepare, out: usize, functions: [InvokeFn; 3]) -> Result<Plan, KernelError> {
+    let (grad, input) = (ctx.info(0)?, ctx.info(1)?);
+    ctx.resize(out, &input.sizes)?;
+    let found = ctx.info(out)?.scalar_type;
+    if found != grad.scalar_type || found == ScalarType::Bool {
+        return Err(unsupported(out, found));
+    }
+    by_type(found, functions)
+}
+
+/// Checks that the indices belong to the gradient.
+fn expect_indices(ctx: &Prepare, arg: usize) -> Result<(), KernelError> {
+    let indices = ctx.info(arg)?;
+    if indices.scalar_type != ScalarType::Long {
+        return Err(unsupported(arg, indices.scalar_type));
+    }
+    if indices.sizes != ctx.info(0)?.sizes {
+        return Err(misfit(arg));
+    }
+    Ok(())
+}
+
+/// Checks that gradient and input have the same batch and channels.
+fn expect_alike(ctx: &Prepare, rank: usize) -> Result<(), KernelError> {
+    let (grad, input) = (ctx.info(0)?, ctx.info(1)?);
+    let [of_grad, of_input] = [picture(&grad, rank, 0)?.sizes, picture(&input, rank, 1)?.sizes];
+    if grad.rank() != input.rank() || of_grad[..SPACE] != of_input[..SPACE] {
+        return Err(misfit(0));
+    }
+    Ok(())
+}
+
+fn prepare_largest<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let windows = read_windows(ctx, RANK, 2, Some(5))?;
+    let sizes = pooling(&ctx.info(1)?.sizes, &windows, ctx.bool(6)?).ok_or(misfit(1))?;
+    if sizes != ctx.info(0)?.sizes {
+        return Err(misfit(0));
+    }
+    expect_indices(ctx, 7)?;
+    prepare(ctx, 8, instances!(run_largest, RANK))
+}
+
+fn run_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    to_largest::<C>(ctx, RANK, 7, 8)
+}
+
+fn prepare_adaptive_largest<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    expect_alike(ctx, RANK)?;
+    expect_indices(ctx, 2)?;
+    prepare(ctx, 3, instances!(run_adaptive_largest, RANK))
+}
+
+fn run_adaptive_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    to_largest::<C>(ctx, RANK, 2, 3)
+}
+
+fn prepare_average<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let windows = read_windows(ctx, RANK, 2, None)?;
+    if ctx.optional_int(7)? == Some(0) {
+        return Err(KernelError::argument(7, "must not be zero"));
+    }
+    let sizes = pooling(&ctx.info(1)?.sizes, &windows, ctx.bool(5)?).ok_or(misfit(1))?;
+    if sizes != ctx.info(0)?.sizes {
+        return Err(misfit(0));
+    }
+    prepare(ctx, 8, instances!(run_average, RANK))
+}
+
+fn run_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let axes = sliding(&read_windows(ctx, RANK, 2, None)?);
+    let (count_padding, divisor) = (ctx.bool(6)?, ctx.optional_int(7)?);
+    to_all::<C>(ctx, RANK, (axes, count_padding, divisor), 8)
+}
+
+fn prepare_adaptive_average<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    paths::take(Paths::ADAPTIVE)?;
+    expect_alike(ctx, RANK)?;
+    prepare(ctx, 2, instances!(run_adaptive_average, RANK))
+}
+
+fn run_adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    // The windows of the pooling follow from the size of its result, whose gradient this is.
+    let axes = adaptive(&ctx.info(0)?, RANK);
+    to_all::<C>(ctx, RANK, (axes, false, None), 2)
+}
+
+/// Where an element of a picture lies.
+fn position(picture: &Picture, index: [usize; DIMS]) -> usize {
+    index.iter().zip(picture.strides).map(|(i, stride)| i * stride).sum()
+}
+
+/// Adds to an element.
+fn add<C: Pooled>(scalar_type: ScalarType, out: &mut [u8], at: usize, value: C) {
+    let (size, mut sum) = (scalar_type.size(), [C::default()]);
+    load(scalar_type, out, at as isize, 0, &mut sum);
+    if let Some(out) = out.get_mut(at * size..(at + 1) * size) {
+        store(scalar_type, out, &[sum[0].mul_add(value, C::of_bool(true))]);
+    }
+}
+
+/// All of each gradient to the element that an index names.
+fn to_largest<C: Pooled>(
+    ctx: &mut Invoke,
+    rank: usize,
+    indices: usize,
+    out: usize,
+) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let (grad, places) = (ctx.tensor(0)?, ctx.tensor(indices)?);
+    let (from, in_places) = (picture(&grad, rank, 0)?, picture(&places, rank, indices)?);
+    let target = ctx.out(out)?;
+    let to = picture(&target, rank, out)?;
+    let (scalar_type, [depth, height, width]) = (grad.scalar_type, to.space());
+    let bytes = target.into_bytes();
+    bytes.fill(0);
+    let mut outside = false;
+    for_each(from.sizes, |index| {
+        let mut place = [0i64];
+        let at = position(&in_places, index);
+        load(ScalarType::Long, places.bytes(), at as isize, 0, &mut place);
+        let place = usize::try_from(place[0]).ok().filter(|&place| place < depth * height * width);
+        let Some(place) = place else {
+            outside = true;
+            return;
+        };
+        let [batch, channel, ..] = index;
+        let seen = [place / (height * width), place / width % height, place % width];
+        let seen = position(&to, [batch, channel, seen[0], seen[1], seen[2]]);
+        let mut value = [C::default()];
+        load(scalar_type, grad.bytes(), position(&from, index) as isize, 0, &mut value);
+        add(scalar_type, bytes, seen, value[0]);
+    });
+    if outside {
+        return Err(KernelError::argument(indices, "an index is outside the input"));
+    }
+    Ok(())
+}
+
+/// An equal share of each gradient to each element of its window.
+fn to_all<C: Pooled>(
+    ctx: &mut Invoke,
+    rank: usize,
+    (axes, count_padding, divisor): ([Axis; 3], bool, Option<i64>),
+    out: usize,
+) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let grad = ctx.tensor(0)?;
+    let from = picture(&grad, rank, 0)?;
+    let target = ctx.out(out)?;
+    let to = picture(&target, rank, out)?;
+    let input = to.space();
+    if !axes.iter().zip(input).all(|(axis, size)| axis.is_countable(size)) {
+        return Err(misfit(1));
+    }
+    let scalar_type = grad.scalar_type;
+    let bytes = target.into_bytes();
+    bytes.fill(0);
+    for_each(from.sizes, |index| {
+        let [batch, channel, places @ ..] = index;
+        let seen: [_; 3] = core::array::from_fn(|dim| axes[dim].seen(places[dim], input[dim]));
+        let counted = (0..3).map(|dim| axes[dim].counts(places[dim], input[dim], count_padding).1);
+        let divisor = divisor.unwrap_or_else(|| counted.product());
+        let mut value = [C::default()];
+        load(scalar_type, grad.bytes(), position(&from, index) as isize, 0, &mut value);
+        let share = value[0].divided(divisor);
+        for_each([1, 1, seen[0].count, seen[1].count, seen[2].count], |tap| {
+            let mut at = [batch, channel, 0, 0, 0];
+            for dim in 0..3 {
+                at[SPACE + dim] = seen[dim].start as usize + tap[SPACE + dim] * seen[dim].step;
+            }
+            add(scalar_type, bytes, position(&to, at), share);
+        });
+    });
+    Ok(())
+}

@@ -1,0 +1,218 @@
+"""Gradients, as programs that train call them."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import torch
+
+from .table import Case, Run, case, f16, f32, f64, last, longs, values
+
+A = torch.ops.aten
+ALL = [True, True, True]
+
+
+def gradient(name: str, operator: Any, run: Run, *inputs: torch.Tensor, **options: Any) -> Case:
+    """A case of an operator that must not be decomposed."""
+    return case(name, run, inputs, preserve=[operator], **options)
+
+
+def convolutions() -> Iterator[Case]:
+    backward = A.convolution_backward.default
+    for name, size, weight, chosen in (
+        ("plain", (2, 2, 6, 5), (3, 2, 3, 3), {}),
+        ("stride", (1, 2, 7, 6), (3, 2, 3, 3), {"stride": [2, 2]}),
+        ("padding", (1, 2, 5, 5), (3, 2, 3, 3), {"padding": [1, 1]}),
+        ("dilation", (1, 2, 7, 7), (3, 2, 3, 3), {"dilation": [2, 2], "padding": [1, 2]}),
+        ("groups", (1, 4, 5, 5), (6, 2, 3, 3), {"groups": 2}),
+        ("depthwise", (2, 4, 6, 6), (4, 1, 3, 3), {"groups": 4, "stride": [2, 1], "padding": [1, 1]}),
+        ("one_dimension", (2, 3, 9), (4, 3, 3), {"stride": [2], "padding": [1]}),
+        ("three_dimensions", (1, 2, 4, 5, 4), (3, 2, 2, 3, 2), {"padding": [0, 1, 0]}),
+        ("transposed", (1, 3, 4, 4), (3, 2, 3, 3), {"transposed": True, "stride": [2, 2], "padding": [1, 1]}),
+        ("transposed_groups", (1, 4, 3, 4), (4, 2, 2, 3), {"transposed": True, "groups": 2, "output_padding": [1, 0], "stride": [2, 1]}),
+    ):
+        yield convolution(name, size, weight, **chosen)
+    yield convolution("double", (1, 2, 5, 5), (3, 2, 3, 3), dtype=f64)
+    yield convolution("half", (1, 2, 5, 5), (3, 2, 3, 3), dtype=f16)
+    for name, mask in (("input", [True, False, False]), ("weight", [False, True, False]), ("bias", [False, False, True])):
+        yield convolution(f"only_{name}", (1, 2, 5, 5), (3, 2, 3, 3), mask=mask)
+    yield case(
+        "convolution_channels_last",
+        lambda g, x, w: A.convolution_backward(g, x, w, [3], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, ALL),
+        (last(values(f32, 2, 3, 3, 3)), last(values(f32, 2, 2, 5, 5)), values(f32, 3, 2, 3, 3)),
+        preserve=[backward],
+    )
+
+
+def convolution(name: str, size: tuple[int, ...], weight: tuple[int, ...], **chosen: Any) -> Case:
+    dtype, mask = chosen.pop("dtype", f32), chosen.pop("mask", ALL)
+    rank = len(size) - 2
+    stride, padding = chosen.get("stride", [1] * rank), chosen.get("padding", [0] * rank)
+    dilation, extra = chosen.get("dilation", [1] * rank), chosen.get("output_padding", [0] * rank)
+    transposed, groups = chosen.get("transposed", False), chosen.get("groups", 1)
+    x, w = values(dtype, *size, scale=1.0), values(dtype, *weight, scale=0.5)
+    like = torch.convolution(x, w, None, stride, padding, dilation, transposed, extra, groups)
+    channels = like.shape[1]
+
+    def run(grad, x, w):
+        made = A.convolution_backward(grad, x, w, [channels], stride, padding, dilation, transposed, extra, groups, mask)
+        return tuple(one for one, wanted in zip(made, mask) if wanted)
+
+    inputs = (values(dtype, *like.shape, scale=1.0), x, w)
+    return gradient(f"convolution_{name}", A.convolution_backward.default, run, *inputs)
+
+
+def poolings() -> Iterator[Case]:
+    for dtype, name in ((f32, "f32"), (f64, "f64"), (f16, "f16")):
+        yield average2d(f"avg_pool2d_{name}", values(dtype, 2, 3, 6, 8), [2, 2])
+    yield average2d("avg_pool2d_overlapping", values(f32, 1, 2, 7, 6), [3, 3], stride=[1, 2])
+    yield average2d("avg_pool2d_padding", values(f32, 1, 2, 6, 6), [3, 3], stride=[2, 2], padding=[1, 1])
+    yield average2d("avg_pool2d_inside", values(f32, 1, 2, 6, 6), [3, 3], stride=[2, 2], padding=[1, 1], counted=False)
+    yield average2d("avg_pool2d_ceil", values(f32, 1, 2, 7, 6), [3, 2], stride=[2, 2], ceil=True)
+    yield average2d("avg_pool2d_divisor", values(f32, 1, 2, 6, 6), [2, 3], divisor=5)
+    yield average2d("avg_pool2d_no_batch", values(f32, 3, 6, 6), [2, 2])
+    yield average2d("avg_pool2d_channels_last", last(values(f32, 2, 3, 6, 6)), [2, 2])
+    x = values(f32, 1, 2, 4, 5, 6)
+    yield gradient(
+        "avg_pool3d",
+        A.avg_pool3d_backward.default,
+        lambda g, x: A.avg_pool3d_backward(g, x, [2, 3, 2], [2, 1, 2], [1, 1, 0], False, False, None),
+        values(f32, *A.avg_pool3d(x, [2, 3, 2], [2, 1, 2], [1, 1, 0], False, False).shape),
+        x,
+    )
+    for name, size, to in (("even", (2, 3, 6, 8), (3, 2)), ("uneven", (1, 2, 7, 5), (3, 4)), ("one", (2, 3, 5, 4), (1, 1))):
+        yield gradient(
+            f"adaptive_avg_pool2d_{name}",
+            A._adaptive_avg_pool2d_backward.default,
+            A._adaptive_avg_pool2d_backward.default,
+            values(f32, *size[:2], *to),
+            values(f32, *size),
+        )
+    yield gradient(
+        "adaptive_avg_pool3d",
+        A._adaptive_avg_pool3d_backward.default,
+        A._adaptive_avg_pool3d_backward.default,
+        values(f32, 1, 2, 2, 3, 2),
+        values(f32, 1, 2, 5, 4, 3),
+    )
+    yield gradient(
+        "max_pool2d_overlapping",
+        A.max_pool2d_with_indices_backward.default,
+        lambda g, x: A.max_pool2d_with_indices_backward(
+            g, x, [3, 3], [1, 2], [1, 0], [1, 1], False, A.max_pool2d_with_indices(x, [3, 3], [1, 2], [1, 0])[1]
+        ),
+        values(f32, 2, 2, 6, 3),
+        values(f32, 2, 2, 6, 7),
+    )
+    yield gradient(
+        "max_pool3d",
+        A.max_pool3d_with_indices_backward.default,
+        lambda g, x: A.max_pool3d_with_indices_backward(
+            g, x, [2, 2, 2], [2, 1, 2], [0, 0, 0], [1, 1, 1], False, A.max_pool3d_with_indices(x, [2, 2, 2], [2, 1, 2])[1]
+        ),
+        values(f32, 1, 2, 2, 3, 2),
+        values(f32, 1, 2, 5, 4, 4),
+    )
+    for rank, operator, forward, size, to in (
+        (2, A.adaptive_max_pool2d_backward.default, A.adaptive_max_pool2d, (2, 3, 6, 7), (3, 4)),
+        (3, A.adaptive_max_pool3d_backward.default, A.adaptive_max_pool3d, (1, 2, 5, 4, 6), (2, 2, 4)),
+    ):
+        yield gradient(
+            f"adaptive_max_pool{rank}d",
+            operator,
+            lambda g, x, run=operator, forward=forward, to=to: run(g, x, forward(x, to)[1]),
+            values(f32, *size[:2], *to),
+            values(f32, *size),
+        )
+
+
+def average2d(name, x, kernel, stride=(), padding=(0, 0), ceil=False, counted=True, divisor=None) -> Case:
+    chosen = (kernel, list(stride), list(padding), ceil, counted, divisor)
+    like = A.avg_pool2d(x, *chosen)
+    grad = values(x.dtype, *like.shape)
+    if like.dim() == 4 and like.is_contiguous(memory_format=torch.channels_last) and not like.is_contiguous():
+        grad = last(grad)
+    return gradient(name, A.avg_pool2d_backward.default, lambda g, x: A.avg_pool2d_backward(g, x, *chosen), grad, x)
+
+
+def norms() -> Iterator[Case]:
+    layer, group = A.native_layer_norm_backward.default, A.native_group_norm_backward.default
+
+    def of_layer(dims, eps=1e-5):
+        def run(grad, x, w, b):
+            mean, deviation = A.native_layer_norm(x, dims, w, b, eps)[1:]
+            return layer(grad, x, dims, mean, deviation, w, b, ALL)
+
+        return run
+
+    for dtype, name in ((f32, "f32"), (f64, "f64")):
+        inputs = (values(dtype, 3, 4, 70), values(dtype, 3, 4, 70), values(dtype, 70), values(dtype, 70))
+        yield gradient(f"layer_norm_{name}", layer, of_layer([70]), *inputs)
+    inputs = (values(f32, 5, 3, 4), values(f32, 5, 3, 4), values(f32, 3, 4), values(f32, 3, 4))
+    yield gradient("layer_norm_two_dimensions", layer, of_layer([3, 4]), *inputs)
+
+    def unweighted(grad, x):
+        mean, deviation = A.native_layer_norm(x, [6], None, None, 1e-5)[1:]
+        return layer(grad, x, [6], mean, deviation, None, None, [True, False, False])[0]
+
+    yield gradient("layer_norm_unweighted", layer, unweighted, values(f32, 4, 6), values(f32, 4, 6))
+
+    def of_group(groups, mask=ALL):
+        def run(grad, x, w, b):
+            n, c, plane = x.shape[0], x.shape[1], x[0, 0].numel()
+            mean, deviation = A.native_group_norm(x, w, b, n, c, plane, groups, 1e-5)[1:]
+            made = group(grad, x, mean, deviation, w, n, c, plane, groups, mask)
+            return tuple(one for one, wanted in zip(made, mask) if wanted)
+
+        return run
+
+    for groups in (1, 2, 6):
+        inputs = (values(f32, 2, 6, 3, 5), values(f32, 2, 6, 3, 5), values(f32, 6), values(f32, 6))
+        yield gradient(f"group_norm_{groups}", group, of_group(groups), *inputs)
+    inputs = (values(f64, 2, 4, 7), values(f64, 2, 4, 7), values(f64, 4), values(f64, 4))
+    yield gradient("group_norm_f64", group, of_group(2), *inputs)
+    inputs = (values(f32, 2, 4, 7), values(f32, 2, 4, 7), values(f32, 4), values(f32, 4))
+    yield gradient("group_norm_weights", group, of_group(2, [False, True, True]), *inputs)
+
+
+def tables() -> Iterator[Case]:
+    dense = A.embedding_dense_backward.default
+    for name, padding, mean in (("sums", -1, False), ("padding", 2, False), ("means", -1, True)):
+        yield gradient(
+            f"embedding_{name}",
+            dense,
+            lambda g, i, padding=padding, mean=mean: dense(g, i, 5, padding, mean),
+            values(f32, 2, 3, 70),
+            longs(1, 2, 2, 4, 2, 1).reshape(2, 3),
+        )
+    yield gradient(
+        "embedding_f64",
+        dense,
+        lambda g, i: dense(g, i, 4, -1, False),
+        values(f64, 3, 4),
+        torch.tensor([3, 0, 3], dtype=torch.int32),
+    )
+
+
+def columns() -> Iterator[Case]:
+    fold = A.col2im.default
+    for name, channels, size, chosen in (
+        ("plain", 2, (4, 6), ([2, 2], [1, 1], [0, 0], [2, 2])),
+        ("overlapping", 2, (5, 6), ([3, 2], [1, 1], [0, 0], [1, 1])),
+        ("padding", 1, (5, 5), ([3, 3], [1, 1], [1, 2], [2, 1])),
+        ("dilation", 2, (7, 6), ([2, 3], [2, 1], [0, 1], [1, 2])),
+    ):
+        kernel, dilation, padding, stride = chosen
+        x = torch.nn.functional.unfold(values(f32, 2, channels, *size), kernel, dilation, padding, stride)
+        yield gradient(f"col2im_{name}", fold, lambda x, size=size, chosen=chosen: fold(x, size, *chosen), x)
+    yield gradient("col2im_no_batch", fold, lambda x: fold(x, [4, 4], [2, 2], [1, 1], [0, 0], [2, 2]), values(f32, 8, 4))
+    yield gradient("col2im_f64", fold, lambda x: fold(x, [4, 4], [2, 2], [1, 1], [0, 0], [1, 1]), values(f64, 1, 4, 9))
+
+
+FAMILIES = {
+    "gradient_convolution": convolutions,
+    "gradient_pooling": poolings,
+    "gradient_norm": norms,
+    "gradient_table": tables,
+    "gradient_columns": columns,
+}
