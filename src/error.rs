@@ -147,6 +147,13 @@ pub enum Error {
         /// Tensors that were given or asked for and that the methods do not have.
         unknown: Vec<String>,
     },
+    /// A method cannot be trained, or not yet.
+    Untrainable {
+        /// The method.
+        method: String,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// Saved state cannot be written or read.
     StateFile {
         /// Why.
@@ -236,6 +243,7 @@ impl Error {
             Error::State { source, .. } => source.code(),
             Error::DelegateState { source, .. } => source.code(),
             Error::StateNames { .. } => code::NOT_FOUND,
+            Error::Untrainable { .. } => code::NOT_SUPPORTED,
             Error::StateFile { .. } => code::INVALID_EXTERNAL_DATA,
             Error::Execute { source, .. } => source.code(),
             Error::Kind { .. } => code::INVALID_TYPE,
@@ -349,6 +357,7 @@ impl fmt::Display for Error {
                 }
                 Ok(())
             }
+            Error::Untrainable { method, reason } => write!(f, "training '{method}': {reason}"),
             Error::StateFile { source } => write!(f, "saved state: {source}"),
             Error::Kind { expected, found } => {
                 write!(f, "the value is a {found}, not a {expected}")

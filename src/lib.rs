@@ -123,6 +123,8 @@ mod tensor;
 #[cfg(feature = "std")]
 mod threads;
 #[cfg(feature = "std")]
+pub mod training;
+#[cfg(feature = "std")]
 mod value;
 
 #[cfg(feature = "std")]

@@ -144,6 +144,15 @@ impl<'p> MethodMeta<'p> {
         self.interface(self.plan.outputs(), index)
     }
 
+    /// The index of the value that output `index` is; `None` beyond the last.
+    ///
+    /// # Errors
+    /// The file is malformed.
+    pub fn output_value_index(&self, index: usize) -> Result<Option<usize>, ProgramError> {
+        let value = self.plan.outputs()?.get(index)?;
+        Ok(value.and_then(|value| usize::try_from(value).ok()))
+    }
+
     /// Number of values.
     pub fn value_count(&self) -> usize {
         self.plan.values().map_or(0, |values| values.len())

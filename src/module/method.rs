@@ -172,6 +172,12 @@ impl<'a> Method<'a> {
     /// # Errors
     /// An input is missing or does not fit, or the method failed while running.
     pub fn execute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, Error> {
+        self.execute_in_place(inputs)?;
+        (0..self.output_count()).map(|index| self.output_value(index)).collect()
+    }
+
+    /// As [`execute`](Self::execute), and leaves the outputs in their places.
+    pub(crate) fn execute_in_place(&mut self, inputs: &[Value]) -> Result<(), Error> {
         self.check_input_count(inputs.len())?;
         for index in 0..self.input_count() {
             match inputs.get(index) {
@@ -179,8 +185,14 @@ impl<'a> Method<'a> {
                 _ => self.set_preset(index)?,
             }
         }
-        self.run()?;
-        (0..self.output_count()).map(|index| self.output_value(index)).collect()
+        self.run()
+    }
+
+    /// The index of the value that an output is, among the method's values.
+    pub(crate) fn output_value_index(&self, index: usize) -> Result<Option<usize>, Error> {
+        let value =
+            self.group.with(self.index, |method| method.meta().output_value_index(index))?;
+        value.map_err(|error| Error::of_load(self.name(), error))
     }
 
     /// Runs the method on inputs in memory of the caller, and leaves the outputs in their places, to be read with

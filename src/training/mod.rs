@@ -1,0 +1,247 @@
+//! Training on the device: programs that compute gradients, and [optimisers](Optimizer) that move their parameters.
+//!
+//! A model whose `forward` gives a loss first is exported with its gradients by `torch.export.experimental._export_forward_backward`, as for
+//! ExecuTorch's training module. Its outputs are those of the model, then the gradients, then the parameters, which are state of the
+//! method; three methods beside it (`__et_training_gradients_index_forward`, `…parameters_index_…`, `…fqn_…`) say where which begins and what
+//! the parameters are called (ExecuTorch: `extension/training/module/training_module.cpp`).
+//!
+//! ```
+//! use torchlet::training::{Sgd, SgdOptions, TrainingModule};
+//! use torchlet::{Tensor, Value};
+//!
+//! let mut module = TrainingModule::load("tests/fixtures/training/layers.pte")?;
+//! let mut optimizer = Sgd::new(SgdOptions { lr: 0.1, momentum: 0.9, ..SgdOptions::default() });
+//! let (images, labels) = (Tensor::randn(torchlet::ScalarType::Float, &[4, 5], 1)?, Tensor::from_slice(&[4], &[0i64, 1, 2, 1])?);
+//! let mut losses = Vec::new();
+//! for _ in 0..20 {
+//!     let outputs = module.execute_forward_backward("forward", [&images, &labels])?;
+//!     losses.push(outputs[0].tensor()?.item::<f32>()?);
+//!     module.step("forward", &mut optimizer)?;
+//! }
+//! assert!(losses[19] < losses[0]);
+//! # Ok::<(), torchlet::Error>(())
+//! ```
+//!
+//! Parameters are of type `float32`. They stay in the module from step to step; [`TrainingModule::named_parameters`] copies them out.
+
+mod optimizer;
+
+pub use optimizer::{Adam, AdamOptions, Optimizer, Sgd, SgdOptions};
+
+use crate::error::{Error, TensorError};
+use crate::module::Module;
+use crate::processor::RunOn;
+use crate::tensor::Tensor;
+use crate::value::{Inputs, Value};
+use std::collections::BTreeMap;
+use std::path::Path;
+use torchlet_core::{ScalarType, ValueRef};
+
+/// A module with methods that compute gradients.
+#[derive(Debug)]
+pub struct TrainingModule {
+    module: Module,
+    methods: BTreeMap<String, Layout>,
+}
+
+/// What the outputs of a method are.
+#[derive(Debug)]
+struct Layout {
+    /// The names of the parameters, in the order of their gradients.
+    names: Vec<String>,
+    first_gradient: usize,
+    /// The value of each parameter, as the method's state has it.
+    parameters: Vec<usize>,
+    /// Whether the method ran, so that there are gradients.
+    has_run: bool,
+}
+
+impl TrainingModule {
+    /// Opens a file, to run on the CPU.
+    ///
+    /// # Errors
+    /// As [`Module::load`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Ok(Self::new(Module::builder().run_on(RunOn::Cpu).load(path)?))
+    }
+
+    /// Trains a module: one that runs on the CPU, since what a GPU keeps has no names.
+    pub fn new(module: Module) -> Self {
+        TrainingModule { module, methods: BTreeMap::new() }
+    }
+
+    /// The module, whose parameters are as they were trained.
+    pub fn into_module(self) -> Module {
+        self.module
+    }
+
+    /// The module.
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// Runs a method. Gives what the model returns, of which the first is the loss; gradients and parameters stay.
+    ///
+    /// # Errors
+    /// As [`Module::execute`], or the method computes no gradients.
+    pub fn execute_forward_backward(
+        &mut self,
+        method: &str,
+        inputs: impl Inputs,
+    ) -> Result<Vec<Value>, Error> {
+        let own = self.layout(method)?.first_gradient;
+        let mut loaded = self.module.method(method)?;
+        loaded.execute_in_place(&inputs.into_values())?;
+        let outputs = (0..own).map(|index| loaded.output_value(index)).collect();
+        self.layout(method)?.has_run = true;
+        outputs
+    }
+
+    /// Copies of a method's parameters, by their names in the model.
+    ///
+    /// # Errors
+    /// The method cannot be loaded, or computes no gradients.
+    pub fn named_parameters(&mut self, method: &str) -> Result<Vec<(String, Tensor)>, Error> {
+        let layout = self.layout(method)?;
+        let (names, values) = (layout.names.clone(), layout.parameters.clone());
+        let method = self.module.method(method)?;
+        let tensors = values.into_iter().map(|value| method.read_state(value));
+        names.into_iter().zip(tensors).map(|(name, tensor)| Ok((name, tensor?))).collect()
+    }
+
+    /// Gives a parameter other values.
+    ///
+    /// # Errors
+    /// There is no parameter of this name, or it has another type or shape.
+    pub fn set_parameter(
+        &mut self,
+        method: &str,
+        name: &str,
+        tensor: &Tensor,
+    ) -> Result<(), Error> {
+        let layout = self.layout(method)?;
+        let found = layout.names.iter().zip(&layout.parameters).find(|(own, _)| *own == name);
+        let Some((_, value)) = found else {
+            return Err(Error::StateNames {
+                missing: Vec::new(),
+                unknown: vec![format!("{method}/{name}")],
+            });
+        };
+        let value = *value;
+        self.module.method(method)?.write_state(value, tensor)
+    }
+
+    /// Copies of the gradients of the last run, by the names of their parameters.
+    ///
+    /// # Errors
+    /// The method did not run yet, or computes no gradients.
+    pub fn named_gradients(&mut self, method: &str) -> Result<Vec<(String, Tensor)>, Error> {
+        let (names, first) = self.gradients(method)?;
+        let method = self.module.method(method)?;
+        let tensor = |(index, name): (usize, String)| match method.output(first + index)? {
+            ValueRef::Tensor(tensor) => Ok((name, Tensor::try_from(&tensor)?)),
+            _ => Err(untrainable(method.name(), format!("the gradient of {name} is no tensor"))),
+        };
+        names.into_iter().enumerate().map(tensor).collect()
+    }
+
+    /// Moves each parameter of a method by its gradient of the last run.
+    ///
+    /// # Errors
+    /// The method did not run yet, or has parameters of another type than `float32`. Parameters before that one are moved.
+    pub fn step(&mut self, method: &str, optimizer: &mut impl Optimizer) -> Result<(), Error> {
+        let gradients = self.named_gradients(method)?;
+        let values = self.layout(method)?.parameters.clone();
+        let mut method = self.module.method(method)?;
+        for ((name, gradient), value) in gradients.into_iter().zip(values) {
+            let mut parameter = method.read_state(value)?;
+            for scalar_type in [parameter.scalar_type(), gradient.scalar_type()] {
+                if scalar_type != ScalarType::Float {
+                    let operation = "training";
+                    return Err(TensorError::Unsupported { scalar_type, operation }.into());
+                }
+            }
+            if parameter.shape() != gradient.shape() {
+                let (expected, found) = (parameter.shape().to_vec(), gradient.shape().to_vec());
+                return Err(TensorError::OtherShape { expected, found }.into());
+            }
+            let gradient = gradient.to_dim_order(parameter.dim_order())?;
+            optimizer.update(&name, parameter.memory_mut()?, gradient.memory()?);
+            method.write_state(value, &parameter)?;
+        }
+        Ok(())
+    }
+
+    /// The names of the parameters, and the first of the outputs that are their gradients.
+    fn gradients(&mut self, method: &str) -> Result<(Vec<String>, usize), Error> {
+        let layout = self.layout(method)?;
+        match layout.has_run {
+            true => Ok((layout.names.clone(), layout.first_gradient)),
+            false => Err(untrainable(method, "there are no gradients before it ran".into())),
+        }
+    }
+
+    fn layout(&mut self, method: &str) -> Result<&mut Layout, Error> {
+        if !self.methods.contains_key(method) {
+            let layout = Layout::of(&mut self.module, method)?;
+            self.methods.insert(method.into(), layout);
+        }
+        self.methods.get_mut(method).ok_or_else(|| untrainable(method, String::new()))
+    }
+}
+
+fn untrainable(method: &str, reason: String) -> Error {
+    Error::Untrainable { method: method.into(), reason }
+}
+
+impl Layout {
+    fn of(module: &mut Module, method: &str) -> Result<Self, Error> {
+        let known = module.method_names()?;
+        let beside = |what: &str| format!("__et_training_{what}_{method}");
+        if let Some(missing) = ["gradients_index", "parameters_index", "fqn"]
+            .map(beside)
+            .into_iter()
+            .find(|name| known.iter().any(|known| known == method) && !known.contains(name))
+        {
+            let how = "export it with torch.export.experimental._export_forward_backward";
+            return Err(untrainable(method, format!("there is no method {missing}: {how}")));
+        }
+        let mut index = |what: &str| {
+            let outputs = module.execute(&beside(what), ())?;
+            let index = match outputs.first() {
+                Some(Value::Int(index)) => usize::try_from(*index).ok(),
+                _ => None,
+            };
+            index.ok_or_else(|| untrainable(method, format!("{} is no index", beside(what))))
+        };
+        let (first_gradient, first_parameter) =
+            (index("gradients_index")?, index("parameters_index")?);
+        let names = module.execute(&beside("fqn"), ())?.into_iter().map(|name| match name {
+            Value::String(name) => Ok(name),
+            _ => Err(untrainable(method, format!("{} has other than names", beside("fqn")))),
+        });
+        let names = names.collect::<Result<Vec<String>, Error>>()?;
+        let loaded = module.method(method)?;
+        let count = loaded.output_count();
+        let fits = first_gradient.checked_add(names.len()) == Some(first_parameter)
+            && first_parameter.checked_add(names.len()) == Some(count);
+        if !fits {
+            let found = format!(
+                "{count} outputs, gradients from {first_gradient} and parameters from {first_parameter} on, of {} names",
+                names.len()
+            );
+            return Err(untrainable(method, found));
+        }
+        let state = loaded.state()?;
+        let parameter = |(number, name): (usize, &String)| {
+            let value = loaded.output_value_index(first_parameter + number)?;
+            let kept = value.filter(|value| state.iter().any(|state| state.value == *value));
+            kept.ok_or_else(|| {
+                let what = "is not kept where it can be written: load the module to run on the CPU, or as it was exported";
+                untrainable(method, format!("the parameter {name} {what}"))
+            })
+        };
+        let parameters = names.iter().enumerate().map(parameter).collect::<Result<_, _>>()?;
+        Ok(Layout { names, first_gradient, parameters, has_run: false })
+    }
+}

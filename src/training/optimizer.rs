@@ -1,0 +1,171 @@
+//! Optimisers, with the arithmetic and the defaults of PyTorch's.
+
+use std::collections::BTreeMap;
+
+/// What moves parameters by their gradients.
+pub trait Optimizer {
+    /// Moves a parameter, whose elements lie as those of the gradient. What the optimiser remembers of it goes by the name.
+    fn update(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]);
+}
+
+/// The hyperparameters of [`Sgd`], as of `torch.optim.SGD`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SgdOptions {
+    /// The learning rate.
+    pub lr: f64,
+    /// How much of the last step's direction is kept.
+    pub momentum: f64,
+    /// How much less than all of the gradient joins the direction that is kept.
+    pub dampening: f64,
+    /// How much of the parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// Whether to look ahead along the direction that is kept.
+    pub nesterov: bool,
+}
+
+impl Default for SgdOptions {
+    fn default() -> Self {
+        SgdOptions { lr: 1e-3, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false }
+    }
+}
+
+/// Stochastic gradient descent.
+#[derive(Debug, Clone)]
+pub struct Sgd {
+    /// The hyperparameters from the next step on.
+    pub options: SgdOptions,
+    /// Those of parameters, by name, that have their own.
+    pub exceptions: BTreeMap<String, SgdOptions>,
+    directions: BTreeMap<String, Vec<f32>>,
+}
+
+impl Sgd {
+    /// With the same hyperparameters for all parameters.
+    pub fn new(options: SgdOptions) -> Self {
+        Sgd { options, exceptions: BTreeMap::new(), directions: BTreeMap::new() }
+    }
+}
+
+impl Optimizer for Sgd {
+    fn update(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]) {
+        let SgdOptions { lr, momentum, dampening, weight_decay, nesterov } =
+            self.exceptions.get(name).copied().unwrap_or(self.options);
+        let [lr, momentum, joins, decay] =
+            [lr, momentum, 1.0 - dampening, weight_decay].map(|number| number as f32);
+        let decayed = |parameter: f32, gradient: f32| gradient + decay * parameter;
+        if momentum == 0.0 {
+            for (parameter, gradient) in parameter.iter_mut().zip(gradient) {
+                *parameter -= lr * decayed(*parameter, *gradient);
+            }
+            return;
+        }
+        let known = self.directions.get(name).is_some_and(|known| known.len() == parameter.len());
+        if !known {
+            // The first direction is the gradient, whatever the dampening.
+            let first = parameter.iter().zip(gradient).map(|(p, g)| decayed(*p, *g)).collect();
+            self.directions.insert(name.into(), first);
+        }
+        let Some(directions) = self.directions.get_mut(name) else { return };
+        for ((parameter, gradient), direction) in parameter.iter_mut().zip(gradient).zip(directions)
+        {
+            let gradient = decayed(*parameter, *gradient);
+            if known {
+                *direction = momentum * *direction + joins * gradient;
+            }
+            *parameter -= lr * if nesterov { gradient + momentum * *direction } else { *direction };
+        }
+    }
+}
+
+/// The hyperparameters of [`Adam`], as of `torch.optim.Adam` and `AdamW`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamOptions {
+    /// The learning rate.
+    pub lr: f64,
+    /// How much of the means of gradients and of their squares is kept.
+    pub betas: [f64; 2],
+    /// Added to what gradients are divided by.
+    pub eps: f64,
+    /// How much of the parameter is added to its gradient or, if it is decoupled, taken off the parameter for each unit of `lr`.
+    pub weight_decay: f64,
+    /// Whether the decay is apart from the gradient, as in AdamW.
+    pub decoupled: bool,
+    /// Whether to divide by the largest mean of squares so far.
+    pub amsgrad: bool,
+}
+
+impl AdamOptions {
+    /// The defaults of `torch.optim.AdamW`.
+    pub fn adamw() -> Self {
+        AdamOptions { weight_decay: 1e-2, decoupled: true, ..Self::default() }
+    }
+}
+
+impl Default for AdamOptions {
+    /// The defaults of `torch.optim.Adam`.
+    fn default() -> Self {
+        AdamOptions {
+            lr: 1e-3,
+            betas: [0.9, 0.999],
+            eps: 1e-8,
+            weight_decay: 0.0,
+            decoupled: false,
+            amsgrad: false,
+        }
+    }
+}
+
+/// Adam and AdamW.
+#[derive(Debug, Clone)]
+pub struct Adam {
+    /// The hyperparameters from the next step on.
+    pub options: AdamOptions,
+    /// Those of parameters, by name, that have their own.
+    pub exceptions: BTreeMap<String, AdamOptions>,
+    moments: BTreeMap<String, Moments>,
+}
+
+/// What is remembered of a parameter: its steps, and for each element the means of gradients and of their squares, and the largest of these.
+#[derive(Debug, Clone, Default)]
+struct Moments {
+    steps: i32,
+    elements: Vec<[f32; 3]>,
+}
+
+impl Adam {
+    /// With the same hyperparameters for all parameters.
+    pub fn new(options: AdamOptions) -> Self {
+        Adam { options, exceptions: BTreeMap::new(), moments: BTreeMap::new() }
+    }
+}
+
+impl Optimizer for Adam {
+    fn update(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]) {
+        let options = self.exceptions.get(name).copied().unwrap_or(self.options);
+        let AdamOptions { lr, betas, eps, weight_decay, decoupled, amsgrad } = options;
+        let moments = self.moments.entry(name.into()).or_default();
+        if moments.elements.len() != parameter.len() {
+            *moments = Moments { steps: 0, elements: vec![[0.0; 3]; parameter.len()] };
+        }
+        moments.steps = moments.steps.saturating_add(1);
+        let [first, second] = betas.map(|beta| 1.0 - beta.powi(moments.steps));
+        let (rate, root) = ((lr / first) as f32, second.sqrt() as f32);
+        let (kept, decay) = ((1.0 - lr * weight_decay) as f32, weight_decay as f32);
+        let [new_mean, new_square] = betas.map(|beta| (1.0 - beta) as f32);
+        let (square_kept, eps) = (betas[1] as f32, eps as f32);
+        for ((parameter, gradient), [mean, square, largest]) in
+            parameter.iter_mut().zip(gradient).zip(&mut moments.elements)
+        {
+            let mut gradient = *gradient;
+            match decoupled {
+                true => *parameter *= kept,
+                false => gradient += decay * *parameter,
+            }
+            *mean += (gradient - *mean) * new_mean;
+            *square = *square * square_kept + new_square * gradient * gradient;
+            *largest = largest.max(*square);
+            let spread = if amsgrad { *largest } else { *square };
+            *parameter -= rate * *mean / (spread.sqrt() / root + eps);
+        }
+    }
+}
