@@ -74,6 +74,10 @@ typedef struct torchlet_delegate_init torchlet_delegate_init;
 // `torchlet_module_share` gives another thread a module of its own.
 typedef struct torchlet_module torchlet_module;
 
+// Records events of the modules that are opened with it (`torchlet_module_options`), on all their
+// threads. Modules keep what they record into: it can be freed before them.
+typedef struct torchlet_recorder torchlet_recorder;
+
 // What a method gave.
 typedef struct torchlet_values torchlet_values;
 
@@ -429,6 +433,11 @@ typedef struct torchlet_module_options {
     // Kernels and backends of the caller's, besides those of the library, or null. They must stay
     // as long as the module, and those that share it.
     const struct torchlet_registry *registry;
+    // Whether all methods use one memory for activations in turn, as large as the largest needs
+    // it. What methods give is copied, so that it stays.
+    bool share_activations;
+    // Who records events, or null.
+    const struct torchlet_recorder *recorder;
 } torchlet_module_options;
 
 // What is called when torchlet panics: with the file and line of its source.
@@ -1462,6 +1471,35 @@ torchlet_status torchlet_program_method_meta(const struct torchlet_program *prog
                                              const char *method,
                                              struct torchlet_method_meta *meta,
                                              const struct torchlet_text *error);
+
+// Makes a recorder of events, and of up to `value_bytes` of what operators and delegates give. It
+// is freed with `torchlet_recorder_free`.
+torchlet_status torchlet_recorder_create(size_t value_bytes,
+                                         struct torchlet_recorder **recorder,
+                                         const struct torchlet_text *error);
+
+// Frees a recorder. Null is left alone.
+// The recorder is not used any more.
+void torchlet_recorder_free(struct torchlet_recorder *recorder);
+
+// Forgets what was recorded so far.
+void torchlet_recorder_clear(const struct torchlet_recorder *recorder);
+
+// What was recorded so far, as an ETDump, which ExecuTorch's Inspector reads: its size, and where
+// `into` is not null, its bytes. Between two calls, it grows if the modules run.
+torchlet_status torchlet_recorder_etdump(const struct torchlet_recorder *recorder,
+                                         void *into,
+                                         size_t available,
+                                         size_t *size,
+                                         const struct torchlet_text *error);
+
+// The values that were recorded so far, as the debug buffer that belongs to the ETDump: its size,
+// and where `into` is not null, its bytes.
+torchlet_status torchlet_recorder_values(const struct torchlet_recorder *recorder,
+                                         void *into,
+                                         size_t available,
+                                         size_t *size,
+                                         const struct torchlet_text *error);
 
 // Makes a registry without kernels and backends.
 torchlet_status torchlet_registry_init(struct torchlet_registry *registry,

@@ -9,6 +9,7 @@
 #ifndef TORCHLET_HPP
 #define TORCHLET_HPP
 
+#include "torchlet/etdump.hpp"
 #include "torchlet/module.hpp"
 #include "torchlet/runtime.hpp"
 #include "torchlet/tensor_ptr.hpp"

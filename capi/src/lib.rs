@@ -46,6 +46,8 @@ pub mod options;
 pub mod panic;
 mod pointer;
 pub mod program;
+#[cfg(feature = "std")]
+pub mod recorder;
 pub mod registry;
 pub mod status;
 pub mod tensor;

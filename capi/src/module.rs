@@ -4,7 +4,8 @@
 use crate::fault::Fault;
 use crate::handle;
 use crate::meta::torchlet_method_meta;
-use crate::pointer;
+use crate::pointer::{self, give};
+use crate::recorder::torchlet_recorder;
 use crate::registry::torchlet_registry;
 use crate::status::{run, torchlet_status, torchlet_text, value};
 use crate::values::{torchlet_string, torchlet_value};
@@ -77,6 +78,11 @@ pub struct torchlet_module_options {
     /// Kernels and backends of the caller's, besides those of the library, or null. They must stay
     /// as long as the module, and those that share it.
     pub registry: *const torchlet_registry,
+    /// Whether all methods use one memory for activations in turn, as large as the largest needs
+    /// it. What methods give is copied, so that it stays.
+    pub share_activations: bool,
+    /// Who records events, or null.
+    pub recorder: *const torchlet_recorder,
 }
 
 /// A backend that lies in memory of the caller.
@@ -144,8 +150,12 @@ unsafe fn builder(options: *const torchlet_module_options) -> Result<ModuleBuild
     if options.memory_limit > 0 {
         builder = builder.memory_limit(options.memory_limit);
     }
+    builder = builder.share_activations(options.share_activations);
     // SAFETY: as above.
     unsafe {
+        if let Some(recorder) = options.recorder.as_ref() {
+            builder = builder.event_tracer(recorder.0.clone());
+        }
         let paths = pointer::items(options.data_paths, options.data_count, "options->data_paths")?;
         for path in paths {
             builder = builder.data(pointer::text(*path, "a path of external data")?);
@@ -172,19 +182,6 @@ fn opened(module: Module) -> Result<Box<torchlet_module>, Fault> {
     Ok(Box::new(torchlet_module { module, names }))
 }
 
-/// Hands an object to C.
-///
-/// # Safety
-/// A pointer that is not null points to memory for a pointer.
-unsafe fn give<T>(target: *mut *mut T, object: Box<T>) -> Result<(), Fault> {
-    // SAFETY: the caller's promise; the object is made by `Box`, and freed as such.
-    unsafe {
-        pointer::put(target, ptr::null_mut(), "the place for the result")?;
-        target.write(Box::into_raw(object));
-    }
-    Ok(())
-}
-
 /// The module that a pointer stands for.
 ///
 /// # Safety
@@ -209,6 +206,8 @@ pub unsafe extern "C" fn torchlet_module_options_init(options: *mut torchlet_mod
         data_count: 0,
         compile_cache: ptr::null(),
         registry: ptr::null(),
+        share_activations: false,
+        recorder: ptr::null(),
     };
     // SAFETY: the caller's promise.
     value((), || unsafe { pointer::put(options, filled, "options").ok() })

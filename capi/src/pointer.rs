@@ -54,6 +54,20 @@ pub(crate) unsafe fn put<T>(target: *mut T, value: T, what: &'static str) -> Res
     Ok(())
 }
 
+/// Hands an object to C, which gives it back to be freed.
+///
+/// # Safety
+/// A pointer that is not null points to memory for a pointer.
+#[cfg(feature = "std")]
+pub(crate) unsafe fn give<T>(target: *mut *mut T, object: std::boxed::Box<T>) -> Result<(), Fault> {
+    // SAFETY: the caller's promise; the object is made by `Box`, and freed as such.
+    unsafe {
+        put(target, core::ptr::null_mut(), "the place for the result")?;
+        target.write(std::boxed::Box::into_raw(object));
+    }
+    Ok(())
+}
+
 /// Items to be read; none if there are none, whatever the pointer.
 ///
 /// # Safety

@@ -110,6 +110,59 @@ static void external_data(float *input)
     assert(module.forward(from_blob(input, {1, 1, 8, 8})).ok());
 }
 
+// What a module did, for ExecuTorch's Inspector.
+static void recorded(float *input)
+{
+    Module module(folder + "/digits/digits.pte", Module::LoadMode::MmapUseMlockIgnoreErrors,
+                  std::make_unique<torchlet::etdump::ETDumpGen>(1 << 16));
+    module.run_on(Module::RunOn::AsExported);
+    auto *etdump = dynamic_cast<torchlet::etdump::ETDumpGen *>(module.event_tracer());
+    assert(etdump);
+    std::unique_ptr<void, decltype(&free)> before(etdump->get_etdump_data().buf, free);
+    assert(module.forward(from_blob(input, {1, 1, 8, 8})).ok());
+    const auto trace = etdump->get_etdump_data();
+    std::unique_ptr<void, decltype(&free)> guard(trace.buf, free);
+    assert(trace.buf && trace.size > 100);
+    // A size comes first, then flatbuffers' identifier.
+    assert(std::memcmp(static_cast<const char *>(trace.buf) + 8, "ED00", 4) == 0);
+    const auto contains = [&](const char *name) {
+        return std::string_view(static_cast<const char *>(trace.buf), trace.size).find(name) != std::string_view::npos;
+    };
+    assert(contains("Method::execute") && contains("OPERATOR_CALL") && contains("native_call_convolution.out"));
+    const auto values = etdump->get_debug_data();
+    std::unique_ptr<void, decltype(&free)> bytes(values.buf, free);
+    assert(values.size >= 40);
+    etdump->reset();
+    const auto after = etdump->get_etdump_data();
+    std::unique_ptr<void, decltype(&free)> rest(after.buf, free);
+    assert(after.size < trace.size && etdump->get_debug_data().size == 0);
+    assert(Module(folder + "/digits/digits.pte").event_tracer() == nullptr);
+}
+
+// All methods in one memory: what they give stays.
+static void shared_activations()
+{
+    Module module(folder + "/programs/two_methods.pte"), plain(folder + "/programs/two_methods.pte");
+    module.options().share_activations = true;
+    std::vector<float> numbers(256, 0.5f);
+    const auto names = module.method_names();
+    assert(names.ok() && names->size() == 2);
+    std::vector<Tensor> kept;
+    for (int round = 0; round < 2; round++)
+        for (const auto &name : *names) {
+            std::vector<EValue> inputs;
+            const auto meta = module.method_meta(name);
+            for (size_t i = 0; i < meta->num_inputs(); i++)
+                inputs.push_back(from_blob(numbers.data(), meta->input_tensor_meta(i)->sizes().vec()));
+            const auto result = module.execute(name, inputs), expected = plain.execute(name, inputs);
+            assert(result.ok() && expected.ok());
+            kept.push_back(result->at(0).toTensor());
+            kept.push_back(expected->at(0).toTensor());
+        }
+    for (size_t i = 0; i < kept.size(); i += 2)
+        assert(std::memcmp(kept[i].const_data_ptr(), kept[i + 1].const_data_ptr(), kept[i].nbytes()) == 0);
+}
+
 // A module for each thread, over one opened file.
 static void threads(float *input)
 {
@@ -220,6 +273,8 @@ int main(int argc, char **argv)
     set_inputs_and_outputs(pixels);
     several_inputs();
     external_data(pixels);
+    recorded(pixels);
+    shared_activations();
     threads(pixels);
     make_tensors();
     std::puts("ok");

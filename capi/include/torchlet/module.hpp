@@ -3,6 +3,7 @@
 #ifndef TORCHLET_MODULE_HPP
 #define TORCHLET_MODULE_HPP
 
+#include "etdump.hpp"
 #include "method_meta.hpp"
 #include "tensor_ptr.hpp"
 
@@ -14,6 +15,7 @@ namespace extension {
 
 using runtime::Error;
 using runtime::EValue;
+using runtime::EventTracer;
 using runtime::MethodMeta;
 using runtime::Result;
 
@@ -30,20 +32,21 @@ public:
         Vulkan = TORCHLET_RUN_ON_VULKAN,
     };
 
-    explicit Module(const std::string &file_path, LoadMode load_mode = LoadMode::File)
-        : Module(file_path, std::vector<std::string>(), load_mode)
+    explicit Module(const std::string &file_path, LoadMode load_mode = LoadMode::File,
+                    std::unique_ptr<EventTracer> event_tracer = nullptr)
+        : Module(file_path, std::vector<std::string>(), load_mode, std::move(event_tracer))
     {
     }
 
     explicit Module(const std::string &file_path, const std::string &data_map_path,
-                    LoadMode load_mode = LoadMode::File)
-        : Module(file_path, std::vector<std::string>{data_map_path}, load_mode)
+                    LoadMode load_mode = LoadMode::File, std::unique_ptr<EventTracer> event_tracer = nullptr)
+        : Module(file_path, std::vector<std::string>{data_map_path}, load_mode, std::move(event_tracer))
     {
     }
 
     explicit Module(const std::string &file_path, std::vector<std::string> data_files,
-                    LoadMode load_mode = LoadMode::File)
-        : path_(file_path), data_files_(std::move(data_files))
+                    LoadMode load_mode = LoadMode::File, std::unique_ptr<EventTracer> event_tracer = nullptr)
+        : path_(file_path), data_files_(std::move(data_files)), event_tracer_(std::move(event_tracer))
     {
         torchlet_module_options_init(&options_);
         switch (load_mode) {
@@ -87,6 +90,8 @@ public:
         torchlet_module_options options = options_;
         options.data_paths = paths.data();
         options.data_count = paths.size();
+        if (event_tracer_)
+            options.recorder = event_tracer_->recorder();
         torchlet_module *opened = nullptr;
         auto status = torchlet_module_open(path_.c_str(), &options, &opened, runtime::detail::text());
         module_.reset(opened);
@@ -263,6 +268,12 @@ public:
         return set_output("forward", std::move(output_value), output_index);
     }
 
+    // Who records what the module, and those that share its file, do; null if nobody does.
+    EventTracer *event_tracer() const
+    {
+        return event_tracer_.get();
+    }
+
     // Gives the state of a method its first values again.
     [[nodiscard]] Error reset(const std::string &method_name = "forward")
     {
@@ -320,6 +331,7 @@ private:
 
     std::string path_;
     std::vector<std::string> data_files_;
+    std::unique_ptr<EventTracer> event_tracer_;
     torchlet_module_options options_;
     std::unique_ptr<torchlet_module, Close> module_;
     std::map<std::string, std::map<size_t, EValue>> outputs_;

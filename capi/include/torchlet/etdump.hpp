@@ -1,0 +1,94 @@
+// Recordings of what modules do, which ExecuTorch's Inspector reads.
+
+#ifndef TORCHLET_ETDUMP_HPP
+#define TORCHLET_ETDUMP_HPP
+
+#include "result.hpp"
+
+#include <cstring>
+#include <memory>
+
+namespace torchlet {
+namespace runtime {
+
+// Who is told what a module does. Tracers of one's own in C++ are `torchlet_tracer`s, for methods of the runtime.
+class EventTracer {
+public:
+    EventTracer(const EventTracer &) = delete;
+    EventTracer &operator=(const EventTracer &) = delete;
+    virtual ~EventTracer() = default;
+
+    // The recorder of a module that is opened with this.
+    torchlet_recorder *recorder() const
+    {
+        return recorder_.get();
+    }
+
+protected:
+    explicit EventTracer(size_t value_bytes)
+    {
+        torchlet_recorder *made = nullptr;
+        if (torchlet_recorder_create(value_bytes, &made, detail::text()) == TORCHLET_OK)
+            recorder_.reset(made);
+    }
+
+private:
+    struct Free {
+        void operator()(torchlet_recorder *recorder) const
+        {
+            torchlet_recorder_free(recorder);
+        }
+    };
+    std::unique_ptr<torchlet_recorder, Free> recorder_;
+};
+
+} // namespace runtime
+
+namespace etdump {
+
+// Bytes that `free` frees; null if there are none.
+struct ETDumpResult {
+    void *buf;
+    size_t size;
+};
+
+// Records events, and values if it is told how many bytes of them.
+class ETDumpGen final : public runtime::EventTracer {
+public:
+    explicit ETDumpGen(size_t value_bytes = 0) : EventTracer(value_bytes)
+    {
+    }
+
+    ETDumpResult get_etdump_data() const
+    {
+        return copy(torchlet_recorder_etdump);
+    }
+    // What instructions gave: the debug buffer that belongs to the ETDump.
+    ETDumpResult get_debug_data() const
+    {
+        return copy(torchlet_recorder_values);
+    }
+    void reset()
+    {
+        torchlet_recorder_clear(recorder());
+    }
+
+private:
+    template <typename Function> ETDumpResult copy(Function function) const
+    {
+        ETDumpResult result{nullptr, 0};
+        if (function(recorder(), nullptr, 0, &result.size, runtime::detail::text()) || result.size == 0)
+            return {nullptr, 0};
+        result.buf = std::malloc(result.size);
+        // What it grows by meanwhile, if the module runs on another thread, makes it fail.
+        if (result.buf && function(recorder(), result.buf, result.size, &result.size, runtime::detail::text()) == TORCHLET_OK)
+            return result;
+        std::free(result.buf);
+        return {nullptr, 0};
+    }
+};
+
+} // namespace etdump
+} // namespace torchlet
+
+#endif
