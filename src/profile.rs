@@ -204,7 +204,9 @@ mod tests {
     use super::*;
 
     fn part<'e>(name: &'e str, id: u32, start: u64, end: u64) -> DelegateEvent<'e> {
-        DelegateEvent { name, id, start, end, nanoseconds_per_tick: (2, 1), metadata: b"[4]" }
+        let (nanoseconds_per_tick, metadata) = ((2, 1), b"[4]");
+        let clock = DelegateClock::Host;
+        DelegateEvent { name, id, start, end, nanoseconds_per_tick, clock, metadata }
     }
 
     fn within(profiler: &Profiler, kind: EventKind, instruction: usize, body: impl Fn()) {

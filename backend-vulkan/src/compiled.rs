@@ -3,7 +3,7 @@
 use crate::cells::Cell;
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget};
-use crate::device::{Buffer, Context, MemoryKind, PipelineKey, Recording};
+use crate::device::{Buffer, Clock, Context, MemoryKind, PipelineKey, Recording};
 use crate::encode::{encode, encode_again};
 use crate::error::Error;
 use crate::memory_plan::{Places, plan_memory};
@@ -302,9 +302,19 @@ impl Compiled {
         let Some(labels) = &self.labels else { return Ok(()) };
         watch.report(|event| call.trace(event));
         if let (Some(clock), Some(times)) = (&self.context.clock, self.recording.times()?) {
-            report_commands(call, labels, clock, &times);
+            let first = times.first().and_then(|first| self.since_call(*first, clock, watch));
+            report_commands(call, labels, clock, &times, first);
         }
         Ok(())
+    }
+
+    /// How many ticks of the device there were from when the watch began to a time that the device took; `None` where its clock cannot
+    /// be compared with the host's.
+    fn since_call(&self, taken: u64, clock: &Clock, watch: &Stopwatch) -> Option<u64> {
+        let (now, ticks) = self.context.now()?;
+        let passed = clock.nanoseconds(clock.since_first(&[taken, ticks]).last().copied()?);
+        let began = watch.nanoseconds_until(now)?.checked_sub(passed)?;
+        Some(clock.ticks(began))
     }
 
     /// Gives buffers their initial contents again.

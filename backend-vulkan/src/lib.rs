@@ -7,6 +7,7 @@
 //! Layouts in the blob are hints for phones: here, tensors are row-major in buffers. 64-bit types are narrowed as the
 //! exporter does. The Vulkan loader is opened at run time; where there is none, the backend says so.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![allow(rustdoc::private_intra_doc_links)]
 

@@ -2,7 +2,7 @@
 
 use crate::device::Clock;
 use std::time::Instant;
-use torchlet_core::{DelegateCall, DelegateEvent};
+use torchlet_core::{DelegateCall, DelegateClock, DelegateEvent};
 
 /// What a command of a recording is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,22 +15,27 @@ pub(crate) struct Label {
     pub(crate) detail: String,
 }
 
-/// Tells of the commands of a recording: `times` are those before the first command and after each.
+/// Tells of the commands of a recording: `times` are those before the first command and after each, `first` is when the first was
+/// taken, in ticks since the delegate was called, where that is known.
 pub(crate) fn report_commands(
     call: &DelegateCall<'_, '_>,
     labels: &[Label],
-    clock: &Clock,
+    device: &Clock,
     times: &[u64],
+    first: Option<u64>,
 ) {
-    let times = clock.since_first(times);
+    let clock = if first.is_some() { DelegateClock::Device } else { DelegateClock::DeviceAlone };
+    let base = first.unwrap_or(0);
+    let times = device.since_first(times);
     for (label, pair) in labels.iter().zip(times.windows(2)) {
         let [start, end] = *pair else { continue };
         call.trace(&DelegateEvent {
             name: &label.name,
             id: label.id,
-            start,
-            end: end.max(start),
-            nanoseconds_per_tick: clock.nanoseconds_per_tick,
+            start: base.saturating_add(start),
+            end: base.saturating_add(end.max(start)),
+            nanoseconds_per_tick: device.nanoseconds_per_tick,
+            clock,
             metadata: label.detail.as_bytes(),
         });
     }
@@ -77,6 +82,12 @@ impl Stopwatch {
         self.last = now;
     }
 
+    /// When something was, in nanoseconds since the clock began; `None` where it does not run, or began later.
+    pub(crate) fn nanoseconds_until(&self, time: Instant) -> Option<u64> {
+        let since = time.checked_duration_since(self.begin?)?;
+        Some(self.before.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// Tells of all parts.
     pub(crate) fn report(&self, tell: impl Fn(&DelegateEvent<'_>)) {
         for (order, lap) in self.laps.iter().enumerate() {
@@ -86,6 +97,7 @@ impl Stopwatch {
                 start: lap.start,
                 end: lap.end,
                 nanoseconds_per_tick: (1, 1),
+                clock: DelegateClock::Host,
                 metadata: lap.detail.as_bytes(),
             });
         }

@@ -14,6 +14,7 @@
 //! implement. The file formats are in [`format`]; memory safety rests on the modules `memory`, `call`, `overlap`
 //! and `method::finish`, and on the delegate's box in `backend`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -94,7 +95,7 @@ pub use program::Program;
 pub use recorder::{Clock, Record, RecordSlot, Recorder};
 pub use registry::{MAX_BACKENDS, MAX_TABLES, Missing, OperatorName, Registry, RegistryError};
 pub use tensor::{TensorMut, TensorRef, ValueRef};
-pub use tracer::{DelegateEvent, Event, EventKind, EventTracer};
+pub use tracer::{Allocation, DelegateClock, DelegateEvent, Event, EventKind, EventTracer};
 pub use uses::Uses;
 #[cfg(all(feature = "chosen-uses", feature = "std"))]
 pub use uses::choose_uses;

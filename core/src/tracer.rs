@@ -33,6 +33,28 @@ pub struct Event<'e> {
     pub instruction: usize,
 }
 
+/// Where an event inside a delegate happened, and what its ticks are counted from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum DelegateClock {
+    /// On the host; counted from when the delegate was called.
+    Host,
+    /// On a device whose clock was compared with the host's; counted from when the delegate was called.
+    Device,
+    /// On a device; counted from its first command. When that began is not known.
+    DeviceAlone,
+}
+
+/// Memory that was set aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocation<'e> {
+    /// What it is for.
+    pub allocator: &'e str,
+    /// How much.
+    pub bytes: u64,
+}
+
 /// An event inside a delegate, told after the fact and measured by the delegate's own clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DelegateEvent<'e> {
@@ -46,6 +68,8 @@ pub struct DelegateEvent<'e> {
     pub end: u64,
     /// Nanoseconds per tick, as a fraction.
     pub nanoseconds_per_tick: (u64, u64),
+    /// Where it happened, and what ticks are counted from.
+    pub clock: DelegateClock,
     /// What the delegate has to add, in its own format.
     pub metadata: &'e [u8],
 }
@@ -62,6 +86,11 @@ pub trait EventTracer: Sync {
     /// A delegate tells of an event of its own.
     fn delegate_event(&self, event: &DelegateEvent<'_>) {
         let _ = event;
+    }
+
+    /// Memory was set aside. Whoever sets it aside tells of it: core allocates nothing.
+    fn allocated(&self, allocation: &Allocation<'_>) {
+        let _ = allocation;
     }
 
     /// Whether [`output`](EventTracer::output) should be called: it costs a view of every output.

@@ -10,6 +10,8 @@
 //!
 //! It knows events alone: no file format of programs, no kernel, no backend.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod difference;
 pub mod etdump;
 pub mod flame;
@@ -21,4 +23,6 @@ pub mod trace;
 pub use difference::Difference;
 pub use profile::{Profile, ProfileError, Row, Statistics};
 pub use recorder::Recorder;
-pub use recording::{Event, Kind, Location, Recording, Run, RunKind, ValueRecord};
+pub use recording::{
+    AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueRecord,
+};

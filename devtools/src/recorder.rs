@@ -1,19 +1,24 @@
 //! The tracer that keeps everything.
 
-use crate::recording::{Event, Kind, Location, Recording, Run, RunKind, ValueRecord};
+use crate::recording::{
+    AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueRecord,
+};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
-use torchlet_core::{self as core, DelegateEvent, EventKind, EventTracer, ScalarType, TensorRef};
+use torchlet_core::{
+    self as core, Allocation, DelegateClock, DelegateEvent, EventKind, EventTracer, ScalarType,
+    TensorRef,
+};
 
 /// Events that are kept; what comes behind them is counted, so that a program that runs for days does not fill memory.
 const MOST_EVENTS: usize = 1 << 20;
+/// Allocations that are kept of one run.
+const MOST_ALLOCATIONS: usize = 1 << 12;
 /// Values that are kept without regard to their size.
 const MOST_VALUES: usize = 1 << 20;
 
-/// What delegates say of the parts that they measured on the host.
-const HOST: &[u8] = b"host";
 /// The part of a call during which the host waits for the device.
 const WAIT: &str = "submit and wait";
 
@@ -97,6 +102,11 @@ impl Recorder {
         let mut state = self.state();
         (state.events, state.values) = (0, 0);
         std::mem::take(&mut state.recording)
+    }
+
+    /// Begins a block of values that no run of the program made by itself, under a name of its own.
+    pub fn begin_block(&self, name: &str) {
+        self.state().begin_run(RunKind::Other, name);
     }
 
     /// Says which test case the last run was.
@@ -269,10 +279,10 @@ impl EventTracer for Recorder {
             let time = u128::from(ticks) * u128::from(numerator) / u128::from(denominator.max(1));
             u64::try_from(time).unwrap_or(u64::MAX)
         };
-        let is_host = is_init || event.metadata == HOST;
-        // Delegates count from when they were called; devices, from their first command. The host began to wait before that.
-        let base = match (is_host, thread.waited) {
-            (false, Some(waited)) => waited,
+        let is_host = is_init || event.clock == DelegateClock::Host;
+        // A device whose clock nobody compared begins when the host begins to wait for it.
+        let base = match (event.clock, thread.waited) {
+            (DelegateClock::DeviceAlone, Some(waited)) => waited,
             _ => since,
         };
         let (start, end) = (nanoseconds(event.start), nanoseconds(event.end));
@@ -290,6 +300,17 @@ impl EventTracer for Recorder {
             start,
             end,
         });
+    }
+
+    fn allocated(&self, allocation: &Allocation<'_>) {
+        let time = Some(self.now());
+        let mut state = self.state();
+        let Some(run) = state.recording.runs.last_mut() else { return };
+        // As many as events: a program that loads methods for days does not fill memory.
+        if run.allocations.len() < MOST_ALLOCATIONS {
+            let (allocator, bytes) = (allocation.allocator.to_owned(), allocation.bytes);
+            run.allocations.push(AllocationRecord { allocator, bytes, time });
+        }
     }
 
     fn wants_outputs(&self) -> bool {

@@ -43,6 +43,20 @@ pub struct Run {
     pub events: Vec<Event>,
     /// The values that it made, in order.
     pub values: Vec<ValueRecord>,
+    /// Memory that was set aside meanwhile, in order.
+    pub allocations: Vec<AllocationRecord>,
+}
+
+/// Memory that was set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AllocationRecord {
+    /// What it is for.
+    pub allocator: String,
+    /// How much.
+    pub bytes: u64,
+    /// When, in nanoseconds of the recording's clock, where that is known.
+    pub time: Option<u64>,
 }
 
 /// What an event is.
@@ -133,7 +147,14 @@ impl Event {
 
 impl Run {
     pub(crate) fn new(kind: RunKind, name: &str) -> Self {
-        Run { kind, name: name.into(), test_case: None, events: Vec::new(), values: Vec::new() }
+        Run {
+            kind,
+            name: name.into(),
+            test_case: None,
+            events: Vec::new(),
+            values: Vec::new(),
+            allocations: Vec::new(),
+        }
     }
 
     /// The event that spans the run.

@@ -9,8 +9,8 @@ use self_cell::self_cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use torchlet_core::{
-    Backend, EventTracer, InitError, Kernel, Limits, LoadOptions, Machine, MethodMeta, OptionValue,
-    Parallel, Prepared, ProgramError, Registry, RuntimeOption, Serial,
+    Backend, DeviceMemory, EventTracer, InitError, Kernel, Limits, LoadOptions, Machine,
+    MethodMeta, OptionValue, Parallel, Prepared, ProgramError, Registry, RuntimeOption, Serial,
 };
 
 /// A setting for a backend.
@@ -154,6 +154,18 @@ impl Environment {
             }
             source => Err(Error::Format { path: None, source }),
         })
+    }
+
+    /// The memory on devices that all delegates of the backends use.
+    pub(crate) fn device_memory(&self) -> DeviceMemory {
+        let backends = self.registry.borrow_owner().backends.iter();
+        backends.filter_map(|backend| backend.device_memory()).fold(
+            DeviceMemory::default(),
+            |sum, memory| {
+                let used = sum.used.saturating_add(memory.used);
+                DeviceMemory::new(used, sum.peak.saturating_add(memory.peak))
+            },
+        )
     }
 
     /// Who is told of a method's events.

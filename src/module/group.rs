@@ -11,8 +11,8 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use torchlet_core::{
-    Attached, Event, EventKind, InitError, Method, MethodMemory, Prepared, SharedMemory,
-    SharedMethod,
+    Allocation, Attached, Event, EventKind, InitError, Method, MethodMemory, Prepared,
+    SharedMemory, SharedMethod,
 };
 
 /// What methods are loaded for.
@@ -49,12 +49,29 @@ impl Member {
     fn environment(&self) -> &Environment {
         &self.request.setting.environment
     }
+
+    /// Tells the tracer, if there is one, of memory that was set aside.
+    fn tell(&self, allocations: &[Allocation<'_>]) {
+        let Some(tracer) = self.environment().tracer(&self.request.options) else { return };
+        for allocation in allocations.iter().filter(|allocation| allocation.bytes > 0) {
+            tracer.allocated(allocation);
+        }
+    }
+
+    /// Bytes that backends use on devices; looked at where somebody listens.
+    fn device_memory(&self) -> u64 {
+        match self.environment().tracer(&self.request.options) {
+            Some(_) => self.environment().device_memory().used,
+            None => 0,
+        }
+    }
 }
 
 /// The memory that methods say they need when they are prepared.
 struct Memory {
     /// Bytes of the two.
     shared: u64,
+    allocations: [Allocation<'static>; 2],
     scratch: MutBorrow<Buffer>,
     planned: MutBorrow<Vec<Buffer>>,
     own: Vec<OwnMemory>,
@@ -68,6 +85,7 @@ struct OwnMemory {
     outputs: MutBorrow<Vec<Option<Buffer>>>,
     /// For state without a place in the plan, by value index.
     state: MutBorrow<Vec<(usize, Buffer)>>,
+    allocations: [Allocation<'static>; 3],
 }
 
 /// Loaded methods: one with planned memory of its own, or several that use the same in turn.
@@ -111,11 +129,20 @@ impl OwnMemory {
         };
         let state = prepared.state().filter(|state| !state.bound);
         let state = state.map(|state| Ok((state.value, Buffer::zeroed(state.info.nbytes())?)));
+        let state = state.collect::<Result<Vec<_>, Error>>()?;
+        let (inputs, outputs) = (unplanned(&signature.inputs)?, unplanned(&signature.outputs)?);
+        let arena = prepared.needs().arena;
+        let bytes = |buffer: &Buffer| buffer.bytes().len() as u64;
+        let outside = inputs.iter().chain(&outputs).flatten().map(bytes).sum();
+        let kept = state.iter().map(|(_, buffer)| bytes(buffer)).sum();
+        let allocations =
+            [("arena", arena as u64), ("inputs and outputs", outside), ("state", kept)];
         Ok(OwnMemory {
-            arena: MutBorrow::new(ArenaMemory::new(prepared.needs().arena)?),
-            inputs: MutBorrow::new(unplanned(&signature.inputs)?),
-            outputs: MutBorrow::new(unplanned(&signature.outputs)?),
-            state: MutBorrow::new(state.collect::<Result<_, Error>>()?),
+            arena: MutBorrow::new(ArenaMemory::new(arena)?),
+            inputs: MutBorrow::new(inputs),
+            outputs: MutBorrow::new(outputs),
+            state: MutBorrow::new(state),
+            allocations: allocations.map(|(allocator, bytes)| Allocation { allocator, bytes }),
         })
     }
 
@@ -198,6 +225,22 @@ impl Ground {
         }
         let memory = self.allocate(&prepared, entries)?;
         let memory = self.memory.get_or_init(|| memory);
+        self.tell_of_memory(memory);
+        let before: Vec<_> = self.members.iter().map(Member::device_memory).collect();
+        let methods = Self::finish(prepared, memory, entries)?;
+        for (member, before) in self.members.iter().zip(before) {
+            let bytes = member.device_memory().saturating_sub(before);
+            member.tell(&[Allocation { allocator: "device memory", bytes }]);
+        }
+        Ok(methods)
+    }
+
+    /// Loads what was prepared into its memory.
+    fn finish<'g>(
+        mut prepared: Vec<Prepared<'g>>,
+        memory: &'g Memory,
+        entries: &[Entry],
+    ) -> Result<Methods<'g>, Error> {
         let mut planned: Vec<&mut [u8]> =
             memory.planned.borrow_mut().iter_mut().map(Buffer::bytes_mut).collect();
         let scratch = memory.scratch.borrow_mut().bytes_mut();
@@ -225,6 +268,16 @@ impl Ground {
         Ok(Methods::Several { methods, memory: shared })
     }
 
+    /// Tells tracers of memory on the host. What methods share is told to the first.
+    fn tell_of_memory(&self, memory: &Memory) {
+        for (number, (member, own)) in self.members.iter().zip(&memory.own).enumerate() {
+            if number == 0 {
+                member.tell(&memory.allocations);
+            }
+            member.tell(&own.allocations);
+        }
+    }
+
     /// The memory that the methods need: planned and scratch memory once, large enough for each.
     fn allocate(&self, prepared: &[Prepared<'_>], entries: &[Entry]) -> Result<Memory, Error> {
         let mut planned: Vec<usize> = Vec::new();
@@ -247,8 +300,11 @@ impl Ground {
         let own = prepared.iter().zip(entries);
         let own = own.map(|(prepared, entry)| OwnMemory::allocate(prepared, &entry.signature));
         let planned = planned.into_iter().map(Buffer::zeroed);
+        let allocations =
+            [("planned memory", shared - scratch as u64), ("scratch memory", scratch as u64)];
         Ok(Memory {
             shared,
+            allocations: allocations.map(|(allocator, bytes)| Allocation { allocator, bytes }),
             scratch: MutBorrow::new(Buffer::zeroed(scratch)?),
             planned: MutBorrow::new(planned.collect::<Result<_, _>>()?),
             own: own.collect::<Result<_, _>>()?,

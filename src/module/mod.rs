@@ -346,14 +346,7 @@ impl Module {
     /// The memory on devices that all delegates of this module's backends use, those of other modules on the same devices
     /// included.
     pub fn device_memory(&self) -> DeviceMemory {
-        let backends = self.environment().registry.borrow_owner().backends.iter();
-        backends.filter_map(|backend| backend.device_memory()).fold(
-            DeviceMemory::default(),
-            |sum, memory| {
-                let used = sum.used.saturating_add(memory.used);
-                DeviceMemory::new(used, sum.peak.saturating_add(memory.peak))
-            },
-        )
+        self.environment().device_memory()
     }
 
     /// The tracer that was set when the module was built.

@@ -15,8 +15,8 @@ use std::time::Instant;
 use std::vec;
 use std::vec::Vec;
 use torchlet_core::{
-    Delegate, DelegateCall, DelegateError, DelegateEvent, Invoke, KernelError, Message, Parallel,
-    TensorInfo,
+    Delegate, DelegateCall, DelegateClock, DelegateError, DelegateEvent, Invoke, KernelError,
+    Message, Parallel, TensorInfo,
 };
 use torchlet_graph::graph::{Graph, Value, ValueId};
 
@@ -182,6 +182,7 @@ impl Region<'_> {
                     start,
                     end,
                     nanoseconds_per_tick: (1, 1),
+                    clock: DelegateClock::Host,
                     metadata: b"host",
                 });
             }

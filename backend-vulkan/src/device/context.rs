@@ -9,7 +9,7 @@ use super::memory::Meter;
 use super::options::Options;
 use super::pipeline::Pipelines;
 use super::power;
-use super::timestamps::Clock;
+use super::timestamps::{Calibration, Clock};
 use crate::error::Error;
 use crate::trace::Stopwatch;
 use ash::{khr, vk};
@@ -18,7 +18,7 @@ use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A device that work runs on.
 pub(crate) struct Context {
@@ -35,6 +35,7 @@ pub(crate) struct Context {
     pub(crate) opening: Mutex<Option<Stopwatch>>,
     /// The clock of the queue, if it has one.
     pub(crate) clock: Option<Clock>,
+    calibration: Option<Calibration>,
     /// What the device can do beyond Vulkan 1.1, but for what is disabled.
     pub(crate) features: DeviceFeatures,
     /// The functions of timeline semaphores, where they are used.
@@ -115,6 +116,8 @@ impl Context {
         let file = file.map(|folder| CacheFile::new(folder, CacheKey::of(&properties)));
         let pipelines = Pipelines::new(raw.clone(), file);
         watch.lap("read pipeline cache");
+        let calibration = (clock.is_some() && features.has(DeviceFeature::CalibratedTimestamps))
+            .then(|| Calibration::new(&instance, device, &raw));
         let timeline = features
             .has(DeviceFeature::TimelineSemaphore)
             .then(|| khr::timeline_semaphore::Device::new(&instance.raw, &raw));
@@ -141,6 +144,7 @@ impl Context {
             raw,
             family,
             clock,
+            calibration: calibration.flatten(),
             host_sees_device,
             opening: Mutex::new(Some(watch)),
             queue: Mutex::new(queue),
@@ -158,6 +162,11 @@ impl Context {
             state: AtomicU8::new(WORKS),
             instance,
         }))
+    }
+
+    /// A moment by the host's clock and, in ticks, by the device's; `None` where these cannot be compared.
+    pub(crate) fn now(&self) -> Option<(Instant, u64)> {
+        self.calibration.as_ref()?.now()
     }
 
     /// The allocator, for the time of one allocation. A panic elsewhere cannot have left it half-changed.

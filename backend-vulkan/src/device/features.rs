@@ -34,6 +34,8 @@ pub enum DeviceFeature {
     TimelineSemaphore,
     /// How much memory the system gives at the moment.
     MemoryBudget,
+    /// The device's clock beside the host's.
+    CalibratedTimestamps,
 }
 
 impl DeviceFeature {
@@ -51,6 +53,7 @@ impl DeviceFeature {
         DeviceFeature::CooperativeMatrix2,
         DeviceFeature::TimelineSemaphore,
         DeviceFeature::MemoryBudget,
+        DeviceFeature::CalibratedTimestamps,
     ];
 
     /// Its name, as `TORCHLET_VULKAN_DISABLE` takes it.
@@ -68,6 +71,7 @@ impl DeviceFeature {
             DeviceFeature::CooperativeMatrix2 => "cooperative-matrix2",
             DeviceFeature::TimelineSemaphore => "timeline-semaphore",
             DeviceFeature::MemoryBudget => "memory-budget",
+            DeviceFeature::CalibratedTimestamps => "calibrated-timestamps",
         }
     }
 
@@ -225,6 +229,7 @@ fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
         DeviceFeature::CooperativeMatrix2 => &[COOPERATIVE_MATRIX2],
         DeviceFeature::TimelineSemaphore => &[khr::timeline_semaphore::NAME],
         DeviceFeature::MemoryBudget => &[ash::ext::memory_budget::NAME],
+        DeviceFeature::CalibratedTimestamps => &[ash::ext::calibrated_timestamps::NAME],
         DeviceFeature::ShortArithmetic
         | DeviceFeature::HalfStorage
         | DeviceFeature::SubgroupArithmetic
@@ -316,6 +321,7 @@ pub(crate) fn probe(instance: &Instance, device: vk::PhysicalDevice) -> DeviceFe
         (DeviceFeature::CooperativeMatrix2, matrix && listed(DeviceFeature::CooperativeMatrix2)),
         (DeviceFeature::TimelineSemaphore, found.timeline.timeline_semaphore == vk::TRUE),
         (DeviceFeature::MemoryBudget, listed(DeviceFeature::MemoryBudget)),
+        (DeviceFeature::CalibratedTimestamps, listed(DeviceFeature::CalibratedTimestamps)),
     ] {
         features.set(feature, present);
     }

@@ -58,7 +58,7 @@ pub struct DeviceInfo {
 pub(crate) struct Instance {
     pub(crate) raw: ash::Instance,
     // Keeps the loader's library open as long as the instance.
-    entry: ash::Entry,
+    pub(super) entry: ash::Entry,
 }
 
 /// The instance of this process. Drivers do not bear being opened and closed again and again: one of NVIDIA's refuses the

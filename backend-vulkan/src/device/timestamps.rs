@@ -1,9 +1,11 @@
 //! Times of the device's clock, taken between the commands of a recording.
 
 use super::Context;
+use super::instance::Instance;
 use crate::error::Error;
-use ash::vk;
+use ash::{ext, vk};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The clock of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,10 +30,56 @@ impl Clock {
         })
     }
 
+    /// So many ticks in nanoseconds.
+    pub(crate) fn nanoseconds(&self, ticks: u64) -> u64 {
+        let (numerator, denominator) = self.nanoseconds_per_tick;
+        let time = u128::from(ticks) * u128::from(numerator) / u128::from(denominator);
+        u64::try_from(time).unwrap_or(u64::MAX)
+    }
+
+    /// So many nanoseconds in ticks.
+    pub(crate) fn ticks(&self, nanoseconds: u64) -> u64 {
+        let (numerator, denominator) = self.nanoseconds_per_tick;
+        let ticks = u128::from(nanoseconds) * u128::from(denominator) / u128::from(numerator);
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
+
     /// Times as ticks since the first of them, across the clock's overflow.
     pub(crate) fn since_first(&self, times: &[u64]) -> Vec<u64> {
         let first = times.first().copied().unwrap_or(0);
         times.iter().map(|time| time.wrapping_sub(first) & self.mask).collect()
+    }
+}
+
+/// The device's clock beside the host's (`VK_EXT_calibrated_timestamps`).
+pub(crate) struct Calibration(ext::calibrated_timestamps::Device);
+
+impl Calibration {
+    /// That of a device, which has the extension, if it tells the time of its queues.
+    pub(crate) fn new(
+        instance: &Instance,
+        physical: vk::PhysicalDevice,
+        device: &ash::Device,
+    ) -> Option<Self> {
+        let domains = ext::calibrated_timestamps::Instance::new(&instance.entry, &instance.raw);
+        // SAFETY: the device was enumerated from this instance, and lists the extension.
+        let domains = unsafe { domains.get_physical_device_calibrateable_time_domains(physical) };
+        domains.ok().filter(|domains| domains.contains(&vk::TimeDomainEXT::DEVICE))?;
+        Some(Calibration(ext::calibrated_timestamps::Device::new(&instance.raw, device)))
+    }
+
+    /// A moment, by both clocks: of a few tries, the one that took the shortest time.
+    pub(crate) fn now(&self) -> Option<(Instant, u64)> {
+        let of_device =
+            [vk::CalibratedTimestampInfoEXT::default().time_domain(vk::TimeDomainEXT::DEVICE)];
+        let tries = (0..3).filter_map(|_| {
+            let before = Instant::now();
+            // SAFETY: the device lists the extension and was made with it, and has this clock.
+            let (ticks, _) = unsafe { self.0.get_calibrated_timestamps(&of_device) }.ok()?;
+            let took = before.elapsed();
+            Some((took, before + took / 2, *ticks.first()?))
+        });
+        tries.min_by_key(|(took, ..)| *took).map(|(_, moment, ticks)| (moment, ticks))
     }
 }
 
@@ -121,6 +169,9 @@ mod tests {
     #[test]
     fn the_period_is_a_fraction() {
         assert_eq!(Clock::new(64, 1.0).unwrap().nanoseconds_per_tick, (1_000_000, 1_000_000));
+        let clock = Clock::new(64, 2.5).unwrap();
+        assert_eq!((clock.nanoseconds(4), clock.ticks(10)), (10, 4));
+        assert_eq!(clock.nanoseconds(u64::MAX), u64::MAX);
         assert_eq!(Clock::new(64, 52.083_332).unwrap().nanoseconds_per_tick.0, 52_083_332);
     }
 }

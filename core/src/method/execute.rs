@@ -27,7 +27,7 @@ impl<'m> Method<'m> {
     /// # Errors
     /// The instruction that failed, and why. Tensors may be partly written then.
     pub fn execute(&mut self) -> Result<(), ExecuteError> {
-        let tracer = self.options.tracer;
+        let tracer = self.options.listener();
         let event = Event { kind: EventKind::Execute, name: self.meta.name(), instruction: 0 };
         traced(tracer, &event, || {
             self.position = 0;
@@ -91,7 +91,7 @@ impl<'m> Method<'m> {
     }
 
     fn kernel(&mut self, call: &KernelCall<'m>, instruction: usize) -> Result<(), KernelError> {
-        let Some(tracer) = self.options.tracer else { return self.invoke(call) };
+        let Some(tracer) = self.options.listener() else { return self.invoke(call) };
         let event = Event { kind: EventKind::Operator, name: call.kernel.name, instruction };
         let token = tracer.begin(&event);
         let result = self.invoke(call);
@@ -160,7 +160,7 @@ impl<'m> Method<'m> {
         args: &'m [[u8; 4]],
         instruction: usize,
     ) -> Result<(), InstructionError> {
-        let tracer = self.options.tracer;
+        let tracer = self.options.listener();
         let resources = self.resources(0, None);
         let Some(Some(delegate)) = self.delegates.get_mut(index) else {
             return Err(InstructionError::Kernel(KernelError::access(0)));

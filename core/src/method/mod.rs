@@ -106,6 +106,11 @@ impl<'m> LoadOptions<'m> {
         LoadOptions { tracer: Some(tracer), ..self }
     }
 
+    /// Who is told of runs. Builds that `cargo xtask bench tracing` compares with leave the question out.
+    pub(crate) fn listener(&self) -> Option<&'m dyn EventTracer> {
+        if cfg!(torchlet_untraced) { None } else { self.tracer }
+    }
+
     /// With settings for backends.
     #[must_use]
     pub fn with_backend_options(self, backend_options: &'m [RuntimeOption<'m>]) -> Self {

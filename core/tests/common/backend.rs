@@ -4,8 +4,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use torchlet_core::{
-    Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateEvent, DelegateInfo,
-    InitContext, Message, OptionValue, Processed, delegate_size,
+    Backend, Delegate, DelegateBox, DelegateCall, DelegateClock, DelegateError, DelegateEvent,
+    DelegateInfo, InitContext, Message, OptionValue, Processed, delegate_size,
 };
 
 /// Computes sines, by its text; with empty bytes, whatever its named data names.
@@ -115,6 +115,7 @@ impl Backend for Demo {
             start: 5,
             end: 6,
             nanoseconds_per_tick: (1, 1),
+            clock: DelegateClock::Host,
             metadata: text,
         });
         let state = context.allocate(STATE)?;
@@ -149,6 +150,7 @@ impl Delegate for Sine<'_> {
                 start: 0,
                 end: u64::from(self.state[0]),
                 nanoseconds_per_tick: (1000, 1),
+                clock: DelegateClock::DeviceAlone,
                 metadata: &[],
             });
         }

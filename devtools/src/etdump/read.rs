@@ -1,7 +1,9 @@
 //! Reads ETDumps, ours and those of the C++ runtime. Nothing in them is trusted.
 
 use super::{kinds, names};
-use crate::recording::{Event, Kind, Location, Recording, Run, RunKind, ValueRecord};
+use crate::recording::{
+    AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueRecord,
+};
 use std::fmt;
 use torchlet_core::ScalarType;
 use torchlet_core::format::Malformed;
@@ -12,13 +14,20 @@ torchlet_core::flatbuffer_table! {
     RunTable {
         0 name: &'a str,
         1 test_case: Option<i32>,
+        2 allocators: Vector<'a, AllocatorTable<'a>>,
         3 events: Vector<'a, EventTable<'a>>,
     }
 }
 torchlet_core::flatbuffer_table! {
     /// Has one of its fields.
-    EventTable { 0 profile: ProfileTable<'a>, 2 debug: DebugTable<'a>, }
+    EventTable {
+        0 profile: ProfileTable<'a>,
+        1 allocation: AllocationTable<'a>,
+        2 debug: DebugTable<'a>,
+    }
 }
+torchlet_core::flatbuffer_table! { AllocatorTable { 0 name: &'a str, } }
+torchlet_core::flatbuffer_table! { AllocationTable { 0 allocator: i32, 1 bytes: u64, } }
 torchlet_core::flatbuffer_table! {
     ProfileTable {
         0 name: &'a str,
@@ -166,6 +175,12 @@ impl Reader {
         let mut run = Run::new(kind, &name);
         run.test_case = index(table.test_case()?);
         self.last = None;
+        let names = table.allocators()?;
+        self.spend(names.len(), 4)?;
+        let mut allocators = Vec::new();
+        for allocator in names.iter() {
+            allocators.push(self.text(allocator?.name()?)?);
+        }
         let events = table.events()?;
         self.spend(events.len(), 4)?;
         for event in events.iter() {
@@ -176,6 +191,16 @@ impl Reader {
                 }
             } else if let Some(debug) = event.debug()? {
                 self.debug(&debug, &mut run)?;
+            } else if let Some(allocation) = event.allocation()? {
+                let number = allocation.allocator()?.checked_sub(1);
+                let number = number.and_then(|number| usize::try_from(number).ok());
+                let allocator = number.and_then(|number| allocators.get(number));
+                self.spend(1, 16)?;
+                run.allocations.push(AllocationRecord {
+                    allocator: allocator.cloned().unwrap_or_default(),
+                    bytes: allocation.bytes()?,
+                    time: None,
+                });
             }
         }
         // Runs of the C++ runtime are named by whoever calls it.

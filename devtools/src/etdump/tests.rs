@@ -3,7 +3,9 @@
 use super::{DelegateIds, ReadError, read, write};
 use crate::recorder::Recorder;
 use crate::recording::{Event, Kind, Location, Recording, Run, RunKind, ValueRecord};
-use torchlet_core::{DelegateEvent, EventKind, EventTracer, ScalarType, TensorRef};
+use torchlet_core::{
+    Allocation, DelegateClock, DelegateEvent, EventKind, EventTracer, ScalarType, TensorRef,
+};
 
 /// A recording of a load and two runs of a kernel and a delegate with parts on the host and on a device.
 fn recorded() -> Recording {
@@ -16,16 +18,22 @@ fn recorded() -> Recording {
     };
     let part = |name, id, start, metadata: &[u8]| {
         let (end, nanoseconds_per_tick) = (start + 10, (3, 2));
+        let is_host = metadata == b"host";
+        let clock = if is_host { DelegateClock::Host } else { DelegateClock::DeviceAlone };
         recorder.delegate_event(&DelegateEvent {
             name,
             id,
             start,
             end,
             nanoseconds_per_tick,
+            clock,
             metadata,
         });
     };
     within(&event(EventKind::Load, "forward", 0), &|| {
+        for (allocator, bytes) in [("arena", 640), ("planned memory", 96), ("arena", 64)] {
+            recorder.allocated(&Allocation { allocator, bytes });
+        }
         within(&event(EventKind::DelegateInit, "Gpu", 0), &|| part("compile", 0, 0, b""));
     });
     for _ in 0..2 {
@@ -61,6 +69,7 @@ fn recordings_come_back() {
         // A dump needs no size in front.
         assert_eq!(read(&bytes[4..], recording.buffer.clone()).unwrap(), back);
         assert_eq!(back.runs[0].kind, RunKind::Load);
+        assert!(back.runs[0].allocations.is_empty(), "the stock Inspector refuses dumps with them");
         let expected = [
             (Kind::DelegateInitPart, "compile", None, Some(0)),
             (Kind::DelegateInit, "Gpu::init", None, None),
@@ -171,4 +180,39 @@ fn values_that_share_their_bytes_are_refused() {
     };
     assert_eq!(dump(&[0, 16, 32, 48]).unwrap().runs[0].values.len(), 4);
     assert_eq!(dump(&[0; 5]), Err(ReadError::TooMuch));
+}
+
+#[test]
+fn memory_of_other_runtimes_is_read() {
+    use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
+    type Table = WIPOffset<TableFinishedWIPOffset>;
+    let mut b = FlatBufferBuilder::new();
+    let name = b.create_string("method allocator");
+    let start = b.start_table();
+    b.push_slot_always(4, name);
+    let allocator: Table = b.end_table(start);
+    // Allocator 1, which there is, and 7, which there is not.
+    let events = [1i32, 7].map(|number| {
+        let start = b.start_table();
+        b.push_slot_always(4, number);
+        b.push_slot_always(6, 96u64);
+        let allocation = b.end_table(start);
+        let start = b.start_table();
+        b.push_slot_always(6, allocation);
+        b.end_table(start)
+    });
+    let (allocators, events) = (b.create_vector(&[allocator]), b.create_vector(&events));
+    let start = b.start_table();
+    b.push_slot_always(8, allocators);
+    b.push_slot_always(10, events);
+    let run: Table = b.end_table(start);
+    let runs = b.create_vector(&[run]);
+    let start = b.start_table();
+    b.push_slot_always(6, runs);
+    let root = b.end_table(start);
+    b.finish(root, Some("ED00"));
+    let back = read(b.finished_data(), Vec::new()).unwrap();
+    let found: Vec<_> =
+        back.runs[0].allocations.iter().map(|it| (it.allocator.as_str(), it.bytes)).collect();
+    assert_eq!(found, [("method allocator", 96), ("", 96)]);
 }

@@ -42,8 +42,9 @@ fn write_run(builder: &mut FlatBufferBuilder<'_>, run: &Run, ids: DelegateIds) -
         write_event(builder, event, ids, &mut events);
     }
     events.extend(run.values.iter().map(|value| write_value(builder, value, ids)));
-    let events = builder.create_vector(&events);
+    // Memory that was set aside is left out: ExecuTorch's Inspector refuses dumps that tell of it.
     let allocators = builder.create_vector::<Table>(&[]);
+    let events = builder.create_vector(&events);
     let name = builder.create_shared_string(&run.name);
     let table = builder.start_table();
     builder.push_slot_always(field(0), name);
@@ -155,6 +156,7 @@ fn write_value(
     builder.push_slot_always(field(7), output);
     let entry = builder.end_table(entry);
     let (number, text) = delegate_id(builder, value.part, &value.name, ids);
+    let name = (!value.name.is_empty()).then(|| builder.create_shared_string(&value.name));
     let debug = builder.start_table();
     builder.push_slot(field(0), 0u64, 0);
     builder.push_slot(field(1), value.instruction.map_or(-1, int), -1);
@@ -162,6 +164,9 @@ fn write_value(
     builder.push_slot(field(3), number, -1);
     if let Some(text) = text {
         builder.push_slot_always(field(4), text);
+    }
+    if let Some(name) = name {
+        builder.push_slot_always(field(5), name);
     }
     let debug = builder.end_table(debug);
     let table = builder.start_table();
