@@ -1,10 +1,12 @@
-//! Writes bundled programs: a program with the test cases of another bundle.
+//! Writes bundled programs: a program with test cases, those of another bundle among them.
 
 use crate::error::Error;
 use crate::tables::{Offset, table};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
 use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
-use torchlet_core::{BundledProgram, Scalar, TensorRef, TestCase, ValueRef};
+use torchlet_core::{BundledProgram, Scalar, TensorRef, ValueRef};
 
 /// The version of the format that is written.
 const VERSION: u32 = 2;
@@ -15,49 +17,120 @@ const LARGEST: usize = 1 << 30;
 /// More than a table takes without what it refers to.
 const TABLE: usize = 64;
 
+type Values = WIPOffset<flatbuffers::Vector<'static, flatbuffers::ForwardsUOffset<Table>>>;
+type Table = flatbuffers::TableFinishedWIPOffset;
+
 /// A program with the test cases of a bundle in the place of the bundle's own program.
 ///
 /// # Errors
 /// The test cases are malformed, or all of it is larger than such a file can be.
 pub fn bundle(cases: &BundledProgram<'_>, program: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut writer = Writer { b: FlatBufferBuilder::new(), left: LARGEST };
-    writer.charge(program.len())?;
-    let mut suites = Vec::new();
-    for suite in cases.suites()? {
-        let suite = suite?;
-        let mut cases = Vec::new();
-        for case in suite.cases()? {
-            cases.push(writer.case(&case?)?);
-        }
-        let name = suite.method_name()?;
-        writer.charge(name.len())?;
-        let (name, cases) = (writer.b.create_string(name), writer.b.create_vector(&cases));
-        suites.push(table(&mut writer.b, |t| {
-            t.offset(0, name);
-            t.offset(1, cases);
-        }));
-    }
-    let suites = writer.b.create_vector(&suites);
-    let program = writer.b.create_vector(program);
-    let root = table(&mut writer.b, |t| {
-        t.scalar(0, VERSION);
-        t.offset(1, suites);
-        t.offset(2, program);
-    });
-    writer.b.finish(root, Some("BP08"));
-    Ok(writer.b.finished_data().to_vec())
+    let mut bundle = Bundle::default();
+    bundle.add_all(cases)?;
+    bundle.finish(program)
 }
 
-struct Writer {
+/// A bundled program that is being made, test case by test case.
+pub struct Bundle {
     b: FlatBufferBuilder<'static>,
     /// Bytes that may still be written.
     left: usize,
+    /// The test cases of each method, in order.
+    suites: Vec<(String, Vec<Offset>)>,
 }
 
-type Values = WIPOffset<flatbuffers::Vector<'static, flatbuffers::ForwardsUOffset<Table>>>;
-type Table = flatbuffers::TableFinishedWIPOffset;
+impl Default for Bundle {
+    fn default() -> Self {
+        Bundle { b: FlatBufferBuilder::new(), left: LARGEST, suites: Vec::new() }
+    }
+}
 
-impl Writer {
+impl core::fmt::Debug for Bundle {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Bundle").field("suites", &self.suites.len()).finish_non_exhaustive()
+    }
+}
+
+impl Bundle {
+    /// Adds the test cases of another bundle.
+    ///
+    /// # Errors
+    /// They are malformed, or more than such a file can have.
+    pub fn add_all(&mut self, cases: &BundledProgram<'_>) -> Result<(), Error> {
+        for suite in cases.suites()? {
+            let suite = suite?;
+            let method = suite.method_name()?;
+            // A suite without cases stays one.
+            self.suite(method)?;
+            for case in suite.cases()? {
+                let case = case?;
+                let inputs = case.inputs()?.collect::<Result<Vec<_>, _>>()?;
+                let outputs = case.expected_outputs()?.collect::<Result<Vec<_>, _>>()?;
+                self.add(method, &inputs, &outputs)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a test case of a method: its inputs, and what the method should make of them.
+    ///
+    /// # Errors
+    /// A value is of a kind that no test case can have, or all of it is more than such a file can have.
+    pub fn add(
+        &mut self,
+        method: &str,
+        inputs: &[ValueRef<'_>],
+        expected: &[ValueRef<'_>],
+    ) -> Result<(), Error> {
+        let (inputs, expected) = (self.values(inputs)?, self.values(expected)?);
+        self.charge(0)?;
+        let case = table(&mut self.b, |t| {
+            t.offset(0, inputs);
+            t.offset(1, expected);
+        });
+        self.suite(method)?.push(case);
+        Ok(())
+    }
+
+    /// The file: the test cases, and the program that they are for.
+    ///
+    /// # Errors
+    /// All of it is larger than such a file can be.
+    pub fn finish(mut self, program: &[u8]) -> Result<Vec<u8>, Error> {
+        self.charge(program.len())?;
+        let mut suites = Vec::new();
+        for (name, cases) in core::mem::take(&mut self.suites) {
+            let (name, cases) = (self.b.create_string(&name), self.b.create_vector(&cases));
+            suites.push(table(&mut self.b, |t| {
+                t.offset(0, name);
+                t.offset(1, cases);
+            }));
+        }
+        let suites = self.b.create_vector(&suites);
+        let program = self.b.create_vector(program);
+        let root = table(&mut self.b, |t| {
+            t.scalar(0, VERSION);
+            t.offset(1, suites);
+            t.offset(2, program);
+        });
+        self.b.finish(root, Some("BP08"));
+        Ok(self.b.finished_data().to_vec())
+    }
+
+    /// The test cases of a method so far.
+    fn suite(&mut self, method: &str) -> Result<&mut Vec<Offset>, Error> {
+        let place = match self.suites.iter().position(|(name, _)| name == method) {
+            Some(place) => place,
+            None => {
+                self.charge(method.len())?;
+                self.suites.push((method.to_owned(), Vec::new()));
+                self.suites.len() - 1
+            }
+        };
+        let suite = self.suites.get_mut(place).map(|(_, cases)| cases);
+        suite.ok_or_else(|| Error::invalid("a suite of test cases is missing"))
+    }
+
     /// Counts bytes and a table for them.
     fn charge(&mut self, bytes: usize) -> Result<(), Error> {
         let left = bytes.checked_add(TABLE).and_then(|bytes| self.left.checked_sub(bytes));
@@ -68,22 +141,10 @@ impl Writer {
         Ok(())
     }
 
-    fn case(&mut self, case: &TestCase<'_>) -> Result<Offset, Error> {
-        let mut values = Vec::new();
-        for value in case.inputs()? {
-            values.push(self.value(&value?)?);
-        }
-        let inputs: Values = self.b.create_vector(&values);
-        values.clear();
-        for value in case.expected_outputs()? {
-            values.push(self.value(&value?)?);
-        }
-        let outputs = self.b.create_vector(&values);
-        self.charge(0)?;
-        Ok(table(&mut self.b, |t| {
-            t.offset(0, inputs);
-            t.offset(1, outputs);
-        }))
+    fn values(&mut self, values: &[ValueRef<'_>]) -> Result<Values, Error> {
+        let values: Vec<Offset> =
+            values.iter().map(|value| self.value(value)).collect::<Result<_, _>>()?;
+        Ok(self.b.create_vector(&values))
     }
 
     fn value(&mut self, value: &ValueRef<'_>) -> Result<Offset, Error> {

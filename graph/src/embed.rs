@@ -13,32 +13,61 @@ use alloc::vec::Vec;
 use torchlet_core::DataMap;
 
 impl<'p> Program<'p> {
-    /// Takes external data in: tensors of which these files have the data are as if they never had been outside. Gives the names of
-    /// those that stay outside.
+    /// Takes external data in: tensors of which these files have the data are as if they never had been outside, and so is what delegates
+    /// ask for. Gives the names of tensors that stay outside.
     ///
     /// # Errors
     /// A file is malformed.
     pub fn embed(&mut self, data: &[DataMap<'p>]) -> Result<BTreeSet<String>, Error> {
-        let mut left = BTreeSet::new();
+        let (mut left, mut tensors) = (BTreeSet::new(), BTreeSet::new());
         let values = self.methods.iter_mut().flat_map(|method| &mut method.values);
         for value in values {
             let MethodValue::Tensor(tensor) = value else { continue };
             if !matches!(tensor.data, TensorData::Outside) {
                 continue;
             }
+            tensors.extend(tensor.name.clone());
             match external(tensor, data)? {
                 Some(bytes) => tensor.data = TensorData::Inside(first_bytes(&bytes, &tensor.info)?),
                 None => left.extend(tensor.name.clone()),
             }
         }
+        self.embed_named(data, &tensors)?;
         Ok(left)
     }
 
-    /// Removes named data that no delegate asks for. Of delegates that are not understood, nobody knows what they ask for.
-    pub(crate) fn forget_unused_data(&mut self) -> Result<(), Error> {
-        if self.named.is_empty() {
+    /// Takes in what delegates ask for; of delegates that are not understood, all that is no tensor of the program.
+    fn embed_named(
+        &mut self,
+        data: &[DataMap<'p>],
+        tensors: &BTreeSet<String>,
+    ) -> Result<(), Error> {
+        if data.is_empty() || self.methods.iter().all(|method| method.delegates.is_empty()) {
             return Ok(());
         }
+        let asked = self.keys_of_delegates()?;
+        let mut known: BTreeSet<String> = self.named.iter().map(|(key, _)| key.clone()).collect();
+        for map in data {
+            for name in map.names()? {
+                let name = name?;
+                let is_wanted = match &asked {
+                    Some(asked) => asked.contains(name),
+                    None => !tensors.contains(name),
+                };
+                if !is_wanted || known.contains(name) {
+                    continue;
+                }
+                if let Some(blob) = map.get(name)? {
+                    self.named.push((name.to_owned(), read::bytes(&blob)?));
+                    known.insert(name.to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What delegates ask for by name; `None` if there is one that is not understood.
+    fn keys_of_delegates(&self) -> Result<Option<BTreeSet<String>>, Error> {
         let mut used: BTreeSet<String> = BTreeSet::new();
         for delegate in self.methods.iter().flat_map(|method| &method.delegates) {
             let bytes = &delegate.processed;
@@ -49,11 +78,21 @@ impl<'p> Program<'p> {
             } else if xnnpack::is_blob(bytes) {
                 xnnpack::keys(bytes)?
             } else {
-                return Ok(());
+                return Ok(None);
             };
             used.extend(keys.into_iter().map(ToOwned::to_owned));
         }
-        self.named.retain(|(key, _)| used.contains(key));
+        Ok(Some(used))
+    }
+
+    /// Removes named data that no delegate asks for. Of delegates that are not understood, nobody knows what they ask for.
+    pub(crate) fn forget_unused_data(&mut self) -> Result<(), Error> {
+        if self.named.is_empty() {
+            return Ok(());
+        }
+        if let Some(used) = self.keys_of_delegates()? {
+            self.named.retain(|(key, _)| used.contains(key));
+        }
         Ok(())
     }
 

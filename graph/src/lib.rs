@@ -1,5 +1,6 @@
 //! The graph compiler: from programs, however they were lowered, to what a processor runs best.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -37,6 +38,7 @@ mod read;
 mod replan;
 mod report;
 mod run;
+mod split;
 mod tables;
 mod target;
 #[cfg(test)]
@@ -45,7 +47,7 @@ mod views;
 mod work;
 mod write;
 
-pub use bundle::bundle;
+pub use bundle::{Bundle, bundle};
 pub use calls::{CallWork, delegates, numbers, work};
 pub use compile::{Compiled, compile};
 pub use error::Error;

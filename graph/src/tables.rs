@@ -1,5 +1,6 @@
-//! Writing flatbuffers' tables, field by field.
+//! Writing flatbuffers: tables, field by field, and the headers that ExecuTorch puts into their front.
 
+use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, Push, TableFinishedWIPOffset, WIPOffset};
 
 /// Where a finished table is.
@@ -37,4 +38,23 @@ pub(crate) fn table(
     let start = b.start_table();
     fill(&mut Fields(b));
     b.end_table(start)
+}
+
+/// The flatbuffer with a header behind its identifier: the header's magic, its length, and numbers. That it shifts what follows changes the
+/// root offset alone.
+pub(crate) fn with_header(flatbuffer: &[u8], magic: [u8; 4], numbers: &[u64]) -> Vec<u8> {
+    let header = 8 + 8 * numbers.len();
+    let mut file = Vec::with_capacity(flatbuffer.len() + header);
+    let (front, rest) = flatbuffer.split_at(8);
+    let (root, identifier) = front.split_at(4);
+    let root = root.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
+    file.extend_from_slice(&(root + header as u32).to_le_bytes());
+    file.extend_from_slice(identifier);
+    file.extend_from_slice(&magic);
+    file.extend_from_slice(&(header as u32).to_le_bytes());
+    for number in numbers {
+        file.extend_from_slice(&number.to_le_bytes());
+    }
+    file.extend_from_slice(rest);
+    file
 }

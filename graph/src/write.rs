@@ -6,7 +6,7 @@ use crate::method::{
     Delegate, Instruction, Method, MethodTensor, MethodValue, Program, TensorData,
 };
 use crate::package::{DATA_ALIGN, Package};
-use crate::tables::{Fields, Offset, table};
+use crate::tables::{Fields, Offset, table, with_header};
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -323,7 +323,11 @@ impl<'p> Writer<'p> {
 
     /// Writes the root and puts the pieces of the file together.
     fn finish<T>(mut self, plans: WIPOffset<T>, named: &[Offset]) -> Result<Package<'p>, Error> {
-        let Data { constants, offsets, segments, .. } = core::mem::take(&mut self.data);
+        let Data { constants, mut offsets, segments, .. } = core::mem::take(&mut self.data);
+        if offsets.is_empty() {
+            // Without any entry, the C++ runtime looks for constants as old files have them, and refuses the program.
+            offsets.push(0);
+        }
         // Where segments start, counted from the first.
         let mut starts = alloc::vec![(0u64, constants.size())];
         let mut end = starts[0].1;
@@ -350,7 +354,10 @@ impl<'p> Writer<'p> {
             t.offset(7, named);
         });
         self.b.finish(root, Some("ET12"));
-        let flatbuffer = with_header(self.b.finished_data(), end);
+        let flatbuffer = self.b.finished_data();
+        let size = (flatbuffer.len() + HEADER_BYTES) as u64;
+        let numbers = [size, size.next_multiple_of(DATA_ALIGN), end];
+        let flatbuffer = with_header(flatbuffer, *b"eh00", &numbers);
         let mut package = Package::default();
         package.push(Cow::Owned(flatbuffer));
         package.append(constants);
@@ -359,24 +366,6 @@ impl<'p> Writer<'p> {
         }
         Ok(package)
     }
-}
-
-/// The flatbuffer with the extended header behind its identifier: that it shifts what follows changes the root offset alone.
-fn with_header(flatbuffer: &[u8], segments: u64) -> Vec<u8> {
-    let size = (flatbuffer.len() + HEADER_BYTES) as u64;
-    let mut file = Vec::with_capacity(flatbuffer.len() + HEADER_BYTES);
-    let (front, rest) = flatbuffer.split_at(8);
-    let (root, identifier) = front.split_at(4);
-    let root = root.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte));
-    file.extend_from_slice(&(root + HEADER_BYTES as u32).to_le_bytes());
-    file.extend_from_slice(identifier);
-    file.extend_from_slice(b"eh00");
-    file.extend_from_slice(&(HEADER_BYTES as u32).to_le_bytes());
-    file.extend_from_slice(&size.to_le_bytes());
-    file.extend_from_slice(&size.next_multiple_of(DATA_ALIGN).to_le_bytes());
-    file.extend_from_slice(&segments.to_le_bytes());
-    file.extend_from_slice(rest);
-    file
 }
 
 fn too_large() -> Error {

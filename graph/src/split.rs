@@ -1,0 +1,159 @@
+//! Takes the data out of a program, into a file of external data (`.ptd`): what [`Program::embed`] puts back.
+
+use crate::error::Error;
+use crate::method::{MethodTensor, MethodValue, Program, TensorData};
+use crate::package::{DATA_ALIGN, Package};
+use crate::tables::{Fields, Offset, table, with_header};
+use alloc::borrow::{Cow, ToOwned};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use flatbuffers::FlatBufferBuilder;
+use torchlet_core::{DataLoader, TensorInfo};
+
+/// Bytes of the header: magic, its length, where the flatbuffer is and where segments are, with their sizes.
+const HEADER_BYTES: usize = 40;
+
+/// The file of external data that is made of a program.
+#[derive(Default)]
+struct Outside<'p> {
+    /// The data, in order.
+    segments: Vec<Cow<'p, [u8]>>,
+    /// Each name with its segment and, of tensors, its layout.
+    names: Vec<(String, usize, Option<TensorInfo>)>,
+    taken: BTreeSet<String>,
+    /// The segment of data that is borrowed, by where it lies.
+    places: BTreeMap<(usize, usize), usize>,
+    /// The name of a segment's tensors, by their layout's text.
+    known: BTreeMap<(usize, String), usize>,
+}
+
+impl<'p> Program<'p> {
+    /// Takes constants and named data out of the program, and gives the file that has them: the program finds them there by name.
+    /// What state starts with stays within, since runtimes expect it there, and so does what has no bytes. `None` if there is nothing to
+    /// take out.
+    ///
+    /// # Errors
+    /// The file is larger than its format can say.
+    pub fn split(&mut self) -> Result<Option<Package<'p>>, Error> {
+        let mut outside = Outside::default();
+        // The names that are taken by what the program expects outside already.
+        for value in self.methods.iter().flat_map(|method| &method.values) {
+            if let MethodValue::Tensor(MethodTensor { data: TensorData::Outside, name, .. }) = value
+            {
+                outside.taken.extend(name.clone());
+            }
+        }
+        for (key, bytes) in core::mem::take(&mut self.named) {
+            outside.taken.insert(key.clone());
+            let segment = outside.segment(bytes);
+            outside.names.push((key, segment, None));
+        }
+        for value in self.methods.iter_mut().flat_map(|method| &mut method.values) {
+            let MethodValue::Tensor(tensor) = value else { continue };
+            let is_constant = tensor.place.is_none() && tensor.info.nbytes() > 0;
+            match core::mem::take(&mut tensor.data) {
+                TensorData::Inside(bytes) if is_constant => {
+                    tensor.name = Some(outside.tensor(tensor, bytes));
+                    tensor.data = TensorData::Outside;
+                }
+                data => tensor.data = data,
+            }
+        }
+        if outside.names.is_empty() {
+            return Ok(None);
+        }
+        outside.write().map(Some)
+    }
+}
+
+impl<'p> Outside<'p> {
+    fn segment(&mut self, bytes: Cow<'p, [u8]>) -> usize {
+        let next = self.segments.len();
+        if let Cow::Borrowed(lent) = &bytes {
+            let place = (lent.as_ptr() as usize, lent.len());
+            if let Some(known) = self.places.get(&place) {
+                return *known;
+            }
+            self.places.insert(place, next);
+        }
+        self.segments.push(bytes);
+        next
+    }
+
+    /// Adds the data of a tensor, and gives its name: the tensor's own, as far as that is free.
+    fn tensor(&mut self, tensor: &MethodTensor<'_>, bytes: Cow<'p, [u8]>) -> String {
+        let segment = self.segment(bytes);
+        let next = self.names.len();
+        let layout = format!("{} {:?}", tensor.info, tensor.info.dim_order);
+        let entry = *self.known.entry((segment, layout)).or_insert(next);
+        if let Some((name, ..)) = self.names.get(entry) {
+            return name.clone();
+        }
+        let wanted = tensor.name.as_deref().filter(|name| !name.is_empty()).unwrap_or("constant");
+        // Each name that is taken makes one of these taken at most.
+        let numbered = (1..=self.taken.len()).map(|number| format!("{wanted}.{number}"));
+        let mut names = core::iter::once(wanted.to_owned()).chain(numbered);
+        let name = names.find(|name| !self.taken.contains(name)).unwrap_or_default();
+        self.taken.insert(name.clone());
+        self.names.push((name.clone(), segment, Some(tensor.info.clone())));
+        name
+    }
+
+    fn write(self) -> Result<Package<'p>, Error> {
+        let mut data = Package::default();
+        let mut b = FlatBufferBuilder::new();
+        let mut places = Vec::new();
+        for bytes in self.segments {
+            let size = bytes.len() as u64;
+            places.push((data.push(bytes), size));
+        }
+        let mut tables: Vec<Offset> = Vec::new();
+        for (start, size) in places {
+            tables.push(table(&mut b, |t| {
+                t.scalar(0, start);
+                t.scalar(1, size);
+            }));
+        }
+        let segments = b.create_vector(&tables);
+        tables.clear();
+        for (name, segment, layout) in &self.names {
+            let layout = layout.as_ref().map(|info| layout_table(&mut b, info));
+            let key = b.create_string(name);
+            let segment = u32::try_from(*segment)
+                .map_err(|_| Error::invalid("there is more data than a .ptd file can name"))?;
+            tables.push(table(&mut b, |t: &mut Fields<'_>| {
+                t.offset(0, key);
+                t.scalar(1, segment);
+                if let Some(layout) = layout {
+                    t.offset(2, layout);
+                }
+            }));
+        }
+        let named = b.create_vector(&tables);
+        let root = table(&mut b, |t| {
+            t.offset(1, segments);
+            t.offset(2, named);
+        });
+        b.finish(root, Some("FT01"));
+        let flatbuffer = b.finished_data();
+        let end = (flatbuffer.len() + HEADER_BYTES) as u64;
+        // The flatbuffer begins behind the header, though its offsets count from the file's start.
+        let start = (8 + HEADER_BYTES) as u64;
+        let numbers = [start, end - start, end.next_multiple_of(DATA_ALIGN), data.size()];
+        let mut package = Package::default();
+        package.push(Cow::Owned(with_header(flatbuffer, *b"FH01", &numbers)));
+        package.append(data);
+        Ok(package)
+    }
+}
+
+fn layout_table(b: &mut FlatBufferBuilder<'static>, info: &TensorInfo) -> Offset {
+    let (sizes, order) = (b.create_vector(&info.sizes), b.create_vector(&info.dim_order));
+    table(b, |t| {
+        t.offset(1, sizes);
+        t.offset(2, order);
+        t.scalar(0, info.scalar_type as i8);
+    })
+}
