@@ -41,11 +41,19 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   torchlet extract model.pte --out delegates")]
     Extract(ExtractArguments),
-    /// Writes a program anew: with external weights within, without debug information, without test cases if asked for.
+    /// Writes a program anew: with external weights within or all weights without, without debug information, without test cases if asked for.
     #[command(after_help = "Examples:
   torchlet convert model.pte --data weights.ptd -o model_whole.pte
+  torchlet convert model.pte --split weights.ptd -o model_small.pte
   torchlet convert model.bpte --strip -o model.pte")]
     Convert(ConvertArguments),
+    /// Adds a test case to a program: inputs, and the outputs that it should give.
+    #[command(after_help = "Without --expect, the outputs are what the program gives here.
+
+Examples:
+  torchlet bundle model.pte --input x.npy --expect y.npy -o model.bpte
+  torchlet bundle model.bpte --random 7 --backend as-exported -o model.bpte   (one more)")]
+    Bundle(BundleArguments),
     /// Runs the test cases of bundled programs and compares with the outputs that they expect.
     #[command(after_help = "Exit status: 0 if all pass, 1 if some differ, 2 if some could not run.
 
@@ -255,6 +263,10 @@ pub(crate) struct RecordingOptions {
     /// Write the values to this file that instructions made, and the outputs of the program
     #[arg(long, value_name = "FILE", requires = "etdump")]
     pub(crate) debug_buffer: Option<PathBuf>,
+    /// Write what calls within delegates and compiled regions make, too: the program is taken apart for that and runs once more, and the
+    /// dump has a block of its own, `Inside`, whose instructions are those of the program taken apart
+    #[arg(long, requires = "debug_buffer")]
+    pub(crate) inside: bool,
     /// The most bytes of values, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, requires = "debug_buffer")]
     pub(crate) debug_buffer_limit: usize,
@@ -294,6 +306,9 @@ pub(crate) struct InspectArguments {
     /// Show where each call would run with --backend, and why, and what is fused
     #[arg(long)]
     pub(crate) plan: bool,
+    /// List named data, of the program and of --data, and what it says of its licence
+    #[arg(long, conflicts_with_all = ["target", "plan", "html", "svg"])]
+    pub(crate) licences: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -537,7 +552,29 @@ pub(crate) struct ConvertArguments {
     /// External weights, which become part of what is written; may be given several times
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) data: Vec<PathBuf>,
+    /// Write constants and named data to this file, which the program takes them from then
+    #[arg(long, value_name = "FILE.ptd")]
+    pub(crate) split: Option<PathBuf>,
     /// Leave test cases out
     #[arg(long)]
     pub(crate) strip: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BundleArguments {
+    /// The program, .pte, or .bpte to add to its test cases
+    pub(crate) model: PathBuf,
+    /// The file to write
+    #[arg(long, short, value_name = "FILE.bpte")]
+    pub(crate) out: PathBuf,
+    /// The method [default: forward, or the only one]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) method: Option<String>,
+    #[command(flatten)]
+    pub(crate) inputs: InputOptions,
+    /// Expected outputs: .npy, or .npz (several outputs); may be given several times, in order [default: what the program gives here]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) expect: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) model_options: ModelOptions,
 }

@@ -3,7 +3,7 @@
 use crate::arguments::{Backend, BenchArguments, InputOptions};
 use crate::failure::Failure;
 use crate::terminal::{FAINT, TITLE, bytes, paint, progress};
-use crate::{bundle, model, summary};
+use crate::{cases, model, summary};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -136,7 +136,7 @@ pub(crate) fn inputs(
     options: &InputOptions,
 ) -> Result<Vec<Value>, Failure> {
     let nothing_given = options.input.is_empty() && options.image.is_none() && !options.ones;
-    let has_case = bundle::suites(module)?
+    let has_case = cases::suites(module)?
         .iter()
         .any(|suite| suite.method == method && !suite.cases.is_empty());
     if nothing_given && options.random.is_none() && !has_case {

@@ -1,52 +1,79 @@
-//! Test cases of bundled programs, as values.
+//! `torchlet bundle`.
 
+use crate::arguments::BundleArguments;
 use crate::failure::Failure;
-use torchlet::core::{ProgramError, TestCase, ValueRef};
-use torchlet::{Module, Tensor, Value};
+use crate::lower::write;
+use crate::terminal::{FAINT, NAME, bytes, count, paint};
+use crate::{cases, inputs, model, npy};
+use std::io::Write;
+use std::path::Path;
+use torchlet::core::{Scalar, ValueRef};
+use torchlet::graph::{self, Bundle};
+use torchlet::{Module, Value};
 
-/// The test cases of one method, in order.
-pub(crate) struct Suite<'m> {
-    pub(crate) method: &'m str,
-    pub(crate) cases: Vec<TestCase<'m>>,
-}
-
-fn malformed(error: ProgramError) -> Failure {
-    Failure::new(format!("the test cases are malformed: {error}"))
-}
-
-/// All test suites of a program; none if it is not a bundled one.
-pub(crate) fn suites(module: &Module) -> Result<Vec<Suite<'_>>, Failure> {
-    let Some(bundled) = module.bundled() else { return Ok(Vec::new()) };
-    let mut suites = Vec::new();
-    for suite in bundled.suites().map_err(malformed)? {
-        let suite = suite.map_err(malformed)?;
-        suites.push(Suite {
-            method: suite.method_name().map_err(malformed)?,
-            cases: suite
-                .cases()
-                .map_err(malformed)?
-                .collect::<Result<_, _>>()
-                .map_err(malformed)?,
-        });
+/// Adds a test case to a program: inputs, and what the program makes of them, or should.
+pub(crate) fn bundle(arguments: &BundleArguments) -> Result<(), Failure> {
+    let fail = |error: graph::Error| Failure::new(format!("no bundle can be made: {error}"));
+    let mut module = model::open(&arguments.model, &arguments.model_options)?;
+    let name = model::choose_method(&module, arguments.method.as_deref())?;
+    let given = inputs::gather(&module, &name, &arguments.inputs)?;
+    let expected = match arguments.expect.as_slice() {
+        [] => module.execute(&name, &given[..])?,
+        files => read(files, module.method_meta(&name)?.output_count())?,
+    };
+    let mut bundle = Bundle::default();
+    if let Some(cases) = module.bundled() {
+        bundle.add_all(&cases).map_err(fail)?;
     }
-    Ok(suites)
+    let [given, expected]: [Vec<ValueRef<'_>>; 2] =
+        [&given, &expected].map(|values| values.iter().map(lend).collect());
+    bundle.add(&name, &given, &expected).map_err(fail)?;
+    let file = bundle.finish(&program(&module, &arguments.model)?).map_err(fail)?;
+    write(&arguments.out, |out| out.write_all(&file))?;
+    let cases = {
+        let again = Module::from_bytes(file.clone())?;
+        let suites = cases::suites(&again)?;
+        suites.iter().map(|suite| suite.cases.len()).sum()
+    };
+    let what = format!("{}, {}", count(cases, "test case"), bytes(file.len() as u64));
+    anstream::println!("{}  {}", paint(NAME, arguments.out.display()), paint(FAINT, what));
+    Ok(())
 }
 
-fn value(value: Result<ValueRef<'_>, ProgramError>) -> Result<Value, Failure> {
-    Ok(match value.map_err(malformed)? {
-        ValueRef::Scalar(scalar) => scalar.into(),
-        ValueRef::String(text) => text.into(),
-        ValueRef::Tensor(tensor) => Tensor::try_from(&tensor)?.into(),
-        _ => Value::None,
-    })
+/// The bytes of the program, as they are in the file.
+fn program(module: &Module, path: &Path) -> Result<Vec<u8>, Failure> {
+    if let Some(bundled) = module.bundled() {
+        let program = bundled.program().map_err(|error| Failure::new(error.to_string()))?;
+        return Ok(program.to_vec());
+    }
+    std::fs::read(path)
+        .map_err(|error| Failure::new(format!("cannot read '{}': {error}", path.display())))
 }
 
-/// The inputs of a test case.
-pub(crate) fn inputs(case: &TestCase<'_>) -> Result<Vec<Value>, Failure> {
-    case.inputs().map_err(malformed)?.map(value).collect()
+/// The outputs that files say are expected.
+fn read(files: &[std::path::PathBuf], outputs: usize) -> Result<Vec<Value>, Failure> {
+    let mut values = Vec::new();
+    for path in files {
+        let is_archive = path.extension().is_some_and(|extension| extension == "npz");
+        let tensors = if is_archive { npy::read_archive(path)? } else { vec![npy::read(path)?] };
+        values.extend(tensors.into_iter().map(Value::from));
+    }
+    if values.len() != outputs {
+        let found = values.len();
+        return Err(Failure::new(format!(
+            "the method has {outputs} outputs, --expect gives {found}; give all, in order"
+        )));
+    }
+    Ok(values)
 }
 
-/// The outputs that a test case expects.
-pub(crate) fn expected_outputs(case: &TestCase<'_>) -> Result<Vec<Value>, Failure> {
-    case.expected_outputs().map_err(malformed)?.map(value).collect()
+fn lend(value: &Value) -> ValueRef<'_> {
+    match value {
+        Value::Tensor(tensor) => tensor.as_tensor_ref().into(),
+        Value::Int(value) => Scalar::Int(*value).into(),
+        Value::Float(value) => Scalar::Double(*value).into(),
+        Value::Bool(value) => Scalar::Bool(*value).into(),
+        Value::String(text) => ValueRef::String(text),
+        _ => ValueRef::None,
+    }
 }

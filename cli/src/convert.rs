@@ -5,14 +5,13 @@ use crate::failure::Failure;
 use crate::lower::write;
 use crate::terminal::{FAINT, WARN, bytes, count, paint};
 use std::io::Write;
+use std::path::Path;
 use torchlet::core::DataLoader;
 use torchlet::graph::{self, method::Program};
 use torchlet::{FileAccess, Module, RunOn};
 
 /// Writes a program anew. What exporters put into files for debuggers is not part of what is read, so that it is gone.
 pub(crate) fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
-    let fail =
-        |error: graph::Error| Failure::new(format!("the program cannot be written: {error}"));
     // The help says that files must not change meanwhile.
     let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
     for path in &arguments.data {
@@ -22,6 +21,9 @@ pub(crate) fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
     let program = source.program();
     let mut read = Program::read(&program).map_err(fail)?;
     let outside = read.embed(source.data()).map_err(fail)?;
+    if let Some(path) = &arguments.split {
+        split(&mut read, path)?;
+    }
     let package = read.write().map_err(fail)?;
     let written = match source.bundled().filter(|_| !arguments.strip) {
         Some(cases) => {
@@ -41,5 +43,19 @@ pub(crate) fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
         let note = format!("the data of {tensors} stays outside, '{name}' among it");
         anstream::println!("{}", paint(WARN, note));
     }
+    Ok(())
+}
+
+fn fail(error: graph::Error) -> Failure {
+    Failure::new(format!("the program cannot be written: {error}"))
+}
+
+/// Takes the program's data out, into a file of its own.
+fn split(program: &mut Program<'_>, path: &Path) -> Result<(), Failure> {
+    let data = program.split().map_err(fail)?;
+    let nothing = || Failure::new("there are no constants to take out; leave --split out");
+    let data = data.ok_or_else(nothing)?;
+    write(path, |file| data.write_to(|bytes| file.write_all(bytes)))?;
+    anstream::println!("{}  {}", path.display(), paint(FAINT, bytes(data.size())));
     Ok(())
 }

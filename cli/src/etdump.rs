@@ -1,13 +1,15 @@
 //! Recordings for ExecuTorch's tools.
 
 use crate::arguments::{Backend, DelegateIds, ModelOptions, RecordingOptions};
+use crate::diff::expose::Exposed;
 use crate::failure::Failure;
 use crate::model;
 use crate::terminal::{FAINT, WARN, bytes, count, paint};
 use std::path::Path;
 use std::sync::Arc;
+use torchlet::core::{Event, EventKind, EventTracer};
 use torchlet::graph::front::xnnpack;
-use torchlet::{Module, Origin};
+use torchlet::{Module, Origin, Value};
 use torchlet_devtools::{Recorder, Recording, etdump};
 
 /// A recorder of what the options ask for, if they ask for anything.
@@ -48,6 +50,29 @@ pub(crate) fn open(
         }
     }
     Ok(module)
+}
+
+/// Records what all calls of a method make, those within delegates and compiled regions included: of the program taken apart, whose
+/// instructions are calls alone.
+pub(crate) fn record_inside(
+    recorder: &Recorder,
+    path: &Path,
+    method: &str,
+    inputs: &[Value],
+    options: &ModelOptions,
+) -> Result<(), Failure> {
+    let as_exported = ModelOptions { backend: Backend::AsExported, ..options.clone() };
+    let exposed = Exposed::of(&model::open(path, &as_exported)?, method)?;
+    let mut taken_apart = model::builder(options)?.from_bytes(exposed.bytes)?;
+    let outputs = taken_apart.method(method)?.execute(inputs)?;
+    recorder.begin_block("Inside");
+    for (value, origin) in outputs.iter().skip(exposed.outputs).zip(&exposed.values) {
+        let Value::Tensor(tensor) = value else { continue };
+        let (name, instruction) = (&origin.operator, origin.instruction);
+        let event = Event { kind: EventKind::Operator, name, instruction };
+        recorder.output(&event, origin.result, &tensor.as_tensor_ref());
+    }
+    Ok(())
 }
 
 /// Writes the files that were asked for.

@@ -5,6 +5,7 @@ use crate::containers;
 use crate::failure::Failure;
 use crate::terminal::{FAINT, NAME, bytes, paint};
 use std::path::{Component, Path, PathBuf};
+use torchlet::core::ProgramError;
 use torchlet::{FileAccess, Module, RunOn};
 
 /// Writes the data of delegates, and the parts that it consists of.
@@ -38,10 +39,32 @@ pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
         }
         Ok(())
     })?;
+    count += named_data(&module, &arguments.out)?;
     if count == 0 {
-        return Err(Failure::new("the program has no delegates; all of it is calls of kernels"));
+        return Err(Failure::new(
+            "the program has neither delegates nor named data; all of it is calls of kernels",
+        ));
     }
     Ok(())
+}
+
+/// Writes the named data of the program, which delegates refer to: libraries, weights, whole models.
+fn named_data(module: &Module, out: &Path) -> Result<usize, Failure> {
+    let malformed = |error: ProgramError| Failure::new(format!("the file is malformed: {error}"));
+    let program = module.program();
+    let mut count = 0;
+    for name in program.data_names().map_err(malformed)? {
+        let name = name.map_err(malformed)?;
+        let Some(blob) = program.named_data(name).map_err(malformed)? else { continue };
+        let mut contents = vec![0; blob.size()];
+        blob.read(0, &mut contents).map_err(malformed)?;
+        let path = out.join("named_data").join(safe(name));
+        write(&path, &contents)?;
+        let size = paint(FAINT, bytes(contents.len() as u64));
+        anstream::println!("{}  {size}", path.display());
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// A path that stays within its folder, whatever a file says.

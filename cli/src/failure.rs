@@ -1,6 +1,6 @@
 //! Errors as the command shows them: one sentence, and the way out.
 
-use crate::containers::needs;
+use crate::containers::{instead, needs};
 use std::fmt;
 use torchlet::Error;
 use torchlet::core::InitError;
@@ -34,9 +34,12 @@ impl From<Error> for Failure {
                 }
             }
             Error::Missing { backends, .. } if backends.iter().any(|b| needs(b).is_some()) => {
-                let backend = backends.iter().find_map(|backend| needs(backend)).unwrap_or("");
+                let known = backends.iter().find_map(|backend| Some((backend, needs(backend)?)));
+                let (name, device) =
+                    known.map_or(("", ""), |(name, device)| (name.as_str(), device));
+                let instead = instead(name);
                 return Failure(format!(
-                    "{error}; that takes {backend}. Export the model with VulkanPartitioner or XnnpackPartitioner, or without a partitioner, and it runs here; `torchlet extract` takes out what the file has for others"
+                    "{error}; that takes {device}. {instead}; `torchlet extract` takes out what the file has for others"
                 ));
             }
             Error::Missing { operators, .. } if operators.is_empty() => {

@@ -3,7 +3,7 @@
 use crate::arguments::InputOptions;
 use crate::failure::Failure;
 use crate::terminal::{WARN, paint};
-use crate::{bundle, image_input, npy};
+use crate::{cases, image_input, npy};
 use std::path::Path;
 use torchlet::core::{Scalar, ShapeDynamism, TensorMeta, ValueMeta};
 use torchlet::{Module, ScalarType, Tensor, Value};
@@ -59,11 +59,11 @@ pub(crate) fn gather(
         options.ones.then_some(Fill::Ones)
     };
     if fill.is_none() && values.iter().all(Option::is_none) && !slots.is_empty() {
-        for suite in bundle::suites(module)? {
+        for suite in cases::suites(module)? {
             if suite.method == method
                 && let Some(case) = suite.cases.first()
             {
-                return bundle::inputs(case);
+                return cases::inputs(case);
             }
         }
     }

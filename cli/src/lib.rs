@@ -5,9 +5,12 @@
 //! It is a thin shell around the `torchlet` crate and knows no kernel or file format but those of its inputs (`.npy`,
 //! images). Start reading at [`arguments`], which is also what `--help` shows; each command has a module of its name.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod arguments;
 mod bench;
 mod bundle;
+mod cases;
 mod containers;
 mod convert;
 mod devices;
@@ -56,6 +59,7 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Run(arguments) => run::run(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Convert(arguments) => convert::convert(arguments),
+        Command::Bundle(arguments) => bundle::bundle(arguments),
         Command::Extract(arguments) => extract::extract(arguments),
         Command::Verify(arguments) => return verify::verify(arguments),
         Command::Lower(arguments) => lower::lower(arguments),

@@ -3,6 +3,9 @@
 use crate::arguments::{Backend, ModelOptions};
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
+#[cfg(feature = "vulkan")]
+use torchlet::core::Backend as _;
+use torchlet::core::Rates;
 use torchlet::{FileAccess, Module, ModuleBuilder};
 
 /// A builder with the options of the command line.
@@ -61,15 +64,27 @@ fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleB
     Ok(builder)
 }
 
+/// All programs of one command run on one open device.
+#[cfg(feature = "vulkan")]
+static BACKEND: std::sync::OnceLock<std::sync::Arc<torchlet::vulkan::VulkanBackend>> =
+    std::sync::OnceLock::new();
+
+/// What the device that programs run on can do, by the compiler's model of its kind; `None` if none is open.
+#[cfg(feature = "vulkan")]
+pub(crate) fn gpu_rates() -> Option<Rates> {
+    BACKEND.get()?.rates()
+}
+
+#[cfg(not(feature = "vulkan"))]
+pub(crate) fn gpu_rates() -> Option<Rates> {
+    None
+}
+
 #[cfg(feature = "vulkan")]
 fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
-    use std::sync::{Arc, OnceLock};
-    use torchlet::vulkan::VulkanBackend;
-    // All programs of one command run on one open device.
-    static BACKEND: OnceLock<Arc<VulkanBackend>> = OnceLock::new();
+    use std::sync::Arc;
     let backend = BACKEND.get_or_init(|| Arc::new(vulkan_backend(options))).clone();
     if options.backend == Backend::Vulkan {
-        use torchlet::core::Backend as _;
         backend.is_available().map_err(|error| Failure::new(error.to_string()))?;
     }
     Ok(builder.backend(backend))

@@ -39,6 +39,10 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     if let Some(recorder) = &recorder {
+        if arguments.recording.inside {
+            let options = &arguments.model_options;
+            etdump::record_inside(recorder, &arguments.model, &name, &values, options)?;
+        }
         etdump::write(&arguments.recording, &recorder.take())?;
     }
 

@@ -3,7 +3,7 @@
 use crate::arguments::{ModelOptions, VerifyArguments};
 use crate::failure::Failure;
 use crate::terminal::{BAD, FAINT, GOOD, WARN, count, paint, progress};
-use crate::{bundle, model};
+use crate::{cases, model};
 use serde_json::json;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -88,7 +88,7 @@ fn verify_file(
     tolerance: Tolerance,
 ) -> Result<Distance, Failure> {
     let module = model::open(file, options)?;
-    let suites = bundle::suites(&module)?;
+    let suites = cases::suites(&module)?;
     if suites.iter().all(|suite| suite.cases.is_empty()) {
         return Err(Failure::new(
             "there are no test cases in it; write it as a bundled program (.bpte) with some",
@@ -106,9 +106,9 @@ fn verify_file(
                 format!("method '{method}', case {number}: {what}")
             };
             let outputs = method
-                .execute(&bundle::inputs(case)?)
+                .execute(&cases::inputs(case)?)
                 .map_err(|error| Failure::new(place(Failure::from(error).to_string())))?;
-            let expected = bundle::expected_outputs(case)?;
+            let expected = cases::expected_outputs(case)?;
             distance.cases += 1;
             if outputs.len() != expected.len() {
                 let (expected, found) = (expected.len(), outputs.len());

@@ -499,7 +499,7 @@ fn delegates_are_taken_out() {
     assert!(stdout(&["extract", model, "--out", &out]).contains("Vulkan: a graph"));
     let graph = std::fs::read(format!("{out}/forward_0_VulkanBackend/graph.fb")).unwrap();
     assert_eq!(&graph[4..8], b"VK00");
-    assert!(error(&["extract", "digits/digits.pte", "--out", &out]).contains("no delegates"));
+    assert!(error(&["extract", "digits/digits.pte", "--out", &out]).contains("neither delegates"));
 }
 
 #[test]
@@ -524,6 +524,72 @@ fn programs_are_written_anew() {
 }
 
 #[test]
+fn weights_go_out_of_programs_and_back() {
+    let folder = Folder::new("split");
+    // Constants of kernels; of a delegate, by name and within its blob; test cases.
+    for model in ["digits/digits.bpte", "xnnpack/linear/linear.bpte", "models/autoencoder.bpte"] {
+        let (small, data, whole) =
+            (folder.path("small.bpte"), folder.path("data.ptd"), folder.path("whole.bpte"));
+        let expected = stdout(&["verify", model, "--json"]);
+        stdout(&["convert", model, "--split", &data, "-o", &small]);
+        let missing = error(&["run", &small]);
+        assert!(missing.contains("--data") || missing.contains(".ptd"), "{model}: {missing}");
+        let passed = |arguments: &[&str]| {
+            json(&stdout(&[&["verify", "--json"], arguments].concat()))["cases"].clone()
+        };
+        assert_eq!(passed(&[&small, "--data", &data]), json(&expected)["cases"], "{model}");
+        stdout(&["convert", &small, "--data", &data, "-o", &whole]);
+        assert_eq!(passed(&[&whole]), json(&expected)["cases"], "{model}");
+    }
+    assert!(
+        error(&["convert", ADD, "--split", &folder.path("x"), "-o", &folder.path("y")])
+            .contains("no constants")
+    );
+}
+
+#[test]
+fn test_cases_are_added() {
+    let folder = Folder::new("cases");
+    let (one, two) = (folder.path("one.bpte"), folder.path("two.bpte"));
+    let of_file = |file: &str| json(&stdout(&["verify", file, "--json"]))["cases"].clone();
+    assert!(
+        stdout(&["bundle", "digits/digits.pte", "--random", "5", "-o", &one])
+            .contains("1 test case")
+    );
+    assert_eq!(of_file(&one), 1);
+    assert!(stdout(&["bundle", &one, "--ones", "-o", &two]).contains("2 test cases"));
+    assert_eq!(of_file(&two), 2);
+    // Outputs that the program does not give are told apart.
+    stdout(&["run", ADD, "--ones", "--out", &folder.path("")]);
+    let (wrong, output) = (folder.path("wrong.bpte"), folder.path("output_0.npy"));
+    stdout(&["bundle", ADD, "-i", &output, "-i", &output, "--expect", &output, "-o", &wrong]);
+    assert_eq!(torchlet(&["verify", &wrong]).status.code(), Some(1));
+    let both =
+        error(&["bundle", ADD, "--ones", "--expect", &output, "--expect", &output, "-o", &wrong]);
+    assert!(both.contains("has 1 outputs, --expect gives 2"), "{both}");
+}
+
+#[test]
+fn licences_of_named_data_are_listed() {
+    let text = stdout(&["inspect", "formats/delegate_named_data.pte", "--licences"]);
+    assert!(text.contains("says nothing of a licence"), "{text}");
+    assert!(stdout(&["inspect", ADD, "--licences"]).contains("no named data"));
+}
+
+#[test]
+fn profiles_tell_of_memory() {
+    let object = json(&stdout(&["profile", "digits/digits.pte", "--json", "--iterations", "1"]));
+    assert!(object["memory"]["arena"].as_u64().unwrap() > 100, "{}", object["memory"]);
+    let folder = Folder::new("memory");
+    let trace = folder.path("trace.json");
+    let text = stdout(&["profile", "digits/digits.pte", "--iterations", "1", "--trace", &trace]);
+    assert!(text.contains("memory") && text.contains("planned memory"), "{text}");
+    let trace = json(&std::fs::read_to_string(&trace).unwrap());
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert!(events.iter().any(|event| event["ph"] == "C" && event["args"]["arena"].is_u64()));
+}
+
+#[test]
 fn regions_of_the_cpu_are_seen_into() {
     let model = "models/autoencoder.bpte";
     let object =
@@ -539,4 +605,25 @@ fn regions_of_the_cpu_are_seen_into() {
     assert_eq!(object["close"], true);
     let values = object["values"].as_array().unwrap();
     assert!(values.iter().any(|value| value["max"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+fn values_within_delegates_are_recorded_where_asked_for() {
+    let folder = Folder::new("inside");
+    let (dump, buffer) = (folder.path("run.etdp"), folder.path("values.bin"));
+    let recorded = |more: &[&str]| {
+        let model = "xnnpack/network/attention.bpte";
+        let options = ["--backend", "cpu", "--etdump", &dump, "--debug-buffer", &buffer];
+        stdout(&[&["run", model], &options[..], more].concat());
+        let read = |path: &str| std::fs::read(path).unwrap();
+        torchlet_devtools::etdump::read(&read(&dump), read(&buffer)).unwrap()
+    };
+    let values = |recording: &torchlet_devtools::Recording, name: &str| {
+        let run = recording.runs.iter().find(|run| run.name == name);
+        run.map_or(0, |run| run.values.len())
+    };
+    let (without, with) = (recorded(&[]), recorded(&["--inside"]));
+    assert_eq!(values(&without, "Inside"), 0);
+    // All is in one delegate, which shows its output alone.
+    assert!(values(&with, "Inside") > 3 + values(&without, "Execute"), "{:?}", with.runs.len());
 }

@@ -11,25 +11,25 @@ use torchlet::graph::{self, cpu};
 use torchlet::portable::KERNELS;
 
 /// A program whose method returns, behind its own outputs, all that its calls make.
-pub(super) struct Exposed {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Exposed {
+    pub(crate) bytes: Vec<u8>,
     /// How many outputs it had before.
-    pub(super) outputs: usize,
+    pub(crate) outputs: usize,
     /// What the others are, in their order.
-    pub(super) values: Vec<Origin>,
+    pub(crate) values: Vec<Origin>,
     /// Whether instructions have the numbers that they have in the file.
-    pub(super) is_as_exported: bool,
+    pub(crate) is_as_exported: bool,
 }
 
 /// What made a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Origin {
-    pub(super) instruction: usize,
-    pub(super) operator: String,
+pub(crate) struct Origin {
+    pub(crate) instruction: usize,
+    pub(crate) operator: String,
     /// Which of the results of the call.
-    pub(super) result: usize,
+    pub(crate) result: usize,
     /// The calls that made what it was made of.
-    pub(super) made_of: Vec<usize>,
+    pub(crate) made_of: Vec<usize>,
 }
 
 /// What keeps a value before its memory is used for another. (Its arguments are the value, how memory is laid out, and twice the copy,
@@ -38,7 +38,7 @@ const COPY: (&str, &str) = ("aten::clone", "out");
 
 impl Exposed {
     /// Makes one of a method. What delegates for GPUs and for XNNPACK compute are calls like others.
-    pub(super) fn of(module: &Module, method: &str) -> Result<Self, Failure> {
+    pub(crate) fn of(module: &Module, method: &str) -> Result<Self, Failure> {
         let fail = |error: graph::Error| {
             Failure::new(format!("the values of the program cannot be told apart: {error}"))
         };

@@ -1,6 +1,6 @@
 //! `torchlet diff`.
 
-mod expose;
+pub(crate) mod expose;
 mod recorded;
 mod table;
 #[cfg(test)]

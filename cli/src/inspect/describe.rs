@@ -1,6 +1,6 @@
 //! What there is to say about a program.
 
-use crate::bundle;
+use crate::cases;
 use crate::failure::Failure;
 use crate::inputs::describe;
 use std::borrow::Cow;
@@ -109,7 +109,7 @@ pub(crate) struct Weights {
     pub(crate) bytes: u64,
 }
 
-fn malformed(error: ProgramError) -> Failure {
+pub(crate) fn malformed(error: ProgramError) -> Failure {
     Failure::new(format!("the file is malformed: {error}"))
 }
 
@@ -126,7 +126,7 @@ impl Description {
             let bytes = data.map_or(0, |data| data.size() as u64);
             named_data.push(Named { name: name.into(), bytes, tensor: None });
         }
-        let suites = bundle::suites(module)?;
+        let suites = cases::suites(module)?;
         let mut methods = Vec::new();
         for name in module.method_names()? {
             let cases = suites.iter().filter(|suite| suite.method == name);

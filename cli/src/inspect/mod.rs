@@ -2,6 +2,7 @@
 
 mod describe;
 mod json;
+mod licences;
 mod plan;
 mod text;
 
@@ -26,6 +27,9 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     }
     if let Some(path) = &arguments.html {
         return write_file(path, page(arguments, &module)?.as_bytes());
+    }
+    if arguments.licences {
+        return licences::show(&module, arguments.json);
     }
     let description = Description::of(&module, arguments.target.as_ref())?;
     let planned = arguments.plan.then(|| model::open(&arguments.model, options)).transpose()?;

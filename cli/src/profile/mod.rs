@@ -11,6 +11,7 @@ use crate::terminal::progress;
 use crate::{bench, model};
 use serde_json::Value;
 pub(crate) use source::Source;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use torchlet::{Module, Origin};
@@ -26,6 +27,8 @@ struct Report {
     earlier: Option<Profile>,
     /// Whether numbers of kernels are those of the file.
     is_as_exported: bool,
+    /// Bytes that were set aside, by what for.
+    memory: BTreeMap<String, u64>,
 }
 
 impl Report {
@@ -94,7 +97,13 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
         }
         (source, _) => source,
     };
-    let report = Report { profile, work, source, earlier, is_as_exported };
+    let allocations = recording.runs.iter().flat_map(|run| &run.allocations);
+    let mut memory: BTreeMap<String, u64> = BTreeMap::new();
+    for allocation in allocations {
+        let sum = memory.entry(allocation.allocator.clone()).or_default();
+        *sum = sum.saturating_add(allocation.bytes);
+    }
+    let report = Report { profile, work, source, earlier, is_as_exported, memory };
     if arguments.json {
         println!("{}", tables::object(&report));
     } else {

@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::work::Amount;
-use crate::terminal::{BAD, FAINT, GOOD, NAME, TITLE, duration, paint};
+use crate::terminal::{BAD, FAINT, GOOD, NAME, TITLE, bytes, duration, paint};
 use anstream::println;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -40,6 +40,7 @@ pub(super) fn show(report: &Report, all_calls: bool) {
     table.show(title, &calls, &amounts, most);
     roofline(report);
     loading(report);
+    memory(report);
     against(report);
 }
 
@@ -118,6 +119,11 @@ fn rate(amount: f64, nanoseconds: f64) -> String {
     format!("{:.1}", amount / nanoseconds)
 }
 
+/// Whether what was measured ran on a device.
+fn profile_is_of_device(report: &Report) -> bool {
+    report.profile.rows.iter().any(|row| row.on_device)
+}
+
 /// What the processor can do, and how near the whole is to it.
 fn roofline(report: &Report) {
     let Some(rates) = report.work.rates else { return };
@@ -132,8 +138,12 @@ fn roofline(report: &Report) {
         return;
     }
     println!("\n{}", paint(TITLE, "roofline"));
+    let (processor, whose) = match profile_is_of_device(report) {
+        true => ("this device", "the compiler's model of its kind"),
+        false => ("this processor", "the compiler's model"),
+    };
     println!(
-        "  this processor, by the compiler's model: {:.0} GFLOP/s, {:.0} GB/s; arithmetic binds above {:.1} operations a byte",
+        "  {processor}, by {whose}: {:.0} GFLOP/s, {:.0} GB/s; arithmetic binds above {:.1} operations a byte",
         rates.operations / 1e9,
         rates.bytes / 1e9,
         rates.operations / rates.bytes,
@@ -156,6 +166,16 @@ fn loading(report: &Report) {
     println!("\n{}", paint(TITLE, format!("{:>11}  loading", "time")));
     for (name, nanoseconds) in load {
         println!("{:>11}  {}", time(*nanoseconds as f64), paint(NAME, name));
+    }
+}
+
+fn memory(report: &Report) {
+    if report.memory.is_empty() {
+        return;
+    }
+    println!("\n{}", paint(TITLE, format!("{:>11}  memory", "bytes")));
+    for (allocator, size) in &report.memory {
+        println!("{:>11}  {}", bytes(*size), paint(NAME, allocator));
     }
 }
 
@@ -223,6 +243,7 @@ pub(super) fn object(report: &Report) -> Value {
         "modules": profile.by(module).iter().map(sum).collect::<Vec<_>>(),
         "calls": profile.rows.iter().map(row).collect::<Vec<_>>(),
         "load": load.collect::<Vec<_>>(),
+        "memory": report.memory,
         "changes": changes.collect::<Vec<_>>(),
         "roofline": report.work.rates.map(|rates| json!({ "operations": rates.operations, "bytes": rates.bytes })),
     })

@@ -1,5 +1,6 @@
 //! What calls take, and what devices can do.
 
+use crate::model;
 use std::collections::BTreeMap;
 use torchlet::Module;
 use torchlet::core::{Rates, Registry};
@@ -74,10 +75,10 @@ fn is_work(name: &str) -> bool {
     name.contains("::") || name.contains('.')
 }
 
-/// Of GPUs, nothing is known that the driver does not tell.
+/// What the processor can do: of GPUs, what those of its kind do, as their drivers tell no more.
 fn rates(is_vulkan: bool, threads: usize) -> Option<Rates> {
     if is_vulkan {
-        return None;
+        return model::gpu_rates();
     }
     torchlet::portable::engine::CpuTarget::new().with_threads(threads).rates()
 }

@@ -2,12 +2,18 @@
 //!
 //! Nothing in them is trusted: a part that does not lie within its container is none.
 
+mod vendors;
+mod vgf;
+
 use crate::failure::Failure;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::ops::Range;
 use torchlet::Module;
 use torchlet::core::DelegateInfo;
+use vendors::{
+    aoti, core_ml, mediatek, neutron, openvino, qnn, vela, with_constants_behind, with_header,
+};
 
 /// The data of a delegate.
 pub(crate) struct Container {
@@ -116,7 +122,12 @@ pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
         b"VH00" => ("Vulkan: a graph (VK00) and constants", with_header(bytes)),
         b"XN01" => ("XNNPACK: a graph", whole("graph.xn01", bytes)),
         b"TLG1" => ("torchlet: a compiled graph", whole("graph.tlg1", bytes)),
-        b"MLX0" => ("MLX: a graph and constants", mlx(bytes)),
+        b"MLX0" => ("MLX: a graph and constants", with_constants_behind(bytes)),
+        // Without a header, the mark is that of the graph.
+        b"MP00" if bytes.starts_with(&[0; 4]) => {
+            ("MPS: a graph (MP00) and constants", with_constants_behind(bytes))
+        }
+        b"MP00" => ("MPS: a graph (MP00)", whole("graph.fb", bytes)),
         _ if bytes.starts_with(b"vela_bin_stream\0") => {
             ("Ethos-U: a stream of Vela's blocks", vela(bytes))
         }
@@ -130,7 +141,19 @@ pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
         _ if backend == "NeuropilotBackend" => {
             ("MediaTek: a compiled Neuron model", mediatek(bytes))
         }
-        _ if bytes.starts_with(b"VGF1") => ("Arm VGF", whole("model.vgf", bytes)),
+        _ if bytes.starts_with(b"VGF1") || bytes.starts_with(&0xF0E1_D2C3u32.to_le_bytes()) => {
+            ("Arm VGF: modules of SPIR-V, what they run on, and constants", vgf::parts(bytes))
+        }
+        _ if backend == "NeutronBackend" => {
+            ("Neutron: microcode, weights and kernels", neutron(bytes))
+        }
+        _ if backend == "OpenvinoBackend" => ("OpenVINO: an exported model", openvino(bytes)),
+        _ if backend == "EnnBackend" => {
+            ("Samsung: a compiled ENN model", whole("model.nnc", bytes))
+        }
+        _ if backend == "CudaBackend" || backend == "MetalBackend" => {
+            ("AOTInductor: names of a library and weights that are named data", aoti(bytes))
+        }
         _ => ("not known", None),
     };
     // What is not as its backend writes it is still something to take out.
@@ -142,90 +165,7 @@ fn whole(name: &str, bytes: &[u8]) -> Option<Vec<Part>> {
     Some(vec![part(name, 0, bytes.len(), bytes.len())?])
 }
 
-/// The header of XNNPACK and Vulkan: where the graph is (32 bits each), and where constants are, whose size has 64.
-fn with_header(bytes: &[u8]) -> Option<Vec<Part>> {
-    let all = bytes.len();
-    let graph = part("graph.fb", u32_at(bytes, 10)?, u32_at(bytes, 14)?, all)?;
-    let constants = part("constants.bin", u32_at(bytes, 18)?, u64_at(bytes, 22)?, all);
-    Some([Some(graph), constants].into_iter().flatten().collect())
-}
-
-/// Twelve bytes, then where constants are; the graph lies between.
-fn mlx(bytes: &[u8]) -> Option<Vec<Part>> {
-    let (start, size) = (u64_at(bytes, 8)?, u64_at(bytes, 16)?);
-    let graph = part("graph.fb", 24, start.checked_sub(24)?, bytes.len())?;
-    Some(
-        [Some(graph), part("constants.bin", start, size, bytes.len())]
-            .into_iter()
-            .flatten()
-            .collect(),
-    )
-}
-
-/// Blocks, each with a name of 16 bytes, a length, and padding to 16.
-fn vela(bytes: &[u8]) -> Option<Vec<Part>> {
-    const HEADER: usize = 32;
-    let (mut at, mut parts) = (0usize, Vec::new());
-    while let Some(name) = number::<16>(bytes, at) {
-        let length = u32_at(bytes, at + 16)?;
-        let name = String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned();
-        if name == "vela_end_stream" || parts.len() == MOST_PARTS {
-            break;
-        }
-        let start = at.checked_add(HEADER)?;
-        if length > 0 {
-            parts.push(part(name, start, length, bytes.len())?);
-        }
-        at = start.checked_add(length.checked_next_multiple_of(16)?)?;
-    }
-    Some(parts)
-}
-
-/// A header of 256 bytes, of which the size of what follows is known.
-fn qnn(bytes: &[u8]) -> Option<Vec<Part>> {
-    Some(vec![part("context.bin", 256, u64_at(bytes, 12)?, bytes.len())?])
-}
-
-/// A version, numbers of inputs and outputs, and the size of what follows.
-fn mediatek(bytes: &[u8]) -> Option<Vec<Part>> {
-    Some(vec![part("model.dla", 13, u32_at(bytes, 9)?, bytes.len())?])
-}
-
-/// Files, and at the end, written backwards, what they are called and where they lie.
-fn core_ml(bytes: &[u8]) -> Option<Vec<Part>> {
-    let backwards = bytes.iter().rev().copied().collect::<Vec<u8>>();
-    let metadata =
-        serde_json::Deserializer::from_slice(&backwards).into_iter::<Value>().next()?.ok()?;
-    let nodes = metadata["nodes"].as_array()?;
-    let (mut parts, mut waiting) = (Vec::new(), vec![(0usize, String::new())]);
-    // Files have names and bytes of their own: what lists say more than once could be without end.
-    let (mut names, mut left) = (backwards.len(), bytes.len());
-    while let Some((index, path)) = waiting.pop() {
-        let node = nodes.get(index)?;
-        let region = &node["dataRegion"];
-        let size = |key: &str| region[key].as_u64().and_then(|size| usize::try_from(size).ok());
-        match (node["children"].as_object(), size("offset"), size("size")) {
-            (Some(children), ..) if !children.is_empty() => {
-                for (name, child) in children {
-                    let child = child.as_u64().and_then(|child| usize::try_from(child).ok())?;
-                    let path =
-                        if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
-                    names = names.checked_sub(path.len() + 1)?;
-                    waiting.push((child, path));
-                }
-            }
-            (_, Some(start), Some(size)) if size > 0 => {
-                left = left.checked_sub(size)?;
-                parts.extend(part(path, start, size, bytes.len()));
-            }
-            _ => {}
-        }
-    }
-    parts.sort_by(|a, b| a.name.cmp(&b.name));
-    Some(parts)
-}
-
-/// What has a backend that torchlet does not, and what to export instead.
+/// What has a backend that torchlet does not.
 pub(crate) fn needs(backend: &str) -> Option<&'static str> {
     Some(match backend {
         "CoreMLBackend" => "Apple's Core ML, on Macs, iPhones and iPads",
@@ -238,10 +178,26 @@ pub(crate) fn needs(backend: &str) -> Option<&'static str> {
         "EthosUBackend" | "ArmBackend" => "Arm's Ethos-U NPUs, beside Cortex-M processors",
         "VgfBackend" => "GPUs with Arm's ML extensions for Vulkan",
         "OpenvinoBackend" => "Intel's OpenVINO, on Intel's processors",
-        "CudaBackend" | "AotiBackend" => "NVIDIA's GPUs, as compiled by AOTInductor",
+        "CudaBackend" => "NVIDIA's GPUs, as compiled by AOTInductor",
         "CadenceBackend" => "Cadence's DSPs",
         _ => return None,
     })
+}
+
+/// What to export instead, so that it runs here and as close as can be to where the program was for.
+pub(crate) fn instead(backend: &str) -> &'static str {
+    match backend {
+        // What these microcontrollers have beside the NPU.
+        "EthosUBackend" | "ArmBackend" | "NeutronBackend" | "CadenceBackend" => {
+            "Quantize it with CortexMQuantizer, or export it without a partitioner, and it runs on the processor beside that"
+        }
+        "OpenvinoBackend" => {
+            "Export it with XnnpackPartitioner, or without a partitioner, and it runs here"
+        }
+        _ => {
+            "Export it with VulkanPartitioner for GPUs, with XnnpackPartitioner or without a partitioner, and it runs here"
+        }
+    }
 }
 
 #[cfg(test)]
@@ -275,6 +231,19 @@ mod tests {
         bytes
     }
 
+    /// One input, one output.
+    fn neutron_file() -> Vec<u8> {
+        let mut bytes = vec![1, 1, 1, 0, 1, 0, 0, 1];
+        bytes.resize(16, 0);
+        let words = [0x6443_4D6Eu32, 0, 0, 0, 0, 0, 40, 3, 0, 0];
+        bytes.extend(words.into_iter().flat_map(u32::to_le_bytes));
+        bytes.resize(64, 0);
+        bytes.extend([1, 2, 3]);
+        bytes.resize(80, 0);
+        bytes.extend([9; 5]);
+        bytes
+    }
+
     #[test]
     fn containers_are_taken_apart() {
         let stream = [
@@ -294,12 +263,46 @@ mod tests {
         qnn.resize(260, 9);
         assert_eq!(names("QnnBackend", &qnn), [("context.bin".to_owned(), 256..260)]);
         assert_eq!(names("NoBackend", b"abc"), [("data.bin".to_owned(), 0..3)]);
+        let mut mps = b"\0\0\0\0MP00".to_vec();
+        mps.extend([32u64, 16].into_iter().flat_map(u64::to_le_bytes));
+        mps.resize(48, 5);
+        let expected = [("graph.fb".to_owned(), 24..32), ("constants.bin".to_owned(), 32..48)];
+        assert_eq!(names("MPSBackend", &mps), expected);
+        let expected = [
+            ("header.bin", 0..8),
+            ("microcode.bin", 16..56),
+            ("weights.bin", 64..67),
+            ("kernels.bin", 80..85),
+        ];
+        let expected = expected.map(|(name, range)| (name.to_owned(), range));
+        assert_eq!(names("NeutronBackend", &neutron_file()), expected);
+        let mut openvino: Vec<u8> =
+            [48u64, 0, 48, 4, 52, 6].into_iter().flat_map(u64::to_le_bytes).collect();
+        openvino.extend(b"1234<net/>");
+        let expected = [("constants.bin".to_owned(), 48..52), ("model.xml".to_owned(), 52..58)];
+        assert_eq!(names("OpenvinoBackend", &openvino), expected);
+        let mut newer = b"RR_UPCVO\x01\0\0\0".to_vec();
+        newer.extend(3u64.to_le_bytes());
+        newer.extend(b"isa");
+        newer.extend(&openvino);
+        let expected = [
+            ("needs.txt".to_owned(), 20..23),
+            ("constants.bin".to_owned(), 71..75),
+            ("model.xml".to_owned(), 75..81),
+        ];
+        assert_eq!(names("OpenvinoBackend", &newer), expected);
+        assert_eq!(names("CudaBackend", b"1f_so_blob\n2e_weights_blob")[0].0, "keys.txt");
     }
 
     #[test]
     fn damaged_containers_have_parts_within_them() {
         let stream = [block("vela_bin_stream", b""), block("cmd_data", &[7; 20])].concat();
-        for (backend, bytes) in [("EthosUBackend", stream), ("CoreMLBackend", core_ml_file())] {
+        let files = [
+            ("EthosUBackend", stream),
+            ("CoreMLBackend", core_ml_file()),
+            ("NeutronBackend", neutron_file()),
+        ];
+        for (backend, bytes) in files {
             for place in 0..bytes.len() {
                 for value in [0, 0x7F, 0xFF] {
                     let mut damaged = bytes.clone();
