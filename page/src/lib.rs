@@ -3,6 +3,8 @@
 //! [`Page`] is what there is to show; [`memory_plan`] draws one picture of it. All is laid out here, so that the page has only to draw what is
 //! in sight. Start reading at [`Page::html`]; the page itself is `page.html`, in which the data has a place.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod graphs;
 mod layout;
 mod memory;

@@ -10,16 +10,62 @@ const MOST: usize = 1 << 16;
 /// The side of a thumbnail.
 const SIDE: usize = 32;
 
+/// Elements that are looked at at a time.
+const BLOCK: usize = 1 << 12;
+/// Elements that a point of a thumbnail stands for are looked at up to this many a side.
+const EACH: usize = 4;
+
+/// The elements of a constant. They become numbers a few at a time, since constants can be as large as files are.
+struct Elements<'b> {
+    scalar_type: ScalarType,
+    bytes: &'b [u8],
+    count: usize,
+}
+
+impl<'b> Elements<'b> {
+    /// `None` if the bytes are too few.
+    fn new(scalar_type: ScalarType, shape: &[usize], bytes: &'b [u8]) -> Option<Self> {
+        let count = shape.iter().try_fold(1usize, |count, size| count.checked_mul(*size))?;
+        let bytes = bytes.get(..count.checked_mul(scalar_type.size())?)?;
+        Some(Elements { scalar_type, bytes, count })
+    }
+
+    fn numbers(&self, bytes: &[u8]) -> Option<Vec<f64>> {
+        let count = bytes.len() / self.scalar_type.size().max(1);
+        Tensor::from_bytes(self.scalar_type, &[count], bytes).ok()?.to_f64_vec().ok()
+    }
+
+    /// The elements at these positions, which are a bounded number; what is beyond the last is left out.
+    fn at(&self, positions: impl Iterator<Item = usize>) -> Option<Vec<f64>> {
+        let size = self.scalar_type.size();
+        let mut picked = Vec::new();
+        for position in positions.filter(|position| *position < self.count) {
+            picked.extend_from_slice(self.bytes.get(position * size..(position + 1) * size)?);
+        }
+        self.numbers(&picked)
+    }
+
+    /// How many are no numbers, or infinite.
+    fn odd(&self) -> Option<usize> {
+        let blocks = self.bytes.chunks(BLOCK * self.scalar_type.size().max(1));
+        blocks
+            .map(|block| Some(self.numbers(block)?.iter().filter(|it| !it.is_finite()).count()))
+            .sum()
+    }
+}
+
 /// What a page tells of a constant; its bytes are in the order of its dimensions.
 pub(super) fn object(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> Value {
-    let tensor = Tensor::from_bytes(scalar_type, shape, bytes);
-    let numbers = tensor.and_then(|tensor| tensor.to_f64_vec());
-    let Ok(numbers) = numbers else { return Value::Null };
-    let step = numbers.len().div_ceil(MOST).max(1);
-    let seen: Vec<f64> =
-        numbers.iter().step_by(step).copied().filter(|it| it.is_finite()).collect();
+    figures(scalar_type, shape, bytes).unwrap_or(Value::Null)
+}
+
+fn figures(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> Option<Value> {
+    let elements = Elements::new(scalar_type, shape, bytes)?;
+    let step = elements.count.div_ceil(MOST).max(1);
+    let seen = elements.at((0..elements.count).step_by(step))?;
+    let seen: Vec<f64> = seen.into_iter().filter(|it| it.is_finite()).collect();
     if seen.is_empty() {
-        return Value::Null;
+        return None;
     }
     let (min, max) = seen.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), value| {
         (min.min(*value), max.max(*value))
@@ -33,22 +79,21 @@ pub(super) fn object(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> 
             *bar += 1;
         }
     }
-    let odd = numbers.iter().filter(|it| !it.is_finite()).count();
     let round = |value: f64| (value * 1e6).round() / 1e6;
-    json!({
+    Some(json!({
         "min": round(min),
         "max": round(max),
         "mean": round(mean),
         "std": round(variance.sqrt()),
-        "odd": odd,
+        "odd": elements.odd()?,
         "bars": bars,
-        "thumb": thumbnail(shape, &numbers, min, max),
-    })
+        "thumb": thumbnail(shape, &elements, min, max),
+    }))
 }
 
 /// The tensor as a picture of few points, each the mean of what it stands for, from 0 to 99: rows are the first dimension. Nothing of
 /// what has less than two dimensions.
-fn thumbnail(shape: &[usize], numbers: &[f64], min: f64, max: f64) -> Value {
+fn thumbnail(shape: &[usize], elements: &Elements<'_>, min: f64, max: f64) -> Value {
     let [rows, rest @ ..] = shape else { return Value::Null };
     let columns: usize = rest.iter().product();
     if rest.is_empty() || *rows < 2 || columns < 2 {
@@ -56,22 +101,24 @@ fn thumbnail(shape: &[usize], numbers: &[f64], min: f64, max: f64) -> Value {
     }
     let (height, width) = ((*rows).min(SIDE), columns.min(SIDE));
     let range = if max > min { max - min } else { 1.0 };
+    // Multiplied in more bits: sides can be as long as the address space.
+    let bound = |place: usize, whole: usize, parts: usize| {
+        (place as u128 * whole as u128 / parts as u128) as usize
+    };
     let mut points = Vec::with_capacity(height * width);
     for row in 0..height {
         for column in 0..width {
-            let (from, to) = (row * rows / height, (row + 1) * rows / height);
-            let (left, right) = (column * columns / width, (column + 1) * columns / width);
+            let (from, to) = (bound(row, *rows, height), bound(row + 1, *rows, height));
+            let (left, right) = (bound(column, columns, width), bound(column + 1, columns, width));
             // A few of what a point stands for are enough.
-            let each = |from: usize, to: usize| (from..to).step_by((to - from).div_ceil(4).max(1));
-            let (mut sum, mut count) = (0.0, 0u32);
-            for row in each(from, to) {
-                for value in each(left, right).filter_map(|at| numbers.get(row * columns + at)) {
-                    if value.is_finite() {
-                        (sum, count) = (sum + value, count + 1);
-                    }
-                }
-            }
-            let mean = sum / f64::from(count.max(1));
+            let each =
+                |from: usize, to: usize| (from..to).step_by((to - from).div_ceil(EACH).max(1));
+            let positions =
+                each(from, to).flat_map(|row| each(left, right).map(move |at| row * columns + at));
+            let numbers = elements.at(positions).unwrap_or_default();
+            let finite = numbers.iter().filter(|value| value.is_finite());
+            let count = finite.clone().count().max(1);
+            let mean = finite.sum::<f64>() / count as f64;
             points.push(((mean - min) / range * 99.0).clamp(0.0, 99.0) as u8);
         }
     }
@@ -98,5 +145,15 @@ mod tests {
         let odd =
             object(ScalarType::Float, &[2], &[f32::NAN.to_le_bytes(), 1f32.to_le_bytes()].concat());
         assert_eq!((&odd["odd"], &odd["min"]), (&1.into(), &1.0.into()));
+        assert!(object(ScalarType::Float, &[usize::MAX, 2], &bytes).is_null(), "too many elements");
+    }
+
+    #[test]
+    fn large_constants_are_looked_at_in_pieces() {
+        let count = 3 * BLOCK + 5;
+        let mut bytes: Vec<u8> = (0..count).flat_map(|at| (at as f32).to_le_bytes()).collect();
+        bytes[4 * (count - 1)..].copy_from_slice(&f32::INFINITY.to_le_bytes());
+        let found = object(ScalarType::Float, &[1, count], &bytes);
+        assert_eq!((&found["odd"], &found["max"]), (&1.into(), &((count - 2) as f64).into()));
     }
 }
