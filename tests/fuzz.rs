@@ -22,7 +22,8 @@ const BLOB: usize = 1200;
 
 /// The fixtures of the target's kind that are small, from one end of the list to the other.
 fn seeds(target: &Target) -> Vec<PathBuf> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.join("tests/fixtures"), root.join("devtools/tests/dumps")];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -110,4 +111,9 @@ fn ptd() {
 #[test]
 fn bpte() {
     try_target("bpte");
+}
+
+#[test]
+fn etdump() {
+    try_target("etdump");
 }

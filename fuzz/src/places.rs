@@ -43,7 +43,8 @@ const MAX_ELEMENTS: usize = 64;
 /// file starts with none.
 pub(crate) fn places(bytes: &[u8]) -> Vec<Place> {
     let mut finder = Finder { bytes, found: Vec::new(), seen: vec![false; bytes.len()] };
-    finder.file(0);
+    // ETDumps have their size in front.
+    finder.file(if bytes.get(8..12) == Some(b"ED00") { 4 } else { 0 });
     finder.found
 }
 

@@ -7,6 +7,7 @@ use torchlet::core::{
     Registry, ValueMeta, ValueRef,
 };
 use torchlet::{Module, Tensor, Value};
+use torchlet_devtools::{Profile, etdump, flame, trace};
 
 /// A name, the function that is given the file, and the endings of fixtures that are files of its kind.
 pub struct Target {
@@ -21,6 +22,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "compile", run: compile, endings: &["pte", "bpte"] },
     Target { name: "ptd", run: ptd, endings: &["ptd"] },
     Target { name: "bpte", run: bpte, endings: &["bpte"] },
+    Target { name: "etdump", run: etdump, endings: &["etdp"] },
 ];
 
 /// How much of anything that a file can hold many of is looked at.
@@ -152,6 +154,18 @@ fn bpte_aligned(bytes: &[u8]) -> Result<(), ProgramError> {
         }
     }
     Ok(())
+}
+
+/// Reads an ETDump with a debug buffer that is as long as the file, and does with it what the tools do.
+pub fn etdump(bytes: &[u8]) {
+    if let Ok(recording) = etdump::read(bytes, bytes.to_vec()) {
+        let written = etdump::write(&recording, etdump::DelegateIds::Names);
+        let again = etdump::read(&written, recording.buffer.clone());
+        assert!(again.is_ok(), "what was written is not read: {again:?}");
+        let _ = Profile::of(&recording, 0).by_operator();
+        let _ = trace::object(&recording, "fuzzed");
+        let _ = flame::svg(&recording, "fuzzed");
+    }
 }
 
 /// Tries a file, and files that are made from it by ever more mutations, with a return to the file after every eighth.

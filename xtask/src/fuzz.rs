@@ -12,6 +12,7 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("compile", &["pte", "bpte"]),
     ("ptd", &["ptd"]),
     ("bpte", &["bpte"]),
+    ("etdump", &["etdp"]),
 ];
 
 /// Larger fixtures would only slow the search down.
@@ -19,7 +20,7 @@ const MAX_SIZE: u64 = 20_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The target: load, load_and_run, compile, ptd or bpte; each in turn if none is named
+    /// The target: load, load_and_run, compile, ptd, bpte or etdump; each in turn if none is named
     target: Option<String>,
     /// How long to search, for each target
     #[arg(long, default_value_t = 60)]
@@ -58,8 +59,8 @@ fn search(name: &str, endings: &[&str], seconds: u64) -> Result<()> {
 /// Copies the fixtures with these endings to one folder, as the fuzzer wants them.
 fn copy_seeds(endings: &[&str], seeds: &Path) -> Result<()> {
     std::fs::create_dir_all(seeds).with_context(|| seeds.display().to_string())?;
-    let fixtures = root().join("tests/fixtures");
-    let mut folders: Vec<PathBuf> = vec![fixtures.clone()];
+    let root = root();
+    let mut folders: Vec<PathBuf> = vec![root.join("tests/fixtures"), root.join("devtools/tests")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();
@@ -67,7 +68,7 @@ fn copy_seeds(endings: &[&str], seeds: &Path) -> Result<()> {
             if path.is_dir() {
                 folders.push(path);
             } else if endings.contains(&ending) && path.metadata()?.len() <= MAX_SIZE {
-                let name = path.strip_prefix(&fixtures)?.to_string_lossy().replace('/', "-");
+                let name = path.strip_prefix(&root)?.to_string_lossy().replace('/', "-");
                 std::fs::copy(&path, seeds.join(name))?;
             }
         }
