@@ -2,6 +2,7 @@
 
 mod cpu;
 mod peer;
+mod tracing;
 mod vulkan;
 
 use crate::process::{command, output};
@@ -24,6 +25,8 @@ pub(crate) struct Options {
 enum What {
     /// Models lowered for Vulkan: inference, loading, time on the GPU, beside what else runs them here
     Vulkan(vulkan::VulkanOptions),
+    /// What telling tracers of events costs where nobody listens: instructions of an inference, with and without the question
+    Tracing,
     /// Models on the boards of boards/: instructions of each operator, and all that `cargo xtask board` checks
     Boards,
 }
@@ -32,6 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.what {
         None => cpu::run(&options.cpu),
         Some(What::Vulkan(options)) => vulkan::run(options),
+        Some(What::Tracing) => tracing::run(),
         Some(What::Boards) => crate::board::bench(),
     }
 }
