@@ -80,6 +80,7 @@
 //! Start reading at [`Module`], then [`Tensor`]. How a loaded method owns the memory that it borrows from is in
 //! `module/method.rs`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(feature = "std"), no_std)]
 
 #[doc(no_inline)]
@@ -175,4 +176,29 @@ fn default_kernels() -> impl Iterator<Item = &'static [torchlet_core::Kernel]> {
     #[cfg(not(feature = "portable"))]
     let tables: [&'static [torchlet_core::Kernel]; 0] = [];
     tables.into_iter()
+}
+
+/// The chapters of the book, whose examples are tests.
+#[cfg(all(doctest, feature = "std", feature = "portable"))]
+mod book {
+    #[doc = include_str!("../docs/backend.md")]
+    struct Backend;
+    #[doc = include_str!("../docs/exporting.md")]
+    struct Exporting;
+    #[doc = include_str!("../docs/first-result.md")]
+    struct FirstResult;
+    #[doc = include_str!("../docs/hostile-files.md")]
+    struct HostileFiles;
+    #[doc = include_str!("../docs/kernel.md")]
+    struct Kernel;
+    #[doc = include_str!("../docs/microcontrollers.md")]
+    struct Microcontrollers;
+    #[doc = include_str!("../docs/performance.md")]
+    struct Performance;
+    #[doc = include_str!("../docs/porting.md")]
+    struct Porting;
+    #[doc = include_str!("../docs/processors.md")]
+    struct Processors;
+    #[doc = include_str!("../docs/profiling.md")]
+    struct Profiling;
 }

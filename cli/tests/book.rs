@@ -1,0 +1,173 @@
+//! The book: its commands run, its links lead somewhere, and its contents have all chapters.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// Chapters, by file name, with their texts.
+fn chapters() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root().join("docs")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "md") {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            found.push((name, std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+    found.sort();
+    assert!(found.len() > 10);
+    found
+}
+
+/// Other pages that people follow links on.
+const PAGES: &[&str] = &[
+    "README.md",
+    "CONTRIBUTING.md",
+    "DESIGN.md",
+    "SECURITY.md",
+    "boards/README.md",
+    "capi/PORTING.md",
+    "capi/README.md",
+    "python/README.md",
+];
+
+/// The lines of blocks of code in a language.
+fn code(text: &str, language: &str) -> Vec<String> {
+    let (mut inside, mut lines) = (false, Vec::new());
+    for line in text.lines() {
+        match line.strip_prefix("```") {
+            Some(opened) => inside = !inside && opened == language,
+            None if inside => lines.push(line.to_owned()),
+            None => {}
+        }
+    }
+    lines
+}
+
+/// Files of which an example says that they are the reader's own.
+const READERS_OWN: &[&str] = &["model.pte"];
+
+#[test]
+fn commands_run() {
+    let folder = std::env::temp_dir().join(format!("torchlet-book-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    // Examples begin at the root of the repository, and write beside it.
+    let paths = |line: &str| {
+        let words = line.split_whitespace();
+        let words = words.map(|word| match word.split_once('/') {
+            Some(("tests" | "docs" | "llm", _)) => root().join(word).display().to_string(),
+            _ => word.to_owned(),
+        });
+        words.collect::<Vec<_>>()
+    };
+    let mut count = 0;
+    for (name, text) in chapters() {
+        for line in code(&text, "sh") {
+            let line = line.split(" #").next().unwrap().trim();
+            let Some(arguments) = line.strip_prefix("torchlet ") else { continue };
+            if READERS_OWN.iter().any(|file| arguments.split(' ').any(|word| word == *file)) {
+                continue;
+            }
+            let output = Command::new(env!("CARGO_BIN_EXE_torchlet"))
+                .current_dir(&folder)
+                .env("TORCHLET_COMPILE_CACHE", "off")
+                .args(paths(arguments))
+                .output()
+                .unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{name}: {line}: {error}");
+            count += 1;
+        }
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(count > 15, "{count} commands");
+}
+
+#[test]
+fn developers_commands_are_there() {
+    let known = std::fs::read_to_string(root().join("xtask/src/main.rs")).unwrap();
+    for (name, text) in chapters() {
+        for (_, behind) in
+            text.match_indices("cargo xtask ").map(|(at, found)| text.split_at(at + found.len()))
+        {
+            let word: String = behind.chars().take_while(char::is_ascii_alphabetic).collect();
+            let mut letters = word.chars();
+            let variant = letters.next().map(|first| first.to_ascii_uppercase().to_string());
+            let variant = format!("Command::{}{}", variant.unwrap_or_default(), letters.as_str());
+            assert!(known.contains(&variant), "{name}: cargo xtask {word}");
+        }
+    }
+}
+
+/// What links of a page lead to, with those of blocks of code left out.
+fn links(text: &str) -> Vec<String> {
+    let mut inside = false;
+    let lines = text.lines().filter(|line| {
+        let fence = line.starts_with("```");
+        inside ^= fence;
+        !inside && !fence
+    });
+    let mut found = Vec::new();
+    for line in lines {
+        for (at, _) in line.match_indices("](") {
+            let target = line[at + 2..].split(')').next().unwrap_or_default();
+            found.push(target.to_owned());
+        }
+    }
+    found
+}
+
+/// What a heading is called in links to it.
+fn anchor(heading: &str) -> String {
+    let letters = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = letters.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let book = chapters().into_iter().map(|(name, text)| (format!("docs/{name}"), text));
+    let others = PAGES
+        .iter()
+        .map(|page| ((*page).to_owned(), std::fs::read_to_string(root().join(page)).unwrap()));
+    for (page, text) in book.chain(others) {
+        for link in links(&text) {
+            if link.starts_with("http") {
+                continue;
+            }
+            let (path, heading) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match path {
+                "" => root().join(&page),
+                path => root().join(&page).parent().unwrap().join(path),
+            };
+            assert!(target.exists(), "{page}: {link} leads nowhere");
+            if !heading.is_empty() {
+                let text = std::fs::read_to_string(&target).unwrap();
+                let found =
+                    text.lines().any(|line| line.starts_with('#') && anchor(line) == heading);
+                assert!(found, "{page}: {link}: there is no such heading");
+            }
+        }
+    }
+}
+
+#[test]
+fn contents_have_all_chapters() {
+    let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    let listed: BTreeSet<String> = links(&summary).into_iter().collect();
+    let written: BTreeSet<String> =
+        chapters().into_iter().map(|(name, _)| name).filter(|name| name != "SUMMARY.md").collect();
+    assert_eq!(listed, written);
+    // Each example in Rust is compiled: the chapters that have some are named where they are tests.
+    let tested = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    for (name, text) in chapters() {
+        assert!(
+            code(&text, "rust").is_empty() || tested.contains(&format!("docs/{name}")),
+            "{name}"
+        );
+    }
+}
