@@ -7,6 +7,7 @@
 //! firmware image names the few it uses in a table of its own, and the linker drops the rest. Start reading at
 //! `elementwise/mod.rs`; `RECIPE.md` says how to add an operator.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), no_std)]
 
 #[cfg(any(test, feature = "std"))]

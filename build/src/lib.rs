@@ -25,6 +25,8 @@
 //! The crate runs on the host. It knows core and the portable kernels, whose prepare functions say what they take on another machine;
 //! it computes nothing itself. Start reading at [`Image`], then at `analysis.rs` and `code.rs`.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod analysis;
 mod code;
 mod error;

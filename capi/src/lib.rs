@@ -15,6 +15,7 @@
 //! No panic crosses into C. With `std`, each function catches it and returns `TORCHLET_INTERNAL`.
 //! Without, `panic.rs` says what happens. None is known that outside data can cause.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
 #![allow(non_camel_case_types, reason = "the names are those of C")]
 #![cfg_attr(

@@ -11,6 +11,7 @@
 //!
 //! Start reading at [`Runner::generate`], then `decoder.rs`, which knows the forms in which programs come.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod chat;

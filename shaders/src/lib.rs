@@ -9,6 +9,7 @@
 //!
 //! `cargo xtask shaders` compiles the sources; `cargo xtask shaders --check` compares the modules with them.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod catalogue;

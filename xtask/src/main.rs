@@ -12,6 +12,7 @@ mod fixtures;
 mod fuzz;
 mod msrv;
 mod process;
+mod publish;
 mod python;
 mod schema;
 mod shaders;
@@ -60,6 +61,8 @@ enum Command {
     Web(web::Options),
     /// Generates the flatbuffers code that tests compare our readers with
     Schema(schema::Options),
+    /// Packs the crates as a registry gets them, in order, and sends nothing
+    Publish(publish::Options),
     /// Checks licences, sources and duplicates of the dependencies
     Deps,
 }
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Systems(options) => systems::run_all(&options),
         Command::Web(options) => web::run(&options),
         Command::Schema(options) => schema::run(&options),
+        Command::Publish(options) => publish::run(&options),
         Command::Deps => deps::run(),
     };
     match result {
