@@ -58,7 +58,8 @@ fn state() -> Result<(), Failed> {
     let mut memory = forward::memory()?;
     let program = Program::from_bytes(PROGRAM)?;
     without_state(&program, &registry()?, &mut memory)?;
-    let mut model = forward::Method::load(&program, &registry()?, memory, LoadOptions::default())?;
+    let options = LoadOptions::default().with_tracer(events::recorder());
+    let mut model = forward::Method::load(&program, &registry()?, memory, options)?;
     macro_rules! step {
         ($input:literal, $total:literal, $calls:literal) => {
             let (total, calls) = model.run(array(tensor!($input))?)?;
@@ -88,7 +89,8 @@ fn state() -> Result<(), Failed> {
         "state_unplanned.forward.0.out0",
         "state_unplanned.forward.0.out1"
     );
-    Ok(())
+    // Four runs.
+    events::drain(4)
 }
 
 /// Without memory for its state, a run is an error of a kernel's, which can be logged as it is.

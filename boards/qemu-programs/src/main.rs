@@ -12,6 +12,8 @@ use torchlet::firmware::{Error, Nested};
 
 #[cfg(not(shared))]
 mod alone;
+#[cfg(not(shared))]
+mod events;
 #[cfg(shared)]
 mod shared;
 
