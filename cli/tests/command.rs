@@ -627,3 +627,20 @@ fn values_within_delegates_are_recorded_where_asked_for() {
     // All is in one delegate, which shows its output alone.
     assert!(values(&with, "Inside") > 3 + values(&without, "Execute"), "{:?}", with.runs.len());
 }
+
+#[test]
+fn plans_have_the_numbers_of_instructions() {
+    let model = "models/bert.bpte";
+    let object = json(&stdout(&["inspect", model, "--plan", "--backend", "cpu", "--json"]));
+    let method = &object["methods"][0];
+    let instructions = method["instructions"].as_u64().unwrap();
+    let calls = object["plan"][0]["calls"].as_array().unwrap();
+    let numbers: Vec<u64> = calls.iter().filter_map(|call| call["instruction"].as_u64()).collect();
+    assert!(
+        !numbers.is_empty() && numbers.iter().all(|number| *number < instructions),
+        "{numbers:?}"
+    );
+    let views = calls.iter().filter(|call| call["instruction"].is_null());
+    assert!(views.clone().count() > 0, "the exporter left views out");
+    assert!(views.into_iter().all(|call| call["operator"].as_str().unwrap().contains("view")));
+}

@@ -20,30 +20,30 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     let options = &arguments.model_options;
     // A file is shown as it is, whatever it is going to run on.
     let as_exported = ModelOptions { backend: Backend::AsExported, ..options.clone() };
-    let module = model::open(&arguments.model, &as_exported)?;
+    let exported = model::open(&arguments.model, &as_exported)?;
     if let Some(Picture::Memory) = arguments.svg {
-        print!("{}", memory_plan(&module)?);
+        print!("{}", memory_plan(&exported)?);
         return Ok(());
     }
     if let Some(path) = &arguments.html {
-        return write_file(path, page(arguments, &module)?.as_bytes());
+        return write_file(path, page(arguments, &exported)?.as_bytes());
     }
     if arguments.licences {
-        return licences::show(&module, arguments.json);
+        return licences::show(&exported, arguments.json);
     }
-    let description = Description::of(&module, arguments.target.as_ref())?;
+    let description = Description::of(&exported, arguments.target.as_ref())?;
     let planned = arguments.plan.then(|| model::open(&arguments.model, options)).transpose()?;
     if arguments.json {
         let mut object = json::object(&arguments.model, &description);
         if let Some(module) = &planned {
-            object["plan"] = plan::object(module.plan());
+            object["plan"] = plan::object(module.plan(), &plan::Numbers::of(&exported));
         }
         println!("{object}");
         return Ok(());
     }
     text::show(&arguments.model, &description);
     if let Some(module) = &planned {
-        plan::show(module);
+        plan::show(module, &plan::Numbers::of(&exported));
     }
     Ok(())
 }
