@@ -202,6 +202,7 @@ impl EventTracer for Profiler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use torchlet_core::DelegateClock;
 
     fn part<'e>(name: &'e str, id: u32, start: u64, end: u64) -> DelegateEvent<'e> {
         let (nanoseconds_per_tick, metadata) = ((2, 1), b"[4]");
