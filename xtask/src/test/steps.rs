@@ -41,7 +41,11 @@ pub(super) const STEPS: &[Step] = &[
     step("api", "the public API of the libraries is as in api/", api_step),
     step("doc", "the documentation builds without warnings", doc),
     step("no-std", "core and kernels compile for microcontrollers", no_std),
-    step("systems", "the command compiles for Windows, macOS and Android", systems_step),
+    step(
+        "systems",
+        "the command compiles for Windows and macOS, and core says which processors it is not for",
+        systems_step,
+    ),
     step(
         "capi",
         "the C header is that of its sources; programs in C and C++ use the library",
