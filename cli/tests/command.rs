@@ -644,3 +644,15 @@ fn plans_have_the_numbers_of_instructions() {
     assert!(views.clone().count() > 0, "the exporter left views out");
     assert!(views.into_iter().all(|call| call["operator"].as_str().unwrap().contains("view")));
 }
+
+/// What is piped to a program that has read enough ends quietly.
+#[test]
+fn readers_may_leave() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
+    command.current_dir(fixture("")).args(["verify", "--json", ADD]).stdout(writer);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(141));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
