@@ -211,6 +211,7 @@ operators! {
     CONVOLUTION_BACKWARD = "aten.convolution_backward.default" <- "aten::convolution_backward.out";
     COPY = "aten.copy.default" <- "aten::copy.out";
     COPY_ATEN = "aten.copy_.default" <- "aten::copy_";
+    COPYSIGN = "aten.copysign.Tensor" <- "aten::copysign.out";
     COS = "aten.cos.default" <- "aten::cos.out";
     COSH = "aten.cosh.default" <- "aten::cosh.out";
     CUMPROD = "aten.cumprod.default" <- "aten::cumprod.out";
@@ -242,6 +243,8 @@ operators! {
     FLIP = "aten.flip.default" <- "aten::flip.out";
     FLOOR = "aten.floor.default" <- "aten::floor.out";
     FLOOR_DIVIDE = "aten.floor_divide.default" <- "aten::floor_divide.out";
+    FMAX = "aten.fmax.default" <- "aten::fmax.out";
+    FMIN = "aten.fmin.default" <- "aten::fmin.out";
     FMOD_SCALAR = "aten.fmod.Scalar" <- "aten::fmod.Scalar_out";
     FMOD_TENSOR = "aten.fmod.Tensor" <- "aten::fmod.Tensor_out";
     FULL = "aten.full.default" <- "aten::full.out" without 2..6;

@@ -37,6 +37,10 @@ kernels! {
     MAXIMUM_OUT = binary!("aten::maximum.out", Common, Compute, larger);
     /// `aten::minimum.out(self, other, out)`: the smaller; NaN if either is.
     MINIMUM_OUT = binary!("aten::minimum.out", Common, Compute, smaller);
+    /// `aten::fmax.out(self, other, out)`: the larger; NaN if both are.
+    FMAX_OUT = binary!("aten::fmax.out", Common, Compute, larger_number);
+    /// `aten::fmin.out(self, other, out)`: the smaller; NaN if both are.
+    FMIN_OUT = binary!("aten::fmin.out", Common, Compute, smaller_number);
     /// `aten::allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`: whether all elements satisfy
     /// `|self - other| <= atol + |rtol * other|`, NaN counting as equal to NaN if asked for (`torch.isclose`).
     ALLCLOSE_OUT = Kernel::new(
@@ -115,6 +119,18 @@ fn le<C: Compute>(a: C, b: C) -> C {
 #[inline(always)]
 pub(crate) fn larger<C: Compute>(a: C, b: C) -> C {
     if a > b || a.is_nan() { a } else { b }
+}
+
+/// The larger; NaN if both are.
+#[inline(always)]
+fn larger_number<C: Compute>(a: C, b: C) -> C {
+    if a >= b || b.is_nan() { a } else { b }
+}
+
+/// The smaller; NaN if both are.
+#[inline(always)]
+fn smaller_number<C: Compute>(a: C, b: C) -> C {
+    if a <= b || b.is_nan() { a } else { b }
 }
 
 /// The smaller; NaN if either is.

@@ -24,6 +24,8 @@ kernels! {
     HYPOT_OUT = binary!("aten::hypot.out", Common, float Real, rounded super::complex::length);
     /// `aten::atan2.out(self, other, out)`: the angle of the point at `other` across and `self` up.
     ATAN2_OUT = binary!("aten::atan2.out", Float, float Real, rounded C::atan2);
+    /// `aten::copysign.out(self, other, out)`: the magnitude of `self` with the sign of `other`.
+    COPYSIGN_OUT = binary!("aten::copysign.out", Float, float Real, C::copysign);
 }
 
 /// Powers.

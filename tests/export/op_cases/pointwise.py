@@ -344,7 +344,16 @@ def choice() -> Iterator[Case]:
     yield case("clamp_tensor_min", lambda x, low: torch.clamp(x, min=low), (values(f32, *SHAPE), values(f32, 5)))
 
 
+def numbers() -> Iterator[Case]:
+    """What prefers numbers to what is none, and signs."""
+    for name, run in (("fmax", torch.fmax), ("fmin", torch.fmin), ("copysign", torch.copysign)):
+        yield from each(name, run, (f32, f64, f16, i64), lambda d: (specials(d, 3, 15), specials(d, 3, 15).flip(1)))
+        yield from each(f"{name}_broadcast", run, (f32,), lambda d: (values(d, 4, 1, 3), values(d, 2, 1)))
+        yield case(f"{name}_mixed", run, (values(f16, 2, 5), specials(f32, 2, 5)))
+
+
 FAMILIES = {
+    "number": numbers,
     "unary": unary,
     "activation": activations,
     "arithmetic": arithmetic,
