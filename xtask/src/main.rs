@@ -17,6 +17,7 @@ mod python;
 mod schema;
 mod shaders;
 mod size;
+mod sweep;
 mod systems;
 mod test;
 mod tools;
@@ -49,6 +50,8 @@ enum Command {
     Bench(bench::Options),
     /// Exports the programs in tests/fixtures anew
     Fixtures(fixtures::Options),
+    /// Runs PyTorch's samples of its operators, for each type, and writes a table of what passes
+    Sweep(sweep::Options),
     /// Searches for files that break what reads them, with cargo-fuzz
     Fuzz(fuzz::Options),
     /// Compiles the compute shaders
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Fixtures(options) => fixtures::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Sweep(options) => sweep::run(&options),
         Command::Shaders(options) => shaders::run(&options),
         Command::Dist(options) => dist::run(&options),
         Command::Systems(options) => systems::run_all(&options),

@@ -1,0 +1,211 @@
+"""Operators times types: PyTorch's own samples of each operator, exported, run by torchlet and compared with PyTorch eager.
+
+    python sweep.py --torchlet ../../target/release/torchlet --table ../../docs/operators.md [--only REGEX]
+
+PyTorch lists its operators with samples of arguments for its own tests (`torch.testing._internal.common_methods_invocations.op_db`). Each sample becomes a
+program whose tensors are inputs and whose other arguments are constants. What the exporter refuses says nothing of torchlet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter, defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Iterator
+
+import common
+import torch
+from torch import nn
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+DTYPES = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+    "c64": torch.complex64,
+}
+LARGEST = 2048
+"""Elements of a sample, at most."""
+LEGEND = {
+    "pass": "passes",
+    "WRONG": "other numbers than PyTorch's",
+    "no kernel": "calls an operator that has no kernel",
+    "refused": "is refused with an error",
+    "–": "the exporter refuses it, its results are random, or there is no sample that fits",
+    "": "PyTorch has no such operator for this type",
+}
+ORDER = ["WRONG", "refused", "no kernel", "pass", "–"]
+
+
+class Sample(nn.Module):
+    """One call of an operator: tensors come in, everything else is constant."""
+
+    def __init__(self, operator: Any, sample: Any) -> None:
+        super().__init__()
+        leaves, self.spec = tree_flatten(((sample.input, *sample.args), sample.kwargs))
+        self.operator = operator
+        self.constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        self.inputs = tuple(leaf.detach().contiguous() for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        leaves = list(self.constants)
+        for place, tensor in zip(self.places, inputs):
+            leaves[place] = tensor
+        (first, *args), kwargs = tree_unflatten(leaves, self.spec)
+        made = self.operator(first, *args, **kwargs)
+        return tuple(made) if isinstance(made, (tuple, list)) else made
+
+
+@dataclass
+class Row:
+    """What became of an operator's samples, by type, and what was said of those that failed."""
+
+    name: str
+    cells: dict[str, str] = field(default_factory=dict)
+    files: dict[str, tuple[str, float, float]] = field(default_factory=dict)
+
+
+def samples(operator: Any, dtype: torch.dtype, count: int) -> Iterator[Sample]:
+    seen = set()
+    for sample in operator.sample_inputs("cpu", dtype, requires_grad=False):
+        try:
+            made = Sample(operator.op, sample)
+        except Exception:
+            continue
+        shapes = tuple(tuple(tensor.shape) for tensor in made.inputs)
+        fits = made.inputs and all(0 < tensor.numel() <= LARGEST for tensor in made.inputs)
+        if fits and shapes not in seen and made.inputs[0].dim() > 0:
+            seen.add(shapes)
+            yield made
+        if len(seen) == count:
+            return
+
+
+def is_random(sample: Sample) -> bool:
+    found = []
+    for number in (1, 2):
+        torch.manual_seed(number)
+        found.append([leaf for leaf in tree_flatten(sample(*common._apart(sample.inputs)))[0] if isinstance(leaf, torch.Tensor)])
+    return not all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(*found))
+
+
+def export(number: int, folder: str, count: int, dtypes: list[str]) -> Row:
+    """Writes the programs of one operator."""
+    torch.manual_seed(number)
+    operator = op_db[number]
+    row = Row(".".join(filter(None, [operator.name, operator.variant_test_name])))
+    for name in dtypes:
+        if DTYPES[name] not in operator.supported_dtypes("cpu"):
+            continue
+        row.cells[name] = "–"
+        try:
+            for index, sample in enumerate(samples(operator, DTYPES[name], count)):
+                try:
+                    if is_random(sample):
+                        break
+                    methods = {"forward": common.Method(sample, [sample.inputs])}
+                    data = common.bundled(common.lower(methods), methods)
+                    outputs = [t for t in common.flatten(methods["forward"].expected()) if isinstance(t, torch.Tensor)]
+                except Exception:
+                    continue
+                path = Path(folder) / f"{number}_{name}_{index}.bpte"
+                path.write_bytes(data)
+                of_types = [common.tolerance_of(output.dtype.to_real() if output.is_complex() else output.dtype) for output in outputs]
+                rtol, atol = max((t.rtol for t in of_types), default=0.0), max((t.atol for t in of_types), default=0.0)
+                row.files[path.name] = (name, rtol, atol)
+        except Exception:
+            pass
+    return row
+
+
+def run(torchlet: str, folder: Path, files: dict[str, tuple[str, float, float]]) -> dict[str, tuple[str, str]]:
+    """What becomes of each file, and what is said of it."""
+    by_tolerance = defaultdict(list)
+    for file, (_, rtol, atol) in files.items():
+        by_tolerance[rtol, atol].append(file)
+    found = {}
+    for (rtol, atol), names in by_tolerance.items():
+        for start in range(0, len(names), 200):
+            command = [torchlet, "verify", "--json", "--backend", "as-exported", "--rtol", str(rtol), "--atol", str(atol)]
+            command += [str(folder / name) for name in names[start : start + 200]]
+            done = subprocess.run(command, capture_output=True, text=True)
+            for line in done.stdout.splitlines():
+                page = json.loads(line)
+                found[Path(page["file"]).name] = judge(page)
+    return found
+
+
+def judge(page: dict[str, Any]) -> tuple[str, str]:
+    said = str(page["error"] or "")
+    if page["status"] == "error":
+        return ("no kernel" if "not registered" in said else "refused"), said
+    return ("pass" if page["status"] == "pass" else "WRONG"), said
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--torchlet", required=True)
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/torchlet-sweep"))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--types", nargs="*", default=list(DTYPES))
+    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    shutil.rmtree(options.folder, ignore_errors=True)
+    options.folder.mkdir(parents=True)
+    numbers = [number for number, operator in enumerate(op_db) if re.search(options.only, operator.name)]
+    rows = []
+    with ProcessPoolExecutor(options.jobs) as pool:
+        each = [pool.submit(export, number, str(options.folder), options.samples, options.types) for number in numbers]
+        for number, job in zip(numbers, each):
+            try:
+                rows.append(job.result(timeout=600))
+            except Exception as error:
+                print(f"{op_db[number].name}: {type(error).__name__}")
+    found = run(options.torchlet, options.folder, {file: of for row in rows for file, of in row.files.items()})
+    for row in rows:
+        for file, (dtype, *_) in row.files.items():
+            state, said = found.get(file, ("refused", "torchlet ended"))
+            row.cells[dtype] = min(row.cells[dtype], state, key=ORDER.index)
+            if state != "pass":
+                print(f"{row.name} {dtype} {file}: {state}: {said}")
+    count = Counter(state for row in rows for state in row.cells.values())
+    print(dict(count))
+    if options.table:
+        options.table.write_text(table(rows, count, options.types))
+
+
+def table(rows: list[Row], count: Counter, dtypes: list[str]) -> str:
+    lines = [
+        "# Operators and types",
+        "",
+        f"PyTorch {torch.__version__.split('+')[0]}'s samples of its operators, exported, run on CPU kernels and compared with eager: written by `cargo xtask sweep`.",
+        f"Tolerances are those of the fixtures (`tests/export/common.py`). {sum(count.values())} cells:",
+        "",
+        *(f"- {f'`{state}`' if state else 'empty'}: {says}{f' ({count[state]})' if state in count else ''}" for state, says in LEGEND.items()),
+        "",
+        "| operator | " + " | ".join(dtypes) + " |",
+        "|---" * (len(dtypes) + 1) + "|",
+    ]
+    for row in sorted(rows, key=lambda row: row.name):
+        if any(state != "–" for state in row.cells.values()):
+            lines.append(f"| `{row.name}` | " + " | ".join(row.cells.get(name, "") for name in dtypes) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

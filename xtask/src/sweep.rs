@@ -1,0 +1,31 @@
+//! Operators times types, with PyTorch's own samples of each: a table.
+
+use crate::process::{self, command, root};
+use anyhow::Result;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// A Python that has the packages of tests/export/requirements.txt; else one is set up under target/
+    #[arg(long, env = "TORCHLET_PYTHON")]
+    python: Option<PathBuf>,
+    /// Operators whose names match this alone; prints, and leaves the table as it is
+    #[arg(long, value_name = "REGEX")]
+    only: Option<String>,
+}
+
+/// Exports the samples (an hour or two on two processors), runs them, and writes `docs/operators.md`.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let exports = root().join("tests/export");
+    let python =
+        crate::fixtures::python(options.python.as_ref(), "fixtures", &exports.join("requirements.txt"))?;
+    process::run(command("cargo", &["build", "--release", "--package", "torchlet-cli"]))?;
+    let torchlet = root().join("target/release/torchlet");
+    let mut sweep = command(&python, &["sweep.py", "--torchlet"]);
+    sweep.current_dir(&exports).arg(torchlet).arg("--folder").arg(root().join("target/sweep"));
+    match &options.only {
+        Some(only) => sweep.args(["--only", only]),
+        None => sweep.arg("--table").arg(root().join("docs/operators.md")),
+    };
+    process::run(sweep)
+}
