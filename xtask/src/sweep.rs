@@ -17,8 +17,11 @@ pub(crate) struct Options {
 /// Exports the samples (an hour or two on two processors), runs them, and writes `docs/operators.md`.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let exports = root().join("tests/export");
-    let python =
-        crate::fixtures::python(options.python.as_ref(), "fixtures", &exports.join("requirements.txt"))?;
+    let python = crate::fixtures::python(
+        options.python.as_ref(),
+        "fixtures",
+        &exports.join("requirements.txt"),
+    )?;
     process::run(command("cargo", &["build", "--release", "--package", "torchlet-cli"]))?;
     let torchlet = root().join("target/release/torchlet");
     let mut sweep = command(&python, &["sweep.py", "--torchlet"]);

@@ -96,6 +96,7 @@ super::symbols! {
     torchlet_kernel_aten_convolution_out = "aten::convolution.out";
     torchlet_kernel_aten_copy_ = "aten::copy_";
     torchlet_kernel_aten_copy_out = "aten::copy.out";
+    torchlet_kernel_aten_copysign_out = "aten::copysign.out";
     torchlet_kernel_aten_cos_out = "aten::cos.out";
     torchlet_kernel_aten_cosh_out = "aten::cosh.out";
     torchlet_kernel_aten_cumprod_out = "aten::cumprod.out";
@@ -127,6 +128,8 @@ super::symbols! {
     torchlet_kernel_aten_flip_out = "aten::flip.out";
     torchlet_kernel_aten_floor_divide_out = "aten::floor_divide.out";
     torchlet_kernel_aten_floor_out = "aten::floor.out";
+    torchlet_kernel_aten_fmax_out = "aten::fmax.out";
+    torchlet_kernel_aten_fmin_out = "aten::fmin.out";
     torchlet_kernel_aten_fmod_Scalar_out = "aten::fmod.Scalar_out";
     torchlet_kernel_aten_fmod_Tensor_out = "aten::fmod.Tensor_out";
     torchlet_kernel_aten_full_like_out = "aten::full_like.out";
