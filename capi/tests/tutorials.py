@@ -3,7 +3,7 @@
     python capi/tests/tutorials.py EXECUTORCH                         a checkout of ExecuTorch's repository
     python capi/tests/tutorials.py EXECUTORCH --executorch INCLUDE    the same code, unchanged, against ExecuTorch's own headers
 
-The documentation's pieces refer to what the text around them describes: CONTEXT declares that, for all of them. MENDED is what no compiler
+The documentation's pieces refer to what the text around them describes: CONTEXT and PARAMETERS declare that, for all of them. MENDED is what no compiler
 takes as it stands in the text, whoever's headers it sees.
 """
 
@@ -43,11 +43,13 @@ using executorch::aten::ScalarType;
 using executorch::aten::Tensor;
 using executorch::aten::TensorImpl;
 using executorch::aten::TensorShapeDynamism;
+"""
 
-static Module module("model.pte");
-static TensorPtr tensor, tensor_value, output_tensor, some_tensor;
-static runtime::EValue input_value, input_value_0, input_value_1, input1, input2, input3;
-static size_t input_index, output_index;
+# What the pieces refer to, in a scope around them, where they can have names of their own.
+PARAMETERS = """
+Module& module, TensorPtr tensor, TensorPtr tensor_value, TensorPtr output_tensor, TensorPtr some_tensor,
+runtime::EValue input_value, runtime::EValue input_value_0, runtime::EValue input_value_1,
+runtime::EValue input1, runtime::EValue input2, runtime::EValue input3, size_t input_index, size_t output_index
 """
 
 MENDED = [
@@ -78,7 +80,7 @@ def unit(piece: str) -> str:
     uses = [line for line in head if "#include" not in line]
     code = "\n".join(body)
     if "int main(" not in code:
-        code = f"void piece() {{\n{code}\n}}"
+        code = f"void piece({PARAMETERS}) {{ {{\n{code}\n}} }}"
     return "\n".join([HEADERS, *includes, CONTEXT, *uses, code, ""])
 
 

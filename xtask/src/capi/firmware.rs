@@ -6,6 +6,7 @@ use crate::size::Sizes;
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
 use object::{Object, ObjectSymbol};
+use std::path::Path;
 
 /// How far a number may be from the expected one: `absolute + relative * |expected|`.
 const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
@@ -16,11 +17,12 @@ const ALLOCATORS: &[&str] = &["malloc", "_malloc_r", "_sbrk", "_sbrk_r", "__rust
 pub(crate) fn run(overwrite: bool) -> Result<()> {
     tools::arm_toolchain()?;
     let build = target_dir().join("capi/firmware");
-    let folder = build.to_string_lossy().into_owned();
-    let mut configure = command("cmake", &["-S", "capi/firmware", "-B", &folder]);
-    configure.arg("-DCMAKE_TOOLCHAIN_FILE=arm-none-eabi.cmake");
-    process::run(configure)?;
-    process::run(command("cmake", &["--build", &folder]))?;
+    cmake("capi/firmware", &build, &[])?;
+    // The same library, through the module for Zephyr.
+    let cargo = format!("-DTORCHLET_CARGO_TARGET_DIR={}", build.join("torchlet/cargo").display());
+    let through_module = target_dir().join("capi/zephyr");
+    cmake("capi/zephyr/standin", &through_module, &[&cargo])?;
+    Sizes::of(&std::fs::read(through_module.join("digits"))?)?;
     let image = build.join("digits");
     let elf = std::fs::read(&image)?;
     println!("firmware in C: {}", Sizes::of(&elf)?);
@@ -48,6 +50,16 @@ pub(crate) fn run(overwrite: bool) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Configures and builds a folder for the microcontroller.
+fn cmake(source: &str, build: &Path, definitions: &[&str]) -> Result<()> {
+    let toolchain = root().join("capi/firmware/arm-none-eabi.cmake");
+    let build = build.to_string_lossy().into_owned();
+    let mut configure = command("cmake", &["-S", source, "-B", &build]);
+    configure.arg(format!("-DCMAKE_TOOLCHAIN_FILE={}", toolchain.display())).args(definitions);
+    process::run(configure)?;
+    process::run(command("cmake", &["--build", &build]))
 }
 
 /// Fails if an image links a function that allocates.
