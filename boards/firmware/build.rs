@@ -25,6 +25,8 @@ const MODELS: &[(&str, &str, usize)] = &[
 
 /// Names one of the models, or the path of another `.bpte` file, for an image that has no other.
 const ALONE: &str = "TORCHLET_MODEL";
+/// Where shells say what folder they are in.
+const CALLER: &str = "PWD";
 /// What a model is called that is no other than a file.
 const OWN: &str = "own";
 
@@ -77,9 +79,9 @@ fn chosen() -> Result<Vec<(&'static str, PathBuf, usize)>, Box<dyn Error>> {
             |name: &str| env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase())).is_some();
         return Ok(known.filter(|(name, ..)| is_chosen(name)).collect());
     };
-    let path = std::path::absolute(&alone)?;
-    if path.is_file() {
-        return Ok(vec![(OWN, path, 1)]);
+    let places = places(Path::new(&alone))?;
+    if let Some(path) = places.iter().find(|path| path.is_file()) {
+        return Ok(vec![(OWN, path.clone(), 1)]);
     }
     let names: Vec<&str> = MODELS.iter().map(|(name, ..)| *name).collect();
     let chosen: Vec<_> = known.filter(|(name, ..)| *name == alone).collect();
@@ -87,11 +89,23 @@ fn chosen() -> Result<Vec<(&'static str, PathBuf, usize)>, Box<dyn Error>> {
         false => Ok(chosen),
         true => Err(format!(
             "{ALONE} is {alone:?}: no file at {}, and none of the models {}",
-            path.display(),
+            places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or "),
             names.join(", ")
         )
         .into()),
     }
+}
+
+/// Where a file may be: from the folder of who started the build, which a shell says, and from that of this package, in which
+/// Cargo runs this.
+fn places(path: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let here = std::path::absolute(path)?;
+    if path.is_absolute() {
+        return Ok(vec![here]);
+    }
+    println!("cargo::rerun-if-env-changed={CALLER}");
+    let from_caller = env::var_os(CALLER).map(|folder| Path::new(&folder).join(path));
+    Ok(from_caller.into_iter().chain([here]).collect())
 }
 
 /// The program with some bytes flipped, as an expression.

@@ -1,6 +1,8 @@
 //! Kernels of 8-bit numbers over random layers: in this processor's instructions, and once more in plain loops, which must give the same
 //! codes. Networks have few shapes; what is left over behind fours and eights is here.
 
+mod plain;
+
 use crate::{Failed, checked};
 use defmt::println;
 use torchlet::core::Serial;
@@ -97,15 +99,29 @@ pub(crate) fn all() -> Result<(), Failed> {
             }
         }
     }
-    println!("kernels: {=u32} random layers as in plain loops", LAYERS * KINDS.len() as u32);
+    if !plain::softmax_is_right(buffers) {
+        println!("error: softmax differs from CMSIS-NN's");
+        return Err(Failed);
+    }
+    println!(
+        "kernels: {=u32} random layers as in plain loops, softmax as CMSIS-NN's",
+        LAYERS * KINDS.len() as u32
+    );
     Ok(())
 }
 
 /// Computes a layer into both outputs, and gives its length.
 type Run = fn(&mut Numbers, &mut Buffers) -> Result<usize, Error>;
 
-const KINDS: [(&str, Run); 3] =
-    [("product", product), ("convolution", convolution), ("depthwise convolution", depthwise)];
+const KINDS: [(&str, Run); 7] = [
+    ("product", product),
+    ("convolution", convolution),
+    ("depthwise convolution", depthwise),
+    ("average", plain::average),
+    ("maximum", plain::largest),
+    ("sum", plain::sum),
+    ("product of codes", plain::product),
+];
 
 /// What becomes of the sums of so many channels.
 macro_rules! results {
