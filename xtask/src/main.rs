@@ -11,6 +11,7 @@ mod dist;
 mod fixtures;
 mod fuzz;
 mod msrv;
+mod page;
 mod process;
 mod publish;
 mod python;

@@ -27,8 +27,14 @@ enum What {
     Vulkan(vulkan::VulkanOptions),
     /// What telling tracers of events costs where nobody listens: instructions of an inference, with and without the question
     Tracing,
-    /// Models on the boards of boards/: instructions of each operator, and all that `cargo xtask board` checks
-    Boards,
+    /// Models on the boards of boards/: instructions of each operator. (`cargo xtask board` compares what they compute.)
+    Boards {
+        /// The boards; all that run models if none is named
+        boards: Vec<String>,
+        /// Writes what operators take into boards/README.md
+        #[arg(long)]
+        overwrite: bool,
+    },
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -36,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None => cpu::run(&options.cpu),
         Some(What::Vulkan(options)) => vulkan::run(options),
         Some(What::Tracing) => tracing::run(),
-        Some(What::Boards) => crate::board::bench(),
+        Some(What::Boards { boards, overwrite }) => crate::board::bench(boards, *overwrite),
     }
 }
 

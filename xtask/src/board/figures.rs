@@ -2,6 +2,7 @@
 
 use super::log::Ran;
 use super::machines::Machine;
+use crate::page::{self, grouped};
 use crate::process::root;
 use crate::size::Sizes;
 use anyhow::{Context, Result, bail};
@@ -57,7 +58,7 @@ impl Figures {
                 (name.clone(), figures.collect())
             }));
             std::fs::write(&path, HEAD.to_owned() + &print(&limits))?;
-            return write_table(&limits);
+            return page::replace(page::BOARDS, "figures", &table(&limits));
         }
         let mut above = Vec::new();
         for (name, figures) in &self.0 {
@@ -79,20 +80,9 @@ impl Figures {
     }
 }
 
-/// Writes the table in the boards' page.
-fn write_table(limits: &Limits) -> Result<()> {
-    let path = root().join("boards/README.md");
-    let text = std::fs::read_to_string(&path)?;
-    let (start, end) = ("<!-- figures -->\n", "<!-- end of figures -->");
-    let from = text.find(start).context("the page has lost its table")? + start.len();
-    let to = from + text[from..].find(end).context("the table has lost its end")?;
-    let table = format!("{}{}{}", &text[..from], table(limits), &text[to..]);
-    Ok(std::fs::write(path, table)?)
-}
-
 fn table(limits: &Limits) -> String {
     let mut text = String::from(
-        "\n| board | model | program | arena | planned | scratch | stack | load | run |\n\
+        "| board | model | program | arena | planned | scratch | stack | load | run |\n\
          |---|---|---|---|---|---|---|---|---|\n",
     );
     for (name, figures) in limits {
@@ -110,8 +100,60 @@ fn table(limits: &Limits) -> String {
             let _ = writeln!(text, "| {name} | {} |", grouped(*flash));
         }
     }
-    text.push('\n');
     text
+}
+
+/// Bytes of stack that a model takes on a board, where it is known.
+pub(crate) fn stack(board: &str, model: &str) -> Result<Option<u64>> {
+    let text = std::fs::read_to_string(root().join("boards/limits.txt"))?;
+    let limits = parse(&text)?;
+    let figures = limits.get(&format!("{board} {model}"));
+    let stack = figures.and_then(|figures| figures.iter().find(|(what, _)| what == "stack"));
+    Ok(stack.map(|(_, bytes)| *bytes))
+}
+
+/// What operators take: for each model and operator, how often it is called in a run, and all of its instructions on each board.
+#[derive(Default)]
+pub(super) struct Operators {
+    boards: Vec<&'static str>,
+    rows: BTreeMap<(String, String), (usize, BTreeMap<&'static str, u64>)>,
+}
+
+impl Operators {
+    pub(super) fn add(&mut self, board: &'static str, ran: &Ran, machine: &Machine) {
+        if self.boards.last() != Some(&board) {
+            self.boards.push(board);
+        }
+        let mut calls: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+        for (name, ticks) in &ran.operators {
+            let (count, sum) = calls.entry(name).or_default();
+            *count += 1;
+            *sum += ticks;
+        }
+        for (name, (count, ticks)) in calls {
+            let row = self.rows.entry((ran.model.clone(), name.to_owned())).or_default();
+            row.0 = count;
+            row.1.insert(board, machine.instructions(ticks));
+        }
+    }
+
+    /// Writes the table in the boards' page.
+    pub(super) fn write(&self) -> Result<()> {
+        let mut text = String::from("| model | operator | calls |");
+        for board in &self.boards {
+            let _ = write!(text, " {board} |");
+        }
+        text += &format!("\n|---|---|---|{}\n", "---|".repeat(self.boards.len()));
+        for ((model, operator), (calls, boards)) in &self.rows {
+            let _ = write!(text, "| {model} | {operator} | {calls} |");
+            for board in &self.boards {
+                let number = boards.get(board).map_or(String::new(), |number| grouped(*number));
+                let _ = write!(text, " {number} |");
+            }
+            text.push('\n');
+        }
+        page::replace(page::BOARDS, "operators", &text)
+    }
 }
 
 /// Instructions of a run that are not those of kernels, for each operator.
@@ -160,19 +202,6 @@ fn print(limits: &Limits) -> String {
     text
 }
 
-/// A number with its thousands apart.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,10 +211,5 @@ mod tests {
         let text = "board: flash 10, ram 2\nboard model: run 1234567\n";
         assert_eq!(print(&parse(text).unwrap()), text);
         assert!(parse("board: flash many").is_err());
-    }
-
-    #[test]
-    fn thousands_are_apart() {
-        assert_eq!([7, 1000, 1_234_567].map(grouped), ["7", "1,000", "1,234,567"]);
     }
 }

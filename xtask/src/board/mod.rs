@@ -15,7 +15,8 @@ use crate::size::Sizes;
 use anyhow::{Result, bail, ensure};
 use compare::Host;
 use demo::DEMO;
-use figures::Figures;
+pub(crate) use figures::stack;
+use figures::{Figures, Operators};
 use image::Image;
 use machines::{BOARDS, Board, Machine};
 use object::{Object, ObjectSymbol};
@@ -52,9 +53,34 @@ pub(crate) fn workspaces() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Runs all boards and shows what each operator takes.
-pub(crate) fn bench() -> Result<()> {
-    run(&Options { operators: true, ..Options::default() })
+/// Runs boards and shows what each operator takes; writes it into their page, too.
+pub(crate) fn bench(boards: &[String], overwrite: bool) -> Result<()> {
+    crate::tools::qemu()?;
+    let is_chosen = |name: &str| boards.is_empty() || boards.iter().any(|it| it == name);
+    let with_models = || BOARDS.iter().filter(|board| !board.models.is_empty());
+    if let Some(name) = boards.iter().find(|name| with_models().all(|known| known.name != **name)) {
+        let names: Vec<&str> = with_models().map(|board| board.name).collect();
+        bail!("no board {name} runs models; there are {}", names.join(", "));
+    }
+    let mut operators = Operators::default();
+    for board in with_models().filter(|board| is_chosen(board.name)) {
+        let Some(machine) = &board.machine else { continue };
+        println!("\n-- {}", board.name);
+        crate::tools::targets(&[board.target])?;
+        let lines = Image::build(board, &[])?.run(machine, &files(board, machine))?;
+        for ran in log::parse(&lines)?.iter().filter(|ran| !ran.model.contains(' ')) {
+            println!("  {}", ran.model);
+            figures::show_operators(ran, machine);
+            operators.add(board.name, ran, machine);
+        }
+    }
+    if overwrite { operators.write() } else { Ok(()) }
+}
+
+/// The files of the host that a board reads its models from.
+fn files(board: &Board, machine: &Machine) -> Vec<String> {
+    let files = board.models.iter().filter(|_| machine.takes_files);
+    files.map(|model| compare::argument(model)).collect()
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -110,9 +136,7 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
         );
     }
     let Some(machine) = &board.machine else { return Ok(()) };
-    let files = board.models.iter().filter(|_| machine.takes_files);
-    let files: Vec<String> = files.map(|model| compare::argument(model)).collect();
-    let lines = image.run(machine, &files)?;
+    let lines = image.run(machine, &files(board, machine))?;
     if options.log {
         for line in &lines {
             println!("  {line}");

@@ -18,11 +18,14 @@ pub(crate) struct Options {
     /// How many of the largest functions and constants to list
     #[arg(long, default_value_t = 15)]
     symbols: usize,
+    /// Instead, links each model of the boards for these chips (all, if none is named) and writes what it takes into boards/README.md
+    #[arg(long, num_args = 0.., value_name = "CHIP")]
+    models: Option<Vec<String>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { symbols: 15 }
+        Options { symbols: 15, models: None }
     }
 }
 
@@ -95,6 +98,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     crate::tools::embedded_targets()?;
+    if let Some(chips) = &options.models {
+        return image::models(chips);
+    }
     let empty = Sizes::of(&link(&["empty"])?)?;
     let messages = Sizes::of(&link(&["messages"])?)?;
     let plain = link(&[])?;
