@@ -1,7 +1,7 @@
 //! A [`Module`] as what runs a language model.
 
 use crate::module::Module;
-use torchlet_core::{MethodMeta, ValueRef};
+use torchlet_core::{MethodMeta, TensorInfo, ValueRef};
 use torchlet_llm::{Failure, Model};
 
 impl Model for Module {
@@ -33,6 +33,10 @@ impl Model for Module {
 
     fn reset(&mut self, method: &str) -> Result<(), Failure> {
         Ok(Module::reset(self, method)?)
+    }
+
+    fn state(&mut self, method: &str) -> Result<Vec<TensorInfo>, Failure> {
+        Ok(self.method(method)?.state()?.into_iter().map(|tensor| tensor.info).collect())
     }
 
     fn another(&self) -> Box<dyn Model> {

@@ -134,6 +134,26 @@ fn a_server_answers_as_openai_does() {
     assert_eq!(text, said);
     assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], "length");
 
+    let schema = json!({"type": "object", "properties": {"king": {"enum": ["Saul", "David"]}, "years": {"type": "integer", "minimum": 1, "maximum": 99}},
+        "required": ["king", "years"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "reign", "schema": schema}});
+    let ask = |format: &Value| {
+        let message = json!([{"role": "user", "content": "Who was king?"}]);
+        server.complete(
+            "/v1/chat/completions",
+            &json!({"messages": message, "temperature": 1, "response_format": format}),
+        )
+    };
+    let (status, answer) = ask(&format);
+    let said = answer["choices"][0]["message"]["content"].as_str().unwrap();
+    let reign: Value = serde_json::from_str(said).unwrap();
+    assert!(status == 200 && answer["choices"][0]["finish_reason"] == "stop", "{answer}");
+    assert!(["Saul", "David"].contains(&reign["king"].as_str().unwrap()), "{said}");
+    assert!((1..100).contains(&reign["years"].as_i64().unwrap()), "{said}");
+    let (status, refused) =
+        ask(&json!({"type": "json_schema", "json_schema": {"schema": {"type": "sausage"}}}));
+    assert!(status == 400 && refused["error"]["message"].to_string().contains("sausage"));
+
     let long = json!({"prompt": "word ".repeat(2000)});
     let (status, refused) = server.complete("/v1/completions", &long);
     assert_eq!((status, &refused["error"]["code"]), (400, &json!("context_length_exceeded")));
@@ -148,8 +168,8 @@ fn a_server_answers_as_openai_does() {
     // Who sends too much gets to read why.
     assert_eq!(server.ask("POST", "/v1/completions", "secret", &"a".repeat(9 << 20)).0, 413);
     let metrics = server.ask("GET", "/metrics", "secret", "").1;
-    assert!(metrics.contains("\ntorchlet_generations_total 3\n"), "{metrics}");
-    assert!(metrics.contains("\ntorchlet_generations_failed_total 1\n"), "{metrics}");
+    assert!(metrics.contains("\ntorchlet_generations_total 4\n"), "{metrics}");
+    assert!(metrics.contains("\ntorchlet_generations_failed_total 2\n"), "{metrics}");
 }
 
 /// A client that leaves ends what was generated for it.

@@ -13,6 +13,7 @@
 use crate::error::Error;
 use crate::metadata::Interface;
 use crate::model::Model;
+use std::ops::Range;
 use torchlet_core::{
     Scalar, ScalarType, ShapeDynamism, TensorInfo, TensorRef, ValueMeta, ValueRef,
 };
@@ -35,6 +36,8 @@ struct Stage {
     method: String,
     tokens: Sequence,
     position: Position,
+    /// Whether the first output has something for each token, not for the last alone.
+    gives_each: bool,
 }
 
 /// An input with an element, or a row, for each token.
@@ -102,7 +105,16 @@ impl Stage {
                 return Err(fail(format!("input 1 should be a position, but is {:?}", other?)));
             }
         };
-        Ok(Stage { method: method.into(), tokens, position })
+        let gives_each = match meta.output(0) {
+            Ok(Some(ValueMeta::Tensor(tensor))) => {
+                let sizes =
+                    tensor.info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0));
+                let rows = sizes.rev().skip(1).try_fold(1usize, usize::checked_mul);
+                rows == Some(tokens.bound) && tokens.is_dynamic && tokens.bound > 1
+            }
+            _ => false,
+        };
+        Ok(Stage { method: method.into(), tokens, position, gives_each })
     }
 
     /// The most tokens that it takes at once: none, if it takes a certain number of them and there are fewer.
@@ -157,6 +169,27 @@ impl Stage {
         let inputs: Vec<_> = [Some(first), second].into_iter().flatten().collect();
         let action = format!("run '{}' on {count} tokens from position {position} on", self.method);
         model.run(&self.method, &inputs, read).map_err(Error::model(action))
+    }
+
+    /// Runs the method, and reads the logits of those of its tokens that are wanted.
+    fn give(
+        &self,
+        model: &mut dyn Model,
+        first: &Elements<'_>,
+        count: usize,
+        position: usize,
+        wanted: Option<(Range<usize>, &mut Vec<f32>)>,
+    ) -> Result<(), Error> {
+        let Some((wanted, logits)) = wanted else {
+            return self.run(model, first, count, position, &mut |_, _| ());
+        };
+        let mut found = Err("it gives no tensor".into());
+        self.run(model, first, count, position, &mut |index, value| {
+            if let (0, ValueRef::Tensor(tensor)) = (index, value) {
+                found = rows(&tensor, count, &wanted, logits);
+            }
+        })?;
+        found.map_err(|message| Error::interface(&self.method, message))
     }
 }
 
@@ -250,6 +283,17 @@ fn leading_ones(rank: usize, own: &[usize]) -> Vec<i32> {
     std::iter::repeat_n(1, ones).chain(own).collect()
 }
 
+/// Whether a tensor of this shape can have keys, values, or what scales these, for each position: `[batch, positions, heads, width]`, the second
+/// and third perhaps the other way round; or a number for each.
+fn has_place_for_each(sizes: &[i32], positions: usize) -> bool {
+    let is_enough = |size: &i32| usize::try_from(*size).is_ok_and(|size| size >= positions);
+    match sizes {
+        [_, first, second, _] => is_enough(first) || is_enough(second),
+        [size] => is_enough(size),
+        _ => false,
+    }
+}
+
 fn describe(info: &TensorInfo) -> String {
     format!("a tensor of {:?} {:?}", info.scalar_type, &info.sizes[..])
 }
@@ -290,6 +334,22 @@ impl Decoder {
             is_dynamic: self.prefill.tokens.is_dynamic,
             has_position: self.has_position(),
         }
+    }
+
+    /// Whether tokens that are in the caches can be taken back, by setting the position: whether all that is kept from call to call has a place for
+    /// each position. What keeps something else (of a recurrence, or of a window that moves on) has shapes without such a dimension.
+    pub(crate) fn takes_back(&self, model: &mut dyn Model, context: usize) -> Result<bool, Error> {
+        if !self.has_position() {
+            return Ok(false);
+        }
+        for stage in self.stages() {
+            let action = format!("list what the method '{}' keeps", stage.method);
+            let state = model.state(&stage.method).map_err(Error::model(action))?;
+            if !state.iter().all(|info| has_place_for_each(&info.sizes, context)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether tokens have places in a cache.
@@ -338,6 +398,39 @@ impl Decoder {
     ) -> Result<(), Error> {
         let single = tokens.len() == 1 && self.decode.takes(1) == 1;
         let stage = if single { &self.decode } else { &self.prefill };
+        let wanted = logits.map(|logits| (tokens.len() - 1..tokens.len(), logits));
+        self.feed(stage, model, tokens, position, wanted)
+    }
+
+    /// How many tokens a method takes whose logits it gives for each.
+    pub(crate) fn lookahead(&self) -> usize {
+        let Stage { tokens, gives_each, .. } = &self.prefill;
+        let embedded = self.embedding.as_ref().map_or(usize::MAX, |stage| {
+            if stage.tokens.is_dynamic { stage.tokens.bound } else { 0 }
+        });
+        if *gives_each && self.has_position() { tokens.bound.min(embedded) } else { 0 }
+    }
+
+    /// Feeds tokens from a position on, and gives the logits of each, one after the other.
+    pub(crate) fn step_each(
+        &self,
+        model: &mut dyn Model,
+        tokens: &[u32],
+        position: usize,
+        logits: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        self.feed(&self.prefill, model, tokens, position, Some((0..tokens.len(), logits)))
+    }
+
+    /// Runs a stage on tokens, or on what stands for them.
+    fn feed(
+        &self,
+        stage: &Stage,
+        model: &mut dyn Model,
+        tokens: &[u32],
+        position: usize,
+        wanted: Option<(Range<usize>, &mut Vec<f32>)>,
+    ) -> Result<(), Error> {
         let mut embeddings = Vec::new();
         let elements = match &self.embedding {
             None => Elements::of_tokens(tokens, stage.tokens.scalar_type),
@@ -359,7 +452,7 @@ impl Decoder {
                 Elements::Bytes { scalar_type: stage.tokens.scalar_type, bytes: &embeddings }
             }
         };
-        self.run(stage, model, &elements, tokens.len(), position, tokens.len(), logits)
+        stage.give(model, &elements, tokens.len(), position, wanted)
     }
 
     /// Feeds all tokens to a method that keeps none of them.
@@ -369,46 +462,23 @@ impl Decoder {
         tokens: &[u32],
         logits: &mut Vec<f32>,
     ) -> Result<(), Error> {
-        let stage = &self.decode;
-        let Sequence { bound, is_dynamic, scalar_type, .. } = stage.tokens;
+        let stage = &self.prefill;
+        let Sequence { bound, is_dynamic, .. } = self.embedding.as_ref().unwrap_or(stage).tokens;
+        let last = tokens.len().saturating_sub(1);
         let mut padded = tokens.to_vec();
         if !is_dynamic && padded.len() < bound {
             // What comes behind a token changes nothing about it.
             padded.resize(bound, 0);
         }
-        let elements = Elements::of_tokens(&padded, scalar_type);
-        self.run(stage, model, &elements, padded.len(), 0, tokens.len(), Some(logits))
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "a step, and what of it is wanted")]
-    fn run(
-        &self,
-        stage: &Stage,
-        model: &mut dyn Model,
-        elements: &Elements<'_>,
-        count: usize,
-        position: usize,
-        last: usize,
-        logits: Option<&mut Vec<f32>>,
-    ) -> Result<(), Error> {
-        let Some(logits) = logits else {
-            return stage.run(model, elements, count, position, &mut |_, _| ());
-        };
-        let mut found = Err("it gives no tensor".into());
-        stage.run(model, elements, count, position, &mut |index, value| {
-            if let (0, ValueRef::Tensor(tensor)) = (index, value) {
-                found = row(&tensor, count, last, logits);
-            }
-        })?;
-        found.map_err(|message| Error::interface(&stage.method, message))
+        self.feed(stage, model, &padded, 0, Some((last..last + 1, logits)))
     }
 }
 
-/// The logits of a token, the `last`th of `count`, from a tensor that has them for each or for the last of all.
-fn row(
+/// The logits of some of `count` tokens, from a tensor that has them for each or for the last of all.
+fn rows(
     tensor: &TensorRef<'_>,
     count: usize,
-    last: usize,
+    wanted: &Range<usize>,
     logits: &mut Vec<f32>,
 ) -> Result<(), String> {
     let info = tensor.info();
@@ -418,12 +488,12 @@ fn row(
     let vocabulary = *sizes.last().ok_or_else(fail)?;
     let mut rows = sizes[..sizes.len() - 1].iter();
     let rows = rows.try_fold(1usize, |rows, &size| rows.checked_mul(size)).ok_or_else(fail)?;
-    let at = match rows {
-        1 if last == count => 0,
-        rows if rows == count => last.checked_sub(1).ok_or_else(fail)?,
+    let wanted = match rows {
+        rows if rows == count => wanted.clone(),
+        1 if *wanted == (count - 1..count) => 0..1,
         _ => return Err(fail()),
     };
-    let (from, to) = (at * vocabulary, (at + 1) * vocabulary);
+    let (from, to) = (wanted.start * vocabulary, wanted.end * vocabulary);
     logits.clear();
     match info.scalar_type {
         ScalarType::Float => {

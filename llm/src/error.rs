@@ -25,6 +25,11 @@ pub enum Error {
         /// What is wrong.
         message: String,
     },
+    /// A grammar is damaged or too large, or asks for what is not supported.
+    Grammar {
+        /// What is wrong.
+        message: String,
+    },
     /// The program failed.
     Model {
         /// What it was to do.
@@ -94,6 +99,7 @@ impl fmt::Display for Error {
             Error::Read { path, .. } => write!(f, "cannot read {}", path.display()),
             Error::Tokenizer { message } => write!(f, "tokenizer: {message}"),
             Error::Template { message } => write!(f, "chat template: {message}"),
+            Error::Grammar { message } => write!(f, "grammar: {message}"),
             Error::Model { action, .. } => write!(f, "cannot {action}"),
             Error::Interface { method, message } => {
                 write!(f, "method '{method}' is not one of a language model: {message}")

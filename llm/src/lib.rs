@@ -17,8 +17,12 @@
 mod chat;
 mod decoder;
 mod error;
+mod form;
+#[cfg(feature = "grammar")]
+mod grammar;
 mod metadata;
 mod model;
+mod output;
 mod runner;
 mod sampler;
 mod stats;
@@ -26,6 +30,8 @@ mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
 pub use error::Error;
+#[cfg(feature = "grammar")]
+pub use grammar::Grammar;
 pub use metadata::{Metadata, Overrides};
 pub use model::{Failure, Model};
 pub use runner::{Finish, Generation, GenerationConfig, Runner, Stop};

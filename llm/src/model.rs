@@ -1,6 +1,6 @@
 //! What a runner asks of a loaded program.
 
-use torchlet_core::{MethodMeta, ValueRef};
+use torchlet_core::{MethodMeta, TensorInfo, ValueRef};
 
 /// Why a [`Model`] failed.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -41,6 +41,12 @@ pub trait Model: Send {
     /// # Errors
     /// A delegate failed.
     fn reset(&mut self, method: &str) -> Result<(), Failure>;
+
+    /// Types and shapes of the tensors that a method keeps from run to run, such as its caches.
+    ///
+    /// # Errors
+    /// There is no such method, or the program is malformed.
+    fn state(&mut self, method: &str) -> Result<Vec<TensorInfo>, Failure>;
 
     /// The same program with state of its own.
     fn another(&self) -> Box<dyn Model>;

@@ -3,11 +3,15 @@
 use crate::chat::{ChatTemplate, Message};
 use crate::decoder::Decoder;
 use crate::error::Error;
+use crate::form::Form;
+#[cfg(feature = "grammar")]
+use crate::grammar::{Grammar, Vocabulary};
 use crate::metadata::{Metadata, Overrides};
 use crate::model::Model;
+use crate::output::Output;
 use crate::sampler::{Sampler, Sampling};
 use crate::stats::{Stats, timed};
-use crate::tokenizer::{TextStream, Tokenizer};
+use crate::tokenizer::Tokenizer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -31,6 +35,9 @@ pub struct GenerationConfig {
     pub num_eos: usize,
     /// Texts that end the generation. They are not part of it.
     pub stop: Vec<String>,
+    /// What the text has to be. It ends where nothing may follow, or where it may end and the model ends it.
+    #[cfg(feature = "grammar")]
+    pub grammar: Option<Grammar>,
 }
 
 /// Why a generation ended.
@@ -103,7 +110,11 @@ pub struct Runner {
     tokenizer: Arc<Tokenizer>,
     decoder: Arc<Decoder>,
     metadata: Metadata,
+    /// Whether tokens can be taken back from the caches.
+    takes_back: bool,
     template: Option<Arc<ChatTemplate>>,
+    #[cfg(feature = "grammar")]
+    vocabulary: Arc<std::sync::OnceLock<Vocabulary>>,
     /// The tokens that were fed.
     context: Vec<u32>,
     next: Next,
@@ -132,12 +143,16 @@ impl Runner {
             metadata.eos_ids.extend(tokenizer.eos());
         }
         decoder.load(model.as_mut())?;
+        let takes_back = decoder.takes_back(model.as_mut(), metadata.max_context_len)?;
         Ok(Runner {
             model,
             tokenizer,
             decoder: Arc::new(decoder),
             metadata,
+            takes_back,
             template: None,
+            #[cfg(feature = "grammar")]
+            vocabulary: Arc::default(),
             context: Vec::new(),
             next: Next::Nothing,
             stop: Stop::default(),
@@ -167,7 +182,10 @@ impl Runner {
             tokenizer: self.tokenizer.clone(),
             decoder: self.decoder.clone(),
             metadata: self.metadata.clone(),
+            takes_back: self.takes_back,
             template: self.template.clone(),
+            #[cfg(feature = "grammar")]
+            vocabulary: self.vocabulary.clone(),
             context: Vec::new(),
             next: Next::Nothing,
             stop: Stop::default(),
@@ -359,16 +377,15 @@ impl Runner {
     /// Keeps what the context and these tokens begin with in common, and says how much that is: less than all of them, so that
     /// there is something to feed.
     ///
-    /// This takes caches with a place for each position. A program whose state is otherwise (recurrent, or of a window that moves on) cannot take
-    /// tokens back, and does not say so: [`reset`](Self::reset) it in place of this, and of [`chat`](Self::chat), unless all of the context is kept.
+    /// Where what the program keeps has no place for each position (it is recurrent, or of a window that moves on), tokens cannot be taken back,
+    /// and nothing is kept unless all of the context is.
     ///
     /// # Errors
     /// A delegate failed.
     pub fn keep_common(&mut self, tokens: &[u32]) -> Result<usize, Error> {
         let common = self.context.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let common = common.min(tokens.len().saturating_sub(1));
-        if !self.decoder.has_position() && self.metadata.use_kv_cache {
-            // Where it cannot be said where a token is, nothing can be taken back.
+        if self.keeps_tokens() && !self.takes_back && common < self.context.len() {
             self.reset()?;
             return Ok(0);
         }
@@ -376,6 +393,11 @@ impl Runner {
         self.context.truncate(common);
         self.next = Next::Nothing;
         Ok(common)
+    }
+
+    /// Whether the program keeps what it was fed.
+    fn keeps_tokens(&self) -> bool {
+        self.metadata.use_kv_cache
     }
 
     /// Feeds what is pending, and tokens behind it. Logits of the last are kept. Whether all were fed: it may be stopped.
@@ -399,8 +421,8 @@ impl Runner {
             Next::Logits(logits) => logits,
             _ => Vec::new(),
         };
-        if !self.decoder.has_position() {
-            if self.metadata.use_kv_cache && !self.context.is_empty() {
+        if !self.decoder.has_position() || !self.keeps_tokens() {
+            if self.keeps_tokens() && !self.context.is_empty() {
                 // All tokens are fed once more, and none may be in the cache already.
                 self.decoder.reset(self.model.as_mut())?;
             }
@@ -443,6 +465,28 @@ impl Runner {
         }
     }
 
+    #[cfg(feature = "grammar")]
+    fn form(&self, config: &GenerationConfig) -> Result<Form, Error> {
+        let Some(grammar) = &config.grammar else { return Ok(Form::default()) };
+        if config.ignore_eos {
+            let expected = "false where there is a grammar, which says where a text ends";
+            return Err(Error::Setting { name: "ignore_eos", value: "true".into(), expected });
+        }
+        let vocabulary = match self.vocabulary.get() {
+            Some(vocabulary) => vocabulary,
+            None => {
+                let made = Vocabulary::of(&self.tokenizer)?;
+                self.vocabulary.get_or_init(|| made)
+            }
+        };
+        vocabulary.constraint(grammar).map(Form::new)
+    }
+
+    #[cfg(not(feature = "grammar"))]
+    fn form(&self, _: &GenerationConfig) -> Result<Form, Error> {
+        Ok(Form::default())
+    }
+
     fn run(
         &mut self,
         prompt: &[u32],
@@ -467,6 +511,7 @@ impl Runner {
         let mut stats = Stats::new(self.load_started, self.load);
         (stats.started, stats.prompt_tokens) = (started, prompt.len());
         let (mut tokens, mut finish) = (Vec::new(), Finish::Stopped);
+        let mut form = self.form(config)?;
         let is_fed = self.feed(prompt, &mut stats.execution)?;
         stats.prefill = start.elapsed();
         stats.first_token = stats.prefill;
@@ -488,14 +533,18 @@ impl Runner {
             }
             let Next::Logits(logits) = &mut self.next else { return Err(Error::NoPrompt) };
             let context = &self.context;
-            let token = timed(&mut stats.sampling, || sampler.sample(logits, context))?;
+            let ends = &self.metadata.eos_ids;
+            let token = timed(&mut stats.sampling, || {
+                form.mask(logits, ends)?;
+                sampler.sample(logits, context)
+            })?;
             self.next = Next::Token(token);
             tokens.push(token);
             if tokens.len() == 1 {
                 stats.first_token = start.elapsed();
             }
             let ends = !config.ignore_eos && self.metadata.eos_ids.contains(&token);
-            if ends || !output.push(token) {
+            if ends || !output.push(token) || !form.accept(token)? {
                 finish = Finish::Stop;
                 break;
             }
@@ -513,95 +562,5 @@ impl std::fmt::Debug for Runner {
             .field("metadata", &self.metadata)
             .field("tokens", &self.context.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// Text on its way out: what may become one of the texts that end it waits.
-struct Output<'t> {
-    stream: Option<TextStream<'t>>,
-    stop: &'t [String],
-    /// All text so far, and how much of it was given.
-    text: String,
-    given: usize,
-    on_text: &'t mut dyn FnMut(&str),
-}
-
-impl<'t> Output<'t> {
-    fn new(
-        tokenizer: &'t Tokenizer,
-        behind: &[u32],
-        stop: &'t [String],
-        on_text: &'t mut dyn FnMut(&str),
-    ) -> Self {
-        let stream = Some(TextStream::new(tokenizer, behind));
-        Output { stream, stop, text: String::new(), given: 0, on_text }
-    }
-
-    /// Whether the text goes on behind this token.
-    fn push(&mut self, token: u32) -> bool {
-        let Some(stream) = &mut self.stream else { return false };
-        let new = stream.push(token);
-        self.add(&new)
-    }
-
-    fn add(&mut self, new: &str) -> bool {
-        let old = self.text.len();
-        self.text.push_str(new);
-        let stops = self.stop.iter().filter(|stop| !stop.is_empty());
-        // A text that ends it may have begun in what waits.
-        let found = stops.clone().filter_map(|stop| {
-            let from = (0..=old.saturating_sub(stop.len()))
-                .rev()
-                .find(|&at| self.text.is_char_boundary(at))?;
-            Some(from + self.text[from..].find(stop.as_str())?)
-        });
-        if let Some(end) = found.min() {
-            self.text.truncate(end.max(self.given));
-            self.give(self.text.len());
-            self.stream = None;
-            return false;
-        }
-        let begun = stops.map(|stop| overlap(&self.text[self.given..], stop)).max().unwrap_or(0);
-        self.give(self.text.len() - begun);
-        true
-    }
-
-    fn give(&mut self, end: usize) {
-        if end > self.given {
-            (self.on_text)(&self.text[self.given..end]);
-            self.given = end;
-        }
-    }
-
-    fn finish(mut self) -> String {
-        if let Some(stream) = self.stream.take() {
-            let rest = stream.finish();
-            self.add(&rest);
-            self.give(self.text.len());
-        }
-        self.text
-    }
-}
-
-/// How many bytes at the end of a text begin another.
-fn overlap(text: &str, stop: &str) -> usize {
-    let most = text.len().min(stop.len().saturating_sub(1));
-    (1..=most)
-        .rev()
-        .find(|&count| text.as_bytes().ends_with(&stop.as_bytes()[..count]))
-        .unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn beginnings_of_a_stop_wait() {
-        assert_eq!(overlap("hello wor", "world"), 3);
-        assert_eq!(overlap("aab", "abc"), 2);
-        assert_eq!(overlap("world", "world"), 0);
-        assert_eq!(overlap("", "world"), 0);
-        assert_eq!(overlap("é", "éa"), 2);
     }
 }

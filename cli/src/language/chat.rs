@@ -65,7 +65,7 @@ impl Conversation {
         text: &str,
     ) -> Result<(), Failure> {
         self.messages.push(Message::new("user", text));
-        let config = arguments.sampling.config();
+        let config = arguments.sampling.config()?;
         let answer = runner.chat(&self.messages, &config, |text| {
             // Where nobody reads it, the next line says so.
             let _ = show(text);

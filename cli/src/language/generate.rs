@@ -18,7 +18,7 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         echo: arguments.echo,
         ignore_eos: arguments.ignore_eos,
         num_bos: if has_bos { arguments.num_bos } else { 0 },
-        ..arguments.sampling.config()
+        ..arguments.sampling.config()?
     };
     stop_on_interrupt(runner.stop_handle())?;
     let mut closed = Ok(());

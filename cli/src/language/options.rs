@@ -1,6 +1,7 @@
 //! The command line of language models.
 
 use crate::arguments::ModelOptions;
+use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
 use torchlet::llm::{GenerationConfig, Sampling};
@@ -62,6 +63,10 @@ pub(crate) struct SamplingOptions {
     /// End at this text; may be given several times
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
+    /// Write JSON that fits this schema: a file, or the schema itself
+    #[cfg(feature = "grammar")]
+    #[arg(long, value_name = "SCHEMA")]
+    pub(crate) json_schema: Option<String>,
     /// Show what it took, on standard error: for people, or ExecuTorch's `PyTorchObserver` line
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub(crate) stats: Option<StatsForm>,
@@ -83,8 +88,20 @@ fn bias(text: &str) -> Result<(u32, f32), String> {
 }
 
 impl SamplingOptions {
-    pub(crate) fn config(&self) -> GenerationConfig {
-        GenerationConfig {
+    /// What the text has to be.
+    #[cfg(feature = "grammar")]
+    fn grammar(&self) -> Result<Option<torchlet::llm::Grammar>, Failure> {
+        let Some(schema) = &self.json_schema else { return Ok(None) };
+        let text = match schema.trim_start().starts_with('{') {
+            true => schema.clone(),
+            false => std::fs::read_to_string(schema)
+                .map_err(|error| Failure::new(format!("cannot read '{schema}': {error}")))?,
+        };
+        Ok(Some(torchlet::llm::Grammar::json_schema(&text)?))
+    }
+
+    pub(crate) fn config(&self) -> Result<GenerationConfig, Failure> {
+        Ok(GenerationConfig {
             max_new_tokens: self.max_new_tokens,
             seq_len: self.seq_len,
             sampling: Sampling {
@@ -98,8 +115,10 @@ impl SamplingOptions {
                 ..Sampling::default()
             },
             stop: self.stop.clone(),
+            #[cfg(feature = "grammar")]
+            grammar: self.grammar()?,
             ..GenerationConfig::default()
-        }
+        })
     }
 }
 

@@ -277,6 +277,19 @@ impl Tokenizer {
         }
     }
 
+    /// What each token adds to a text behind others: nothing, where it is special.
+    #[cfg(feature = "grammar")]
+    pub(crate) fn token_texts(&self) -> Vec<Vec<u8>> {
+        // Spaces in front of a text are left out: so there is something.
+        let behind = self.encode_plain("a").unwrap_or_default();
+        let before = self.decode_bytes(&behind);
+        let text = |token: u32| {
+            let both = self.decode_bytes(&[&behind[..], &[token]].concat());
+            both.strip_prefix(before.as_slice()).unwrap_or_default().to_vec()
+        };
+        (0..u32::try_from(self.size).unwrap_or(u32::MAX)).map(text).collect()
+    }
+
     /// The text of tokens; what is no text is replaced. [`TextStream`] does this token by token.
     pub fn decode(&self, tokens: &[u32]) -> String {
         String::from_utf8_lossy(&self.decode_bytes(tokens)).into_owned()

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
+#[cfg(feature = "grammar")]
+use torchlet::llm::Grammar;
 use torchlet::llm::{Finish, Generation, GenerationConfig, Message, Sampling};
 
 /// What a text follows.
@@ -36,7 +38,7 @@ const WITHOUT_EFFECT: [&str; 8] = [
 
 /// A field's value, and whether it asks for nothing but what happens anyway.
 type Neutral = (&'static str, fn(&Value) -> bool);
-const UNSUPPORTED: [Neutral; 12] = [
+const UNSUPPORTED: [Neutral; 11] = [
     ("n", |value| value == 1),
     ("best_of", |value| value == 1),
     ("frequency_penalty", |value| value.as_f64() == Some(0.0)),
@@ -45,7 +47,6 @@ const UNSUPPORTED: [Neutral; 12] = [
     ("top_logprobs", |_| false),
     ("tools", |value| value.as_array().is_some_and(Vec::is_empty)),
     ("tool_choice", |value| value == "none"),
-    ("response_format", |value| value["type"] == "text"),
     ("echo", |value| value == false),
     ("suffix", |_| false),
     ("modalities", |value| *value == json!(["text"])),
@@ -66,6 +67,8 @@ impl Completion {
             }
         }
         let mut fields = Fields(fields);
+        #[cfg(not(feature = "grammar"))]
+        fields.refuse_grammars()?;
         let prompt = match is_chat {
             true => Prompt::Messages(fields.messages()?),
             false => Prompt::Text(fields.prompt()?),
@@ -77,6 +80,8 @@ impl Completion {
                 .or(fields.whole("max_tokens")?)
                 .map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
             stop: fields.stop()?,
+            #[cfg(feature = "grammar")]
+            grammar: fields.grammar()?,
             sampling: Sampling {
                 temperature: fields.number("temperature")?.unwrap_or(1.0),
                 top_p: fields.number("top_p")?.unwrap_or(1.0),
@@ -147,6 +152,33 @@ impl Fields {
             _ => None,
         });
         Ok(found?.unwrap_or_default())
+    }
+
+    /// What the answer has to be: `text`, `json_object`, or `json_schema` with a schema.
+    #[cfg(feature = "grammar")]
+    fn grammar(&mut self) -> Result<Option<Grammar>, String> {
+        let Some(format) = self.0.remove("response_format") else { return Ok(None) };
+        match format["type"].as_str() {
+            Some("text") => Ok(None),
+            Some("json_object") => Ok(Some(Grammar::json_object())),
+            Some("json_schema") if format["json_schema"]["schema"].is_object() => {
+                Grammar::json_schema(&format["json_schema"]["schema"].to_string())
+                    .map(Some)
+                    .map_err(|error| error.to_string())
+            }
+            _ => Err("'response_format' should be of type 'text', 'json_object', or 'json_schema' with 'json_schema.schema'".into()),
+        }
+    }
+
+    #[cfg(not(feature = "grammar"))]
+    fn refuse_grammars(&mut self) -> Result<(), String> {
+        let format = self.0.remove("response_format");
+        match format.is_some_and(|format| format["type"] != "text") {
+            true => {
+                Err("'response_format' is not supported: this is built without grammars".into())
+            }
+            false => Ok(()),
+        }
     }
 
     fn logit_bias(&mut self) -> Result<Vec<(u32, f32)>, String> {
@@ -337,7 +369,7 @@ mod tests {
         for (rest, name) in [
             (r#", "n": 2"#, "'n'"),
             (r#", "tools": [{}]"#, "'tools'"),
-            (r#", "response_format": {"type": "json_object"}"#, "'response_format'"),
+            (r#", "response_format": {"type": "json_schema"}"#, "'response_format'"),
             (r#", "presence_penalty": 1"#, "'presence_penalty'"),
             (r#", "temprature": 1"#, "'temprature'"),
             (r#", "temperature": "hot""#, "'temperature'"),

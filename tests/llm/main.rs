@@ -2,8 +2,10 @@
 #![cfg(all(feature = "llm", feature = "portable"))]
 
 #[cfg(feature = "vulkan")]
-#[path = "common/vulkan.rs"]
+#[path = "../common/vulkan.rs"]
 mod device;
+#[cfg(feature = "grammar")]
+mod grammar;
 
 use serde_json::Value;
 use std::sync::Arc;

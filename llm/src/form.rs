@@ -1,0 +1,40 @@
+//! What a text has to be, if anything, whether or not this is built to know of grammars.
+
+use crate::error::Error;
+#[cfg(feature = "grammar")]
+use crate::grammar::Constraint;
+
+/// What a text has to be, and has been so far.
+#[derive(Default)]
+pub(crate) struct Form {
+    #[cfg(feature = "grammar")]
+    constraint: Option<Constraint>,
+}
+
+#[cfg(feature = "grammar")]
+impl Form {
+    pub(crate) fn new(constraint: Constraint) -> Self {
+        Form { constraint: Some(constraint) }
+    }
+
+    /// Leaves the logits of those tokens that may come next; `ends` end the text.
+    pub(crate) fn mask(&mut self, logits: &mut [f32], ends: &[u32]) -> Result<(), Error> {
+        self.constraint.as_mut().map_or(Ok(()), |constraint| constraint.mask(logits, ends))
+    }
+
+    /// Goes on behind a token; whether anything may follow it.
+    pub(crate) fn accept(&mut self, token: u32) -> Result<bool, Error> {
+        self.constraint.as_mut().map_or(Ok(true), |constraint| constraint.accept(token))
+    }
+}
+
+#[cfg(not(feature = "grammar"))]
+impl Form {
+    pub(crate) fn mask(&mut self, _: &mut [f32], _: &[u32]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    pub(crate) fn accept(&mut self, _: u32) -> Result<bool, Error> {
+        Ok(true)
+    }
+}

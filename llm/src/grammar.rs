@@ -1,0 +1,133 @@
+//! Text that has to be of a form: which tokens may come next, by the crate `llguidance`.
+
+use crate::error::Error;
+use crate::tokenizer::Tokenizer;
+use llguidance::api::{GrammarInit, TopLevelGrammar};
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Longer schemas are refused: what is made of one is some tens of times as long.
+const MAX_SCHEMA: usize = 1 << 20;
+/// Between parts of JSON: nothing, a space, or a new line with spaces. Without a bound, a model that has nothing to say could say that for ever.
+const SPACE: &str = r"\x20|\n\x20{0,32}";
+/// How the crate marks what is not text.
+const NO_TEXT: u8 = 0xff;
+
+/// What a text has to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grammar {
+    schema: Value,
+}
+
+impl Grammar {
+    /// JSON that a schema allows. What a schema asks for and this cannot promise (`oneOf`, and references to other files) is refused when a text
+    /// is generated. As long as a schema leaves open how long a text is, so does this: a generation may end before the text does.
+    ///
+    /// # Errors
+    /// It is malformed or too long.
+    pub fn json_schema(schema: &str) -> Result<Self, Error> {
+        let fail = |message: String| Err(Error::Grammar { message });
+        if schema.len() > MAX_SCHEMA {
+            return fail(format!("it has {} bytes, more than {MAX_SCHEMA}", schema.len()));
+        }
+        match serde_json::from_str(schema) {
+            Ok(schema @ Value::Object(_)) => Ok(Grammar { schema }),
+            Ok(_) => fail("a schema should be an object".into()),
+            Err(error) => fail(format!("the schema is not JSON: {error}")),
+        }
+    }
+
+    /// Any object in JSON.
+    pub fn json_object() -> Self {
+        Grammar { schema: json!({"type": "object"}) }
+    }
+}
+
+/// A tokenizer's tokens, as grammars look at them.
+pub(crate) struct Vocabulary {
+    parsers: ParserFactory,
+    /// What stands for all tokens that end a text: none of the tokenizer's.
+    end: u32,
+}
+
+impl Vocabulary {
+    pub(crate) fn of(tokenizer: &Tokenizer) -> Result<Self, Error> {
+        let mut words = tokenizer.token_texts();
+        for word in &mut words {
+            if word.first() == Some(&NO_TEXT) {
+                word.clear();
+            }
+        }
+        let too_many = |_| Error::Grammar { message: "there are too many tokens".into() };
+        let end = u32::try_from(words.len()).map_err(too_many)?;
+        words.push([&[NO_TEXT], "<|end|>".as_bytes()].concat());
+        let trie = TokTrie::from(&TokRxInfo::new(end + 1, end), &words);
+        let tokens: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut parsers = ParserFactory::new_simple(&tokens).map_err(|error| refuse(&error))?;
+        parsers.quiet().limits_mut().verbose_errors = false;
+        Ok(Vocabulary { parsers, end })
+    }
+
+    /// What follows a grammar from its beginning.
+    pub(crate) fn constraint(&self, grammar: &Grammar) -> Result<Constraint, Error> {
+        let mut schema = grammar.schema.clone();
+        if schema.get("x-guidance").is_none() {
+            let options = JsonCompileOptions {
+                whitespace_pattern: Some(SPACE.into()),
+                ..JsonCompileOptions::default()
+            };
+            options.apply_to(&mut schema);
+        }
+        let init = GrammarInit::Serialized(TopLevelGrammar::from_json_schema(schema));
+        let made = llguidance::panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            self.parsers.create_parser_from_init_default(init)
+        }));
+        let matcher = Matcher::new(made);
+        match matcher.get_error() {
+            Some(message) => Err(Error::Grammar { message: first_line(&message) }),
+            None => Ok(Constraint { matcher, end: self.end }),
+        }
+    }
+}
+
+/// A grammar, and how much of a text it has seen.
+pub(crate) struct Constraint {
+    matcher: Matcher,
+    end: u32,
+}
+
+impl Constraint {
+    /// Leaves the logits of those tokens that may come next, of which `ends` end the text.
+    pub(crate) fn mask(&mut self, logits: &mut [f32], ends: &[u32]) -> Result<(), Error> {
+        let allowed = self.matcher.compute_mask().map_err(|error| refuse(&error))?;
+        let may_end = allowed.is_allowed(self.end);
+        let ends: Vec<(u32, f32)> =
+            ends.iter().filter_map(|&token| Some((token, *logits.get(token as usize)?))).collect();
+        for (token, logit) in (0u32..).zip(logits.iter_mut()) {
+            if token >= self.end || !allowed.is_allowed(token) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        for (token, logit) in ends {
+            logits[token as usize] = if may_end { logit } else { f32::NEG_INFINITY };
+        }
+        Ok(())
+    }
+
+    /// Goes on behind a token that was chosen; whether anything may follow it.
+    pub(crate) fn accept(&mut self, token: u32) -> Result<bool, Error> {
+        self.matcher.consume_token(token).map_err(|error| refuse(&error))?;
+        Ok(!self.matcher.is_stopped())
+    }
+}
+
+fn refuse(error: &dyn std::fmt::Display) -> Error {
+    Error::Grammar { message: first_line(&error.to_string()) }
+}
+
+/// What the crate says, without the place in its code.
+fn first_line(message: &str) -> String {
+    message.lines().next().unwrap_or_default().into()
+}

@@ -1,0 +1,126 @@
+//! Text that fits a JSON schema, whatever the model would say.
+
+use crate::{greedy, runner};
+use serde_json::Value;
+use torchlet::RunOn;
+use torchlet::llm::{Error, Finish, GenerationConfig, Grammar, Runner, Sampling};
+
+const PERSON: &str = r##"{
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "tribe": {"enum": ["Levi", "Judah", "Dan"]},
+        "age": {"type": "integer", "minimum": 1, "maximum": 120},
+        "is_king": {"type": "boolean"},
+        "weight": {"type": ["integer", "null"], "minimum": 0, "maximum": 9},
+        "sons": {"type": "array", "minItems": 1, "maxItems": 3, "items": {"$ref": "#/$defs/son"}}
+    },
+    "required": ["name", "tribe", "age", "is_king", "sons"],
+    "additionalProperties": false,
+    "$defs": {"son": {"type": "object", "properties": {"name": {"type": "string", "pattern": "^[A-Z][a-z]{1,8}$"}}, "required": ["name"], "additionalProperties": false}}
+}"##;
+
+fn config(grammar: Grammar, temperature: f32, seed: u64) -> GenerationConfig {
+    let sampling = Sampling { temperature, seed: Some(seed), ..Sampling::default() };
+    let grammar = Some(grammar);
+    GenerationConfig { sampling, grammar, ignore_eos: false, ..greedy(400) }
+}
+
+/// Whether a text is a person as the schema says, and nothing else.
+fn check(text: &str) {
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let known = ["name", "tribe", "age", "is_king", "weight", "sons"];
+    let person = value.as_object().unwrap();
+    assert!(person.keys().all(|key| known.contains(&key.as_str())), "{text}");
+    assert!(person["name"].as_str().unwrap().chars().count() <= 12, "{text}");
+    assert!(["Levi", "Judah", "Dan"].contains(&person["tribe"].as_str().unwrap()), "{text}");
+    assert!((1..=120).contains(&person["age"].as_i64().unwrap()), "{text}");
+    assert!(person["is_king"].is_boolean(), "{text}");
+    if let Some(weight) = person.get("weight").filter(|weight| !weight.is_null()) {
+        assert!((0.0..=9.0).contains(&weight.as_f64().unwrap()), "{text}");
+    }
+    let sons = person["sons"].as_array().unwrap();
+    assert!((1..=3).contains(&sons.len()), "{text}");
+    for son in sons {
+        let name = son["name"].as_str().unwrap();
+        assert!(son.as_object().unwrap().len() == 1 && name.is_ascii(), "{text}");
+        assert!(name.starts_with(|first: char| first.is_ascii_uppercase()), "{text}");
+    }
+}
+
+fn say(runner: &mut Runner, config: &GenerationConfig) -> (String, Finish) {
+    runner.reset().unwrap();
+    let mut pieces = String::new();
+    let said = runner.generate("He wrote:", config, |text| pieces += text).unwrap();
+    assert_eq!(said.text, pieces);
+    (said.text, said.finish)
+}
+
+#[test]
+fn text_fits_the_schema_at_any_temperature() {
+    let mut runner = runner("8da4w", RunOn::Cpu);
+    let grammar = Grammar::json_schema(PERSON).unwrap();
+    for (temperature, seeds) in [(0.0, 1), (1.0, 20), (5.0, 20)] {
+        for seed in 0..seeds {
+            let (text, finish) = say(&mut runner, &config(grammar.clone(), temperature, seed));
+            assert_eq!(finish, Finish::Stop, "{text}");
+            check(&text);
+        }
+    }
+    // What comes behind it is free again.
+    let free = runner.generate("", &greedy(5), |_| ()).unwrap();
+    assert_eq!(free.tokens.len(), 5);
+}
+
+#[test]
+fn small_schemas_say_one_thing() {
+    let mut runner = runner("8da4w", RunOn::Cpu);
+    for (schema, expected) in [
+        (r#"{"const": {"é😀": [1, null]}}"#, r#"{"é😀":[1,null]}"#),
+        (r#"{"enum": ["only"]}"#, r#""only""#),
+        (r#"{"type": "string", "pattern": "^a{40}$"}"#, &format!("\"{}\"", "a".repeat(40))),
+    ] {
+        let grammar = Grammar::json_schema(schema).unwrap();
+        let (text, finish) = say(&mut runner, &config(grammar, 1.0, 1));
+        let (found, expected): (Value, Value) =
+            (serde_json::from_str(&text).unwrap(), serde_json::from_str(expected).unwrap());
+        assert_eq!((found, finish), (expected, Finish::Stop));
+    }
+    let (text, finish) = say(&mut runner, &config(Grammar::json_object(), 1.0, 3));
+    if finish == Finish::Stop {
+        assert!(serde_json::from_str::<Value>(&text).unwrap().is_object(), "{text}");
+    }
+    assert!(text.starts_with('{'), "{text}");
+}
+
+#[test]
+fn schemas_that_cannot_be_kept_are_refused() {
+    assert!(Grammar::json_schema("[]").is_err());
+    assert!(Grammar::json_schema("{").is_err());
+    assert!(Grammar::json_schema(&format!("{{\"a\": \"{}\"}}", "x".repeat(1 << 20))).is_err());
+    let mut runner = runner("8da4w", RunOn::Cpu);
+    let deep = format!("{}{{}}{}", r#"{"items": "#.repeat(100), "}".repeat(100));
+    let wide = r#"{"type": "string", "pattern": "^((a{1,900}){1,900}){1,900}$"}"#;
+    for (schema, part) in [
+        (r#"{"oneOf": [{"type": "integer"}, {"type": "number"}]}"#, "oneOf"),
+        (r#"{"$ref": "https://example.com/other.json"}"#, ""),
+        (r##"{"$ref": "#/$defs/none"}"##, ""),
+        (r#"{"type": "string", "pattern": "("}"#, ""),
+        (r#"{"type": "integer", "minimum": 3, "maximum": 2}"#, ""),
+        (r#"{"type": "sausage"}"#, "sausage"),
+    ] {
+        let grammar = Grammar::json_schema(schema).unwrap();
+        let refused = runner.generate("a", &config(grammar, 1.0, 1), |_| ());
+        let Err(error @ Error::Grammar { .. }) = refused else { panic!("{schema}: {refused:?}") };
+        assert!(error.to_string().contains(part), "{error}");
+        runner.reset().unwrap();
+    }
+    // Taken or refused, but in time.
+    for schema in [&deep, wide] {
+        let grammar = Grammar::json_schema(schema).unwrap();
+        let _ = runner.generate("a", &config(grammar, 1.0, 1), |_| ());
+        runner.reset().unwrap();
+    }
+    let both = GenerationConfig { ignore_eos: true, ..config(Grammar::json_object(), 1.0, 1) };
+    assert!(runner.generate("a", &both, |_| ()).unwrap_err().to_string().contains("ignore_eos"));
+}
