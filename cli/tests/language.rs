@@ -167,6 +167,19 @@ fn a_server_answers_as_openai_does() {
     }
     // Who sends too much gets to read why.
     assert_eq!(server.ask("POST", "/v1/completions", "secret", &"a".repeat(9 << 20)).0, 413);
+    // A page from elsewhere cannot ask in the name of who looks at it, and nobody without a key has his body read.
+    let head = |more: &str| {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        let request =
+            format!("POST /v1/completions HTTP/1.1\r\n{more}content-length: 4000000\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        String::from_utf8(answer[9..].to_vec()).unwrap()
+    };
+    assert_eq!(head("host: evil.example\r\nauthorization: Bearer secret\r\n"), "403");
+    assert_eq!(head("origin: http://evil.example\r\nauthorization: Bearer secret\r\n"), "403");
+    assert_eq!(head("authorization: Bearer wrong\r\n"), "401");
     let metrics = server.ask("GET", "/metrics", "secret", "").1;
     assert!(metrics.contains("\ntorchlet_generations_total 4\n"), "{metrics}");
     assert!(metrics.contains("\ntorchlet_generations_failed_total 2\n"), "{metrics}");
@@ -187,6 +200,29 @@ fn whoever_leaves_frees_the_session() {
     assert_eq!(server.complete("/v1/completions", &body).0, 200);
     let metrics = server.ask("GET", "/metrics", "", "").1;
     assert!(metrics.contains("\ntorchlet_generations_abandoned_total 1\n"), "{metrics}");
+}
+
+/// A short request does not wait for a long one where there is another session.
+#[test]
+fn sessions_work_beside_each_other() {
+    let server = Server::new(&["--sessions", "2"]);
+    let long =
+        json!({"prompt": "In the beginning", "stream": true, "logit_bias": {"1": -100, "3": -100}});
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    let (long, length) = (long.to_string(), long.to_string().len());
+    let head = format!("POST /v1/completions HTTP/1.1\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(format!("{head}{long}").as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 100]).unwrap();
+    let short = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": 3});
+    let (status, answer) = server.complete("/v1/completions", &short);
+    assert!(status == 200, "{answer}");
+    assert!(expected().starts_with(answer["choices"][0]["text"].as_str().unwrap()), "{answer}");
+    let metrics = server.ask("GET", "/metrics", "", "").1;
+    // The other is still being told.
+    assert!(metrics.contains("\ntorchlet_generations_total 1\n"), "{metrics}");
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("[DONE]"));
 }
 
 /// Nothing is generated for a client that left while others were served.

@@ -105,15 +105,13 @@ impl Stage {
                 return Err(fail(format!("input 1 should be a position, but is {:?}", other?)));
             }
         };
-        let gives_each = match meta.output(0) {
-            Ok(Some(ValueMeta::Tensor(tensor))) => {
-                let sizes =
-                    tensor.info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0));
-                let rows = sizes.rev().skip(1).try_fold(1usize, usize::checked_mul);
-                rows == Some(tokens.bound) && tokens.is_dynamic && tokens.bound > 1
-            }
-            _ => false,
-        };
+        let action = format!("read what the method '{method}' gives");
+        let gives = model.gives(method).map_err(Error::model(action))?;
+        let rows = gives.and_then(|info| {
+            let sizes = info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0));
+            sizes.rev().skip(1).try_fold(1usize, usize::checked_mul)
+        });
+        let gives_each = tokens.is_dynamic && tokens.bound > 1 && rows == Some(tokens.bound);
         Ok(Stage { method: method.into(), tokens, position, gives_each })
     }
 

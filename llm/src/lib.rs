@@ -20,11 +20,13 @@ mod error;
 mod form;
 #[cfg(feature = "grammar")]
 mod grammar;
+mod lookahead;
 mod metadata;
 mod model;
 mod output;
 mod runner;
 mod sampler;
+mod shards;
 mod stats;
 mod tokenizer;
 
@@ -36,5 +38,6 @@ pub use metadata::{Metadata, Overrides};
 pub use model::{Failure, Model};
 pub use runner::{Finish, Generation, GenerationConfig, Runner, Stop};
 pub use sampler::{Sampler, Sampling};
+pub use shards::Shards;
 pub use stats::Stats;
 pub use tokenizer::{TextStream, Tokenizer, TokenizerFormat};

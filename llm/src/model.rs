@@ -1,6 +1,6 @@
 //! What a runner asks of a loaded program.
 
-use torchlet_core::{MethodMeta, TensorInfo, ValueRef};
+use torchlet_core::{MethodMeta, TensorInfo, ValueMeta, ValueRef};
 
 /// Why a [`Model`] failed.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -18,6 +18,17 @@ pub trait Model: Send {
     /// # Errors
     /// There is no such method, or the program is malformed.
     fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure>;
+
+    /// Type and shape of a method's first output, if that is a tensor; where the shape may vary, the largest.
+    ///
+    /// # Errors
+    /// There is no such method, or the program is malformed.
+    fn gives(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
+        match self.method_meta(method)?.output(0)? {
+            Some(ValueMeta::Tensor(tensor)) => Ok(Some(tensor.info)),
+            _ => Ok(None),
+        }
+    }
 
     /// Gets a method ready to run.
     ///

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::form::Form;
 #[cfg(feature = "grammar")]
 use crate::grammar::{Grammar, Vocabulary};
+use crate::lookahead::{Ahead, draft};
 use crate::metadata::{Metadata, Overrides};
 use crate::model::Model;
 use crate::output::Output;
@@ -35,6 +36,9 @@ pub struct GenerationConfig {
     pub num_eos: usize,
     /// Texts that end the generation. They are not part of it.
     pub stop: Vec<String>,
+    /// The most tokens that are fed before they are chosen, where the text had them behind the same ones before: 0 is none. The text is the same
+    /// (but for what a program rounds otherwise when it takes several tokens), and takes less time where it repeats itself.
+    pub lookahead: usize,
     /// What the text has to be. It ends where nothing may follow, or where it may end and the model ends it.
     #[cfg(feature = "grammar")]
     pub grammar: Option<Grammar>,
@@ -453,6 +457,28 @@ impl Runner {
         Ok(true)
     }
 
+    /// Feeds the token that was chosen, and what may follow it; nothing if it was stopped.
+    fn feed_ahead(
+        &mut self,
+        token: u32,
+        most: usize,
+        execution: &mut Duration,
+    ) -> Result<Option<Ahead>, Error> {
+        let room = self.metadata.max_context_len.saturating_sub(self.context.len());
+        let room = room.min(self.decoder.lookahead()).min(self.metadata.max_seq_len);
+        let draft = draft(&self.context, token, most.min(room.saturating_sub(1)));
+        if draft.is_empty() {
+            return Ok(self.feed(&[], execution)?.then(Ahead::default));
+        }
+        let tokens = [&[token], draft.as_slice()].concat();
+        let (model, at, mut logits) = (self.model.as_mut(), self.context.len(), Vec::new());
+        timed(execution, || self.decoder.step_each(model, &tokens, at, &mut logits))?;
+        let (own, ahead) = Ahead::new(&draft, &logits);
+        self.context.push(token);
+        self.next = Next::Logits(own);
+        Ok(Some(ahead))
+    }
+
     /// The most tokens to generate now, and why no more. The last one takes no room, since it is not fed.
     fn room(&self, config: &GenerationConfig) -> (usize, Finish) {
         let used = self.context.len();
@@ -512,6 +538,12 @@ impl Runner {
         (stats.started, stats.prompt_tokens) = (started, prompt.len());
         let (mut tokens, mut finish) = (Vec::new(), Finish::Stopped);
         let mut form = self.form(config)?;
+        let mut ahead = Ahead::default();
+        if config.lookahead > 0 && (self.decoder.lookahead() < 2 || !self.takes_back) {
+            let expected = "0, since the program gives logits of one token at a time, or cannot take tokens back";
+            let value = config.lookahead.to_string();
+            return Err(Error::Setting { name: "lookahead", value, expected });
+        }
         let is_fed = self.feed(prompt, &mut stats.execution)?;
         stats.prefill = start.elapsed();
         stats.first_token = stats.prefill;
@@ -526,10 +558,18 @@ impl Runner {
                 finish = reason;
                 break;
             }
-            if let Next::Token(_) = self.next
-                && !self.feed(&[], &mut stats.execution)?
-            {
-                break;
+            if let Next::Token(token) = self.next {
+                if let Some(logits) = ahead.take(token) {
+                    self.context.push(token);
+                    self.next = Next::Logits(logits);
+                    stats.foreseen_tokens += 1;
+                } else if config.lookahead > 0 {
+                    let fed = self.feed_ahead(token, config.lookahead, &mut stats.execution)?;
+                    let Some(fed) = fed else { break };
+                    ahead = fed;
+                } else if !self.feed(&[], &mut stats.execution)? {
+                    break;
+                }
             }
             let Next::Logits(logits) = &mut self.next else { return Err(Error::NoPrompt) };
             let context = &self.context;

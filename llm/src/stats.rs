@@ -11,6 +11,8 @@ pub struct Stats {
     pub prompt_tokens: usize,
     /// Tokens that were generated.
     pub generated_tokens: usize,
+    /// Those of them that had been fed before they were chosen.
+    pub foreseen_tokens: usize,
     /// Opening the program and getting it ready.
     pub load: Duration,
     /// From the start to the end of the prompt: encoding it, and feeding it.
@@ -34,6 +36,7 @@ impl Stats {
         Stats {
             prompt_tokens: 0,
             generated_tokens: 0,
+            foreseen_tokens: 0,
             load,
             prefill: none,
             first_token: none,
@@ -104,7 +107,15 @@ impl fmt::Display for Stats {
         writeln!(f, "first token  {:>9.1} ms", ms(self.first_token))?;
         let (count, rate) = (self.generated_tokens, self.decode_rate());
         let rest = self.total.saturating_sub(self.prefill);
-        writeln!(f, "generation   {:>9.1} ms  {count} tokens, {rate:.1} tokens/s", ms(rest))?;
+        let foreseen = match self.foreseen_tokens {
+            0 => String::new(),
+            count => format!(", {count} of them foreseen"),
+        };
+        writeln!(
+            f,
+            "generation   {:>9.1} ms  {count} tokens, {rate:.1} tokens/s{foreseen}",
+            ms(rest)
+        )?;
         write!(
             f,
             "  of it sampling {:.1} ms, the program {:.1} ms",

@@ -4,6 +4,7 @@
 #[cfg(feature = "vulkan")]
 #[path = "../common/vulkan.rs"]
 mod device;
+mod forms;
 #[cfg(feature = "grammar")]
 mod grammar;
 

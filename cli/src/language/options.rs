@@ -63,6 +63,9 @@ pub(crate) struct SamplingOptions {
     /// End at this text; may be given several times
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
+    /// Feed up to N tokens before they are chosen, where the text had them behind the same ones before
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) lookahead: usize,
     /// Write JSON that fits this schema: a file, or the schema itself
     #[cfg(feature = "grammar")]
     #[arg(long, value_name = "SCHEMA")]
@@ -115,6 +118,7 @@ impl SamplingOptions {
                 ..Sampling::default()
             },
             stop: self.stop.clone(),
+            lookahead: self.lookahead,
             #[cfg(feature = "grammar")]
             grammar: self.grammar()?,
             ..GenerationConfig::default()
@@ -183,6 +187,9 @@ pub(crate) struct ServeArguments {
     /// The port; 0 takes any that is free
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     pub(crate) port: u16,
+    /// A name of this server besides those of this machine, where a proxy uses one; may be given several times. Others are refused while the server is for this machine alone
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
     /// What clients have to show, as `Authorization: Bearer KEY` [default: $TORCHLET_API_KEY, or nothing]
     #[arg(long, value_name = "KEY")]
     pub(crate) api_key: Option<String>,

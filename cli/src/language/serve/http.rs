@@ -17,6 +17,12 @@ pub(super) struct Request {
     pub(super) path: String,
     /// Of `Authorization: Bearer`.
     pub(super) token: Option<String>,
+    /// The name by which the client knows the server.
+    pub(super) host: Option<String>,
+    /// The page that asks, where a browser sends it.
+    pub(super) origin: Option<String>,
+    /// How long the body is.
+    pub(super) length: usize,
     pub(super) body: Vec<u8>,
 }
 
@@ -26,12 +32,14 @@ pub(super) type Refusal = Option<(u16, String)>;
 /// The head of a request.
 struct Head {
     request: Request,
-    length: usize,
     expects: bool,
 }
 
-/// Reads a request, within the limits and in time.
-pub(super) fn read(stream: &mut TcpStream) -> Result<Request, Refusal> {
+/// Reads a request, within the limits and in time. Its body is read once `check` lets its head pass, and no longer kept than what that gives.
+pub(super) fn read<T>(
+    stream: &mut TcpStream,
+    check: impl FnOnce(&Request) -> Result<T, Refusal>,
+) -> Result<(Request, T), Refusal> {
     let deadline = Instant::now() + PATIENCE;
     // A client that does not read is as one that is gone.
     stream.set_write_timeout(Some(PATIENCE)).map_err(|_| None)?;
@@ -46,14 +54,16 @@ pub(super) fn read(stream: &mut TcpStream) -> Result<Request, Refusal> {
         more(stream, &mut bytes, deadline)?;
     };
     let head = parse(&bytes[..end])?;
-    let whole = end + 4 + head.length;
+    let passed = check(&head.request)?;
+    let whole = end + 4 + head.request.length;
     if head.expects && bytes.len() < whole {
         stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").map_err(|_| None)?;
     }
     while bytes.len() < whole {
         more(stream, &mut bytes, deadline)?;
     }
-    Ok(Request { body: bytes[end + 4..whole].to_vec(), ..head.request })
+    bytes.truncate(whole);
+    Ok((Request { body: bytes.split_off(end + 4), ..head.request }, passed))
 }
 
 fn refuse<T>(status: u16, message: impl Into<String>) -> Result<T, Refusal> {
@@ -101,6 +111,7 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
     };
     let path = target.split('?').next().unwrap_or_default().to_owned();
     let (mut token, mut length, mut expects) = (None, None, false);
+    let (mut host, mut origin) = (None, None);
     for line in lines {
         let Some((name, value)) = line.split_once(':') else {
             return refuse(400, "a header has no colon");
@@ -131,12 +142,15 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
             "authorization" => {
                 token = value.strip_prefix("Bearer ").map(|token| token.trim().to_owned())
             }
+            "host" if host.is_some() => return refuse(400, "there are two hosts"),
+            "host" => host = Some(value.to_owned()),
+            "origin" => origin = Some(value.to_owned()),
             "expect" => expects = value.eq_ignore_ascii_case("100-continue"),
             _ => {}
         }
     }
-    let request = Request { method: method.into(), path, token, body: Vec::new() };
-    Ok(Head { request, length: length.unwrap_or(0), expects })
+    let (method, length, body) = (method.into(), length.unwrap_or(0), Vec::new());
+    Ok(Head { request: Request { method, path, token, host, origin, length, body }, expects })
 }
 
 fn reason(status: u16) -> &'static str {
@@ -144,6 +158,7 @@ fn reason(status: u16) -> &'static str {
         200 => "OK",
         400 => "Bad Request",
         401 => "Unauthorized",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
@@ -210,9 +225,17 @@ mod tests {
     #[test]
     fn heads_are_read() {
         let head = parse(b"POST /v1/x?a=b HTTP/1.1\r\nContent-Length: 12\r\nAUTHORIZATION: Bearer abc \r\nExpect: 100-continue").unwrap();
-        assert_eq!((head.length, head.expects), (12, true));
+        assert_eq!((head.request.length, head.expects), (12, true));
         assert_eq!((head.request.method.as_str(), head.request.path.as_str()), ("POST", "/v1/x"));
         assert_eq!(head.request.token.as_deref(), Some("abc"));
+    }
+
+    #[test]
+    fn hosts_are_read() {
+        let head = parse(b"GET / HTTP/1.1\r\nhost: [::1]:80\r\nOrigin: http://a.b:1").unwrap();
+        assert_eq!(head.request.host.as_deref(), Some("[::1]:80"));
+        assert_eq!(head.request.origin.as_deref(), Some("http://a.b:1"));
+        assert_eq!(status("GET / HTTP/1.1\r\nhost: a\r\nhost: b"), 400);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A queue of requests for text, and the sessions that work on it.
 
 use super::openai::{Completion, Prompt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,8 @@ struct Job {
 /// Numbers that monitors ask for.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
+    /// Sessions that there are.
+    pub(super) sessions: AtomicUsize,
     pub(super) waiting: AtomicUsize,
     pub(super) running: AtomicUsize,
     pub(super) done: AtomicU64,
@@ -46,15 +49,12 @@ impl Queue {
     pub(super) fn new(sessions: Vec<Runner>, length: usize) -> Self {
         let (sender, jobs) = sync_channel(length);
         let (jobs, counts) = (Arc::new(Mutex::new(jobs)), Arc::<Counts>::default());
-        for mut runner in sessions {
+        counts.sessions.store(sessions.len(), Ordering::Relaxed);
+        for runner in sessions {
             let (jobs, counts) = (jobs.clone(), counts.clone());
             std::thread::spawn(move || {
-                while let Some(job) = next(&jobs) {
-                    counts.waiting.fetch_sub(1, Ordering::Relaxed);
-                    counts.running.fetch_add(1, Ordering::Relaxed);
-                    work(&mut runner, &job, &counts);
-                    counts.running.fetch_sub(1, Ordering::Relaxed);
-                }
+                serve(runner, &jobs, &counts);
+                counts.sessions.fetch_sub(1, Ordering::Relaxed);
             });
         }
         Queue { jobs: sender, counts }
@@ -72,6 +72,11 @@ impl Queue {
         }
     }
 
+    /// Whether there is a session to work on requests.
+    pub(super) fn is_alive(&self) -> bool {
+        self.counts.sessions.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether nothing waits or runs.
     pub(super) fn is_idle(&self) -> bool {
         self.counts.waiting.load(Ordering::Relaxed) + self.counts.running.load(Ordering::Relaxed)
@@ -81,6 +86,26 @@ impl Queue {
 
 fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
     jobs.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+/// Works on requests until there is nobody left to make any. A session that panics is replaced: nobody knows what is in its caches.
+fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts) {
+    while let Some(job) = next(jobs) {
+        counts.waiting.fetch_sub(1, Ordering::Relaxed);
+        counts.running.fetch_add(1, Ordering::Relaxed);
+        let worked = catch_unwind(AssertUnwindSafe(|| work(&mut runner, &job, counts)));
+        counts.running.fetch_sub(1, Ordering::Relaxed);
+        if worked.is_err() {
+            counts.failed.fetch_add(1, Ordering::Relaxed);
+            let message = "the session failed; this is a defect".into();
+            let _ = job.reply.send(Event::Failed { message, is_theirs: false });
+            let another = catch_unwind(AssertUnwindSafe(|| runner.session()));
+            match another {
+                Ok(Ok(another)) => runner = another,
+                _ => return,
+            }
+        }
+    }
 }
 
 fn work(runner: &mut Runner, job: &Job, counts: &Counts) {
@@ -137,4 +162,80 @@ fn generate(runner: &mut Runner, job: &Job) -> Result<Option<(Generation, usize)
         }
     })?;
     Ok(is_there.then_some((generation, tokens.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use torchlet::Module;
+    use torchlet::core::{MethodMeta, TensorInfo, ValueRef};
+    use torchlet::llm::{Failure, Model, Overrides, Tokenizer};
+
+    /// A model with a defect: it panics at a token.
+    struct Defective(Module);
+
+    const BAD: i64 = 77;
+
+    impl Model for Defective {
+        fn method_names(&self) -> Result<Vec<String>, Failure> {
+            Model::method_names(&self.0)
+        }
+
+        fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure> {
+            Model::method_meta(&self.0, method)
+        }
+
+        fn load(&mut self, method: &str) -> Result<(), Failure> {
+            Model::load(&mut self.0, method)
+        }
+
+        fn run(
+            &mut self,
+            method: &str,
+            inputs: &[ValueRef<'_>],
+            read: &mut dyn FnMut(usize, ValueRef<'_>),
+        ) -> Result<(), Failure> {
+            if let Some(ValueRef::Tensor(tokens)) = inputs.first() {
+                let tokens = tokens.data::<i64>().unwrap();
+                assert!(!tokens.contains(&BAD), "a defect");
+            }
+            Model::run(&mut self.0, method, inputs, read)
+        }
+
+        fn reset(&mut self, method: &str) -> Result<(), Failure> {
+            Model::reset(&mut self.0, method)
+        }
+
+        fn state(&mut self, method: &str) -> Result<Vec<TensorInfo>, Failure> {
+            Model::state(&mut self.0, method)
+        }
+
+        fn another(&self) -> Box<dyn Model> {
+            Box::new(Defective(self.0.share()))
+        }
+    }
+
+    #[test]
+    fn a_session_that_panics_is_replaced() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model");
+        let module = Module::load(format!("{folder}/fp32.pte")).unwrap();
+        let tokenizer = Tokenizer::load(format!("{folder}/tokenizer.json")).unwrap();
+        let bad = tokenizer.decode(&[BAD as u32]);
+        let runner = Runner::new(Defective(module), tokenizer, &Overrides::default()).unwrap();
+        let queue = Queue::new(vec![runner], 8);
+        let ask = |prompt: &str| {
+            let body = serde_json::json!({"prompt": prompt, "max_tokens": 3, "temperature": 0});
+            let (reply, events) = channel();
+            let request = Completion::read(body.to_string().as_bytes(), false).unwrap();
+            assert!(queue.push(request, reply));
+            events.iter().last().unwrap()
+        };
+        for _ in 0..3 {
+            assert!(matches!(ask("In the beginning"), Event::Done(..)));
+            assert!(matches!(ask(&bad), Event::Failed { is_theirs: false, .. }));
+        }
+        assert!(queue.is_alive() && queue.is_idle());
+        assert_eq!(queue.counts.failed.load(Ordering::Relaxed), 3);
+    }
 }

@@ -4,6 +4,7 @@
 //! limited length for one of the sessions (`jobs.rs`). All of it is threads and sockets of the standard library: a model that takes milliseconds for a
 //! token on one machine has hundreds of clients at most, and each costs a stack.
 
+mod guard;
 mod http;
 mod jobs;
 mod openai;
@@ -11,6 +12,7 @@ mod openai;
 use super::open;
 use super::options::ServeArguments;
 use crate::failure::Failure;
+use guard::{Bodies, Guard};
 use http::Request;
 use jobs::{Counts, Event, Queue};
 use openai::{Answer, Completion};
@@ -34,7 +36,8 @@ const GRACE: Duration = Duration::from_secs(20);
 
 struct Server {
     name: String,
-    key: Option<String>,
+    guard: Guard,
+    bodies: Bodies,
     created: u64,
     queue: Queue,
     requests: AtomicU64,
@@ -59,10 +62,15 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
     let server = Arc::new(Server {
         name: arguments.name.clone().unwrap_or(name),
-        key: arguments
-            .api_key
-            .clone()
-            .or_else(|| std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty())),
+        guard: Guard::new(
+            arguments
+                .api_key
+                .clone()
+                .or_else(|| std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty())),
+            address.ip().is_loopback(),
+            [&[arguments.host.clone()], arguments.allow_host.as_slice()].concat(),
+        ),
+        bodies: Bodies::default(),
         created: openai::now(),
         queue: Queue::new(sessions, arguments.queue as usize),
         requests: AtomicU64::new(0),
@@ -127,22 +135,27 @@ fn accept(server: &Arc<Server>, mut stream: TcpStream, most: usize) {
 impl Server {
     fn handle(&self, stream: &mut TcpStream) -> std::io::Result<()> {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let request = match http::read(stream) {
-            Ok(request) => request,
+        let check = |request: &Request| {
+            self.guard.check(request)?;
+            self.bodies.admit(request.length)
+        };
+        // Its room counts as taken as long as the request is worked on.
+        let (request, _room) = match http::read(stream, check) {
+            Ok(read) => read,
             Err(Some((status, message))) => {
-                fail(stream, status, &message, None)?;
+                let code = (status == 401).then_some("invalid_api_key");
+                fail(stream, status, &message, code)?;
                 http::drain(stream);
                 return Ok(());
             }
             Err(None) => return Ok(()),
         };
-        let is_open = matches!(request.path.as_str(), "/" | "/health");
-        if !is_open && !self.may(&request) {
-            return fail(stream, 401, "the API key is missing or wrong", Some("invalid_api_key"));
-        }
         match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/") => http::respond(stream, 200, "text/html; charset=utf-8", PAGE.as_bytes()),
-            ("GET", "/health") => http::respond(stream, 200, JSON, br#"{"status":"ok"}"#),
+            ("GET", "/health") if self.queue.is_alive() => {
+                http::respond(stream, 200, JSON, br#"{"status":"ok"}"#)
+            }
+            ("GET", "/health") => http::respond(stream, 503, JSON, br#"{"status":"failed"}"#),
             ("GET", "/metrics") => {
                 http::respond(stream, 200, "text/plain; version=0.0.4", self.metrics().as_bytes())
             }
@@ -168,14 +181,6 @@ impl Server {
         }
     }
 
-    /// Whether the request has the key, compared in a time that tells nothing of it.
-    fn may(&self, request: &Request) -> bool {
-        let Some(key) = &self.key else { return true };
-        let given = request.token.as_deref().unwrap_or_default();
-        let differs = key.bytes().zip(given.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
-        key.len() == given.len() && differs == 0
-    }
-
     fn model(&self) -> serde_json::Value {
         json!({"id": self.name, "object": "model", "created": self.created, "owned_by": "torchlet"})
     }
@@ -193,6 +198,9 @@ impl Server {
         let (is_chat, streams, include_usage) =
             (request.is_chat(), request.stream, request.include_usage);
         let (reply, events) = channel();
+        if !self.queue.is_alive() {
+            return fail(stream, 503, "the model failed, and could not be loaded again", None);
+        }
         let is_stopping = self.stopping.load(Ordering::Relaxed);
         if is_stopping || !self.queue.push(request, reply) {
             return fail(stream, 429, "too many requests wait already", Some("queue_full"));
@@ -208,6 +216,7 @@ impl Server {
 
     fn metrics(&self) -> String {
         let Counts {
+            sessions,
             waiting,
             running,
             done,
@@ -222,6 +231,7 @@ impl Server {
         let lines = [
             ("requests_total", "counter", "Requests of all kinds.", counter(&self.requests)),
             ("connections", "gauge", "Connections that are open.", gauge(&self.connections)),
+            ("sessions", "gauge", "Sessions that work on requests.", gauge(sessions)),
             ("generations_waiting", "gauge", "Requests for text that wait.", gauge(waiting)),
             (
                 "generations_running",

@@ -1,0 +1,172 @@
+//! Who may ask for what: keys, names of hosts, and how much may be sent at once.
+
+use super::http::{Refusal, Request};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What the bodies of all requests may take together.
+const MAX_BODIES: usize = 64 << 20;
+
+/// What a request has to show.
+pub(super) struct Guard {
+    key: Option<String>,
+    /// Whether only this machine can connect. Then a browser on it must not ask in the name of a page from elsewhere.
+    is_local: bool,
+    hosts: Vec<String>,
+}
+
+impl Guard {
+    /// `hosts` are names of the server besides those of this machine.
+    pub(super) fn new(key: Option<String>, is_local: bool, hosts: Vec<String>) -> Self {
+        Guard { key, is_local, hosts }
+    }
+
+    /// Whether a request may be read on and answered.
+    pub(super) fn check(&self, request: &Request) -> Result<(), Refusal> {
+        let refuse = |status, message: String| Err(Some((status, message)));
+        if self.is_local {
+            // A page of another name, whose address was changed to this machine's, has that name here.
+            if let Some(host) = request.host.as_deref().filter(|host| !self.knows(host)) {
+                let message = format!("this server is not '{host}': --allow-host says otherwise");
+                return refuse(403, message);
+            }
+            let authority =
+                |origin: &str| origin.split_once("://").map(|(_, host)| host.to_owned());
+            if let Some(origin) = &request.origin
+                && authority(origin).is_none_or(|host| !self.knows(&host))
+            {
+                return refuse(403, format!("pages from '{origin}' may not ask this server"));
+            }
+        }
+        let is_open = matches!(request.path.as_str(), "/" | "/health");
+        if !is_open && !self.has_key(request) {
+            return refuse(401, "the API key is missing or wrong".into());
+        }
+        Ok(())
+    }
+
+    /// Whether a name, with a port or without, is one of this machine, or one that was allowed.
+    fn knows(&self, host: &str) -> bool {
+        let name = match host.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),
+            None => host.split_once(':').map_or(host, |(name, _)| name),
+        };
+        let is_this = name.eq_ignore_ascii_case("localhost")
+            || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        is_this || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether the request has the key, compared in a time that tells nothing of it.
+    fn has_key(&self, request: &Request) -> bool {
+        let Some(key) = &self.key else { return true };
+        let given = request.token.as_deref().unwrap_or_default();
+        let differs = key.bytes().zip(given.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
+        key.len() == given.len() && differs == 0
+    }
+}
+
+/// The room for bodies.
+#[derive(Default)]
+pub(super) struct Bodies(Arc<AtomicUsize>);
+
+/// A part of the room, until it is dropped.
+pub(super) struct Room(Arc<AtomicUsize>, usize);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
+
+impl Bodies {
+    /// Room for a body of this length, if there is any left.
+    pub(super) fn admit(&self, length: usize) -> Result<Room, Refusal> {
+        let before = self.0.fetch_add(length, Ordering::Relaxed);
+        let room = Room(self.0.clone(), length);
+        match before.saturating_add(length) <= MAX_BODIES {
+            true => Ok(room),
+            false => Err(Some((503, "too much is sent at once: try again".into()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(host: Option<&str>, origin: Option<&str>, token: Option<&str>) -> Request {
+        Request {
+            method: "POST".into(),
+            path: "/v1/completions".into(),
+            token: token.map(Into::into),
+            host: host.map(Into::into),
+            origin: origin.map(Into::into),
+            length: 0,
+            body: Vec::new(),
+        }
+    }
+
+    fn status(guard: &Guard, request: &Request) -> u16 {
+        guard.check(request).map_or_else(|refusal| refusal.unwrap().0, |()| 200)
+    }
+
+    #[test]
+    fn pages_from_elsewhere_are_refused_on_this_machine() {
+        let guard = Guard::new(None, true, vec!["chat.example".into()]);
+        for host in [
+            "localhost",
+            "LOCALHOST:8080",
+            "127.0.0.1:8080",
+            "127.1.2.3",
+            "[::1]:8080",
+            "chat.example:443",
+        ] {
+            assert_eq!(status(&guard, &request(Some(host), None, None)), 200, "{host}");
+            let origin = format!("http://{host}");
+            assert_eq!(status(&guard, &request(Some(host), Some(&origin), None)), 200, "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example:8080",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "",
+            "[",
+        ] {
+            assert_eq!(status(&guard, &request(Some(host), None, None)), 403, "{host}");
+        }
+        for origin in ["https://evil.example", "null", "localhost", "file://"] {
+            let asked = request(Some("localhost"), Some(origin), None);
+            assert_eq!(status(&guard, &asked), 403, "{origin}");
+        }
+        assert_eq!(status(&guard, &request(None, None, None)), 200);
+        let open = Guard::new(None, false, Vec::new());
+        assert_eq!(status(&open, &request(Some("evil.example"), None, None)), 200);
+    }
+
+    #[test]
+    fn keys_have_to_be_right() {
+        let guard = Guard::new(Some("secret".into()), false, Vec::new());
+        for (token, expected) in [
+            (None, 401),
+            (Some("secrets"), 401),
+            (Some("secre"), 401),
+            (Some("Secret"), 401),
+            (Some("secret"), 200),
+        ] {
+            assert_eq!(status(&guard, &request(None, None, token)), expected, "{token:?}");
+        }
+    }
+
+    #[test]
+    fn bodies_have_limited_room() {
+        let bodies = Bodies::default();
+        let first = bodies.admit(MAX_BODIES - 1).unwrap();
+        let second = bodies.admit(1).unwrap();
+        assert_eq!(bodies.admit(1).err().unwrap().unwrap().0, 503);
+        drop((first, second));
+        assert!(bodies.admit(MAX_BODIES).is_ok());
+        assert!(bodies.admit(usize::MAX).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! A language model that was cut into several programs.
+
+use crate::model::{Failure, Model};
+use std::fmt;
+use torchlet_core::{MethodMeta, ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
+
+/// Programs in a row, which together are a language model: each method of the first is run in all of them that have it. The first output of one is the
+/// first input of the next, and what else the method was given, such as the position, is given to all that take it. Methods without
+/// inputs, which tell of the model, may be in any of them.
+pub struct Shards(Vec<Box<dyn Model>>);
+
+/// The first output of a program, on its way into the next.
+struct Passed {
+    scalar_type: ScalarType,
+    sizes: Vec<i32>,
+    bytes: Vec<u8>,
+}
+
+impl Shards {
+    /// The programs, in their order.
+    pub fn new(programs: Vec<Box<dyn Model>>) -> Self {
+        Shards(programs)
+    }
+
+    /// Which programs have a method.
+    fn having(&self, method: &str) -> Result<Vec<usize>, Failure> {
+        let mut found = Vec::new();
+        for (at, program) in self.0.iter().enumerate() {
+            if program.method_names()?.iter().any(|name| name == method) {
+                found.push(at);
+            }
+        }
+        match found.is_empty() {
+            true => Err(format!("none of the programs has a method '{method}'").into()),
+            false => Ok(found),
+        }
+    }
+}
+
+/// The numbers of a tensor in the order of its dimensions.
+fn pass(value: ValueRef<'_>) -> Option<Passed> {
+    let ValueRef::Tensor(tensor) = value else { return None };
+    let info = tensor.info();
+    let sizes: Vec<i32> = info.sizes.iter().copied().collect();
+    // What lies in another order would be read as something else.
+    let contiguous = TensorInfo::contiguous(info.scalar_type, &sizes)?;
+    (contiguous == *info).then(|| Passed {
+        scalar_type: info.scalar_type,
+        sizes,
+        bytes: tensor.bytes().to_vec(),
+    })
+}
+
+impl Model for Shards {
+    fn method_names(&self) -> Result<Vec<String>, Failure> {
+        let mut names = Vec::new();
+        for program in &self.0 {
+            for name in program.method_names()? {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure> {
+        let first = self.having(method)?.first().copied().unwrap_or(0);
+        self.0.get(first).ok_or("there are no programs")?.method_meta(method)
+    }
+
+    fn gives(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
+        let last = self.having(method)?.last().copied().unwrap_or(0);
+        self.0.get(last).ok_or("there are no programs")?.gives(method)
+    }
+
+    fn load(&mut self, method: &str) -> Result<(), Failure> {
+        for at in self.having(method)? {
+            self.0[at].load(method)?;
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        method: &str,
+        inputs: &[ValueRef<'_>],
+        read: &mut dyn FnMut(usize, ValueRef<'_>),
+    ) -> Result<(), Failure> {
+        let having = self.having(method)?;
+        let (last, before) = having.split_last().ok_or("there are no programs")?;
+        let mut passed: Option<Passed> = None;
+        for &at in before {
+            let given = given(self.0[at].as_ref(), method, inputs, passed.as_ref())?;
+            let mut next = None;
+            self.0[at].run(method, &given, &mut |index, value| {
+                if index == 0 {
+                    next = pass(value);
+                }
+            })?;
+            let of_program = || {
+                format!("program {at} gives no tensor in the order of its dimensions to the next")
+            };
+            passed = Some(next.ok_or_else(of_program)?);
+        }
+        let given = given(self.0[*last].as_ref(), method, inputs, passed.as_ref())?;
+        self.0[*last].run(method, &given, read)
+    }
+
+    fn reset(&mut self, method: &str) -> Result<(), Failure> {
+        for at in self.having(method)? {
+            self.0[at].reset(method)?;
+        }
+        Ok(())
+    }
+
+    fn state(&mut self, method: &str) -> Result<Vec<TensorInfo>, Failure> {
+        let mut state = Vec::new();
+        for at in self.having(method)? {
+            state.extend(self.0[at].state(method)?);
+        }
+        Ok(state)
+    }
+
+    fn another(&self) -> Box<dyn Model> {
+        Box::new(Shards(self.0.iter().map(|program| program.another()).collect()))
+    }
+}
+
+/// What a program is given: what the one before it passed, in place of the first input, and as many of the others as it takes.
+fn given<'a>(
+    program: &dyn Model,
+    method: &str,
+    inputs: &[ValueRef<'a>],
+    passed: Option<&'a Passed>,
+) -> Result<Vec<ValueRef<'a>>, Failure> {
+    let Some(Passed { scalar_type, sizes, bytes }) = passed else { return Ok(inputs.to_vec()) };
+    let meta = program.method_meta(method)?;
+    let count = meta.input_count();
+    let info = TensorInfo::contiguous(*scalar_type, sizes).ok_or("a shape is too large")?;
+    let first = TensorRef::new(info, bytes).ok_or("a tensor does not fit its shape")?;
+    match meta.input(0)? {
+        Some(ValueMeta::Tensor(tensor)) if tensor.info.scalar_type == *scalar_type => {}
+        other => {
+            let message =
+                format!("a program is passed {scalar_type:?} {sizes:?}, and takes {other:?}");
+            return Err(message.into());
+        }
+    }
+    let rest = inputs.iter().skip(1).take(count.saturating_sub(1));
+    Ok([ValueRef::Tensor(first)].into_iter().chain(rest.cloned()).collect())
+}
+
+impl fmt::Debug for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shards").field(&self.0.len()).finish()
+    }
+}

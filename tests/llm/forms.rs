@@ -1,0 +1,164 @@
+//! Small models in each of the forms in which language models come (`llm/forms`, exported by `llm/export/forms.py`) against PyTorch eager.
+
+use crate::{greedy, ids};
+use serde_json::Value;
+use torchlet::llm::{Error, GenerationConfig, Model, Overrides, Runner, Shards, Tokenizer};
+use torchlet::{Module, RunOn};
+
+const FORMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/forms");
+const PROCESSORS: [RunOn; 2] = [RunOn::AsExported, RunOn::Cpu];
+
+pub(crate) fn module(name: &str, processor: RunOn) -> Module {
+    let builder = Module::builder().run_on(processor).threads(1);
+    builder.load(format!("{FORMS}/{name}.pte")).unwrap()
+}
+
+fn two_shards(processor: RunOn) -> Shards {
+    let parts = ["shards_0", "shards_1"];
+    Shards::new(
+        parts.iter().map(|part| Box::new(module(part, processor)) as Box<dyn Model>).collect(),
+    )
+}
+
+pub(crate) fn runner_with(name: &str, processor: RunOn, overrides: &Overrides) -> Runner {
+    let made = match name {
+        "shards" => Runner::new(two_shards(processor), Tokenizer::empty(), overrides),
+        _ => Runner::new(module(name, processor), Tokenizer::empty(), overrides),
+    };
+    made.unwrap()
+}
+
+pub(crate) fn expected(name: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(format!("{FORMS}/expected.json")).unwrap();
+    let all: Value = serde_json::from_str(&text).unwrap();
+    all[name].as_array().unwrap().clone()
+}
+
+fn config(count: usize) -> GenerationConfig {
+    GenerationConfig { num_bos: 0, ..greedy(count) }
+}
+
+/// Each prompt as a whole, then what was chosen fed again in two parts, then with a second session between.
+fn agrees_with_eager(name: &str, overrides: &Overrides) {
+    for processor in PROCESSORS {
+        let mut runner = runner_with(name, processor, overrides);
+        let mut other = runner.session().unwrap();
+        for case in expected(name).iter().filter(|case| case.get("ids").is_some()) {
+            let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
+            runner.reset().unwrap();
+            let found = runner.generate_tokens(&prompt, &config(chosen.len()), |_| ()).unwrap();
+            assert_eq!(found.tokens, chosen, "{name} {processor:?}");
+            other.reset().unwrap();
+            other.prefill_tokens(&prompt).unwrap();
+            runner.reset().unwrap();
+            let half = chosen.len() / 2;
+            runner.prefill_tokens(&[&prompt[..], &chosen[..half]].concat()).unwrap();
+            other.prefill_tokens(&chosen[..1]).unwrap();
+            let found = runner.generate("", &config(chosen.len() - half), |_| ()).unwrap();
+            assert_eq!(found.tokens, &chosen[half..], "{name} {processor:?}, resumed");
+            let found = other.generate("", &config(chosen.len() - 1), |_| ()).unwrap();
+            assert_eq!(found.tokens, &chosen[1..], "{name} {processor:?}, beside another");
+        }
+    }
+}
+
+macro_rules! agrees {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            agrees_with_eager(stringify!($name), &Overrides::default());
+        }
+    )*};
+}
+
+agrees! {
+    prefill_decode
+    shards
+    multimodal
+    uncached_with_position
+    llama_wide
+    llama_one_by_one
+    llama_all_logits
+    llama_no_cache
+    llama_quantized_cache
+    llama_sliding_window
+}
+
+/// A window moves on, and so the text has no end but what the caller says.
+#[test]
+fn llama_attention_sink() {
+    let overrides = Overrides { max_context_len: Some(1 << 20), ..Overrides::default() };
+    agrees_with_eager("llama_attention_sink", &overrides);
+}
+
+/// What is kept is looked at to know whether tokens can be taken back; where they cannot, all is fed again.
+#[test]
+fn conversations_change_in_the_middle() {
+    let long = Overrides { max_context_len: Some(1 << 20), ..Overrides::default() };
+    for (name, overrides, kept) in [
+        ("prefill_decode", &Overrides::default(), 3),
+        ("shards", &Overrides::default(), 3),
+        ("llama_quantized_cache", &Overrides::default(), 3),
+        ("llama_sliding_window", &Overrides::default(), 0),
+        ("llama_attention_sink", &long, 0),
+    ] {
+        let case = &expected(name)[0];
+        let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
+        let mut runner = runner_with(name, RunOn::Cpu, overrides);
+        let other = [&prompt[..3], &[60, 61, 62, 63, 64, 65][..]].concat();
+        runner.generate_tokens(&other, &config(50), |_| ()).unwrap();
+        assert_eq!(runner.keep_common(&prompt).unwrap(), kept, "{name}");
+        let found = runner.generate_tokens(&prompt[kept..], &config(20), |_| ()).unwrap();
+        assert_eq!(found.tokens, &chosen[..20], "{name}");
+    }
+}
+
+/// Tokens that are fed before they are chosen change nothing but the time.
+#[test]
+fn looking_ahead_gives_the_same_text() {
+    let case = &expected("llama_all_logits")[0];
+    let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
+    // A prompt that has the text already, so that much is foreseen.
+    let told = [&prompt[..], &chosen[..20], &prompt[..]].concat();
+    for processor in PROCESSORS {
+        let mut runner = runner_with("llama_all_logits", processor, &Overrides::default());
+        let mut foreseen = 0;
+        for prompt in [&prompt, &told] {
+            runner.reset().unwrap();
+            let plain = runner.generate_tokens(prompt, &config(30), |_| ()).unwrap();
+            for lookahead in [1, 4, 100] {
+                runner.reset().unwrap();
+                let config = GenerationConfig { lookahead, ..config(17) };
+                let mut found = runner.generate_tokens(prompt, &config, |_| ()).unwrap();
+                foreseen += found.stats.foreseen_tokens;
+                // It goes on where it ended, in the middle of what was foreseen.
+                let config = GenerationConfig { lookahead, ..self::config(13) };
+                found.tokens.extend(runner.generate("", &config, |_| ()).unwrap().tokens);
+                assert_eq!(found.tokens, plain.tokens, "{lookahead} {processor:?}");
+                assert_eq!(runner.context().len(), prompt.len() + 29);
+            }
+        }
+        assert!(foreseen > 0);
+    }
+    let mut last_alone = runner_with("llama_wide", RunOn::Cpu, &Overrides::default());
+    let wanted = GenerationConfig { lookahead: 2, ..config(5) };
+    let refused = last_alone.generate_tokens(&[5], &wanted, |_| ()).unwrap_err();
+    assert!(matches!(refused, Error::Setting { name: "lookahead", .. }), "{refused}");
+}
+
+/// Programs that do not fit together say so.
+#[test]
+fn shards_in_the_wrong_order_are_refused() {
+    let parts = ["shards_1", "shards_0"].map(|part| Box::new(module(part, RunOn::Cpu)));
+    let parts = parts.into_iter().map(|part| part as Box<dyn Model>).collect();
+    let refused = Runner::new(Shards::new(parts), Tokenizer::empty(), &Overrides::default());
+    assert!(refused.unwrap_err().to_string().contains("input 0 should be tokens"));
+    let parts = ["shards_0", "shards_0"].map(|part| Box::new(module(part, RunOn::Cpu)));
+    let parts = parts.into_iter().map(|part| part as Box<dyn Model>).collect();
+    let made = Runner::new(Shards::new(parts), Tokenizer::empty(), &Overrides::default());
+    let refused = made.unwrap().prefill_tokens(&[1, 2]).unwrap_err();
+    let source = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(source.contains("passed"), "{source}");
+    let none = Runner::new(Shards::new(Vec::new()), Tokenizer::empty(), &Overrides::default());
+    assert!(none.is_err());
+}
