@@ -100,7 +100,10 @@ Examples:
     #[cfg(feature = "llm")]
     #[command(after_help = "Examples:
   torchlet generate model.pte --tokenizer tokenizer.json --prompt 'Once upon a time' --temperature 0
-  echo 'Once upon a time' | torchlet generate model.pte -n 64 --seed 1 --stats")]
+  echo 'Once upon a time' | torchlet generate model.pte -n 64 --seed 1 --stats
+  torchlet generate model.pte --prompt 'Who was king?' --json-schema person.json
+  torchlet generate model.pte --prompt '<image> What is this?' --image picture.png
+  torchlet generate first.pte --shard second.pte --prompt 'Once upon a time'")]
     Generate(crate::language::GenerateArguments),
     /// Talks with a language model.
     #[cfg(feature = "llm")]
@@ -108,6 +111,12 @@ Examples:
   torchlet chat model.pte
   torchlet chat model.pte --system 'Be brief.' --temperature 0.6 --top-p 0.9")]
     Chat(crate::language::ChatArguments),
+    /// Writes down what is said in a sound, with a program that hears (Whisper and its like: encoder and text_decoder).
+    #[cfg(feature = "llm")]
+    #[command(after_help = "Examples:
+  torchlet transcribe whisper.pte speech.wav
+  torchlet transcribe whisper.pte speech.wav --language de --stats")]
+    Transcribe(crate::language::TranscribeArguments),
     /// Measures a language model: how fast it takes prompts and generates text.
     #[cfg(feature = "llm")]
     #[command(after_help = "Examples:

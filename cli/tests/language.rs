@@ -55,6 +55,41 @@ fn chat_answers_line_by_line_and_can_forget() {
     assert!(text.contains("of 512 tokens") && !text.contains("never"), "{text}");
 }
 
+/// What PyTorch makes of a sound, and of a model in two programs, in the text of some tokenizer.
+#[test]
+fn programs_of_other_forms_are_run() {
+    let forms = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/forms");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/tokenizer.json");
+    let tokenizer = torchlet::llm::Tokenizer::load(path).unwrap();
+    let read = |name: &str| -> Value {
+        let text = std::fs::read_to_string(format!("{forms}/{name}.json")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let text = |ids: &Value| {
+        let ids = ids.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32);
+        tokenizer.decode(&ids.collect::<Vec<_>>())
+    };
+    let said = |arguments: &[&str]| {
+        let output = run(&[arguments, &["--tokenizer", path]].concat(), "");
+        assert!(output.status.success(), "{}", String::from_utf8(output.stderr).unwrap());
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.trim_end_matches('\n').to_owned()
+    };
+    let file = |name: &str| format!("{forms}/{name}");
+    let (model, sound) = (file("speech.pte"), file("speech.wav"));
+    let start = ["--start-id", "50", "--start-id", "51", "--eos-id", "9999"];
+    let heard = said(&[&["transcribe", &model, &sound][..], &start].concat());
+    assert_eq!(heard, text(&read("speech")["chosen"]));
+
+    let case = &read("expected")["shards"][1];
+    let prompt = text(&case["ids"]);
+    let usual = ["--temperature", "0", "--num-bos", "0", "--ignore-eos", "-n", "40"];
+    let (first, second) = (file("shards_0.pte"), file("shards_1.pte"));
+    let arguments = ["generate", &first, "--shard", &second, "--prompt", &prompt];
+    let found = said(&[&arguments[..], &usual].concat());
+    assert_eq!(found, text(&case["chosen"]).trim_end_matches('\n'));
+}
+
 /// A server, ended with the test.
 struct Server {
     child: Child,

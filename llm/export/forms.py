@@ -48,7 +48,8 @@ LLAMA = {
     "llama_wide": (["-kv", "--use_sdpa_with_kv_cache"], {"dim": 40, "n_heads": 5, "n_kv_heads": 1, "vocab_size": 131}),
     "llama_one_by_one": (["-kv", "--disable_dynamic_shape"], {"n_kv_heads": 4}),
     "llama_all_logits": (["-kv", "--use_sdpa_with_kv_cache", "--generate_full_logits"], {}),
-    "llama_no_cache": ([], {"n_layers": 1}),
+    # It takes one token less than it says.
+    "llama_no_cache": (["--max_seq_length", str(CONTEXT)], {"n_layers": 1}),
     "llama_quantized_cache": (["-kv", "--use_sdpa_with_kv_cache", "--quantize_kv_cache"], {}),
     "llama_sliding_window": (["-kv", "--local_global_attention", "[8,0]"], {}),
     "llama_attention_sink": (["-kv", "--use_attention_sink", "2,12"], {}),
@@ -87,8 +88,8 @@ def llama(name: str) -> list[dict]:
         model = lively(construct_transformer(args), len(name))
         torch.save(model.state_dict(), f"{folder}/model.pth")
         Path(folder, "params.json").write_text(json.dumps(params))
-        command = [*options, "-d", "fp32", "--checkpoint", f"{folder}/model.pth", "--params", f"{folder}/params.json"]
-        command += ["--max_seq_length", str(CHUNK), "--max_context_length", str(CONTEXT)]
+        command = ["-d", "fp32", "--checkpoint", f"{folder}/model.pth", "--params", f"{folder}/params.json"]
+        command += ["--max_seq_length", str(CHUNK), "--max_context_length", str(CONTEXT), *options]
         command += ["--metadata", json.dumps({"get_bos_id": 1, "get_eos_ids": [2]})]
         command += ["--output_name", f"{name}.pte"]
         parse = build_args_parser().parse_args

@@ -8,8 +8,10 @@
 //! | `token_embedding`, `text_decoder` | tokens → embeddings; embeddings, position → logits | for all; also `token_embeddings`, `decoder` |
 //!
 //! Tokens are 64- or 32-bit integers, `[1, n]` or `[n]`, where n is fixed or has a bound. A position is that of the first token, or one for
-//! each. Logits are those of the last token, or of each.
+//! each. Logits are those of the last token, or of each. Beside `text_decoder` there may be encoders, which make embeddings of pictures and sounds
+//! (`encoder.rs`).
 
+use crate::encoder::{Encoded, Encoders};
 use crate::error::Error;
 use crate::metadata::Interface;
 use crate::model::Model;
@@ -26,8 +28,21 @@ const EMBEDDINGS: [(&str, &str); 2] =
 #[derive(Debug)]
 pub(crate) struct Decoder {
     embedding: Option<Stage>,
+    /// Encoders of what is no text, if the decoder takes embeddings.
+    pub(crate) encoders: Encoders,
     prefill: Stage,
     decode: Stage,
+}
+
+/// What can be done with what a program keeps from call to call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    /// Whether tokens that are in the caches can be taken back, by setting the position: whether all that is kept has a place for each
+    /// position. What keeps something else (of a recurrence, or of a window that moves on) has shapes without such a dimension.
+    pub(crate) takes_back: bool,
+    /// The most tokens at once. A cache that is written round and round has twice the places of its window: more tokens than the window would
+    /// overwrite what the first of them look at. How many of its places are not of the window is not known, so that it is half of that.
+    pub(crate) most: usize,
 }
 
 /// A method that takes tokens, or embeddings of them.
@@ -306,7 +321,8 @@ impl Decoder {
         {
             let decode = Stage::of(model, decoder, false)?;
             let embedding = Some(Stage::of(model, embedding, true)?);
-            return Ok(Decoder { embedding, prefill: decode.clone(), decode });
+            let encoders = Encoders::of(model, &names)?;
+            return Ok(Decoder { embedding, encoders, prefill: decode.clone(), decode });
         }
         let (prefill, decode) = match (has("prefill") && has("decode"), has("forward")) {
             (true, _) => ("prefill", "decode"),
@@ -322,7 +338,7 @@ impl Decoder {
             }
         };
         let (prefill, decode) = (Stage::of(model, prefill, true)?, Stage::of(model, decode, true)?);
-        Ok(Decoder { embedding: None, prefill, decode })
+        Ok(Decoder { embedding: None, encoders: Encoders::default(), prefill, decode })
     }
 
     pub(crate) fn interface(&self) -> Interface {
@@ -334,20 +350,27 @@ impl Decoder {
         }
     }
 
-    /// Whether tokens that are in the caches can be taken back, by setting the position: whether all that is kept from call to call has a place for
-    /// each position. What keeps something else (of a recurrence, or of a window that moves on) has shapes without such a dimension.
-    pub(crate) fn takes_back(&self, model: &mut dyn Model, context: usize) -> Result<bool, Error> {
+    /// What can be done with what the methods keep from call to call, in a context of this length.
+    pub(crate) fn memory(&self, model: &mut dyn Model, context: usize) -> Result<Memory, Error> {
+        let mut memory = Memory { takes_back: self.has_position(), most: usize::MAX };
         if !self.has_position() {
-            return Ok(false);
+            return Ok(memory);
         }
         for stage in self.stages() {
             let action = format!("list what the method '{}' keeps", stage.method);
             let state = model.state(&stage.method).map_err(Error::model(action))?;
-            if !state.iter().all(|info| has_place_for_each(&info.sizes, context)) {
-                return Ok(false);
+            for info in state {
+                memory.takes_back &= has_place_for_each(&info.sizes, context);
+                // Which position is where in a cache that is written round and round.
+                if let ([size], ScalarType::Long) = (&info.sizes[..], info.scalar_type)
+                    && let Ok(size) = usize::try_from(*size)
+                    && size < context
+                {
+                    memory.most = memory.most.min((size / 4).max(1));
+                }
             }
         }
-        Ok(true)
+        Ok(memory)
     }
 
     /// Whether tokens have places in a cache.
@@ -365,7 +388,7 @@ impl Decoder {
             let action = format!("load the method '{}'", stage.method);
             model.load(&stage.method).map_err(Error::model(action))?;
         }
-        Ok(())
+        self.encoders.load(model)
     }
 
     pub(crate) fn reset(&self, model: &mut dyn Model) -> Result<(), Error> {
@@ -384,6 +407,11 @@ impl Decoder {
             0 => self.decode.takes(most).max(1),
             count => count,
         }
+    }
+
+    /// How many rows of embeddings go in at once.
+    pub(crate) fn rows(&self, available: usize, limit: usize) -> usize {
+        self.decode.takes(available.min(limit.max(1))).max(1)
     }
 
     /// Feeds tokens from a position on. Logits of the last are written where they are wanted.
@@ -453,6 +481,30 @@ impl Decoder {
         stage.give(model, &elements, tokens.len(), position, wanted)
     }
 
+    /// Feeds some of what an encoder made, from a position on. Logits of the last are written where they are wanted.
+    pub(crate) fn step_encoded(
+        &self,
+        model: &mut dyn Model,
+        encoded: &Encoded,
+        rows: Range<usize>,
+        position: usize,
+        logits: Option<&mut Vec<f32>>,
+    ) -> Result<(), Error> {
+        let stage = &self.decode;
+        let Sequence { scalar_type, width, .. } = stage.tokens;
+        if encoded.scalar_type != scalar_type || width != Some(encoded.width) {
+            let Encoded { scalar_type: found, width: elements, .. } = encoded;
+            let message = format!(
+                "it takes {width:?} elements of {scalar_type:?} for each token, and an encoder gives {elements} of {found:?}"
+            );
+            return Err(Error::interface(&stage.method, message));
+        }
+        let count = rows.len();
+        let bytes = encoded.rows(rows).unwrap_or_default();
+        let wanted = logits.map(|logits| (count.saturating_sub(1)..count, logits));
+        stage.give(model, &Elements::Bytes { scalar_type, bytes }, count, position, wanted)
+    }
+
     /// Feeds all tokens to a method that keeps none of them.
     pub(crate) fn whole(
         &self,
@@ -473,7 +525,7 @@ impl Decoder {
 }
 
 /// The logits of some of `count` tokens, from a tensor that has them for each or for the last of all.
-fn rows(
+pub(crate) fn rows(
     tensor: &TensorRef<'_>,
     count: usize,
     wanted: &Range<usize>,

@@ -30,6 +30,11 @@ pub enum Error {
         /// What is wrong.
         message: String,
     },
+    /// A sound is damaged or of a kind that is not supported.
+    Sound {
+        /// What is wrong.
+        message: String,
+    },
     /// The program failed.
     Model {
         /// What it was to do.
@@ -99,6 +104,7 @@ impl fmt::Display for Error {
             Error::Read { path, .. } => write!(f, "cannot read {}", path.display()),
             Error::Tokenizer { message } => write!(f, "tokenizer: {message}"),
             Error::Template { message } => write!(f, "chat template: {message}"),
+            Error::Sound { message } => write!(f, "sound: {message}"),
             Error::Grammar { message } => write!(f, "grammar: {message}"),
             Error::Model { action, .. } => write!(f, "cannot {action}"),
             Error::Interface { method, message } => {

@@ -16,8 +16,10 @@
 
 mod chat;
 mod decoder;
+mod encoder;
 mod error;
 mod form;
+mod generation;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod lookahead;
@@ -27,17 +29,21 @@ mod output;
 mod runner;
 mod sampler;
 mod shards;
+mod speech;
 mod stats;
 mod tokenizer;
 
 pub use chat::{ChatTemplate, Message};
+pub use encoder::Input;
 pub use error::Error;
+pub use generation::{Finish, Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
 pub use grammar::Grammar;
 pub use metadata::{Metadata, Overrides};
 pub use model::{Failure, Model};
-pub use runner::{Finish, Generation, GenerationConfig, Runner, Stop};
+pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use shards::Shards;
+pub use speech::{LogMel, Sound, Transcriber, TranscriptionConfig};
 pub use stats::Stats;
 pub use tokenizer::{TextStream, Tokenizer, TokenizerFormat};

@@ -1,11 +1,13 @@
 //! From a prompt to text.
 
 use crate::chat::{ChatTemplate, Message};
-use crate::decoder::Decoder;
+use crate::decoder::{Decoder, Memory};
+use crate::encoder::{Input, Kind};
 use crate::error::Error;
 use crate::form::Form;
+use crate::generation::{Finish, Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
-use crate::grammar::{Grammar, Vocabulary};
+use crate::grammar::Vocabulary;
 use crate::lookahead::{Ahead, draft};
 use crate::metadata::{Metadata, Overrides};
 use crate::model::Model;
@@ -14,85 +16,11 @@ use crate::sampler::{Sampler, Sampling};
 use crate::stats::{Stats, timed};
 use crate::tokenizer::Tokenizer;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use torchlet_core::{TensorInfo, TensorRef};
 
-/// How much is generated, and how.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct GenerationConfig {
-    /// Whether the prompt is given before what follows it.
-    pub echo: bool,
-    /// The most tokens to generate. Without this, as many as there is room for.
-    pub max_new_tokens: Option<usize>,
-    /// The most tokens in the context, those of the prompt and of earlier turns included.
-    pub seq_len: Option<usize>,
-    /// How tokens are chosen.
-    pub sampling: Sampling,
-    /// Whether tokens that end a text are as any other.
-    pub ignore_eos: bool,
-    /// How many of the token that is in front of a text go in front of the prompt.
-    pub num_bos: usize,
-    /// How many of the token that ends a text go behind the prompt.
-    pub num_eos: usize,
-    /// Texts that end the generation. They are not part of it.
-    pub stop: Vec<String>,
-    /// The most tokens that are fed before they are chosen, where the text had them behind the same ones before: 0 is none. The text is the same
-    /// (but for what a program rounds otherwise when it takes several tokens), and takes less time where it repeats itself.
-    pub lookahead: usize,
-    /// What the text has to be. It ends where nothing may follow, or where it may end and the model ends it.
-    #[cfg(feature = "grammar")]
-    pub grammar: Option<Grammar>,
-}
-
-/// Why a generation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Finish {
-    /// A token that ends a text was chosen, or a text came that should end it.
-    Stop,
-    /// As many tokens were generated as should be.
-    Length,
-    /// The context is full.
-    Context,
-    /// [`Stop::stop`] was called.
-    Stopped,
-}
-
-/// What was generated.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Generation {
-    /// The text, as it was given piece by piece, without the prompt.
-    pub text: String,
-    /// All tokens that were chosen, that which ended the text included.
-    pub tokens: Vec<u32>,
-    /// Why it ended.
-    pub finish: Finish,
-    /// What it took.
-    pub stats: Stats,
-}
-
-/// Ends the generation of a [`Runner`], from another thread.
-#[derive(Debug, Clone)]
-pub struct Stop(Arc<AtomicBool>);
-
-impl Default for Stop {
-    fn default() -> Self {
-        Stop(Arc::new(AtomicBool::new(true)))
-    }
-}
-
-impl Stop {
-    /// Ends the generation in progress, if there is one, before its next token, or the next part of its prompt.
-    pub fn stop(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether there is nothing to stop: nothing is generated, or what is will end.
-    pub fn is_idle(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+/// What is in the context in place of a token where something else than text is.
+const NO_TOKEN: u32 = u32::MAX;
 
 /// What the next token follows from.
 #[derive(Debug, Clone, Default)]
@@ -114,8 +42,7 @@ pub struct Runner {
     tokenizer: Arc<Tokenizer>,
     decoder: Arc<Decoder>,
     metadata: Metadata,
-    /// Whether tokens can be taken back from the caches.
-    takes_back: bool,
+    memory: Memory,
     template: Option<Arc<ChatTemplate>>,
     #[cfg(feature = "grammar")]
     vocabulary: Arc<std::sync::OnceLock<Vocabulary>>,
@@ -146,14 +73,20 @@ impl Runner {
         if metadata.eos_ids.is_empty() {
             metadata.eos_ids.extend(tokenizer.eos());
         }
+        if !metadata.use_kv_cache {
+            // All of it is fed at once.
+            let most = decoder.interface().tokens;
+            metadata.max_context_len = metadata.max_context_len.min(most);
+        }
         decoder.load(model.as_mut())?;
-        let takes_back = decoder.takes_back(model.as_mut(), metadata.max_context_len)?;
+        let memory = decoder.memory(model.as_mut(), metadata.max_context_len)?;
+        metadata.max_seq_len = metadata.max_seq_len.min(memory.most);
         Ok(Runner {
             model,
             tokenizer,
             decoder: Arc::new(decoder),
             metadata,
-            takes_back,
+            memory,
             template: None,
             #[cfg(feature = "grammar")]
             vocabulary: Arc::default(),
@@ -186,7 +119,7 @@ impl Runner {
             tokenizer: self.tokenizer.clone(),
             decoder: self.decoder.clone(),
             metadata: self.metadata.clone(),
-            takes_back: self.takes_back,
+            memory: self.memory,
             template: self.template.clone(),
             #[cfg(feature = "grammar")]
             vocabulary: self.vocabulary.clone(),
@@ -234,7 +167,7 @@ impl Runner {
         &self.tokenizer
     }
 
-    /// The tokens that were fed.
+    /// The tokens that were fed; the largest number stands for each place of a picture or a sound.
     pub fn context(&self) -> &[u32] {
         &self.context
     }
@@ -292,7 +225,7 @@ impl Runner {
     /// # Errors
     /// As [`prefill`](Self::prefill).
     pub fn prefill_tokens(&mut self, tokens: &[u32]) -> Result<(), Error> {
-        self.stop.0.store(false, Ordering::Relaxed);
+        self.stop.start();
         let mut execution = Duration::ZERO;
         let fed = self.feed(tokens, &mut execution).map(|_| ());
         self.stop.stop();
@@ -336,7 +269,7 @@ impl Runner {
         if config.echo && !prompt.is_empty() {
             on_text(prompt);
         }
-        self.run(&tokens, config, start, &mut on_text)
+        self.run(&[Input::Tokens(&tokens)], config, start, &mut on_text)
     }
 
     /// Generates text behind tokens.
@@ -349,7 +282,32 @@ impl Runner {
         config: &GenerationConfig,
         mut on_text: impl FnMut(&str),
     ) -> Result<Generation, Error> {
-        self.run(prompt, config, (SystemTime::now(), Instant::now()), &mut on_text)
+        let start = (SystemTime::now(), Instant::now());
+        self.run(&[Input::Tokens(prompt)], config, start, &mut on_text)
+    }
+
+    /// Generates text behind text, pictures and sounds, in their order.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate), or the program has no encoder for a part, or the part does not fit it.
+    pub fn generate_from(
+        &mut self,
+        inputs: &[Input<'_>],
+        config: &GenerationConfig,
+        mut on_text: impl FnMut(&str),
+    ) -> Result<Generation, Error> {
+        let start = (SystemTime::now(), Instant::now());
+        self.run(inputs, config, start, &mut on_text)
+    }
+
+    /// What the program takes as a picture, if it takes any.
+    pub fn image_input(&self) -> Option<&TensorInfo> {
+        self.decoder.encoders.input(Kind::Image)
+    }
+
+    /// What the program takes as a sound, if it takes any.
+    pub fn audio_input(&self) -> Option<&TensorInfo> {
+        self.decoder.encoders.input(Kind::Audio)
     }
 
     /// Generates the assistant's next message of a conversation. What of it was fed before, here or by [`generate`](Self::generate), is not
@@ -366,7 +324,7 @@ impl Runner {
         let start = (SystemTime::now(), Instant::now());
         let tokens = self.chat_tokens(messages)?;
         let rest = self.keep_common(&tokens)?;
-        self.run(&tokens[rest..], config, start, &mut on_text)
+        self.run(&[Input::Tokens(&tokens[rest..])], config, start, &mut on_text)
     }
 
     /// The tokens of the prompt that [`chat`](Self::chat) makes.
@@ -389,7 +347,7 @@ impl Runner {
     pub fn keep_common(&mut self, tokens: &[u32]) -> Result<usize, Error> {
         let common = self.context.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let common = common.min(tokens.len().saturating_sub(1));
-        if self.keeps_tokens() && !self.takes_back && common < self.context.len() {
+        if self.keeps_tokens() && !self.memory.takes_back && common < self.context.len() {
             self.reset()?;
             return Ok(0);
         }
@@ -457,6 +415,71 @@ impl Runner {
         Ok(true)
     }
 
+    /// Feeds the parts of a prompt, one after the other. Whether all were fed: it may be stopped.
+    fn feed_all(&mut self, parts: &[Input<'_>], execution: &mut Duration) -> Result<bool, Error> {
+        for part in parts {
+            let is_fed = match part {
+                Input::Tokens(tokens) => self.feed(tokens, execution)?,
+                Input::Text(text) => {
+                    let tokens = self.tokenizer.encode(text)?;
+                    tokens.is_empty() || self.feed(&tokens, execution)?
+                }
+                Input::Image(image) => self.feed_encoded(Kind::Image, image, execution)?,
+                Input::Audio(audio) => self.feed_encoded(Kind::Audio, audio, execution)?,
+            };
+            if !is_fed {
+                return Ok(false);
+            }
+        }
+        match self.next {
+            Next::Logits(_) => Ok(true),
+            _ => Err(Error::NoPrompt),
+        }
+    }
+
+    /// Feeds what an encoder makes of a picture or a sound.
+    fn feed_encoded(
+        &mut self,
+        kind: Kind,
+        input: &TensorRef<'_>,
+        execution: &mut Duration,
+    ) -> Result<bool, Error> {
+        if !self.decoder.has_position() || !self.keeps_tokens() {
+            let message = "pictures and sounds need a program with a cache";
+            return Err(Error::interface("text_decoder", message));
+        }
+        if let Next::Token(_) = self.next
+            && !self.feed(&[], execution)?
+        {
+            return Ok(false);
+        }
+        let (decoder, model) = (self.decoder.clone(), self.model.as_mut());
+        let encoded = timed(execution, || decoder.encoders.encode(model, kind, input))?;
+        let (position, limit) = (self.context.len(), self.metadata.max_context_len);
+        if encoded.count > limit.saturating_sub(position) {
+            return Err(Error::ContextFull { position, tokens: encoded.count, limit });
+        }
+        let mut logits = Vec::new();
+        let mut at = 0;
+        while at < encoded.count {
+            if self.stop.is_idle() {
+                self.next = Next::Nothing;
+                return Ok(false);
+            }
+            let rest = encoded.count - at;
+            let count = decoder.rows(rest, self.metadata.max_seq_len).min(rest);
+            let wanted = (count == rest).then_some(&mut logits);
+            let (model, position) = (self.model.as_mut(), self.context.len());
+            timed(execution, || {
+                decoder.step_encoded(model, &encoded, at..at + count, position, wanted)
+            })?;
+            self.context.extend(std::iter::repeat_n(NO_TOKEN, count));
+            at += count;
+        }
+        self.next = Next::Logits(logits);
+        Ok(true)
+    }
+
     /// Feeds the token that was chosen, and what may follow it; nothing if it was stopped.
     fn feed_ahead(
         &mut self,
@@ -515,12 +538,12 @@ impl Runner {
 
     fn run(
         &mut self,
-        prompt: &[u32],
+        prompt: &[Input<'_>],
         config: &GenerationConfig,
         start: (SystemTime, Instant),
         on_text: &mut dyn FnMut(&str),
     ) -> Result<Generation, Error> {
-        self.stop.0.store(false, Ordering::Relaxed);
+        self.stop.start();
         let result = self.run_until_stopped(prompt, config, start, on_text);
         self.stop.stop();
         result
@@ -528,23 +551,26 @@ impl Runner {
 
     fn run_until_stopped(
         &mut self,
-        prompt: &[u32],
+        prompt: &[Input<'_>],
         config: &GenerationConfig,
         (started, start): (SystemTime, Instant),
         on_text: &mut dyn FnMut(&str),
     ) -> Result<Generation, Error> {
         let mut sampler = Sampler::new(config.sampling.clone())?;
         let mut stats = Stats::new(self.load_started, self.load);
-        (stats.started, stats.prompt_tokens) = (started, prompt.len());
+        stats.started = started;
+        let pending = usize::from(matches!(self.next, Next::Token(_)));
+        let before = self.context.len() + pending;
         let (mut tokens, mut finish) = (Vec::new(), Finish::Stopped);
         let mut form = self.form(config)?;
         let mut ahead = Ahead::default();
-        if config.lookahead > 0 && (self.decoder.lookahead() < 2 || !self.takes_back) {
+        if config.lookahead > 0 && (self.decoder.lookahead() < 2 || !self.memory.takes_back) {
             let expected = "0, since the program gives logits of one token at a time, or cannot take tokens back";
             let value = config.lookahead.to_string();
             return Err(Error::Setting { name: "lookahead", value, expected });
         }
-        let is_fed = self.feed(prompt, &mut stats.execution)?;
+        let is_fed = self.feed_all(prompt, &mut stats.execution)?;
+        stats.prompt_tokens = self.context.len().saturating_sub(before);
         stats.prefill = start.elapsed();
         stats.first_token = stats.prefill;
         let tokenizer = self.tokenizer.clone();

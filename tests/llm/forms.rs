@@ -2,8 +2,8 @@
 
 use crate::{greedy, ids};
 use serde_json::Value;
-use torchlet::llm::{Error, GenerationConfig, Model, Overrides, Runner, Shards, Tokenizer};
-use torchlet::{Module, RunOn};
+use torchlet::llm::{Error, GenerationConfig, Input, Model, Overrides, Runner, Shards, Tokenizer};
+use torchlet::{Module, RunOn, ScalarType, Tensor};
 
 const FORMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/forms");
 const PROCESSORS: [RunOn; 2] = [RunOn::AsExported, RunOn::Cpu];
@@ -161,4 +161,50 @@ fn shards_in_the_wrong_order_are_refused() {
     assert!(source.contains("passed"), "{source}");
     let none = Runner::new(Shards::new(Vec::new()), Tokenizer::empty(), &Overrides::default());
     assert!(none.is_err());
+}
+
+/// Text, a picture, text, a sound, text: what stands for each goes into the caches in this order.
+#[test]
+fn pictures_and_sounds_are_parts_of_a_prompt() {
+    let cases = expected("multimodal");
+    let (texts, case) = (&cases[..2], &cases[2]);
+    let numbers = |name: &str| -> Vec<f32> {
+        case[name].as_array().unwrap().iter().map(|value| value.as_f64().unwrap() as f32).collect()
+    };
+    // Rows of pixels become planes.
+    let pixels = numbers("picture");
+    let planes = (0..3).flat_map(|channel| pixels.iter().skip(channel).step_by(3));
+    let planes: Vec<f32> = planes.map(|value| value / 255.0).collect();
+    let picture = Tensor::from_vec(&[1, 3, 16, 16], planes).unwrap();
+    let sound = Tensor::from_vec(&[1, 8, 11], numbers("sound")).unwrap();
+    let (first, last) = (ids(&texts[0]["ids"]), ids(&texts[1]["ids"]));
+    for processor in PROCESSORS {
+        let mut runner = runner_with("multimodal", processor, &Overrides::default());
+        let info = runner.image_input().unwrap();
+        assert_eq!((info.scalar_type, &info.sizes[..]), (ScalarType::Float, &[1, 3, 16, 16][..]));
+        assert_eq!(&runner.audio_input().unwrap().sizes[..], &[1, 8, 11]);
+        let prompt = [
+            Input::Tokens(&first),
+            Input::Image(picture.as_tensor_ref()),
+            Input::Tokens(&[9]),
+            Input::Audio(sound.as_tensor_ref()),
+            Input::Tokens(&last),
+        ];
+        let chosen = ids(&case["chosen"]);
+        let found = runner.generate_from(&prompt, &config(chosen.len()), |_| ()).unwrap();
+        assert_eq!(found.tokens, chosen, "{processor:?}");
+        // Five tokens, four patches, one token, five pieces, one token.
+        assert_eq!(found.stats.prompt_tokens, 16);
+        let wrong = Tensor::from_vec(&[1, 3, 8, 8], vec![0.0f32; 192]).unwrap();
+        let wrong = [Input::Image(wrong.as_tensor_ref())];
+        assert!(matches!(
+            runner.generate_from(&wrong, &config(1), |_| ()),
+            Err(Error::Model { .. })
+        ));
+    }
+    let mut text_alone = runner_with("prefill_decode", RunOn::Cpu, &Overrides::default());
+    let refused = text_alone
+        .generate_from(&[Input::Image(picture.as_tensor_ref())], &config(1), |_| ())
+        .unwrap_err();
+    assert!(refused.to_string().contains("vision_encoder"), "{refused}");
 }

@@ -7,6 +7,7 @@ mod device;
 mod forms;
 #[cfg(feature = "grammar")]
 mod grammar;
+mod speech;
 
 use serde_json::Value;
 use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! `torchlet generate`.
 
+use super::inputs::{Part, parts};
 use super::options::{GenerateArguments, StatsForm};
 use super::{open, stop_on_interrupt};
 use crate::failure::Failure;
 use std::io::{IsTerminal, Read, Write};
-use torchlet::llm::{Generation, GenerationConfig};
+use torchlet::llm::{Generation, GenerationConfig, Input};
 
 /// Generates text behind a prompt, and shows it as it comes.
 pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
@@ -23,7 +24,7 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     stop_on_interrupt(runner.stop_handle())?;
     let mut closed = Ok(());
     let stop = runner.stop_handle();
-    let generation = runner.generate(&prompt, &config, |text| {
+    let on_text = |text: &str| {
         if closed.is_ok() {
             closed = show(text);
         }
@@ -31,7 +32,23 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
             // Nobody reads it any more.
             stop.stop();
         }
-    })?;
+    };
+    let is_text = arguments.image.is_empty() && arguments.audio.is_empty();
+    let generation = if is_text {
+        runner.generate(&prompt, &config, on_text)?
+    } else {
+        let parts = parts(&runner, arguments, &prompt)?;
+        let first = vec![runner.metadata().bos_id.unwrap_or(0); config.num_bos];
+        if arguments.echo {
+            let _ = show(&prompt);
+        }
+        let inputs: Vec<Input<'_>> = (!first.is_empty())
+            .then_some(Input::Tokens(&first))
+            .into_iter()
+            .chain(parts.iter().map(Part::input))
+            .collect();
+        runner.generate_from(&inputs, &config, on_text)?
+    };
     if std::io::stdout().is_terminal() || !generation.text.ends_with('\n') {
         let _ = show("\n");
     }

@@ -1,27 +1,32 @@
-//! Language models: `torchlet generate`, `chat`, `bench-llm` and `serve`.
+//! Language models: `torchlet generate`, `chat`, `transcribe`, `bench-llm` and `serve`.
 
 mod bench;
 mod chat;
 mod generate;
+mod inputs;
 mod options;
 #[cfg(feature = "serve")]
 mod serve;
+mod transcribe;
 
 pub(crate) use bench::bench;
 pub(crate) use chat::chat;
 pub(crate) use generate::generate;
 #[cfg(feature = "serve")]
 pub(crate) use options::ServeArguments;
-pub(crate) use options::{BenchLlmArguments, ChatArguments, GenerateArguments};
+pub(crate) use options::{
+    BenchLlmArguments, ChatArguments, GenerateArguments, TranscribeArguments,
+};
 #[cfg(feature = "serve")]
 pub(crate) use serve::serve;
+pub(crate) use transcribe::transcribe;
 
 use crate::failure::Failure;
 use crate::model;
 use options::LanguageOptions;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use torchlet::llm::{ChatTemplate, Error, Overrides, Runner, Stop, Tokenizer};
+use torchlet::llm::{ChatTemplate, Error, Model, Runner, Shards, Stop, Tokenizer};
 
 /// What tokenizers are called, where they lie beside their models.
 const TOKENIZERS: [&str; 5] =
@@ -46,14 +51,18 @@ fn tokenizer_file(options: &LanguageOptions) -> Option<PathBuf> {
     })
 }
 
-/// Opens a program and its tokenizer.
-fn open(options: &LanguageOptions) -> Result<Runner, Failure> {
-    let path = tokenizer_file(options).ok_or_else(|| {
+fn needed_tokenizer_file(options: &LanguageOptions) -> Result<PathBuf, Failure> {
+    tokenizer_file(options).ok_or_else(|| {
         let names = TOKENIZERS.join(", ");
         Failure::new(format!(
             "no tokenizer: give one with --tokenizer, or put one beside the model, as {names}"
         ))
-    })?;
+    })
+}
+
+/// Opens a program and its tokenizer.
+fn open(options: &LanguageOptions) -> Result<Runner, Failure> {
+    let path = needed_tokenizer_file(options)?;
     let mut runner = runner(options, Tokenizer::load(&path)?)?;
     let config = path.with_file_name("tokenizer_config.json");
     let template = match &options.chat_template {
@@ -78,14 +87,17 @@ fn open(options: &LanguageOptions) -> Result<Runner, Failure> {
 fn runner(options: &LanguageOptions, tokenizer: Tokenizer) -> Result<Runner, Failure> {
     let start = Instant::now();
     let module = model::open(&options.model, &options.model_options)?;
+    let overrides = options.overrides();
+    if options.shard.is_empty() {
+        let opened = start.elapsed();
+        return Ok(Runner::new(module, tokenizer, &overrides)?.opened_in(opened));
+    }
+    let mut programs: Vec<Box<dyn Model>> = vec![Box::new(module)];
+    for shard in &options.shard {
+        programs.push(Box::new(model::open(shard, &options.model_options)?));
+    }
     let opened = start.elapsed();
-    let overrides = Overrides {
-        max_context_len: options.max_context_len,
-        max_seq_len: options.max_seq_len,
-        eos_ids: (!options.eos_id.is_empty()).then(|| options.eos_id.clone()),
-        ..Overrides::default()
-    };
-    Ok(Runner::new(module, tokenizer, &overrides)?.opened_in(opened))
+    Ok(Runner::new(Shards::new(programs), tokenizer, &overrides)?.opened_in(opened))
 }
 
 /// Lets Ctrl-C end a generation, and the program only where there is none, or it is pressed again.

@@ -4,13 +4,16 @@ use crate::arguments::ModelOptions;
 use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
-use torchlet::llm::{GenerationConfig, Sampling};
+use torchlet::llm::{GenerationConfig, Overrides, Sampling};
 
 /// What is run.
 #[derive(Debug, Args)]
 pub(crate) struct LanguageOptions {
     /// The program, .pte
     pub(crate) model: PathBuf,
+    /// A program that goes on where the one before it ends, where a model was cut into several; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) shard: Vec<PathBuf>,
     /// Its tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one beside the model]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
@@ -84,6 +87,18 @@ pub(crate) enum StatsForm {
     Json,
 }
 
+impl LanguageOptions {
+    /// What is to be believed in place of what the program says.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
+            max_context_len: self.max_context_len,
+            max_seq_len: self.max_seq_len,
+            eos_ids: (!self.eos_id.is_empty()).then(|| self.eos_id.clone()),
+            ..Overrides::default()
+        }
+    }
+}
+
 fn bias(text: &str) -> Result<(u32, f32), String> {
     let (token, bias) = text.split_once('=').ok_or("it should be a token, '=' and a number")?;
     let token = token.parse().map_err(|error| format!("the token '{token}': {error}"))?;
@@ -135,6 +150,24 @@ pub(crate) struct GenerateArguments {
     pub(crate) prompt: Option<String>,
     #[command(flatten)]
     pub(crate) sampling: SamplingOptions,
+    /// A picture, in the place of the next `<image>` in the prompt, or in front of it where there is none; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Vec<PathBuf>,
+    /// Subtracted from the picture's values, which are from 0 to 1: one number, or one for each channel
+    #[arg(
+        long,
+        value_name = "M,...",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        requires = "image"
+    )]
+    pub(crate) mean: Vec<f32>,
+    /// What the picture's values are divided by, behind that
+    #[arg(long, value_name = "S,...", value_delimiter = ',', requires = "image")]
+    pub(crate) std: Vec<f32>,
+    /// A sound, .wav, in the place of the next `<audio>` in the prompt, or in front of it; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audio: Vec<PathBuf>,
     /// Tokens that mark the beginning of a text, in front of the prompt
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) num_bos: usize,
@@ -155,6 +188,29 @@ pub(crate) struct ChatArguments {
     pub(crate) system: Option<String>,
     #[command(flatten)]
     pub(crate) sampling: SamplingOptions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TranscribeArguments {
+    #[command(flatten)]
+    pub(crate) language: LanguageOptions,
+    /// What is listened to, .wav
+    pub(crate) sound: PathBuf,
+    /// The language that is spoken, such as en, where the vocabulary has languages
+    #[arg(long = "language", value_name = "NAME")]
+    pub(crate) spoken: Option<String>,
+    /// A token that the decoder is fed first, in place of Whisper's; may be given several times
+    #[arg(long, value_name = "ID")]
+    pub(crate) start_id: Vec<u32>,
+    /// The most tokens for each piece of the sound [default: as many as there is room for]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) max_new_tokens: Option<usize>,
+    /// How much is left to chance; 0 takes the likeliest token
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub(crate) temperature: f32,
+    /// Show what it took, on standard error: for people, or ExecuTorch's `PyTorchObserver` line
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    pub(crate) stats: Option<StatsForm>,
 }
 
 #[derive(Debug, Args)]

@@ -1,0 +1,136 @@
+"""Exports a small encoder-decoder for speech with random weights, in the form in which Optimum exports Whisper, and what PyTorch hears with it.
+
+    python speech.py
+
+Writes `../forms/speech.pte`, a sound, and in `../forms/speech.json` the features that Hugging Face's `WhisperFeatureExtractor` makes of it (some of
+them, and sums), and the tokens that follow. Needs `transformers`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+
+import numpy
+import torch
+from forms import OUT, lively, write
+from torch import nn
+from torch.export import export
+from torch.nn import functional as F
+from transformers import WhisperFeatureExtractor
+
+WIDTH, HEADS, VOCABULARY, MELS, SECONDS, CONTEXT = 16, 2, 61, 80, 2, 32
+START = [50, 51]
+RATE = 16000
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def heads(self, x: torch.Tensor) -> torch.Tensor:
+        return x.unflatten(-1, (HEADS, WIDTH // HEADS)).transpose(1, 2)
+
+    def forward(self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask=None) -> torch.Tensor:
+        made = F.scaled_dot_product_attention(self.heads(self.q(x)), keys, values, attn_mask=mask)
+        return self.out(made.transpose(1, 2).flatten(2))
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (
+            nn.Conv1d(MELS, WIDTH, 3, padding=1),
+            nn.Conv1d(WIDTH, WIDTH, 3, stride=2, padding=1),
+        )
+        self.norm, self.attention = nn.LayerNorm(WIDTH), Attention()
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        x = F.gelu(self.second(F.gelu(self.first(features)))).transpose(1, 2)
+        normed, attention = self.norm(x), self.attention
+        return x + attention(normed, attention.heads(attention.k(normed)), attention.heads(attention.v(normed)))
+
+
+class Decoder(nn.Module):
+    """A token, what was heard, and the token's position; keys and values of the tokens are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(3))
+        self.own, self.cross = Attention(), Attention()
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(1, HEADS, CONTEXT, WIDTH // HEADS))
+
+    def forward(self, tokens: torch.Tensor, heard: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(tokens) + self.places(position)
+        normed = self.norms[0](x)
+        self.keys.index_copy_(2, position, self.own.heads(self.own.k(normed)))
+        self.values.index_copy_(2, position, self.own.heads(self.own.v(normed)))
+        mask = torch.arange(CONTEXT) <= position
+        x = x + self.own(normed, self.keys, self.values, mask.view(1, 1, 1, -1))
+        keys, values = self.cross.heads(self.cross.k(heard)), self.cross.heads(self.cross.v(heard))
+        x = x + self.cross(self.norms[1](x), keys, values)
+        return self.norms[2](x) @ self.tokens.weight.T
+
+
+def sound() -> numpy.ndarray:
+    """A second and a half: tones that rise, and noise, in 16 bits."""
+    at = numpy.arange(int(1.5 * RATE)) / RATE
+    noise = torch.randn(len(at), generator=torch.Generator().manual_seed(3)).numpy()
+    wave = 0.4 * numpy.sin(2 * math.pi * (200 + 900 * at) * at) + 0.2 * numpy.sin(2 * math.pi * 3000 * at) + 0.02 * noise
+    return (wave * 32767).clip(-32768, 32767).astype("<i2")
+
+
+def wav(samples: numpy.ndarray) -> bytes:
+    data = samples.tobytes()
+    head = struct.pack("<4sI4s4sIHHIIHH", b"RIFF", 36 + len(data), b"WAVE", b"fmt ", 16, 1, 1, RATE, 2 * RATE, 2, 16)
+    return head + struct.pack("<4sI", b"data", len(data)) + data
+
+
+def features(samples: numpy.ndarray, bins: int, seconds: int) -> torch.Tensor:
+    extractor = WhisperFeatureExtractor(feature_size=bins, chunk_length=seconds)
+    made = extractor(samples.astype("float32") / 32768.0, sampling_rate=RATE, return_tensors="pt")
+    return made.input_features
+
+
+def described(samples: numpy.ndarray, bins: int, seconds: int) -> dict:
+    made = features(samples, bins, seconds)[0]
+    some = [[row, frame, float(made[row, frame])] for row in range(0, bins, 7) for frame in range(0, made.shape[1], 13)]
+    return {"bins": bins, "seconds": seconds, "frames": made.shape[1], "mean": float(made.mean()), "some": some}
+
+
+def main() -> None:
+    samples = sound()
+    (OUT / "speech.wav").write_bytes(wav(samples))
+    encoder, decoder = lively(Encoder(), 21), lively(Decoder(), 22)
+    heard = encoder(features(samples, MELS, SECONDS))
+    example = (torch.tensor([[1]]), torch.zeros(heard.shape), torch.tensor([0]))
+    methods = {
+        "encoder": export(encoder, (torch.zeros(1, MELS, SECONDS * 100),), strict=False),
+        "text_decoder": export(decoder, example, strict=False),
+    }
+    write("speech", methods, {"get_eos_ids": [60], "get_max_context_len": CONTEXT, "get_vocab_size": VOCABULARY})
+    chosen, least, tokens = [], float("inf"), list(START)
+    with torch.no_grad():
+        for at in range(CONTEXT):
+            logits = decoder(torch.tensor([[tokens[at]]]), heard, torch.tensor([at])).flatten()
+            if at + 1 < len(START):
+                continue
+            best = logits.topk(2)
+            least = min(least, float(best.values[0] - best.values[1]))
+            chosen.append(int(best.indices[0]))
+            tokens.append(chosen[-1])
+    print("least lead", least)
+    # The last one has 30 seconds, as Whisper has, of which most is silence.
+    cases = [described(samples, 80, SECONDS), described(samples, 128, SECONDS), described(samples[:8000], 80, 30)]
+    cases[2]["samples"] = 8000
+    cases[2]["some"] = cases[2]["some"][::10]
+    text = json.dumps({"start": START, "chosen": chosen, "least_lead": least, "features": cases})
+    (OUT / "speech.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

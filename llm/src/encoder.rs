@@ -1,0 +1,157 @@
+//! What is no text, as embeddings among those of tokens.
+
+use crate::error::Error;
+use crate::model::Model;
+use std::ops::Range;
+use torchlet_core::{ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
+
+/// A part of a prompt.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Input<'i> {
+    /// Text, in which names of special tokens are these.
+    Text(&'i str),
+    /// Tokens.
+    Tokens(&'i [u32]),
+    /// What the program's `vision_encoder` takes ([`Runner::image_input`](crate::Runner::image_input)): a picture of that size, normalised as the model
+    /// wants it.
+    Image(TensorRef<'i>),
+    /// What the program's `audio_encoder` takes ([`Runner::audio_input`](crate::Runner::audio_input)): features of a sound.
+    Audio(TensorRef<'i>),
+}
+
+/// What makes embeddings of something else than text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Image,
+    Audio,
+}
+
+/// Names of encoders: those of ExecuTorch 1.5, and of earlier versions.
+const NAMES: [(Kind, &str); 3] = [
+    (Kind::Image, "vision_encoder"),
+    (Kind::Image, "image_encoder"),
+    (Kind::Audio, "audio_encoder"),
+];
+
+/// The encoders of a program, with what each takes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Encoders(Vec<(Kind, String, TensorInfo)>);
+
+/// What an encoder made: a row for each place among the tokens.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    pub(crate) scalar_type: ScalarType,
+    pub(crate) width: usize,
+    pub(crate) count: usize,
+    bytes: Vec<u8>,
+}
+
+impl Encoders {
+    pub(crate) fn of(model: &dyn Model, names: &[String]) -> Result<Self, Error> {
+        let mut found: Vec<(Kind, String, TensorInfo)> = Vec::new();
+        for (kind, name) in NAMES {
+            let is_known = found.iter().any(|(other, ..)| *other == kind);
+            if is_known || !names.iter().any(|other| other == name) {
+                continue;
+            }
+            let action = format!("read what the method '{name}' takes");
+            let meta = model.method_meta(name).map_err(Error::model(action))?;
+            match (meta.input_count(), meta.input(0)) {
+                (1, Ok(Some(ValueMeta::Tensor(tensor)))) => {
+                    found.push((kind, name.into(), tensor.info));
+                }
+                (count, _) => {
+                    let message = format!("it takes {count} inputs, not one tensor");
+                    return Err(Error::interface(name, message));
+                }
+            }
+        }
+        Ok(Encoders(found))
+    }
+
+    fn find(&self, kind: Kind) -> Option<&(Kind, String, TensorInfo)> {
+        self.0.iter().find(|(other, ..)| *other == kind)
+    }
+
+    /// What an encoder takes.
+    pub(crate) fn input(&self, kind: Kind) -> Option<&TensorInfo> {
+        self.find(kind).map(|(_, _, info)| info)
+    }
+
+    pub(crate) fn load(&self, model: &mut dyn Model) -> Result<(), Error> {
+        for (_, name, _) in &self.0 {
+            model.load(name).map_err(Error::model(format!("load the method '{name}'")))?;
+        }
+        Ok(())
+    }
+
+    /// Embeddings of a picture or a sound.
+    pub(crate) fn encode(
+        &self,
+        model: &mut dyn Model,
+        kind: Kind,
+        input: &TensorRef<'_>,
+    ) -> Result<Encoded, Error> {
+        let Some((_, name, _)) = self.find(kind) else {
+            let name = if kind == Kind::Image { "vision_encoder" } else { "audio_encoder" };
+            return Err(Error::interface(name, "the program has none, and takes text alone"));
+        };
+        encode(model, name, input)
+    }
+}
+
+/// Runs a method that makes rows of something.
+pub(crate) fn encode(
+    model: &mut dyn Model,
+    name: &str,
+    input: &TensorRef<'_>,
+) -> Result<Encoded, Error> {
+    let mut made = Err("it gives no tensor in the order of its dimensions".to_owned());
+    let read = &mut |index, value: ValueRef<'_>| {
+        if let (0, ValueRef::Tensor(tensor)) = (index, value) {
+            made = Encoded::of(&tensor);
+        }
+    };
+    model
+        .run(name, &[ValueRef::Tensor(input.clone())], read)
+        .map_err(Error::model(format!("run '{name}'")))?;
+    made.map_err(|message| Error::interface(name, message))
+}
+
+impl Encoded {
+    /// `[1, n, width]`, or `[n, width]`.
+    fn of(tensor: &TensorRef<'_>) -> Result<Self, String> {
+        let info = tensor.info();
+        let fail = || format!("it gives {:?} {:?}, not rows", info.scalar_type, &info.sizes[..]);
+        let (batch, count, width) = match info.sizes[..] {
+            [batch, count, width] => (batch, count, width),
+            [count, width] => (1, count, width),
+            _ => return Err(fail()),
+        };
+        let size = |size: i32| usize::try_from(size).ok().filter(|size| *size > 0);
+        let (Some(count), Some(width), true) = (size(count), size(width), batch == 1) else {
+            return Err(fail());
+        };
+        let contiguous = TensorInfo::contiguous(info.scalar_type, &info.sizes);
+        match contiguous.as_ref() == Some(info) {
+            true => {
+                let (scalar_type, bytes) = (info.scalar_type, tensor.bytes().to_vec());
+                Ok(Encoded { scalar_type, width, count, bytes })
+            }
+            false => Err(fail()),
+        }
+    }
+
+    /// The bytes of some of the rows.
+    pub(crate) fn rows(&self, rows: Range<usize>) -> Option<&[u8]> {
+        let size = self.width.checked_mul(self.scalar_type.size())?;
+        self.bytes.get(rows.start.checked_mul(size)?..rows.end.checked_mul(size)?)
+    }
+
+    /// All of it.
+    pub(crate) fn tensor(&self) -> Option<TensorRef<'_>> {
+        let sizes = [1, i32::try_from(self.count).ok()?, i32::try_from(self.width).ok()?];
+        TensorRef::new(TensorInfo::contiguous(self.scalar_type, &sizes)?, &self.bytes)
+    }
+}

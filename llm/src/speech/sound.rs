@@ -1,0 +1,250 @@
+//! Sounds from files, at the rate that a model wants.
+
+use crate::error::Error;
+use std::f64::consts::PI;
+use std::path::Path;
+
+/// Longer files than a few hours are something else.
+const MAX_BYTES: u64 = 2 << 30;
+/// Samples in a second.
+const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
+
+/// A sound: numbers from -1 to 1, one after the other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sound {
+    rate: u32,
+    samples: Vec<f32>,
+}
+
+impl Sound {
+    /// A sound of samples, `rate` of them a second.
+    ///
+    /// # Errors
+    /// The rate is not one of sounds.
+    pub fn new(rate: u32, samples: Vec<f32>) -> Result<Self, Error> {
+        match RATES.contains(&rate) {
+            true => Ok(Sound { rate, samples }),
+            false => {
+                Err(damaged(format!("a rate of {rate} samples a second is not one of sounds")))
+            }
+        }
+    }
+
+    /// Reads a WAV file. Several channels become their mean.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not such a file.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let fail = |source| Error::Read { path: path.into(), source };
+        let size = std::fs::metadata(path).map_err(fail)?.len();
+        if size > MAX_BYTES {
+            let message = format!("{} has {size} bytes, more than {MAX_BYTES}", path.display());
+            return Err(damaged(message));
+        }
+        Sound::from_wav(&std::fs::read(path).map_err(fail)?)
+    }
+
+    /// A WAV file in memory: integers of 8 to 32 bits, or floating-point numbers of 32.
+    ///
+    /// # Errors
+    /// The bytes are not such a file.
+    pub fn from_wav(bytes: &[u8]) -> Result<Self, Error> {
+        let mut rest = match (bytes.get(..4), bytes.get(8..12), bytes.get(12..)) {
+            (Some(b"RIFF"), Some(b"WAVE"), Some(rest)) => rest,
+            _ => return Err(damaged("the file is no WAV file")),
+        };
+        let mut format = None;
+        loop {
+            let Some((head, behind)) = rest.split_at_checked(8) else {
+                return Err(damaged("the WAV file has no samples"));
+            };
+            let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+            // Files that were recorded live say less or more than they have of their last part.
+            let (part, behind) = behind.split_at(length.min(behind.len()));
+            match &head[..4] {
+                b"fmt " => format = Some(Format::read(part)?),
+                b"data" => {
+                    let format =
+                        format.ok_or_else(|| damaged("samples come before their format"))?;
+                    return format.sound(part);
+                }
+                _ => {}
+            }
+            // Parts begin at even places.
+            rest = behind.get(length % 2..).unwrap_or_default();
+        }
+    }
+
+    /// Samples in a second.
+    pub fn rate(&self) -> u32 {
+        self.rate
+    }
+
+    /// The samples.
+    pub fn samples(&self) -> &[f32] {
+        &self.samples
+    }
+
+    /// The same sound at another rate: as torchaudio's `resample` makes it, by a windowed sinc of six zeros to each side.
+    ///
+    /// # Errors
+    /// The rate is not one of sounds.
+    pub fn at_rate(&self, rate: u32) -> Result<Sound, Error> {
+        const ZEROS: f64 = 6.0;
+        if rate == self.rate {
+            return Ok(self.clone());
+        }
+        let (old, new) = (f64::from(self.rate), f64::from(rate));
+        let cutoff = old.min(new) * 0.99;
+        let reach = ZEROS * old / cutoff;
+        let count = (self.samples.len() as f64 * new / old).ceil() as usize;
+        let samples = (0..count).map(|at| {
+            let place = at as f64 * old / new;
+            let from = (place - reach).ceil().max(0.0) as usize;
+            let to = ((place + reach).floor() as usize).saturating_add(1).min(self.samples.len());
+            let near = self.samples.get(from..to).unwrap_or_default().iter().zip(from..);
+            let sum: f64 = near
+                .map(|(sample, near)| {
+                    let at = (near as f64 - place) / old * cutoff;
+                    let window = (at * PI / ZEROS / 2.0).cos();
+                    let sinc = if at == 0.0 { 1.0 } else { (at * PI).sin() / (at * PI) };
+                    f64::from(*sample) * sinc * window * window
+                })
+                .sum();
+            (sum * cutoff / old) as f32
+        });
+        Sound::new(rate, samples.collect())
+    }
+}
+
+/// How samples are written.
+struct Format {
+    is_float: bool,
+    channels: usize,
+    rate: u32,
+    bytes: usize,
+}
+
+impl Format {
+    fn read(part: &[u8]) -> Result<Self, Error> {
+        let short = |at: usize| Some(u16::from_le_bytes([*part.get(at)?, *part.get(at + 1)?]));
+        let (Some(kind), Some(channels), Some(low), Some(high), Some(bits)) =
+            (short(0), short(2), short(4), short(6), short(14))
+        else {
+            return Err(damaged("the format of the WAV file is cut off"));
+        };
+        // The extended form has the kind behind.
+        let kind = if kind == 0xfffe { short(24).unwrap_or(0) } else { kind };
+        let is_float = match (kind, bits) {
+            (1, 8 | 16 | 24 | 32) => false,
+            (3, 32) => true,
+            _ => {
+                let message = format!(
+                    "samples of {bits} bits of kind {kind} are not supported: take integers, or float of 32 bits"
+                );
+                return Err(damaged(message));
+            }
+        };
+        if channels == 0 {
+            return Err(damaged("the WAV file has no channels"));
+        }
+        let rate = u32::from(low) | u32::from(high) << 16;
+        Ok(Format { is_float, channels: channels.into(), rate, bytes: usize::from(bits / 8) })
+    }
+
+    fn sound(&self, data: &[u8]) -> Result<Sound, Error> {
+        let one = |sample: &[u8]| match (self.is_float, sample) {
+            (true, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
+            (_, &[a]) => (f32::from(a) - 128.0) / 128.0,
+            (_, &[a, b]) => f32::from(i16::from_le_bytes([a, b])) / 32768.0,
+            (_, &[a, b, c]) => (i32::from_le_bytes([0, a, b, c]) >> 8) as f32 / 8_388_608.0,
+            (_, &[a, b, c, d]) => {
+                (f64::from(i32::from_le_bytes([a, b, c, d])) / 2_147_483_648.0) as f32
+            }
+            _ => 0.0,
+        };
+        let frames = data.chunks_exact(self.bytes * self.channels);
+        let samples = frames.map(|frame| {
+            let sum: f32 = frame.chunks_exact(self.bytes).map(one).sum();
+            let mean = sum / self.channels as f32;
+            if mean.is_finite() { mean } else { 0.0 }
+        });
+        Sound::new(self.rate, samples.collect())
+    }
+}
+
+fn damaged(message: impl Into<String>) -> Error {
+    Error::Sound { message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wav(kind: u16, channels: u16, rate: u32, bits: u16, data: &[u8]) -> Vec<u8> {
+        let mut bytes = b"RIFF\0\0\0\0WAVEjunk\x03\0\0\0abc\0fmt \x10\0\0\0".to_vec();
+        let align = channels * bits / 8;
+        for short in [kind, channels] {
+            bytes.extend(short.to_le_bytes());
+        }
+        bytes.extend(rate.to_le_bytes());
+        bytes.extend((rate * u32::from(align)).to_le_bytes());
+        for short in [align, bits] {
+            bytes.extend(short.to_le_bytes());
+        }
+        bytes.extend(b"data");
+        bytes.extend((data.len() as u32).to_le_bytes());
+        bytes.extend(data);
+        bytes
+    }
+
+    #[test]
+    fn samples_of_all_kinds_are_read() {
+        let read = |kind, channels, bits, data: &[u8]| {
+            Sound::from_wav(&wav(kind, channels, 16_000, bits, data)).unwrap().samples
+        };
+        assert_eq!(read(1, 1, 8, &[0, 128, 192]), [-1.0, 0.0, 0.5]);
+        assert_eq!(read(1, 1, 16, &[0, 0x80, 0, 0x40]), [-1.0, 0.5]);
+        assert_eq!(read(1, 1, 24, &[0, 0, 0x80, 0, 0, 0x40]), [-1.0, 0.5]);
+        assert_eq!(read(1, 1, 32, &[0, 0, 0, 0x40]), [0.5]);
+        assert_eq!(read(3, 1, 32, &0.25f32.to_le_bytes()), [0.25]);
+        // Two channels, and a sample that is cut off.
+        assert_eq!(read(1, 2, 16, &[0, 0x40, 0, 0x20, 1]), [0.375]);
+        assert_eq!(read(3, 1, 32, &f32::NAN.to_le_bytes()), [0.0]);
+    }
+
+    #[test]
+    fn damaged_files_are_refused() {
+        let whole = wav(1, 1, 16_000, 16, &[1, 2, 3, 4]);
+        for length in 0..whole.len() {
+            // What is cut off in its samples has fewer.
+            let _ = Sound::from_wav(&whole[..length]);
+        }
+        assert!(Sound::from_wav(&whole[..40]).is_err());
+        assert!(Sound::from_wav(&wav(2, 1, 16_000, 16, &[])).is_err());
+        assert!(Sound::from_wav(&wav(1, 0, 16_000, 16, &[])).is_err());
+        assert!(Sound::from_wav(&wav(1, 1, 0, 16, &[])).is_err());
+        assert!(Sound::from_wav(b"RIFF1234WAVE").is_err());
+    }
+
+    /// A tone stays the tone that it is.
+    #[test]
+    fn other_rates_have_the_same_tones() {
+        let tone = |rate: u32, hertz: f64| -> Vec<f32> {
+            let at = |at: u32| (2.0 * PI * hertz * f64::from(at) / f64::from(rate)).sin() as f32;
+            (0..rate / 10).map(at).collect()
+        };
+        for (from, to) in [(44_100, 16_000), (8_000, 16_000), (16_000, 48_000)] {
+            let sound = Sound::new(from, tone(from, 440.0)).unwrap().at_rate(to).unwrap();
+            let expected = tone(to, 440.0);
+            assert_eq!(sound.samples.len(), expected.len());
+            for (found, expected) in sound.samples.iter().zip(&expected).skip(100).take(500) {
+                assert!((found - expected).abs() < 5e-3, "{from} to {to}: {found} {expected}");
+            }
+        }
+        // What is above half the rate is gone.
+        let high = Sound::new(44_100, tone(44_100, 12_000.0)).unwrap().at_rate(16_000).unwrap();
+        assert!(high.samples.iter().skip(100).take(1000).all(|sample| sample.abs() < 2e-2));
+    }
+}

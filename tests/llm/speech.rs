@@ -1,0 +1,72 @@
+//! Speech: features against Hugging Face's, and a small encoder and decoder (`llm/export/speech.py`) against PyTorch eager.
+
+use crate::forms::module;
+use crate::ids;
+use serde_json::Value;
+use torchlet::RunOn;
+use torchlet::llm::{
+    Error, Finish, LogMel, Overrides, Sound, Tokenizer, Transcriber, TranscriptionConfig,
+};
+
+const FORMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/forms");
+
+fn expected() -> Value {
+    serde_json::from_str(&std::fs::read_to_string(format!("{FORMS}/speech.json")).unwrap()).unwrap()
+}
+
+fn sound() -> Sound {
+    Sound::load(format!("{FORMS}/speech.wav")).unwrap()
+}
+
+#[test]
+fn features_are_those_of_whisper() {
+    let sound = sound();
+    assert_eq!((sound.rate(), sound.samples().len()), (LogMel::RATE, 24_000));
+    for case in expected()["features"].as_array().unwrap() {
+        let number = |name: &str| case[name].as_u64().unwrap() as usize;
+        let (bins, frames) = (number("bins"), number("frames"));
+        assert_eq!(LogMel::samples(frames), number("seconds") * 16_000);
+        let most = case["samples"].as_u64().map_or(24_000, |count| count as usize);
+        let made = LogMel::new(bins).unwrap().features(&sound.samples()[..most], frames);
+        let mean = made.iter().map(|value| f64::from(*value)).sum::<f64>() / made.len() as f64;
+        assert!((mean - case["mean"].as_f64().unwrap()).abs() < 1e-4, "{mean}");
+        for some in case["some"].as_array().unwrap() {
+            let at = |index: usize| some[index].as_u64().unwrap() as usize;
+            let (found, expected) = (made[at(0) * frames + at(1)], some[2].as_f64().unwrap());
+            assert!((f64::from(found) - expected).abs() < 1e-3, "{some}: {found}");
+        }
+    }
+}
+
+#[test]
+fn tokens_of_a_sound_are_those_of_pytorch() {
+    let expected = expected();
+    let (start, chosen) = (ids(&expected["start"]), ids(&expected["chosen"]));
+    for processor in [RunOn::AsExported, RunOn::Cpu] {
+        let module = module("speech", processor);
+        // Nothing ends it but the context.
+        let overrides = Overrides { eos_ids: Some(vec![9999]), ..Overrides::default() };
+        let mut transcriber = Transcriber::new(module, Tokenizer::empty(), &overrides).unwrap();
+        let config = TranscriptionConfig { start: Some(start.clone()), ..Default::default() };
+        for _ in 0..2 {
+            let found = transcriber.transcribe(&sound(), &config, |_| ()).unwrap();
+            assert_eq!((found.tokens, found.finish), (chosen.clone(), Finish::Context));
+        }
+        let short = TranscriptionConfig { max_new_tokens: Some(5), ..config.clone() };
+        // Twice as long as what is heard at once: the second half is silence.
+        let mut samples = sound().samples().to_vec();
+        samples.resize(64_000, 0.0);
+        let long = Sound::new(16_000, samples).unwrap();
+        let found = transcriber.transcribe(&long, &short, |_| ()).unwrap();
+        assert_eq!((&found.tokens[..5], found.tokens.len()), (&chosen[..5], 10));
+        assert_eq!(found.finish, Finish::Length);
+        let refused = transcriber.transcribe(&sound(), &TranscriptionConfig::default(), |_| ());
+        assert!(matches!(refused, Err(Error::NoPrompt)));
+    }
+    let refused = Transcriber::new(
+        module("multimodal", RunOn::Cpu),
+        Tokenizer::empty(),
+        &Overrides::default(),
+    );
+    assert!(refused.unwrap_err().to_string().contains("encoder"));
+}
