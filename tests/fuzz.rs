@@ -20,10 +20,13 @@ const ROUNDS: usize = 160;
 const DAMAGES: usize = 60;
 const BLOB: usize = 1200;
 
+/// Where fixtures are.
+const FOLDERS: [&str; 3] = ["tests/fixtures", "devtools/tests/dumps", "llm/tests/tokenizers"];
+
 /// The fixtures of the target's kind that are small, from one end of the list to the other.
 fn seeds(target: &Target) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![root.join("tests/fixtures"), root.join("devtools/tests/dumps")];
+    let mut folders = FOLDERS.map(|folder| root.join(folder)).to_vec();
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -53,6 +56,34 @@ fn try_target(name: &str) {
         let mutable = torchlet_fuzz::mutate::mutate(&mut bytes.clone(), &mut random);
         assert!(mutable, "{} shows no structure", path.display());
         campaign(target.run, &bytes, seed, ROUNDS);
+    }
+}
+
+/// Tokenizers have no structure to keep: bytes are changed, left out and repeated.
+#[test]
+#[cfg(feature = "llm")]
+fn tokenizers() {
+    let target = TARGETS.iter().find(|target| target.name == "tokenizer").unwrap();
+    let seeds = seeds(target);
+    assert!(seeds.len() >= 5, "{seeds:?}");
+    for (seed, path) in (1..).zip(seeds) {
+        let original = std::fs::read(&path).unwrap();
+        let mut random = torchlet_fuzz::mutate::Random::new(seed);
+        let mut at = |bytes: &[u8]| random.below(bytes.len());
+        for round in 0..ROUNDS {
+            let mut bytes = original.clone();
+            for _ in 0..=round % 3 {
+                let (from, to) = (at(&bytes), at(&bytes));
+                let byte = bytes[from];
+                match round % 5 {
+                    0 => bytes.truncate(from.max(1)),
+                    1 => bytes.insert(from, byte),
+                    2 => bytes[to] = byte,
+                    _ => bytes[from] ^= 1 << (to % 8),
+                }
+            }
+            (target.run)(&bytes);
+        }
     }
 }
 

@@ -23,6 +23,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ptd", run: ptd, endings: &["ptd"] },
     Target { name: "bpte", run: bpte, endings: &["bpte"] },
     Target { name: "etdump", run: etdump, endings: &["etdp"] },
+    #[cfg(feature = "llm")]
+    Target { name: "tokenizer", run: tokenizer, endings: &["model", "bin", "tiktoken"] },
 ];
 
 /// How much of anything that a file can hold many of is looked at.
@@ -166,6 +168,20 @@ pub fn etdump(bytes: &[u8]) {
         let _ = trace::object(&recording, "fuzzed");
         let _ = flame::svg(&recording, "fuzzed");
     }
+}
+
+/// Opens a tokenizer, encodes texts and decodes what comes of them.
+#[cfg(feature = "llm")]
+pub fn tokenizer(bytes: &[u8]) {
+    let Ok(tokenizer) = torchlet::llm::Tokenizer::from_bytes(bytes) else { return };
+    for text in
+        ["", "a", "In the beginning", "\u{fb01}\u{bd} \u{1f600}e\u{301}\u{0}", "<s>[INST]  \n\n"]
+    {
+        for tokens in [tokenizer.encode(text), tokenizer.encode_plain(text)].into_iter().flatten() {
+            let _ = tokenizer.decode(&tokens);
+        }
+    }
+    let _ = tokenizer.decode(&[0, 1, 2, 3, 1000, u32::MAX]);
 }
 
 /// Tries a file, and files that are made from it by ever more mutations, with a return to the file after every eighth.

@@ -8,6 +8,7 @@ TEXT is the folder of the text (`text.py`), TOKENIZER_JSON the tokenizer that `t
 from __future__ import annotations
 
 import base64
+import io
 import json
 import struct
 import sys
@@ -105,6 +106,33 @@ def write_sentencepiece(sentences: list[str], kind: str) -> sentencepiece.Senten
     return sentencepiece.SentencePieceProcessor(model_proto=model)
 
 
+def write_mapped() -> None:
+    """A small model with a map of characters, and what it makes of texts that the map changes: `mapped.model`, `mapped.json`."""
+    rules = {"ﬁ": "fi", "ﬂ": "fl", "½": "1/2", "ﷺ": "صلى الله عليه وسلم", "A": "a"}
+    spelled = lambda characters: " ".join(f"{ord(character):X}" for character in characters)
+    lines = ["the cat sat on the mat and looked at the dog", "in the beginning was the word", "ﬁne ﬂowers and ½ a cup ﷺ"]
+    made = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rules.tsv"
+        path.write_text("".join(f"{spelled(found)}\t{spelled(rule)}\n" for found, rule in rules.items()))
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines * 20),
+            model_writer=made,
+            vocab_size=70,
+            model_type="unigram",
+            character_coverage=1.0,
+            hard_vocab_limit=False,
+            normalization_rule_tsv=str(path),
+            minloglevel=2,
+            num_threads=1,
+        )
+    (FOLDER / "mapped.model").write_bytes(made.getvalue())
+    model = sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
+    texts = ["the Apple", "ﬁne ﬂowers", "½ A cup", "ﷺ", "ﷺﬁ½ﬂA"]
+    cases = [{"text": given, "ids": model.encode(given)} for given in texts]
+    (FOLDER / "mapped.json").write_text(json.dumps(cases, ensure_ascii=False) + "\n")
+
+
 def write_llama2c(model: sentencepiece.SentencePieceProcessor) -> None:
     """As llama2.c's `tokenizer.py`, and as ExecuTorch's, which begins with three more numbers."""
     pieces = []
@@ -126,6 +154,7 @@ def main() -> None:
     sentences = [verse for chapter in text.verses(Path(sys.argv[1]), 150) for verse in chapter]
     bpe, unigram = write_sentencepiece(sentences, "bpe"), write_sentencepiece(sentences, "unigram")
     write_llama2c(bpe)
+    write_mapped()
     llama3, tekken = write_tiktoken(mergeable), write_tekken(mergeable)
 
     def case(name: str, encode, decode) -> dict:

@@ -182,3 +182,44 @@ fn words_are_not_taken_for_fields() {
     let tekken = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
     assert_eq!(tekken.format(), TokenizerFormat::Tekken);
 }
+
+/// Texts whose characters a map replaces, the longest by eighteen; and files whose map or scores are damaged.
+#[test]
+fn maps_of_characters_are_followed() {
+    let text = std::fs::read_to_string(folder().join("mapped.json")).unwrap();
+    let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let file = std::fs::read(folder().join("mapped.model")).unwrap();
+    let tokenizer = Tokenizer::from_bytes(&file).unwrap();
+    for case in &cases {
+        let text = case["text"].as_str().unwrap();
+        assert_eq!(tokenizer.encode_plain(text).unwrap(), ids(case), "{text}");
+    }
+    // Whatever byte is changed, the answer is a tokenizer or an error, and texts are encoded or refused.
+    for at in 0..file.len() {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0x41;
+        let Ok(tokenizer) = Tokenizer::from_bytes(&damaged) else { continue };
+        for case in &cases {
+            let _ = tokenizer.encode_plain(case["text"].as_str().unwrap());
+        }
+    }
+}
+
+#[test]
+fn replacements_that_grow_are_refused() {
+    let file = |normalizer: &str| {
+        let vocabulary = r#"{"a": 0, "b": 1}"#;
+        format!(
+            r#"{{"version": "1.0", "added_tokens": [], "normalizer": {normalizer}, "pre_tokenizer": null, "post_processor": null, "decoder": null,
+                "model": {{"type": "BPE", "vocab": {vocabulary}, "merges": []}}}}"#
+        )
+    };
+    let prepend = |length: usize| {
+        file(&format!(r#"{{"type": "Prepend", "prepend": "{}"}}"#, "a".repeat(length)))
+    };
+    assert!(Tokenizer::from_bytes(prepend(3).as_bytes()).is_ok());
+    let refused = Tokenizer::from_bytes(prepend(5000).as_bytes()).unwrap_err();
+    assert!(refused.to_string().contains("5001 times as long"), "{refused}");
+    let map = file(r#"{"type": "Precompiled", "precompiled_charsmap": "CAAAAAEAAAABAQAA"}"#);
+    assert!(Tokenizer::from_bytes(map.as_bytes()).is_err());
+}

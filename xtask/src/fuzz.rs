@@ -13,14 +13,18 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("ptd", &["ptd"]),
     ("bpte", &["bpte"]),
     ("etdump", &["etdp"]),
+    ("tokenizer", &["model", "bin", "tiktoken"]),
 ];
+
+/// Where these are.
+const FOLDERS: [&str; 3] = ["tests/fixtures", "devtools/tests", "llm/tests/tokenizers"];
 
 /// Larger fixtures would only slow the search down.
 const MAX_SIZE: u64 = 20_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The target: load, load_and_run, compile, ptd, bpte or etdump; each in turn if none is named
+    /// The target: load, load_and_run, compile, ptd, bpte, etdump or tokenizer; each in turn if none is named
     target: Option<String>,
     /// How long to search, for each target
     #[arg(long, default_value_t = 60)]
@@ -60,7 +64,7 @@ fn search(name: &str, endings: &[&str], seconds: u64) -> Result<()> {
 fn copy_seeds(endings: &[&str], seeds: &Path) -> Result<()> {
     std::fs::create_dir_all(seeds).with_context(|| seeds.display().to_string())?;
     let root = root();
-    let mut folders: Vec<PathBuf> = vec![root.join("tests/fixtures"), root.join("devtools/tests")];
+    let mut folders: Vec<PathBuf> = FOLDERS.iter().map(|folder| root.join(folder)).collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();

@@ -1,5 +1,6 @@
 //! `torchlet bench-llm`.
 
+use super::bandwidth::bandwidth;
 use super::generate::peak_memory;
 use super::options::BenchLlmArguments;
 use super::runner;
@@ -11,6 +12,10 @@ use torchlet::llm::{GenerationConfig, Sampling, Tokenizer};
 /// Measures how fast prompts are fed and text is generated, at several lengths. Tokens are chosen without a tokenizer, always the likeliest.
 pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
     let mut runner = runner(&arguments.language, Tokenizer::empty())?;
+    let threads = arguments.language.model_options.threads.map_or_else(
+        || std::thread::available_parallelism().map_or(1, |count| count.get()),
+        Into::into,
+    );
     let vocabulary = runner.metadata().vocab_size.unwrap_or(256).max(2);
     let limit = runner.metadata().max_context_len;
     let config = GenerationConfig {
@@ -19,6 +24,7 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
         ignore_eos: true,
         ..GenerationConfig::default()
     };
+    let mut memory_rate = None;
     for &length in &arguments.prompt_tokens {
         if length == 0 || length.saturating_add(arguments.tokens) > limit {
             anstream::eprintln!(
@@ -44,6 +50,11 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
             bar.inc(1);
         }
         bar.finish_and_clear();
+        // Before there is memory to read.
+        let peak = peak_memory();
+        if arguments.bandwidth && memory_rate.is_none() {
+            memory_rate = Some(bandwidth(threads));
+        }
         let rate = |count: usize, time: Duration| count as f64 / time.as_secs_f64().max(1e-9);
         let (prompt_rate, rate) = (rate(length, prefill), rate(generated, decode));
         match arguments.json {
@@ -55,7 +66,8 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
                     "prefill_token_per_sec": prompt_rate,
                     "decode_token_per_sec": rate,
                     "prefill_ms": prefill.as_secs_f64() * 1e3,
-                    "peak_bytes": peak_memory(),
+                    "peak_bytes": peak,
+                    "memory_bytes_per_sec": memory_rate,
                 })
             ),
             false => anstream::println!(
@@ -63,6 +75,9 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
                 duration(prefill)
             ),
         }
+    }
+    if let Some(rate) = memory_rate.filter(|_| !arguments.json) {
+        anstream::println!("{threads} threads read {:.1} GB/s from memory", rate / 1e9);
     }
     if let Some(peak) = peak_memory().filter(|_| !arguments.json) {
         anstream::println!("peak memory {}", bytes(peak));

@@ -1,5 +1,6 @@
 //! Language models: `torchlet generate`, `chat`, `transcribe`, `bench-llm` and `serve`.
 
+mod bandwidth;
 mod bench;
 mod chat;
 mod generate;

@@ -227,6 +227,9 @@ pub(crate) struct BenchLlmArguments {
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
+    /// Measure, too, how fast as many threads read memory
+    #[arg(long)]
+    pub(crate) bandwidth: bool,
     /// Print one JSON object a line for each length
     #[arg(long)]
     pub(crate) json: bool,

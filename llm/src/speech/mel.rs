@@ -91,7 +91,7 @@ impl LogMel {
     /// The Fourier transform of every `stride`th number, as many as `output` has: by the transforms of their parts.
     fn transform(&self, input: &[[f64; 2]], stride: usize, output: &mut [[f64; 2]]) {
         let count = output.len();
-        let Some(factor) = (2..=count).find(|factor| count % factor == 0) else {
+        let Some(factor) = (2..=count).find(|factor| count.is_multiple_of(*factor)) else {
             output[0] = input[0];
             return;
         };

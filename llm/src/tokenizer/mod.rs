@@ -3,6 +3,8 @@
 //! The formats of Hugging Face (`tokenizer.json`), SentencePiece, tiktoken and Tekken are those of the crate `kitoken`; llama2.c's is ours
 //! (`llama2c.rs`). Files are hostile: how large they may be is bounded, and should the crate panic at one, that is an error here.
 
+mod charsmap;
+mod growth;
 mod llama2c;
 mod reversed;
 mod stream;
@@ -14,9 +16,8 @@ use kitoken::convert::{
     convert_sentencepiece, convert_tekken, convert_tiktoken, convert_tokenizers,
 };
 use kitoken::{
-    Decoding, DecodingReplacePattern, Definition, Kitoken, Normalization,
-    NormalizationReplacePattern, Processing, Regex, SpecialToken, SpecialTokenKind, Split,
-    SplitBehavior,
+    CharsMap, Definition, Kitoken, Normalization, Processing, Regex, SpecialToken,
+    SpecialTokenKind, Split, SplitBehavior,
 };
 use llama2c::Llama2c;
 use reversed::ReversedBytes;
@@ -137,6 +138,16 @@ impl Tokenizer {
     }
 
     fn of_kitoken(format: TokenizerFormat, bytes: &[u8]) -> Result<Self, Error> {
+        let maps = match format {
+            TokenizerFormat::HuggingFace => charsmap::of_json(bytes),
+            TokenizerFormat::SentencePiece => charsmap::of_sentencepiece(bytes),
+            _ => Ok(Vec::new()),
+        };
+        let maps = maps.map_err(Error::tokenizer)?;
+        let mut of_map = 1;
+        for map in &maps {
+            of_map = charsmap::check(map).map_err(Error::tokenizer)?.max(of_map);
+        }
         let definition = match format {
             TokenizerFormat::HuggingFace => convert_tokenizers(bytes),
             TokenizerFormat::SentencePiece => convert_sentencepiece(bytes),
@@ -145,6 +156,7 @@ impl Tokenizer {
         };
         let fail = |error: &dyn std::fmt::Display| Error::tokenizer(format!("{format:?}: {error}"));
         let mut definition = definition.map_err(|error| fail(&error))?;
+        replace_maps(&mut definition, &maps).map_err(Error::tokenizer)?;
         if format == TokenizerFormat::Tiktoken {
             like_llama3(&mut definition).map_err(|error| fail(&error))?;
         }
@@ -156,7 +168,10 @@ impl Tokenizer {
             matches!(step, Processing::Pad { .. } | Processing::Truncate { .. })
         };
         definition.config.processing.retain(|step| !is_length(step));
-        let (growth, behind) = growth(&definition);
+        if definition.model.vocab().is_empty() {
+            return Err(Error::tokenizer("it has no tokens"));
+        }
+        let (growth, behind) = growth::of(&definition, of_map);
         let longest = definition.model.vocab().iter().map(|token| token.bytes.len()).max();
         let is_long = behind.saturating_mul(longest.unwrap_or(0)) > MAX_TEXT;
         if growth.max(behind) > MAX_GROWTH || is_long {
@@ -332,46 +347,26 @@ fn has_key(text: &str, key: &str) -> bool {
     text.match_indices(key).any(|(at, _)| text[at + key.len()..].trim_start().starts_with(':'))
 }
 
-/// How many times as long what replaces parts of a text may make it, before it is cut into tokens and behind these.
-fn growth(definition: &Definition) -> (usize, usize) {
-    // An expression may find a place between any two bytes, and a dollar sign stands for all that it found.
-    let of_expression = |replacement: &str| match replacement.len() {
-        0 => 1,
-        length => length + 1 + replacement.matches('$').count(),
-    };
-    let of_text = |found: usize, replacement: &str| match found {
-        0 => replacement.len() + 1,
-        found => replacement.len().div_ceil(found).max(1),
-    };
-    let (mut before, mut behind) = (1usize, 1usize);
-    for mut step in &definition.config.normalization {
-        while let Normalization::Conditional { normalization, .. } = step {
-            step = normalization;
-        }
-        let Normalization::Replace { pattern, replacement } = step else { continue };
-        before = before.saturating_mul(match pattern {
-            NormalizationReplacePattern::Character(found) => of_text(found.len_utf8(), replacement),
-            NormalizationReplacePattern::String(found) => of_text(found.len(), replacement),
-            NormalizationReplacePattern::Regex(_) => of_expression(replacement),
-        });
-    }
-    for step in &definition.config.decoding {
-        let Decoding::Replace { pattern, replacement } = step else { continue };
-        behind = behind.saturating_mul(match pattern {
-            DecodingReplacePattern::Character(found) => of_text(found.len_utf8(), replacement),
-            DecodingReplacePattern::String(found) => of_text(found.len(), replacement),
-            DecodingReplacePattern::Regex(_) => of_expression(replacement),
-        });
-    }
-    (before, behind)
-}
-
 fn is_tiktoken(text: &str) -> bool {
     let line = text.lines().next().unwrap_or_default();
     line.split_once(' ').is_some_and(|(token, rank)| {
         let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
         !token.is_empty() && token.bytes().all(is_base64) && rank.trim().parse::<u32>().is_ok()
     })
+}
+
+/// Gives a tokenizer its maps of characters whole, as they were looked at.
+fn replace_maps(definition: &mut Definition, maps: &[Vec<u8>]) -> Result<(), String> {
+    let mut whole = maps.iter().filter(|map| !map.is_empty());
+    for step in &mut definition.config.normalization {
+        let Normalization::CharsMap { map } = step else { continue };
+        let found = whole.next().ok_or("it has a map of characters in a place of its own")?;
+        *map = CharsMap::try_from(charsmap::padded(found)).map_err(|error| error.to_string())?;
+    }
+    match whole.next() {
+        None => Ok(()),
+        Some(_) => Err("it has a map of characters in a place of its own".into()),
+    }
 }
 
 /// Gives special tokens of a Tekken file the names that newer ones have for them, in place of those of the first.

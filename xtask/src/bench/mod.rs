@@ -1,6 +1,7 @@
 //! Measures models with torchlet and with its peers, in turns, on one machine, in one run.
 
 mod cpu;
+mod llm;
 mod peer;
 mod tracing;
 mod vulkan;
@@ -27,6 +28,8 @@ enum What {
     Vulkan(vulkan::VulkanOptions),
     /// What telling tracers of events costs where nobody listens: instructions of an inference, with and without the question
     Tracing,
+    /// Language models on the CPU, beside ExecuTorch's own runtime: text and prompts, memory, share of bandwidth
+    Llm(llm::LlmOptions),
     /// Models on the boards of boards/: instructions of each operator. (`cargo xtask board` compares what they compute.)
     Boards {
         /// The boards; all that run models if none is named
@@ -42,6 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None => cpu::run(&options.cpu),
         Some(What::Vulkan(options)) => vulkan::run(options),
         Some(What::Tracing) => tracing::run(),
+        Some(What::Llm(options)) => llm::run(options),
         Some(What::Boards { boards, overwrite }) => crate::board::bench(boards, *overwrite),
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
                 .clone()
                 .or_else(|| std::env::var(KEY_VARIABLE).ok().filter(|key| !key.is_empty())),
             address.ip().is_loopback(),
-            [&[arguments.host.clone()], arguments.allow_host.as_slice()].concat(),
+            [std::slice::from_ref(&arguments.host), &arguments.allow_host].concat(),
         ),
         bodies: Bodies::default(),
         created: openai::now(),

@@ -1,0 +1,257 @@
+//! Maps of characters in SentencePiece models and in `tokenizer.json`, looked at before the crate `kitoken` follows them: it indexes with what they say.
+//!
+//! A map is the length of a trie in bytes, the trie, and texts that end with a zero byte each. The trie is a double array of 32-bit units: a unit has
+//! the byte that leads to it, whether a text belongs to what led there, and how far away what follows is. The unit of a text has where it begins.
+
+/// The longest text for a character: that of the longest in Unicode has 33 bytes.
+const MAX_REPLACEMENT: usize = 256;
+/// No larger byte is in text.
+const LAST_BYTE: usize = 0xf4;
+
+/// The map as `kitoken` 0.11 reads all of it: it leaves out the last unit, so that there is one more.
+pub(super) fn padded(map: &[u8]) -> Vec<u8> {
+    let Some((length, rest)) = map.split_at_checked(4) else { return map.to_vec() };
+    let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+    let (trie, texts) = rest.split_at((length as usize).min(rest.len()));
+    [&length.saturating_add(4).to_le_bytes(), trie, &[0; 4], texts].concat()
+}
+
+/// Whether a map can be followed wherever a text leads, and how many times as long it can make one.
+pub(super) fn check(map: &[u8]) -> Result<usize, String> {
+    let cut_off = || "a map of characters is cut off".to_owned();
+    if map.is_empty() {
+        return Ok(1);
+    }
+    let (length, rest) = map.split_at_checked(4).ok_or_else(cut_off)?;
+    let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
+    let (trie, texts) = rest.split_at_checked(length).ok_or_else(cut_off)?;
+    let units: Vec<u32> = trie
+        .chunks_exact(4)
+        .map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]]))
+        .collect();
+    let longest = texts.split(|byte| *byte == 0).map(<[u8]>::len).max().unwrap_or(0);
+    if longest > MAX_REPLACEMENT {
+        return Err(format!(
+            "a map of characters has a text of {longest} bytes, more than {MAX_REPLACEMENT}"
+        ));
+    }
+    let outside = || "a map of characters leads out of itself".to_owned();
+    let far = |unit: u32| ((unit >> 10) as usize) << ((unit & (1 << 9)) >> 6);
+    let root = *units.first().ok_or_else(cut_off)?;
+    let (mut waiting, mut was_seen) = (vec![far(root)], vec![false; units.len()]);
+    while let Some(place) = waiting.pop() {
+        if std::mem::replace(was_seen.get_mut(place).ok_or_else(outside)?, true) {
+            continue;
+        }
+        for byte in 1..=LAST_BYTE {
+            let at = place ^ byte;
+            let unit = *units.get(at).ok_or_else(outside)?;
+            if (unit & (1 << 31 | 0xff)) as usize != byte {
+                continue;
+            }
+            let next = at ^ far(unit);
+            if unit >> 8 & 1 == 1 {
+                let begin = *units.get(next).ok_or_else(outside)? & !(1 << 31);
+                if begin as usize > texts.len() {
+                    return Err("a map of characters leads behind its texts".into());
+                }
+            }
+            waiting.push(next);
+        }
+    }
+    Ok(longest.max(1))
+}
+
+/// The maps of a SentencePiece model, and whether its scores are numbers.
+pub(super) fn of_sentencepiece(model: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let mut maps = Vec::new();
+    for field in fields(model) {
+        match field? {
+            // A piece: its text, its score, what kind it is.
+            (1, Field::Bytes(piece)) => {
+                for field in fields(piece) {
+                    if let (2, Field::Word(score)) = field?
+                        && !f32::from_bits(score).is_finite()
+                    {
+                        return Err("the score of a piece is not a number".into());
+                    }
+                }
+            }
+            // How texts are changed before they are cut.
+            (3, Field::Bytes(rules)) => {
+                for field in fields(rules) {
+                    if let (2, Field::Bytes(map)) = field? {
+                        maps.push(map.to_vec());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(maps)
+}
+
+/// The maps of a `tokenizer.json`.
+pub(super) fn of_json(file: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let file: serde_json::Value =
+        serde_json::from_slice(file).map_err(|error| error.to_string())?;
+    let mut maps = Vec::new();
+    // Its reader refuses what is nested deeper than some hundred times.
+    let mut waiting = vec![&file["normalizer"]];
+    while let Some(value) = waiting.pop() {
+        match value {
+            serde_json::Value::Array(values) => waiting.extend(values.iter().rev()),
+            serde_json::Value::Object(entries) => {
+                for (key, value) in entries.iter().rev() {
+                    match (key.as_str(), value.as_str()) {
+                        ("precompiled_charsmap", Some(text)) => maps.push(base64(text)?),
+                        _ => waiting.push(value),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(maps)
+}
+
+/// Bytes of text in base 64.
+fn base64(text: &str) -> Result<Vec<u8>, String> {
+    let (mut bytes, mut bits, mut count) = (Vec::with_capacity(text.len() / 4 * 3), 0u32, 0);
+    for byte in text.trim_end_matches('=').bytes() {
+        let six = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return Err("a map of characters is not in base 64".into()),
+        };
+        bits = bits << 6 | u32::from(six);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count & 0xff) as u8);
+        }
+    }
+    Ok(bytes)
+}
+
+/// A field of a protocol buffer's message.
+enum Field<'m> {
+    Bytes(&'m [u8]),
+    Word(u32),
+    Other,
+}
+
+/// The fields of a message, with their numbers.
+fn fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, Field<'_>), String>> {
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let field = field(&mut rest);
+        if field.is_none() {
+            rest = &[];
+        }
+        Some(field.ok_or_else(|| "a message is cut off".to_owned()))
+    })
+}
+
+fn field<'m>(rest: &mut &'m [u8]) -> Option<(u64, Field<'m>)> {
+    let tag = varint(rest)?;
+    let mut take = |count: usize| {
+        let (taken, behind) = rest.split_at_checked(count)?;
+        *rest = behind;
+        Some(taken)
+    };
+    let field = match tag & 7 {
+        1 => take(8).map(|_| Field::Other)?,
+        5 => Field::Word(u32::from_le_bytes(take(4)?.try_into().ok()?)),
+        0 => varint(rest).map(|_| Field::Other)?,
+        2 => {
+            let count = usize::try_from(varint(rest)?).ok()?;
+            let (taken, behind) = rest.split_at_checked(count)?;
+            *rest = behind;
+            Field::Bytes(taken)
+        }
+        _ => return None,
+    };
+    Some((tag >> 3, field))
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for at in 0..10 {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        value |= u64::from(byte & 0x7f) << (7 * at).min(63);
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map() -> Vec<u8> {
+        let model = include_bytes!("../../tests/tokenizers/mapped.model");
+        of_sentencepiece(model).unwrap().concat()
+    }
+
+    #[test]
+    fn the_usual_map_is_sound() {
+        let map = map();
+        // Eighteen characters of Arabic, and spaces.
+        assert_eq!(check(&map), Ok("صلى الله عليه وسلم".len()));
+        assert_eq!(check(&[]), Ok(1));
+    }
+
+    #[test]
+    fn maps_that_lead_elsewhere_are_refused() {
+        let map = map();
+        assert!(check(&map[..3]).is_err());
+        assert!(check(&map[..map.len() / 4]).is_err());
+        // Texts that are missing, a text without end, and a trie that is too short for where it leads.
+        let length = u32::from_le_bytes(map[..4].try_into().unwrap()) as usize;
+        assert!(check(&map[..4 + length]).unwrap_err().contains("texts"));
+        let without_end: Vec<u8> =
+            map[..4 + length].iter().copied().chain(std::iter::repeat_n(b'a', 10_000)).collect();
+        assert!(check(&without_end).unwrap_err().contains("10000 bytes"));
+        let mut short = ((length / 2) as u32).to_le_bytes().to_vec();
+        short.extend(&map[4..4 + length / 2]);
+        short.extend(&map[4 + length..]);
+        assert!(check(&short).unwrap_err().contains("out of itself"));
+        // A trie that leads to itself ends.
+        let ring = [&8u32.to_le_bytes()[..], &1u32.to_le_bytes(), &0x101u32.to_le_bytes()].concat();
+        assert!(check(&ring).is_err());
+    }
+
+    #[test]
+    fn scores_have_to_be_numbers() {
+        let piece = |score: f32| {
+            let inner = [&[0x0a, 1, b'a', 0x15][..], &score.to_le_bytes()].concat();
+            [&[0x0a, inner.len() as u8][..], &inner].concat()
+        };
+        assert!(of_sentencepiece(&piece(1.0)).unwrap().is_empty());
+        assert!(of_sentencepiece(&piece(f32::NAN)).is_err());
+        assert!(of_sentencepiece(&piece(1.0)[..6]).is_err());
+    }
+
+    #[test]
+    fn base_64_is_read() {
+        for (text, bytes) in [
+            ("", &b""[..]),
+            ("YQ==", b"a"),
+            ("YWI=", b"ab"),
+            ("YWJj", b"abc"),
+            ("//8=", &[255, 255]),
+        ] {
+            assert_eq!(base64(text).unwrap(), bytes);
+        }
+        assert!(base64("a b").is_err());
+    }
+}

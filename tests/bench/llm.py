@@ -1,0 +1,85 @@
+"""Language models for `cargo xtask bench llm`, and ExecuTorch's own runtime on them.
+
+    python llm.py export FOLDER NAME        writes FOLDER/NAME.pte, with random weights
+    python llm.py serve MODEL THREADS TOKENS
+
+NAME is a shape and how weights are kept: `stories15m_fp32`, `stories15m_8da4w`, `wide_fp32`, `wide_8da4w`. `serve` writes `ready`, and then for each
+line with a number of runs a line with so many times in milliseconds: of feeding TOKENS tokens, each behind those of the run before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CONTEXT, CHUNK = 256, 128
+SHAPES = {
+    "stories15m": {"dim": 288, "n_layers": 6, "n_heads": 6, "n_kv_heads": 6, "hidden_dim": 768, "vocab_size": 32000},
+    # Weights that no cache holds.
+    "wide": {"dim": 1536, "n_layers": 6, "n_heads": 12, "n_kv_heads": 4, "hidden_dim": 4096, "vocab_size": 4096},
+}
+FORMS = {
+    "fp32": ["--use_sdpa_with_kv_cache", "-X"],
+    "8da4w": ["--use_sdpa_with_kv_cache", "-X", "--xnnpack-extended-ops", "-qmode", "8da4w", "--group_size", "32"],
+}
+
+
+def export(folder: Path, name: str) -> None:
+    import torch
+    from executorch.examples.models.llama.export_llama_lib import build_args_parser, export_llama
+    from executorch.examples.models.llama.llama_transformer import construct_transformer
+    from executorch.examples.models.llama.model_args import ModelArgs
+
+    shape, form = name.rsplit("_", 1)
+    params = {"norm_eps": 1e-5, "rope_theta": 10000.0, **SHAPES[shape]}
+    torch.manual_seed(0)
+    model = construct_transformer(ModelArgs(**params, max_seq_len=CHUNK, max_context_len=CONTEXT))
+    with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
+        torch.save(model.state_dict(), "model.pth")
+        Path("params.json").write_text(json.dumps(params))
+        command = ["-kv", "-d", "fp32", "--checkpoint", f"{work}/model.pth", "--params", f"{work}/params.json"]
+        command += ["--max_seq_length", str(CHUNK), "--max_context_length", str(CONTEXT)]
+        export_llama(build_args_parser().parse_args([*command, *FORMS[form], "--output_name", f"{name}.pte"]))
+        (folder / f"{name}.pte").write_bytes(Path(f"{name}.pte").read_bytes())
+
+
+def serve(model: Path, threads: int, count: int) -> None:
+    try:
+        import torch
+        from executorch.extension.pybindings import portable_lib
+        from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401
+        import executorch.kernels.quantized  # noqa: F401
+    except ImportError as error:
+        print(f"not here: {error}", flush=True)
+        return
+    torch.set_num_threads(threads)
+    with contextlib.suppress(AttributeError):
+        portable_lib._unsafe_reset_threadpool(threads)
+    module = portable_lib._load_for_executorch(str(model))
+    tokens = torch.arange(count).remainder(97).unsqueeze(0)
+    places = [torch.tensor([at]) for at in range(0, CHUNK - count + 1, count)]
+    module.forward([tokens, places[0]])
+    print("ready", flush=True)
+    for line in sys.stdin:
+        times = []
+        for run in range(int(line)):
+            start = time.perf_counter()
+            module.forward([tokens, places[run % len(places)]])
+            times.append(time.perf_counter() - start)
+        print(" ".join(f"{seconds * 1e3:.5f}" for seconds in times), flush=True)
+
+
+def main() -> None:
+    what, first, second, *rest = sys.argv[1:]
+    if what == "export":
+        export(Path(first).resolve(), second)
+    else:
+        serve(Path(first), int(second), int(rest[0]))
+
+
+if __name__ == "__main__":
+    main()

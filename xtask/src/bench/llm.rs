@@ -1,0 +1,166 @@
+//! Language models on the CPU: torchlet and ExecuTorch's own runtime on the same files, in turns.
+
+use super::peer::{Peer, Start};
+use super::{date, median, processor_count, processors, this_command};
+use crate::fixtures::python;
+use crate::process::{self, cargo, command, output, root, target_dir};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// Tokens of the prompt that is fed at once, and of the text behind it.
+const PROMPT: usize = 64;
+const TEXT: usize = 64;
+#[derive(clap::Args)]
+pub(crate) struct LlmOptions {
+    /// A Python that has the packages of tests/bench/requirements.txt; else one is set up under target/
+    #[arg(long, env = "TORCHLET_PYTHON")]
+    python: Option<PathBuf>,
+    /// How often they take turns
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// Threads that both may use [default: one per processor]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Also a model whose weights no cache holds: 150 million parameters, exported on first use
+    #[arg(long)]
+    wide: bool,
+}
+
+/// A model, and the bytes of its table of embeddings, of which a token reads a row.
+const MODELS: [(&str, u64); 2] =
+    [("stories15m_fp32", 32_000 * 288 * 4), ("stories15m_8da4w", 32_000 * 288 * 4)];
+const WIDE: [(&str, u64); 2] = [("wide_fp32", 4096 * 1536 * 4), ("wide_8da4w", 4096 * 1536 * 4)];
+
+/// What one round found: tokens a second.
+#[derive(Default)]
+struct Rates {
+    prompt: Vec<f64>,
+    text: Vec<f64>,
+}
+
+impl Rates {
+    fn cell(rates: &[f64]) -> String {
+        let fastest = rates.iter().copied().fold(0.0, f64::max);
+        format!("{fastest:.0} / {:.0}", median(&mut rates.to_vec()))
+    }
+}
+
+pub(crate) fn run(options: &LlmOptions) -> Result<()> {
+    let requirements = root().join("tests/bench/requirements.txt");
+    let python = python(options.python.as_ref(), "bench", &requirements)?;
+    let threads = options.threads.unwrap_or_else(processor_count);
+    process::run(cargo(&["build", "--quiet", "--release", "--package", "torchlet-cli"]))?;
+    let torchlet = target_dir().join("release/torchlet");
+    let mut rows = Vec::new();
+    let mut bandwidth = 0.0;
+    let wide = if options.wide { &WIDE[..] } else { &[] };
+    for (name, embeddings) in MODELS.iter().chain(wide) {
+        let program = export(&python, name)?;
+        rows.push(compare(
+            options,
+            &python,
+            &torchlet,
+            &program,
+            threads,
+            *embeddings,
+            &mut bandwidth,
+        )?);
+    }
+    println!(
+        "\n| model | text, torchlet | ExecuTorch | times as fast | share of bandwidth | prompt, torchlet | ExecuTorch | times as fast | peak memory, torchlet |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for row in &rows {
+        println!("{row}");
+    }
+    println!(
+        "\nTokens a second, fastest / median of {} rounds in turns; a prompt of {PROMPT}, then {TEXT} one by one; {threads} threads, {:.1} GB/s read from memory. {}, {}\n{}",
+        options.rounds,
+        bandwidth / 1e9,
+        processors(),
+        date(),
+        this_command()
+    );
+    Ok(())
+}
+
+/// The program of a model, exported on first use.
+fn export(python: &str, name: &str) -> Result<PathBuf> {
+    let folder = target_dir().join("bench");
+    std::fs::create_dir_all(&folder)?;
+    let file = folder.join(format!("{name}.pte"));
+    if !file.is_file() {
+        println!("exporting {name}");
+        let script = root().join("tests/bench/llm.py");
+        let mut export = command(python, &[&script.to_string_lossy(), "export"]);
+        export.arg(&folder).arg(name).stdout(Stdio::null()).stderr(Stdio::null());
+        process::run(export).with_context(|| format!("cannot export {name}"))?;
+    }
+    Ok(file)
+}
+
+/// Lets both run in turns; gives a row of the table.
+fn compare(
+    options: &LlmOptions,
+    python: &str,
+    torchlet: &Path,
+    program: &Path,
+    threads: usize,
+    embeddings: u64,
+    bandwidth: &mut f64,
+) -> Result<String> {
+    let start = |tokens: usize| -> Result<Peer> {
+        let script = root().join("tests/bench/llm.py");
+        let (threads_text, tokens) = (threads.to_string(), tokens.to_string());
+        let arguments = ["serve", &program.to_string_lossy(), &threads_text, &tokens];
+        match Peer::start(python, &script, &arguments, threads)? {
+            Start::Ready(peer) => Ok(peer),
+            Start::NotHere(why) => bail!("ExecuTorch's runtime is not here: {why}"),
+        }
+    };
+    let (mut of_prompts, mut of_text) = (start(PROMPT)?, start(1)?);
+    let (mut ours, mut theirs, mut peak) = (Rates::default(), Rates::default(), 0u64);
+    for _ in 0..options.rounds {
+        let found = measure(torchlet, program, threads)?;
+        let number = |key: &str| found[key].as_f64().with_context(|| format!("no {key}: {found}"));
+        ours.prompt.push(number("prefill_token_per_sec")?);
+        ours.text.push(number("decode_token_per_sec")?);
+        *bandwidth = bandwidth.max(number("memory_bytes_per_sec")?);
+        peak = peak.max(found["peak_bytes"].as_u64().unwrap_or(0));
+        let fastest = of_prompts.measure(3)?.into_iter().fold(f64::INFINITY, f64::min);
+        theirs.prompt.push(PROMPT as f64 / fastest * 1e3);
+        let times = of_text.measure(TEXT as u32)?;
+        theirs.text.push(times.len() as f64 / times.iter().sum::<f64>() * 1e3);
+    }
+    let best = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
+    let ratio = |ours: &[f64], theirs: &[f64]| format!("{:.2}", best(ours) / best(theirs));
+    let weights = std::fs::metadata(program)?.len().saturating_sub(embeddings);
+    let share = best(&ours.text) * weights as f64 / *bandwidth;
+    let name = program.file_stem().unwrap_or_default().to_string_lossy();
+    Ok(format!(
+        "| {name} | {} | {} | {} | {:.0} % of {:.0} MB | {} | {} | {} | {:.0} MB |",
+        Rates::cell(&ours.text),
+        Rates::cell(&theirs.text),
+        ratio(&ours.text, &theirs.text),
+        share * 100.0,
+        weights as f64 / 1e6,
+        Rates::cell(&ours.prompt),
+        Rates::cell(&theirs.prompt),
+        ratio(&ours.prompt, &theirs.prompt),
+        peak as f64 / 1e6,
+    ))
+}
+
+/// What `torchlet bench-llm` says.
+fn measure(torchlet: &Path, program: &Path, threads: usize) -> Result<Value> {
+    let mut bench = command(
+        &torchlet.to_string_lossy(),
+        &["bench-llm", "--json", "--bandwidth", "--rounds", "3"],
+    );
+    bench.args(["--backend", "cpu", "--compile-cache", "off"]);
+    bench.args(["--prompt-tokens", &PROMPT.to_string(), "--tokens", &TEXT.to_string()]);
+    bench.args(["--threads", &threads.to_string()]).arg(program);
+    Ok(serde_json::from_slice(&output(bench)?)?)
+}
