@@ -272,6 +272,12 @@ pub(crate) struct RecordingOptions {
     /// Write the values to this file that instructions made, and the outputs of the program
     #[arg(long, value_name = "FILE", requires = "etdump")]
     pub(crate) debug_buffer: Option<PathBuf>,
+    /// Which events: of methods as a whole, or of everything in them
+    #[arg(long, value_enum, default_value_t, requires = "etdump")]
+    pub(crate) events: Events,
+    /// Which values: what the program returns, or also what instructions make on the way
+    #[arg(long, value_enum, default_value_t, requires = "debug_buffer")]
+    pub(crate) values: Values,
     /// Write what calls within delegates and compiled regions make, too: the program is taken apart for that and runs once more, and the
     /// dump has a block of its own, `Inside`, whose instructions are those of the program taken apart
     #[arg(long, requires = "debug_buffer")]
@@ -282,6 +288,26 @@ pub(crate) struct RecordingOptions {
     /// What parts of delegates are called by: names to be read, or the exporter's numbers, which an ETRecord resolves
     #[arg(long, value_enum, default_value_t, requires = "etdump")]
     pub(crate) delegate_ids: DelegateIds,
+}
+
+/// Which events are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Events {
+    /// Loads and runs as a whole
+    Methods,
+    /// Everything
+    #[default]
+    All,
+}
+
+/// Which values are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Values {
+    /// What the program returns
+    Outputs,
+    /// What instructions make, too
+    #[default]
+    All,
 }
 
 /// What parts of delegates are called by.

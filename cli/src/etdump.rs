@@ -1,6 +1,6 @@
 //! Recordings for ExecuTorch's tools.
 
-use crate::arguments::{Backend, DelegateIds, ModelOptions, RecordingOptions};
+use crate::arguments::{Backend, DelegateIds, Events, ModelOptions, RecordingOptions, Values};
 use crate::diff::expose::Exposed;
 use crate::failure::Failure;
 use crate::model;
@@ -15,7 +15,14 @@ use torchlet_devtools::{Recorder, Recording, etdump};
 /// A recorder of what the options ask for, if they ask for anything.
 pub(crate) fn recorder(options: &RecordingOptions) -> Option<Recorder> {
     options.etdump.as_ref()?;
-    let recorder = Recorder::new();
+    let recorder = match options.events {
+        Events::Methods => Recorder::new().of_methods(),
+        Events::All => Recorder::new(),
+    };
+    let recorder = match options.values {
+        Values::Outputs => recorder.of_outputs(),
+        Values::All => recorder,
+    };
     Some(match &options.debug_buffer {
         Some(_) => recorder.with_values(options.debug_buffer_limit.saturating_mul(1 << 20)),
         None => recorder,

@@ -1,6 +1,6 @@
 //! `torchlet run`.
 
-use crate::arguments::RunArguments;
+use crate::arguments::{RunArguments, Values};
 use crate::failure::Failure;
 use crate::terminal::{FAINT, NAME, TITLE, bytes, duration, paint, progress};
 use crate::{etdump, inputs, model, npy, summary};
@@ -13,6 +13,11 @@ use torchlet::{Profiler, ScalarType, Tensor, Value};
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let labels = arguments.labels.as_deref().map(read_labels).transpose()?;
     let profiler = arguments.profile.is_some().then(|| Arc::new(Profiler::new()));
+    if arguments.recording.inside && arguments.recording.values == Values::Outputs {
+        return Err(Failure::new(
+            "--inside asks for values that --values outputs leaves out; leave out one of them",
+        ));
+    }
     let recorder = etdump::recorder(&arguments.recording).map(Arc::new);
     let mut module = match (&recorder, &profiler) {
         (Some(recorder), _) => etdump::open(&arguments.model, &arguments.model_options, recorder)?,

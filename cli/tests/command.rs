@@ -624,6 +624,9 @@ fn values_within_delegates_are_recorded_where_asked_for() {
     };
     let (without, with) = (recorded(&[]), recorded(&["--inside"]));
     assert_eq!(values(&without, "Inside"), 0);
+    let less = recorded(&["--events", "methods", "--values", "outputs"]);
+    assert!(less.runs.iter().all(|run| run.events.len() == 1), "{less:?}");
+    assert!(values(&less, "Execute") > 0 && values(&less, "Execute") < values(&with, "Inside"));
     // All is in one delegate, which shows its output alone.
     assert!(values(&with, "Inside") > 3 + values(&without, "Execute"), "{:?}", with.runs.len());
 }

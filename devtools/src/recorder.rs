@@ -40,6 +40,10 @@ pub struct Recorder {
     start: Instant,
     /// How many bytes of values are kept; `None` for no values.
     room: Option<usize>,
+    /// Whether only loads and runs as a whole are kept.
+    only_methods: bool,
+    /// Whether of values, only what programs return is kept.
+    only_outputs: bool,
     state: Mutex<State>,
 }
 
@@ -75,13 +79,31 @@ fn number(instruction: usize) -> u32 {
 impl Recorder {
     /// A recorder of events alone.
     pub fn new() -> Self {
-        Recorder { start: Instant::now(), room: None, state: Mutex::default() }
+        Recorder {
+            start: Instant::now(),
+            room: None,
+            only_methods: false,
+            only_outputs: false,
+            state: Mutex::default(),
+        }
     }
 
     /// The same, that also keeps what instructions write, up to so many bytes.
     #[must_use]
     pub fn with_values(self, bytes: usize) -> Self {
         Recorder { room: Some(bytes), ..self }
+    }
+
+    /// The same, that keeps loads and runs as a whole, and nothing of what happens in them.
+    #[must_use]
+    pub fn of_methods(self) -> Self {
+        Recorder { only_methods: true, ..self }
+    }
+
+    /// The same, that keeps what programs return, and not what instructions write on the way.
+    #[must_use]
+    pub fn of_outputs(self) -> Self {
+        Recorder { only_outputs: true, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -256,6 +278,9 @@ impl EventTracer for Recorder {
             (thread.inside, thread.waited) = (None, None);
         }
         let location = Location::Host(thread.number);
+        if self.only_methods && !matches!(kind, Kind::Load | Kind::Execute) {
+            return;
+        }
         state.add(Event {
             kind,
             name: event.name.into(),
@@ -269,6 +294,9 @@ impl EventTracer for Recorder {
     }
 
     fn delegate_event(&self, event: &DelegateEvent<'_>) {
+        if self.only_methods {
+            return;
+        }
         let now = self.now();
         let mut state = self.state();
         let thread = state.thread();
@@ -320,6 +348,9 @@ impl EventTracer for Recorder {
     fn output(&self, event: &core::Event<'_>, arg: usize, tensor: &TensorRef<'_>) {
         if let Some(room) = self.room {
             let is_output = event.kind == EventKind::Execute;
+            if self.only_outputs && !is_output {
+                return;
+            }
             let instruction = (!is_output).then(|| number(event.instruction));
             self.state().keep(instruction, event.name, arg, tensor, room);
         }

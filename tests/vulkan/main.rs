@@ -5,6 +5,7 @@
 
 mod blob;
 mod cells;
+mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/vulkan.rs"]

@@ -9,7 +9,10 @@ use torchlet_core::{
 
 /// A recording of a load and two runs of a kernel and a delegate with parts on the host and on a device.
 fn recorded() -> Recording {
-    let recorder = Recorder::new().with_values(1 << 12);
+    recorded_by(Recorder::new().with_values(1 << 12))
+}
+
+fn recorded_by(recorder: Recorder) -> Recording {
     let event = |kind, name, instruction| torchlet_core::Event { kind, name, instruction };
     let within = |event: &torchlet_core::Event<'_>, body: &dyn Fn()| {
         let token = recorder.begin(event);
@@ -215,4 +218,20 @@ fn memory_of_other_runtimes_is_read() {
     let found: Vec<_> =
         back.runs[0].allocations.iter().map(|it| (it.allocator.as_str(), it.bytes)).collect();
     assert_eq!(found, [("method allocator", 96), ("", 96)]);
+}
+
+#[test]
+fn less_is_recorded_where_less_is_asked_for() {
+    let all = recorded();
+    let methods = recorded_by(Recorder::new().with_values(1 << 12).of_methods().of_outputs());
+    for (less, all) in methods.runs.iter().zip(&all.runs) {
+        let whole = |events: &[Event]| {
+            events.iter().filter(|it| matches!(it.kind, Kind::Load | Kind::Execute)).count()
+        };
+        assert_eq!((less.events.len(), whole(&less.events)), (1, whole(&all.events)));
+        let outputs = all.values.iter().filter(|value| value.instruction.is_none()).count();
+        assert_eq!(less.values.len(), outputs);
+        assert!(less.values.len() <= all.values.len());
+    }
+    assert!(methods.buffer.len() < all.buffer.len());
 }

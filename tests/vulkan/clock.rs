@@ -1,0 +1,40 @@
+//! Times of the device on the clock of the host.
+
+use crate::common::{fixture, open};
+use crate::device::{device_is_there, on_device};
+use std::sync::Arc;
+use torchlet_devtools::{Event, Kind, Location, Recorder};
+
+/// How far two clocks may be apart that were compared: looking at both takes a while on a busy machine.
+const NANOSECONDS: u64 = 200_000;
+
+/// Runs of a delegate lie within the call of it, in order; where clocks cannot be compared, they begin when the host waits, which is within it, too.
+#[test]
+fn commands_lie_within_their_call() {
+    if !device_is_there() {
+        return;
+    }
+    let fixture = fixture("vulkan/arithmetic/chain.bpte");
+    let recorder = Arc::new(Recorder::new());
+    let source = open(&fixture, on_device().event_tracer(recorder.clone())).unwrap();
+    let mut module = source.share();
+    for _ in 0..3 {
+        crate::common::check(&mut module, &source, &fixture).unwrap();
+    }
+    let recording = recorder.recording();
+    let mut commands = 0;
+    for run in recording.executions() {
+        let is_call = |event: &&Event| event.kind == Kind::Delegate;
+        let call = run.events.iter().find(is_call).expect("a call of the delegate");
+        let device = run.events.iter().filter(|event| event.location == Location::Device);
+        let mut last = 0;
+        for event in device {
+            let within =
+                event.start + NANOSECONDS >= call.start && event.end <= call.end + NANOSECONDS;
+            assert!(within, "{} to {} in {} to {}", event.start, event.end, call.start, call.end);
+            assert!(event.start >= last, "commands come one after the other");
+            (last, commands) = (event.start, commands + 1);
+        }
+    }
+    assert!(commands >= 9, "{commands} commands of three runs");
+}
