@@ -21,7 +21,7 @@ use image::Image;
 use machines::{BOARDS, Board, Machine};
 use object::{Object, ObjectSymbol};
 use programs::PROGRAMS;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
@@ -36,6 +36,10 @@ pub(crate) struct Options {
     /// Shows what each operator takes
     #[arg(long)]
     operators: bool,
+    /// Runs boards with this program in the place of their own, and shows what they log: qemu-cortex-m4, if none is named, with a
+    /// `.pte` file that takes its picture; others with any `.bpte` file with one tensor as input
+    #[arg(long, value_name = "FILE", conflicts_with = "overwrite")]
+    model: Option<PathBuf>,
 }
 
 /// The folders below `boards/` that are workspaces of their own, and that folder itself.
@@ -89,6 +93,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let names = || all().map(|board| board.name);
     if let Some(name) = options.boards.iter().find(|name| names().all(|known| known != **name)) {
         bail!("there is no board {name}; there are {}", names().collect::<Vec<_>>().join(", "));
+    }
+    if let Some(model) = &options.model {
+        let names = match &options.boards[..] {
+            [] => vec![DEMO.name],
+            names => names.iter().map(String::as_str).collect(),
+        };
+        let boards: Vec<&Board> = all().filter(|board| names.contains(&board.name)).collect();
+        return boards.into_iter().try_for_each(|board| try_out(board, model));
     }
     let is_chosen =
         |name: &str| options.boards.is_empty() || options.boards.iter().any(|it| it == name);
@@ -192,6 +204,25 @@ fn check_swapped(board: &Board, host: &mut Host) -> Result<()> {
     }
     println!("  {}, in the place of its own: as on the host", compare::OWN_FILE);
     faults::check(&lines)
+}
+
+/// Builds a board with a program of the caller's, runs it, and shows what it logs.
+fn try_out(board: &Board, model: &Path) -> Result<()> {
+    let variable = if board.name == DEMO.name { "MODEL" } else { "TORCHLET_MODEL" };
+    let machine = board.machine.as_ref().filter(|machine| !machine.takes_files);
+    let machine = machine.filter(|_| !board.models.is_empty());
+    let Some(machine) = machine else {
+        bail!("{} takes no other program in QEMU", board.name);
+    };
+    crate::tools::targets(&[board.target])?;
+    let model = std::path::absolute(model)?;
+    ensure!(model.is_file(), "there is no file {}", model.display());
+    let image = Image::build(board, &[(variable, &model.to_string_lossy())])?;
+    println!("image: {}", Sizes::of(&image.elf)?);
+    for line in image.run(machine, &[])? {
+        println!("  {line}");
+    }
+    Ok(())
 }
 
 /// The board that takes images as UF2 files.
