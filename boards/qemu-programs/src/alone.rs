@@ -1,6 +1,6 @@
 //! Methods that have memory of their own.
 
-use crate::{Failed, Test, array, close, close_all, same, tensor};
+use crate::{Failed, Test, array, close, close_all, events, same, tensor};
 use crate::{
     digits, digits_unplanned_io, dynamic_rows, external_two_files, lstm_step_apart, many_inputs,
     state_unplanned, two_methods,
