@@ -109,7 +109,7 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
 /// Compiles for the systems that are compiled for with every change, and has core refuse the one that it is not for.
 pub(crate) fn compile() -> Result<()> {
     tools::targets(EACH_TIME)?;
-    EACH_TIME.iter().try_for_each(|target| check(target))?;
+    EACH_TIME.iter().try_for_each(|target| check(target, LIBRARY))?;
     let mut refused = SYSTEMS.iter().filter(|system| matches!(system.how, How::Refuse));
     refused.try_for_each(|system| refuse(system.target))
 }
@@ -146,7 +146,7 @@ fn try_one(system: &System) -> Result<()> {
             process::run(with(cargo(&all.concat())))?;
             verify(system.target, &with)
         }
-        How::Compile => check(system.target),
+        How::Compile => check(system.target, COMMAND),
         How::Static => {
             // Rust brings the library along; what the linker of this machine adds is none of its own.
             verify(system.target, &|cargo| cargo)?;
@@ -171,11 +171,14 @@ fn verify(target: &str, with: &dyn Fn(Command) -> Command) -> Result<()> {
     process::run(verify)
 }
 
-/// Whether the facade and the command compile, with Vulkan.
-fn check(target: &str) -> Result<()> {
+/// The library and the command, by what cargo calls them: with Vulkan.
+const LIBRARY: [&str; 2] = ["torchlet", "portable,vulkan"];
+const COMMAND: [&str; 2] = ["torchlet-cli", "vulkan"];
+
+/// Whether a package compiles with some features.
+fn check(target: &str, [package, features]: [&str; 2]) -> Result<()> {
     let check = ["check", "--quiet", "--target", target, "--no-default-features"];
-    let what = ["--package", "torchlet-cli", "--features", "vulkan"];
-    process::run(cargo(&[&check[..], &what].concat()))
+    process::run(cargo(&[&check[..], &["--package", package, "--features", features]].concat()))
 }
 
 /// That core does not compile for a processor, and why.

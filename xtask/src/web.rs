@@ -48,8 +48,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let package = build(Build::Release)?;
     let module = package.join("dist/torchlet.wasm");
     let pack = command("npm", &["pack", "--silent", "--pack-destination", ".."]);
-    process::run(in_folder(pack, &package))?;
-    let archive = package.with_file_name("torchlet-0.1.0.tgz");
+    // It says what it wrote.
+    let packed = String::from_utf8(output(in_folder(pack, &package))?)?;
+    let archive = package.with_file_name(packed.trim());
     let (bytes, packed) = (std::fs::metadata(&module)?.len(), std::fs::metadata(&archive)?.len());
     println!("{}: {bytes} bytes; {}: {packed} bytes", module.display(), archive.display());
     println!("{}", package.with_file_name("torchlet.html").display());

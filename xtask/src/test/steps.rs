@@ -43,7 +43,7 @@ pub(super) const STEPS: &[Step] = &[
     step("no-std", "core and kernels compile for microcontrollers", no_std),
     step(
         "systems",
-        "the command compiles for Windows and macOS, and core says which processors it is not for",
+        "the library compiles for Windows and macOS, and core says which processors it is not for",
         systems_step,
     ),
     step(
