@@ -1,7 +1,7 @@
-//! Archives of the command as users get them, the same from the same sources wherever they are built.
+//! Archives of the command as users get them.
 //!
-//! An archive has the command, the licences of all that is in it, and a bill of materials; `SHA256SUMS` has the checksums. Files have the time of
-//! the commit, and paths of the machine that builds are replaced. It takes GNU tar and gzip.
+//! An archive has the command, the licences of all that is in it, and a bill of materials; `SHA256SUMS` has the checksums. So that it can be built
+//! again, files have the time of the commit, and paths of the machine that builds are replaced; `--check` compares. It takes GNU tar and gzip.
 
 mod bill;
 

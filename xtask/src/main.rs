@@ -57,7 +57,7 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Compiles the compute shaders
     Shaders(shaders::Options),
-    /// Packs the command as users get it, the same wherever it is built
+    /// Packs the command as users get it, with licences, checksums and a bill of materials
     Dist(dist::Options),
     /// Tests what runs elsewhere in emulators, and compiles what does not
     Systems(systems::Options),
