@@ -5,20 +5,23 @@ use crate::tokenizer::Tokenizer;
 use llguidance::api::{GrammarInit, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Longer schemas are refused: what is made of one is some tens of times as long.
 const MAX_SCHEMA: usize = 1 << 20;
 /// Between parts of JSON: nothing, a space, or a new line with spaces. Without a bound, a model that has nothing to say could say that for ever.
 const SPACE: &str = r"\x20|\n\x20{0,32}";
+/// Where a schema has settings for the crate.
+const OPTIONS: &str = "x-guidance";
 /// How the crate marks what is not text.
 const NO_TEXT: u8 = 0xff;
 
 /// What a text has to be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grammar {
-    schema: Value,
+    /// As text: values take a hundred times as much, and many of these may wait.
+    schema: String,
 }
 
 impl Grammar {
@@ -32,8 +35,12 @@ impl Grammar {
         if schema.len() > MAX_SCHEMA {
             return fail(format!("it has {} bytes, more than {MAX_SCHEMA}", schema.len()));
         }
-        match serde_json::from_str(schema) {
-            Ok(schema @ Value::Object(_)) => Ok(Grammar { schema }),
+        match serde_json::from_str::<Value>(schema) {
+            // What the crate is told there would be how it reads the rest: leniently, say.
+            Ok(Value::Object(fields)) if fields.contains_key(OPTIONS) => {
+                fail(format!("'{OPTIONS}' is not supported"))
+            }
+            Ok(Value::Object(_)) => Ok(Grammar { schema: schema.into() }),
             Ok(_) => fail("a schema should be an object".into()),
             Err(error) => fail(format!("the schema is not JSON: {error}")),
         }
@@ -41,7 +48,7 @@ impl Grammar {
 
     /// Any object in JSON.
     pub fn json_object() -> Self {
-        Grammar { schema: json!({"type": "object"}) }
+        Grammar { schema: r#"{"type": "object"}"#.into() }
     }
 }
 
@@ -72,14 +79,12 @@ impl Vocabulary {
 
     /// What follows a grammar from its beginning.
     pub(crate) fn constraint(&self, grammar: &Grammar) -> Result<Constraint, Error> {
-        let mut schema = grammar.schema.clone();
-        if schema.get("x-guidance").is_none() {
-            let options = JsonCompileOptions {
-                whitespace_pattern: Some(SPACE.into()),
-                ..JsonCompileOptions::default()
-            };
-            options.apply_to(&mut schema);
-        }
+        let options = JsonCompileOptions {
+            whitespace_pattern: Some(SPACE.into()),
+            ..JsonCompileOptions::default()
+        };
+        let mut schema = serde_json::from_str(&grammar.schema).map_err(|error| refuse(&error))?;
+        options.apply_to(&mut schema);
         let init = GrammarInit::Serialized(TopLevelGrammar::from_json_schema(schema));
         let made = llguidance::panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
             self.parsers.create_parser_from_init_default(init)

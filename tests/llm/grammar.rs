@@ -97,6 +97,8 @@ fn small_schemas_say_one_thing() {
 fn schemas_that_cannot_be_kept_are_refused() {
     assert!(Grammar::json_schema("[]").is_err());
     assert!(Grammar::json_schema("{").is_err());
+    // Its reader could be told to leave out what it does not know.
+    assert!(Grammar::json_schema(r#"{"x-guidance": {"lenient": true}, "oneOf": []}"#).is_err());
     assert!(Grammar::json_schema(&format!("{{\"a\": \"{}\"}}", "x".repeat(1 << 20))).is_err());
     let mut runner = runner("8da4w", RunOn::Cpu);
     let deep = format!("{}{{}}{}", r#"{"items": "#.repeat(100), "}".repeat(100));
