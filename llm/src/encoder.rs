@@ -5,6 +5,9 @@ use crate::model::Model;
 use std::ops::Range;
 use torchlet_core::{ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
 
+/// The most bytes that an encoder may take: hours of a sound, or a picture of thousands of points a side.
+const MAX_INPUT: usize = 256 << 20;
+
 /// A part of a prompt.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -59,6 +62,7 @@ impl Encoders {
             let meta = model.method_meta(name).map_err(Error::model(action))?;
             match (meta.input_count(), meta.input(0)) {
                 (1, Ok(Some(ValueMeta::Tensor(tensor)))) => {
+                    check_size(name, &tensor.info)?;
                     found.push((kind, name.into(), tensor.info));
                 }
                 (count, _) => {
@@ -98,6 +102,17 @@ impl Encoders {
             return Err(Error::interface(name, "the program has none, and takes text alone"));
         };
         encode(model, name, input)
+    }
+}
+
+/// Refuses what takes more than a picture or a sound can have: that much would be made of any file.
+pub(crate) fn check_size(method: &str, info: &TensorInfo) -> Result<(), Error> {
+    match info.nbytes() {
+        ..=MAX_INPUT => Ok(()),
+        bytes => {
+            let message = format!("it takes {info}, {bytes} bytes, more than {MAX_INPUT}");
+            Err(Error::interface(method, message))
+        }
     }
 }
 
@@ -153,5 +168,21 @@ impl Encoded {
     pub(crate) fn tensor(&self) -> Option<TensorRef<'_>> {
         let sizes = [1, i32::try_from(self.count).ok()?, i32::try_from(self.width).ok()?];
         TensorRef::new(TensorInfo::contiguous(self.scalar_type, &sizes)?, &self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_too_much_is_refused() {
+        let check = |sizes: &[i32]| {
+            check_size("audio_encoder", &TensorInfo::contiguous(ScalarType::Float, sizes).unwrap())
+        };
+        assert!(check(&[1, 128, 3000]).is_ok());
+        assert!(check(&[1, 3, 1 << 15, 1 << 15]).is_err());
+        let error = check(&[1, 80, i32::MAX]).unwrap_err().to_string();
+        assert!(error.contains("audio_encoder") && error.contains("more than"), "{error}");
     }
 }

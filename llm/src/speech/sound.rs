@@ -6,6 +6,8 @@ use std::path::Path;
 
 /// Longer files than a few hours are something else.
 const MAX_BYTES: u64 = 2 << 30;
+/// So are sounds of more seconds, however few bytes they take: at another rate, they would take many times as many.
+const MAX_SECONDS: u64 = 12 * 60 * 60;
 /// Samples in a second.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
 
@@ -165,6 +167,10 @@ impl Format {
             _ => 0.0,
         };
         let frames = data.chunks_exact(self.bytes * self.channels);
+        if frames.len() as u64 > MAX_SECONDS * u64::from(self.rate) && RATES.contains(&self.rate) {
+            let (found, most) = (frames.len() as u64 / u64::from(self.rate), MAX_SECONDS);
+            return Err(damaged(format!("the sound has {found} seconds, more than {most}")));
+        }
         let samples = frames.map(|frame| {
             let sum: f32 = frame.chunks_exact(self.bytes).map(one).sum();
             let mean = sum / self.channels as f32;
@@ -226,6 +232,13 @@ mod tests {
         assert!(Sound::from_wav(&wav(1, 0, 16_000, 16, &[])).is_err());
         assert!(Sound::from_wav(&wav(1, 1, 0, 16, &[])).is_err());
         assert!(Sound::from_wav(b"RIFF1234WAVE").is_err());
+    }
+
+    #[test]
+    fn sounds_that_are_too_long_are_refused() {
+        let most = MAX_SECONDS as usize * 1000;
+        let error = Sound::from_wav(&wav(1, 1, 1000, 8, &vec![128; most + 1])).unwrap_err();
+        assert!(error.to_string().contains("seconds"), "{error}");
     }
 
     /// A tone stays the tone that it is.

@@ -2,7 +2,7 @@
 
 use super::mel::LogMel;
 use super::sound::Sound;
-use crate::encoder::{Encoded, encode};
+use crate::encoder::{Encoded, check_size, encode};
 use crate::error::Error;
 use crate::generation::{Finish, Generation};
 use crate::metadata::{Interface, Metadata, Overrides};
@@ -78,6 +78,7 @@ impl Transcriber {
             let message = format!("it takes {:?}, not [1, bins, frames]", &features.sizes[..]);
             return Err(Error::interface(ENCODER, message));
         };
+        check_size(ENCODER, &features)?;
         check_decoder(model.as_ref())?;
         let interface = Interface { tokens: 1, is_dynamic: false, has_position: true };
         let mut metadata = Metadata::read(model.as_mut(), &interface, overrides)?;
