@@ -8,6 +8,13 @@ use std::path::{Component, Path, PathBuf};
 use torchlet::core::ProgramError;
 use torchlet::{FileAccess, Module, RunOn};
 
+/// How many times the bytes of the file may be taken out of it. Parts lie within each other, and methods have delegates together; where the
+/// same bytes are told of again and again, there is no end to what they would fill.
+const MOST_TIMES: u64 = 16;
+
+/// The bytes that may still be written.
+struct Room(u64);
+
 /// Writes the data of delegates, and the parts that it consists of.
 pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
     // The help says that files must not change meanwhile.
@@ -16,6 +23,7 @@ pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
         builder = builder.data(path);
     }
     let module = builder.load(&arguments.model)?;
+    let mut room = Room(module.file_size().saturating_mul(MOST_TIMES));
     let mut count = 0;
     containers::each(&module, |method, delegate, backend, data| {
         count += 1;
@@ -30,7 +38,7 @@ pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
         for part in parts {
             let path = folder.join(safe(&part.name));
             let contents = data.get(part.range.clone()).unwrap_or_default();
-            write(&path, contents)?;
+            room.write(&path, contents)?;
             anstream::println!(
                 "  {}  {}",
                 path.display(),
@@ -39,7 +47,7 @@ pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
         }
         Ok(())
     })?;
-    count += named_data(&module, &arguments.out)?;
+    count += named_data(&module, &arguments.out, &mut room)?;
     if count == 0 {
         return Err(Failure::new(
             "the program has neither delegates nor named data; all of it is calls of kernels",
@@ -49,7 +57,7 @@ pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
 }
 
 /// Writes the named data of the program, which delegates refer to: libraries, weights, whole models.
-fn named_data(module: &Module, out: &Path) -> Result<usize, Failure> {
+fn named_data(module: &Module, out: &Path, room: &mut Room) -> Result<usize, Failure> {
     let malformed = |error: ProgramError| Failure::new(format!("the file is malformed: {error}"));
     let program = module.program();
     let mut count = 0;
@@ -59,7 +67,7 @@ fn named_data(module: &Module, out: &Path) -> Result<usize, Failure> {
         let mut contents = vec![0; blob.size()];
         blob.read(0, &mut contents).map_err(malformed)?;
         let path = out.join("named_data").join(safe(name));
-        write(&path, &contents)?;
+        room.write(&path, &contents)?;
         let size = paint(FAINT, bytes(contents.len() as u64));
         anstream::println!("{}  {size}", path.display());
         count += 1;
@@ -77,23 +85,69 @@ fn safe(name: &str) -> PathBuf {
     if path.as_os_str().is_empty() { PathBuf::from("data.bin") } else { path }
 }
 
-fn write(path: &Path, contents: &[u8]) -> Result<(), Failure> {
-    let fail =
-        |error: std::io::Error| Failure::new(format!("cannot write '{}': {error}", path.display()));
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(fail)?;
+impl Room {
+    fn write(&mut self, path: &Path, contents: &[u8]) -> Result<(), Failure> {
+        let left = self.0.checked_sub(contents.len() as u64).ok_or_else(|| {
+            Failure::new(format!(
+                "the file tells of its bytes again and again: what is in it would be more than {MOST_TIMES} times as large"
+            ))
+        })?;
+        self.0 = left;
+        let fail = |error: std::io::Error| {
+            Failure::new(format!("cannot write '{}': {error}", path.display()))
+        };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(fail)?;
+        }
+        std::fs::write(path, contents).map_err(fail)
     }
-    std::fs::write(path, contents).map_err(fail)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use torchlet::graph::method::Program;
 
     #[test]
     fn paths_stay_within_their_folder() {
         assert_eq!(safe("../../etc/passwd"), Path::new("etc/passwd"));
         assert_eq!(safe("/weights/a.bin"), Path::new("weights/a.bin"));
         assert_eq!(safe(".."), Path::new("data.bin"));
+    }
+
+    /// A table of constants, each of which is all of its data.
+    #[test]
+    fn the_same_bytes_fill_no_disk() {
+        const COUNT: u64 = 1000;
+        const SIZE: u64 = 50_000;
+        let mut table = b"CONST00\0".to_vec();
+        table.extend(COUNT.to_le_bytes());
+        for number in 0..COUNT {
+            table.extend(number.to_le_bytes());
+            table.extend([SIZE, 0].into_iter().flat_map(u64::to_le_bytes));
+        }
+        table.resize(table.len() + SIZE as usize, 7);
+        let mut vgf = b"VGF1".to_vec();
+        vgf.resize(64, 0);
+        vgf.extend([128, table.len() as u64].into_iter().flat_map(u64::to_le_bytes));
+        vgf.resize(128, 0);
+        vgf.extend(table);
+        let fixture = "/../tests/fixtures/formats/delegate_segment.pte";
+        let fixture = format!("{}{fixture}", env!("CARGO_MANIFEST_DIR"));
+        let source = Module::builder().run_on(RunOn::AsExported).load(fixture).unwrap();
+        let program = source.program();
+        let mut program = Program::read(&program).unwrap();
+        program.methods[0].delegates[0].processed = vgf.into();
+        let folder = std::env::temp_dir().join(format!("torchlet-extract-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let model = folder.join("model.pte");
+        let mut file = std::fs::File::create(&model).unwrap();
+        program.write().unwrap().write_to(|bytes| file.write_all(bytes)).unwrap();
+        let out = folder.join("out");
+        let arguments = ExtractArguments { model, out, data: Vec::new() };
+        let error = extract(&arguments).unwrap_err().to_string();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(error.contains("again and again"), "{error}");
     }
 }
