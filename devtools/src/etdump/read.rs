@@ -197,7 +197,8 @@ impl Reader {
                 let allocator = number.and_then(|number| allocators.get(number));
                 self.spend(1, 16)?;
                 run.allocations.push(AllocationRecord {
-                    allocator: allocator.cloned().unwrap_or_default(),
+                    // Each has the name for itself.
+                    allocator: self.text(allocator.map(String::as_str))?,
                     bytes: allocation.bytes()?,
                     time: None,
                 });

@@ -185,17 +185,16 @@ fn values_that_share_their_bytes_are_refused() {
     assert_eq!(dump(&[0; 5]), Err(ReadError::TooMuch));
 }
 
-#[test]
-fn memory_of_other_runtimes_is_read() {
+/// A dump of memory that was set aside: by the allocator 1, of this name, and by others, which there are not.
+fn dump_of_memory(name: &str, allocators: &[i32]) -> Vec<u8> {
     use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
     type Table = WIPOffset<TableFinishedWIPOffset>;
     let mut b = FlatBufferBuilder::new();
-    let name = b.create_string("method allocator");
+    let name = b.create_string(name);
     let start = b.start_table();
     b.push_slot_always(4, name);
     let allocator: Table = b.end_table(start);
-    // Allocator 1, which there is, and 7, which there is not.
-    let events = [1i32, 7].map(|number| {
+    let mut event = |number: i32| {
         let start = b.start_table();
         b.push_slot_always(4, number);
         b.push_slot_always(6, 96u64);
@@ -203,7 +202,8 @@ fn memory_of_other_runtimes_is_read() {
         let start = b.start_table();
         b.push_slot_always(6, allocation);
         b.end_table(start)
-    });
+    };
+    let events: Vec<Table> = allocators.iter().map(|number| event(*number)).collect();
     let (allocators, events) = (b.create_vector(&[allocator]), b.create_vector(&events));
     let start = b.start_table();
     b.push_slot_always(8, allocators);
@@ -214,10 +214,22 @@ fn memory_of_other_runtimes_is_read() {
     b.push_slot_always(6, runs);
     let root = b.end_table(start);
     b.finish(root, Some("ED00"));
-    let back = read(b.finished_data(), Vec::new()).unwrap();
+    b.finished_data().to_vec()
+}
+
+#[test]
+fn memory_of_other_runtimes_is_read() {
+    let back = read(&dump_of_memory("method allocator", &[1, 7]), Vec::new()).unwrap();
     let found: Vec<_> =
         back.runs[0].allocations.iter().map(|it| (it.allocator.as_str(), it.bytes)).collect();
     assert_eq!(found, [("method allocator", 96), ("", 96)]);
+}
+
+#[test]
+fn long_names_of_allocators_are_counted_each_time() {
+    let long = "a".repeat(1 << 16);
+    assert!(read(&dump_of_memory(&long, &[7; 1000]), Vec::new()).is_ok());
+    assert_eq!(read(&dump_of_memory(&long, &[1; 1000]), Vec::new()), Err(ReadError::TooMuch));
 }
 
 #[test]
