@@ -659,3 +659,16 @@ fn readers_may_leave() {
     assert_eq!(output.status.code(), Some(141));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
+
+/// What cannot be written for another reason is told.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_is_told() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
+    command.current_dir(fixture("")).args(["verify", "--json", ADD]).stdout(full);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("cannot write to the standard output"), "{error}");
+}
