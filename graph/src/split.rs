@@ -23,6 +23,8 @@ struct Outside<'p> {
     /// Each name with its segment and, of tensors, its layout.
     names: Vec<(String, usize, Option<TensorInfo>)>,
     taken: BTreeSet<String>,
+    /// Of a name that several want, the first number that may be free: those before are taken.
+    numbers: BTreeMap<String, usize>,
     /// The segment of data that is borrowed, by where it lies.
     places: BTreeMap<(usize, usize), usize>,
     /// The name of a segment's tensors, by their layout's text.
@@ -92,10 +94,20 @@ impl<'p> Outside<'p> {
             return name.clone();
         }
         let wanted = tensor.name.as_deref().filter(|name| !name.is_empty()).unwrap_or("constant");
-        // Each name that is taken makes one of these taken at most.
-        let numbered = (1..=self.taken.len()).map(|number| format!("{wanted}.{number}"));
-        let mut names = core::iter::once(wanted.to_owned()).chain(numbered);
-        let name = names.find(|name| !self.taken.contains(name)).unwrap_or_default();
+        let name = match self.taken.contains(wanted) {
+            false => wanted.to_owned(),
+            true => {
+                let number = self.numbers.entry(wanted.to_owned()).or_insert(1);
+                loop {
+                    let name = format!("{wanted}.{number}");
+                    *number += 1;
+                    // Each name that is taken makes one of these taken at most.
+                    if !self.taken.contains(&name) {
+                        break name;
+                    }
+                }
+            }
+        };
         self.taken.insert(name.clone());
         self.names.push((name.clone(), segment, Some(tensor.info.clone())));
         name
