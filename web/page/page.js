@@ -53,7 +53,7 @@ async function openProgram(name, bytes, data = []) {
     const start = performance.now();
     const program = open(module, bytes, { data });
     const opened = performance.now() - start;
-    current = { program, name, bytes, opened, inputs: [] };
+    current = { program, name, bytes, data, opened, inputs: [] };
   } catch (error) {
     return fail(`${name}: ${error.message}`);
   }
@@ -310,8 +310,8 @@ function guarded(work) {
     fail(error.message);
     // What ended in a trap is opened again.
     if (error instanceof TrapError) {
-      const { name, bytes } = current;
-      openProgram(name, bytes).then(() => fail(error.message));
+      const { name, bytes, data } = current;
+      openProgram(name, bytes, data).then(() => fail(error.message));
     }
   }
 }
@@ -350,13 +350,13 @@ function show(outputs, took, expected) {
     const isTensor = typeof output === "object";
     element("div", place, `Output ${index}: ${isTensor ? `${output.dtype}[${output.shape.join(", ")}]` : String(output)}`, "faint");
     if (!isTensor) return;
-    const numbers = [...output.data.subarray(0, 1 << 16)].map(Number);
+    const numbers = Array.from(output.data, Number);
     const last = output.shape.at(-1) ?? 1;
     if (/^float(32|64)$/.test(output.dtype) && last > 1 && last === output.data.length) showBest(place, numbers);
     else element("div", place, numbers.slice(0, 48).map((value) => (Number.isInteger(value) ? value : value.toPrecision(4))).join(", ") + (output.data.length > 48 ? ", …" : ""));
     const wanted = expected?.[index];
     if (wanted && /^float(32|64)$/.test(output.dtype)) {
-      const apart = Math.max(0, ...numbers.map((value, at) => Math.abs(value - wanted.data[at])));
+      const apart = numbers.reduce((most, value, at) => Math.max(most, Math.abs(value - wanted.data[at])), 0);
       element("p", place, `At most ${apart.toExponential(1)} from what PyTorch had.`, "faint");
     }
   });
@@ -365,7 +365,8 @@ function show(outputs, took, expected) {
 
 /** The largest of some numbers, as parts of a whole. */
 function showBest(place, numbers) {
-  const most = Math.max(...numbers);
+  // As arguments, there could be too many of them.
+  const most = numbers.reduce((one, other) => Math.max(one, other), -Infinity);
   const powers = numbers.map((value) => Math.exp(value - most));
   const sum = powers.reduce((all, one) => all + one, 0);
   const order = numbers.map((_, at) => at).sort((one, other) => numbers[other] - numbers[one]).slice(0, 5);
