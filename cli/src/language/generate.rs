@@ -38,7 +38,9 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         runner.generate(&prompt, &config, on_text)?
     } else {
         let parts = parts(&runner, arguments, &prompt)?;
-        let first = vec![runner.metadata().bos_id.unwrap_or(0); config.num_bos];
+        let metadata = runner.metadata();
+        let count = config.num_bos.min(metadata.max_context_len);
+        let first = vec![metadata.bos_id.unwrap_or(0); count];
         if arguments.echo {
             let _ = show(&prompt);
         }
