@@ -42,6 +42,8 @@ struct Rows {
     alike: usize,
     /// Rows that follow each other with weights of their own.
     period: usize,
+    /// Number of weights, which there are even where rows are empty.
+    channels: usize,
     /// Where the dimensions of the weights are among those of the input.
     weights: core::ops::Range<usize>,
     /// The means; their inverse deviations come next.
@@ -55,13 +57,8 @@ struct Rows {
 }
 
 impl Rows {
-    /// The number of weights.
-    fn channels(&self) -> usize {
-        (self.len / self.alike.max(1)).saturating_mul(self.period)
-    }
-
     fn scratch(&self) -> usize {
-        self.count.saturating_mul(2).saturating_add(self.channels().saturating_mul(3))
+        self.count.saturating_mul(2).saturating_add(self.channels.saturating_mul(3))
     }
 }
 
@@ -81,6 +78,7 @@ fn layer(args: &Arguments) -> Result<Rows, KernelError> {
         len,
         alike,
         period,
+        channels: len,
         weights,
         mean: 3,
         weight: 5,
@@ -115,6 +113,7 @@ fn group(args: &Arguments) -> Result<Rows, KernelError> {
         len,
         alike: plane,
         period,
+        channels,
         weights: 1..2,
         mean: 2,
         weight: 4,
@@ -179,7 +178,7 @@ fn run_group<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 
 fn run<C: Real>(ctx: &mut Invoke, rows: &Rows) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let channels = rows.channels();
+    let channels = rows.channels;
     let memory = scratch::take::<C>(ctx, rows.scratch())?;
     let (means, memory) = memory.split_at_mut(rows.count);
     let (deviations, memory) = memory.split_at_mut(rows.count);

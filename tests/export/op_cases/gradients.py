@@ -174,6 +174,13 @@ def norms() -> Iterator[Case]:
     inputs = (values(f32, 2, 4, 7), values(f32, 2, 4, 7), values(f32, 4), values(f32, 4))
     yield gradient("group_norm_weights", group, of_group(2, [False, True, True]), *inputs)
 
+    def nowhere(grad, x, mean, deviation, w):
+        # What is gone by then leaves its memory to the gradients.
+        return group(grad, x, mean, deviation, w.exp().sin(), 2, 4, 0, 2, [False, True, True])[1:]
+
+    inputs = (values(f32, 2, 4, 0), values(f32, 2, 4, 0), values(f32, 2, 2), values(f32, 2, 2), values(f32, 4))
+    yield gradient("group_norm_nowhere", group, nowhere, *inputs)
+
 
 def tables() -> Iterator[Case]:
     dense = A.embedding_dense_backward.default
