@@ -68,6 +68,19 @@ impl Axis {
     }
 }
 
+/// By how many the average of a window in all dimensions is divided: of what no word can count, by the most that one can.
+pub(super) fn counted(
+    axes: &[Axis; 3],
+    places: [usize; 3],
+    input: [usize; 3],
+    count_padding: bool,
+) -> i64 {
+    let sizes = places.into_iter().zip(input);
+    axes.iter().zip(sizes).fold(1i64, |count, (axis, (at, input))| {
+        count.saturating_mul(axis.counts(at, input, count_padding).1)
+    })
+}
+
 /// What becomes of the elements of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -308,11 +321,9 @@ impl Pooling<'_> {
                     fold: match self.kind {
                         Kind::Largest => Fold::Largest,
                         Kind::Average { count_padding, divisor } => {
-                            let counts = [0, 1, 2].map(|dim| {
-                                let (at, input) = (at[SPACE + dim], self.from.sizes[SPACE + dim]);
-                                self.axes[dim].counts(at, input, count_padding).1
-                            });
-                            let counted = counts.iter().fold(1i64, |n, &m| n.saturating_mul(m));
+                            let places = [at[SPACE], at[SPACE + 1], at[SPACE + 2]];
+                            let input = self.from.space();
+                            let counted = counted(&self.axes, places, input, count_padding);
                             Fold::Average(divisor.unwrap_or(counted) as f32)
                         }
                     },

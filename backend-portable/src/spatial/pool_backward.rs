@@ -3,7 +3,7 @@
 
 use super::backward::{by_type, for_each, misfit, picture};
 use super::picture::{DIMS, Picture, SPACE};
-use super::pool::{Axis, Pooled};
+use super::pool::{Axis, Pooled, counted};
 use super::pool_operators::{adaptive, read_windows, sliding};
 use crate::number::{load, store, unsupported};
 use crate::paths::{self, Paths};
@@ -233,8 +233,7 @@ fn to_all<C: Pooled>(
     for_each(from.sizes, |index| {
         let [batch, channel, places @ ..] = index;
         let seen: [_; 3] = core::array::from_fn(|dim| axes[dim].seen(places[dim], input[dim]));
-        let counted = (0..3).map(|dim| axes[dim].counts(places[dim], input[dim], count_padding).1);
-        let divisor = divisor.unwrap_or_else(|| counted.product());
+        let divisor = divisor.unwrap_or_else(|| counted(&axes, places, input, count_padding));
         let mut value = [C::default()];
         load(scalar_type, grad.bytes(), position(&from, index) as isize, 0, &mut value);
         let share = value[0].divided(divisor);

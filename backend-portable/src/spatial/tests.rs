@@ -3,7 +3,7 @@
 use super::convolution::Call;
 use super::convolve_plain::Job;
 use super::picture::{DIMS, Picture};
-use super::pool::{Axis, Kind, Pooling};
+use super::pool::{Axis, Kind, Pooling, counted};
 use crate::compute::conv::{Finish, Layout, WeightForm, Weights};
 use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
@@ -306,4 +306,14 @@ fn pools_agree_with_the_definition() {
             assert!(kind != Kind::Largest || got_place == place, "{axes:?} {index:?}");
         }
     }
+}
+
+/// The windows of a pooling in three dimensions may cover more places of the padding than there are numbers.
+#[test]
+fn giant_windows_are_counted() {
+    let giant = window(i32::MAX as usize, i32::MAX as usize, (i32::MAX / 2) as usize, 1);
+    let (axes, small) = ([Axis::Sliding(giant); 3], [Axis::Sliding(window(2, 1, 1, 1)); 3]);
+    assert_eq!(counted(&axes, [0; 3], [1; 3], true), i64::MAX);
+    assert_eq!(counted(&axes, [0; 3], [1; 3], false), 1);
+    assert_eq!(counted(&small, [0; 3], [2; 3], true), 8);
 }
