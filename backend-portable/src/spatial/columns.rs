@@ -58,11 +58,22 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }))
 }
 
-/// The window that has a place as one of its taps, if there is one.
-fn window_at(window: &Window, place: usize, tap: usize, windows: usize) -> Option<usize> {
-    let from = (place + window.padding()).checked_sub(tap.checked_mul(window.dilation())?)?;
-    let number = from / window.stride();
-    (from.is_multiple_of(window.stride()) && number < windows).then_some(number)
+/// The taps that are at a place, and of which windows: looks through taps or windows, whichever are fewer.
+fn taps_at(
+    window: Window,
+    place: usize,
+    windows: usize,
+) -> impl Iterator<Item = (usize, usize)> + Clone {
+    let (taps, at) = ((window.kernel(), window.dilation()), place + window.padding());
+    let windows = (windows, window.stride());
+    let by_tap = taps.0 <= windows.0;
+    let ((few, step), (many, other_step)) = if by_tap { (taps, windows) } else { (windows, taps) };
+    (0..few).filter_map(move |number| {
+        let rest = at.checked_sub(number.checked_mul(step)?)?;
+        let other = rest / other_step;
+        let is_there = rest.is_multiple_of(other_step) && other < many;
+        is_there.then_some(if by_tap { (number, other) } else { (other, number) })
+    })
 }
 
 fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -79,10 +90,9 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     for_each(to.sizes, |index| {
         let [batch, channel, ..] = index;
         let mut sum = C::default();
-        for y in 0..down.kernel() {
-            let Some(row) = window_at(&down, index[SPACE + 1], y, high) else { continue };
-            for x in 0..across.kernel() {
-                let Some(column) = window_at(&across, index[SPACE + 2], x, wide) else { continue };
+        let columns = taps_at(across, index[SPACE + 2], wide);
+        for (y, row) in taps_at(down, index[SPACE + 1], high) {
+            for (x, column) in columns.clone() {
                 let tap = (batch * to.sizes[1] + channel) * down.kernel() + y;
                 let at = ((tap * across.kernel() + x) * high + row) * wide + column;
                 let mut value = [C::default()];
@@ -96,4 +106,38 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taps_are_found_by_taps_and_by_windows() {
+        for (kernel, stride, padding, dilation) in [(3, 1, 1, 1), (2, 3, 0, 2), (5, 2, 2, 3)] {
+            let window = Window::new(kernel, stride, padding, dilation).unwrap();
+            for windows in [1, 2, 4, 7] {
+                for place in 0..20 {
+                    let all =
+                        (0..window.kernel()).flat_map(|tap| (0..windows).map(move |n| (tap, n)));
+                    let is_there = |&(tap, number): &(usize, usize)| {
+                        number * window.stride() + tap * window.dilation()
+                            == place + window.padding()
+                    };
+                    let mut found: Vec<_> = taps_at(window, place, windows).collect();
+                    found.sort_unstable();
+                    assert_eq!(found, all.filter(is_there).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+
+    /// Where there are few windows, however many taps they have, this ends at once.
+    #[test]
+    fn giant_windows_are_few() {
+        let giant = Window::new(i32::MAX.into(), 1, 0, 1).unwrap();
+        for place in 0..1000 {
+            assert!(taps_at(giant, place, 1).eq([(place, 0)]));
+        }
+    }
 }
