@@ -52,7 +52,7 @@ struct Layout {
     first_gradient: usize,
     /// The value of each parameter, as the method's state has it.
     parameters: Vec<usize>,
-    /// Whether the method ran, so that there are gradients.
+    /// Whether the last run succeeded, so that there are gradients.
     has_run: bool,
 }
 
@@ -89,7 +89,10 @@ impl TrainingModule {
         method: &str,
         inputs: impl Inputs,
     ) -> Result<Vec<Value>, Error> {
-        let own = self.layout(method)?.first_gradient;
+        let layout = self.layout(method)?;
+        let own = layout.first_gradient;
+        // What a run that fails leaves is no gradient.
+        layout.has_run = false;
         let mut loaded = self.module.method(method)?;
         loaded.execute_in_place(&inputs.into_values())?;
         let outputs = (0..own).map(|index| loaded.output_value(index)).collect();
@@ -196,12 +199,14 @@ fn untrainable(method: &str, reason: String) -> Error {
 
 impl Layout {
     fn of(module: &mut Module, method: &str) -> Result<Self, Error> {
+        // Loading it says so if there is no such method, rather than that there is none beside it.
+        module.method(method)?;
         let known = module.method_names()?;
         let beside = |what: &str| format!("__et_training_{what}_{method}");
         if let Some(missing) = ["gradients_index", "parameters_index", "fqn"]
             .map(beside)
             .into_iter()
-            .find(|name| known.iter().any(|known| known == method) && !known.contains(name))
+            .find(|name| !known.contains(name))
         {
             let how = "export it with torch.export.experimental._export_forward_backward";
             return Err(untrainable(method, format!("there is no method {missing}: {how}")));

@@ -19,7 +19,7 @@ pub struct SgdOptions {
     pub dampening: f64,
     /// How much of the parameter is added to its gradient.
     pub weight_decay: f64,
-    /// Whether to look ahead along the direction that is kept.
+    /// Whether to look ahead along the direction that is kept. Without momentum there is none, and this changes nothing.
     pub nesterov: bool,
 }
 
