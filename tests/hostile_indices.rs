@@ -5,7 +5,8 @@ use std::path::Path;
 use torchlet::core::ValueRef;
 use torchlet::{Module, ScalarType, Tensor, Value};
 
-const FOLDERS: &[&str] = &["reading", "writing", "repeat", "quantized_weight", "ordering"];
+const FOLDERS: &[&str] =
+    &["reading", "writing", "repeat", "quantized_weight", "ordering", "gradient_table"];
 
 /// The tensor with all its integers replaced.
 fn poisoned(tensor: &Tensor, number: i64) -> Option<Tensor> {
