@@ -1,6 +1,6 @@
 //! Operators times types, with PyTorch's own samples of each: a table.
 
-use crate::process::{self, command, root};
+use crate::process::{self, cargo, command, root, target_dir};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -22,10 +22,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "fixtures",
         &exports.join("requirements.txt"),
     )?;
-    process::run(command("cargo", &["build", "--release", "--package", "torchlet-cli"]))?;
-    let torchlet = root().join("target/release/torchlet");
+    process::run(cargo(&["build", "--release", "--package", "torchlet-cli"]))?;
+    let torchlet = target_dir().join("release/torchlet");
     let mut sweep = command(&python, &["sweep.py", "--torchlet"]);
-    sweep.current_dir(&exports).arg(torchlet).arg("--folder").arg(root().join("target/sweep"));
+    sweep.current_dir(&exports).arg(torchlet).arg("--folder").arg(target_dir().join("sweep"));
     match &options.only {
         Some(only) => sweep.args(["--only", only]),
         None => sweep.arg("--table").arg(root().join("docs/operators.md")),
