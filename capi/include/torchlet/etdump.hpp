@@ -5,7 +5,7 @@
 
 #include "result.hpp"
 
-#include <cstring>
+#include <cstdlib>
 #include <memory>
 
 namespace torchlet {
