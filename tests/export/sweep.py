@@ -38,6 +38,8 @@ DTYPES = {
 }
 LARGEST = 2048
 """Elements of a sample, at most."""
+SAMPLES = 3
+"""Samples of an operator in a type, at most, if nothing else is said."""
 LEGEND = {
     "pass": "passes",
     "open": "differs where PyTorch promises nothing: see below",
@@ -169,8 +171,8 @@ def main() -> None:
     parser.add_argument("--table", type=Path)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/torchlet-sweep"))
     parser.add_argument("--only", default="")
-    parser.add_argument("--types", nargs="*", default=list(DTYPES))
-    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--types", nargs="*", choices=list(DTYPES), default=list(DTYPES))
+    parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)
@@ -199,10 +201,13 @@ def main() -> None:
 
 
 def table(rows: list[Row], count: Counter, dtypes: list[str], samples: int) -> str:
+    command = "cargo xtask sweep"
+    command += "" if dtypes == list(DTYPES) else f" --types {' '.join(dtypes)}"
+    command += "" if samples == SAMPLES else f" --samples {samples}"
     lines = [
         "# Operators and types",
         "",
-        f"PyTorch {torch.__version__.split('+')[0]}'s samples of its operators, exported, run on CPU kernels and compared with eager: written by `cargo xtask sweep`.",
+        f"PyTorch {torch.__version__.split('+')[0]}'s samples of its operators, exported, run on CPU kernels and compared with eager: written by `{command}`.",
         f"At most {samples} of each are tried; tolerances are those of the fixtures (`tests/export/common.py`). {sum(count.values())} cells:",
         "",
         *(f"- {f'`{state}`' if state else 'empty'}: {says}{f' ({count[state]})' if state in count else ''}" for state, says in LEGEND.items()),

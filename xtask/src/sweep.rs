@@ -12,6 +12,12 @@ pub(crate) struct Options {
     /// Operators whose names match this alone; prints, and leaves the table as it is
     #[arg(long, value_name = "REGEX")]
     only: Option<String>,
+    /// The types, as f32 and i64; all nine if none is named
+    #[arg(long, num_args = 1.., value_name = "TYPE")]
+    types: Vec<String>,
+    /// Most samples of an operator in a type
+    #[arg(long, default_value_t = 3)]
+    samples: u32,
 }
 
 /// Exports the samples (an hour or two on two processors), runs them, and writes `docs/operators.md`.
@@ -26,6 +32,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let torchlet = target_dir().join("release/torchlet");
     let mut sweep = command(&python, &["sweep.py", "--torchlet"]);
     sweep.current_dir(&exports).arg(torchlet).arg("--folder").arg(target_dir().join("sweep"));
+    sweep.args(["--samples", &options.samples.to_string()]);
+    if !options.types.is_empty() {
+        sweep.arg("--types").args(&options.types);
+    }
     match &options.only {
         Some(only) => sweep.args(["--only", only]),
         None => sweep.arg("--table").arg(root().join("docs/operators.md")),
