@@ -34,6 +34,9 @@ pub(crate) struct Decoder {
     decode: Stage,
 }
 
+/// The most tokens that a method may always take: no context is as long.
+const MAX_FIXED: usize = 1 << 24;
+
 /// What can be done with what a program keeps from call to call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
@@ -224,7 +227,9 @@ impl Sequence {
             false => info.scalar_type.is_floating(),
         };
         let scalar_type = info.scalar_type;
-        (is_one && fits && rank <= own + 1).then_some(Sequence {
+        // Where there are fewer tokens than a method always takes, others are made.
+        let is_bounded = is_dynamic || bound <= MAX_FIXED;
+        (is_one && fits && is_bounded && rank <= own + 1).then_some(Sequence {
             scalar_type,
             bound,
             is_dynamic,
@@ -570,4 +575,20 @@ pub(crate) fn rows(
         _ => return Err(fail()),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_takes_tokens_by_the_billion() {
+        let of = |tokens: i32, is_dynamic| {
+            let info = TensorInfo::contiguous(ScalarType::Long, &[1, tokens]).unwrap();
+            Sequence::of(&info, is_dynamic, true).map(|sequence| sequence.bound)
+        };
+        assert_eq!(of(128, false), Some(128));
+        assert_eq!(of(i32::MAX, false), None);
+        assert_eq!(of(i32::MAX, true), Some(i32::MAX as usize));
+    }
 }
