@@ -5,14 +5,16 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use cortex_m::peripheral::{Peripherals, SYST, syst::SystClkSource};
 use torchlet::core::{Clock, EventKind, RecordSlot, Recorder};
 
-/// The counter of the processor, which QEMU has; on a chip, the cycle counter of the DWT is as good. It counts 24 bits down.
+/// The counter of the processor, which QEMU has; on a chip, the cycle counter of the DWT is as good. It counts 24 bits down;
+/// they are the upper ones here, so that they wrap as words do.
 struct Ticks;
 
 const RANGE: u32 = 0x00FF_FFFF;
+const LOWER: u32 = RANGE.leading_zeros();
 
 impl Clock for Ticks {
     fn ticks(&self) -> u32 {
-        RANGE - SYST::get_current()
+        (RANGE - SYST::get_current()) << LOWER
     }
 }
 
@@ -42,8 +44,8 @@ pub(crate) fn drain(runs: usize) -> Result<(), Failed> {
             "event: {} {=u32} at {=u32}: {=u32} ticks",
             record.kind,
             record.instruction,
-            record.start,
-            record.ticks
+            record.start >> LOWER,
+            record.ticks >> LOWER
         );
         match record.kind {
             EventKind::Execute => {
