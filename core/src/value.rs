@@ -58,7 +58,10 @@ impl Scalar {
 }
 
 /// A value of a loaded method. Lists of integers and tensors hold indices of other values, undecoded.
+///
+/// Its alignment is said here since that of 64-bit numbers is four on x86 with 32 bits alone: what tables take follows from the width of pointers.
 #[derive(Debug, Clone, Copy)]
+#[repr(align(8))]
 pub(crate) enum Value<'m> {
     None,
     Int(i64),
