@@ -180,13 +180,16 @@ fn engine_and_plain_loop_agree_with_the_definition() {
             packs += 1;
         }
     }
-    assert!(packs > 0);
+    // One lane at a time, nothing is packed.
+    assert!(packs > 0 || Tier::detect() == Tier::SCALAR);
 }
 
-/// A stride and a padding of a billion leave a small output, but a padded picture of billions of elements.
+/// A giant stride and padding leave a small output, but a padded picture of more elements than there is memory.
 #[test]
 fn parameters_out_of_proportion_want_no_workspace() {
-    let window = window(3, 1 << 29, 1 << 29, 1);
+    // As large as the engine takes.
+    let giant = 1 << 29.min(usize::BITS - 5);
+    let window = window(3, giant, giant, 1);
     let channels = 4;
     let mut call = Call::plain(
         Windows::from_slice(&[window, window]).unwrap(),

@@ -50,7 +50,8 @@ impl Vectorized for Operations {
             check("mul", s.mul(x, y), &|i| a[i] * b[i], 0);
             check("div", s.div(x, y), &|i| a[i] / b[i], 0);
             if S::FUSED {
-                check("mul_add", s.mul_add(x, y, z), &|i| a[i].mul_add(b[i], c[i]), 0);
+                // Not the system's: that of MinGW rounds twice.
+                check("mul_add", s.mul_add(x, y, z), &|i| libm::fmaf(a[i], b[i], c[i]), 0);
             }
             check("min", s.min(x, y), &|i| if a[i] < b[i] { a[i] } else { b[i] }, 0);
             check("max", s.max(x, y), &|i| if a[i] > b[i] { a[i] } else { b[i] }, 0);
