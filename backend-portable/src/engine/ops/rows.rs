@@ -98,6 +98,17 @@ fn reduce(
     let size = |dim: usize| input.sizes.get(dim).copied().unwrap_or(1);
     let count: usize = pick(true).map(size).product();
     let factor = factor(count);
+    let sizes = input.sizes.iter().zip(&is_reduced).filter_map(|(size, reduced)| match reduced {
+        true => keeps.then_some(1),
+        false => Some(*size),
+    });
+    let sizes: Vec<usize> = sizes.collect();
+    if count == 0 {
+        // The sum of nothing, everywhere: there is nothing to read.
+        let nothing = builder.made(&[1], &[0.0 * factor])?.expanded(&sizes);
+        return builder
+            .define(output(args)?, nothing.ok_or("it does not broadcast to this shape")?);
+    }
     // Rows of what is summed up; or, where what stays is innermost, sums of rows.
     let lead = is_reduced.iter().take_while(|is| !**is).count();
     let order: Vec<usize> = (0..lead).chain(pick(true)).chain(pick(false).skip(lead)).collect();
@@ -114,11 +125,7 @@ fn reduce(
             (turned.offset, turned, Function::Sum { factor }, count)
         }
     };
-    let sizes = input.sizes.iter().zip(&is_reduced).filter_map(|(size, reduced)| match reduced {
-        true => keeps.then_some(1),
-        false => Some(*size),
-    });
-    let result = builder.make(&sizes.collect::<Vec<usize>>())?;
+    let result = builder.make(&sizes)?;
     builder.push(Rows { from, len, function }, &[&reads], &result);
     builder.define(output(args)?, result)
 }
