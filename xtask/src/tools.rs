@@ -152,13 +152,33 @@ pub(crate) fn cross_compiler(name: &str, package: &str) -> Result<()> {
     program(name, package, "other systems have packages of similar names")
 }
 
+/// What runs programs for Windows.
+pub(crate) const WINE: &str = "wine";
+
 /// Makes sure that there is an emulator of another system.
 pub(crate) fn emulator(name: &str) -> Result<()> {
-    let package = if name == "wine" { "wine" } else { "qemu-user" };
-    if name == "wine" && !succeeds(name, &["--version"]) {
+    let package = if name == WINE { "wine" } else { "qemu-user" };
+    if name == WINE && !succeeds(name, &["--version"]) {
         apt_install(&["wine64"]);
     }
     program(name, package, &format!("Fedora: `dnf install {package}`"))
+}
+
+/// Rust's library takes its random numbers from a library of Windows that Wine has since version 9 only. For older ones, makes one
+/// that asks what they have, and gives its folder.
+pub(crate) fn wine_library(compiler: &str) -> Result<Option<PathBuf>> {
+    let version = String::from_utf8(output(command(WINE, &["--version"]))?)?;
+    let number = version.trim().trim_start_matches("wine-").split('.').next();
+    if number.and_then(|number| number.parse().ok()).is_some_and(|major: u32| major >= 9) {
+        return Ok(None);
+    }
+    let folder = process::target_dir().join("wine");
+    std::fs::create_dir_all(&folder)?;
+    let library = folder.join("bcryptprimitives.dll");
+    let mut compile = command(compiler, &["-shared", "-O1", "xtask/src/wine/random.c", "-o"]);
+    compile.arg(library).arg("-ladvapi32");
+    process::run(compile)?;
+    Ok(Some(folder))
 }
 
 /// Makes sure that there is what JavaScript is built and tested with.
@@ -166,6 +186,11 @@ pub(crate) fn node() -> Result<()> {
     let elsewhere = "or leave the browser out: `cargo xtask test --skip web`";
     program("node", "nodejs", elsewhere)?;
     program("npm", "npm", elsewhere)
+}
+
+/// Makes sure that there is what knows misspelled words.
+pub(crate) fn codespell() -> Result<()> {
+    program("codespell", "codespell", "elsewhere: `pip install codespell`")
 }
 
 /// Makes sure that there is a browser of Chromium's family, and gives its name.
