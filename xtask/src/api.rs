@@ -23,6 +23,7 @@ pub(crate) const LIBRARIES: &[&str] = &[
     "torchlet-devtools",
     "torchlet-graph",
     "torchlet-llm",
+    "torchlet-page",
     "torchlet-portable",
     "torchlet-shaders",
     "torchlet-vulkan",

@@ -5,6 +5,7 @@
 mod api;
 mod bench;
 mod board;
+mod book;
 mod capi;
 mod deps;
 mod dist;
@@ -43,6 +44,8 @@ enum Command {
     Size(size::Options),
     /// Runs the firmware images of boards/ in QEMU and compares what they print
     Board(board::Options),
+    /// Builds the book as pages, follows their links, and looks for misspelled words
+    Book(book::Options),
     /// Compares the public API of the libraries with the listings in api/
     Api(api::Options),
     /// Compares the header of the C interface with its sources, and runs programs in C and C++ that use it
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Size(options) => size::run(&options),
         Command::Board(options) => board::run(&options),
+        Command::Book(options) => book::run(&options),
         Command::Api(options) => api::run(&options),
         Command::Capi(options) => capi::run(&options),
         Command::Bench(options) => bench::run(&options),

@@ -80,6 +80,17 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs to the end, and shows its output only if it fails; people read `line` in the place of a long command.
+pub(crate) fn run_quietly(mut command: Command, line: &str) -> Result<()> {
+    println!("$ {line}");
+    let output = command.output().with_context(|| format!("cannot start {line}"))?;
+    if !output.status.success() {
+        let texts = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        bail!("{line} failed: {}\n{}", output.status, texts.concat());
+    }
+    Ok(())
+}
+
 /// Runs to the end, with its output on ours, and shows `look` each line of its standard output.
 pub(crate) fn watch(mut command: Command, mut look: impl FnMut(&str)) -> Result<()> {
     println!("$ {}", show(&command));

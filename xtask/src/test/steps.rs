@@ -6,7 +6,7 @@
 use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
-use crate::{api, board, capi, deps, msrv, python, shaders, size, systems, vulkan, web};
+use crate::{api, board, book, capi, deps, msrv, python, shaders, size, systems, vulkan, web};
 use anyhow::Result;
 
 /// How a step ended without failing.
@@ -28,6 +28,11 @@ pub(super) struct Step {
 pub(super) const STEPS: &[Step] = &[
     step("fmt", "the formatting is rustfmt's", fmt),
     step("deps", "licences, sources and duplicates of dependencies", deps_step),
+    step(
+        "book",
+        "words are spelled as they should be; the book's pages have no dead links",
+        book_step,
+    ),
     beside("miri", "core's tests under Miri", miri),
     beside("size", "core stays within its flash budget", size_step),
     beside("board", "the firmware runs in QEMU and prints what it should", board_step),
@@ -80,6 +85,14 @@ fn fmt() -> Result<Outcome> {
 
 fn deps_step() -> Result<Outcome> {
     deps::run()?;
+    Ok(Outcome::Passed)
+}
+
+fn book_step() -> Result<Outcome> {
+    if let Err(error) = tools::codespell() {
+        return Ok(Outcome::NotRun(error.to_string()));
+    }
+    book::check()?;
     Ok(Outcome::Passed)
 }
 
