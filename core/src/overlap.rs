@@ -18,8 +18,8 @@ pub(crate) const MAX_COPIES: usize = 4;
 /// Inputs of a call that are read from copies.
 pub(crate) type Copies = heapless::Vec<usize, MAX_COPIES>;
 
-/// How many written ranges are sorted at a time, on the stack.
-const CHUNK: usize = if cfg!(target_pointer_width = "64") { 512 } else { 24 };
+/// How many written ranges are sorted at a time, on the stack: of firmware, that is small.
+const CHUNK: usize = if cfg!(any(target_pointer_width = "64", feature = "std")) { 512 } else { 24 };
 
 /// What the arguments of a call share.
 #[derive(Debug, Clone, Default)]
