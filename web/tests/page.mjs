@@ -58,6 +58,9 @@ async function drive(name, viewport, colorScheme) {
     assert.ok(wide <= viewport.width, `${what}: ${wide} points are wider than the screen: ${widest}`);
     if (options.pictures) {
       await mkdir(options.pictures, { recursive: true });
+      // A frame that is not on the screen is not painted.
+      for (const frame of await page.locator("iframe:visible").all()) await frame.scrollIntoViewIfNeeded();
+      await page.waitForTimeout(500);
       await page.screenshot({ path: join(options.pictures, `${name}_${colorScheme}_${what}.png`), fullPage: true });
     }
   };
