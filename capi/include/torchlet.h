@@ -17,7 +17,8 @@
  *   A handle is filled by the function that opens it; make it zeros before (`= {0}`) where it may be closed or used without having been
  *   opened. Handles can be moved as bytes, external data only before methods use it; of the copies one is used, and closed, once.
  * - Threads: programs, descriptions, external data and backends can be used by many threads at once once they are open. A method, a module,
- *   a registry is used by one thread at a time, whichever. Several methods of one program run at once, each in its memory. Methods that share
+ *   a registry is used by one thread at a time, whichever; a call that uses a method while another one runs it fails and changes nothing, but
+ *   on processors without atomic exchange, as Cortex-M0, this holds for interrupts alone, not for tasks that take turns by a timer. Several methods of one program run at once, each in its memory. Methods that share
  *   memory are used as one is: where tasks use them, a lock is held from the first input that is set to where the last output was read.
  * - No function throws, jumps or panics through C. Functions of the caller must not throw or jump through torchlet.
  */
@@ -316,7 +317,8 @@ typedef struct torchlet_options {
 } torchlet_options;
 
 // A method, in memory of the caller: prepared, so that it tells what it needs, or loaded, so that
-// it runs. One thread uses it at a time; several methods of a program can run at once. It must be
+// it runs. One thread uses it at a time, and while a function runs that changes it, other calls
+// with it fail (`TORCHLET_INVALID_STATE`); several methods of a program can run at once. It must be
 // closed before its memory and its program are used otherwise.
 typedef struct torchlet_method {
     uint64_t opaque;
@@ -1137,7 +1139,7 @@ torchlet_status torchlet_method_load(struct torchlet_method *method,
                                      const struct torchlet_text *error);
 
 // Closes a method: delegates free what they hold, and the memory is the caller's again. Null, and
-// a method that is not open, are left alone.
+// a method that is not open, or in use, are left alone.
 // No thread uses the method.
 void torchlet_method_close(struct torchlet_method *method);
 

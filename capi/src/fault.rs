@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     Huge(&'static str),
     /// A handle is not open, or was closed.
     Handle(&'static str),
+    /// Another task uses a handle.
+    InUse(&'static str),
     /// A handle is open, and in another state than the call needs.
     State(&'static str),
     /// A string is not UTF-8.
@@ -64,7 +66,7 @@ pub(crate) enum Fault {
 impl Fault {
     pub(crate) fn code(&self) -> torchlet_status {
         match self {
-            Fault::Handle(_) | Fault::State(_) => TORCHLET_INVALID_STATE,
+            Fault::Handle(_) | Fault::InUse(_) | Fault::State(_) => TORCHLET_INVALID_STATE,
             Fault::Null(_)
             | Fault::Misaligned(_)
             | Fault::Huge(_)
@@ -104,6 +106,11 @@ pub(crate) fn describe(fault: &Fault, f: &mut dyn fmt::Write) -> fmt::Result {
         Fault::Handle(what) => write!(
             f,
             "{what} is not open: it was never opened, opening it failed, or it was closed"
+        ),
+        Fault::InUse(what) => write!(
+            f,
+            "{what} is in use: by another task, or by the call that this one is made from; \
+             hold a lock from the input to the output, or load a method for each task"
         ),
         Fault::State(what) => f.write_str(what),
         Fault::Utf8(what) => write!(f, "{what} is not UTF-8"),

@@ -20,7 +20,8 @@ pub use shared::*;
 pub use state::*;
 
 /// A method, in memory of the caller: prepared, so that it tells what it needs, or loaded, so that
-/// it runs. One thread uses it at a time; several methods of a program can run at once. It must be
+/// it runs. One thread uses it at a time, and while a function runs that changes it, other calls
+/// with it fail (`TORCHLET_INVALID_STATE`); several methods of a program can run at once. It must be
 /// closed before its memory and its program are used otherwise.
 #[repr(C)]
 pub struct torchlet_method {
@@ -45,16 +46,19 @@ handle!(torchlet_method, Inner, "the method", 5);
 const UNFINISHED: &str = "the method is not loaded: finish it first";
 const UNPREPARED: &str = "only a prepared method can be finished, and once";
 
-/// The loaded method in a handle, to be used.
+/// Uses the loaded method in a handle: until `body` ends, everybody else is refused.
 ///
 /// # Safety
-/// As `handle::get_mut`; where methods share memory, no other thread uses that, or one of them.
-unsafe fn attached<'a>(method: *mut torchlet_method) -> Result<Attached<'a, 'static>, Fault> {
+/// As `handle::enter`; where methods share memory, that is where it was when they were loaded.
+unsafe fn with_method<R>(
+    method: *mut torchlet_method,
+    body: impl FnOnce(Attached<'_, 'static>) -> Result<R, Fault>,
+) -> Result<R, Fault> {
     // SAFETY: the caller's promise.
-    match unsafe { handle::get_mut(method)? } {
-        Inner::Loaded(method) => Ok(method.attached()),
+    match unsafe { handle::enter(method)? }.inner() {
+        Inner::Loaded(method) => body(method.attached()),
         // SAFETY: the caller's promise.
-        Inner::Shared(sharing) => unsafe { sharing.attach() },
+        Inner::Shared(sharing) => unsafe { sharing.with_method(body) },
         Inner::Prepared(_) | Inner::Failed => Err(Fault::State(UNFINISHED)),
     }
 }
@@ -242,7 +246,8 @@ pub unsafe extern "C" fn torchlet_method_finish(
         // SAFETY: the caller's promise.
         unsafe {
             let memory = pointer::get(memory, "memory")?;
-            let inner = handle::get_mut(method)?;
+            let mut method = handle::enter(method)?;
+            let inner = method.inner();
             if !matches!(inner, Inner::Prepared(_)) {
                 return Err(Fault::State(UNPREPARED));
             }
@@ -293,7 +298,7 @@ pub unsafe extern "C" fn torchlet_method_load(
 }
 
 /// Closes a method: delegates free what they hold, and the memory is the caller's again. Null, and
-/// a method that is not open, are left alone.
+/// a method that is not open, or in use, are left alone.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. No thread uses the method.
@@ -317,7 +322,7 @@ pub unsafe extern "C" fn torchlet_method_execute(
     error: *const torchlet_text,
 ) -> torchlet_status {
     // SAFETY: the caller's promise.
-    unsafe { run(error, || Ok(attached(method)?.execute()?)) }
+    unsafe { run(error, || with_method(method, |mut method| Ok(method.execute()?))) }
 }
 
 /// Runs one instruction, for tasks that share a processor: `TORCHLET_OK` if there was one,
@@ -332,9 +337,11 @@ pub unsafe extern "C" fn torchlet_method_step(
 ) -> torchlet_status {
     let body = || {
         // SAFETY: the caller's promise.
-        match unsafe { attached(method)? }.step()? {
-            Progress::Stepped => Ok(()),
-            Progress::Ended => Err(Fault::End),
+        unsafe {
+            with_method(method, |mut method| match method.step()? {
+                Progress::Stepped => Ok(()),
+                Progress::Ended => Err(Fault::End),
+            })
         }
     };
     // SAFETY: the caller's promise.
@@ -351,5 +358,5 @@ pub unsafe extern "C" fn torchlet_method_reset(
     error: *const torchlet_text,
 ) -> torchlet_status {
     // SAFETY: the caller's promise.
-    unsafe { run(error, || Ok(attached(method)?.reset()?)) }
+    unsafe { run(error, || with_method(method, |mut method| Ok(method.reset()?))) }
 }

@@ -18,7 +18,23 @@ typedef struct relu {
     size_t invoked;
     bool refuses;
     bool wrong_argument;
+    /* Uses the method that it is called by, as another task would. */
+    torchlet_method *intrudes;
 } relu;
+
+static void intrude(torchlet_method *method)
+{
+    torchlet_tensor tensor;
+    torchlet_tensor_mut place;
+    FAILS(TORCHLET_INVALID_STATE, torchlet_method_execute(method, &error));
+    CHECK(strstr(text, "in use"));
+    FAILS(TORCHLET_INVALID_STATE, torchlet_method_step(method, &error));
+    FAILS(TORCHLET_INVALID_STATE, torchlet_method_reset(method, &error));
+    FAILS(TORCHLET_INVALID_STATE, torchlet_method_input_tensor(method, 0, &place, &error));
+    FAILS(TORCHLET_INVALID_STATE, torchlet_method_output_tensor(method, 0, &tensor, &error));
+    CHECK(torchlet_method_output_count(method) == 0);
+    torchlet_method_close(method);
+}
 
 static torchlet_status prepare_relu(void *context, torchlet_call *call, torchlet_plan *plan)
 {
@@ -55,6 +71,8 @@ static torchlet_status invoke_relu(void *context, torchlet_call *call)
     size_t size;
     torchlet_status status;
     ((relu *)context)->invoked++;
+    if (((relu *)context)->intrudes)
+        intrude(((relu *)context)->intrudes);
     if ((status = torchlet_call_input(call, 0, &input)) || (status = torchlet_call_output(call, 1, &output)) ||
         (status = torchlet_call_scratch(call, &scratch, &size)))
         return status;
@@ -114,6 +132,14 @@ static void kernels(const char *folder)
     CHECK(state.prepared > 0 && state.invoked == 0);
     OK(run_digits(&method.method, pixels, logits));
     CHECK(state.invoked > 0 && memcmp(logits, expected, sizeof logits) == 0);
+
+    /* A method is refused to everybody else while it runs, and is as before afterwards. */
+    memset(logits, 0, sizeof logits);
+    state.intrudes = &method.method;
+    OK(run_digits(&method.method, pixels, logits));
+    CHECK(memcmp(logits, expected, sizeof logits) == 0);
+    CHECK(torchlet_method_output_count(&method.method) == 1);
+    state.intrudes = NULL;
     unload(&method);
 
     /* Errors of a kernel in C come with its words, or with what it asked for. */

@@ -1,6 +1,6 @@
 //! Inputs and outputs of a method.
 
-use super::{attached, torchlet_buffer, torchlet_method, view};
+use super::{torchlet_buffer, torchlet_method, view, with_method};
 use crate::fault::Fault;
 use crate::pointer;
 use crate::status::{run, torchlet_status, torchlet_text, value};
@@ -45,8 +45,10 @@ pub unsafe extern "C" fn torchlet_method_set_input(
         // SAFETY: the caller's promise.
         unsafe {
             let input = pointer::get(input, "input")?.checked()?;
-            let result = attached(method)?.set_input(index, &input);
-            result.map_err(|error| Fault::Input(index, error))
+            with_method(method, |mut method| {
+                let result = method.set_input(index, &input);
+                result.map_err(|error| Fault::Input(index, error))
+            })
         }
     };
     // SAFETY: the caller's promise.
@@ -68,8 +70,10 @@ pub unsafe extern "C" fn torchlet_method_set_input_tensor(
         // SAFETY: the caller's promise.
         unsafe {
             let tensor = pointer::get(tensor, "tensor")?.checked()?;
-            let result = attached(method)?.set_input_tensor(index, &tensor);
-            result.map_err(|error| Fault::Input(index, error))
+            with_method(method, |mut method| {
+                let result = method.set_input_tensor(index, &tensor);
+                result.map_err(|error| Fault::Input(index, error))
+            })
         }
     };
     // SAFETY: the caller's promise.
@@ -92,8 +96,10 @@ pub unsafe extern "C" fn torchlet_method_resize_input(
         // SAFETY: the caller's promise.
         unsafe {
             let sizes = pointer::items(sizes, rank, "sizes")?;
-            let result = attached(method)?.resize_input(index, sizes);
-            result.map_err(|error| Fault::Input(index, error))
+            with_method(method, |mut method| {
+                let result = method.resize_input(index, sizes);
+                result.map_err(|error| Fault::Input(index, error))
+            })
         }
     };
     // SAFETY: the caller's promise.
@@ -115,9 +121,11 @@ pub unsafe extern "C" fn torchlet_method_input_tensor(
     let body = || {
         // SAFETY: the caller's promise.
         unsafe {
-            let found = attached(method)?.into_input_mut(index);
-            let found = found.map_err(|error| Fault::Input(index, error))?;
-            pointer::put(tensor, torchlet_tensor_mut::of(found), "tensor")
+            let found = with_method(method, |method| {
+                let found = method.into_input_mut(index);
+                Ok(torchlet_tensor_mut::of(found.map_err(|error| Fault::Input(index, error))?))
+            })?;
+            pointer::put(tensor, found, "tensor")
         }
     };
     // SAFETY: the caller's promise.
@@ -224,8 +232,10 @@ pub unsafe extern "C" fn torchlet_method_bind_input(
         // SAFETY: the caller's promise.
         unsafe {
             let bytes = pointer::zeroed(memory, size, "memory")?;
-            let result = attached(method)?.bind_input(index, bytes);
-            result.map_err(|error| Fault::Input(index, error))
+            with_method(method, |mut method| {
+                let result = method.bind_input(index, bytes);
+                result.map_err(|error| Fault::Input(index, error))
+            })
         }
     };
     // SAFETY: the caller's promise.
@@ -248,8 +258,10 @@ pub unsafe extern "C" fn torchlet_method_bind_output(
         // SAFETY: the caller's promise.
         unsafe {
             let bytes = pointer::zeroed(memory, size, "memory")?;
-            let result = attached(method)?.bind_output(index, bytes);
-            result.map_err(|error| Fault::Output(index, error))
+            with_method(method, |mut method| {
+                let result = method.bind_output(index, bytes);
+                result.map_err(|error| Fault::Output(index, error))
+            })
         }
     };
     // SAFETY: the caller's promise.
@@ -281,7 +293,6 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
         let mut targets: heapless::Vec<OutputMemory<'_>, MAX_LENT> = heapless::Vec::new();
         // SAFETY: the caller's promise.
         unsafe {
-            let mut method = attached(method)?;
             let inputs = pointer::items(inputs, input_count, "inputs")?;
             for (index, tensor) in inputs.iter().enumerate() {
                 lent.push((index, tensor.checked()?)).map_err(|_| many())?;
@@ -291,7 +302,7 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
                 let bytes = pointer::zeroed(buffer.data, buffer.size, "an output")?;
                 targets.push(OutputMemory::new(index, bytes)).map_err(|_| many())?;
             }
-            method.execute_into(&lent, &mut targets)?;
+            with_method(method, |mut method| Ok(method.execute_into(&lent, &mut targets)?))?;
             if !infos.is_null() {
                 for (index, output) in targets.iter().enumerate() {
                     let tensor = output.tensor();

@@ -31,23 +31,25 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// The method with its memory.
+    /// Uses the method with its memory: until `body` ends, all other methods there are refused.
     ///
     /// # Safety
-    /// The memory is where it was when the method was loaded into it, and no other thread uses it
-    /// or one of its methods.
-    pub(super) unsafe fn attach<'a>(&'a mut self) -> Result<Attached<'a, 'static>, Fault> {
-        // SAFETY: the caller's promise; no reference into the memory outlasts a call of C's.
-        let memory: &'a mut SharedMemory<'static> = unsafe { handle::get_mut(self.memory)? };
-        Ok(self.method.attach(memory)?)
+    /// The memory is where it was when the method was loaded into it.
+    pub(super) unsafe fn with_method<R>(
+        &mut self,
+        body: impl FnOnce(Attached<'_, 'static>) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        // SAFETY: the caller's promise.
+        let mut memory = unsafe { handle::enter(self.memory)? };
+        body(self.method.attach(memory.inner())?)
     }
 
     /// The method, to be looked at.
     ///
     /// # Safety
-    /// As [`attach`](Self::attach).
+    /// As [`with_method`](Self::with_method), and no other thread changes it or one of its methods.
     pub(super) unsafe fn view<'a>(&'a self) -> Result<&'a Method<'static>, Fault> {
-        // SAFETY: as in `attach`.
+        // SAFETY: the caller's promise; no reference into the memory outlasts a call of C's.
         let memory: &'a SharedMemory<'static> = unsafe { handle::get(self.memory.cast_const())? };
         Ok(self.method.view(memory)?)
     }
@@ -104,14 +106,15 @@ pub unsafe extern "C" fn torchlet_method_finish_shared(
     let body = || {
         // SAFETY: the caller's promise.
         unsafe {
-            let inner = handle::get_mut(method)?;
+            let mut method = handle::enter(method)?;
+            let inner = method.inner();
             let Inner::Prepared(_) = inner else { return Err(Fault::State(UNPREPARED)) };
-            let shared = handle::get_mut(memory)?;
+            let mut shared = handle::enter(memory)?;
             let arena = pointer::memory(arena.data, arena.size, "arena")?;
             let Inner::Prepared(prepared) = core::mem::replace(inner, Inner::Failed) else {
                 return Err(Fault::State(UNPREPARED));
             };
-            let method = prepared.finish_shared(shared, arena)?;
+            let method = prepared.finish_shared(shared.inner(), arena)?;
             *inner = Inner::Shared(Sharing { method, memory });
             Ok(())
         }

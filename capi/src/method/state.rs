@@ -1,6 +1,6 @@
 //! What a method keeps from run to run.
 
-use super::{attached, torchlet_method, view};
+use super::{torchlet_method, view, with_method};
 use crate::fault::Fault;
 use crate::pointer;
 use crate::status::{run, torchlet_status, torchlet_text, value};
@@ -79,9 +79,13 @@ pub unsafe extern "C" fn torchlet_method_state_tensor(
     let body = || {
         // SAFETY: the caller's promise.
         unsafe {
-            let found = attached(method)?.into_state_mut(value);
-            let found = found.map_err(|error| Fault::StateTensor(value, error))?;
-            pointer::put(tensor, torchlet_tensor_mut::of(found), "tensor")
+            let found = with_method(method, |method| {
+                let found = method.into_state_mut(value);
+                Ok(torchlet_tensor_mut::of(
+                    found.map_err(|error| Fault::StateTensor(value, error))?,
+                ))
+            })?;
+            pointer::put(tensor, found, "tensor")
         }
     };
     // SAFETY: the caller's promise.
@@ -104,8 +108,10 @@ pub unsafe extern "C" fn torchlet_method_bind_state(
         // SAFETY: the caller's promise.
         unsafe {
             let bytes = pointer::zeroed(memory, size, "memory")?;
-            let result = attached(method)?.bind_state(value, bytes);
-            result.map_err(|error| Fault::StateTensor(value, error))
+            with_method(method, |mut method| {
+                let result = method.bind_state(value, bytes);
+                result.map_err(|error| Fault::StateTensor(value, error))
+            })
         }
     };
     // SAFETY: the caller's promise.
@@ -209,7 +215,9 @@ pub unsafe extern "C" fn torchlet_method_write_delegate_state(
         // SAFETY: the caller's promise.
         unsafe {
             let source = pointer::bytes(data, size, "data")?;
-            Ok(attached(method)?.write_delegate_state([delegate, number], source)?)
+            with_method(method, |mut method| {
+                Ok(method.write_delegate_state([delegate, number], source)?)
+            })
         }
     };
     // SAFETY: the caller's promise.
