@@ -103,6 +103,14 @@ impl Line<'_> {
             Some(parts) if is_usual(offset) && wide_len != 0 => parts,
             _ => return self.plain(out),
         };
+        // Where nothing is widened, patches take that room: four are not more bytes than two rows of 16 bits.
+        #[cfg(arm_mve)]
+        let (patches, together) = {
+            let _ = patches;
+            (wide, 4)
+        };
+        #[cfg(not(arm_mve))]
+        let together = product::rows(self.tier);
         let patches: &mut [i8] = bytemuck::cast_slice_mut(patches);
         // Where the kernel is one pixel, patches are pixels of the input.
         let points = (down.kernel(), across.kernel(), depth) == (1, 1, from.channels)
@@ -117,7 +125,7 @@ impl Line<'_> {
             let weights = Weights { data: weights, depth: len, channels, offset: 0 };
             let mut column = 0;
             while column < to.columns {
-                let count = product::rows(self.tier).min(to.columns - column);
+                let count = together.min(to.columns - column);
                 let rows = if points && y.count == 1 {
                     let at = from.at(self.batch, y.start, column * across.stride());
                     let data = self.input.get(at..).unwrap_or(&[]);
@@ -131,6 +139,9 @@ impl Line<'_> {
                 let out = out.get_mut(column * to.channels + at..).unwrap_or_default();
                 let results = &self.convolution.results;
                 let target = Target { results, first: at, out, out_stride: to.channels };
+                #[cfg(arm_mve)]
+                product::multiply_four(rows, weights, target);
+                #[cfg(not(arm_mve))]
                 product::multiply(self.tier, rows, weights, target, wide);
                 column += count;
             }
@@ -229,6 +240,9 @@ impl Line<'_> {
 /// Copies as many codes as there is place for.
 fn copy(input: &[i8], at: usize, to: &mut [i8]) {
     if let Some(codes) = at.checked_add(to.len()).and_then(|end| input.get(at..end)) {
+        #[cfg(arm_mve)]
+        super::mve::copy(codes, to);
+        #[cfg(not(arm_mve))]
         to.copy_from_slice(codes);
     }
 }

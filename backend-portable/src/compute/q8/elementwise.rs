@@ -90,6 +90,10 @@ fn map(means: Means<'_>, [a, b]: [&[i8]; 2], out: &mut [i8], of: impl Fn([i32; 2
 
 /// Adds codes.
 pub fn add(means: Means<'_>, sum: Sum, codes: [&[i8]; 2], out: &mut [i8]) {
+    #[cfg(arm_mve)]
+    if sum.room < 32 && sum.scales.iter().chain([&sum.scale]).all(|scale| scale.shift() <= 0) {
+        return super::mve::add_codes(&sum, codes, out);
+    }
     map(
         means,
         codes,
@@ -101,6 +105,10 @@ pub fn add(means: Means<'_>, sum: Sum, codes: [&[i8]; 2], out: &mut [i8]) {
 
 /// Multiplies codes.
 pub fn multiply(means: Means<'_>, product: Product, codes: [&[i8]; 2], out: &mut [i8]) {
+    #[cfg(arm_mve)]
+    if product.scale.shift() <= 0 {
+        return super::mve::multiply_codes(&product, codes, out);
+    }
     map(
         means,
         codes,

@@ -30,8 +30,13 @@ use super::simd::{Simd, Tier, Vectorized};
 use torchlet_core::rules::window::{Taps, Window};
 
 /// Channels that are summed up before they become codes: their sums are on the stack.
-const CHANNELS: usize =
-    if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) { 64 } else { 16 };
+const CHANNELS: usize = if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+    64
+} else if cfg!(arm_mve) {
+    32
+} else {
+    16
+};
 
 /// Runs a loop compiled for a tier's instructions.
 #[inline(always)]

@@ -7,6 +7,11 @@ use crate::compute::split::for_each_chunk_mut;
 use crate::parallel::Parallel;
 use torchlet_core::rules::window::{Taps, Window};
 
+#[cfg(all(arm_dsp, not(arm_mve)))]
+use super::dsp as inner;
+#[cfg(arm_mve)]
+use super::mve as inner;
+
 /// What is made of the codes in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
@@ -85,10 +90,10 @@ impl<'a> Pixels<'a> {
         // Sums of fewer than 256 codes fit 16 bits.
         #[cfg(arm_dsp)]
         let out = if count < 256 {
-            let (fours, rest) = out.as_chunks_mut::<4>();
-            for out in fours {
-                *out = super::dsp::total(self.input, self.covered(first)).map(share);
-                first += 4;
+            let (parts, rest) = out.as_chunks_mut::<{ inner::TOGETHER }>();
+            for out in parts {
+                *out = inner::total(self.input, self.covered(first)).map(share);
+                first += inner::TOGETHER;
             }
             rest
         } else {
@@ -125,7 +130,7 @@ impl<'a> Pixels<'a> {
         out.fill(i8::MIN);
         self.each(0, out.len(), |codes| {
             #[cfg(arm_dsp)]
-            let done = super::dsp::keep_larger(codes, out);
+            let done = inner::keep_larger(codes, out);
             #[cfg(not(arm_dsp))]
             let done = 0;
             let (out, codes) = (out.iter_mut().skip(done), codes.iter().skip(done));

@@ -1,7 +1,7 @@
 //! Products of rows of codes with rows of weights.
 //!
 //! Some rows are widened to 16 bits in scratch memory, with their offset added; then all weights go past them. So weights stay
-//! where they are, 8 bits wide, and what is outside of a picture is zero.
+//! where they are, 8 bits wide, and what is outside of a picture is zero. (Helium multiplies 8 bits as they are: nothing is widened for it.)
 
 use super::{CHANNELS, Results, is_usual};
 use crate::compute::simd::Tier;
@@ -100,6 +100,16 @@ pub fn multiply(
     }
 }
 
+/// As [`multiply`], up to four rows together, in no workspace.
+#[cfg(arm_mve)]
+pub(super) fn multiply_four(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
+    if is_usual(rows.offset) && weights.depth < DEEPEST {
+        fast(rows, weights, target, &mut []);
+    } else {
+        plain(rows, weights, target);
+    }
+}
+
 /// One product at a time, whatever the offset.
 pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
     for row in 0..rows.count {
@@ -126,9 +136,9 @@ fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, wide: &mut [i1
     match rows.count {
         1 => fast_rows::<1>(rows, weights, target, wide),
         2 => fast_rows::<2>(rows, weights, target, wide),
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", arm_mve))]
         3 => fast_rows::<3>(rows, weights, target, wide),
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", arm_mve))]
         4 => fast_rows::<4>(rows, weights, target, wide),
         _ => {}
     }
@@ -142,13 +152,23 @@ fn fast_rows<const R: usize>(
     wide: &mut [i16],
 ) {
     let depth = weights.depth;
+    #[cfg(not(arm_mve))]
     let Some(wide) = wide.get_mut(..depth.next_multiple_of(UNIT) * R) else { return };
+    #[cfg(arm_mve)]
+    let _ = wide;
     // What the weights' offset adds is the same for all channels.
     let mut shared = [0i32; R];
+    #[cfg(arm_mve)]
+    let mut narrow: [&[i8]; R] = [&[]; R];
     for (row, shared) in shared.iter_mut().enumerate() {
         let codes = rows.data.get(row * rows.stride..).and_then(|codes| codes.get(..depth));
         let Some(codes) = codes else { return };
+        #[cfg(arm_mve)]
+        {
+            narrow[row] = codes;
+        }
         // Usual offsets fit.
+        #[cfg(not(arm_mve))]
         inner::widen::<R>(codes, rows.offset as i16, row, wide);
         if weights.offset != 0 {
             let sum = codes.iter().fold(0i32, |sum, &code| sum.wrapping_add(code.into()));
@@ -159,13 +179,16 @@ fn fast_rows<const R: usize>(
     // A code with a usual offset has 9 bits, and a weight 8.
     let limit =
         if weights.offset == 0 && depth < DEEPEST / 16 { (depth as i32) << 15 } else { i32::MAX };
+    let mut sums = [[0i32; CHANNELS]; R];
     let mut first = 0;
     while first < weights.channels {
         let count = CHANNELS.min(weights.channels - first);
         let at = first * depth;
         let Some(part) = weights.data.get(at..at + count * depth) else { return };
-        let mut sums = [[0i32; CHANNELS]; R];
+        #[cfg(not(arm_mve))]
         inner::sums(wide, part, depth, count, &mut sums);
+        #[cfg(arm_mve)]
+        inner::sums(narrow, rows.offset, part, depth, count, &mut sums);
         for (row, sums) in sums.iter_mut().enumerate() {
             let sums = &mut sums[..count];
             let at = row * target.out_stride + first;

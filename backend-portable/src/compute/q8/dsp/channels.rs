@@ -1,6 +1,8 @@
 //! Channels side by side, over the taps of windows: products with weights, sums and maxima.
 
-use super::{UNIT, even, even_plus, larger, low, low_high, odd, odd_plus, word};
+use super::{UNIT, even, low, low_high, odd, word};
+#[cfg(not(arm_mve))]
+use super::{even_plus, larger, odd_plus};
 use crate::compute::q8::depthwise::Covered;
 use core::arch::asm;
 
@@ -155,7 +157,12 @@ pub(in crate::compute::q8) fn spread(
     }
 }
 
+/// Channels that [`total`] sums up.
+#[cfg(not(arm_mve))]
+pub(in crate::compute::q8) const TOGETHER: usize = UNIT;
+
 /// The larger of each pair of codes, of the first of both slices' common multiple of four. Gives how many those are.
+#[cfg(not(arm_mve))]
 pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> usize {
     let (codes, largest) = (codes.as_chunks::<UNIT>().0, largest.as_chunks_mut::<UNIT>().0);
     for (largest, codes) in largest.iter_mut().zip(codes) {
@@ -166,6 +173,7 @@ pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> u
 }
 
 /// The sums of four channels over all taps, of which there are fewer than 256.
+#[cfg(not(arm_mve))]
 pub(in crate::compute::q8) fn total(input: &[i8], covered: Covered) -> [i32; UNIT] {
     assert!(is_inside(input.len(), covered.codes, &covered, UNIT));
     let codes = input.as_ptr().wrapping_add(covered.codes[0]);

@@ -13,7 +13,9 @@ mod product;
 
 #[cfg(arm_mve)]
 pub(super) use channels::is_inside;
-pub(super) use channels::{add, keep_larger, spread, total};
+#[cfg(not(arm_mve))]
+pub(super) use channels::{TOGETHER, keep_larger, total};
+pub(super) use channels::{add, spread};
 #[cfg(not(arm_mve))]
 pub(super) use finish::{finish_alike, finish_each};
 pub(super) use finish::{shift_out, upper};
@@ -48,9 +50,11 @@ instruction!(
 instruction!(
     /// Bytes 1 and 3.
     odd, "sxtb16 {result}, {word}, ror #8", word; preserves_flags);
+#[cfg(not(arm_mve))]
 instruction!(
     /// Bytes 0 and 2 added to 16 bits each.
     even_plus, "sxtab16 {result}, {added}, {word}", added, word; preserves_flags);
+#[cfg(not(arm_mve))]
 instruction!(
     /// Bytes 1 and 3 added to 16 bits each.
     odd_plus, "sxtab16 {result}, {added}, {word}, ror #8", added, word; preserves_flags);
@@ -66,6 +70,7 @@ instruction!(
     low_high, "smlabt {result}, {a}, {b}, {sum}", a, b, sum;);
 
 /// The larger of each of four bytes.
+#[cfg(not(arm_mve))]
 #[inline(always)]
 fn larger(a: u32, b: u32) -> u32 {
     let result: u32;

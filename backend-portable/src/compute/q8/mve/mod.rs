@@ -7,9 +7,13 @@
 //! masks what is behind the last one (`dlstp`, `letp`), so that nothing is read or written outside.
 
 mod channels;
+mod elementwise;
 mod finish;
+mod pool;
 mod product;
 
 pub(super) use channels::{add, spread};
+pub(super) use elementwise::{add_codes, multiply_codes};
 pub(super) use finish::{finish_alike, finish_each};
-pub(super) use product::{sums, widen};
+pub(super) use pool::{TOGETHER, keep_larger, total};
+pub(super) use product::{copy, sums};

@@ -1,86 +1,103 @@
-//! Widened rows of codes, and their products with rows of weights: eight at a time.
+//! Products of rows of codes with rows of weights: sixteen at a time.
+//!
+//! Codes stay 8 bits wide. What their offset adds is the offset times the sum of the weights, which is made beside the products.
 
 use crate::compute::q8::CHANNELS;
-use crate::compute::q8::product::UNIT;
 use core::arch::asm;
 
-/// Writes row `row` of `R` as 16 bits with its offset added. Behind it, nothing is read.
-#[inline(always)]
-pub(in crate::compute::q8) fn widen<const R: usize>(
-    codes: &[i8],
-    offset: i16,
-    row: usize,
-    wide: &mut [i16],
-) {
-    let stride = codes.len().next_multiple_of(UNIT);
-    let wide = &mut wide[row * stride..][..codes.len()];
-    widen_one(codes, offset, wide);
-}
-
-fn widen_one(codes: &[i8], offset: i16, wide: &mut [i16]) {
-    let count = codes.len().min(wide.len());
-    if count == 0 {
-        return;
-    }
-    // SAFETY: as many elements are read and written as both slices have.
-    unsafe {
-        asm!(
-            "dlstp.16 lr, {count}",
-            "2:",
-            "vldrb.s16 q0, [r1], #8",
-            "vadd.i16 q0, q0, {offset}",
-            "vstrh.16 q0, [{to}], #16",
-            "letp lr, 2b",
-            count = in(reg) count, offset = in(reg) i32::from(offset),
-            to = inout(reg) wide.as_mut_ptr() => _, inout("r1") codes.as_ptr() => _,
-            out("lr") _, out("d0") _, out("d1") _, options(nostack),
-        );
-    }
-}
-
-/// Sums of `R` rows with `count` rows of weights.
+/// Sums of `R` rows, to whose codes an offset is added, with `count` rows of weights.
 #[inline(never)]
 pub(in crate::compute::q8) fn sums<const R: usize>(
-    wide: &[i16],
+    rows: [&[i8]; R],
+    offset: i32,
     weights: &[i8],
     depth: usize,
     count: usize,
     sums: &mut [[i32; CHANNELS]; R],
 ) {
-    let stride = depth.next_multiple_of(UNIT);
-    assert!(wide.len() >= stride * R && weights.len() >= depth * count && count <= CHANNELS);
+    assert!(rows.iter().all(|row| row.len() >= depth));
+    assert!(weights.len() >= depth * count && count <= CHANNELS);
     if depth == 0 {
         return;
     }
-    let (from, mut at, mut done) = (wide.as_ptr(), weights.as_ptr(), 0);
-    match sums.as_mut_slice() {
-        [one] => {
-            for four in one[..count].as_chunks_mut::<4>().0 {
-                // SAFETY: there are four rows of weights from here on, and a row of codes, as asserted.
-                *four = unsafe { one_by_four(from, at, depth) };
-                at = at.wrapping_add(4 * depth);
-                done += 4;
+    let mut at = weights.as_ptr();
+    if R > 2 {
+        // What there is no fourth row for is computed twice.
+        let rows = core::array::from_fn(|row| rows[row.min(R - 1)].as_ptr());
+        for channel in 0..count {
+            // SAFETY: these are rows of codes, as asserted, and there is a row of weights from here on.
+            let four = unsafe { four_by_one(rows, at, depth, offset) };
+            for (sums, sum) in sums.iter_mut().zip(four) {
+                sums[channel] = sum;
             }
+            at = at.wrapping_add(depth);
         }
-        [one, other] => {
-            let others = other[..count].as_chunks_mut::<2>().0;
-            for (one, other) in one[..count].as_chunks_mut::<2>().0.iter_mut().zip(others) {
-                // SAFETY: there are two rows of weights from here on, and two of codes, as asserted.
-                [*one, *other] =
-                    unsafe { two_by_two([from, from.wrapping_add(stride)], at, depth) };
-                at = at.wrapping_add(2 * depth);
-                done += 2;
-            }
+        return;
+    }
+    let mut done = 0;
+    if let ([row, below], [one, other]) = (rows.as_slice(), sums.as_mut_slice()) {
+        let rows = [row.as_ptr(), below.as_ptr()];
+        let others = other[..count].as_chunks_mut::<2>().0;
+        for (one, other) in one[..count].as_chunks_mut::<2>().0.iter_mut().zip(others) {
+            // SAFETY: there are two rows of weights from here on, and two of codes, as asserted.
+            [*one, *other] = unsafe { two_by_two(rows, at, depth, offset) };
+            at = at.wrapping_add(2 * depth);
+            done += 2;
         }
-        _ => {}
+    } else if let ([row], [one]) = (rows.as_slice(), sums.as_mut_slice()) {
+        for two in one[..count].as_chunks_mut::<2>().0 {
+            // SAFETY: there are two rows of weights from here on, and a row of codes, as asserted.
+            *two = unsafe { one_by_two(row.as_ptr(), at, depth, offset) };
+            at = at.wrapping_add(2 * depth);
+            done += 2;
+        }
     }
     for channel in done..count {
-        for (row, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: there is a row of weights from here on, and a row of codes for each of `R`, as asserted.
-            sums[channel] = unsafe { one_by_one(from.wrapping_add(row * stride), at, depth) };
+        for (row, sums) in rows.iter().zip(sums.iter_mut()) {
+            // SAFETY: there is a row of weights from here on, and one of codes, as asserted.
+            sums[channel] = unsafe { one_by_one(row.as_ptr(), at, depth, offset) };
         }
         at = at.wrapping_add(depth);
     }
+}
+
+/// The products of four rows of codes with a row of weights.
+///
+/// # Safety
+/// `rows` are valid for reading `depth` codes each, and `weights` for as many. There is one code at least.
+#[inline(always)]
+unsafe fn four_by_one(
+    rows: [*const i8; 4],
+    weights: *const i8,
+    depth: usize,
+    offset: i32,
+) -> [i32; 4] {
+    let (mut sums, mut all) = ([0i32; 4], 0i32);
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "dlstp.8 lr, {count}",
+            "2:",
+            "vldrb.u8 q0, [r1], #16",
+            "vaddva.s8 r10, q0",
+            "vldrb.u8 q1, [r3], #16",
+            "vmladava.s8 r0, q0, q1",
+            "vldrb.u8 q2, [r5], #16",
+            "vmladava.s8 r2, q0, q2",
+            "vldrb.u8 q1, [{c}], #16",
+            "vmladava.s8 r4, q0, q1",
+            "vldrb.u8 q2, [{d}], #16",
+            "vmladava.s8 r8, q0, q2",
+            "letp lr, 2b",
+            count = in(reg) depth, inout("r1") weights => _, inout("r3") rows[0] => _,
+            inout("r5") rows[1] => _, c = inout(reg) rows[2] => _, d = inout(reg) rows[3] => _,
+            inout("r0") sums[0], inout("r2") sums[1], inout("r4") sums[2], inout("r8") sums[3],
+            inout("r10") all, out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _,
+            out("d4") _, out("d5") _, options(nostack, readonly),
+        );
+    }
+    let added = all.wrapping_mul(offset);
+    sums.map(|sum| sum.wrapping_add(added))
 }
 
 /// The products of two rows of codes with two rows of weights.
@@ -88,65 +105,69 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
 /// # Safety
 /// `rows` are valid for reading `depth` codes each, and `weights` for two rows of as many. There is one code at least.
 #[inline(always)]
-unsafe fn two_by_two(rows: [*const i16; 2], weights: *const i8, depth: usize) -> [[i32; 2]; 2] {
-    let mut sums = [[0i32; 2]; 2];
-    let [[a0, a1], [b0, b1]] = &mut sums;
+unsafe fn two_by_two(
+    rows: [*const i8; 2],
+    weights: *const i8,
+    depth: usize,
+    offset: i32,
+) -> [[i32; 2]; 2] {
+    let (mut a, mut b, mut all) = ([0i32; 2], [0i32; 2], [0i32; 2]);
     // SAFETY: the caller's promise.
     unsafe {
         asm!(
-            "dlstp.16 lr, {count}",
+            "dlstp.8 lr, {count}",
             "2:",
-            "vldrb.s16 q0, [r1], #8",
-            "vldrh.u16 q1, [{a}], #16",
-            "vldrb.s16 q2, [r3], #8",
-            "vmladava.s16 r0, q0, q1",
-            "vldrh.u16 q3, [{b}], #16",
-            "vmladava.s16 r2, q2, q1",
-            "vmladava.s16 r4, q0, q3",
-            "vmladava.s16 r8, q2, q3",
+            "vldrb.u8 q0, [r1], #16",
+            "vaddva.s8 r10, q0",
+            "vldrb.u8 q1, [{a}], #16",
+            "vmladava.s8 r0, q0, q1",
+            "vldrb.u8 q2, [r3], #16",
+            "vmladava.s8 r2, q2, q1",
+            "vldrb.u8 q3, [{b}], #16",
+            "vmladava.s8 r4, q0, q3",
+            "vaddva.s8 r12, q2",
+            "vmladava.s8 r8, q2, q3",
             "letp lr, 2b",
             count = in(reg) depth, a = inout(reg) rows[0] => _, b = inout(reg) rows[1] => _,
             inout("r1") weights => _, inout("r3") weights.wrapping_add(depth) => _,
-            inout("r0") *a0, inout("r2") *a1, inout("r4") *b0, inout("r8") *b1,
+            inout("r0") a[0], inout("r2") a[1], inout("r4") b[0], inout("r8") b[1],
+            inout("r10") all[0], inout("r12") all[1],
             out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _, out("d4") _,
             out("d5") _, out("d6") _, out("d7") _, options(nostack, readonly),
         );
     }
-    sums
+    let added = all.map(|sum| sum.wrapping_mul(offset));
+    [a, b].map(|row| [row[0].wrapping_add(added[0]), row[1].wrapping_add(added[1])])
 }
 
-/// The products of a row of codes with four rows of weights.
+/// The products of a row of codes with two rows of weights.
 ///
 /// # Safety
-/// `row` is valid for reading `depth` codes, and `weights` for four rows of as many. There is one code at least.
+/// `row` is valid for reading `depth` codes, and `weights` for two rows of as many. There is one code at least.
 #[inline(always)]
-unsafe fn one_by_four(row: *const i16, weights: *const i8, depth: usize) -> [i32; 4] {
-    let mut sums = [0i32; 4];
-    let [a, b, c, d] = &mut sums;
-    let [first, second, third, fourth] = [0, 1, 2, 3].map(|row| weights.wrapping_add(row * depth));
+unsafe fn one_by_two(row: *const i8, weights: *const i8, depth: usize, offset: i32) -> [i32; 2] {
+    let (mut sums, mut all) = ([0i32; 2], [0i32; 2]);
     // SAFETY: the caller's promise.
     unsafe {
         asm!(
-            "dlstp.16 lr, {count}",
+            "dlstp.8 lr, {count}",
             "2:",
-            "vldrh.u16 q0, [{row}], #16",
-            "vldrb.s16 q1, [r1], #8",
-            "vldrb.s16 q2, [r3], #8",
-            "vmladava.s16 r0, q0, q1",
-            "vldrb.s16 q1, [r4], #8",
-            "vmladava.s16 r2, q0, q2",
-            "vldrb.s16 q2, [r5], #8",
-            "vmladava.s16 r8, q0, q1",
-            "vmladava.s16 r10, q0, q2",
+            "vldrb.u8 q0, [r1], #16",
+            "vaddva.s8 r4, q0",
+            "vldrb.u8 q1, [{row}], #16",
+            "vmladava.s8 r0, q0, q1",
+            "vldrb.u8 q2, [r3], #16",
+            "vmladava.s8 r2, q2, q1",
+            "vaddva.s8 r8, q2",
             "letp lr, 2b",
             count = in(reg) depth, row = inout(reg) row => _,
-            inout("r1") first => _, inout("r3") second => _, inout("r4") third => _,
-            inout("r5") fourth => _, inout("r0") *a, inout("r2") *b, inout("r8") *c,
-            inout("r10") *d, out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _,
-            out("d4") _, out("d5") _, options(nostack, readonly),
+            inout("r1") weights => _, inout("r3") weights.wrapping_add(depth) => _,
+            inout("r0") sums[0], inout("r2") sums[1], inout("r4") all[0], inout("r8") all[1],
+            out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _, out("d4") _,
+            out("d5") _, options(nostack, readonly),
         );
     }
-    sums
+    [0, 1].map(|channel| sums[channel].wrapping_add(all[channel].wrapping_mul(offset)))
 }
 
 /// The product of a row of codes and a row of weights.
@@ -154,21 +175,44 @@ unsafe fn one_by_four(row: *const i16, weights: *const i8, depth: usize) -> [i32
 /// # Safety
 /// Both are valid for reading `depth` elements. There is one at least.
 #[inline(always)]
-unsafe fn one_by_one(row: *const i16, weights: *const i8, depth: usize) -> i32 {
-    let mut sum = 0i32;
+unsafe fn one_by_one(row: *const i8, weights: *const i8, depth: usize, offset: i32) -> i32 {
+    let (mut sum, mut all) = (0i32, 0i32);
     // SAFETY: the caller's promise.
     unsafe {
         asm!(
-            "dlstp.16 lr, {count}",
+            "dlstp.8 lr, {count}",
             "2:",
-            "vldrb.s16 q0, [r1], #8",
-            "vldrh.u16 q1, [{row}], #16",
-            "vmladava.s16 r0, q0, q1",
+            "vldrb.u8 q0, [r1], #16",
+            "vaddva.s8 r2, q0",
+            "vldrb.u8 q1, [{row}], #16",
+            "vmladava.s8 r0, q0, q1",
             "letp lr, 2b",
             count = in(reg) depth, row = inout(reg) row => _, inout("r1") weights => _,
-            inout("r0") sum, out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _,
-            options(nostack, readonly),
+            inout("r0") sum, inout("r2") all, out("lr") _, out("d0") _, out("d1") _, out("d2") _,
+            out("d3") _, options(nostack, readonly),
         );
     }
-    sum
+    sum.wrapping_add(all.wrapping_mul(offset))
+}
+
+/// Copies codes, as many as both have.
+#[inline(always)]
+pub(in crate::compute::q8) fn copy(codes: &[i8], to: &mut [i8]) {
+    let count = codes.len().min(to.len());
+    if count == 0 {
+        return;
+    }
+    // SAFETY: as many elements are read and written as both slices have.
+    unsafe {
+        asm!(
+            "dlstp.8 lr, {count}",
+            "2:",
+            "vldrb.u8 q0, [{codes}], #16",
+            "vstrb.8 q0, [{to}], #16",
+            "letp lr, 2b",
+            count = in(reg) count, codes = inout(reg) codes.as_ptr() => _,
+            to = inout(reg) to.as_mut_ptr() => _, out("lr") _, out("d0") _, out("d1") _,
+            options(nostack),
+        );
+    }
 }
