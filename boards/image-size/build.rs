@@ -1,9 +1,14 @@
-//! Makes a module of the program that `MODEL` names.
+//! Makes a module of the program that `MODEL` names, and tells the linker where memory is.
 
 fn main() -> Result<(), torchlet_build::Error> {
-    println!("cargo::rustc-link-search={}", env!("CARGO_MANIFEST_DIR"));
-    println!("cargo::rerun-if-changed=memory.x");
-    println!("cargo::rerun-if-changed=device.x");
+    let processor = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let folder = format!("{}/{processor}", env!("CARGO_MANIFEST_DIR"));
+    println!("cargo::rustc-link-search={folder}");
+    println!("cargo::rerun-if-changed={folder}");
+    if processor.starts_with("riscv") {
+        // The start-up code of Cortex-M names it itself.
+        println!("cargo::rustc-link-arg=-Tmemory.x");
+    }
     println!("cargo::rustc-link-arg=-Tlink.x");
     println!("cargo::rerun-if-env-changed=MODEL");
     let digits = "../../tests/fixtures/digits/digits.pte";

@@ -2,6 +2,8 @@
 
 mod image;
 
+pub(crate) use image::{Split, split};
+
 use crate::process::{self, cargo, root, target_dir};
 use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind};
@@ -49,26 +51,36 @@ impl Sizes {
         self.data + self.bss
     }
 
-    /// Adds up the sections of an ELF file that are loaded.
+    /// Adds up the sections of an ELF file that are loaded. What is set aside for the stack is not among them.
     pub(crate) fn of(elf: &[u8]) -> Result<Self> {
         let file = object::File::parse(elf)?;
         let mut sizes = Sizes::default();
         for section in file.sections() {
-            let SectionFlags::Elf { sh_flags } = section.flags() else { continue };
-            if sh_flags & u64::from(object::elf::SHF_ALLOC) == 0 {
+            let is_loaded = has_flag(section.flags(), object::elf::SHF_ALLOC);
+            // Start-up code of some processors takes what is left for the stack and the heap.
+            let is_reserved = section.name().is_ok_and(|name| [".stack", ".heap"].contains(&name));
+            if !is_loaded || is_reserved {
                 continue;
             }
-            let writable = sh_flags & u64::from(object::elf::SHF_WRITE) != 0;
             let bytes = match section.kind() {
                 SectionKind::Text => &mut sizes.text,
                 SectionKind::UninitializedData => &mut sizes.bss,
-                _ if writable => &mut sizes.data,
+                _ if is_writable(section.flags()) => &mut sizes.data,
                 _ => &mut sizes.constants,
             };
             *bytes += section.size();
         }
         Ok(sizes)
     }
+}
+
+/// Whether a section is one of variables.
+fn is_writable(flags: SectionFlags) -> bool {
+    has_flag(flags, object::elf::SHF_WRITE)
+}
+
+fn has_flag(flags: SectionFlags, flag: u32) -> bool {
+    matches!(flags, SectionFlags::Elf { sh_flags } if sh_flags & u64::from(flag) != 0)
 }
 
 impl std::fmt::Display for Sizes {
