@@ -1,23 +1,23 @@
-//! Counts the instructions of the integer kernels on an emulated Cortex-M4, layer by layer: those of MLPerf Tiny's networks. Products and
-//! convolutions are computed a second time in plain loops, without the instructions of the DSP extension, and must give the same codes.
+//! Counts the instructions of the integer kernels on emulated Cortex-M, layer by layer: those of MLPerf Tiny's networks. Products and
+//! convolutions are computed a second time in plain loops, without instructions of the processor's own, and must give the same
+//! codes; so must another library's kernels, where one is linked (`peer`).
 //!
-//! `cargo run --release` prints a line for each: its name, instructions, and a hash of its codes.
+//! `cargo xtask bench kernels` runs it, and shows how many instructions the ticks are that are printed here.
 
 #![no_std]
 #![no_main]
 
 mod layers;
 mod memory;
+#[cfg(peer)]
+mod peer;
 
 use cortex_m as _;
 use cortex_m::peripheral::syst::SystClkSource;
 use semihosting::println;
 use semihosting::process::ExitCode;
 
-/// Instructions of a tick of the timer: it runs at 25 MHz, and instructions take a nanosecond.
-const TICK: u32 = 40;
-
-/// Counts instructions.
+/// Counts ticks of the processor's clock.
 struct Counter(cortex_m::peripheral::SYST);
 
 impl Counter {
@@ -34,7 +34,7 @@ impl Counter {
         let before = cortex_m::peripheral::SYST::get_current();
         run();
         let after = cortex_m::peripheral::SYST::get_current();
-        (before.wrapping_sub(after) & 0xff_ffff) * TICK
+        before.wrapping_sub(after) & 0xff_ffff
     }
 }
 
@@ -51,12 +51,31 @@ fn main() -> ! {
     let mut memory = memory::take();
     let mut failed = false;
     for layer in layers::LAYERS {
+        let name = layer.name;
         memory.fill(layer);
-        let count = counter.count(|| layer.run(&mut memory, true));
+        let ticks = counter.count(|| layer.run(&mut memory, true));
         let codes = hash(&memory.out[..layer.out_len()]);
+        println!("{name}: own {ticks}");
         layer.run(&mut memory, false);
-        let same = codes == hash(&memory.out[..layer.out_len()]);
-        println!("{:28} {count:10} {codes:08x}{}", layer.name, if same { "" } else { " differs" });
+        let mut same = codes == hash(&memory.out[..layer.out_len()]);
+        if !same {
+            println!("{name}: differs from plain loops");
+        }
+        #[cfg(peer)]
+        {
+            memory.out.fill(0);
+            let Some(mut peer) = peer::Peer::prepare(layer, memory) else {
+                println!("{name}: the peer asks for more memory than there is");
+                ExitCode::FAILURE.exit_process()
+            };
+            let mut succeeded = false;
+            let ticks = counter.count(|| succeeded = peer.run());
+            println!("{name}: peer {ticks}");
+            if !succeeded || codes != hash(&memory.out[..layer.out_len()]) {
+                println!("{name}: differs from the peer");
+                same = false;
+            }
+        }
         failed |= !same;
     }
     let code = if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS };

@@ -1,6 +1,7 @@
 //! Measures models with torchlet and with its peers, in turns, on one machine, in one run.
 
 mod cpu;
+mod kernels;
 mod llm;
 mod peer;
 mod tracing;
@@ -30,6 +31,8 @@ enum What {
     Tracing,
     /// Language models on the CPU, beside ExecuTorch's own runtime: text and prompts, memory, share of bandwidth
     Llm(llm::LlmOptions),
+    /// 8-bit kernels on emulated Cortex-M, layer by layer: instructions, beside CMSIS-NN's
+    Kernels(KernelOptions),
     /// Models on the boards of boards/: instructions of each operator. (`cargo xtask board` compares what they compute.)
     Boards {
         /// The boards; all that run models if none is named
@@ -40,12 +43,15 @@ enum What {
     },
 }
 
+pub(crate) use kernels::{KernelOptions, run as kernels};
+
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.what {
         None => cpu::run(&options.cpu),
         Some(What::Vulkan(options)) => vulkan::run(options),
         Some(What::Tracing) => tracing::run(),
         Some(What::Llm(options)) => llm::run(options),
+        Some(What::Kernels(options)) => kernels(options),
         Some(What::Boards { boards, overwrite }) => crate::board::bench(boards, *overwrite),
     }
 }

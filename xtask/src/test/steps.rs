@@ -6,7 +6,9 @@
 use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
 use crate::tools::{self, EMBEDDED_TARGETS};
-use crate::{api, board, book, capi, deps, msrv, python, shaders, size, systems, vulkan, web};
+use crate::{
+    api, bench, board, book, capi, deps, msrv, python, shaders, size, systems, vulkan, web,
+};
 use anyhow::Result;
 
 /// How a step ended without failing.
@@ -163,6 +165,7 @@ fn board_step() -> Result<Outcome> {
         return Ok(Outcome::NotRun(error.to_string()));
     }
     board::run(&board::Options::default())?;
+    bench::kernels(&bench::KernelOptions::default())?;
     Ok(Outcome::Passed)
 }
 
