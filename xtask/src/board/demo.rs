@@ -7,6 +7,7 @@ use super::machines::{Board, Machine};
 use crate::process::root;
 use crate::size::Sizes;
 use anyhow::{Context, Result, bail, ensure};
+use std::path::PathBuf;
 
 /// An emulated Cortex-M4.
 pub(super) const DEMO: Board = Board {
@@ -21,18 +22,27 @@ pub(super) const DEMO: Board = Board {
     }),
 };
 
+/// What it logs, in its folder.
+const EXPECTED: &str = "expected.txt";
+
 /// Another program for it, which takes the same picture.
 const OTHER: &str = "tests/fixtures/tinyml/digits.pte";
 
 /// How far a number may be from the host's, and the snapshot's: `absolute + relative * |expected|`.
 const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
 
+/// Runs the demo, and compares what it logs with what it logged when it was last compared with the host.
+pub(super) fn show() -> Result<()> {
+    let lines = shown()?;
+    compare_lines(&lines, &std::fs::read_to_string(snapshot())?)?;
+    println!("as expected ({}); `cargo xtask board` compares with this machine, too", EXPECTED);
+    Ok(())
+}
+
+/// Runs the demo with its program and another one, and compares both with the host.
 pub(super) fn check(host: &mut Host, overwrite: bool) -> Result<()> {
-    let lines = run(&[])?;
-    for line in &lines {
-        println!("  {line}");
-    }
-    let snapshot = root().join("boards").join(DEMO.name).join("expected.txt");
+    let lines = shown()?;
+    let snapshot = snapshot();
     if overwrite {
         let text: String = lines.iter().map(|line| rounded(line) + "\n").collect();
         std::fs::write(&snapshot, text)?;
@@ -43,6 +53,19 @@ pub(super) fn check(host: &mut Host, overwrite: bool) -> Result<()> {
     compare_host(&run(&[("MODEL", &format!("../../{OTHER}"))])?, host, OTHER)?;
     println!("as on the host with another program, too: {OTHER}");
     Ok(())
+}
+
+/// What the demo logs.
+fn shown() -> Result<Vec<String>> {
+    let lines = run(&[])?;
+    for line in &lines {
+        println!("  {line}");
+    }
+    Ok(lines)
+}
+
+fn snapshot() -> PathBuf {
+    root().join("boards").join(DEMO.name).join(EXPECTED)
 }
 
 fn run(variables: &[(&str, &str)]) -> Result<Vec<String>> {

@@ -15,8 +15,8 @@ use crate::size::Sizes;
 use anyhow::{Result, bail, ensure};
 use compare::Host;
 use demo::DEMO;
-pub(crate) use figures::stack;
 use figures::{Figures, Operators};
+pub(crate) use figures::{Limits, parse as parse_limits, print as print_limits, stack};
 use image::Image;
 use machines::{BOARDS, Board, Machine};
 use object::{Object, ObjectSymbol};
@@ -25,7 +25,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// The boards, which are folders below boards/; all if none is named
+    /// The boards, which are folders below boards/; all if none is named. qemu-cortex-m4 alone is the demo: it is shown, and compared
+    /// with what it logged before, not with what this machine computes
     boards: Vec<String>,
     /// Shows each line that a board logs
     #[arg(long)]
@@ -55,6 +56,11 @@ pub(crate) fn workspaces() -> Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// The models that a board runs.
+pub(crate) fn models(board: &str) -> &'static [&'static str] {
+    BOARDS.iter().find(|known| known.name == board).map_or(&[], |board| board.models)
 }
 
 /// Runs boards and shows what each operator takes; writes it into their page, too.
@@ -106,6 +112,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         |name: &str| options.boards.is_empty() || options.boards.iter().any(|it| it == name);
     let chosen = || all().filter(|board| is_chosen(board.name));
     crate::tools::targets(&chosen().map(|board| board.target).collect::<Vec<_>>())?;
+    if options.boards == [DEMO.name] && !options.overwrite {
+        // Nothing is built for the host then, so that newcomers wait no longer than they must.
+        return demo::show();
+    }
     let (mut host, mut figures) = (Host::default(), Figures::default());
     let mut failed = Vec::new();
     for board in chosen() {
@@ -134,7 +144,7 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
     let image = Image::build(board, &[])?;
     let sizes = Sizes::of(&image.elf)?;
     println!("image: {sizes}");
-    figures.image(board.name, &sizes);
+    figures.image(board.name, &image.elf, &sizes)?;
     let has_heap = board.machine.as_ref().is_some_and(|machine| machine.takes_files);
     match (allocator(&image.elf)?, has_heap) {
         (Some(name), false) => bail!("something allocates: the image has {name}"),
