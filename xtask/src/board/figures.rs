@@ -1,7 +1,7 @@
 //! What images and models take on boards: limits that they are held to, and tables for people.
 
 use super::log::Ran;
-use super::machines::Machine;
+use super::machines::{Board, Machine};
 use crate::page::{self, grouped};
 use crate::process::root;
 use crate::size::{self, Sizes, Split};
@@ -22,8 +22,13 @@ const DISPATCH: u64 = 200;
 pub(crate) struct Figures(BTreeMap<String, Vec<(&'static str, u64)>>);
 
 impl Figures {
-    pub(super) fn image(&mut self, board: &str, elf: &[u8], sizes: &Sizes) -> Result<()> {
+    /// An image that runs models is split by what its bytes are for.
+    pub(super) fn image(&mut self, board: &Board, elf: &[u8], sizes: &Sizes) -> Result<()> {
         let flash = sizes.flash();
+        if board.models.is_empty() {
+            self.0.insert(board.name.to_owned(), vec![("flash", flash)]);
+            return Ok(());
+        }
         let Split { model, core, kernels, rest } = size::split(elf, flash)?;
         let figures = vec![
             ("flash", flash),
@@ -33,7 +38,7 @@ impl Figures {
             ("rest", rest),
             ("RAM", sizes.ram()),
         ];
-        self.0.insert(board.to_owned(), figures);
+        self.0.insert(board.name.to_owned(), figures);
         Ok(())
     }
 
@@ -111,8 +116,9 @@ fn table(limits: &Limits) -> String {
     );
     for (name, figures) in limits.iter().filter(|(name, _)| !name.contains(' ')) {
         let _ = write!(text, "| {name} |");
-        for (_, number) in figures {
-            let _ = write!(text, " {} |", grouped(*number));
+        for what in ["flash", "core", "kernels", "programs", "rest", "RAM"] {
+            let number = figures.iter().find(|(name, _)| name == what);
+            let _ = write!(text, " {} |", number.map_or(String::new(), |(_, it)| grouped(*it)));
         }
         text.push('\n');
     }

@@ -144,7 +144,7 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
     let image = Image::build(board, &[])?;
     let sizes = Sizes::of(&image.elf)?;
     println!("image: {sizes}");
-    figures.image(board.name, &image.elf, &sizes)?;
+    figures.image(board, &image.elf, &sizes)?;
     let has_heap = board.machine.as_ref().is_some_and(|machine| machine.takes_files);
     match (allocator(&image.elf)?, has_heap) {
         (Some(name), false) => bail!("something allocates: the image has {name}"),
