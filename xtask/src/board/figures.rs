@@ -82,7 +82,15 @@ impl Figures {
                 format!("{name} has no limits: `cargo xtask board --overwrite` writes them")
             })?;
             for (what, found) in figures {
-                let limit = known.iter().find(|(name, _)| name == what).map_or(0, |(_, it)| *it);
+                let limit = known.iter().find(|(name, _)| name == what).map(|(_, it)| *it);
+                if limit.is_none() && !name.contains(' ') {
+                    // Images were not all split when the limits were written.
+                    println!(
+                        "{name}: {what} {found}; `cargo xtask board --overwrite` makes it a limit"
+                    );
+                    continue;
+                }
+                let limit = limit.unwrap_or(0);
                 if *found > limit + limit * TOLERANCE / 100 {
                     above.push(format!("{name}: {what} {found}, more than {limit}"));
                 } else if *found < limit - limit * SLACK / 100 {

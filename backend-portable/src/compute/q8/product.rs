@@ -179,12 +179,16 @@ fn fast_rows<const R: usize>(
     // A code with a usual offset has 9 bits, and a weight 8.
     let limit =
         if weights.offset == 0 && depth < DEEPEST / 16 { (depth as i32) << 15 } else { i32::MAX };
+    // Written anew for all channels that are looked at.
+    #[cfg(arm_mve)]
     let mut sums = [[0i32; CHANNELS]; R];
     let mut first = 0;
     while first < weights.channels {
         let count = CHANNELS.min(weights.channels - first);
         let at = first * depth;
         let Some(part) = weights.data.get(at..at + count * depth) else { return };
+        #[cfg(not(arm_mve))]
+        let mut sums = [[0i32; CHANNELS]; R];
         #[cfg(not(arm_mve))]
         inner::sums(wide, part, depth, count, &mut sums);
         #[cfg(arm_mve)]
