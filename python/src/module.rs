@@ -84,11 +84,18 @@ impl State {
         values: &[Value],
     ) -> Result<(), Failure> {
         let taken = self.inputs.get(method).map_or(&[][..], Vec::as_slice);
-        if values.len() > taken.len() {
-            let (expected, found) = (taken.len(), values.len());
+        let (expected, found) = (taken.len(), values.len());
+        if found > expected {
             return Err(
                 torchlet::Error::TooManyInputs { method: method.into(), expected, found }.into()
             );
+        }
+        // What is no tensor may be left out, where it is as it was exported.
+        if taken.iter().skip(found).any(Option::is_some) {
+            let plural = if expected == 1 { "" } else { "s" };
+            return Err(Failure::invalid(format!(
+                "'{method}' takes {expected} input{plural}, {found} were given"
+            )));
         }
         let mut loaded = self.module.method(method)?;
         for (index, taken) in taken.iter().enumerate() {

@@ -38,6 +38,14 @@ def test_programs_are_loaded_from_paths_bytes_and_files(image: Any) -> None:
         program.load_method("backward")
 
 
+def test_another_number_of_inputs_is_an_invalid_argument(image: Any) -> None:
+    method = Runtime.get().load_program(DIGITS).load_method("forward")
+    for inputs in ([], [image, image]):
+        with pytest.raises(torchlet.Error, match="takes 1 input, . were given") as caught:
+            method.execute(inputs)
+        assert caught.value.code == 0x12
+
+
 def test_external_data_is_a_file(image: Any) -> None:
     weights = fixture("digits/digits_external._default_external_constant.ptd")
     program = Runtime.get().load_program(fixture("digits/digits_external.pte"), data_path=weights)

@@ -254,7 +254,7 @@ def test_outputs_are_of_the_library_that_is_asked_for(image: Any) -> None:
         (lambda x: x[0], "expected shape"),
         (lambda x: x.astype("float64"), "float64"),
         (lambda x: [x, x], "takes 1 input"),
-        (lambda x: [], "expected a tensor"),
+        (lambda x: [], "takes 1 input, 0 were given"),
         (lambda x: None, "expected a tensor"),
         (lambda x: 1.0, "expected a tensor"),
         (lambda x: "text", "expected a tensor"),
