@@ -16,6 +16,7 @@ use std::string::String;
 use std::sync::Arc;
 use std::vec::Vec;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+use torchlet_graph::operators::Operator;
 use torchlet_graph::passes::uses::Uses;
 
 /// Why something is not run here, in words for the user.
@@ -89,6 +90,28 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     (0..graph.values.len()).map(|id| (id, uses.count_of(id) as usize)).collect()
 }
 
+/// The integers that follow from shapes, and so are others only where these are.
+fn integers_of_shapes(graph: &Graph<'_>) -> BTreeSet<ValueId> {
+    let mut found = BTreeSet::new();
+    for node in &graph.nodes {
+        let Some((out, inputs)) = node.args.split_last() else { continue };
+        if !matches!(graph.values.get(*out), Some(Value::SymInt(_))) {
+            continue;
+        }
+        let is_one = |id: &ValueId| match graph.values.get(*id) {
+            Some(Value::SymInt(_)) => found.contains(id),
+            Some(Value::Tensor(_)) => {
+                matches!(node.operator, Operator::SYM_SIZE_INT | Operator::SYM_NUMEL)
+            }
+            _ => true,
+        };
+        if inputs.iter().flat_map(|id| graph.items(id)).all(is_one) {
+            found.insert(*out);
+        }
+    }
+    found
+}
+
 impl<'g, 'p> Builder<'g, 'p> {
     /// A plan of this graph.
     pub(super) fn new(graph: &'g Graph<'p>, machine: Context<'g>, packs: &'g Packs) -> Self {
@@ -130,7 +153,16 @@ impl<'g, 'p> Builder<'g, 'p> {
         machine: Context<'g>,
     ) -> Vec<Result<(), Refusal>> {
         let uses = Uses::of(graph);
+        let of_shapes = integers_of_shapes(graph);
         let answers = nodes.iter().map(|node| {
+            // There would be a plan for each position of a token.
+            let items = node.args.iter().flat_map(|id| graph.items(id));
+            let is_free = |id: &ValueId| {
+                matches!(graph.values.get(*id), Some(Value::SymInt(_))) && !of_shapes.contains(id)
+            };
+            if items.into_iter().any(is_free) {
+                return Err("a number may be another one in each run".to_owned());
+            }
             // What nobody takes does not have to be made.
             let results = node.args.last().map_or(&[][..], |out| graph.items(out));
             let results = results.iter().map(|id| (*id, uses.count_of(*id) as usize));

@@ -32,8 +32,20 @@ const WHOLE_OF_WHOLE: &[&str] = &[
     "executorch_prim::sym_min.Scalar",
 ];
 
-/// The numbers that instructions can set to something else than an integer. `whole` says which delegates give none but integers.
-pub(super) fn not_whole(method: &Method<'_>, whole: &dyn Fn(usize) -> bool) -> BTreeSet<usize> {
+/// Whether a call gives an element of a tensor of integers, such as the position of a token.
+fn is_element_of_integers(method: &Method<'_>, name: &str, inputs: &[usize]) -> bool {
+    let tensor = inputs.first().and_then(|input| method.tensor(*input));
+    name == "aten::_local_scalar_dense"
+        && tensor.is_some_and(|tensor| tensor.info.scalar_type.is_integral(false))
+}
+
+/// The numbers that instructions can set to something else than an integer. `whole` says which delegates give none but integers, and `has_meaning`
+/// which kernels do what graphs can say: then they have the numbers that they set behind all inputs.
+pub(super) fn not_whole(
+    method: &Method<'_>,
+    whole: &dyn Fn(usize) -> bool,
+    has_meaning: &dyn Fn(&str, &str) -> bool,
+) -> BTreeSet<usize> {
     let is_scalar =
         |value: &usize| matches!(method.values.get(*value), Some(MethodValue::Scalar(_)));
     // What each instruction sets, and the numbers that this is made of; none if it can be anything.
@@ -44,13 +56,15 @@ pub(super) fn not_whole(method: &Method<'_>, whole: &dyn Fn(usize) -> bool) -> B
             Instruction::Kernel { name, overload, args } => {
                 let Some((_, inputs)) = args.split_last() else { continue };
                 let results = args.get(inputs.len()..).unwrap_or_default();
+                let has_meaning = has_meaning(name, overload);
                 let name = full_name(name, overload);
-                if WHOLE.contains(&name.as_str()) {
+                if WHOLE.contains(&name.as_str()) || is_element_of_integers(method, &name, inputs) {
                     continue;
                 }
                 let of_whole = WHOLE_OF_WHOLE.contains(&name.as_str());
                 // Kernels of others are not known to have their numbers, if any, behind all inputs.
-                let known = name.starts_with("aten::")
+                let known = has_meaning
+                    || name.starts_with("aten::")
                     || name.starts_with("executorch_prim::")
                     || Operator::of_instruction(&name).is_some();
                 if known {
@@ -101,8 +115,10 @@ pub(super) fn not_whole(method: &Method<'_>, whole: &dyn Fn(usize) -> bool) -> B
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
+    use crate::method::{MethodTensor, TensorData};
+    use alloc::string::{String, ToString};
     use alloc::vec;
+    use torchlet_core::{ScalarType, ShapeDynamism, TensorInfo};
 
     #[test]
     fn numbers_are_followed() {
@@ -129,8 +145,39 @@ mod tests {
             ],
             ..Method::default()
         };
-        let found: Vec<usize> = not_whole(&method, &|_| true).into_iter().collect();
+        let found: Vec<usize> = not_whole(&method, &|_| true, &|_, _| false).into_iter().collect();
         assert_eq!(found, [2, 4, 5, 6, 8]);
-        assert!(not_whole(&method, &|_| false).contains(&7));
+        assert!(not_whole(&method, &|_| false, &|_, _| false).contains(&7));
+        // A kernel that is known sets the last of its arguments, if that is a number, and not those before.
+        let is_own = |name: &str, _: &str| name == "own::kernel";
+        let found: Vec<usize> = not_whole(&method, &|_| true, &is_own).into_iter().collect();
+        assert_eq!(found, [2, 4, 5, 8]);
+    }
+
+    #[test]
+    fn elements_of_integers_are_integers() {
+        let tensor = |scalar_type| {
+            MethodValue::Tensor(MethodTensor {
+                info: TensorInfo::contiguous(scalar_type, &[1]).unwrap(),
+                dynamism: ShapeDynamism::Static,
+                place: None,
+                data: TensorData::None,
+                name: None,
+            })
+        };
+        let element = |from, to| Instruction::Kernel {
+            name: "aten::_local_scalar_dense".to_string(),
+            overload: String::new(),
+            args: vec![from, to],
+        };
+        let number = || MethodValue::Scalar(Scalar::Int(0));
+        let types = [ScalarType::Long, ScalarType::Int, ScalarType::Float, ScalarType::Bool];
+        let method = Method {
+            values: types.into_iter().map(tensor).chain((0..4).map(|_| number())).collect(),
+            instructions: (0..4).map(|at| element(at, at + 4)).collect(),
+            ..Method::default()
+        };
+        let found: Vec<usize> = not_whole(&method, &|_| true, &|_, _| true).into_iter().collect();
+        assert_eq!(found, [6, 7]);
     }
 }

@@ -65,10 +65,12 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             constants: Constants { data, copies: Copies::of(slice::from_ref(method)) },
             vocabulary,
             set: method.inputs.iter().copied().collect(),
-            not_whole: not_whole(method, &|delegate| {
+            not_whole: not_whole(
+                method,
                 // Shapes are all that graphs tell of numbers.
-                method.delegates.get(delegate).is_some_and(is_readable)
-            }),
+                &|delegate| method.delegates.get(delegate).is_some_and(is_readable),
+                &|name, overload| vocabulary.meaning(name, overload).is_some(),
+            ),
             optional: Optional::of(method, delegates, vocabulary),
             mentions: vec![0; method.values.len()],
         };

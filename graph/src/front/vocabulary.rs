@@ -137,8 +137,9 @@ fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<Mean
         .then_some(Meaning::Functional { operator, inputs, outputs })
 }
 
-/// The operators that give an integer whenever they take integers.
+/// The operators that give an integer whenever they take integers, or a tensor of these.
 const GIVE_INTEGERS: &[Operator] = &[
+    Operator::LOCAL_SCALAR_DENSE,
     Operator::SYM_ADD,
     Operator::SYM_SUB,
     Operator::SYM_MUL,
