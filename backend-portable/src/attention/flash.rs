@@ -5,7 +5,7 @@ use crate::compute::functions::{Exp, map1_in_place};
 use crate::compute::gemm::{
     Context, Epilogue, Matrix, MatrixMut, ShapeMismatch, gemm, gemm_workspace_len,
 };
-use crate::compute::simd::Tier;
+use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::{Tile, for_each_tile_mut};
 use crate::compute::storage::Stored;
 use crate::number::{elements, load, store};
@@ -16,6 +16,8 @@ use torchlet_core::{KernelError, Parallel, ScalarType, Serial};
 const ROWS: usize = 64;
 /// Keys of a tile.
 const KEYS: usize = 128;
+/// Rows for which keys and values are read one by one, as they are for a token: tiles of products would be mostly empty.
+const FEW: usize = 4;
 
 /// Positions of heads, in `[batch, position, head, depth]` or `[batch, head, position, depth]`.
 #[derive(Debug, Clone, Copy)]
@@ -220,11 +222,17 @@ impl Attention<'_> {
         let Workspace { queries, sums, scores, max, total, mask, tile, rest } = workspace;
         let head = group.head / self.shared().max(1);
         let place = Place { vectors: &self.k, sample: group.sample, head, first, keys };
-        let a = Matrix::row_major(queries, rows, self.depth).ok_or(ShapeMismatch)?;
-        let c = MatrixMut::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
-        let scaled = Epilogue { alpha: self.scale, ..Epilogue::default() };
-        place.product(self.depth, a, true, c, &scaled, (tile, rest))?;
         let context = Context { tier: Tier::detect(), parallel: &Serial };
+        if let Some(vectors) = place.lines(self.depth).filter(|_| rows <= FEW) {
+            let a = queries.get(..rows * self.depth).ok_or(ShapeMismatch)?;
+            let c = scores.get_mut(..rows * keys).ok_or(ShapeMismatch)?;
+            context.tier.dispatch(Scores { a, vectors, scale: self.scale, c });
+        } else {
+            let a = Matrix::row_major(queries, rows, self.depth).ok_or(ShapeMismatch)?;
+            let c = MatrixMut::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
+            let scaled = Epilogue { alpha: self.scale, ..Epilogue::default() };
+            place.product(self.depth, a, true, c, &scaled, (tile, rest))?;
+        }
         for number in 0..rows {
             let (position, _) = group.row(number);
             let row = scores.get_mut(number * keys..(number + 1) * keys).ok_or(ShapeMismatch)?;
@@ -257,10 +265,16 @@ impl Attention<'_> {
                 sums.unwrap_or_default().iter_mut().for_each(|sum| *sum *= faded);
             }
         }
+        let place = Place { vectors: &self.v, ..place };
+        if let Some(vectors) = place.lines(self.depth).filter(|_| rows <= FEW) {
+            let a = scores.get(..rows * keys).ok_or(ShapeMismatch)?;
+            let c = sums.get_mut(..rows * self.depth).ok_or(ShapeMismatch)?;
+            context.tier.dispatch(Mix { a, vectors, c });
+            return Ok(());
+        }
         let a = Matrix::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
         let c = MatrixMut::row_major(sums, rows, self.depth).ok_or(ShapeMismatch)?;
         let added = Epilogue { beta: 1.0, ..Epilogue::default() };
-        let place = Place { vectors: &self.v, ..place };
         place.product(self.depth, a, false, c, &added, (tile, rest))
     }
 }
@@ -301,7 +315,18 @@ struct Place<'p> {
     keys: usize,
 }
 
-impl Place<'_> {
+impl<'p> Place<'p> {
+    /// The vectors where they lie, if they are numbers there.
+    fn lines(&self, depth: usize) -> Option<Lines<'p>> {
+        if self.vectors.scalar_type != ScalarType::Float || self.vectors.codes.is_some() {
+            return None;
+        }
+        let start = self.vectors.order.vector(self.sample, self.head, self.first);
+        let data = elements::<f32>(self.vectors.bytes).get(start.checked_mul(depth)?..)?;
+        let step = self.vectors.order.step().checked_mul(depth)?;
+        Some(Lines { data, step, depth, count: self.keys })
+    }
+
     /// `c = a · matrix`, where the matrix has these vectors as its columns, or rows.
     fn product(
         &self,
@@ -326,6 +351,85 @@ impl Place<'_> {
                     self.vectors.read(start + number * step, vector);
                 }
                 call.with(&*tile, 0, 1)
+            }
+        }
+    }
+}
+
+/// Vectors, each some elements behind the one before it.
+#[derive(Clone, Copy)]
+struct Lines<'p> {
+    data: &'p [f32],
+    step: usize,
+    depth: usize,
+    count: usize,
+}
+
+impl<'p> Lines<'p> {
+    #[inline(always)]
+    fn each(self) -> impl Iterator<Item = &'p [f32]> {
+        let Lines { data, step, depth, count } = self;
+        (0..count).map_while(move |at| data.get(at * step..)?.get(..depth))
+    }
+}
+
+/// Scores of few queries, key by key.
+struct Scores<'a> {
+    /// `[query, depth]`
+    a: &'a [f32],
+    vectors: Lines<'a>,
+    scale: f32,
+    /// `[query, key]`
+    c: &'a mut [f32],
+}
+
+impl Vectorized for Scores<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        /// Products that are summed up side by side.
+        const SIDE: usize = 16;
+        let Scores { a, vectors, scale, c } = self;
+        let queries = a.chunks_exact(vectors.depth.max(1));
+        for (query, scores) in queries.zip(c.chunks_exact_mut(vectors.count.max(1))) {
+            let (front, rest) = query.as_chunks::<SIDE>();
+            for (score, key) in scores.iter_mut().zip(vectors.each()) {
+                let (key, key_rest) = key.as_chunks::<SIDE>();
+                let mut side = [0f32; SIDE];
+                for (a, b) in front.iter().zip(key) {
+                    for at in 0..SIDE {
+                        side[at] += a[at] * b[at];
+                    }
+                }
+                let rest: f32 = rest.iter().zip(key_rest).map(|(a, b)| a * b).sum();
+                *score = (side.iter().sum::<f32>() + rest) * scale;
+            }
+        }
+    }
+}
+
+/// Adds values to sums of few queries, each with its weight.
+struct Mix<'a> {
+    /// `[query, key]`
+    a: &'a [f32],
+    vectors: Lines<'a>,
+    /// `[query, depth]`
+    c: &'a mut [f32],
+}
+
+impl Vectorized for Mix<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Mix { a, vectors, c } = self;
+        let weights = a.chunks_exact(vectors.count.max(1));
+        for (weights, sums) in weights.zip(c.chunks_exact_mut(vectors.depth.max(1))) {
+            for (weight, value) in weights.iter().zip(vectors.each()) {
+                for (sum, value) in sums.iter_mut().zip(value) {
+                    *sum += weight * value;
+                }
             }
         }
     }
