@@ -1,9 +1,10 @@
 """Exports a small encoder-decoder for speech with random weights, in the form in which Optimum exports Whisper, and what PyTorch hears with it.
 
-    python speech.py
+    python speech.py [--rules]
 
 Writes `../forms/speech.pte`, a sound, and in `../forms/speech.json` the features that Hugging Face's `WhisperFeatureExtractor` makes of it (some of
-them, and sums), and the tokens that follow. Needs `transformers`.
+them, and sums), and the tokens that follow. Needs `transformers`. `--rules` writes `../forms/speech_rules.json` alone: what the program that is there chooses in
+ExecuTorch's runtime, behind Hugging Face's processors of logits for Whisper, which suppress tokens and keep timestamps in order.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ from __future__ import annotations
 import json
 import math
 import struct
+import sys
 
 import numpy
 import torch
 from forms import OUT, lively, write
+from runtime import load
 from torch import nn
 from torch.export import export
 from torch.nn import functional as F
-from transformers import WhisperFeatureExtractor
+from transformers import GenerationConfig, WhisperFeatureExtractor
+from transformers.generation import (
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+    WhisperTimeStampLogitsProcessor,
+)
 
 WIDTH, HEADS, VOCABULARY, MELS, SECONDS, CONTEXT = 16, 2, 61, 80, 2, 32
 START = [50, 51]
@@ -102,8 +110,79 @@ def described(samples: numpy.ndarray, bins: int, seconds: int) -> dict:
     return {"bins": bins, "seconds": seconds, "frames": made.shape[1], "mean": float(made.mean()), "some": some}
 
 
+# Where Whisper has them: text, the end, the start, languages, tasks, `<|notimestamps|>`, timestamps.
+RULES = {
+    "eos_token_id": 39,
+    "decoder_start_token_id": 40,
+    "lang_to_id": {"<|en|>": 41, "<|de|>": 42, "<|fr|>": 43},
+    "task_to_id": {"translate": 44, "transcribe": 45},
+    "no_timestamps_token_id": 46,
+    "max_initial_timestamp_index": 4,
+}
+
+
+def ruled(samples: numpy.ndarray, timestamps: bool, task: str, suppress: list[int], first: list[int]) -> dict:
+    # Loaded each time, so that its caches are empty.
+    program = load(OUT / "speech.pte")
+    heard = program.run_method("encoder", (features(samples, MELS, SECONDS),))[0].clone()
+
+    def decoder(*inputs: torch.Tensor) -> torch.Tensor:
+        return program.run_method("text_decoder", inputs)[0].clone().reshape(1, -1)
+
+    config = GenerationConfig(**RULES)
+    languages = torch.tensor(list(RULES["lang_to_id"].values()))
+    with torch.no_grad():
+        logits = decoder(torch.tensor([[RULES["decoder_start_token_id"]]]), heard, torch.tensor([0]))[0]
+        language = int(languages[logits[languages].argmax()])
+        tokens = [RULES["decoder_start_token_id"], language, RULES["task_to_id"][task]]
+        tokens += [] if timestamps else [RULES["no_timestamps_token_id"]]
+        start = len(tokens)
+        processors = [SuppressTokensLogitsProcessor(suppress), SuppressTokensAtBeginLogitsProcessor(first, start)]
+        processors += [WhisperTimeStampLogitsProcessor(config, start)] if timestamps else []
+        least, forced = float("inf"), 0
+        for at in range(CONTEXT):
+            logits = decoder(torch.tensor([[tokens[at]]]), heard, torch.tensor([at]))
+            if at + 1 < start:
+                continue
+            likeliest = int(logits.argmax())
+            for process in processors:
+                logits = process(torch.tensor([tokens]), logits)
+            best = logits.flatten().topk(2)
+            least = min(least, float(best.values[0] - best.values[1]))
+            tokens.append(int(best.indices[0]))
+            forced += tokens[-1] != likeliest
+            if tokens[-1] == RULES["eos_token_id"]:
+                break
+    print(task, "timestamps" if timestamps else "text", f"least lead {least:.2g}, {forced} of {len(tokens)} by rule")
+    name = next(name for name, token in RULES["lang_to_id"].items() if token == language)
+    return {
+        "timestamps": timestamps,
+        "task": task,
+        "suppress": suppress,
+        "suppress_first": first,
+        "language": name.strip("<|>"),
+        "chosen": tokens[start:],
+    }
+
+
+def rules(samples: numpy.ndarray) -> None:
+    ruled_cases = [
+        ruled(samples, False, "transcribe", [5, 7], [RULES["eos_token_id"]]),
+        ruled(samples, False, "translate", list(range(0, 30, 3)), []),
+        ruled(samples, True, "transcribe", [], []),
+        ruled(samples, True, "transcribe", [RULES["eos_token_id"], *range(40, 46)], [47]),
+        ruled(samples, True, "translate", [RULES["eos_token_id"], *range(40, 46), 50, 51, 52], []),
+    ]
+    lines = ",\n".join(json.dumps(case) for case in ruled_cases)
+    text = f'{{"config": {json.dumps(RULES)},\n"cases": [\n{lines}\n]}}\n'
+    (OUT / "speech_rules.json").write_text(text)
+
+
 def main() -> None:
     samples = sound()
+    if "--rules" in sys.argv:
+        rules(samples)
+        return
     (OUT / "speech.wav").write_bytes(wav(samples))
     encoder, decoder = lively(Encoder(), 21), lively(Decoder(), 22)
     heard = encoder(features(samples, MELS, SECONDS))

@@ -44,6 +44,8 @@ pub use model::{Failure, Model};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use shards::Shards;
-pub use speech::{LogMel, Sound, Transcriber, TranscriptionConfig};
+pub use speech::{
+    LogMel, Segment, Sound, SpeechTokens, Task, Transcriber, Transcription, TranscriptionConfig,
+};
 pub use stats::Stats;
 pub use tokenizer::{TextStream, Tokenizer, TokenizerFormat};

@@ -88,6 +88,15 @@ impl Metadata {
     }
 }
 
+impl Metadata {
+    /// The token that a decoder behind an encoder is fed first (`decoder_start_token_id`, as Optimum writes it).
+    pub(crate) fn decoder_start(model: &mut dyn Model) -> Result<Option<u32>, Error> {
+        let names = model.method_names().map_err(Error::model("list the program's methods"))?;
+        let tokens = Reader { model, names }.tokens(&["decoder_start_token_id"], None)?;
+        Ok(tokens.first().copied())
+    }
+}
+
 struct Reader<'m> {
     model: &'m mut dyn Model,
     names: Vec<String>,

@@ -5,7 +5,8 @@ use crate::ids;
 use serde_json::Value;
 use torchlet::RunOn;
 use torchlet::llm::{
-    Error, Finish, LogMel, Overrides, Sound, Tokenizer, Transcriber, TranscriptionConfig,
+    Error, Finish, LogMel, Overrides, Sound, SpeechTokens, Task, Tokenizer, Transcriber,
+    TranscriptionConfig,
 };
 
 const FORMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/forms");
@@ -49,7 +50,7 @@ fn tokens_of_a_sound_are_those_of_pytorch() {
         let mut transcriber = Transcriber::new(module, Tokenizer::empty(), &overrides).unwrap();
         let config = TranscriptionConfig { start: Some(start.clone()), ..Default::default() };
         for _ in 0..2 {
-            let found = transcriber.transcribe(&sound(), &config, |_| ()).unwrap();
+            let found = transcriber.transcribe(&sound(), &config, |_| ()).unwrap().generation;
             assert_eq!((found.tokens, found.finish), (chosen.clone(), Finish::Context));
         }
         let short = TranscriptionConfig { max_new_tokens: Some(5), ..config.clone() };
@@ -57,7 +58,7 @@ fn tokens_of_a_sound_are_those_of_pytorch() {
         let mut samples = sound().samples().to_vec();
         samples.resize(64_000, 0.0);
         let long = Sound::new(16_000, samples).unwrap();
-        let found = transcriber.transcribe(&long, &short, |_| ()).unwrap();
+        let found = transcriber.transcribe(&long, &short, |_| ()).unwrap().generation;
         assert_eq!((&found.tokens[..5], found.tokens.len()), (&chosen[..5], 10));
         assert_eq!(found.finish, Finish::Length);
         let refused = transcriber.transcribe(&sound(), &TranscriptionConfig::default(), |_| ());
@@ -69,4 +70,64 @@ fn tokens_of_a_sound_are_those_of_pytorch() {
         &Overrides::default(),
     );
     assert!(refused.unwrap_err().to_string().contains("encoder"));
+}
+
+/// Against Hugging Face's processors of logits for Whisper (`llm/export/speech.py --rules`).
+#[test]
+fn tokens_are_suppressed_and_timestamps_in_order_as_hugging_face_has_them() {
+    let rules = std::fs::read_to_string(format!("{FORMS}/speech_rules.json")).unwrap();
+    let rules: Value = serde_json::from_str(&rules).unwrap();
+    let mut tokens = SpeechTokens::default();
+    tokens.configure(&rules["config"].to_string()).unwrap();
+    let end = rules["config"]["eos_token_id"].as_u64().unwrap() as u32;
+    let overrides = Overrides { eos_ids: Some(vec![end]), ..Overrides::default() };
+    let module = module("speech", RunOn::Cpu);
+    let mut transcriber = Transcriber::new(module, Tokenizer::empty(), &overrides).unwrap();
+    let mut stamps = 0;
+    for case in rules["cases"].as_array().unwrap() {
+        tokens.suppress = ids(&case["suppress"]);
+        tokens.suppress_first = ids(&case["suppress_first"]);
+        transcriber.set_tokens(tokens.clone());
+        let translates = case["task"] == "translate";
+        let config = TranscriptionConfig {
+            task: if translates { Task::Translate } else { Task::Transcribe },
+            timestamps: case["timestamps"] == true,
+            ..TranscriptionConfig::default()
+        };
+        let found = transcriber.transcribe(&sound(), &config, |_| ()).unwrap();
+        assert_eq!(found.generation.tokens, ids(&case["chosen"]), "{case}");
+        // The likeliest of the languages, as no other was given.
+        assert_eq!(found.language.as_deref(), case["language"].as_str());
+        assert_eq!(found.segments.is_empty(), !config.timestamps);
+        let in_order = found.segments.iter().all(|segment| segment.from <= segment.to);
+        assert!(in_order, "{:?}", found.segments);
+        stamps += found.segments.len();
+    }
+    assert!(stamps > 3);
+}
+
+#[test]
+fn what_a_vocabulary_for_speech_lacks_is_named() {
+    let module = module("speech", RunOn::Cpu);
+    let overrides = Overrides::default();
+    let mut transcriber = Transcriber::new(module, Tokenizer::empty(), &overrides).unwrap();
+    let mut refused = |config: TranscriptionConfig| {
+        transcriber.transcribe(&sound(), &config, |_| ()).unwrap_err().to_string()
+    };
+    let usual = TranscriptionConfig::default;
+    let timestamps = TranscriptionConfig { timestamps: true, ..usual() };
+    assert!(refused(timestamps).contains("<|notimestamps|>"));
+    let start = Some(vec![50]);
+    let both = TranscriptionConfig { start, language: Some("en".into()), ..usual() };
+    assert!(refused(both).contains("start"));
+    let mut tokens = SpeechTokens::default();
+    tokens.start = Some(50);
+    transcriber.set_tokens(tokens);
+    let mut refused = |config: TranscriptionConfig| {
+        transcriber.transcribe(&sound(), &config, |_| ()).unwrap_err().to_string()
+    };
+    let language = TranscriptionConfig { language: Some("en".into()), ..usual() };
+    assert!(refused(language).contains("<|en|>"));
+    let task = TranscriptionConfig { task: Task::Translate, ..usual() };
+    assert!(refused(task).contains("<|translate|>"));
 }

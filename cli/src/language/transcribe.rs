@@ -5,7 +5,8 @@ use super::needed_tokenizer_file;
 use super::options::TranscribeArguments;
 use crate::failure::Failure;
 use crate::model;
-use torchlet::llm::{Sampling, Sound, Tokenizer, Transcriber, TranscriptionConfig};
+use std::path::Path;
+use torchlet::llm::{Sampling, Segment, Sound, Task, Tokenizer, Transcriber, TranscriptionConfig};
 
 /// Writes down what is said in a sound, as it is heard.
 pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
@@ -16,20 +17,59 @@ pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure>
         return Err(Failure::new(message));
     }
     let sound = Sound::load(&arguments.sound)?;
-    let tokenizer = Tokenizer::load(needed_tokenizer_file(options)?)?;
+    let tokenizer_file = needed_tokenizer_file(options)?;
+    let tokenizer = Tokenizer::load(&tokenizer_file)?;
     let module = model::open(&options.model, &options.model_options)?;
     let mut transcriber = Transcriber::new(module, tokenizer, &options.overrides())?;
+    set_tokens(&mut transcriber, arguments, &tokenizer_file)?;
     let config = TranscriptionConfig {
         start: (!arguments.start_id.is_empty()).then(|| arguments.start_id.clone()),
         language: arguments.spoken.clone(),
+        task: if arguments.translate { Task::Translate } else { Task::Transcribe },
+        timestamps: arguments.timestamps,
         max_new_tokens: arguments.max_new_tokens,
         sampling: Sampling { temperature: arguments.temperature, ..Sampling::default() },
     };
     let said = transcriber.transcribe(&sound, &config, |text| {
-        // Where nobody reads it, the end comes soon.
-        let _ = show(text);
+        if !arguments.timestamps {
+            // Where nobody reads it, the end comes soon.
+            let _ = show(text);
+        }
     })?;
-    let _ = show("\n");
-    show_stats(arguments.stats, &said);
+    for segment in &said.segments {
+        let _ = show(&line(segment));
+    }
+    if !arguments.timestamps {
+        let _ = show("\n");
+    }
+    show_stats(arguments.stats, &said.generation);
     Ok(())
+}
+
+/// Takes over what is known of special tokens besides their names.
+fn set_tokens(
+    transcriber: &mut Transcriber,
+    arguments: &TranscribeArguments,
+    tokenizer: &Path,
+) -> Result<(), Failure> {
+    let beside = tokenizer.with_file_name("generation_config.json");
+    let config = arguments.generation_config.clone().or(beside.is_file().then_some(beside));
+    let mut tokens = transcriber.tokens().clone();
+    if let Some(path) = config {
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| Failure::new(format!("cannot read '{}': {error}", path.display())))?;
+        tokens.configure(&text)?;
+    }
+    tokens.suppress.extend(&arguments.suppress_id);
+    transcriber.set_tokens(tokens);
+    Ok(())
+}
+
+/// `[00:01.50 --> 00:02.00] text`
+fn line(segment: &Segment) -> String {
+    let clock = |seconds: f32| {
+        let hundredths = (seconds * 100.0).round() as u64;
+        format!("{:02}:{:02}.{:02}", hundredths / 6000, hundredths / 100 % 60, hundredths % 100)
+    };
+    format!("[{} --> {}] {}\n", clock(segment.from), clock(segment.to), segment.text.trim())
 }

@@ -2,8 +2,10 @@
 
 mod mel;
 mod sound;
+mod tokens;
 mod transcriber;
 
 pub use mel::LogMel;
 pub use sound::Sound;
-pub use transcriber::{Transcriber, TranscriptionConfig};
+pub use tokens::SpeechTokens;
+pub use transcriber::{Segment, Task, Transcriber, Transcription, TranscriptionConfig};

@@ -2,6 +2,7 @@
 
 use super::mel::LogMel;
 use super::sound::Sound;
+use super::tokens::SpeechTokens;
 use crate::encoder::{Encoded, check_size, encode};
 use crate::error::Error;
 use crate::generation::{Finish, Generation};
@@ -17,16 +18,30 @@ use torchlet_core::{ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
 
 const ENCODER: &str = "encoder";
 const DECODER: &str = "text_decoder";
-/// Whisper's tokens in front of a text, where a vocabulary has them. The language comes behind the first.
-const START: [&str; 3] = ["<|startoftranscript|>", "<|transcribe|>", "<|notimestamps|>"];
+
+/// What is written down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Task {
+    /// What is said.
+    #[default]
+    Transcribe,
+    /// What is said, in English.
+    Translate,
+}
 
 /// How a sound is written down.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranscriptionConfig {
-    /// The tokens that the decoder is fed first. Without them, Whisper's, by their names.
+    /// The tokens that the decoder is fed first. Without them, Whisper's ([`SpeechTokens`]), by language, task, and whether there are timestamps.
     pub start: Option<Vec<u32>>,
-    /// The language that is spoken, as Whisper calls it (`en`), where the vocabulary has languages.
+    /// The language that is spoken, as Whisper calls it (`en`). Without it, the likeliest, where the vocabulary has languages.
     pub language: Option<String>,
+    /// What is written down.
+    pub task: Task,
+    /// Whether the text is in [segments](Segment) with times. A sound that is heard piece by piece goes on where the last segment ended, then, and no word
+    /// is cut.
+    pub timestamps: bool,
     /// The most tokens for each piece of the sound. Without this, as many as there is room for.
     pub max_new_tokens: Option<usize>,
     /// How tokens are chosen.
@@ -34,21 +49,52 @@ pub struct TranscriptionConfig {
 }
 
 impl Default for TranscriptionConfig {
-    /// Whisper's first tokens, and always the likeliest behind them.
+    /// What is said, without timestamps, always the likeliest token.
     fn default() -> Self {
-        let sampling = Sampling::greedy();
-        TranscriptionConfig { start: None, language: None, max_new_tokens: None, sampling }
+        TranscriptionConfig {
+            start: None,
+            language: None,
+            task: Task::Transcribe,
+            timestamps: false,
+            max_new_tokens: None,
+            sampling: Sampling::greedy(),
+        }
     }
+}
+
+/// Text, and when it was said.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Segment {
+    /// When it begins, in seconds.
+    pub from: f32,
+    /// When it ends.
+    pub to: f32,
+    /// What was said.
+    pub text: String,
+}
+
+/// What was said in a sound.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Transcription {
+    /// The text and its tokens, without those in front, and statistics. Timestamps are among the tokens.
+    pub generation: Generation,
+    /// The text in segments, if there were to be timestamps.
+    pub segments: Vec<Segment>,
+    /// The language that was found or given.
+    pub language: Option<String>,
 }
 
 /// A program that hears and writes: with the methods `encoder` (log-mel features to what was heard) and `text_decoder` (a token, what was heard, and the
 /// token's position, to logits), as Optimum exports Whisper.
 ///
-/// A sound longer than the encoder takes is cut into pieces, each for itself: a word may be cut. No tokens are suppressed and no timestamps read.
+/// A sound longer than the encoder takes is heard in pieces, each for itself: without timestamps, a word may be cut.
 pub struct Transcriber {
     model: Box<dyn Model>,
     tokenizer: Arc<Tokenizer>,
     metadata: Metadata,
+    tokens: SpeechTokens,
     features: TensorInfo,
     mel: LogMel,
     frames: usize,
@@ -88,8 +134,32 @@ impl Transcriber {
         for method in [ENCODER, DECODER] {
             model.load(method).map_err(Error::model(format!("load the method '{method}'")))?;
         }
+        let mut tokens = SpeechTokens::of(&tokenizer);
+        if tokens.start.is_none() {
+            tokens.start = Metadata::decoder_start(model.as_mut())?;
+        }
         let (mel, load) = (LogMel::new(bins)?, start.elapsed());
-        Ok(Transcriber { model, tokenizer, metadata, features, mel, frames, load_started, load })
+        Ok(Transcriber {
+            model,
+            tokenizer,
+            metadata,
+            tokens,
+            features,
+            mel,
+            frames,
+            load_started,
+            load,
+        })
+    }
+
+    /// The special tokens, as the tokenizer's names, the program, and what was [set](Self::set_tokens) tell.
+    pub fn tokens(&self) -> &SpeechTokens {
+        &self.tokens
+    }
+
+    /// Sets the special tokens, such as those of a `generation_config.json`.
+    pub fn set_tokens(&mut self, tokens: SpeechTokens) {
+        self.tokens = tokens;
     }
 
     /// What the program says of itself.
@@ -106,63 +176,151 @@ impl Transcriber {
         sound: &Sound,
         config: &TranscriptionConfig,
         mut on_text: impl FnMut(&str),
-    ) -> Result<Generation, Error> {
+    ) -> Result<Transcription, Error> {
         let start = Instant::now();
         let sound = sound.at_rate(LogMel::RATE)?;
-        let first = self.start(config)?;
+        let timestamps = self.first_timestamp(config)?;
         let mut sampler = Sampler::new(config.sampling.clone())?;
         let mut stats = Stats::new(self.load_started, self.load);
         let (mut text, mut tokens, mut finish) = (String::new(), Vec::new(), Finish::Stop);
-        let piece = LogMel::samples(self.frames).max(1);
-        for samples in sound.samples().chunks(piece) {
-            let features = self.mel.features(samples, self.frames);
-            let bytes = elements(self.features.scalar_type, &features).ok_or_else(|| {
-                let found = self.features.scalar_type;
-                Error::interface(ENCODER, format!("it takes {found:?}, not floating-point numbers"))
-            })?;
-            let misfit = || Error::interface(ENCODER, "features do not fit it");
-            let input = TensorRef::new(self.features.clone(), &bytes).ok_or_else(misfit)?;
-            let model = self.model.as_mut();
-            let heard = timed(&mut stats.execution, || encode(model, ENCODER, &input))?;
-            stats.prompt_tokens += heard.count;
+        let (mut segments, mut language) = (Vec::new(), config.language.clone());
+        let (most, rate) = (LogMel::samples(self.frames).max(1), LogMel::RATE as f32);
+        let mut rest = sound.samples();
+        while !rest.is_empty() {
+            let piece = &rest[..rest.len().min(most)];
+            let heard = self.hear(piece, &mut stats)?;
+            let first = self.start(config, &heard, &mut language, &mut stats)?;
             if tokens.is_empty() {
                 stats.prefill = start.elapsed();
             }
-            let tokenizer = self.tokenizer.clone();
+            let (tokenizer, before) = (self.tokenizer.clone(), tokens.len());
             let mut output = Output::new(&tokenizer, &[], &[], &mut on_text);
-            let before = tokens.len();
-            finish = self.write(&heard, &first, config, &mut sampler, &mut stats, |token| {
+            let rules = Rules { config, timestamps };
+            finish = self.write(&heard, &first, &rules, &mut sampler, &mut stats, |token| {
                 tokens.push(token);
-                output.push(token);
+                if timestamps.is_none_or(|first| token < first) {
+                    output.push(token);
+                }
             })?;
             if before == 0 {
                 stats.first_token = start.elapsed();
             }
             text += &output.finish();
+            let mut heard_to = piece.len();
+            if let (Some(stamp), Some(new)) = (timestamps, tokens.get(before..)) {
+                let length = piece.len() as f32 / rate;
+                let at = (sound.samples().len() - rest.len()) as f32 / rate;
+                let ends = &self.metadata.eos_ids;
+                let (pieces, next) = SpeechTokens::segments(new, stamp, ends, length);
+                segments.extend(pieces.iter().map(|piece| Segment {
+                    from: at + piece.from,
+                    to: at + piece.to,
+                    text: tokenizer.decode(piece.tokens),
+                }));
+                if rest.len() > most {
+                    heard_to = ((next * rate) as usize).clamp(1, piece.len());
+                }
+            }
+            rest = rest.get(heard_to..).unwrap_or_default();
         }
         stats.generated_tokens = tokens.len();
         stats.total = start.elapsed();
-        Ok(Generation { text, tokens, finish, stats })
+        let generation = Generation { text, tokens, finish, stats };
+        Ok(Transcription { generation, segments, language })
     }
 
-    /// The tokens that the decoder is fed first.
-    fn start(&self, config: &TranscriptionConfig) -> Result<Vec<u32>, Error> {
-        let named = |name: &str| self.tokenizer.special(name);
-        let mut start = match &config.start {
-            Some(start) => start.clone(),
-            None => START.iter().filter_map(|name| named(name)).collect(),
+    /// What the encoder makes of a piece.
+    fn hear(&mut self, samples: &[f32], stats: &mut Stats) -> Result<Encoded, Error> {
+        let features = self.mel.features(samples, self.frames);
+        let bytes = elements(self.features.scalar_type, &features).ok_or_else(|| {
+            let found = self.features.scalar_type;
+            Error::interface(ENCODER, format!("it takes {found:?}, not floating-point numbers"))
+        })?;
+        let misfit = || Error::interface(ENCODER, "features do not fit it");
+        let input = TensorRef::new(self.features.clone(), &bytes).ok_or_else(misfit)?;
+        let model = self.model.as_mut();
+        let heard = timed(&mut stats.execution, || encode(model, ENCODER, &input))?;
+        stats.prompt_tokens += heard.count;
+        Ok(heard)
+    }
+
+    /// The token of the first timestamp, if there are to be any.
+    fn first_timestamp(&self, config: &TranscriptionConfig) -> Result<Option<u32>, Error> {
+        if !config.timestamps {
+            return Ok(None);
+        }
+        let missing = || Error::Setting {
+            name: "timestamps",
+            value: "true".into(),
+            expected: "false, since the vocabulary has no <|notimestamps|> that tells where they are",
         };
-        if let Some(language) = &config.language {
-            let name = format!("<|{language}|>");
-            let token = named(&name).ok_or_else(|| {
+        self.tokens.first_timestamp().map(Some).ok_or_else(missing)
+    }
+
+    /// The tokens that the decoder is fed first. A language that is not known yet is found out.
+    fn start(
+        &mut self,
+        config: &TranscriptionConfig,
+        heard: &Encoded,
+        language: &mut Option<String>,
+        stats: &mut Stats,
+    ) -> Result<Vec<u32>, Error> {
+        if let Some(start) = &config.start {
+            let is_other = config.language.is_some() || config.task != Task::Transcribe;
+            return match (start.is_empty(), is_other) {
+                (true, _) => Err(Error::NoPrompt),
+                (_, false) => Ok(start.clone()),
+                _ => Err(Error::Setting {
+                    name: "start",
+                    value: format!("{start:?}"),
+                    expected: "left out where there is a language or a task, which are among the first tokens",
+                }),
+            };
+        }
+        let first = self.tokens.start.ok_or(Error::NoPrompt)?;
+        if language.is_none() && !self.tokens.languages.is_empty() {
+            *language = self.detect(first, heard, stats)?;
+        }
+        let mut start = vec![first];
+        if let Some(language) = language {
+            let known = self.tokens.languages.iter().find(|(name, _)| name == language);
+            let missing = || {
+                let name = format!("<|{language}|>");
                 Error::tokenizer(format!("it has no token {name} for this language"))
-            })?;
-            start.insert(start.len().min(1), token);
+            };
+            start.push(known.ok_or_else(missing)?.1);
         }
-        match start.is_empty() {
-            true => Err(Error::NoPrompt),
-            false => Ok(start),
-        }
+        start.extend(match config.task {
+            Task::Transcribe => self.tokens.transcribe,
+            Task::Translate => {
+                let missing = || Error::tokenizer("it has no token <|translate|>");
+                Some(self.tokens.translate.ok_or_else(missing)?)
+            }
+        });
+        start.extend(self.tokens.no_timestamps.filter(|_| !config.timestamps));
+        Ok(start)
+    }
+
+    /// The likeliest language: what would come first.
+    fn detect(
+        &mut self,
+        first: u32,
+        heard: &Encoded,
+        stats: &mut Stats,
+    ) -> Result<Option<String>, Error> {
+        self.forget()?;
+        let (model, mut logits) = (self.model.as_mut(), Vec::new());
+        timed(&mut stats.execution, || step(model, first, heard, 0, &mut logits))?;
+        let of = |token: u32| logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
+        let languages = self.tokens.languages.iter();
+        let likeliest = languages.max_by(|(_, a), (_, b)| of(*a).total_cmp(&of(*b)));
+        Ok(likeliest.map(|(name, _)| name.clone()))
+    }
+
+    /// Gives the decoder's caches their first values again.
+    fn forget(&mut self) -> Result<(), Error> {
+        let reset = Error::model(format!("reset the method '{DECODER}'"));
+        self.model.reset(DECODER).map_err(reset)
     }
 
     /// Writes down one piece.
@@ -170,21 +328,21 @@ impl Transcriber {
         &mut self,
         heard: &Encoded,
         start: &[u32],
-        config: &TranscriptionConfig,
+        rules: &Rules<'_>,
         sampler: &mut Sampler,
         stats: &mut Stats,
         mut on_token: impl FnMut(u32),
     ) -> Result<Finish, Error> {
-        let reset = Error::model(format!("reset the method '{DECODER}'"));
-        self.model.reset(DECODER).map_err(reset)?;
+        self.forget()?;
         let limit = self.metadata.max_context_len;
         if start.len() > limit {
             return Err(Error::ContextFull { position: 0, tokens: start.len(), limit });
         }
         let (mut context, mut logits) = (start.to_vec(), Vec::new());
+        let end = self.metadata.eos_ids.iter().min().copied();
         let mut position = 0;
         for made in 0.. {
-            if config.max_new_tokens.is_some_and(|most| made >= most) {
+            if rules.config.max_new_tokens.is_some_and(|most| made >= most) {
                 return Ok(Finish::Length);
             }
             if context.len() > limit {
@@ -195,7 +353,11 @@ impl Transcriber {
                 timed(&mut stats.execution, || step(model, token, heard, position, &mut logits))?;
                 position += 1;
             }
-            let token = timed(&mut stats.sampling, || sampler.sample(&mut logits, &context))?;
+            let behind = context.get(start.len()..).unwrap_or_default();
+            let token = timed(&mut stats.sampling, || {
+                self.tokens.rule(&mut logits, behind, rules.timestamps, end);
+                sampler.sample(&mut logits, &context)
+            })?;
             on_token(token);
             if self.metadata.eos_ids.contains(&token) {
                 return Ok(Finish::Stop);
@@ -204,6 +366,13 @@ impl Transcriber {
         }
         Ok(Finish::Length)
     }
+}
+
+/// What may be chosen.
+struct Rules<'c> {
+    config: &'c TranscriptionConfig,
+    /// The first timestamp's token, if there are to be any.
+    timestamps: Option<u32>,
 }
 
 impl std::fmt::Debug for Transcriber {

@@ -229,6 +229,11 @@ impl Tokenizer {
         self.special.get(name).copied()
     }
 
+    /// All special tokens, with their names.
+    pub(crate) fn specials(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.special.iter().map(|(name, token)| (name.as_str(), *token))
+    }
+
     /// The tokens of a text, in which names of special tokens are these. None is added.
     ///
     /// # Errors
