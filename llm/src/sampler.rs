@@ -178,13 +178,28 @@ impl Sampler {
 
 /// The first of the largest numbers; what is not a number is none.
 fn argmax(logits: &[f32]) -> Option<u32> {
-    let mut best: Option<(u32, f32)> = None;
-    for (token, logit) in (0u32..).zip(logits.iter().copied()) {
-        if logit > best.map_or(f32::NEG_INFINITY, |(_, most)| most) {
-            best = Some((token, logit));
+    /// Numbers that are compared before it is looked at which of them it is.
+    const BLOCK: usize = 1024;
+    /// Numbers that are compared side by side.
+    const SIDE: usize = 16;
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let (mut most, mut block) = (f32::NEG_INFINITY, None);
+    for (index, logits) in logits.chunks(BLOCK).enumerate() {
+        let mut side = [f32::NEG_INFINITY; SIDE];
+        let (chunks, rest) = logits.as_chunks::<SIDE>();
+        for chunk in chunks {
+            for (most, logit) in side.iter_mut().zip(chunk) {
+                *most = larger(*most, *logit);
+            }
+        }
+        let here = side.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger);
+        if here > most {
+            (most, block) = (here, Some((index * BLOCK, logits)));
         }
     }
-    best.map(|(token, _)| token)
+    let (first, logits) = block?;
+    let at = logits.iter().position(|logit| *logit == most)?;
+    u32::try_from(first + at).ok()
 }
 
 /// SplitMix64: a few instructions, and the same numbers on every machine.
@@ -215,6 +230,30 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_of_the_largest_is_the_likeliest() {
+        let mut random = Random(7);
+        for len in [0, 1, 15, 16, 17, 1023, 1024, 1025, 5000] {
+            for round in 0..20 {
+                // Few values, so that many are equal; some are no numbers.
+                let value = |number: u64| match number {
+                    0 => f32::NAN,
+                    1 => f32::NEG_INFINITY,
+                    number => number as f32 - 6.0,
+                };
+                let range = 2 + round % 9;
+                let logits: Vec<f32> = (0..len).map(|_| value(random.next() % range)).collect();
+                let mut expected = None;
+                for (at, logit) in logits.iter().enumerate() {
+                    if *logit > expected.map_or(f32::NEG_INFINITY, |best: usize| logits[best]) {
+                        expected = Some(at);
+                    }
+                }
+                assert_eq!(argmax(&logits), expected.map(|at| at as u32), "{len} {round}");
+            }
+        }
+    }
 
     fn chosen(sampling: &Sampling, logits: &[f32], context: &[u32], times: usize) -> Vec<usize> {
         let mut sampler = Sampler::new(sampling.clone()).unwrap();
