@@ -26,6 +26,7 @@ from executorch.examples.models.llama.model_args import ModelArgs
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from executorch.exir.passes import MemoryPlanningPass
 from executorch.extension.llm.export.config.llm_config import LlmConfig
+from runtime import load
 from torch import nn
 from torch.export import Dim, export
 
@@ -53,6 +54,44 @@ LLAMA = {
     "llama_quantized_cache": (["-kv", "--use_sdpa_with_kv_cache", "--quantize_kv_cache"], {}),
     "llama_sliding_window": (["-kv", "--local_global_attention", "[8,0]"], {}),
     "llama_attention_sink": (["-kv", "--use_attention_sink", "2,12"], {}),
+    # As Qwen 3 is: norms of queries and keys, biases, heads that are wider than their share, rotations by halves.
+    "llama_qwen": (
+        ["-kv", "--use_sdpa_with_kv_cache"],
+        {
+            "vocab_size": 151,
+            "head_dim": 10,
+            "attention_qkv_bias": True,
+            "use_qk_norm": True,
+            "qk_norm_before_rope": True,
+            "use_hf_rope": True,
+        },
+    ),
+    # As Gemma is: norms behind, too, embeddings that are scaled, GELU.
+    "llama_gemma": (
+        ["-kv"],
+        {
+            "vocab_size": 257,
+            "n_kv_heads": 1,
+            "post_attention_norm": True,
+            "post_ffn_norm": True,
+            "rms_norm_add_unit_offset": True,
+            "act_fn": "gelu_approx",
+            "embedding_scale_factor": 4.9,
+        },
+    ),
+    # As Phi 4 mini and SmolLM 3 are: rotations of a part of each head, and a layer without any.
+    "llama_phi": (
+        ["-kv", "--use_sdpa_with_kv_cache", "-X"],
+        {"n_heads": 3, "n_kv_heads": 3, "partial_rotary_factor": 0.75, "use_hf_rope": True, "no_rope_layer_interval": 2},
+    ),
+    # Of other dimensions than `../model`, too; the reference is ExecuTorch's own runtime, which computes with codes.
+    "llama_8da4w": (
+        [
+            *["-kv", "--use_sdpa_with_kv_cache", "-X", "--xnnpack-extended-ops", "-qmode", "8da4w"],
+            *["--group_size", "32", "--embedding-quantize", "4,32"],
+        ],
+        {"dim": 64, "hidden_dim": 96, "vocab_size": 163},
+    ),
 }
 
 
@@ -93,15 +132,24 @@ def llama(name: str) -> list[dict]:
         command += ["--metadata", json.dumps({"get_bos_id": 1, "get_eos_ids": [2]})]
         command += ["--output_name", f"{name}.pte"]
         parse = build_args_parser().parse_args
+        # It writes to the folder that it runs in.
+        with contextlib.chdir(folder):
+            export_llama(parse(command))
+        shutil.move(f"{folder}/{name}.pte", OUT / f"{name}.pte")
         cases = []
         for prompt in PROMPTS:
-            eager = _prepare_for_llama_export(LlmConfig.from_args(parse(command))).model
+            if name == "llama_8da4w":
+                module = load(OUT / f"{name}.pte")
+            else:
+                eager = _prepare_for_llama_export(LlmConfig.from_args(parse(command))).model
             seen: list[int] = []
 
             def step(tokens: torch.Tensor, at: int) -> torch.Tensor:
                 seen.extend(tokens[0].tolist())
                 if name == "llama_no_cache":
                     out = eager(torch.tensor([seen]))
+                elif name == "llama_8da4w":
+                    out = module.forward([tokens, torch.tensor([at])])[0].clone()
                 elif name == "llama_one_by_one":
                     # As the program takes them.
                     for place, token in enumerate(tokens[0].tolist()):
@@ -114,10 +162,6 @@ def llama(name: str) -> list[dict]:
             count = 3 * CONTEXT if "sink" in name else COUNT
             chosen, least = greedy(step, prompt, count)
             cases.append({"ids": prompt, "chosen": chosen, "least_lead": least})
-        # It writes to the folder that it runs in.
-        with contextlib.chdir(folder):
-            export_llama(parse(command))
-        shutil.move(f"{folder}/{name}.pte", OUT / f"{name}.pte")
     return cases
 
 

@@ -40,7 +40,11 @@ fn config(count: usize) -> GenerationConfig {
 
 /// Each prompt as a whole, then what was chosen fed again in two parts, then with a second session between.
 fn agrees_with_eager(name: &str, overrides: &Overrides) {
-    for processor in PROCESSORS {
+    agrees_on(&PROCESSORS, name, overrides);
+}
+
+fn agrees_on(processors: &[RunOn], name: &str, overrides: &Overrides) {
+    for &processor in processors {
         let mut runner = runner_with(name, processor, overrides);
         let mut other = runner.session().unwrap();
         for case in expected(name).iter().filter(|case| case.get("ids").is_some()) {
@@ -82,6 +86,16 @@ agrees! {
     llama_no_cache
     llama_quantized_cache
     llama_sliding_window
+    llama_qwen
+    llama_gemma
+}
+
+/// Programs with parts for XNNPACK, which are compiled; of quantized ones, ExecuTorch's runtime is the reference.
+#[test]
+fn programs_for_xnnpack() {
+    for name in ["llama_phi", "llama_8da4w"] {
+        agrees_on(&[RunOn::Cpu], name, &Overrides::default());
+    }
 }
 
 /// A window moves on, and so the text has no end but what the caller says.
