@@ -79,15 +79,27 @@ impl ChatTemplate {
         ChatTemplate::new(LLAMA3, bos, None).unwrap_or_else(|error| unreachable!("{error}"))
     }
 
-    /// That of a `tokenizer_config.json`, if it has one.
+    /// That of a file: a template in Jinja, as `chat_template.jinja`, whose tokens are those of a `tokenizer_config.json` beside it; or that of a
+    /// `tokenizer_config.json`, if it has one.
     ///
     /// # Errors
-    /// The file cannot be read or is malformed.
+    /// A file cannot be read or is malformed.
     pub fn load(path: impl AsRef<Path>) -> Result<Option<Self>, Error> {
         let path = path.as_ref();
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| Error::Read { path: path.into(), source })?;
-        ChatTemplate::from_config(&text)
+        let read = |path: &Path| {
+            std::fs::read_to_string(path)
+                .map_err(|source| Error::Read { path: path.into(), source })
+        };
+        let text = read(path)?;
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return ChatTemplate::from_config(&text);
+        }
+        let config = path.with_file_name("tokenizer_config.json");
+        let config = match config.is_file() {
+            true => parse(&read(&config)?)?,
+            false => serde_json::Value::Null,
+        };
+        ChatTemplate::new(&text, token(&config, "bos_token"), token(&config, "eos_token")).map(Some)
     }
 
     /// That of the text of a `tokenizer_config.json`, if it has one: where it has several, that named `default`.
@@ -95,13 +107,7 @@ impl ChatTemplate {
     /// # Errors
     /// It is malformed.
     pub fn from_config(text: &str) -> Result<Option<Self>, Error> {
-        let config: serde_json::Value = serde_json::from_str(text).map_err(|error| {
-            Error::Template { message: format!("tokenizer_config.json: {error}") }
-        })?;
-        let token = |name: &str| {
-            let token = &config[name];
-            token.as_str().or_else(|| token["content"].as_str())
-        };
+        let config = parse(text)?;
         let template = &config["chat_template"];
         let named = || {
             let list = template.as_array()?;
@@ -109,7 +115,8 @@ impl ChatTemplate {
             default["template"].as_str()
         };
         let template = template.as_str().or_else(named);
-        let make = |template| ChatTemplate::new(template, token("bos_token"), token("eos_token"));
+        let (bos, eos) = (token(&config, "bos_token"), token(&config, "eos_token"));
+        let make = |template| ChatTemplate::new(template, bos, eos);
         template.map(make).transpose()
     }
 
@@ -134,6 +141,18 @@ impl ChatTemplate {
                 .map_err(fail)
         })
     }
+}
+
+/// A `tokenizer_config.json`.
+fn parse(text: &str) -> Result<serde_json::Value, Error> {
+    serde_json::from_str(text)
+        .map_err(|error| Error::Template { message: format!("tokenizer_config.json: {error}") })
+}
+
+/// The text of a special token, which has one or is one.
+fn token<'c>(config: &'c serde_json::Value, name: &str) -> Option<&'c str> {
+    let token = &config[name];
+    token.as_str().or_else(|| token["content"].as_str())
 }
 
 /// Does something where there is stack enough for it.
@@ -184,6 +203,26 @@ mod tests {
              <|start_header_id|>user<|end_header_id|>\n\nHello?<|eot_id|>\
              <|start_header_id|>assistant<|end_header_id|>\n\nYes.<|eot_id|>"
         );
+    }
+
+    #[test]
+    fn a_template_in_a_file_of_its_own_has_the_tokens_of_the_configuration() {
+        let folder = std::env::temp_dir().join(format!("torchlet-chat-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let template = folder.join("chat_template.jinja");
+        std::fs::write(&template, "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")
+            .unwrap();
+        let render = || {
+            ChatTemplate::load(&template).unwrap().unwrap().render(&messages()[..1], true).unwrap()
+        };
+        assert_eq!(render(), "Be brief.");
+        let config = folder.join("tokenizer_config.json");
+        std::fs::write(&config, r#"{"bos_token": "<s>", "eos_token": {"content": "</s>"}}"#)
+            .unwrap();
+        assert_eq!(render(), "<s>Be brief.</s>");
+        // The configuration itself has none.
+        assert!(ChatTemplate::load(&config).unwrap().is_none());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
