@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use image::imageops::FilterType;
+use std::io::Cursor;
 use std::path::Path;
 use torchlet::core::TensorInfo;
 use torchlet::{ScalarType, Tensor};
@@ -32,15 +33,31 @@ fn of_channel(values: &[f32], channel: usize, default: f32) -> f32 {
     }
 }
 
-/// Reads an image as a tensor for the input: scaled so that it fills the input's height and width, cropped in the
-/// middle, values from 0 to 1, then `(value - mean) / std`. An input of bytes gets values from 0 to 255 instead.
+/// The most points a side, and bytes, that an image may have: a small file can say that it is of any size.
+const MAX_SIDE: u32 = 16_384;
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Reads an image as a tensor for the input; see [`decode`].
 pub(crate) fn read(
     path: &Path,
     info: &TensorInfo,
     mean: &[f32],
     std: &[f32],
 ) -> Result<Tensor, Failure> {
-    let in_file = |what: String| Failure::new(format!("'{}': {what}", path.display()));
+    let in_file =
+        |what: &dyn std::fmt::Display| Failure::new(format!("'{}': {what}", path.display()));
+    let bytes = std::fs::read(path).map_err(|error| in_file(&error))?;
+    decode(&bytes, info, mean, std).map_err(|error| in_file(&error))
+}
+
+/// An image in a file's bytes as a tensor for the input: scaled so that it fills the input's height and width, cropped in the
+/// middle, values from 0 to 1, then `(value - mean) / std`. An input of bytes gets values from 0 to 255 instead.
+pub(crate) fn decode(
+    bytes: &[u8],
+    info: &TensorInfo,
+    mean: &[f32],
+    std: &[f32],
+) -> Result<Tensor, Failure> {
     let (channels, height, width) = plane(info)
         .ok_or_else(|| Failure::new(format!("an input {info} does not take an image")))?;
     for (name, values) in [("--mean", mean), ("--std", std)] {
@@ -51,11 +68,15 @@ pub(crate) fn read(
             )));
         }
     }
-    let image = image::ImageReader::open(path)
-        .and_then(|reader| reader.with_guessed_format())
-        .map_err(|error| in_file(error.to_string()))?
-        .decode()
-        .map_err(|error| in_file(error.to_string()))?;
+    let mut reader = image::ImageReader::new(Cursor::new(bytes))
+        .with_guessed_format()
+        .map_err(|error| Failure::new(error.to_string()))?;
+    let mut limits = image::Limits::default();
+    limits.max_image_width = Some(MAX_SIDE);
+    limits.max_image_height = Some(MAX_SIDE);
+    limits.max_alloc = Some(MAX_BYTES);
+    reader.limits(limits);
+    let image = reader.decode().map_err(|error| Failure::new(error.to_string()))?;
     let (wide, high) =
         (u32::try_from(width).unwrap_or(u32::MAX), u32::try_from(height).unwrap_or(u32::MAX));
     let image = if (image.width(), image.height()) == (wide, high) {

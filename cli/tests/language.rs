@@ -1,10 +1,17 @@
 //! Language models on the command line, and behind a server.
 #![cfg(feature = "serve")]
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Cursor, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use torchlet::llm::{GenerationConfig, Input, Overrides, Runner, Sampling, Tokenizer};
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/fp32.pte");
 
@@ -98,7 +105,11 @@ struct Server {
 
 impl Server {
     fn new(arguments: &[&str]) -> Self {
-        let mut command = torchlet(&[&["serve", MODEL, "--port", "0"], arguments].concat());
+        Server::of(MODEL, arguments)
+    }
+
+    fn of(model: &str, arguments: &[&str]) -> Self {
+        let mut command = torchlet(&[&["serve", model, "--port", "0"], arguments].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -258,6 +269,104 @@ fn sessions_work_beside_each_other() {
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("[DONE]"));
+}
+
+/// A stream of text, as far as it came.
+fn long_text(server: &Server, words: Arc<AtomicUsize>) -> JoinHandle<()> {
+    let body = json!({"prompt": "In the beginning", "stream": true, "max_tokens": 400, "logit_bias": {"1": -100, "3": -100}});
+    let (body, length) = (body.to_string(), body.to_string().len());
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    let head = format!("POST /v1/completions HTTP/1.1\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines() {
+            let is_text = line.unwrap().starts_with("data: {");
+            words.fetch_add(usize::from(is_text), Ordering::Relaxed);
+        }
+    })
+}
+
+/// Two long texts and a short one, on the threads that they share: all go on.
+#[test]
+fn sessions_share_fairly() {
+    let server = Server::new(&["--sessions", "3"]);
+    let counts = [(); 2].map(|()| Arc::<AtomicUsize>::default());
+    let long = [0, 1].map(|at| long_text(&server, counts[at].clone()));
+    let now = || [0, 1].map(|at| counts[at].load(Ordering::Relaxed));
+    while now().contains(&0) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let before = now();
+    let short = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": 60});
+    assert_eq!(server.complete("/v1/completions", &short).0, 200);
+    let made = [0, 1].map(|at| now()[at] - before[at]);
+    let is_done = long.iter().any(JoinHandle::is_finished);
+    // A share of a third each, in tokens: within a factor of four, since others use the machine, too.
+    assert!(is_done || made.iter().all(|made| *made >= 15), "{made:?} while 60 were told");
+    assert!(!is_done || now().iter().all(|all| *all > 100), "{:?}", now());
+    long.map(|long| long.join().unwrap());
+}
+
+/// A picture in a message becomes what the program's encoder makes of it, in its place.
+#[test]
+fn messages_have_pictures() {
+    let forms = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/forms");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/tokenizer.json");
+    let (tokenizer, model) = (Tokenizer::load(path).unwrap(), format!("{forms}/multimodal.pte"));
+    let pixels: Vec<u8> = (0..16 * 16 * 3).map(|at| (at * 37 % 251) as u8).collect();
+    let picture = image::RgbImage::from_raw(16, 16, pixels.clone()).unwrap();
+    let mut png = Cursor::new(Vec::new());
+    picture.write_to(&mut png, image::ImageFormat::Png).unwrap();
+    let planes = (0..3).flat_map(|channel| pixels.iter().skip(channel).step_by(3));
+    let planes: Vec<f32> = planes.map(|value| (f32::from(*value) / 255.0 - 0.5) / 0.25).collect();
+    let planes = torchlet::Tensor::from_slice(&[1, 3, 16, 16], &planes).unwrap();
+    // Tokens of a small vocabulary.
+    let texts = [tokenizer.decode(&[30, 31]), tokenizer.decode(&[40, 33])];
+    let [before, behind] = &texts;
+    let config = GenerationConfig {
+        max_new_tokens: Some(12),
+        sampling: Sampling::greedy(),
+        ..GenerationConfig::default()
+    };
+    let module = torchlet::Module::load(&model).unwrap();
+    let mut runner = Runner::new(module, tokenizer, &Overrides::default()).unwrap();
+    let inputs = [Input::Text(before), Input::Image(planes.as_tensor_ref()), Input::Text(behind)];
+    let expected = runner.generate_from(&inputs, &config, |_| ()).unwrap();
+
+    let template = std::env::temp_dir().join(format!("torchlet-{}.jinja", std::process::id()));
+    std::fs::write(&template, "{% for message in messages %}{{ message.content }}{% endfor %}")
+        .unwrap();
+    let template_path = template.to_str().unwrap();
+    let arguments =
+        ["--tokenizer", path, "--chat-template", template_path, "--mean", "0.5", "--std", "0.25"];
+    let server = Server::of(&model, &arguments);
+    let url = format!("data:image/png;base64,{}", STANDARD.encode(png.into_inner()));
+    let ask = |url: &str| {
+        let content = json!([{"type": "text", "text": before}, {"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": behind}]);
+        let messages = json!([{"role": "user", "content": content}]);
+        let body = json!({"messages": messages, "temperature": 0, "max_tokens": 12});
+        server.complete("/v1/chat/completions", &body)
+    };
+    for _ in 0..2 {
+        let (status, answer) = ask(&url);
+        assert_eq!(
+            (status, &answer["choices"][0]["message"]["content"]),
+            (200, &json!(expected.text)),
+            "{answer}"
+        );
+        assert_eq!(answer["usage"]["prompt_tokens"], expected.stats.prompt_tokens, "{answer}");
+    }
+    let (status, answer) = ask("https://example.com/a.png");
+    assert!(status == 400 && answer.to_string().contains("fetches nothing"), "{answer}");
+    let (status, answer) = ask("data:image/png;base64,AAEC");
+    assert!(status == 400 && answer.to_string().contains("picture 0"), "{answer}");
+    std::fs::remove_file(&template).unwrap();
+    // A program without an encoder.
+    let (status, answer) = Server::new(&[]).complete(
+        "/v1/chat/completions",
+        &json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}),
+    );
+    assert!(status == 400 && answer.to_string().contains("vision_encoder"), "{answer}");
 }
 
 /// Nothing is generated for a client that left while others were served.

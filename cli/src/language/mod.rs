@@ -33,6 +33,9 @@ use torchlet::llm::{ChatTemplate, Error, Model, Runner, Shards, Stop, Tokenizer}
 const TOKENIZERS: [&str; 5] =
     ["tokenizer.json", "tokenizer.model", "tokenizer.bin", "tekken.json", "tokenizer.tiktoken"];
 
+/// What has a chat template, beside a tokenizer: newer models have it in a file of its own.
+const TEMPLATES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
@@ -65,20 +68,12 @@ fn needed_tokenizer_file(options: &LanguageOptions) -> Result<PathBuf, Failure> 
 fn open(options: &LanguageOptions) -> Result<Runner, Failure> {
     let path = needed_tokenizer_file(options)?;
     let mut runner = runner(options, Tokenizer::load(&path)?)?;
-    let config = path.with_file_name("tokenizer_config.json");
-    let template = match &options.chat_template {
-        Some(path) if path.extension().is_some_and(|extension| extension == "json") => {
-            ChatTemplate::load(path)?
-        }
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                Failure::new(format!("cannot read '{}': {error}", path.display()))
-            })?;
-            Some(ChatTemplate::new(&text, None, None)?)
-        }
-        None if config.is_file() => ChatTemplate::load(&config)?,
-        None => None,
-    };
+    let beside = TEMPLATES.map(|name| path.with_file_name(name));
+    let file = options.chat_template.as_ref().or(beside.iter().find(|file| file.is_file()));
+    let template = file.map(ChatTemplate::load).transpose()?.flatten();
+    if let (Some(path), None) = (&options.chat_template, &template) {
+        return Err(Failure::new(format!("'{}' has no chat template", path.display())));
+    }
     if let Some(template) = template {
         runner.set_chat_template(template);
     }

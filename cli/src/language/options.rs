@@ -17,7 +17,7 @@ pub(crate) struct LanguageOptions {
     /// Its tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one beside the model]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
-    /// A Jinja template, or a tokenizer_config.json with one [default: that beside the tokenizer, else Llama 3's or ChatML]
+    /// A Jinja template, or a tokenizer_config.json with one [default: chat_template.jinja or tokenizer_config.json beside the tokenizer, else Llama 3's or ChatML]
     #[arg(long, value_name = "FILE")]
     pub(crate) chat_template: Option<PathBuf>,
     /// The most tokens in the context, in place of what the program says
@@ -196,11 +196,23 @@ pub(crate) struct TranscribeArguments {
     pub(crate) language: LanguageOptions,
     /// What is listened to, .wav
     pub(crate) sound: PathBuf,
-    /// The language that is spoken, such as en, where the vocabulary has languages
+    /// The language that is spoken, such as en [default: the likeliest, where the vocabulary has languages]
     #[arg(long = "language", value_name = "NAME")]
     pub(crate) spoken: Option<String>,
-    /// A token that the decoder is fed first, in place of Whisper's; may be given several times
+    /// Write what is said in English
+    #[arg(long)]
+    pub(crate) translate: bool,
+    /// Write when it is said, too: a line for each segment, at the end
+    #[arg(long)]
+    pub(crate) timestamps: bool,
+    /// Hugging Face's generation_config.json, which tells what tokens are never chosen [default: one beside the tokenizer]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) generation_config: Option<PathBuf>,
+    /// A token that is never chosen; may be given several times
     #[arg(long, value_name = "ID")]
+    pub(crate) suppress_id: Vec<u32>,
+    /// A token that the decoder is fed first, in place of Whisper's; may be given several times
+    #[arg(long, value_name = "ID", conflicts_with_all = ["spoken", "translate"])]
     pub(crate) start_id: Vec<u32>,
     /// The most tokens for each piece of the sound [default: as many as there is room for]
     #[arg(long, short = 'n', value_name = "N")]
@@ -259,6 +271,12 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) sessions: u16,
+    /// Subtracted from the values of pictures, which are from 0 to 1: one number, or one for each channel
+    #[arg(long, value_name = "M,...", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) mean: Vec<f32>,
+    /// What the values of pictures are divided by, behind that
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    pub(crate) std: Vec<f32>,
     /// Requests that may wait for those
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1 << 20))]

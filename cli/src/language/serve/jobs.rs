@@ -1,11 +1,13 @@
 //! A queue of requests for text, and the sessions that work on it.
 
 use super::openai::{Completion, Prompt};
+use super::pictures::{Normalization, placed, tensors};
+use crate::failure::Failure;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use torchlet::llm::{Error, Generation, GenerationConfig, Runner};
+use torchlet::llm::{Error, Generation, GenerationConfig, Input, Runner};
 
 /// What becomes of a request.
 pub(super) enum Event {
@@ -15,6 +17,27 @@ pub(super) enum Event {
     Done(Box<Generation>, usize),
     /// Why there is none, and whether the request is to blame.
     Failed { message: String, is_theirs: bool },
+}
+
+/// Why there is no text, and whether the request is to blame.
+struct Refusal {
+    message: String,
+    is_theirs: bool,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let is_theirs = !matches!(error, Error::Model { .. } | Error::Interface { .. });
+        let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+        Refusal { message: format!("{error}{}", source.unwrap_or_default()), is_theirs }
+    }
+}
+
+impl From<Failure> for Refusal {
+    /// What is wrong with a picture.
+    fn from(failure: Failure) -> Self {
+        Refusal { message: failure.to_string(), is_theirs: true }
+    }
 }
 
 /// A request, and who waits for it.
@@ -46,14 +69,15 @@ pub(super) struct Queue {
 
 impl Queue {
     /// A queue of this length, and a thread for each session.
-    pub(super) fn new(sessions: Vec<Runner>, length: usize) -> Self {
+    pub(super) fn new(sessions: Vec<Runner>, length: usize, normalization: &Normalization) -> Self {
         let (sender, jobs) = sync_channel(length);
         let (jobs, counts) = (Arc::new(Mutex::new(jobs)), Arc::<Counts>::default());
         counts.sessions.store(sessions.len(), Ordering::Relaxed);
         for runner in sessions {
             let (jobs, counts) = (jobs.clone(), counts.clone());
+            let normalization = normalization.clone();
             std::thread::spawn(move || {
-                serve(runner, &jobs, &counts);
+                serve(runner, &jobs, &counts, &normalization);
                 counts.sessions.fetch_sub(1, Ordering::Relaxed);
             });
         }
@@ -89,11 +113,18 @@ fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
 }
 
 /// Works on requests until there is nobody left to make any. A session that panics is replaced: nobody knows what is in its caches.
-fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts) {
+fn serve(
+    mut runner: Runner,
+    jobs: &Mutex<Receiver<Job>>,
+    counts: &Counts,
+    normalization: &Normalization,
+) {
     while let Some(job) = next(jobs) {
         counts.waiting.fetch_sub(1, Ordering::Relaxed);
         counts.running.fetch_add(1, Ordering::Relaxed);
-        let worked = catch_unwind(AssertUnwindSafe(|| work(&mut runner, &job, counts)));
+        let worked = catch_unwind(AssertUnwindSafe(|| {
+            work(&mut runner, &job, counts, normalization);
+        }));
         counts.running.fetch_sub(1, Ordering::Relaxed);
         if worked.is_err() {
             counts.failed.fetch_add(1, Ordering::Relaxed);
@@ -108,10 +139,10 @@ fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts) {
     }
 }
 
-fn work(runner: &mut Runner, job: &Job, counts: &Counts) {
+fn work(runner: &mut Runner, job: &Job, counts: &Counts, normalization: &Normalization) {
     // Who left while waiting is found out here.
     let is_there = job.reply.send(Event::Text(String::new())).is_ok();
-    let result = if is_there { generate(runner, job) } else { Ok(None) };
+    let result = if is_there { generate(runner, job, normalization) } else { Ok(None) };
     let event = match result {
         Ok(Some((generation, prompt))) => {
             let add = |count: &AtomicU64, number: usize| {
@@ -128,11 +159,9 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts) {
             counts.abandoned.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        Err(error) => {
+        Err(Refusal { message, is_theirs }) => {
             counts.failed.fetch_add(1, Ordering::Relaxed);
-            let is_theirs = !matches!(error, Error::Model { .. } | Error::Interface { .. });
-            let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
-            Event::Failed { message: format!("{error}{}", source.unwrap_or_default()), is_theirs }
+            Event::Failed { message, is_theirs }
         }
     };
     // Nobody may be left to hear it.
@@ -140,9 +169,31 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts) {
 }
 
 /// The text, and the number of tokens of its prompt; nothing if nobody waits for it any more.
-fn generate(runner: &mut Runner, job: &Job) -> Result<Option<(Generation, usize)>, Error> {
+fn generate(
+    runner: &mut Runner,
+    job: &Job,
+    normalization: &Normalization,
+) -> Result<Option<(Generation, usize)>, Refusal> {
+    let (stop, mut is_there) = (runner.stop_handle(), true);
+    let config: &GenerationConfig = &job.request.config;
+    let on_text = |text: &str| {
+        if job.reply.send(Event::Text(text.into())).is_err() {
+            is_there = false;
+            stop.stop();
+        }
+    };
     let tokens = match &job.request.prompt {
-        Prompt::Messages(messages) => runner.chat_tokens(messages)?,
+        Prompt::Messages(messages, pictures) if !pictures.is_empty() => {
+            let prompt = runner.chat_template()?.render(messages, true)?;
+            let pictures = tensors(runner, pictures, normalization)?;
+            let inputs: Vec<Input<'_>> = placed(&prompt, &pictures)?;
+            // Nothing tells one picture from another among what was fed.
+            runner.keep_common(&[])?;
+            let generation = runner.generate_from(&inputs, config, on_text)?;
+            let prompt = generation.stats.prompt_tokens;
+            return Ok(is_there.then_some((generation, prompt)));
+        }
+        Prompt::Messages(messages, _) => runner.chat_tokens(messages)?,
         Prompt::Text(text) => {
             let bos = runner.metadata().bos_id;
             bos.into_iter().chain(runner.tokenizer().encode(text)?).collect()
@@ -150,17 +201,10 @@ fn generate(runner: &mut Runner, job: &Job) -> Result<Option<(Generation, usize)
     };
     let limit = runner.metadata().max_context_len;
     if tokens.len() > limit {
-        return Err(Error::ContextFull { position: 0, tokens: tokens.len(), limit });
+        return Err(Error::ContextFull { position: 0, tokens: tokens.len(), limit }.into());
     }
     let kept = runner.keep_common(&tokens)?;
-    let (stop, mut is_there) = (runner.stop_handle(), true);
-    let config: &GenerationConfig = &job.request.config;
-    let generation = runner.generate_tokens(&tokens[kept..], config, |text| {
-        if job.reply.send(Event::Text(text.into())).is_err() {
-            is_there = false;
-            stop.stop();
-        }
-    })?;
+    let generation = runner.generate_tokens(&tokens[kept..], config, on_text)?;
     Ok(is_there.then_some((generation, tokens.len())))
 }
 
@@ -223,7 +267,7 @@ mod tests {
         let tokenizer = Tokenizer::load(format!("{folder}/tokenizer.json")).unwrap();
         let bad = tokenizer.decode(&[BAD as u32]);
         let runner = Runner::new(Defective(module), tokenizer, &Overrides::default()).unwrap();
-        let queue = Queue::new(vec![runner], 8);
+        let queue = Queue::new(vec![runner], 8, &Normalization::default());
         let ask = |prompt: &str| {
             let body = serde_json::json!({"prompt": prompt, "max_tokens": 3, "temperature": 0});
             let (reply, events) = channel();

@@ -8,6 +8,7 @@ mod guard;
 mod http;
 mod jobs;
 mod openai;
+mod pictures;
 
 use super::open;
 use super::options::ServeArguments;
@@ -16,6 +17,7 @@ use guard::{Bodies, Guard};
 use http::Request;
 use jobs::{Counts, Event, Queue};
 use openai::{Answer, Completion};
+use pictures::Normalization;
 use serde_json::json;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -55,6 +57,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         sessions.push(runner.session()?);
     }
     sessions.push(runner);
+    let normalization = Normalization { mean: arguments.mean.clone(), std: arguments.std.clone() };
     let name =
         arguments.language.model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let address = (arguments.host.as_str(), arguments.port);
@@ -75,7 +78,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         bodies: Bodies::default(),
         reading: Mutex::default(),
         created: openai::now(),
-        queue: Queue::new(sessions, arguments.queue as usize),
+        queue: Queue::new(sessions, arguments.queue as usize, &normalization),
         requests: AtomicU64::new(0),
         connections: AtomicUsize::new(0),
         stopping: AtomicBool::new(false),

@@ -1,5 +1,6 @@
 //! The requests and answers of OpenAI's API, as far as they are supported. What is not, and would change the answer, is refused by name.
 
+use super::pictures::{MARK, data_uri};
 use serde_json::{Map, Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(feature = "grammar")]
@@ -9,7 +10,8 @@ use torchlet::llm::{Finish, Generation, GenerationConfig, Message, Sampling};
 /// What a text follows.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Prompt {
-    Messages(Vec<Message>),
+    /// Messages, in which a mark stands in the place of each picture, and the files of the pictures.
+    Messages(Vec<Message>, Vec<Vec<u8>>),
     Text(String),
 }
 
@@ -70,7 +72,7 @@ impl Completion {
         #[cfg(not(feature = "grammar"))]
         fields.refuse_grammars()?;
         let prompt = match is_chat {
-            true => Prompt::Messages(fields.messages()?),
+            true => fields.messages()?,
             false => Prompt::Text(fields.prompt()?),
         };
         let usual = Sampling::default();
@@ -106,7 +108,7 @@ impl Completion {
     }
 
     pub(super) fn is_chat(&self) -> bool {
-        matches!(self.prompt, Prompt::Messages(_))
+        matches!(self.prompt, Prompt::Messages(..))
     }
 }
 
@@ -198,29 +200,63 @@ impl Fields {
         found?.filter(|text| !text.is_empty()).ok_or_else(|| "'prompt' is missing".into())
     }
 
-    fn messages(&mut self) -> Result<Vec<Message>, String> {
-        let expected = "a list of objects with 'role' and 'content'";
-        let found = self.take("messages", expected, |value| {
-            value.as_array()?.iter().map(message).collect::<Option<Vec<_>>>()
-        })?;
-        found.filter(|messages| !messages.is_empty()).ok_or_else(|| "'messages' is missing".into())
+    fn messages(&mut self) -> Result<Prompt, String> {
+        let (mut messages, mut pictures) = (Vec::new(), Vec::new());
+        let list =
+            self.take("messages", "a list of objects with 'role' and 'content'", |value| {
+                value.as_array().cloned()
+            })?;
+        for (number, value) in list.unwrap_or_default().iter().enumerate() {
+            let read = message(value, &mut pictures);
+            messages.push(read.map_err(|error| format!("'messages[{number}]': {error}"))?);
+        }
+        let has_mark = |message: &Message| message.content.contains(MARK);
+        match messages.is_empty() {
+            true => Err("'messages' is missing".into()),
+            false if pictures.len() != messages.iter().map(marks).sum::<usize>() => {
+                let at = messages.iter().position(has_mark).unwrap_or(0);
+                Err(format!(
+                    "'messages[{at}]': the character U+FFFC stands for pictures here, and cannot be text"
+                ))
+            }
+            false => Ok(Prompt::Messages(messages, pictures)),
+        }
     }
 }
 
-fn message(value: &Value) -> Option<Message> {
-    let role = value["role"].as_str()?;
+/// How many pictures a message has.
+fn marks(message: &Message) -> usize {
+    message.content.matches(MARK).count()
+}
+
+/// A message, whose pictures are added to others.
+fn message(value: &Value, pictures: &mut Vec<Vec<u8>>) -> Result<Message, String> {
+    let role = value["role"].as_str().ok_or("'role' should be a text")?;
     let content = match &value["content"] {
         Value::String(text) => text.clone(),
         Value::Array(parts) => {
-            let text = |part: &Value| {
-                part["text"].as_str().filter(|_| part["type"] == "text").map(String::from)
-            };
-            parts.iter().map(text).collect::<Option<Vec<_>>>()?.concat()
+            let mut content = String::new();
+            for part in parts {
+                content += &content_part(part, pictures)?;
+            }
+            content
         }
-        _ => return None,
+        _ => return Err("'content' should be a text, or a list of parts".into()),
     };
     // What newer models call the system.
-    Some(Message::new(if role == "developer" { "system" } else { role }, content))
+    Ok(Message::new(if role == "developer" { "system" } else { role }, content))
+}
+
+/// The text of a part of a message's content, or what stands for its picture.
+fn content_part(part: &Value, pictures: &mut Vec<Vec<u8>>) -> Result<String, String> {
+    match (part["type"].as_str(), &part["text"], &part["image_url"]["url"]) {
+        (Some("text"), Value::String(text), _) => Ok(text.clone()),
+        (Some("image_url"), _, Value::String(url)) => {
+            pictures.push(data_uri(url)?);
+            Ok(MARK.into())
+        }
+        _ => Err("a part of 'content' should be {\"type\": \"text\", \"text\": ...} or {\"type\": \"image_url\", \"image_url\": {\"url\": ...}}".into()),
+    }
 }
 
 /// What all parts of an answer have.
@@ -348,7 +384,7 @@ mod tests {
                "stream_options": {"include_usage": true}, "n": 1, "presence_penalty": 0, "user": "u", "top_p": null"#,
         );
         let read = read.unwrap();
-        assert_eq!(read.prompt, Prompt::Messages(vec![Message::new("user", "Hi")]));
+        assert_eq!(read.prompt, Prompt::Messages(vec![Message::new("user", "Hi")], vec![]));
         assert_eq!(
             (read.config.max_new_tokens, &read.config.stop[..]),
             (Some(7), &["x".to_owned()][..])
@@ -361,7 +397,29 @@ mod tests {
         assert!(read.stream && read.include_usage);
         let parts = br#"{"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}"#;
         let read = Completion::read(parts, true).unwrap();
-        assert_eq!(read.prompt, Prompt::Messages(vec![Message::new("system", "ab")]));
+        assert_eq!(read.prompt, Prompt::Messages(vec![Message::new("system", "ab")], vec![]));
+    }
+
+    #[test]
+    fn pictures_are_marked_in_their_messages() {
+        let picture = |text: &str, url: &str| {
+            let parts = json!([{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url, "detail": "low"}}, {"type": "text", "text": "?"}]);
+            let messages =
+                json!([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]);
+            Completion::read(json!({"messages": messages}).to_string().as_bytes(), true)
+        };
+        let read = picture("What is ", "data:image/png;base64,AAEC").unwrap();
+        let messages =
+            vec![Message::new("system", "s"), Message::new("user", format!("What is {MARK}?"))];
+        assert_eq!(read.prompt, Prompt::Messages(messages, vec![vec![0, 1, 2]]));
+        for (text, url, expected) in [
+            ("", "https://example.com/a.png", "fetches nothing"),
+            ("", "data:image/png;base64,A", "base64"),
+            (MARK, "data:image/png;base64,AAEC", "U+FFFC"),
+        ] {
+            let error = picture(text, url).unwrap_err();
+            assert!(error.contains("messages[1]") && error.contains(expected), "{error}");
+        }
     }
 
     #[test]

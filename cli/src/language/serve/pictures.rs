@@ -1,0 +1,97 @@
+//! Pictures in the messages of requests: they come in them, since the server fetches nothing.
+
+use crate::failure::Failure;
+use crate::image_input;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use torchlet::Tensor;
+use torchlet::llm::{Input, Runner};
+
+/// What stands in a text in the place of a picture: Unicode's character for objects.
+pub(super) const MARK: &str = "\u{fffc}";
+
+/// How values of pictures become what the program takes; see [`image_input::decode`].
+#[derive(Debug, Clone, Default)]
+pub(super) struct Normalization {
+    pub(super) mean: Vec<f32>,
+    pub(super) std: Vec<f32>,
+}
+
+/// The bytes in a `data:` URI.
+pub(super) fn data_uri(uri: &str) -> Result<Vec<u8>, String> {
+    let data = uri.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
+    let (_, data) = data.ok_or(
+        "a picture's 'url' should be 'data:image/...;base64,...': this server fetches nothing",
+    )?;
+    STANDARD.decode(data).map_err(|error| format!("a picture is not in base64: {error}"))
+}
+
+/// Pictures as the program takes them.
+pub(super) fn tensors(
+    runner: &Runner,
+    pictures: &[Vec<u8>],
+    normalization: &Normalization,
+) -> Result<Vec<Tensor>, Failure> {
+    let none = || Failure::new("the program takes no pictures: it has no vision_encoder");
+    let Normalization { mean, std } = normalization;
+    let read = |(number, picture): (usize, &Vec<u8>)| {
+        let info = runner.image_input().ok_or_else(none)?;
+        image_input::decode(picture, info, mean, std)
+            .map_err(|error| Failure::new(format!("picture {number}: {error}")))
+    };
+    pictures.iter().enumerate().map(read).collect()
+}
+
+/// A prompt with its pictures where their marks are; an error if a template left some out.
+pub(super) fn placed<'p>(
+    prompt: &'p str,
+    pictures: &'p [Tensor],
+) -> Result<Vec<Input<'p>>, Failure> {
+    let marks = prompt.matches(MARK).count();
+    if marks != pictures.len() {
+        let found = pictures.len();
+        return Err(Failure::new(format!(
+            "the chat template has {marks} places for {found} pictures"
+        )));
+    }
+    let images = pictures.iter().map(|picture| Input::Image(picture.as_tensor_ref()));
+    let mut images = images.map(Some).chain([None]);
+    let mut inputs = Vec::new();
+    for text in prompt.split(MARK) {
+        if !text.is_empty() {
+            inputs.push(Input::Text(text));
+        }
+        inputs.extend(images.next().flatten());
+    }
+    Ok(inputs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_go_where_their_marks_are() {
+        let pictures = [1.0f32, 2.0].map(|value| Tensor::from_slice(&[1], &[value]).unwrap());
+        let described = |prompt: &str| {
+            let inputs = placed(prompt, &pictures).map_err(|error| error.to_string())?;
+            let describe = |input: &Input<'_>| match input {
+                Input::Text(text) => (*text).to_owned(),
+                Input::Image(image) => format!("{}", image.data::<f32>().unwrap()[0]),
+                _ => unreachable!("neither text nor a picture"),
+            };
+            Ok::<_, String>(inputs.iter().map(describe).collect::<Vec<_>>().join("|"))
+        };
+        assert_eq!(described(&format!("a{MARK}b{MARK}")).unwrap(), "a|1|b|2");
+        assert_eq!(described(&format!("{MARK}{MARK}c")).unwrap(), "1|2|c");
+        assert!(described(MARK).unwrap_err().contains("1 places for 2 pictures"));
+    }
+
+    #[test]
+    fn bytes_of_pictures_are_read() {
+        assert_eq!(data_uri("data:image/png;base64,aGk=").unwrap(), b"hi");
+        for wrong in ["", "hi", "data:image/png,hi", "data:;base64,a", "file:///etc/passwd"] {
+            assert!(data_uri(wrong).is_err(), "{wrong}");
+        }
+    }
+}
