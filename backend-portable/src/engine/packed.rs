@@ -38,8 +38,8 @@ pub(super) enum Form {
     Depthwise { taps: usize, channels: usize },
     /// Codes of 4 bits in groups, the right operand of a product.
     Nibbles { k: usize, n: usize, groups: usize },
-    /// The scales of these.
-    Scales { n: usize, groups: usize },
+    /// The scales of these, or the upper halves of them.
+    Scales { n: usize, groups: usize, are_upper: bool },
 }
 
 impl Form {
@@ -67,7 +67,7 @@ impl Form {
             Form::Codes { k, n } => &[2, k, n],
             Form::Depthwise { taps, channels } => &[3, taps, channels],
             Form::Nibbles { k, n, groups } => &[4, k, n, groups],
-            Form::Scales { n, groups } => &[5, n, groups],
+            Form::Scales { n, groups, are_upper } => &[5, n, groups, are_upper.into()],
         };
         let numbers = machine.iter().chain(form);
         numbers.map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect()

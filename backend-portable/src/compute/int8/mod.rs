@@ -6,7 +6,7 @@
 //!
 //! - [`product`]: rows of codes by packed weights ([`pack`]); convolutions are such products, of [`windows`].
 //! - [`depthwise`]: convolutions of each channel for itself.
-//! - [`rows`]: rows of numbers that get a scale of their own each time, and products of these, with weights of 8 or 4 bits.
+//! - [`rows`]: rows of numbers that get a scale of their own each time, and products of these, with weights of 8 or 4 bits, whose groups have [`scales`].
 //! - [`elementwise`]: between codes and numbers.
 //!
 //! The layout of packed weights is the same for all instructions ([`Dots`](super::simd::Dots)); which are used is decided at run time.
@@ -19,6 +19,7 @@ pub(crate) mod pack;
 mod plain;
 pub(crate) mod product;
 pub(crate) mod rows;
+pub(crate) mod scales;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]

@@ -3,13 +3,14 @@
 //! each group of a column.
 //!
 //! Weights of 4 bits lie in panels of 16 columns; in a panel, by groups, eight codes of each column by turns: a byte has one of the
-//! first four in its lower half and one of the others in its upper half, each with 8 added. Scales lie by panels and groups, too, 16
-//! together.
+//! first four in its lower half and one of the others in its upper half, each with 8 added. Scales lie by panels and groups, too
+//! ([`scales`](super::scales)).
 
 use super::pack::Packed;
 use super::product::{Finish, Left, run};
 #[cfg(target_arch = "x86_64")]
 use super::product::{Place, ROWS};
+use super::scales::GroupScales;
 #[cfg(target_arch = "x86_64")]
 use super::vnni;
 use super::{LANES, plain};
@@ -232,7 +233,7 @@ pub(crate) fn product(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Nibbles<'a> {
     codes: &'a [u8],
-    scales: &'a [f32],
+    scales: GroupScales<'a>,
     sums: &'a [f32],
     k: usize,
     n: usize,
@@ -295,40 +296,16 @@ pub(crate) fn pack_nibbles(
     Some(())
 }
 
-/// Words of packed scales; `None` if there are more than memory has.
-pub(crate) fn scales_len(n: usize, groups: usize) -> Option<usize> {
-    n.checked_next_multiple_of(LANES)?.checked_mul(groups)
-}
-
-/// Packs scales, `[n, groups]`. `None` if there are fewer, or the place has another length.
-pub(crate) fn pack_scales(
-    n: usize,
-    groups: usize,
-    scales: &[f32],
-    packed: &mut [f32],
-) -> Option<()> {
-    if packed.len() != scales_len(n, groups)? {
-        return None;
-    }
-    packed.fill(0.0);
-    for col in 0..n {
-        for group in 0..groups {
-            let place = packed.get_mut((col / LANES * groups + group) * LANES + col % LANES)?;
-            *place = *scales.get(col * groups + group)?;
-        }
-    }
-    Some(())
-}
-
 impl<'a> Nibbles<'a> {
-    /// What [`pack_nibbles`] and [`pack_scales`] wrote, and what each column sums up to. `None` if they have other lengths.
+    /// What [`pack_nibbles`] wrote, scales of so many groups and columns, and what each column sums up to. `None` if they have other lengths.
     pub(crate) fn of(
         [k, n]: [usize; 2],
         groups: usize,
-        [codes, scales, sums]: [&'a [f32]; 3],
+        [codes, sums]: [&'a [f32]; 2],
+        scales: GroupScales<'a>,
     ) -> Option<Self> {
         let fits = codes.len() == nibbles_len([k, n], groups)?
-            && scales.len() == scales_len(n, groups)?
+            && scales.part(0..n.checked_next_multiple_of(LANES)?.checked_mul(groups)?).is_some()
             && sums.len() >= n.checked_next_multiple_of(LANES)?;
         let codes = bytemuck::cast_slice(codes);
         fits.then_some(Nibbles { codes, scales, sums, k, n, groups })
@@ -442,7 +419,7 @@ impl Product<'_> {
         let range = panel * groups * bytes..(panel + panels) * groups * bytes;
         let weights = self.right.codes.get(range)?;
         let range = panel * groups * LANES..(panel + panels) * groups * LANES;
-        let scales = self.right.scales.get(range)?;
+        let scales = self.right.scales.part(range)?;
         let sums = self.right.sums.get(at..at + panels * LANES)?;
         let bias = self.bias.get(at..at + panels * LANES)?;
         let line = |row: usize| self.rows.codes.get(row * stride..(row + 1) * stride);
@@ -483,9 +460,7 @@ impl Product<'_> {
                 let mut numbers = [0f32; LANES];
                 let length = stride / groups;
                 let all = codes.chunks_exact(length).zip(weights.chunks_exact(bytes));
-                for (((codes, weights), sum), scales) in
-                    all.zip(own_sums).zip(scales.chunks_exact(LANES))
-                {
+                for (((codes, weights), sum), scales) in all.zip(own_sums).zip(scales.together()) {
                     let found = plain::nibbles(codes, weights);
                     for ((number, found), scale) in numbers.iter_mut().zip(found).zip(scales) {
                         *number += (found - 8 * sum) as f32 * scale;

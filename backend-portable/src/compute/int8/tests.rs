@@ -3,6 +3,7 @@
 use super::elementwise::{self, Scaled};
 use super::product::{Left, product, workspace_len};
 use super::rows::{self, Columns, Nibbles, Room};
+use super::scales::{self, GroupScales};
 use super::windows::Windows;
 use super::{Range, Requantize, depthwise, pack};
 use crate::compute::gemm::Context;
@@ -198,12 +199,17 @@ fn rows_get_the_codes_of_their_own() {
     {
         let input: Vec<f32> = numbers.floats(m * k).iter().map(|it| it * 3.0 + 0.5).collect();
         let weights: Vec<i8> = codes(&mut numbers, n * k).iter().map(|code| code >> 4).collect();
-        let scales: Vec<f32> = (0..n * groups).map(|at| 0.01 + at as f32 * 1e-4).collect();
+        let group_scales: Vec<f32> = (0..n * groups)
+            .map(|at| 0.01 + at as f32 * 1e-3)
+            // Nothing is lost without the lower half.
+            .map(|scale| f32::from_bits(scale.to_bits() & 0xffff_0000))
+            .collect();
+        assert!(scales::are_upper(&group_scales) && !scales::are_upper(&[0.1]));
         let bias: Vec<f32> = (0..pack::padded(n)).map(|at| at as f32).collect();
         let each = k / groups;
         let mut sums: Vec<f32> = vec![0.0; pack::padded(n)];
         for (at, code) in weights.iter().enumerate() {
-            sums[at / k] += f32::from(*code) * scales[at / k * groups + at % k / each];
+            sums[at / k] += f32::from(*code) * group_scales[at / k * groups + at % k / each];
         }
         // PyTorch's choice, one by one, in codes and numbers again.
         let rounded: Vec<f64> = input
@@ -244,23 +250,28 @@ fn rows_get_the_codes_of_their_own() {
         let mut packed = vec![0.0; rows::nibbles_len([k, n], groups).unwrap()];
         let code = |row: usize, col: usize| weights.get(col * k + row).copied();
         rows::pack_nibbles([k, n], groups, code, &mut packed).unwrap();
-        let mut packed_scales = vec![0.0; rows::scales_len(n, groups).unwrap()];
-        rows::pack_scales(n, groups, &scales, &mut packed_scales).unwrap();
+        let packed_scales = [false, true].map(|is_upper| {
+            let mut packed = vec![0.0; scales::scales_len(n, groups, is_upper).unwrap()];
+            scales::pack_scales([n, groups], &group_scales, is_upper, &mut packed).unwrap();
+            packed
+        });
         let mut bytes = vec![0.0; pack::packed_len([k, n]).unwrap()];
         pack::pack([k, n], code, &mut bytes).unwrap();
         let bytes = pack::Packed::of([k, n], &bytes).unwrap();
-        let by_group = wanted(&|col, at| scales[col * groups + at / each]);
+        let by_group = wanted(&|col, at| group_scales[col * groups + at / each]);
         let by_column = wanted(&|col, _| bias[col]);
         for context in machines() {
             let what = std::format!("{m} {k} {n} {groups} {:?}", context.tier);
             let room = Room::new(m, k, groups);
             let mut workspace = vec![0.0; room.words()];
             let rows = room.quantize(context, &input, k, &mut workspace).unwrap();
-            let parts = [&packed[..], &packed_scales, &sums];
-            let right = Nibbles::of([k, n], groups, parts).unwrap();
             let mut out = vec![0.0; m * n];
-            rows::product_nibbles(context, rows, right, &bias, &mut out).unwrap();
-            near(&out, &by_group, &what);
+            for (is_upper, words) in [false, true].into_iter().zip(&packed_scales) {
+                let scales = GroupScales::of([n, groups], words, is_upper).unwrap();
+                let right = Nibbles::of([k, n], groups, [&packed, &sums], scales).unwrap();
+                rows::product_nibbles(context, rows, right, &bias, &mut out).unwrap();
+                near(&out, &by_group, &what);
+            }
             let columns = Columns { scales: &bias, bias: &bias };
             rows::product(context, rows, bytes, columns, &mut out).unwrap();
             near(&out, &by_column, &what);

@@ -2,15 +2,17 @@
 
 use super::product::{Place, ROWS};
 use super::rows::Floats;
+use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
 use core::arch::x86_64::{
     __m512i, __mmask16, __mmask32, _mm_mask_storeu_epi8, _mm_max_epi8, _mm_min_epi8, _mm_set1_epi8,
-    _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8,
-    _mm256_set1_epi8, _mm512_add_epi32, _mm512_and_si512, _mm512_cvtepi8_epi16, _mm512_cvtepi32_ps,
-    _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8, _mm512_cvtsepi32_epi8, _mm512_dpbusd_epi32,
-    _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_epi32, _mm512_loadu_ps,
-    _mm512_mask_storeu_ps, _mm512_mul_ps, _mm512_mullo_epi32, _mm512_packs_epi32, _mm512_set1_epi8,
-    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_srli_epi16,
+    _mm256_loadu_epi16, _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8,
+    _mm256_min_epi8, _mm256_set1_epi8, _mm512_add_epi32, _mm512_and_si512, _mm512_castsi512_ps,
+    _mm512_cvtepi8_epi16, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_epi32,
+    _mm512_cvtsepi16_epi8, _mm512_cvtsepi32_epi8, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32,
+    _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_ps,
+    _mm512_mul_ps, _mm512_mullo_epi32, _mm512_packs_epi32, _mm512_set1_epi8, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi16,
     _mm512_unpackhi_epi16, _mm512_unpacklo_epi16, _mm512_xor_si512,
 };
 
@@ -222,7 +224,7 @@ pub(super) unsafe fn floats<const M: usize, const V: usize>(
 /// Panels of weights of 4 bits.
 pub(super) struct Quarters<'a> {
     pub(super) codes: &'a [u8],
-    pub(super) scales: &'a [f32],
+    pub(super) scales: GroupScales<'a>,
     pub(super) sums: &'a [f32],
     pub(super) bias: &'a [f32],
     pub(super) groups: usize,
@@ -275,9 +277,17 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
             }
         }
         for v in 0..V {
+            let at = (v * groups + group) * LANES;
             // SAFETY: there are scales of all groups of all panels.
             let scale = unsafe {
-                _mm512_loadu_ps(weights.scales.as_ptr().add((v * groups + group) * LANES))
+                match weights.scales {
+                    GroupScales::Whole(scales) => _mm512_loadu_ps(scales.as_ptr().add(at)),
+                    GroupScales::Upper(scales) => {
+                        let halves = _mm256_loadu_epi16(scales.as_ptr().add(at).cast());
+                        let words = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves));
+                        _mm512_castsi512_ps(words)
+                    }
+                }
             };
             for (numbers, sums) in numbers.iter_mut().zip(&sums) {
                 numbers[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), scale, numbers[v]);

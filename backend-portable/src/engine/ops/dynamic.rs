@@ -4,9 +4,9 @@ use super::codes::product_weights;
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::rows::{
-    Columns, Nibbles, Room, nibbles_len, pack_nibbles, pack_scales, product, product_nibbles,
-    scales_len,
+    Columns, Nibbles, Room, nibbles_len, pack_nibbles, product, product_nibbles,
 };
+use crate::compute::int8::scales::{GroupScales, are_upper, pack_scales, scales_len};
 use crate::compute::int8::{LANES, pack};
 use crate::compute::simd::Tier;
 use crate::engine::builder::{Builder, Refusal};
@@ -88,17 +88,22 @@ fn nibble_weights<'p>(
         let code = |row: usize, col: usize| data.get(col * k + row).map(|code| code.cast_signed());
         pack_nibbles([k, n], groups, code, packed).ok_or_else(wrong)
     })?;
-    let len = scales_len(n, groups).ok_or_else(wrong)?;
-    let form = Form::Scales { n, groups };
-    let scales = builder.packed(scales, form, len, |_, data, packed| {
-        pack_scales(n, groups, data, packed).ok_or_else(wrong)
+    // As they were packed when the program was compiled, or are packed now.
+    let form = |are_upper| Form::Scales { n, groups, are_upper };
+    let are_upper = match builder.plain_numbers(scales) {
+        Some(data) => are_upper(&data),
+        None => builder.is_packed_as(scales, form(true)),
+    };
+    let len = scales_len(n, groups, are_upper).ok_or_else(wrong)?;
+    let scales = builder.packed(scales, form(are_upper), len, |_, data, packed| {
+        pack_scales([n, groups], data, are_upper, packed).ok_or_else(wrong)
     })?;
-    Ok(Weights::Nibbles { codes, scales })
+    Ok(Weights::Nibbles { codes, scales, are_upper })
 }
 
 enum Weights<'p> {
     Bytes(Constant<'p>),
-    Nibbles { codes: Constant<'p>, scales: Constant<'p> },
+    Nibbles { codes: Constant<'p>, scales: Constant<'p>, are_upper: bool },
 }
 
 /// A product of rows of numbers and codes.
@@ -144,9 +149,12 @@ impl Step for Product<'_> {
                 let packed = pack::Packed::of(self.shape, codes.as_slice()).ok_or(ShapeMismatch)?;
                 product(context, rows, packed, Columns { scales: columns, bias }, out)
             }
-            Weights::Nibbles { codes, scales } => {
-                let parts = [codes.as_slice(), scales.as_slice(), columns];
-                let right = Nibbles::of(self.shape, self.groups, parts).ok_or(ShapeMismatch)?;
+            Weights::Nibbles { codes, scales, are_upper } => {
+                let scales = GroupScales::of([n, self.groups], scales.as_slice(), *are_upper)
+                    .ok_or(ShapeMismatch)?;
+                let parts = [codes.as_slice(), columns];
+                let right = Nibbles::of(self.shape, self.groups, parts, scales);
+                let right = right.ok_or(ShapeMismatch)?;
                 product_nibbles(context, rows, right, bias, out)
             }
         }
