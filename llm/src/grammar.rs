@@ -14,6 +14,8 @@ const MAX_SCHEMA: usize = 1 << 20;
 const SPACE: &str = r"\x20|\n\x20{0,32}";
 /// Where a schema has settings for the crate.
 const OPTIONS: &str = "x-guidance";
+/// Characters of what the crate says that are told: it may have the whole schema in it.
+const MAX_MESSAGE: usize = 1000;
 /// How the crate marks what is not text.
 const NO_TEXT: u8 = 0xff;
 
@@ -91,7 +93,7 @@ impl Vocabulary {
         }));
         let matcher = Matcher::new(made);
         match matcher.get_error() {
-            Some(message) => Err(Error::Grammar { message: first_line(&message) }),
+            Some(message) => Err(Error::Grammar { message: readable(&message) }),
             None => Ok(Constraint { matcher, end: self.end }),
         }
     }
@@ -129,10 +131,11 @@ impl Constraint {
 }
 
 fn refuse(error: &dyn std::fmt::Display) -> Error {
-    Error::Grammar { message: first_line(&error.to_string()) }
+    Error::Grammar { message: readable(&format!("{error:#}")) }
 }
 
 /// What the crate says, without the place in its code.
-fn first_line(message: &str) -> String {
-    message.lines().next().unwrap_or_default().into()
+fn readable(message: &str) -> String {
+    let told = message.split("\n<backtrace>").next().unwrap_or_default();
+    told.trim_end().chars().take(MAX_MESSAGE).collect()
 }
