@@ -17,6 +17,7 @@ import openai
 
 PORT, KEY = int(sys.argv[1]), sys.argv[2]
 BASE = f"http://127.0.0.1:{PORT}"
+PICTURE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}}]
 QUESTION = [{"role": "user", "content": "Tell me about bread."}]
 
 
@@ -30,7 +31,7 @@ def raw(text: bytes, wait: float = 5.0) -> bytes:
 
 
 def post(body: bytes, path: str = "/v1/chat/completions", key: str = KEY) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {key}\r\ncontent-length: {len(body)}\r\n\r\n"
     return raw(head.encode() + body, 60)
 
 
@@ -56,10 +57,16 @@ def main() -> None:
     again = client.completions.create(model=name, prompt="In those days", max_tokens=8, seed=1)
     assert again.choices[0].text == plain.choices[0].text
 
+    number = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "integer", "minimum": 0, "maximum": 99}}}
+    told = client.chat.completions.create(**(options | {"response_format": number}))
+    assert 0 <= int(told.choices[0].message.content) <= 99, told
+
     for wrong, error in (
         ({"n": 2}, openai.BadRequestError),
         ({"temperature": -1}, openai.BadRequestError),
-        ({"response_format": {"type": "json_object"}}, openai.BadRequestError),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "sausage"}}}}, openai.BadRequestError),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, openai.BadRequestError),
+        ({"messages": [{"role": "user", "content": PICTURE}]}, openai.BadRequestError),
         ({"messages": [{"role": "user", "content": "word " * 2000}]}, openai.BadRequestError),
     ):
         try:
