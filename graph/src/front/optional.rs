@@ -111,7 +111,7 @@ fn results<'i>(
             Some(Meaning::Functional { inputs, outputs, .. }) => (args, inputs, outputs, true),
             Some(Meaning::View) => (args, 2, 1, true),
             Some(Meaning::Copy | Meaning::InPlace(..)) => (args, 0, 1, false),
-            Some(Meaning::UpdateCache) => (args, 1, 1, false),
+            Some(Meaning::UpdateCache | Meaning::UpdateCacheAt) => (args, 1, 1, false),
             Some(Meaning::UpdateCachesAndAttend) => (args, 3, usize::MAX, false),
             None => (args, vocabulary.first_number(name, overload), usize::MAX, false),
         },
@@ -144,6 +144,7 @@ fn inputs<'i>(
                     Meaning::Copy
                     | Meaning::InPlace(..)
                     | Meaning::UpdateCache
+                    | Meaning::UpdateCacheAt
                     | Meaning::UpdateCachesAndAttend,
                 )
                 | None => usize::MAX,

@@ -163,7 +163,18 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         let (args, enough) = match instruction {
             Instruction::Kernel { name, overload, args } => {
                 let meaning = self.vocabulary.meaning(name, overload);
-                (args, meaning.is_some_and(|meaning| args.len() >= meaning.fewest_arguments()))
+                let can_be_said = |meaning: Meaning| match (meaning, args.get(1)) {
+                    // Indices of several samples would be pairs.
+                    (Meaning::UpdateCacheAt, Some(cache)) => {
+                        let tensor = self.method.tensor(*cache);
+                        tensor.is_some_and(|tensor| tensor.info.sizes.first() == Some(&1))
+                    }
+                    _ => true,
+                };
+                let fits = meaning.is_some_and(|meaning| {
+                    args.len() >= meaning.fewest_arguments() && can_be_said(meaning)
+                });
+                (args, fits)
             }
             Instruction::Delegate { delegate, args } => {
                 let graph = self.delegate(*delegate);
@@ -435,6 +446,13 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             }
             (Meaning::UpdateCache, [value, cache, start, ..]) => {
                 self.update_cache([*value, *cache], *start)?;
+            }
+            (Meaning::UpdateCacheAt, [value, cache, _, indices, ..]) => {
+                let (value, old) = (self.read(*value)?, self.read(*cache)?);
+                let (all, indices) = (self.push(Value::None), self.read(*indices)?);
+                let positions = self.push(Value::List(vec![all, indices]));
+                let (no, new) = (self.push(Value::Bool(false)), self.result(*cache)?);
+                self.call(Operator::INDEX_PUT, vec![old, positions, value, no, new]);
             }
             (
                 Meaning::UpdateCachesAndAttend,

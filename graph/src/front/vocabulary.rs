@@ -28,7 +28,9 @@ pub enum Meaning {
     InPlace(Operator, usize),
     /// The second argument, a cache, takes the first from the position on that the third says. What is behind them means nothing.
     UpdateCache,
-    /// The same for two caches (arguments 1 and 3, 2 and 4, the position is 5), over which the first argument attends then.
+    /// The same at the positions that the fourth argument has, of one sample. The third means nothing.
+    UpdateCacheAt,
+    /// As `UpdateCache` for two caches (arguments 1 and 3, 2 and 4, the position is 5), over which the first argument attends then.
     UpdateCachesAndAttend,
 }
 
@@ -52,6 +54,7 @@ impl Meaning {
             Meaning::Copy => 2,
             Meaning::InPlace(_, inputs) => inputs,
             Meaning::UpdateCache => 4,
+            Meaning::UpdateCacheAt => 5,
             Meaning::UpdateCachesAndAttend => 12,
         }
     }
@@ -103,7 +106,7 @@ impl Vocabulary {
             Some(Meaning::Functional { inputs, .. }) => Access::Outputs(inputs),
             Some(Meaning::View) => Access::Outputs(2),
             Some(Meaning::Copy | Meaning::InPlace(..)) => Access::InPlace(0),
-            Some(Meaning::UpdateCache) => Access::InPlace(1),
+            Some(Meaning::UpdateCache | Meaning::UpdateCacheAt) => Access::InPlace(1),
             Some(Meaning::UpdateCachesAndAttend) | None => Access::Unknown,
         }
     }
@@ -121,6 +124,7 @@ fn meaning(kernel: &Kernel, operators: &BTreeMap<&str, Operator>) -> Option<Mean
         "executorch_prim::et_view.default" => return Some(Meaning::View),
         "aten::copy_" => return Some(Meaning::Copy),
         "llama::update_cache.out" => return Some(Meaning::UpdateCache),
+        "llama::update_cache_with_indices.out" => return Some(Meaning::UpdateCacheAt),
         "llama::sdpa_with_kv_cache.out" => return Some(Meaning::UpdateCachesAndAttend),
         "aten::index_put_" => {
             return Some(Meaning::InPlace(Operator::INDEX_PUT, kernel.params.len()));

@@ -2,6 +2,7 @@ use super::*;
 use crate::method::TensorData;
 use crate::testing::registry;
 use alloc::borrow::{Cow, ToOwned};
+use alloc::format;
 use torchlet_core::TensorInfo;
 
 fn tensor<'p>(info: TensorInfo, data: TensorData<'p>) -> MethodValue<'p> {
@@ -111,4 +112,42 @@ fn what_may_be_nothing_is_no_number() {
     let found = runs(&method).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].instructions, 1..2);
+}
+
+/// The position of a token is an element of a tensor; what is written to a cache there, and behind it, is one graph.
+#[test]
+fn caches_do_not_cut_programs() {
+    let of = |name: &str, batch: i32| {
+        let long = TensorInfo::contiguous(ScalarType::Long, &[batch, 1]).unwrap();
+        let (row, cache) = (float(&[batch, 1, 2, 4]), float(&[batch, 8, 2, 4]));
+        let mut method = Method::default();
+        let value = |info: &TensorInfo| tensor(info.clone(), TensorData::None);
+        let [new, cache, places, result, sign] =
+            [&row, &cache, &long, &cache, &cache].map(|info| method.add(value(info)));
+        let start = method.add(MethodValue::Scalar(Scalar::Int(0)));
+        let args = match name {
+            "update_cache" => vec![new, cache, start, result],
+            _ => vec![new, cache, start, places, result],
+        };
+        method.inputs = vec![new, places];
+        method.outputs = vec![sign];
+        method.instructions = vec![
+            kernel("aten::_local_scalar_dense", "", &[places, start]),
+            kernel(&format!("llama::{name}"), "out", &args),
+            kernel("aten::abs", "out", &[cache, sign, sign]),
+        ];
+        let runs = runs(&method).unwrap();
+        let operators: Vec<Vec<Operator>> = runs
+            .iter()
+            .map(|run| run.graph.nodes.iter().map(|node| node.operator).collect())
+            .collect();
+        let updates: usize = runs.iter().map(|run| run.graph.updates.len()).sum();
+        (operators, updates)
+    };
+    let together = |update| (vec![vec![Operator::LOCAL_SCALAR_DENSE, update, Operator::ABS]], 1);
+    assert_eq!(of("update_cache", 1), together(Operator::UPDATE_CACHE));
+    assert_eq!(of("update_cache_with_indices", 1), together(Operator::INDEX_PUT));
+    // Of several samples, a graph cannot say it.
+    let apart = vec![vec![Operator::LOCAL_SCALAR_DENSE], vec![Operator::ABS]];
+    assert_eq!(of("update_cache_with_indices", 2), (apart, 0));
 }
