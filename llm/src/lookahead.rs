@@ -45,14 +45,17 @@ pub(crate) fn draft(context: &[u32], last: u32, most: usize) -> Vec<u32> {
             before == tail && next == last
         });
         if let Some(at) = found {
-            let behind = &context[at + length..];
-            let mut draft: Vec<u32> = behind.iter().copied().take(most).collect();
-            if draft.len() < most && at + length == context.len() {
-                draft.push(last);
+            // What repeats itself goes on doing so: behind the text comes what was drafted.
+            let mut draft = Vec::new();
+            for place in (at + length..).take(most) {
+                let next = match place.checked_sub(context.len()) {
+                    None => context.get(place),
+                    Some(0) => Some(&last),
+                    Some(behind) => draft.get(behind - 1),
+                };
+                draft.extend(next.copied());
             }
-            if !draft.is_empty() {
-                return draft;
-            }
+            return draft;
         }
     }
     Vec::new()
@@ -65,13 +68,13 @@ mod tests {
     #[test]
     fn what_followed_before_is_tried_again() {
         assert_eq!(draft(&[1, 2, 3, 4, 5, 1, 2], 3, 2), [4, 5]);
-        assert_eq!(draft(&[1, 2, 3, 4, 5, 1, 2], 3, 9), [4, 5, 1, 2]);
+        assert_eq!(draft(&[1, 2, 3, 4, 5, 1, 2], 3, 9), [4, 5, 1, 2, 3, 4, 5, 1, 2]);
         // Two are enough where three are not as before; the last time counts.
         assert_eq!(draft(&[2, 3, 7, 2, 3, 8, 9, 2], 3, 1), [8]);
         assert_eq!(draft(&[1, 2, 3, 4], 5, 4), [0u32; 0]);
         assert_eq!(draft(&[], 5, 4), [0u32; 0]);
         assert_eq!(draft(&[5], 5, 4), [0u32; 0]);
-        assert_eq!(draft(&[5, 5, 5], 5, 4), [5]);
+        assert_eq!(draft(&[5, 5, 5], 5, 4), [5; 4]);
         assert_eq!(draft(&[1, 2, 1, 2], 3, 0), [0u32; 0]);
     }
 

@@ -489,7 +489,10 @@ impl Runner {
     ) -> Result<Option<Ahead>, Error> {
         let room = self.metadata.max_context_len.saturating_sub(self.context.len());
         let room = room.min(self.decoder.lookahead()).min(self.metadata.max_seq_len);
-        let draft = draft(&self.context, token, most.min(room.saturating_sub(1)));
+        let mut draft = draft(&self.context, token, most.min(room.saturating_sub(1)));
+        // A picture is not foreseen.
+        let tokens = draft.iter().take_while(|token| **token != NO_TOKEN).count();
+        draft.truncate(tokens);
         if draft.is_empty() {
             return Ok(self.feed(&[], execution)?.then(Ahead::default));
         }
