@@ -18,6 +18,8 @@ const ROWS: usize = 64;
 const KEYS: usize = 128;
 /// Rows for which keys and values are read one by one, as they are for a token: tiles of products would be mostly empty.
 const FEW: usize = 4;
+/// Numbers that are computed with side by side.
+const SIDE: usize = 16;
 
 /// Positions of heads, in `[batch, position, head, depth]` or `[batch, head, position, depth]`.
 #[derive(Debug, Clone, Copy)]
@@ -193,9 +195,9 @@ impl Attention<'_> {
             let (position, head) = group.row(number);
             self.q.read(self.q.order.vector(group.sample, head, position), query);
         }
-        workspace.sums.fill(0.0);
-        workspace.max.fill(f32::NEG_INFINITY);
-        workspace.total.fill(0.0);
+        workspace.sums.get_mut(..rows * depth).ok_or(ShapeMismatch)?.fill(0.0);
+        workspace.max.get_mut(..rows).ok_or(ShapeMismatch)?.fill(f32::NEG_INFINITY);
+        workspace.total.get_mut(..rows).ok_or(ShapeMismatch)?.fill(0.0);
         // Behind the last query of the group, no key counts.
         let last = group.position + group.count;
         let keys = self.causal.map_or(self.keys, |start| self.keys.min(start + last));
@@ -249,8 +251,7 @@ impl Attention<'_> {
                 return Err(ShapeMismatch);
             };
             // What is not a number is not larger, and makes the sum not a number.
-            let largest =
-                row.iter().fold(*max, |max, score| if *score > max { *score } else { max });
+            let largest = context.tier.dispatch(Largest { row, least: *max });
             if largest == f32::NEG_INFINITY && !row.iter().any(|score| score.is_nan()) {
                 row.fill(0.0);
                 continue;
@@ -259,7 +260,7 @@ impl Attention<'_> {
             row.iter_mut().for_each(|score| *score -= largest);
             map1_in_place(context, Exp, row);
             *max = largest;
-            *total = *total * faded + row.iter().sum::<f32>();
+            *total = *total * faded + context.tier.dispatch(Total(row));
             if faded != 1.0 {
                 let sums = sums.get_mut(number * self.depth..(number + 1) * self.depth);
                 sums.unwrap_or_default().iter_mut().for_each(|sum| *sum *= faded);
@@ -371,6 +372,68 @@ impl<'p> Lines<'p> {
         let Lines { data, step, depth, count } = self;
         (0..count).map_while(move |at| data.get(at * step..)?.get(..depth))
     }
+
+    /// Some elements of each, from one on.
+    #[inline(always)]
+    fn blocks(self, from: usize) -> impl Iterator<Item = &'p [f32; SIDE]> {
+        let Lines { data, step, count, .. } = self;
+        (0..count).map_while(move |at| data.get(at * step + from..)?.first_chunk())
+    }
+}
+
+/// The sum of numbers, by halves: one after the other, each would wait for the one before it.
+#[inline(always)]
+fn sum_of(mut numbers: [f32; SIDE]) -> f32 {
+    let mut half = SIDE / 2;
+    while half > 0 {
+        for at in 0..half {
+            numbers[at] += numbers[at + half];
+        }
+        half /= 2;
+    }
+    numbers[0]
+}
+
+/// The largest number of a row, or `least`. What is not a number is not larger.
+struct Largest<'a> {
+    row: &'a [f32],
+    least: f32,
+}
+
+impl Vectorized for Largest<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> f32 {
+        let larger = |a: f32, b: f32| if b > a { b } else { a };
+        let (chunks, rest) = self.row.as_chunks::<SIDE>();
+        let mut side = [self.least; SIDE];
+        for chunk in chunks {
+            for at in 0..SIDE {
+                side[at] = larger(side[at], chunk[at]);
+            }
+        }
+        side.iter().chain(rest).copied().fold(self.least, larger)
+    }
+}
+
+/// The sum of a row.
+struct Total<'a>(&'a [f32]);
+
+impl Vectorized for Total<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> f32 {
+        let (chunks, rest) = self.0.as_chunks::<SIDE>();
+        let mut side = [0f32; SIDE];
+        for chunk in chunks {
+            for at in 0..SIDE {
+                side[at] += chunk[at];
+            }
+        }
+        sum_of(side) + rest.iter().sum::<f32>()
+    }
 }
 
 /// Scores of few queries, key by key.
@@ -388,8 +451,6 @@ impl Vectorized for Scores<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        /// Products that are summed up side by side.
-        const SIDE: usize = 16;
         let Scores { a, vectors, scale, c } = self;
         let queries = a.chunks_exact(vectors.depth.max(1));
         for (query, scores) in queries.zip(c.chunks_exact_mut(vectors.count.max(1))) {
@@ -403,7 +464,7 @@ impl Vectorized for Scores<'_> {
                     }
                 }
                 let rest: f32 = rest.iter().zip(key_rest).map(|(a, b)| a * b).sum();
-                *score = (side.iter().sum::<f32>() + rest) * scale;
+                *score = (sum_of(side) + rest) * scale;
             }
         }
     }
@@ -426,8 +487,36 @@ impl Vectorized for Mix<'_> {
         let Mix { a, vectors, c } = self;
         let weights = a.chunks_exact(vectors.count.max(1));
         for (weights, sums) in weights.zip(c.chunks_exact_mut(vectors.depth.max(1))) {
+            let (blocks, rest) = sums.as_chunks_mut::<SIDE>();
+            let behind = blocks.len() * SIDE;
+            for (number, block) in blocks.iter_mut().enumerate() {
+                let mut part = vectors.blocks(number * SIDE);
+                // Two sums, of which none waits for the other.
+                let mut sides = [[0f32; SIDE]; 2];
+                let (pairs, odd) = weights.as_chunks::<2>();
+                for weights in pairs {
+                    for (side, weight) in sides.iter_mut().zip(weights) {
+                        let Some(value) = part.next() else { break };
+                        for at in 0..SIDE {
+                            side[at] += weight * value[at];
+                        }
+                    }
+                }
+                for (weight, value) in odd.iter().zip(part) {
+                    for at in 0..SIDE {
+                        sides[0][at] += weight * value[at];
+                    }
+                }
+                for at in 0..SIDE {
+                    block[at] += sides[0][at] + sides[1][at];
+                }
+            }
+            if rest.is_empty() {
+                continue;
+            }
             for (weight, value) in weights.iter().zip(vectors.each()) {
-                for (sum, value) in sums.iter_mut().zip(value) {
+                let value = value.get(behind..).unwrap_or_default();
+                for (sum, value) in rest.iter_mut().zip(value) {
                     *sum += weight * value;
                 }
             }
