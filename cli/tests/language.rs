@@ -304,7 +304,9 @@ fn sessions_share_fairly() {
     // A share of a third each, in tokens: within a factor of four, since others use the machine, too.
     assert!(is_done || made.iter().all(|made| *made >= 15), "{made:?} while 60 were told");
     assert!(!is_done || now().iter().all(|all| *all > 100), "{:?}", now());
-    long.map(|long| long.join().unwrap());
+    for long in long {
+        long.join().unwrap();
+    }
 }
 
 /// A picture in a message becomes what the program's encoder makes of it, in its place.

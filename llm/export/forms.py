@@ -165,7 +165,7 @@ def llama(name: str) -> list[dict]:
             # Past the context where the cache forgets.
             count = 3 * CONTEXT if "sink" in name else COUNT
             # A code may be another one where two are as near.
-            chosen, least = greedy(step, prompt, count, 0.005 if name == "llama_8da4w" else 0.0)
+            chosen, least = greedy(step, prompt, count, 0.02 if name == "llama_8da4w" else 0.0)
             cases.append({"ids": prompt, "chosen": chosen, "least_lead": least})
     return cases
 
