@@ -90,22 +90,21 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     (0..graph.values.len()).map(|id| (id, uses.count_of(id) as usize)).collect()
 }
 
-/// The integers that follow from shapes, and so are others only where these are.
-fn integers_of_shapes(graph: &Graph<'_>) -> BTreeSet<ValueId> {
+/// The integers that follow from elements of tensors, such as the position of a token, and so may be others in each run. Those that follow from shapes
+/// are others only where these are.
+fn integers_of_elements(graph: &Graph<'_>) -> BTreeSet<ValueId> {
     let mut found = BTreeSet::new();
     for node in &graph.nodes {
         let Some((out, inputs)) = node.args.split_last() else { continue };
-        if !matches!(graph.values.get(*out), Some(Value::SymInt(_))) {
-            continue;
-        }
         let is_one = |id: &ValueId| match graph.values.get(*id) {
             Some(Value::SymInt(_)) => found.contains(id),
             Some(Value::Tensor(_)) => {
-                matches!(node.operator, Operator::SYM_SIZE_INT | Operator::SYM_NUMEL)
+                !matches!(node.operator, Operator::SYM_SIZE_INT | Operator::SYM_NUMEL)
             }
-            _ => true,
+            _ => false,
         };
-        if inputs.iter().flat_map(|id| graph.items(id)).all(is_one) {
+        let is_number = matches!(graph.values.get(*out), Some(Value::SymInt(_)));
+        if is_number && inputs.iter().flat_map(|id| graph.items(id)).any(is_one) {
             found.insert(*out);
         }
     }
@@ -153,14 +152,11 @@ impl<'g, 'p> Builder<'g, 'p> {
         machine: Context<'g>,
     ) -> Vec<Result<(), Refusal>> {
         let uses = Uses::of(graph);
-        let of_shapes = integers_of_shapes(graph);
+        let of_elements = integers_of_elements(graph);
         let answers = nodes.iter().map(|node| {
             // There would be a plan for each position of a token.
-            let items = node.args.iter().flat_map(|id| graph.items(id));
-            let is_free = |id: &ValueId| {
-                matches!(graph.values.get(*id), Some(Value::SymInt(_))) && !of_shapes.contains(id)
-            };
-            if items.into_iter().any(is_free) {
+            let mut items = node.args.iter().flat_map(|id| graph.items(id));
+            if items.any(|id| of_elements.contains(id)) {
                 return Err("a number may be another one in each run".to_owned());
             }
             // What nobody takes does not have to be made.
