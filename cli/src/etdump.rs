@@ -7,7 +7,7 @@ use crate::model;
 use crate::terminal::{FAINT, WARN, bytes, count, paint};
 use std::path::Path;
 use std::sync::Arc;
-use torchlet::core::{Event, EventKind, EventTracer};
+use torchlet::core::{Event, EventKind, EventTracer, OutputValue};
 use torchlet::graph::front::xnnpack;
 use torchlet::{Module, Origin, Value};
 use torchlet_devtools::{Recorder, Recording, etdump};
@@ -77,7 +77,7 @@ pub(crate) fn record_inside(
         let Value::Tensor(tensor) = value else { continue };
         let (name, instruction) = (&origin.operator, origin.instruction);
         let event = Event { kind: EventKind::Operator, name, instruction };
-        recorder.output(&event, origin.result, &tensor.as_tensor_ref());
+        recorder.output(&event, origin.result, &OutputValue::Tensor(&tensor.as_tensor_ref()));
     }
     Ok(())
 }

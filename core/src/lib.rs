@@ -95,7 +95,9 @@ pub use program::Program;
 pub use recorder::{Clock, Record, RecordSlot, Recorder};
 pub use registry::{MAX_BACKENDS, MAX_TABLES, Missing, OperatorName, Registry, RegistryError};
 pub use tensor::{TensorMut, TensorRef, ValueRef};
-pub use tracer::{Allocation, DelegateClock, DelegateEvent, Event, EventKind, EventTracer};
+pub use tracer::{
+    Allocation, DelegateClock, DelegateEvent, Event, EventKind, EventTracer, OutputValue,
+};
 pub use uses::Uses;
 #[cfg(all(feature = "chosen-uses", feature = "std"))]
 pub use uses::choose_uses;

@@ -3,6 +3,7 @@
 //! A tracer is passed to [`Program::load_method`](crate::Program::load_method); without one, tracing costs a branch.
 
 use crate::tensor::TensorRef;
+use crate::value::Scalar;
 
 /// What happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +75,18 @@ pub struct DelegateEvent<'e> {
     pub metadata: &'e [u8],
 }
 
+/// A value that was written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OutputValue<'v> {
+    /// A tensor.
+    Tensor(&'v TensorRef<'v>),
+    /// A tensor in a list, and its position there.
+    Item(usize, &'v TensorRef<'v>),
+    /// A number or truth value.
+    Scalar(Scalar),
+}
+
 /// Receives events. Methods take `&self`: a method may move between threads, so a tracer that
 /// records synchronises itself.
 pub trait EventTracer: Sync {
@@ -98,10 +111,10 @@ pub trait EventTracer: Sync {
         false
     }
 
-    /// An operator wrote a tensor; or a delegate ran, and this is a tensor among its arguments, inputs as well as outputs.
-    /// With the event of a whole run, one of its outputs, whose position `arg` is: hosts tell of these.
-    fn output(&self, event: &Event<'_>, arg: usize, tensor: &TensorRef<'_>) {
-        let _ = (event, arg, tensor);
+    /// An operator wrote a value, which is argument `arg` of its call; or a delegate ran, and this is a tensor among its arguments,
+    /// inputs as well as outputs. With the event of a whole run, one of its outputs, whose position `arg` is: hosts tell of these.
+    fn output(&self, event: &Event<'_>, arg: usize, value: &OutputValue<'_>) {
+        let _ = (event, arg, value);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use torchlet_core::{
     BundledProgram, DelegateEvent, Event, EventTracer, InitError, LoadOptions, MethodMemory,
-    OptionValue, Program, RegistryError, RuntimeOption, TensorRef, ValueRef,
+    OptionValue, OutputValue, Program, RegistryError, RuntimeOption, TensorRef, ValueRef,
 };
 
 fn run_bundle(file: &str, program: &Program<'_>, demo: &Demo, options: LoadOptions<'_>) {
@@ -212,7 +212,8 @@ impl EventTracer for Log {
     fn wants_outputs(&self) -> bool {
         self.1
     }
-    fn output(&self, event: &Event<'_>, arg: usize, tensor: &TensorRef<'_>) {
+    fn output(&self, event: &Event<'_>, arg: usize, value: &OutputValue<'_>) {
+        let OutputValue::Tensor(tensor) = value else { panic!("{value:?}") };
         self.add(format!("output {} {arg} {}", event.name, tensor.info()));
     }
 }

@@ -24,5 +24,5 @@ pub use difference::Difference;
 pub use profile::{Profile, ProfileError, Row, Statistics};
 pub use recorder::Recorder;
 pub use recording::{
-    AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueRecord,
+    AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueKind, ValueRecord,
 };

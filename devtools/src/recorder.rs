@@ -1,15 +1,15 @@
 //! The tracer that keeps everything.
 
 use crate::recording::{
-    AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueRecord,
+    AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueKind, ValueRecord,
 };
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 use torchlet_core::{
-    self as core, Allocation, DelegateClock, DelegateEvent, EventKind, EventTracer, ScalarType,
-    TensorRef,
+    self as core, Allocation, DelegateClock, DelegateEvent, EventKind, EventTracer, OutputValue,
+    Scalar, ScalarType, TensorRef,
 };
 
 /// Events that are kept; what comes behind them is counted, so that a program that runs for days does not fill memory.
@@ -174,23 +174,26 @@ impl State {
         instruction: Option<u32>,
         name: &str,
         position: usize,
-        tensor: &TensorRef<'_>,
+        value: &OutputValue<'_>,
         room: usize,
     ) {
+        let Some((kind, scalar_type, sizes, bytes)) = contents(value) else { return };
         let Recording { runs, buffer, dropped_values, .. } = &mut self.recording;
         let Some(run) = runs.last_mut() else { return };
         // Readers want tensors at multiples of 64.
         let start = buffer.len().next_multiple_of(64);
-        let info = tensor.info();
-        let scalar_type = kept_type(info.scalar_type);
-        let end = start.saturating_add(info.numel().saturating_mul(scalar_type.size()));
+        let end = start.saturating_add(bytes);
         if end > room || self.values == MOST_VALUES {
             *dropped_values += 1;
             return;
         }
         self.values += 1;
         buffer.resize(start, 0);
-        row_major(tensor, buffer);
+        match value {
+            OutputValue::Tensor(tensor) | OutputValue::Item(_, tensor) => row_major(tensor, buffer),
+            OutputValue::Scalar(scalar) => element(*scalar, buffer),
+            _ => {}
+        }
         // What is missing, which nothing should be, is zero.
         buffer.resize(end, 0);
         run.values.push(ValueRecord {
@@ -198,8 +201,9 @@ impl State {
             part: None,
             name: name.into(),
             position,
+            kind,
             scalar_type,
-            sizes: info.sizes.iter().map(|size| i64::from(*size)).collect(),
+            sizes,
             data: start..end,
         });
     }
@@ -208,6 +212,36 @@ impl State {
 /// The type that values are kept in: readers of ETDumps do not know `bfloat16`, all of whose numbers are `float32`.
 fn kept_type(scalar_type: ScalarType) -> ScalarType {
     if scalar_type == ScalarType::BFloat16 { ScalarType::Float } else { scalar_type }
+}
+
+/// How a value is kept: what it is, its type, its shape, and how many bytes it takes.
+fn contents(value: &OutputValue<'_>) -> Option<(ValueKind, ScalarType, Vec<i64>, usize)> {
+    let (kind, tensor) = match value {
+        OutputValue::Tensor(tensor) => (ValueKind::Tensor, tensor),
+        OutputValue::Item(position, tensor) => (ValueKind::Item(*position), tensor),
+        OutputValue::Scalar(scalar) => {
+            let scalar_type = match scalar {
+                Scalar::Int(_) => ScalarType::Long,
+                Scalar::Bool(_) => ScalarType::Bool,
+                Scalar::Double(_) => ScalarType::Double,
+            };
+            return Some((ValueKind::Scalar, scalar_type, Vec::new(), scalar_type.size()));
+        }
+        _ => return None,
+    };
+    let info = tensor.info();
+    let scalar_type = kept_type(info.scalar_type);
+    let sizes = info.sizes.iter().map(|size| i64::from(*size)).collect();
+    Some((kind, scalar_type, sizes, info.numel().saturating_mul(scalar_type.size())))
+}
+
+/// Appends a number as an element.
+fn element(scalar: Scalar, out: &mut Vec<u8>) {
+    match scalar {
+        Scalar::Int(value) => out.extend(value.to_le_bytes()),
+        Scalar::Bool(value) => out.push(value.into()),
+        Scalar::Double(value) => out.extend(value.to_le_bytes()),
+    }
 }
 
 /// Appends the elements in the order of the dimensions: readers of ETDumps do not look at strides.
@@ -345,14 +379,14 @@ impl EventTracer for Recorder {
         self.room.is_some()
     }
 
-    fn output(&self, event: &core::Event<'_>, arg: usize, tensor: &TensorRef<'_>) {
+    fn output(&self, event: &core::Event<'_>, arg: usize, value: &OutputValue<'_>) {
         if let Some(room) = self.room {
             let is_output = event.kind == EventKind::Execute;
             if self.only_outputs && !is_output {
                 return;
             }
             let instruction = (!is_output).then(|| number(event.instruction));
-            self.state().keep(instruction, event.name, arg, tensor, room);
+            self.state().keep(instruction, event.name, arg, value, room);
         }
     }
 }

@@ -113,7 +113,19 @@ pub struct Event {
     pub end: u64,
 }
 
-/// A tensor that an instruction wrote, or that a program returned.
+/// What a value is in the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ValueKind {
+    /// A tensor.
+    Tensor,
+    /// A tensor in a list, and its position there.
+    Item(usize),
+    /// A number or truth value, kept as an element of type `int64`, `float64` or `bool`.
+    Scalar,
+}
+
+/// What an instruction wrote, or a program returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ValueRecord {
@@ -123,8 +135,11 @@ pub struct ValueRecord {
     pub part: Option<u32>,
     /// The operator or backend, where that is known.
     pub name: String,
-    /// The argument of the instruction, or the position among the program's outputs.
+    /// The argument of the instruction, or the position among the program's outputs; of what was read from a dump, the position among
+    /// the values of its instruction.
     pub position: usize,
+    /// Whether it is a tensor by itself.
+    pub kind: ValueKind,
     /// The element type.
     pub scalar_type: ScalarType,
     /// The shape.

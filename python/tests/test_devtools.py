@@ -90,6 +90,36 @@ def test_the_inspector_reads_values(exported: dict[str, Any]) -> None:
     assert all(gap[0] < 1e-10 for gap in gaps["gap"])
 
 
+class Several(torch.nn.Module):
+    """A call that makes a list, and one that makes a number, which the program returns."""
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+        first, second = x.split(2)
+        number = n.item()
+        torch._check(number >= 0)
+        return first + 1, second * 2, number + 3
+
+
+def test_the_inspector_reads_lists_and_numbers(tmp_path: Path) -> None:
+    from executorch.devtools import Inspector
+    from executorch.exir import to_edge_transform_and_lower
+
+    x, n = torch.arange(12.0).view(4, 3), torch.tensor([5])
+    exported = torch.export.export(Several(), (x, n))
+    (tmp_path / "model.pte").write_bytes(to_edge_transform_and_lower(exported).to_executorch().buffer)
+    program = Runtime.get().load_program(tmp_path / "model.pte", enable_etdump=True, debug_buffer_size=1 << 20)
+    program.load_method("forward").execute([x, n])
+    program.write_etdump_result_to_file(str(tmp_path / "run.etdp"), str(tmp_path / "run.bin"))
+    found = Inspector(etdump_path=str(tmp_path / "run.etdp"), debug_buffer_path=str(tmp_path / "run.bin"))
+    block = found.event_blocks[1]
+    assert block.run_output[2] == 8
+    values = {event.name: event.debug_data for event in block.events if event.debug_data}
+    (split,) = values["native_call_split_with_sizes_copy.out"]
+    torch.testing.assert_close(split, [x[:2], x[2:]])
+    assert values["native_call__local_scalar_dense"] == [5]
+    assert values["native_call_add.Scalar"] == [8]
+
+
 def test_recorded_values_are_compared(exported: dict[str, Any], tmp_path: Path) -> None:
     folder = exported["folder"]
     names = devtools.record(folder / "model.etrecord", [exported["x"]], tmp_path / "recorded.npz")

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use torchlet_core::layout::same_layout;
 use torchlet_core::{
     ArenaUse, Element, Event, EventKind, EventTracer, InputError, LentError, OutputMemory,
-    Prepared, Scalar, TensorInfo, TensorMut, ValueRef,
+    OutputValue, Prepared, Scalar, TensorInfo, TensorMut, ValueRef,
 };
 
 /// The memory that a loaded method takes, to the byte. Weights are used where they lie in the file and do not count.
@@ -400,21 +400,19 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// Tells a tracer what the program returned; of numbers, tensors without dimensions.
+    /// Tells a tracer what the program returned.
     fn tell_outputs(&self, tracer: &dyn EventTracer) -> Result<(), Error> {
         let event = Event { kind: EventKind::Execute, name: self.name(), instruction: 0 };
         for index in 0..self.output_count() {
-            let tensor = match self.output(index)? {
+            match self.output(index)? {
                 ValueRef::Tensor(tensor) => {
-                    tracer.output(&event, index, &tensor);
-                    continue;
+                    tracer.output(&event, index, &OutputValue::Tensor(&tensor));
                 }
-                ValueRef::Scalar(Scalar::Int(value)) => Tensor::scalar(value)?,
-                ValueRef::Scalar(Scalar::Double(value)) => Tensor::scalar(value)?,
-                ValueRef::Scalar(Scalar::Bool(value)) => Tensor::from_bools(&[], &[value])?,
-                _ => continue,
-            };
-            tracer.output(&event, index, &tensor.as_tensor_ref());
+                ValueRef::Scalar(scalar) => {
+                    tracer.output(&event, index, &OutputValue::Scalar(scalar));
+                }
+                _ => {}
+            }
         }
         Ok(())
     }

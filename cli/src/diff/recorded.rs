@@ -6,7 +6,7 @@ use crate::npy;
 use std::collections::BTreeMap;
 use std::path::Path;
 use torchlet::Tensor;
-use torchlet_devtools::{Recording, RunKind, ValueRecord, etdump};
+use torchlet_devtools::{Recording, RunKind, ValueKind, ValueRecord, etdump};
 
 /// What calls made, by instruction and place among its results, and what the program returned.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Recorded {
         let Some(run) = recording.runs.iter().rev().find(|run| run.kind == RunKind::Execute) else {
             return Ok(recorded);
         };
-        for value in run.values.iter().filter(|value| value.part.is_none()) {
+        for value in run.values.iter().filter(|value| is_compared(value)) {
             let tensor = tensor(&recording, value)?;
             match value.instruction {
                 Some(instruction) => {
@@ -83,6 +83,11 @@ impl Recorded {
         }
         Ok(recorded)
     }
+}
+
+/// Numbers are no results that the calls of an exposed program return, nor is what parts of delegates make.
+fn is_compared(value: &ValueRecord) -> bool {
+    value.part.is_none() && (value.instruction.is_none() || value.kind != ValueKind::Scalar)
 }
 
 fn tensor(recording: &Recording, value: &ValueRecord) -> Result<Tensor, Failure> {

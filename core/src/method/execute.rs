@@ -6,7 +6,7 @@ use crate::call::{DelegateCall, Invoke, Prepare, move_value, view};
 use crate::dtype::ScalarType;
 use crate::error::{ExecuteError, InstructionError, KernelError};
 use crate::machine::Machine;
-use crate::tracer::{Event, EventKind, EventTracer, traced};
+use crate::tracer::{Event, EventKind, EventTracer, OutputValue, traced};
 use crate::uses::{Uses, has};
 use crate::value::Value;
 use core::sync::atomic::Ordering;
@@ -131,25 +131,51 @@ impl<'m> Method<'m> {
 
     #[cold]
     fn trace_outputs(&self, call: &KernelCall<'m>, tracer: &dyn EventTracer, event: &Event<'_>) {
-        for (arg, param) in call.kernel.params.iter().enumerate() {
-            let index = call.args.get(arg).map(|entry| crate::value::list_index(*entry));
-            if param.is_out()
-                && let Some(slot) = index.and_then(|index| self.values.slot(index))
-                && let Some(tensor) = view(&self.values, slot)
-            {
-                tracer.output(event, arg, &tensor);
+        for (arg, (param, entry)) in call.kernel.params.iter().zip(call.args).enumerate() {
+            if !param.is_out() {
+                continue;
+            }
+            match self.values.value(crate::value::list_index(*entry)) {
+                Some(Value::Tensor(slot)) => self.trace_tensor(slot, None, arg, tracer, event),
+                Some(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
+                    for (position, item) in items.iter().enumerate() {
+                        if let Some(slot) = self.values.slot(crate::value::list_index(*item)) {
+                            self.trace_tensor(slot, Some(position), arg, tracer, event);
+                        }
+                    }
+                }
+                Some(value) => {
+                    if let Some(scalar) = value.scalar() {
+                        tracer.output(event, arg, &OutputValue::Scalar(scalar));
+                    }
+                }
+                None => {}
             }
         }
     }
 
-    /// Which of them a delegate wrote is not known: all are told.
+    fn trace_tensor(
+        &self,
+        slot: u32,
+        item: Option<usize>,
+        arg: usize,
+        tracer: &dyn EventTracer,
+        event: &Event<'_>,
+    ) {
+        if let Some(tensor) = view(&self.values, slot) {
+            let value = match item {
+                Some(position) => OutputValue::Item(position, &tensor),
+                None => OutputValue::Tensor(&tensor),
+            };
+            tracer.output(event, arg, &value);
+        }
+    }
+
     #[cold]
     fn trace_arguments(&self, args: &'m [[u8; 4]], tracer: &dyn EventTracer, event: &Event<'_>) {
         for (arg, entry) in args.iter().enumerate() {
-            if let Some(slot) = self.values.slot(crate::value::list_index(*entry))
-                && let Some(tensor) = view(&self.values, slot)
-            {
-                tracer.output(event, arg, &tensor);
+            if let Some(slot) = self.values.slot(crate::value::list_index(*entry)) {
+                self.trace_tensor(slot, None, arg, tracer, event);
             }
         }
     }

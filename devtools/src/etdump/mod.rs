@@ -24,6 +24,10 @@ mod names {
 
 /// The numbers of kinds of values.
 mod kinds {
+    pub(super) const INT: i8 = 1;
+    pub(super) const BOOL: i8 = 2;
+    pub(super) const FLOAT: i8 = 3;
+    pub(super) const DOUBLE: i8 = 4;
     pub(super) const TENSOR: i8 = 5;
     pub(super) const TENSOR_LIST: i8 = 6;
 }

@@ -2,9 +2,10 @@
 
 use super::{kinds, names};
 use crate::recording::{
-    AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueRecord,
+    AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueKind, ValueRecord,
 };
 use std::fmt;
+use std::ops::Range;
 use torchlet_core::ScalarType;
 use torchlet_core::format::Malformed;
 use torchlet_core::format::flatbuffer::{Table, Vector};
@@ -49,8 +50,20 @@ torchlet_core::flatbuffer_table! {
     }
 }
 torchlet_core::flatbuffer_table! {
-    EntryTable { 0 kind: i8, 1 tensor: TensorTable<'a>, 2 list: ListTable<'a>, 7 output: TruthTable<'a>, }
+    EntryTable {
+        0 kind: i8,
+        1 tensor: TensorTable<'a>,
+        2 list: ListTable<'a>,
+        3 int: IntTable<'a>,
+        4 float: FloatTable<'a>,
+        5 double: DoubleTable<'a>,
+        6 truth: TruthTable<'a>,
+        7 output: TruthTable<'a>,
+    }
 }
+torchlet_core::flatbuffer_table! { IntTable { 0 value: i64, } }
+torchlet_core::flatbuffer_table! { FloatTable { 0 bits: u32, } }
+torchlet_core::flatbuffer_table! { DoubleTable { 0 value: f64, } }
 torchlet_core::flatbuffer_table! {
     TensorTable {
         0 scalar_type: i8,
@@ -127,14 +140,16 @@ pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
     };
     let root = DumpTable(Table::root(bytes)?);
     // Each run and event takes bytes of its own in an honest file.
+    let (left, buffer_len) = (bytes.len(), buffer.len());
     let mut reader =
-        Reader { left: bytes.len(), buffer: buffer.len(), values: buffer.len(), last: None };
+        Reader { left, buffer: buffer_len, values: buffer_len, numbers: Vec::new(), last: None };
     let mut recording = Recording { buffer, ..Recording::default() };
     let runs = root.runs()?;
     reader.spend(runs.len(), 4)?;
     for table in runs.iter() {
         recording.runs.push(reader.run(&table?)?);
     }
+    recording.buffer.append(&mut reader.numbers);
     Ok(recording)
 }
 
@@ -144,6 +159,8 @@ struct Reader {
     /// Bytes of the debug buffer, and those that no value was said to be yet: each has bytes of its own.
     buffer: usize,
     values: usize,
+    /// Numbers, which dumps hold themselves: what comes behind the debug buffer.
+    numbers: Vec<u8>,
     /// What the last value belongs to, and how many came with it.
     last: Option<((bool, Option<u32>), usize)>,
 }
@@ -280,11 +297,12 @@ impl Reader {
             Some((last, count)) if last == owner => count,
             _ => 0,
         };
-        self.last = Some((owner, position + 1));
+        let mut count = 1;
         match entry.kind()? {
             kinds::TENSOR => {
                 if let Some(tensor) = entry.tensor()? {
-                    run.values.extend(self.tensor(&tensor, place(position))?);
+                    let kind = ValueKind::Tensor;
+                    run.values.extend(self.tensor(&tensor, kind, place(position))?);
                 }
             }
             kinds::TENSOR_LIST => {
@@ -292,20 +310,35 @@ impl Reader {
                     let tensors = list.tensors()?;
                     self.spend(tensors.len(), 4)?;
                     for (number, tensor) in tensors.iter().enumerate() {
-                        run.values.extend(self.tensor(&tensor?, place(position + number))?);
+                        let (kind, place) = (ValueKind::Item(number), place(position + number));
+                        run.values.extend(self.tensor(&tensor?, kind, place)?);
                     }
+                    count = tensors.len();
                 }
             }
-            // Numbers are compared nowhere.
-            _ => {}
+            _ => {
+                if let Some((scalar_type, bytes)) = number(&entry)? {
+                    run.values.push(self.number(scalar_type, &bytes, place(position)));
+                }
+            }
         }
+        self.last = Some((owner, position.saturating_add(count)));
         Ok(())
+    }
+
+    /// A number, which goes behind the debug buffer.
+    fn number(&mut self, scalar_type: ScalarType, bytes: &[u8], place: Place) -> ValueRecord {
+        let start = self.buffer + self.numbers.len();
+        self.numbers.extend_from_slice(bytes);
+        let data = start..self.buffer + self.numbers.len();
+        place.value(ValueKind::Scalar, scalar_type, Vec::new(), data)
     }
 
     /// A tensor; `None` if the buffer does not have it, or its type is not known here.
     fn tensor(
         &mut self,
         table: &TensorTable<'_>,
+        kind: ValueKind,
         place: Place,
     ) -> Result<Option<ValueRecord>, ReadError> {
         let sizes = table.sizes()?;
@@ -323,16 +356,25 @@ impl Reader {
             return Ok(None);
         };
         self.values = self.values.checked_sub(end - start).ok_or(ReadError::TooMuch)?;
-        Ok(Some(ValueRecord {
-            instruction: place.number(),
-            part: place.part.and_then(|part| u32::try_from(part).ok()),
-            name: place.name,
-            position: place.position,
-            scalar_type,
-            sizes,
-            data: start..end,
-        }))
+        Ok(Some(place.value(kind, scalar_type, sizes, start..end)))
     }
+}
+
+/// The number or truth value of an entry, as an element; `None` if it has none.
+fn number(entry: &EntryTable<'_>) -> Result<Option<(ScalarType, Vec<u8>)>, Malformed> {
+    let double = |value: f64| (ScalarType::Double, value.to_le_bytes().to_vec());
+    let truth = |value: bool| (ScalarType::Bool, vec![u8::from(value)]);
+    let int = |value: i64| (ScalarType::Long, value.to_le_bytes().to_vec());
+    Ok(match entry.kind()? {
+        kinds::INT => entry.int()?.map(|table| table.value()).transpose()?.map(int),
+        kinds::BOOL => entry.truth()?.map(|table| table.value()).transpose()?.map(truth),
+        kinds::FLOAT => {
+            let bits = entry.float()?.map(|table| table.bits()).transpose()?;
+            bits.map(|bits| double(f32::from_bits(bits).into()))
+        }
+        kinds::DOUBLE => entry.double()?.map(|table| table.value()).transpose()?.map(double),
+        _ => None,
+    })
 }
 
 /// Texts up to this length may be shared.
@@ -349,6 +391,25 @@ struct Place {
 impl Place {
     fn number(&self) -> Option<u32> {
         self.instruction.and_then(|number| u32::try_from(number).ok())
+    }
+
+    fn value(
+        self,
+        kind: ValueKind,
+        scalar_type: ScalarType,
+        sizes: Vec<i64>,
+        data: Range<usize>,
+    ) -> ValueRecord {
+        ValueRecord {
+            instruction: self.number(),
+            part: self.part.and_then(|part| u32::try_from(part).ok()),
+            name: self.name,
+            position: self.position,
+            kind,
+            scalar_type,
+            sizes,
+            data,
+        }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::{DelegateIds, ReadError, read, write};
 use crate::recorder::Recorder;
-use crate::recording::{Event, Kind, Location, Recording, Run, RunKind, ValueRecord};
+use crate::recording::{Event, Kind, Location, Recording, Run, RunKind, ValueKind, ValueRecord};
 use torchlet_core::{
-    Allocation, DelegateClock, DelegateEvent, EventKind, EventTracer, ScalarType, TensorRef,
+    Allocation, DelegateClock, DelegateEvent, EventKind, EventTracer, OutputValue, Scalar,
+    ScalarType, TensorRef,
 };
 
 /// A recording of a load and two runs of a kernel and a delegate with parts on the host and on a device.
@@ -45,14 +46,14 @@ fn recorded_by(recorder: Recorder) -> Recording {
             let add = event(EventKind::Operator, "aten::add.out", 3);
             within(&add, &|| {});
             let sum = TensorRef::from_slice(&[2, 1], &[1.5f32, -2.0]).unwrap();
-            recorder.output(&add, 2, &sum);
+            recorder.output(&add, 2, &OutputValue::Tensor(&sum));
             within(&event(EventKind::Delegate, "Gpu", 4), &|| {
                 part("submit and wait", 1, 4, b"host");
                 part("matmul tiled", 7, 0, b"[2, 1]");
             });
         });
         let tensor = TensorRef::from_slice(&[1], &[7i64]).unwrap();
-        recorder.output(&run, 0, &tensor);
+        recorder.output(&run, 0, &OutputValue::Tensor(&tensor));
     }
     recorder.recording()
 }
@@ -121,11 +122,50 @@ fn values_have_a_limit() {
     let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
     recorder.end(&run, recorder.begin(&run));
     for _ in 0..3 {
-        recorder.output(&run, 0, &TensorRef::from_slice(&[3], &[1u8, 2, 3]).unwrap());
+        let tensor = TensorRef::from_slice(&[3], &[1u8, 2, 3]).unwrap();
+        recorder.output(&run, 0, &OutputValue::Tensor(&tensor));
     }
     let recording = recorder.take();
     assert_eq!((recording.runs[0].values.len(), recording.dropped_values), (2, 1));
     assert_eq!(recorder.recording(), Recording::default());
+}
+
+#[test]
+fn numbers_and_lists_come_back() {
+    let recorder = Recorder::new().with_values(1 << 12);
+    let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
+    let call = torchlet_core::Event { kind: EventKind::Operator, name: "a", instruction: 5 };
+    recorder.end(&run, recorder.begin(&run));
+    let parts = [[1f32, 2.0], [3.0, 4.0]];
+    let parts = parts.each_ref().map(|part| TensorRef::from_slice(&[2], part).unwrap());
+    // Two lists of one call, and numbers of others.
+    for arg in [3, 4] {
+        for (position, part) in parts.iter().enumerate() {
+            recorder.output(&call, arg, &OutputValue::Item(position, part));
+        }
+    }
+    let numbers = [Scalar::Int(-7), Scalar::Bool(true), Scalar::Double(0.1)];
+    for number in numbers {
+        recorder.output(&call, 6, &OutputValue::Scalar(number));
+    }
+    recorder.output(&run, 0, &OutputValue::Scalar(Scalar::Int(9)));
+    let recording = recorder.take();
+    // What a debug buffer has is taken from there, and numbers from the dump.
+    let back = read(&write(&recording, DelegateIds::Names), recording.buffer.clone()).unwrap();
+    let kinds: Vec<_> = back.runs[0].values.iter().map(|it| (it.instruction, it.kind)).collect();
+    let (list, number) = ([ValueKind::Item(0), ValueKind::Item(1)], ValueKind::Scalar);
+    let expected = list.iter().chain(&list).copied().chain([number; 3]);
+    let mut expected: Vec<_> = expected.map(|kind| (Some(5), kind)).collect();
+    expected.push((None, number));
+    assert_eq!(kinds, expected);
+    for (value, own) in back.runs[0].values.iter().zip(&recording.runs[0].values) {
+        assert_eq!((value.kind, value.scalar_type), (own.kind, own.scalar_type));
+        assert_eq!(back.bytes(value).unwrap(), recording.bytes(own).unwrap());
+    }
+    let value = &recording.runs[0].values[6];
+    assert_eq!(recording.bytes(value).unwrap(), 0.1f64.to_le_bytes());
+    let places: Vec<_> = back.runs[0].values.iter().map(|value| value.position).collect();
+    assert_eq!(places, [0, 1, 2, 3, 4, 5, 6, 0]);
 }
 
 #[test]
@@ -137,7 +177,7 @@ fn values_are_in_the_order_of_their_dimensions() {
     let recorder = Recorder::new().with_values(100);
     let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
     recorder.end(&run, recorder.begin(&run));
-    recorder.output(&run, 0, &tensor);
+    recorder.output(&run, 0, &OutputValue::Tensor(&tensor));
     // Channels are neighbours in memory, and not in what is kept.
     assert_eq!(recorder.recording().buffer, [1f32, 3.0, 2.0, 4.0].map(f32::to_le_bytes).concat());
 }
@@ -171,6 +211,7 @@ fn values_that_share_their_bytes_are_refused() {
         part: None,
         name: String::new(),
         position: 0,
+        kind: ValueKind::Tensor,
         scalar_type: ScalarType::Float,
         sizes: vec![4],
         data: start..start + 16,

@@ -1,8 +1,10 @@
 //! Writes ETDumps.
 
 use super::{kinds, names};
-use crate::recording::{Event, Kind, Location, Recording, Run, ValueRecord};
+use crate::recording::{Event, Kind, Location, Recording, Run, ValueKind, ValueRecord};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
+use std::collections::HashSet;
+use torchlet_core::ScalarType;
 
 /// What parts of delegates are called by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,7 +27,7 @@ const fn field(number: u16) -> u16 {
 pub fn write(recording: &Recording, ids: DelegateIds) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let runs: Vec<Table> =
-        recording.runs.iter().map(|run| write_run(&mut builder, run, ids)).collect();
+        recording.runs.iter().map(|run| write_run(&mut builder, recording, run, ids)).collect();
     let runs = builder.create_vector(&runs);
     let table = builder.start_table();
     // Version 0 of the schema.
@@ -36,12 +38,20 @@ pub fn write(recording: &Recording, ids: DelegateIds) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-fn write_run(builder: &mut FlatBufferBuilder<'_>, run: &Run, ids: DelegateIds) -> Table {
+fn write_run(
+    builder: &mut FlatBufferBuilder<'_>,
+    recording: &Recording,
+    run: &Run,
+    ids: DelegateIds,
+) -> Table {
     let mut events = Vec::new();
     for event in &run.events {
         write_event(builder, event, ids, &mut events);
     }
-    events.extend(run.values.iter().map(|value| write_value(builder, value, ids)));
+    let lists = run.values.chunk_by(|value, next| follows(value, next));
+    let calls = run.events.iter().filter(|it| matches!(it.kind, Kind::Operator | Kind::Delegate));
+    let told: HashSet<Option<u32>> = calls.map(|event| event.instruction).collect();
+    events.extend(lists.map(|values| write_values(builder, recording, &told, values, ids)));
     // Memory that was set aside is left out: ExecuTorch's Inspector refuses dumps that tell of it.
     let allocators = builder.create_vector::<Table>(&[]);
     let events = builder.create_vector(&events);
@@ -134,11 +144,18 @@ fn write_profile(
     builder.end_table(table)
 }
 
-fn write_value(
-    builder: &mut FlatBufferBuilder<'_>,
-    value: &ValueRecord,
-    ids: DelegateIds,
-) -> Table {
+/// Whether two values are neighbours in a list.
+fn follows(value: &ValueRecord, next: &ValueRecord) -> bool {
+    let place = |value: &ValueRecord| (value.instruction, value.part, value.position);
+    match (value.kind, next.kind) {
+        (ValueKind::Item(at), ValueKind::Item(behind)) => {
+            place(value) == place(next) && at.checked_add(1) == Some(behind)
+        }
+        _ => false,
+    }
+}
+
+fn write_tensor(builder: &mut FlatBufferBuilder<'_>, value: &ValueRecord) -> Table {
     let sizes = builder.create_vector(&value.sizes);
     let strides = builder.create_vector(&strides_of(&value.sizes));
     let tensor = builder.start_table();
@@ -146,17 +163,72 @@ fn write_value(
     builder.push_slot_always(field(1), sizes);
     builder.push_slot_always(field(2), strides);
     builder.push_slot_always(field(3), value.data.start as i64);
-    let tensor = builder.end_table(tensor);
+    builder.end_table(tensor)
+}
+
+/// What a value is: its number in the schema, the place of its table in an entry, and the table.
+fn write_contents(
+    builder: &mut FlatBufferBuilder<'_>,
+    recording: &Recording,
+    values: &[ValueRecord],
+    value: &ValueRecord,
+) -> (i8, u16, Table) {
+    let bytes = recording.bytes(value).unwrap_or_default();
+    let eight = || bytes.first_chunk().copied().unwrap_or_default();
+    match (value.kind, value.scalar_type) {
+        (ValueKind::Tensor, _) => (kinds::TENSOR, field(1), write_tensor(builder, value)),
+        (ValueKind::Item(_), _) => {
+            let tensors: Vec<Table> =
+                values.iter().map(|value| write_tensor(builder, value)).collect();
+            let tensors = builder.create_vector(&tensors);
+            let list = builder.start_table();
+            builder.push_slot_always(field(0), tensors);
+            (kinds::TENSOR_LIST, field(2), builder.end_table(list))
+        }
+        (ValueKind::Scalar, ScalarType::Bool) => {
+            let table = builder.start_table();
+            builder.push_slot_always(field(0), bytes.first().is_some_and(|byte| *byte != 0));
+            (kinds::BOOL, field(6), builder.end_table(table))
+        }
+        (ValueKind::Scalar, ScalarType::Double) => {
+            let table = builder.start_table();
+            builder.push_slot_always(field(0), f64::from_le_bytes(eight()));
+            (kinds::DOUBLE, field(5), builder.end_table(table))
+        }
+        (ValueKind::Scalar, _) => {
+            let table = builder.start_table();
+            builder.push_slot_always(field(0), i64::from_le_bytes(eight()));
+            (kinds::INT, field(3), builder.end_table(table))
+        }
+    }
+}
+
+/// Whether a value needs the name of what made it: the Inspector calls events by the names of their values, if these have some.
+fn is_named(told: &HashSet<Option<u32>>, value: &ValueRecord) -> bool {
+    !value.name.is_empty() && (value.part.is_some() || !told.contains(&value.instruction))
+}
+
+/// A value, or the tensors of a list; `told` are the instructions that have events.
+fn write_values(
+    builder: &mut FlatBufferBuilder<'_>,
+    recording: &Recording,
+    told: &HashSet<Option<u32>>,
+    values: &[ValueRecord],
+    ids: DelegateIds,
+) -> Table {
+    // Groups have a member.
+    let value = &values[0];
+    let (kind, place, contents) = write_contents(builder, recording, values, value);
     let output = builder.start_table();
     builder.push_slot_always(field(0), value.instruction.is_none());
     let output = builder.end_table(output);
     let entry = builder.start_table();
-    builder.push_slot_always(field(0), kinds::TENSOR);
-    builder.push_slot_always(field(1), tensor);
+    builder.push_slot_always(field(0), kind);
+    builder.push_slot_always(place, contents);
     builder.push_slot_always(field(7), output);
     let entry = builder.end_table(entry);
     let (number, text) = delegate_id(builder, value.part, &value.name, ids);
-    let name = (!value.name.is_empty()).then(|| builder.create_shared_string(&value.name));
+    let name = is_named(told, value).then(|| builder.create_shared_string(&value.name));
     let debug = builder.start_table();
     builder.push_slot(field(0), 0u64, 0);
     builder.push_slot(field(1), value.instruction.map_or(-1, int), -1);
