@@ -20,6 +20,7 @@ pub mod creation;
 pub mod elementwise;
 #[cfg(feature = "engine")]
 pub mod engine;
+pub mod factor;
 pub mod index;
 pub mod linear;
 mod lines;
@@ -40,6 +41,7 @@ mod scratch;
 pub mod shape;
 pub mod sort;
 pub mod spatial;
+mod special;
 pub mod spectral;
 mod table;
 mod types;
@@ -79,6 +81,12 @@ const FAMILIES: &[&[Kernel]] = &[
     elementwise::logic::KERNELS,
     elementwise::power::KERNELS,
     elementwise::rounding::KERNELS,
+    elementwise::special::KERNELS,
+    factor::LU,
+    factor::TRIANGULAR,
+    factor::ORTHOGONAL,
+    factor::EXPONENTIAL,
+    factor::SYMMETRIC,
     reduce::distances::KERNELS,
     reduce::scans::KERNELS,
     reduce::sums::KERNELS,
@@ -110,6 +118,7 @@ const FAMILIES: &[&[Kernel]] = &[
     index::MASKED,
     index::BAGS,
     index::GRADIENTS,
+    sort::distinct::KERNELS,
     sort::order::KERNELS,
     sort::search::KERNELS,
     sort::select::KERNELS,

@@ -16,6 +16,7 @@ pub(crate) trait Real:
     /// A constant.
     fn real(value: f64) -> Self;
     fn exp(self) -> Self;
+    fn exp2(self) -> Self;
     fn exp_m1(self) -> Self;
     fn ln(self) -> Self;
     fn ln_1p(self) -> Self;
@@ -102,6 +103,7 @@ macro_rules! real {
 
 real! { f32:
     exp() = exp, expf;
+    exp2() = exp2, exp2f;
     exp_m1() = exp_m1, expm1f;
     ln() = ln, logf;
     ln_1p() = ln_1p, log1pf;
@@ -127,6 +129,7 @@ real! { f32:
 
 real! { f64:
     exp() = exp, exp;
+    exp2() = exp2, exp2;
     exp_m1() = exp_m1, expm1;
     ln() = ln, log;
     ln_1p() = ln_1p, log1p;

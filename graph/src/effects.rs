@@ -37,7 +37,14 @@ impl Operator {
     pub fn is_random(self) -> bool {
         matches!(
             self,
-            Operator::RAND | Operator::RANDN | Operator::RANDPERM | Operator::NATIVE_DROPOUT
+            Operator::RAND
+                | Operator::RANDN
+                | Operator::RAND_LIKE
+                | Operator::RANDN_LIKE
+                | Operator::RANDINT_LOW
+                | Operator::RANDINT_LIKE
+                | Operator::RANDPERM
+                | Operator::NATIVE_DROPOUT
         )
     }
 
@@ -47,6 +54,7 @@ impl Operator {
             self,
             Operator::NONZERO
                 | Operator::MASKED_SELECT
+                | Operator::UNIQUE2
                 | Operator::UNIQUE_CONSECUTIVE
                 | Operator::REPEAT_INTERLEAVE_TENSOR
                 | Operator::LOCAL_SCALAR_DENSE

@@ -418,6 +418,7 @@ fn is_data_dependent(graph: &Graph<'_>, node: &Node) -> bool {
     match node.operator {
         Operator::NONZERO
         | Operator::MASKED_SELECT
+        | Operator::UNIQUE2
         | Operator::UNIQUE_CONSECUTIVE
         | Operator::REPEAT_INTERLEAVE_TENSOR => true,
         // Masks are as many indices as they have true elements.

@@ -10,18 +10,52 @@ use crate::real::Real;
 use crate::table::kernels;
 use crate::walk::Walk;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use torchlet_core::Param::{Float, Int, IntList, OptionalBool, Out, Tensor};
+use torchlet_core::Param::{Float, Int, IntList, OptionalBool, OptionalInt, Out, Tensor};
 use torchlet_core::{Bool, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorRef};
 
 kernels! {
     /// `aten::rand.out(size, out)`: numbers from 0 to below 1, all alike probable.
     RAND_OUT = Kernel::new("aten::rand.out", &[IntList, Out], |ctx| {
-        prepare_random(ctx, |ctx| fill(ctx, |key| uniform(hash(key))))
+        prepare_random(ctx, |ctx| fill(ctx, 1, |key| uniform(hash(key))))
     });
     /// `aten::randn.out(size, out)`: normally distributed numbers of mean 0 and deviation 1.
     RANDN_OUT = Kernel::new("aten::randn.out", &[IntList, Out], |ctx| {
-        prepare_random(ctx, |ctx| fill(ctx, normal))
+        prepare_random(ctx, |ctx| fill(ctx, 1, normal))
     });
+    /// `aten::rand_like.out(self, memory_format, out)`: as `rand`, of the shape of a tensor.
+    RAND_LIKE_OUT = Kernel::new("aten::rand_like.out", &[Tensor, OptionalInt, Out], |ctx| {
+        prepare_like(ctx, |ctx| fill(ctx, 2, |key| uniform(hash(key))))
+    });
+    /// `aten::randn_like.out(self, memory_format, out)`: as `randn`, of the shape of a tensor.
+    RANDN_LIKE_OUT = Kernel::new("aten::randn_like.out", &[Tensor, OptionalInt, Out], |ctx| {
+        prepare_like(ctx, |ctx| fill(ctx, 2, normal))
+    });
+    /// `aten::randint.low_out(low, high, size, out)`: integers from `low` to below `high`, all alike probable.
+    RANDINT_LOW_OUT = Kernel::new("aten::randint.low_out", &[Int, Int, IntList, Out], |ctx| {
+        super::prepare_sizes(ctx, 2, 3)?;
+        number_type(3, ctx.info(3)?.scalar_type)?;
+        if ctx.int(0)? >= ctx.int(1)? {
+            return Err(KernelError::argument(1, "is not above the lowest"));
+        }
+        Ok(Plan::new(|ctx| {
+            let (low, high) = (ctx.int(0)?, ctx.int(1)?);
+            integers(ctx, 3, low, high)
+        }))
+    });
+    /// `aten::randint_like.out(self, high, memory_format, out)`: integers from 0 to below `high`, of the shape of a tensor.
+    RANDINT_LIKE_OUT =
+        Kernel::new("aten::randint_like.out", &[Tensor, Int, OptionalInt, Out], |ctx| {
+            let sizes = ctx.info(0)?.sizes;
+            ctx.resize(3, &sizes)?;
+            number_type(3, ctx.info(3)?.scalar_type)?;
+            if ctx.int(1)? <= 0 {
+                return Err(KernelError::argument(1, "is not above zero"));
+            }
+            Ok(Plan::new(|ctx| {
+                let high = ctx.int(1)?;
+                integers(ctx, 3, 0, high)
+            }))
+        });
     /// `aten::randperm.out(n, out)`: the integers from 0 to below `n`, in any order.
     RANDPERM_OUT = Kernel::new("aten::randperm.out", &[Int, Out], |ctx| {
         let size = i32::try_from(ctx.int(0)?).ok().filter(|size| *size >= 0);
@@ -75,7 +109,7 @@ fn permutation(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
         // Each place in turn, from the last, takes one of those up to it.
         for last in (1..elements.len()).rev() {
-            let choice = (u128::from(hash(key ^ last as u64)) * (last as u128 + 1)) >> 64;
+            let choice = below(hash(key ^ last as u64), last as u64 + 1);
             elements.swap(last, choice as usize);
         }
     }, else ());
@@ -112,6 +146,33 @@ fn normal(key: u64) -> f64 {
     radius * Real::cos(angle)
 }
 
+/// An integer from 0 to below `count`.
+fn below(bits: u64, count: u64) -> u64 {
+    ((u128::from(bits) * u128::from(count)) >> 64) as u64
+}
+
+fn integers(ctx: &mut Invoke, out: usize, low: i64, high: i64) -> Result<(), KernelError> {
+    let out = ctx.out(out)?;
+    let (key, count) = (next_key(), high.wrapping_sub(low) as u64);
+    with_number!(out.scalar_type, |T| {
+        for (i, value) in out.into_data::<T>()?.iter_mut().enumerate() {
+            let number = below(hash(key.wrapping_add(i as u64)), count);
+            *value = T::from_i64(low.wrapping_add(number as i64));
+        }
+    }, else ());
+    Ok(())
+}
+
+fn prepare_like(ctx: &mut Prepare, invoke: InvokeFn) -> Result<Plan, KernelError> {
+    let sizes = ctx.info(0)?.sizes;
+    ctx.resize(2, &sizes)?;
+    let found = ctx.info(2)?.scalar_type;
+    if !found.is_floating() {
+        return Err(unsupported(2, found));
+    }
+    Ok(Plan::new(invoke))
+}
+
 fn prepare_random(ctx: &mut Prepare, invoke: InvokeFn) -> Result<Plan, KernelError> {
     super::prepare_sizes(ctx, 0, 1)?;
     let found = ctx.info(1)?.scalar_type;
@@ -121,8 +182,8 @@ fn prepare_random(ctx: &mut Prepare, invoke: InvokeFn) -> Result<Plan, KernelErr
     Ok(Plan::new(invoke))
 }
 
-fn fill(ctx: &mut Invoke, draw: impl Fn(u64) -> f64) -> Result<(), KernelError> {
-    let out = ctx.out(1)?;
+fn fill(ctx: &mut Invoke, out: usize, draw: impl Fn(u64) -> f64) -> Result<(), KernelError> {
+    let out = ctx.out(out)?;
     let key = next_key();
     with_number!(out.scalar_type, |T| {
         for (i, value) in out.into_data::<T>()?.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Bits of integers. Bool counts as one bit.
+//! Bits and divisors of integers. Bool counts as one bit.
 
 use super::{ByCompute, TypeRule, prepare, with_other};
 use crate::map::map;
@@ -56,6 +56,10 @@ kernels! {
     /// `aten::bitwise_right_shift.Tensor_Scalar_out(self, other, out)`: the same with a number.
     BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT =
         bitwise!("aten::bitwise_right_shift.Tensor_Scalar_out" Scalar, right);
+    /// `aten::gcd.out(self, other, out)`: the greatest common divisor.
+    GCD_OUT = bitwise!("aten::gcd.out", gcd);
+    /// `aten::lcm.out(self, other, out)`: the least common multiple.
+    LCM_OUT = bitwise!("aten::lcm.out", lcm);
     /// `aten::__lshift__.Tensor_out`: `self << other`, as Python's operator exports.
     DUNDER_LSHIFT_TENSOR_OUT = renamed(BITWISE_LEFT_SHIFT_TENSOR_OUT, "aten::__lshift__.Tensor_out");
     /// `aten::__lshift__.Scalar_out`: the same with a number.
@@ -120,4 +124,19 @@ fn left(a: i64, b: i64) -> i64 {
 #[inline(always)]
 fn right(a: i64, b: i64) -> i64 {
     a >> if (0..64).contains(&b) { b } else { 63 }
+}
+
+/// By Euclid's algorithm: fewer steps than twice the bits.
+fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a as i64
+}
+
+/// Zero where both are.
+fn lcm(a: i64, b: i64) -> i64 {
+    let divisor = gcd(a, b);
+    if divisor == 0 { 0 } else { a.wrapping_div(divisor).wrapping_mul(b).wrapping_abs() }
 }

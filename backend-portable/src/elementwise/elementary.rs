@@ -1,7 +1,7 @@
 //! Elementary functions of one tensor. Integers give `float32`, as in PyTorch.
 
 use super::complex::with_complex;
-use super::{Real, unary};
+use super::{Real, binary, unary};
 use crate::compute::functions;
 use crate::number::Compute;
 use crate::table::kernels;
@@ -15,6 +15,8 @@ kernels! {
     RECIPROCAL_OUT = with_complex!(unary!("aten::reciprocal.out", Float, float Real, |a: C| C::real(1.0) / a), &[0], 1, Complex, reciprocal);
     /// `aten::exp.out(self, out)`: `e^self`.
     EXP_OUT = with_complex!(unary!("aten::exp.out", Float, float Real, C::exp, vector functions::Exp), &[0], 1, Complex, exp);
+    /// `aten::exp2.out(self, out)`: `2^self`.
+    EXP2_OUT = unary!("aten::exp2.out", Float, float Real, C::exp2);
     /// `aten::expm1.out(self, out)`: `e^self - 1`, precise near zero.
     EXPM1_OUT = unary!("aten::expm1.out", Float, float Real, C::exp_m1);
     /// `aten::log.out(self, out)`: natural logarithm.
@@ -51,6 +53,12 @@ kernels! {
     ATANH_OUT = unary!("aten::atanh.out", Float, float Real, C::atanh);
     /// `aten::erf.out(self, out)`: the error function.
     ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector functions::Erf);
+    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`.
+    LDEXP_OUT = binary!("aten::ldexp.out", Float, float Real, |a, b| a * b.exp2());
+    /// `aten::signbit.out(self, out)`: whether it is negative, or a negative zero.
+    SIGNBIT_OUT = unary!("aten::signbit.out", Truth, Compute, |a: C| C::of_bool(
+        a.to_f64().is_sign_negative()
+    ));
     /// `aten::isnan.out(self, out)`: whether it is not a number.
     ISNAN_OUT = unary!("aten::isnan.out", Truth, Compute, |a: C| C::of_bool(a.is_nan()));
     /// `aten::isinf.out(self, out)`: whether it is infinite, of either sign.

@@ -14,6 +14,7 @@ pub mod elementary;
 pub mod logic;
 pub mod power;
 pub mod rounding;
+pub mod special;
 
 pub(crate) use crate::real::Real;
 pub(crate) use arithmetic::Arithmetic;

@@ -1,9 +1,9 @@
-//! Running sums and products.
+//! Running sums, products, and sums of exponentials.
 
 use super::sums::castable;
 use crate::elementwise::{ByCompute, by_compute};
 use crate::lines::{LANES, Lanes, Line, Lines, Target};
-use crate::number::{Compute, store};
+use crate::number::{Compute, ComputeType, store, unsupported};
 use crate::table::kernels;
 use torchlet_core::Param::{Int, OptionalInt, Out, Tensor};
 use torchlet_core::rules::normalize_dim;
@@ -17,6 +17,18 @@ kernels! {
     /// `aten::cumprod.out(self, dim, dtype, out)`
     CUMPROD_OUT = Kernel::new("aten::cumprod.out", &[Tensor, Int, OptionalInt, Out], |ctx| {
         prepare(ctx, by_compute!(products))
+    });
+    /// `aten::logcumsumexp.out(self, dim, out)`: the logarithm of the running sum of `e^self`.
+    LOGCUMSUMEXP_OUT = Kernel::new("aten::logcumsumexp.out", &[Tensor, Int, Out], |ctx| {
+        let input = ctx.info(0)?;
+        dim(ctx)?;
+        ctx.resize(2, &input.sizes)?;
+        let found = ctx.info(2)?.scalar_type;
+        if !input.scalar_type.is_floating() || found != input.scalar_type {
+            return Err(unsupported(if found.is_floating() { 0 } else { 2 }, found));
+        }
+        let compute = ComputeType::of(found).ok_or(unsupported(2, found))?;
+        Ok(Plan::new(by_compute!(float log_sums).choose(compute)))
     });
 }
 
@@ -43,23 +55,19 @@ trait Scan<C> {
 
 struct Sums;
 struct Products;
+struct LogSums;
 
-// PyTorch sums `float` in `double` here. Where there are no doubles in hardware, two floats do as well: the sum, and what rounding lost of it.
+// As in PyTorch, `float` is summed, multiplied and so on in `double`: what is out of range for the one can come back into it.
 impl Scan<f32> for Sums {
-    type State = (f32, f32);
+    type State = f64;
     #[inline(always)]
-    fn start() -> (f32, f32) {
-        (0.0, 0.0)
+    fn start() -> f64 {
+        0.0
     }
     #[inline(always)]
-    fn step((sum, lost): &mut (f32, f32), x: f32) -> f32 {
-        let next = *sum + x;
-        let added = next - *sum;
-        let error = (*sum - (next - added)) + (x - added);
-        // What is lost of infinities is nothing, not NaN.
-        *lost = if next.is_finite() { *lost + error } else { 0.0 };
-        *sum = next;
-        next + *lost
+    fn step(sum: &mut f64, x: f32) -> f32 {
+        *sum += f64::from(x);
+        *sum as f32
     }
 }
 impl Scan<f64> for Sums {
@@ -87,7 +95,6 @@ impl Scan<i64> for Sums {
     }
 }
 
-// As in PyTorch, products of `float` are kept in `double`: what is out of range for the one can come back into it.
 impl Scan<f32> for Products {
     type State = f64;
     #[inline(always)]
@@ -125,25 +132,69 @@ impl Scan<i64> for Products {
     }
 }
 
+impl Scan<f32> for LogSums {
+    type State = f64;
+    #[inline(always)]
+    fn start() -> f64 {
+        f64::NEG_INFINITY
+    }
+    #[inline(always)]
+    fn step(sum: &mut f64, x: f32) -> f32 {
+        *sum = log_add(*sum, x.into());
+        *sum as f32
+    }
+}
+impl Scan<f64> for LogSums {
+    type State = f64;
+    #[inline(always)]
+    fn start() -> f64 {
+        f64::NEG_INFINITY
+    }
+    #[inline(always)]
+    fn step(sum: &mut f64, x: f64) -> f64 {
+        *sum = log_add(*sum, x);
+        *sum
+    }
+}
+
+/// `ln(e^a + e^b)`
+fn log_add(a: f64, b: f64) -> f64 {
+    let (low, high) = if a < b { (a, b) } else { (b, a) };
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else if low == high && low.is_infinite() {
+        high
+    } else {
+        high + libm::log1p(libm::exp(low - high))
+    }
+}
+
 fn sums<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError>
 where
     Sums: Scan<C>,
 {
-    invoke::<C, Sums>(ctx)
+    invoke::<C, Sums>(ctx, 3)
 }
 
 fn products<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError>
 where
     Products: Scan<C>,
 {
-    invoke::<C, Products>(ctx)
+    invoke::<C, Products>(ctx, 3)
 }
 
-fn invoke<C: Compute, S: Scan<C>>(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn log_sums<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError>
+where
+    LogSums: Scan<C>,
+{
+    invoke::<C, LogSums>(ctx, 2)
+}
+
+fn invoke<C: Compute, S: Scan<C>>(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let dim = dim(ctx)?;
-    let out = ctx.out(3)?;
+    let out = ctx.out(out)?;
     let scalar_type = out.scalar_type;
     let lines = Lines::new(out.info(), input.info(), dim)?;
     let size = scalar_type.size();

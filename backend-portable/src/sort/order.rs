@@ -1,4 +1,4 @@
-//! Sorted values, and the first few of them: sort, topk, kthvalue, median.
+//! Sorted values, the first few of them, and what order says of them: sort, topk, kthvalue, median, mode, running extremes.
 
 use super::keys::{Entry, fill, is_wide};
 use crate::number::unsupported;
@@ -50,7 +50,31 @@ kernels! {
         |ctx| prepare(ctx, MEDIAN, Shape::One(2), [median_dim::<u64>, median_dim::<u128>]),
     );
     /// `aten::median.out(self, out)`: of all values.
-    MEDIAN_OUT = Kernel::new("aten::median.out", &[Tensor, Out], prepare_median);
+    MEDIAN_OUT = Kernel::new("aten::median.out", &[Tensor, Out], |ctx| {
+        prepare_median(ctx, [median::<u64, false>, median::<u128, false>])
+    });
+    /// `aten::nanmedian.dim_values(self, dim, keepdim, values, indices)`: of the values that are not NaN.
+    NANMEDIAN_DIM_OUT = Kernel::new(
+        "aten::nanmedian.dim_values",
+        &[Tensor, Int, Bool, Out, Out],
+        |ctx| prepare(ctx, MEDIAN, Shape::One(2), [nanmedian_dim::<u64>, nanmedian_dim::<u128>]),
+    );
+    /// `aten::nanmedian.out(self, out)`: of all values that are not NaN.
+    NANMEDIAN_OUT = Kernel::new("aten::nanmedian.out", &[Tensor, Out], |ctx| {
+        prepare_median(ctx, [median::<u64, true>, median::<u128, true>])
+    });
+    /// `aten::mode.values(self, dim, keepdim, values, indices)`: the value that is there most often, the least of several, and where it is last.
+    MODE_OUT = Kernel::new("aten::mode.values", &[Tensor, Int, Bool, Out, Out], |ctx| {
+        prepare(ctx, MEDIAN, Shape::One(2), [mode::<u64>, mode::<u128>])
+    });
+    /// `aten::cummax.out(self, dim, values, indices)`: the largest value so far, and where it was last; NaN from the first one on.
+    CUMMAX_OUT = Kernel::new("aten::cummax.out", &[Tensor, Int, Out, Out], |ctx| {
+        prepare(ctx, RUNNING, Shape::Same, [running::<u64, true>, running::<u128, true>])
+    });
+    /// `aten::cummin.out(self, dim, values, indices)`: the smallest value so far, and where it was last; NaN from the first one on.
+    CUMMIN_OUT = Kernel::new("aten::cummin.out", &[Tensor, Int, Out, Out], |ctx| {
+        prepare(ctx, RUNNING, Shape::Same, [running::<u64, false>, running::<u128, false>])
+    });
 }
 
 /// Where an operator has its arguments. The tensor is argument 0.
@@ -65,6 +89,7 @@ const STABLE: Call = Call { dim: 2, out: 4 };
 const TOPK: Call = Call { dim: 2, out: 5 };
 const KTH: Call = Call { dim: 2, out: 4 };
 const MEDIAN: Call = Call { dim: 1, out: 3 };
+const RUNNING: Call = Call { dim: 1, out: 2 };
 
 /// The shape of the outputs.
 #[derive(Clone, Copy)]
@@ -264,6 +289,48 @@ fn median_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     })
 }
 
+fn nanmedian_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let floating = ctx.info(0)?.scalar_type.is_floating();
+    each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
+        let place = number_median_place(entries, floating);
+        to_front(entries, place);
+    })
+}
+
+fn mode<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
+        entries.sort_unstable();
+        let (mut most, mut found) = (0, 0);
+        let mut from = 0;
+        for run in entries.chunk_by(|a, b| a.key() == b.key()) {
+            from += run.len();
+            if run.len() > most {
+                (most, found) = (run.len(), from - 1);
+            }
+        }
+        if found < entries.len() {
+            entries.swap(0, found);
+        }
+    })
+}
+
+fn running<E: Entry, const LARGEST: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let floating = ctx.info(0)?.scalar_type.is_floating();
+    each_line::<E>(ctx, RUNNING, false, usize::MAX, &|entries| {
+        let mut best: Option<E> = None;
+        for entry in entries {
+            let is_nan = |entry: E| floating && entry.key() == E::NAN;
+            let (key, before) = (entry.key(), best.map(E::key));
+            let leads =
+                before.is_none_or(|before| if LARGEST { key >= before } else { key <= before });
+            match best {
+                Some(before) if !is_nan(*entry) && (is_nan(before) || !leads) => *entry = before,
+                _ => best = Some(*entry),
+            }
+        }
+    })
+}
+
 /// Brings the entry that sorting would bring to `place` to the front.
 fn to_front<E: Entry>(entries: &mut [E], place: usize) {
     if place < entries.len() {
@@ -278,7 +345,13 @@ fn median_place<E: Entry>(entries: &[E], floating: bool) -> usize {
     if nans > 0 { entries.len() - nans } else { entries.len().saturating_sub(1) / 2 }
 }
 
-fn prepare_median(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+/// The place of the median of what is a number; that of a NaN if nothing is.
+fn number_median_place<E: Entry>(entries: &[E], floating: bool) -> usize {
+    let nans = entries.iter().filter(|entry| floating && entry.key() == E::NAN).count();
+    (entries.len() - nans).saturating_sub(1) / 2
+}
+
+fn prepare_median(ctx: &mut Prepare, functions: [InvokeFn; 2]) -> Result<Plan, KernelError> {
     let input = ctx.info(0)?;
     let wide = is_wide(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
     ctx.resize(1, &[])?;
@@ -288,16 +361,20 @@ fn prepare_median(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(KernelError::argument(0, "has no median"));
     }
     let scratch = scratch::bytes_for(numel, if wide { 16 } else { 8 })?;
-    let invoke = if wide { median::<u128> } else { median::<u64> };
-    Ok(Plan::new(invoke).with_scratch(scratch))
+    Ok(Plan::new(functions[usize::from(wide)]).with_scratch(scratch))
 }
 
-fn median<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn median<E: Entry, const NUMBERS: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let entries = scratch::take::<E>(ctx, input.numel())?;
     let mut out = ctx.out(1)?;
     fill(&input, 0, 1, false, entries);
-    let place = median_place(entries, input.scalar_type.is_floating());
+    let floating = input.scalar_type.is_floating();
+    let place = if NUMBERS {
+        number_median_place(entries, floating)
+    } else {
+        median_place(entries, floating)
+    };
     to_front(entries, place);
     match entries.first() {
         Some(entry) => copy_element(&input, entry.position() as isize, &mut out, 0),

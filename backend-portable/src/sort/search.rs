@@ -5,9 +5,9 @@ use crate::elementwise::by_compute;
 use crate::number::{Compute, ComputeType, load, store, unsupported};
 use crate::table::kernels;
 use crate::walk::Walk;
-use torchlet_core::Param::{Bool, Out, Tensor};
+use torchlet_core::Param::{Bool, OptionalString, OptionalTensor, Out, Scalar, Tensor};
 use torchlet_core::rules::{Operand, result_type};
-use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
+use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! {
     /// `aten::bucketize.Tensor_out(self, boundaries, out_int32, right, out)`: how many boundaries lie below each value, or
@@ -16,6 +16,37 @@ kernels! {
         "aten::bucketize.Tensor_out",
         &[Tensor, Tensor, Bool, Bool, Out],
         prepare,
+    );
+    /// `aten::searchsorted.Tensor_out(sorted_sequence, self, out_int32, right, side, sorter, out)`: the same for rows of values, each among its own row
+    /// of the sequence, or all among one. `sorter` says where the sequence's values lie in order.
+    SEARCHSORTED_TENSOR_OUT = Kernel::new(
+        "aten::searchsorted.Tensor_out",
+        &[Tensor, Tensor, Bool, Bool, OptionalString, OptionalTensor, Out],
+        |ctx| {
+            let (sequence, values) = (ctx.info(0)?, ctx.info(1)?);
+            let rank = sequence.rank();
+            let alike = || {
+                rank == values.rank() && sequence.sizes[..rank - 1] == values.sizes[..rank - 1]
+            };
+            if rank == 0 || rank > 1 && !alike() {
+                return Err(KernelError::argument(1, "its rows are not those of the sequence"));
+            }
+            let sizes = values.sizes.clone();
+            prepare_sorted(ctx, &sizes, Operand::from(&values))
+        },
+    );
+    /// `aten::searchsorted.Scalar_out(sorted_sequence, self, out_int32, right, side, sorter, out)`: the same for a number.
+    SEARCHSORTED_SCALAR_OUT = Kernel::new(
+        "aten::searchsorted.Scalar_out",
+        &[Tensor, Scalar, Bool, Bool, OptionalString, OptionalTensor, Out],
+        |ctx| {
+            let rank = ctx.info(0)?.rank();
+            if rank != 1 {
+                return Err(KernelError::rank(0, rank));
+            }
+            let value = Operand::from(ctx.scalar(1)?);
+            prepare_sorted(ctx, &[], value)
+        },
     );
 }
 
@@ -57,7 +88,8 @@ fn bucketize<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
         walk.for_each_run(from, to, &mut |_, [at], len| {
             for (i, place) in (0..len as isize).zip(&mut places) {
                 let value: C = read(&input, at.wrapping_add(step.wrapping_mul(i)));
-                let bucket = bucket(&boundaries, value, right);
+                let read = |at: usize| read(&boundaries, at as isize);
+                let bucket = first_not_below(boundaries.numel(), right, value, &read);
                 store(scalar_type, place, &[bucket as i64]);
             }
         });
@@ -71,14 +103,119 @@ fn read<C: Compute>(tensor: &TensorRef, at: isize) -> C {
     value[0]
 }
 
-/// The first boundary that is not less than the value (`right`: that is greater). NaN passes all.
-fn bucket<C: Compute>(boundaries: &TensorRef, value: C, right: bool) -> usize {
-    let (mut start, mut end) = (0, boundaries.numel());
+/// The first of some boundaries that is not less than the value (`right`: that is greater). NaN passes all.
+fn first_not_below<C: Compute>(
+    count: usize,
+    right: bool,
+    value: C,
+    boundary: &dyn Fn(usize) -> C,
+) -> usize {
+    let (mut start, mut end) = (0, count);
     while start < end {
         let middle = start + (end - start) / 2;
-        let boundary: C = read(boundaries, middle as isize);
+        let boundary = boundary(middle);
         let stops = if right { boundary > value } else { boundary >= value };
         if stops { end = middle } else { start = middle + 1 }
     }
     start
+}
+
+/// Whether values that are in the sequence go behind their equals.
+fn goes_right(args: &Arguments) -> Result<bool, KernelError> {
+    match args.optional_string(4)? {
+        None => args.bool(3),
+        Some("right") => Ok(true),
+        Some("left") if !args.bool(3)? => Ok(false),
+        Some(_) => {
+            Err(KernelError::argument(4, "is neither 'left' nor 'right', or contradicts `right`"))
+        }
+    }
+}
+
+fn prepare_sorted(ctx: &mut Prepare, sizes: &[i32], value: Operand) -> Result<Plan, KernelError> {
+    let sequence = ctx.info(0)?;
+    ComputeType::of(sequence.scalar_type).ok_or(unsupported(0, sequence.scalar_type))?;
+    goes_right(ctx)?;
+    if let Some(sorter) = ctx.optional_info(5)? {
+        if sorter.scalar_type != ScalarType::Long {
+            return Err(unsupported(5, sorter.scalar_type));
+        }
+        if !sorter.same_layout_as(&sequence) {
+            return Err(KernelError::layout(5));
+        }
+    }
+    ctx.resize(6, sizes)?;
+    let found = ctx.info(6)?.scalar_type;
+    if found != if ctx.bool(2)? { ScalarType::Int } else { ScalarType::Long } {
+        return Err(unsupported(6, found));
+    }
+    let common = result_type([Operand::from(&sequence), value]).and_then(ComputeType::of);
+    let compute = common.ok_or(unsupported(0, sequence.scalar_type))?;
+    Ok(Plan::new(by_compute!(search).choose(compute)))
+}
+
+/// A row of the sequence.
+struct Row<'r, 'c> {
+    sequence: &'r TensorRef<'c>,
+    sorter: Option<&'r TensorRef<'c>>,
+    start: isize,
+    step: isize,
+    len: usize,
+}
+
+impl Row<'_, '_> {
+    /// The value at a place in order. What a sorter says that is out of range reads as zero.
+    fn at<C: Compute>(&self, place: usize) -> C {
+        let at = |place: isize| self.start.wrapping_add(self.step.wrapping_mul(place));
+        let mut from = place as isize;
+        if let Some(sorter) = self.sorter {
+            from = read::<i64>(sorter, at(from)) as isize;
+        }
+        if usize::try_from(from).is_ok_and(|from| from < self.len) {
+            read(self.sequence, at(from))
+        } else {
+            C::default()
+        }
+    }
+}
+
+fn search<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let (sequence, sorter) = (ctx.tensor(0)?, ctx.optional_tensor(5)?);
+    let right = goes_right(ctx)?;
+    let number = ctx.scalar(1).ok();
+    let values = if number.is_some() { None } else { Some(ctx.tensor(1)?) };
+    let mut out = ctx.out(6)?;
+    let (scalar_type, size) = (out.scalar_type, out.scalar_type.size());
+    let info = out.info().clone();
+    let last = sequence.rank().saturating_sub(1);
+    let strides = sequence.strides();
+    let step = strides.get(last).map_or(1, |&stride| stride as isize);
+    let own = |at: usize| if at < last { strides.get(at).map_or(0, |&s| s as isize) } else { 0 };
+    let of_values = values.as_ref().map(|values| values.strides());
+    let value_steps = |at: usize| {
+        of_values.as_ref().and_then(|all| all.get(at)).map_or(0, |&stride| stride as isize)
+    };
+    let walk = Walk::new(&info, &[crate::index::steps(own), crate::index::steps(value_steps)]);
+    let steps = walk.inner_steps();
+    let mut places = out.bytes_mut().chunks_exact_mut(size);
+    walk.for_each_run(0, walk.numel(), &mut |_, at, len| {
+        for (i, place) in (0..len as isize).zip(&mut places) {
+            let start = at[0].wrapping_add(steps[0].wrapping_mul(i));
+            let row = Row {
+                sequence: &sequence,
+                sorter: sorter.as_ref(),
+                start,
+                step,
+                len: sequence.size(last),
+            };
+            let value: C = match (&values, number) {
+                (Some(values), _) => read(values, at[1].wrapping_add(steps[1].wrapping_mul(i))),
+                (None, number) => number.map_or_else(C::default, C::of_scalar),
+            };
+            let found = first_not_below(row.len, right, value, &|place| row.at(place));
+            store(scalar_type, place, &[found as i64]);
+        }
+    });
+    Ok(())
 }

@@ -6,15 +6,25 @@ use crate::number::{Compute, ComputeType, load, unsupported};
 use crate::reduce::expect_type;
 use crate::table::kernels;
 use crate::walk::Walk;
-use torchlet_core::Param::{Out, Tensor};
+use torchlet_core::Param::{Int, Out, Tensor};
 use torchlet_core::rules::broadcast;
 use torchlet_core::{
-    Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo, TensorRef,
+    Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo, TensorMut, TensorRef,
 };
 
 kernels! {
     /// `aten::nonzero.out(self, out)`: a row of indices for each value that is not zero.
     NONZERO_OUT = Kernel::new("aten::nonzero.out", &[Tensor, Out], prepare_nonzero);
+    /// `aten::nonzero_static.out(self, size, fill_value, out)`: the same for so many values; rows for which there are none are filled.
+    NONZERO_STATIC_OUT = Kernel::new("aten::nonzero_static.out", &[Tensor, Int, Int, Out], |ctx| {
+        let input = ctx.info(0)?;
+        let compute = ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
+        let size = i32::try_from(ctx.int(1)?).ok().filter(|size| *size >= 0);
+        let size = size.ok_or(KernelError::argument(1, "is no size"))?;
+        ctx.resize(3, &[size, input.rank() as i32])?;
+        expect_type(ctx, 3, ScalarType::Long)?;
+        Ok(Plan::new(by_compute!(nonzero_static).choose(compute)))
+    });
     /// `aten::masked_select.out(self, mask, out)`: the values where the mask is true.
     MASKED_SELECT_OUT = Kernel::new(
         "aten::masked_select.out",
@@ -83,18 +93,39 @@ fn nonzero<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     // A rank is 16 at most.
     ctx.resize(1, &[size_of_count(count)?, rank as i32])?;
     let mut out = ctx.out(1)?;
+    write_places::<C>(&walk, &input, &mut out);
+    Ok(())
+}
+
+fn nonzero_static<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let input = ctx.tensor(0)?;
+    let fill = ctx.int(2)?;
+    let mut out = ctx.out(3)?;
+    out.data_mut::<i64>()?.fill(fill);
+    let walk = Walk::broadcast(&in_order(&input.sizes)?, [input.info()])?;
+    write_places::<C>(&walk, &input, &mut out);
+    Ok(())
+}
+
+/// Writes the indices of values that are not zero, as far as there are rows for them.
+fn write_places<C: Compute>(walk: &Walk<1>, input: &TensorRef, out: &mut TensorMut) {
+    let (rank, rows) = (input.rank(), out.size(0));
     let strides = out.strides();
     let (row, column) = (strides[0] as isize, strides[1] as isize);
-    let mut at: isize = 0;
-    each_true::<C, 1>(&walk, &input, 0, &mut |mut number, _| {
+    let mut written = 0;
+    each_true::<C, 1>(walk, input, 0, &mut |mut number, _| {
+        if written == rows {
+            return;
+        }
+        let at = row.wrapping_mul(written as isize);
         for dim in (0..rank).rev() {
             let size = input.size(dim).max(1);
-            put_index(&mut out, at + dim as isize * column, (number % size) as i64);
+            put_index(out, at + dim as isize * column, (number % size) as i64);
             number /= size;
         }
-        at += row;
+        written += 1;
     });
-    Ok(())
 }
 
 fn prepare_masked_select(ctx: &mut Prepare) -> Result<Plan, KernelError> {

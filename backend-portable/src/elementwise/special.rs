@@ -1,0 +1,69 @@
+//! Special functions of one tensor or two. Integers give `float32`, as in PyTorch.
+
+use super::{Real, TypeRule, binary, by_compute, prepare, unary};
+use crate::map::map;
+use crate::special;
+use crate::table::kernels;
+use torchlet_core::Param::{Int, Out, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError};
+
+/// [`unary!`] with a function of `f64`.
+macro_rules! function {
+    ($name:literal, $function:expr) => {
+        unary!($name, Float, float Real, |a: C| C::from_f64($function(a.to_f64())))
+    };
+}
+
+kernels! {
+    /// `aten::erfc.out(self, out)`: `1 - erf(self)`, precise where that is near zero.
+    ERFC_OUT = function!("aten::erfc.out", libm::erfc);
+    /// `aten::erfinv.out(self, out)`: the inverse of `erf`.
+    ERFINV_OUT = function!("aten::erfinv.out", special::inverse_erf);
+    /// `aten::special_erfcx.out(self, out)`: `e^(self^2) * erfc(self)`.
+    SPECIAL_ERFCX_OUT = function!("aten::special_erfcx.out", special::scaled_erfc);
+    /// `aten::special_ndtri.out(self, out)`: quantiles of the normal distribution.
+    SPECIAL_NDTRI_OUT = function!("aten::special_ndtri.out", special::normal_quantile);
+    /// `aten::lgamma.out(self, out)`: the logarithm of the absolute value of the gamma function.
+    LGAMMA_OUT = function!("aten::lgamma.out", special::log_gamma);
+    /// `aten::digamma.out(self, out)`: the derivative of the logarithm of the gamma function.
+    DIGAMMA_OUT = function!("aten::digamma.out", special::digamma);
+    /// `aten::polygamma.out(n, self, out)`: derivative number `n` of `digamma`.
+    POLYGAMMA_OUT = Kernel::new("aten::polygamma.out", &[Int, Tensor, Out], |ctx| {
+        if ctx.int(0)? < 0 {
+            return Err(KernelError::argument(0, "is negative"));
+        }
+        prepare(ctx, &[1], &[], 2, TypeRule::Float, by_compute!(float polygamma))
+    });
+    /// `aten::special_zeta.out(self, other, out)`: Hurwitz' zeta function.
+    SPECIAL_ZETA_OUT = binary!("aten::special_zeta.out", Float, float Real, |s, q| {
+        C::from_f64(special::zeta(s.to_f64(), q.to_f64()))
+    });
+    /// `aten::i0.out(self, out)`: the modified Bessel function of the first kind, of order 0.
+    I0_OUT = function!("aten::i0.out", |x| special::bessel_i(0, x));
+    /// `aten::special_i0e.out(self, out)`: the same, times `e^-|self|`.
+    SPECIAL_I0E_OUT = function!("aten::special_i0e.out", |x| special::scaled_bessel_i(0, x));
+    /// `aten::special_i1.out(self, out)`: the modified Bessel function of the first kind, of order 1.
+    SPECIAL_I1_OUT = function!("aten::special_i1.out", |x| special::bessel_i(1, x));
+    /// `aten::special_i1e.out(self, out)`: the same, times `e^-|self|`.
+    SPECIAL_I1E_OUT = function!("aten::special_i1e.out", |x| special::scaled_bessel_i(1, x));
+    /// `aten::special_bessel_j0.out(self, out)`: the Bessel function of the first kind, of order 0.
+    SPECIAL_BESSEL_J0_OUT = function!("aten::special_bessel_j0.out", |x| finite(x, libm::j0));
+    /// `aten::special_bessel_j1.out(self, out)`: the Bessel function of the first kind, of order 1.
+    SPECIAL_BESSEL_J1_OUT = function!("aten::special_bessel_j1.out", |x| finite(x, libm::j1));
+    /// `aten::special_bessel_y0.out(self, out)`: the Bessel function of the second kind, of order 0.
+    SPECIAL_BESSEL_Y0_OUT = function!("aten::special_bessel_y0.out", libm::y0);
+    /// `aten::special_bessel_y1.out(self, out)`: the Bessel function of the second kind, of order 1.
+    SPECIAL_BESSEL_Y1_OUT = function!("aten::special_bessel_y1.out", libm::y1);
+}
+
+/// A function that is no number at the infinities, as PyTorch's are.
+fn finite(x: f64, function: fn(f64) -> f64) -> f64 {
+    if x.is_infinite() { f64::NAN } else { function(x) }
+}
+
+fn polygamma<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    // Beyond these, factorials are infinite.
+    let n = u32::try_from(ctx.int(0)?).unwrap_or(u32::MAX);
+    map(ctx, [1], 2, &move |x: C| C::from_f64(special::polygamma(n, x.to_f64())))
+}

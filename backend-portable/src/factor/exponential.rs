@@ -1,0 +1,76 @@
+//! The exponential function of matrices.
+
+use super::{Shape, numbers, read, resize, write};
+use crate::scratch;
+use crate::table::kernels;
+use torchlet_core::Param::{Out, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan};
+
+kernels! { EXPONENTIAL:
+    /// `aten::linalg_matrix_exp.out(self, out)`
+    MATRIX_EXP = Kernel::new("aten::linalg_matrix_exp.out", &[Tensor, Out], |ctx| {
+        let shape = Shape::square(ctx, 0)?;
+        let of = ctx.info(0)?.scalar_type;
+        resize(ctx, 1, &[shape.rows, shape.cols], of)?;
+        Ok(Plan::new(exponential).with_scratch(numbers(shape.numel().checked_mul(4))?))
+    });
+}
+
+/// Terms of Taylor's series that leave no digit out where the norm is a half at most.
+const TERMS: u8 = 18;
+
+/// By scaling and squaring.
+fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let shape = Shape::square(ctx, 0)?;
+    let (n, numel) = (shape.rows, shape.numel());
+    let memory = scratch::take::<f64>(ctx, 4 * numel)?;
+    let (matrix, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
+    let (sum, rest) = rest.split_at_mut_checked(numel).unwrap_or_default();
+    let (term, product) = rest.split_at_mut_checked(numel).unwrap_or_default();
+    let mut out = ctx.out(1)?;
+    for index in 0..shape.count {
+        read(&input, index, n, matrix);
+        let norm = matrix
+            .chunks_exact(n.max(1))
+            .map(|row| row.iter().map(|value| value.abs()).sum::<f64>())
+            .fold(0.0, f64::max);
+        // Numbers of `f64` are below 2^1024.
+        let mut halvings = 0;
+        while libm::ldexp(norm, -halvings) > 0.5 && halvings < 1100 {
+            halvings += 1;
+        }
+        for value in matrix.iter_mut() {
+            *value = libm::ldexp(*value, -halvings);
+        }
+        for (at, (sum, term)) in sum.iter_mut().zip(term.iter_mut()).enumerate() {
+            let one = if at % (n + 1) == 0 { 1.0 } else { 0.0 };
+            (*sum, *term) = (one, one);
+        }
+        for k in 1..=TERMS {
+            multiply(term, matrix, product, n);
+            for ((term, product), sum) in term.iter_mut().zip(&*product).zip(sum.iter_mut()) {
+                *term = product / f64::from(k);
+                *sum += *term;
+            }
+        }
+        for _ in 0..halvings {
+            multiply(sum, sum, product, n);
+            sum.copy_from_slice(product);
+        }
+        write(&mut out, index, n, sum);
+    }
+    Ok(())
+}
+
+fn multiply(a: &[f64], b: &[f64], out: &mut [f64], n: usize) {
+    let n = n.max(1);
+    for (row, out) in a.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+        out.fill(0.0);
+        for (factor, b) in row.iter().zip(b.chunks_exact(n)) {
+            for (out, b) in out.iter_mut().zip(b) {
+                *out += factor * b;
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Triangular factors with the largest pivots: determinants, inverses, solutions of linear equations.
+
+use super::{Matrix, Shape, numbers, read, resize, with_batch, write, write_number, write_vector};
+use crate::scratch;
+use crate::table::kernels;
+use torchlet_core::Param::{Bool, Out, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
+
+kernels! { LU:
+    /// `aten::_linalg_det.result(A, result, LU, pivots)`: determinants, and the factors of the transposed matrices, as PyTorch has them.
+    DET = Kernel::new("aten::_linalg_det.result", &[Tensor, Out, Out, Out], |ctx| {
+        prepare_factors(ctx, 2)?;
+        let of = ctx.info(0)?.scalar_type;
+        resize(ctx, 1, &[], of)?;
+        plan(ctx, det)
+    });
+    /// `aten::_linalg_slogdet.sign(A, sign, logabsdet, LU, pivots)`: signs of determinants, logarithms of their sizes, and the factors as above.
+    SLOGDET = Kernel::new("aten::_linalg_slogdet.sign", &[Tensor, Out, Out, Out, Out], |ctx| {
+        prepare_factors(ctx, 3)?;
+        let of = ctx.info(0)?.scalar_type;
+        resize(ctx, 1, &[], of)?;
+        resize(ctx, 2, &[], of)?;
+        plan(ctx, slogdet)
+    });
+    /// `aten::linalg_lu_factor_ex.out(A, pivot, check_errors, LU, pivots, info)`: `info` is the number of the first zero pivot.
+    LU_FACTOR_EX = Kernel::new(
+        "aten::linalg_lu_factor_ex.out",
+        &[Tensor, Bool, Bool, Out, Out, Out],
+        |ctx| {
+            if !ctx.bool(1)? {
+                return Err(KernelError::unsupported("factors without pivots"));
+            }
+            prepare_factors(ctx, 3)?;
+            resize(ctx, 5, &[], ScalarType::Int)?;
+            plan(ctx, |ctx| factor_all(ctx, 3, false, None, &mut |_, _, _| {}, Some((5, 2))))
+        },
+    );
+    /// `aten::linalg_inv_ex.inverse(A, check_errors, inverse, info)`
+    INV_EX = Kernel::new("aten::linalg_inv_ex.inverse", &[Tensor, Bool, Out, Out], |ctx| {
+        let shape = Shape::square(ctx, 0)?;
+        let of = ctx.info(0)?.scalar_type;
+        resize(ctx, 2, &[shape.rows, shape.cols], of)?;
+        resize(ctx, 3, &[], ScalarType::Int)?;
+        let bytes = numbers(shape.numel().checked_mul(2).and_then(|n| n.checked_add(shape.rows)))?;
+        Ok(Plan::new(inverse).with_scratch(bytes))
+    });
+    /// `aten::_linalg_solve_ex.result(A, B, left, check_errors, result, LU, pivots, info)`: `X` of `A * X = B`. Batches are alike.
+    SOLVE_EX = Kernel::new(
+        "aten::_linalg_solve_ex.result",
+        &[Tensor, Tensor, Bool, Bool, Out, Out, Out, Out],
+        |ctx| {
+            let shape = prepare_factors(ctx, 5)?;
+            let (a, b) = (ctx.info(0)?, ctx.info(1)?);
+            if !ctx.bool(2)? {
+                return Err(KernelError::unsupported("matrices on the right of what is sought"));
+            }
+            let columns = columns(&a, &b, &shape)?;
+            ctx.resize(4, &b.sizes)?;
+            resize(ctx, 7, &[], ScalarType::Int)?;
+            let right = shape.rows.checked_mul(columns);
+            let bytes = right.and_then(|right| right.checked_add(shape.numel() + shape.rows));
+            Ok(Plan::new(solve).with_scratch(numbers(bytes)?))
+        },
+    );
+}
+
+/// How many right sides there are for each matrix: `b` is a batch of vectors or of matrices.
+fn columns(
+    a: &torchlet_core::TensorInfo,
+    b: &torchlet_core::TensorInfo,
+    shape: &Shape,
+) -> Result<usize, KernelError> {
+    if b.scalar_type != a.scalar_type {
+        return Err(KernelError::scalar_type(1, b.scalar_type));
+    }
+    if b.sizes == with_batch(a, &[shape.rows])? {
+        return Ok(1);
+    }
+    let columns = b.rank().checked_sub(1).map_or(0, |last| b.size(last));
+    if b.sizes != with_batch(a, &[shape.rows, columns])? {
+        return Err(KernelError::argument(1, "its shape does not fit the matrices'"));
+    }
+    Ok(columns)
+}
+
+/// Gives the factors and the pivots, which follow, their shapes.
+fn prepare_factors(ctx: &mut Prepare, out: usize) -> Result<Shape, KernelError> {
+    let shape = if out == 3 && ctx.info(0)?.rank() >= 2 {
+        Shape::of(&ctx.info(0)?, 0)?
+    } else {
+        Shape::square(ctx, 0)?
+    };
+    let of = ctx.info(0)?.scalar_type;
+    resize(ctx, out, &[shape.rows, shape.cols], of)?;
+    resize(ctx, out + 1, &[shape.rows.min(shape.cols)], ScalarType::Int)?;
+    Ok(shape)
+}
+
+fn plan(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelError> {
+    let shape = Shape::of(&ctx.info(0)?, 0)?;
+    let count = shape.numel().checked_add(shape.rows.min(shape.cols));
+    Ok(Plan::new(invoke).with_scratch(numbers(count)?))
+}
+
+/// Makes a matrix its factors, the lower one with ones that are not written, and says with which row each was exchanged, from 1 on, and
+/// the number of the first pivot that is zero, or 0.
+fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
+    let (rows, cols, mut singular) = (matrix.rows(), matrix.cols, 0);
+    for (k, pivot) in pivots.iter_mut().enumerate() {
+        let mut best = k;
+        for row in k + 1..rows {
+            if matrix.at(row, k).abs() > matrix.at(best, k).abs() {
+                best = row;
+            }
+        }
+        *pivot = (best + 1) as f64;
+        if matrix.at(best, k) == 0.0 {
+            if singular == 0 {
+                singular = k + 1;
+            }
+            continue;
+        }
+        if best != k {
+            matrix.swap_rows(best, k);
+        }
+        for row in k + 1..rows {
+            let factor = matrix.at(row, k) / matrix.at(k, k);
+            matrix.set(row, k, factor);
+            for col in k + 1..cols {
+                matrix.set(row, col, matrix.at(row, col) - factor * matrix.at(k, col));
+            }
+        }
+    }
+    singular
+}
+
+/// Solves `A * X = B` for the factors of `A`; `right` is `B`, and becomes `X`.
+fn solve_factored(factors: &Matrix, pivots: &[f64], right: &mut Matrix) {
+    let n = factors.cols;
+    for (row, pivot) in pivots.iter().enumerate() {
+        let other = *pivot as usize - 1;
+        if other != row {
+            right.swap_rows(row, other);
+        }
+    }
+    for col in 0..right.cols {
+        for row in 0..n {
+            let known: f64 = (0..row).map(|k| factors.at(row, k) * right.at(k, col)).sum();
+            right.set(row, col, right.at(row, col) - known);
+        }
+        for row in (0..n).rev() {
+            let known: f64 = (row + 1..n).map(|k| factors.at(row, k) * right.at(k, col)).sum();
+            right.set(row, col, (right.at(row, col) - known) / factors.at(row, row));
+        }
+    }
+}
+
+/// What is done with each matrix's number, factors and pivots.
+type Each<'e> = &'e mut dyn FnMut(usize, &Matrix, &[f64]);
+
+/// Factors all matrices, and writes the factors, and the pivots behind; `info` is where numbers of zero pivots go, and the argument that says
+/// whether they are errors.
+fn factor_all(
+    ctx: &mut Invoke,
+    out: usize,
+    transposed: bool,
+    memory: Option<&mut [f64]>,
+    each: Each,
+    info: Option<(usize, usize)>,
+) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let shape = Shape::of(input.info(), 0)?;
+    let count = shape.numel() + shape.rows.min(shape.cols);
+    let memory = match memory {
+        Some(memory) => memory,
+        None => scratch::take::<f64>(ctx, count)?,
+    };
+    let (data, pivots) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let checks = info.map(|(_, check)| ctx.bool(check)).transpose()?.unwrap_or(false);
+    let (mut factors, mut places) = (ctx.out(out)?, ctx.out(out + 1)?);
+    let mut infos = info.map(|(info, _)| ctx.out(info)).transpose()?;
+    let mut matrix = Matrix { cols: shape.cols, data };
+    for index in 0..shape.count {
+        read(&input, index, shape.cols, matrix.data);
+        if transposed {
+            matrix.transpose();
+        }
+        let singular = factor(&mut matrix, pivots);
+        if checks && singular > 0 {
+            return Err(KernelError::argument(0, "has a matrix that is singular"));
+        }
+        write(&mut factors, index, shape.cols, matrix.data);
+        write_vector(&mut places, index, pivots);
+        if let Some(infos) = &mut infos {
+            write_number(infos, index, singular as f64);
+        }
+        each(index, &matrix, pivots);
+    }
+    Ok(())
+}
+
+/// The signs of a determinant's factors that follow from exchanged rows.
+fn sign(pivots: &[f64]) -> f64 {
+    let exchanged =
+        pivots.iter().enumerate().filter(|(row, pivot)| **pivot != (row + 1) as f64).count();
+    if exchanged % 2 == 0 { 1.0 } else { -1.0 }
+}
+
+fn det(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let mut out = ctx.out(1)?;
+    factor_all(
+        ctx,
+        2,
+        true,
+        None,
+        &mut |index, factors, pivots| {
+            let diagonal: f64 = (0..factors.cols).map(|k| factors.at(k, k)).product();
+            write_number(&mut out, index, sign(pivots) * diagonal);
+        },
+        None,
+    )
+}
+
+fn slogdet(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (mut signs, mut logarithms) = (ctx.out(1)?, ctx.out(2)?);
+    factor_all(
+        ctx,
+        3,
+        true,
+        None,
+        &mut |index, factors, pivots| {
+            let (mut product, mut sum) = (sign(pivots), 0.0);
+            for pivot in (0..factors.cols).map(|k| factors.at(k, k)) {
+                product *= if pivot == 0.0 { 0.0 } else { 1f64.copysign(pivot) };
+                sum += libm::log(pivot.abs());
+            }
+            write_number(&mut signs, index, product);
+            write_number(&mut logarithms, index, sum);
+        },
+        None,
+    )
+}
+
+fn inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let shape = Shape::square(ctx, 0)?;
+    let checks = ctx.bool(1)?;
+    let memory = scratch::take::<f64>(ctx, 2 * shape.numel() + shape.rows)?;
+    let (data, rest) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let (right, pivots) = rest.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let (mut out, mut infos) = (ctx.out(2)?, ctx.out(3)?);
+    let (mut matrix, mut right) =
+        (Matrix { cols: shape.cols, data }, Matrix { cols: shape.cols, data: right });
+    for index in 0..shape.count {
+        read(&input, index, shape.cols, matrix.data);
+        let singular = factor(&mut matrix, pivots);
+        if checks && singular > 0 {
+            return Err(KernelError::argument(0, "has a matrix that is singular"));
+        }
+        right.identity();
+        solve_factored(&matrix, pivots, &mut right);
+        write(&mut out, index, shape.cols, right.data);
+        write_number(&mut infos, index, singular as f64);
+    }
+    Ok(())
+}
+
+fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let b = ctx.tensor(1)?;
+    let shape = Shape::square(ctx, 0)?;
+    let columns = columns(&ctx.info(0)?, b.info(), &shape)?;
+    let is_vector = b.rank() + 1 == ctx.info(0)?.rank();
+    let count = shape.rows * columns;
+    let memory = scratch::take::<f64>(ctx, count + shape.numel() + shape.rows)?;
+    let (right, memory) = memory.split_at_mut_checked(count).unwrap_or_default();
+    let mut out = ctx.out(4)?;
+    let mut right = Matrix { cols: columns, data: right };
+    factor_all(
+        ctx,
+        5,
+        false,
+        Some(memory),
+        &mut |index, factors, pivots| {
+            if is_vector {
+                let first = super::start(b.info(), index, 1);
+                let step = b.strides().last().map_or(1, |&stride| stride as isize);
+                crate::number::load(b.scalar_type, b.bytes(), first, step, right.data);
+            } else {
+                read(&b, index, columns, right.data);
+            }
+            solve_factored(factors, pivots, &mut right);
+            if is_vector {
+                write_vector(&mut out, index, right.data);
+            } else {
+                write(&mut out, index, columns, right.data);
+            }
+        },
+        Some((7, 3)),
+    )
+}

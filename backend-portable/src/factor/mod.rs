@@ -1,0 +1,205 @@
+//! Factorisations of matrices, and what follows from them: determinants, inverses, solutions, singular values.
+//!
+//! The last two dimensions are a matrix, those before are a batch. All is computed in `f64`, in plain loops: such matrices are small
+//! where networks have them. As LAPACK does, factorisations choose the largest pivot, and reflections keep the sign that loses no digits.
+
+mod exponential;
+mod lu;
+mod orthogonal;
+mod symmetric;
+mod triangular;
+
+pub use exponential::*;
+pub use lu::*;
+pub use orthogonal::*;
+pub use symmetric::*;
+pub use triangular::*;
+
+use crate::number::{load, store, unsupported};
+use crate::scratch;
+use torchlet_core::layout::Sizes;
+use torchlet_core::{
+    Arguments, KernelError, Prepare, ScalarType, TensorInfo, TensorMut, TensorRef,
+};
+
+/// The matrices of a tensor.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    rows: usize,
+    cols: usize,
+    /// How many there are.
+    count: usize,
+}
+
+impl Shape {
+    fn of(info: &TensorInfo, arg: usize) -> Result<Self, KernelError> {
+        let rank = info.rank();
+        if rank < 2 {
+            return Err(KernelError::rank(arg, rank));
+        }
+        if !matches!(info.scalar_type, ScalarType::Float | ScalarType::Double) {
+            return Err(unsupported(arg, info.scalar_type));
+        }
+        let (rows, cols) = (info.size(rank - 2), info.size(rank - 1));
+        let count = (0..rank - 2).map(|dim| info.size(dim)).product();
+        Ok(Shape { rows, cols, count })
+    }
+
+    fn square(args: &Arguments, arg: usize) -> Result<Self, KernelError> {
+        let shape = Shape::of(&args.info(arg)?, arg)?;
+        if shape.rows != shape.cols {
+            return Err(KernelError::argument(arg, "its matrices are not square"));
+        }
+        Ok(shape)
+    }
+
+    /// The elements of one.
+    fn numel(&self) -> usize {
+        self.rows * self.cols
+    }
+}
+
+/// The sizes of a batch, with these behind.
+fn with_batch(info: &TensorInfo, last: &[usize]) -> Result<Sizes, KernelError> {
+    let large = KernelError::argument(0, "its shape is too large");
+    let mut sizes = Sizes::new();
+    let batch = info.sizes.get(..info.rank().saturating_sub(2)).unwrap_or_default();
+    sizes.extend_from_slice(batch).map_err(|_| large.clone())?;
+    for &size in last {
+        let size = i32::try_from(size).map_err(|_| large.clone())?;
+        sizes.push(size).map_err(|_| large.clone())?;
+    }
+    Ok(sizes)
+}
+
+/// Gives an output the sizes of argument 0's batch with these behind, and checks that it has a type.
+fn resize(
+    ctx: &mut Prepare,
+    out: usize,
+    last: &[usize],
+    scalar_type: ScalarType,
+) -> Result<(), KernelError> {
+    let sizes = with_batch(&ctx.info(0)?, last)?;
+    ctx.resize(out, &sizes)?;
+    let found = ctx.info(out)?.scalar_type;
+    if found == scalar_type { Ok(()) } else { Err(unsupported(out, found)) }
+}
+
+/// Bytes of this many numbers.
+fn numbers(count: Option<usize>) -> Result<usize, KernelError> {
+    scratch::bytes_for(count.unwrap_or(usize::MAX), size_of::<f64>())
+}
+
+/// Where element (0, 0) of matrix or vector `index` lies; its last `inner` dimensions are no batch.
+fn start(info: &TensorInfo, index: usize, inner: usize) -> isize {
+    let strides = info.strides();
+    let (mut rest, mut at) = (index, 0);
+    for dim in (0..info.rank().saturating_sub(inner)).rev() {
+        let size = info.size(dim).max(1);
+        at += rest % size * strides.get(dim).copied().unwrap_or(0);
+        rest /= size;
+    }
+    at as isize
+}
+
+/// The steps from row to row and from column to column.
+fn steps(info: &TensorInfo) -> (isize, isize) {
+    let strides = info.strides();
+    let mut last = strides.iter().rev().map(|&stride| stride as isize);
+    let (col, row) = (last.next().unwrap_or(0), last.next().unwrap_or(0));
+    (row, col)
+}
+
+/// Reads matrix `index`, row by row.
+fn read(tensor: &TensorRef, index: usize, cols: usize, out: &mut [f64]) {
+    let (first, (row, col)) = (start(tensor.info(), index, 2), steps(tensor.info()));
+    for (i, values) in out.chunks_exact_mut(cols.max(1)).enumerate() {
+        load(tensor.scalar_type, tensor.bytes(), first + row * i as isize, col, values);
+    }
+}
+
+/// Writes matrix `index`, whose elements come row by row.
+fn write(tensor: &mut TensorMut, index: usize, cols: usize, values: &[f64]) {
+    let (first, (row, col)) = (start(tensor.info(), index, 2), steps(tensor.info()));
+    for (i, values) in values.chunks_exact(cols.max(1)).enumerate() {
+        for (j, value) in values.iter().enumerate() {
+            put(tensor, first + row * i as isize + col * j as isize, *value);
+        }
+    }
+}
+
+/// Writes vector `index`.
+fn write_vector(tensor: &mut TensorMut, index: usize, values: &[f64]) {
+    let first = start(tensor.info(), index, 1);
+    let step = tensor.info().strides().last().map_or(1, |&stride| stride as isize);
+    for (i, value) in values.iter().enumerate() {
+        put(tensor, first + step * i as isize, *value);
+    }
+}
+
+/// Writes number `index` of those that batches have one of.
+fn write_number(tensor: &mut TensorMut, index: usize, value: f64) {
+    let first = start(tensor.info(), index, 0);
+    put(tensor, first, value);
+}
+
+fn put(tensor: &mut TensorMut, at: isize, value: f64) {
+    let (scalar_type, size) = (tensor.scalar_type, tensor.scalar_type.size());
+    let start = usize::try_from(at).ok().and_then(|at| at.checked_mul(size));
+    let place = start.and_then(|start| tensor.bytes_mut().get_mut(start..start + size));
+    if let Some(place) = place {
+        store(scalar_type, place, &[value]);
+    }
+}
+
+/// A square or other matrix, row by row.
+#[derive(Debug)]
+struct Matrix<'a> {
+    cols: usize,
+    data: &'a mut [f64],
+}
+
+impl Matrix<'_> {
+    #[inline(always)]
+    fn at(&self, row: usize, col: usize) -> f64 {
+        self.data.get(row * self.cols + col).copied().unwrap_or(0.0)
+    }
+
+    #[inline(always)]
+    fn set(&mut self, row: usize, col: usize, value: f64) {
+        if let Some(place) = self.data.get_mut(row * self.cols + col) {
+            *place = value;
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.data.len().checked_div(self.cols).unwrap_or(0)
+    }
+
+    fn swap_rows(&mut self, a: usize, b: usize) {
+        for col in 0..self.cols {
+            let (above, below) = (self.at(a, col), self.at(b, col));
+            self.set(a, col, below);
+            self.set(b, col, above);
+        }
+    }
+
+    /// Of a square one.
+    fn transpose(&mut self) {
+        for row in 0..self.cols {
+            for col in 0..row {
+                let (below, above) = (self.at(row, col), self.at(col, row));
+                self.set(row, col, above);
+                self.set(col, row, below);
+            }
+        }
+    }
+
+    /// Makes it ones where row and column are the same, and zeros elsewhere.
+    fn identity(&mut self) {
+        self.data.fill(0.0);
+        for i in 0..self.rows().min(self.cols) {
+            self.set(i, i, 1.0);
+        }
+    }
+}

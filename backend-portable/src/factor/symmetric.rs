@@ -1,0 +1,308 @@
+//! Eigenvalues of symmetric matrices, and singular values, by Jacobi's rotations.
+//!
+//! Signs of vectors, and which vectors belong to values that are equal, are as free as they are in LAPACK.
+
+use super::{Matrix, Shape, numbers, read, resize, write, write_vector};
+use crate::scratch;
+use crate::table::kernels;
+use torchlet_core::Param::{Bool, OptionalString, Out, String, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan};
+
+kernels! { SYMMETRIC:
+    /// `aten::_linalg_eigh.eigenvalues(A, UPLO, compute_v, eigenvalues, eigenvectors)`: from the least on; the lower or the upper triangle
+    /// counts.
+    EIGH = Kernel::new(
+        "aten::_linalg_eigh.eigenvalues",
+        &[Tensor, String, Bool, Out, Out],
+        |ctx| {
+            let shape = Shape::square(ctx, 0)?;
+            let of = ctx.info(0)?.scalar_type;
+            resize(ctx, 3, &[shape.rows], of)?;
+            if ctx.bool(2)? {
+                resize(ctx, 4, &[shape.rows, shape.cols], of)?;
+            } else {
+                ctx.resize(4, &[0])?;
+            }
+            let count = shape.numel().checked_mul(2).and_then(|n| n.checked_add(shape.rows));
+            Ok(Plan::new(eigh).with_scratch(numbers(count)?))
+        },
+    );
+    /// `aten::_linalg_svd.U(A, full_matrices, compute_uv, driver, U, S, Vh)`: singular values from the largest on. The driver, a choice among
+    /// algorithms on GPUs, changes nothing.
+    SVD = Kernel::new(
+        "aten::_linalg_svd.U",
+        &[Tensor, Bool, Bool, OptionalString, Out, Out, Out],
+        |ctx| {
+            let info = ctx.info(0)?;
+            let shape = Shape::of(&info, 0)?;
+            let least = shape.rows.min(shape.cols);
+            resize(ctx, 5, &[least], info.scalar_type)?;
+            if ctx.bool(2)? {
+                let full = ctx.bool(1)?;
+                let (u, v) = if full { (shape.rows, shape.cols) } else { (least, least) };
+                resize(ctx, 4, &[shape.rows, u], info.scalar_type)?;
+                resize(ctx, 6, &[v, shape.cols], info.scalar_type)?;
+            } else {
+                ctx.resize(4, &[0])?;
+                ctx.resize(6, &[0])?;
+            }
+            let (long, short) = (shape.rows.max(shape.cols), least);
+            let square = |n: usize| n.checked_mul(n);
+            let count = square(long).zip(square(short)).and_then(|(a, b)| a.checked_add(b));
+            let count = count.and_then(|n| n.checked_add(shape.numel())?.checked_add(short));
+            Ok(Plan::new(svd).with_scratch(numbers(count)?))
+        },
+    );
+}
+
+/// More rounds are not needed: they converge quadratically.
+const ROUNDS: usize = 60;
+
+/// Cosine and sine of the rotation after which two vectors of these squared lengths and this product are orthogonal.
+fn rotation(first: f64, second: f64, product: f64) -> (f64, f64) {
+    let ratio = (second - first) / (2.0 * product);
+    let tangent = 1f64.copysign(ratio) / (ratio.abs() + libm::sqrt(1.0 + ratio * ratio));
+    let cosine = 1.0 / libm::sqrt(1.0 + tangent * tangent);
+    (cosine, cosine * tangent)
+}
+
+/// Turns columns `p` and `q` of a matrix.
+fn turn(matrix: &mut Matrix, p: usize, q: usize, (cosine, sine): (f64, f64)) {
+    for row in 0..matrix.rows() {
+        let (a, b) = (matrix.at(row, p), matrix.at(row, q));
+        matrix.set(row, p, cosine * a - sine * b);
+        matrix.set(row, q, sine * a + cosine * b);
+    }
+}
+
+fn swap_columns(matrix: &mut Matrix, a: usize, b: usize) {
+    for row in 0..matrix.rows() {
+        let (left, right) = (matrix.at(row, a), matrix.at(row, b));
+        matrix.set(row, a, right);
+        matrix.set(row, b, left);
+    }
+}
+
+/// Brings values into order, and columns with them.
+fn order(values: &mut [f64], descending: bool, columns: &mut [&mut Matrix]) {
+    for place in 0..values.len() {
+        let mut best = place;
+        for other in place + 1..values.len() {
+            let (a, b) = (values[other], values[best]);
+            if if descending { a > b } else { a < b } {
+                best = other;
+            }
+        }
+        if best != place {
+            values.swap(place, best);
+            for matrix in columns.iter_mut() {
+                swap_columns(matrix, place, best);
+            }
+        }
+    }
+}
+
+fn eigh(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let shape = Shape::square(ctx, 0)?;
+    let upper = match ctx.optional_string(1)?.unwrap_or("L") {
+        "L" | "l" => false,
+        "U" | "u" => true,
+        _ => return Err(KernelError::argument(1, "is neither 'L' nor 'U'")),
+    };
+    let wants_vectors = ctx.bool(2)?;
+    let n = shape.rows;
+    let memory = scratch::take::<f64>(ctx, 2 * shape.numel() + n)?;
+    let (data, rest) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let (vectors, values) = rest.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let (mut values_out, mut vectors_out) = (ctx.out(3)?, ctx.out(4)?);
+    let (mut matrix, mut vectors) = (Matrix { cols: n, data }, Matrix { cols: n, data: vectors });
+    for index in 0..shape.count {
+        read(&input, index, n, matrix.data);
+        for row in 0..n {
+            for col in 0..row {
+                let value = if upper { matrix.at(col, row) } else { matrix.at(row, col) };
+                matrix.set(row, col, value);
+                matrix.set(col, row, value);
+            }
+        }
+        vectors.identity();
+        diagonalize(&mut matrix, &mut vectors);
+        for (k, value) in values.iter_mut().enumerate() {
+            *value = matrix.at(k, k);
+        }
+        order(values, false, &mut [&mut vectors]);
+        write_vector(&mut values_out, index, values);
+        if wants_vectors {
+            write(&mut vectors_out, index, n, vectors.data);
+        }
+    }
+    Ok(())
+}
+
+fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
+    let n = matrix.cols;
+    for _ in 0..ROUNDS {
+        let mut turned = false;
+        for p in 0..n {
+            for q in p + 1..n {
+                let product = matrix.at(p, q);
+                let size = libm::sqrt((matrix.at(p, p) * matrix.at(q, q)).abs());
+                if product.abs() <= f64::EPSILON * size || product.abs() < f64::MIN_POSITIVE {
+                    continue;
+                }
+                if !product.is_finite() {
+                    return;
+                }
+                turned = true;
+                let by = rotation(matrix.at(p, p), matrix.at(q, q), product);
+                turn(matrix, p, q, by);
+                // The rows, as the columns.
+                for col in 0..n {
+                    let (a, b) = (matrix.at(p, col), matrix.at(q, col));
+                    matrix.set(p, col, by.0 * a - by.1 * b);
+                    matrix.set(q, col, by.1 * a + by.0 * b);
+                }
+                matrix.set(p, q, 0.0);
+                matrix.set(q, p, 0.0);
+                turn(vectors, p, q, by);
+            }
+        }
+        if !turned {
+            return;
+        }
+    }
+}
+
+fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let shape = Shape::of(input.info(), 0)?;
+    let (full, wants_vectors) = (ctx.bool(1)?, ctx.bool(2)?);
+    let (long, short) = (shape.rows.max(shape.cols), shape.rows.min(shape.cols));
+    let is_wide = shape.cols > shape.rows;
+    let memory = scratch::take::<f64>(ctx, long * long + short * short + shape.numel() + short)?;
+    let (data, rest) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let (left, rest) = rest.split_at_mut_checked(long * long).unwrap_or_default();
+    let (right, values) = rest.split_at_mut_checked(short * short).unwrap_or_default();
+    let (mut u_out, mut s_out, mut v_out) = (ctx.out(4)?, ctx.out(5)?, ctx.out(6)?);
+    let left_cols = if full { long } else { short };
+    let mut left =
+        Matrix { cols: left_cols, data: left.get_mut(..long * left_cols).unwrap_or_default() };
+    let mut right = Matrix { cols: short, data: right };
+    for index in 0..shape.count {
+        read(&input, index, shape.cols, data);
+        // The first columns of `left` are the matrix, so that it is high.
+        left.data.fill(0.0);
+        for row in 0..long {
+            for col in 0..short {
+                let at = if is_wide { col * shape.cols + row } else { row * shape.cols + col };
+                left.set(row, col, data.get(at).copied().unwrap_or(0.0));
+            }
+        }
+        right.identity();
+        make_orthogonal(&mut left, &mut right, short);
+        for (col, value) in values.iter_mut().enumerate() {
+            let square: f64 = (0..long).map(|row| left.at(row, col) * left.at(row, col)).sum();
+            *value = libm::sqrt(square);
+        }
+        order(values, true, &mut [&mut left, &mut right]);
+        write_vector(&mut s_out, index, values);
+        if !wants_vectors {
+            continue;
+        }
+        complete(&mut left, values);
+        if is_wide {
+            write_transposed(&mut v_out, index, &left);
+            write(&mut u_out, index, short, right.data);
+        } else {
+            write(&mut u_out, index, left_cols, left.data);
+            write_transposed(&mut v_out, index, &right);
+        }
+    }
+    Ok(())
+}
+
+fn write_transposed(out: &mut torchlet_core::TensorMut, index: usize, matrix: &Matrix) {
+    let (first, (row, col)) = (super::start(out.info(), index, 2), super::steps(out.info()));
+    for i in 0..matrix.rows() {
+        for j in 0..matrix.cols {
+            super::put(out, first + row * j as isize + col * i as isize, matrix.at(i, j));
+        }
+    }
+}
+
+/// Turns the first columns until they are orthogonal, and `right` with them.
+fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usize) {
+    let rows = left.rows();
+    for _ in 0..ROUNDS {
+        let mut turned = false;
+        for p in 0..count {
+            for q in p + 1..count {
+                let dot = |a: usize, b: usize| -> f64 {
+                    (0..rows).map(|row| left.at(row, a) * left.at(row, b)).sum()
+                };
+                let (first, second, product) = (dot(p, p), dot(q, q), dot(p, q));
+                let size = libm::sqrt(first) * libm::sqrt(second);
+                if product.abs() <= f64::EPSILON * size || product.abs() < f64::MIN_POSITIVE {
+                    continue;
+                }
+                if !product.is_finite() {
+                    return;
+                }
+                turned = true;
+                let by = rotation(first, second, product);
+                turn(left, p, q, by);
+                turn(right, p, q, by);
+            }
+        }
+        if !turned {
+            return;
+        }
+    }
+}
+
+/// Makes columns unit vectors, and those of no length, and those behind, orthogonal to all before.
+fn complete(left: &mut Matrix, values: &[f64]) {
+    let rows = left.rows();
+    let smallest = values.first().map_or(0.0, |largest| largest * f64::EPSILON * rows as f64);
+    let mut next = 0;
+    for col in 0..left.cols {
+        match values.get(col) {
+            Some(&length) if length > smallest => {
+                for row in 0..rows {
+                    left.set(row, col, left.at(row, col) / length);
+                }
+            }
+            Some(length) if length.is_nan() => {}
+            // The part of a unit vector that is left, if enough is: that is so for one of them.
+            _ => {
+                while next < rows {
+                    for row in 0..rows {
+                        left.set(row, col, if row == next { 1.0 } else { 0.0 });
+                    }
+                    next += 1;
+                    // Twice, for the digits that the first time loses.
+                    for _ in 0..2 {
+                        for before in 0..col {
+                            let dot: f64 =
+                                (0..rows).map(|row| left.at(row, col) * left.at(row, before)).sum();
+                            for row in 0..rows {
+                                left.set(row, col, left.at(row, col) - dot * left.at(row, before));
+                            }
+                        }
+                    }
+                    let square: f64 =
+                        (0..rows).map(|row| left.at(row, col) * left.at(row, col)).sum();
+                    let length = libm::sqrt(square);
+                    // Of the unit vectors' parts outside a space of fewer dimensions, one has at least this length.
+                    if length * length * rows as f64 >= 0.5 {
+                        for row in 0..rows {
+                            left.set(row, col, left.at(row, col) / length);
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Cholesky's factors, and equations whose matrices are triangular.
+
+use super::{Matrix, Shape, numbers, read, resize, with_batch, write, write_number};
+use crate::scratch;
+use crate::table::kernels;
+use torchlet_core::Param::{Bool, Out, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
+
+kernels! { TRIANGULAR:
+    /// `aten::linalg_cholesky_ex.L(self, upper, check_errors, L, info)`: the triangular matrix that, times itself transposed, gives `self`, of which
+    /// the same triangle counts. `info` is the number of the first row that makes it not positive.
+    CHOLESKY_EX = Kernel::new("aten::linalg_cholesky_ex.L", &[Tensor, Bool, Bool, Out, Out], |ctx| {
+        let shape = Shape::square(ctx, 0)?;
+        let of = ctx.info(0)?.scalar_type;
+        resize(ctx, 3, &[shape.rows, shape.cols], of)?;
+        resize(ctx, 4, &[], ScalarType::Int)?;
+        Ok(Plan::new(cholesky).with_scratch(numbers(Some(shape.numel()))?))
+    });
+    /// `aten::linalg_solve_triangular.out(self, B, upper, left, unitriangular, out)`: `X` of `self * X = B`, or of `X * self = B`. Batches are
+    /// alike.
+    SOLVE_TRIANGULAR = Kernel::new(
+        "aten::linalg_solve_triangular.out",
+        &[Tensor, Tensor, Bool, Bool, Bool, Out],
+        |ctx| {
+            let shape = Shape::square(ctx, 0)?;
+            let (a, b) = (ctx.info(0)?, ctx.info(1)?);
+            let right = Shape::of(&b, 1)?;
+            let fits = if ctx.bool(3)? { right.rows } else { right.cols } == shape.rows;
+            if !fits || with_batch(&a, &[right.rows, right.cols])? != b.sizes {
+                return Err(KernelError::argument(1, "its shape does not fit the matrices'"));
+            }
+            resize(ctx, 5, &[right.rows, right.cols], b.scalar_type)?;
+            let count = right.numel().checked_add(shape.numel());
+            Ok(Plan::new(solve_triangular).with_scratch(numbers(count)?))
+        },
+    );
+}
+
+fn cholesky(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let shape = Shape::square(ctx, 0)?;
+    let (upper, checks) = (ctx.bool(1)?, ctx.bool(2)?);
+    let data = scratch::take::<f64>(ctx, shape.numel())?;
+    let (mut out, mut infos) = (ctx.out(3)?, ctx.out(4)?);
+    let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data });
+    for index in 0..shape.count {
+        read(&input, index, n, matrix.data);
+        if upper {
+            matrix.transpose();
+        }
+        let failed = factor(&mut matrix);
+        if checks && failed > 0 {
+            return Err(KernelError::argument(0, "has a matrix that is not positive definite"));
+        }
+        for row in 0..n {
+            for col in row + 1..n {
+                matrix.set(row, col, 0.0);
+            }
+        }
+        if upper {
+            matrix.transpose();
+        }
+        write(&mut out, index, n, matrix.data);
+        write_number(&mut infos, index, failed as f64);
+    }
+    Ok(())
+}
+
+/// Makes the lower triangle that of Cholesky's factor; gives the number of the first row where that failed, or 0.
+fn factor(matrix: &mut Matrix) -> usize {
+    for row in 0..matrix.cols {
+        for col in 0..=row {
+            let known: f64 = (0..col).map(|k| matrix.at(row, k) * matrix.at(col, k)).sum();
+            let rest = matrix.at(row, col) - known;
+            if col < row {
+                matrix.set(row, col, rest / matrix.at(col, col));
+                continue;
+            }
+            let root = libm::sqrt(rest);
+            if root.is_nan() || root == 0.0 {
+                return row + 1;
+            }
+            matrix.set(row, row, root);
+        }
+    }
+    0
+}
+
+fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let (shape, right) = (Shape::square(ctx, 0)?, Shape::of(b.info(), 1)?);
+    let (upper, left, unit) = (ctx.bool(2)?, ctx.bool(3)?, ctx.bool(4)?);
+    let memory = scratch::take::<f64>(ctx, shape.numel() + right.numel())?;
+    let (data, sought) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let mut out = ctx.out(5)?;
+    let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data });
+    let mut sought = Matrix { cols: right.cols, data: sought };
+    for index in 0..shape.count {
+        read(&a, index, n, matrix.data);
+        read(&b, index, right.cols, sought.data);
+        // From the right, it is the transposed equation.
+        if !left {
+            matrix.transpose();
+        }
+        let from_below = upper == left;
+        for line in 0..if left { right.cols } else { right.rows } {
+            let place = |k: usize| if left { (k, line) } else { (line, k) };
+            for step in 0..n {
+                let row = if from_below { n - 1 - step } else { step };
+                let known = if from_below { row + 1..n } else { 0..row };
+                let known: f64 =
+                    known.map(|k| matrix.at(row, k) * sought.at(place(k).0, place(k).1)).sum();
+                let (i, j) = place(row);
+                let value = sought.at(i, j) - known;
+                sought.set(i, j, if unit { value } else { value / matrix.at(row, row) });
+            }
+        }
+        write(&mut out, index, right.cols, sought.data);
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Special functions of real numbers, in `f64`: few programs call them, and these want digits rather than speed.
+//!
+//! Formulas: NIST Digital Library of Mathematical Functions, by section.
+
+use core::f64::consts::{FRAC_2_SQRT_PI, PI, SQRT_2};
+
+/// The natural logarithm of the absolute value of the gamma function.
+pub(crate) fn log_gamma(x: f64) -> f64 {
+    libm::lgamma(x)
+}
+
+/// Where asymptotic series in `1 / x` have the digits of `f64`.
+const FAR: f64 = 10.0;
+
+/// Bernoulli numbers of even index, from the second on.
+const BERNOULLI: [f64; 10] = [
+    1.0 / 6.0,
+    -1.0 / 30.0,
+    1.0 / 42.0,
+    -1.0 / 30.0,
+    5.0 / 66.0,
+    -691.0 / 2730.0,
+    7.0 / 6.0,
+    -3617.0 / 510.0,
+    43867.0 / 798.0,
+    -174611.0 / 330.0,
+];
+
+/// The derivative of [`log_gamma`] (5.11.2; 5.5.4 left of zero). As in PyTorch, infinite at zero, with the other sign, and no number at
+/// negative integers.
+pub(crate) fn digamma(x: f64) -> f64 {
+    if x == 0.0 {
+        return f64::INFINITY.copysign(-x);
+    }
+    if x < 0.0 {
+        if x == libm::trunc(x) {
+            return f64::NAN;
+        }
+        return digamma(1.0 - x) - PI / libm::tan(PI * (x - libm::trunc(x)));
+    }
+    let (mut x, mut sum) = (x, 0.0);
+    while x < FAR {
+        sum -= 1.0 / x;
+        x += 1.0;
+    }
+    if x.is_infinite() {
+        return x;
+    }
+    let square = 1.0 / (x * x);
+    let (mut power, mut series) = (1.0, 0.0);
+    for (k, bernoulli) in (1u8..).zip(BERNOULLI) {
+        power *= square;
+        series += bernoulli * power / f64::from(2 * k);
+    }
+    sum + libm::log(x) - 0.5 / x - series
+}
+
+/// Hurwitz' zeta function, the sum of `(q + n)^-s` over `n` from 0 (25.11.5). As in PyTorch, infinite at `s = 1` and at poles, and no number
+/// for smaller `s`, nor for negative `q` where `s` is no integer.
+pub(crate) fn zeta(s: f64, q: f64) -> f64 {
+    if s == 1.0 {
+        return f64::INFINITY;
+    }
+    if s.is_nan() || q.is_nan() || s < 1.0 {
+        return f64::NAN;
+    }
+    if q <= 0.0 {
+        if q == libm::floor(q) {
+            return f64::INFINITY;
+        }
+        if s != libm::floor(s) {
+            return f64::NAN;
+        }
+        // Terms below zero are those of two other sums, but for the sign: no number of them has to be added.
+        let terms = libm::ceil(-q);
+        let (first, behind) = (q + terms, -q + 1.0);
+        let least = -(first - 1.0);
+        let sign = if libm::fmod(s, 2.0) == 0.0 { 1.0 } else { -1.0 };
+        return sign * (zeta(s, least) - zeta(s, behind)) + zeta(s, first);
+    }
+    let (mut q, mut sum) = (q, 0.0);
+    while q < FAR {
+        sum += libm::pow(q, -s);
+        q += 1.0;
+    }
+    let term = libm::pow(q, -s);
+    if term == 0.0 {
+        return sum;
+    }
+    sum += term * (q / (s - 1.0) + 0.5);
+    let (mut factor, mut at) = (s, s);
+    let mut power = term / q;
+    let mut factorial = 2.0;
+    for (k, bernoulli) in (1u8..).zip(BERNOULLI) {
+        sum += bernoulli / factorial * factor * power;
+        factor *= (at + 1.0) * (at + 2.0);
+        at += 2.0;
+        power /= q * q;
+        factorial *= f64::from(2 * k + 1) * f64::from(2 * k + 2);
+    }
+    sum
+}
+
+/// Derivative number `n` of [`digamma`] (5.15.1 and 5.15.3).
+pub(crate) fn polygamma(n: u32, x: f64) -> f64 {
+    if n == 0 {
+        return digamma(x);
+    }
+    let order = f64::from(n);
+    let factorial = libm::tgamma(order + 1.0);
+    let sign = if n % 2 == 1 { 1.0 } else { -1.0 };
+    sign * factorial * zeta(order + 1.0, x)
+}
+
+/// `e^(x²) * erfc(x)` (7.12.1 from where that is precise).
+pub(crate) fn scaled_erfc(x: f64) -> f64 {
+    if x.is_nan() || x < 12.0 {
+        return libm::exp(x * x) * libm::erfc(x);
+    }
+    let (mut term, mut sum) = (1.0, 1.0);
+    let square = 2.0 * x * x;
+    for k in 1..16u8 {
+        term *= -f64::from(2 * k - 1) / square;
+        sum += term;
+    }
+    sum * FRAC_2_SQRT_PI / (2.0 * x)
+}
+
+/// The inverse of the error function.
+pub(crate) fn inverse_erf(x: f64) -> f64 {
+    if x.abs() >= 0.5 || x.is_nan() {
+        return inverse_erfc(1.0 - x.abs()).copysign(x);
+    }
+    let mut y = x / FRAC_2_SQRT_PI;
+    for _ in 0..4 {
+        let error = libm::erf(y) - x;
+        y -= error / (FRAC_2_SQRT_PI * libm::exp(-y * y) + y * error);
+    }
+    y
+}
+
+/// The inverse of `erfc`, right of zero: `p` is from 0 to 1. By Halley's method, from a guess that is good to a few thousandths
+/// (Abramowitz and Stegun, 26.2.22).
+fn inverse_erfc(p: f64) -> f64 {
+    if p == 0.0 {
+        return f64::INFINITY;
+    }
+    if !(0.0..=1.0).contains(&p) {
+        return f64::NAN;
+    }
+    let t = libm::sqrt(-2.0 * libm::log(p / 2.0));
+    let guess = t - (2.30753 + 0.27061 * t) / (1.0 + t * (0.99229 + 0.04481 * t));
+    let mut y = guess / SQRT_2;
+    for _ in 0..4 {
+        let slope = FRAC_2_SQRT_PI * libm::exp(-y * y);
+        let error = libm::erfc(y) - p;
+        let step = error / (slope - y * error);
+        if !step.is_finite() {
+            break;
+        }
+        y += step;
+    }
+    y
+}
+
+/// Below which value a normally distributed number of mean 0 and deviation 1 lies with this probability.
+pub(crate) fn normal_quantile(p: f64) -> f64 {
+    if p <= 0.5 { -SQRT_2 * inverse_erfc(2.0 * p) } else { SQRT_2 * inverse_erfc(2.0 * (1.0 - p)) }
+}
+
+/// The modified Bessel function of the first kind of this order (0 or 1), times `e^-|x|` (10.25.2; 10.40.1 far from zero).
+pub(crate) fn scaled_bessel_i(order: u8, x: f64) -> f64 {
+    let (size, nu) = (x.abs(), f64::from(order));
+    let value = if size <= 20.0 {
+        let quarter = x * x / 4.0;
+        let mut term = if order == 0 { 1.0 } else { size / 2.0 };
+        let mut sum = term;
+        for k in 1..64u8 {
+            term *= quarter / (f64::from(k) * (f64::from(k) + nu));
+            sum += term;
+        }
+        sum * libm::exp(-size)
+    } else {
+        let (mut term, mut sum) = (1.0, 1.0);
+        for k in 1..32u8 {
+            let odd = f64::from(2 * k - 1);
+            term *= -(4.0 * nu * nu - odd * odd) / (8.0 * f64::from(k) * size);
+            sum += term;
+        }
+        sum / libm::sqrt(2.0 * PI * size)
+    };
+    if order == 1 { value.copysign(x) } else { value }
+}
+
+/// The modified Bessel function of the first kind of this order (0 or 1).
+pub(crate) fn bessel_i(order: u8, x: f64) -> f64 {
+    scaled_bessel_i(order, x) * libm::exp(x.abs())
+}
