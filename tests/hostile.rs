@@ -15,6 +15,12 @@ const PROGRAMS: &[&str] = &[
     "programs/state_shared.bpte",
     "programs/two_methods.pte",
     "programs/many_dtypes.bpte",
+    "ops/factors/svd_2x5x3_full_f32.bpte",
+    "ops/factors/qr_wide_f32.bpte",
+    "ops/factors/solve_f32.bpte",
+    "ops/special_distinct/unique_f32.bpte",
+    "ops/special_order/searchsorted_sorter.bpte",
+    "ops/special_running/cummax_odd.bpte",
 ];
 
 fn read(name: &str) -> Vec<u8> {

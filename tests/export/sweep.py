@@ -54,6 +54,12 @@ EXPLAINED = {
     "kthvalue": ("output 1", "which of several equal elements is named is left open"),
     "empty_like": ("output 0", "elements are what memory happens to hold"),
     "bernoulli": ("output 0", "results are random"),
+    "rand_like": ("output 0", "results are random"),
+    "randn_like": ("output 0", "results are random"),
+    "randint_like": ("output 0", "results are random"),
+    "svd": ("output 0", "the signs of vectors are left open"),
+    "linalg.svd": ("output 0", "the signs of vectors are left open"),
+    "linalg.eigh": ("output 1", "the signs of vectors are left open"),
     "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": (
         "output 1",
         "the exporter writes other calls, whose second output has another shape",
@@ -120,7 +126,7 @@ def export(number: int, folder: str, count: int, dtypes: list[str]) -> Row:
     """Writes the programs of one operator."""
     torch.manual_seed(number)
     operator = op_db[number]
-    row = Row(".".join(filter(None, [operator.name, operator.variant_test_name])))
+    row = Row(full_name(operator))
     for name in dtypes:
         if DTYPES[name] not in operator.supported_dtypes("cpu"):
             continue
@@ -181,7 +187,7 @@ def main() -> None:
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)
     options.folder.mkdir(parents=True)
-    numbers = [number for number, operator in enumerate(op_db) if re.search(options.only, operator.name)]
+    numbers = [number for number, operator in enumerate(op_db) if re.search(options.only, full_name(operator))]
     rows = []
     with ProcessPoolExecutor(options.jobs) as pool:
         each = [pool.submit(export, number, str(options.folder), options.samples, options.types) for number in numbers]
@@ -200,10 +206,29 @@ def main() -> None:
             row.cells[dtype] = min(row.cells[dtype], state, key=ORDER.index)
             if state != "pass":
                 print(f"{row.name} {dtype} {file}: {state}: {said}")
-    count = Counter(state for row in rows for state in row.cells.values())
-    print(dict(count))
+    print(dict(Counter(state for row in rows for state in row.cells.values())))
     if options.table:
+        tried = {row.name for row in rows}
+        rows += [row for row in rows_of(options.table, options.types) if options.only and row.name not in tried]
+        count = Counter(state for row in rows for state in row.cells.values())
         options.table.write_text(table(rows, count, options.types, options.samples))
+
+
+def full_name(operator: Any) -> str:
+    return ".".join(filter(None, [operator.name, operator.variant_test_name]))
+
+
+def rows_of(path: Path, dtypes: list[str]) -> list[Row]:
+    """The rows of a table that was written before, of the same types; operators that have none were never exported."""
+    rows = {full_name(operator): Row(full_name(operator)) for operator in op_db}
+    for operator in op_db:
+        cells = {name: "–" for name in dtypes if DTYPES[name] in operator.supported_dtypes("cpu")}
+        rows[full_name(operator)].cells.update(cells)
+    for name, cells in re.findall(r"^\| `([^`]+)` \|(.*)\|$", path.read_text(), re.MULTILINE):
+        states = [cell.strip() for cell in cells.split(" | ")]
+        if len(states) == len(dtypes) and name in rows:
+            rows[name].cells = {dtype: state for dtype, state in zip(dtypes, states) if state}
+    return list(rows.values())
 
 
 def table(rows: list[Row], count: Counter, dtypes: list[str], samples: int) -> str:

@@ -60,6 +60,16 @@ fn wide_convolutions_and_large_products_have_tiles() {
     }
 }
 
+/// Large GPUs take other kernels for small shapes than software does, and others again when shapes change.
+#[test]
+fn what_large_devices_take_is_right() {
+    if device_is_there() {
+        let backend = VulkanBackend::builder().busy_invocations(1 << 16).build();
+        let cases = check_delegated(backend, |fixture| fixture.kind != "model");
+        assert!(cases > 500, "{cases} cases");
+    }
+}
+
 /// The names of the operators that the public sources declare for delegated graphs.
 fn declared() -> BTreeSet<&'static str> {
     let list = include_str!("../../backend-vulkan/src/ops/names.txt");

@@ -9,7 +9,7 @@ pub(crate) struct Options {
     /// A Python that has the packages of tests/export/requirements.txt; else one is set up under target/
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// Operators whose names match this alone; prints, and leaves the table as it is
+    /// Operators whose names match this alone: the other rows stay as they are
     #[arg(long, value_name = "REGEX")]
     only: Option<String>,
     /// The types, as f32 and i64; all nine if none is named
@@ -36,9 +36,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if !options.types.is_empty() {
         sweep.arg("--types").args(&options.types);
     }
-    match &options.only {
-        Some(only) => sweep.args(["--only", only]),
-        None => sweep.arg("--table").arg(root().join("docs/operators.md")),
-    };
+    sweep.arg("--table").arg(root().join("docs/operators.md"));
+    if let Some(only) = &options.only {
+        sweep.args(["--only", only]);
+    }
     process::run(sweep)
 }

@@ -12,7 +12,7 @@ kernels! { EXPONENTIAL:
         let shape = Shape::square(ctx, 0)?;
         let of = ctx.info(0)?.scalar_type;
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
-        Ok(Plan::new(exponential).with_scratch(numbers(shape.numel().checked_mul(4))?))
+        Ok(Plan::new(exponential).with_scratch(numbers(&[[4, shape.numel]])?))
     });
 }
 
@@ -23,7 +23,7 @@ const TERMS: u8 = 18;
 fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
-    let (n, numel) = (shape.rows, shape.numel());
+    let (n, numel) = (shape.rows, shape.numel);
     let memory = scratch::take::<f64>(ctx, 4 * numel)?;
     let (matrix, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
     let (sum, rest) = rest.split_at_mut_checked(numel).unwrap_or_default();
@@ -35,6 +35,11 @@ fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
             .chunks_exact(n.max(1))
             .map(|row| row.iter().map(|value| value.abs()).sum::<f64>())
             .fold(0.0, f64::max);
+        if norm.is_infinite() {
+            sum.fill(f64::NAN);
+            write(&mut out, index, n, sum);
+            continue;
+        }
         // Numbers of `f64` are below 2^1024.
         let mut halvings = 0;
         while libm::ldexp(norm, -halvings) > 0.5 && halvings < 1100 {
@@ -57,6 +62,10 @@ fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
         for _ in 0..halvings {
             multiply(sum, sum, product, n);
             sum.copy_from_slice(product);
+            // Neither changes any more.
+            if sum.iter().all(|value| *value == 0.0) || sum.iter().any(|value| value.is_nan()) {
+                break;
+            }
         }
         write(&mut out, index, n, sum);
     }

@@ -41,7 +41,7 @@ kernels! { LU:
         let of = ctx.info(0)?.scalar_type;
         resize(ctx, 2, &[shape.rows, shape.cols], of)?;
         resize(ctx, 3, &[], ScalarType::Int)?;
-        let bytes = numbers(shape.numel().checked_mul(2).and_then(|n| n.checked_add(shape.rows)))?;
+        let bytes = numbers(&[[2, shape.numel], [1, shape.rows]])?;
         Ok(Plan::new(inverse).with_scratch(bytes))
     });
     /// `aten::_linalg_solve_ex.result(A, B, left, check_errors, result, LU, pivots, info)`: `X` of `A * X = B`. Batches are alike.
@@ -57,9 +57,8 @@ kernels! { LU:
             let columns = columns(&a, &b, &shape)?;
             ctx.resize(4, &b.sizes)?;
             resize(ctx, 7, &[], ScalarType::Int)?;
-            let right = shape.rows.checked_mul(columns);
-            let bytes = right.and_then(|right| right.checked_add(shape.numel() + shape.rows));
-            Ok(Plan::new(solve).with_scratch(numbers(bytes)?))
+            let bytes = numbers(&[[shape.rows, columns], [1, shape.numel], [1, shape.rows]])?;
+            Ok(Plan::new(solve).with_scratch(bytes))
         },
     );
 }
@@ -98,8 +97,8 @@ fn prepare_factors(ctx: &mut Prepare, out: usize) -> Result<Shape, KernelError> 
 
 fn plan(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelError> {
     let shape = Shape::of(&ctx.info(0)?, 0)?;
-    let count = shape.numel().checked_add(shape.rows.min(shape.cols));
-    Ok(Plan::new(invoke).with_scratch(numbers(count)?))
+    let bytes = numbers(&[[1, shape.numel], [1, shape.rows.min(shape.cols)]])?;
+    Ok(Plan::new(invoke).with_scratch(bytes))
 }
 
 /// Makes a matrix its factors, the lower one with ones that are not written, and says with which row each was exchanged, from 1 on, and
@@ -170,12 +169,12 @@ fn factor_all(
 ) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
-    let count = shape.numel() + shape.rows.min(shape.cols);
+    let count = shape.numel + shape.rows.min(shape.cols);
     let memory = match memory {
         Some(memory) => memory,
         None => scratch::take::<f64>(ctx, count)?,
     };
-    let (data, pivots) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let (data, pivots) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let checks = info.map(|(_, check)| ctx.bool(check)).transpose()?.unwrap_or(false);
     let (mut factors, mut places) = (ctx.out(out)?, ctx.out(out + 1)?);
     let mut infos = info.map(|(info, _)| ctx.out(info)).transpose()?;
@@ -245,9 +244,9 @@ fn inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
     let checks = ctx.bool(1)?;
-    let memory = scratch::take::<f64>(ctx, 2 * shape.numel() + shape.rows)?;
-    let (data, rest) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
-    let (right, pivots) = rest.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let memory = scratch::take::<f64>(ctx, 2 * shape.numel + shape.rows)?;
+    let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let (right, pivots) = rest.split_at_mut_checked(shape.numel).unwrap_or_default();
     let (mut out, mut infos) = (ctx.out(2)?, ctx.out(3)?);
     let (mut matrix, mut right) =
         (Matrix { cols: shape.cols, data }, Matrix { cols: shape.cols, data: right });
@@ -271,7 +270,7 @@ fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let columns = columns(&ctx.info(0)?, b.info(), &shape)?;
     let is_vector = b.rank() + 1 == ctx.info(0)?.rank();
     let count = shape.rows * columns;
-    let memory = scratch::take::<f64>(ctx, count + shape.numel() + shape.rows)?;
+    let memory = scratch::take::<f64>(ctx, count + shape.numel + shape.rows)?;
     let (right, memory) = memory.split_at_mut_checked(count).unwrap_or_default();
     let mut out = ctx.out(4)?;
     let mut right = Matrix { cols: columns, data: right };

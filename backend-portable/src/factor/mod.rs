@@ -27,6 +27,8 @@ use torchlet_core::{
 struct Shape {
     rows: usize,
     cols: usize,
+    /// The elements of one.
+    numel: usize,
     /// How many there are.
     count: usize,
 }
@@ -41,8 +43,11 @@ impl Shape {
             return Err(unsupported(arg, info.scalar_type));
         }
         let (rows, cols) = (info.size(rank - 2), info.size(rank - 1));
-        let count = (0..rank - 2).map(|dim| info.size(dim)).product();
-        Ok(Shape { rows, cols, count })
+        let large = KernelError::argument(arg, "its shape is too large");
+        let numel = rows.checked_mul(cols).ok_or(large.clone())?;
+        let mut batch = (0..rank - 2).map(|dim| info.size(dim));
+        let count = batch.try_fold(1usize, |count, size| count.checked_mul(size)).ok_or(large)?;
+        Ok(Shape { rows, cols, numel, count })
     }
 
     fn square(args: &Arguments, arg: usize) -> Result<Self, KernelError> {
@@ -51,11 +56,6 @@ impl Shape {
             return Err(KernelError::argument(arg, "its matrices are not square"));
         }
         Ok(shape)
-    }
-
-    /// The elements of one.
-    fn numel(&self) -> usize {
-        self.rows * self.cols
     }
 }
 
@@ -85,8 +85,11 @@ fn resize(
     if found == scalar_type { Ok(()) } else { Err(unsupported(out, found)) }
 }
 
-/// Bytes of this many numbers.
-fn numbers(count: Option<usize>) -> Result<usize, KernelError> {
+/// Bytes of so many numbers, the sum of these products.
+fn numbers(parts: &[[usize; 2]]) -> Result<usize, KernelError> {
+    let count = parts.iter().try_fold(0usize, |count, [rows, cols]| {
+        rows.checked_mul(*cols).and_then(|part| count.checked_add(part))
+    });
     scratch::bytes_for(count.unwrap_or(usize::MAX), size_of::<f64>())
 }
 

@@ -18,8 +18,9 @@ kernels! { ORTHOGONAL:
             resize(ctx, 2, &[shape.rows, q], info.scalar_type)?;
         }
         resize(ctx, 3, &[r, shape.cols], info.scalar_type)?;
-        let count = shape.rows.checked_mul(shape.rows).and_then(|q| q.checked_add(shape.numel()));
-        Ok(Plan::new(qr).with_scratch(numbers(count.and_then(|n| n.checked_add(shape.rows)))?))
+        let least = shape.rows.min(shape.cols);
+        let bytes = numbers(&[[1, shape.numel], [shape.rows, least], [shape.rows, q]])?;
+        Ok(Plan::new(qr).with_scratch(bytes))
     });
 }
 
@@ -38,64 +39,59 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
     let (q_cols, r_rows) = factors(ctx, &shape)?;
-    let Shape { rows, cols, count } = shape;
-    let memory = scratch::take::<f64>(ctx, rows * rows + shape.numel() + rows)?;
-    let (data, rest) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
-    let (q, vector) = rest.split_at_mut_checked(rows * rows).unwrap_or_default();
+    let Shape { rows, cols, numel, count } = shape;
+    let least = rows.min(cols);
+    let memory = scratch::take::<f64>(ctx, numel + rows * least + rows * q_cols)?;
+    let (r, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
+    let (vectors, q) = rest.split_at_mut_checked(rows * least).unwrap_or_default();
     let (mut q_out, mut r_out) = (ctx.out(2)?, ctx.out(3)?);
-    let (mut r, mut q) = (Matrix { cols, data }, Matrix { cols: rows, data: q });
+    let (mut r, mut q) = (Matrix { cols, data: r }, Matrix { cols: q_cols, data: q });
     for index in 0..count {
         read(&input, index, cols, r.data);
-        q.identity();
-        for k in 0..rows.min(cols) {
-            reflect(&mut r, &mut q, k, vector);
+        for (k, vector) in vectors.chunks_exact_mut(rows.max(1)).enumerate() {
+            find_reflection(&mut r, k, vector);
+            reflect(&mut r, k, vector);
+            for row in k + 1..rows {
+                r.set(row, k, 0.0);
+            }
         }
         write(&mut r_out, index, cols, r.data.get(..r_rows * cols).unwrap_or_default());
         if q_cols > 0 {
-            // The columns that are wanted, one after the other, over what is no longer needed.
-            for row in 0..rows {
-                for col in 0..q_cols {
-                    let value = q.at(row, col);
-                    if let Some(place) = q.data.get_mut(row * q_cols + col) {
-                        *place = value;
-                    }
-                }
+            // The product of the reflections, from the last on, so that columns which are not wanted are not needed.
+            q.identity();
+            for (k, vector) in vectors.chunks_exact(rows.max(1)).enumerate().rev() {
+                reflect(&mut q, k, vector);
             }
-            write(&mut q_out, index, q_cols, q.data.get(..rows * q_cols).unwrap_or_default());
+            write(&mut q_out, index, q_cols, q.data);
         }
     }
     Ok(())
 }
 
-/// Reflects what is left of column `k` onto its first element, in R, and undoes that in Q.
-fn reflect(r: &mut Matrix, q: &mut Matrix, k: usize, vector: &mut [f64]) {
-    let rows = r.rows();
-    let below: f64 = (k + 1..rows).map(|row| r.at(row, k) * r.at(row, k)).sum();
+/// The unit vector along which a reflection takes what is left of column `k` to its first element; zero if there is nothing to do.
+fn find_reflection(matrix: &mut Matrix, k: usize, vector: &mut [f64]) {
+    let rows = matrix.rows();
+    vector.fill(0.0);
+    let below: f64 = (k + 1..rows).map(|row| matrix.at(row, k) * matrix.at(row, k)).sum();
     if below == 0.0 {
         return;
     }
-    let first = r.at(k, k);
+    let first = matrix.at(k, k);
     let norm = -libm::sqrt(first * first + below).copysign(first);
-    let vector = vector.get_mut(k..rows).unwrap_or_default();
-    for (row, place) in (k..rows).zip(vector.iter_mut()) {
-        *place = if row == k { first - norm } else { r.at(row, k) };
+    let length = libm::sqrt((first - norm) * (first - norm) + below);
+    for (row, place) in vector.iter_mut().enumerate().skip(k) {
+        let value = if row == k { first - norm } else { matrix.at(row, k) };
+        *place = value / length;
     }
-    let square: f64 = vector.iter().map(|value| value * value).sum();
-    for col in k..r.cols {
-        let dot: f64 = (k..rows).zip(&*vector).map(|(row, v)| r.at(row, col) * v).sum();
-        let factor = 2.0 * dot / square;
-        for (row, v) in (k..rows).zip(&*vector) {
-            r.set(row, col, r.at(row, col) - factor * v);
-        }
-    }
-    for row in k + 1..rows {
-        r.set(row, k, 0.0);
-    }
-    for row in 0..rows {
-        let dot: f64 = (k..rows).zip(&*vector).map(|(col, v)| q.at(row, col) * v).sum();
-        let factor = 2.0 * dot / square;
-        for (col, v) in (k..rows).zip(&*vector) {
-            q.set(row, col, q.at(row, col) - factor * v);
+}
+
+/// Reflects all columns along a unit vector that is zero in front of row `k`.
+fn reflect(matrix: &mut Matrix, k: usize, vector: &[f64]) {
+    for col in 0..matrix.cols {
+        let along = || vector.iter().enumerate().skip(k);
+        let dot: f64 = along().map(|(row, v)| matrix.at(row, col) * v).sum();
+        for (row, v) in along() {
+            matrix.set(row, col, matrix.at(row, col) - 2.0 * dot * v);
         }
     }
 }

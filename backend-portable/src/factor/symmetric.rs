@@ -23,8 +23,8 @@ kernels! { SYMMETRIC:
             } else {
                 ctx.resize(4, &[0])?;
             }
-            let count = shape.numel().checked_mul(2).and_then(|n| n.checked_add(shape.rows));
-            Ok(Plan::new(eigh).with_scratch(numbers(count)?))
+            let bytes = numbers(&[[2, shape.numel], [1, shape.rows]])?;
+            Ok(Plan::new(eigh).with_scratch(bytes))
         },
     );
     /// `aten::_linalg_svd.U(A, full_matrices, compute_uv, driver, U, S, Vh)`: singular values from the largest on. The driver, a choice among
@@ -46,11 +46,9 @@ kernels! { SYMMETRIC:
                 ctx.resize(4, &[0])?;
                 ctx.resize(6, &[0])?;
             }
-            let (long, short) = (shape.rows.max(shape.cols), least);
-            let square = |n: usize| n.checked_mul(n);
-            let count = square(long).zip(square(short)).and_then(|(a, b)| a.checked_add(b));
-            let count = count.and_then(|n| n.checked_add(shape.numel())?.checked_add(short));
-            Ok(Plan::new(svd).with_scratch(numbers(count)?))
+            let (long, left) = left_shape(&shape, ctx.bool(1)?, ctx.bool(2)?);
+            let bytes = numbers(&[[long, left], [least, least], [1, shape.numel], [1, least]])?;
+            Ok(Plan::new(svd).with_scratch(bytes))
         },
     );
 }
@@ -112,9 +110,9 @@ fn eigh(ctx: &mut Invoke) -> Result<(), KernelError> {
     };
     let wants_vectors = ctx.bool(2)?;
     let n = shape.rows;
-    let memory = scratch::take::<f64>(ctx, 2 * shape.numel() + n)?;
-    let (data, rest) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
-    let (vectors, values) = rest.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let memory = scratch::take::<f64>(ctx, 2 * shape.numel + n)?;
+    let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let (vectors, values) = rest.split_at_mut_checked(shape.numel).unwrap_or_default();
     let (mut values_out, mut vectors_out) = (ctx.out(3)?, ctx.out(4)?);
     let (mut matrix, mut vectors) = (Matrix { cols: n, data }, Matrix { cols: n, data: vectors });
     for index in 0..shape.count {
@@ -174,20 +172,26 @@ fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
     }
 }
 
+/// Rows and columns of the factor that has the matrices' longer side.
+fn left_shape(shape: &Shape, full: bool, wants_vectors: bool) -> (usize, usize) {
+    let (long, short) = (shape.rows.max(shape.cols), shape.rows.min(shape.cols));
+    (long, if full && wants_vectors { long } else { short })
+}
+
 fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
     let (full, wants_vectors) = (ctx.bool(1)?, ctx.bool(2)?);
-    let (long, short) = (shape.rows.max(shape.cols), shape.rows.min(shape.cols));
+    let short = shape.rows.min(shape.cols);
+    let (long, left_cols) = left_shape(&shape, full, wants_vectors);
     let is_wide = shape.cols > shape.rows;
-    let memory = scratch::take::<f64>(ctx, long * long + short * short + shape.numel() + short)?;
-    let (data, rest) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
-    let (left, rest) = rest.split_at_mut_checked(long * long).unwrap_or_default();
+    let count = long * left_cols + short * short + shape.numel + short;
+    let memory = scratch::take::<f64>(ctx, count)?;
+    let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let (left, rest) = rest.split_at_mut_checked(long * left_cols).unwrap_or_default();
     let (right, values) = rest.split_at_mut_checked(short * short).unwrap_or_default();
     let (mut u_out, mut s_out, mut v_out) = (ctx.out(4)?, ctx.out(5)?, ctx.out(6)?);
-    let left_cols = if full { long } else { short };
-    let mut left =
-        Matrix { cols: left_cols, data: left.get_mut(..long * left_cols).unwrap_or_default() };
+    let mut left = Matrix { cols: left_cols, data: left };
     let mut right = Matrix { cols: short, data: right };
     for index in 0..shape.count {
         read(&input, index, shape.cols, data);

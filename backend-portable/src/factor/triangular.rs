@@ -14,7 +14,7 @@ kernels! { TRIANGULAR:
         let of = ctx.info(0)?.scalar_type;
         resize(ctx, 3, &[shape.rows, shape.cols], of)?;
         resize(ctx, 4, &[], ScalarType::Int)?;
-        Ok(Plan::new(cholesky).with_scratch(numbers(Some(shape.numel()))?))
+        Ok(Plan::new(cholesky).with_scratch(numbers(&[[1, shape.numel]])?))
     });
     /// `aten::linalg_solve_triangular.out(self, B, upper, left, unitriangular, out)`: `X` of `self * X = B`, or of `X * self = B`. Batches are
     /// alike.
@@ -30,8 +30,8 @@ kernels! { TRIANGULAR:
                 return Err(KernelError::argument(1, "its shape does not fit the matrices'"));
             }
             resize(ctx, 5, &[right.rows, right.cols], b.scalar_type)?;
-            let count = right.numel().checked_add(shape.numel());
-            Ok(Plan::new(solve_triangular).with_scratch(numbers(count)?))
+            let bytes = numbers(&[[1, right.numel], [1, shape.numel]])?;
+            Ok(Plan::new(solve_triangular).with_scratch(bytes))
         },
     );
 }
@@ -40,7 +40,7 @@ fn cholesky(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
     let (upper, checks) = (ctx.bool(1)?, ctx.bool(2)?);
-    let data = scratch::take::<f64>(ctx, shape.numel())?;
+    let data = scratch::take::<f64>(ctx, shape.numel)?;
     let (mut out, mut infos) = (ctx.out(3)?, ctx.out(4)?);
     let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data });
     for index in 0..shape.count {
@@ -90,8 +90,8 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let (shape, right) = (Shape::square(ctx, 0)?, Shape::of(b.info(), 1)?);
     let (upper, left, unit) = (ctx.bool(2)?, ctx.bool(3)?, ctx.bool(4)?);
-    let memory = scratch::take::<f64>(ctx, shape.numel() + right.numel())?;
-    let (data, sought) = memory.split_at_mut_checked(shape.numel()).unwrap_or_default();
+    let memory = scratch::take::<f64>(ctx, shape.numel + right.numel)?;
+    let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let mut out = ctx.out(5)?;
     let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data });
     let mut sought = Matrix { cols: right.cols, data: sought };

@@ -76,12 +76,13 @@ impl Regular {
         }
         let element = it.input.element;
         let bytes = it.n.saturating_mul(it.k).saturating_mul(element.size());
+        // Other calls may have few rows, and read the scales then.
+        e.also(&pipeline, workgroup);
+        e.reserve(&self.scales);
         let tiled = is_tiled(e, [element; 2], [1, self.most_rows, it.n, it.k]);
         if !tiled || bytes > MOST_UNPACKED {
             return Ok(false);
         }
-        // Other calls may have few rows.
-        e.also(&pipeline, workgroup);
         self.many_rows(e, it).map(|()| true)
     }
 
