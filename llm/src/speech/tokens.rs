@@ -149,7 +149,7 @@ impl SpeechTokens {
         }
         if let Some(latest) = made.iter().rev().copied().find(is_timestamp) {
             // The beginning of the next piece may be the end of the last.
-            let same = u32::from(!(last && !before));
+            let same = u32::from(!last || before);
             forbid(logits, first, latest.saturating_add(same));
         }
         if made.is_empty() {
