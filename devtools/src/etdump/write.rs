@@ -48,7 +48,7 @@ fn write_run(
     for event in &run.events {
         write_event(builder, event, ids, &mut events);
     }
-    let lists = run.values.chunk_by(|value, next| follows(value, next));
+    let lists = run.values.chunk_by(follows);
     let calls = run.events.iter().filter(|it| matches!(it.kind, Kind::Operator | Kind::Delegate));
     let told: HashSet<Option<u32>> = calls.map(|event| event.instruction).collect();
     events.extend(lists.map(|values| write_values(builder, recording, &told, values, ids)));
