@@ -79,8 +79,13 @@ pub(crate) fn zeta(s: f64, q: f64) -> f64 {
         return sign * (zeta(s, least) - zeta(s, behind)) + zeta(s, first);
     }
     let (mut q, mut sum) = (q, 0.0);
-    while q < FAR {
-        sum += libm::pow(q, -s);
+    // The series behind wants `q` to be as large as `s`; where that is large, terms soon add nothing.
+    while q < FAR + s {
+        let term = libm::pow(q, -s);
+        sum += term;
+        if term <= sum * f64::EPSILON / 16.0 {
+            return sum;
+        }
         q += 1.0;
     }
     let term = libm::pow(q, -s);
@@ -165,6 +170,9 @@ fn inverse_erfc(p: f64) -> f64 {
 
 /// Below which value a normally distributed number of mean 0 and deviation 1 lies with this probability.
 pub(crate) fn normal_quantile(p: f64) -> f64 {
+    if (0.25..=0.75).contains(&p) {
+        return SQRT_2 * inverse_erf(2.0 * p - 1.0);
+    }
     if p <= 0.5 { -SQRT_2 * inverse_erfc(2.0 * p) } else { SQRT_2 * inverse_erfc(2.0 * (1.0 - p)) }
 }
 
@@ -195,4 +203,15 @@ pub(crate) fn scaled_bessel_i(order: u8, x: f64) -> f64 {
 /// The modified Bessel function of the first kind of this order (0 or 1).
 pub(crate) fn bessel_i(order: u8, x: f64) -> f64 {
     scaled_bessel_i(order, x) * libm::exp(x.abs())
+}
+
+/// `x * 2^exponent`, without a power on the way that is out of range.
+pub(crate) fn scaled(x: f64, exponent: f64) -> f64 {
+    // Beyond these, results are zero or infinite.
+    let whole = exponent.clamp(-3000.0, 3000.0);
+    if exponent == libm::trunc(exponent) {
+        libm::ldexp(x, whole as i32)
+    } else {
+        x * libm::exp2(exponent)
+    }
 }

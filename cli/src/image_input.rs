@@ -82,7 +82,7 @@ pub(crate) fn decode(
     let image = if (image.width(), image.height()) == (wide, high) {
         image
     } else {
-        image.resize_to_fill(wide, high, FilterType::Triangle)
+        fill(&image, wide, high)
     };
     let interleaved =
         if channels == 1 { image.to_luma32f().into_raw() } else { image.into_rgb32f().into_raw() };
@@ -101,6 +101,21 @@ pub(crate) fn decode(
         shape.insert(0, 1);
     }
     Ok(Tensor::from_vec(&shape, planar)?.to_type(info.scalar_type)?)
+}
+
+/// The middle of an image, in the proportions that are wanted, scaled. It is cut out first: what is thin would become very long.
+fn fill(image: &image::DynamicImage, wide: u32, high: u32) -> image::DynamicImage {
+    let (from_wide, from_high) = (u64::from(image.width()), u64::from(image.height()));
+    let (to_wide, to_high) = (u64::from(wide.max(1)), u64::from(high.max(1)));
+    let keep_wide = ((from_high * to_wide + to_high / 2) / to_high).clamp(1, from_wide.max(1));
+    let keep_high = ((from_wide * to_high + to_wide / 2) / to_wide).clamp(1, from_high.max(1));
+    let x = from_wide.saturating_sub(keep_wide) / 2;
+    let y = from_high.saturating_sub(keep_high) / 2;
+    image.crop_imm(x as u32, y as u32, keep_wide as u32, keep_high as u32).resize_exact(
+        wide,
+        high,
+        FilterType::Triangle,
+    )
 }
 
 #[cfg(test)]

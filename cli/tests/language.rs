@@ -297,6 +297,8 @@ fn sessions_share_fairly() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let before = now();
+    // Neither was over when the other began.
+    assert!(before.iter().all(|words| *words < 390), "{before:?}");
     let short = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": 60});
     assert_eq!(server.complete("/v1/completions", &short).0, 200);
     let made = [0, 1].map(|at| now()[at] - before[at]);

@@ -41,6 +41,7 @@ impl Operator {
                 | Operator::RANDN
                 | Operator::RAND_LIKE
                 | Operator::RANDN_LIKE
+                | Operator::RANDINT
                 | Operator::RANDINT_LOW
                 | Operator::RANDINT_LIKE
                 | Operator::RANDPERM

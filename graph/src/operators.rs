@@ -360,6 +360,7 @@ operators! {
     PROD_DIM_INT = "aten.prod.dim_int" <- "aten::prod.int_out";
     RAND = "aten.rand.default" <- "aten::rand.out" without 1..5;
     RAND_LIKE = "aten.rand_like.default" <- "aten::rand_like.out" without 1..5;
+    RANDINT = "aten.randint.default" <- "aten::randint.out" without 2..6;
     RANDINT_LOW = "aten.randint.low" <- "aten::randint.low_out" without 3..7;
     RANDINT_LIKE = "aten.randint_like.default" <- "aten::randint_like.out" without 2..6;
     RANDN = "aten.randn.default" <- "aten::randn.out" without 1..5;

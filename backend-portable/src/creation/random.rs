@@ -30,6 +30,18 @@ kernels! {
     RANDN_LIKE_OUT = Kernel::new("aten::randn_like.out", &[Tensor, OptionalInt, Out], |ctx| {
         prepare_like(ctx, |ctx| fill(ctx, 2, normal))
     });
+    /// `aten::randint.out(high, size, out)`: integers from 0 to below `high`, all alike probable.
+    RANDINT_OUT = Kernel::new("aten::randint.out", &[Int, IntList, Out], |ctx| {
+        super::prepare_sizes(ctx, 1, 2)?;
+        number_type(2, ctx.info(2)?.scalar_type)?;
+        if ctx.int(0)? <= 0 {
+            return Err(KernelError::argument(0, "is not above zero"));
+        }
+        Ok(Plan::new(|ctx| {
+            let high = ctx.int(0)?;
+            integers(ctx, 2, 0, high)
+        }))
+    });
     /// `aten::randint.low_out(low, high, size, out)`: integers from `low` to below `high`, all alike probable.
     RANDINT_LOW_OUT = Kernel::new("aten::randint.low_out", &[Int, Int, IntList, Out], |ctx| {
         super::prepare_sizes(ctx, 2, 3)?;

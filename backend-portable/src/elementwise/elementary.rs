@@ -4,6 +4,7 @@ use super::complex::with_complex;
 use super::{Real, binary, unary};
 use crate::compute::functions;
 use crate::number::Compute;
+use crate::special;
 use crate::table::kernels;
 
 kernels! {
@@ -54,7 +55,9 @@ kernels! {
     /// `aten::erf.out(self, out)`: the error function.
     ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector functions::Erf);
     /// `aten::ldexp.out(self, other, out)`: `self * 2^other`.
-    LDEXP_OUT = binary!("aten::ldexp.out", Float, float Real, |a, b| a * b.exp2());
+    LDEXP_OUT = binary!("aten::ldexp.out", Float, float Real, |a, b| {
+        C::from_f64(special::scaled(a.to_f64(), b.to_f64()))
+    });
     /// `aten::signbit.out(self, out)`: whether it is negative, or a negative zero.
     SIGNBIT_OUT = unary!("aten::signbit.out", Truth, Compute, |a: C| C::of_bool(
         a.to_f64().is_sign_negative()

@@ -29,8 +29,8 @@ kernels! {
     DIGAMMA_OUT = function!("aten::digamma.out", special::digamma);
     /// `aten::polygamma.out(n, self, out)`: derivative number `n` of `digamma`.
     POLYGAMMA_OUT = Kernel::new("aten::polygamma.out", &[Int, Tensor, Out], |ctx| {
-        if ctx.int(0)? < 0 {
-            return Err(KernelError::argument(0, "is negative"));
+        if u32::try_from(ctx.int(0)?).is_err() {
+            return Err(KernelError::argument(0, "is negative or too large"));
         }
         prepare(ctx, &[1], &[], 2, TypeRule::Float, by_compute!(float polygamma))
     });
@@ -51,9 +51,9 @@ kernels! {
     /// `aten::special_bessel_j1.out(self, out)`: the Bessel function of the first kind, of order 1.
     SPECIAL_BESSEL_J1_OUT = function!("aten::special_bessel_j1.out", |x| finite(x, libm::j1));
     /// `aten::special_bessel_y0.out(self, out)`: the Bessel function of the second kind, of order 0.
-    SPECIAL_BESSEL_Y0_OUT = function!("aten::special_bessel_y0.out", libm::y0);
+    SPECIAL_BESSEL_Y0_OUT = function!("aten::special_bessel_y0.out", |x| finite(x, libm::y0));
     /// `aten::special_bessel_y1.out(self, out)`: the Bessel function of the second kind, of order 1.
-    SPECIAL_BESSEL_Y1_OUT = function!("aten::special_bessel_y1.out", libm::y1);
+    SPECIAL_BESSEL_Y1_OUT = function!("aten::special_bessel_y1.out", |x| finite(x, libm::y1));
 }
 
 /// A function that is no number at the infinities, as PyTorch's are.
@@ -63,7 +63,6 @@ fn finite(x: f64, function: fn(f64) -> f64) -> f64 {
 
 fn polygamma<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    // Beyond these, factorials are infinite.
     let n = u32::try_from(ctx.int(0)?).unwrap_or(u32::MAX);
     map(ctx, [1], 2, &move |x: C| C::from_f64(special::polygamma(n, x.to_f64())))
 }

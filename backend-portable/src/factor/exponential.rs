@@ -29,12 +29,21 @@ fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (sum, rest) = rest.split_at_mut_checked(numel).unwrap_or_default();
     let (term, product) = rest.split_at_mut_checked(numel).unwrap_or_default();
     let mut out = ctx.out(1)?;
+    if numel == 0 {
+        return Ok(());
+    }
     for index in 0..shape.count {
         read(&input, index, n, matrix);
         let norm = matrix
             .chunks_exact(n.max(1))
             .map(|row| row.iter().map(|value| value.abs()).sum::<f64>())
             .fold(0.0, f64::max);
+        if n == 1 {
+            sum.copy_from_slice(matrix);
+            sum.iter_mut().for_each(|value| *value = libm::exp(*value));
+            write(&mut out, index, n, sum);
+            continue;
+        }
         if norm.is_infinite() {
             sum.fill(f64::NAN);
             write(&mut out, index, n, sum);

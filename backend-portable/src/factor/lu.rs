@@ -9,14 +9,16 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 kernels! { LU:
     /// `aten::_linalg_det.result(A, result, LU, pivots)`: determinants, and the factors of the transposed matrices, as PyTorch has them.
     DET = Kernel::new("aten::_linalg_det.result", &[Tensor, Out, Out, Out], |ctx| {
-        prepare_factors(ctx, 2)?;
+        let shape = Shape::square(ctx, 0)?;
+        prepare_factors(ctx, &shape, 2)?;
         let of = ctx.info(0)?.scalar_type;
         resize(ctx, 1, &[], of)?;
         plan(ctx, det)
     });
     /// `aten::_linalg_slogdet.sign(A, sign, logabsdet, LU, pivots)`: signs of determinants, logarithms of their sizes, and the factors as above.
     SLOGDET = Kernel::new("aten::_linalg_slogdet.sign", &[Tensor, Out, Out, Out, Out], |ctx| {
-        prepare_factors(ctx, 3)?;
+        let shape = Shape::square(ctx, 0)?;
+        prepare_factors(ctx, &shape, 3)?;
         let of = ctx.info(0)?.scalar_type;
         resize(ctx, 1, &[], of)?;
         resize(ctx, 2, &[], of)?;
@@ -30,7 +32,8 @@ kernels! { LU:
             if !ctx.bool(1)? {
                 return Err(KernelError::unsupported("factors without pivots"));
             }
-            prepare_factors(ctx, 3)?;
+            let shape = Shape::of(&ctx.info(0)?, 0)?;
+            prepare_factors(ctx, &shape, 3)?;
             resize(ctx, 5, &[], ScalarType::Int)?;
             plan(ctx, |ctx| factor_all(ctx, 3, false, None, &mut |_, _, _| {}, Some((5, 2))))
         },
@@ -49,7 +52,8 @@ kernels! { LU:
         "aten::_linalg_solve_ex.result",
         &[Tensor, Tensor, Bool, Bool, Out, Out, Out, Out],
         |ctx| {
-            let shape = prepare_factors(ctx, 5)?;
+            let shape = Shape::square(ctx, 0)?;
+            prepare_factors(ctx, &shape, 5)?;
             let (a, b) = (ctx.info(0)?, ctx.info(1)?);
             if !ctx.bool(2)? {
                 return Err(KernelError::unsupported("matrices on the right of what is sought"));
@@ -83,16 +87,10 @@ fn columns(
 }
 
 /// Gives the factors and the pivots, which follow, their shapes.
-fn prepare_factors(ctx: &mut Prepare, out: usize) -> Result<Shape, KernelError> {
-    let shape = if out == 3 && ctx.info(0)?.rank() >= 2 {
-        Shape::of(&ctx.info(0)?, 0)?
-    } else {
-        Shape::square(ctx, 0)?
-    };
+fn prepare_factors(ctx: &mut Prepare, shape: &Shape, out: usize) -> Result<(), KernelError> {
     let of = ctx.info(0)?.scalar_type;
     resize(ctx, out, &[shape.rows, shape.cols], of)?;
-    resize(ctx, out + 1, &[shape.rows.min(shape.cols)], ScalarType::Int)?;
-    Ok(shape)
+    resize(ctx, out + 1, &[shape.rows.min(shape.cols)], ScalarType::Int)
 }
 
 fn plan(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelError> {
@@ -113,17 +111,17 @@ fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
             }
         }
         *pivot = (best + 1) as f64;
-        if matrix.at(best, k) == 0.0 {
-            if singular == 0 {
-                singular = k + 1;
-            }
-            continue;
+        // Of zeros alone nothing follows; what is no number among them goes on.
+        let is_zero = matrix.at(best, k) == 0.0;
+        if is_zero && singular == 0 {
+            singular = k + 1;
         }
         if best != k {
             matrix.swap_rows(best, k);
         }
         for row in k + 1..rows {
-            let factor = matrix.at(row, k) / matrix.at(k, k);
+            let below = matrix.at(row, k);
+            let factor = if is_zero { below } else { below / matrix.at(k, k) };
             matrix.set(row, k, factor);
             for col in k + 1..cols {
                 matrix.set(row, col, matrix.at(row, col) - factor * matrix.at(k, col));
@@ -136,6 +134,9 @@ fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
 /// Solves `A * X = B` for the factors of `A`; `right` is `B`, and becomes `X`.
 fn solve_factored(factors: &Matrix, pivots: &[f64], right: &mut Matrix) {
     let n = factors.cols;
+    if n == 0 {
+        return;
+    }
     for (row, pivot) in pivots.iter().enumerate() {
         let other = *pivot as usize - 1;
         if other != row {

@@ -2,6 +2,7 @@
 //!
 //! The last two dimensions are a matrix, those before are a batch. All is computed in `f64`, in plain loops: such matrices are small
 //! where networks have them. As LAPACK does, factorisations choose the largest pivot, and reflections keep the sign that loses no digits.
+//! What LAPACK does not share is its range: elements whose squares `f64` cannot hold (above 1e154, below 1e-154) give wrong factors.
 
 mod exponential;
 mod lu;

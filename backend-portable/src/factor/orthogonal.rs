@@ -12,25 +12,24 @@ kernels! { ORTHOGONAL:
         let info = ctx.info(0)?;
         let shape = Shape::of(&info, 0)?;
         let (q, r) = factors(ctx, &shape)?;
-        if q == 0 {
-            ctx.resize(2, &[0])?;
-        } else {
-            resize(ctx, 2, &[shape.rows, q], info.scalar_type)?;
+        match q {
+            Some(q) => resize(ctx, 2, &[shape.rows, q], info.scalar_type)?,
+            None => ctx.resize(2, &[0])?,
         }
         resize(ctx, 3, &[r, shape.cols], info.scalar_type)?;
         let least = shape.rows.min(shape.cols);
-        let bytes = numbers(&[[1, shape.numel], [shape.rows, least], [shape.rows, q]])?;
+        let bytes = numbers(&[[1, shape.numel], [shape.rows, least], [shape.rows, q.unwrap_or(0)]])?;
         Ok(Plan::new(qr).with_scratch(bytes))
     });
 }
 
-/// The columns of Q, none if it is not wanted, and the rows of R.
-fn factors(args: &Arguments, shape: &Shape) -> Result<(usize, usize), KernelError> {
+/// The columns of Q, if it is wanted, and the rows of R.
+fn factors(args: &Arguments, shape: &Shape) -> Result<(Option<usize>, usize), KernelError> {
     let least = shape.rows.min(shape.cols);
     match args.optional_string(1)?.unwrap_or("reduced") {
-        "reduced" => Ok((least, least)),
-        "complete" => Ok((shape.rows, shape.rows)),
-        "r" => Ok((0, least)),
+        "reduced" => Ok((Some(least), least)),
+        "complete" => Ok((Some(shape.rows), shape.rows)),
+        "r" => Ok((None, least)),
         _ => Err(KernelError::argument(1, "is none of 'reduced', 'complete', 'r'")),
     }
 }
@@ -39,6 +38,7 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
     let (q_cols, r_rows) = factors(ctx, &shape)?;
+    let q_cols = q_cols.unwrap_or(0);
     let Shape { rows, cols, numel, count } = shape;
     let least = rows.min(cols);
     let memory = scratch::take::<f64>(ctx, numel + rows * least + rows * q_cols)?;
@@ -46,6 +46,9 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (vectors, q) = rest.split_at_mut_checked(rows * least).unwrap_or_default();
     let (mut q_out, mut r_out) = (ctx.out(2)?, ctx.out(3)?);
     let (mut r, mut q) = (Matrix { cols, data: r }, Matrix { cols: q_cols, data: q });
+    if q_out.numel() == 0 && r_out.numel() == 0 {
+        return Ok(());
+    }
     for index in 0..count {
         read(&input, index, cols, r.data);
         for (k, vector) in vectors.chunks_exact_mut(rows.max(1)).enumerate() {

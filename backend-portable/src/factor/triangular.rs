@@ -78,6 +78,7 @@ fn factor(matrix: &mut Matrix) -> usize {
             }
             let root = libm::sqrt(rest);
             if root.is_nan() || root == 0.0 {
+                matrix.set(row, row, rest);
                 return row + 1;
             }
             matrix.set(row, row, root);
@@ -93,6 +94,9 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
     let memory = scratch::take::<f64>(ctx, shape.numel + right.numel)?;
     let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let mut out = ctx.out(5)?;
+    if right.numel == 0 {
+        return Ok(());
+    }
     let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data });
     let mut sought = Matrix { cols: right.cols, data: sought };
     for index in 0..shape.count {

@@ -24,8 +24,11 @@ kernels! {
         dim(ctx)?;
         ctx.resize(2, &input.sizes)?;
         let found = ctx.info(2)?.scalar_type;
-        if !input.scalar_type.is_floating() || found != input.scalar_type {
-            return Err(unsupported(if found.is_floating() { 0 } else { 2 }, found));
+        if !input.scalar_type.is_floating() {
+            return Err(unsupported(0, input.scalar_type));
+        }
+        if found != input.scalar_type {
+            return Err(unsupported(2, found));
         }
         let compute = ComputeType::of(found).ok_or(unsupported(2, found))?;
         Ok(Plan::new(by_compute!(float log_sums).choose(compute)))

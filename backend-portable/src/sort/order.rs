@@ -64,6 +64,7 @@ kernels! {
         prepare_median(ctx, [median::<u64, true>, median::<u128, true>])
     });
     /// `aten::mode.values(self, dim, keepdim, values, indices)`: the value that is there most often, the least of several, and where it is last.
+    /// One NaN counts as another, which in PyTorch it does not.
     MODE_OUT = Kernel::new("aten::mode.values", &[Tensor, Int, Bool, Out, Out], |ctx| {
         prepare(ctx, MEDIAN, Shape::One(2), [mode::<u64>, mode::<u128>])
     });
@@ -190,6 +191,9 @@ fn each_line<E: Entry>(
     let rank = input.rank();
     let dim = dim_of(ctx, call.dim, rank)?;
     let len = input.size(dim);
+    if len == 0 {
+        return Ok(());
+    }
     let entries = scratch::take::<E>(ctx, len)?;
     let (mut values, mut indices) = (ctx.out(call.out)?, ctx.out(call.out + 1)?);
     let mut sizes: Sizes = input.sizes.clone();

@@ -164,7 +164,7 @@ struct Row<'r, 'c> {
 }
 
 impl Row<'_, '_> {
-    /// The value at a place in order. What a sorter says that is out of range reads as zero.
+    /// The value at a place in order.
     fn at<C: Compute>(&self, place: usize) -> C {
         let at = |place: isize| self.start.wrapping_add(self.step.wrapping_mul(place));
         let mut from = place as isize;
@@ -183,6 +183,13 @@ fn search<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (sequence, sorter) = (ctx.tensor(0)?, ctx.optional_tensor(5)?);
     let right = goes_right(ctx)?;
+    if let Some(sorter) = &sorter {
+        let len = sequence.size(sequence.rank().saturating_sub(1));
+        let inside = |at: &i64| usize::try_from(*at).is_ok_and(|at| at < len);
+        if !sorter.data::<i64>()?.iter().all(inside) {
+            return Err(KernelError::argument(5, "has an index outside its row of the sequence"));
+        }
+    }
     let number = ctx.scalar(1).ok();
     let values = if number.is_some() { None } else { Some(ctx.tensor(1)?) };
     let mut out = ctx.out(6)?;

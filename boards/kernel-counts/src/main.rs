@@ -56,6 +56,7 @@ fn main() -> ! {
         let ticks = counter.count(|| layer.run(&mut memory, true));
         let codes = hash(&memory.out[..layer.out_len()]);
         println!("{name}: own {ticks}");
+        memory.out.fill(0);
         layer.run(&mut memory, false);
         if codes != hash(&memory.out[..layer.out_len()]) {
             println!("{name}: differs from plain loops");

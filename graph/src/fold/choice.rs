@@ -197,6 +197,7 @@ const OTHERS: &[Operator] = &[
     Operator::QUANTIZED_DECOMPOSED_MIXED_MM,
     Operator::RAND,
     Operator::RAND_LIKE,
+    Operator::RANDINT,
     Operator::RANDINT_LIKE,
     Operator::RANDINT_LOW,
     Operator::RANDN,

@@ -28,7 +28,8 @@ pub enum Meaning {
     InPlace(Operator, usize),
     /// The second argument, a cache, takes the first from the position on that the third says. What is behind them means nothing.
     UpdateCache,
-    /// The same at the positions that the fourth argument has, of one sample. The third means nothing.
+    /// The same at the positions that the fourth argument has, of one sample. The third means nothing. Negative positions, which the kernel
+    /// refuses, count from the end of the cache, as `index_put`'s do.
     UpdateCacheAt,
     /// As `UpdateCache` for two caches (arguments 1 and 3, 2 and 4, the position is 5), over which the first argument attends then.
     UpdateCachesAndAttend,

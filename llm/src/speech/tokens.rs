@@ -168,11 +168,13 @@ impl SpeechTokens {
     }
 
     /// The pieces of text between timestamps, and where the sound that was not heard to its end goes on: as far as the model came, or `length` seconds.
+    /// In the last piece of the sound, what was begun and has no end goes on to the end.
     pub(super) fn segments<'t>(
         tokens: &'t [u32],
         first: u32,
         end: &[u32],
         length: f32,
+        is_last: bool,
     ) -> (Vec<Piece<'t>>, f32) {
         let time = |token: u32| token.checked_sub(first).map(|steps| steps as f32 * STEP);
         let tokens = match tokens.split_last() {
@@ -189,9 +191,9 @@ impl SpeechTokens {
             (from, begun) = (time, at + 1);
         }
         let is_open = begun < tokens.len();
-        if is_open && (pieces.is_empty() || from == 0.0) {
+        if is_open && (is_last || pieces.is_empty() || from == 0.0) {
             // Nothing says where it ends: it is all that there is.
-            pieces.push(Piece { from, to: length, tokens: &tokens[begun..] });
+            pieces.push(Piece { from, to: length.max(from), tokens: &tokens[begun..] });
             return (pieces, length);
         }
         // What was begun and has no end is heard again, from where it begins; so is what comes behind two timestamps.
@@ -225,7 +227,7 @@ mod tests {
     fn text_between_timestamps_has_times() {
         let first = 50;
         let of = |tokens: &[u32]| {
-            let (pieces, next) = SpeechTokens::segments(tokens, first, &[40], 10.0);
+            let (pieces, next) = SpeechTokens::segments(tokens, first, &[40], 10.0, false);
             let pieces = pieces.iter().map(|piece| (piece.from, piece.to, piece.tokens.to_vec()));
             (pieces.collect::<Vec<_>>(), next)
         };
@@ -236,6 +238,13 @@ mod tests {
         let two = vec![(0.0, close(50), vec![1]), (close(50), close(70), vec![2])];
         assert_eq!(of(&[50, 1, 100, 100, 2, 120]), (two.clone(), 10.0));
         assert_eq!(of(&[50, 1, 100, 100, 2, 120, 120, 40]), (two, close(70)));
+        // At the end of the sound there is nothing to hear again: what was begun is kept.
+        let (pieces, next) =
+            SpeechTokens::segments(&[50, 1, 100, 100, 2], first, &[40], 10.0, true);
+        let pieces: Vec<_> =
+            pieces.iter().map(|piece| (piece.from, piece.to, piece.tokens)).collect();
+        assert_eq!(pieces, [(0.0, close(50), &[1][..]), (close(50), 10.0, &[2][..])]);
+        assert_eq!(next, 10.0);
         assert_eq!(of(&[40]), (vec![], 10.0));
         assert_eq!(of(&[50, 1, 2]), (vec![(0.0, 10.0, vec![1, 2])], 10.0));
         assert_eq!(of(&[1, 2]), (vec![(0.0, 10.0, vec![1, 2])], 10.0));

@@ -211,7 +211,8 @@ impl Transcriber {
                 let length = piece.len() as f32 / rate;
                 let at = (sound.samples().len() - rest.len()) as f32 / rate;
                 let ends = &self.metadata.eos_ids;
-                let (pieces, next) = SpeechTokens::segments(new, stamp, ends, length);
+                let (pieces, next) =
+                    SpeechTokens::segments(new, stamp, ends, length, rest.len() <= most);
                 segments.extend(pieces.iter().map(|piece| Segment {
                     from: at + piece.from,
                     to: at + piece.to,

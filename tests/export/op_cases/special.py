@@ -161,7 +161,31 @@ def factors() -> Iterator[Case]:
     yield case("cholesky_upper", lambda x: plain(A.linalg_cholesky_ex(x @ x.mT, upper=True)), (well(f64, 3, 3),))
 
 
+def limits() -> Iterator[Case]:
+    """Orders, exponents and numbers at which formulas turn, and shapes in which nothing is to do."""
+    yield case("polygamma_20", lambda x: torch.polygamma(20, x), (torch.tensor([0.5, 3.0, 10.0, 12.0, 50.0], dtype=f64),))
+    orders = torch.tensor([[21.0], [31.0], [51.0], [101.0]], dtype=f64)
+    yield case("zeta_large", S.zeta, (orders, torch.tensor([1.0, 9.9, 10.0, 33.3], dtype=f64)))
+    far = torch.tensor([1e-30, 1e38, 0.0, 1.5]), torch.tensor([150, -150, 200, 127], dtype=torch.int32)
+    yield case("ldexp_far", torch.ldexp, far)
+    yield case("ndtri_middle", S.ndtri, (torch.tensor([0.5, 0.5 + 1e-12, 0.5 - 1e-10, 0.26, 0.74], dtype=f64),))
+    yield case("bessel_y_infinite", lambda x: (S.bessel_y0(x), S.bessel_y1(x)), (torch.tensor([INF, 1.0]),))
+    yield case("det_nan", lambda x: A._linalg_det(x)[0], (torch.tensor([[0.0, NAN], [1.0, 1.0]]),))
+    yield case("exponential_single", torch.linalg.matrix_exp, (torch.tensor([[[-INF]], [[2.0]], [[INF]]]),))
+    yield case("cholesky_indefinite", lambda x: plain(A.linalg_cholesky_ex(x)), (torch.tensor([[1.0, 2.0], [2.0, 1.0]]),))
+    yield case("eigh_large", torch.linalg.eigvalsh, (torch.tensor([[1e200, 1e199], [1e199, 1e200]], dtype=f64),))
+    yield case("qr_no_columns", lambda x: plain(torch.linalg.qr(x)), (torch.zeros(5, 0, 3),))
+    many = torch.zeros(100_000, 100_000, 0, 0)
+    for name, run in (
+        ("exponential", torch.linalg.matrix_exp),
+        ("eigh", lambda x: plain(torch.linalg.eigh(x))),
+        ("svd", lambda x: plain(torch.linalg.svd(x, full_matrices=False))),
+    ):
+        yield case(f"many_without_elements_{name}", run, (many,))
+
+
 FAMILIES = {
+    "special_limits": limits,
     "special_functions": functions,
     "special_pairs": pairs,
     "special_running": running,

@@ -32,7 +32,7 @@ pub(super) const STEPS: &[Step] = &[
     step("deps", "licences, sources and duplicates of dependencies", deps_step),
     step(
         "book",
-        "words are spelled as they should be; the book's pages have no dead links",
+        "words are spelled as they should be; where there is mdBook, the book's pages have no dead links",
         book_step,
     ),
     beside("miri", "core's tests under Miri", miri),

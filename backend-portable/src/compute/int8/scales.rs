@@ -1,5 +1,5 @@
-//! Scales of groups of weights: by panels and groups, 16 together. They are the larger part of weights of 4 bits than their number tells, and exporters keep
-//! them as `bfloat16`: so they lie as these where nothing is lost by it.
+//! Scales of groups of weights: by panels and groups, 16 together. They take a larger part of 4-bit weights than their number suggests, and
+//! exporters keep them as `bfloat16`: they lie so where nothing is lost.
 
 use super::LANES;
 use core::ops::Range;

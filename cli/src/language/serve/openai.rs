@@ -213,7 +213,10 @@ impl Fields {
         let has_mark = |message: &Message| message.content.contains(MARK);
         match messages.is_empty() {
             true => Err("'messages' is missing".into()),
-            false if pictures.len() != messages.iter().map(marks).sum::<usize>() => {
+            false
+                if !pictures.is_empty()
+                    && pictures.len() != messages.iter().map(marks).sum::<usize>() =>
+            {
                 let at = messages.iter().position(has_mark).unwrap_or(0);
                 Err(format!(
                     "'messages[{at}]': the character U+FFFC stands for pictures here, and cannot be text"

@@ -26,6 +26,9 @@ pub(super) fn data_uri(uri: &str) -> Result<Vec<u8>, String> {
     STANDARD.decode(data).map_err(|error| format!("a picture is not in base64: {error}"))
 }
 
+/// The most bytes that the pictures of a request take as the program wants them.
+const MAX_TENSORS: usize = 256 << 20;
+
 /// Pictures as the program takes them.
 pub(super) fn tensors(
     runner: &Runner,
@@ -34,8 +37,17 @@ pub(super) fn tensors(
 ) -> Result<Vec<Tensor>, Failure> {
     let none = || Failure::new("the program takes no pictures: it has no vision_encoder");
     let Normalization { mean, std } = normalization;
+    let info = runner.image_input().ok_or_else(none)?;
+    // On the way, elements have four bytes.
+    let each = info.nbytes().max(info.numel().saturating_mul(4)).max(1);
+    let most = (MAX_TENSORS / each).min(runner.metadata().max_context_len).max(1);
+    if pictures.len() > most {
+        let found = pictures.len();
+        return Err(Failure::new(format!(
+            "there are {found} pictures, and at most {most} are taken"
+        )));
+    }
     let read = |(number, picture): (usize, &Vec<u8>)| {
-        let info = runner.image_input().ok_or_else(none)?;
         image_input::decode(picture, info, mean, std)
             .map_err(|error| Failure::new(format!("picture {number}: {error}")))
     };
