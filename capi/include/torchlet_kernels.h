@@ -251,6 +251,7 @@ extern const torchlet_kernel torchlet_kernel_aten_rand_like_out;
 extern const torchlet_kernel torchlet_kernel_aten_rand_out;
 extern const torchlet_kernel torchlet_kernel_aten_randint_like_out;
 extern const torchlet_kernel torchlet_kernel_aten_randint_low_out;
+extern const torchlet_kernel torchlet_kernel_aten_randint_out;
 extern const torchlet_kernel torchlet_kernel_aten_randn_like_out;
 extern const torchlet_kernel torchlet_kernel_aten_randn_out;
 extern const torchlet_kernel torchlet_kernel_aten_randperm_out;

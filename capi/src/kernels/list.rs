@@ -243,6 +243,7 @@ super::symbols! {
     torchlet_kernel_aten_rand_out = "aten::rand.out";
     torchlet_kernel_aten_randint_like_out = "aten::randint_like.out";
     torchlet_kernel_aten_randint_low_out = "aten::randint.low_out";
+    torchlet_kernel_aten_randint_out = "aten::randint.out";
     torchlet_kernel_aten_randn_like_out = "aten::randn_like.out";
     torchlet_kernel_aten_randn_out = "aten::randn.out";
     torchlet_kernel_aten_randperm_out = "aten::randperm.out";
