@@ -18,7 +18,7 @@ struct Case {
 
 const CASES: &[Case] = &[
     Case { name: "digits, f32", model: "digits/digits.pte", flash: 79_000, ram: 17_700 },
-    Case { name: "digits, int8", model: "tinyml/digits.pte", flash: 62_300, ram: 5_350 },
+    Case { name: "digits, int8", model: "tinyml/digits.pte", flash: 62_400, ram: 5_350 },
 ];
 
 /// Bytes of flash by what they are for.
