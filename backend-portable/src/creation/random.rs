@@ -33,14 +33,7 @@ kernels! {
     /// `aten::randint.out(high, size, out)`: integers from 0 to below `high`, all alike probable.
     RANDINT_OUT = Kernel::new("aten::randint.out", &[Int, IntList, Out], |ctx| {
         super::prepare_sizes(ctx, 1, 2)?;
-        number_type(2, ctx.info(2)?.scalar_type)?;
-        if ctx.int(0)? <= 0 {
-            return Err(KernelError::argument(0, "is not above zero"));
-        }
-        Ok(Plan::new(|ctx| {
-            let high = ctx.int(0)?;
-            integers(ctx, 2, 0, high)
-        }))
+        prepare_below(ctx, 0, 2, |ctx| integers_below(ctx, 0, 2))
     });
     /// `aten::randint.low_out(low, high, size, out)`: integers from `low` to below `high`, all alike probable.
     RANDINT_LOW_OUT = Kernel::new("aten::randint.low_out", &[Int, Int, IntList, Out], |ctx| {
@@ -59,14 +52,7 @@ kernels! {
         Kernel::new("aten::randint_like.out", &[Tensor, Int, OptionalInt, Out], |ctx| {
             let sizes = ctx.info(0)?.sizes;
             ctx.resize(3, &sizes)?;
-            number_type(3, ctx.info(3)?.scalar_type)?;
-            if ctx.int(1)? <= 0 {
-                return Err(KernelError::argument(1, "is not above zero"));
-            }
-            Ok(Plan::new(|ctx| {
-                let high = ctx.int(1)?;
-                integers(ctx, 3, 0, high)
-            }))
+            prepare_below(ctx, 1, 3, |ctx| integers_below(ctx, 1, 3))
         });
     /// `aten::randperm.out(n, out)`: the integers from 0 to below `n`, in any order.
     RANDPERM_OUT = Kernel::new("aten::randperm.out", &[Int, Out], |ctx| {
@@ -173,6 +159,25 @@ fn integers(ctx: &mut Invoke, out: usize, low: i64, high: i64) -> Result<(), Ker
         }
     }, else ());
     Ok(())
+}
+
+/// Prepares integers from 0 to below argument `high`.
+fn prepare_below(
+    ctx: &Prepare,
+    high: usize,
+    out: usize,
+    invoke: InvokeFn,
+) -> Result<Plan, KernelError> {
+    number_type(out, ctx.info(out)?.scalar_type)?;
+    if ctx.int(high)? <= 0 {
+        return Err(KernelError::argument(high, "is not above zero"));
+    }
+    Ok(Plan::new(invoke))
+}
+
+fn integers_below(ctx: &mut Invoke, high: usize, out: usize) -> Result<(), KernelError> {
+    let high = ctx.int(high)?;
+    integers(ctx, out, 0, high)
 }
 
 fn prepare_like(ctx: &mut Prepare, invoke: InvokeFn) -> Result<Plan, KernelError> {

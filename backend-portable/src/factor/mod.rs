@@ -124,7 +124,24 @@ fn read(tensor: &TensorRef, index: usize, cols: usize, out: &mut [f64]) {
 
 /// Writes matrix `index`, whose elements come row by row.
 fn write(tensor: &mut TensorMut, index: usize, cols: usize, values: &[f64]) {
-    let (first, (row, col)) = (start(tensor.info(), index, 2), steps(tensor.info()));
+    let steps = steps(tensor.info());
+    write_along(tensor, index, steps, cols, values);
+}
+
+/// Writes matrix `index`, of which the elements of the transposed one come row by row.
+fn write_transposed(tensor: &mut TensorMut, index: usize, cols: usize, values: &[f64]) {
+    let (row, col) = steps(tensor.info());
+    write_along(tensor, index, (col, row), cols, values);
+}
+
+fn write_along(
+    tensor: &mut TensorMut,
+    index: usize,
+    (row, col): (isize, isize),
+    cols: usize,
+    values: &[f64],
+) {
+    let first = start(tensor.info(), index, 2);
     for (i, values) in values.chunks_exact(cols.max(1)).enumerate() {
         for (j, value) in values.iter().enumerate() {
             put(tensor, first + row * i as isize + col * j as isize, *value);

@@ -2,7 +2,7 @@
 //!
 //! Signs of vectors, and which vectors belong to values that are equal, are as free as they are in LAPACK.
 
-use super::{Matrix, Shape, numbers, read, resize, write, write_vector};
+use super::{Matrix, Shape, numbers, read, resize, write, write_transposed, write_vector};
 use crate::scratch;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, OptionalString, Out, String, Tensor};
@@ -222,23 +222,14 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
         complete(&mut left, values);
         if is_wide {
-            write_transposed(&mut v_out, index, &left);
+            write_transposed(&mut v_out, index, left.cols, left.data);
             write(&mut u_out, index, short, right.data);
         } else {
             write(&mut u_out, index, left_cols, left.data);
-            write_transposed(&mut v_out, index, &right);
+            write_transposed(&mut v_out, index, right.cols, right.data);
         }
     }
     Ok(())
-}
-
-fn write_transposed(out: &mut torchlet_core::TensorMut, index: usize, matrix: &Matrix) {
-    let (first, (row, col)) = (super::start(out.info(), index, 2), super::steps(out.info()));
-    for i in 0..matrix.rows() {
-        for j in 0..matrix.cols {
-            super::put(out, first + row * j as isize + col * i as isize, matrix.at(i, j));
-        }
-    }
 }
 
 /// Turns the first columns until they are orthogonal, and `right` with them.

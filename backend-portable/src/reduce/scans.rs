@@ -60,31 +60,63 @@ struct Sums;
 struct Products;
 struct LogSums;
 
-// As in PyTorch, `float` is summed, multiplied and so on in `double`: what is out of range for the one can come back into it.
-impl Scan<f32> for Sums {
+/// A scan of floating-point numbers. As in PyTorch, what there is so far of `float` is `double`: what is out of range for the one can come
+/// back into it.
+trait FloatScan {
+    const START: f64;
+    fn combine(so_far: f64, x: f64) -> f64;
+}
+
+impl<S: FloatScan> Scan<f32> for S {
     type State = f64;
     #[inline(always)]
     fn start() -> f64 {
-        0.0
+        S::START
     }
     #[inline(always)]
-    fn step(sum: &mut f64, x: f32) -> f32 {
-        *sum += f64::from(x);
-        *sum as f32
+    fn step(state: &mut f64, x: f32) -> f32 {
+        *state = S::combine(*state, x.into());
+        *state as f32
     }
 }
-impl Scan<f64> for Sums {
+
+impl<S: FloatScan> Scan<f64> for S {
     type State = f64;
     #[inline(always)]
     fn start() -> f64 {
-        0.0
+        S::START
     }
     #[inline(always)]
-    fn step(sum: &mut f64, x: f64) -> f64 {
-        *sum += x;
-        *sum
+    fn step(state: &mut f64, x: f64) -> f64 {
+        *state = S::combine(*state, x);
+        *state
     }
 }
+
+impl FloatScan for Sums {
+    const START: f64 = 0.0;
+    #[inline(always)]
+    fn combine(so_far: f64, x: f64) -> f64 {
+        so_far + x
+    }
+}
+
+impl FloatScan for Products {
+    const START: f64 = 1.0;
+    #[inline(always)]
+    fn combine(so_far: f64, x: f64) -> f64 {
+        so_far * x
+    }
+}
+
+impl FloatScan for LogSums {
+    const START: f64 = f64::NEG_INFINITY;
+    #[inline(always)]
+    fn combine(so_far: f64, x: f64) -> f64 {
+        log_add(so_far, x)
+    }
+}
+
 impl Scan<i64> for Sums {
     type State = i64;
     #[inline(always)]
@@ -98,30 +130,6 @@ impl Scan<i64> for Sums {
     }
 }
 
-impl Scan<f32> for Products {
-    type State = f64;
-    #[inline(always)]
-    fn start() -> f64 {
-        1.0
-    }
-    #[inline(always)]
-    fn step(product: &mut f64, x: f32) -> f32 {
-        *product *= f64::from(x);
-        *product as f32
-    }
-}
-impl Scan<f64> for Products {
-    type State = f64;
-    #[inline(always)]
-    fn start() -> f64 {
-        1.0
-    }
-    #[inline(always)]
-    fn step(product: &mut f64, x: f64) -> f64 {
-        *product *= x;
-        *product
-    }
-}
 impl Scan<i64> for Products {
     type State = i64;
     #[inline(always)]
@@ -132,31 +140,6 @@ impl Scan<i64> for Products {
     fn step(product: &mut i64, x: i64) -> i64 {
         *product = product.wrapping_mul(x);
         *product
-    }
-}
-
-impl Scan<f32> for LogSums {
-    type State = f64;
-    #[inline(always)]
-    fn start() -> f64 {
-        f64::NEG_INFINITY
-    }
-    #[inline(always)]
-    fn step(sum: &mut f64, x: f32) -> f32 {
-        *sum = log_add(*sum, x.into());
-        *sum as f32
-    }
-}
-impl Scan<f64> for LogSums {
-    type State = f64;
-    #[inline(always)]
-    fn start() -> f64 {
-        f64::NEG_INFINITY
-    }
-    #[inline(always)]
-    fn step(sum: &mut f64, x: f64) -> f64 {
-        *sum = log_add(*sum, x);
-        *sum
     }
 }
 
