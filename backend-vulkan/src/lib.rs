@@ -40,6 +40,7 @@ pub use device::{
     DeviceInfo, DeviceKind, MEMORY_LIMIT_VARIABLE, MatrixElement, PIPELINE_CACHE_VARIABLE,
     TIMEOUT_VARIABLE, devices, user_cache_folder,
 };
+pub use passes::run as fuse;
 pub use summary::{GraphSummary, OperatorSummary, summarize};
 pub use target::VulkanTarget;
 

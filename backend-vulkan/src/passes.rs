@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Value, ValueId};
 
-/// Rewrites a graph into one that computes the same with fewer calls.
-pub(crate) fn run(graph: &mut Graph<'_>) {
+/// Rewrites the graph of a delegate into one that computes the same with fewer calls, as is done when it is loaded: these are the calls that
+/// runs tell of.
+pub fn run(graph: &mut Graph<'_>) {
     silu::fuse(graph);
     epilogue::fuse(graph);
     chain::fuse(graph);

@@ -516,9 +516,25 @@ pub(crate) struct ProfileArguments {
     /// Compare with a profile that was written earlier: what became slower comes first
     #[arg(long, value_name = "FILE.json")]
     pub(crate) against: Option<PathBuf>,
+    /// What the processors can do that the program runs on, which its calls are held against: measured here, in half a second for each
+    /// processor; the compiler's model of their kind; or nothing
+    #[arg(long, value_enum, default_value_t, conflicts_with = "from")]
+    pub(crate) roofline: Roofline,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Where what processors can do is known from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Roofline {
+    /// Measured
+    #[default]
+    Measured,
+    /// The compiler's model
+    Model,
+    /// Left out
+    None,
 }
 
 /// A way to run a program.

@@ -90,6 +90,16 @@ fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleB
     Ok(builder.backend(backend))
 }
 
+/// Does to a delegate's graph what its backend does before it runs it.
+pub(crate) fn prepare(backend: &str, graph: &mut torchlet::graph::graph::Graph<'_>) {
+    #[cfg(feature = "vulkan")]
+    if backend == "VulkanBackend" {
+        torchlet::vulkan::fuse(graph);
+    }
+    #[cfg(not(feature = "vulkan"))]
+    let _ = (backend, graph);
+}
+
 /// The backend that a program lowered for Vulkan runs on.
 #[cfg(feature = "vulkan")]
 fn vulkan_backend(options: &ModelOptions) -> torchlet::vulkan::VulkanBackend {

@@ -414,7 +414,7 @@ fn dumps_are_written_and_read() {
     let output = torchlet(&run);
     assert!(String::from_utf8_lossy(&output.stderr).contains("other numbers than in its ETRecord"));
     // What would be ignored is refused.
-    for ignored in [["--iterations", "9"], ["--backend", "cpu"]] {
+    for ignored in [["--iterations", "9"], ["--backend", "cpu"], ["--roofline", "none"]] {
         let output = torchlet(&[&["profile", "--from", &dump][..], &ignored].concat());
         assert_eq!(output.status.code(), Some(2), "{ignored:?}");
     }
@@ -429,9 +429,13 @@ fn profiles_are_saved_drawn_and_compared() {
     let files = ["--trace", &trace, "--flame", &flame, "--save", &saved];
     let model = ["profile", "digits/digits.pte", "--backend", "as-exported", "--iterations", "3"];
     let text = stdout(&[&model[..], &files].concat());
-    for part in ["aten::convolution.out", "between them", "p90", "roofline"] {
+    for part in ["aten::convolution.out", "between them", "p90", "roof  operator", "measured:"] {
         assert!(text.contains(part), "{part} in {text}");
     }
+    let model = [&model[..], &["--roofline", "model"]].concat();
+    assert!(stdout(&model).contains("by the compiler's model:"));
+    let without = stdout(&["profile", "digits/digits.pte", "--roofline", "none"]);
+    assert!(!without.contains("roofline"), "{without}");
     let trace = json(&std::fs::read_to_string(&trace).unwrap());
     let events = trace["traceEvents"].as_array().unwrap();
     let is_slice = |event: &&serde_json::Value| event["ph"] == "X" && event["dur"].is_f64();
@@ -447,6 +451,10 @@ fn profiles_are_saved_drawn_and_compared() {
         object["calls"].as_array().unwrap().iter().find(|it| it["name"] == "aten::addmm.out");
     // Ten sums of 256 products.
     assert_eq!(addmm.unwrap()["operations"], 2.0 * 2560.0);
+    assert!(addmm.unwrap()["roof_share"].as_f64().unwrap() > 0.0);
+    let roof = &object["roofline"][0];
+    assert_eq!(roof["processor"], "cpu");
+    assert!(roof["operations"].as_f64() > Some(0.0) && roof["measured_in"].is_null(), "{roof}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::work::{Work, of_each};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use torchlet_core::{DataMap, Registry};
+use torchlet_core::{DataMap, Registry, ScalarType};
 
 /// What a call takes, by its shapes: where these are bounds, the most that it can take.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,9 +29,12 @@ pub struct CallWork {
     pub bytes: f64,
     /// Bytes of the constants among them.
     pub constant_bytes: f64,
+    /// The type of the elements of its first result, if that is a tensor.
+    pub scalar_type: Option<ScalarType>,
 }
 
-/// What each call of each method takes, of those that graphs can say: kernels, and what is in delegates that can be read.
+/// What each call of each method takes, of those that graphs can say: kernels, and what is in delegates that can be read. `prepare` is told
+/// the name of a delegate's backend, and does to its graph what that does before it runs it.
 ///
 /// # Errors
 /// The program is malformed.
@@ -39,6 +42,7 @@ pub fn work<'p>(
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
     registry: &Registry<'_>,
+    prepare: &dyn Fn(&str, &mut Graph<'_>),
 ) -> Result<Vec<(String, Vec<CallWork>)>, Error> {
     let vocabulary = Vocabulary::of(registry);
     let read = Program::read(program)?;
@@ -48,7 +52,10 @@ pub fn work<'p>(
         for (index, instruction) in method.instructions.iter().enumerate() {
             let Instruction::Delegate { delegate, .. } = instruction else { continue };
             // What cannot be read has nothing to say.
-            if let Some(Ok(graph)) = graph_of(method, *delegate, &named) {
+            if let Some(Ok(mut graph)) = graph_of(method, *delegate, &named) {
+                if let Some(delegate) = method.delegates.get(*delegate) {
+                    prepare(&delegate.backend, &mut graph);
+                }
                 calls.extend(of_graph(&graph).map(|(node, mut call)| {
                     (call.instruction, call.part) = (index, Some(node.id));
                     call
@@ -134,7 +141,7 @@ fn of_graph<'g>(graph: &'g Graph<'_>) -> impl Iterator<Item = (&'g Node, CallWor
 }
 
 fn of_node(graph: &Graph<'_>, node: &Node, work: Work) -> CallWork {
-    let (inputs, _) = arguments(graph, node);
+    let (inputs, outputs) = arguments(graph, node);
     let is_constant =
         |id: &&ValueId| graph.tensor(**id).is_some_and(|tensor| tensor.data.is_some());
     let constants: Vec<ValueId> = inputs.iter().filter(is_constant).copied().collect();
@@ -145,5 +152,6 @@ fn of_node(graph: &Graph<'_>, node: &Node, work: Work) -> CallWork {
         operations: work.operations,
         bytes: work.bytes,
         constant_bytes: crate::work::bytes(graph, &constants),
+        scalar_type: outputs.first().and_then(|id| Some(graph.tensor(*id)?.scalar_type)),
     }
 }

@@ -1,5 +1,6 @@
 //! `torchlet profile`.
 
+mod roofline;
 mod source;
 mod tables;
 mod work;
@@ -60,21 +61,20 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
         arguments.etrecord.as_deref().map(|path| Source::read(path, arguments.method.as_deref()));
     let earlier = arguments.against.as_deref().map(read_profile).transpose()?;
     let earlier = earlier.map(|(profile, _)| profile);
-    let (recording, work, is_as_exported, name) = match (&arguments.from, &arguments.model) {
-        (Some(path), _) => (read_dump(path)?, Work::default(), true, path),
-        (None, Some(path)) => {
-            let (recording, work, is_as_exported) = record(arguments, path)?;
-            (recording, work, is_as_exported, path)
-        }
+    let (recorded, name) = match (&arguments.from, &arguments.model) {
+        (Some(path), _) => (Recorded::elsewhere(read_dump(path)?), path),
+        (None, Some(path)) => (record(arguments, path)?, path),
         (None, None) => {
             return Err(Failure::new("which program? Give a file, or a dump with --from"));
         }
     };
+    let Recorded { recording, mut work, is_as_exported, threads } = recorded;
     let warmup = if arguments.from.is_some() { 0 } else { arguments.warmup as usize };
     let profile = Profile::of(&recording, warmup);
     if profile.runs.is_empty() {
         return Err(Failure::new(format!("'{}' has no run in it", name.display())));
     }
+    work.find_roofs(&profile, arguments.roofline, &arguments.model_options, threads);
     let title = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Some(path) = &arguments.trace {
         write_file(path, trace::object(&recording, &title).to_string().as_bytes())?;
@@ -134,15 +134,31 @@ pub(crate) fn read_profile(path: &Path) -> Result<(Profile, bool), Failure> {
     Ok((profile, value[AS_EXPORTED] == true))
 }
 
+/// What was recorded, and what is known of the program.
+struct Recorded {
+    recording: Recording,
+    work: Work,
+    is_as_exported: bool,
+    /// The threads of the CPU.
+    threads: usize,
+}
+
+impl Recorded {
+    /// By someone else, of a program that is not here.
+    fn elsewhere(recording: Recording) -> Self {
+        Recorded { recording, work: Work::default(), is_as_exported: true, threads: 1 }
+    }
+}
+
 /// Runs a program, and says what its calls take.
-fn record(arguments: &ProfileArguments, path: &Path) -> Result<(Recording, Work, bool), Failure> {
+fn record(arguments: &ProfileArguments, path: &Path) -> Result<Recorded, Failure> {
     let recorder = Arc::new(Recorder::new());
     let builder = model::builder(&arguments.model_options)?.event_tracer(recorder.clone());
     let mut module = builder.load(path)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
     let values = bench::inputs(&module, &name, &arguments.inputs)?;
     let work = Work::of(&module, &name);
-    let is_as_exported = is_as_exported(&module);
+    let (is_as_exported, threads) = (is_as_exported(&module), module.threads());
     let mut method = module.method(&name)?;
     let rounds = arguments.warmup.saturating_add(arguments.iterations);
     let bar = progress(rounds.into(), "measuring");
@@ -151,7 +167,7 @@ fn record(arguments: &ProfileArguments, path: &Path) -> Result<(Recording, Work,
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok((recorder.take(), work, is_as_exported))
+    Ok(Recorded { recording: recorder.take(), work, is_as_exported, threads })
 }
 
 fn is_as_exported(module: &Module) -> bool {

@@ -1,7 +1,8 @@
 //! A profile as tables, and as an object.
 
 use super::Report;
-use super::work::Amount;
+use super::roofline::{Processor, Roof};
+use super::work::{Amount, Bounded};
 use crate::terminal::{BAD, FAINT, GOOD, NAME, TITLE, bytes, duration, paint};
 use anstream::println;
 use serde_json::{Value, json};
@@ -35,7 +36,8 @@ pub(super) fn show(report: &Report, all_calls: bool) {
     for row in &mut calls {
         row.name = described(row);
     }
-    let amounts = profile.rows.iter().map(|row| (described(row), report.work.row(row))).collect();
+    let amounts =
+        profile.rows.iter().map(|row| (described(row), report.work.bounded(row))).collect();
     let title = if all_calls { "call, in order" } else { "call, the longest" };
     table.show(title, &calls, &amounts, most);
     roofline(report);
@@ -62,35 +64,38 @@ struct Table<'r> {
 
 impl Table<'_> {
     /// What rows of one name take.
-    fn amounts(&self, name: impl Fn(&Row) -> Option<String>) -> BTreeMap<String, Amount> {
-        let mut amounts: BTreeMap<String, Amount> = BTreeMap::new();
+    fn amounts(&self, name: impl Fn(&Row) -> Option<String>) -> BTreeMap<String, Bounded> {
+        let mut amounts: BTreeMap<String, Bounded> = BTreeMap::new();
         for row in &self.report.profile.rows {
             if let Some(name) = name(row) {
-                amounts.entry(name).or_default().add(self.report.work.row(row));
+                amounts.entry(name).or_default().add(self.report.work.bounded(row));
             }
         }
         amounts
     }
 
-    fn show(&self, what: &str, rows: &[Row], amounts: &BTreeMap<String, Amount>, most: usize) {
+    fn show(&self, what: &str, rows: &[Row], amounts: &BTreeMap<String, Bounded>, most: usize) {
         let header = format!(
-            "{:>11} {:>11} {:>11}  {:>6}  {:>5}  {:>9} {:>9}  {what}",
-            "p50", "p10", "p90", "share", "calls", "GFLOP/s", "GB/s"
+            "{:>11} {:>11} {:>11}  {:>6}  {:>5}  {:>9} {:>9} {:>6}  {what}",
+            "p50", "p10", "p90", "share", "calls", "GFLOP/s", "GB/s", "roof"
         );
         println!("\n{}", paint(TITLE, header));
         for row in rows.iter().take(most) {
             let Statistics { p10, p50, p90, .. } = row.statistics();
-            let amount = amounts.get(&row.name).copied().unwrap_or_default();
+            let bounded = amounts.get(&row.name).copied().unwrap_or_default();
+            let amount = bounded.amount;
+            let reached = bounded.share(p50).map(|share| format!("{:.0}%", 100.0 * share));
             let share = 100.0 * p50 / self.whole.max(1.0);
             let device = if row.on_device { paint(FAINT, " on the device") } else { String::new() };
             println!(
-                "{:>11} {:>11} {:>11}  {share:>5.1}%  {:>5}  {:>9} {:>9}  {}{device}",
+                "{:>11} {:>11} {:>11}  {share:>5.1}%  {:>5}  {:>9} {:>9} {:>6}  {}{device}",
                 time(p50),
                 time(p10),
                 time(p90),
                 row.calls,
                 rate(amount.operations, p50),
                 rate(amount.bytes, p50),
+                reached.unwrap_or_default(),
                 paint(NAME, &row.name),
             );
         }
@@ -106,7 +111,7 @@ impl Table<'_> {
         let rest = Statistics::of(&self.report.profile.rest()).p50;
         let share = 100.0 * rest / self.whole.max(1.0);
         let line =
-            format!("{:>11} {:>23}  {share:>5.1}%  {:>26}  between them", time(rest), "", "");
+            format!("{:>11} {:>23}  {share:>5.1}%  {:>33}  between them", time(rest), "", "");
         println!("{}", paint(FAINT, line));
     }
 }
@@ -119,43 +124,48 @@ fn rate(amount: f64, nanoseconds: f64) -> String {
     format!("{:.1}", amount / nanoseconds)
 }
 
-/// Whether what was measured ran on a device.
-fn profile_is_of_device(report: &Report) -> bool {
-    report.profile.rows.iter().any(|row| row.on_device)
-}
-
-/// What the processor can do, and how near the whole is to it.
+/// What the processors can do that the program runs on, and how near the whole is to it.
 fn roofline(report: &Report) {
-    let Some(rates) = report.work.rates else { return };
-    let mut all = Amount::default();
-    let mut bound = 0.0;
-    for row in &report.profile.rows {
-        let amount = report.work.row(row);
-        all.add(amount);
-        bound += 1e9 * (amount.operations / rates.operations).max(amount.bytes / rates.bytes);
-    }
-    if all.bytes == 0.0 {
+    if report.work.roofs.is_empty() {
         return;
     }
     println!("\n{}", paint(TITLE, "roofline"));
-    let (processor, whose) = match profile_is_of_device(report) {
-        true => ("this device", "the compiler's model of its kind"),
-        false => ("this processor", "the compiler's model"),
-    };
-    println!(
-        "  {processor}, by {whose}: {:.0} GFLOP/s, {:.0} GB/s; arithmetic binds above {:.1} operations a byte",
-        rates.operations / 1e9,
-        rates.bytes / 1e9,
-        rates.operations / rates.bytes,
-    );
+    for (processor, roof) in &report.work.roofs {
+        let name = match processor {
+            Processor::Cpu => "this processor",
+            Processor::Gpu => "this GPU",
+        };
+        let (whose, element) = match (roof.measured, processor) {
+            (Some(element), _) => ("measured", format!(" in {element}")),
+            (None, Processor::Cpu) => ("by the compiler's model", String::new()),
+            (None, Processor::Gpu) => ("by the compiler's model of its kind", String::new()),
+        };
+        println!(
+            "  {name}, {whose}: {} GFLOP/s{element}, {} GB/s; arithmetic binds above {:.1} operations a byte",
+            giga(roof.operations),
+            giga(roof.bytes),
+            roof.operations / roof.bytes,
+        );
+    }
+    let all = report.work.whole(&report.profile);
     println!(
         "  this program: {:.3} GFLOP, {:.1} MB read and written, {:.1} operations a byte; {} at these rates, {:.0} % of what it takes",
-        all.operations / 1e9,
-        all.bytes / 1e6,
-        all.operations / all.bytes,
-        time(bound),
-        100.0 * bound / report.profile.whole().p50.max(1.0),
+        all.amount.operations / 1e9,
+        all.amount.bytes / 1e6,
+        all.amount.operations / all.amount.bytes.max(1.0),
+        time(all.bound),
+        100.0 * all.bound / report.profile.whole().p50.max(1.0),
     );
+    if report.work.roofs.values().any(|roof| roof.measured.is_some()) {
+        let what = "memory is measured beyond all caches: calls on what these hold can be above it, as can products of 8-bit codes above the other";
+        println!("  {}", paint(FAINT, what));
+    }
+}
+
+/// Thousand millions, with a digit behind the point where there are few.
+fn giga(rate: f64) -> String {
+    let digits = if rate < 1e10 { 1 } else { 0 };
+    format!("{:.digits$}", rate / 1e9)
 }
 
 fn loading(report: &Report) {
@@ -215,7 +225,8 @@ fn change(before: f64, now: f64, name: &str) {
 pub(super) fn object(report: &Report) -> Value {
     let statistics = |times: Statistics| json!({ "p10": times.p10, "p50": times.p50, "p90": times.p90, "mean": times.mean, "min": times.min, "max": times.max });
     let row = |row: &Row| {
-        let amount = report.work.row(row);
+        let bounded = report.work.bounded(row);
+        let Amount { operations, bytes } = bounded.amount;
         json!({
             "name": row.name,
             "detail": row.detail,
@@ -224,8 +235,9 @@ pub(super) fn object(report: &Report) -> Value {
             "on_device": row.on_device,
             "calls": row.calls,
             "nanoseconds": statistics(row.statistics()),
-            "operations": amount.operations,
-            "bytes": amount.bytes,
+            "operations": operations,
+            "bytes": bytes,
+            "roof_share": bounded.share(row.statistics().p50),
             "module": report.module(row),
         })
     };
@@ -236,6 +248,14 @@ pub(super) fn object(report: &Report) -> Value {
     let changes = report.earlier.iter().flat_map(|earlier| profile.against(earlier));
     let changes =
         changes.map(|(name, before, now)| json!({ "name": name, "before": before, "now": now }));
+    let roof = |(processor, roof): (&Processor, &Roof)| {
+        json!({
+            "processor": format!("{processor:?}").to_lowercase(),
+            "operations": roof.operations,
+            "bytes": roof.bytes,
+            "measured_in": roof.measured.map(|element| element.to_string()),
+        })
+    };
     json!({
         "runs": profile.runs.len(),
         "nanoseconds": statistics(profile.whole()),
@@ -245,6 +265,6 @@ pub(super) fn object(report: &Report) -> Value {
         "load": load.collect::<Vec<_>>(),
         "memory": report.memory,
         "changes": changes.collect::<Vec<_>>(),
-        "roofline": report.work.rates.map(|rates| json!({ "operations": rates.operations, "bytes": rates.bytes })),
+        "roofline": report.work.roofs.iter().map(roof).collect::<Vec<_>>(),
     })
 }

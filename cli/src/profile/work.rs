@@ -1,11 +1,13 @@
 //! What calls take, and what devices can do.
 
+use super::roofline::{Processor, Roof, roof};
+use crate::arguments::{ModelOptions, Roofline};
 use crate::model;
 use std::collections::BTreeMap;
 use torchlet::Module;
-use torchlet::core::{Rates, Registry};
-use torchlet::graph::{self, Target};
-use torchlet_devtools::Row;
+use torchlet::core::{Registry, ScalarType};
+use torchlet::graph;
+use torchlet_devtools::{Profile, Row};
 
 /// Arithmetic and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -19,14 +21,50 @@ impl Amount {
         self.operations += other.operations;
         self.bytes += other.bytes;
     }
+
+    fn times(self, count: f64) -> Amount {
+        Amount { operations: self.operations * count, bytes: self.bytes * count }
+    }
 }
 
-/// What the calls of a method take, as far as that follows from shapes.
+/// What calls take, and the time that this takes at least, in nanoseconds: none where nobody knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Bounded {
+    pub(super) amount: Amount,
+    pub(super) bound: f64,
+}
+
+impl Bounded {
+    pub(super) fn add(&mut self, other: Bounded) {
+        self.amount.add(other.amount);
+        self.bound += other.bound;
+    }
+
+    /// How much of what its processor can do was reached in so many nanoseconds.
+    pub(super) fn share(&self, nanoseconds: f64) -> Option<f64> {
+        (self.bound > 0.0 && nanoseconds > 0.0).then(|| self.bound / nanoseconds)
+    }
+}
+
+/// The instruction, and the number of a call in a delegate.
+type Number = (u32, Option<u32>);
+
+/// What the calls of a method take, as far as that follows from shapes, and what the processors can do that they run on.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Work {
-    calls: BTreeMap<(u32, Option<u32>), Amount>,
-    /// What the processor can do, by the compiler's model of it.
-    pub(super) rates: Option<Rates>,
+    calls: BTreeMap<Number, Calls>,
+    /// The rows of each number that compute on a device: how many, and the name of the longest.
+    device_rows: BTreeMap<Number, (usize, String)>,
+    pub(super) roofs: BTreeMap<Processor, Roof>,
+}
+
+/// The calls of one number: several where a delegate that has no numbers of its own was taken apart, or where several were made one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Calls {
+    count: usize,
+    amount: Amount,
+    /// What of that results in 16-bit floating point, which GPUs multiply at another rate.
+    halves: Amount,
 }
 
 impl Work {
@@ -36,51 +74,124 @@ impl Work {
         };
         let mut work = Work::default();
         // What graphs do not say is shown without: the times are what matters.
-        let methods = graph::work(&module.program(), module.data(), &registry).unwrap_or_default();
+        let methods = graph::work(&module.program(), module.data(), &registry, &model::prepare);
+        let methods = methods.unwrap_or_default();
         for (_, calls) in methods.into_iter().filter(|(name, _)| name == method) {
             for call in calls {
                 let Ok(instruction) = u32::try_from(call.instruction) else { continue };
                 let amount = Amount { operations: call.operations, bytes: call.bytes };
-                work.calls.entry((instruction, call.part)).or_default().add(amount);
+                let calls = work.calls.entry((instruction, call.part)).or_default();
+                calls.count += 1;
+                calls.amount.add(amount);
+                if call.scalar_type == Some(ScalarType::Half) {
+                    calls.halves.add(amount);
+                }
             }
         }
-        let meta = module.method_meta(method).ok();
-        let delegates = meta.iter().flat_map(|meta| {
-            (0..meta.delegate_count()).map(|index| meta.delegate_backend(index).unwrap_or(""))
-        });
-        let is_vulkan = delegates.collect::<Vec<_>>().contains(&"VulkanBackend");
-        work.rates = rates(is_vulkan, module.threads());
         work
     }
 
-    /// What a row takes in a run.
-    pub(super) fn row(&self, row: &Row) -> Amount {
-        let of = |part| row.instruction.and_then(|at| self.calls.get(&(at, part))).copied();
-        let each = match row.part {
-            // The dispatches of one call share its number: the one that is no copy counts.
-            Some(part) if is_work(&row.name) => of(Some(part)),
-            Some(_) => None,
+    /// Finds out what the processors can do that the calls of a profile run on.
+    pub(super) fn find_roofs(
+        &mut self,
+        profile: &Profile,
+        how: Roofline,
+        options: &ModelOptions,
+        threads: usize,
+    ) {
+        self.find_device_rows(profile);
+        for processor in [Processor::Cpu, Processor::Gpu] {
+            let (mut all, mut halves) = (Amount::default(), Amount::default());
+            for (calls, times) in self.calls_of(profile, processor) {
+                all.add(calls.amount.times(times));
+                halves.add(calls.halves.times(times));
+            }
+            if all == Amount::default() {
+                continue;
+            }
+            let is_half = processor == Processor::Gpu && halves.operations > all.operations / 2.0;
+            let scalar_type = if is_half { ScalarType::Half } else { ScalarType::Float };
+            if let Some(found) = roof(how, processor, scalar_type, options, threads) {
+                self.roofs.insert(processor, found);
+            }
+        }
+    }
+
+    fn find_device_rows(&mut self, profile: &Profile) {
+        let mut longest: BTreeMap<Number, f64> = BTreeMap::new();
+        for row in profile.rows.iter().filter(|row| row.on_device && is_work(row)) {
+            let Some(instruction) = row.instruction else { continue };
+            let (number, time) = ((instruction, row.part), row.statistics().p50);
+            let (count, name) = self.device_rows.entry(number).or_default();
+            *count += 1;
+            let longest = longest.entry(number).or_insert(-1.0);
+            if time > *longest {
+                (*longest, *name) = (time, row.name.clone());
+            }
+        }
+    }
+
+    /// The calls of a profile that ran on a processor, each with how often it ran in a run.
+    fn calls_of(
+        &self,
+        profile: &Profile,
+        processor: Processor,
+    ) -> impl Iterator<Item = (Calls, f64)> {
+        let mut found: BTreeMap<Number, f64> = BTreeMap::new();
+        for row in &profile.rows {
+            let Some(instruction) = row.instruction else { continue };
+            if Processor::of(row) == processor && (row.part.is_none() || is_work(row)) {
+                // In a loop, an instruction runs several times.
+                let times = if row.part.is_none() { row.calls as f64 } else { 1.0 };
+                found.insert((instruction, row.part), times);
+            }
+        }
+        found.into_iter().filter_map(|(number, times)| Some((*self.calls.get(&number)?, times)))
+    }
+
+    /// What a run takes, and the time that its processors take for that at least.
+    pub(super) fn whole(&self, profile: &Profile) -> Bounded {
+        let mut whole = Bounded::default();
+        for processor in [Processor::Cpu, Processor::Gpu] {
+            for (calls, times) in self.calls_of(profile, processor) {
+                whole.add(self.bounded_on(processor, calls.amount.times(times)));
+            }
+        }
+        whole
+    }
+
+    fn bounded_on(&self, processor: Processor, amount: Amount) -> Bounded {
+        let roof = self.roofs.get(&processor);
+        Bounded { amount, bound: roof.map_or(0.0, |roof| roof.bound(amount)) }
+    }
+
+    /// What a row takes, and the time that its processor takes for that at least.
+    pub(super) fn bounded(&self, row: &Row) -> Bounded {
+        self.bounded_on(Processor::of(row), self.row(row).unwrap_or_default())
+    }
+
+    /// What a row takes in a run, if that can be told.
+    fn row(&self, row: &Row) -> Option<Amount> {
+        let number = (row.instruction?, row.part);
+        let calls = self.calls.get(&number)?;
+        if row.part.is_none() {
             // In a loop, an instruction runs several times.
-            None => of(None).map(|each| Amount {
-                operations: each.operations * row.calls as f64,
-                bytes: each.bytes * row.calls as f64,
-            }),
+            return Some(calls.amount.times(row.calls as f64));
+        }
+        let is_told = match self.device_rows.get(&number) {
+            // Of the dispatches of one call, the longest counts.
+            Some((_, longest)) if row.on_device && calls.count == 1 => row.name == *longest,
+            // Several calls in several rows: nobody knows which is which.
+            Some((rows, _)) if row.on_device => *rows == 1,
+            _ => true,
         };
-        each.unwrap_or_default()
+        (is_told && is_work(row)).then_some(calls.amount)
     }
 }
 
 /// Whether a part of a delegate computes: transfers have numbers, too, of another kind.
-fn is_work(name: &str) -> bool {
-    name.contains("::") || name.contains('.')
-}
-
-/// What the processor can do: of GPUs, what those of its kind do, as their drivers tell no more.
-fn rates(is_vulkan: bool, threads: usize) -> Option<Rates> {
-    if is_vulkan {
-        return model::gpu_rates();
-    }
-    torchlet::portable::engine::CpuTarget::new().with_threads(threads).rates()
+pub(super) fn is_work(row: &Row) -> bool {
+    row.name.contains("::") || row.name.contains('.')
 }
 
 #[cfg(test)]
@@ -96,7 +207,40 @@ mod tests {
         });
         let profile = Profile::from_json(&saved).unwrap();
         let mut work = Work::default();
-        work.calls.insert((2, None), Amount { operations: 10.0, bytes: 4.0 });
-        assert_eq!(work.row(&profile.rows[0]), Amount { operations: 30.0, bytes: 12.0 });
+        let amount = Amount { operations: 10.0, bytes: 4.0 };
+        work.calls.insert((2, None), Calls { count: 1, amount, halves: Amount::default() });
+        let all = Amount { operations: 30.0, bytes: 12.0 };
+        assert_eq!(work.row(&profile.rows[0]), Some(all));
+        assert_eq!(work.whole(&profile), Bounded { amount: all, bound: 0.0 });
+        work.roofs.insert(Processor::Cpu, Roof { operations: 1e9, bytes: 1e9, measured: None });
+        assert_eq!(work.bounded(&profile.rows[0]), Bounded { amount: all, bound: 30.0 });
+        assert_eq!(work.bounded(&profile.rows[0]).share(60.0), Some(0.5));
+    }
+
+    /// Rows of a device, by name and time, all of call 0 of the delegate that instruction 0 calls.
+    fn rows(rows: &[(&str, u64)]) -> Profile {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(name, time)| {
+                serde_json::json!({ "name": name, "detail": "", "instruction": 0, "part": 0, "on_device": true, "calls": 1, "times": [time] })
+            })
+            .collect();
+        let saved = serde_json::json!({ "format": "torchlet profile 1", "runs": [9], "load": [], "rows": rows });
+        Profile::from_json(&saved).unwrap()
+    }
+
+    #[test]
+    fn dispatches_of_one_call_count_once_and_calls_of_one_number_are_not_told_apart() {
+        let profile = rows(&[("aten.mm (sum)", 2), ("aten.mm (product)", 7), ("input (copy)", 9)]);
+        let amount = Amount { operations: 10.0, bytes: 4.0 };
+        let amounts = |count| {
+            let mut work = Work::default();
+            work.calls.insert((0, Some(0)), Calls { count, amount, halves: amount });
+            work.find_device_rows(&profile);
+            assert_eq!(work.whole(&profile).amount, amount);
+            profile.rows.iter().map(|row| work.row(row)).collect::<Vec<_>>()
+        };
+        assert_eq!(amounts(1), [None, Some(amount), None]);
+        assert_eq!(amounts(2), [None, None, None]);
     }
 }

@@ -208,6 +208,7 @@ pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Err
         numbers.map(|number| id(i32::try_from(number).unwrap_or(-1), count)).collect()
     };
     let (inputs, outputs) = (ids(root.input_ids()?)?, ids(root.output_ids()?)?);
+    number_unnumbered(&mut nodes);
     if is_planned(&file_values)? {
         mark_fixed(&mut values, &nodes);
     }
@@ -215,6 +216,16 @@ pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Err
     buffers::check_prepacked(&graph)?;
     assign::once(&mut graph);
     Ok(graph)
+}
+
+/// Gives calls their places as numbers where the exporter knew none, and wrote the same for all: whoever measures tells them apart.
+fn number_unnumbered(nodes: &mut [Node]) {
+    let first = nodes.first().map(|node| node.id);
+    if nodes.iter().all(|node| Some(node.id) == first) {
+        for (place, node) in (0..).zip(nodes) {
+            node.id = place;
+        }
+    }
 }
 
 /// Whether the exporter planned memory: it can be told not to.

@@ -48,3 +48,15 @@ fn what_is_shared_is_refused() {
     assert!(error.to_string().contains("overlap"), "{error}");
     assert!(contents(&calls).is_err());
 }
+
+#[test]
+fn calls_without_numbers_of_their_own_get_some() {
+    let numbers = |ids: [u32; 3]| {
+        let mut nodes = ids.map(|id| Node { id, ..Node::new(Operator::CLONE, Vec::new()) });
+        number_unnumbered(&mut nodes);
+        nodes.map(|node| node.id)
+    };
+    assert_eq!(numbers([0, 0, 0]), [0, 1, 2]);
+    assert_eq!(numbers([4, 4, 4]), [0, 1, 2]);
+    assert_eq!(numbers([4, 4, 7]), [4, 4, 7]);
+}
