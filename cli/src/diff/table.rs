@@ -60,7 +60,7 @@ pub(super) fn show(compared: &[Compared], left: &str, right: &str) {
             );
         }
         None => println!(
-            "  all values within are in tolerance: it is what is fused when nobody looks into the program"
+            "  all values within are in tolerance: it is what is fused, or computed with 16 bits, when nobody looks into the program"
         ),
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn roof(
     measured.or_else(|| modelled().map(Roof::modelled))
 }
 
-/// The time for each of the two figures, but for what had begun before.
+/// The time to run for each of the two figures.
 const TIME: Duration = Duration::from_millis(250);
 /// Sides of the square matrices that are multiplied: each product is eight times the one before.
 const SIDES: [i32; 5] = [256, 512, 1024, 2048, 4096];
@@ -96,39 +96,39 @@ fn measured(
     scalar_type: ScalarType,
     options: &ModelOptions,
 ) -> Result<Option<Roof>, Failure> {
-    let product = |side: i32| {
-        let operations = 2.0 * f64::from(side).powi(3);
-        Ok((Trial::product(processor, scalar_type, side, options)?, operations))
-    };
-    let sum = |length: i32| {
-        let bytes = 3.0 * 4.0 * f64::from(length);
-        Ok((Trial::sum(processor, length, options)?, bytes))
-    };
+    let operations = |side: i32| 2.0 * f64::from(side).powi(3);
+    let product = |side| Trial::product(processor, scalar_type, side, options);
+    let bytes = |length: i32| 3.0 * 4.0 * f64::from(length);
+    let sum = |length| Trial::sum(processor, length, options);
     let of_host = [uncached_length()];
     let lengths: &[i32] = if processor == Processor::Cpu { &of_host } else { &LENGTHS };
-    let rates = (highest(&SIDES, product)?, highest(lengths, sum)?);
+    let rates = (highest(&SIDES, operations, product)?, highest(lengths, bytes, sum)?);
     let (Some(operations), Some(bytes)) = rates else { return Ok(None) };
     Ok(Some(Roof { operations, bytes, measured: Some(scalar_type) }))
 }
 
-/// The most that is done in a second, of trials of growing sizes, each with how much it does. `None` where no time can be told.
+/// The most that is done in a second, in trials of growing sizes, each of which does so much. `None` where no time can be told.
 fn highest(
     sizes: &[i32],
-    trial: impl Fn(i32) -> Result<(Trial, f64), Failure>,
+    amount: impl Fn(i32) -> f64,
+    trial: impl Fn(i32) -> Result<Trial, Failure>,
 ) -> Result<Option<f64>, Failure> {
-    let start = Instant::now();
     let mut highest: Option<f64> = None;
+    // What all of them took, and how much the last one did in which time. (Loading is not counted: the first time, pipelines are made then.)
+    let mut spent = Duration::ZERO;
     let mut before: Option<(f64, Duration)> = None;
     for size in sizes {
-        let (mut trial, amount) = trial(*size)?;
-        // What the sizes so far took says what this one will.
+        let amount = amount(*size);
         let expected = before.map(|(less, took)| took.mul_f64(amount / less));
-        if expected.is_some_and(|expected| start.elapsed() + expected > TIME) {
+        if expected.is_some_and(|expected| spent + expected > TIME) {
             break;
         }
-        let running = Instant::now();
+        let mut trial = trial(*size)?;
+        let start = Instant::now();
         let Some(seconds) = trial.fastest()? else { return Ok(None) };
-        before = Some((amount, running.elapsed()));
+        let took = start.elapsed();
+        spent += took;
+        before = Some((amount, took));
         let rate = amount / seconds;
         highest = Some(highest.map_or(rate, |highest| highest.max(rate)));
     }

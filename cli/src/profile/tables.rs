@@ -3,7 +3,7 @@
 use super::Report;
 use super::roofline::{Processor, Roof};
 use super::work::{Amount, Bounded};
-use crate::terminal::{BAD, FAINT, GOOD, NAME, TITLE, bytes, duration, paint};
+use crate::terminal::{BAD, FAINT, GOOD, NAME, TITLE, bytes, count, duration, paint};
 use anstream::println;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -17,8 +17,12 @@ const LONGEST: usize = 15;
 pub(super) fn show(report: &Report, all_calls: bool) {
     let profile = &report.profile;
     let whole = profile.whole();
-    let runs =
-        format!("{} runs, p10 {}, p90 {}", profile.runs.len(), time(whole.p10), time(whole.p90));
+    let runs = format!(
+        "{}, p10 {}, p90 {}",
+        count(profile.runs.len(), "run"),
+        time(whole.p10),
+        time(whole.p90)
+    );
     println!("{} {}", paint(TITLE, time(whole.p50)), paint(FAINT, runs));
     let table = Table { whole: whole.p50, report };
     let by_name = |row: &Row| Some(row.name.clone());
@@ -141,9 +145,9 @@ fn roofline(report: &Report) {
             (None, Processor::Gpu) => ("by the compiler's model of its kind", String::new()),
         };
         println!(
-            "  {name}, {whose}: {} GFLOP/s{element}, {} GB/s; arithmetic binds above {:.1} operations a byte",
-            giga(roof.operations),
-            giga(roof.bytes),
+            "  {name}, {whose}: {}FLOP/s{element}, {}B/s; arithmetic binds above {:.1} operations a byte",
+            large(roof.operations),
+            large(roof.bytes),
             roof.operations / roof.bytes,
         );
     }
@@ -162,10 +166,11 @@ fn roofline(report: &Report) {
     }
 }
 
-/// Thousand millions, with a digit behind the point where there are few.
-fn giga(rate: f64) -> String {
-    let digits = if rate < 1e10 { 1 } else { 0 };
-    format!("{:.digits$}", rate / 1e9)
+/// A large number with a prefix for its unit, and three digits or more.
+fn large(rate: f64) -> String {
+    let (scaled, prefix) = if rate < 1e13 { (rate / 1e9, "G") } else { (rate / 1e12, "T") };
+    let digits = if scaled < 100.0 { 1 } else { 0 };
+    format!("{scaled:.digits$} {prefix}")
 }
 
 fn loading(report: &Report) {
@@ -267,4 +272,15 @@ pub(super) fn object(report: &Report) -> Value {
         "changes": changes.collect::<Vec<_>>(),
         "roofline": report.work.roofs.iter().map(roof).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_numbers_have_units() {
+        let texts = [4.44e9, 1.28e11, 2.79e12, 2.256e14].map(large);
+        assert_eq!(texts, ["4.4 G", "128 G", "2790 G", "226 T"]);
+    }
 }
