@@ -1,8 +1,9 @@
 //! Sharing work and memory among tasks: the only place that hands out parts of a `&mut` slice to
 //! several threads.
 //!
-//! [`for_each_job`] deals jobs out one by one, so that threads that finish early take more. Each
-//! job index, and each workspace part, is claimed from an atomic counter: that no two threads ever
+//! [`for_each_job`] deals jobs out one by one, so that threads that finish early take more, but lets
+//! each begin with the part of them that it had before. Each job index, and each workspace part, is
+//! claimed from an atomic counter: that no two threads ever
 //! get the same one does not depend on the [`Parallel`] implementation calling each task exactly
 //! once.
 
@@ -49,6 +50,70 @@ impl<'a, T> Parts<'a, T> {
     }
 }
 
+/// Most threads of which each has jobs of its own to begin with; others take what these leave.
+#[cfg(target_has_atomic = "ptr")]
+const RANGES: usize = 32;
+
+/// The jobs that are left: a range for each thread, and how many of it were taken.
+#[cfg(target_has_atomic = "ptr")]
+struct Left {
+    taken: [core::sync::atomic::AtomicUsize; RANGES],
+    ranges: usize,
+    jobs: usize,
+}
+
+/// The jobs that one thread takes: those of its own range, then what the others have left.
+#[cfg(target_has_atomic = "ptr")]
+struct Indices<'a> {
+    left: &'a Left,
+    own: usize,
+    /// Ranges that were seen to the end.
+    done: usize,
+}
+
+#[cfg(target_has_atomic = "ptr")]
+impl Iterator for Indices<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let &Left { ref taken, ranges, jobs } = self.left;
+        let begin = |range: usize| jobs / ranges * range + (jobs % ranges).min(range);
+        while self.done < ranges {
+            let range = (self.own + self.done) % ranges;
+            let (from, to) = (begin(range), begin(range + 1));
+            let at = taken[range].fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+            if at < to - from {
+                return Some(from + at);
+            }
+            self.done += 1;
+        }
+        None
+    }
+}
+
+/// Deals jobs out to `slots` threads, each of which calls `work(slot, indices)` once, with a slot number that no other has.
+///
+/// Thread number `i` begins with part `i` of the jobs. So computations that cut their work alike find what the one before
+/// left in the caches of the same processor; another one's cost as much as memory.
+#[cfg(target_has_atomic = "ptr")]
+fn deal(
+    parallel: &dyn Parallel,
+    slots: usize,
+    jobs: usize,
+    work: &(dyn Fn(usize, &mut Indices) + Sync),
+) {
+    use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    let taken = [const { AtomicUsize::new(0) }; RANGES];
+    let left = Left { taken, ranges: slots.clamp(1, RANGES), jobs };
+    let next_slot = AtomicUsize::new(0);
+    parallel.run(slots, &|own| {
+        let slot = next_slot.fetch_add(1, Relaxed);
+        if slot < slots {
+            work(slot, &mut Indices { left: &left, own, done: 0 });
+        }
+    });
+}
+
 /// Calls `job(index, workspace)` once for each index in `0..jobs`, with a workspace of its own of
 /// `slot_len` elements.
 ///
@@ -63,28 +128,16 @@ pub fn for_each_job<W: Send>(
 ) {
     #[cfg(target_has_atomic = "ptr")]
     {
-        use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
         let fitting = workspace.len().checked_div(slot_len).unwrap_or(usize::MAX);
         let slots = parallel.threads().min(jobs).min(fitting);
         if slots > 1 {
-            let (next_job, next_slot) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let parts = Parts::new(&mut *workspace);
-            parallel.run(slots, &|_| {
-                let slot = next_slot.fetch_add(1, Relaxed);
-                if slot >= slots {
-                    return;
-                }
-                // SAFETY: the counter gives each slot number out once, and slots are `slot_len`
+            deal(parallel, slots, jobs, &|slot, indices| {
+                // SAFETY: `deal` gives each slot number out once, and slots are `slot_len`
                 // apart; `slots * slot_len` is at most the length of the workspace, so the product
                 // does not overflow.
                 let own = unsafe { parts.part(slot * slot_len, slot_len) };
-                loop {
-                    let index = next_job.fetch_add(1, Relaxed);
-                    if index >= jobs {
-                        break;
-                    }
-                    job(index, own);
-                }
+                indices.for_each(|index| job(index, own));
             });
             return;
         }
@@ -303,6 +356,24 @@ mod tests {
         let mut data = vec![0u32; 1000];
         for_each_chunk_mut(&Twice, &mut data, 3, &|_, part| part.iter_mut().for_each(|x| *x += 1));
         assert!(data.iter().all(|&x| x == 1));
+    }
+
+    /// Calls the last task first, all from one thread.
+    struct Backwards;
+    impl Parallel for Backwards {
+        fn threads(&self) -> usize {
+            3
+        }
+        fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+            (0..count).rev().for_each(task);
+        }
+    }
+
+    #[test]
+    fn a_thread_begins_with_its_part_and_takes_what_others_leave() {
+        let order = std::sync::Mutex::new(Vec::new());
+        for_each_job::<()>(&Backwards, 8, &mut [], 0, &|job, _| order.lock().unwrap().push(job));
+        assert_eq!(order.into_inner().unwrap(), [6, 7, 0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

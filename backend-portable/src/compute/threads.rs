@@ -43,6 +43,8 @@ struct Shared {
     busy: AtomicBool,
     job: UnsafeCell<Option<Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Which tasks of a run of few were taken.
+    taken: Vec<AtomicBool>,
     asleep: Vec<AtomicBool>,
 }
 
@@ -55,13 +57,21 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// Takes tasks of the open run until none is left. Keeps the first panic and drops the rest of
-    /// the tasks then.
-    fn work(&self, job: Job) {
+    /// Takes tasks of the open run until none is left, as thread number `own`: where there is at most one for each thread, its
+    /// own comes first. Keeps the first panic and drops the rest of the tasks then.
+    fn work(&self, job: Job, own: usize) {
         // SAFETY: the caller is the thread inside `run`, or has joined its run; `run` returns, and
         // so ends the borrow of the task, only after all who joined have left.
         let task = unsafe { &*job.task };
         let result = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(taken) = self.taken.get(..job.count) {
+                for i in (own..job.count).chain(0..own.min(job.count)) {
+                    if !taken[i].swap(true, Ordering::Relaxed) {
+                        task(i);
+                    }
+                }
+                return;
+            }
             loop {
                 let i = self.next.fetch_add(1, Ordering::Relaxed);
                 if i >= job.count {
@@ -72,6 +82,7 @@ impl Shared {
         }));
         if let Err(panic) = result {
             self.next.store(job.count, Ordering::Relaxed);
+            self.taken.iter().for_each(|taken| taken.store(true, Ordering::Relaxed));
             self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
         }
     }
@@ -92,7 +103,7 @@ impl Shared {
                     seen = state & !(OPEN | JOINED_MASK);
                     // SAFETY: this worker has joined an open run; see `Sync for Shared`.
                     if let Some(job) = unsafe { *self.job.get() } {
-                        self.work(job);
+                        self.work(job, index + 1);
                     }
                     self.state.fetch_sub(JOINED, Ordering::Release);
                 }
@@ -143,6 +154,7 @@ impl ThreadPool {
             busy: AtomicBool::new(false),
             job: UnsafeCell::new(None),
             panic: Mutex::new(None),
+            taken: (0..=wanted).map(|_| AtomicBool::new(true)).collect(),
             asleep: (0..wanted).map(|_| AtomicBool::new(false)).collect(),
         });
         let mut workers = Vec::with_capacity(wanted);
@@ -196,6 +208,7 @@ impl Parallel for ThreadPool {
         // SAFETY: `busy` is held by this thread, and no run is open; see `Sync for Shared`.
         unsafe { *shared.job.get() = Some(job) };
         shared.next.store(0, Ordering::Relaxed);
+        shared.taken.iter().take(count).for_each(|taken| taken.store(false, Ordering::Relaxed));
         // The run number wraps around; a worker that missed exactly that many runs misses one more,
         // which is harmless.
         let closed = shared.state.load(Ordering::Relaxed);
@@ -207,7 +220,7 @@ impl Parallel for ThreadPool {
             }
         }
 
-        shared.work(job);
+        shared.work(job, 0);
 
         shared.state.fetch_and(!OPEN, Ordering::Relaxed);
         let mut spins = 0;
@@ -275,6 +288,23 @@ mod tests {
                 both.wait();
             });
         }
+    }
+
+    #[test]
+    fn tasks_of_few_keep_their_threads() {
+        let pool = ThreadPool::new(3);
+        let ran_on = Mutex::new(vec![None; 3]);
+        for _ in 0..20 {
+            let all = std::sync::Barrier::new(3);
+            pool.run(3, &|i| {
+                // Nobody takes a second one.
+                all.wait();
+                let own = thread::current().id();
+                let before = ran_on.lock().unwrap()[i].replace(own);
+                assert!(before.is_none_or(|before| before == own));
+            });
+        }
+        assert_eq!(ran_on.lock().unwrap()[0], Some(thread::current().id()));
     }
 
     #[test]

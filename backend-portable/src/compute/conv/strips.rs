@@ -7,7 +7,7 @@
 
 use super::{Conv, Finish};
 use crate::compute::gemm::patches::{Axis, copy_strided};
-use crate::compute::gemm::{Context, GRAIN, Target, Tile, part, run_tile};
+use crate::compute::gemm::{Context, GRAIN, Target, Tile, ahead, part, run_tile};
 use crate::compute::simd::{Simd, Vectorized};
 use crate::compute::split::for_each_job;
 use core::ops::Range;
@@ -89,8 +89,10 @@ pub(super) fn run(
     let images = p.batch * p.groups;
     let jobs = if threads <= 1 { 1 } else { (threads * 4).div_ceil(images).min(work.max(1)) };
     let (_, nr) = context.tier.tile();
-    // Each job copies its strip: rather many rows and few columns.
+    // Each job copies its strip: rather many rows and few columns. As many for each thread.
     let bands = y.output.div_ceil(strips.height).max(jobs.min(y.output / 8)).max(1);
+    let even = bands.next_multiple_of(threads.max(1));
+    let bands = if jobs > 1 && bands > 1 && even <= y.output / 4 { even } else { bands };
     let cuts = jobs.div_ceil(bands).min(out_group.div_ceil(nr));
     let weights_len = packed.len() / p.groups;
     let area = y.input * x.input * p.in_channels;
@@ -150,6 +152,13 @@ struct Pass {
     offset: usize,
     /// The first summand of the row in the weights.
     weight: usize,
+}
+
+impl Pass {
+    /// The summand behind its last, where a row of the kernel has `run`.
+    fn end(&self, run: usize) -> usize {
+        (self.to - 1) * run + self.weight + self.pieces * self.len
+    }
 }
 
 impl Vectorized for Band<'_> {
@@ -246,6 +255,7 @@ impl Band<'_> {
         let [_, y, x] = self.conv.axes;
         let (channels, out_group) = self.conv.group();
         let (k, nr) = (channels * self.conv.taps(), S::LANES * S::VECTORS);
+        let run = x.kernel * channels;
         let Strips { row: row_len, column, .. } = *self.strips;
         let all = self.conv.params().out_channels;
         // Tiles of equal width, none across the end of a row.
@@ -255,6 +265,12 @@ impl Band<'_> {
             let cols = nr.min(self.columns.end - j);
             let panel = &self.weights[j * k..][..k * nr];
             for pass in passes.clone() {
+                // What the pass reads of the weights, behind which lies what the next one reads.
+                let summands = (pass.to - pass.from) * pass.pieces * pass.len;
+                let tiles = self.rows.len() * x.output.div_ceil(width);
+                let next = &self.weights[(j * k + pass.end(run) * nr).min(self.weights.len())..];
+                let ahead_len = (summands * nr).min(next.len());
+                let mut done = 0;
                 for oy in self.rows.clone() {
                     let taps = y.taps(oy);
                     let (from, to) = (pass.from.max(taps.start), pass.to.min(taps.end));
@@ -292,7 +308,13 @@ impl Band<'_> {
                             &panel[weight * nr..][..pieces * pass.len * nr]
                         };
                         let pixel = self.first_pixel + oy * x.output + ox;
+                        let summands = pieces * pass.len;
+                        let (next, next_lines) =
+                            ahead(next.as_ptr(), ahead_len, (done, tiles), summands);
+                        done += 1;
                         let tile = Tile {
+                            next,
+                            next_lines,
                             pieces,
                             k: pass.len,
                             a: a.as_ptr(),

@@ -124,7 +124,8 @@ pub(crate) fn slot_len<A: Stored, B: Stored>(
 }
 
 /// Into how many parts rows and columns are cut: about four jobs for each thread, fewer when there is little to do. The
-/// side that has to be packed is split first, so that no two jobs pack the same; then the rows, where all of B stays near.
+/// side that has to be packed is split first, so that no two jobs pack the same; else the rows, where those of A and C, which
+/// the same thread has before and after then, are more than all of B, which each thread reads.
 fn split(
     tier: Tier,
     threads: usize,
@@ -138,7 +139,8 @@ fn split(
         return (1, 1);
     }
     let (row_tiles, col_panels) = (m.div_ceil(mr), n.div_ceil(nr));
-    let rows_first = if plan.pack_b { false } else { plan.pack_a || n.saturating_mul(k) <= NEAR };
+    let (rows, columns) = (m.saturating_mul(k.saturating_add(n)), n.saturating_mul(k));
+    let rows_first = !plan.pack_b && (plan.pack_a || columns <= NEAR.max(rows));
     if rows_first {
         let by_rows = jobs.min(row_tiles);
         (by_rows, jobs.div_ceil(by_rows).min(col_panels))
@@ -260,6 +262,18 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
                                 }
                             }
                         }
+                        let behind = j + nr;
+                        let (next, next_lines) = match &problem.rhs {
+                            Rhs::Packed(_)
+                                if S::LANES > 1 && !rows_outside && behind < cols.end =>
+                            {
+                                let next = (behind, nr);
+                                let panel = problem.rhs.panel(s, next, (k0, k1), k, false, &mut []);
+                                let len = (k1 - k0) * nr;
+                                kernel::ahead(panel.data, len, (inner, inside), k1 - k0)
+                            }
+                            _ => (core::ptr::null(), 0),
+                        };
                         let bias = |kind| bias_at(epilogue, kind, i + r, j, first);
                         let tile = Tile {
                             pieces: 1,
@@ -271,6 +285,8 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
                             b: b.data,
                             b_row: b.row,
                             b_col: b.col,
+                            next,
+                            next_lines,
                             c: target.at(i + r, j),
                             c_row: target.row,
                             c_col: target.col,

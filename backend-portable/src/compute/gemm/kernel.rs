@@ -8,6 +8,8 @@ use crate::compute::simd::{MAX_LANES, Simd, Vectorized};
 
 /// Rows of B ahead of the one in use that are brought near: weights come from the third-level cache, or memory.
 const AHEAD: usize = 32;
+/// Floats of a line of the caches.
+const LINE: usize = 16;
 /// Upper bound of [`Simd::ROWS`].
 const MAX_ROWS: usize = 8;
 
@@ -27,6 +29,10 @@ pub(crate) struct Tile {
     pub b: *const f32,
     pub b_row: usize,
     pub b_col: usize,
+    /// What tiles after this one read of B, brought into the second-level cache meanwhile: this many lines for each of the
+    /// summands. Weights that only a few tiles use would be waited for else.
+    pub next: *const f32,
+    pub next_lines: usize,
     /// C[i, j] is at `c + i * c_row + j * c_col`.
     pub c: *mut f32,
     pub c_row: usize,
@@ -112,6 +118,20 @@ unsafe fn few_shapes<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
     }
 }
 
+/// What tile number `tile` of `tiles` over a panel brings near of the panel behind, which has `len` floats: where it begins, and
+/// how many lines for each of the tile's `k` summands.
+#[inline(always)]
+pub(crate) fn ahead(
+    panel: *const f32,
+    len: usize,
+    (tile, tiles): (usize, usize),
+    k: usize,
+) -> (*const f32, usize) {
+    let lines = len.div_ceil(LINE).div_ceil(k.max(1)).div_ceil(tiles.max(1));
+    let from = tile.saturating_mul(k).saturating_mul(lines).saturating_mul(LINE);
+    if from < len { (panel.wrapping_add(from), lines) } else { (panel, 0) }
+}
+
 impl Tile {
     /// What begins at a row and column of it, where vectors have one lane.
     #[inline(always)]
@@ -155,7 +175,7 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Vectorized
                 }
             }
         }
-        let mut b = t.b;
+        let (mut b, mut next) = (t.b, t.next);
         for piece in 0..t.pieces {
             let mut offset = piece * t.a_piece;
             for _ in 0..t.k {
@@ -171,6 +191,10 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Vectorized
                             s.load(p)
                         };
                         s.prefetch(p.wrapping_add(AHEAD.wrapping_mul(t.b_row)));
+                        if S::LANES > 1 && v < t.next_lines {
+                            s.prefetch_second(next);
+                            next = next.wrapping_add(LINE);
+                        }
                     }
                     for i in 0..ROWS {
                         let a = s.splat(*rows[i].wrapping_add(offset));

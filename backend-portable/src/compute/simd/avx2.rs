@@ -69,6 +69,10 @@ impl Simd for Avx2 {
         isa!(_mm_prefetch::<_MM_HINT_T0>(p.cast()))
     }
     #[inline(always)]
+    fn prefetch_second(self, p: *const f32) {
+        isa!(_mm_prefetch::<_MM_HINT_T1>(p.cast()))
+    }
+    #[inline(always)]
     fn prefetch_write(self, p: *const f32) {
         isa!(_mm_prefetch::<_MM_HINT_ET0>(p.cast()))
     }

@@ -77,6 +77,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn prefetch(self, p: *const f32) {
         let _ = p;
     }
+    /// Brings the cache line of an address into the second-level cache; any address will do.
+    #[inline(always)]
+    fn prefetch_second(self, p: *const f32) {
+        let _ = p;
+    }
     /// Brings the cache line of an address near, for writing soon; any address will do.
     #[inline(always)]
     fn prefetch_write(self, p: *const f32) {

@@ -2,15 +2,19 @@
 
 use super::{argument, dimension, output};
 use crate::compute::gemm::ShapeMismatch;
+use crate::compute::split::{Outcome, chunk_len, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Element, Io, Step};
 use crate::engine::view::{View, dense_strides};
 use std::vec::Vec;
+use torchlet_core::Parallel;
 use torchlet_core::rules::view_sizes;
 use torchlet_graph::graph::ValueId;
 
 /// Side of the blocks in which a matrix is transposed.
 const BLOCK: usize = 8;
+/// Elements that a thread should at least copy.
+const GRAIN: usize = 1 << 14;
 
 /// The same elements in the same order, in another shape.
 pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
@@ -247,33 +251,87 @@ impl Copy {
         source: &[T],
         target: &mut [T],
     ) -> Option<()> {
-        self.run_from(0, source.get(self.from..)?, target.get_mut(self.to..)?)
+        let size = self.loops.first().map_or(1, |[size, ..]| *size);
+        run(&self.loops, size, source.get(self.from..)?, target.get_mut(self.to..)?)
     }
 
-    /// Copies the loops from `depth` on.
-    fn run_from<T: Default + core::marker::Copy>(
+    /// The same by several threads, where it is worth it: each takes some of the outermost loop.
+    fn copy_together(
         &self,
-        depth: usize,
-        source: &[T],
-        target: &mut [T],
+        parallel: &dyn Parallel,
+        source: &[f32],
+        target: &mut [f32],
     ) -> Option<()> {
-        match self.loops.get(depth..)? {
-            [] => *target.first_mut()? = *source.first()?,
-            [[size, 1, 1]] => target.get_mut(..*size)?.copy_from_slice(source.get(..*size)?),
-            [[size, from, to]] => strided(*size, [*from, *to], source, target)?,
-            [[rows, 1, to_row], [cols, from_col, 1]] => {
-                transposed([*rows, *cols], *from_col, *to_row, source, target)?;
-            }
-            [[size, from, to], ..] => {
-                for index in 0..*size {
-                    let (source, target) =
-                        (source.get(index * from..)?, target.get_mut(index * to..)?);
-                    self.run_from(depth + 1, source, target)?;
-                }
+        let numel = self.loops.iter().map(|[size, ..]| size).product();
+        let [[size, from, to], inner @ ..] = &self.loops[..] else {
+            return self.copy(source, target);
+        };
+        // From the first to the last place that a turn of the outermost loop writes.
+        let span =
+            inner.iter().map(|[size, _, to]| (size - 1).saturating_mul(*to)).sum::<usize>() + 1;
+        let share =
+            chunk_len(parallel, numel, GRAIN).div_ceil(numel / size).next_multiple_of(BLOCK);
+        if share >= *size || span > *to {
+            return self.copy(source, target);
+        }
+        let source = source.get(self.from..)?;
+        let target = target.get_mut(self.to..)?.get_mut(..(size - 1) * to + span)?;
+        let outcome = Outcome::default();
+        for_each_chunk_mut(parallel, target, share * to, &|index, target| {
+            let first = index * share;
+            let copied = source
+                .get(first * from..)
+                .and_then(|source| run(&self.loops, share.min(size - first), source, target));
+            outcome.note(copied.ok_or(ShapeMismatch));
+        });
+        outcome.result().ok()
+    }
+}
+
+/// Copies so many turns of the outermost of some loops.
+fn run<T: Default + core::marker::Copy>(
+    loops: &[[usize; 3]],
+    turns: usize,
+    source: &[T],
+    target: &mut [T],
+) -> Option<()> {
+    match loops {
+        [] => *target.first_mut()? = *source.first()?,
+        [[_, 1, 1]] => target.get_mut(..turns)?.copy_from_slice(source.get(..turns)?),
+        [[_, from, to]] => strided(turns, [*from, *to], source, target)?,
+        [[_, 1, 2], [2, second, 1]] => interleaved::<T, 2>(turns, *second, source, target)?,
+        [[_, 1, 3], [3, second, 1]] => interleaved::<T, 3>(turns, *second, source, target)?,
+        [[_, 1, 4], [4, second, 1]] => interleaved::<T, 4>(turns, *second, source, target)?,
+        [[_, 1, to_row], [cols, from_col, 1]] => {
+            transposed([turns, *cols], *from_col, *to_row, source, target)?;
+        }
+        [[_, from, to], inner @ ..] => {
+            let size = inner.first().map_or(1, |[size, ..]| *size);
+            for index in 0..turns {
+                let (source, target) = (source.get(index * from..)?, target.get_mut(index * to..)?);
+                run(inner, size, source, target)?;
             }
         }
-        Some(())
     }
+    Some(())
+}
+
+/// Writes C columns, which lie `from_col` apart, as rows: the colours of a picture.
+fn interleaved<T: Default + core::marker::Copy, const C: usize>(
+    rows: usize,
+    from_col: usize,
+    source: &[T],
+    target: &mut [T],
+) -> Option<()> {
+    let mut columns = [&source[..0]; C];
+    for (c, column) in columns.iter_mut().enumerate() {
+        *column = source.get(c * from_col..)?.get(..rows)?;
+    }
+    let (target, _) = target.get_mut(..rows * C)?.as_chunks_mut::<C>();
+    for (i, row) in target.iter_mut().enumerate().take(rows) {
+        *row = columns.map(|column| column[i]);
+    }
+    Some(())
 }
 
 fn strided<T: core::marker::Copy>(
@@ -326,7 +384,7 @@ fn transposed<T: Default + core::marker::Copy>(
 impl Step for Copy {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let [source, ..] = io.inputs;
-        self.copy(source, io.out).ok_or(ShapeMismatch)
+        self.copy_together(io.context.parallel, source, io.out).ok_or(ShapeMismatch)
     }
 }
 
@@ -344,4 +402,59 @@ pub(super) fn channels_last_order(rank: usize) -> Vec<usize> {
         order.push(1);
     }
     order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Copy;
+    use crate::compute::split::Serial;
+    use crate::compute::testing::Noise;
+    use crate::compute::threads::ThreadPool;
+    use torchlet_core::Parallel;
+
+    /// Element by element.
+    fn copied(loops: &[[usize; 3]], source: &[f32], from: usize, target: &mut [f32], to: usize) {
+        match loops {
+            [] => target[to] = source[from],
+            [[size, by, step], inner @ ..] => {
+                for i in 0..*size {
+                    copied(inner, source, from + i * by, target, to + i * step);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_ways_copy_the_same() {
+        let mut noise = Noise::new(7);
+        let pool = ThreadPool::new(2);
+        let cases: [&[[usize; 3]]; 10] = [
+            &[],
+            &[[20_001, 1, 1]],
+            &[[20_001, 3, 2]],
+            &[[9_001, 1, 2], [2, 9_001, 1]],
+            &[[50_176, 1, 3], [3, 50_176, 1]],
+            &[[2, 90_000, 80_000], [20_000, 1, 4], [4, 20_000, 1]],
+            &[[301, 1, 301], [301, 301, 1]],
+            &[[64, 4_096, 4_096], [64, 1, 64], [64, 64, 1]],
+            &[[40, 1_000, 1_200], [1_000, 1, 1]],
+            // A turn of the outermost loop ends behind where the next begins.
+            &[[33_000, 1, 2], [2, 33_000, 66_001]],
+        ];
+        for loops in cases {
+            let far = |which: usize| -> usize {
+                loops.iter().map(|dim| (dim[0] - 1) * dim[which]).sum::<usize>() + 1
+            };
+            let source = noise.floats(far(1) + 5);
+            let (mut want, mut found) = (vec![0.0; far(2) + 3], vec![0.0; far(2) + 3]);
+            copied(loops, &source, 5, &mut want, 3);
+            let copy = Copy { from: 5, to: 3, loops: loops.to_vec() };
+            for parallel in [&Serial as &dyn Parallel, &pool] {
+                found.fill(0.0);
+                copy.copy_together(parallel, &source, &mut found).unwrap();
+                assert!(found == want, "{loops:?}");
+                assert!(copy.copy_together(parallel, &source[1..], &mut found).is_none());
+            }
+        }
+    }
 }

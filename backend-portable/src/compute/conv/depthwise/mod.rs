@@ -116,6 +116,16 @@ pub(super) fn run(
     }
 }
 
+/// The height of bands of `rows` rows, at most `most`, with which no thread has to compute more rows than needs be, and how many
+/// the busiest computes.
+fn even_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize, usize) {
+    let busiest = |height: usize| {
+        (rows.div_ceil(height) * batch).div_ceil(threads.max(1)).saturating_mul(height)
+    };
+    let heights = (1..=most.max(1)).rev().map(|height| (height, busiest(height)));
+    heights.min_by_key(|&(_, busiest)| busiest).unwrap_or((1, rows))
+}
+
 /// Channels last, with packed weights: a job is a band of rows, or some channels of one where bands are few.
 fn last_bands(
     conv: &Conv,
@@ -130,12 +140,17 @@ fn last_bands(
     let (batch, lanes) = (conv.params().batch, context.tier.lanes());
     let (area, out_area) = (y.input * x.input * channels, y.output * x.output * channels);
     let work = out_area.saturating_mul(conv.taps()).saturating_mul(batch) / GRAIN;
-    let wanted = (context.parallel.threads() * 4).min(work).max(1);
-    // As many bands as stay in the cache, and as many jobs as are wanted, by cutting channels where rows do not suffice.
+    let threads = context.parallel.threads();
+    let wanted = (threads * 4).min(work).max(1);
+    // As many bands as stay in the cache, and as many jobs as are wanted.
     let bands = area.div_ceil(RESIDENT).max(wanted.div_ceil(batch)).min(y.output);
-    let height = y.output.div_ceil(bands);
+    let (height, rows) = even_height(y.output, y.output.div_ceil(bands), batch, threads);
+    // Channels are cut where rows do not suffice for all threads, or some would have more of them.
+    let fair = (y.output * batch).div_ceil(threads);
+    let by_channels = work > 1 && rows * 10 > fair * 11 && channels >= 2 * lanes * threads;
+    let height = if by_channels { y.output.div_ceil(area.div_ceil(RESIDENT)) } else { height };
     let bands = y.output.div_ceil(height);
-    let cuts = if work > 1 && bands * batch < context.parallel.threads() { wanted } else { 1 };
+    let cuts = if by_channels { wanted.min(threads * 2) } else { 1 };
     let share = channels.div_ceil(cuts).next_multiple_of(lanes);
     let cuts = channels.div_ceil(share);
     let parts = Parts::new(output);
@@ -153,4 +168,24 @@ fn last_bands(
             start: sample * out_area,
         });
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::even_height;
+
+    #[test]
+    fn bands_are_dealt_out_evenly() {
+        for (rows, most, batch, threads, want) in [
+            (14, 2, 1, 2, (1, 7)),
+            (112, 14, 1, 2, (14, 56)),
+            (28, 4, 1, 2, (2, 14)),
+            (7, 1, 1, 2, (1, 4)),
+            (7, 7, 4, 2, (7, 14)),
+            (9, 9, 1, 1, (9, 9)),
+            (5, 0, 1, 0, (1, 5)),
+        ] {
+            assert_eq!(even_height(rows, most, batch, threads), want, "{rows} {most} {batch}");
+        }
+    }
 }
