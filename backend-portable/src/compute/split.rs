@@ -50,9 +50,9 @@ impl<'a, T> Parts<'a, T> {
     }
 }
 
-/// Most threads of which each has jobs of its own to begin with; others take what these leave.
+/// Most threads of which each has jobs of its own to begin with; others take what these leave. Firmware has one thread.
 #[cfg(target_has_atomic = "ptr")]
-const RANGES: usize = 32;
+const RANGES: usize = if cfg!(feature = "std") { 32 } else { 1 };
 
 /// The jobs that are left: a range for each thread, and how many of it were taken.
 #[cfg(target_has_atomic = "ptr")]
@@ -62,7 +62,8 @@ struct Left {
     jobs: usize,
 }
 
-/// The jobs that one thread takes: those of its own range, then what the others have left.
+/// The jobs that thread number `own` takes: those of its own range, then what the others have left. So computations that cut
+/// their work alike find what the one before left in the caches of the same processor; another one's cost as much as memory.
 #[cfg(target_has_atomic = "ptr")]
 struct Indices<'a> {
     left: &'a Left,
@@ -77,6 +78,10 @@ impl Iterator for Indices<'_> {
 
     fn next(&mut self) -> Option<usize> {
         let &Left { ref taken, ranges, jobs } = self.left;
+        if RANGES == 1 {
+            let index = taken[0].fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+            return (index < jobs).then_some(index);
+        }
         let begin = |range: usize| jobs / ranges * range + (jobs % ranges).min(range);
         while self.done < ranges {
             let range = (self.own + self.done) % ranges;
@@ -89,29 +94,6 @@ impl Iterator for Indices<'_> {
         }
         None
     }
-}
-
-/// Deals jobs out to `slots` threads, each of which calls `work(slot, indices)` once, with a slot number that no other has.
-///
-/// Thread number `i` begins with part `i` of the jobs. So computations that cut their work alike find what the one before
-/// left in the caches of the same processor; another one's cost as much as memory.
-#[cfg(target_has_atomic = "ptr")]
-fn deal(
-    parallel: &dyn Parallel,
-    slots: usize,
-    jobs: usize,
-    work: &(dyn Fn(usize, &mut Indices) + Sync),
-) {
-    use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-    let taken = [const { AtomicUsize::new(0) }; RANGES];
-    let left = Left { taken, ranges: slots.clamp(1, RANGES), jobs };
-    let next_slot = AtomicUsize::new(0);
-    parallel.run(slots, &|own| {
-        let slot = next_slot.fetch_add(1, Relaxed);
-        if slot < slots {
-            work(slot, &mut Indices { left: &left, own, done: 0 });
-        }
-    });
 }
 
 /// Calls `job(index, workspace)` once for each index in `0..jobs`, with a workspace of its own of
@@ -128,16 +110,26 @@ pub fn for_each_job<W: Send>(
 ) {
     #[cfg(target_has_atomic = "ptr")]
     {
+        use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
         let fitting = workspace.len().checked_div(slot_len).unwrap_or(usize::MAX);
         let slots = parallel.threads().min(jobs).min(fitting);
         if slots > 1 {
+            let next_slot = AtomicUsize::new(0);
+            let taken = [const { AtomicUsize::new(0) }; RANGES];
+            let left = Left { taken, ranges: slots.min(RANGES), jobs };
             let parts = Parts::new(&mut *workspace);
-            deal(parallel, slots, jobs, &|slot, indices| {
-                // SAFETY: `deal` gives each slot number out once, and slots are `slot_len`
+            parallel.run(slots, &|own| {
+                let slot = next_slot.fetch_add(1, Relaxed);
+                if slot >= slots {
+                    return;
+                }
+                // SAFETY: the counter gives each slot number out once, and slots are `slot_len`
                 // apart; `slots * slot_len` is at most the length of the workspace, so the product
                 // does not overflow.
-                let own = unsafe { parts.part(slot * slot_len, slot_len) };
-                indices.for_each(|index| job(index, own));
+                let workspace = unsafe { parts.part(slot * slot_len, slot_len) };
+                for index in (Indices { left: &left, own, done: 0 }) {
+                    job(index, workspace);
+                }
             });
             return;
         }
