@@ -5,15 +5,16 @@ use super::rows::Floats;
 use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
 use core::arch::x86_64::{
-    __m512i, __mmask16, __mmask32, _mm_mask_storeu_epi8, _mm_max_epi8, _mm_min_epi8, _mm_set1_epi8,
-    _mm256_loadu_epi16, _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8,
-    _mm256_min_epi8, _mm256_set1_epi8, _mm512_add_epi32, _mm512_and_si512, _mm512_castsi512_ps,
-    _mm512_cvtepi8_epi16, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_epi32,
-    _mm512_cvtsepi16_epi8, _mm512_cvtsepi32_epi8, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32,
-    _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_ps,
-    _mm512_mul_ps, _mm512_mullo_epi32, _mm512_packs_epi32, _mm512_set1_epi8, _mm512_set1_epi32,
-    _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi16,
-    _mm512_unpackhi_epi16, _mm512_unpacklo_epi16, _mm512_xor_si512,
+    __m512i, __mmask16, __mmask32, _MM_HINT_T0, _mm_mask_storeu_epi8, _mm_max_epi8, _mm_min_epi8,
+    _mm_prefetch, _mm_set1_epi8, _mm256_loadu_epi16, _mm256_mask_storeu_epi8,
+    _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8, _mm256_set1_epi8, _mm512_add_epi32,
+    _mm512_and_si512, _mm512_castsi512_ps, _mm512_cvtepi8_epi16, _mm512_cvtepi32_ps,
+    _mm512_cvtepu16_epi32, _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8, _mm512_cvtsepi32_epi8,
+    _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps,
+    _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_mul_ps, _mm512_mullo_epi32,
+    _mm512_packs_epi32, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi16, _mm512_unpackhi_epi16,
+    _mm512_unpacklo_epi16, _mm512_xor_si512,
 };
 
 /// The sums of a tile of `M` rows and `V` panels, which start with these.
@@ -261,6 +262,11 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
                 let at = (v * groups + group) * bytes + step * STEP * LANES;
                 // SAFETY: the group has so many steps.
                 let codes = unsafe { _mm512_loadu_epi32(weights.codes.as_ptr().add(at).cast()) };
+                if M == 1 {
+                    // Weights that one row uses come from memory: those of the next tile come near meanwhile.
+                    let next = weights.codes.as_ptr().wrapping_add(at + V * groups * bytes);
+                    _mm_prefetch::<_MM_HINT_T0>(next.cast());
+                }
                 let upper = _mm512_srli_epi16::<4>(codes);
                 *halves = [_mm512_and_si512(codes, lower), _mm512_and_si512(upper, lower)];
             }
