@@ -7,15 +7,20 @@ CPU kernels alone, as it does here.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 
 import torch
+from executorch.extension.pybindings import portable_lib
 from executorch.runtime import Runtime
 
 
 def main() -> None:
     torch.set_num_threads(int(sys.argv[2]))
+    # XNNPACK has threads of its own.
+    with contextlib.suppress(AttributeError):
+        portable_lib._unsafe_reset_threadpool(int(sys.argv[2]))
     method = Runtime.get().load_program(sys.argv[1]).load_method("forward")
     meta = method.metadata
     inputs = [torch.rand(meta.input_tensor_meta(i).sizes()) for i in range(meta.num_inputs())]
