@@ -5,8 +5,15 @@ use std::path::Path;
 use torchlet::core::ValueRef;
 use torchlet::{Module, ScalarType, Tensor, Value};
 
-const FOLDERS: &[&str] =
-    &["reading", "writing", "repeat", "quantized_weight", "ordering", "gradient_table"];
+const FOLDERS: &[&str] = &[
+    "reading",
+    "writing",
+    "scattered",
+    "repeat",
+    "quantized_weight",
+    "ordering",
+    "gradient_table",
+];
 
 /// The tensor with all its integers replaced.
 fn poisoned(tensor: &Tensor, number: i64) -> Option<Tensor> {

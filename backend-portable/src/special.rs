@@ -205,6 +205,113 @@ pub(crate) fn bessel_i(order: u8, x: f64) -> f64 {
     scaled_bessel_i(order, x) * libm::exp(x.abs())
 }
 
+/// Euler's constant.
+const EULER: f64 = 0.577_215_664_901_532_9;
+
+/// The modified Bessel function of the second kind of this order (0 or 1), times `e^x` (10.31.1 and 10.31.2 near zero; else the
+/// integral 10.32.9, whose trapezoidal sum has all digits). Infinite at zero, no number left of it.
+pub(crate) fn scaled_bessel_k(order: u8, x: f64) -> f64 {
+    if x == 0.0 {
+        return f64::INFINITY;
+    }
+    if x.is_nan() || x < 0.0 {
+        return f64::NAN;
+    }
+    if x.is_infinite() {
+        return 0.0;
+    }
+    if x <= 1.0 {
+        let (quarter, log) = (x * x / 4.0, libm::log(x / 2.0));
+        // Terms of the series of I, times what depends on harmonic numbers.
+        let (mut term, mut harmonic, mut sum) = (1.0, 0.0, 0.0);
+        for k in 0..12u8 {
+            let k = f64::from(k);
+            sum += term
+                * match order {
+                    0 => harmonic - EULER - log,
+                    _ => log + EULER - harmonic - 0.5 / (k + 1.0),
+                };
+            harmonic += 1.0 / (k + 1.0);
+            term *= quarter / ((k + 1.0) * (k + 1.0 + f64::from(order)));
+        }
+        let value = if order == 0 { sum } else { 1.0 / x + x / 2.0 * sum };
+        return value * libm::exp(x);
+    }
+    bessel_k_by_integral(f64::from(order), x)
+}
+
+/// The integral of `e^(x (1 - cosh t)) cosh(nu t)` over all `t` above zero, which is the modified Bessel function of the second
+/// kind times `e^x`; for `x` from about 1.
+fn bessel_k_by_integral(nu: f64, x: f64) -> f64 {
+    // Narrower for large arguments, around which the integrand is that narrow, too.
+    let step = (0.5 / libm::sqrt(x)).min(0.125);
+    let (mut sum, mut t) = (0.5, step);
+    for _ in 0..256 {
+        // 1 - cosh t without cancellation.
+        let half = libm::sinh(t / 2.0);
+        let term = libm::exp(-2.0 * x * half * half) * libm::cosh(nu * t);
+        sum += term;
+        if term < sum * 1e-18 {
+            break;
+        }
+        t += step;
+    }
+    sum * step
+}
+
+/// The modified Bessel function of the second kind of this order (0 or 1).
+pub(crate) fn bessel_k(order: u8, x: f64) -> f64 {
+    scaled_bessel_k(order, x) * libm::exp(-x)
+}
+
+/// Airy's function (9.4.1 around zero, 9.6.2 right of it, 9.7.9 left of it). As in PyTorch, no number at infinity.
+pub(crate) fn airy(x: f64) -> f64 {
+    if !x.is_finite() {
+        return f64::NAN;
+    }
+    let zeta = 2.0 / 3.0 * libm::sqrt(x.abs()) * x.abs();
+    if x > 2.0 {
+        let scaled = bessel_k_by_integral(1.0 / 3.0, zeta);
+        return libm::sqrt(x / 3.0) / PI * scaled * libm::exp(-zeta);
+    }
+    if x < -7.0 {
+        // u_k alternate between cosine and sine, and each two terms in sign.
+        let (mut term, mut sums) = (1.0, [1.0, 0.0]);
+        for k in 1..24u8 {
+            let six = 6.0 * f64::from(k);
+            let next = term * (six - 5.0) * (six - 1.0) / (72.0 * f64::from(k) * zeta);
+            if next.abs() >= f64::abs(term) {
+                break;
+            }
+            term = next;
+            let sign = if k % 4 < 2 { 1.0 } else { -1.0 };
+            sums[usize::from(k % 2)] += sign * term;
+        }
+        let angle = zeta - PI / 4.0;
+        let value = libm::cos(angle) * sums[0] + libm::sin(angle) * sums[1];
+        return value / (libm::sqrt(PI) * libm::sqrt(libm::sqrt(-x)));
+    }
+    // Ai(0) and -Ai'(0), and the series that belong to them.
+    let (mut first, mut second) = (0.355_028_053_887_817_2, 0.258_819_403_792_806_8 * x);
+    let mut sum = first - second;
+    for k in 1..64u8 {
+        let three = 3.0 * f64::from(k);
+        first *= x * x * x / (three * (three - 1.0));
+        second *= x * x * x / (three * (three + 1.0));
+        sum += first - second;
+    }
+    sum
+}
+
+/// The spherical Bessel function of the first kind, of order 0: `sin x / x`.
+pub(crate) fn spherical_bessel_j0(x: f64) -> f64 {
+    match x {
+        _ if x.is_infinite() => 0.0,
+        0.0 => 1.0,
+        _ => libm::sin(x) / x,
+    }
+}
+
 /// `x * 2^exponent`, without a power on the way that is out of range.
 pub(crate) fn scaled(x: f64, exponent: f64) -> f64 {
     // Beyond these, results are zero or infinite.

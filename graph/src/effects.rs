@@ -45,6 +45,7 @@ impl Operator {
                 | Operator::RANDINT_LOW
                 | Operator::RANDINT_LIKE
                 | Operator::RANDPERM
+                | Operator::MULTINOMIAL
                 | Operator::NATIVE_DROPOUT
         )
     }

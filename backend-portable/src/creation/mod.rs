@@ -1,5 +1,6 @@
 //! Tensors made of numbers.
 
+pub mod multinomial;
 pub mod random;
 
 use crate::compute::split::for_each_chunk_mut;

@@ -115,7 +115,7 @@ fn permutation(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 /// A key for all elements of a call.
-fn next_key() -> u64 {
+pub(super) fn next_key() -> u64 {
     // Without an atomic addition, which small processors lack, two threads at once may draw the same numbers.
     let call = CALLS.load(Ordering::Relaxed);
     CALLS.store(call.wrapping_add(1), Ordering::Relaxed);
@@ -123,7 +123,7 @@ fn next_key() -> u64 {
 }
 
 /// Scatters the bits of a number: the finalizer of SplitMix64.
-fn hash(key: u64) -> u64 {
+pub(super) fn hash(key: u64) -> u64 {
     let mut x = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

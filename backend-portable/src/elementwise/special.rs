@@ -46,6 +46,22 @@ kernels! {
     SPECIAL_I1_OUT = function!("aten::special_i1.out", |x| special::bessel_i(1, x));
     /// `aten::special_i1e.out(self, out)`: the same, times `e^-|self|`.
     SPECIAL_I1E_OUT = function!("aten::special_i1e.out", |x| special::scaled_bessel_i(1, x));
+    /// `aten::special_modified_bessel_i0.out(self, out)`: the same as `i0`.
+    SPECIAL_MODIFIED_BESSEL_I0_OUT = function!("aten::special_modified_bessel_i0.out", |x| special::bessel_i(0, x));
+    /// `aten::special_modified_bessel_i1.out(self, out)`: the same as `special_i1`.
+    SPECIAL_MODIFIED_BESSEL_I1_OUT = function!("aten::special_modified_bessel_i1.out", |x| special::bessel_i(1, x));
+    /// `aten::special_modified_bessel_k0.out(self, out)`: the modified Bessel function of the second kind, of order 0.
+    SPECIAL_MODIFIED_BESSEL_K0_OUT = function!("aten::special_modified_bessel_k0.out", |x| special::bessel_k(0, x));
+    /// `aten::special_modified_bessel_k1.out(self, out)`: the modified Bessel function of the second kind, of order 1.
+    SPECIAL_MODIFIED_BESSEL_K1_OUT = function!("aten::special_modified_bessel_k1.out", |x| special::bessel_k(1, x));
+    /// `aten::special_scaled_modified_bessel_k0.out(x, out)`: the one of order 0, times `e^x`.
+    SPECIAL_SCALED_MODIFIED_BESSEL_K0_OUT = function!("aten::special_scaled_modified_bessel_k0.out", |x| special::scaled_bessel_k(0, x));
+    /// `aten::special_scaled_modified_bessel_k1.out(x, out)`: the one of order 1, times `e^x`.
+    SPECIAL_SCALED_MODIFIED_BESSEL_K1_OUT = function!("aten::special_scaled_modified_bessel_k1.out", |x| special::scaled_bessel_k(1, x));
+    /// `aten::special_spherical_bessel_j0.out(x, out)`: the spherical Bessel function of the first kind, of order 0.
+    SPECIAL_SPHERICAL_BESSEL_J0_OUT = function!("aten::special_spherical_bessel_j0.out", special::spherical_bessel_j0);
+    /// `aten::special_airy_ai.out(x, out)`: Airy's function.
+    SPECIAL_AIRY_AI_OUT = function!("aten::special_airy_ai.out", special::airy);
     /// `aten::special_bessel_j0.out(self, out)`: the Bessel function of the first kind, of order 0.
     SPECIAL_BESSEL_J0_OUT = function!("aten::special_bessel_j0.out", |x| finite(x, libm::j0));
     /// `aten::special_bessel_j1.out(self, out)`: the Bessel function of the first kind, of order 1.

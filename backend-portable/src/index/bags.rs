@@ -7,60 +7,72 @@ use crate::shape::{bad, contiguous, same_type};
 use crate::table::kernels;
 use half::{bf16, f16};
 use torchlet_core::Param::{Bool, Int, OptionalTensor, Out, Tensor};
-use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType as S, TensorRef};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType as S, TensorRef};
 
 kernels! { BAGS:
     /// `aten::_embedding_bag.out(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
     /// include_last_offset, padding_idx, out0, out1, out2, out3)`: the sum, mean or maximum of rows of a table, for bags of
     /// indices. The other outputs say which bag each index is in, how many rows count in each bag, and where the
     /// maxima are.
-    EMBEDDING_BAG_OUT = Kernel::new(
-        "aten::_embedding_bag.out",
-        &[Tensor, Tensor, Tensor, Bool, Int, Bool, OptionalTensor, Bool, Int, Out, Out, Out, Out],
-        |ctx| {
-            let (weight, indices, offsets) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
-            index_type(1, &indices)?;
-            index_type(2, &offsets)?;
-            for (arg, info, rank) in [(0, &weight, 2), (1, &indices, 1), (2, &offsets, 1)] {
-                if info.rank() != rank {
-                    return Err(KernelError::rank(arg, info.rank()));
-                }
-            }
-            if !weight.scalar_type.is_floating() {
-                return Err(unsupported(0, weight.scalar_type));
-            }
-            let mode = ctx.int(4)?;
-            if !(SUM..=MAX).contains(&mode) {
-                return Err(bad(4, "must be 0 (sum), 1 (mean) or 2 (maximum)"));
-            }
-            if let Some(weights) = ctx.optional_info(6)? {
-                let fits = mode == SUM && weights.sizes == indices.sizes;
-                if !fits || weights.scalar_type != weight.scalar_type {
-                    return Err(bad(6, "must weigh each index of sums"));
-                }
-            }
-            let bags = i32::try_from(offsets.numel()).unwrap_or(i32::MAX) - i32::from(ctx.bool(7)?);
-            if bags < 0 {
-                return Err(bad(2, "lacks the last offset"));
-            }
-            let width = i32::try_from(weight.size(1)).unwrap_or(i32::MAX);
-            let count = i32::try_from(indices.numel()).unwrap_or(i32::MAX);
-            ctx.resize(9, &[bags, width])?;
-            // What it says is for training; PyTorch leaves it empty for some sums.
-            let unused = mode == SUM && ctx.info(10)?.sizes == [0];
-            ctx.resize(10, &[if unused { 0 } else { count }])?;
-            ctx.resize(11, &[bags])?;
-            if mode == MAX {
-                ctx.resize(12, &[bags, width])?;
-            }
-            same_type(ctx, 0, 9)?;
-            for arg in 10..13 {
-                index_type(arg, &ctx.info(arg)?)?;
-            }
-            contiguous(9, &ctx.info(9)?)?;
-            Ok(Plan::new(run))
-        },
-    );
+    EMBEDDING_BAG_OUT = Kernel::new("aten::_embedding_bag.out", PARAMS, prepare);
+    /// `aten::_embedding_bag_forward_only.out`: the same, for programs that are not trained. The other outputs may be left empty.
+    EMBEDDING_BAG_FORWARD_ONLY_OUT =
+        Kernel::new("aten::_embedding_bag_forward_only.out", PARAMS, prepare);
+}
+
+const PARAMS: &[torchlet_core::Param] =
+    &[Tensor, Tensor, Tensor, Bool, Int, Bool, OptionalTensor, Bool, Int, Out, Out, Out, Out];
+
+fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let (weight, indices, offsets) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
+    index_type(1, &indices)?;
+    index_type(2, &offsets)?;
+    for (arg, info, rank) in [(0, &weight, 2), (1, &indices, 1), (2, &offsets, 1)] {
+        if info.rank() != rank {
+            return Err(KernelError::rank(arg, info.rank()));
+        }
+    }
+    if !weight.scalar_type.is_floating() {
+        return Err(unsupported(0, weight.scalar_type));
+    }
+    let mode = ctx.int(4)?;
+    if !(SUM..=MAX).contains(&mode) {
+        return Err(bad(4, "must be 0 (sum), 1 (mean) or 2 (maximum)"));
+    }
+    if let Some(weights) = ctx.optional_info(6)? {
+        let fits = mode == SUM && weights.sizes == indices.sizes;
+        if !fits || weights.scalar_type != weight.scalar_type {
+            return Err(bad(6, "must weigh each index of sums"));
+        }
+    }
+    let bags = i32::try_from(offsets.numel()).unwrap_or(i32::MAX) - i32::from(ctx.bool(7)?);
+    if bags < 0 {
+        return Err(bad(2, "lacks the last offset"));
+    }
+    let width = i32::try_from(weight.size(1)).unwrap_or(i32::MAX);
+    let count = i32::try_from(indices.numel()).unwrap_or(i32::MAX);
+    ctx.resize(9, &[bags, width])?;
+    // What it says is for training; PyTorch leaves it empty for some sums.
+    let unused = mode == SUM && ctx.info(10)?.sizes == [0];
+    ctx.resize(10, &[if unused { 0 } else { count }])?;
+    // An exporter may count the last offset as a bag in what only training asks for; it is an empty one then.
+    let all = if ctx.bool(7)? { bags.saturating_add(1) } else { bags };
+    let counted = |info: torchlet_core::TensorInfo| match info.sizes.first() {
+        Some(first) if *first == all => all,
+        _ => bags,
+    };
+    let rows = counted(ctx.info(11)?);
+    ctx.resize(11, &[rows])?;
+    if mode == MAX {
+        let rows = counted(ctx.info(12)?);
+        ctx.resize(12, &[rows, width])?;
+    }
+    same_type(ctx, 0, 9)?;
+    for arg in 10..13 {
+        index_type(arg, &ctx.info(arg)?)?;
+    }
+    contiguous(9, &ctx.info(9)?)?;
+    Ok(Plan::new(run))
 }
 
 const SUM: i64 = 0;
@@ -85,6 +97,8 @@ fn run(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (out, mut bag_of) = (ctx.out(9)?, ctx.out(10)?);
     let (mut sizes, mut places) = (ctx.out(11)?, ctx.out(12)?);
     let bags = out.size(0);
+    sizes.bytes_mut().fill(0);
+    places.bytes_mut().fill(0);
     if bags > 0 && offsets.at(0) != 0 {
         return Err(bad(2, "must begin with 0"));
     }

@@ -9,6 +9,7 @@ mod bags;
 mod gradients;
 mod masked;
 mod reading;
+mod reducing;
 mod writing;
 
 pub use advanced::*;
@@ -16,6 +17,7 @@ pub use bags::*;
 pub use gradients::*;
 pub use masked::*;
 pub use reading::*;
+pub use reducing::*;
 pub use writing::*;
 
 use crate::number::unsupported;

@@ -61,7 +61,9 @@ kernels! { WRITING:
                 let source = ctx.tensor(3)?;
                 let mut scatter = Scatter::new(ctx, Some(source.info()), 4)?;
                 with_number!(source.scalar_type, |T| {
-                    reduce::<T>(&mut scatter, &source, Reduce::Sum, true, None);
+                    let out = core::mem::take(&mut scatter.out);
+                    let for_each = |visit: &mut dyn FnMut(usize, usize)| scatter.for_each(visit);
+                    reduce::<T>(&for_each, (out, source.bytes()), Reduce::Sum, true, None);
                 }, else ());
                 Ok(())
             })
@@ -72,16 +74,18 @@ kernels! { WRITING:
         "aten::scatter_reduce.two_out",
         &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
         |ctx| {
-            let kind = reduction(ctx)?;
+            let kind = named_reduction(ctx)?;
             let plan = prepare(ctx, Some(3), 6, true, |ctx| {
-                let (kind, include_self) = (reduction(ctx)?, ctx.bool(5)?);
+                let (kind, include_self) = (named_reduction(ctx)?, ctx.bool(5)?);
                 let source = ctx.tensor(3)?;
                 let mut scatter = Scatter::new(ctx, Some(source.info()), 6)?;
                 // How often each element is written.
                 let scratch = ctx.scratch().as_chunks_mut::<4>().0.as_flattened_mut();
                 let counts = elements_mut::<u32>(scratch).get_mut(..scatter.info.numel());
                 with_number!(source.scalar_type, |T| {
-                    reduce::<T>(&mut scatter, &source, kind, include_self, counts);
+                    let out = core::mem::take(&mut scatter.out);
+                    let for_each = |visit: &mut dyn FnMut(usize, usize)| scatter.for_each(visit);
+                    reduce::<T>(&for_each, (out, source.bytes()), kind, include_self, counts);
                 }, else ());
                 Ok(())
             })?;
@@ -155,7 +159,7 @@ impl Reduce {
     }
 }
 
-fn dim_of(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
+pub(super) fn dim_of(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
     normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "is not a dimension"))
 }
 
@@ -252,26 +256,28 @@ impl<'c> Scatter<'c> {
     }
 }
 
-fn reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
+pub(super) fn named_reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
     let name = ctx.optional_string(4)?.unwrap_or("");
     Reduce::named(name).ok_or(bad(4, "must be sum, prod, mean, amax or amin"))
 }
 
+/// What calls a function with each place in the output and in the source.
+pub(super) type Places<'a> = dyn Fn(&mut dyn FnMut(usize, usize)) + 'a;
+
 /// Combines values with what is in the output, or (not `include_self`) with each other. The counts are needed then, and
 /// for the mean.
-fn reduce<T: Number>(
-    scatter: &mut Scatter,
-    source: &TensorRef,
+pub(super) fn reduce<T: Number>(
+    for_each: &Places,
+    (out, source): (&mut [u8], &[u8]),
     kind: Reduce,
     include_self: bool,
     mut counts: Option<&mut [u32]>,
 ) {
-    let out = elements_mut::<T>(core::mem::take(&mut scatter.out));
-    let source = elements::<T>(source.bytes());
+    let (out, source) = (elements_mut::<T>(out), elements::<T>(source));
     if let Some(counts) = &mut counts {
         counts.fill(u32::from(include_self));
     }
-    scatter.for_each(&mut |place, from| {
+    for_each(&mut |place, from| {
         let (Some(out), Some(&value)) = (out.get_mut(place), source.get(from)) else { return };
         match counts.as_mut().and_then(|counts| counts.get_mut(place)) {
             Some(count) => {

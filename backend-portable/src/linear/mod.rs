@@ -4,6 +4,7 @@
 //! addend may be added. How they are computed depends on the element type: `fast.rs` brings `f32`, half and
 //! bfloat16 to the numeric engine, `plain.rs` is a loop for every type and order of elements that needs no memory.
 
+mod addbmm;
 mod experts;
 mod fast;
 mod hadamard;
@@ -13,6 +14,7 @@ mod plain;
 mod tests;
 mod trilinear;
 
+pub use addbmm::*;
 pub use experts::*;
 pub use hadamard::*;
 pub use operators::*;

@@ -87,7 +87,7 @@ fn misfit(arg: usize) -> KernelError {
 }
 
 /// Checks that argument 0 can be broadcast to the result.
-fn check_addend(ctx: &Prepare, sizes: &[i32]) -> Result<(), KernelError> {
+pub(super) fn check_addend(ctx: &Prepare, sizes: &[i32]) -> Result<(), KernelError> {
     let addend = ctx.info(0)?;
     let fits =
         torchlet_core::rules::broadcast(&addend.sizes, sizes).is_some_and(|both| *both == *sizes);

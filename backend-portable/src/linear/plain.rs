@@ -6,9 +6,9 @@ use crate::number::{load, store};
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, TensorRef};
 
 /// Columns that are summed up together, and terms that are converted together.
-const BLOCK: usize = 32;
+pub(super) const BLOCK: usize = 32;
 /// Multiply-adds that are worth a thread of their own.
-const GRAIN: usize = 1 << 15;
+pub(super) const GRAIN: usize = 1 << 15;
 
 /// One product, computed in `C`.
 struct Job<'a, C> {

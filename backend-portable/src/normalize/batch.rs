@@ -34,6 +34,18 @@ kernels! {
         &[Tensor, OptionalTensor, OptionalTensor, Bool, Float, Float, Out, Out, Out],
         |ctx| prepare(ctx, NO_STATS),
     );
+    /// `aten::_batch_norm_no_update.out(input, weight, bias, running_mean, running_var, momentum, eps, out0, out1, out2, out3)`: by
+    /// given moments. The last three outputs are empty.
+    BATCH_NORM_NO_UPDATE_OUT = Kernel::new(
+        "aten::_batch_norm_no_update.out",
+        &[
+            Tensor, OptionalTensor, OptionalTensor, Tensor, Tensor, Float, Float, Out, Out, Out, Out,
+        ],
+        |ctx| {
+            ctx.resize(10, &[0])?;
+            prepare(ctx, NO_TRAINING)
+        },
+    );
 }
 
 /// Where an operator has its arguments. The input is 0, weight and bias are 1 and 2.

@@ -6,9 +6,11 @@
 
 mod affine;
 pub mod cortex_m;
+mod fake;
 mod parameters;
 mod weights;
 
 pub use affine::*;
+pub use fake::*;
 pub use parameters::*;
 pub use weights::*;

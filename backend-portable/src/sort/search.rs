@@ -1,7 +1,7 @@
 //! Where values belong among sorted ones.
 
 use crate::compute::split::for_each_chunk_mut;
-use crate::elementwise::by_compute;
+use crate::elementwise::{ByCompute, by_compute};
 use crate::number::{Compute, ComputeType, load, store, unsupported};
 use crate::table::kernels;
 use crate::walk::Walk;
@@ -15,7 +15,13 @@ kernels! {
     BUCKETIZE_OUT = Kernel::new(
         "aten::bucketize.Tensor_out",
         &[Tensor, Tensor, Bool, Bool, Out],
-        prepare,
+        |ctx| {
+            let (values, boundaries) = (ctx.info(0)?, ctx.info(1)?);
+            if boundaries.rank() != 1 {
+                return Err(KernelError::rank(1, boundaries.rank()));
+            }
+            prepare(ctx, BUCKETIZE, &values.sizes, Operand::from(&values), by_compute!(bucketize))
+        },
     );
     /// `aten::searchsorted.Tensor_out(sorted_sequence, self, out_int32, right, side, sorter, out)`: the same for rows of values, each among its own row
     /// of the sequence, or all among one. `sorter` says where the sequence's values lie in order.
@@ -32,7 +38,7 @@ kernels! {
                 return Err(KernelError::argument(1, "its rows are not those of the sequence"));
             }
             let sizes = values.sizes.clone();
-            prepare_sorted(ctx, &sizes, Operand::from(&values))
+            prepare(ctx, SEARCH, &sizes, Operand::from(&values), by_compute!(searchsorted))
         },
     );
     /// `aten::searchsorted.Scalar_out(sorted_sequence, self, out_int32, right, side, sorter, out)`: the same for a number.
@@ -45,7 +51,7 @@ kernels! {
                 return Err(KernelError::rank(0, rank));
             }
             let value = Operand::from(ctx.scalar(1)?);
-            prepare_sorted(ctx, &[], value)
+            prepare(ctx, SEARCH, &[], value, by_compute!(searchsorted))
         },
     );
 }
@@ -53,48 +59,69 @@ kernels! {
 /// Searches worth a thread of their own.
 const GRAIN: usize = 1 << 10;
 
-fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    let (input, boundaries) = (ctx.info(0)?, ctx.info(1)?);
-    if boundaries.rank() != 1 {
-        return Err(KernelError::rank(1, boundaries.rank()));
-    }
-    for (arg, info) in [(0, &input), (1, &boundaries)] {
-        ComputeType::of(info.scalar_type).ok_or(unsupported(arg, info.scalar_type))?;
-    }
-    ctx.resize(4, &input.sizes)?;
-    let found = ctx.info(4)?.scalar_type;
-    if found != if ctx.bool(2)? { ScalarType::Int } else { ScalarType::Long } {
-        return Err(unsupported(4, found));
-    }
-    let common = result_type([Operand::from(&input), Operand::from(&boundaries)]);
-    let compute = common.and_then(ComputeType::of);
-    let compute = compute.ok_or(unsupported(1, boundaries.scalar_type))?;
-    Ok(Plan::new(by_compute!(bucketize).choose(compute)))
+/// Where an operator has its arguments. `out_int32` is argument 2, `right` argument 3.
+#[derive(Clone, Copy)]
+struct Call {
+    sequence: usize,
+    values: usize,
+    /// The side, followed by the sorter.
+    side: Option<usize>,
+    out: usize,
 }
 
-fn bucketize<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    crate::types::expect::<C>()?;
-    let (input, boundaries) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let right = ctx.bool(3)?;
-    let out = ctx.out(4)?;
-    let walk = Walk::broadcast(out.info(), [input.info()])?;
-    let [step] = walk.inner_steps();
-    let (scalar_type, size) = (out.scalar_type, out.scalar_type.size());
-    let bytes = out.into_bytes();
-    for_each_chunk_mut(ctx.parallel(), bytes, GRAIN * size, &|index, bytes: &mut [u8]| {
-        let from = index * GRAIN;
-        let mut places = bytes.chunks_exact_mut(size);
-        let to = from + places.len();
-        walk.for_each_run(from, to, &mut |_, [at], len| {
-            for (i, place) in (0..len as isize).zip(&mut places) {
-                let value: C = read(&input, at.wrapping_add(step.wrapping_mul(i)));
-                let read = |at: usize| read(&boundaries, at as isize);
-                let bucket = first_not_below(boundaries.numel(), right, value, &read);
-                store(scalar_type, place, &[bucket as i64]);
+const BUCKETIZE: Call = Call { sequence: 1, values: 0, side: None, out: 4 };
+const SEARCH: Call = Call { sequence: 0, values: 1, side: Some(4), out: 6 };
+
+impl Call {
+    /// Whether values that are in the sequence go behind their equals.
+    fn goes_right(self, args: &Arguments) -> Result<bool, KernelError> {
+        let Some(arg) = self.side else { return args.bool(3) };
+        match args.optional_string(arg)? {
+            None => args.bool(3),
+            Some("right") => Ok(true),
+            Some("left") if !args.bool(3)? => Ok(false),
+            Some(_) => {
+                let what = "is neither 'left' nor 'right', or contradicts `right`";
+                Err(KernelError::argument(arg, what))
             }
-        });
-    });
-    Ok(())
+        }
+    }
+}
+
+/// Gives the output these sizes, and chooses the type to compare in: that of sequence and values together.
+fn prepare(
+    ctx: &mut Prepare,
+    call: Call,
+    sizes: &[i32],
+    value: Operand,
+    functions: ByCompute,
+) -> Result<Plan, KernelError> {
+    let sequence = ctx.info(call.sequence)?;
+    for arg in [call.sequence, call.values] {
+        // Argument `values` may be a number.
+        if let Ok(info) = ctx.info(arg) {
+            ComputeType::of(info.scalar_type).ok_or(unsupported(arg, info.scalar_type))?;
+        }
+    }
+    call.goes_right(ctx)?;
+    if let Some(arg) = call.side.map(|side| side + 1)
+        && let Some(sorter) = ctx.optional_info(arg)?
+    {
+        if sorter.scalar_type != ScalarType::Long {
+            return Err(unsupported(arg, sorter.scalar_type));
+        }
+        if !sorter.same_layout_as(&sequence) {
+            return Err(KernelError::layout(arg));
+        }
+    }
+    ctx.resize(call.out, sizes)?;
+    let found = ctx.info(call.out)?.scalar_type;
+    if found != if ctx.bool(2)? { ScalarType::Int } else { ScalarType::Long } {
+        return Err(unsupported(call.out, found));
+    }
+    let common = result_type([Operand::from(&sequence), value]).and_then(ComputeType::of);
+    let compute = common.ok_or(unsupported(call.sequence, sequence.scalar_type))?;
+    Ok(Plan::new(functions.choose(compute)))
 }
 
 fn read<C: Compute>(tensor: &TensorRef, at: isize) -> C {
@@ -118,40 +145,6 @@ fn first_not_below<C: Compute>(
         if stops { end = middle } else { start = middle + 1 }
     }
     start
-}
-
-/// Whether values that are in the sequence go behind their equals.
-fn goes_right(args: &Arguments) -> Result<bool, KernelError> {
-    match args.optional_string(4)? {
-        None => args.bool(3),
-        Some("right") => Ok(true),
-        Some("left") if !args.bool(3)? => Ok(false),
-        Some(_) => {
-            Err(KernelError::argument(4, "is neither 'left' nor 'right', or contradicts `right`"))
-        }
-    }
-}
-
-fn prepare_sorted(ctx: &mut Prepare, sizes: &[i32], value: Operand) -> Result<Plan, KernelError> {
-    let sequence = ctx.info(0)?;
-    ComputeType::of(sequence.scalar_type).ok_or(unsupported(0, sequence.scalar_type))?;
-    goes_right(ctx)?;
-    if let Some(sorter) = ctx.optional_info(5)? {
-        if sorter.scalar_type != ScalarType::Long {
-            return Err(unsupported(5, sorter.scalar_type));
-        }
-        if !sorter.same_layout_as(&sequence) {
-            return Err(KernelError::layout(5));
-        }
-    }
-    ctx.resize(6, sizes)?;
-    let found = ctx.info(6)?.scalar_type;
-    if found != if ctx.bool(2)? { ScalarType::Int } else { ScalarType::Long } {
-        return Err(unsupported(6, found));
-    }
-    let common = result_type([Operand::from(&sequence), value]).and_then(ComputeType::of);
-    let compute = common.ok_or(unsupported(0, sequence.scalar_type))?;
-    Ok(Plan::new(by_compute!(search).choose(compute)))
 }
 
 /// A row of the sequence.
@@ -179,23 +172,34 @@ impl Row<'_, '_> {
     }
 }
 
-fn search<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn bucketize<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    search::<C>(ctx, BUCKETIZE)
+}
+
+fn searchsorted<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    search::<C>(ctx, SEARCH)
+}
+
+fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let (sequence, sorter) = (ctx.tensor(0)?, ctx.optional_tensor(5)?);
-    let right = goes_right(ctx)?;
+    let sequence = ctx.tensor(call.sequence)?;
+    let right = call.goes_right(ctx)?;
+    let sorter = match call.side {
+        Some(side) => ctx.optional_tensor(side + 1)?,
+        None => None,
+    };
+    let last = sequence.rank().saturating_sub(1);
     if let Some(sorter) = &sorter {
-        let len = sequence.size(sequence.rank().saturating_sub(1));
-        let inside = |at: &i64| usize::try_from(*at).is_ok_and(|at| at < len);
+        let inside = |at: &i64| usize::try_from(*at).is_ok_and(|at| at < sequence.size(last));
         if !sorter.data::<i64>()?.iter().all(inside) {
             return Err(KernelError::argument(5, "has an index outside its row of the sequence"));
         }
     }
-    let number = ctx.scalar(1).ok();
-    let values = if number.is_some() { None } else { Some(ctx.tensor(1)?) };
-    let mut out = ctx.out(6)?;
+    let number = ctx.scalar(call.values).ok();
+    let values = if number.is_some() { None } else { Some(ctx.tensor(call.values)?) };
+    let out = ctx.out(call.out)?;
     let (scalar_type, size) = (out.scalar_type, out.scalar_type.size());
     let info = out.info().clone();
-    let last = sequence.rank().saturating_sub(1);
     let strides = sequence.strides();
     let step = strides.get(last).map_or(1, |&stride| stride as isize);
     let own = |at: usize| if at < last { strides.get(at).map_or(0, |&s| s as isize) } else { 0 };
@@ -205,24 +209,29 @@ fn search<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     };
     let walk = Walk::new(&info, &[crate::index::steps(own), crate::index::steps(value_steps)]);
     let steps = walk.inner_steps();
-    let mut places = out.bytes_mut().chunks_exact_mut(size);
-    walk.for_each_run(0, walk.numel(), &mut |_, at, len| {
-        for (i, place) in (0..len as isize).zip(&mut places) {
-            let start = at[0].wrapping_add(steps[0].wrapping_mul(i));
-            let row = Row {
-                sequence: &sequence,
-                sorter: sorter.as_ref(),
-                start,
-                step,
-                len: sequence.size(last),
-            };
-            let value: C = match (&values, number) {
-                (Some(values), _) => read(values, at[1].wrapping_add(steps[1].wrapping_mul(i))),
-                (None, number) => number.map_or_else(C::default, C::of_scalar),
-            };
-            let found = first_not_below(row.len, right, value, &|place| row.at(place));
-            store(scalar_type, place, &[found as i64]);
-        }
+    let (parallel, bytes) = (ctx.parallel(), out.into_bytes());
+    for_each_chunk_mut(parallel, bytes, GRAIN * size, &|index, bytes: &mut [u8]| {
+        let from = index * GRAIN;
+        let to = from + bytes.len() / size;
+        let mut places = bytes.chunks_exact_mut(size);
+        walk.for_each_run(from, to, &mut |_, at, len| {
+            for (i, place) in (0..len as isize).zip(&mut places) {
+                let start = at[0].wrapping_add(steps[0].wrapping_mul(i));
+                let row = Row {
+                    sequence: &sequence,
+                    sorter: sorter.as_ref(),
+                    start,
+                    step,
+                    len: sequence.size(last),
+                };
+                let value: C = match (&values, number) {
+                    (Some(values), _) => read(values, at[1].wrapping_add(steps[1].wrapping_mul(i))),
+                    (None, number) => number.map_or_else(C::default, C::of_scalar),
+                };
+                let found = first_not_below(row.len, right, value, &|place| row.at(place));
+                store(scalar_type, place, &[found as i64]);
+            }
+        });
     });
     Ok(())
 }

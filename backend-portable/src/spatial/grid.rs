@@ -1,4 +1,4 @@
-//! Sampling a picture at the places that a grid names.
+//! Sampling a picture or a volume at the places that a grid names.
 
 use super::picture::{CHANNELS, Picture, for_each_row};
 use super::sample::{Taps, cubic, weighted};
@@ -12,20 +12,28 @@ use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar
 kernels! { GRID:
     /// `aten::grid_sampler_2d.out(input, grid, interpolation_mode, padding_mode, align_corners, out)`
     GRID_SAMPLER_2D_OUT =
-        Kernel::new("aten::grid_sampler_2d.out", &[Tensor, Tensor, Int, Int, Bool, Out], prepare);
+        Kernel::new("aten::grid_sampler_2d.out", &[Tensor, Tensor, Int, Int, Bool, Out], |ctx| prepare(ctx, 2));
+    /// `aten::grid_sampler_3d.out(input, grid, interpolation_mode, padding_mode, align_corners, out)`
+    GRID_SAMPLER_3D_OUT =
+        Kernel::new("aten::grid_sampler_3d.out", &[Tensor, Tensor, Int, Int, Bool, Out], |ctx| prepare(ctx, 3));
 }
 
-fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
     let (input, grid) = (ctx.info(0)?, ctx.info(1)?);
-    let (&[batch, channels, height, width], &[same, rows, columns, 2]) =
-        (&*input.sizes, &*grid.sizes)
-    else {
+    if input.rank() != spatial + 2
+        || grid.rank() != spatial + 2
+        || grid.size(spatial + 1) != spatial
+    {
         return Err(KernelError::argument(1, "does not name places of pictures"));
-    };
-    if same != batch || height < 1 || width < 1 {
+    }
+    if input.sizes[0] != grid.sizes[0] || input.sizes[2..].iter().any(|&size| size < 1) {
         return Err(KernelError::argument(0, "has no pixels, or a grid for another batch"));
     }
-    ctx.resize(5, &[batch, channels, rows, columns])?;
+    let mut sizes = input.sizes.clone();
+    for (size, &places) in sizes.iter_mut().skip(2).zip(grid.sizes.iter().skip(1)) {
+        *size = places;
+    }
+    ctx.resize(5, &sizes)?;
     for arg in [1, 5] {
         let found = ctx.info(arg)?.scalar_type;
         if found != input.scalar_type {
@@ -36,6 +44,9 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         if !(0..3).contains(&ctx.int(arg)?) {
             return Err(KernelError::argument(arg, name));
         }
+    }
+    if spatial == 3 && ctx.int(2)? == 2 {
+        return Err(KernelError::argument(2, "is bicubic, which volumes have not"));
     }
     let invoke: InvokeFn = match input.scalar_type {
         ScalarType::Float => run::<f32, f32>,
@@ -153,18 +164,29 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let align_corners = ctx.bool(4)?;
     let (input, grid) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let out = ctx.out(5)?;
-    let picture =
-        |info: &TensorInfo, arg| Picture::new(info, 2).ok_or(KernelError::rank(arg, info.rank()));
+    let spatial = input.rank().saturating_sub(2);
+    let picture = |info: &TensorInfo, arg| {
+        Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
+    };
     let (from, to) = (picture(&input, 0)?, picture(&out, 5)?);
     let axis = |dim: usize| Axis { size: from.sizes[dim], mode, padding, align_corners };
-    let (y_axis, x_axis) = (axis(3), axis(4));
+    let (z_axis, y_axis, x_axis) = (axis(2), axis(3), axis(4));
     let steps = grid.strides();
     let step = |dim: usize| steps.get(dim).copied().unwrap_or(0);
     let (data, places) = (elements::<T>(input.bytes()), elements::<T>(grid.bytes()));
     let taps = |at: [usize; 5]| {
-        let start = at[0] * step(0) + at[3] * step(1) + at[4] * step(2);
-        let read = |at: usize| places.get(at).map_or(C::default(), |&place| C::of(place));
-        (y_axis.taps(read(start + step(3))), x_axis.taps(read(start)))
+        // The grid has a place for each pixel of the result, and names its width first.
+        let mut start = at[0] * step(0);
+        for dim in 0..spatial {
+            start += at[5 - spatial + dim] * step(1 + dim);
+        }
+        let read = |which: usize| {
+            places
+                .get(start + which * step(spatial + 1))
+                .map_or(C::default(), |&place| C::of(place))
+        };
+        let z = if spatial == 3 { z_axis.taps(read(2)) } else { Taps::one(0) };
+        (z, y_axis.taps(read(1)), x_axis.taps(read(0)))
     };
     for_each_row(
         ctx.parallel(),
@@ -180,7 +202,13 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
                     pixels = taps(at);
                 }
                 let plane = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
-                *out = weighted(data, plane, &from, &pixels.0, &pixels.1).to();
+                let (z, y, x) = &pixels;
+                let mut sum = C::default();
+                for (depth, weight) in z.iter() {
+                    let plane = plane + depth * from.strides[2];
+                    sum = sum + weight * weighted(data, plane, &from, y, x);
+                }
+                *out = sum.to();
             }
         },
     );

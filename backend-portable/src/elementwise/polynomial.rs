@@ -1,0 +1,292 @@
+//! Orthogonal polynomials: `x` and an order `n`, which is cut to an integer. Orders below zero give zero, as in PyTorch.
+//!
+//! By their recurrences (Digital Library of Mathematical Functions, 18.9), which PyTorch follows in the type of the values,
+//! too; Chebyshev's, between -1 and 1, by angles (18.5.1 to 18.5.4).
+
+use super::{Real, TypeRule, by_compute, prepare};
+use crate::map::{Two, map};
+use crate::number::load;
+use crate::table::kernels;
+use torchlet_core::Param::{Out, Scalar, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError};
+
+/// The largest order: each takes so many steps for each element.
+const HIGHEST: f64 = 1_048_576.0;
+
+/// The kernel of a polynomial, with a tensor or a number for `x` and `n`.
+macro_rules! polynomial {
+    ($name:literal, $function:expr) => {
+        polynomial!(@ $name, Tensor, Tensor, &[0, 1], &[], $function)
+    };
+    ($name:literal of number, $function:expr) => {
+        polynomial!(@ $name, Scalar, Tensor, &[1], &[0], $function)
+    };
+    ($name:literal of order, $function:expr) => {
+        polynomial!(@ $name, Tensor, Scalar, &[0], &[1], $function)
+    };
+    (@ $name:literal, $x:ident, $n:ident, $tensors:expr, $scalars:expr, $function:expr) => {
+        Kernel::new($name, &[$x, $n, Out], |ctx| {
+            fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                run::<C>(ctx, $function)
+            }
+            prepare(ctx, $tensors, $scalars, 2, TypeRule::Float, by_compute!(float invoke))
+        })
+    };
+}
+
+kernels! {
+    /// `aten::special_chebyshev_polynomial_t.out(x, n, out)`: of the first kind.
+    SPECIAL_CHEBYSHEV_T_OUT = polynomial!("aten::special_chebyshev_polynomial_t.out", chebyshev_t);
+    /// The same of a number.
+    SPECIAL_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_t.x_scalar_out" of number, chebyshev_t);
+    /// The same of one order.
+    SPECIAL_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_t.n_scalar_out" of order, chebyshev_t);
+    /// `aten::special_chebyshev_polynomial_u.out(x, n, out)`: of the second kind.
+    SPECIAL_CHEBYSHEV_U_OUT = polynomial!("aten::special_chebyshev_polynomial_u.out", chebyshev_u);
+    /// The same of a number.
+    SPECIAL_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_u.x_scalar_out" of number, chebyshev_u);
+    /// The same of one order.
+    SPECIAL_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_u.n_scalar_out" of order, chebyshev_u);
+    /// `aten::special_chebyshev_polynomial_v.out(x, n, out)`: of the third kind.
+    SPECIAL_CHEBYSHEV_V_OUT = polynomial!("aten::special_chebyshev_polynomial_v.out", chebyshev_v);
+    /// The same of a number.
+    SPECIAL_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_v.x_scalar_out" of number, chebyshev_v);
+    /// The same of one order.
+    SPECIAL_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_v.n_scalar_out" of order, chebyshev_v);
+    /// `aten::special_chebyshev_polynomial_w.out(x, n, out)`: of the fourth kind.
+    SPECIAL_CHEBYSHEV_W_OUT = polynomial!("aten::special_chebyshev_polynomial_w.out", chebyshev_w);
+    /// The same of a number.
+    SPECIAL_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_w.x_scalar_out" of number, chebyshev_w);
+    /// The same of one order.
+    SPECIAL_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_w.n_scalar_out" of order, chebyshev_w);
+    /// `aten::special_shifted_chebyshev_polynomial_t.out(x, n, out)`: the first kind, of `2x - 1`.
+    SPECIAL_SHIFTED_CHEBYSHEV_T_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.out", |x, n| chebyshev_t(shifted(x), n));
+    /// The same of a number.
+    SPECIAL_SHIFTED_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.x_scalar_out" of number, |x, n| chebyshev_t(shifted(x), n));
+    /// The same of one order.
+    SPECIAL_SHIFTED_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.n_scalar_out" of order, |x, n| chebyshev_t(shifted(x), n));
+    /// `aten::special_shifted_chebyshev_polynomial_u.out(x, n, out)`: the second kind, of `2x - 1`.
+    SPECIAL_SHIFTED_CHEBYSHEV_U_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.out", |x, n| chebyshev_u(shifted(x), n));
+    /// The same of a number.
+    SPECIAL_SHIFTED_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.x_scalar_out" of number, |x, n| chebyshev_u(shifted(x), n));
+    /// The same of one order.
+    SPECIAL_SHIFTED_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.n_scalar_out" of order, |x, n| chebyshev_u(shifted(x), n));
+    /// `aten::special_shifted_chebyshev_polynomial_v.out(x, n, out)`: the third kind, of `2x - 1`.
+    SPECIAL_SHIFTED_CHEBYSHEV_V_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.out", |x, n| chebyshev_v(shifted(x), n));
+    /// The same of a number.
+    SPECIAL_SHIFTED_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.x_scalar_out" of number, |x, n| chebyshev_v(shifted(x), n));
+    /// The same of one order.
+    SPECIAL_SHIFTED_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.n_scalar_out" of order, |x, n| chebyshev_v(shifted(x), n));
+    /// `aten::special_shifted_chebyshev_polynomial_w.out(x, n, out)`: the fourth kind, of `2x - 1`.
+    SPECIAL_SHIFTED_CHEBYSHEV_W_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.out", |x, n| chebyshev_w(shifted(x), n));
+    /// The same of a number.
+    SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.x_scalar_out" of number, |x, n| chebyshev_w(shifted(x), n));
+    /// The same of one order.
+    SPECIAL_SHIFTED_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.n_scalar_out" of order, |x, n| chebyshev_w(shifted(x), n));
+    /// `aten::special_hermite_polynomial_h.out(x, n, out)`: the physicists'.
+    SPECIAL_HERMITE_H_OUT = polynomial!("aten::special_hermite_polynomial_h.out", hermite_h);
+    /// The same of a number.
+    SPECIAL_HERMITE_H_X_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_h.x_scalar_out" of number, hermite_h);
+    /// The same of one order.
+    SPECIAL_HERMITE_H_N_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_h.n_scalar_out" of order, hermite_h);
+    /// `aten::special_hermite_polynomial_he.out(x, n, out)`: the probabilists'.
+    SPECIAL_HERMITE_HE_OUT = polynomial!("aten::special_hermite_polynomial_he.out", hermite_he);
+    /// The same of a number.
+    SPECIAL_HERMITE_HE_X_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_he.x_scalar_out" of number, hermite_he);
+    /// The same of one order.
+    SPECIAL_HERMITE_HE_N_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_he.n_scalar_out" of order, hermite_he);
+    /// `aten::special_laguerre_polynomial_l.out(x, n, out)`
+    SPECIAL_LAGUERRE_OUT = polynomial!("aten::special_laguerre_polynomial_l.out", laguerre);
+    /// The same of a number.
+    SPECIAL_LAGUERRE_X_SCALAR_OUT = polynomial!("aten::special_laguerre_polynomial_l.x_scalar_out" of number, laguerre);
+    /// The same of one order.
+    SPECIAL_LAGUERRE_N_SCALAR_OUT = polynomial!("aten::special_laguerre_polynomial_l.n_scalar_out" of order, laguerre);
+    /// `aten::special_legendre_polynomial_p.out(x, n, out)`
+    SPECIAL_LEGENDRE_OUT = polynomial!("aten::special_legendre_polynomial_p.out", legendre);
+    /// The same of a number.
+    SPECIAL_LEGENDRE_X_SCALAR_OUT = polynomial!("aten::special_legendre_polynomial_p.x_scalar_out" of number, legendre);
+    /// The same of one order.
+    SPECIAL_LEGENDRE_N_SCALAR_OUT = polynomial!("aten::special_legendre_polynomial_p.n_scalar_out" of order, legendre);
+}
+
+/// Computes argument 2 from arguments 0 and 1, of which one may be a number.
+fn run<C: Real>(ctx: &mut Invoke, function: fn(C, i64) -> C) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    check_orders(ctx)?;
+    let of = move |x: C, n: C| function(x, n.to_i64());
+    if let Ok(x) = ctx.scalar(0) {
+        let x = C::of_scalar(x);
+        return map(ctx, [1], 2, &move |n: C| of(x, n));
+    }
+    if let Ok(n) = ctx.scalar(1) {
+        let n = C::of_scalar(n);
+        return map(ctx, [0], 2, &move |x: C| of(x, n));
+    }
+    map(ctx, [0, 1], 2, &Two(of))
+}
+
+/// Refuses orders that would take minutes: they come from files, too.
+fn check_orders(ctx: &Invoke) -> Result<(), KernelError> {
+    let too_high = KernelError::argument(1, "an order is above 1048576");
+    if let Ok(n) = ctx.scalar(1) {
+        return if n.to_f64() > HIGHEST { Err(too_high) } else { Ok(()) };
+    }
+    let orders = ctx.tensor(1)?;
+    let mut block = [0.0f64; 64];
+    for from in (0..orders.numel()).step_by(block.len()) {
+        let block = &mut block[..(orders.numel() - from).min(64)];
+        load(orders.scalar_type, orders.bytes(), from as isize, 1, block);
+        if block.iter().any(|n| *n > HIGHEST) {
+            return Err(too_high);
+        }
+    }
+    Ok(())
+}
+
+/// Where the recurrence of a polynomial has led to: the polynomial of order `n`, of those of the orders 0 and 1. `next` makes that
+/// of order `k + 1` of those of `k` and `k - 1`.
+fn recurrence<C: Real>(n: i64, first: C, second: C, next: impl Fn(C, C, C) -> C) -> C {
+    if n < 0 {
+        return C::default();
+    }
+    if n == 0 {
+        return first;
+    }
+    let (mut before, mut at) = (first, second);
+    let mut k = 1;
+    while k < n && !at.is_nan() {
+        (before, at) = (at, next(C::from_i64(k), at, before));
+        k += 1;
+    }
+    at
+}
+
+/// `1`, or `-1` for odd orders.
+fn sign<C: Real>(n: i64) -> C {
+    C::real(if n % 2 == 0 { 1.0 } else { -1.0 })
+}
+
+/// `2x - 1`
+fn shifted<C: Real>(x: C) -> C {
+    x + x - C::real(1.0)
+}
+
+/// The value at 1, or at -1, or by the angle, or else by Chebyshev's recurrence, of which the polynomial of order 1 is `second`.
+fn chebyshev<C: Real>(
+    (x, n): (C, i64),
+    [right, left]: [C; 2],
+    second: C,
+    by_angle: impl Fn(C, C) -> C,
+) -> C {
+    let one = C::real(1.0);
+    if n < 0 {
+        return C::default();
+    }
+    if x.abs() == one {
+        return if x > C::default() { right } else { left };
+    }
+    // Beyond these orders, the angle is the faster and the better way.
+    if n > 8 && x.abs() < one {
+        return by_angle(x.acos(), C::from_i64(n));
+    }
+    recurrence(n, one, second, |_, at, before| (x + x) * at - before)
+}
+
+fn chebyshev_t<C: Real>(x: C, n: i64) -> C {
+    let ends = [C::real(1.0), sign(n)];
+    chebyshev((x, n), ends, x, |angle, n| (n * angle).cos())
+}
+
+fn chebyshev_u<C: Real>(x: C, n: i64) -> C {
+    let one = C::real(1.0);
+    let end = C::from_i64(n.saturating_add(1));
+    chebyshev((x, n), [end, end * sign(n)], x + x, |angle, n| {
+        ((n + one) * angle).sin() / angle.sin()
+    })
+}
+
+fn chebyshev_v<C: Real>(x: C, n: i64) -> C {
+    let (one, half) = (C::real(1.0), C::real(0.5));
+    let end = C::from_i64(n.saturating_mul(2).saturating_add(1));
+    chebyshev((x, n), [one, end * sign(n)], x + x - one, |angle, n| {
+        ((n + half) * angle).cos() / (angle * half).cos()
+    })
+}
+
+fn chebyshev_w<C: Real>(x: C, n: i64) -> C {
+    let (one, half) = (C::real(1.0), C::real(0.5));
+    let end = C::from_i64(n.saturating_mul(2).saturating_add(1));
+    chebyshev((x, n), [end, sign(n)], x + x + one, |angle, n| {
+        ((n + half) * angle).sin() / (angle * half).sin()
+    })
+}
+
+/// Hermite's polynomials of higher orders are no numbers, as in PyTorch: their coefficients are beyond the type's range.
+fn highest_hermite<C: Real>() -> i64 {
+    if C::SCALAR_TYPE == torchlet_core::ScalarType::Double { 512 } else { 128 }
+}
+
+fn hermite_h<C: Real>(x: C, n: i64) -> C {
+    if n > highest_hermite::<C>() {
+        return C::real(f64::NAN);
+    }
+    recurrence(n, C::real(1.0), x + x, |k, at, before| (x + x) * at - (k + k) * before)
+}
+
+fn hermite_he<C: Real>(x: C, n: i64) -> C {
+    if n > highest_hermite::<C>() {
+        return C::real(f64::NAN);
+    }
+    recurrence(n, C::real(1.0), x, |k, at, before| x * at - k * before)
+}
+
+fn laguerre<C: Real>(x: C, n: i64) -> C {
+    let one = C::real(1.0);
+    recurrence(n, one, one - x, |k, at, before| ((k + k + (one - x)) * at - k * before) / (k + one))
+}
+
+fn legendre<C: Real>(x: C, n: i64) -> C {
+    let one = C::real(1.0);
+    recurrence(n, one, x, |k, at, before| ((k + k + one) * x * at - k * before) / (k + one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sums of explicit forms.
+    #[test]
+    fn orders_of_three() {
+        let x = 0.3f64;
+        let close = |found: f64, want: f64| assert!((found - want).abs() < 1e-12, "{found} {want}");
+        close(chebyshev_t(x, 3), 4.0 * x.powi(3) - 3.0 * x);
+        close(chebyshev_u(x, 3), 8.0 * x.powi(3) - 4.0 * x);
+        close(chebyshev_v(x, 2), 4.0 * x * x - 2.0 * x - 1.0);
+        close(chebyshev_w(x, 2), 4.0 * x * x + 2.0 * x - 1.0);
+        close(hermite_h(x, 3), 8.0 * x.powi(3) - 12.0 * x);
+        close(hermite_he(x, 3), x.powi(3) - 3.0 * x);
+        close(laguerre(x, 2), (x * x - 4.0 * x + 2.0) / 2.0);
+        close(legendre(x, 3), (5.0 * x.powi(3) - 3.0 * x) / 2.0);
+        assert!(hermite_h(x, 513).is_nan());
+        assert_eq!(legendre(x, -1), 0.0);
+    }
+
+    #[test]
+    fn angles_and_recurrences_agree() {
+        for x in [-0.95f64, -0.4, 0.1, 0.77] {
+            for n in 9..30 {
+                let two = x + x;
+                let by =
+                    |second: f64| recurrence(n, 1.0, second, |_, at, before| two * at - before);
+                for (found, want) in [
+                    (chebyshev_t(x, n), by(x)),
+                    (chebyshev_u(x, n), by(two)),
+                    (chebyshev_v(x, n), by(two - 1.0)),
+                    (chebyshev_w(x, n), by(two + 1.0)),
+                ] {
+                    assert!((found - want).abs() < 1e-9, "{x} {n}: {found} {want}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Quantizing as it is simulated in training: numbers are rounded to what codes can say, and stay numbers.
+
+use crate::number::{ComputeType, load, store, unsupported};
+use crate::real::Real;
+use crate::shape::bad;
+use crate::table::kernels;
+use torchlet_core::Param::{Float, Int, Out, Tensor};
+use torchlet_core::rules::normalize_dim;
+use torchlet_core::{
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef,
+};
+
+/// A kernel of a form.
+macro_rules! fake {
+    ($operator:literal, [$($param:ident),*], $form:expr) => {
+        Kernel::new($operator, &[$($param),*], |ctx| {
+            const FORM: Form = $form;
+            prepare(ctx, FORM, [|ctx| run::<f32>(ctx, FORM), |ctx| run::<f64>(ctx, FORM)])
+        })
+    };
+}
+
+kernels! { FAKE:
+    /// `aten::fake_quantize_per_tensor_affine_cachemask.out(self, scale, zero_point, quant_min, quant_max, out0, out1)`: the numbers
+    /// that codes stand for, and which were within the bounds.
+    FAKE_QUANTIZE_PER_TENSOR_OUT = fake!("aten::fake_quantize_per_tensor_affine_cachemask.out", [Tensor, Float, Int, Int, Int, Out, Out], Form::Numbers);
+    /// `aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out(self, scale, zero_point, fake_quant_enabled, quant_min,
+    /// quant_max, out0, out1)`: the same, with scale and zero point in tensors, and whether it happens at all.
+    FAKE_QUANTIZE_PER_TENSOR_TENSOR_OUT = fake!("aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out", [Tensor, Tensor, Tensor, Tensor, Int, Int, Out, Out], Form::Tensors);
+    /// `aten::fake_quantize_per_channel_affine_cachemask.out(self, scale, zero_point, axis, quant_min, quant_max, out0, out1)`: with
+    /// one scale and zero point for each index of a dimension.
+    FAKE_QUANTIZE_PER_CHANNEL_OUT = fake!("aten::fake_quantize_per_channel_affine_cachemask.out", [Tensor, Tensor, Tensor, Int, Int, Int, Out, Out], Form::Channels);
+}
+
+/// What scale and zero point, arguments 1 and 2, are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Numbers,
+    Tensors,
+    Channels,
+}
+
+impl Form {
+    /// The lowest code; the highest is behind it, and behind that the outputs.
+    fn bounds(self) -> usize {
+        if self == Form::Numbers { 3 } else { 4 }
+    }
+}
+
+fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, KernelError> {
+    let input = ctx.info(0)?;
+    let (low, out) = (form.bounds(), form.bounds() + 2);
+    if ctx.int(low)? > ctx.int(low + 1)? {
+        return Err(bad(low, "is above the highest code"));
+    }
+    let count = match form {
+        Form::Numbers => 0,
+        Form::Tensors => 1,
+        Form::Channels => channels(ctx)?.0,
+    };
+    let tensors = if form == Form::Tensors { 1..4 } else { 1..3 };
+    for arg in tensors.filter(|_| form != Form::Numbers) {
+        let found = ctx.info(arg)?;
+        ComputeType::of_any(found.scalar_type).ok_or(unsupported(arg, found.scalar_type))?;
+        if found.numel() != count || found.rank() > 1 {
+            return Err(bad(arg, "has not the shape that the input asks for"));
+        }
+    }
+    for (arg, wanted) in [(out, input.scalar_type), (out + 1, ScalarType::Bool)] {
+        ctx.resize(arg, &input.sizes)?;
+        let found = ctx.info(arg)?;
+        if found.scalar_type != wanted {
+            return Err(unsupported(arg, found.scalar_type));
+        }
+        // All in the order in which they lie.
+        if !found.same_layout_as(&input) {
+            return Err(KernelError::layout(arg));
+        }
+    }
+    let [single, double] = by;
+    match ComputeType::of(input.scalar_type).filter(|_| input.scalar_type.is_floating()) {
+        Some(ComputeType::F64) => Ok(Plan::new(double)),
+        Some(_) => Ok(Plan::new(single)),
+        None => Err(unsupported(0, input.scalar_type)),
+    }
+}
+
+/// How many channels there are, and how far apart in memory the elements of two of them are.
+fn channels(ctx: &Arguments) -> Result<(usize, usize), KernelError> {
+    let input = ctx.info(0)?;
+    let axis = normalize_dim(ctx.int(3)?, input.rank()).filter(|_| input.rank() > 0);
+    let axis = axis.ok_or(bad(3, "is not a dimension"))?;
+    Ok((input.size(axis), input.strides().get(axis).copied().unwrap_or(1)))
+}
+
+/// A number, or a tensor of them.
+enum Parameter<'c, C> {
+    Number(C),
+    Tensor(TensorRef<'c>),
+}
+
+impl<'c, C: Real> Parameter<'c, C> {
+    /// Argument `arg`: a scale is a fraction, all others are integers.
+    fn new(ctx: &Invoke<'c, '_>, form: Form, arg: usize) -> Result<Self, KernelError> {
+        Ok(match (form, arg) {
+            (Form::Numbers, 1) => Parameter::Number(C::from_f64(ctx.float(1)?)),
+            (Form::Numbers, _) => Parameter::Number(C::from_i64(ctx.int(arg)?)),
+            _ => Parameter::Tensor(ctx.tensor(arg)?),
+        })
+    }
+
+    fn at(&self, index: usize) -> C {
+        let mut value = [C::default()];
+        match self {
+            Parameter::Number(number) => return *number,
+            Parameter::Tensor(tensor) => {
+                load(tensor.scalar_type, tensor.bytes(), index as isize, 1, &mut value);
+            }
+        }
+        value[0]
+    }
+}
+
+/// Elements that are handled together.
+const BLOCK: usize = 64;
+
+fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let input = ctx.tensor(0)?;
+    let (low, high) = (ctx.int(form.bounds())?, ctx.int(form.bounds() + 1)?);
+    let (low, high) = (C::from_i64(low), C::from_i64(high));
+    let out = form.bounds() + 2;
+    let parameters = [Parameter::<C>::new(ctx, form, 1)?, Parameter::new(ctx, form, 2)?];
+    let (count, stride) = if form == Form::Channels { channels(ctx)? } else { (1, usize::MAX) };
+    let enabled = form != Form::Tensors || Parameter::<C>::new(ctx, form, 3)?.at(0).truth();
+    let (mut result, mut mask) = (ctx.out(out)?, ctx.out(out + 1)?);
+    let size = input.scalar_type.size();
+    // As long as a channel lasts, at most a block at a time.
+    let run = stride.clamp(1, BLOCK);
+    let (mut values, mut inside) = ([C::default(); BLOCK], [0i64; BLOCK]);
+    let (mut at, numel) = (0, input.numel());
+    while at < numel {
+        let len = run.min(numel - at).min(stride - at % stride);
+        let channel = at / stride % count.max(1);
+        let [scale, zero] = parameters.each_ref().map(|parameter| parameter.at(channel));
+        // PyTorch has scales in single precision, whatever the numbers are.
+        let scale = scale.to_f32();
+        let inverse = C::from_f64((1.0 / scale).into());
+        let (values, inside) = (&mut values[..len], &mut inside[..len]);
+        load(input.scalar_type, input.bytes(), at as isize, 1, values);
+        for (value, inside) in values.iter_mut().zip(inside.iter_mut()) {
+            *inside = 1;
+            if enabled {
+                let code = (*value * inverse).round_even() + zero;
+                *inside = i64::from(code >= low && code <= high);
+                let bounded = if code > low { code } else { low };
+                let bounded = if bounded < high { bounded } else { high };
+                *value = C::from_f64(((bounded - zero).to_f32() * scale).into());
+            }
+        }
+        if let (Some(result), Some(mask)) = (
+            result.bytes_mut().get_mut(at * size..(at + len) * size),
+            mask.bytes_mut().get_mut(at..at + len),
+        ) {
+            store(input.scalar_type, result, values);
+            store(ScalarType::Bool, mask, inside);
+        }
+        at += len;
+    }
+    Ok(())
+}
