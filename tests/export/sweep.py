@@ -54,6 +54,7 @@ EXPLAINED = {
     "kthvalue": ("output 1", "which of several equal elements is named is left open"),
     "empty_like": ("output 0", "elements are what memory happens to hold"),
     "bernoulli": ("output 0", "results are random"),
+    "multinomial": ("output 0", "results are random"),
     "rand_like": ("output 0", "results are random"),
     "randn_like": ("output 0", "results are random"),
     "randint_like": ("output 0", "results are random"),

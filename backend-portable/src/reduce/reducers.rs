@@ -8,6 +8,9 @@ use crate::real::Real;
 /// Partial results that run side by side.
 const LANES: usize = 16;
 
+/// So few values that they are folded one after the other, as PyTorch does: a sum has the same digits then.
+const FEW: usize = 4;
+
 /// Folds values in [`LANES`] lanes, and those in a tree.
 #[inline(always)]
 pub(crate) fn fold_lanes<C: Copy, A: Copy>(
@@ -16,6 +19,9 @@ pub(crate) fn fold_lanes<C: Copy, A: Copy>(
     fold: impl Fn(A, C) -> A,
     merge: impl Fn(A, A) -> A,
 ) -> A {
+    if values.len() <= FEW {
+        return values.iter().fold(start, |state, value| fold(state, *value));
+    }
     let mut lanes = [start; LANES];
     let (blocks, rest) = values.as_chunks::<LANES>();
     for block in blocks {

@@ -125,7 +125,16 @@ def parts() -> Iterator[Case]:
     yield case("multinomial_one", lambda p: torch.multinomial(p, 1), (sure[0],))
 
 
+def few() -> Iterator[Case]:
+    """Sums of so few numbers that PyTorch adds one after the other: with the same digits."""
+    exact = {"rtol": 0.0, "atol": 0.0}
+    yield case("mean_2x2", lambda x: x.mean([2, 3]), (values(f32, 1, 40, 2, 2),), **exact)
+    yield case("sum_4", lambda x: x.sum(1), (values(f32, 40, 4),), **exact)
+    yield case("sum_3", lambda x: x.sum(-1), (values(f32, 5, 8, 3),), **exact)
+
+
 FAMILIES = {
+    "few_summands": few,
     "polynomials": polynomials,
     "bessel": bessel,
     "scattered": scattered,
