@@ -76,7 +76,7 @@ pub(crate) fn run(options: &LlmOptions) -> Result<()> {
         println!("{row}");
     }
     println!(
-        "\nTokens a second, fastest / median of {} rounds in turns; a prompt of {PROMPT}, then {TEXT} one by one; {threads} threads, {:.1} GB/s read from memory. {}, {}\n{}",
+        "\nTokens a second, fastest / median of {} rounds in turns; a prompt of {PROMPT}, then {TEXT} one by one; {threads} threads, {:.1} GB/s read from memory, above which are weights that caches hold. {}, {}\n{}",
         options.rounds,
         bandwidth / 1e9,
         processors(),
