@@ -141,7 +141,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     pub fn bool(&self, arg: usize) -> Result<bool, KernelError> {
         match self.value(arg)? {
             Value::Bool(value) => Ok(value),
-            Value::Int(value) => Ok(value != 0),
+            Value::Int(value) => Ok(value.int() != 0),
             other => Err(self.kind_error(arg, &other)),
         }
     }
@@ -203,7 +203,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
                     None => Err(KernelError::argument(arg, "list item is not an integer")),
                 }
             }
-            Value::Int(value) if position == 0 => Ok(value),
+            Value::Int(value) if position == 0 => Ok(value.int()),
             Value::Int(_) => Err(range),
             other => Err(self.kind_error(arg, &other)),
         }
@@ -350,9 +350,11 @@ impl<'c, 'm> Arguments<'c, 'm> {
 /// A number as an integer, as [`Scalar::to_i64`].
 fn integer(value: &Value<'_>) -> Option<i64> {
     match *value {
-        Value::Int(value) => Some(value),
+        Value::Int(value) => Some(value.int()),
         Value::Bool(value) => Some(value.into()),
-        Value::Double(value) if has(Uses::FRACTIONS) => Some(Scalar::Double(value).to_i64()),
+        Value::Double(value) if has(Uses::FRACTIONS) => {
+            Some(Scalar::Double(value.double()).to_i64())
+        }
         _ => None,
     }
 }

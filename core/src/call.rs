@@ -383,7 +383,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
         if slot.nbytes() != found {
             return Err(KernelError::argument(out, "differs in size from what it views"));
         }
-        match slot.home {
+        match slot.home() {
             // It was placed when the method was loaded.
             Home::View(_) => {}
             Home::Constant => return Err(KernelError::read_only(out)),

@@ -78,7 +78,7 @@ fn extent(values: &Values<'_>, slot: u32) -> Option<Extent> {
         Data::Planned { buffer, offset } => {
             Extent { memory: 1 + buffer, start: offset, len: tensor.capacity }
         }
-        Data::None => Extent { memory: UNBOUND, start: place as usize, len: 1 },
+        Data::None | Data::View(_) => Extent { memory: UNBOUND, start: place as usize, len: 1 },
     };
     (extent.len > 0).then_some(extent)
 }

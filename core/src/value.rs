@@ -57,16 +57,44 @@ impl Scalar {
     }
 }
 
-/// A value of a loaded method. Lists of integers and tensors hold indices of other values, undecoded.
-///
-/// Its alignment is said here since that of 64-bit numbers is four on x86 with 32 bits alone: what tables take follows from the width of pointers.
+/// A number of 64 bits at multiples of four bytes: so that a value takes 12 bytes, not 16, where pointers have 32 bits.
 #[derive(Debug, Clone, Copy)]
-#[repr(align(8))]
+pub(crate) struct Word64([u32; 2]);
+
+impl Word64 {
+    const fn new(bits: u64) -> Self {
+        Word64([bits as u32, (bits >> 32) as u32])
+    }
+
+    const fn bits(self) -> u64 {
+        let Word64([low, high]) = self;
+        low as u64 | (high as u64) << 32
+    }
+
+    pub(crate) const fn of_int(value: i64) -> Self {
+        Word64::new(value as u64)
+    }
+
+    pub(crate) const fn int(self) -> i64 {
+        self.bits() as i64
+    }
+
+    pub(crate) const fn of_double(value: f64) -> Self {
+        Word64::new(value.to_bits())
+    }
+
+    pub(crate) const fn double(self) -> f64 {
+        f64::from_bits(self.bits())
+    }
+}
+
+/// A value of a loaded method. Lists of integers and tensors hold indices of other values, undecoded.
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Value<'m> {
     None,
-    Int(i64),
+    Int(Word64),
     Bool(bool),
-    Double(f64),
+    Double(Word64),
     String(&'m str),
     /// An index into the tensors.
     Tensor(u32),
@@ -138,9 +166,9 @@ impl Value<'_> {
 
     pub(crate) fn scalar(&self) -> Option<Scalar> {
         match *self {
-            Value::Int(value) => Some(Scalar::Int(value)),
+            Value::Int(value) => Some(Scalar::Int(value.int())),
             Value::Bool(value) => Some(Scalar::Bool(value)),
-            Value::Double(value) => Some(Scalar::Double(value)),
+            Value::Double(value) => Some(Scalar::Double(value.double())),
             _ => None,
         }
     }
@@ -149,9 +177,9 @@ impl Value<'_> {
 impl From<Scalar> for Value<'_> {
     fn from(scalar: Scalar) -> Self {
         match scalar {
-            Scalar::Int(value) => Value::Int(value),
+            Scalar::Int(value) => Value::Int(Word64::of_int(value)),
             Scalar::Bool(value) => Value::Bool(value),
-            Scalar::Double(value) => Value::Double(value),
+            Scalar::Double(value) => Value::Double(Word64::of_double(value)),
         }
     }
 }
@@ -175,6 +203,14 @@ pub(crate) enum Home {
     View(u32),
 }
 
+/// [`Home`] without views.
+#[derive(Debug, Clone, Copy)]
+enum OwnHome {
+    Constant,
+    Planned,
+    Caller,
+}
+
 /// Where a tensor's data is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Data<'m> {
@@ -182,6 +218,8 @@ pub(crate) enum Data<'m> {
     None,
     /// At an offset in a planned buffer, until the buffers are there.
     Planned { buffer: usize, offset: usize },
+    /// Where that of the tensor in this slot is ([`Home::View`]).
+    View(u32),
     /// Here.
     At(Region<'m>),
 }
@@ -191,7 +229,8 @@ pub(crate) enum Data<'m> {
 pub(crate) struct TensorSlot<'m> {
     pub(crate) scalar_type: ScalarType,
     pub(crate) dynamism: ShapeDynamism,
-    pub(crate) home: Home,
+    /// Its home, unless its data says that it is a view: a word less for each tensor.
+    home: OwnHome,
     /// The current shape.
     pub(crate) sizes: &'m mut [i32],
     pub(crate) dim_order: &'m [u8],
@@ -214,12 +253,36 @@ impl TensorSlot<'_> {
         TensorSlot {
             scalar_type: ScalarType::Byte,
             dynamism: ShapeDynamism::Static,
-            home: Home::Caller,
+            home: OwnHome::Caller,
             sizes: &mut [],
             dim_order: &[],
             capacity: 0,
             data: Data::None,
         }
+    }
+
+    pub(crate) fn home(&self) -> Home {
+        match (self.data, self.home) {
+            (Data::View(root), _) => Home::View(root),
+            (_, OwnHome::Constant) => Home::Constant,
+            (_, OwnHome::Planned) => Home::Planned,
+            (_, OwnHome::Caller) => Home::Caller,
+        }
+    }
+
+    /// Makes it a constant, without data yet.
+    pub(crate) fn become_constant(&mut self) {
+        (self.home, self.data) = (OwnHome::Constant, Data::None);
+    }
+
+    /// Gives it a place in planned memory.
+    pub(crate) fn plan(&mut self, buffer: usize, offset: usize) {
+        (self.home, self.data) = (OwnHome::Planned, Data::Planned { buffer, offset });
+    }
+
+    /// Makes it a view, or the caller's again.
+    pub(crate) fn view(&mut self, root: Option<u32>) {
+        (self.home, self.data) = (OwnHome::Caller, root.map_or(Data::None, Data::View));
     }
 
     pub(crate) fn info(&self) -> TensorInfo {
@@ -263,6 +326,6 @@ impl TensorSlot<'_> {
     }
 
     pub(crate) fn is_constant(&self) -> bool {
-        self.home == Home::Constant
+        matches!(self.home, OwnHome::Constant)
     }
 }

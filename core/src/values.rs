@@ -45,7 +45,7 @@ impl<'m> Values<'m> {
     /// Where the data of a tensor is, and in which slot that is said: a view's is that of what it is a view of.
     pub(crate) fn data(&self, slot: u32) -> Option<(u32, Data<'m>)> {
         let tensor = self.tensor(slot)?;
-        match tensor.home {
+        match tensor.home() {
             Home::View(root) => Some((root, self.tensor(root)?.data)),
             _ => Some((slot, tensor.data)),
         }

@@ -332,7 +332,7 @@ fn tables_are_smaller_on_small_machines() {
     // By hand: 2 regions, 5 values with a byte each, 4 tensors of one dimension, 2 instructions.
     assert_eq!(
         bytes(PointerWidth::Bits32),
-        (24 + 5 * 16 + 5 + 3 + 4 * 44 + 4 * 4 + 2 * 36usize).next_multiple_of(16)
+        (24 + 5 * 12 + 5 + 3 + 4 * 36 + 4 * 4 + 2 * 36usize).next_multiple_of(16)
     );
 }
 

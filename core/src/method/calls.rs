@@ -24,7 +24,7 @@ impl<'m> Prepared<'m> {
             if let Value::Tensor(slot) = value
                 && flags & flag::STATE != 0
                 && let Some(tensor) = tensors.get(*slot as usize)
-                && tensor.home == Home::Planned
+                && tensor.home() == Home::Planned
             {
                 bytes.take(tensor.capacity as u64)?;
             }

@@ -191,7 +191,7 @@ impl<'m> Method<'m> {
 
     fn bind(&mut self, slot: u32, memory: Region<'m>) -> Result<(), InputError> {
         let Some(tensor) = self.values.tensor_mut(slot) else { return Err(InputError::Unbound) };
-        if tensor.home != Home::Caller {
+        if tensor.home() != Home::Caller {
             return Err(InputError::Planned);
         }
         let (needed, available) = (tensor.capacity, memory.len());
@@ -218,7 +218,9 @@ impl<'m> Method<'m> {
     fn is_unbound(&self, value: usize) -> bool {
         let slot = self.values.slot(value).and_then(|slot| self.values.tensor(slot));
         slot.is_some_and(|tensor| {
-            tensor.home == Home::Caller && matches!(tensor.data, Data::None) && tensor.capacity > 0
+            tensor.home() == Home::Caller
+                && matches!(tensor.data, Data::None)
+                && tensor.capacity > 0
         })
     }
 

@@ -122,7 +122,7 @@ impl<'m> Borrower<'_, 'm> {
         };
         let Some(tensor) = values.tensor_mut(slot) else { return false };
         let fits = needed <= memory.len() && memory.addr().is_multiple_of(tensor.alignment());
-        if tensor.home != Home::Caller || !fits || self.find(slot).is_some() {
+        if tensor.home() != Home::Caller || !fits || self.find(slot).is_some() {
             return false;
         }
         let Some(memory) = memory.part(0, needed) else { return false };
@@ -172,7 +172,7 @@ impl Drop for Borrower<'_, '_> {
         // Kernels may have made other tensors views of the lent ones: those lose their memory, until they are views again.
         for tensor in self.method.values.tensors.iter_mut() {
             if let Data::At(region) = tensor.data
-                && tensor.home != Home::Constant
+                && tensor.home() != Home::Constant
                 && self.lent.iter().any(|lent| lent.memory.overlaps(&region))
             {
                 tensor.data = Data::None;

@@ -18,7 +18,7 @@ use crate::place::{lend_aligned, locate};
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
 use crate::uses::{Uses, has};
-use crate::value::{Data, Home, Value};
+use crate::value::{Data, Value};
 use crate::values::flag;
 use core::mem::MaybeUninit;
 
@@ -335,7 +335,7 @@ impl<'m> Prepared<'m> {
             let mut state = name.is_some();
             match (place.planned, place.stored) {
                 (None, Some(blob)) => {
-                    target.home = Home::Constant;
+                    target.become_constant();
                     constant_bytes.take(target.capacity as u64)?;
                     match lend_aligned(&blob, target.alignment()) {
                         Some(bytes) => target.data = Data::At(Region::read_only(bytes)),
@@ -344,8 +344,7 @@ impl<'m> Prepared<'m> {
                     state = false;
                 }
                 (Some((buffer, offset)), stored) => {
-                    target.home = Home::Planned;
-                    target.data = Data::Planned { buffer, offset };
+                    target.plan(buffer, offset);
                     state |= stored.is_some();
                 }
                 (None, None) => {}

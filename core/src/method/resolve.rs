@@ -196,9 +196,9 @@ impl<'m> Prepared<'m> {
         for (out, _) in pairs() {
             values.mark(out, flag::FLOATING);
             if let Some(tensor) = values.slot(out).and_then(|slot| values.tensor_mut(slot))
-                && let Home::View(_) = tensor.home
+                && let Home::View(_) = tensor.home()
             {
-                tensor.home = Home::Caller;
+                tensor.view(None);
             }
         }
     }
@@ -210,11 +210,11 @@ fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
         // Preparing the call fails, as it has arguments of other kinds.
         return true;
     };
-    let root = match values.tensor(input_slot).map(|tensor| tensor.home) {
+    let root = match values.tensor(input_slot).map(|tensor| tensor.home()) {
         Some(Home::View(root)) => root,
         _ => input_slot,
     };
-    let home = values.tensor(out_slot).map(|tensor| tensor.home);
+    let home = values.tensor(out_slot).map(|tensor| tensor.home());
     let holds = match home {
         Some(Home::Caller) => !values.has(out, flag::WRITTEN | flag::VIEWED),
         Some(Home::View(other)) => other == root,
@@ -224,7 +224,7 @@ fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
         return false;
     }
     if let Some(tensor) = values.tensor_mut(out_slot) {
-        tensor.home = Home::View(root);
+        tensor.view(Some(root));
     }
     values.mark(input, flag::VIEWED);
     true

@@ -259,7 +259,7 @@ impl<'a, 'm> Attached<'a, 'm> {
             let slot = self.method.input_value(index).and_then(|value| self.method.slot(value));
             let tensor = slot.ok().and_then(|slot| self.method.values.tensor(slot));
             let is_planned =
-                |tensor: &TensorSlot<'_>| tensor.home == Home::Planned && tensor.capacity > 0;
+                |tensor: &TensorSlot<'_>| tensor.home() == Home::Planned && tensor.capacity > 0;
             if tensor.is_some_and(is_planned) { inputs | bit(index) } else { inputs }
         })
     }

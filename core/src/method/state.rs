@@ -34,12 +34,12 @@ fn states<'a, 'm>(
         let slot = values.slot(value)?;
         let tensor = values.tensor(slot)?;
         // What the caller passes in or out is no state, if it is named like a buffer.
-        if values.has(value, flag::INTERFACE) && tensor.home == Home::Caller {
+        if values.has(value, flag::INTERFACE) && tensor.home() == Home::Caller {
             return None;
         }
         let name = meta.tensor_name(value);
         let placed = matches!(values.data(slot)?.1, Data::At(_));
-        let bound = tensor.home != Home::Caller || placed || tensor.capacity == 0;
+        let bound = tensor.home() != Home::Caller || placed || tensor.capacity == 0;
         Some(StateInfo { value, name, info: tensor.info(), bound })
     })
 }

@@ -17,7 +17,7 @@ use crate::memory::region::Region;
 use crate::meta::{MethodMeta, TensorValue, tensor_name};
 use crate::registry::OperatorName;
 use crate::uses::{Uses, has};
-use crate::value::{TensorSlot, Value};
+use crate::value::{Scalar, TensorSlot, Value};
 use crate::values::Values;
 use core::mem::MaybeUninit;
 
@@ -45,8 +45,8 @@ impl Entries {
 
     const BITS32: Self = Entries {
         region: (12, 4),
-        value: (16, 8),
-        tensor: (44, 4),
+        value: (12, 4),
+        tensor: (36, 4),
         instruction: (36, 4),
         delegate: (8, 4),
     };
@@ -54,7 +54,7 @@ impl Entries {
     const BITS64: Self = Entries {
         region: (24, 8),
         value: (24, 8),
-        tensor: (80, 8),
+        tensor: (72, 8),
         instruction: (72, 8),
         delegate: (16, 8),
     };
@@ -155,9 +155,9 @@ pub(crate) fn decode_values<'m>(
     for (index, value) in values.iter_mut().enumerate() {
         *value = match file.item(index, Part::Value)?.value()? {
             EValue::None => Value::None,
-            EValue::Int(value) => Value::Int(value),
+            EValue::Int(value) => Scalar::Int(value).into(),
             EValue::Bool(value) => Value::Bool(value),
-            EValue::Double(value) => Value::Double(value),
+            EValue::Double(value) => Scalar::Double(value).into(),
             EValue::String(value) => Value::String(value),
             EValue::Tensor(_) => {
                 let slot = tensor_count;
