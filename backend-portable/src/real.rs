@@ -45,6 +45,8 @@ pub(crate) trait Real:
     fn pow(self, exponent: Self) -> Self;
     fn copysign(self, sign: Self) -> Self;
     fn abs(self) -> Self;
+    /// The number as a fraction, from a half to below one, and a power of two.
+    fn frexp(self) -> (Self, i32);
     /// The number of elements of something.
     fn count(count: usize) -> Self;
 
@@ -86,6 +88,8 @@ macro_rules! real {
             )*
             #[inline(always)]
             fn erf(self) -> Self { real!(@erf $t, self) }
+            #[inline(always)]
+            fn frexp(self) -> (Self, i32) { real!(@frexp $t, self) }
             // Not the standard library's, which overflows on the way.
             #[inline(always)]
             fn asinh(self) -> Self { real!(@asinh $t, self) }
@@ -95,6 +99,8 @@ macro_rules! real {
     };
     (@erf f32, $x:expr) => { libm::erff($x) };
     (@erf f64, $x:expr) => { libm::erf($x) };
+    (@frexp f32, $x:expr) => { libm::frexpf($x) };
+    (@frexp f64, $x:expr) => { libm::frexp($x) };
     (@asinh f32, $x:expr) => { libm::asinhf($x) };
     (@asinh f64, $x:expr) => { libm::asinh($x) };
     (@acosh f32, $x:expr) => { libm::acoshf($x) };

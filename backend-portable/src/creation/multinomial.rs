@@ -43,7 +43,6 @@ kernels! { MULTINOMIAL:
 }
 
 fn multinomial(ctx: &mut Invoke) -> Result<(), KernelError> {
-    crate::types::expect::<f64>()?;
     let weights = ctx.tensor(0)?;
     let (samples, again) = (usize::try_from(ctx.int(1)?).unwrap_or(0), ctx.bool(2)?);
     let last = weights.rank().saturating_sub(1);

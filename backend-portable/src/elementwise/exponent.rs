@@ -1,18 +1,21 @@
 //! Numbers taken apart: `frexp`.
 
-use crate::number::{load, store, unsupported};
+use crate::number::{ComputeType, elements_mut, load, store, unsupported};
+use crate::real::Real;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Tensor};
-use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
+use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
     /// `aten::frexp.Tensor_out(self, mantissa, exponent)`: `self` is `mantissa * 2^exponent`, and the mantissa from a half to below
     /// one. Zero, infinities and what is no number are their own mantissas.
     FREXP_TENSOR_OUT = Kernel::new("aten::frexp.Tensor_out", &[Tensor, Out, Out], |ctx| {
         let input = ctx.info(0)?;
-        if !input.scalar_type.is_floating() {
-            return Err(unsupported(0, input.scalar_type));
-        }
+        let run: InvokeFn = match ComputeType::of(input.scalar_type) {
+            Some(ComputeType::F32) => frexp::<f32>,
+            Some(ComputeType::F64) => frexp::<f64>,
+            _ => return Err(unsupported(0, input.scalar_type)),
+        };
         for arg in [1, 2] {
             ctx.resize(arg, &input.sizes)?;
         }
@@ -26,34 +29,33 @@ kernels! {
                 return Err(KernelError::layout(arg));
             }
         }
-        Ok(Plan::new(frexp))
+        Ok(Plan::new(run))
     });
 }
 
 /// Elements that are handled together.
 const BLOCK: usize = 64;
 
-fn frexp(ctx: &mut Invoke) -> Result<(), KernelError> {
-    crate::types::expect::<f64>()?;
+fn frexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
     let (mut mantissa, mut exponent) = (ctx.out(1)?, ctx.out(2)?);
     let (scalar_type, size) = (input.scalar_type, input.scalar_type.size());
-    let (mut values, mut powers) = ([0.0f64; BLOCK], [0i64; BLOCK]);
+    let mut values = [C::default(); BLOCK];
     let mantissas = mantissa.bytes_mut().chunks_mut(BLOCK * size);
-    let exponents = exponent.bytes_mut().chunks_mut(BLOCK * size_of::<i32>());
+    let exponents = elements_mut::<i32>(exponent.bytes_mut()).chunks_mut(BLOCK);
     for (block, (mantissas, exponents)) in mantissas.zip(exponents).enumerate() {
-        let count = mantissas.len() / size;
-        let (values, powers) = (&mut values[..count], &mut powers[..count]);
+        let values = &mut values[..exponents.len()];
         load(scalar_type, input.bytes(), (block * BLOCK) as isize, 1, values);
-        for (value, power) in values.iter_mut().zip(powers.iter_mut()) {
-            *power = 0;
-            if value.is_finite() && *value != 0.0 {
-                let (fraction, exponent) = libm::frexp(*value);
-                (*value, *power) = (fraction, exponent.into());
+        for (value, exponent) in values.iter_mut().zip(exponents) {
+            *exponent = 0;
+            // The difference of infinities is no number.
+            let finite = *value - *value == C::default();
+            if finite && value.truth() {
+                (*value, *exponent) = value.frexp();
             }
         }
         store(scalar_type, mantissas, values);
-        store(ScalarType::Int, exponents, powers);
     }
     Ok(())
 }
