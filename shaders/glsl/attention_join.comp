@@ -22,6 +22,8 @@ TENSOR_OUT(1, y, OUT)
 const uint LANES = 128;
 const uint PARTS = LANES / VALUE_QUADS;
 const uint STEP = VALUE_QUADS + 1;
+// The shares of an invocation, at most: as many are on their way together. There are at most 32 in all.
+const uint TURNS = (32 + PARTS - 1) / PARTS;
 
 shared vec4 sums[LANES];
 shared vec2 states[LANES]; // the maximum, and the sum of the weights
@@ -38,15 +40,20 @@ void main() {
     vec2 state = vec2(-infinity, 0.0);
     vec4 sum = vec4(0);
     if (part < PARTS) {
-        for (uint s = part; s < push.shares; s += PARTS) {
-            vec4 other = shares.quads[first + s * STEP + VALUE_QUADS];
-            vec4 others = shares.quads[first + s * STEP + quad];
-            float highest = max(state.x, other.x);
-            float reference = highest == -infinity ? 0.0 : highest;
-            float own = exp(state.x - reference);
-            float its = exp(other.x - reference);
-            state = vec2(highest, state.y * own + other.y * its);
-            sum = sum * own + others * its;
+        vec4 others[TURNS];
+        vec2 theirs[TURNS];
+        [[unroll]] for (uint t = 0; t < TURNS; ++t) {
+            uint s = min(part + t * PARTS, push.shares - 1);
+            others[t] = shares.quads[first + s * STEP + quad];
+            theirs[t] = shares.quads[first + s * STEP + VALUE_QUADS].xy;
+            if (part + t * PARTS >= push.shares) theirs[t] = vec2(-infinity, 0.0);
+            state.x = max(state.x, theirs[t].x);
+        }
+        float reference = state.x == -infinity ? 0.0 : state.x;
+        [[unroll]] for (uint t = 0; t < TURNS; ++t) {
+            float factor = exp(theirs[t].x - reference);
+            state.y += theirs[t].y * factor;
+            if (factor != 0.0) sum += others[t] * factor;
         }
     }
     states[lane] = state;

@@ -8,7 +8,8 @@
 // Scaled dot product attention for few rows and many keys: each workgroup has a share of the keys, and all heads of queries that have these
 // keys in common. attention_join.comp adds the shares up.
 //
-// Keys come to shared memory in tiles; sums so far are rescaled whenever a tile raises the maximum. A share is VALUE_QUADS groups of four sums,
+// Keys and then values come to shared memory in tiles, all of a tile on their way together; sums so far are rescaled whenever a tile raises the
+// maximum. In turns, invocations are for a key of a head (scores, weights) and for four columns of a head (sums). A share is VALUE_QUADS groups of four sums,
 // and one with the maximum and the sum of the weights.
 
 layout(constant_id = 3) const uint Q = 0;
@@ -49,11 +50,28 @@ shared vec4 queries[GROUP * QUADS];
 shared float weights[GROUP * TILE];
 shared float highest[GROUP];
 shared float corrections[GROUP];
-shared float totals[GROUP];
 
 // The sums of four elements that an invocation has.
 const uint OUTPUTS = GROUP * VALUE_QUADS;
 const uint SUMS = (OUTPUTS + LANES - 1) / LANES;
+// The scores, and groups of four elements of keys and values, that it has of a tile.
+const uint SCORES = (GROUP * TILE + LANES - 1) / LANES;
+const uint BROUGHT = (TILE * QUADS + LANES - 1) / LANES;
+const uint VALUES_BROUGHT = (TILE * VALUE_QUADS + LANES - 1) / LANES;
+
+// A lane's share of keys or values of a tile; those behind the last are the last, whose weight is zero.
+#define BRING(name, target, base, stride, quads, count) \
+    [[unroll]] for (uint i = 0; i < (count); ++i) { \
+        uint at = min(i * LANES + lane, TILE * (quads) - 1); \
+        target[i] = name##_f4((base) + min(first_key + at / (quads), last - 1) * (stride) + at % (quads) * 4); \
+    }
+
+// Puts it into shared memory.
+#define STORE(target, quads, count) \
+    [[unroll]] for (uint i = 0; i < (count); ++i) { \
+        uint at = i * LANES + lane; \
+        if (at < TILE * (quads)) tile[at / (quads) * PITCH + at % (quads)] = target[i]; \
+    }
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
@@ -75,66 +93,77 @@ void main() {
     for (uint i = lane; i < GROUP * QUADS; i += LANES) {
         queries[i] = q_f4(q_base + i / QUADS * push.q_strides[1] + i % QUADS * 4) * push.scale;
     }
-    if (lane < GROUP) {
-        highest[lane] = -infinity;
-        totals[lane] = 0.0;
-    }
+    if (lane < GROUP) highest[lane] = -infinity;
     vec4 sums[SUMS];
-    [[unroll]] for (uint s = 0; s < SUMS; ++s) sums[s] = vec4(0);
-    for (uint base = first; base < last; base += TILE) {
-        uint count = min(TILE, last - base);
+    float totals[SUMS];
+    [[unroll]] for (uint s = 0; s < SUMS; ++s) {
+        sums[s] = vec4(0);
+        totals[s] = 0.0;
+    }
+    for (uint first_key = first; first_key < last; first_key += TILE) {
+        vec4 keys[BROUGHT];
+        vec4 values[VALUES_BROUGHT];
+        BRING(k, keys, k_base, push.k_strides[2], QUADS, BROUGHT)
+        BRING(v, values, v_base, push.v_strides[2], VALUE_QUADS, VALUES_BROUGHT)
         barrier();
-        for (uint i = lane; i < count * QUADS; i += LANES) {
-            tile[i / QUADS * PITCH + i % QUADS] = k_f4(k_base + (base + i / QUADS) * push.k_strides[2] + i % QUADS * 4);
-        }
+        STORE(keys, QUADS, BROUGHT)
         barrier();
-        for (uint i = lane; i < GROUP * TILE; i += LANES) {
-            uint head = i / TILE;
+        [[unroll]] for (uint s = 0; s < SCORES; ++s) {
+            uint i = lane + s * LANES;
             uint key = i % TILE;
+            uint head = min(i / TILE, GROUP - 1);
             float score = -infinity;
-            if (key < count) {
+            if (first_key + key < last) {
                 vec4 products = vec4(0);
-                for (uint d = 0; d < QUADS; ++d) products += queries[head * QUADS + d] * tile[key * PITCH + d];
+                [[unroll]] for (uint d = 0; d < QUADS; ++d) products += queries[head * QUADS + d] * tile[key * PITCH + d];
                 score = products.x + products.y + products.z + products.w;
                 if (HAS_MASK != 0) {
-                    uint m = mask_base + head * push.mask_strides[1] + (base + key) * push.mask_strides[3];
+                    uint m = mask_base + head * push.mask_strides[1] + (first_key + key) * push.mask_strides[3];
                     if (MASK == BOOL) score = mask_i(m) != 0 ? score : -infinity;
                     else score += mask_f(m);
                 }
             }
-            weights[i] = score;
+            if (i < GROUP * TILE) weights[i] = score;
         }
         barrier();
-        // Values come while the weights are made.
-        for (uint i = lane; i < count * VALUE_QUADS; i += LANES) {
-            tile[i / VALUE_QUADS * PITCH + i % VALUE_QUADS] =
-                v_f4(v_base + (base + i / VALUE_QUADS) * push.v_strides[2] + i % VALUE_QUADS * 4);
-        }
-        if (lane < GROUP) {
-            float next = highest[lane];
-            for (uint key = 0; key < count; ++key) next = max(next, weights[lane * TILE + key]);
+        STORE(values, VALUE_QUADS, VALUES_BROUGHT)
+        float own[SCORES];
+        float next[SCORES];
+        float correction[SCORES];
+        [[unroll]] for (uint s = 0; s < SCORES; ++s) {
+            uint i = lane + s * LANES;
+            uint head = min(i / TILE, GROUP - 1);
+            next[s] = highest[head];
+            [[unroll]] for (uint key = 0; key < TILE; ++key) next[s] = max(next[s], weights[head * TILE + key]);
             // Nothing is visible so far: all weights are zero, whatever they are relative to.
-            float reference = next == -infinity ? 0.0 : next;
-            float correction = highest[lane] == -infinity ? 0.0 : exp(highest[lane] - reference);
-            float total = totals[lane] * correction;
-            for (uint key = 0; key < count; ++key) {
-                float weight = exp(weights[lane * TILE + key] - reference);
-                weights[lane * TILE + key] = weight;
-                total += weight;
+            float reference = next[s] == -infinity ? 0.0 : next[s];
+            correction[s] = highest[head] == -infinity ? 0.0 : exp(highest[head] - reference);
+            own[s] = exp(weights[head * TILE + i % TILE] - reference);
+        }
+        barrier();
+        [[unroll]] for (uint s = 0; s < SCORES; ++s) {
+            uint i = lane + s * LANES;
+            if (i >= GROUP * TILE) continue;
+            weights[i] = own[s];
+            if (i % TILE == 0) {
+                corrections[i / TILE] = correction[s];
+                highest[i / TILE] = next[s];
             }
-            totals[lane] = total;
-            corrections[lane] = correction;
-            highest[lane] = next;
         }
         barrier();
         [[unroll]] for (uint s = 0; s < SUMS; ++s) {
             uint i = lane + s * LANES;
-            if (i < OUTPUTS) {
-                uint head = i / VALUE_QUADS;
-                vec4 sum = sums[s] * corrections[head];
-                for (uint key = 0; key < count; ++key) sum += weights[head * TILE + key] * tile[key * PITCH + i % VALUE_QUADS];
-                sums[s] = sum;
+            if (i >= OUTPUTS) continue;
+            uint head = i / VALUE_QUADS;
+            vec4 sum = sums[s] * corrections[head];
+            float total = totals[s] * corrections[head];
+            [[unroll]] for (uint key = 0; key < TILE; ++key) {
+                float weight = weights[head * TILE + key];
+                sum += weight * tile[key * PITCH + i % VALUE_QUADS];
+                total += weight;
             }
+            sums[s] = sum;
+            totals[s] = total;
         }
     }
     barrier();
@@ -146,7 +175,7 @@ void main() {
             uint head = batch * heads + key_head * GROUP + i / VALUE_QUADS;
             uint at = ((head * gl_NumWorkGroups.y + row) * gl_NumWorkGroups.x + share) * (VALUE_QUADS + 1);
             shares.quads[at + i % VALUE_QUADS] = sums[s];
-            if (i % VALUE_QUADS == 0) shares.quads[at + VALUE_QUADS] = vec4(highest[i / VALUE_QUADS], totals[i / VALUE_QUADS], 0.0, 0.0);
+            if (i % VALUE_QUADS == 0) shares.quads[at + VALUE_QUADS] = vec4(highest[i / VALUE_QUADS], totals[s], 0.0, 0.0);
         }
     }
 }

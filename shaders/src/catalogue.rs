@@ -321,6 +321,15 @@ pipelines! {
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
     };
 
+    /// The same of halves, by matrices: a workgroup has 32 invocations and 16 rows for each of its `parts`, heads have `sides` and `value_sides`
+    /// sixteens of elements.
+    AttentionCooperative, AttentionCooperativePush = "attention_cooperative", 5 buffers, {
+        mask: Element, output: Element, has_mask: bool, causal: bool, hidden_zeros: bool, sides: u32, value_sides: u32, parts: u32,
+    }, {
+        heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
+        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+    }, needs CooperativeMatrix, HalfArithmetic;
+
     /// The scores of causal attention alone.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {
         query: Element, key: Element, output: Element,

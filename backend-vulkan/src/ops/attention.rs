@@ -11,9 +11,9 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
-    Attention, AttentionJoin, AttentionJoinPush, AttentionPush, AttentionScores,
-    AttentionScoresPush, AttentionSplit, AttentionSplitPush, AttentionTiled, AttentionTiledPush,
-    Element, Overwrite, OverwritePush, Rotary, RotaryPush,
+    Attention, AttentionCooperative, AttentionCooperativePush, AttentionJoin, AttentionJoinPush,
+    AttentionPush, AttentionScores, AttentionScoresPush, AttentionSplit, AttentionSplitPush,
+    AttentionTiled, AttentionTiledPush, Element, Overwrite, OverwritePush, Rotary, RotaryPush,
 };
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -223,6 +223,38 @@ impl Split {
     }
 }
 
+/// Rows, columns and terms of the matrices that subgroups multiply.
+const SIDE: usize = 16;
+
+/// The parts of a workgroup of 16 rows each, where subgroups multiply matrices of halves: as many as leave enough workgroups. `None` if this is
+/// for another kernel. `most` is how many heads there are in all batches, and rows, at most.
+fn parts(
+    e: &Encoder<'_, '_>,
+    [q, k, v]: [&Operand; 3],
+    strides: [[u32; 3]; 3],
+    [heads, rows]: [usize; 2],
+) -> Option<usize> {
+    let (depth, value_depth) = (q.size(3), v.size(3));
+    let fits = [q, k, v].iter().all(|operand| operand.element == Element::F16)
+        && e.features().multiply_halves()
+        && e.features().subgroup_size >= 32
+        && [depth, value_depth].iter().all(|it| (SIDE..=128).contains(it) && it % SIDE == 0)
+        && strides.iter().flatten().all(|stride| stride % 8 == 0)
+        && rows >= SIDE / 2;
+    let enough = e.busy() / 128 / 4;
+    // What an invocation brings at a time grows with the depth.
+    let least = if depth.max(value_depth) > 64 { 2 } else { 1 };
+    let shared = |parts: usize| {
+        let rows = parts * SIDE * ((depth + 8) * 2 + 9 * 16 + 5 * 16 + SIDE * 4 + 2 * 4);
+        rows + 32 * (depth + value_depth + 16) * 2
+    };
+    let fitting = |parts: &usize| *parts >= least && shared(*parts) <= e.shared_memory() as usize;
+    let choices = [4, 2, 1].into_iter().filter(fitting);
+    let plenty = |parts: &usize| rows.div_ceil(SIDE * parts).saturating_mul(heads) >= enough;
+    let chosen = choices.clone().find(plenty).or_else(|| choices.last());
+    chosen.filter(|_| fits)
+}
+
 fn attend(
     e: &mut Encoder<'_, '_>,
     [q, k, v]: [&Operand; 3],
@@ -333,6 +365,36 @@ fn attend(
         e.reserve(&parts);
         e.also(&pipeline, [128, 1, 1]);
         e.also(&join, [128, 1, 1]);
+    }
+    let strides = [q_strides, k_strides, v_strides];
+    let most = [e.bound_sizes(q).first().copied().unwrap_or(1).saturating_mul(heads), most_rows];
+    if let Some(parts) = parts(e, [q, k, v], strides, most) {
+        let push = AttentionCooperativePush {
+            heads: u32_of(heads)?,
+            heads_per_key: u32_of(heads / key_heads)?,
+            rows: u32_of(rows)?,
+            keys: u32_of(keys)?,
+            offset,
+            scale,
+            q_strides,
+            k_strides,
+            v_strides,
+            mask_strides,
+            out_strides,
+        };
+        let pipeline = AttentionCooperative {
+            mask: mask_operand.element,
+            output: out.element,
+            has_mask: mask.is_some(),
+            causal: causal.is_some(),
+            hidden_zeros,
+            sides: u32_of(depth / SIDE)?,
+            value_sides: u32_of(value_depth / SIDE)?,
+            parts: u32_of(parts)?,
+        };
+        let lanes = 32 * parts;
+        let invocations = [lanes, rows.div_ceil(SIDE * parts), batches.saturating_mul(heads)];
+        return e.dispatch(&pipeline, accesses, &push, invocations, [u32_of(lanes)?, 1, 1]);
     }
     let short = depth > 0 && depth.max(value_depth) <= TILED_DEPTH;
     if aligned && short && most_rows >= TILED_ROWS / 2 {
