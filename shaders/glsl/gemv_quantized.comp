@@ -12,7 +12,8 @@
 
 // What linear_quantized.comp computes, for few rows of floating-point numbers, where memory decides how long it takes: a workgroup for four
 // neighbours of the output. Its invocations share the sum, eight elements of k each in turn, so that they read neighbouring words of the
-// weights, and each takes its eight numbers of x for four rows of the weights.
+// weights, and each takes its eight numbers of x for four rows of the weights. WIDE: 16 bytes of each row in turn, so that all that an
+// invocation needs is on its way at once.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
@@ -24,13 +25,14 @@ layout(constant_id = 9) const uint GROUPED = 0; // scales change along k
 layout(constant_id = 10) const uint ACTIVATION = 0;
 layout(constant_id = 11) const uint RESIDUAL = 0;
 layout(constant_id = 12) const uint HAS_RESIDUAL = 0;
+layout(constant_id = 13) const uint WIDE = 0;
 
 layout(push_constant) uniform Push {
     uint m;
     uint n;           // a multiple of four
-    uint k;           // a multiple of eight
-    uint weight_row;  // bytes, a multiple of the bytes of eight elements
-    uint group_shift; // elements that share a scale, as a power of two: at least eight
+    uint k;           // a multiple of eight; WIDE: of the elements in 16 bytes of a row
+    uint weight_row;  // bytes, a multiple of the bytes of eight elements; WIDE: of 16
+    uint group_shift; // elements that share a scale, as a power of two: at least eight; WIDE: those in 16 bytes
     uint scale_row;   // scales of a row of the weights
     float a;          // of the activation
     float b;
@@ -39,6 +41,7 @@ layout(push_constant) uniform Push {
 RUN_IN(0, x, IN)
 layout(set = 0, binding = 1) readonly buffer weight_block { uint words[]; } weight;
 layout(set = 0, binding = 1) readonly buffer weight_block2 { uvec2 words[]; } weight_by_2;
+layout(set = 0, binding = 1) readonly buffer weight_block4 { uvec4 words[]; } weight_by_4;
 RUN_IN(2, scale, SCALE)
 RUN_IN(3, bias, BIAS)
 RUN_IN(4, residual, RESIDUAL)
@@ -63,6 +66,69 @@ vec4 bytes(uint word) {
     return vec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8), bitfieldExtract(w, 16, 8), bitfieldExtract(w, 24, 8));
 }
 
+// Numbers of x as the weights of a word, which are `staggered`, take them.
+vec4 turned(vec4 v) {
+    if (WEIGHT == 2) v = v.yxwz;
+    return v * vec4(1.0, 1.0 / 16.0, 1.0 / 256.0, 1.0 / 4096.0);
+}
+
+// The scales of the four rows at element k.
+vec4 scales(uint n, uint k) {
+    uint at = n * push.scale_row + (k >> push.group_shift);
+    return scale_each(at + uvec4(0, 1, 2, 3) * push.scale_row);
+}
+
+// Eight elements of k in four rows of the weights.
+vec4 eight(uint m, uint n, uint k) {
+    vec4 low = x_f4(m * push.k + k);
+    vec4 high = x_f4(m * push.k + k + 4);
+    if (WEIGHT != 0) {
+        low = turned(low);
+        high = turned(high);
+    }
+    vec4 products;
+    [[unroll]] for (uint c = 0; c < 4; ++c) {
+        uint row = (n + c) * push.weight_row;
+        if (WEIGHT == 0) {
+            uvec2 words = weight_by_2.words[(row + k) >> 3];
+            products[c] = dot(low, bytes(words.x)) + dot(high, bytes(words.y));
+        } else {
+            uint word = weight.words[(row + k / 2) >> 2];
+            products[c] = dot(low, staggered(word)) + dot(high, staggered(word >> 16));
+        }
+    }
+    return products;
+}
+
+// 16 bytes of four rows of the weights.
+vec4 wide(uint m, uint n, uint k) {
+    uvec4 words[4];
+    vec4 low[4];
+    vec4 high[4];
+    [[unroll]] for (uint c = 0; c < 4; ++c) {
+        words[c] = weight_by_4.words[((n + c) * push.weight_row + (WEIGHT == 0 ? k : k / 2)) >> 4];
+    }
+    [[unroll]] for (uint j = 0; j < 4; ++j) {
+        if (WEIGHT == 0) {
+            low[j] = x_f4(m * push.k + k + j * 4);
+        } else {
+            low[j] = turned(x_f4(m * push.k + k + j * 8));
+            high[j] = turned(x_f4(m * push.k + k + j * 8 + 4));
+        }
+    }
+    vec4 products = vec4(0);
+    [[unroll]] for (uint j = 0; j < 4; ++j) {
+        [[unroll]] for (uint c = 0; c < 4; ++c) {
+            uint word = words[c][j];
+            if (WEIGHT == 0) products[c] += dot(low[j], bytes(word));
+            else products[c] += dot(low[j], staggered(word)) + dot(high[j], staggered(word >> 16));
+        }
+    }
+    return products;
+}
+
+const uint PER_TURN = WIDE == 0 ? 8 : WEIGHT == 0 ? 16 : 32;
+
 void main() {
     uint lane = gl_LocalInvocationID.x;
     uint lanes = gl_WorkGroupSize.x;
@@ -72,32 +138,9 @@ void main() {
     uint m = tile / quads;
     if (m >= push.m) return;
     vec4 sum = vec4(0);
-    for (uint k = lane * 8; k < push.k; k += lanes * 8) {
-        vec4 low = x_f4(m * push.k + k);
-        vec4 high = x_f4(m * push.k + k + 4);
-        if (WEIGHT == 2) {
-            low = low.yxwz;
-            high = high.yxwz;
-        }
-        if (WEIGHT != 0) {
-            low *= vec4(1.0, 1.0 / 16.0, 1.0 / 256.0, 1.0 / 4096.0);
-            high *= vec4(1.0, 1.0 / 16.0, 1.0 / 256.0, 1.0 / 4096.0);
-        }
-        vec4 products;
-        [[unroll]] for (uint c = 0; c < 4; ++c) {
-            uint row = (n + c) * push.weight_row;
-            if (WEIGHT == 0) {
-                uvec2 words = weight_by_2.words[(row + k) >> 3];
-                products[c] = dot(low, bytes(words.x)) + dot(high, bytes(words.y));
-            } else {
-                uint word = weight.words[(row + k / 2) >> 2];
-                products[c] = dot(low, staggered(word)) + dot(high, staggered(word >> 16));
-            }
-        }
-        if (GROUPED != 0) {
-            uint at = n * push.scale_row + (k >> push.group_shift);
-            [[unroll]] for (uint c = 0; c < 4; ++c) products[c] *= scale_f(at + c * push.scale_row);
-        }
+    for (uint k = lane * PER_TURN; k < push.k; k += lanes * PER_TURN) {
+        vec4 products = WIDE != 0 ? wide(m, n, k) : eight(m, n, k);
+        if (GROUPED != 0) products *= scales(n, k);
         sum += products;
     }
 #ifdef SUBGROUPS

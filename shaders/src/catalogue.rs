@@ -256,7 +256,7 @@ pipelines! {
     /// scales by row of the weights, bias, residual, output.
     GemvQuantized, GemvQuantizedPush = "gemv_quantized", 6 buffers, {
         input: Element, scale: Element, bias: Element, output: Element, weight: u32, has_bias: bool, grouped: bool, activation: u32,
-        residual: Element, has_residual: bool,
+        residual: Element, has_residual: bool, wide: bool,
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32,
     }, or "gemv_quantized_subgroups" needs SubgroupArithmetic;

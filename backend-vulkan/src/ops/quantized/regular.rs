@@ -88,9 +88,14 @@ impl Regular {
 
     fn gemv(&self, it: &Weighted<'_>) -> (GemvQuantized, [u32; 3]) {
         let residual = it.epilogue.residual.as_ref();
-        // Two turns each: on an NVIDIA H200, more of them took longer, and so did twice as many invocations that share a sum.
-        let turns = it.k / AT_ONCE;
-        let lanes = turns.div_ceil(2).next_power_of_two().clamp(32, 128) as u32;
+        let wide = self.wide(it);
+        // On an NVIDIA H200, one turn takes as long as memory takes to answer, so there are as few as there can be; but where turns are short,
+        // two are faster than twice as many invocations that share a sum.
+        let turns = match wide {
+            Some(elements) => it.k / elements,
+            None => (it.k / AT_ONCE).div_ceil(2),
+        };
+        let lanes = turns.next_power_of_two().clamp(32, 128) as u32;
         let pipeline = GemvQuantized {
             input: it.input.element,
             scale: self.scales.element,
@@ -102,8 +107,19 @@ impl Regular {
             activation: it.epilogue.activation,
             residual: residual.map_or(Element::F32, |residual| residual.element),
             has_residual: residual.is_some(),
+            wide: wide.is_some(),
         };
         (pipeline, [lanes, 1, 1])
+    }
+
+    /// The elements in 16 bytes of a row of weights, where invocations take so many at a time and there are enough for a subgroup.
+    fn wide(&self, it: &Weighted<'_>) -> Option<usize> {
+        let elements = if it.form == WeightForm::Bytes { 16 } else { 32 };
+        let fits = it.k.is_multiple_of(elements)
+            && it.weight_row.is_multiple_of(16)
+            && (!self.grouped || it.group >= elements)
+            && it.k / elements >= 32;
+        fits.then_some(elements)
     }
 
     fn few_rows(
