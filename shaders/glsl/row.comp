@@ -17,6 +17,10 @@ layout(constant_id = 5) const uint WEIGHT = 0;
 layout(constant_id = 6) const uint OUT = 0;
 layout(constant_id = 7) const uint HAS_WEIGHT = 0;
 layout(constant_id = 8) const uint HAS_BIAS = 0;
+// Groups of four elements that an invocation keeps in registers, so that a row is read once: at most 4. 0: all are read each time.
+layout(constant_id = 9) const uint KEPT = 0;
+// Whether element i of a row has weight i, and rows are whole groups of four.
+layout(constant_id = 10) const uint WEIGHTS_ALIGNED = 0;
 
 layout(push_constant) uniform Push {
     uint rows;
@@ -47,6 +51,7 @@ shared float partials[MAX_LANES];
 #define COMBINE(NAME, FUNCTION, SUBGROUP_FUNCTION) \
     float NAME(float value) { \
         value = SUBGROUP_FUNCTION(value); \
+        if (gl_NumSubgroups == 1) return value; \
         barrier(); \
         if (subgroupElect()) partials[gl_SubgroupID] = value; \
         barrier(); \
@@ -87,50 +92,79 @@ float sum_of(vec4 v, uint i) {
     return dot(v, vec4(lessThan(i + uvec4(0, 1, 2, 3), uvec4(push.count))));
 }
 
+vec4 kept[4];
+vec4 kept_weights[4];
+vec4 kept_biases[4];
+
+// The group of four elements from `i` on, which is the invocation's number `turn`.
+vec4 group(uint base, uint i, uint turn) {
+    return KEPT != 0 ? kept[turn] : elements(base, i);
+}
+
+// What element `at` of the tensor, of row element `i`, and those behind it are multiplied with.
+vec4 weights(uint at, uint i) {
+    if (WEIGHTS_ALIGNED != 0) return weight_f4(i);
+    return weight_each((at + uvec4(0, 1, 2, 3)) / push.weight_step % push.weight_count);
+}
+
+vec4 biases(uint at, uint i) {
+    if (WEIGHTS_ALIGNED != 0) return bias_f4(i);
+    return bias_each((at + uvec4(0, 1, 2, 3)) / push.weight_step % push.weight_count);
+}
+
+// An invocation's groups: `i` is the first element of each in the row, `turn` their number.
+#define EACH_GROUP \
+    [[unroll]] for (uint turn = 0, i = first; turn < (KEPT != 0 ? KEPT : turns); ++turn, i += step) \
+        if (i < push.count)
+
 void main() {
     uint row = invocation_y();
     if (row >= push.rows) return;
     uint base = row * push.count;
     uint first = gl_LocalInvocationID.x * 4;
     uint step = gl_WorkGroupSize.x * 4;
+    uint turns = (push.count + step - 1) / step;
+    [[unroll]] for (uint turn = 0, i = first; turn < KEPT; ++turn, i += step) {
+        if (i >= push.count) continue;
+        kept[turn] = elements(base, i);
+        if (HAS_WEIGHT != 0) kept_weights[turn] = weights(base + i, i);
+        if (HAS_BIAS != 0) kept_biases[turn] = biases(base + i, i);
+    }
     float offset = 0.0;
     float scale = 1.0;
     if (FUNCTION == SOFTMAX || FUNCTION == LOG_SOFTMAX) {
         float high = uintBitsToFloat(0xff800000);
-        for (uint i = first; i < push.count; i += step) {
-            vec4 v = elements(base, i);
+        EACH_GROUP {
+            vec4 v = group(base, i, turn);
             high = max(high, max(max(v.x, v.y), max(v.z, v.w)));
         }
         offset = highest(high);
         float sum = 0.0;
-        for (uint i = first; i < push.count; i += step) {
-            vec4 e = exp(elements(base, i) - offset);
+        EACH_GROUP {
+            vec4 e = exp(group(base, i, turn) - offset);
             [[unroll]] for (uint k = 0; k < 4; ++k) if (i + k < push.count) sum += e[k];
         }
         scale = summed(sum);
     } else {
         if (FUNCTION == LAYER) {
             float sum = 0.0;
-            for (uint i = first; i < push.count; i += step) sum += sum_of(elements(base, i), i);
+            EACH_GROUP sum += sum_of(group(base, i, turn), i);
             offset = summed(sum) / float(push.count);
         }
         float squares = 0.0;
-        for (uint i = first; i < push.count; i += step) {
-            vec4 v = elements(base, i) - offset;
+        EACH_GROUP {
+            vec4 v = group(base, i, turn) - offset;
             squares += sum_of(v * v, i);
         }
         scale = inversesqrt(summed(squares) / float(push.count) + push.epsilon);
     }
-    for (uint i = first; i < push.count; i += step) {
-        vec4 v = elements(base, i) - offset;
+    EACH_GROUP {
+        vec4 v = group(base, i, turn) - offset;
         if (FUNCTION == SOFTMAX) v = exp(v) / scale;
         else if (FUNCTION == LOG_SOFTMAX) v -= log(scale);
         else v *= scale;
-        if (HAS_WEIGHT != 0 || HAS_BIAS != 0) {
-            uvec4 at = (base + i + uvec4(0, 1, 2, 3)) / push.weight_step % push.weight_count;
-            if (HAS_WEIGHT != 0) v *= weight_each(at);
-            if (HAS_BIAS != 0) v += bias_each(at);
-        }
+        if (HAS_WEIGHT != 0) v *= KEPT != 0 ? kept_weights[turn] : weights(base + i, i);
+        if (HAS_BIAS != 0) v += KEPT != 0 ? kept_biases[turn] : biases(base + i, i);
         if (push.aligned != 0) y_write_f4(base + i, v);
         else y_write_run(base + i, v, min(push.count - i, 4));
     }

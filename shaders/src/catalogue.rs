@@ -191,9 +191,11 @@ pipelines! {
         numel: u32, row_size: u32, row_inner: u32, weight_step: u32, weight_count: u32, epsilon: f32,
     };
 
-    /// Softmax and normalisations of rows of consecutive elements, a workgroup of up to 256 for each row.
+    /// Softmax and normalisations of rows of consecutive elements, a workgroup of up to 256 for each row. An invocation keeps `kept` groups of
+    /// four elements, at most 4; 0 stands for any number, which it reads each time.
     Row, RowPush = "row", 4 buffers, {
-        function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool,
+        function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool, kept: u32,
+        weights_aligned: bool,
     }, {
         rows: u32, count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32,
     }, or "row_subgroups" needs SubgroupArithmetic;

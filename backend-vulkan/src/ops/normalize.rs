@@ -88,6 +88,9 @@ impl<'o> Weights<'o> {
     }
 }
 
+/// The groups of four elements that an invocation keeps, at most.
+const MOST_KEPT: usize = 4;
+
 /// Emits a normalisation of short rows.
 fn row(
     e: &mut Encoder<'_, '_>,
@@ -102,6 +105,9 @@ fn row(
     if out.numel() == 0 {
         return Ok(());
     }
+    let lanes = (rows.bound[1].div_ceil(8).next_power_of_two() as u32).clamp(1, LANES);
+    let groups = rows.bound[1].div_ceil(4 * lanes as usize);
+    let aligned = rows.count.is_multiple_of(4);
     let pipeline = Row {
         function,
         input: input.element,
@@ -109,17 +115,18 @@ fn row(
         output: out.element,
         has_weight: weights.weight.is_some(),
         has_bias: weights.bias.is_some(),
+        kept: if groups <= MOST_KEPT { u32_of(groups)? } else { 0 },
+        weights_aligned: aligned && weights.step == 1 && weights.count == rows.count,
     };
     let number = out.numel() / rows.count;
     let push = RowPush {
         rows: u32_of(number)?,
         count: u32_of(rows.count)?,
-        aligned: u32::from(rows.count.is_multiple_of(4)),
+        aligned: u32::from(aligned),
         weight_step: u32_of(weights.step.max(1))?,
         weight_count: u32_of(weights.count.max(1))?,
         epsilon: epsilon as f32,
     };
-    let lanes = (rows.bound[1].div_ceil(8).next_power_of_two() as u32).clamp(1, LANES);
     let accesses = [read(input.id), read(weight.id), read(bias.id), write(out.id)];
     e.dispatch_along_y(&pipeline, accesses, &push, [lanes as usize, number], [lanes, 1])
 }
