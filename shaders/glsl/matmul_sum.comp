@@ -20,7 +20,14 @@ void main() {
     uint count = push.batches * push.m * pitch;
     if (i >= count) return;
     vec4 sum = vec4(0);
-    for (uint split = 0; split < push.splits; ++split) sum += part_f4(split * count + i);
+    // Four are on their way together.
+    uint split = 0;
+    for (; split + 3 < push.splits; split += 4) {
+        vec4 parts[4];
+        [[unroll]] for (uint j = 0; j < 4; ++j) parts[j] = part_f4((split + j) * count + i);
+        [[unroll]] for (uint j = 0; j < 4; ++j) sum += parts[j];
+    }
+    for (; split < push.splits; ++split) sum += part_f4(split * count + i);
     uint row = i / pitch;
     finish(row / push.m, row % push.m, i % pitch, sum);
 }

@@ -19,7 +19,8 @@
 // over k among themselves, if there are several splits: then matmul_sum.comp adds up what they write.
 //
 // Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE: the factors have 16 bits; each of four
-// subgroups keeps a quarter of the tile in matrices of 16 times 16, whose sums have 32 bits.
+// subgroups keeps a quarter of the tile in matrices of 16 times 16, whose sums have 32 bits. A step takes as long as memory takes to answer,
+// unless there are many workgroups or much to multiply: so small tiles have more terms.
 //
 // WINDOWS: a convolution. The columns of `b` are windows of a picture, one for each element of a plane of the output; its terms are the
 // channels of the picture, and the taps of each. They are read where they lie.
@@ -51,21 +52,23 @@ layout(constant_id = 10) const uint A = 0;
 layout(constant_id = 11) const uint B = 0;
 // 0: a[m][k]; 1: a[k][m], with rows that are padded to a multiple of 8.
 layout(constant_id = 12) const uint A_TRANSPOSED = 0;
-// Whether all rows start at multiples of four elements.
-layout(constant_id = 13) const uint A_ALIGNED = 0;
-layout(constant_id = 14) const uint B_ALIGNED = 0;
+// All rows start at multiples of so many elements: 1, 4 or 8.
+layout(constant_id = 13) const uint A_ALIGNED = 1;
+layout(constant_id = 14) const uint B_ALIGNED = 1;
 // Multiples of 32; an invocation has at most 32 rows.
 layout(constant_id = 15) const uint TILE_M = 64;
 layout(constant_id = 16) const uint TILE_N = 64;
 // Whether to write the sums of each split by themselves, in rows that are padded to a multiple of 4.
 layout(constant_id = 17) const uint PARTIAL = 0;
+// Terms that are brought at a time: 16, or for COOPERATIVE 32, 64 or 128, but so that an invocation brings at most MOST_UNITS of each factor.
+layout(constant_id = 18) const uint TILE_K = 16;
 #ifdef WINDOWS
-layout(constant_id = 18) const uint KERNEL_Y = 1;
-layout(constant_id = 19) const uint KERNEL_X = 1;
-layout(constant_id = 20) const uint STRIDE_Y = 1;
-layout(constant_id = 21) const uint STRIDE_X = 1;
-layout(constant_id = 22) const uint DILATION_Y = 1;
-layout(constant_id = 23) const uint DILATION_X = 1;
+layout(constant_id = 19) const uint KERNEL_Y = 1;
+layout(constant_id = 20) const uint KERNEL_X = 1;
+layout(constant_id = 21) const uint STRIDE_Y = 1;
+layout(constant_id = 22) const uint STRIDE_X = 1;
+layout(constant_id = 23) const uint DILATION_Y = 1;
+layout(constant_id = 24) const uint DILATION_X = 1;
 #endif
 
 RUN_IN(3, a, A)
@@ -73,51 +76,79 @@ RUN_IN(4, b, B)
 
 const uint LANES = 128;
 
-// Four elements of a factor, as they are in shared memory.
+// The elements of a factor that are brought at once, as they lie in shared memory: eight halves, or four where they are gathered one by
+// one; or four numbers of 32 bits. Rows are padded so that eight of them lie in different banks.
 #ifdef COOPERATIVE
-#define QUAD uvec2
-const uint TILE_K = 32;
-// Rows are padded so that eight of them lie in different banks.
-const uint PAD = 2;
-const uint A_ROW = A_TRANSPOSED != 0 ? TILE_M / 4 + PAD : TILE_K / 4 + PAD;
-const uint A_ROWS = A_TRANSPOSED != 0 ? TILE_K : TILE_M;
-QUAD quad(vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); }
-QUAD a_four(uint i) { return a_by_2.words[i >> 2]; }
-QUAD b_four(uint i) { return b_by_2.words[i >> 2]; }
+#define A_UNIT uvec4
+const uint A_WIDTH = 8;
+#ifdef WINDOWS
+#define B_UNIT uvec2
+const uint B_WIDTH = 4;
 #else
-#define QUAD vec4
-const uint TILE_K = 16;
-const uint PAD = 1;
-const uint A_ROW = TILE_M / 4 + PAD;
-const uint A_ROWS = TILE_K;
-QUAD quad(vec4 v) { return v; }
-QUAD a_four(uint i) { return a_f4(i); }
-QUAD b_four(uint i) { return b_f4(i); }
+#define B_UNIT uvec4
+const uint B_WIDTH = 8;
 #endif
-const uint B_ROW = TILE_N / 4 + PAD;
+const uint PAD = 8;
+const uint A_ROW = ((A_TRANSPOSED != 0 ? TILE_M : TILE_K) + PAD) / A_WIDTH;
+const uint A_SIZE = (A_TRANSPOSED != 0 ? TILE_K : TILE_M) * A_ROW;
+#else
+#define A_UNIT vec4
+#define B_UNIT vec4
+const uint A_WIDTH = 4;
+const uint B_WIDTH = 4;
+const uint PAD = 4;
+const uint A_ROW = (TILE_M + PAD) / A_WIDTH;
+const uint A_SIZE = TILE_K * A_ROW;
+#endif
+const uint B_ROW = (TILE_N + PAD) / B_WIDTH;
 
-// Quads that an invocation brings.
-const uint A_QUADS = TILE_M * TILE_K / 4 / LANES;
-const uint B_QUADS = TILE_N * TILE_K / 4 / LANES;
-const uint MOST_QUADS = 8;
+// Units that an invocation brings.
+const uint A_UNITS = TILE_M * TILE_K / A_WIDTH / LANES;
+const uint B_UNITS = TILE_N * TILE_K / B_WIDTH / LANES;
+const uint MOST_UNITS = 8;
 
-shared QUAD a_tile[A_ROWS * A_ROW];
-shared QUAD b_tile[TILE_K * B_ROW];
+shared A_UNIT a_tile[A_SIZE];
+shared B_UNIT b_tile[TILE_K * B_ROW];
 
-// Quad `i` of the tile of `a` whose first row is `m` and whose first term is `k`: zeros from term `end` on. Rows beyond the last
-// are others, and not written.
-QUAD a_quad(uint base, uint m, uint k, uint end, uint i) {
-    if (A_TRANSPOSED != 0) {
-        uint at = k + i / (TILE_M / 4);
-        uint row = min(m + i % (TILE_M / 4) * 4, push.a_pitch - 4);
-        return at < end ? a_four(base + at * push.a_pitch + row) : QUAD(0);
-    }
-    uint first = k + i % (TILE_K / 4) * 4;
-    uint at = base + min(m + i / (TILE_K / 4), push.m - 1) * push.a_pitch + first;
-    if (first >= end) return QUAD(0);
-    if (A_ALIGNED != 0) return a_four(at);
+// Four neighbours in k of a row of `a`, from term `first` on: zeros from term `end` on.
+vec4 a_quad(uint at, uint first, uint end) {
+    if (first >= end) return vec4(0);
+    if (A_ALIGNED >= 4) return a_f4(at);
     vec4 v = a_each(at + min(uvec4(0, 1, 2, 3), uvec4(end - 1 - first)));
-    return quad(mix(vec4(0), v, lessThan(first + uvec4(0, 1, 2, 3), uvec4(end))));
+    return mix(vec4(0), v, lessThan(first + uvec4(0, 1, 2, 3), uvec4(end)));
+}
+
+// Four neighbours in a row of `b`, of columns from `n` on.
+vec4 b_quad(uint row, uint n) {
+    if (B_ALIGNED >= 4) return b_f4(row + min(n, push.b_pitch - 4));
+    return b_each(row + min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1)));
+}
+
+#ifdef COOPERATIVE
+uvec2 halves(vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); }
+#endif
+
+// Unit `i` of the tile of `a` whose first row is `m` and whose first term is `k`: zeros from term `end` on. Rows beyond the last
+// are others, and not written.
+A_UNIT a_unit(uint base, uint m, uint k, uint end, uint i) {
+    if (A_TRANSPOSED != 0) {
+        uint term = k + i / (TILE_M / A_WIDTH);
+        uint at = base + term * push.a_pitch + min(m + i % (TILE_M / A_WIDTH) * A_WIDTH, push.a_pitch - A_WIDTH);
+        if (term >= end) return A_UNIT(0);
+#ifdef COOPERATIVE
+        return a_by_4.words[at >> 3];
+#else
+        return a_f4(at);
+#endif
+    }
+    uint first = k + i % (TILE_K / A_WIDTH) * A_WIDTH;
+    uint at = base + min(m + i / (TILE_K / A_WIDTH), push.m - 1) * push.a_pitch + first;
+#ifdef COOPERATIVE
+    if (A_ALIGNED >= 8) return first < end ? a_by_4.words[at >> 3] : uvec4(0);
+    return uvec4(halves(a_quad(at, first, end)), halves(a_quad(at + 4, first + 4, end)));
+#else
+    return a_quad(at, first, end);
+#endif
 }
 
 #ifdef WINDOWS
@@ -134,9 +165,9 @@ void find_windows(uint n) {
 }
 
 // The same of the windows of a picture.
-QUAD b_quad(uint base, uint n, uint k, uint end, uint i) {
+B_UNIT b_unit(uint base, uint n, uint k, uint end, uint i) {
     uint row = k + i / (TILE_N / 4);
-    if (row >= end) return QUAD(0);
+    if (row >= end) return B_UNIT(0);
     uint tap = row % (KERNEL_Y * KERNEL_X);
     uint plane = base + row / (KERNEL_Y * KERNEL_X) * uint(push.in_y * push.in_x);
     ivec4 y = windows_y + int(tap / KERNEL_X * DILATION_Y);
@@ -146,28 +177,36 @@ QUAD b_quad(uint base, uint n, uint k, uint end, uint i) {
         bool inside = uint(y[j]) < uint(push.in_y) && uint(x[j]) < uint(push.in_x);
         v[j] = inside ? b_f(plane + uint(y[j] * push.in_x + x[j])) : 0.0;
     }
-    return quad(v);
+#ifdef COOPERATIVE
+    return halves(v);
+#else
+    return v;
+#endif
 }
 #else
 // The same of `b`, whose first column is `n`.
-QUAD b_quad(uint base, uint n, uint k, uint end, uint i) {
-    uint row = k + i / (TILE_N / 4);
-    if (row >= end) return QUAD(0);
-    uint column = n + i % (TILE_N / 4) * 4;
-    uint at = base + row * push.b_pitch;
-    if (B_ALIGNED != 0) return b_four(at + min(column, push.b_pitch - 4));
-    return quad(b_each(at + min(column + uvec4(0, 1, 2, 3), uvec4(push.n - 1))));
+B_UNIT b_unit(uint base, uint n, uint k, uint end, uint i) {
+    uint term = k + i / (TILE_N / B_WIDTH);
+    if (term >= end) return B_UNIT(0);
+    uint row = base + term * push.b_pitch;
+    uint column = n + i % (TILE_N / B_WIDTH) * B_WIDTH;
+#ifdef COOPERATIVE
+    if (B_ALIGNED >= 8) return b_by_4.words[(row + min(column, push.b_pitch - 8)) >> 3];
+    return uvec4(halves(b_quad(row, column)), halves(b_quad(row, column + 4)));
+#else
+    return b_quad(row, column);
+#endif
 }
 #endif
 
-// Puts a quad into its place in shared memory.
-void store_a(uint i, QUAD v) {
+// Puts a unit into its place in shared memory.
+void store_a(uint i, A_UNIT v) {
     if (A_TRANSPOSED != 0) {
-        a_tile[i / (TILE_M / 4) * A_ROW + i % (TILE_M / 4)] = v;
+        a_tile[i / (TILE_M / A_WIDTH) * A_ROW + i % (TILE_M / A_WIDTH)] = v;
         return;
     }
-    uint k = i % (TILE_K / 4);
-    uint m = i / (TILE_K / 4);
+    uint k = i % (TILE_K / A_WIDTH);
+    uint m = i / (TILE_K / A_WIDTH);
 #ifdef COOPERATIVE
     a_tile[m * A_ROW + k] = v;
 #else
@@ -175,8 +214,8 @@ void store_a(uint i, QUAD v) {
 #endif
 }
 
-void store_b(uint i, QUAD v) {
-    b_tile[i / (TILE_N / 4) * B_ROW + i % (TILE_N / 4)] = v;
+void store_b(uint i, B_UNIT v) {
+    b_tile[i / (TILE_N / B_WIDTH) * B_ROW + i % (TILE_N / B_WIDTH)] = v;
 }
 
 // Writes four columns of a row of sums.
@@ -217,8 +256,8 @@ void main() {
 #ifdef WINDOWS
     find_windows(tile_n);
 #endif
-    QUAD a_next[MOST_QUADS];
-    QUAD b_next[MOST_QUADS];
+    A_UNIT a_next[MOST_UNITS];
+    B_UNIT b_next[MOST_UNITS];
 
 #ifdef COOPERATIVE
     MATRIX(float, gl_MatrixUseAccumulator) sums[16];
@@ -235,17 +274,17 @@ void main() {
     [[unroll]] for (uint i = 0; i < ROWS; ++i) sums[i] = vec4(0);
 #endif
 
-    [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_next[i] = a_quad(a_base, tile_m, start, end, i * LANES + lane);
-    [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_next[i] = b_quad(b_base, tile_n, start, end, i * LANES + lane);
+    [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, start, end, i * LANES + lane);
+    [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, start, end, i * LANES + lane);
     for (uint k = start; k < end; k += TILE_K) {
         barrier();
-        [[unroll]] for (uint i = 0; i < A_QUADS; ++i) store_a(i * LANES + lane, a_next[i]);
-        [[unroll]] for (uint i = 0; i < B_QUADS; ++i) store_b(i * LANES + lane, b_next[i]);
+        [[unroll]] for (uint i = 0; i < A_UNITS; ++i) store_a(i * LANES + lane, a_next[i]);
+        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) store_b(i * LANES + lane, b_next[i]);
         barrier();
         uint next = k + TILE_K;
         if (next < end) {
-            [[unroll]] for (uint i = 0; i < A_QUADS; ++i) a_next[i] = a_quad(a_base, tile_m, next, end, i * LANES + lane);
-            [[unroll]] for (uint i = 0; i < B_QUADS; ++i) b_next[i] = b_quad(b_base, tile_n, next, end, i * LANES + lane);
+            [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, next, end, i * LANES + lane);
+            [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, next, end, i * LANES + lane);
         }
 #ifdef COOPERATIVE
         if (quarter < 4) {
@@ -253,12 +292,12 @@ void main() {
                 MATRIX(float16_t, gl_MatrixUseA) rows[4];
                 [[unroll]] for (uint i = 0; i < DOWN; ++i) {
                     uint m = quarter_m + i * SIDE;
-                    if (A_TRANSPOSED != 0) coopMatLoad(rows[i], a_tile, j * A_ROW + m / 4, A_ROW, gl_CooperativeMatrixLayoutColumnMajor);
-                    else coopMatLoad(rows[i], a_tile, m * A_ROW + j / 4, A_ROW, gl_CooperativeMatrixLayoutRowMajor);
+                    if (A_TRANSPOSED != 0) coopMatLoad(rows[i], a_tile, j * A_ROW + m / A_WIDTH, A_ROW, gl_CooperativeMatrixLayoutColumnMajor);
+                    else coopMatLoad(rows[i], a_tile, m * A_ROW + j / A_WIDTH, A_ROW, gl_CooperativeMatrixLayoutRowMajor);
                 }
                 [[unroll]] for (uint c = 0; c < ACROSS; ++c) {
                     MATRIX(float16_t, gl_MatrixUseB) columns;
-                    coopMatLoad(columns, b_tile, j * B_ROW + (quarter_n + c * SIDE) / 4, B_ROW, gl_CooperativeMatrixLayoutRowMajor);
+                    coopMatLoad(columns, b_tile, j * B_ROW + (quarter_n + c * SIDE) / B_WIDTH, B_ROW, gl_CooperativeMatrixLayoutRowMajor);
                     [[unroll]] for (uint i = 0; i < DOWN; ++i) {
                         sums[i * ACROSS + c] = coopMatMulAdd(rows[i], columns, sums[i * ACROSS + c]);
                     }

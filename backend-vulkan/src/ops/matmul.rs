@@ -149,7 +149,9 @@ impl Product {
         let [batches, m, n] = self.bound.unwrap_or([self.batches, self.m, self.n]);
         let k = if self.a_transposed { None } else { e.bound_sizes(&self.a).last().copied() };
         let windows = self.windows.is_some();
-        let bound = Shape { batches, m, n, k: k.unwrap_or(self.k), windows };
+        let Pitches { a, b, .. } = self.pitches();
+        let octets = a.is_multiple_of(8) && b.is_multiple_of(8);
+        let bound = Shape { batches, m, n, k: k.unwrap_or(self.k), windows, octets };
         let factors = [self.a.element, self.b.element];
         match Tiling::of(bound, factors, e.busy(), e.features(), e.shared_memory()) {
             Some(tiling) => self.tiled(e, &epilogue, &tiling),
@@ -257,7 +259,8 @@ impl Product {
         let (pitches, common) = (self.pitches(), self.common(epilogue)?);
         let [tile_m, tile_n] = tiling.tile;
         let splits = tiling.splits;
-        let terms = self.k.div_ceil(splits).next_multiple_of(MOST_TERMS_AT_ONCE);
+        let terms = self.k.div_ceil(splits).next_multiple_of(tiling.terms.max(32));
+        let a_aligned = if self.a_transposed { pitches.a } else { self.k };
         let rows = self.batches * self.m;
         let parts = match splits {
             1 => None,
@@ -280,10 +283,11 @@ impl Product {
                     a: self.a.element,
                     b: self.b.element,
                     a_transposed: self.a_transposed,
-                    a_aligned: self.k.is_multiple_of(4),
+                    a_aligned: alignment(a_aligned),
                     tile_m: u32_of(tile_m)?,
                     tile_n: u32_of(tile_n)?,
                     partial: parts.is_some(),
+                    tile_k: u32_of(tiling.terms)?,
                     $($constant)*
                 });
                 let push = push!($push of common, {
@@ -302,12 +306,12 @@ impl Product {
         }
         match &self.windows {
             None => dispatch!(
-                MatmulTiled, { b_aligned: pitches.b.is_multiple_of(4) },
+                MatmulTiled, { b_aligned: alignment(pitches.b) },
                 MatmulTiledPush, {}
             ),
             Some(Windows { window: [y, x], size: [in_y, in_x], across, .. }) => dispatch!(
                 ConvolutionTiled, {
-                    b_aligned: false,
+                    b_aligned: 1,
                     kernel_y: y.kernel as u32,
                     kernel_x: x.kernel as u32,
                     stride_y: y.stride as u32,
@@ -335,13 +339,22 @@ impl Product {
     }
 }
 
+/// The multiples of elements that all rows start at, if each is so many behind the other: 1, 4 or 8.
+fn alignment(pitch: usize) -> u32 {
+    match pitch {
+        pitch if pitch.is_multiple_of(8) => 8,
+        pitch if pitch.is_multiple_of(4) => 4,
+        _ => 1,
+    }
+}
+
 /// Whether tiles in shared memory compute a product of factors of these types: `[batches, m, n, k]` at most.
 pub(super) fn is_tiled(
     e: &Encoder<'_, '_>,
     factors: [Element; 2],
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
-    let shape = Shape { batches, m, n, k, windows: false };
+    let shape = Shape { batches, m, n, k, windows: false, octets: true };
     Tiling::of(shape, factors, e.busy(), e.features(), e.shared_memory()).is_some()
 }
 
@@ -352,7 +365,7 @@ pub(super) fn windows_are_tiled(
     factors: [Element; 2],
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
-    let shape = Shape { batches, m, n, k, windows: true };
+    let shape = Shape { batches, m, n, k, windows: true, octets: true };
     let tiling = Tiling::of(shape, factors, e.busy(), e.features(), e.shared_memory());
     let parallel = e.busy() > DeviceKind::Cpu.busy_invocations();
     tiling.is_some_and(|it| parallel && (it.cooperative || factors == [Element::F32; 2]))
@@ -360,9 +373,6 @@ pub(super) fn windows_are_tiled(
 
 /// Invocations of a workgroup for a tile: what the shader counts on, and every device has.
 const LANES: u32 = 128;
-
-/// The terms that workgroups bring to shared memory at a time, at most: splits are multiples of it.
-const MOST_TERMS_AT_ONCE: usize = 32;
 
 /// The sizes of a product at most.
 #[derive(Debug, Clone, Copy)]
@@ -373,6 +383,8 @@ struct Shape {
     k: usize,
     /// Whether the second factor are windows of pictures.
     windows: bool,
+    /// Whether all rows of both factors start at multiples of eight elements.
+    octets: bool,
 }
 
 /// How a product is cut into tiles.
@@ -384,6 +396,8 @@ struct Tiling {
     splits: usize,
     /// Whether subgroups multiply matrices.
     cooperative: bool,
+    /// The terms that workgroups bring to shared memory at a time.
+    terms: usize,
 }
 
 impl Tiling {
@@ -400,46 +414,70 @@ impl Tiling {
         features: &DeviceFeatures,
         shared: u32,
     ) -> Option<Self> {
-        let Shape { batches, m, n, k, windows } = shape;
+        let Shape { batches, m, n, k, windows, octets } = shape;
         let cooperative = factors == [Element::F16; 2] && features.multiply_halves();
         let least = busy.saturating_mul(if cooperative { LEAST_WORK / 2 } else { LEAST_WORK });
         let work = [batches, m, n, k].into_iter().fold(1, usize::saturating_mul);
         if m.min(n).min(k) < LEAST_SIDE || work < least {
             return None;
         }
-        // Large tiles take fewer bytes for each product, but there have to be enough of them.
-        let large = m.div_ceil(LARGE_SIDE).saturating_mul(n.div_ceil(LARGE_SIDE));
-        let large = large.saturating_mul(batches);
-        let enough = busy / LANES as usize * 2;
-        // Invocations of software devices take turns: what they keep lies in memory.
+        let tiles = |[height, width]: [usize; 2]| {
+            m.div_ceil(height).saturating_mul(n.div_ceil(width)).saturating_mul(batches)
+        };
+        // Large tiles take fewer bytes for each product, but there have to be enough of them. Invocations of software devices take turns:
+        // what they keep lies in memory.
+        let large = [LARGE_SIDE; 2];
         let parallel = busy > DeviceKind::Cpu.busy_invocations();
+        let workgroups = busy / LANES as usize;
+        let enough = if cooperative { workgroups / 4 * 3 } else { workgroups * 2 };
         if m.min(n) >= LARGE_SIDE
             && !windows
             && parallel
-            && large >= enough
+            && tiles(large) >= enough
             && shared >= LARGE_SHARED
         {
-            return Some(Tiling { tile: [LARGE_SIDE; 2], splits: 1, cooperative });
+            let terms = if cooperative { 32 } else { PLAIN_TERMS };
+            return Some(Tiling { tile: large, splits: 1, cooperative, terms });
         }
         let tile = match (m <= LEAST_SIDE, n <= LEAST_SIDE) {
             (true, false) => [32, 64],
             (false, true) => [64, 32],
             _ => [64, 64],
         };
-        let enough = (busy / LANES as usize).max(LEAST_WORKGROUPS);
-        let tiles = |[height, width]: [usize; 2]| {
-            m.div_ceil(height).saturating_mul(n.div_ceil(width)).saturating_mul(batches)
-        };
-        // Where workgroups share the sums of a tile they wait for memory rather than for matrices: more of them wait at once.
+        let enough = workgroups.max(LEAST_WORKGROUPS);
+        // Where few workgroups wait for memory, more of them wait at once; and for more, where an invocation brings eight elements at a time.
+        let few = tiles(tile) < enough / 2;
+        let wide = cooperative && octets && !windows;
         let tile = match tile {
-            [64, 64] if cooperative && tiles(tile) < enough => [64, 32],
+            [64, 64] if wide && parallel && few => [32, 64],
+            [64, 64] if cooperative && !wide && tiles(tile) < enough => [64, 32],
             tile => tile,
         };
+        let terms = match cooperative {
+            false => PLAIN_TERMS,
+            true if !wide => 32,
+            true => {
+                let most = if tile == [64, 64] { 64 } else { 128 };
+                let fits = |terms: &usize| cooperative_shared(tile, *terms) <= shared as usize;
+                [most, 64].into_iter().find(fits).unwrap_or(32)
+            }
+        };
         let tiles = tiles(tile);
-        let most = k.div_ceil(LEAST_TERMS_OF_SPLIT).min(MOST_SPLITS);
-        Some(Tiling { tile, splits: (enough / tiles).clamp(1, most), cooperative })
+        let least = if terms > 32 { LEAST_TERMS_OF_SPLIT * 6 } else { LEAST_TERMS_OF_SPLIT };
+        let most = k.div_ceil(least).min(MOST_SPLITS);
+        Some(Tiling { tile, splits: (enough / tiles).clamp(1, most), cooperative, terms })
     }
 }
+
+/// Bytes of shared memory that tiles of halves take.
+const fn cooperative_shared([height, width]: [usize; 2], terms: usize) -> usize {
+    // Rows of the second factor are padded by 16 bytes, those of the first in whichever order they lie; four matrices of results.
+    let first = if height > terms { height * (terms + 8) } else { terms * (height + 8) };
+    (first + terms * (width + 8)) * 2 + 4 * 16 * 16 * 4
+}
+
+/// The terms that workgroups bring at a time where each invocation multiplies by itself.
+const PLAIN_TERMS: usize = 16;
 
 /// The multiplications for each invocation that keeps a device busy from which on tiles are worth it; half of them where subgroups
 /// multiply matrices. On an NVIDIA H200, smaller products take as long as it takes to begin a dispatch, or two.
@@ -496,7 +534,7 @@ mod tests {
 
     fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
         let [batches, m, n, k] = sizes;
-        let shape = Shape { batches, m, n, k, windows: false };
+        let shape = Shape { batches, m, n, k, windows: false, octets: true };
         let features = DeviceFeatures::default();
         Tiling::of(shape, [Element::F32; 2], kind.busy_invocations(), &features, 1 << 15)
     }
@@ -527,12 +565,15 @@ mod tests {
     fn tiles_that_are_shared_are_smaller_where_subgroups_multiply() {
         let features = DeviceFeatures::multiplying_halves();
         let tile = |m| {
-            let shape = Shape { batches: 1, m, n: 768, k: 768, windows: false };
+            let shape = Shape { batches: 1, m, n: 768, k: 768, windows: false, octets: true };
             let busy = DeviceKind::Discrete.busy_invocations();
             Tiling::of(shape, [Element::F16; 2], busy, &features, 48 << 10).map(|it| it.tile)
         };
-        assert_eq!(tile(197), Some([64, 32]));
-        assert_eq!(tile(3072), Some([64, 64]));
+        assert_eq!(tile(197), Some([32, 64]));
+        assert_eq!(tile(512), Some([32, 64]));
+        assert_eq!(tile(1024), Some([32, 64]));
+        assert_eq!(tile(2048), Some([64, 64]));
+        assert_eq!(tile(8192), Some([128, 128]));
     }
 
     #[test]
@@ -550,7 +591,7 @@ mod tests {
         assert_eq!(tile(4096, 4096), Some([128, 128]));
         assert_eq!(tile(512, 2048), Some([64, 64]));
         assert_eq!(tile(127, 1 << 20), Some([64, 64]));
-        let shape = Shape { batches: 1, m: 4096, n: 4096, k: 4096, windows: false };
+        let shape = Shape { batches: 1, m: 4096, n: 4096, k: 4096, windows: false, octets: true };
         let busy = DeviceKind::Discrete.busy_invocations();
         let (factors, features) = ([Element::F32; 2], DeviceFeatures::default());
         let small = Tiling::of(shape, factors, busy, &features, Limits::LEAST.shared);
