@@ -52,9 +52,9 @@ RUN_IN(2, bias, BIAS)
 RUN_IN(3, residual, RESIDUAL)
 RUN_OUT(4, y, OUT)
 
-float tap(uint row, int ix) {
+float tap(uint row, int ix, bool there) {
     float v = x_f(row + uint(clamp(ix, 0, push.in_x - 1)));
-    return ix >= 0 && ix < push.in_x ? v : 0.0;
+    return there && ix >= 0 && ix < push.in_x ? v : 0.0;
 }
 
 void main() {
@@ -79,12 +79,13 @@ void main() {
         [[unroll]] for (uint i = 0; i < min(KERNEL_X * KERNEL_Y, 49); ++i) f[i] = w_f(weights + i);
         // Each input row serves all output rows that it meets.
         [[unroll]] for (uint ry = 0; ry < (ROWS - 1) * STRIDE_Y + (KERNEL_Y - 1) * DILATION_Y + 1; ++ry) {
+            // Rows beyond the picture are read as its nearest, without a branch, so that all rows are on their way together.
             int iy = first_y + int(ry);
-            if (iy < 0 || iy >= push.in_y) continue;
-            uint row = (in_plane + uint(iy)) * uint(push.in_x);
+            bool there = iy >= 0 && iy < push.in_y;
+            uint row = (in_plane + uint(clamp(iy, 0, push.in_y - 1))) * uint(push.in_x);
             float taps[16];
             [[unroll]] for (uint i = 0; i < min(3 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1, 16); ++i) {
-                taps[i] = tap(row, first_x + int(i));
+                taps[i] = tap(row, first_x + int(i), there);
             }
             [[unroll]] for (uint r = 0; r < ROWS; ++r) {
                 int step = int(ry) - int(r * STRIDE_Y);
@@ -106,7 +107,7 @@ void main() {
                 for (uint kx = 0; kx < KERNEL_X; ++kx) {
                     int ix = first_x + int(kx * DILATION_X);
                     const int step = int(STRIDE_X);
-                    vec4 v = vec4(tap(row, ix), tap(row, ix + step), tap(row, ix + 2 * step), tap(row, ix + 3 * step));
+                    vec4 v = vec4(tap(row, ix, true), tap(row, ix + step, true), tap(row, ix + 2 * step, true), tap(row, ix + 3 * step, true));
                     sums[r] += w_f(weights + ky * KERNEL_X + kx) * v;
                 }
             }
