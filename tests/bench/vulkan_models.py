@@ -159,6 +159,7 @@ def digits() -> Model:
 MODELS: dict[str, Callable[[], Model]] = {
     "mobilenet_v2": lambda: classifier("mobilenet_v2"),
     "resnet18": lambda: classifier("resnet18"),
+    "resnet50": lambda: classifier("resnet50"),
     "mobilenet_v3_small": lambda: classifier("mobilenet_v3_small"),
     "squeezenet1_1": lambda: classifier("squeezenet1_1"),
     "vit_b_16": lambda: classifier("vit_b_16"),
