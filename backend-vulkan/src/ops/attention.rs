@@ -249,9 +249,9 @@ fn parts(
         rows + 32 * (depth + value_depth + 16) * 2
     };
     let fitting = |parts: &usize| *parts >= least && shared(*parts) <= e.shared_memory() as usize;
-    let choices = [4, 2, 1].into_iter().filter(fitting);
+    let mut choices = [4, 2, 1].into_iter().filter(fitting);
     let plenty = |parts: &usize| rows.div_ceil(SIDE * parts).saturating_mul(heads) >= enough;
-    let chosen = choices.clone().find(plenty).or_else(|| choices.last());
+    let chosen = choices.clone().find(plenty).or_else(|| choices.next_back());
     chosen.filter(|_| fits)
 }
 
