@@ -49,8 +49,7 @@ fn frexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         load(scalar_type, input.bytes(), (block * BLOCK) as isize, 1, values);
         for (value, exponent) in values.iter_mut().zip(exponents) {
             *exponent = 0;
-            // The difference of infinities is no number.
-            let finite = *value - *value == C::default();
+            let finite = value.abs() < C::real(f64::INFINITY);
             if finite && value.truth() {
                 (*value, *exponent) = value.frexp();
             }
