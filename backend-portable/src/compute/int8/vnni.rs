@@ -265,7 +265,11 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
                 if M == 1 {
                     // Weights that one row uses come from memory: those of the next tile come near meanwhile.
                     let next = weights.codes.as_ptr().wrapping_add(at + V * groups * bytes);
-                    _mm_prefetch::<_MM_HINT_T0>(next.cast());
+                    // SAFETY: a hint reads nothing that a program sees, wherever it points. (Newer compilers know that themselves.)
+                    #[allow(unused_unsafe)]
+                    unsafe {
+                        _mm_prefetch::<_MM_HINT_T0>(next.cast());
+                    }
                 }
                 let upper = _mm512_srli_epi16::<4>(codes);
                 *halves = [_mm512_and_si512(codes, lower), _mm512_and_si512(upper, lower)];
