@@ -41,7 +41,7 @@ const CHIPS: &[Chip] = &[
         rust: "-Ctarget-cpu=cortex-m4",
         c: &["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16"],
         tick: 40_000,
-        most: 85,
+        most: 80,
     },
     Chip {
         name: "Cortex-M55",
@@ -50,7 +50,7 @@ const CHIPS: &[Chip] = &[
         rust: "-Ctarget-cpu=cortex-m55",
         c: &["-mcpu=cortex-m55"],
         tick: 31_250,
-        most: 125,
+        most: 105,
     },
 ];
 

@@ -1,11 +1,13 @@
 //! Convolutions as products: what the kernel covers at a pixel of the output is a row of codes.
 
+#[cfg(arm_mve)]
+use super::CHANNELS;
 use super::product::{self, Rows, Target, Weights};
 use super::{Results, is_usual, taps};
 use crate::compute::simd::Tier;
 use crate::compute::split::for_each_chunk_with;
 use crate::parallel::Parallel;
-use torchlet_core::rules::window::Window;
+use torchlet_core::rules::window::{Taps, Window};
 
 /// Rows, columns and channels of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,9 +107,9 @@ impl Line<'_> {
         };
         // Where nothing is widened, patches take that room: four are not more bytes than two rows of 16 bits.
         #[cfg(arm_mve)]
-        let (patches, together) = {
+        let (patches, together, mut sums) = {
             let _ = patches;
-            (wide, 4)
+            (wide, 4, [[0; CHANNELS]; 4])
         };
         #[cfg(not(arm_mve))]
         let together = product::rows(self.tier);
@@ -132,7 +134,7 @@ impl Line<'_> {
                     Rows { data, stride: across.stride() * from.channels, count, offset }
                 } else {
                     for (index, patch) in patches.chunks_exact_mut(len).take(count).enumerate() {
-                        self.gather(column + index, group, patch);
+                        self.gather(y, column + index, group, patch);
                     }
                     Rows { data: patches, stride: len, count, offset }
                 };
@@ -140,7 +142,7 @@ impl Line<'_> {
                 let results = &self.convolution.results;
                 let target = Target { results, first: at, out, out_stride: to.channels };
                 #[cfg(arm_mve)]
-                product::multiply_four(rows, weights, target);
+                product::multiply_four(rows, weights, target, &mut sums);
                 #[cfg(not(arm_mve))]
                 product::multiply(self.tier, rows, weights, target, wide);
                 column += count;
@@ -148,8 +150,8 @@ impl Line<'_> {
         }
     }
 
-    /// Copies what the kernel covers at a column, with the code of zero where that is outside.
-    fn gather(&self, column: usize, group: usize, patch: &mut [i8]) {
+    /// Copies what the kernel covers at a column, with the code of zero where that is outside. `y` are the taps of its row.
+    fn gather(&self, y: Taps, column: usize, group: usize, patch: &mut [i8]) {
         let Convolution { from, windows: [down, across], depth, offset, transposed, .. } =
             *self.convolution;
         // The offset is usual.
@@ -157,20 +159,24 @@ impl Line<'_> {
         let row_len = (across.kernel() * depth).max(1);
         if depth == from.channels && down.dilation() == 1 && across.dilation() == 1 && !transposed {
             // Taps beside each other lie beside each other.
-            let (y, x) = (taps(&down, self.row, from.rows), taps(&across, column, from.columns));
+            let x = taps(&across, column, from.columns);
             let (before, inside, len) = (y.first * row_len, y.count * row_len, x.count * depth);
             let (above, rest) = patch.split_at_mut(before);
             let (inside, below) = rest.split_at_mut(inside);
-            above.fill(zero);
-            below.fill(zero);
+            fill(above, zero);
+            fill(below, zero);
             let mut at = from.at(self.batch, y.start, x.start);
+            let step = from.columns * from.channels;
+            if len == row_len {
+                return copy_rows(self.input, [at, step], row_len, inside);
+            }
             for row in inside.chunks_exact_mut(row_len) {
                 let (before, rest) = row.split_at_mut(x.first * depth);
                 let (inside, behind) = rest.split_at_mut(len);
-                before.fill(zero);
+                fill(before, zero);
                 copy(self.input, at, inside);
-                behind.fill(zero);
-                at += from.columns * from.channels;
+                fill(behind, zero);
+                at += step;
             }
             return;
         }
@@ -234,6 +240,25 @@ impl Line<'_> {
                 self.convolution.results.finish(channel, 0, i32::MAX, &sum, out);
             }
         }
+    }
+}
+
+/// Writes a code everywhere. Mostly, there is no place.
+#[inline(always)]
+fn fill(codes: &mut [i8], code: i8) {
+    if !codes.is_empty() {
+        codes.fill(code);
+    }
+}
+
+/// Copies rows of `len` codes, of which there is one at a place and others steps behind it, to the end of `to`.
+#[inline(always)]
+fn copy_rows(input: &[i8], [at, step]: [usize; 2], len: usize, to: &mut [i8]) {
+    #[cfg(arm_mve)]
+    super::mve::copy_rows(input, [at, step], len, to);
+    #[cfg(not(arm_mve))]
+    for (row, to) in to.chunks_exact_mut(len).enumerate() {
+        copy(input, at + row * step, to);
     }
 }
 

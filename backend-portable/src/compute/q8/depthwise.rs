@@ -72,10 +72,11 @@ pub fn convolve(
             tier,
             #[inline(always)]
             || {
+                let mut room = [0i32; CHANNELS];
                 for (column, out) in out.chunks_mut(to.channels.max(1)).enumerate() {
                     let columns = taps(&across, column, from.columns);
                     let covered = depthwise.covered(batch, rows, columns);
-                    pixel(depthwise, covered, input, weights, out);
+                    pixel(depthwise, covered, [input, weights], &mut room, out);
                 }
             },
         );
@@ -87,43 +88,82 @@ pub fn convolve(
 fn pixel(
     depthwise: &Depthwise<'_>,
     covered: Covered,
-    input: &[i8],
-    weights: &[i8],
+    [input, weights]: [&[i8]; 2],
+    room: &mut [i32; CHANNELS],
     out: &mut [i8],
 ) {
     // A code with a usual offset has 9 bits, and a weight 8.
     let taps = covered.rows * covered.columns;
     let few = is_usual(depthwise.offset) && taps < 1 << 14;
     let limit = if few { (taps as i32) << 15 } else { i32::MAX };
+    // Channels of first layers and small pictures: where the compiler knows that they are few, less is left of the loops over them.
+    if cfg!(arm_mve) && out.len() <= FEW {
+        if let Some(room) = room.first_chunk_mut() {
+            block::<FEW>(depthwise, covered, limit, 0, [input, weights], room, out);
+        }
+        return;
+    }
     let mut first = 0;
     for out in out.chunks_mut(CHANNELS) {
-        let mut sums = [0i32; CHANNELS];
-        let sums = &mut sums[..out.len()];
-        let mut covered = covered;
-        covered.weights[0] += first;
-        let (multiplier, offset) = (depthwise.multiplier, depthwise.offset);
-        match multiplier {
-            1 if is_usual(offset) => {
-                covered.codes[0] += first;
-                inner::add(input, weights, covered, offset as i16, sums);
-            }
-            // A block of channels begins with those of one input channel and ends with them, or all are of one.
-            _ if is_usual(offset)
-                && (CHANNELS.is_multiple_of(multiplier) && multiplier % 4 == 0
-                    || multiplier.is_multiple_of(CHANNELS)) =>
-            {
-                covered.codes[0] += first / multiplier;
-                for (input_channel, sums) in sums.chunks_mut(multiplier).enumerate() {
-                    let mut covered = covered;
-                    covered.codes[0] += input_channel;
-                    covered.weights[0] += input_channel * multiplier;
-                    inner::spread(input, weights, covered, offset as i16, sums);
-                }
-            }
-            _ => plain(input, weights, covered, depthwise, first, sums),
-        }
-        depthwise.results.finish(first, 0, limit, sums, out);
+        block::<CHANNELS>(depthwise, covered, limit, first, [input, weights], room, out);
         first += CHANNELS;
+    }
+}
+
+/// See [`pixel`].
+const FEW: usize = 8;
+
+/// At most `N` channels of one pixel, from `first` on.
+#[inline(always)]
+fn block<const N: usize>(
+    depthwise: &Depthwise<'_>,
+    mut covered: Covered,
+    limit: i32,
+    first: usize,
+    [input, weights]: [&[i8]; 2],
+    room: &mut [i32; N],
+    out: &mut [i8],
+) {
+    // Vectors write sums whatever was there. To clear room for many takes as long as to sum up few.
+    #[cfg(arm_mve)]
+    let sums = room;
+    #[cfg(not(arm_mve))]
+    let (_, sums) = (room, &mut [0i32; N]);
+    let sums = &mut sums[..out.len().min(N)];
+    covered.weights[0] += first;
+    let (multiplier, offset) = (depthwise.multiplier, depthwise.offset);
+    match multiplier {
+        1 if is_usual(offset) => {
+            covered.codes[0] += first;
+            inner::add(input, weights, covered, offset as i16, sums);
+        }
+        // A block of channels begins with those of one input channel and ends with them, or all are of one.
+        _ if is_usual(offset)
+            && (CHANNELS.is_multiple_of(multiplier) && multiplier % 4 == 0
+                || multiplier.is_multiple_of(CHANNELS)) =>
+        {
+            covered.codes[0] += first / multiplier;
+            clear(sums);
+            for (input_channel, sums) in sums.chunks_mut(multiplier).enumerate() {
+                let mut covered = covered;
+                covered.codes[0] += input_channel;
+                covered.weights[0] += input_channel * multiplier;
+                inner::spread(input, weights, covered, offset as i16, sums);
+            }
+        }
+        _ => {
+            clear(sums);
+            plain(input, weights, covered, depthwise, first, sums);
+        }
+    }
+    depthwise.results.finish(first, 0, limit, sums, out);
+}
+
+/// Makes sums zero that may not be.
+#[inline(always)]
+fn clear(sums: &mut [i32]) {
+    if cfg!(arm_mve) {
+        sums.fill(0);
     }
 }
 

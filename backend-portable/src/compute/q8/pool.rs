@@ -53,6 +53,13 @@ pub fn pool(
     });
 }
 
+/// The average of so many codes, by their sum.
+#[inline(always)]
+pub(super) fn share(sum: i32, count: i32) -> i8 {
+    let half = if sum > 0 { count / 2 } else { -(count / 2) };
+    (sum.wrapping_add(half) / count).clamp(-128, 127) as i8
+}
+
 /// The pixels in a window.
 struct Pixels<'a> {
     input: &'a [i8],
@@ -82,22 +89,19 @@ impl<'a> Pixels<'a> {
         let count = self.taps.iter().map(|taps| taps.count).product::<usize>();
         // Pictures are indexed by 32 bits.
         let count = i32::try_from(count).unwrap_or(i32::MAX).max(1);
-        let share = |sum: i32| {
-            let half = if sum > 0 { count / 2 } else { -(count / 2) };
-            (sum.wrapping_add(half) / count).clamp(-128, 127) as i8
-        };
         let mut first = 0;
-        // Sums of fewer than 256 codes fit 16 bits.
+        // Sums of so few codes fit 16 bits.
         #[cfg(arm_dsp)]
-        let out = if count < 256 {
-            let (parts, rest) = out.as_chunks_mut::<{ inner::TOGETHER }>();
-            for out in parts {
-                *out = inner::total(self.input, self.covered(first)).map(share);
-                first += inner::TOGETHER;
+        let out = match u8::try_from(count) {
+            Ok(few @ 2..) => {
+                let (parts, rest) = out.as_chunks_mut::<{ inner::TOGETHER }>();
+                for out in parts {
+                    *out = inner::average(self.input, self.covered(first), few);
+                    first += inner::TOGETHER;
+                }
+                rest
             }
-            rest
-        } else {
-            out
+            _ => out,
         };
         for out in out.chunks_mut(CHANNELS) {
             let mut sums = [0i32; CHANNELS];
@@ -107,7 +111,7 @@ impl<'a> Pixels<'a> {
                 }
             });
             for (out, &sum) in out.iter_mut().zip(&sums) {
-                *out = share(sum);
+                *out = share(sum, count);
             }
             first += CHANNELS;
         }

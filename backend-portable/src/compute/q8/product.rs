@@ -3,6 +3,7 @@
 //! Some rows are widened to 16 bits in scratch memory, with their offset added; then all weights go past them. So weights stay
 //! where they are, 8 bits wide, and what is outside of a picture is zero. (Helium multiplies 8 bits as they are: nothing is widened for it.)
 
+use super::requantize::Finish;
 use super::{CHANNELS, Results, is_usual};
 use crate::compute::simd::Tier;
 
@@ -84,7 +85,15 @@ pub fn multiply(
                 && rows.count <= self::rows(tier)
                 && weights.depth < DEEPEST =>
         {
-            #[cfg(arm_dsp)]
+            #[cfg(arm_mve)]
+            return {
+                let _ = (tier, workspace);
+                match rows.count {
+                    1 => fast(rows, weights, target, &mut [[0; CHANNELS]; 1]),
+                    _ => fast(rows, weights, target, &mut [[0; CHANNELS]; 2]),
+                }
+            };
+            #[cfg(all(arm_dsp, not(arm_mve)))]
             return {
                 let _ = tier;
                 fast(rows, weights, target, workspace)
@@ -100,11 +109,16 @@ pub fn multiply(
     }
 }
 
-/// As [`multiply`], up to four rows together, in no workspace.
+/// As [`multiply`], up to four rows together, in no workspace: whatever the sums are before.
 #[cfg(arm_mve)]
-pub(super) fn multiply_four(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
+pub(super) fn multiply_four(
+    rows: Rows<'_>,
+    weights: Weights<'_>,
+    target: Target<'_>,
+    sums: &mut [[i32; CHANNELS]; 4],
+) {
     if is_usual(rows.offset) && weights.depth < DEEPEST {
-        fast(rows, weights, target, &mut []);
+        fast(rows, weights, target, sums);
     } else {
         plain(rows, weights, target);
     }
@@ -130,16 +144,23 @@ pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
     }
 }
 
-/// Widens the rows, and computes as many of them together as there are.
+/// What rows are computed in: their codes, widened.
+#[cfg(not(arm_mve))]
+type Room = [i16];
+/// What rows are computed in: their sums, whatever they are before. To clear them takes as long as to sum up few codes.
+#[cfg(arm_mve)]
+type Room = [[i32; CHANNELS]];
+
+/// Computes as many rows together as there are.
 #[inline(always)]
-fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, wide: &mut [i16]) {
+fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Room) {
     match rows.count {
-        1 => fast_rows::<1>(rows, weights, target, wide),
-        2 => fast_rows::<2>(rows, weights, target, wide),
+        1 => fast_rows::<1>(rows, weights, target, room),
+        2 => fast_rows::<2>(rows, weights, target, room),
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", arm_mve))]
-        3 => fast_rows::<3>(rows, weights, target, wide),
+        3 => fast_rows::<3>(rows, weights, target, room),
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", arm_mve))]
-        4 => fast_rows::<4>(rows, weights, target, wide),
+        4 => fast_rows::<4>(rows, weights, target, room),
         _ => {}
     }
 }
@@ -149,13 +170,13 @@ fn fast_rows<const R: usize>(
     rows: Rows<'_>,
     weights: Weights<'_>,
     target: Target<'_>,
-    wide: &mut [i16],
+    room: &mut Room,
 ) {
     let depth = weights.depth;
     #[cfg(not(arm_mve))]
-    let Some(wide) = wide.get_mut(..depth.next_multiple_of(UNIT) * R) else { return };
+    let Some(wide) = room.get_mut(..depth.next_multiple_of(UNIT) * R) else { return };
     #[cfg(arm_mve)]
-    let _ = wide;
+    let Some(sums) = room.first_chunk_mut::<R>() else { return };
     // What the weights' offset adds is the same for all channels.
     let mut shared = [0i32; R];
     #[cfg(arm_mve)]
@@ -179,26 +200,21 @@ fn fast_rows<const R: usize>(
     // A code with a usual offset has 9 bits, and a weight 8.
     let limit =
         if weights.offset == 0 && depth < DEEPEST / 16 { (depth as i32) << 15 } else { i32::MAX };
-    // Written anew for all channels that are looked at.
-    #[cfg(arm_mve)]
-    let mut sums = [[0i32; CHANNELS]; R];
     let mut first = 0;
     while first < weights.channels {
         let count = CHANNELS.min(weights.channels - first);
         let at = first * depth;
         let Some(part) = weights.data.get(at..at + count * depth) else { return };
         #[cfg(not(arm_mve))]
-        let mut sums = [[0i32; CHANNELS]; R];
+        let sums = &mut [[0i32; CHANNELS]; R];
         #[cfg(not(arm_mve))]
-        inner::sums(wide, part, depth, count, &mut sums);
+        inner::sums(wide, part, depth, count, sums);
         #[cfg(arm_mve)]
-        inner::sums(narrow, rows.offset, part, depth, count, &mut sums);
-        for (row, sums) in sums.iter_mut().enumerate() {
-            let sums = &mut sums[..count];
-            let at = row * target.out_stride + first;
-            let Some(out) = target.out.get_mut(at..at + count) else { return };
-            target.results.finish(target.first + first, shared[row], limit, sums, out);
-        }
+        inner::sums(narrow, rows.offset, part, depth, count, sums);
+        let Some(out) = target.out.get_mut(first..) else { return };
+        let finish =
+            Finish { first: target.first + first, count, limit, stride: target.out_stride };
+        target.results.finish_rows(finish, shared, sums, out);
         first += count;
     }
 }

@@ -102,6 +102,19 @@ use super::dsp as inner;
 #[cfg(arm_mve)]
 use super::mve as inner;
 
+/// Which sums are to become codes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finish {
+    /// The first channel.
+    pub(super) first: usize,
+    /// How many channels there are, [`CHANNELS`] at most.
+    pub(super) count: usize,
+    /// The sums with their bias are less.
+    pub(super) limit: i32,
+    /// From row to row of the codes.
+    pub(super) stride: usize,
+}
+
 /// What sums become: codes of an output's channels.
 #[derive(Debug, Clone, Copy)]
 pub struct Results<'a> {
@@ -176,6 +189,37 @@ impl<'a> Results<'a> {
         }
         let _ = limit;
         self.finish_within(self.bounds, first, added, sums, out);
+    }
+
+    /// As [`finish`](Self::finish), for rows: `added` to each. What there is no place for is left out.
+    #[inline(always)]
+    pub(super) fn finish_rows<const R: usize>(
+        &self,
+        finish: Finish,
+        added: [i32; R],
+        sums: &[[i32; CHANNELS]; R],
+        out: &mut [i8],
+    ) {
+        let Finish { first, count, limit, stride } = finish;
+        #[cfg(arm_mve)]
+        if let Scales::Each(multipliers, shifts) = self.scales
+            && R > 1
+            && self.simple
+            && added == [0; R]
+            && limit < NEAR
+        {
+            let from = |all: &'a [i32]| all.get(first..).unwrap_or(&[]);
+            let channels = [self.bias_of(first, count), from(multipliers), from(shifts)];
+            let results = [self.offset, self.bounds.0, self.bounds.1];
+            return inner::finish_rows(sums, count, channels, results, out, stride);
+        }
+        for (row, sums) in sums.iter().enumerate() {
+            let at = row * stride;
+            let (Some(sums), Some(out)) = (sums.get(..count), out.get_mut(at..at + count)) else {
+                return;
+            };
+            self.finish(first, added[row], limit, sums, out);
+        }
     }
 
     /// The bias of channels, or zeros.

@@ -4,6 +4,8 @@ use super::{UNIT, even, low, low_high, odd, word};
 #[cfg(not(arm_mve))]
 use super::{even_plus, larger, odd_plus};
 use crate::compute::q8::depthwise::Covered;
+#[cfg(not(arm_mve))]
+use crate::compute::q8::pool::share;
 use core::arch::asm;
 
 /// The last place that a tap reads, and `reach` behind it, lies in a slice of this length; also holds without taps.
@@ -157,7 +159,7 @@ pub(in crate::compute::q8) fn spread(
     }
 }
 
-/// Channels that [`total`] sums up.
+/// Channels that [`average`] takes.
 #[cfg(not(arm_mve))]
 pub(in crate::compute::q8) const TOGETHER: usize = UNIT;
 
@@ -172,9 +174,9 @@ pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> u
     largest.len().min(codes.len()) * UNIT
 }
 
-/// The sums of four channels over all taps, of which there are fewer than 256.
+/// The averages of four channels over all taps, of which there are `count`: sums of so few fit 16 bits.
 #[cfg(not(arm_mve))]
-pub(in crate::compute::q8) fn total(input: &[i8], covered: Covered) -> [i32; UNIT] {
+pub(in crate::compute::q8) fn average(input: &[i8], covered: Covered, count: u8) -> [i8; UNIT] {
     assert!(is_inside(input.len(), covered.codes, &covered, UNIT));
     let codes = input.as_ptr().wrapping_add(covered.codes[0]);
     let (mut evens, mut odds) = (0, 0);
@@ -184,5 +186,5 @@ pub(in crate::compute::q8) fn total(input: &[i8], covered: Covered) -> [i32; UNI
         (evens, odds) = (even_plus(evens, word), odd_plus(odds, word));
     });
     let low = |pair: u32| i32::from(pair as i16);
-    [low(evens), low(odds), low(evens >> 16), low(odds >> 16)]
+    [low(evens), low(odds), low(evens >> 16), low(odds >> 16)].map(|sum| share(sum, count.into()))
 }

@@ -14,7 +14,7 @@ mod product;
 #[cfg(arm_mve)]
 pub(super) use channels::is_inside;
 #[cfg(not(arm_mve))]
-pub(super) use channels::{TOGETHER, keep_larger, total};
+pub(super) use channels::{TOGETHER, average, keep_larger};
 pub(super) use channels::{add, spread};
 #[cfg(not(arm_mve))]
 pub(super) use finish::{finish_alike, finish_each};

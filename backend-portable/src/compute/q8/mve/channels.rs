@@ -4,13 +4,13 @@ use crate::compute::q8::depthwise::Covered;
 use crate::compute::q8::dsp;
 use core::arch::asm;
 
-/// Channels whose sums are in registers while all taps go by.
+/// Channels whose sums are in registers while all taps go by, and the fewest of one channel.
 const EIGHT: usize = 8;
 
 /// Sums that are in registers while all taps of one channel go by.
 const SIXTEEN: usize = 16;
 
-/// Adds the products of channels with those of the weights.
+/// The sums of the products of channels with those of the weights, whatever they are before.
 pub(in crate::compute::q8) fn add(
     input: &[i8],
     weights: &[i8],
@@ -21,7 +21,7 @@ pub(in crate::compute::q8) fn add(
     assert!(dsp::is_inside(input.len(), covered.codes, &covered, sums.len()));
     assert!(dsp::is_inside(weights.len(), covered.weights, &covered, sums.len()));
     if covered.rows == 0 || covered.columns == 0 {
-        return;
+        return sums.fill(0);
     }
     let ([first, down, across], [weight, weights_down, weights_across]) =
         (covered.codes, covered.weights);
@@ -33,11 +33,11 @@ pub(in crate::compute::q8) fn add(
     let mut at = [first, weight];
     for eight in eights {
         // SAFETY: all taps, and as many places behind each as there are sums, lie in the slices, as asserted. Products of codes
-        // with an offset and weights are added by lanes of even and odd numbers, as the sums are loaded and stored.
+        // with an offset and weights are added by lanes of even and odd numbers, as the sums are stored.
         unsafe {
             asm!(
-                "vld20.32 {{q2, q3}}, [{sums}]",
-                "vld21.32 {{q2, q3}}, [{sums}]",
+                "vmov.i32 q2, #0",
+                "vmov.i32 q3, #0",
                 "2:",
                 "dls lr, {columns}",
                 "3:",
@@ -73,6 +73,7 @@ pub(in crate::compute::q8) fn add(
         let mut covered = covered;
         covered.codes[0] += done;
         covered.weights[0] += done;
+        rest.fill(0);
         dsp::add(input, weights, covered, offset, rest);
     }
 }
@@ -86,10 +87,12 @@ pub(in crate::compute::q8) fn spread(
     sums: &mut [i32],
 ) {
     let (sixteens, rest) = sums.as_chunks_mut::<SIXTEEN>();
+    let (eights, rest) = rest.as_chunks_mut::<EIGHT>();
     let ([at, down, across], [mut weight, weights_down, weights_across]) =
         (covered.codes, covered.weights);
     assert!(dsp::is_inside(input.len(), covered.codes, &covered, 1));
-    assert!(dsp::is_inside(weights.len(), covered.weights, &covered, sixteens.len() * SIXTEEN));
+    let reach = sixteens.len() * SIXTEEN + eights.len() * EIGHT;
+    assert!(dsp::is_inside(weights.len(), covered.weights, &covered, reach));
     if covered.rows == 0 || covered.columns == 0 {
         return;
     }
@@ -138,6 +141,42 @@ pub(in crate::compute::q8) fn spread(
             );
         }
         weight += SIXTEEN;
+    }
+    for eight in eights {
+        // SAFETY: as above.
+        unsafe {
+            asm!(
+                "vldrw.u32 q1, [{sums}]",
+                "vldrw.u32 q2, [{sums}, #16]",
+                "2:",
+                "dls lr, {columns}",
+                "3:",
+                "ldrsb r4, [{codes}]",
+                "add {codes}, {codes}, {across}",
+                "vldrb.s32 q0, [r3]",
+                "add r4, r4, {offset}",
+                "vmla.i32 q1, q0, r4",
+                "vldrb.s32 q0, [r3, #4]",
+                "add r3, r3, {weights_across}",
+                "vmla.i32 q2, q0, r4",
+                "le lr, 3b",
+                "add {codes}, {codes}, {back}",
+                "add r3, r3, {weights_back}",
+                "subs {rows}, {rows}, #1",
+                "bne 2b",
+                "vstrw.32 q1, [{sums}]",
+                "vstrw.32 q2, [{sums}, #16]",
+                sums = in(reg) eight.as_mut_ptr(), columns = in(reg) covered.columns,
+                rows = inout(reg) covered.rows => _, offset = in(reg) i32::from(offset),
+                across = in(reg) across, weights_across = in(reg) weights_across,
+                back = in(reg) back, weights_back = in(reg) weights_back,
+                codes = inout(reg) input.as_ptr().wrapping_add(at) => _,
+                inout("r3") weights.as_ptr().wrapping_add(weight) => _, out("r4") _,
+                out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _, out("d4") _,
+                out("d5") _, options(nostack),
+            );
+        }
+        weight += EIGHT;
     }
     if !rest.is_empty() {
         let mut covered = covered;

@@ -6,6 +6,30 @@
 use crate::compute::q8::elementwise::{Product, Sum};
 use core::arch::asm;
 
+/// Text that shifts lanes as others say, which are negative or zero: to the nearest, halves away from zero. What is in q1 is lost.
+macro_rules! shift_out {
+    ($lanes:literal, $shifts:literal) => {
+        concat!(
+            "vand q1, ",
+            $lanes,
+            ", ",
+            $shifts,
+            "\nvshr.s32 q1, q1, #31",
+            "\nvadd.i32 ",
+            $lanes,
+            ", ",
+            $lanes,
+            ", q1",
+            "\nvrshl.s32 ",
+            $lanes,
+            ", ",
+            $lanes,
+            ", ",
+            $shifts
+        )
+    };
+}
+
 /// Numbers of the loops for which there are no registers: four of each, as vectors have them.
 #[repr(C)]
 struct Wide<const N: usize> {
@@ -47,20 +71,11 @@ pub(in crate::compute::q8) fn add_codes(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut
             "vshl.s32 q2, {room}",
             "vqrdmulh.s32 q0, q0, {first}",
             "vqrdmulh.s32 q2, q2, {second}",
-            "vand q1, q0, q3",
-            "vshr.s32 q1, q1, #31",
-            "vadd.i32 q0, q0, q1",
-            "vrshl.s32 q0, q0, q3",
-            "vand q1, q2, q4",
-            "vshr.s32 q1, q1, #31",
-            "vadd.i32 q2, q2, q1",
-            "vrshl.s32 q2, q2, q4",
+            shift_out!("q0", "q3"),
+            shift_out!("q2", "q4"),
             "vadd.i32 q0, q0, q2",
             "vqrdmulh.s32 q0, q0, {scale}",
-            "vand q1, q0, q5",
-            "vshr.s32 q1, q1, #31",
-            "vadd.i32 q0, q0, q1",
-            "vrshl.s32 q0, q0, q5",
+            shift_out!("q0", "q5"),
             "vadd.i32 q0, q0, {offset}",
             "vmax.s32 q0, q0, q6",
             "vmin.s32 q0, q0, q7",
@@ -107,10 +122,7 @@ pub(in crate::compute::q8) fn multiply_codes(
             "vadd.i32 q2, q2, r4",
             "vmul.i32 q0, q0, q2",
             "vqrdmulh.s32 q0, q0, {scale}",
-            "vand q1, q0, q3",
-            "vshr.s32 q1, q1, #31",
-            "vadd.i32 q0, q0, q1",
-            "vrshl.s32 q0, q0, q3",
+            shift_out!("q0", "q3"),
             "vadd.i32 q0, q0, {offset}",
             "vmax.s32 q0, q0, q4",
             "vmin.s32 q0, q0, q5",

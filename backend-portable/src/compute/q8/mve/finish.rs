@@ -3,7 +3,48 @@
 //! The sums fit 30 bits with their bias, so that nothing saturates. The rounding product is that of the DSP extension's; a shift rounds
 //! halves up, and so away from zero, as it must, where negative numbers are one less.
 
+use crate::compute::q8::CHANNELS;
 use core::arch::asm;
+
+/// Text that takes four sums and adds their bias.
+macro_rules! four_sums {
+    () => {
+        "vldrw.u32 q0, [{sums}], #16
+         vldrw.u32 q1, [{bias}], #16
+         vadd.i32 q0, q0, q1\n"
+    };
+}
+
+/// Text that makes four negative numbers one less, before they are shifted out.
+macro_rules! lessen {
+    () => {
+        "vshr.s32 q1, q0, #31
+         vadd.i32 q0, q0, q1\n"
+    };
+}
+
+/// Text that multiplies four sums and shifts them, each by numbers of its own.
+macro_rules! scale_each {
+    () => {
+        concat!(
+            "vldrw.u32 q1, [{multipliers}], #16
+             vqrdmulh.s32 q0, q0, q1\n",
+            lessen!(),
+            "vldrw.u32 q1, [{shifts}], #16
+             vrshl.s32 q0, q0, q1\n"
+        )
+    };
+}
+
+/// Text that adds an offset to four codes, cuts them to bounds and writes them.
+macro_rules! four_codes {
+    () => {
+        "vadd.i32 q0, q0, {offset}
+         vmax.s32 q0, q0, q2
+         vmin.s32 q0, q0, q3
+         vstrb.32 q0, [r1], #4\n"
+    };
+}
 
 /// Codes of sums that fit 30 bits with their bias: by one multiplier and one shift, which is negative, for all.
 pub(in crate::compute::q8) fn finish_alike(
@@ -25,17 +66,11 @@ pub(in crate::compute::q8) fn finish_alike(
             "vdup.32 q3, {greatest}",
             "dlstp.32 lr, {count}",
             "2:",
-            "vldrw.u32 q0, [{sums}], #16",
-            "vldrw.u32 q1, [{bias}], #16",
-            "vadd.i32 q0, q0, q1",
+            four_sums!(),
             "vqrdmulh.s32 q0, q0, {multiplier}",
-            "vshr.s32 q1, q0, #31",
-            "vadd.i32 q0, q0, q1",
+            lessen!(),
             "vrshl.s32 q0, {shift}",
-            "vadd.i32 q0, q0, {offset}",
-            "vmax.s32 q0, q0, q2",
-            "vmin.s32 q0, q0, q3",
-            "vstrb.32 q0, [r1], #4",
+            four_codes!(),
             "letp lr, 2b",
             count = in(reg) count, sums = inout(reg) sums.as_ptr() => _,
             bias = inout(reg) bias.as_ptr() => _, inout("r1") out.as_mut_ptr() => _,
@@ -66,25 +101,63 @@ pub(in crate::compute::q8) fn finish_each(
             "vdup.32 q3, {greatest}",
             "dlstp.32 lr, {count}",
             "2:",
-            "vldrw.u32 q0, [{sums}], #16",
-            "vldrw.u32 q1, [{bias}], #16",
-            "vadd.i32 q0, q0, q1",
-            "vldrw.u32 q1, [{multipliers}], #16",
-            "vqrdmulh.s32 q0, q0, q1",
-            "vshr.s32 q1, q0, #31",
-            "vadd.i32 q0, q0, q1",
-            "vldrw.u32 q1, [{shifts}], #16",
-            "vrshl.s32 q0, q0, q1",
-            "vadd.i32 q0, q0, {offset}",
-            "vmax.s32 q0, q0, q2",
-            "vmin.s32 q0, q0, q3",
-            "vstrb.32 q0, [r1], #4",
+            concat!(four_sums!(), scale_each!(), four_codes!()),
             "letp lr, 2b",
             count = in(reg) count, sums = inout(reg) sums.as_ptr() => _,
-            bias = inout(reg) bias.as_ptr() => _,
+            bias = inout(reg) bias.as_ptr() => _, inout("r1") out.as_mut_ptr() => _,
             multipliers = inout(reg) multipliers.as_ptr() => _,
-            shifts = inout(reg) shifts.as_ptr() => _, inout("r1") out.as_mut_ptr() => _,
-            offset = in(reg) offset, least = in(reg) least, greatest = in(reg) greatest,
+            shifts = inout(reg) shifts.as_ptr() => _, offset = in(reg) offset,
+            least = in(reg) least, greatest = in(reg) greatest, out("lr") _, out("d0") _,
+            out("d1") _, out("d2") _, out("d3") _, out("d4") _, out("d5") _, out("d6") _,
+            out("d7") _, options(nostack),
+        );
+    }
+}
+
+/// As [`finish_each`], of the first `count` sums of each row. Codes of the next row are `stride` further.
+pub(in crate::compute::q8) fn finish_rows<const R: usize>(
+    sums: &[[i32; CHANNELS]; R],
+    count: usize,
+    [bias, multipliers, shifts]: [&[i32]; 3],
+    [offset, least, greatest]: [i32; 3],
+    out: &mut [i8],
+    stride: usize,
+) {
+    if count == 0 || R == 0 {
+        return;
+    }
+    assert!(bias.len().min(multipliers.len()).min(shifts.len()) >= count && count <= CHANNELS);
+    let end = stride.checked_mul(R - 1).and_then(|last| last.checked_add(count));
+    assert!(end.is_some_and(|end| end <= out.len()));
+    // SAFETY: `count` elements of the slices, and of each row of sums and of codes, are read and written, which are there, as
+    // asserted. Pointers go on by whole vectors, which `back` has the bytes of once bounds were taken from that register.
+    unsafe {
+        asm!(
+            "vdup.32 q2, {back}",
+            "vdup.32 q3, {greatest}",
+            "add {back}, {count}, #3",
+            "bic {back}, {back}, #3",
+            "lsl {back}, {back}, #2",
+            "2:",
+            "dlstp.32 lr, {count}",
+            "3:",
+            concat!(four_sums!(), scale_each!(), four_codes!()),
+            "letp lr, 3b",
+            "add {sums}, {sums}, #{row}",
+            "sub {sums}, {sums}, {back}",
+            "sub {bias}, {bias}, {back}",
+            "sub {multipliers}, {multipliers}, {back}",
+            "sub {shifts}, {shifts}, {back}",
+            "add r1, r1, {stride}",
+            "sub r1, r1, {back}, lsr #2",
+            "subs {rows}, {rows}, #1",
+            "bne 2b",
+            row = const CHANNELS * size_of::<i32>(), count = in(reg) count,
+            rows = inout(reg) R => _, sums = inout(reg) sums.as_ptr() => _,
+            bias = inout(reg) bias.as_ptr() => _, inout("r1") out.as_mut_ptr() => _,
+            multipliers = inout(reg) multipliers.as_ptr() => _,
+            shifts = inout(reg) shifts.as_ptr() => _, offset = in(reg) offset,
+            stride = in(reg) stride, back = inout(reg) least => _, greatest = in(reg) greatest,
             out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _, out("d4") _,
             out("d5") _, out("d6") _, out("d7") _, options(nostack),
         );

@@ -14,6 +14,6 @@ mod product;
 
 pub(super) use channels::{add, spread};
 pub(super) use elementwise::{add_codes, multiply_codes};
-pub(super) use finish::{finish_alike, finish_each};
-pub(super) use pool::{TOGETHER, keep_larger, total};
-pub(super) use product::{copy, sums};
+pub(super) use finish::{finish_alike, finish_each, finish_rows};
+pub(super) use pool::{TOGETHER, average, keep_larger};
+pub(super) use product::{copy, copy_rows, sums};

@@ -4,16 +4,18 @@ use crate::compute::q8::depthwise::Covered;
 use crate::compute::q8::dsp;
 use core::arch::asm;
 
-/// Channels that [`total`] sums up.
+/// Channels that [`average`] takes.
 pub(in crate::compute::q8) const TOGETHER: usize = 8;
 
-/// The sums of channels over all taps, of which there are fewer than 256: they fit 16 bits.
-pub(in crate::compute::q8) fn total(input: &[i8], covered: Covered) -> [i32; TOGETHER] {
+/// The averages of channels over all taps, to the nearest, halves away from zero. There are `count` of them, more than one and fewer than
+/// 256, so that sums fit 16 bits. A quotient of 15 bits by 8 is the upper half of a product with the reciprocal, rounded up.
+pub(in crate::compute::q8) fn average(input: &[i8], covered: Covered, count: u8) -> [i8; TOGETHER] {
     assert!(dsp::is_inside(input.len(), covered.codes, &covered, TOGETHER));
-    let mut sums = [0i16; TOGETHER];
-    if covered.rows == 0 || covered.columns == 0 {
-        return [0; TOGETHER];
+    let mut codes = [0i8; TOGETHER];
+    if covered.rows == 0 || covered.columns == 0 || count < 2 {
+        return codes;
     }
+    let reciprocal = u32::MAX / u32::from(count) + 1;
     let [first, down, across] = covered.codes;
     let back = down.wrapping_sub(across.wrapping_mul(covered.columns));
     // SAFETY: each tap and the places behind it lie in the input, as asserted.
@@ -30,14 +32,34 @@ pub(in crate::compute::q8) fn total(input: &[i8], covered: Covered) -> [i32; TOG
             "add r1, r1, {back}",
             "subs {rows}, {rows}, #1",
             "bne 2b",
-            "vstrh.16 q0, [{sums}]",
+            // Magnitudes of the lanes of even numbers, then of odd ones; signs are put back by what is one less.
+            "vdup.32 q4, {reciprocal}",
+            "vmovlb.s16 q1, q0",
+            "vabs.s32 q2, q1",
+            "vadd.i32 q2, q2, {half}",
+            "vmulh.u32 q2, q2, q4",
+            "vshr.s32 q1, q1, #31",
+            "veor q2, q2, q1",
+            "vsub.i32 q2, q2, q1",
+            "vmovlt.s16 q1, q0",
+            "vabs.s32 q3, q1",
+            "vadd.i32 q3, q3, {half}",
+            "vmulh.u32 q3, q3, q4",
+            "vshr.s32 q1, q1, #31",
+            "veor q3, q3, q1",
+            "vsub.i32 q3, q3, q1",
+            "vmovnb.i32 q0, q2",
+            "vmovnt.i32 q0, q3",
+            "vstrb.16 q0, [r3]",
             columns = in(reg) covered.columns, rows = inout(reg) covered.rows => _,
-            across = in(reg) across, back = in(reg) back, sums = in(reg) sums.as_mut_ptr(),
+            across = in(reg) across, back = in(reg) back, half = in(reg) u32::from(count / 2),
+            reciprocal = in(reg) reciprocal, in("r3") codes.as_mut_ptr(),
             inout("r1") input.as_ptr().wrapping_add(first) => _, out("lr") _, out("d0") _,
-            out("d1") _, out("d2") _, out("d3") _, options(nostack),
+            out("d1") _, out("d2") _, out("d3") _, out("d4") _, out("d5") _, out("d6") _,
+            out("d7") _, out("d8") _, out("d9") _, options(nostack),
         );
     }
-    sums.map(i32::from)
+    codes
 }
 
 /// The larger of each pair of codes. Gives how many those are.

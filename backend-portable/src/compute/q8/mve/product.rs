@@ -5,6 +5,9 @@
 use crate::compute::q8::CHANNELS;
 use core::arch::asm;
 
+/// Codes of a vector.
+const WIDTH: usize = 16;
+
 /// Sums of `R` rows, to whose codes an offset is added, with `count` rows of weights.
 #[inline(never)]
 pub(in crate::compute::q8) fn sums<const R: usize>(
@@ -213,6 +216,44 @@ pub(in crate::compute::q8) fn copy(codes: &[i8], to: &mut [i8]) {
             count = in(reg) count, codes = inout(reg) codes.as_ptr() => _,
             to = inout(reg) to.as_mut_ptr() => _, out("lr") _, out("d0") _, out("d1") _,
             options(nostack),
+        );
+    }
+}
+
+/// Copies rows of `len` codes, of which there is one at a place and others steps behind it: as many as `to` has place for, if all
+/// of them are there.
+pub(in crate::compute::q8) fn copy_rows(
+    input: &[i8],
+    [at, step]: [usize; 2],
+    len: usize,
+    to: &mut [i8],
+) {
+    let rows = to.len().checked_div(len).unwrap_or(0);
+    let end = rows
+        .checked_sub(1)
+        .and_then(|before| before.checked_mul(step)?.checked_add(at)?.checked_add(len));
+    if end.is_none_or(|end| end > input.len()) {
+        return;
+    }
+    // What pointers went further than the row is long.
+    let over = len.wrapping_neg() % WIDTH;
+    // SAFETY: `rows` times `len` codes are read and written, which lie in the slices, as was compared.
+    unsafe {
+        asm!(
+            "2:",
+            "dlstp.8 lr, {len}",
+            "3:",
+            "vldrb.u8 q0, [{codes}], #16",
+            "vstrb.8 q0, [{to}], #16",
+            "letp lr, 3b",
+            "add {codes}, {codes}, {back}",
+            "sub {to}, {to}, {over}",
+            "subs {rows}, {rows}, #1",
+            "bne 2b",
+            len = in(reg) len, codes = inout(reg) input.as_ptr().wrapping_add(at) => _,
+            to = inout(reg) to.as_mut_ptr() => _, rows = inout(reg) rows => _,
+            back = in(reg) step.wrapping_sub(len + over), over = in(reg) over,
+            out("lr") _, out("d0") _, out("d1") _, options(nostack),
         );
     }
 }
