@@ -133,7 +133,7 @@ unsafe fn two_by_two(wide: *const u32, weights: *const i8, depth: usize) -> [[i3
         };
     }
     // Blocks of four units in the upper half, and the units behind them in the lower.
-    let count = (depth / (4 * UNIT)) << 16 | depth / UNIT % 4;
+    let count = ((depth / (4 * UNIT)) << 16) | (depth / UNIT % 4);
     // SAFETY: the caller's promise; there is a whole unit each time. The register that operands cannot be is kept on the stack.
     unsafe {
         asm!(
