@@ -9,6 +9,21 @@ use defmt::println;
 use torchlet::core::{LoadOptions, Method, Program, ScalarType, TensorInfo, TensorRef};
 use torchlet::firmware::Error;
 
+/// In how many bytes a damaged program differs.
+const FLIPPED: usize = 8;
+
+/// Flips bytes here and there, as flash may.
+pub const fn damage(program: &mut [u8], seed: u64) {
+    let (mut random, mut count) = (seed + 1, 0);
+    while count < FLIPPED && !program.is_empty() {
+        // The generator of Knuth's MMIX; the upper bits are the better ones.
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        program[(random >> 33) as usize % program.len()] ^= 1 << (random >> 30 & 7);
+        count += 1;
+    }
+}
+
 /// Tries all faults with a model. Where nothing is noticed that has to be, it fails.
 pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     let depth = stack::paint();

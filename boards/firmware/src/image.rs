@@ -2,27 +2,11 @@
 
 use crate::memory::Memory;
 use crate::models::Model;
+use crate::{damaged, model};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use torchlet::core::{ARENA_ALIGN, AlignedBytes, ArenaBlock};
 use torchlet::firmware::{Error, Once};
-
-/// The entry of a module that the build script wrote.
-macro_rules! model {
-    ($module:ident, $runs:literal, $input:literal, $damaged:expr) => {
-        Model {
-            name: stringify!($module),
-            program: $module::PROGRAM,
-            kernels: &$module::KERNELS,
-            arena: $module::forward::ARENA,
-            planned: &$module::forward::PLANNED,
-            scratch: $module::forward::SCRATCH,
-            input: include_bytes!($input),
-            runs: $runs,
-            damaged: $damaged,
-        }
-    };
-}
 
 include!(concat!(env!("OUT_DIR"), "/models.rs"));
 

@@ -12,10 +12,11 @@
 #[cfg_attr(any(target_arch = "riscv32", target_arch = "riscv64"), path = "machine/riscv.rs")]
 mod machine;
 
+#[cfg(feature = "start")]
 mod exit;
 mod external;
 mod faults;
-#[cfg(not(target_arch = "aarch64"))]
+#[cfg(all(feature = "start", not(target_arch = "aarch64")))]
 mod image;
 mod infer;
 #[cfg(feature = "kernels")]
@@ -23,11 +24,13 @@ mod kernels;
 mod memory;
 mod models;
 mod shared;
-mod stack;
+pub mod stack;
 mod watch;
 
+#[cfg(feature = "start")]
 pub use exit::exit;
-pub use memory::Memory;
+pub use faults::damage;
+pub use memory::{Memory, Room};
 pub use models::Model;
 
 /// What was wrong is in the log.
@@ -42,7 +45,7 @@ pub(crate) fn checked<T, E: defmt::Format>(result: Result<T, E>) -> Result<T, Fa
 }
 
 /// Runs the models that are part of the image. It is called once: the memory can be taken no second time.
-#[cfg(not(target_arch = "aarch64"))]
+#[cfg(all(feature = "start", not(target_arch = "aarch64")))]
 pub fn run() -> ! {
     let Ok(mut memory) = checked(Memory::take()) else { exit(false) };
     exit(check(image::MODELS, &mut memory))
@@ -65,4 +68,71 @@ pub fn check(models: &[Model], memory: &mut Memory<'_>) -> bool {
         succeeded &= faults::all(smallest, memory).is_ok();
     }
     succeeded
+}
+
+/// Tries all that can go wrong with a model, in memory that has room for it: for an image that starts by itself. Gives whether all
+/// of it was noticed. [`try_faults!`] makes both of a module of the image.
+pub fn try_faults(model: &Model, memory: &mut Memory<'_>) -> bool {
+    faults::all(model, memory).is_ok()
+}
+
+/// The [`Model`] of a module that `torchlet::program!` includes: what it is called, how often it runs before its output is looked
+/// at, the bytes of its input, and damaged copies of its program.
+#[macro_export]
+macro_rules! model {
+    ($module:ident, $name:expr, $runs:expr, $input:expr, $damaged:expr) => {
+        $crate::Model {
+            name: $name,
+            program: $module::PROGRAM,
+            kernels: &$module::KERNELS,
+            arena: $module::forward::ARENA,
+            planned: &$module::forward::PLANNED,
+            scratch: $module::forward::SCRATCH,
+            input: $input,
+            runs: $runs,
+            damaged: $damaged,
+        }
+    };
+}
+
+/// A copy of a module's program with bytes flipped: see [`damage`].
+#[macro_export]
+macro_rules! damaged {
+    ($module:ident, $seed:expr) => {{
+        const COPY: torchlet::core::AlignedBytes<[u8; $module::PROGRAM.len()]> = {
+            let mut bytes = [0; $module::PROGRAM.len()];
+            bytes.copy_from_slice($module::PROGRAM);
+            $crate::damage(&mut bytes, $seed);
+            torchlet::core::AlignedBytes(bytes)
+        };
+        static DAMAGED: torchlet::core::AlignedBytes<[u8; $module::PROGRAM.len()]> = COPY;
+        &DAMAGED.0
+    }};
+}
+
+/// [`try_faults`](fn@try_faults) with a module that `torchlet::program!` includes and the bytes of its input, in static memory.
+#[macro_export]
+macro_rules! try_faults {
+    ($module:ident, $input:expr) => {{
+        const COPIES: &[&[u8]] = &[
+            $crate::damaged!($module, 0),
+            $crate::damaged!($module, 1),
+            $crate::damaged!($module, 2),
+            $crate::damaged!($module, 3),
+        ];
+        const MODEL: $crate::Model =
+            $crate::model!($module, stringify!($module), 1, $input, COPIES);
+        static ROOM: torchlet::firmware::Once<
+            $crate::Room<
+                { MODEL.arena.div_ceil(torchlet::core::ARENA_ALIGN) },
+                { MODEL.planned_bytes() },
+                { MODEL.second_bytes() },
+                { MODEL.scratch },
+            >,
+        > = torchlet::firmware::Once::new($crate::Room::new());
+        match ROOM.take() {
+            Ok(room) => $crate::try_faults(&MODEL, &mut room.memory()),
+            Err(_) => false,
+        }
+    }};
 }

@@ -2,7 +2,7 @@
 
 use crate::models::Model;
 use core::mem::MaybeUninit;
-use torchlet::core::{ARENA_ALIGN, MethodMemory};
+use torchlet::core::{ARENA_ALIGN, AlignedBytes, ArenaBlock, MethodMemory};
 
 /// Memory that models use in turn.
 pub struct Memory<'a> {
@@ -71,5 +71,43 @@ impl Memory<'_> {
         let (planned, rest) = self.planned.split_at_mut(first);
         let Memory { arena, second, scratch, .. } = self;
         (Memory { arena, planned, second, scratch }, rest)
+    }
+}
+
+/// Memory of fixed sizes, to be static: the arena's in units of its alignment, that of planned buffers, and scratch memory.
+pub struct Room<
+    const BLOCKS: usize,
+    const PLANNED: usize,
+    const SECOND: usize,
+    const SCRATCH: usize,
+> {
+    arena: [ArenaBlock; BLOCKS],
+    planned: AlignedBytes<[u8; PLANNED]>,
+    second: AlignedBytes<[u8; SECOND]>,
+    scratch: AlignedBytes<[u8; SCRATCH]>,
+}
+
+impl<const BLOCKS: usize, const PLANNED: usize, const SECOND: usize, const SCRATCH: usize>
+    Room<BLOCKS, PLANNED, SECOND, SCRATCH>
+{
+    /// Zeros.
+    #[allow(clippy::new_without_default, reason = "statics ask for a constant function")]
+    pub const fn new() -> Self {
+        Room {
+            arena: [ArenaBlock::UNINIT; BLOCKS],
+            planned: AlignedBytes([0; PLANNED]),
+            second: AlignedBytes([0; SECOND]),
+            scratch: AlignedBytes([0; SCRATCH]),
+        }
+    }
+
+    /// All of it.
+    pub fn memory(&mut self) -> Memory<'_> {
+        Memory {
+            arena: ArenaBlock::bytes(&mut self.arena),
+            planned: &mut self.planned.0,
+            second: &mut self.second.0,
+            scratch: &mut self.scratch.0,
+        }
     }
 }

@@ -28,7 +28,7 @@ fn painted(depth: usize) -> impl Iterator<Item = *mut u32> {
 }
 
 /// Paints what is free. Gives the depth to measure from.
-pub(crate) fn paint() -> usize {
+pub fn paint() -> usize {
     let depth = depth();
     for word in painted(depth) {
         // SAFETY: between the end of the statics and the stack pointer, with a margin for what is called here and for
@@ -39,7 +39,7 @@ pub(crate) fn paint() -> usize {
 }
 
 /// Bytes of the stack that were used below the depth since it was painted there.
-pub(crate) fn used(depth: usize) -> usize {
+pub fn used(depth: usize) -> usize {
     // SAFETY: as in `paint`; words without a value were given one there.
     let clean = |word: &*mut u32| unsafe { read_volatile(*word) } == PAINT;
     let end = painted(depth).find(|word| !clean(word)).map_or(depth - MARGIN, |word| word as usize);

@@ -30,9 +30,8 @@ use torchlet_graph::{Processors, cpu};
 #[global_allocator]
 static HEAP: LlffHeap = LlffHeap::empty();
 
-/// How often the smallest program is damaged, and in how many bytes.
+/// How often the smallest program is damaged.
 const DAMAGED: u64 = 4;
-const FLIPPED: u64 = 8;
 
 entry!(main);
 
@@ -172,11 +171,7 @@ fn model(
 fn damaged(program: &[u8], seed: u64) -> &'static [u8] {
     let bytes = zeros(program.len());
     bytes.copy_from_slice(program);
-    for count in 0..FLIPPED {
-        // Any places will do that lie here and there.
-        let place = (seed * FLIPPED + count + 1) * 7919 % bytes.len() as u64;
-        bytes[place as usize] ^= 1 << (count % 8);
-    }
+    firmware::damage(bytes, seed);
     bytes
 }
 

@@ -6,6 +6,7 @@
 
 use defmt::println;
 use defmt_semihosting as _;
+use firmware::stack;
 use semihosting::process::ExitCode;
 use torchlet::core::AlignedBytes;
 use torchlet::firmware::{Error, Nested};
@@ -19,7 +20,7 @@ static IMAGE: AlignedBytes<[u8; 384]> =
 
 #[rtic::app(device = lm3s6965, dispatchers = [SSI0])]
 mod app {
-    use super::{digits, finish, log_errors, run};
+    use super::{IMAGE, digits, finish, log_errors, run};
     use cortex_m::peripheral::syst::SystClkSource;
 
     /// Ticks of the processor's clock from one urgent thing to the next.
@@ -50,14 +51,15 @@ mod app {
         (Shared { beats: 0 }, Local { model })
     }
 
-    /// Runs the program once.
+    /// Runs the program once, then tries all that can go wrong.
     #[task(priority = 1, local = [model], shared = [beats])]
     async fn infer(mut context: infer::Context) {
         let before = context.shared.beats.lock(|beats| *beats);
         let result = context.local.model.as_mut().and_then(|model| log_errors(run(model)));
         let between = context.shared.beats.lock(|beats| *beats) - before;
         defmt::println!("{=u32} urgent things while it ran", between);
-        finish(result.is_some() && between > 0);
+        let noticed = firmware::try_faults!(digits, IMAGE.0.split_at(128).1);
+        finish(result.is_some() && between > 0 && noticed);
     }
 
     /// What must not wait for an inference, nor for an instruction of it.
@@ -69,6 +71,7 @@ mod app {
 
 /// Runs the program on the image, and logs what comes out.
 fn run(model: &mut digits::Model) -> Result<(), Error> {
+    let depth = stack::paint();
     let Some(image) = Input0::from_bytes(&IMAGE.0[128..]) else {
         return Err(Error::Length { expected: size_of::<Input0>() / 4, found: 64 });
     };
@@ -76,6 +79,7 @@ fn run(model: &mut digits::Model) -> Result<(), Error> {
     let mut bytes = logits.iter().flat_map(|logit| logit.to_le_bytes());
     let bytes: [u8; 40] = core::array::from_fn(|_| bytes.next().unwrap_or(0));
     println!("picture rtic: output 0 Float {=[u8]}", bytes);
+    println!("picture rtic: stack {=usize}", stack::used(depth));
     Ok(())
 }
 

@@ -42,6 +42,11 @@ impl Figures {
         Ok(())
     }
 
+    /// What the task of an example takes of the stack.
+    pub(super) fn stack(&mut self, board: &Board, bytes: u64) {
+        self.0.entry(board.name.to_owned()).or_default().push(("stack", bytes));
+    }
+
     pub(super) fn model(&mut self, board: &str, ran: &Ran, machine: &Machine) -> Result<()> {
         let [program, arena, planned, scratch] = ran.sizes;
         let dispatch = dispatch(ran, machine);
@@ -119,12 +124,12 @@ fn table(limits: &Limits) -> String {
         text.push('\n');
     }
     text.push_str(
-        "\n| image with all of its models | flash | core | kernels | programs | rest | RAM |\n\
-         |---|---|---|---|---|---|---|\n",
+        "\n| image with all of its models | flash | core | kernels | programs | rest | RAM | stack |\n\
+         |---|---|---|---|---|---|---|---|\n",
     );
     for (name, figures) in limits.iter().filter(|(name, _)| !name.contains(' ')) {
         let _ = write!(text, "| {name} |");
-        for what in ["flash", "core", "kernels", "programs", "rest", "RAM"] {
+        for what in ["flash", "core", "kernels", "programs", "rest", "RAM", "stack"] {
             let number = figures.iter().find(|(name, _)| name == what);
             let _ = write!(text, " {} |", number.map_or(String::new(), |(_, it)| grouped(*it)));
         }

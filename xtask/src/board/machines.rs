@@ -69,6 +69,17 @@ pub(crate) const BOARDS: &[Board] = &[
         }),
     },
     Board {
+        name: "qemu-cortex-m33",
+        target: "thumbv8m.main-none-eabihf",
+        models: &["digits_int8", "keyword_spotting"],
+        machine: Some(Machine {
+            program: "qemu-system-arm",
+            args: &["-machine", "mps2-an505"],
+            tick: 50_000,
+            takes_files: false,
+        }),
+    },
+    Board {
         name: "qemu-cortex-m0",
         target: "thumbv6m-none-eabi",
         models: &["digits_int8"],

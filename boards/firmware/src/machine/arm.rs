@@ -1,10 +1,8 @@
 //! Cortex-M: SysTick as the clock, and handlers that say what happened.
 
-use crate::exit;
 use core::sync::atomic::{AtomicU32, Ordering};
 use cortex_m::peripheral::SYST;
 use cortex_m::peripheral::syst::SystClkSource;
-use cortex_m_rt::{ExceptionFrame, exception};
 
 /// SysTick counts down from here, 24 bits.
 const RELOAD: u32 = 0x00ff_ffff;
@@ -35,12 +33,6 @@ pub(crate) fn ticks() -> u64 {
     }
 }
 
-#[exception]
-fn SysTick() {
-    // Nobody else writes it, and exchanging values is more than the smallest processors can.
-    ROUNDS.store(ROUNDS.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-}
-
 /// Where the stack must not grow beyond.
 pub(crate) fn stack_end() -> usize {
     unsafe extern "C" {
@@ -49,14 +41,28 @@ pub(crate) fn stack_end() -> usize {
     (&raw const _stack_end).addr()
 }
 
-#[exception]
-unsafe fn HardFault(frame: &ExceptionFrame) -> ! {
-    defmt::println!("hard fault at {=u32:#010x}", frame.pc());
-    exit(false)
-}
+#[cfg(feature = "start")]
+mod handlers {
+    use super::ROUNDS;
+    use crate::exit;
+    use core::sync::atomic::Ordering;
+    use cortex_m_rt::{ExceptionFrame, exception};
 
-#[exception]
-unsafe fn DefaultHandler(number: i16) -> ! {
-    defmt::println!("interrupt {=i16} that nobody expects", number);
-    exit(false)
+    #[exception]
+    fn SysTick() {
+        // Nobody else writes it, and exchanging values is more than the smallest processors can.
+        ROUNDS.store(ROUNDS.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    #[exception]
+    unsafe fn HardFault(frame: &ExceptionFrame) -> ! {
+        defmt::println!("hard fault at {=u32:#010x}", frame.pc());
+        exit(false)
+    }
+
+    #[exception]
+    unsafe fn DefaultHandler(number: i16) -> ! {
+        defmt::println!("interrupt {=i16} that nobody expects", number);
+        exit(false)
+    }
 }
