@@ -656,6 +656,35 @@ fn plans_have_the_numbers_of_instructions() {
     assert!(views.into_iter().all(|call| call["operator"].as_str().unwrap().contains("view")));
 }
 
+/// Calls of delegates that are taken apart are told apart by the exporter's numbers, whether they become instructions first or not.
+#[test]
+fn plans_have_the_numbers_of_calls_in_delegates() {
+    for (model, backend) in [
+        ("vulkan/model/residual.bpte", "cpu"),
+        ("vulkan/model/residual.bpte", "vulkan"),
+        ("xnnpack/network/inverted.bpte", "cpu"),
+    ] {
+        let object = json(&stdout(&["inspect", model, "--plan", "--backend", backend, "--json"]));
+        let calls = object["plan"][0]["calls"].as_array().unwrap();
+        let convolutions =
+            calls.iter().filter(|call| call["operator"].as_str().unwrap().contains("conv"));
+        let numbers: Vec<_> = convolutions
+            .map(|call| (call["instruction"].as_u64(), call["part"].as_u64()))
+            .collect();
+        assert!(
+            numbers.iter().all(|(instruction, part)| instruction.is_some() && part.is_some()),
+            "{numbers:?}"
+        );
+        let mut apart = numbers.clone();
+        apart.sort_unstable();
+        apart.dedup();
+        assert!(
+            apart.len() > 1 && apart.len() == numbers.len(),
+            "{model} on {backend}: {numbers:?}"
+        );
+    }
+}
+
 /// What is piped to a program that has read enough ends quietly.
 #[test]
 fn readers_may_leave() {

@@ -84,37 +84,25 @@ pub fn delegates<'p>(
     Ok((0..found.delegates.len()).map(|index| graph_of(found, index, &named)).collect())
 }
 
-/// For each call of a method as the compiler numbers them, the instruction of the file: exporters leave out views, which the compiler
-/// counts, and for which there is none.
-///
-/// # Errors
-/// The program is malformed, or has no such method.
-pub fn numbers(
-    program: &torchlet_core::Program<'_>,
-    registry: &Registry<'_>,
-    method: &str,
-) -> Result<Vec<Option<usize>>, Error> {
-    let read = Program::read(program)?;
-    let found = read.methods.iter().find(|found| found.name == method);
-    let found = found.ok_or_else(|| Error::Invalid(format!("there is no method '{method}'")))?;
-    let (_, numbers) = explicit(found, &Vocabulary::of(registry));
-    Ok(numbers)
-}
-
 /// A method with instructions for all of its views, and what the numbers of its instructions were.
 fn explicit<'p>(method: &Method<'p>, vocabulary: &Vocabulary) -> (Method<'p>, Vec<Option<usize>>) {
     let mut changed = method.clone();
     if !changed.make_views_explicit(vocabulary) {
         changed = method.clone();
     }
-    // What was there is as it was, in its order; what was added has values that were not.
-    let mut old = method.instructions.iter().enumerate().peekable();
-    let numbers = changed
+    let numbers = kept(method, &changed);
+    (changed, numbers)
+}
+
+/// The number that each instruction of a method had before views got instructions of their own: what was there is as it was, in its order; what
+/// was added has values that were not.
+pub(crate) fn kept(before: &Method<'_>, after: &Method<'_>) -> Vec<Option<usize>> {
+    let mut old = before.instructions.iter().enumerate().peekable();
+    let numbers = after
         .instructions
         .iter()
         .map(|instruction| old.next_if(|(_, own)| *own == instruction).map(|(number, _)| number));
-    let numbers = numbers.collect();
-    (changed, numbers)
+    numbers.collect()
 }
 
 fn of_instructions<'p>(

@@ -1,12 +1,13 @@
 //! From a program to the same program for a processor: what its backend takes becomes delegates, the rest stays instructions.
 
+use crate::calls::kept;
 use crate::cells::{self, Cells};
 use crate::emit::Emitter;
 use crate::error::Error;
 use crate::front::delegate::{graph_of, is_for_device};
 use crate::front::joined;
 use crate::front::xnnpack;
-use crate::front::{Copies, FrontEnd, Run, Vocabulary};
+use crate::front::{CallOrigin, Copies, FrontEnd, Origins, Run, Vocabulary};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::method::{Delegate, Instruction, Method, MethodValue, Program};
 use crate::named::{Constants, Named, of_program};
@@ -44,12 +45,15 @@ pub fn compile<'p>(
     processors: Processors<'_>,
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
-    compile_read(Program::read(program)?, program, data, processors, None, registry)
+    let read = Program::read(program)?;
+    compile_read(read, Vec::new(), program, data, processors, None, registry)
 }
 
-/// Compiles what was made of a program. Delegates find their data in the program itself.
+/// Compiles what was made of a program: what the instructions of its methods come from is known of those where something was made. Delegates find
+/// their data in the program itself.
 pub(crate) fn compile_read<'p>(
     mut compiled: Program<'p>,
+    mut origins: Vec<Vec<CallOrigin>>,
     program: &torchlet_core::Program<'p>,
     data: &'p [DataMap<'p>],
     processors: Processors<'_>,
@@ -65,7 +69,8 @@ pub(crate) fn compile_read<'p>(
     // What delegates of a method keep gets a buffer of its own, which no other method has.
     let mut buffer = compiled.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
     let mut buffers = joined::MOST_BUFFERS;
-    for method in &mut compiled.methods {
+    origins.resize(compiled.methods.len(), Vec::new());
+    for (method, origins) in compiled.methods.iter_mut().zip(&origins) {
         let mut compiler = MethodCompiler {
             processors,
             packer,
@@ -80,7 +85,7 @@ pub(crate) fn compile_read<'p>(
             is_for_devices: false,
         };
         let mut described = MethodReport { name: method.name.clone(), ..MethodReport::default() };
-        match compiler.compile(method, &named, data, &vocabulary) {
+        match compiler.compile(method, origins, &named, data, &vocabulary) {
             Ok(Some(compiled)) => {
                 *method = compiled;
                 if method.planned.len() > buffer {
@@ -162,14 +167,21 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
     fn compile(
         &mut self,
         method: &Method<'p>,
+        origins: &[CallOrigin],
         named: &Named<'_, 'p>,
         data: &'p [DataMap<'p>],
         vocabulary: &Vocabulary,
     ) -> Result<Option<Method<'p>>, Error> {
-        let (mut method, planned) = (method.clone(), method.planned.len());
+        let (before, mut method, planned) = (method, method.clone(), method.planned.len());
         if !method.make_views_explicit(vocabulary) {
             return Err(Error::unsupported("views without instructions, and jumps"));
         }
+        let origin = |number| match origins {
+            [] => Some(CallOrigin::of(number)),
+            _ => origins.get(number).copied(),
+        };
+        let numbers = kept(before, &method).into_iter();
+        self.report.origins = numbers.map(|number| number.and_then(origin)).collect();
         let (method, runs, inputs) = self.runs(method, named, data, vocabulary)?;
         let fresh = method.written_first(vocabulary, &inputs);
         let state = Cells::of(&method, self.shared, &fresh);
@@ -245,6 +257,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             self.report.apart.extend(told);
             graphs.push(graph.ok().flatten());
         }
+        let origins = Origins::of(&method, &graphs);
+        let instructions = core::mem::take(&mut self.report.origins);
+        self.report.origins = origins.clone().behind(instructions);
         let mut known = graphs.iter().zip(&method.delegates);
         self.is_for_devices =
             known.any(|(graph, delegate)| graph.is_some() && is_for_device(delegate));
@@ -264,7 +279,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
                 Err(why) => self.report.apart.push((delegate, why.to_string())),
             }
         }
-        let front = FrontEnd::new(&with_state, &graphs, data, vocabulary).within(self.copies);
+        let front = FrontEnd::new(&with_state, &graphs, data, vocabulary).numbered(&origins);
+        let front = front.within(self.copies);
         let runs = front.runs()?;
         let inside =
             runs.iter().filter_map(|run| with_state.instructions.get(run.instructions.clone()));
@@ -283,7 +299,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             self.report.apart.push((delegate, why));
             graphs.get_mut(delegate).map(Option::take);
         }
-        let front = FrontEnd::new(&method, &graphs, data, vocabulary).within(self.copies);
+        let front = FrontEnd::new(&method, &graphs, data, vocabulary).numbered(&origins);
+        let front = front.within(self.copies);
         let (runs, inputs) = (front.runs()?, inputs_of(&graphs));
         Ok((method, runs, inputs))
     }

@@ -4,6 +4,7 @@ mod lowered;
 
 use crate::compile::{Compiled, compile_read};
 use crate::error::Error;
+use crate::front::CallOrigin;
 use crate::front::delegate::is_readable;
 use crate::front::joined::MOST_BUFFERS;
 use crate::method::{Instruction, Method, Program};
@@ -12,6 +13,7 @@ use crate::operators::Operator;
 use crate::processors::Processors;
 use crate::target::Packer;
 use alloc::borrow::Cow;
+use alloc::vec;
 use alloc::vec::Vec;
 use lowered::{Context, Lowered};
 use torchlet_core::{DataMap, Registry};
@@ -27,35 +29,38 @@ pub fn to_portable<'p>(
     data: &[DataMap<'p>],
     registry: &Registry<'_>,
 ) -> Result<Program<'p>, Error> {
-    to_instructions(program, data, registry, &[])
+    to_instructions(program, data, registry, &[]).map(|(program, _)| program)
 }
 
 /// What is not computed beforehand where a graph is going to be compiled: processors may have products with codes, which weigh less.
 const CODES: &[Operator] = &[Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL];
 
-/// The same, but what is computed of constants with some operators is left to each run.
+/// The same, but what is computed of constants with some operators is left to each run; with what the instructions of each method come from, where
+/// they are not those of the program.
 fn to_instructions<'p>(
     program: &torchlet_core::Program<'p>,
     data: &[DataMap<'p>],
     registry: &Registry<'_>,
     left: &[Operator],
-) -> Result<Program<'p>, Error> {
+) -> Result<(Program<'p>, Vec<Vec<CallOrigin>>), Error> {
     let mut portable = Program::read(program)?;
     let named = of_program(program, data);
     let context = Context { named: &named, registry, left };
     // State of each method lies in a buffer of its own, so that methods which share memory do not share this.
     let mut buffer = portable.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
     let mut buffers = MOST_BUFFERS;
-    for method in &mut portable.methods {
+    let mut origins = vec![Vec::new(); portable.methods.len()];
+    for (method, origins) in portable.methods.iter_mut().zip(&mut origins) {
         let mut delegates = take_delegates(method)?;
         if delegates.iter().any(|place| matches!(place, Place::Lowered(_))) {
-            let has_state = replace(method, &mut delegates, &context, buffer, &mut buffers)?;
+            *origins = replace(method, &mut delegates, &context)?;
+            let has_state = place_state(method, &delegates, buffer, &mut buffers)?;
             buffer += usize::from(has_state);
             method.plan()?;
         }
     }
     portable.forget_unused_data()?;
-    Ok(portable)
+    Ok((portable, origins))
 }
 
 /// The same program compiled for kernels, and an engine of the CPU if there is one: what was lowered to the Vulkan delegate becomes
@@ -80,8 +85,8 @@ fn compile_instructions<'p>(
     registry: &Registry<'_>,
 ) -> Result<Compiled<'p>, Error> {
     let compile = |left| {
-        let portable = to_instructions(program, data, registry, left)?;
-        compile_read(portable, program, data, processors, packer, registry)
+        let (portable, origins) = to_instructions(program, data, registry, left)?;
+        compile_read(portable, origins, program, data, processors, packer, registry)
     };
     let compiled = compile(CODES)?;
     // What stays as it is gets its constants nowhere else.
@@ -131,31 +136,33 @@ fn take_delegates<'p>(method: &mut Method<'p>) -> Result<Vec<Place<'p>>, Error> 
     Ok(places)
 }
 
-/// Replaces the calls of delegates. State goes into a planned buffer of this number, of those that methods may still have in all;
-/// gives whether there is any.
+/// Replaces the calls of delegates, and tells what each instruction comes from.
 fn replace<'p>(
     method: &mut Method<'p>,
     delegates: &mut [Place<'p>],
     context: &Context<'_, 'p>,
-    buffer: usize,
-    buffers: &mut usize,
-) -> Result<bool, Error> {
+) -> Result<Vec<CallOrigin>, Error> {
     let old = core::mem::take(&mut method.instructions);
-    let mut instructions = Vec::new();
+    let (mut instructions, mut origins) = (Vec::new(), Vec::new());
     // Where each instruction is now.
     let mut moved = Vec::with_capacity(old.len() + 1);
-    for instruction in old {
+    for (number, instruction) in old.into_iter().enumerate() {
         moved.push(instructions.len());
         let Instruction::Delegate { delegate, args } = instruction else {
             instructions.push(instruction);
+            origins.push(CallOrigin::of(number));
             continue;
         };
         match delegates.get_mut(delegate) {
             Some(Place::Lowered(lowered)) => {
-                instructions.extend(lowered.call(method, &args, context)?);
+                for (instruction, part) in lowered.call(method, &args, context)? {
+                    instructions.push(instruction);
+                    origins.push(CallOrigin { part, ..CallOrigin::of(number) });
+                }
             }
             Some(Place::Kept(delegate)) => {
                 instructions.push(Instruction::Delegate { delegate: *delegate, args });
+                origins.push(CallOrigin::of(number));
             }
             None => return Err(Error::invalid("a delegate is out of range")),
         }
@@ -168,6 +175,17 @@ fn replace<'p>(
         }
     }
     method.instructions = instructions;
+    Ok(origins)
+}
+
+/// Places the state of delegates that were replaced in a planned buffer of this number, of those that methods may still have in all; gives whether
+/// there is any.
+fn place_state<'p>(
+    method: &mut Method<'p>,
+    delegates: &[Place<'p>],
+    buffer: usize,
+    buffers: &mut usize,
+) -> Result<bool, Error> {
     let mut size = 0;
     for place in delegates {
         if let Place::Lowered(lowered) = place {

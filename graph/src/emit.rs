@@ -60,6 +60,11 @@ impl<'m, 'p> Emitter<'m, 'p> {
         self.instructions.push(instruction);
     }
 
+    /// How many instructions there are so far.
+    pub(crate) fn len(&self) -> usize {
+        self.instructions.len()
+    }
+
     /// The instructions so far.
     pub fn finish(self) -> Vec<Instruction> {
         self.instructions

@@ -48,9 +48,10 @@ mod work;
 mod write;
 
 pub use bundle::{Bundle, bundle};
-pub use calls::{CallWork, delegates, numbers, work};
+pub use calls::{CallWork, delegates, work};
 pub use compile::{Compiled, compile};
 pub use error::Error;
+pub use front::CallOrigin;
 pub use named::{Constants, Named};
 pub use package::Package;
 pub use partition::{Part, Region, partition};

@@ -1,5 +1,6 @@
 //! What was compiled to what, and why.
 
+use crate::front::CallOrigin;
 use crate::graph::Node;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,6 +19,8 @@ pub struct Report {
 pub struct MethodReport {
     /// Its name.
     pub name: String,
+    /// What of the exported method each number of a call stands for: nothing for views that have no instruction there.
+    pub origins: Vec<Option<CallOrigin>>,
     /// Its calls, in the order in which they run.
     pub calls: Vec<PlacedCall>,
     /// The parts that these make, in the order in which they run, and how long each takes.
@@ -60,8 +63,8 @@ pub struct Estimate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlacedCall {
-    /// The instruction of the file that it came from.
-    pub instruction: u32,
+    /// Its number: of what it comes from, [`MethodReport::origin`] tells.
+    pub number: u32,
     /// Its operator, or those that were fused into it.
     pub operator: String,
     /// Where it runs.
@@ -82,11 +85,16 @@ pub enum Place {
 
 impl PlacedCall {
     pub(crate) fn new(node: &Node, place: Place, reason: String) -> Self {
-        PlacedCall { instruction: node.id, operator: node.title(), place, reason }
+        PlacedCall { number: node.id, operator: node.title(), place, reason }
     }
 }
 
 impl MethodReport {
+    /// What of the exported method the call of a number comes from, if anything.
+    pub fn origin(&self, number: u32) -> Option<CallOrigin> {
+        self.origins.get(usize::try_from(number).ok()?).copied().flatten()
+    }
+
     /// How many calls run in delegates.
     pub fn on_device(&self) -> usize {
         self.calls.iter().filter(|call| matches!(call.place, Place::Device(_))).count()
@@ -110,6 +118,8 @@ impl Report {
         put(&mut bytes, self.methods.len());
         for method in &self.methods {
             put_text(&mut bytes, &method.name);
+            put(&mut bytes, method.origins.len());
+            method.origins.iter().for_each(|origin| put_origin(&mut bytes, *origin));
             put(&mut bytes, method.delegates.len());
             method.delegates.iter().for_each(|backend| put_text(&mut bytes, backend));
             put(&mut bytes, method.apart.len());
@@ -121,7 +131,7 @@ impl Report {
             method.as_exported.iter().for_each(|why| put_text(&mut bytes, why));
             put(&mut bytes, method.calls.len());
             for call in &method.calls {
-                put(&mut bytes, call.instruction as usize);
+                put(&mut bytes, call.number as usize);
                 put_text(&mut bytes, &call.operator);
                 put_place(&mut bytes, &call.place);
                 put_text(&mut bytes, &call.reason);
@@ -145,6 +155,10 @@ impl Report {
         let mut methods = Vec::new();
         for _ in 0..number(&mut rest)? {
             let name = text(&mut rest)?;
+            let mut origins = Vec::new();
+            for _ in 0..number(&mut rest)? {
+                origins.push(origin(&mut rest)?);
+            }
             let mut delegates = Vec::new();
             for _ in 0..number(&mut rest)? {
                 delegates.push(text(&mut rest)?);
@@ -159,10 +173,10 @@ impl Report {
             };
             let mut calls = Vec::new();
             for _ in 0..number(&mut rest)? {
-                let instruction = u32::try_from(number(&mut rest)?).ok()?;
+                let id = u32::try_from(number(&mut rest)?).ok()?;
                 let operator = text(&mut rest)?;
                 let (place, reason) = (place(&mut rest)?, text(&mut rest)?);
-                calls.push(PlacedCall { instruction, operator, place, reason });
+                calls.push(PlacedCall { number: id, operator, place, reason });
             }
             let mut parts = Vec::new();
             for _ in 0..number(&mut rest)? {
@@ -176,6 +190,7 @@ impl Report {
             }
             methods.push(MethodReport {
                 name,
+                origins,
                 calls,
                 parts,
                 decisions,
@@ -190,6 +205,19 @@ impl Report {
 
 fn put(bytes: &mut Vec<u8>, number: usize) {
     bytes.extend((number as u64).to_le_bytes());
+}
+
+/// An instruction and a part, one more each: zeros where there is none.
+fn put_origin(bytes: &mut Vec<u8>, origin: Option<CallOrigin>) {
+    put(bytes, origin.map_or(0, |origin| origin.instruction.saturating_add(1)));
+    let part = origin.and_then(|origin| origin.part);
+    bytes.extend(part.map_or(0, |part| u64::from(part) + 1).to_le_bytes());
+}
+
+fn origin(rest: &mut &[u8]) -> Option<Option<CallOrigin>> {
+    let (instruction, part) = (number(rest)?.checked_sub(1), number(rest)?.checked_sub(1));
+    let part = part.map(u32::try_from).transpose().ok()?;
+    Some(instruction.map(|instruction| CallOrigin { instruction, part }))
 }
 
 fn put_text(bytes: &mut Vec<u8>, text: &str) {
@@ -266,7 +294,14 @@ mod tests {
         let part = PartReport { place: Place::Device(3), calls: 1, own, others };
         let parts = vec![part.clone(), PartReport { own: Some(estimate(5)), ..part.clone() }];
         let decisions = vec![String::from("because")];
-        let method = MethodReport { name, calls, parts, decisions, delegates, apart, as_exported };
+        let call = CallOrigin::of(4);
+        let origins = vec![Some(call), None, Some(CallOrigin { part: Some(u32::MAX), ..call })];
+        let method =
+            MethodReport { name, origins, calls, parts, decisions, delegates, apart, as_exported };
+        assert_eq!(
+            [method.origin(0), method.origin(1), method.origin(3)],
+            [Some(call), None, None]
+        );
         assert_eq!(method.nanoseconds(), Some(7));
         let parts = vec![PartReport { own: None, ..part.clone() }, part];
         assert_eq!(MethodReport { parts, ..method.clone() }.nanoseconds(), None);

@@ -36,14 +36,14 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     if arguments.json {
         let mut object = json::object(&arguments.model, &description);
         if let Some(module) = &planned {
-            object["plan"] = plan::object(module.plan(), &plan::Numbers::of(&exported));
+            object["plan"] = plan::object(module.plan());
         }
         println!("{object}");
         return Ok(());
     }
     text::show(&arguments.model, &description);
     if let Some(module) = &planned {
-        plan::show(module, &plan::Numbers::of(&exported));
+        plan::show(module);
     }
     Ok(())
 }
@@ -52,17 +52,18 @@ pub(crate) fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
 fn page(arguments: &InspectArguments, exported: &Module) -> Result<String, Failure> {
     let options = &arguments.model_options;
     let file = arguments.model.file_name().unwrap_or_default().to_string_lossy();
-    let source = arguments.etrecord.as_deref().map(|path| {
-        let source = profile::Source::read(path, None)?;
-        Ok::<_, Failure>(source.with_compiled(exported, "forward"))
-    });
-    let source = source.transpose()?;
     let profile = arguments.profile.as_deref().map(profile::read_profile).transpose()?;
     let compiled = match options.backend {
         Backend::AsExported => None,
         // What cannot be compiled here is shown as it is.
         _ => model::open(&arguments.model, options).ok(),
     };
+    let source = arguments.etrecord.as_deref().map(|path| {
+        let source = profile::Source::read(path, None)?;
+        let origins = compiled.as_ref().map(|module| profile::origins(module, "forward"));
+        Ok::<_, Failure>(source.with_program(exported, "forward", origins.unwrap_or_default()))
+    });
+    let source = source.transpose()?;
     let containers = containers::of(exported)?;
     let containers = containers.iter().map(Container::object).collect();
     let mut page = Page::new(&file, exported).containers(containers);

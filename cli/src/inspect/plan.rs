@@ -3,41 +3,11 @@
 use crate::terminal::{FAINT, NAME, TITLE, WARN, count, paint};
 use anstream::println;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use torchlet::core::Registry;
-use torchlet::graph::{self, Estimate, MethodReport, PartReport, Place, PlacedCall, Report};
+use torchlet::graph::{CallOrigin, Estimate, MethodReport, PartReport, Place, PlacedCall, Report};
 use torchlet::{Module, Origin};
 
-/// The instructions of the file that calls are of: the compiler counts views, too, which exporters leave out.
-pub(crate) struct Numbers(BTreeMap<String, Vec<Option<usize>>>);
-
-impl Numbers {
-    /// Those of a program as it was exported. Calls in delegates have the delegate's numbers, and stay as they are.
-    pub(crate) fn of(exported: &Module) -> Self {
-        let Ok(registry) = Registry::new().with_kernels(&torchlet::portable::KERNELS) else {
-            return Numbers(BTreeMap::new());
-        };
-        let program = exported.program();
-        let numbers = exported.method_names().unwrap_or_default().into_iter().filter_map(|name| {
-            let meta = exported.method_meta(&name).ok()?;
-            (meta.delegate_count() == 0).then_some(())?;
-            Some((name.clone(), graph::numbers(&program, &registry, &name).ok()?))
-        });
-        Numbers(numbers.collect())
-    }
-
-    /// The instruction that a call is of; `None` for a view that no instruction says.
-    fn instruction(&self, method: &str, number: u32) -> Option<usize> {
-        let number = usize::try_from(number).ok()?;
-        match self.0.get(method) {
-            Some(numbers) => numbers.get(number).copied().flatten(),
-            None => Some(number),
-        }
-    }
-}
-
 /// Shows what became of each call when the program was compiled.
-pub(crate) fn show(module: &Module, numbers: &Numbers) {
+pub(crate) fn show(module: &Module) {
     let origin = match module.origin() {
         Origin::NotCompiled(why) => {
             format!("runs as it was exported, as it cannot be compiled: {why}")
@@ -49,11 +19,11 @@ pub(crate) fn show(module: &Module, numbers: &Numbers) {
     println!("\n{}", paint(FAINT, origin));
     let Some(report) = module.plan() else { return };
     for method in &report.methods {
-        show_method(method, numbers);
+        show_method(method);
     }
 }
 
-fn show_method(method: &MethodReport, numbers: &Numbers) {
+fn show_method(method: &MethodReport) {
     if let Some(why) = &method.as_exported {
         println!(
             "\n{} {}",
@@ -88,8 +58,13 @@ fn show_method(method: &MethodReport, numbers: &Numbers) {
         let run = calls.iter().take_while(alike).count();
         let times = if run > 1 { format!(" x {run}") } else { String::new() };
         let operator = paint(NAME, &first.operator);
-        let number = numbers.instruction(&method.name, first.instruction);
-        let number = number.map_or_else(|| "view".to_owned(), |number| number.to_string());
+        let number = match method.origin(first.number) {
+            Some(CallOrigin { instruction, part: Some(part), .. }) => {
+                format!("{instruction}.{part}")
+            }
+            Some(CallOrigin { instruction, .. }) => instruction.to_string(),
+            None => "view".to_owned(),
+        };
         let number = paint(FAINT, format!("{number:>6}"));
         let place = match &first.place {
             Place::Device(delegate) => format!("delegate {delegate}"),
@@ -115,14 +90,18 @@ fn described(part: &PartReport) -> String {
 }
 
 /// The same as an object.
-pub(crate) fn object(report: Option<&Report>, numbers: &Numbers) -> Value {
+pub(crate) fn object(report: Option<&Report>) -> Value {
     let methods = report.iter().flat_map(|report| &report.methods);
     let methods = methods.map(|method| {
         let calls = method.calls.iter().map(|call| {
+            let origin = method.origin(call.number);
             let mut object = json!({
-                "instruction": numbers.instruction(&method.name, call.instruction),
+                "instruction": origin.map(|origin| origin.instruction),
                 "operator": call.operator,
             });
+            if let Some(part) = origin.and_then(|origin| origin.part) {
+                object["part"] = part.into();
+            }
             if let Place::Device(delegate) = call.place {
                 object["delegate"] = delegate.into();
             }

@@ -15,6 +15,7 @@ pub(crate) use source::Source;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use torchlet::graph::CallOrigin;
 use torchlet::{Module, Origin};
 use torchlet_devtools::{Profile, Recorder, Recording, Row, etdump, flame, trace};
 use torchlet_page::Modules;
@@ -68,7 +69,7 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
             return Err(Failure::new("which program? Give a file, or a dump with --from"));
         }
     };
-    let Recorded { recording, mut work, is_as_exported, threads } = recorded;
+    let Recorded { recording, mut work, is_as_exported, threads, origins } = recorded;
     let warmup = if arguments.from.is_some() { 0 } else { arguments.warmup as usize };
     let profile = Profile::of(&recording, warmup);
     if profile.runs.is_empty() {
@@ -88,14 +89,15 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
         write_file(path, object.to_string().as_bytes())?;
     }
     let source = match (source.transpose()?, &arguments.model) {
-        (Some(source), Some(path)) if !is_as_exported => {
+        (Some(source), Some(path)) => {
             let options =
                 ModelOptions { backend: Backend::AsExported, ..arguments.model_options.clone() };
             let exported = model::open(path, &options)?;
             let method = model::choose_method(&exported, arguments.method.as_deref())?;
-            Some(source.with_compiled(&exported, &method))
+            Some(source.with_program(&exported, &method, origins))
         }
-        (source, _) => source,
+        (source, None) => source,
+        (None, _) => None,
     };
     let allocations = recording.runs.iter().flat_map(|run| &run.allocations);
     let mut memory: BTreeMap<String, u64> = BTreeMap::new();
@@ -141,12 +143,15 @@ struct Recorded {
     is_as_exported: bool,
     /// The threads of the CPU.
     threads: usize,
+    /// What its calls come from, if it was compiled.
+    origins: Vec<Option<CallOrigin>>,
 }
 
 impl Recorded {
     /// By someone else, of a program that is not here.
     fn elsewhere(recording: Recording) -> Self {
-        Recorded { recording, work: Work::default(), is_as_exported: true, threads: 1 }
+        let (work, origins) = (Work::default(), Vec::new());
+        Recorded { recording, work, is_as_exported: true, threads: 1, origins }
     }
 }
 
@@ -159,6 +164,7 @@ fn record(arguments: &ProfileArguments, path: &Path) -> Result<Recorded, Failure
     let values = bench::inputs(&module, &name, &arguments.inputs)?;
     let work = Work::of(&module, &name);
     let (is_as_exported, threads) = (is_as_exported(&module), module.threads());
+    let origins = origins(&module, &name);
     let mut method = module.method(&name)?;
     let rounds = arguments.warmup.saturating_add(arguments.iterations);
     let bar = progress(rounds.into(), "measuring");
@@ -167,7 +173,14 @@ fn record(arguments: &ProfileArguments, path: &Path) -> Result<Recorded, Failure
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok(Recorded { recording: recorder.take(), work, is_as_exported, threads })
+    Ok(Recorded { recording: recorder.take(), work, is_as_exported, threads, origins })
+}
+
+/// What the calls of a method of a compiled program come from.
+pub(crate) fn origins(module: &Module, method: &str) -> Vec<Option<CallOrigin>> {
+    let methods = module.plan().map_or(&[][..], |plan| &plan.methods);
+    let found = methods.iter().find(|found| found.name == method);
+    found.map(|found| found.origins.clone()).unwrap_or_default()
 }
 
 fn is_as_exported(module: &Module) -> bool {

@@ -3,13 +3,13 @@
 
 use super::read_file;
 use crate::failure::Failure;
-use serde_json::Value;
-use std::collections::BTreeMap;
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Cursor, Read};
 use std::path::Path;
 use torchlet::Module;
 use torchlet::core::Registry;
-use torchlet::graph;
+use torchlet::graph::{self, CallOrigin};
 use torchlet_page::Modules;
 use zip::ZipArchive;
 
@@ -22,8 +22,17 @@ pub(crate) struct Source {
     modules: BTreeMap<u32, String>,
     /// Those of calls in delegates, by the instruction and the exporter's number.
     parts: BTreeMap<(u32, u32), String>,
-    /// The instruction that each call is in what the compiler makes of the program.
-    numbers: Vec<Option<usize>>,
+    /// What went into each delegate whose numbers lead nowhere, by the instruction.
+    delegates: BTreeMap<u32, Vec<Origin>>,
+    /// What each call is in what the compiler makes of the program.
+    numbers: Vec<Option<CallOrigin>>,
+}
+
+/// A call of the graph that the exporter started from.
+#[derive(Debug, Clone)]
+struct Origin {
+    operator: String,
+    module: String,
 }
 
 impl Source {
@@ -42,62 +51,149 @@ impl Source {
         let graph = part(&mut archive, &format!("edge_dialect_exported_program/{method}"))
             .or_else(|why| part(&mut archive, "edge_dialect_exported_program").map_err(|_| why))
             .map_err(|what| fail(&what))?;
-        let mut of_handles: BTreeMap<u64, String> = BTreeMap::new();
-        let nodes = graph["graph_module"]["graph"]["nodes"].as_array();
-        for node in nodes.into_iter().flatten() {
+        let delegates = part(&mut archive, "delegate_map").unwrap_or_default();
+        let source = Source::of(&graph, &handles[method], &delegates[method]);
+        if source.modules.is_empty() {
+            return Err(Failure::new(format!(
+                "'{}' does not tell what the instructions of method '{method}' come from; expected the record of a program as it was before it \
+                 was lowered: to_edge_transform_and_lower(..., generate_etrecord=True), and get_etrecord() of what to_executorch() gives",
+                path.display()
+            )));
+        }
+        Ok(source)
+    }
+
+    /// What the graph of a method tells, with the handles of its instructions and what delegates say of theirs.
+    fn of(graph: &Value, handles: &Value, delegates: &Value) -> Self {
+        let mut origins: BTreeMap<u64, Origin> = BTreeMap::new();
+        for node in graph["graph_module"]["graph"]["nodes"].as_array().into_iter().flatten() {
             let metadata = &node["metadata"];
             let handle = metadata["debug_handle"].as_str().and_then(|text| text.parse().ok());
             let stack = metadata["nn_module_stack"].as_str();
             if let (Some(handle), Some(stack)) = (handle, stack) {
-                of_handles.entry(handle).or_insert_with(|| innermost(stack));
+                let target = node["target"].as_str().unwrap_or_default();
+                let operator = target.rsplit("ops.").next().unwrap_or_default().to_owned();
+                let origin = Origin { operator, module: innermost(stack) };
+                origins.entry(handle).or_insert(origin);
             }
         }
-        let mut modules = BTreeMap::new();
-        for (instruction, handles) in handles[method].as_object().into_iter().flatten() {
-            let first = match handles {
-                Value::Array(handles) => handles.first().and_then(Value::as_u64),
-                other => other.as_u64(),
-            };
-            let module = first.and_then(|handle| of_handles.get(&handle));
-            if let (Ok(instruction), Some(module)) = (instruction.parse(), module) {
-                modules.insert(instruction, module.clone());
-            }
-        }
-        let delegates = part(&mut archive, "delegate_map").unwrap_or_default();
-        let mut parts = BTreeMap::new();
-        for (instruction, delegate) in delegates[method].as_object().into_iter().flatten() {
+        let mut source = Source::default();
+        for (instruction, handles) in handles.as_object().into_iter().flatten() {
+            let delegate = &delegates[instruction];
             let Ok(instruction) = instruction.parse() else { continue };
-            for (number, handles) in delegate["delegate_map"].as_object().into_iter().flatten() {
-                let mut handles =
-                    handles.as_array().into_iter().flatten().filter_map(Value::as_u64);
-                let module = handles.find_map(|handle| of_handles.get(&handle));
-                if let (Ok(number), Some(module)) = (number.parse(), module) {
-                    parts.insert((instruction, number), module.clone());
-                }
-            }
+            let own: BTreeSet<u64> = match handles {
+                Value::Array(handles) => handles.iter().filter_map(Value::as_u64).collect(),
+                other => other.as_u64().into_iter().collect(),
+            };
+            let own: BTreeMap<u64, Origin> =
+                own.iter().filter_map(|it| Some((*it, origins.get(it)?.clone()))).collect();
+            let modules = own.values().map(|origin| origin.module.clone());
+            let Some(module) = modules.reduce(|a, b| common(&a, &b)) else { continue };
+            source.modules.insert(instruction, module);
+            let Some(numbers) = delegate["delegate_map"].as_object() else { continue };
+            source.delegate(instruction, own, numbers);
         }
-        if modules.is_empty() {
-            let what = format!("no instruction of method '{method}' is known in it");
-            return Err(fail(&what));
-        }
-        Ok(Source { modules, parts, numbers: Vec::new() })
+        source
     }
 
-    /// The same, that knows calls that were compiled, too, of a program as it was exported.
-    pub(crate) fn with_compiled(mut self, exported: &Module, method: &str) -> Self {
-        let registry = Registry::new().with_kernels(&torchlet::portable::KERNELS);
-        let numbers = registry
-            .ok()
-            .and_then(|registry| graph::numbers(&exported.program(), &registry, method).ok());
-        self.numbers = numbers.unwrap_or_default();
+    /// Adds the calls in a delegate. XNNPACK's have handles of the graph as numbers, and no map. Maps lead from numbers to handles, but
+    /// those of Vulkan to places in a graph that nobody keeps.
+    fn delegate(
+        &mut self,
+        instruction: u32,
+        own: BTreeMap<u64, Origin>,
+        numbers: &Map<String, Value>,
+    ) {
+        if numbers.is_empty() {
+            for (handle, origin) in own {
+                let number = u32::try_from(handle).unwrap_or(u32::MAX);
+                self.parts.insert((instruction, number), origin.module);
+            }
+            return;
+        }
+        let mut parts: Vec<(u32, &Origin)> = Vec::new();
+        for (number, handles) in numbers {
+            let handles = handles.as_array().into_iter().flatten().filter_map(Value::as_u64);
+            let origin = handles.filter_map(|handle| own.get(&handle)).next();
+            if let (Ok(number), Some(origin)) = (number.parse(), origin) {
+                parts.push((number, origin));
+            }
+        }
+        if parts.len() < numbers.len() {
+            self.delegates.insert(instruction, own.into_values().collect());
+            return;
+        }
+        let parts = parts.into_iter();
+        self.parts.extend(parts.map(|(number, it)| ((instruction, number), it.module.clone())));
+    }
+
+    /// The same, that knows calls of this program, the exported one, in delegates whose numbers lead nowhere, and those that were compiled, of which it
+    /// is known what they come from.
+    pub(crate) fn with_program(
+        mut self,
+        exported: &Module,
+        method: &str,
+        origins: Vec<Option<CallOrigin>>,
+    ) -> Self {
+        self.numbers = origins;
+        let Ok(registry) = Registry::new().with_kernels(&torchlet::portable::KERNELS) else {
+            return self;
+        };
+        let methods = graph::work(&exported.program(), exported.data(), &registry, &|_, _| {});
+        let methods = methods.unwrap_or_default();
+        let calls = methods.into_iter().find(|(name, _)| name == method);
+        let calls = calls.map(|(_, calls)| calls).unwrap_or_default();
+        for (instruction, origins) in std::mem::take(&mut self.delegates) {
+            let calls = calls.iter().filter(|call| call.instruction == instruction as usize);
+            let calls = calls.filter_map(|call| Some((call.operator.as_str(), call.part?)));
+            for (part, module) in by_order(calls, &origins) {
+                self.parts.insert((instruction, part), module.to_owned());
+            }
+        }
         self
+    }
+}
+
+/// The module of each call in a delegate, where it has as many calls of a kind as the graph that the exporter started from: lowering keeps their
+/// order.
+fn by_order<'c, 'o>(
+    calls: impl Iterator<Item = (&'c str, u32)>,
+    origins: &'o [Origin],
+) -> Vec<(u32, &'o str)> {
+    let mut parts: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for (operator, part) in calls {
+        parts.entry(kind(operator)).or_default().push(part);
+    }
+    let mut found = Vec::new();
+    for (found_kind, parts) in parts {
+        let alike = || origins.iter().filter(|origin| kind(&origin.operator) == found_kind);
+        if alike().count() == parts.len() {
+            let modules = alike().map(|origin| origin.module.as_str());
+            found.extend(parts.into_iter().zip(modules));
+        }
+    }
+    found
+}
+
+/// What an operator is called whatever it was lowered to: exporters fuse functions into convolutions and products, and quantise them.
+fn kind(operator: &str) -> &str {
+    let name = operator.split('.').nth(1).unwrap_or(operator);
+    match name {
+        "addmm" | "mm" => "linear",
+        _ if name.contains("conv") => "convolution",
+        _ if name.contains("linear") => "linear",
+        _ => name.strip_suffix("_copy").unwrap_or(name),
     }
 }
 
 impl Modules for Source {
     fn compiled(&self, number: u32) -> Option<&str> {
-        let instruction = self.numbers.get(usize::try_from(number).ok()?).copied().flatten()?;
-        self.module(u32::try_from(instruction).ok()?)
+        let origin = self.numbers.get(usize::try_from(number).ok()?).copied().flatten()?;
+        let instruction = u32::try_from(origin.instruction).ok()?;
+        match origin.part {
+            Some(part) => self.part(instruction, part),
+            None => self.module(instruction),
+        }
     }
 
     fn part(&self, instruction: u32, part: u32) -> Option<&str> {
@@ -140,16 +236,27 @@ fn without_odd_numbers(bytes: &mut [u8]) {
     }
 }
 
+/// What stands for the module that contains all others.
+const WHOLE: &str = "(the model itself)";
+
+/// The innermost module that contains both.
+fn common(a: &str, b: &str) -> String {
+    let alike = a.split('.').zip(b.split('.')).take_while(|(a, b)| a == b);
+    let alike: Vec<&str> = alike.map(|(name, _)| name).collect();
+    if alike.is_empty() { WHOLE.to_owned() } else { alike.join(".") }
+}
+
 /// The path of the innermost module of a stack, whose entries are `key,path,,type`, apart by `;`.
 fn innermost(stack: &str) -> String {
     let last = stack.rsplit(';').next().unwrap_or(stack);
     let path = last.split(',').nth(1).unwrap_or("");
-    if path.is_empty() { "(the model itself)".to_owned() } else { path.to_owned() }
+    if path.is_empty() { WHOLE.to_owned() } else { path.to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn what_json_lacks_is_overwritten() {
@@ -157,6 +264,58 @@ mod tests {
         without_odd_numbers(&mut text);
         let value: Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(value["a NaN \" -Infinity"], serde_json::json!([0, 0, 0, -1, "NaN"]));
+    }
+
+    /// A node of the graph that the exporter started from.
+    fn node(target: &str, handle: u64, module: &str) -> Value {
+        let stack = format!("L__self__,,M;L__self__{module},{module},torch.nn.Module");
+        let metadata = json!({ "debug_handle": handle.to_string(), "nn_module_stack": stack });
+        json!({ "target": format!("executorch.exir.dialects.edge.ops.{target}"), "metadata": metadata })
+    }
+
+    fn source(delegate_map: Value) -> Source {
+        let nodes = json!([
+            node("aten.convolution.default", 1, "body.first"),
+            node("aten.relu.default", 2, "body.act"),
+            node("aten.convolution.default", 3, "body.second"),
+            node("aten.mean.dim", 4, "head"),
+        ]);
+        let graph = json!({ "graph_module": { "graph": { "nodes": nodes } } });
+        let delegates = json!({ "0": { "name": "Some", "delegate_map": delegate_map } });
+        Source::of(&graph, &json!({ "0": [1, 2, 2, 3], "1": 4 }), &delegates)
+    }
+
+    #[test]
+    fn delegates_are_of_the_module_around_their_calls() {
+        let source = source(json!({}));
+        assert_eq!(source.module(0), Some("body"));
+        assert_eq!(source.module(1), Some("head"));
+        assert_eq!(source.part(1, 4), None, "only delegates have parts");
+    }
+
+    #[test]
+    fn parts_have_handles_as_numbers_or_maps_to_them() {
+        let own = source(json!({}));
+        assert_eq!([own.part(0, 1), own.part(0, 3)], [Some("body.first"), Some("body.second")]);
+        assert_eq!(own.part(0, 4), None, "what is behind the delegate is not in it");
+        let mapped = source(json!({ "0": [1, 2], "7": [3] }));
+        assert_eq!(
+            [mapped.part(0, 0), mapped.part(0, 7)],
+            [Some("body.first"), Some("body.second")]
+        );
+        assert!(mapped.delegates.is_empty());
+    }
+
+    #[test]
+    fn maps_that_lead_nowhere_give_way_to_the_order() {
+        let source = source(json!({ "0": [2], "1": [9] }));
+        assert_eq!(source.part(0, 0), None);
+        let calls = [("et_vk.conv_with_clamp.default", 0), ("aten.relu.default", 1)];
+        let calls = calls.into_iter().chain([("et_vk.conv_with_clamp.default", 2)]);
+        let found = by_order(calls, &source.delegates[&0]);
+        assert_eq!(found, [(0, "body.first"), (2, "body.second"), (1, "body.act")]);
+        let one = [("aten.convolution.default", 5)].into_iter();
+        assert_eq!(by_order(one, &source.delegates[&0]), [], "one of two says nothing");
     }
 
     #[test]

@@ -45,13 +45,13 @@ impl<'p> Lowered<'p> {
         Lowered { blob, number, bound: None, shared: BTreeMap::new() }
     }
 
-    /// The instructions of a call with these arguments.
+    /// The instructions of a call with these arguments, and the numbers that the exporter gave the calls that they stand for.
     pub(super) fn call(
         &mut self,
         method: &mut Method<'p>,
         args: &[usize],
         context: &Context<'_, 'p>,
-    ) -> Result<Vec<Instruction>, Error> {
+    ) -> Result<Vec<(Instruction, Option<u32>)>, Error> {
         let bound = match self.bound.take() {
             Some(bound) => bound,
             None => self.prepare(method, args, context)?,
@@ -156,11 +156,13 @@ impl<'c, 'p> Call<'c, 'p> {
         Ok(Call { graph, inputs, outputs, emitter, made: made(graph), copied })
     }
 
-    fn emit(mut self) -> Result<Vec<Instruction>, Error> {
+    fn emit(mut self) -> Result<Vec<(Instruction, Option<u32>)>, Error> {
         self.take_inputs()?;
         self.choose_outputs();
+        let mut parts = vec![None; self.emitter.len()];
         for node in &self.graph.nodes {
             self.emitter.emit(self.graph, node)?;
+            parts.resize(self.emitter.len(), Some(node.id));
         }
         // All that is read is read before anything is overwritten.
         let mut updates = Vec::new();
@@ -179,7 +181,8 @@ impl<'c, 'p> Call<'c, 'p> {
             let no = self.emitter.truth(false);
             self.push("aten::copy_", "", vec![to, from, no, to]);
         }
-        Ok(self.emitter.finish())
+        parts.resize(self.emitter.len(), None);
+        Ok(self.emitter.finish().into_iter().zip(parts).collect())
     }
 
     /// Gives the graph's inputs the call's arguments, in the graph's types and in the order of their dimensions.

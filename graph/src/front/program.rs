@@ -9,6 +9,7 @@ use crate::front::constants::{Constants, Copies, Place, place};
 use crate::front::delegate::is_readable;
 use crate::front::numbers::not_whole;
 use crate::front::optional::{Optional, Set};
+use crate::front::origins::Origins;
 use crate::front::vocabulary::{Access, Meaning, Vocabulary};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::method::{Instruction, Method, MethodTensor, MethodValue};
@@ -49,6 +50,8 @@ pub struct FrontEnd<'m, 'p> {
     optional: Optional,
     /// How often the method mentions each value: by instructions, and as an output.
     mentions: Vec<u32>,
+    /// The numbers of calls in delegates.
+    origins: Origins,
 }
 
 impl<'m, 'p> FrontEnd<'m, 'p> {
@@ -73,6 +76,7 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             ),
             optional: Optional::of(method, delegates, vocabulary),
             mentions: vec![0; method.values.len()],
+            origins: Origins::of(method, delegates),
         };
         for instruction in &method.instructions {
             front.mention(instruction.values());
@@ -85,6 +89,12 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
     /// The same, within what may be copied of the constants of several methods.
     pub(crate) fn within(mut self, copies: &Copies) -> Self {
         self.constants.copies = copies.clone();
+        self
+    }
+
+    /// The same, with these numbers for calls in delegates.
+    pub(crate) fn numbered(mut self, origins: &Origins) -> Self {
+        self.origins = origins.clone();
         self
     }
 
@@ -230,7 +240,7 @@ struct Builder<'f, 'm, 'p> {
     from_narrow: BTreeSet<ValueId>,
     /// The constants that were copied, by where they lie.
     copied: BTreeMap<Place, ValueId>,
-    /// The present instruction.
+    /// The number of the present call.
     number: u32,
 }
 
@@ -587,10 +597,13 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             };
             self.graph.values.push(value);
         }
+        let instruction = self.number;
         for node in &graph.nodes {
             let args = node.args.iter().map(outer).collect::<Result<_, Error>>()?;
+            self.number = self.front.origins.number(instruction, node.id);
             self.call(node.operator, args);
         }
+        self.number = instruction;
         let made: BTreeSet<ValueId> =
             graph.nodes.iter().filter_map(|node| node.args.last().copied()).collect();
         for (inner, arg) in graph.outputs.iter().zip(outputs) {
