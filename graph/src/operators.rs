@@ -15,6 +15,8 @@
 //! - `torchlet.packed(data, form)` is constant weights, whose elements `data` has in the order in which one kind of machine reads them;
 //!   `form` says which, in numbers that the back-end gives a meaning. It stands only in regions that are compiled for the machine that
 //!   they run on.
+//! - `torchlet.q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)` is the product of what codes of 8 bits stand for, `(code - zero) *
+//!   scale` by the first two pairs, which broadcast, in codes by the third.
 
 /// An operator of the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -638,6 +640,7 @@ operators! {
     DYNAMIC_LINEAR = "torchlet.dynamic_linear";
     EPILOGUE = "torchlet.epilogue";
     PACKED = "torchlet.packed";
+    Q8TA_MUL = "torchlet.q8ta_mul";
     UPDATE_CACHE = "update_cache.default";
 }
 

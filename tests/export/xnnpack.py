@@ -222,6 +222,53 @@ def quantized() -> Iterator[Case]:
     yield Case("dynamic_convolution_sizes", windows, cases, ROUNDED, (sizes,), dynamic)
 
 
+def integers() -> Iterator[Case]:
+    """Calls that are computed with codes: convolutions in groups and transposed ones, sums, differences, products, and moves."""
+
+    def quantizer(per_channel: bool = True) -> XNNPACKQuantizer:
+        return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=per_channel))
+
+    def of(name: str, net: nn.Module, x: torch.Tensor, per_channel: bool = True) -> Case:
+        return one(name, net, x, tolerance=ROUNDED, quantizer=quantizer(per_channel))
+
+    class Both(nn.Module):
+        """A function of what two convolutions give."""
+
+        def __init__(self, function: Callable[..., torch.Tensor], channels: int, other: int) -> None:
+            super().__init__()
+            self.function, self.own, self.other = function, nn.Conv2d(3, channels, 1), nn.Conv2d(3, other, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.function(self.own(x), self.other(x))
+
+    class Excited(nn.Module):
+        """Channels by what all of their pixels say, as in EfficientNet."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.gate = nn.Conv2d(3, 6, 1), nn.Conv2d(6, 6, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            return x * self.gate(x.mean((2, 3), keepdim=True))
+
+    x = randn(1, 3, 9, 7)
+    yield of("groups", nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 12, 3, 1, 1, groups=2), nn.ReLU()), x)
+    yield of("groups_that_fill", nn.Sequential(nn.Conv2d(3, 40, 1), nn.Conv2d(40, 40, 3, 2, groups=2)), x)
+    yield of("groups_of_one", nn.Sequential(nn.Conv2d(3, 6, 1), nn.Conv2d(6, 12, 3, 1, (2, 0), (2, 1), groups=6)), x)
+    yield of("rows", nn.Sequential(nn.Conv1d(3, 8, 1), nn.Conv1d(8, 6, 3, 1, 1, groups=2)), randn(2, 3, 11))
+    yield of("transposed", nn.Sequential(nn.Conv2d(3, 5, 1), nn.ConvTranspose2d(5, 6, 4, 2, 1), nn.ReLU()), x)
+    yield of("transposed_far", nn.ConvTranspose2d(3, 4, (3, 5), (2, 3), (1, 2), (1, 1)), randn(2, 3, 5, 4))
+    yield of("transposed_dilated", nn.ConvTranspose2d(3, 20, (3, 2), (1, 2), (1, 0), dilation=(2, 3)), x)
+    yield of("transposed_near", nn.ConvTranspose2d(3, 4, 2, 2, 1), x, per_channel=False)
+    for name in ("add", "sub", "mul"):
+        yield of(name, Both(getattr(torch, name), 5, 5), x)
+    yield of("add_one", Both(torch.add, 5, 1), x)
+    yield of("excited", Excited(), x)
+    yield of("cat", Both(lambda a, b: torch.cat((a, b), 1), 5, 3), x)
+    yield of("moved", Both(lambda a, b: (a + b).permute(0, 2, 3, 1)[:, 2:, 1:], 5, 5), x)
+
+
 def parts() -> Iterator[Case]:
     """Programs that are more than one delegate in one file."""
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
@@ -234,7 +281,7 @@ def parts() -> Iterator[Case]:
 
 FAMILIES = {
     function.__name__: function
-    for function in (unary, binary, shape, space, convolution, channels_last, linear, network, quantized, parts)
+    for function in (unary, binary, shape, space, convolution, channels_last, linear, network, quantized, integers, parts)
 }
 
 

@@ -1,6 +1,7 @@
 //! Packed weights, which all methods share that use the same ones.
 
 use super::lines::Lines;
+use super::ops::Taps;
 use crate::compute::conv::{ConvParams, Layout};
 use crate::compute::simd::Tier;
 use std::collections::HashMap;
@@ -34,6 +35,10 @@ pub(super) enum Form {
     Product { k: usize, n: usize, transposed: bool },
     /// Codes of 8 bits, the right operand of a product.
     Codes { k: usize, n: usize },
+    /// Codes of 8 bits of a part of a convolution: the first output, outputs and inputs of a group, and how many groups there are.
+    CodesOfPart { channels: [usize; 4], taps: [Taps; 2] },
+    /// Some of the taps of a convolution over images of any size.
+    Phase { channels: [usize; 2], groups: usize, channels_last: bool, taps: [Taps; 2] },
     /// Codes of 8 bits of a convolution of each channel for itself.
     Depthwise { taps: usize, channels: usize },
     /// Codes of 4 bits in groups, the right operand of a product.
@@ -68,6 +73,18 @@ impl Form {
             Form::Depthwise { taps, channels } => &[3, taps, channels],
             Form::Nibbles { k, n, groups } => &[4, k, n, groups],
             Form::Scales { n, groups, are_upper } => &[5, n, groups, are_upper.into()],
+            Form::CodesOfPart { channels, taps } => {
+                &[&[6][..], &channels, &taps[0].numbers(), &taps[1].numbers()].concat()
+            }
+            Form::Phase { channels, groups, channels_last, taps } => {
+                let [a, b] = channels;
+                &[
+                    &[7, a, b, groups, channels_last.into()][..],
+                    &taps[0].numbers(),
+                    &taps[1].numbers(),
+                ]
+                .concat()
+            }
         };
         let numbers = machine.iter().chain(form);
         numbers.map(|number| i64::try_from(*number).unwrap_or(i64::MAX)).collect()

@@ -128,12 +128,38 @@ impl Maker {
         Some(self.call(Operator::CONVOLUTION, &args, &[n, c, h, w]))
     }
 
+    /// A transposed convolution of stride two, in two groups where channels come apart.
+    fn transposed(&mut self, input: ValueId) -> Option<ValueId> {
+        let [n, c, h, w] = self.sizes(input)[..] else { return None };
+        if h * w > 64 {
+            return None;
+        }
+        let groups = 1 + (c + 1) % 2;
+        let weights = self.constant(&[c, 3, 4, 3]);
+        let bias = self.constant(&[3 * groups]);
+        let lists = [[2, 2], [1, 0], [1, 1], [0, 1]].map(|list| self.ints(&list));
+        let (yes, groups_id) = (self.value(Value::Bool(true)), self.int(groups as i64));
+        let [stride, padding, dilation, extra] = lists;
+        let args = [input, weights, bias, stride, padding, dilation, yes, extra, groups_id];
+        let out = [n, 3 * groups, (h - 1) * 2 + 2, (w - 1) * 2 + 4];
+        Some(self.call(Operator::CONVOLUTION, &args, &out))
+    }
+
+    fn bilinear(&mut self, input: ValueId) -> Option<ValueId> {
+        let [n, c, h, w] = self.sizes(input)[..] else { return None };
+        let sizes = self.ints(&[h as i64 + 1, w as i64 + 2]);
+        let corners = self.random.below(2) == 0;
+        let (corners, none) = (self.value(Value::Bool(corners)), self.value(Value::None));
+        let args = [input, sizes, corners, none];
+        Some(self.call(Operator::UPSAMPLE_BILINEAR2D_VEC, &args, &[n, c, h + 1, w + 2]))
+    }
+
     /// Adds some call, if one fits.
     fn step(&mut self) -> Option<()> {
         let input = self.any();
         let sizes = self.sizes(input);
         let rank = sizes.len();
-        match self.random.below(14) {
+        match self.random.below(16) {
             0 => self.convolution(input, 1)?,
             1 => self.convolution(input, 3)?,
             2 => self.call(Operator::RELU, &[input], &sizes),
@@ -196,6 +222,8 @@ impl Maker {
                 let none = self.value(Value::None);
                 self.call(Operator::MEAN_DIM, &[input, dims, yes, none], &mean)
             }
+            13 => self.transposed(input)?,
+            14 => self.bilinear(input)?,
             _ => {
                 let [m, k] = sizes[..] else { return None };
                 let (weights, bias) = (self.constant(&[5, k]), self.constant(&[5]));

@@ -12,7 +12,7 @@ pub(crate) mod picture;
 pub(crate) mod pool;
 mod pool_backward;
 mod pool_operators;
-mod resample;
+pub(crate) mod resample;
 mod sample;
 #[cfg(test)]
 mod tests;

@@ -226,6 +226,33 @@ impl<C: Real> Axis<C> {
     }
 }
 
+/// The two pixels that a pixel of a result lies between along a dimension, and what they weigh.
+#[cfg(feature = "std")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LinearTap {
+    pub(crate) positions: [usize; 2],
+    pub(crate) weights: [f32; 2],
+}
+
+/// Those of all pixels along a dimension of another size.
+#[cfg(feature = "std")]
+pub(crate) fn linear_taps(
+    input: usize,
+    output: usize,
+    align_corners: bool,
+    scale: Option<f64>,
+) -> impl Iterator<Item = LinearTap> {
+    let axis = Axis::<f32>::new(&VECTOR_LINEAR, align_corners, input, output, scale);
+    (0..output).map(move |at| {
+        let taps = axis.taps(at);
+        let mut tap = LinearTap { positions: [0; 2], weights: [0.0; 2] };
+        for (slot, (position, weight)) in taps.iter().take(2).enumerate() {
+            (tap.positions[slot], tap.weights[slot]) = (position, weight);
+        }
+        tap
+    })
+}
+
 fn prepare(ctx: &mut Prepare, form: Form, invoke: Option<InvokeFn>) -> Result<Plan, KernelError> {
     let sizes = form.shape(ctx)?;
     ctx.resize(form.out, &sizes)?;

@@ -5,8 +5,10 @@
 //! weights, these become
 //!
 //! - `et_vk.q8ta_linear` and `et_vk.q8ta_conv2d`, with what limits the result, if that is `relu` or the range of the codes;
+//! - `et_vk.q8ta_conv2d_transposed`, of one group;
 //! - `max_pool2d_with_indices` of codes, where those of input and result stand for the same numbers and nobody takes the indices;
-//! - `et_vk.q8ta_add`, and `et_vk.q8ta_relu`, where the limits are the range of the codes.
+//! - `cat`, and what moves elements, of codes, where all of them stand for the same numbers;
+//! - `et_vk.q8ta_add`, for differences too, `torchlet.q8ta_mul`, and `et_vk.q8ta_relu`, where the limits are the range of the codes.
 //!
 //! Needs: each value made once; products as `linear` ([`super::linear`]); weights that are not folded yet. Each call is made only if
 //! `takes` says so: what no processor has stays as it is written. Keeps: what others take of what is in between. Rounding: sums of
@@ -93,7 +95,10 @@ fn island(
         return None;
     }
     let result = Made { value, relu, codes };
-    if !relu && let Some(made) = largest(rewriter, &result, out, takes) {
+    if !relu
+        && let Some(made) =
+            largest(rewriter, &result, out, takes).or_else(|| moved(rewriter, &result, out, takes))
+    {
         return Some(made);
     }
     let (operator, args) = call(rewriter, &result).or_else(|| {
@@ -136,20 +141,99 @@ fn call(rewriter: &mut Rewriter<'_, '_>, result: &Made) -> Option<(Operator, Vec
         (Operator::CONVOLUTION, [input, weight, bias, rest @ ..]) => {
             convolution(rewriter, result, [*input, *weight, *bias], rest)
         }
-        (Operator::ADD_TENSOR, [a, b, alpha]) if !result.relu => {
+        (Operator::ADD_TENSOR | Operator::SUB_TENSOR, [a, b, alpha]) if !result.relu => {
             let alpha =
                 if rewriter.is_none(Some(alpha)) { 1.0 } else { rewriter.number(*alpha)? };
-            let ((a, from_a), (b, from_b)) =
-                (dequantized(rewriter, *a)?, dequantized(rewriter, *b)?);
-            let mut args = vec![a, b];
-            for codes in [from_a, from_b, result.codes] {
-                args.extend(codes.values(rewriter));
-            }
+            let alpha = if operator == Operator::SUB_TENSOR { -alpha } else { alpha };
+            let mut args = of_two(rewriter, result, [*a, *b])?;
             args.push(rewriter.value(Value::Double(alpha)));
             Some((Operator::ET_VK_Q8TA_ADD, args))
         }
+        (Operator::MUL_TENSOR, [a, b]) if !result.relu => {
+            Some((Operator::Q8TA_MUL, of_two(rewriter, result, [*a, *b])?))
+        }
         _ => None,
     }
+}
+
+/// What calls of two tensors of codes begin with.
+fn of_two(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    operands: [ValueId; 2],
+) -> Option<Vec<ValueId>> {
+    let [(a, from_a), (b, from_b)] =
+        [dequantized(rewriter, *operands.first()?)?, dequantized(rewriter, *operands.last()?)?];
+    let mut args = vec![a, b];
+    for codes in [from_a, from_b, result.codes] {
+        args.extend(codes.values(rewriter));
+    }
+    Some(args)
+}
+
+/// Calls in a row that only move elements, which are looked through.
+const MOVES: u32 = 4;
+
+/// Moves codes, instead of what these stand for, where all stand for the same numbers.
+fn moved(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    move_codes(rewriter, result.value, result.codes, out, takes, MOVES)
+}
+
+/// Makes `out`, the codes of a value, by the calls that make the value of others.
+fn move_codes(
+    rewriter: &mut Rewriter<'_, '_>,
+    id: ValueId,
+    wanted: Codes,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+    depth: u32,
+) -> Option<()> {
+    let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1 && depth > 0)?;
+    let operator = node.operator;
+    let moves = matches!(
+        operator,
+        Operator::CAT
+            | Operator::VIEW_COPY
+            | Operator::PERMUTE_COPY
+            | Operator::TRANSPOSE_COPY_INT
+            | Operator::SLICE_COPY_TENSOR
+            | Operator::SELECT_COPY_INT
+            | Operator::UNSQUEEZE_COPY
+            | Operator::SQUEEZE_COPY_DIMS
+    );
+    let mut args = inputs(node).to_vec();
+    let source = *args.first().filter(|_| moves)?;
+    let mut codes = |rewriter: &mut Rewriter<'_, '_>, id: ValueId| {
+        if let Some((codes, from)) = dequantized(rewriter, id) {
+            return (from.scale == wanted.scale && from.zero == wanted.zero).then_some(codes);
+        }
+        let tensor = rewriter.tensor(id)?.clone();
+        let (scalar_type, host_type) = (ScalarType::Char, ScalarType::Char);
+        let between = Tensor { scalar_type, host_type, data: None, ..tensor };
+        let between = rewriter.value(Value::Tensor(between));
+        move_codes(rewriter, id, wanted, between, takes, depth - 1)?;
+        Some(between)
+    };
+    let source = match (operator, rewriter.get(source).cloned()) {
+        (Operator::CAT, Some(Value::List(items))) => {
+            let items: Option<Vec<ValueId>> =
+                items.into_iter().map(|id| codes(rewriter, id)).collect();
+            rewriter.value(Value::List(items?))
+        }
+        (Operator::CAT, _) => return None,
+        _ => codes(rewriter, source)?,
+    };
+    *args.first_mut()? = source;
+    if !rewriter.is_taken(operator, &args, out, takes) {
+        return None;
+    }
+    rewriter.call(operator, &args, out);
+    Some(())
 }
 
 /// Makes codes of the largest codes of windows, instead of what these stand for.
@@ -192,7 +276,7 @@ fn dequantized(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, Cod
     (is_floats && is_codes).then_some((*input, Codes::of(rewriter, parameters)?))
 }
 
-/// The codes of constant weights, in an order of their dimensions, and the scale of each channel, which are the first dimension.
+/// The codes of constant weights, in an order of their dimensions, and the scale of each channel, which are one of the dimensions.
 struct Weights {
     codes: ValueId,
     /// The dimension of the codes that each dimension of the weights is.
@@ -201,7 +285,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn of(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<Self> {
+    fn of(rewriter: &Rewriter<'_, '_>, id: ValueId, channels: usize) -> Option<Self> {
         let moved = rewriter
             .maker(id)
             .and_then(|node| permutation(rewriter, node).or_else(|| single_moved(rewriter, node)));
@@ -212,11 +296,11 @@ impl Weights {
         let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL)?;
         let [codes, scales, zeros, axis, ..] = *taken else { return None };
         let (tensor, _) = rewriter.constant(codes)?;
-        let first = *order.first()?;
-        let channels = *tensor.sizes.get(first)?;
+        let own = *order.get(channels)?;
+        let channels = *tensor.sizes.get(own)?;
         let axis = usize::try_from(rewriter.int(axis)?).ok();
         let has_codes = tensor.scalar_type == ScalarType::Char
-            && axis == Some(first)
+            && axis == Some(own)
             && tensor.sizes.len() == order.len();
         let (scale, _) = rewriter.constant(scales)?;
         let has_scales = scale.scalar_type == ScalarType::Float && scale.sizes == [channels];
@@ -322,7 +406,7 @@ fn linear(
     [input, weight, bias]: [ValueId; 3],
 ) -> Option<(Operator, Vec<ValueId>)> {
     let input = dequantized(rewriter, input)?;
-    let weights = Weights::of(rewriter, weight)?;
+    let weights = Weights::of(rewriter, weight, 0)?;
     let [width, depth] = *weights.sizes(rewriter)? else { return None };
     if !fits_bias(rewriter, bias, width) {
         return None;
@@ -341,15 +425,28 @@ fn convolution(
     rest: &[ValueId],
 ) -> Option<(Operator, Vec<ValueId>)> {
     let input = dequantized(rewriter, input)?;
-    let weights = Weights::of(rewriter, weight)?;
-    let [stride, padding, dilation, transposed, _, groups] = *rest else { return None };
-    let [channels, group, height, width] = *weights.sizes(rewriter)? else { return None };
-    let is_plain = rewriter.flag(Some(&transposed), false) == Some(false)
-        && rewriter.sizes(input.0)?.len() == 4
-        && fits_bias(rewriter, bias, channels);
-    let groups_known = rewriter.int(groups)?;
-    if !is_plain {
+    let [stride, padding, dilation, transposed, more, groups] = *rest else { return None };
+    let is_transposed = rewriter.flag(Some(&transposed), false)?;
+    let weights = Weights::of(rewriter, weight, usize::from(is_transposed))?;
+    let [first, second, height, width] = *weights.sizes(rewriter)? else { return None };
+    let [channels, group] = if is_transposed { [second, first] } else { [first, second] };
+    if rewriter.sizes(input.0)?.len() != 4 || !fits_bias(rewriter, bias, channels) {
         return None;
+    }
+    let groups_known = rewriter.int(groups)?;
+    let kernel = [height, width].map(|size| size as i64);
+    if is_transposed {
+        // Those of groups share their scales.
+        if groups_known != 1 {
+            return None;
+        }
+        let row = height.checked_mul(width)?.checked_mul(group)?;
+        let packed = weights.packed(rewriter, &[1, 2, 3, 0], vec![channels, row])?;
+        let kernel = rewriter.value(Value::IntList(kernel.to_vec()));
+        let mut args = product(rewriter, result, input, [packed, weights.scales, bias]);
+        args.extend([kernel, stride, padding, more, dilation, groups]);
+        args.push(activation(rewriter, result));
+        return Some((Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED, args));
     }
     // Weights lie by channel out, then by place; those of single channels by place, then by channel.
     let is_depthwise = group == 1 && usize::try_from(groups_known) == Ok(channels) && channels > 1;
@@ -361,7 +458,6 @@ fn convolution(
         (Operator::ET_VK_Q8TA_CONV2D, [0, 2, 3, 1], vec![channels, row])
     };
     let packed = weights.packed(rewriter, &order, sizes)?;
-    let kernel = [height, width].map(|size| size as i64);
     let kernel = rewriter.value(Value::IntList(kernel.to_vec()));
     let mut args = product(rewriter, result, input, [packed, weights.scales, bias]);
     args.extend([kernel, stride, padding, dilation, groups]);
@@ -414,6 +510,55 @@ mod tests {
         assert_eq!(graph.values[call.args[14]], Value::String("relu".into()));
         // One of them lies beyond six, and would have to be cut.
         assert_eq!(operators(&made(&CONVOLUTION.replace("0.0235", "0.05"))).len(), 5);
+    }
+
+    #[test]
+    fn transposed_convolutions_have_weights_by_channel_out() {
+        let text = "in x i8[1,2,4,4]
+            const w i8[2,3,2,2]
+            const s f32[3] = 0.5
+            const z i64[3]
+            f f32[1,2,4,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+            v f32[2,3,2,2] = quantized_decomposed.dequantize_per_channel.default(w, s, z, 1, -127, 127, 1, none)
+            c f32[1,3,8,8] = aten.convolution.default(f, v, none, [2, 2], [0, 0], [1, 1], true, [0, 0], 1)
+            y i8[1,3,8,8] = quantized_decomposed.quantize_per_tensor.default(c, 0.5, 0, -128, 127, 1)
+            out y";
+        let graph = made(text);
+        assert_eq!(operators(&graph), ["et_vk.q8ta_conv2d_transposed.default"]);
+        let [.., call] = &graph.nodes[..] else { panic!() };
+        let Value::Tensor(weights) = &graph.values[call.args[3]] else { panic!() };
+        assert_eq!(weights.sizes, [3, 8]);
+        // Scales of the channels that come in are no factor of a sum.
+        let inputs = text.replace("s f32[3]", "s f32[2]").replace("z i64[3]", "z i64[2]");
+        let inputs = inputs.replace("(w, s, z, 1,", "(w, s, z, 0,");
+        assert_eq!(operators(&made(&inputs)).len(), 4);
+    }
+
+    #[test]
+    fn codes_are_moved_and_multiplied() {
+        let text = "in x i8[2,3]
+            in y i8[2,3]
+            a f32[2,3] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+            b f32[2,3] = quantized_decomposed.dequantize_per_tensor.default(y, 0.25, 3, -128, 127, 1, none)
+            c f32[2,6] = aten.cat.default([a, b], 1)
+            q i8[2,6] = quantized_decomposed.quantize_per_tensor.default(c, 0.25, 3, -128, 127, 1)
+            out q";
+        assert_eq!(operators(&made(text)), ["aten.cat.default"]);
+        // So are they through several calls.
+        let turned = "t f32[6,2] = aten.permute_copy.default(c, [1, 0])
+            q i8[6,2] = quantized_decomposed.quantize_per_tensor.default(t, 0.25, 3, -128, 127, 1)";
+        let last = text.lines().find(|line| line.contains("q i8")).unwrap();
+        let found = operators(&made(&text.replace(last.trim(), turned)));
+        assert_eq!(found, ["aten.cat.default", "aten.permute_copy.default"]);
+        // Codes that stand for something else are other codes.
+        assert_eq!(operators(&made(&text.replace("(y, 0.25", "(y, 0.5"))).len(), 4);
+        let two = text.replace("[2,6]", "[2,3]");
+        let call = |call: &str| two.replace("aten.cat.default([a, b], 1)", call);
+        assert_eq!(operators(&made(&call("aten.mul.Tensor(a, b)"))), ["torchlet.q8ta_mul"]);
+        let graph = made(&call("aten.sub.Tensor(a, b, 2)"));
+        assert_eq!(operators(&graph), ["et_vk.q8ta_add.default"]);
+        let [.., sum] = &graph.nodes[..] else { panic!() };
+        assert_eq!(graph.values[sum.args[8]], Value::Double(-2.0));
     }
 
     #[test]

@@ -319,13 +319,30 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         };
         let values = args.iter().chain(&outs).map(|id| self.get(*id).cloned());
         let Some(mut values) = values.collect::<Option<Vec<Value<'_>>>>() else { return false };
-        let given = |(_, value): &(usize, &Value<'_>)| matches!(value, Value::Tensor(tensor) if tensor.data.is_none());
-        let inputs = values.iter().enumerate().take(args.len()).filter(given).map(|(id, _)| id);
-        let inputs = inputs.collect();
-        if outs != [out] {
-            values.push(Value::List((args.len()..values.len()).collect()));
+        // What is in lists comes behind.
+        for at in 0..args.len() {
+            let Some(Value::List(members)) = values.get(at) else { continue };
+            let members = members.clone();
+            let first = values.len();
+            let own = members.iter().map(|id| self.get(*id).cloned());
+            let Some(own) = own.collect::<Option<Vec<Value<'_>>>>() else { return false };
+            values.extend(own);
+            if let Some(list) = values.get_mut(at) {
+                *list = Value::List((first..first + members.len()).collect());
+            }
         }
-        let last = values.len() - 1;
+        let makes = args.len()..args.len() + outs.len();
+        let given = |(id, value): &(usize, &Value<'_>)| {
+            !makes.contains(id) && matches!(value, Value::Tensor(tensor) if tensor.data.is_none())
+        };
+        let inputs = values.iter().enumerate().filter(given).map(|(id, _)| id).collect();
+        let last = match outs == [out] {
+            true => args.len(),
+            false => {
+                values.push(Value::List(makes.clone().collect()));
+                values.len() - 1
+            }
+        };
         let node = Node::new(operator, (0..args.len()).chain([last]).collect());
         let outputs = vec![args.len()];
         let alone =

@@ -38,13 +38,15 @@ pub(super) fn check(graph: &Graph<'_>, node: &Node) -> Option<()> {
         | Operator::SUB_TENSOR
         | Operator::MUL_TENSOR
         | Operator::DIV_TENSOR => are_broadcast(&[of(0)?, of(1)?], out),
-        Operator::ET_VK_Q8TA_ADD => are_broadcast(&[of(0)?, of(1)?], out),
+        Operator::ET_VK_Q8TA_ADD | Operator::Q8TA_MUL => are_broadcast(&[of(0)?, of(1)?], out),
         Operator::ET_VK_Q8TA_RELU => of(0)? == out,
         Operator::ET_VK_Q8TA_LINEAR => {
             let ([outer @ .., k], [n, row]) = (of(0)?, of(3)?) else { return None };
             k <= row && out.split_last() == Some((n, outer))
         }
-        Operator::ET_VK_Q8TA_CONV2D | Operator::ET_VK_Q8TA_CONV2D_DW => {
+        Operator::ET_VK_Q8TA_CONV2D
+        | Operator::ET_VK_Q8TA_CONV2D_DW
+        | Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED => {
             let (input, channels) =
                 (of(0)?, if of(3)?.len() == 3 { of(3)?.last() } else { of(3)?.first() });
             let dim = out.len().checked_sub(3)?;

@@ -104,6 +104,30 @@ pub(crate) fn add(
     );
 }
 
+/// Products of codes, as codes of steps of `scale`.
+pub(crate) fn mul(
+    context: Context<'_>,
+    [a, b]: [(&[i8], Scaled); 2],
+    scale: f32,
+    range: Range,
+    out: &mut [i8],
+) {
+    // Products of codes are exact, and are scaled once.
+    let factor = a.1.scale * b.1.scale / scale;
+    in_parts(
+        context,
+        out,
+        #[inline(always)]
+        |first, out| {
+            let [a_codes, b_codes] = [a.0, b.0].map(|codes| codes.get(first..).unwrap_or_default());
+            for ((out, a_code), b_code) in out.iter_mut().zip(a_codes).zip(b_codes) {
+                let product = (i32::from(*a_code) - a.1.zero) * (i32::from(*b_code) - b.1.zero);
+                *out = range.code(product as f32 * factor);
+            }
+        },
+    );
+}
+
 /// Codes as other codes.
 pub(crate) fn requantize(
     context: Context<'_>,

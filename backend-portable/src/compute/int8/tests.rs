@@ -295,5 +295,9 @@ fn elements_are_rounded_to_even() {
         let operands = [(&[-3i8, -2, 127][..], from), (&[2i8, 3, 4][..], other)];
         elementwise::add(context, operands, 2.0, 0.5, RANGE, &mut sum);
         assert_eq!(sum, [-3, 2, 120]);
+        let operands = [(&[-3i8, -1, 127][..], from), (&[2i8, -3, 4][..], other)];
+        elementwise::mul(context, operands, 2.0, RANGE, &mut sum);
+        // Two and a half is rounded to two.
+        assert_eq!(sum, [-3, -5, 62]);
     }
 }

@@ -11,6 +11,8 @@ pub(crate) struct Windows {
     pub(crate) output: [usize; 2],
     /// How windows move along height and width.
     pub(crate) axes: [Window; 2],
+    /// How many windows come before the first result.
+    pub(crate) first: [usize; 2],
 }
 
 impl Windows {
@@ -22,7 +24,21 @@ impl Windows {
         height.checked_mul(width)?.checked_mul(channels)?;
         tall.checked_mul(wide)?.checked_mul(channels)?;
         output[0].checked_mul(output[1])?;
-        Some(Windows { input, output, axes })
+        Some(Windows { input, output, axes, first: [0; 2] })
+    }
+
+    /// So many of the windows, from `first` on. `None` if there are not so many.
+    pub(crate) fn part(
+        input: [usize; 3],
+        axes: [Window; 2],
+        first: [usize; 2],
+        output: [usize; 2],
+    ) -> Option<Self> {
+        let whole = Windows::new(input, axes)?;
+        let fits = |dim: usize| {
+            first[dim].checked_add(output[dim]).is_some_and(|end| end <= whole.output[dim])
+        };
+        (fits(0) && fits(1)).then_some(Windows { output, first, ..whole })
     }
 
     /// Codes of a window.
@@ -33,7 +49,8 @@ impl Windows {
 
     /// Whether each window is one pixel, and each pixel a window.
     pub(crate) fn are_pixels(&self) -> bool {
-        self.axes.iter().all(|axis| *axis == Window::ONE)
+        let [height, width, _] = self.input;
+        self.axes.iter().all(|axis| *axis == Window::ONE) && self.output == [height, width]
     }
 
     /// Codes of a picture.
@@ -57,7 +74,8 @@ impl Windows {
     ) -> Option<()> {
         let mut known = None;
         for place in places {
-            let (y, x) = (at / self.output[1], at % self.output[1]);
+            let y = self.first[0] + at / self.output[1];
+            let x = self.first[1] + at % self.output[1];
             at += 1;
             let (_, tall) = match known {
                 Some((row, taps)) if row == y => (row, taps),

@@ -1,6 +1,7 @@
 //! Convolutions: channels last, with weights packed beforehand and limits in the same pass.
 
-use super::moves::{channels_last, channels_last_order};
+use super::moves::{channels_last, channels_last_order, copy};
+use super::phases::{Phase, Taps};
 use super::{argument, output};
 use crate::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights};
 use crate::compute::gemm::ShapeMismatch;
@@ -8,7 +9,9 @@ use crate::compute::simd::Tier;
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::packed::{Constant, Form};
 use crate::engine::plan::{Io, Step};
+use crate::engine::view::View;
 use std::vec::Vec;
+use torchlet_core::rules::window::Window;
 use torchlet_graph::graph::{Value, ValueId};
 
 pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
@@ -30,17 +33,20 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
             bias.map_err(|why| std::format!("its bias: {why}"))?
         }
     };
-    let (tier, p) = (builder.machine.tier, *conv.params());
+    let p = *conv.params();
+    if let Some(phases) = phases(&conv) {
+        return in_phases(builder, args, &input, weights, bias, (&conv, phases));
+    }
+    let tier = builder.machine.tier;
     let (input, order) = match p.layout {
         Layout::ChannelsLast => (channels_last(builder, &input)?, channels_last_order(rank)),
         Layout::ChannelsFirst => (builder.contiguous(&input)?, (0..rank).collect()),
     };
     let [depth, height, width] = conv.output();
-    let pixels = if rank == 3 { &[width][..] } else { &[height, width] };
-    let shape: Vec<usize> = [p.batch, p.out_channels].iter().chain(pixels).copied().collect();
     if depth != 1 {
         return Err("a picture of one more dimension".into());
     }
+    let shape = shape(&p, rank, [height, width]);
     let out = builder.make_in_order(&shape, &order)?;
     if !builder.is_question() {
         let second = if p.transposed { p.out_channels } else { p.in_channels } / p.groups.max(1);
@@ -67,6 +73,137 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         builder.push(step, &[&input], &out);
     }
     builder.define(output(args)?, out)
+}
+
+/// The sizes of batches of rows or pictures that a convolution makes.
+fn shape(p: &ConvParams, rank: usize, [height, width]: [usize; 2]) -> Vec<usize> {
+    let pixels = if rank == 3 { &[width][..] } else { &[height, width] };
+    [p.batch, p.out_channels].iter().chain(pixels).copied().collect()
+}
+
+/// The plain convolutions of a transposed one, along height and width, where these do less: those of stride one are one anyway.
+fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
+    let p = conv.params();
+    let [_, tall, wide] = p.stride;
+    if !p.transposed || tall.max(wide) == 1 || p.kernel[0] != 1 {
+        return None;
+    }
+    let [_, height, width] = conv.output();
+    let along = |dim: usize, output: usize| {
+        let numbers = [p.kernel[dim], p.stride[dim], p.padding[dim], p.dilation[dim]];
+        let [kernel, stride, padding, dilation] = numbers.map(|it| i64::try_from(it).ok());
+        let window = Window::new(kernel?, stride?, padding?, dilation?)?;
+        Phase::of_transposed(window, p.input[dim], output)
+    };
+    Some([along(1, height)?, along(2, width)?])
+}
+
+/// A transposed convolution as a plain one for each phase, whose results lie between those of the others.
+fn in_phases<'p>(
+    builder: &mut Builder<'_, 'p>,
+    args: &[ValueId],
+    input: &View,
+    weights: ValueId,
+    bias: Option<Constant<'p>>,
+    (whole, phases): (&Conv, [Vec<Phase>; 2]),
+) -> Result<(), Refusal> {
+    let (rank, p) = (input.sizes.len(), *whole.params());
+    let layout = layout(p.groups, p.in_channels, p.out_channels);
+    let (input, order) = match layout {
+        Layout::ChannelsLast => (channels_last(builder, input)?, channels_last_order(rank)),
+        Layout::ChannelsFirst => (builder.contiguous(input)?, (0..rank).collect()),
+    };
+    let [_, height, width] = whole.output();
+    let out = builder.make_in_order(&shape(&p, rank, [height, width]), &order)?;
+    for tall in &phases[0] {
+        for wide in &phases[1] {
+            if builder.is_question() {
+                break;
+            }
+            let params = ConvParams {
+                kernel: [1, tall.taps.count, wide.taps.count],
+                stride: [1; 3],
+                padding: [0, tall.window.padding(), wide.window.padding()],
+                dilation: [1, tall.window.dilation(), wide.window.dilation()],
+                output_padding: [0; 3],
+                transposed: false,
+                layout,
+                ..p
+            };
+            let conv = Conv::new(params).ok_or("numbers that no convolution has")?;
+            let [_, rows, columns] = conv.output();
+            let made = builder.make_in_order(&shape(&p, rank, [rows, columns]), &order)?;
+            let (weights, form) = phase_weights(builder, weights, &conv, [tall.taps, wide.taps])?;
+            let (min, max) = (f32::NEG_INFINITY, f32::INFINITY);
+            let (from, bias) = (input.offset, bias.clone());
+            let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
+            builder.push(step, &[&input], &made);
+            let (mut made, mut place) = (Some(made), Some(out.clone()));
+            // Rows have no height.
+            let dims = if rank == 3 {
+                &[(2, wide, width)][..]
+            } else {
+                &[(2, tall, height), (3, wide, width)]
+            };
+            for (dim, phase, size) in dims.iter().copied() {
+                let end = phase.skip + phase.count;
+                made = made.and_then(|made| made.sliced(dim, phase.skip, end, 1));
+                place = place.and_then(|place| place.sliced(dim, phase.start, size, phase.every));
+            }
+            let parts = made.zip(place).ok_or("a part that is outside")?;
+            copy(builder, &parts.0, &parts.1);
+        }
+    }
+    builder.define(output(args)?, out)
+}
+
+/// The weights of a phase, of those of the whole `[in, out of a group, height, width]`.
+fn phase_weights<'p>(
+    builder: &mut Builder<'_, 'p>,
+    id: ValueId,
+    conv: &Conv,
+    taps: [Taps; 2],
+) -> Result<(Constant<'p>, WeightForm), Refusal> {
+    let p = *conv.params();
+    let (channels, groups) = ([p.in_channels, p.out_channels], p.groups.max(1));
+    let form =
+        Form::Phase { channels, groups, channels_last: p.layout == Layout::ChannelsLast, taps };
+    let [inputs, outputs] = channels.map(|count| count / groups);
+    let [tall, wide] = taps;
+    let plain = WeightForm::contiguous(inputs, p.kernel);
+    let WeightForm::Strided(strides) = plain else { return Err("weights that are packed".into()) };
+    let count = inputs.saturating_mul(p.out_channels).saturating_mul(tall.count * wide.count);
+    let packed_len = conv.packed_weights_len(builder.machine.tier);
+    let packed_len = packed_len.ok_or("weights that are too large")?;
+    let len = if packed_len == 0 { count } else { packed_len };
+    let all = tall.kernel.saturating_mul(wide.kernel);
+    let made = builder.packed(id, form, len, |context, data, packed| {
+        let weights = (0..count).map(|at| {
+            let (at, x) = (at / wide.count, wide.at(at % wide.count));
+            let (at, y) = (at / tall.count, tall.at(at % tall.count));
+            let (input, output) = (at % inputs, at / inputs);
+            let input = output / outputs * inputs + input;
+            let at = (input * outputs + output % outputs) * all + y * wide.kernel + x;
+            data.get(at).copied()
+        });
+        let weights: Option<Vec<f32>> = weights.collect();
+        let weights = weights.ok_or("weights that are cut short")?;
+        if packed_len == 0 {
+            packed.copy_from_slice(&weights);
+            return Ok(());
+        }
+        let packed = conv.pack_weights(context, &weights, strides, packed);
+        packed.map_err(|_| "weights that are cut short".into())
+    })?;
+    Ok((made, if packed_len == 0 { plain } else { WeightForm::Packed }))
+}
+
+/// The order that a plain convolution computes in.
+fn layout(groups: usize, in_channels: usize, out_channels: usize) -> Layout {
+    // Groups of few channels fill no vector when channels are innermost, unless there is one each.
+    let is_depthwise = groups == in_channels && groups == out_channels;
+    let few = groups > 1 && !is_depthwise && out_channels / groups.max(1) < 8;
+    if few { Layout::ChannelsFirst } else { Layout::ChannelsLast }
 }
 
 /// The numbers of a call, of which the weights have these sizes.
@@ -102,10 +239,13 @@ fn geometry(
     if input.get(1) != Some(&in_channels) {
         return Err("input and weights have different channels".into());
     }
-    // Groups of few channels fill no vector when channels are innermost, unless there is one each.
-    let is_depthwise = groups == in_channels && groups == out_channels && !transposed;
-    let few = groups > 1 && !is_depthwise && out_channels / groups.max(1) < 8;
-    let layout = if few { Layout::ChannelsFirst } else { Layout::ChannelsLast };
+    let layout = match layout(groups, in_channels, out_channels) {
+        // A transposed convolution has no loops for single channels.
+        Layout::ChannelsLast if transposed && groups > 1 && out_channels / groups.max(1) < 8 => {
+            Layout::ChannelsFirst
+        }
+        layout => layout,
+    };
     let params = ConvParams {
         batch: input.first().copied().unwrap_or(0),
         in_channels,

@@ -7,12 +7,14 @@ mod dynamic;
 mod elementwise;
 mod moves;
 mod norm;
+mod phases;
 mod pool;
 mod product;
 mod resize;
 mod rows;
 
 pub(super) use moves::{Copy, copy};
+pub(super) use phases::Taps;
 
 use super::builder::{Builder, Refusal};
 use torchlet_graph::graph::ValueId;
@@ -62,10 +64,13 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR => codes::quantize,
         Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR => codes::dequantize,
         Operator::ET_VK_Q8TA_CONV2D | Operator::ET_VK_Q8TA_CONV2D_DW => codes::convolution,
+        Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED => codes::transposed,
         Operator::ET_VK_Q8TA_LINEAR => codes::linear,
         Operator::DYNAMIC_LINEAR => dynamic::linear,
         Operator::ET_VK_Q8TA_ADD => codes::add,
         Operator::ET_VK_Q8TA_RELU => codes::relu,
+        Operator::Q8TA_MUL => codes::mul,
+        Operator::UPSAMPLE_BILINEAR2D_VEC => resize::bilinear,
         other => return elementwise::find(other),
     })
 }
@@ -101,6 +106,7 @@ pub(super) fn is_heavy(operator: Operator) -> bool {
             | Operator::ET_VK_SDPA
             | Operator::ET_VK_Q8TA_CONV2D
             | Operator::ET_VK_Q8TA_CONV2D_DW
+            | Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED
             | Operator::ET_VK_Q8TA_LINEAR
             | Operator::DYNAMIC_LINEAR
     )

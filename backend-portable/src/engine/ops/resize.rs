@@ -1,12 +1,19 @@
-//! What makes pictures larger: borders of one number, and repeated pixels.
+//! What makes pictures larger: borders of one number, repeated pixels, and those between others.
 
-use super::moves::copy;
+use super::moves::{channels_last_order, copy};
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
+use crate::compute::simd::{Simd, Vectorized};
+use crate::compute::split::{Outcome, chunk_len, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Io, Step};
+use crate::engine::view::dense_strides;
+use crate::spatial::resample::{LinearTap, linear_taps};
 use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
+
+/// Elements of an interpolated picture that a thread should at least make.
+const GRAIN: usize = 1 << 13;
 
 /// `constant_pad_nd(self, pad, value)`: the elements before and behind each dimension, from the last one on.
 pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
@@ -93,4 +100,134 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     let source = source.and_then(|source| source.expanded(&apart));
     copy(builder, &source.ok_or("pixels that do not come apart")?, &target);
     builder.define(output(args)?, result)
+}
+
+/// `upsample_bilinear2d(input, output_size, align_corners, scale_factors)`
+pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let &[batch, channels, height, width] = &input.sizes[..] else {
+        return Err("the engine makes batches of pictures larger".into());
+    };
+    let corners = builder.truth(argument(args, 2)?)?;
+    let factors: &[f64] = match builder.value(argument(args, 3)?) {
+        Value::DoubleList(factors) => factors,
+        _ => &[],
+    };
+    let mut sizes = [0usize; 2];
+    if let Value::None = builder.value(argument(args, 1)?) {
+        for (slot, (size, factor)) in sizes.iter_mut().zip([height, width].iter().zip(factors)) {
+            // As the kernel: the product in double precision, cut.
+            *slot = (*size as f64 * factor) as usize;
+        }
+    } else {
+        let given = builder.integers(argument(args, 1)?)?;
+        for (slot, size) in sizes.iter_mut().zip(given) {
+            *slot = usize::try_from(size).unwrap_or(0);
+        }
+    }
+    if sizes.contains(&0) || [channels, height, width].contains(&0) {
+        return Err("pictures without pixels".into());
+    }
+    if sizes == [height, width] {
+        return builder.define(output(args)?, input);
+    }
+    if sizes[0] == height || sizes[1] == width {
+        return Err("pictures that stay as high, or as wide, as they are".into());
+    }
+    let result = [batch, channels, sizes[0], sizes[1]];
+    let is_last =
+        channels > 1 && input.has_strides(&dense_strides(&input.sizes, &channels_last_order(4)));
+    let (input, order) = match is_last {
+        true => (input, channels_last_order(4)),
+        false => (builder.contiguous(&input)?, Vec::from([0, 1, 2, 3])),
+    };
+    let result = builder.make_in_order(&result, &order)?;
+    if !builder.is_question() {
+        let taps = |dim: usize, size: usize| -> Vec<LinearTap> {
+            linear_taps(size, sizes[dim], corners, factors.get(dim).copied()).collect()
+        };
+        let (rows, columns) = (taps(0, height), taps(1, width));
+        let inner = if is_last { channels } else { 1 };
+        let picture = [height, width * inner];
+        builder.push(
+            Bilinear { at: input.offset, picture, inner, rows, columns },
+            &[&input],
+            &result,
+        );
+    }
+    builder.define(output(args)?, result)
+}
+
+/// Pictures of pixels between those of others.
+struct Bilinear {
+    /// Where the input begins.
+    at: usize,
+    /// Rows of a picture, and elements of one.
+    picture: [usize; 2],
+    /// Elements of a pixel.
+    inner: usize,
+    rows: Vec<LinearTap>,
+    columns: Vec<LinearTap>,
+}
+
+impl Step for Bilinear {
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs: [input, ..], out, context, .. } = io;
+        let input = input.get(self.at..).ok_or(ShapeMismatch)?;
+        let row = self.columns.len() * self.inner;
+        let outcome = Outcome::default();
+        let part = chunk_len(context.parallel, out.len() / row.max(1), GRAIN.div_ceil(row.max(1)));
+        for_each_chunk_mut(context.parallel, out, part.saturating_mul(row), &|index, out| {
+            for (at, out) in out.chunks_exact_mut(row).enumerate() {
+                let done = self.row(index * part + at, input).map(|between| {
+                    let inner = self.inner;
+                    context.tier.dispatch(Row { between, columns: &self.columns, inner, out })
+                });
+                outcome.note(done.flatten().ok_or(ShapeMismatch));
+            }
+        });
+        outcome.result()
+    }
+}
+
+impl Bilinear {
+    /// The two rows that a row of the result lies between, and their weights.
+    fn row<'a>(&self, at: usize, input: &'a [f32]) -> Option<([&'a [f32]; 2], [f32; 2])> {
+        let [rows, length] = self.picture;
+        let tap = self.rows.get(at % self.rows.len())?;
+        let picture = (at / self.rows.len()).checked_mul(rows.checked_mul(length)?)?;
+        let [first, second] = tap.positions.map(|position| {
+            input.get(picture + position * length..).and_then(|row| row.get(..length))
+        });
+        Some(([first?, second?], tap.weights))
+    }
+}
+
+/// A row of a result.
+struct Row<'a> {
+    between: ([&'a [f32]; 2], [f32; 2]),
+    columns: &'a [LinearTap],
+    inner: usize,
+    out: &'a mut [f32],
+}
+
+impl Vectorized for Row<'_> {
+    type Output = Option<()>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> Option<()> {
+        let Row { between: ([upper, lower], [above, below]), columns, inner, out } = self;
+        for (tap, out) in columns.iter().zip(out.chunks_exact_mut(inner)) {
+            let [left, right] = tap.weights;
+            let [first, second] = tap.positions.map(|position| position * inner);
+            let around = [upper, lower].map(|row| {
+                [first, second].map(|at| row.get(at..).and_then(|row| row.get(..inner)))
+            });
+            let [[Some(a), Some(b)], [Some(c), Some(d)]] = around else { return None };
+            for ((((out, a), b), c), d) in out.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+                *out = above * (left * a + right * b) + below * (left * c + right * d);
+            }
+        }
+        Some(())
+    }
 }

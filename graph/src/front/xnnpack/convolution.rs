@@ -156,6 +156,7 @@ fn weights(
     match kind {
         Kind::Plain => builder.permuted(filter, &CHANNELS_FIRST),
         Kind::Depthwise => builder.permuted(filter, &[3, 0, 1, 2]),
+        Kind::Transposed if groups == 1 => builder.permuted(filter, &[3, 0, 1, 2]),
         Kind::Transposed => {
             let [outputs, height, width, inputs] = sizes;
             if outputs % groups != 0 {

@@ -15,6 +15,13 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
         let sum = b.binary(Operator::ADD_TENSOR, first, second)?;
         finish(b, sum, false, Some(pair(b, args, [6, 7])?), b.out(args)?)
     }),
+    (Operator::Q8TA_MUL, |b, args| {
+        let (first, second) = (b.arg(args, 0)?, b.arg(args, 1)?);
+        let first = dequantize(b, first, pair(b, args, [2, 3])?)?;
+        let second = dequantize(b, second, pair(b, args, [4, 5])?)?;
+        let product = b.binary(Operator::MUL_TENSOR, first, second)?;
+        finish(b, product, false, Some(pair(b, args, [6, 7])?), b.out(args)?)
+    }),
     (Operator::ET_VK_Q8TA_RELU, |b, args| {
         let input = b.arg(args, 0)?;
         let numbers = dequantize(b, input, pair(b, args, [1, 2])?)?;

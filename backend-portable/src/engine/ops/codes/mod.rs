@@ -1,12 +1,16 @@
 //! What takes and gives codes of 8 bits, which stand for `(code - zero) * scale`.
 
+mod convolution;
+
+pub(super) use convolution::{convolution, transposed};
+
 use super::moves::{channels_last, channels_last_order};
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::elementwise::{self, Scaled};
 use crate::compute::int8::product::{Left, product, workspace_len};
 use crate::compute::int8::windows::Windows;
-use crate::compute::int8::{Range, Requantize, depthwise, pack};
+use crate::compute::int8::{Range, Requantize, pack};
 use crate::compute::simd::{Dots, Tier};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::packed::{Constant, Form};
@@ -51,7 +55,19 @@ fn range(
     }
 }
 
+/// A bias in units of a column's sums, and what is left of it: nothing, where quantizers gave it that scale, and it was rounded to it.
+/// Then a result is rounded once, as where a bias is an integer from the beginning.
+fn in_units(bias: f32, unit: f32) -> (i32, f32) {
+    /// Numbers below a half of this are rounded to integers where it is added and taken away again.
+    const MAGIC: f32 = 12_582_912.0;
+    let units = bias / unit;
+    let whole = (units + MAGIC) - MAGIC;
+    let is_whole = units.abs() < MAGIC / 4.0 && (units - whole).abs() <= 1e-3 + 1e-6 * units.abs();
+    if is_whole { (whole as i32, 0.0) } else { (0, bias) }
+}
+
 /// What sums of columns are made of, and where it is read.
+#[derive(Clone)]
 struct Columns {
     from: Scaled,
     scale: f32,
@@ -85,6 +101,12 @@ impl Columns {
         Ok((Columns { from, scale: to.scale, range, scales, bias }, reads))
     }
 
+    /// Those of the columns from one on.
+    fn starting_at(&self, first: usize) -> Self {
+        let bias = self.bias.map(|at| at + first);
+        Columns { scales: self.scales + first, bias, ..self.clone() }
+    }
+
     /// Fills in what sums of packed columns become, in a workspace of three words for each. `channel` is that of a packed place.
     fn fill<'w>(
         &self,
@@ -105,75 +127,19 @@ impl Columns {
         let (scales, rest) = rest.split_at_mut_checked(count).ok_or(ShapeMismatch)?;
         let (bias, rest) = rest.split_at_mut_checked(count).ok_or(ShapeMismatch)?;
         let start: &mut [i32] = bytemuck::cast_slice_mut(start);
-        let (zero, inverse) = (self.from.zero + offset, 1.0 / self.scale);
+        let zero = self.from.zero + offset;
         let places = start.iter_mut().zip(scales.iter_mut()).zip(bias.iter_mut()).zip(sums);
         for (place, (((start, scale), bias), sum)) in places.enumerate() {
             let channel = channel(place);
-            *start = zero.wrapping_mul(*sum).wrapping_neg();
-            let given = scales_given.get(channel).copied().unwrap_or(0.0);
-            *scale = given * self.from.scale * inverse;
-            *bias = bias_given.get(channel).copied().unwrap_or(0.0) * inverse;
+            let own = self.from.scale * scales_given.get(channel).copied().unwrap_or(0.0);
+            let given = bias_given.get(channel).copied().unwrap_or(0.0);
+            *scale = own / self.scale;
+            let (units, rest) = in_units(given, own);
+            *start = units.wrapping_sub(zero.wrapping_mul(*sum));
+            *bias = rest / self.scale;
         }
         Ok((Requantize { start, scales, bias, range: self.range }, rest))
     }
-}
-
-/// `q8ta_conv2d(x, scale, zero, weights, sums, scales, scale, zero, bias, kernel, stride, padding, dilation, groups, activation)`, and the
-/// same of single channels.
-pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.codes(argument(args, 0)?)?;
-    let &[batch, in_channels, height, width] = &input.sizes[..] else {
-        return Err("the engine convolves codes of batches of pictures".to_owned());
-    };
-    let list = |at| builder.integers(argument(args, at)?);
-    let axes = windows(2, &list(9)?, &list(10)?, &list(11)?, &list(12)?);
-    let axes = axes.and_then(|axes| <[Window; 2]>::try_from(&axes[..]).ok());
-    let axes = axes.ok_or("kernel, stride, padding or dilation is wrong")?;
-    let groups = usize::try_from(builder.integer(argument(args, 13)?)?).unwrap_or(0);
-    let windows = Windows::new([height, width, in_channels], axes);
-    let windows = windows.ok_or("a shape that windows do not fit")?;
-    let weights = argument(args, 3)?;
-    if !builder.is_constant(weights) || builder.element(weights)? != Element::Code {
-        return Err(
-            "the engine packs codes of weights beforehand, and these are not constant".to_owned()
-        );
-    }
-    let [tall, wide] = axes.map(|axis| axis.kernel());
-    let (out_channels, is_depthwise) = match *builder.sizes(weights)? {
-        [rows, cols, channels]
-            if [rows, cols] == [tall, wide] && channels == in_channels && groups == channels =>
-        {
-            (channels, true)
-        }
-        [channels, row] if row == windows.codes() && groups == 1 => (channels, false),
-        _ => return Err("weights of channels in groups".to_owned()),
-    };
-    if is_depthwise && tall.saturating_mul(wide) > depthwise::TAPS {
-        return Err("windows of too many taps".to_owned());
-    }
-    let (columns, reads) = Columns::of(builder, args, out_channels, 14)?;
-    let outside = code(columns.from.zero)?;
-    let input = channels_last(builder, &input)?;
-    let shape = [batch, out_channels, windows.output[0], windows.output[1]];
-    let order = channels_last_order(4);
-    let out = builder.make_of_in_order(&shape, &order, Element::Code)?;
-    if !builder.is_question() {
-        let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
-        let at = input.offset;
-        if is_depthwise {
-            let (taps, channels) = (tall * wide, out_channels);
-            let packed = depthwise_weights(builder, weights, taps, channels)?;
-            let step = Depthwise { batch, windows, at, outside, packed, taps, columns };
-            builder.push(step, &reads, &out);
-        } else {
-            let shape = [windows.codes(), out_channels];
-            let packed = product_weights(builder, weights, shape)?;
-            let source = Source::Windows(windows, outside);
-            let rows = batch.saturating_mul(windows.count());
-            builder.push(Product { rows, source, at, shape, packed, columns }, &reads, &out);
-        }
-    }
-    builder.define(output(args)?, out)
 }
 
 /// `q8ta_linear(x, scale, zero, weights, sums, scales, scale, zero, bias, activation)`
@@ -220,23 +186,6 @@ pub(super) fn product_weights<'p>(
     builder.packed_bytes(id, Form::Codes { k, n }, len, |_, data, packed| {
         let code = |row: usize, col: usize| data.get(col * k + row).map(|code| code.cast_signed());
         pack::pack([k, n], code, packed).ok_or_else(|| "a constant is cut short".to_owned())
-    })
-}
-
-/// Weights `[height, width, channels]` as convolutions of single channels take them.
-fn depthwise_weights<'p>(
-    builder: &mut Builder<'_, 'p>,
-    id: ValueId,
-    taps: usize,
-    channels: usize,
-) -> Result<Constant<'p>, Refusal> {
-    let len = depthwise::packed_len(taps, channels).ok_or("weights that are too large")?;
-    builder.packed_bytes(id, Form::Depthwise { taps, channels }, len, |_, data, packed| {
-        let code = |tap: usize, channel: usize| {
-            data.get(tap * channels + channel).map(|code| code.cast_signed())
-        };
-        let packed = depthwise::pack(taps, channels, code, packed);
-        packed.ok_or_else(|| "a constant is cut short".to_owned())
     })
 }
 
@@ -291,51 +240,6 @@ impl Step for Product<'_> {
     }
 }
 
-/// A convolution of single channels.
-struct Depthwise<'p> {
-    batch: usize,
-    windows: Windows,
-    /// Where the input begins.
-    at: usize,
-    outside: i8,
-    packed: Constant<'p>,
-    taps: usize,
-    columns: Columns,
-}
-
-impl Step for Depthwise<'_> {
-    fn workspace(&self, _: Tier, _: usize) -> usize {
-        let channels = depthwise::padded(self.windows.input[2]);
-        channels.saturating_mul(3).saturating_add(channels / 4)
-    }
-
-    fn limit(&mut self, min: f32, max: f32) -> bool {
-        self.columns.range.limit(min, max);
-        true
-    }
-
-    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
-        let Io { inputs, out, workspace, context } = io;
-        let codes: &[i8] = bytemuck::cast_slice(inputs[0]);
-        let codes = codes.get(self.at..).ok_or(ShapeMismatch)?;
-        let channels = self.windows.input[2];
-        let packed = depthwise::Packed::of(self.taps, channels, self.packed.as_slice());
-        let packed = packed.ok_or(ShapeMismatch)?;
-        let channel = |place: usize| {
-            let block = depthwise::BLOCK;
-            place / block * block + depthwise::channel(place % block)
-        };
-        let (columns, rest) = self.columns.fill(&inputs, packed.sums, 0, channel, workspace)?;
-        let outside: &mut [i8] = bytemuck::cast_slice_mut(rest);
-        let outside = outside.get_mut(..channels).ok_or(ShapeMismatch)?;
-        outside.fill(self.outside);
-        let out = bytemuck::cast_slice_mut(out);
-        let pictures =
-            depthwise::Pictures { batch: self.batch, windows: &self.windows, codes, outside };
-        depthwise::convolve(context, &pictures, packed, &columns, out)
-    }
-}
-
 /// The same elements without gaps, in the order that they have if there are none.
 fn dense(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
     if view.is_dense() { Ok(view.clone()) } else { builder.contiguous(view) }
@@ -372,19 +276,37 @@ pub(super) fn dequantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
 
 /// `q8ta_add(a, b, scale, zero, scale, zero, scale, zero, alpha)`
 pub(super) fn add(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let alpha = builder.number(argument(args, 8)?)? as f32;
+    let of_two = |at, from, scale, range| Elementwise::Add { at, from, alpha, scale, range };
+    binary(builder, args, of_two)
+}
+
+/// `q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)`
+pub(super) fn mul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    binary(builder, args, |at, from, scale, range| Elementwise::Mul { at, from, scale, range })
+}
+
+/// A call of codes `a, b, scale, zero, scale, zero, scale, zero`, the last of the result.
+fn binary(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    of_two: impl FnOnce([usize; 2], [Scaled; 2], f32, Range) -> Elementwise,
+) -> Result<(), Refusal> {
     let (a, b) = (builder.codes(argument(args, 0)?)?, builder.codes(argument(args, 1)?)?);
     let (from, to) =
         ([scaled(builder, args, 2)?, scaled(builder, args, 4)?], scaled(builder, args, 6)?);
-    let alpha = builder.number(argument(args, 8)?)? as f32;
-    if a.sizes != b.sizes {
-        return Err("codes of different shapes".to_owned());
-    }
-    let a = dense(builder, &a)?;
-    let b = builder.in_strides(&b, &a.strides)?;
+    // One of them may be repeated.
+    let refusal = "codes of shapes that are both repeated";
+    let [a, b] = match b.expanded(&a.sizes) {
+        Some(b) => [dense(builder, &a)?, b],
+        None => [a.expanded(&b.sizes).ok_or(refusal)?, dense(builder, &b)?],
+    };
+    let strides = if a.is_dense() { a.strides.clone() } else { b.strides.clone() };
+    let a = builder.in_strides(&a, &strides)?;
+    let b = builder.in_strides(&b, &strides)?;
     let out = builder.make_of_in_order(&a.sizes, &a.order(), Element::Code)?;
     let range = range(builder, to.zero, None)?;
-    let at = [a.offset, b.offset];
-    builder.push(Elementwise::Add { at, from, alpha, scale: to.scale, range }, &[&a, &b], &out);
+    builder.push(of_two([a.offset, b.offset], from, to.scale, range), &[&a, &b], &out);
     builder.define(output(args)?, out)
 }
 
@@ -410,6 +332,7 @@ enum Elementwise {
     Dequantize { at: usize, from: Scaled },
     Requantize { at: usize, from: Scaled, scale: f32, range: Range },
     Add { at: [usize; 2], from: [Scaled; 2], alpha: f32, scale: f32, range: Range },
+    Mul { at: [usize; 2], from: [Scaled; 2], scale: f32, range: Range },
 }
 
 impl Step for Elementwise {
@@ -434,6 +357,12 @@ impl Step for Elementwise {
                     [(codes_from(first, at[0])?, from[0]), (codes_from(second, at[1])?, from[1])];
                 let out = bytemuck::cast_slice_mut(out);
                 elementwise::add(context, operands, alpha, scale, range, out);
+            }
+            Elementwise::Mul { at, from, scale, range } => {
+                let operands =
+                    [(codes_from(first, at[0])?, from[0]), (codes_from(second, at[1])?, from[1])];
+                let out = bytemuck::cast_slice_mut(out);
+                elementwise::mul(context, operands, scale, range, out);
             }
         }
         Ok(())
@@ -467,7 +396,8 @@ pub(super) fn largest(
     };
     let input = channels_last(builder, &input)?;
     let result = builder.make_of_in_order(&sizes, &channels_last_order(4), Element::Code)?;
-    let windows = Windows { input: [height, width, channels], output: [tall, wide], axes };
+    let windows =
+        Windows { input: [height, width, channels], output: [tall, wide], axes, first: [0; 2] };
     let len = result.numel();
     builder.push(Largest { at: input.offset, windows, len }, &[&input], &result);
     builder.define(out, result)

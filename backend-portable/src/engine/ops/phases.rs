@@ -1,0 +1,169 @@
+//! Transposed convolutions as plain ones.
+//!
+//! Outputs that are a stride apart see the same taps of the kernel, each at the next place of the input: they are a plain convolution of
+//! stride one with some of the taps, in the opposite order. So no tap is multiplied that meets nothing, and nothing is added up twice.
+
+use std::vec::Vec;
+use torchlet_core::rules::window::Window;
+
+/// Most parts along a dimension: beyond that, each has little to do.
+const MOST: usize = 16;
+
+/// Taps of a kernel along one dimension, in the order in which a part of a convolution has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::engine) struct Taps {
+    /// Taps of the whole kernel.
+    pub(super) kernel: usize,
+    first: usize,
+    step: usize,
+    pub(super) count: usize,
+    backwards: bool,
+}
+
+impl Taps {
+    /// All taps of a kernel, as they come.
+    pub(super) fn all(kernel: usize) -> Self {
+        Taps { kernel, first: 0, step: 1, count: kernel, backwards: false }
+    }
+
+    /// The tap of the kernel that a part has at this place.
+    pub(super) fn at(&self, place: usize) -> usize {
+        let place = if self.backwards { self.count - 1 - place } else { place };
+        self.first + place * self.step
+    }
+
+    /// What tells them from others.
+    pub(in crate::engine) fn numbers(&self) -> [usize; 5] {
+        [self.kernel, self.first, self.step, self.count, self.backwards.into()]
+    }
+}
+
+/// Outputs along one dimension that are a plain convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Phase {
+    /// Where the first of them is, how far the next, and how many there are.
+    pub(super) start: usize,
+    pub(super) every: usize,
+    pub(super) count: usize,
+    /// The convolution, and how many of its windows come before the first one that is wanted.
+    pub(super) window: Window,
+    pub(super) skip: usize,
+    pub(super) taps: Taps,
+}
+
+impl Phase {
+    /// All outputs of a plain convolution.
+    pub(super) fn whole(window: Window, count: usize) -> Self {
+        let taps = Taps::all(window.kernel());
+        Phase { start: 0, every: 1, count, window, skip: 0, taps }
+    }
+
+    /// Those of a transposed one. `None` where there are many, or some that see no tap.
+    pub(super) fn of_transposed(window: Window, input: usize, output: usize) -> Option<Vec<Self>> {
+        if window.stride() > MOST {
+            return None;
+        }
+        (0..window.stride().min(output)).map(|start| of(window, input, output, start)).collect()
+    }
+}
+
+/// The outputs from one on.
+fn of(window: Window, input: usize, output: usize, start: usize) -> Option<Phase> {
+    let [kernel, stride, padding, dilation] =
+        [window.kernel(), window.stride(), window.padding(), window.dilation()];
+    // What comes to the next place of the input, in taps and in places.
+    let shared = divisor(stride, dilation);
+    let (step, apart) = (stride / shared, dilation / shared);
+    let wide = |number: usize| i64::try_from(number).ok();
+    let behind = |tap: usize| -> Option<i64> {
+        wide(start)?
+            .checked_add(wide(padding)?)?
+            .checked_sub(wide(tap)?.checked_mul(wide(dilation)?)?)
+    };
+    let is_met = |tap: &usize| behind(*tap).is_some_and(|at| at % (stride as i64) == 0);
+    let first = (0..step.min(kernel)).find(is_met)?;
+    let count = (kernel - 1 - first) / step + 1;
+    let reach = wide(count - 1)?.checked_mul(wide(apart)?)?;
+    // The place that the last tap, which comes first now, sees of the first output.
+    let origin = behind(first)? / wide(stride)? - reach;
+    let outputs = (output - start).div_ceil(stride);
+    let last = wide(outputs)? - 1 + origin + reach;
+    let around = (last - (wide(input)? - 1)).max(-origin).max(0);
+    let convolved = Window::new(wide(count)?, 1, around, wide(apart)?)?;
+    Some(Phase {
+        start,
+        every: stride,
+        count: outputs,
+        window: convolved,
+        skip: usize::try_from(around + origin).ok()?,
+        taps: Taps { kernel, first, step, count, backwards: true },
+    })
+}
+
+fn divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The taps and places of the input that each output sees, by the rule of transposed convolutions.
+    fn seen(window: Window, input: usize, output: usize) -> Vec<Vec<(usize, usize)>> {
+        let mut all = std::vec![Vec::new(); output];
+        for place in 0..input {
+            for tap in 0..window.kernel() {
+                let at = place * window.stride() + tap * window.dilation();
+                if let Some(at) = at.checked_sub(window.padding()).filter(|at| *at < output) {
+                    all[at].push((tap, place));
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn phases_see_what_the_whole_sees() {
+        let mut count = 0;
+        for numbers in 0..5 * 4 * 4 * 3 * 4 {
+            let (kernel, rest) = (numbers % 5 + 1, numbers / 5);
+            let (stride, rest) = (rest % 4 + 1, rest / 4);
+            let (padding, rest) = (rest % 4, rest / 4);
+            let (dilation, input) = (rest % 3 + 1, rest / 3 + 3);
+            let window = Window::new(kernel, stride, padding, dilation).unwrap();
+            let input = usize::try_from(input).unwrap();
+            for extra in 0..2 {
+                let Some(output) = window.transposed(input, extra).filter(|size| *size > 0) else {
+                    continue;
+                };
+                let wanted = seen(window, input, output);
+                let Some(phases) = Phase::of_transposed(window, input, output) else {
+                    assert!(kernel < stride || dilation > 1, "{window:?}");
+                    continue;
+                };
+                let mut outputs = 0;
+                for phase in phases {
+                    count += 1;
+                    let size = phase.window.convolved(input).unwrap();
+                    assert!(phase.skip + phase.count <= size, "{window:?} {phase:?}");
+                    for index in 0..phase.count {
+                        let taps = phase.window.taps(phase.skip + index, input);
+                        let mut found: Vec<_> = (0..taps.count)
+                            .map(|tap| {
+                                let place = taps.start + tap * phase.window.dilation();
+                                (phase.taps.at(taps.first + tap), place)
+                            })
+                            .collect();
+                        found.sort_unstable();
+                        let mut wanted = wanted[phase.start + index * phase.every].clone();
+                        wanted.sort_unstable();
+                        assert_eq!(found, wanted, "{window:?} {phase:?} {index}");
+                        outputs += 1;
+                    }
+                }
+                assert_eq!(outputs, output);
+            }
+        }
+        assert!(count > 1000, "{count}");
+    }
+}
