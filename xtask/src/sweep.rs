@@ -12,7 +12,7 @@ pub(crate) struct Options {
     /// Operators whose names match this alone: the other rows stay as they are
     #[arg(long, value_name = "REGEX")]
     only: Option<String>,
-    /// The types, as f32 and i64; all nine if none is named
+    /// The types, as f32 and i64; all ten of real numbers if none is named
     #[arg(long, num_args = 1.., value_name = "TYPE")]
     types: Vec<String>,
     /// Most samples of an operator in a type
