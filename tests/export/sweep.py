@@ -38,7 +38,7 @@ DTYPES = {
     "bool": torch.bool,
 }
 COMPLEX = {"c64": torch.complex64}
-"""Programs carry complex numbers from the Fourier transforms to `view_as_real`, and little else: not in the table unless asked for."""
+"""Programs carry complex numbers from Fourier transforms to `view_as_real`, and little else: swept where asked for."""
 ALL = DTYPES | COMPLEX
 LARGEST = 2048
 """Elements of a sample, at most."""
@@ -58,6 +58,7 @@ RANDOM = "results are random"
 SIGNS = "the signs of vectors are left open"
 HALVES = "PyTorch rounds to the type after each batch, torchlet once"
 NARROW = "the exporter writes a factor as `float32`, whatever the type: so are ExecuTorch's results"
+WIDE = "the exporter computes it in `float32`; PyTorch does so in halves, whose exponential overflows"
 EXPLAINED = {
     "topk": ("output 1", EQUALS, ()),
     "kthvalue": ("output 1", EQUALS, ()),
@@ -73,6 +74,9 @@ EXPLAINED = {
     "addbmm": ("output 0", HALVES, ("f16", "bf16")),
     "deg2rad": ("output 0", NARROW, ("f64",)),
     "logaddexp2": ("output 0", NARROW, ("f64",)),
+    "rad2deg": ("output 0", NARROW, ("f64",)),
+    "sinc": ("output 0", NARROW, ("f64",)),
+    "nn.functional.soft_margin_loss": ("output 0", WIDE, ("f16",)),
     "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": (
         "output 1",
         "the exporter writes other calls, whose second output has another shape",

@@ -281,7 +281,19 @@ def parts() -> Iterator[Case]:
 
 FAMILIES = {
     function.__name__: function
-    for function in (unary, binary, shape, space, convolution, channels_last, linear, network, quantized, integers, parts)
+    for function in (
+        unary,
+        binary,
+        shape,
+        space,
+        convolution,
+        channels_last,
+        linear,
+        network,
+        quantized,
+        integers,
+        parts,
+    )
 }
 
 
