@@ -99,7 +99,7 @@ impl Method<'_> {
         }
     }
 
-    /// The tensors that instructions write before any reads them.
+    /// The tensors that instructions write before any reads them, and those that they work in.
     pub(crate) fn written_first(
         &self,
         vocabulary: &Vocabulary,
@@ -108,19 +108,21 @@ impl Method<'_> {
         let (mut seen, mut found) = (BTreeSet::new(), BTreeSet::new());
         for instruction in &self.instructions {
             // Of what else there is, nothing is known to be written first.
-            let outputs = match instruction {
+            let (outputs, scratch): (_, &[usize]) = match instruction {
                 Instruction::Kernel { name, overload, .. } => {
-                    match vocabulary.access(name, overload) {
+                    let outputs = match vocabulary.access(name, overload) {
                         Access::Outputs(first) => Some(first),
                         Access::InPlace(_) | Access::Unknown => None,
-                    }
+                    };
+                    (outputs, vocabulary.scratch(name, overload))
                 }
-                Instruction::Delegate { delegate, .. } => inputs.get(delegate).copied(),
-                _ => None,
+                Instruction::Delegate { delegate, .. } => (inputs.get(delegate).copied(), &[]),
+                _ => (None, &[]),
             };
             for (place, arg) in instruction.values().enumerate() {
                 for value in self.with_items(arg) {
-                    if seen.insert(value) && outputs.is_some_and(|first| place >= first) {
+                    let is_written = outputs.is_some_and(|first| place >= first);
+                    if seen.insert(value) && (is_written || scratch.contains(&place)) {
                         found.insert(value);
                     }
                 }

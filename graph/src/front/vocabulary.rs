@@ -67,6 +67,8 @@ pub struct Vocabulary {
     meanings: BTreeMap<&'static str, Meaning>,
     /// The first argument of each kernel that is a number which it sets.
     numbers: BTreeMap<&'static str, usize>,
+    /// The arguments of kernels that are memory to work in, of those that have some.
+    scratch: BTreeMap<&'static str, Vec<usize>>,
 }
 
 impl Vocabulary {
@@ -79,8 +81,15 @@ impl Vocabulary {
             .kernels()
             .filter_map(|kernel| Some((kernel.name, meaning(kernel, &operators)?)))
             .collect();
-        let mut numbers = BTreeMap::new();
+        let (mut numbers, mut scratch) = (BTreeMap::new(), BTreeMap::new());
         for kernel in registry.kernels() {
+            let params = kernel.params.iter().enumerate();
+            let places: Vec<usize> = params
+                .filter_map(|(place, param)| (*param == Param::Scratch).then_some(place))
+                .collect();
+            if !places.is_empty() {
+                scratch.insert(kernel.name, places);
+            }
             let is_set = |param: &Param| *param == Param::OutScalar;
             let first = kernel.params.iter().position(is_set).unwrap_or(kernel.params.len());
             numbers
@@ -88,7 +97,12 @@ impl Vocabulary {
                 .and_modify(|it: &mut usize| *it = first.min(*it))
                 .or_insert(first);
         }
-        Vocabulary { meanings, numbers }
+        Vocabulary { meanings, numbers, scratch }
+    }
+
+    /// The arguments of a call that are memory to work in: nothing is read there that the call did not write.
+    pub(crate) fn scratch(&self, name: &str, overload: &str) -> &[usize] {
+        self.scratch.get(full_name(name, overload).as_str()).map_or(&[], Vec::as_slice)
     }
 
     /// The first argument of a call that can be a number which it sets: of kernels that are not there, any can.

@@ -1,0 +1,28 @@
+//! What compiled programs take in memory.
+
+use std::path::Path;
+use torchlet_core::{BundledProgram, Program, Registry};
+use torchlet_graph::{Processors, cpu, method};
+
+/// Networks of the fixtures that exporters gave memory to work in: nothing is kept there, so that others may lie where it does not.
+const WITH_SCRATCH: &[&str] =
+    &["digits", "image_classification", "keyword_spotting", "visual_wake_words"];
+
+#[test]
+fn networks_with_memory_to_work_in_take_no_more_than_exported() {
+    let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap();
+    for name in WITH_SCRATCH {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let path = path.join(format!("../tests/fixtures/tinyml/{name}.bpte"));
+        let file = std::fs::read(path).unwrap();
+        let bundle = BundledProgram::from_bytes(&file).unwrap();
+        let program = Program::from_bytes(bundle.program().unwrap()).unwrap();
+        let planned = |program: &method::Program<'_>| -> usize {
+            program.methods.iter().flat_map(|method| method.planned.iter()).sum()
+        };
+        let before = planned(&method::Program::read(&program).unwrap());
+        let compiled = cpu::compile(&program, &[], Processors::KERNELS, &registry).unwrap();
+        let after = planned(&compiled.program);
+        assert!(after <= before, "{name}: {after} bytes, and {before} as exported");
+    }
+}
