@@ -191,7 +191,7 @@ impl<'a> Results<'a> {
         self.finish_within(self.bounds, first, added, sums, out);
     }
 
-    /// As [`finish`](Self::finish), for rows: `added` to each. What there is no place for is left out.
+    /// As [`finish`](Self::finish), for rows, with what is added to each.
     #[inline(always)]
     pub(super) fn finish_rows<const R: usize>(
         &self,
