@@ -227,32 +227,54 @@ impl Split {
 const SIDE: usize = 16;
 
 /// The parts of a workgroup of 16 rows each, where subgroups multiply matrices of halves: as many as leave enough workgroups. `None` if this is
-/// for another kernel. `most` is how many heads there are in all batches, and rows, at most.
+/// for another kernel. `heads` is how many there are in all batches, at most, and so is `rows`.
 fn parts(
     e: &Encoder<'_, '_>,
     [q, k, v]: [&Operand; 3],
     strides: [[u32; 3]; 3],
     [heads, rows]: [usize; 2],
 ) -> Option<usize> {
-    let (depth, value_depth) = (q.size(3), v.size(3));
+    let depths = [q.size(3), v.size(3)];
     let fits = [q, k, v].iter().all(|operand| operand.element == Element::F16)
         && e.features().multiply_halves()
-        && e.features().subgroup_size >= 32
-        && [depth, value_depth].iter().all(|it| (SIDE..=128).contains(it) && it % SIDE == 0)
-        && strides.iter().flatten().all(|stride| stride % 8 == 0)
-        && rows >= SIDE / 2;
+        && strides.iter().flatten().all(|stride| stride % 8 == 0);
+    let subgroup = e.features().subgroup_size as usize;
     let enough = e.busy() / 128 / 4;
+    let found = parts_of(depths, [heads, rows], subgroup, e.shared_memory() as usize, enough);
+    found.filter(|_| fits)
+}
+
+/// The same, by the depths of keys and values, heads and rows, invocations of a subgroup, bytes of shared memory, and how many workgroups are
+/// enough.
+fn parts_of(
+    depths: [usize; 2],
+    [heads, rows]: [usize; 2],
+    subgroup: usize,
+    shared: usize,
+    enough: usize,
+) -> Option<usize> {
+    let [depth, value_depth] = depths;
+    if depths.iter().any(|it| !(SIDE..=128).contains(it) || it % SIDE != 0)
+        || subgroup < 32
+        || rows < SIDE / 2
+    {
+        return None;
+    }
     // What an invocation brings at a time grows with the depth.
     let least = if depth.max(value_depth) > 64 { 2 } else { 1 };
-    let shared = |parts: usize| {
+    let bytes = |parts: usize| {
         let rows = parts * SIDE * ((depth + 8) * 2 + 9 * 16 + 5 * 16 + SIDE * 4 + 2 * 4);
         rows + 32 * (depth + value_depth + 16) * 2
     };
-    let fitting = |parts: &usize| *parts >= least && shared(*parts) <= e.shared_memory() as usize;
+    // All invocations bring as much, and all of a subgroup take part.
+    let even = |parts: usize| {
+        depths.iter().all(|depth| (2 * depth / SIDE).is_multiple_of(parts))
+            && (32 * parts).is_multiple_of(subgroup)
+    };
+    let fitting = |parts: &usize| *parts >= least && even(*parts) && bytes(*parts) <= shared;
     let mut choices = [4, 2, 1].into_iter().filter(fitting);
     let plenty = |parts: &usize| rows.div_ceil(SIDE * parts).saturating_mul(heads) >= enough;
-    let chosen = choices.clone().find(plenty).or_else(|| choices.next_back());
-    chosen.filter(|_| fits)
+    choices.clone().find(plenty).or_else(|| choices.next_back())
 }
 
 fn attend(
@@ -652,6 +674,42 @@ fn rotate(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_invocations_bring_as_much_and_all_take_part() {
+        let sixteens = || (1..=8).map(|sides| sides * SIDE);
+        let depths = sixteens().flat_map(|keys| sixteens().map(move |values| [keys, values]));
+        for depths in depths {
+            for subgroup in [32, 64, 128] {
+                for shared in [16 << 10, 48 << 10, 64 << 10] {
+                    for enough in [1, 100, usize::MAX] {
+                        let sizes = [96, 1024];
+                        let Some(parts) = parts_of(depths, sizes, subgroup, shared, enough) else {
+                            continue;
+                        };
+                        let lanes = 32 * parts;
+                        // The shader's groups of eight elements of 32 rows.
+                        let brought = depths.map(|depth| 32 * depth / 8);
+                        assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
+                        assert_eq!(lanes % subgroup, 0);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_fewer_where_there_are_few_rows() {
+        let parts = |depth, sizes| parts_of([depth; 2], sizes, 32, 48 << 10, 128);
+        assert_eq!(parts(64, [96, 1024]), Some(4));
+        assert_eq!(parts(64, [12, 197]), Some(1));
+        assert_eq!(parts(128, [1, 16]), Some(2));
+        assert_eq!(parts(80, [16, 1024]), Some(2), "five sixteens are no multiple of four parts");
+        assert_eq!(parts(64, [96, 1]), None);
+        assert_eq!(parts(72, [96, 1024]), None);
+        assert_eq!(parts_of([64; 2], [12, 197], 64, 48 << 10, 128), Some(2));
+        assert_eq!(parts_of([64; 2], [12, 197], 16, 48 << 10, 128), None);
+    }
     use crate::encode::encode;
     use crate::state::State;
     use crate::steps::Step;

@@ -147,11 +147,13 @@ impl Product {
         let epilogue = self.epilogue.take().or_else(|| e.take_epilogue());
         let epilogue = epilogue.unwrap_or_else(Epilogue::none);
         let [batches, m, n] = self.bound.unwrap_or([self.batches, self.m, self.n]);
-        let k = if self.a_transposed { None } else { e.bound_sizes(&self.a).last().copied() };
-        let windows = self.windows.is_some();
-        let Pitches { a, b, .. } = self.pitches();
-        let octets = a.is_multiple_of(8) && b.is_multiple_of(8);
-        let bound = Shape { batches, m, n, k: k.unwrap_or(self.k), windows, octets };
+        let [a_sizes, b_sizes] = [&self.a, &self.b].map(|factor| e.bound_sizes(factor));
+        let k = if self.a_transposed { None } else { a_sizes.last().copied() };
+        let (k, windows) = (k.unwrap_or(self.k), self.windows.is_some());
+        // By bounds, too: a present shape that has no such rows has the same tiles, and brings fewer elements at a time.
+        let rows = self.rows([batches, m, n, k], [&a_sizes, &b_sizes]);
+        let octets = rows.iter().all(|pitch| pitch.is_multiple_of(8));
+        let bound = Shape { batches, m, n, k, windows, octets };
         let factors = [self.a.element, self.b.element];
         match Tiling::of(bound, factors, e.busy(), e.features(), e.shared_memory()) {
             Some(tiling) => self.tiled(e, &epilogue, &tiling),
@@ -162,17 +164,23 @@ impl Product {
         }
     }
 
-    fn pitches(&self) -> Pitches {
-        let (m, n, k) = (self.m, self.n, self.k);
-        let a = match self.a_transposed {
-            true => self.a.sizes.last().copied().unwrap_or(m),
+    /// How far the rows of factors of these shapes lie apart.
+    fn rows(&self, [batches, m, n, k]: [usize; 4], [a, b]: [&[usize]; 2]) -> [usize; 2] {
+        let first = match self.a_transposed {
+            true => a.last().copied().unwrap_or(m),
             false => k,
         };
-        let b = match self.b.sizes.last() {
+        let second = match b.last() {
             // Transposed weights are padded.
-            Some(pitch) if *pitch >= n && self.b.rank() == 3 && self.batches == 1 => *pitch,
+            Some(pitch) if *pitch >= n && b.len() == 3 && batches == 1 => *pitch,
             _ => n,
         };
+        [first, second]
+    }
+
+    fn pitches(&self) -> Pitches {
+        let (m, n, k) = (self.m, self.n, self.k);
+        let [a, b] = self.rows([self.batches, m, n, k], [&self.a.sizes, &self.b.sizes]);
         let a_batch = if self.a_transposed { k * a } else { m * k };
         let b_batch = self.windows.map_or(k * b, |windows| windows.picture);
         Pitches { a, b, a_batch, b_batch }
@@ -458,7 +466,9 @@ impl Tiling {
             true if !wide => 32,
             true => {
                 let most = if tile == [64, 64] { 64 } else { 128 };
-                let fits = |terms: &usize| cooperative_shared(tile, *terms) <= shared as usize;
+                let fits = |terms: &usize| {
+                    *terms < 2 * k && cooperative_shared(tile, *terms) <= shared as usize
+                };
                 [most, 64].into_iter().find(fits).unwrap_or(32)
             }
         };
@@ -531,6 +541,12 @@ pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
 mod tests {
     use super::*;
     use crate::device::Limits;
+    use crate::encode::encode;
+    use crate::state::State;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Tensor, Value};
+    use torchlet_graph::operators::Operator;
 
     fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
         let [batches, m, n, k] = sizes;
@@ -574,6 +590,54 @@ mod tests {
         assert_eq!(tile(1024), Some([32, 64]));
         assert_eq!(tile(2048), Some([64, 64]));
         assert_eq!(tile(8192), Some([128, 128]));
+    }
+
+    /// Shapes that vary have the tiles of the largest one, whose memory is planned.
+    #[test]
+    fn smaller_factors_need_no_other_intermediate_tensors() {
+        let tensor = |sizes: [usize; 3]| {
+            Value::Tensor(Tensor {
+                scalar_type: ScalarType::Half,
+                host_type: ScalarType::Half,
+                sizes: sizes.to_vec(),
+                dynamic: true,
+                data: None,
+                changes: None,
+            })
+        };
+        for most in [256, 384, 512] {
+            let (weights, values) = (tensor([12, most, most]), tensor([12, most, 64]));
+            let graph = Graph {
+                values: vec![weights, values.clone(), values],
+                nodes: vec![Node::new(Operator::BMM, vec![0, 1, 2])],
+                inputs: vec![0, 1],
+                outputs: vec![2],
+                ..Graph::default()
+            };
+            let mut state = State::new(&graph, HashSet::new()).unwrap();
+            state.busy = DeviceKind::Discrete.busy_invocations();
+            state.features = DeviceFeatures::multiplying_halves();
+            let steps = encode(&graph, &mut state, true).unwrap().0.len();
+            for keys in [77, 128, 250] {
+                let sizes = [[12, keys, keys], [12, keys, 64]];
+                for (input, sizes) in sizes.into_iter().enumerate() {
+                    state.tensors[input].as_mut().unwrap().sizes = sizes.to_vec();
+                }
+                let found = encode(&graph, &mut state, false).unwrap().0.len();
+                assert_eq!(found, steps, "{keys} of {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_terms_are_brought_than_there_are() {
+        let features = DeviceFeatures::multiplying_halves();
+        let terms = |k| {
+            let shape = Shape { batches: 12, m: 224, n: 224, k, windows: false, octets: true };
+            let busy = DeviceKind::Discrete.busy_invocations();
+            Tiling::of(shape, [Element::F16; 2], busy, &features, 48 << 10).map(|it| it.terms)
+        };
+        assert_eq!([terms(64), terms(96), terms(1024)], [Some(64), Some(128), Some(128)]);
     }
 
     #[test]
