@@ -269,6 +269,10 @@ pub(crate) fn airy(x: f64) -> f64 {
     if !x.is_finite() {
         return f64::NAN;
     }
+    // Below the smallest number.
+    if x > 110.0 {
+        return 0.0;
+    }
     let zeta = 2.0 / 3.0 * libm::sqrt(x.abs()) * x.abs();
     if x > 2.0 {
         let scaled = bessel_k_by_integral(1.0 / 3.0, zeta);

@@ -8,26 +8,39 @@ use crate::map::{Two, map};
 use crate::number::load;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Scalar, Tensor};
-use torchlet_core::{Invoke, Kernel, KernelError};
+use torchlet_core::{Invoke, Kernel, KernelError, Sizes};
 
-/// The largest order: each takes so many steps for each element.
-const HIGHEST: f64 = 1_048_576.0;
+/// The most steps of a call, which are some ten seconds.
+const MOST_STEPS: f64 = (1u64 << 32) as f64;
+
+/// Which orders take a step each, for every element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    /// All.
+    All,
+    /// Those of `x` beyond -1 and 1: within, angles say it.
+    Beyond,
+    /// Those of `x` below 0 or beyond 1.
+    ShiftedBeyond,
+    /// None that is high: those are no numbers.
+    Few,
+}
 
 /// The kernel of a polynomial, with a tensor or a number for `x` and `n`.
 macro_rules! polynomial {
-    ($name:literal, $function:expr) => {
-        polynomial!(@ $name, Tensor, Tensor, &[0, 1], &[], $function)
+    ($name:literal, $steps:ident, $function:expr) => {
+        polynomial!(@ $name, Tensor, Tensor, &[0, 1], &[], $steps, $function)
     };
-    ($name:literal of number, $function:expr) => {
-        polynomial!(@ $name, Scalar, Tensor, &[1], &[0], $function)
+    ($name:literal of number, $steps:ident, $function:expr) => {
+        polynomial!(@ $name, Scalar, Tensor, &[1], &[0], $steps, $function)
     };
-    ($name:literal of order, $function:expr) => {
-        polynomial!(@ $name, Tensor, Scalar, &[0], &[1], $function)
+    ($name:literal of order, $steps:ident, $function:expr) => {
+        polynomial!(@ $name, Tensor, Scalar, &[0], &[1], $steps, $function)
     };
-    (@ $name:literal, $x:ident, $n:ident, $tensors:expr, $scalars:expr, $function:expr) => {
+    (@ $name:literal, $x:ident, $n:ident, $tensors:expr, $scalars:expr, $steps:ident, $function:expr) => {
         Kernel::new($name, &[$x, $n, Out], |ctx| {
             fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-                run::<C>(ctx, $function)
+                run::<C>(ctx, Steps::$steps, $function)
             }
             prepare(ctx, $tensors, $scalars, 2, TypeRule::Float, by_compute!(float invoke))
         })
@@ -36,84 +49,88 @@ macro_rules! polynomial {
 
 kernels! {
     /// `aten::special_chebyshev_polynomial_t.out(x, n, out)`: of the first kind.
-    SPECIAL_CHEBYSHEV_T_OUT = polynomial!("aten::special_chebyshev_polynomial_t.out", chebyshev_t);
+    SPECIAL_CHEBYSHEV_T_OUT = polynomial!("aten::special_chebyshev_polynomial_t.out", Beyond, chebyshev_t);
     /// The same of a number.
-    SPECIAL_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_t.x_scalar_out" of number, chebyshev_t);
+    SPECIAL_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_t.x_scalar_out" of number, Beyond, chebyshev_t);
     /// The same of one order.
-    SPECIAL_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_t.n_scalar_out" of order, chebyshev_t);
+    SPECIAL_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_t.n_scalar_out" of order, Beyond, chebyshev_t);
     /// `aten::special_chebyshev_polynomial_u.out(x, n, out)`: of the second kind.
-    SPECIAL_CHEBYSHEV_U_OUT = polynomial!("aten::special_chebyshev_polynomial_u.out", chebyshev_u);
+    SPECIAL_CHEBYSHEV_U_OUT = polynomial!("aten::special_chebyshev_polynomial_u.out", Beyond, chebyshev_u);
     /// The same of a number.
-    SPECIAL_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_u.x_scalar_out" of number, chebyshev_u);
+    SPECIAL_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_u.x_scalar_out" of number, Beyond, chebyshev_u);
     /// The same of one order.
-    SPECIAL_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_u.n_scalar_out" of order, chebyshev_u);
+    SPECIAL_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_u.n_scalar_out" of order, Beyond, chebyshev_u);
     /// `aten::special_chebyshev_polynomial_v.out(x, n, out)`: of the third kind.
-    SPECIAL_CHEBYSHEV_V_OUT = polynomial!("aten::special_chebyshev_polynomial_v.out", chebyshev_v);
+    SPECIAL_CHEBYSHEV_V_OUT = polynomial!("aten::special_chebyshev_polynomial_v.out", Beyond, chebyshev_v);
     /// The same of a number.
-    SPECIAL_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_v.x_scalar_out" of number, chebyshev_v);
+    SPECIAL_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_v.x_scalar_out" of number, Beyond, chebyshev_v);
     /// The same of one order.
-    SPECIAL_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_v.n_scalar_out" of order, chebyshev_v);
+    SPECIAL_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_v.n_scalar_out" of order, Beyond, chebyshev_v);
     /// `aten::special_chebyshev_polynomial_w.out(x, n, out)`: of the fourth kind.
-    SPECIAL_CHEBYSHEV_W_OUT = polynomial!("aten::special_chebyshev_polynomial_w.out", chebyshev_w);
+    SPECIAL_CHEBYSHEV_W_OUT = polynomial!("aten::special_chebyshev_polynomial_w.out", Beyond, chebyshev_w);
     /// The same of a number.
-    SPECIAL_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_w.x_scalar_out" of number, chebyshev_w);
+    SPECIAL_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_w.x_scalar_out" of number, Beyond, chebyshev_w);
     /// The same of one order.
-    SPECIAL_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_w.n_scalar_out" of order, chebyshev_w);
+    SPECIAL_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_w.n_scalar_out" of order, Beyond, chebyshev_w);
     /// `aten::special_shifted_chebyshev_polynomial_t.out(x, n, out)`: the first kind, of `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_T_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.out", |x, n| chebyshev_t(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_T_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.out", ShiftedBeyond, |x, n| chebyshev_t(shifted(x), n));
     /// The same of a number.
-    SPECIAL_SHIFTED_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.x_scalar_out" of number, |x, n| chebyshev_t(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_t(shifted(x), n));
     /// The same of one order.
-    SPECIAL_SHIFTED_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.n_scalar_out" of order, |x, n| chebyshev_t(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_t(shifted(x), n));
     /// `aten::special_shifted_chebyshev_polynomial_u.out(x, n, out)`: the second kind, of `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_U_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.out", |x, n| chebyshev_u(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_U_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.out", ShiftedBeyond, |x, n| chebyshev_u(shifted(x), n));
     /// The same of a number.
-    SPECIAL_SHIFTED_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.x_scalar_out" of number, |x, n| chebyshev_u(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_u(shifted(x), n));
     /// The same of one order.
-    SPECIAL_SHIFTED_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.n_scalar_out" of order, |x, n| chebyshev_u(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_u(shifted(x), n));
     /// `aten::special_shifted_chebyshev_polynomial_v.out(x, n, out)`: the third kind, of `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_V_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.out", |x, n| chebyshev_v(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_V_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.out", ShiftedBeyond, |x, n| chebyshev_v(shifted(x), n));
     /// The same of a number.
-    SPECIAL_SHIFTED_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.x_scalar_out" of number, |x, n| chebyshev_v(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_v(shifted(x), n));
     /// The same of one order.
-    SPECIAL_SHIFTED_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.n_scalar_out" of order, |x, n| chebyshev_v(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_v(shifted(x), n));
     /// `aten::special_shifted_chebyshev_polynomial_w.out(x, n, out)`: the fourth kind, of `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_W_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.out", |x, n| chebyshev_w(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_W_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.out", ShiftedBeyond, |x, n| chebyshev_w(shifted(x), n));
     /// The same of a number.
-    SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.x_scalar_out" of number, |x, n| chebyshev_w(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_w(shifted(x), n));
     /// The same of one order.
-    SPECIAL_SHIFTED_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.n_scalar_out" of order, |x, n| chebyshev_w(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_w(shifted(x), n));
     /// `aten::special_hermite_polynomial_h.out(x, n, out)`: the physicists'.
-    SPECIAL_HERMITE_H_OUT = polynomial!("aten::special_hermite_polynomial_h.out", hermite_h);
+    SPECIAL_HERMITE_H_OUT = polynomial!("aten::special_hermite_polynomial_h.out", Few, hermite_h);
     /// The same of a number.
-    SPECIAL_HERMITE_H_X_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_h.x_scalar_out" of number, hermite_h);
+    SPECIAL_HERMITE_H_X_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_h.x_scalar_out" of number, Few, hermite_h);
     /// The same of one order.
-    SPECIAL_HERMITE_H_N_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_h.n_scalar_out" of order, hermite_h);
+    SPECIAL_HERMITE_H_N_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_h.n_scalar_out" of order, Few, hermite_h);
     /// `aten::special_hermite_polynomial_he.out(x, n, out)`: the probabilists'.
-    SPECIAL_HERMITE_HE_OUT = polynomial!("aten::special_hermite_polynomial_he.out", hermite_he);
+    SPECIAL_HERMITE_HE_OUT = polynomial!("aten::special_hermite_polynomial_he.out", Few, hermite_he);
     /// The same of a number.
-    SPECIAL_HERMITE_HE_X_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_he.x_scalar_out" of number, hermite_he);
+    SPECIAL_HERMITE_HE_X_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_he.x_scalar_out" of number, Few, hermite_he);
     /// The same of one order.
-    SPECIAL_HERMITE_HE_N_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_he.n_scalar_out" of order, hermite_he);
+    SPECIAL_HERMITE_HE_N_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_he.n_scalar_out" of order, Few, hermite_he);
     /// `aten::special_laguerre_polynomial_l.out(x, n, out)`
-    SPECIAL_LAGUERRE_OUT = polynomial!("aten::special_laguerre_polynomial_l.out", laguerre);
+    SPECIAL_LAGUERRE_OUT = polynomial!("aten::special_laguerre_polynomial_l.out", All, laguerre);
     /// The same of a number.
-    SPECIAL_LAGUERRE_X_SCALAR_OUT = polynomial!("aten::special_laguerre_polynomial_l.x_scalar_out" of number, laguerre);
+    SPECIAL_LAGUERRE_X_SCALAR_OUT = polynomial!("aten::special_laguerre_polynomial_l.x_scalar_out" of number, All, laguerre);
     /// The same of one order.
-    SPECIAL_LAGUERRE_N_SCALAR_OUT = polynomial!("aten::special_laguerre_polynomial_l.n_scalar_out" of order, laguerre);
+    SPECIAL_LAGUERRE_N_SCALAR_OUT = polynomial!("aten::special_laguerre_polynomial_l.n_scalar_out" of order, All, laguerre);
     /// `aten::special_legendre_polynomial_p.out(x, n, out)`
-    SPECIAL_LEGENDRE_OUT = polynomial!("aten::special_legendre_polynomial_p.out", legendre);
+    SPECIAL_LEGENDRE_OUT = polynomial!("aten::special_legendre_polynomial_p.out", All, legendre);
     /// The same of a number.
-    SPECIAL_LEGENDRE_X_SCALAR_OUT = polynomial!("aten::special_legendre_polynomial_p.x_scalar_out" of number, legendre);
+    SPECIAL_LEGENDRE_X_SCALAR_OUT = polynomial!("aten::special_legendre_polynomial_p.x_scalar_out" of number, All, legendre);
     /// The same of one order.
-    SPECIAL_LEGENDRE_N_SCALAR_OUT = polynomial!("aten::special_legendre_polynomial_p.n_scalar_out" of order, legendre);
+    SPECIAL_LEGENDRE_N_SCALAR_OUT = polynomial!("aten::special_legendre_polynomial_p.n_scalar_out" of order, All, legendre);
 }
 
 /// Computes argument 2 from arguments 0 and 1, of which one may be a number.
-fn run<C: Real>(ctx: &mut Invoke, function: fn(C, i64) -> C) -> Result<(), KernelError> {
+fn run<C: Real>(
+    ctx: &mut Invoke,
+    steps: Steps,
+    function: fn(C, i64) -> C,
+) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    check_orders(ctx)?;
-    let of = move |x: C, n: C| function(x, n.to_i64());
+    check_steps(ctx, steps)?;
+    let of = move |x: C, n: C| function(x, n.to::<i64>());
     if let Ok(x) = ctx.scalar(0) {
         let x = C::of_scalar(x);
         return map(ctx, [1], 2, &move |n: C| of(x, n));
@@ -126,21 +143,61 @@ fn run<C: Real>(ctx: &mut Invoke, function: fn(C, i64) -> C) -> Result<(), Kerne
 }
 
 /// Refuses orders that would take minutes: they come from files, too.
-fn check_orders(ctx: &Invoke) -> Result<(), KernelError> {
-    let too_high = KernelError::argument(1, "an order is above 1048576");
-    if let Ok(n) = ctx.scalar(1) {
-        return if n.to_f64() > HIGHEST { Err(too_high) } else { Ok(()) };
+fn check_steps(ctx: &Invoke, steps: Steps) -> Result<(), KernelError> {
+    // What is no integer of 64 bits becomes the lowest of them, as for PyTorch on x86.
+    let counts = |n: f64| n < -(i64::MIN as f64);
+    let higher = |highest: f64, n: f64| if n > highest && counts(n) { n } else { highest };
+    if fold(ctx, 1, 0.0, higher)? * outputs(ctx)? <= MOST_STEPS {
+        return Ok(());
     }
-    let orders = ctx.tensor(1)?;
-    let mut block = [0.0f64; 64];
-    for from in (0..orders.numel()).step_by(block.len()) {
-        let block = &mut block[..(orders.numel() - from).min(64)];
-        load(orders.scalar_type, orders.bytes(), from as isize, 1, block);
-        if block.iter().any(|n| *n > HIGHEST) {
-            return Err(too_high);
+    let lowest = match steps {
+        Steps::Few => return Ok(()),
+        Steps::All => f64::INFINITY,
+        Steps::Beyond => -1.0,
+        Steps::ShiftedBeyond => 0.0,
+    };
+    let is_quick = |x: f64| x.is_nan() || (lowest..=1.0).contains(&x);
+    if fold(ctx, 0, true, |quick, x| quick && is_quick(x))? {
+        return Ok(());
+    }
+    Err(KernelError::argument(1, "has orders that take more than 2^32 steps in all"))
+}
+
+/// How many elements `x` and `n` make together.
+fn outputs(ctx: &Invoke) -> Result<f64, KernelError> {
+    let (mut longest, mut all) = (0, 1.0);
+    let mut sizes: [Sizes; 2] = Default::default();
+    for (arg, sizes) in sizes.iter_mut().enumerate() {
+        if ctx.scalar(arg).is_err() {
+            *sizes = ctx.tensor(arg)?.info().sizes.clone();
         }
+        longest = longest.max(sizes.len());
     }
-    Ok(())
+    for dim in 0..longest {
+        let size = |sizes: &Sizes| sizes.iter().rev().nth(dim).copied().unwrap_or(1);
+        all *= f64::from(sizes.iter().map(size).max().unwrap_or(1));
+    }
+    Ok(all)
+}
+
+/// Goes through the elements of an argument, or its number.
+fn fold<A>(
+    ctx: &Invoke,
+    arg: usize,
+    first: A,
+    mut next: impl FnMut(A, f64) -> A,
+) -> Result<A, KernelError> {
+    if let Ok(number) = ctx.scalar(arg) {
+        return Ok(next(first, number.to_f64()));
+    }
+    let tensor = ctx.tensor(arg)?;
+    let (mut folded, mut block) = (first, [0.0f64; 64]);
+    for from in (0..tensor.numel()).step_by(block.len()) {
+        let block = &mut block[..(tensor.numel() - from).min(64)];
+        load(tensor.scalar_type, tensor.bytes(), from as isize, 1, block);
+        folded = block.iter().fold(folded, |folded, value| next(folded, *value));
+    }
+    Ok(folded)
 }
 
 /// Where the recurrence of a polynomial has led to: the polynomial of order `n`, of those of the orders 0 and 1. `next` makes that

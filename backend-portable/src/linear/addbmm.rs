@@ -8,7 +8,7 @@ use crate::table::kernels;
 use crate::walk::Steps;
 use torchlet_core::Param::{Out, Scalar, Tensor};
 use torchlet_core::rules::matmul::batched_product;
-use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan};
+use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { ADDBMM:
     /// `aten::addbmm.out(self, batch1, batch2, beta, alpha, out)`: `beta * self + alpha * sum of batch1 * batch2`.
@@ -53,6 +53,9 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     // PyTorch ignores even NaN when beta is zero.
     let counts = if scalar_type.is_floating() { beta.to_f64() != 0.0 } else { beta.to_i64() != 0 };
     let (beta, alpha) = (C::of_scalar(beta), C::of_scalar(alpha));
+    // Products that do not count are not made, so that what is no number in them does not count either; in halves it does.
+    let exact = matches!(scalar_type, ScalarType::Float | ScalarType::Double);
+    let batch = if k == 0 || exact && alpha == C::default() { 0 } else { batch };
     let (a_steps, b_steps) = (a.strides(), b.strides());
     let step = |strides: &[usize], dim: usize| strides.get(dim).map_or(0, |&step| step as isize);
     let row = columns * size;

@@ -133,6 +133,8 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     let parameters = [Parameter::<C>::new(ctx, form, 1)?, Parameter::new(ctx, form, 2)?];
     let (count, stride) = if form == Form::Channels { channels(ctx)? } else { (1, usize::MAX) };
     let enabled = form != Form::Tensors || Parameter::<C>::new(ctx, form, 3)?.at(0).truth();
+    let fractions = form == Form::Channels && ctx.tensor(2)?.scalar_type.is_floating();
+    let whole = C::real(-(i64::MIN as f64));
     let (mut result, mut mask) = (ctx.out(out)?, ctx.out(out + 1)?);
     let size = input.scalar_type.size();
     // As long as a channel lasts, at most a block at a time.
@@ -143,6 +145,8 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
         let len = run.min(numel - at).min(stride - at % stride);
         let channel = at / stride % count.max(1);
         let [scale, zero] = parameters.each_ref().map(|parameter| parameter.at(channel));
+        // Of all tensors, zero points are cut to integers; of channels, those with fractions are added first.
+        let zero = if form == Form::Tensors { zero.trunc() } else { zero };
         // PyTorch has scales in single precision, whatever the numbers are.
         let scale = scale.to_f32();
         let inverse = C::from_f64((1.0 / scale).into());
@@ -151,11 +155,22 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
         for (value, inside) in values.iter_mut().zip(inside.iter_mut()) {
             *inside = 1;
             if enabled {
-                let code = (*value * inverse).round_even() + zero;
+                let code = match fractions {
+                    true => (*value * inverse + zero).round_even(),
+                    false => (*value * inverse).round_even() + zero,
+                };
+                // Codes of channels are integers of 64 bits, and what is none becomes the lowest, as in PyTorch on x86.
+                let beyond = form == Form::Channels && (code.is_nan() || code.abs() >= whole);
+                let code = if beyond { -whole } else { code };
                 *inside = i64::from(code >= low && code <= high);
                 let bounded = if code > low { code } else { low };
                 let bounded = if bounded < high { bounded } else { high };
-                *value = C::from_f64(((bounded - zero).to_f32() * scale).into());
+                *value = match form {
+                    Form::Channels => {
+                        C::from_f64((bounded.to_f64() - zero.to_f64()) * f64::from(scale))
+                    }
+                    _ => C::from_f64(((bounded - zero).to_f32() * scale).into()),
+                };
             }
         }
         if let (Some(result), Some(mask)) = (

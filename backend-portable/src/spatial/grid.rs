@@ -79,6 +79,8 @@ struct Axis {
     mode: Mode,
     padding: Padding,
     align_corners: bool,
+    /// Whether places that are no numbers become the last pixel: in volumes they do, in pictures the first.
+    ends_last: bool,
 }
 
 impl Axis {
@@ -131,7 +133,9 @@ impl Axis {
             Padding::Reflection => reflect(place, C::real(-0.5), C::count(self.size)),
         };
         let last = C::count(self.size) - C::real(1.0);
-        // NaN becomes the first pixel.
+        if place.is_nan() {
+            return if self.ends_last { last } else { C::default() };
+        }
         let place = if place > C::default() { place } else { C::default() };
         if place < last { place } else { last }
     }
@@ -169,7 +173,11 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
     };
     let (from, to) = (picture(&input, 0)?, picture(&out, 5)?);
-    let axis = |dim: usize| Axis { size: from.sizes[dim], mode, padding, align_corners };
+    let ends_last = spatial == 3;
+    let axis = |dim: usize| {
+        let size = from.sizes[dim];
+        Axis { size, mode, padding, align_corners, ends_last }
+    };
     let (z_axis, y_axis, x_axis) = (axis(2), axis(3), axis(4));
     let steps = grid.strides();
     let step = |dim: usize| steps.get(dim).copied().unwrap_or(0);

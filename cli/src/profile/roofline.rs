@@ -9,6 +9,7 @@ use crate::model;
 use crate::terminal::{WARN, paint};
 use half::f16;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -102,18 +103,22 @@ fn measured(
     let sum = |length| Trial::sum(processor, length, options);
     let of_host = [uncached_length()];
     let lengths: &[i32] = if processor == Processor::Cpu { &of_host } else { &LENGTHS };
-    let rates = (highest(&SIDES, operations, product)?, highest(lengths, bytes, sum)?);
+    // Small matrices are no work, small tensors lie in caches: the best counts of the first, the largest of the others.
+    let operations = rate(&SIDES, operations, product, f64::max)?;
+    let rates = (operations, rate(lengths, bytes, sum, |_, last| last)?);
     let (Some(operations), Some(bytes)) = rates else { return Ok(None) };
     Ok(Some(Roof { operations, bytes, measured: Some(scalar_type) }))
 }
 
-/// The most that is done in a second, in trials of growing sizes, each of which does so much. `None` where no time can be told.
-fn highest(
+/// What is done in a second, in trials of growing sizes, each of which does so much: `choose` takes the rate so far or the next. `None` where no time
+/// can be told.
+fn rate(
     sizes: &[i32],
     amount: impl Fn(i32) -> f64,
     trial: impl Fn(i32) -> Result<Trial, Failure>,
+    choose: impl Fn(f64, f64) -> f64,
 ) -> Result<Option<f64>, Failure> {
-    let mut highest: Option<f64> = None;
+    let mut chosen: Option<f64> = None;
     // What all of them took, and how much the last one did in which time. (Loading is not counted: the first time, pipelines are made then.)
     let mut spent = Duration::ZERO;
     let mut before: Option<(f64, Duration)> = None;
@@ -130,9 +135,9 @@ fn highest(
         spent += took;
         before = Some((amount, took));
         let rate = amount / seconds;
-        highest = Some(highest.map_or(rate, |highest| highest.max(rate)));
+        chosen = Some(chosen.map_or(rate, |chosen| choose(chosen, rate)));
     }
-    Ok(highest)
+    Ok(chosen)
 }
 
 /// A program of one call, ready to run.
@@ -319,21 +324,32 @@ const BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=256 << 20;
 /// The last cache, where the system does not tell.
 const USUAL_CACHE: u64 = 32 << 20;
 
-/// Elements of each of three tensors that the last cache does not hold together, if memory has room for four times as much.
+/// Elements of each of three tensors that are three times what the last caches hold together, if memory has room for four times as much.
 fn uncached_length() -> i32 {
-    let wanted = last_cache().unwrap_or(USUAL_CACHE) / 2;
+    let wanted = last_caches().unwrap_or(USUAL_CACHE);
     let most = available_memory().map_or(u64::MAX, |bytes| bytes / 12);
     let bytes = wanted.min(most).clamp(*BYTES.start(), *BYTES.end());
     i32::try_from(bytes / 4).unwrap_or(i32::MAX)
 }
 
-/// Bytes of the largest cache of the first processor.
-fn last_cache() -> Option<u64> {
-    let caches = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?;
-    let sizes = caches.filter_map(|cache| {
-        kibibytes(&std::fs::read_to_string(cache.ok()?.path().join("size")).ok()?)
-    });
-    sizes.max()
+/// Bytes of the last caches of all processors, each of which some of them share.
+fn last_caches() -> Option<u64> {
+    let mut found: BTreeMap<(u32, String), u64> = BTreeMap::new();
+    for processor in std::fs::read_dir("/sys/devices/system/cpu").ok()?.flatten() {
+        let Ok(caches) = std::fs::read_dir(processor.path().join("cache")) else { continue };
+        for cache in caches.flatten() {
+            let read = |name| std::fs::read_to_string(cache.path().join(name)).ok();
+            let level = read("level").and_then(|text| text.trim().parse().ok());
+            let size = read("size").and_then(|text| kibibytes(&text));
+            if let (Some(level), Some(size), Some(shared)) = (level, size, read("shared_cpu_list"))
+            {
+                found.insert((level, shared), size);
+            }
+        }
+    }
+    let last = found.keys().map(|(level, _)| *level).max()?;
+    let sizes = found.iter().filter(|((level, _), _)| *level == last).map(|(_, size)| *size);
+    Some(sizes.fold(0, u64::saturating_add))
 }
 
 /// Bytes that programs can have before others have to go.

@@ -134,7 +134,12 @@ fn sizes<'i>(graph: &Graph<'_>, ids: impl Iterator<Item = &'i ValueId>) -> usize
 /// Whether a call takes about as many steps as it has elements, gives the same each time, and has a kernel.
 fn is_simple(node: &Node, registry: &Registry<'_>) -> bool {
     let has_kernel = node.operator.instruction().is_some_and(|name| registry.has_operator(name));
-    has_kernel && !node.operator.writes_arguments() && !OTHERS.contains(&node.operator)
+    // Polynomials take as many steps for each element as their order says.
+    let is_polynomial = node.operator.name().contains("_polynomial_");
+    has_kernel
+        && !node.operator.writes_arguments()
+        && !is_polynomial
+        && !OTHERS.contains(&node.operator)
 }
 
 /// Operators that are not simple: products, windows, what shares memory, what is random, what gives shapes by contents.

@@ -133,7 +133,31 @@ def few() -> Iterator[Case]:
     yield case("sum_3", lambda x: x.sum(-1), (values(f32, 5, 8, 3),), **exact)
 
 
+def edges() -> Iterator[Case]:
+    """What is no number, far away, or has a fraction where integers are usual."""
+    codes = torch.tensor([[0.3, 0.9, 1.26, -3.1], [1e30, -INF, INF, NAN]])
+    channels = lambda x, s, z: plain(A.fake_quantize_per_channel_affine_cachemask(x, s, z, 0, -8, 7))
+    for kind in (i32, f32, f16):
+        zeros = torch.tensor([0.3, -2.6]).to(kind)
+        yield from each(f"channels_{str(kind).split('.')[-1]}", channels, (f32, f64), lambda d, zeros=zeros: (codes.to(d), torch.tensor([0.5, 0.1]), zeros))
+    tensors = lambda x, s, z, on: plain(A._fake_quantize_per_tensor_affine_cachemask_tensor_qparams(x, s, z, on, -8, 7))
+    yield case("tensors", tensors, (codes[0], torch.tensor([0.5]), torch.tensor([1.7]), longs(1)))
+    places = torch.tensor([[NAN, 0.0, 0.0], [0.0, NAN, 0.3], [INF, 0.0, -0.2], [-INF, 0.1, 0.0]]).reshape(1, 1, 1, 4, 3)
+    for padding, name in ((1, "border"), (2, "reflection")):
+        for reads in (0, 1):
+            run = lambda x, g, reads=reads, padding=padding: A.grid_sampler_3d(x, g, reads, padding, False)
+            yield case(f"volume_{name}_{reads}", run, (torch.arange(8.0).reshape(1, 1, 2, 2, 2), places))
+    run = lambda x, a, b: torch.addbmm(x, a, b, alpha=0)
+    yield from each("addbmm_alpha", run, (f32, f64, bf16), lambda d: (values(d, 2, 2), torch.full((1, 2, 3), NAN, dtype=d), values(d, 1, 3, 2)))
+    orders = torch.tensor([NAN, INF, -INF, 3e6, 1e19])
+    yield case("chebyshev", A.special_chebyshev_polynomial_t.default, (torch.tensor(0.3, dtype=f64), orders.to(f64)), atol=1e-6)
+    yield case("hermite", A.special_hermite_polynomial_h.default, (torch.tensor(0.3), orders))
+    yield case("legendre", A.special_legendre_polynomial_p.default, (torch.tensor(0.3), torch.tensor([NAN, INF, 2.0])))
+    yield case("airy", S.airy_ai, (torch.tensor([103.0, 108.0, 1e206], dtype=f64),), atol=1e-300)
+
+
 FAMILIES = {
+    "edges": edges,
     "few_summands": few,
     "polynomials": polynomials,
     "bessel": bessel,

@@ -120,7 +120,8 @@ pub(super) fn run(
 /// the busiest computes.
 fn even_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize, usize) {
     let busiest = |height: usize| {
-        (rows.div_ceil(height) * batch).div_ceil(threads.max(1)).saturating_mul(height)
+        let bands = (rows.div_ceil(height) * batch).div_ceil(threads.max(1));
+        bands.saturating_mul(height).min(rows * batch)
     };
     let heights = (1..=most.max(1)).rev().map(|height| (height, busiest(height)));
     heights.min_by_key(|&(_, busiest)| busiest).unwrap_or((1, rows))
@@ -145,10 +146,11 @@ fn last_bands(
     // As many bands as stay in the cache, and as many jobs as are wanted.
     let bands = area.div_ceil(RESIDENT).max(wanted.div_ceil(batch)).min(y.output);
     let (height, rows) = even_height(y.output, y.output.div_ceil(bands), batch, threads);
-    // Channels are cut where rows do not suffice for all threads, or some would have more of them.
-    let fair = (y.output * batch).div_ceil(threads);
-    let by_channels = work > 1 && rows * 10 > fair * 11 && channels >= 2 * lanes * threads;
-    let height = if by_channels { y.output.div_ceil(area.div_ceil(RESIDENT)) } else { height };
+    // Channels are cut where rows do not suffice for all threads, or some would have a quarter more of them.
+    let uneven = rows * threads * 4 > y.output * batch * 5;
+    let by_channels = work > 1 && uneven && channels >= 2 * lanes * threads;
+    let whole = y.output.div_ceil(area.div_ceil(RESIDENT).max(1));
+    let height = if by_channels { whole } else { height };
     let bands = y.output.div_ceil(height);
     let cuts = if by_channels { wanted.min(threads * 2) } else { 1 };
     let share = channels.div_ceil(cuts).next_multiple_of(lanes);
@@ -183,6 +185,8 @@ mod tests {
             (7, 1, 1, 2, (1, 4)),
             (7, 7, 4, 2, (7, 14)),
             (9, 9, 1, 1, (9, 9)),
+            (37, 10, 1, 1, (10, 37)),
+            (7, 7, 1, 16, (1, 1)),
             (5, 0, 1, 0, (1, 5)),
         ] {
             assert_eq!(even_height(rows, most, batch, threads), want, "{rows} {most} {batch}");
