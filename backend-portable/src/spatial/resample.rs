@@ -227,7 +227,7 @@ impl<C: Real> Axis<C> {
 }
 
 /// The two pixels that a pixel of a result lies between along a dimension, and what they weigh.
-#[cfg(feature = "std")]
+#[cfg(feature = "engine")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinearTap {
     pub(crate) positions: [usize; 2],
@@ -235,7 +235,7 @@ pub(crate) struct LinearTap {
 }
 
 /// Those of all pixels along a dimension of another size.
-#[cfg(feature = "std")]
+#[cfg(feature = "engine")]
 pub(crate) fn linear_taps(
     input: usize,
     output: usize,
