@@ -50,7 +50,7 @@ use error::Error;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
     DeviceMemory, InitContext, OptionValue, Rates, delegate_size,
@@ -230,6 +230,7 @@ impl Backend for VulkanBackend {
         &'m self,
         context: &mut InitContext<'_, 'm>,
     ) -> Result<DelegateBox<'m>, DelegateError> {
+        let start = Instant::now();
         let named = context.options().find_map(|(key, value)| match (key, value) {
             ("device", OptionValue::String(name)) => Some(name),
             _ => None,
@@ -237,7 +238,10 @@ impl Backend for VulkanBackend {
         let device = self.context(named)?;
         let traced = context.is_traced();
         let opening = if traced { lock(&device.opening).take() } else { None };
-        let mut watch = opening.map_or_else(|| Stopwatch::new(traced), Stopwatch::after);
+        let mut watch = match opening {
+            Some(opening) => Stopwatch::after(opening, start),
+            None => Stopwatch::new(traced),
+        };
         let info = *context.info();
         let named = |key: &str| info.named_data(key);
         let (graph, cells) =

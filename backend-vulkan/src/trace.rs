@@ -63,9 +63,18 @@ impl Stopwatch {
         Stopwatch { begin: runs.then(Instant::now), before: 0, laps: Vec::new(), last: 0 }
     }
 
-    /// Goes on behind the parts of another one.
-    pub(crate) fn after(earlier: Stopwatch) -> Self {
-        Stopwatch { begin: Some(Instant::now()), before: earlier.last, ..earlier }
+    /// Goes on behind the parts of another one, if that began at `start` or later. Of what was over before, it tells how long it took.
+    pub(crate) fn after(earlier: Stopwatch, start: Instant) -> Self {
+        if earlier.begin.is_some_and(|begin| begin >= start) {
+            return Stopwatch { begin: Some(Instant::now()), before: earlier.last, ..earlier };
+        }
+        let mut watch = Stopwatch::new(true);
+        let parts = earlier.laps.iter().map(|lap| {
+            format!(", {} {:.3} ms", lap.name, lap.end.saturating_sub(lap.start) as f64 / 1e6)
+        });
+        let all = format!("{:.3} ms", earlier.last as f64 / 1e6);
+        watch.lap_of("opened before", all + &parts.collect::<String>());
+        watch
     }
 
     /// Ends a part and begins the next one.
@@ -110,6 +119,27 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
+    fn what_was_over_before_takes_no_time() {
+        let start = Instant::now();
+        let mut opening = Stopwatch::new(true);
+        opening.lap("one");
+        let mut watch = Stopwatch::after(opening, start);
+        watch.lap("two");
+        let names = RefCell::new(Vec::new());
+        watch.report(|event| names.borrow_mut().push(event.name.to_owned()));
+        assert_eq!(*names.borrow(), ["one", "two"]);
+
+        let mut opening = Stopwatch { laps: Vec::new(), last: 5_000_000, ..Stopwatch::new(true) };
+        opening.laps.push(Lap { name: "one", detail: String::new(), start: 0, end: 5_000_000 });
+        let start = Instant::now() + std::time::Duration::from_secs(1);
+        Stopwatch::after(opening, start).report(|event| {
+            assert_eq!(event.name, "opened before");
+            assert_eq!(event.metadata, b"5.000 ms, one 5.000 ms");
+            assert!(event.end < 5_000_000, "that was not now");
+        });
+    }
+
+    #[test]
     fn laps_follow_one_another() {
         let mut watch = Stopwatch::new(true);
         watch.lap("one");
@@ -127,9 +157,10 @@ mod tests {
 
     #[test]
     fn one_goes_on_behind_another() {
+        let start = Instant::now();
         let mut first = Stopwatch::new(true);
         first.lap("one");
-        let mut second = Stopwatch::after(first);
+        let mut second = Stopwatch::after(first, start);
         second.lap("two");
         let told = RefCell::new(Vec::new());
         second.report(|event| told.borrow_mut().push((event.start, event.end)));
