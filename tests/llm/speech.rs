@@ -98,6 +98,8 @@ fn tokens_are_suppressed_and_timestamps_in_order_as_hugging_face_has_them() {
         // The likeliest of the languages, as no other was given.
         assert_eq!(found.language.as_deref(), case["language"].as_str());
         assert_eq!(found.segments.is_empty(), !config.timestamps);
+        let said: String = found.segments.iter().map(|segment| segment.text.as_str()).collect();
+        assert!(!config.timestamps || said == found.generation.text, "{said}");
         let in_order = found.segments.iter().all(|segment| segment.from <= segment.to);
         assert!(in_order, "{:?}", found.segments);
     }

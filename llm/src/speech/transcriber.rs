@@ -78,7 +78,8 @@ pub struct Segment {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Transcription {
-    /// The text and its tokens, without those in front, and statistics. Timestamps are among the tokens.
+    /// The text and its tokens, without those in front, and statistics. Timestamps are among the tokens, and with them what was begun at the end of a
+    /// piece and heard again, which the text has once.
     pub generation: Generation,
     /// The text in segments, if there were to be timestamps.
     pub segments: Vec<Segment>,
@@ -223,6 +224,9 @@ impl Transcriber {
                 }
             }
             rest = rest.get(heard_to..).unwrap_or_default();
+        }
+        if timestamps.is_some() {
+            text = segments.iter().map(|segment: &Segment| segment.text.as_str()).collect();
         }
         stats.generated_tokens = tokens.len();
         stats.total = start.elapsed();
