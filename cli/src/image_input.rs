@@ -50,6 +50,28 @@ pub(crate) fn read(
     decode(&bytes, info, mean, std).map_err(|error| in_file(&error))
 }
 
+/// Refuses what is subtracted from values and what divides them, if it does not fit an input.
+pub(crate) fn check(info: &TensorInfo, mean: &[f32], std: &[f32]) -> Result<(), Failure> {
+    let (channels, ..) = plane(info)
+        .ok_or_else(|| Failure::new(format!("an input {info} does not take an image")))?;
+    for (name, values) in [("--mean", mean), ("--std", std)] {
+        if values.len() > 1 && values.len() != channels {
+            let found = values.len();
+            return Err(Failure::new(format!(
+                "{name} has {found} values and the input {channels} channels; give one value or {channels}"
+            )));
+        }
+        let is_wrong = |value: &&f32| !value.is_finite() || name == "--std" && **value == 0.0;
+        if let Some(value) = values.iter().find(is_wrong) {
+            let wanted = if name == "--std" { "not zero" } else { "finite" };
+            return Err(Failure::new(format!(
+                "{name} has the value {value}; expected numbers that are {wanted}"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// An image in a file's bytes as a tensor for the input: scaled so that it fills the input's height and width, cropped in the
 /// middle, values from 0 to 1, then `(value - mean) / std`. An input of bytes gets values from 0 to 255 instead.
 pub(crate) fn decode(
@@ -60,14 +82,7 @@ pub(crate) fn decode(
 ) -> Result<Tensor, Failure> {
     let (channels, height, width) = plane(info)
         .ok_or_else(|| Failure::new(format!("an input {info} does not take an image")))?;
-    for (name, values) in [("--mean", mean), ("--std", std)] {
-        if values.len() > 1 && values.len() != channels {
-            let found = values.len();
-            return Err(Failure::new(format!(
-                "{name} has {found} values and the input {channels} channels; give one value or {channels}"
-            )));
-        }
-    }
+    check(info, mean, std)?;
     let mut reader = image::ImageReader::new(Cursor::new(bytes))
         .with_guessed_format()
         .map_err(|error| Failure::new(error.to_string()))?;
@@ -155,6 +170,8 @@ mod tests {
         let bytes = TensorInfo::contiguous(ScalarType::Byte, &[1, 3, 2, 2]).unwrap();
         assert_eq!(read(&path, &bytes, &[], &[]).unwrap().shape(), [1, 3, 2, 2]);
         assert!(read(&path, &info(&[1, 3, 1, 2]), &[0.5, 0.5], &[]).is_err());
+        assert!(read(&path, &info(&[1, 3, 1, 2]), &[], &[1.0, 0.0, 1.0]).is_err());
+        assert!(read(&path, &info(&[1, 3, 1, 2]), &[f32::NAN], &[]).is_err());
         std::fs::remove_file(&path).unwrap();
         assert!(read(&path, &info(&[1, 3, 1, 2]), &[], &[]).is_err());
     }

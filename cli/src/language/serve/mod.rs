@@ -13,6 +13,7 @@ mod pictures;
 use super::open;
 use super::options::ServeArguments;
 use crate::failure::Failure;
+use crate::image_input;
 use guard::{Bodies, Guard};
 use http::Request;
 use jobs::{Counts, Event, Queue};
@@ -52,6 +53,13 @@ struct Server {
 /// Serves a model until Ctrl-C.
 pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     let runner = open(&arguments.language)?;
+    if let Some(info) = runner.image_input() {
+        image_input::check(info, &arguments.mean, &arguments.std)?;
+    } else if !arguments.mean.is_empty() || !arguments.std.is_empty() {
+        return Err(Failure::new(
+            "--mean and --std are for pictures, and the program takes none: it has no vision_encoder",
+        ));
+    }
     let mut sessions = Vec::new();
     for _ in 1..arguments.sessions {
         sessions.push(runner.session()?);
