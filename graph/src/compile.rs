@@ -259,7 +259,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         }
         let origins = Origins::of(&method, &graphs);
         let instructions = core::mem::take(&mut self.report.origins);
-        self.report.origins = origins.clone().behind(instructions);
+        self.report.origins = origins.behind(instructions);
         let mut known = graphs.iter().zip(&method.delegates);
         self.is_for_devices =
             known.any(|(graph, delegate)| graph.is_some() && is_for_device(delegate));

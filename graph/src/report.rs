@@ -207,17 +207,22 @@ fn put(bytes: &mut Vec<u8>, number: usize) {
     bytes.extend((number as u64).to_le_bytes());
 }
 
-/// An instruction and a part, one more each: zeros where there is none.
+/// How many numbers follow: none, an instruction, or a part as well.
 fn put_origin(bytes: &mut Vec<u8>, origin: Option<CallOrigin>) {
-    put(bytes, origin.map_or(0, |origin| origin.instruction.saturating_add(1)));
-    let part = origin.and_then(|origin| origin.part);
-    bytes.extend(part.map_or(0, |part| u64::from(part) + 1).to_le_bytes());
+    let Some(CallOrigin { instruction, part }) = origin else { return put(bytes, 0) };
+    put(bytes, 1 + usize::from(part.is_some()));
+    put(bytes, instruction);
+    part.into_iter().for_each(|part| put(bytes, part as usize));
 }
 
 fn origin(rest: &mut &[u8]) -> Option<Option<CallOrigin>> {
-    let (instruction, part) = (number(rest)?.checked_sub(1), number(rest)?.checked_sub(1));
-    let part = part.map(u32::try_from).transpose().ok()?;
-    Some(instruction.map(|instruction| CallOrigin { instruction, part }))
+    let whole = match number(rest)? {
+        0 => return Some(None),
+        1 => return Some(Some(CallOrigin::of(number(rest)?))),
+        2 => CallOrigin::of(number(rest)?),
+        _ => return None,
+    };
+    Some(Some(CallOrigin { part: Some(u32::try_from(number(rest)?).ok()?), ..whole }))
 }
 
 fn put_text(bytes: &mut Vec<u8>, text: &str) {

@@ -50,8 +50,8 @@ pub struct FrontEnd<'m, 'p> {
     optional: Optional,
     /// How often the method mentions each value: by instructions, and as an output.
     mentions: Vec<u32>,
-    /// The numbers of calls in delegates.
-    origins: Origins,
+    /// The numbers of calls in delegates, if they have any of their own.
+    origins: Option<&'m Origins>,
 }
 
 impl<'m, 'p> FrontEnd<'m, 'p> {
@@ -76,7 +76,7 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
             ),
             optional: Optional::of(method, delegates, vocabulary),
             mentions: vec![0; method.values.len()],
-            origins: Origins::of(method, delegates),
+            origins: None,
         };
         for instruction in &method.instructions {
             front.mention(instruction.values());
@@ -93,8 +93,8 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
     }
 
     /// The same, with these numbers for calls in delegates.
-    pub(crate) fn numbered(mut self, origins: &Origins) -> Self {
-        self.origins = origins.clone();
+    pub(crate) fn numbered(mut self, origins: &'m Origins) -> Self {
+        self.origins = Some(origins);
         self
     }
 
@@ -600,7 +600,8 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         let instruction = self.number;
         for node in &graph.nodes {
             let args = node.args.iter().map(outer).collect::<Result<_, Error>>()?;
-            self.number = self.front.origins.number(instruction, node.id);
+            let own = self.front.origins.map(|origins| origins.number(instruction, node.id));
+            self.number = own.unwrap_or(instruction);
             self.call(node.operator, args);
         }
         self.number = instruction;
