@@ -50,9 +50,13 @@ pub(crate) fn read(
     decode(&bytes, info, mean, std).map_err(|error| in_file(&error))
 }
 
-/// Refuses what is subtracted from values and what divides them, if it does not fit an input.
-pub(crate) fn check(info: &TensorInfo, mean: &[f32], std: &[f32]) -> Result<(), Failure> {
-    let (channels, ..) = plane(info)
+/// The channels, height and width of an input. Refuses what is subtracted from values and what divides them, if it does not fit.
+pub(crate) fn check(
+    info: &TensorInfo,
+    mean: &[f32],
+    std: &[f32],
+) -> Result<(usize, usize, usize), Failure> {
+    let (channels, height, width) = plane(info)
         .ok_or_else(|| Failure::new(format!("an input {info} does not take an image")))?;
     for (name, values) in [("--mean", mean), ("--std", std)] {
         if values.len() > 1 && values.len() != channels {
@@ -69,7 +73,7 @@ pub(crate) fn check(info: &TensorInfo, mean: &[f32], std: &[f32]) -> Result<(), 
             )));
         }
     }
-    Ok(())
+    Ok((channels, height, width))
 }
 
 /// An image in a file's bytes as a tensor for the input: scaled so that it fills the input's height and width, cropped in the
@@ -80,9 +84,7 @@ pub(crate) fn decode(
     mean: &[f32],
     std: &[f32],
 ) -> Result<Tensor, Failure> {
-    let (channels, height, width) = plane(info)
-        .ok_or_else(|| Failure::new(format!("an input {info} does not take an image")))?;
-    check(info, mean, std)?;
+    let (channels, height, width) = check(info, mean, std)?;
     let mut reader = image::ImageReader::new(Cursor::new(bytes))
         .with_guessed_format()
         .map_err(|error| Failure::new(error.to_string()))?;

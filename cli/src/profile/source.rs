@@ -136,6 +136,9 @@ impl Source {
         origins: Vec<Option<CallOrigin>>,
     ) -> Self {
         self.numbers = origins;
+        if self.delegates.is_empty() {
+            return self;
+        }
         let Ok(registry) = Registry::new().with_kernels(&torchlet::portable::KERNELS) else {
             return self;
         };
