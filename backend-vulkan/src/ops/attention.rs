@@ -388,22 +388,28 @@ fn attend(
         e.also(&pipeline, [128, 1, 1]);
         e.also(&join, [128, 1, 1]);
     }
+    // Both kernels of many rows take the same.
+    macro_rules! push {
+        ($push:ident) => {
+            $push {
+                heads: u32_of(heads)?,
+                heads_per_key: u32_of(heads / key_heads)?,
+                rows: u32_of(rows)?,
+                keys: u32_of(keys)?,
+                offset,
+                scale,
+                q_strides,
+                k_strides,
+                v_strides,
+                mask_strides,
+                out_strides,
+            }
+        };
+    }
     let strides = [q_strides, k_strides, v_strides];
     let most = [e.bound_sizes(q).first().copied().unwrap_or(1).saturating_mul(heads), most_rows];
     if let Some(parts) = parts(e, [q, k, v], strides, most) {
-        let push = AttentionCooperativePush {
-            heads: u32_of(heads)?,
-            heads_per_key: u32_of(heads / key_heads)?,
-            rows: u32_of(rows)?,
-            keys: u32_of(keys)?,
-            offset,
-            scale,
-            q_strides,
-            k_strides,
-            v_strides,
-            mask_strides,
-            out_strides,
-        };
+        let push = push!(AttentionCooperativePush);
         let pipeline = AttentionCooperative {
             mask: mask_operand.element,
             output: out.element,
@@ -420,19 +426,7 @@ fn attend(
     }
     let short = depth > 0 && depth.max(value_depth) <= TILED_DEPTH;
     if aligned && short && most_rows >= TILED_ROWS / 2 {
-        let push = AttentionTiledPush {
-            heads: u32_of(heads)?,
-            heads_per_key: u32_of(heads / key_heads)?,
-            rows: u32_of(rows)?,
-            keys: u32_of(keys)?,
-            offset,
-            scale,
-            q_strides,
-            k_strides,
-            v_strides,
-            mask_strides,
-            out_strides,
-        };
+        let push = push!(AttentionTiledPush);
         let pipeline = AttentionTiled {
             query: q.element,
             key: k.element,
@@ -674,6 +668,12 @@ fn rotate(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::encode::encode;
+    use crate::state::State;
+    use crate::steps::Step;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Tensor, Value};
 
     #[test]
     fn all_invocations_bring_as_much_and_all_take_part() {
@@ -710,12 +710,6 @@ mod tests {
         assert_eq!(parts_of([64; 2], [12, 197], 64, 48 << 10, 128), Some(2));
         assert_eq!(parts_of([64; 2], [12, 197], 16, 48 << 10, 128), None);
     }
-    use crate::encode::encode;
-    use crate::state::State;
-    use crate::steps::Step;
-    use std::collections::HashSet;
-    use torchlet_core::ScalarType;
-    use torchlet_graph::graph::{Graph, Node, Tensor, Value};
 
     #[test]
     fn shares_of_fewer_batches_take_no_more_memory() {
