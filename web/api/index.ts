@@ -74,10 +74,15 @@ export interface LoadOptions {
   readonly memoryLimit?: number;
   /** The module: bytes, compiled, or where to fetch it from. Without it, it comes with the package. */
   readonly module?: ModuleSource;
+  /** Beside a `module` of bytes or from elsewhere: the package's `torchlet.relaxed`, with which it uses relaxed SIMD where the engine has it. */
+  readonly relaxed?: FileSource;
 }
 
 /** Where the module comes from. */
-export type ModuleSource = BufferSource | WebAssembly.Module | Response | URL | string;
+export type ModuleSource = FileSource | WebAssembly.Module;
+
+/** Bytes, or where to fetch them from. */
+export type FileSource = BufferSource | Response | URL | string;
 
 /** What went wrong, in one sentence. */
 export class TorchletError extends Error {
@@ -108,40 +113,95 @@ function bytesOf(source: BufferSource | Elements): Uint8Array {
   return ArrayBuffer.isView(source) ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength) : new Uint8Array(source);
 }
 
+/* A function that adds a product in one rounding, if the processor can: only an engine with relaxed SIMD takes it. */
+const PROBE = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 19, 1, 17, 0, 65, 0, 253, 15, 65, 0, 253, 15, 65, 0, 253, 15, 253, 133, 2, 11];
+
+/** Whether the engine has relaxed SIMD, with which products are computed faster, and results differ in the last bits from one processor to another. */
+export function hasRelaxedSimd(): boolean {
+  return WebAssembly.validate(Uint8Array.from(PROBE));
+}
+
 let packaged: Promise<WebAssembly.Module> | undefined;
 
-async function compile(source: ModuleSource | undefined): Promise<WebAssembly.Module> {
-  if (source === undefined) {
-    packaged ??= compile(new URL("./torchlet.wasm", import.meta.url)).catch((error: unknown) => {
+/** The module that a program is loaded with. @internal */
+export async function compile({ module, relaxed }: LoadOptions): Promise<WebAssembly.Module> {
+  if (module === undefined) {
+    const own = { module: new URL("./torchlet.wasm", import.meta.url), relaxed: new URL("./torchlet.relaxed", import.meta.url) };
+    packaged ??= compile(own).catch((error: unknown) => {
       // The next call tries again.
       packaged = undefined;
       throw error;
     });
     return packaged;
   }
-  if (source instanceof WebAssembly.Module) return source;
+  if (module instanceof WebAssembly.Module) return module;
+  if (relaxed === undefined || !hasRelaxedSimd()) return WebAssembly.compile(await bytesFrom(module));
+  const [plain, patch] = await Promise.all([bytesFrom(module), bytesFrom(relaxed)]);
+  return WebAssembly.compile(patched(bytesOf(plain), bytesOf(patch)));
+}
+
+async function bytesFrom(source: FileSource): Promise<BufferSource> {
   if (typeof source === "string" || source instanceof URL) {
     const url = new URL(source, import.meta.url);
     if (url.protocol === "file:" && "process" in globalThis) {
       // Node fetches no files. The name is no constant, so that what packs for browsers leaves it alone.
       const files = "node:fs/promises";
       const { readFile } = (await import(/* @vite-ignore */ /* webpackIgnore: true */ files)) as { readFile(url: URL): Promise<BufferSource> };
-      return WebAssembly.compile(await readFile(url));
+      return readFile(url);
     }
-    return compile(await fetch(url));
+    return bytesFrom(await fetch(url));
   }
-  if (!(source instanceof Response)) return WebAssembly.compile(source);
+  if (!(source instanceof Response)) return source;
   if (!source.ok) throw new TorchletError(`the module cannot be fetched from ${source.url}: ${source.status} ${source.statusText}`);
-  return WebAssembly.compile(await source.arrayBuffer());
+  return source.arrayBuffer();
+}
+
+/**
+ * The module that a patch makes of another one: the two differ in a few functions (`web/bind/src/patch.rs` has the format, and the sum).
+ * @internal
+ */
+export function patched(module: Uint8Array, patch: Uint8Array): Uint8Array<ArrayBuffer> {
+  const malformed = new TorchletError("torchlet.relaxed and torchlet.wasm are not of the same build, or damaged");
+  let at = 0, from = 0, to = 0;
+  const number = (): number => {
+    let value = 0;
+    for (let scale = 1; ; scale *= 128) {
+      const byte = patch[at++];
+      if (byte === undefined || scale > 2 ** 35) throw malformed;
+      value += (byte % 128) * scale;
+      if (byte < 128) return value;
+    }
+  };
+  const length = number(), sum = number();
+  // A damaged number asks for no more memory than such a module may have.
+  if (length > 2 * module.length + patch.length) throw malformed;
+  const made = new Uint8Array(length);
+  while (to < length) {
+    const own = number();
+    if (at + own > patch.length || to + own > length) throw malformed;
+    made.set(patch.subarray(at, at + own), to);
+    at += own;
+    to += own;
+    const step = number(), same = number();
+    from += step % 2 ? -(step + 1) / 2 : step / 2;
+    if (from < 0 || from + same > module.length || to + same > length || own + same === 0) throw malformed;
+    made.set(module.subarray(from, from + same), to);
+    from += same;
+    to += same;
+  }
+  let found = 0;
+  for (const byte of made) found = (Math.imul(found, 31) + byte) | 0;
+  if (found >>> 0 !== sum) throw malformed;
+  return made;
 }
 
 /** Opens a program. */
 export async function load(bytes: BufferSource, options: LoadOptions = {}): Promise<Program> {
-  return open(await compile(options.module), bytes, options);
+  return open(await compile(options), bytes, options);
 }
 
 /** As {@link load}, at once, with a module that is compiled already. */
-export function open(module: WebAssembly.Module, bytes: BufferSource, options: Omit<LoadOptions, "module"> = {}): Program {
+export function open(module: WebAssembly.Module, bytes: BufferSource, options: Omit<LoadOptions, "module" | "relaxed"> = {}): Program {
   return new Program(instantiate(module), bytes, options);
 }
 
@@ -154,7 +214,7 @@ export class Program {
   readonly info: ProgramInfo;
 
   /** @internal Use {@link load}. */
-  constructor(engine: Engine, bytes: BufferSource, options: Omit<LoadOptions, "module">) {
+  constructor(engine: Engine, bytes: BufferSource, options: Omit<LoadOptions, "module" | "relaxed">) {
     this.#engine = engine;
     this.#program = this.#guard(() => {
       const opening = new engine.Opening();

@@ -17,6 +17,7 @@ const packed = (bytes) => gzipSync(bytes, { level: 9 }).toString("base64");
 const parts = {
   SCRIPT: script,
   MODULE: packed(await dist("torchlet.wasm")),
+  RELAXED: packed(await dist("torchlet.relaxed")),
   MODEL: packed(await readFile(new URL("../../tests/fixtures/digits/digits.pte", import.meta.url))),
 };
 let text = await here("page.html");

@@ -20,7 +20,7 @@ async function part(id) {
   return new Response(plain).arrayBuffer();
 }
 
-const compiled = part("module").then((bytes) => WebAssembly.compile(bytes));
+const compiled = Promise.all([part("module"), part("relaxed")]).then(([module, relaxed]) => compile({ module, relaxed }));
 
 /** What is open: the program, its file, and what its inputs are given. */
 let current;
@@ -82,6 +82,7 @@ function showMethod() {
     ["Takes", info.inputs.map(described).join("; ") || "nothing"],
     ["Gives", info.outputs.map(described).join("; ") || "nothing"],
     ["Runs in", [...new Set(info.backends)].join(", ") || "kernels"],
+    ["Vectors", hasRelaxedSimd() ? "128 bits, relaxed" : "128 bits"],
     ["Opened in", milliseconds(opened)],
     ["Memory", bytesText(program.memoryBytes)],
   ];

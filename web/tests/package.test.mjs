@@ -1,12 +1,15 @@
 // What the package for JavaScript does, over real programs with PyTorch's numbers. TORCHLET_PACKAGE is the folder of the package.
 import assert from "node:assert/strict";
 import { readFile, readdir } from "node:fs/promises";
-import { test } from "node:test";
+import { describe, test as one } from "node:test";
 import { pathToFileURL } from "node:url";
+import { setFlagsFromString } from "node:v8";
 
 const fixtures = new URL("../../tests/fixtures/", import.meta.url);
-const { load, open, TorchletError, TrapError } = await import(new URL("dist/index.js", pathToFileURL(process.env.TORCHLET_PACKAGE + "/")));
+const dist = new URL("dist/", pathToFileURL(process.env.TORCHLET_PACKAGE + "/"));
+const { load: loadPackaged, open, hasRelaxedSimd, patched, TorchletError, TrapError } = await import(new URL("index.js", dist));
 const file = (name) => readFile(new URL(name, fixtures));
+const [plain, patch] = [await readFile(new URL("torchlet.wasm", dist)), await readFile(new URL("torchlet.relaxed", dist))];
 const argmax = (values) => values.indexOf(Math.max(...values));
 
 /** The elements of a .npy file of float32 or int64, and its shape. */
@@ -28,6 +31,55 @@ function assertClose(found, expected, what) {
     assert.ok(near, `${what} at ${at}: ${got}, PyTorch has ${want}`);
   });
 }
+
+// Node 20 has relaxed SIMD behind a flag.
+if (!hasRelaxedSimd()) setFlagsFromString("--experimental-wasm-relaxed-simd");
+
+/** What the tests below load programs with: each runs with both modules. */
+let compiled;
+const load = (bytes, options = {}) => loadPackaged(bytes, { ...options, module: compiled });
+const modules = { "plain SIMD": plain, "relaxed SIMD": patched(plain, patch) };
+const tests = [];
+const test = (name, run) => tests.push([name, run]);
+
+one("the package takes the module that the engine can run", async () => {
+  assert.ok(hasRelaxedSimd());
+  const compile = WebAssembly.compile, validate = WebAssembly.validate;
+  const sizes = [];
+  // Node itself has modules, too: small ones.
+  WebAssembly.compile = (bytes) => (bytes.byteLength > 1e6 && sizes.push(bytes.byteLength), compile(bytes));
+  try {
+    // From the package, and where its files lie elsewhere. A module alone is taken as it is.
+    const digits = await file("digits/digits.pte");
+    await loadPackaged(digits);
+    await loadPackaged(digits, { module: plain, relaxed: patch });
+    await loadPackaged(digits, { module: plain });
+    WebAssembly.validate = () => false;
+    await loadPackaged(digits, { module: plain, relaxed: patch });
+  } finally {
+    Object.assign(WebAssembly, { compile, validate });
+  }
+  const [own, other] = [modules["relaxed SIMD"].length, plain.length];
+  assert.notEqual(own, other);
+  assert.deepEqual(sizes, [own, own, other, other]);
+});
+
+one("what is left out of a package is named, and what does not belong to it is refused", async () => {
+  const digits = await file("digits/digits.pte");
+  await assert.rejects(() => loadPackaged(digits, { module: plain, relaxed: new URL("nothing.relaxed", dist) }), /nothing\.relaxed/);
+  assert.deepEqual(Buffer.from(patched(plain, patch)), Buffer.from(modules["relaxed SIMD"]));
+  const other = Uint8Array.from(plain);
+  other[Math.floor(plain.length / 2)] ^= 1;
+  assert.throws(() => patched(other, patch), (error) => error instanceof TorchletError && /not of the same build/.test(error.message));
+  let state = 1;
+  for (let round = 0; round < 40; round++) {
+    state = Math.imul(state, 1103515245) + 12345 >>> 0;
+    const damaged = Uint8Array.from(patch);
+    damaged[state % (round < 20 ? 64 : patch.length)] ^= 1 << (round % 8);
+    assert.throws(() => patched(plain, damaged), TorchletError);
+  }
+  for (const length of [0, 1, 5, patch.length - 1]) assert.throws(() => patched(plain, patch.subarray(0, length)), TorchletError);
+});
 
 test("a picture of a digit is the digit", async () => {
   const program = await load(await file("digits/digits.pte"));
@@ -113,7 +165,6 @@ test("what makes no sense is an error in words, and the program goes on", async 
 });
 
 test("damaged files are errors, and never traps", async () => {
-  const module = await WebAssembly.compile(await readFile(process.env.TORCHLET_PACKAGE + "/dist/torchlet.wasm"));
   for (const name of ["digits/digits.pte", "models/mobilenet_v2.bpte", "digits/digits_int8.pte"]) {
     const whole = await file(name);
     const damaged = [new Uint8Array(0), new Uint8Array(100), whole.subarray(0, whole.length / 2)];
@@ -127,7 +178,7 @@ test("damaged files are errors, and never traps", async () => {
     let refused = 0;
     for (const bytes of damaged) {
       try {
-        const program = open(module, bytes);
+        const program = open(compiled, bytes);
         for (const method of program.methods) program.execute(method, program.method(method).inputs.map(() => undefined));
       } catch (error) {
         refused++;
@@ -173,3 +224,14 @@ test("the inspector's page", async () => {
   assert.match(page, /<title>digits\.pte · torchlet<\/title>/);
   assert.match(page, /aten::convolution\.out/);
 });
+
+for (const [name, module] of Object.entries(modules)) {
+  describe(name, async () => {
+    for (const [title, run] of tests) {
+      one(title, async () => {
+        compiled = await WebAssembly.compile(module);
+        await run();
+      });
+    }
+  });
+}

@@ -1,12 +1,12 @@
-// Drives the page as a person would, from the file and offline: node page.mjs --page FILE --browser PROGRAM [--model FILE] [--pictures FOLDER]
+// Drives the page as a person would, from the file and offline: node page.mjs --package FOLDER --page FILE --browser PROGRAM [--model FILE] [--pictures FOLDER]
 import assert from "node:assert/strict";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { chromium } from "playwright-core";
+import { launch, served } from "./browser.mjs";
 
-const { values: options } = parseArgs({ options: { page: { type: "string" }, browser: { type: "string" }, model: { type: "string" }, pictures: { type: "string" } } });
+const { values: options } = parseArgs({ options: { package: { type: "string" }, page: { type: "string" }, browser: { type: "string" }, model: { type: "string" }, pictures: { type: "string" } } });
 const fixture = (name) => fileURLToPath(new URL(`../../tests/fixtures/${name}`, import.meta.url));
 const digits = await readFile(fixture("digits/digits.pte"));
 const SIZES = { desk: { width: 1280, height: 860 }, phone: { width: 390, height: 780 } };
@@ -17,19 +17,48 @@ const STROKES = {
   7: [[[25, 14], [75, 14], [60, 45], [45, 88]], [[38, 50], [70, 50]]],
 };
 
-const browser = await chromium.launch({ executablePath: options.browser.includes("/") ? options.browser : await which(options.browser), args: ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"] });
+const browser = await launch(options.browser);
 try {
+  await inPages();
   for (const [name, viewport] of Object.entries(SIZES)) for (const colorScheme of ["light", "dark"]) await drive(name, viewport, colorScheme);
 } finally {
   await browser.close();
 }
 
-async function which(name) {
-  for (const folder of process.env.PATH.split(":")) {
-    const path = join(folder, name);
-    if (await readFile(path).then(() => true, () => false)) return path;
+/** The package itself, fetched from a server: with relaxed SIMD, and as engines load it that have none. */
+async function inPages() {
+  for (const relaxed of [true, false]) {
+    const context = await browser.newContext();
+    if (!relaxed) await context.addInitScript("WebAssembly.validate = () => false");
+    const page = await served(context, options.package, { "/digits.bpte": fixture("digits/digits.bpte") });
+    const fetched = [];
+    page.on("request", (request) => fetched.push(new URL(request.url()).pathname));
+    const apart = await page.evaluate(`(async () => {
+      const { load, hasRelaxedSimd } = await import("/dist/index.js");
+      if (hasRelaxedSimd() !== ${relaxed}) throw new Error("relaxed SIMD is ${relaxed ? "missing" : "there"}");
+      const program = await load(await (await fetch("/digits.bpte")).arrayBuffer());
+      const { inputs, expected } = program.testCase("forward", 0);
+      const [found] = program.forward(...inputs);
+      return Math.max(...found.data.map((value, at) => Math.abs(value - expected[0].data[at])));
+    })()`);
+    assert.ok(apart < 1e-4, `${apart} from PyTorch`);
+    assert.equal(fetched.includes("/dist/torchlet.relaxed"), relaxed);
+    const [same, refused] = await page.evaluate(`(async () => {
+      const { loadInWorkers } = await import("/dist/workers.js");
+      const { load } = await import("/dist/index.js");
+      const bytes = await (await fetch("/digits.bpte")).arrayBuffer();
+      const [pool, program] = [await loadInWorkers(bytes, { workers: 2 }), await load(bytes)];
+      const images = Array.from({ length: 20 }, (_, seed) => Float32Array.from({ length: 64 }, (_, at) => (at * seed) % 17));
+      const found = await Promise.all(images.map((image) => pool.forward(image)));
+      const same = images.every((image, at) => String(found[at][0].data) === String(program.forward(image)[0].data));
+      const refused = await pool.forward(new Float32Array(3)).catch((error) => error.name + ": " + error.message);
+      pool.dispose();
+      return [same, refused];
+    })()`);
+    assert.ok(same, "workers compute something else");
+    assert.match(refused, /^TorchletError: ./);
+    await context.close();
   }
-  throw new Error(`${name} is not in PATH`);
 }
 
 /** Waits for something to become true. */
@@ -42,6 +71,9 @@ async function until(condition) {
 async function drive(name, viewport, colorScheme) {
   const isPhone = name === "phone";
   const context = await browser.newContext({ viewport, colorScheme, offline: true, hasTouch: isPhone, isMobile: isPhone });
+  // One of them as in an engine without relaxed SIMD.
+  const relaxed = !(isPhone && colorScheme === "dark");
+  if (!relaxed) await context.addInitScript("WebAssembly.validate = () => false");
   const page = await context.newPage();
   const faults = [];
   page.on("pageerror", (error) => faults.push(String(error)));
@@ -67,6 +99,7 @@ async function drive(name, viewport, colorScheme) {
 
   // The digits are there to draw on.
   assert.equal(await text("#name"), "digits.pte");
+  assert.match(await text("#facts"), relaxed ? /128 bits, relaxed/ : /128 bits\s/);
   for (const [digit, strokes] of Object.entries(STROKES)) {
     await page.click("text=Clear");
     const box = await page.locator("canvas.draw").boundingBox();

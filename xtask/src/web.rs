@@ -6,8 +6,10 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
 const TARGET: &str = "wasm32-unknown-unknown";
-/// What all browsers have since 2023. The stack is as large as that of a thread elsewhere: a file can nest.
-const FLAGS: &str = "-C target-feature=+simd128 -C link-arg=-zstack-size=4194304";
+/// What all browsers have since 2023, and what some have beyond it. A module is valid as a whole or not at all.
+const FEATURES: [&str; 2] = ["+simd128", "+simd128,+relaxed-simd"];
+/// The stack is as large as that of a thread elsewhere: a file can nest.
+const FLAGS: &str = "-C link-arg=-zstack-size=4194304";
 /// What a package may take, compressed.
 const MOST: u64 = 1_500_000;
 
@@ -70,7 +72,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Builds the package quickly, and tests it.
 pub(crate) fn test() -> Result<()> {
     let package = build(Build::Light)?;
-    let mut test = command("node", &["--test", "tests/package.test.mjs"]);
+    let files = ["--test", "tests/package.test.mjs", "tests/workers.test.mjs"];
+    let mut test = command("node", &files);
     test.env("TORCHLET_PACKAGE", &package);
     process::run(in_folder(test, &sources()))?;
     drive(&package, None, None)
@@ -91,14 +94,21 @@ fn build(build: Build) -> Result<PathBuf> {
         Build::Light => "dev",
         Build::Release => "release",
     };
-    let cargo = ["build", "--quiet", "--locked", "--target", TARGET, "--profile", profile];
-    let mut cargo = command("cargo", &cargo);
-    // Clippy sees neither this target's code nor this package; warnings of the compiler are those of every crate in it.
-    let deny = if build == Build::Light { " -D warnings" } else { "" };
-    cargo.env("CARGO_TARGET_DIR", target_dir()).env("RUSTFLAGS", format!("{FLAGS}{deny}"));
-    process::run(in_folder(cargo, &sources()))?;
     let folder = if build == Build::Light { "debug" } else { "release" };
-    let module = target_dir().join(TARGET).join(folder).join("torchlet_web.wasm");
+    let built = target_dir().join(TARGET).join(folder).join("torchlet_web.wasm");
+    let modules = target_dir().join("web").join(profile);
+    std::fs::create_dir_all(&modules)?;
+    let modules = ["plain.wasm", "relaxed.wasm"].map(|name| modules.join(name));
+    for (features, module) in FEATURES.iter().zip(&modules) {
+        let cargo = ["build", "--quiet", "--locked", "--target", TARGET, "--profile", profile];
+        let mut cargo = command("cargo", &cargo);
+        // Clippy sees neither this target's code nor this package; warnings of the compiler are those of every crate in it.
+        let deny = if build == Build::Light { " -D warnings" } else { "" };
+        let flags = format!("-C target-feature={features} {FLAGS}{deny}");
+        cargo.env("CARGO_TARGET_DIR", target_dir()).env("RUSTFLAGS", flags);
+        process::run(in_folder(cargo, &sources()))?;
+        std::fs::copy(&built, module).with_context(|| built.display().to_string())?;
+    }
 
     let package = target_dir().join("web").join(profile).join("package");
     let dist = package.join("dist");
@@ -107,7 +117,7 @@ fn build(build: Build) -> Result<PathBuf> {
     }
     std::fs::create_dir_all(&dist)?;
     let mut bind = command("cargo", &["run", "--quiet", "--locked", "--"]);
-    bind.args([&module, &dist]).env("CARGO_TARGET_DIR", target_dir());
+    bind.args(&modules).arg(&dist).env("CARGO_TARGET_DIR", target_dir());
     process::run(in_folder(bind, &sources().join("bind")))?;
 
     npm_packages()?;
@@ -147,7 +157,8 @@ fn npm_packages() -> Result<()> {
 /// Drives the page in a browser.
 fn drive(package: &Path, model: Option<&Path>, pictures: Option<&Path>) -> Result<()> {
     let mut test = command("node", &["tests/page.mjs", "--browser"]);
-    test.arg(tools::chromium()?).arg("--page").arg(package.with_file_name("torchlet.html"));
+    test.arg(tools::chromium()?).arg("--package").arg(package);
+    test.arg("--page").arg(package.with_file_name("torchlet.html"));
     for (option, path) in [("--model", model), ("--pictures", pictures)] {
         if let Some(path) = path {
             test.arg(option).arg(std::path::absolute(path)?);
@@ -156,25 +167,33 @@ fn drive(package: &Path, model: Option<&Path>, pictures: Option<&Path>) -> Resul
     process::run(in_folder(test, &sources()))
 }
 
-/// Measures a program here and there, in turns, and prints the ratio of the fastest runs.
+/// Measures a program here and there, in turns, and prints the ratios of the fastest runs.
 fn speed(package: &Path, model: &Path) -> Result<()> {
     let build = ["build", "--quiet", "--release", "--package", "torchlet-cli"];
     process::run(process::cargo(&[&build[..], &["--no-default-features"]].concat()))?;
     let torchlet = target_dir().join("release/torchlet");
     let model = std::path::absolute(model)?;
-    let mut fastest = [f64::INFINITY; 2];
+    let chromium = tools::chromium()?;
+    let kinds =
+        [("plain", "node"), ("relaxed", "node"), ("plain", chromium), ("relaxed", chromium)];
+    let mut engines = kinds.map(|kind| (kind, f64::INFINITY));
+    let mut fastest = f64::INFINITY;
     for _ in 0..5 {
         let mut native = command(&torchlet.to_string_lossy(), &["bench", "--json", "--random"]);
         native.args(["--backend", "cpu", "--threads", "1", "--iterations", "20"]).arg(&model);
         let native = serde_json::from_slice::<serde_json::Value>(&output(native)?)?;
         let native = native["min_ms"].as_f64().context("torchlet bench gives no min_ms")?;
-        let mut web = command("node", &["tests/speed.mjs"]);
-        web.arg(package).arg(&model);
-        let web = String::from_utf8(output(in_folder(web, &sources()))?)?;
-        let web: f64 = web.trim().parse().context("the time is no number")?;
-        fastest = [fastest[0].min(native), fastest[1].min(web)];
+        fastest = fastest.min(native);
+        for ((kind, engine), fastest) in &mut engines {
+            let mut web = command("node", &["tests/speed.mjs"]);
+            web.args([package, &model]).args([kind, engine]);
+            let web = String::from_utf8(output(in_folder(web, &sources()))?)?;
+            *fastest = web.trim().parse::<f64>().context("the time is no number")?.min(*fastest);
+        }
     }
-    let [native, web] = fastest;
-    println!("native, 1 thread {native:.2} ms; WebAssembly {web:.2} ms: {:.2} times", web / native);
+    println!("native, 1 thread: {fastest:.2} ms");
+    for ((kind, engine), time) in engines {
+        println!("{engine}, {kind} SIMD: {time:.2} ms, {:.2} times that", time / fastest);
+    }
     Ok(())
 }
