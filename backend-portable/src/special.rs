@@ -326,3 +326,110 @@ pub(crate) fn scaled(x: f64, exponent: f64) -> f64 {
         x * libm::exp2(exponent)
     }
 }
+
+/// Where a uniform expansion has the digits that are wanted, and sums would have too many terms.
+const UNIFORM: f64 = 1e5;
+/// Terms of a sum at most: those that [`UNIFORM`] leaves need some thousands.
+const TERMS: u32 = 10_000;
+
+/// The lower and the upper part of the gamma function of `a`, cut at `x`: they add up to one (8.2.4). As in PyTorch, no numbers where one of
+/// them is negative, nor where both are zero or infinite.
+pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
+    let nothing = [f64::NAN; 2];
+    if a.is_nan() || x.is_nan() || a < 0.0 || x < 0.0 {
+        return nothing;
+    }
+    if a == 0.0 {
+        return if x > 0.0 { [1.0, 0.0] } else { nothing };
+    }
+    if x == 0.0 {
+        return [0.0, 1.0];
+    }
+    match (a.is_infinite(), x.is_infinite()) {
+        (true, true) => return nothing,
+        (true, false) => return [0.0, 1.0],
+        (false, true) => return [1.0, 0.0],
+        _ => {}
+    }
+    if a > UNIFORM {
+        return uniform_gamma(a, x);
+    }
+    let front = gamma_front(a, x);
+    if x < a + 1.0 {
+        // 8.7.1, by its terms' ratios.
+        let (mut term, mut sum) = (1.0, 1.0);
+        for n in 1..TERMS {
+            term *= x / (a + f64::from(n));
+            sum += term;
+            if term < sum * (f64::EPSILON / 8.0) {
+                break;
+            }
+        }
+        let lower = front * sum;
+        return [lower, 1.0 - lower];
+    }
+    // The continued fraction 8.9.2, from the front on: its tails are kept away from zero (Lentz).
+    const TINY: f64 = 1e-300;
+    let mut b = x + 1.0 - a;
+    let (mut c, mut d) = (1.0 / TINY, 1.0 / b);
+    let mut fraction = d;
+    for n in 1..TERMS {
+        let n = f64::from(n);
+        let numerator = -n * (n - a);
+        b += 2.0;
+        let away = |x: f64| if x.abs() < TINY { TINY } else { x };
+        d = 1.0 / away(numerator * d + b);
+        c = away(b + numerator / c);
+        fraction *= c * d;
+        if (c * d - 1.0).abs() < f64::EPSILON {
+            break;
+        }
+    }
+    let upper = front * a * fraction;
+    [1.0 - upper, upper]
+}
+
+/// `x^a e^-x / gamma(a + 1)`
+fn gamma_front(a: f64, x: f64) -> f64 {
+    if a < FAR {
+        return libm::exp(a * libm::log(x) - x - log_gamma(a + 1.0));
+    }
+    // What Stirling's series (5.11.1) leaves of the logarithms, which are large and nearly the same.
+    let square = 1.0 / (a * a);
+    let (mut power, mut series) = (1.0 / a, 0.0);
+    for (k, bernoulli) in (1u8..).zip(BERNOULLI) {
+        let k = f64::from(2 * k);
+        series += bernoulli * power / (k * (k - 1.0));
+        power *= square;
+    }
+    let mu = (x - a) / a;
+    libm::exp(-a * less_logarithm(mu) - series) / libm::sqrt(2.0 * PI * a)
+}
+
+/// `mu - ln(1 + mu)`
+fn less_logarithm(mu: f64) -> f64 {
+    if mu.abs() > 0.1 {
+        return mu - libm::log1p(mu);
+    }
+    let (mut power, mut sum) = (mu * mu, 0.0);
+    for k in 2..18u8 {
+        sum += power / f64::from(k);
+        power *= -mu;
+    }
+    sum
+}
+
+/// The uniform expansion 8.12.3 and 8.12.4, of which one term is enough here.
+fn uniform_gamma(a: f64, x: f64) -> [f64; 2] {
+    let mu = (x - a) / a;
+    let half = less_logarithm(mu);
+    let eta = libm::sqrt(2.0 * half).copysign(mu);
+    let first = if eta.abs() > 0.03 {
+        1.0 / mu - 1.0 / eta
+    } else {
+        -1.0 / 3.0 + eta * (1.0 / 12.0 - eta * (2.0 / 135.0 - eta * (1.0 / 864.0)))
+    };
+    let rest = libm::exp(-a * half) / libm::sqrt(2.0 * PI * a) * first;
+    let scaled = eta * libm::sqrt(0.5 * a);
+    [0.5 * libm::erfc(-scaled) - rest, 0.5 * libm::erfc(scaled) + rest]
+}

@@ -199,15 +199,20 @@ operators! {
     AVG_POOL3D_BACKWARD = "aten.avg_pool3d_backward.default" <- "aten::avg_pool3d_backward.grad_input";
     BADDBMM = "aten.baddbmm.default" <- "aten::baddbmm.out";
     BITWISE_AND_SCALAR = "aten.bitwise_and.Scalar" <- "aten::bitwise_and.Scalar_out";
+    BITWISE_AND_SCALAR_TENSOR = "aten.bitwise_and.Scalar_Tensor" <- "aten::bitwise_and.Scalar_Tensor_out";
     BITWISE_AND_TENSOR = "aten.bitwise_and.Tensor" <- "aten::bitwise_and.Tensor_out";
+    BITWISE_LEFT_SHIFT_SCALAR_TENSOR = "aten.bitwise_left_shift.Scalar_Tensor" <- "aten::bitwise_left_shift.Scalar_Tensor_out";
     BITWISE_LEFT_SHIFT_TENSOR = "aten.bitwise_left_shift.Tensor" <- "aten::bitwise_left_shift.Tensor_out";
     BITWISE_LEFT_SHIFT_TENSOR_SCALAR = "aten.bitwise_left_shift.Tensor_Scalar" <- "aten::bitwise_left_shift.Tensor_Scalar_out";
     BITWISE_NOT = "aten.bitwise_not.default" <- "aten::bitwise_not.out";
     BITWISE_OR_SCALAR = "aten.bitwise_or.Scalar" <- "aten::bitwise_or.Scalar_out";
+    BITWISE_OR_SCALAR_TENSOR = "aten.bitwise_or.Scalar_Tensor" <- "aten::bitwise_or.Scalar_Tensor_out";
     BITWISE_OR_TENSOR = "aten.bitwise_or.Tensor" <- "aten::bitwise_or.Tensor_out";
+    BITWISE_RIGHT_SHIFT_SCALAR_TENSOR = "aten.bitwise_right_shift.Scalar_Tensor" <- "aten::bitwise_right_shift.Scalar_Tensor_out";
     BITWISE_RIGHT_SHIFT_TENSOR = "aten.bitwise_right_shift.Tensor" <- "aten::bitwise_right_shift.Tensor_out";
     BITWISE_RIGHT_SHIFT_TENSOR_SCALAR = "aten.bitwise_right_shift.Tensor_Scalar" <- "aten::bitwise_right_shift.Tensor_Scalar_out";
     BITWISE_XOR_SCALAR = "aten.bitwise_xor.Scalar" <- "aten::bitwise_xor.Scalar_out";
+    BITWISE_XOR_SCALAR_TENSOR = "aten.bitwise_xor.Scalar_Tensor" <- "aten::bitwise_xor.Scalar_Tensor_out";
     BITWISE_XOR_TENSOR = "aten.bitwise_xor.Tensor" <- "aten::bitwise_xor.Tensor_out";
     BMM = "aten.bmm.default" <- "aten::bmm.out";
     BUCKETIZE_TENSOR = "aten.bucketize.Tensor" <- "aten::bucketize.Tensor_out";
@@ -235,6 +240,7 @@ operators! {
     DIAGONAL_COPY = "aten.diagonal_copy.default" <- "aten::diagonal_copy.out";
     DIAGONAL_SCATTER = "aten.diagonal_scatter.default" <- "aten::diagonal_scatter.out";
     DIGAMMA = "aten.digamma.default" <- "aten::digamma.out";
+    DIST = "aten.dist.default" <- "aten::dist.out";
     DIV_SCALAR = "aten.div.Scalar" <- "aten::div.Scalar_out";
     DIV_SCALAR_MODE = "aten.div.Scalar_mode" <- "aten::div.Scalar_mode_out";
     DIV_TENSOR = "aten.div.Tensor" <- "aten::div.out";
@@ -268,6 +274,8 @@ operators! {
     FMIN = "aten.fmin.default" <- "aten::fmin.out";
     FMOD_SCALAR = "aten.fmod.Scalar" <- "aten::fmod.Scalar_out";
     FMOD_TENSOR = "aten.fmod.Tensor" <- "aten::fmod.Tensor_out";
+    FRACTIONAL_MAX_POOL2D = "aten.fractional_max_pool2d.default" <- "aten::fractional_max_pool2d.output";
+    FRACTIONAL_MAX_POOL3D = "aten.fractional_max_pool3d.default" <- "aten::fractional_max_pool3d.output";
     FREXP = "aten.frexp.Tensor" <- "aten::frexp.Tensor_out";
     FULL = "aten.full.default" <- "aten::full.out" without 2..6;
     FULL_LIKE = "aten.full_like.default" <- "aten::full_like.out" without 2..6;
@@ -285,8 +293,11 @@ operators! {
     HARDSIGMOID = "aten.hardsigmoid.default" <- "aten::hardsigmoid.out";
     HARDSWISH = "aten.hardswish.default" <- "aten::hardswish.out";
     HARDTANH = "aten.hardtanh.default" <- "aten::hardtanh.out";
+    HISTC = "aten.histc.default" <- "aten::histc.out";
     HYPOT = "aten.hypot.default" <- "aten::hypot.out";
     I0 = "aten.i0.default" <- "aten::i0.out";
+    IGAMMA = "aten.igamma.default" <- "aten::igamma.out";
+    IGAMMAC = "aten.igammac.default" <- "aten::igammac.out";
     INDEX_TENSOR = "aten.index.Tensor" <- "aten::index.Tensor_out";
     INDEX_PUT = "aten.index_put.default" <- "aten::index_put.out";
     INDEX_PUT_ATEN = "aten.index_put_.default" <- "aten::index_put_";
@@ -356,6 +367,7 @@ operators! {
     NE_SCALAR = "aten.ne.Scalar" <- "aten::ne.Scalar_out";
     NE_TENSOR = "aten.ne.Tensor" <- "aten::ne.Tensor_out";
     NEG = "aten.neg.default" <- "aten::neg.out";
+    NEXTAFTER = "aten.nextafter.default" <- "aten::nextafter.out";
     NONZERO = "aten.nonzero.default" <- "aten::nonzero.out";
     NONZERO_STATIC = "aten.nonzero_static.default" <- "aten::nonzero_static.out";
     ONES = "aten.ones.default" <- "aten::ones.out" without 1..5;
@@ -387,6 +399,7 @@ operators! {
     RELU = "aten.relu.default" <- "aten::relu.out";
     RELU6 = "aten.relu6.default";
     REMAINDER_SCALAR = "aten.remainder.Scalar" <- "aten::remainder.Scalar_out";
+    REMAINDER_SCALAR_TENSOR = "aten.remainder.Scalar_Tensor" <- "aten::remainder.Scalar_Tensor_out";
     REMAINDER_TENSOR = "aten.remainder.Tensor" <- "aten::remainder.Tensor_out";
     REPEAT = "aten.repeat.default" <- "aten::repeat.out";
     REPEAT_INTERLEAVE_TENSOR = "aten.repeat_interleave.Tensor" <- "aten::repeat_interleave.Tensor_out";
@@ -475,6 +488,8 @@ operators! {
     SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR = "aten.special_shifted_chebyshev_polynomial_w.x_scalar" <- "aten::special_shifted_chebyshev_polynomial_w.x_scalar_out";
     SPECIAL_SPHERICAL_BESSEL_J0 = "aten.special_spherical_bessel_j0.default" <- "aten::special_spherical_bessel_j0.out";
     SPECIAL_ZETA = "aten.special_zeta.default" <- "aten::special_zeta.out";
+    SPECIAL_ZETA_OTHER_SCALAR = "aten.special_zeta.other_scalar" <- "aten::special_zeta.other_scalar_out";
+    SPECIAL_ZETA_SELF_SCALAR = "aten.special_zeta.self_scalar" <- "aten::special_zeta.self_scalar_out";
     SPLIT_COPY_TENSOR = "aten.split_copy.Tensor" <- "aten::split_copy.Tensor_out";
     SPLIT_WITH_SIZES_COPY = "aten.split_with_sizes_copy.default" <- "aten::split_with_sizes_copy.out";
     SQRT = "aten.sqrt.default" <- "aten::sqrt.out";

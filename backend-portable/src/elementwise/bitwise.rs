@@ -1,14 +1,22 @@
 //! Bits and divisors of integers. Bool counts as one bit.
 
-use super::{ByCompute, TypeRule, prepare, with_other};
+use super::{ByCompute, TypeRule, of_number, prepare, with_other};
 use crate::map::map;
 use crate::number::{Compute, unsupported};
 use crate::table::{kernels, renamed};
 use torchlet_core::Param::{Out, Scalar, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
 
-/// `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` a number as `other`.
+/// `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` a number as `other`, with `Of` as `self`.
 macro_rules! bitwise {
+    ($name:literal Of, $function:expr) => {
+        Kernel::new($name, &[Scalar, Tensor, Out], |ctx| {
+            fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
+                of_number::<i64>(ctx, 2, $function)
+            }
+            prepare_integers(ctx, &[1], &[0], 2, invoke)
+        })
+    };
     ($name:literal Scalar, $function:expr) => {
         Kernel::new($name, &[Tensor, Scalar, Out], |ctx| {
             fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -37,25 +45,37 @@ kernels! {
     BITWISE_AND_TENSOR_OUT = bitwise!("aten::bitwise_and.Tensor_out", |a, b| a & b);
     /// `aten::bitwise_and.Scalar_out(self, other, out)`
     BITWISE_AND_SCALAR_OUT = bitwise!("aten::bitwise_and.Scalar_out" Scalar, |a, b| a & b);
+    /// `aten::bitwise_and.Scalar_Tensor_out(self, other, out)`
+    BITWISE_AND_SCALAR_TENSOR_OUT = bitwise!("aten::bitwise_and.Scalar_Tensor_out" Of, |a, b| a & b);
     /// `aten::bitwise_or.Tensor_out(self, other, out)`
     BITWISE_OR_TENSOR_OUT = bitwise!("aten::bitwise_or.Tensor_out", |a, b| a | b);
     /// `aten::bitwise_or.Scalar_out(self, other, out)`
     BITWISE_OR_SCALAR_OUT = bitwise!("aten::bitwise_or.Scalar_out" Scalar, |a, b| a | b);
+    /// `aten::bitwise_or.Scalar_Tensor_out(self, other, out)`
+    BITWISE_OR_SCALAR_TENSOR_OUT = bitwise!("aten::bitwise_or.Scalar_Tensor_out" Of, |a, b| a | b);
     /// `aten::bitwise_xor.Tensor_out(self, other, out)`
     BITWISE_XOR_TENSOR_OUT = bitwise!("aten::bitwise_xor.Tensor_out", |a, b| a ^ b);
     /// `aten::bitwise_xor.Scalar_out(self, other, out)`
     BITWISE_XOR_SCALAR_OUT = bitwise!("aten::bitwise_xor.Scalar_out" Scalar, |a, b| a ^ b);
+    /// `aten::bitwise_xor.Scalar_Tensor_out(self, other, out)`
+    BITWISE_XOR_SCALAR_TENSOR_OUT = bitwise!("aten::bitwise_xor.Scalar_Tensor_out" Of, |a, b| a ^ b);
     /// `aten::bitwise_left_shift.Tensor_out(self, other, out)`: `self << other`; 0 where `other` is negative or the width or more.
     BITWISE_LEFT_SHIFT_TENSOR_OUT = bitwise!("aten::bitwise_left_shift.Tensor_out", left);
     /// `aten::bitwise_left_shift.Tensor_Scalar_out(self, other, out)`: the same with a number.
     BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT =
         bitwise!("aten::bitwise_left_shift.Tensor_Scalar_out" Scalar, left);
+    /// `aten::bitwise_left_shift.Scalar_Tensor_out(self, other, out)`: the same of a number.
+    BITWISE_LEFT_SHIFT_SCALAR_TENSOR_OUT =
+        bitwise!("aten::bitwise_left_shift.Scalar_Tensor_out" Of, left);
     /// `aten::bitwise_right_shift.Tensor_out(self, other, out)`: `self >> other` with the sign kept; 0 or -1 where `other` is
     /// negative or the width or more.
     BITWISE_RIGHT_SHIFT_TENSOR_OUT = bitwise!("aten::bitwise_right_shift.Tensor_out", right);
     /// `aten::bitwise_right_shift.Tensor_Scalar_out(self, other, out)`: the same with a number.
     BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT =
         bitwise!("aten::bitwise_right_shift.Tensor_Scalar_out" Scalar, right);
+    /// `aten::bitwise_right_shift.Scalar_Tensor_out(self, other, out)`: the same of a number.
+    BITWISE_RIGHT_SHIFT_SCALAR_TENSOR_OUT =
+        bitwise!("aten::bitwise_right_shift.Scalar_Tensor_out" Of, right);
     /// `aten::gcd.out(self, other, out)`: the greatest common divisor.
     GCD_OUT = bitwise!("aten::gcd.out", gcd);
     /// `aten::lcm.out(self, other, out)`: the least common multiple.

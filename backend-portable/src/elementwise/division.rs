@@ -3,7 +3,7 @@
 //! Integer division by zero is an error, as in PyTorch; the smallest integer divided by -1 wraps.
 
 use super::complex::with_complex;
-use super::{ByCompute, Real, TypeRule, binary, by_compute, prepare, with_other};
+use super::{ByCompute, Real, TypeRule, binary, by_compute, of_number, prepare, with_other};
 use crate::map::{Function, Rounded, map};
 use crate::number::{Compute, round_through};
 use crate::table::kernels;
@@ -12,8 +12,16 @@ use torchlet_core::Param::{OptionalString, Out, Scalar, Tensor};
 use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
-/// A kernel whose function divides: `(self, other, out)`, a number as `other` with `Scalar`.
+/// A kernel whose function divides: `(self, other, out)`, a number as `other` with `Scalar`, as `self` with `Of`.
 macro_rules! dividing {
+    ($name:literal Of, $method:ident) => {
+        Kernel::new($name, &[Scalar, Tensor, Out], |ctx| {
+            fn invoke<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                by_nonzero::<C>(C::$method, |function| of_number(ctx, 2, function))
+            }
+            prepare(ctx, &[1], &[0], 2, TypeRule::Common, by_compute!(invoke))
+        })
+    };
     ($name:literal Scalar, $method:ident) => {
         Kernel::new($name, &[Tensor, Scalar, Out], |ctx| {
             fn invoke<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -65,6 +73,8 @@ kernels! {
     REMAINDER_TENSOR_OUT = dividing!("aten::remainder.Tensor_out" rounded, remainder_of_other);
     /// `aten::remainder.Scalar_out(self, other, out)`: the remainder with the sign of `other`.
     REMAINDER_SCALAR_OUT = dividing!("aten::remainder.Scalar_out" Scalar, remainder_of_other);
+    /// `aten::remainder.Scalar_Tensor_out(self, other, out)`: the remainder with the sign of `other`.
+    REMAINDER_SCALAR_TENSOR_OUT = dividing!("aten::remainder.Scalar_Tensor_out" Of, remainder_of_other);
 }
 
 /// Division. Methods are only called where `other` [divides](Self::divides).

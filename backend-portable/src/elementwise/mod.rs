@@ -13,6 +13,7 @@ pub mod division;
 pub mod elementary;
 pub mod exponent;
 pub mod logic;
+pub mod next;
 pub mod polynomial;
 pub mod power;
 pub mod rounding;
@@ -194,6 +195,17 @@ pub(crate) fn with_other<C: Compute, const SCALAR: bool>(
         return map(ctx, [0], out, &move |a| function(a, other));
     }
     map(ctx, [0, 1], out, &Two(function))
+}
+
+/// Computes `out` from argument 0, which is a number, and tensor 1.
+pub(crate) fn of_number<C: Compute>(
+    ctx: &mut Invoke,
+    out: usize,
+    function: impl Fn(C, C) -> C + Sync,
+) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let number = scalar_operand::<C>(ctx, 1, 0, out)?;
+    map(ctx, [1], out, &move |a| function(number, a))
 }
 
 /// How the output's type follows from the inputs'.

@@ -1,10 +1,10 @@
 //! Special functions of one tensor or two. Integers give `float32`, as in PyTorch.
 
-use super::{Real, TypeRule, binary, by_compute, prepare, unary};
+use super::{Real, TypeRule, binary, by_compute, of_number, prepare, unary};
 use crate::map::map;
 use crate::special;
 use crate::table::kernels;
-use torchlet_core::Param::{Int, Out, Tensor};
+use torchlet_core::Param::{Int, Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError};
 
 /// [`unary!`] with a function of `f64`.
@@ -35,8 +35,22 @@ kernels! {
         prepare(ctx, &[1], &[], 2, TypeRule::Float, by_compute!(float polygamma))
     });
     /// `aten::special_zeta.out(self, other, out)`: Hurwitz' zeta function.
-    SPECIAL_ZETA_OUT = binary!("aten::special_zeta.out", Float, float Real, |s, q| {
-        C::from_f64(special::zeta(s.to_f64(), q.to_f64()))
+    SPECIAL_ZETA_OUT = binary!("aten::special_zeta.out", Float, float Real, zeta);
+    /// `aten::special_zeta.self_scalar_out(self, other, out)`: the same of a number.
+    SPECIAL_ZETA_SELF_SCALAR_OUT = Kernel::new(
+        "aten::special_zeta.self_scalar_out",
+        &[Scalar, Tensor, Out],
+        |ctx| prepare(ctx, &[1], &[0], 2, TypeRule::Float, by_compute!(float zeta_of_number)),
+    );
+    /// `aten::special_zeta.other_scalar_out(self, other, out)`: the same with a number.
+    SPECIAL_ZETA_OTHER_SCALAR_OUT = binary!("aten::special_zeta.other_scalar_out" Scalar, Float, float Real, zeta);
+    /// `aten::igamma.out(self, other, out)`: the part of the gamma function of `self` that is integrated from 0 to `other`.
+    IGAMMA_OUT = binary!("aten::igamma.out", Float, float Real, rounded |a: C, x: C| {
+        C::from_f64(special::incomplete_gamma(a.to_f64(), x.to_f64())[0])
+    });
+    /// `aten::igammac.out(self, other, out)`: the rest of it.
+    IGAMMAC_OUT = binary!("aten::igammac.out", Float, float Real, rounded |a: C, x: C| {
+        C::from_f64(special::incomplete_gamma(a.to_f64(), x.to_f64())[1])
     });
     /// `aten::i0.out(self, out)`: the modified Bessel function of the first kind, of order 0.
     I0_OUT = function!("aten::i0.out", |x| special::bessel_i(0, x));
@@ -75,6 +89,15 @@ kernels! {
 /// A function that is no number at the infinities, as PyTorch's are.
 fn finite(x: f64, function: fn(f64) -> f64) -> f64 {
     if x.is_infinite() { f64::NAN } else { function(x) }
+}
+
+fn zeta<C: Real>(s: C, q: C) -> C {
+    C::from_f64(special::zeta(s.to_f64(), q.to_f64()))
+}
+
+fn zeta_of_number<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    of_number::<C>(ctx, 2, zeta)
 }
 
 fn polygamma<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {

@@ -1,12 +1,12 @@
 //! Distances between vectors.
 
 use crate::compute::split::for_each_chunk_mut;
-use crate::number::{load, store, unsupported};
+use crate::number::{load, round_through, store, unsupported};
 use crate::real::Real;
 use crate::reduce::reducers::{Ordered, fold_lanes};
 use crate::table::kernels;
 use crate::walk::{Steps, Walk};
-use torchlet_core::Param::{Float, OptionalInt, Out, Tensor};
+use torchlet_core::Param::{Float, OptionalInt, Out, Scalar, Tensor};
 use torchlet_core::layout::{MAX_RANK, Sizes};
 use torchlet_core::rules::broadcast;
 use torchlet_core::{
@@ -21,6 +21,8 @@ kernels! {
         &[Tensor, Tensor, Float, OptionalInt, Out],
         prepare_between,
     );
+    /// `aten::dist.out(self, other, p, out)`: the norm of the difference.
+    DIST_OUT = Kernel::new("aten::dist.out", &[Tensor, Tensor, Scalar, Out], prepare_whole);
     /// `aten::_pdist_forward.out(self, p, out)`: the distance of each row from each later one.
     PDIST_OUT = Kernel::new("aten::_pdist_forward.out", &[Tensor, Float, Out], prepare_within);
 }
@@ -64,6 +66,69 @@ fn prepare_between(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     ctx.resize(4, &sizes)?;
     by_type(ctx, 4, [between::<f32>, between::<f64>])
+}
+
+fn prepare_whole(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let (a, b) = (ctx.info(0)?, ctx.info(1)?);
+    if a.scalar_type != b.scalar_type {
+        return Err(unsupported(1, b.scalar_type));
+    }
+    let mismatch = KernelError::argument(1, "its shape does not match the first's");
+    broadcast(&a.sizes, &b.sizes).ok_or(mismatch)?;
+    ctx.resize(3, &[])?;
+    let made = ctx.info(3)?.scalar_type;
+    if made != a.scalar_type {
+        return Err(unsupported(3, made));
+    }
+    by_type(ctx, 0, [whole::<f32>, whole::<f64>])
+}
+
+fn whole<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let p = ctx.scalar(2)?.to_f64();
+    let mut out = ctx.out(3)?;
+    let (scalar_type, what) = (a.scalar_type, "its shape does not match the first's");
+    let sizes = broadcast(&a.sizes, &b.sizes);
+    let all = sizes.and_then(|sizes| TensorInfo::contiguous(scalar_type, &sizes));
+    let all = all.ok_or(KernelError::argument(1, what))?;
+    let walk = Walk::broadcast(&all, [a.info(), b.info()])?;
+    let [step_a, step_b] = walk.inner_steps();
+    // What is not a number stays one.
+    let farther =
+        |total: f64, value: f64| if value > total || value.is_nan() { value } else { total };
+    let nearer =
+        |total: f64, value: f64| if value < total || value.is_nan() { value } else { total };
+    let mut total = if p == f64::NEG_INFINITY && all.numel() > 0 { f64::INFINITY } else { 0.0 };
+    walk.for_each_run(0, all.numel(), &mut |_, [at_a, at_b], count| {
+        let (mut x, mut y) = ([C::default(); BLOCK], [C::default(); BLOCK]);
+        for done in (0..count).step_by(BLOCK) {
+            let len = BLOCK.min(count - done);
+            let (x, y) = (&mut x[..len], &mut y[..len]);
+            load(scalar_type, a.bytes(), at_a + step_a * done as isize, step_a, x);
+            load(scalar_type, b.bytes(), at_b + step_b * done as isize, step_b, y);
+            x.iter_mut().zip(&*y).for_each(|(x, y)| *x = *x - *y);
+            round_through(scalar_type, x);
+            for value in x {
+                let value = Real::abs(*value).to_f64();
+                total = match p {
+                    0.0 => total + if value == 0.0 { 0.0 } else { 1.0 },
+                    1.0 => total + value,
+                    2.0 => total + value * value,
+                    f64::INFINITY => farther(total, value),
+                    f64::NEG_INFINITY => nearer(total, value),
+                    _ => total + Real::pow(value, p),
+                };
+            }
+        }
+    });
+    if p == 2.0 {
+        total = Real::sqrt(total);
+    } else if p.is_finite() && p != 0.0 && p != 1.0 {
+        total = Real::pow(total, 1.0 / p);
+    }
+    store(scalar_type, out.bytes_mut(), &[C::from_f64(total)]);
+    Ok(())
 }
 
 /// The last two sizes, and those before.

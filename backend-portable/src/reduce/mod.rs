@@ -6,6 +6,7 @@
 pub mod distances;
 pub(crate) mod engine;
 pub mod extremes;
+pub mod histogram;
 pub(crate) mod reducers;
 pub mod scans;
 pub mod sums;

@@ -81,15 +81,20 @@ super::symbols! {
     torchlet_kernel_aten_avg_pool3d_backward_grad_input = "aten::avg_pool3d_backward.grad_input";
     torchlet_kernel_aten_avg_pool3d_out = "aten::avg_pool3d.out";
     torchlet_kernel_aten_baddbmm_out = "aten::baddbmm.out";
+    torchlet_kernel_aten_bitwise_and_Scalar_Tensor_out = "aten::bitwise_and.Scalar_Tensor_out";
     torchlet_kernel_aten_bitwise_and_Scalar_out = "aten::bitwise_and.Scalar_out";
     torchlet_kernel_aten_bitwise_and_Tensor_out = "aten::bitwise_and.Tensor_out";
+    torchlet_kernel_aten_bitwise_left_shift_Scalar_Tensor_out = "aten::bitwise_left_shift.Scalar_Tensor_out";
     torchlet_kernel_aten_bitwise_left_shift_Tensor_Scalar_out = "aten::bitwise_left_shift.Tensor_Scalar_out";
     torchlet_kernel_aten_bitwise_left_shift_Tensor_out = "aten::bitwise_left_shift.Tensor_out";
     torchlet_kernel_aten_bitwise_not_out = "aten::bitwise_not.out";
+    torchlet_kernel_aten_bitwise_or_Scalar_Tensor_out = "aten::bitwise_or.Scalar_Tensor_out";
     torchlet_kernel_aten_bitwise_or_Scalar_out = "aten::bitwise_or.Scalar_out";
     torchlet_kernel_aten_bitwise_or_Tensor_out = "aten::bitwise_or.Tensor_out";
+    torchlet_kernel_aten_bitwise_right_shift_Scalar_Tensor_out = "aten::bitwise_right_shift.Scalar_Tensor_out";
     torchlet_kernel_aten_bitwise_right_shift_Tensor_Scalar_out = "aten::bitwise_right_shift.Tensor_Scalar_out";
     torchlet_kernel_aten_bitwise_right_shift_Tensor_out = "aten::bitwise_right_shift.Tensor_out";
+    torchlet_kernel_aten_bitwise_xor_Scalar_Tensor_out = "aten::bitwise_xor.Scalar_Tensor_out";
     torchlet_kernel_aten_bitwise_xor_Scalar_out = "aten::bitwise_xor.Scalar_out";
     torchlet_kernel_aten_bitwise_xor_Tensor_out = "aten::bitwise_xor.Tensor_out";
     torchlet_kernel_aten_bmm_out = "aten::bmm.out";
@@ -118,6 +123,7 @@ super::symbols! {
     torchlet_kernel_aten_diagonal_copy_out = "aten::diagonal_copy.out";
     torchlet_kernel_aten_diagonal_scatter_out = "aten::diagonal_scatter.out";
     torchlet_kernel_aten_digamma_out = "aten::digamma.out";
+    torchlet_kernel_aten_dist_out = "aten::dist.out";
     torchlet_kernel_aten_div_Scalar_mode_out = "aten::div.Scalar_mode_out";
     torchlet_kernel_aten_div_Scalar_out = "aten::div.Scalar_out";
     torchlet_kernel_aten_div_out = "aten::div.out";
@@ -151,6 +157,8 @@ super::symbols! {
     torchlet_kernel_aten_fmin_out = "aten::fmin.out";
     torchlet_kernel_aten_fmod_Scalar_out = "aten::fmod.Scalar_out";
     torchlet_kernel_aten_fmod_Tensor_out = "aten::fmod.Tensor_out";
+    torchlet_kernel_aten_fractional_max_pool2d_output = "aten::fractional_max_pool2d.output";
+    torchlet_kernel_aten_fractional_max_pool3d_output = "aten::fractional_max_pool3d.output";
     torchlet_kernel_aten_frexp_Tensor_out = "aten::frexp.Tensor_out";
     torchlet_kernel_aten_full_like_out = "aten::full_like.out";
     torchlet_kernel_aten_full_out = "aten::full.out";
@@ -167,8 +175,11 @@ super::symbols! {
     torchlet_kernel_aten_hardsigmoid_out = "aten::hardsigmoid.out";
     torchlet_kernel_aten_hardswish_out = "aten::hardswish.out";
     torchlet_kernel_aten_hardtanh_out = "aten::hardtanh.out";
+    torchlet_kernel_aten_histc_out = "aten::histc.out";
     torchlet_kernel_aten_hypot_out = "aten::hypot.out";
     torchlet_kernel_aten_i0_out = "aten::i0.out";
+    torchlet_kernel_aten_igamma_out = "aten::igamma.out";
+    torchlet_kernel_aten_igammac_out = "aten::igammac.out";
     torchlet_kernel_aten_index_Tensor_out = "aten::index.Tensor_out";
     torchlet_kernel_aten_index_put_ = "aten::index_put_";
     torchlet_kernel_aten_index_put_out = "aten::index_put.out";
@@ -237,6 +248,7 @@ super::symbols! {
     torchlet_kernel_aten_ne_Scalar_out = "aten::ne.Scalar_out";
     torchlet_kernel_aten_ne_Tensor_out = "aten::ne.Tensor_out";
     torchlet_kernel_aten_neg_out = "aten::neg.out";
+    torchlet_kernel_aten_nextafter_out = "aten::nextafter.out";
     torchlet_kernel_aten_nonzero_out = "aten::nonzero.out";
     torchlet_kernel_aten_nonzero_static_out = "aten::nonzero_static.out";
     torchlet_kernel_aten_ones_out = "aten::ones.out";
@@ -264,6 +276,7 @@ super::symbols! {
     torchlet_kernel_aten_reflection_pad2d_out = "aten::reflection_pad2d.out";
     torchlet_kernel_aten_reflection_pad3d_out = "aten::reflection_pad3d.out";
     torchlet_kernel_aten_relu_out = "aten::relu.out";
+    torchlet_kernel_aten_remainder_Scalar_Tensor_out = "aten::remainder.Scalar_Tensor_out";
     torchlet_kernel_aten_remainder_Scalar_out = "aten::remainder.Scalar_out";
     torchlet_kernel_aten_remainder_Tensor_out = "aten::remainder.Tensor_out";
     torchlet_kernel_aten_repeat_interleave_Tensor_out = "aten::repeat_interleave.Tensor_out";
@@ -349,7 +362,9 @@ super::symbols! {
     torchlet_kernel_aten_special_shifted_chebyshev_polynomial_w_out = "aten::special_shifted_chebyshev_polynomial_w.out";
     torchlet_kernel_aten_special_shifted_chebyshev_polynomial_w_x_scalar_out = "aten::special_shifted_chebyshev_polynomial_w.x_scalar_out";
     torchlet_kernel_aten_special_spherical_bessel_j0_out = "aten::special_spherical_bessel_j0.out";
+    torchlet_kernel_aten_special_zeta_other_scalar_out = "aten::special_zeta.other_scalar_out";
     torchlet_kernel_aten_special_zeta_out = "aten::special_zeta.out";
+    torchlet_kernel_aten_special_zeta_self_scalar_out = "aten::special_zeta.self_scalar_out";
     torchlet_kernel_aten_split_copy_Tensor_out = "aten::split_copy.Tensor_out";
     torchlet_kernel_aten_split_with_sizes_copy_out = "aten::split_with_sizes_copy.out";
     torchlet_kernel_aten_sqrt_out = "aten::sqrt.out";

@@ -1,0 +1,84 @@
+//! How many values lie where.
+
+use crate::number::{load, store, unsupported};
+use crate::real::Real;
+use crate::table::kernels;
+use torchlet_core::Param::{Int, Out, Scalar, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
+
+kernels! {
+    /// `aten::histc.out(self, bins, min, max, out)`: how many values lie in each of so many parts, alike long, of what is from `min` to `max`;
+    /// of all that there is, where both are the same.
+    HISTC_OUT = Kernel::new("aten::histc.out", &[Tensor, Int, Scalar, Scalar, Out], prepare);
+}
+
+/// Values taken at a time.
+const BLOCK: usize = 64;
+
+fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    let bins = i32::try_from(ctx.int(1)?).ok().filter(|bins| *bins > 0);
+    ctx.resize(4, &[bins.ok_or(KernelError::argument(1, "is not positive, or too large"))?])?;
+    let (found, made) = (ctx.info(0)?.scalar_type, ctx.info(4)?.scalar_type);
+    if found != made {
+        return Err(unsupported(4, made));
+    }
+    match found {
+        ScalarType::Float => Ok(Plan::new(histogram::<f32>)),
+        ScalarType::Double => Ok(Plan::new(histogram::<f64>)),
+        other => Err(unsupported(0, other)),
+    }
+}
+
+fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let input = ctx.tensor(0)?;
+    let [low, high] = [C::of_scalar(ctx.scalar(2)?), C::of_scalar(ctx.scalar(3)?)];
+    let (count, scalar_type) = (input.numel(), input.scalar_type);
+    let each = |visit: &mut dyn FnMut(C)| {
+        let mut block = [C::default(); BLOCK];
+        for start in (0..count).step_by(BLOCK) {
+            let block = &mut block[..BLOCK.min(count - start)];
+            load(scalar_type, input.bytes(), start as isize, 1, block);
+            block.iter().for_each(|value| visit(*value));
+        }
+    };
+    let (mut low, mut high) = (low, high);
+    if low == high && count > 0 {
+        let mut ends = None;
+        each(&mut |value| {
+            let (least, largest) = ends.unwrap_or((value, value));
+            let least = if value < least || value.to_f64().is_nan() { value } else { least };
+            ends = Some((
+                least,
+                if value > largest || value.to_f64().is_nan() { value } else { largest },
+            ));
+        });
+        (low, high) = ends.unwrap_or((low, high));
+    }
+    if low == high {
+        (low, high) = (low - C::real(1.0), high + C::real(1.0));
+    }
+    let is_finite = |value: C| value.to_f64().is_finite();
+    if !is_finite(low) || !is_finite(high) || low > high {
+        return Err(KernelError::argument(2, "its range is empty, or not finite"));
+    }
+    let mut out = ctx.out(4)?;
+    let bins = out.numel();
+    let size = scalar_type.size();
+    out.bytes_mut().fill(0);
+    let (parts, width) = (C::count(bins), high - low);
+    each(&mut |value| {
+        if !(value >= low && value <= high) {
+            return;
+        }
+        let place = ((value - low) * parts / width).to_f64() as usize;
+        let place = place.min(bins - 1) * size;
+        if let Some(bytes) = out.bytes_mut().get_mut(place..place + size) {
+            let mut known = [C::default()];
+            load(scalar_type, bytes, 0, 1, &mut known);
+            known[0] = known[0] + C::real(1.0);
+            store(scalar_type, bytes, &known);
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,90 @@
+"""Operators that few programs call."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import torch
+import torch.nn.functional as F
+
+from .special import INF, NAN
+from .table import FLOATS, INTEGERS, Case, bf16, boolean, case, each, f16, f32, f64, i32, i64, last, plain, positive, values
+
+A = torch.ops.aten
+
+
+def numbers_first() -> Iterator[Case]:
+    """A number and a tensor, in this order."""
+    for run in (torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor):
+        yield from each(run.__name__, lambda x, r=run: r(6, x), INTEGERS, lambda d: (values(d, 3, 5),))
+        yield case(f"{run.__name__}_bool", lambda x, r=run: r(True, x), (values(boolean, 3, 5),))
+    for run in (torch.bitwise_left_shift, torch.bitwise_right_shift):
+        yield from each(run.__name__, lambda x, r=run: r(77, x), INTEGERS, lambda d: (torch.randint(0, 9, (3, 5)).to(d),))
+    for number in (7, -7):
+        name = f"remainder_{'of' if number > 0 else 'of_less'}"
+        nonzero = lambda d: torch.where((x := values(d, 3, 5)) == 0, torch.ones((), dtype=d), x)
+        yield from each(name, lambda x, n=number: torch.remainder(n, x), (f32, f64, f16, bf16, i32, i64), lambda d: (nonzero(d),))
+    yield from each("zeta_of_number", lambda x: torch.special.zeta(2.5, x), (f32, f64, i64), lambda d: (positive(d, 3, 5),))
+    yield from each("zeta_with_number", lambda x: torch.special.zeta(x, 1.5), (f32, f64), lambda d: (positive(d, 3, 5),))
+
+
+def next_numbers() -> Iterator[Case]:
+    ends = lambda d: torch.tensor([0.0, -0.0, 0.0, 1.0, -1.0, 1.0, -1.0, INF, -INF, NAN, 1.0, 2.0, 1e-4, 0.5, 3.0], dtype=d)
+    to = lambda d: torch.tensor([1.0, 1.0, -1.0, 2.0, 2.0, -INF, -INF, 0.0, 0.0, 1.0, NAN, 2.0, 0.0, INF, -0.0], dtype=d)
+    yield from each("nextafter", torch.nextafter, (f32, f64, f16, bf16), lambda d: (values(d, 3, 5), values(d, 5)), rtol=0.0, atol=0.0)
+    yield from each("nextafter_ends", torch.nextafter, (f32, f64, f16, bf16), lambda d: (ends(d), to(d)), rtol=0.0, atol=0.0)
+
+
+def incomplete_gammas() -> Iterator[Case]:
+    shapes = lambda d: torch.tensor([0.05, 0.5, 1.0, 2.5, 7.0, 12.0, 40.0], dtype=d).reshape(7, 1)
+    cuts = lambda d: torch.tensor([1e-3, 0.3, 1.0, 4.0, 11.0, 35.0, 60.0], dtype=d)
+    odd = lambda d: (torch.tensor([0.0, 0.0, 1.0, -1.0, 1.0, INF, INF, 2.0, NAN], dtype=d), torch.tensor([0.0, 1.0, 0.0, 1.0, -1.0, 1.0, INF, INF, 1.0], dtype=d))
+    large = lambda d: (torch.tensor([150.0, 300.0, 1e3, 1e3, 5e4, 1e6, 1e6], dtype=d), torch.tensor([140.0, 310.0, 900.0, 1010.0, 50200.0, 999000.0, 1000100.0], dtype=d))
+    for run in (torch.igamma, torch.igammac):
+        yield from each(run.__name__, run, FLOATS, lambda d: (shapes(d), cuts(d)))
+        yield from each(f"{run.__name__}_odd", run, (f32, f64), odd)
+        yield case(f"{run.__name__}_large", run, large(f64))
+
+
+def distances() -> Iterator[Case]:
+    for p in (0, 1, 2, 3, 0.5, -1, INF, -INF):
+        name = str(float(p)).replace(".", "_").replace("-", "m")
+        yield case(f"dist_{name}", lambda a, b, p=p: torch.dist(a, b, p), (values(f32, 3, 1, 70), values(f32, 4, 1)))
+    yield from each("dist", torch.dist, FLOATS, lambda d: (values(d, 3, 5), values(d, 3, 5)))
+    yield case("dist_nan", lambda a, b: torch.dist(a, b, INF), (torch.tensor([1.0, NAN, 2.0]), torch.zeros(3)))
+    yield case("dist_scalars", torch.dist, (torch.tensor(2.0), torch.tensor(-1.5)))
+    yield case("dist_last", torch.dist, (last(values(f32, 1, 3, 4, 5)), values(f32, 1, 3, 4, 5)))
+
+
+def histograms() -> Iterator[Case]:
+    yield from each("histc", lambda x: torch.histc(x, 7, -3, 3), (f32, f64), lambda d: (values(d, 4, 33),))
+    yield from each("histc_all", lambda x: torch.histc(x, 10), (f32, f64), lambda d: (values(d, 100),))
+    edges = torch.arange(-12, 13) / 10
+    yield case("histc_edges", lambda x: torch.histc(x, 20, -1, 1), (edges,))
+    yield case("histc_edges_third", lambda x: torch.histc(x, 3, 0, 0.3), (torch.arange(0, 31) / 100,))
+    yield case("histc_same", lambda x: torch.histc(x, 4), (torch.full((5,), 2.5),))
+    yield case("histc_nan", lambda x: torch.histc(x, 4, 0, 1), (torch.tensor([NAN, 0.5, INF, -INF, 1.0, 0.0]),))
+
+
+def fractional_pools() -> Iterator[Case]:
+    flat = lambda x, u: F.fractional_max_pool2d(x, (2, 3), output_size=(4, 3), return_indices=True, _random_samples=u)
+    deep = lambda x, u: F.fractional_max_pool3d(x, 2, output_size=(3, 2, 4), return_indices=True, _random_samples=u)
+    yield from each("flat", lambda x, u: plain(flat(x, u)), (f32, f64, f16, bf16), lambda d: (values(d, 2, 3, 9, 8), torch.rand(2, 3, 2).to(d)))
+    yield from each("deep", lambda x, u: plain(deep(x, u)), (f32, f64, f16, bf16), lambda d: (values(d, 2, 2, 7, 5, 9), torch.rand(2, 2, 3).to(d)))
+    yield case("flat_last", lambda x, u: plain(flat(x, u)), (last(values(f32, 2, 3, 9, 8)), torch.rand(2, 3, 2)))
+    yield case("flat_single", lambda x, u: plain(flat(x, u)), (values(f32, 3, 9, 8), torch.rand(1, 3, 2)))
+    odd = values(f32, 1, 1, 9, 8)
+    odd[0, 0, 4, 3:6] = torch.tensor([NAN, INF, -INF])
+    yield case("flat_odd", lambda x, u: plain(flat(x, u)), (odd, torch.rand(1, 1, 2)))
+    one = lambda x, u: F.fractional_max_pool2d(x, 3, output_size=(1, 5), return_indices=True, _random_samples=u)
+    yield case("flat_one", lambda x, u: plain(one(x, u)), (values(f32, 1, 2, 7, 7), torch.rand(1, 2, 2)))
+
+
+FAMILIES = {
+    "numbers_first": numbers_first,
+    "next_numbers": next_numbers,
+    "incomplete_gammas": incomplete_gammas,
+    "distances": distances,
+    "histograms": histograms,
+    "fractional_pools": fractional_pools,
+}
