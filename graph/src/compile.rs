@@ -340,9 +340,12 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         // What a processor has that is preferred is not left to another for the sake of memory.
         let mut first = self.processors.targets.iter();
         let first = first.find(|it| place != Where::Nearby || it.shares_memory());
-        let dynamic = passes::dynamic::run(&mut graph, &mut |graph, node| {
+        let mut by_first = |graph: &Graph<'_>, node: &Node| {
             first.is_some_and(|target| target.accepts(graph, node).is_ok())
-        });
+        };
+        let dynamic = passes::dynamic::run(&mut graph, &mut by_first)
+            + passes::dynamic_convolution::run(&mut graph, &mut by_first)
+            + passes::lookup::run(&mut graph, &mut by_first);
         if fold::run(&mut graph, self.registry)? + fused + dynamic > 0 {
             passes::run(&mut graph)?;
         }

@@ -9,12 +9,17 @@
 //!   multiple of key heads, and as many neighbours share each. The mask, if it is not none, is of floating-point numbers that
 //!   broadcast to `[batch, heads, rows, keys]`. A row of which every score is minus infinity has zeros. (`et_vk.sdpa.default` is
 //!   the same with as many key heads as heads, and such rows are not numbers.)
+//! - `torchlet.dynamic_convolution(input, codes, scales, bias, kernel, stride, padding, output_padding, dilation, groups, transposed)` is
+//!   `convolution` over height and width with `input` as it is when each picture of the batch is quantized to 8 bits by
+//!   `choose_qparams_per_token_asymmetric`. `codes` `[outputs, row]` are constant, rows of all taps of the channels of a group each, by
+//!   place and then by channel, and stand for themselves times `scales` `[outputs]`.
 //! - `torchlet.dynamic_linear(input, codes, scales, sums, bias, bits)` is `linear` with `input` as it is when its rows are quantized to 8
 //!   bits by `choose_qparams_per_token_asymmetric`. `codes` `[outputs, inputs]` are constant, of so many bits, and stand for themselves times
 //!   `scales` `[outputs, groups]`, of as many neighbours each; `sums` are those of what each row of them stands for.
 //! - `torchlet.packed(data, form)` is constant weights, whose elements `data` has in the order in which one kind of machine reads them;
 //!   `form` says which, in numbers that the back-end gives a meaning. It stands only in regions that are compiled for the machine that
 //!   they run on.
+//! - `torchlet.q8ta_lookup(codes, table)` is the code of 8 bits that `table` `[256]` has for each code, the one for -128 first.
 //! - `torchlet.q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)` is the product of what codes of 8 bits stand for, `(code - zero) *
 //!   scale` by the first two pairs, which broadcast, in codes by the third.
 
@@ -652,9 +657,11 @@ operators! {
     TORCHAO_QUANTIZE_AFFINE = "torchao.quantize_affine.default";
     ATTENTION = "torchlet.attention";
     CHAIN = "torchlet.chain";
+    DYNAMIC_CONVOLUTION = "torchlet.dynamic_convolution";
     DYNAMIC_LINEAR = "torchlet.dynamic_linear";
     EPILOGUE = "torchlet.epilogue";
     PACKED = "torchlet.packed";
+    Q8TA_LOOKUP = "torchlet.q8ta_lookup";
     Q8TA_MUL = "torchlet.q8ta_mul";
     UPDATE_CACHE = "update_cache.default";
 }

@@ -63,6 +63,7 @@ fn family(operator: Operator) -> Family {
         | Operator::DYNAMIC_LINEAR => Family::Product(0),
         Operator::CONVOLUTION
         | Operator::CONV_WITH_CLAMP
+        | Operator::DYNAMIC_CONVOLUTION
         | Operator::ET_VK_CONV_WITH_CLAMP
         | Operator::ET_VK_CONV1D_DW
         | Operator::ET_VK_CONV1D_PW

@@ -269,6 +269,40 @@ def integers() -> Iterator[Case]:
     yield of("moved", Both(lambda a, b: (a + b).permute(0, 2, 3, 1)[:, 2:, 1:], 5, 5), x)
 
 
+def dynamic() -> Iterator[Case]:
+    """Convolutions of pictures that are quantized as the program runs, each of a batch by itself."""
+    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+
+    def of(name: str, net: nn.Module, x: torch.Tensor) -> Case:
+        return one(name, net, x, tolerance=ROUNDED, quantizer=XNNPACKQuantizer().set_global(config))
+
+    # Pictures that are far from each other, of a number of elements that words do not fill.
+    batch = randn(3, 3, 5, 7) * torch.tensor([0.1, 1.0, 4.0]).reshape(3, 1, 1, 1)
+    yield of("batch", nn.Conv2d(3, 5, 3, 1, 1), batch)
+    yield of("strided", nn.Conv2d(3, 20, (3, 2), (2, 1), (0, 1), (1, 2), bias=False), batch.abs())
+    yield of("groups", nn.Conv2d(6, 4, 3, 1, (2, 1), groups=2), randn(2, 6, 4, 6))
+    yield of("pixels", nn.Conv2d(8, 24, 1), randn(2, 8, 5, 5))
+    yield of("transposed", nn.ConvTranspose2d(3, 6, 3, 2, 1, 1), batch)
+
+
+def lookups() -> Iterator[Case]:
+    """Functions between codes of 8 bits."""
+
+    def of(name: str, function: nn.Module, x: torch.Tensor) -> Case:
+        net = nn.Sequential(nn.Conv2d(3, 5, 1), function, nn.Conv2d(5, 4, 3))
+        config = get_symmetric_quantization_config(is_per_channel=True)
+        return one(name, net, x, tolerance=ROUNDED, quantizer=XNNPACKQuantizer().set_global(config))
+
+    for name, function in (
+        ("hardswish", nn.Hardswish()),
+        ("leaky_relu", nn.LeakyReLU(0.2)),
+        ("sigmoid", nn.Sigmoid()),
+        ("gelu", nn.GELU()),
+        ("tanh", nn.Tanh()),
+    ):
+        yield of(name, function, randn(2, 3, 7, 9) * 3)
+
+
 def parts() -> Iterator[Case]:
     """Programs that are more than one delegate in one file."""
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
@@ -292,6 +326,8 @@ FAMILIES = {
         network,
         quantized,
         integers,
+        dynamic,
+        lookups,
         parts,
     )
 }

@@ -302,8 +302,26 @@ impl<'g, 'p> Builder<'g, 'p> {
         let element = self.element_of(&view);
         let buffer = self.buffer(Home::Output(index), view.numel(), element);
         let target = View::whole(buffer, &view.sizes);
-        ops::copy(self, &view, &target);
+        if !self.move_results(&view, &target) {
+            ops::copy(self, &view, &target);
+        }
         Ok(())
+    }
+
+    /// Lets the step that makes all of a view's buffer write it to another place, if it can, nobody has read it, and this is its last use.
+    fn move_results(&mut self, from: &View, to: &View) -> bool {
+        let is_whole = self.buffers.get(from.buffer).is_some_and(|it| it.len == from.numel())
+            && from.is_dense();
+        if !is_whole || !self.is_last_use(from) {
+            return false;
+        }
+        let mut touching = self.calls.iter_mut().filter(|call| call.touches(from.buffer));
+        let (Some(maker), None) = (touching.next(), touching.next()) else { return false };
+        if maker.writes != from.buffer || !maker.step.move_results(&ops::Copy::new(from, to)) {
+            return false;
+        }
+        maker.writes = to.buffer;
+        true
     }
 
     // What operations ask for.
@@ -727,9 +745,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         if !self.is_last_use(view) {
             return false;
         }
-        let touches =
-            |call: &&mut Call<'_>| call.writes == view.buffer || call.reads.contains(&view.buffer);
-        let last = self.calls.iter_mut().rev().find(touches);
+        let last = self.calls.iter_mut().rev().find(|call| call.touches(view.buffer));
         last.is_some_and(|call| call.writes == view.buffer && call.step.limit(min, max))
     }
 
@@ -750,8 +766,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             return false;
         }
         // Nobody has read the sum, and nobody touches the addend from where it is made on.
-        let touches = |call: &Call<'_>, id| call.writes == id || call.reads.contains(&id);
-        let last = |id| self.calls.iter().rposition(|call| touches(call, id));
+        let last = |id| self.calls.iter().rposition(|call| call.touches(id));
         let (Some(maker), at) = (last(from), last(to)) else { return false };
         let is_free = at.is_none_or(|at| at < maker);
         let Some(call) = self.calls.get_mut(maker).filter(|call| is_free && call.writes == from)

@@ -1,6 +1,7 @@
 //! What is left to do when a region runs: calls of steps over memory that has its places.
 
 use super::lines::{LINE, Lines};
+use super::ops::Copy;
 use super::packed::Constant;
 use super::view::BufferId;
 use crate::compute::gemm::{Context, ShapeMismatch};
@@ -31,6 +32,11 @@ pub(super) trait Step: Send + Sync {
 
     /// Adds to what is there from now on, if it can, before limits.
     fn accumulate(&mut self) -> bool {
+        false
+    }
+
+    /// Writes its results to other places from now on, if it can: what is copied from theirs.
+    fn move_results(&mut self, _copy: &Copy) -> bool {
         false
     }
 
@@ -109,6 +115,13 @@ pub(super) struct Call<'p> {
     pub(super) writes: BufferId,
     /// The call of the graph that it is part of.
     pub(super) node: usize,
+}
+
+impl Call<'_> {
+    /// Whether it reads or writes a buffer.
+    pub(super) fn touches(&self, buffer: BufferId) -> bool {
+        self.writes == buffer || self.reads.contains(&buffer)
+    }
 }
 
 /// A buffer's place while the region runs.

@@ -6,8 +6,8 @@
 //! What all keep: inputs, outputs and updates are the values that they were; a call that writes into a value stays where it is, and so
 //! do those that read what it writes; and where sizes are bounds, nothing follows from them.
 //!
-//! Three are not in that list, since they depend on processors: [`strided`], and [`quantized`] and [`dynamic`], which ask them what they take
-//! and run before constants are folded.
+//! Some are not in that list, since they depend on processors: [`strided`], and [`quantized`], [`dynamic`], [`dynamic_convolution`] and
+//! [`lookup`], which ask them what they take and run before constants are folded.
 
 pub mod activations;
 pub mod attention;
@@ -16,7 +16,9 @@ pub mod common;
 mod constant;
 pub mod dead;
 pub mod dynamic;
+pub mod dynamic_convolution;
 pub mod linear;
+pub mod lookup;
 mod masks;
 pub mod narrow;
 pub mod quantized;
@@ -30,6 +32,7 @@ pub(crate) mod text;
 pub mod uses;
 pub mod verify;
 mod views;
+mod weights;
 
 use crate::error::Error;
 use crate::graph::Graph;

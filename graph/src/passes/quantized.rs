@@ -16,10 +16,9 @@
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
-use super::views::{permutation, reshaped};
+use super::weights::{Filters, Weights};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
-use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -32,7 +31,7 @@ pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bo
 
 /// What codes of 8 bits stand for.
 #[derive(Clone, Copy)]
-struct Codes {
+pub(super) struct Codes {
     scale: f64,
     zero: i64,
 }
@@ -42,7 +41,7 @@ const HIGHEST: i64 = 127;
 
 impl Codes {
     /// The parameters of a call between a tensor and its codes: scale, zero point, least and largest code.
-    fn of(rewriter: &Rewriter<'_, '_>, parameters: &[ValueId]) -> Option<Self> {
+    pub(super) fn of(rewriter: &Rewriter<'_, '_>, parameters: &[ValueId]) -> Option<Self> {
         let [scale, zero, low, high, ..] = parameters else { return None };
         let (scale, zero) = (rewriter.number(*scale)?, rewriter.int(*zero)?);
         let range = [rewriter.int(*low)?, rewriter.int(*high)?];
@@ -115,7 +114,7 @@ fn island(
 }
 
 /// The tensor that a value is the limited one of, if nobody else takes it, and the limits.
-fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
+pub(super) fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
     let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1)?;
     let number = |at: usize, absent: f64| match inputs(node).get(at) {
         id if rewriter.is_none(id) => Some(absent),
@@ -268,7 +267,7 @@ fn largest(
 }
 
 /// The codes of a tensor.
-fn dequantized(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, Codes)> {
+pub(super) fn dequantized(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, Codes)> {
     let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR)?;
     let (input, parameters) = taken.split_first()?;
     let is_floats = rewriter.scalar_type(id) == Some(ScalarType::Float);
@@ -276,107 +275,8 @@ fn dequantized(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, Cod
     (is_floats && is_codes).then_some((*input, Codes::of(rewriter, parameters)?))
 }
 
-/// The codes of constant weights, in an order of their dimensions, and the scale of each channel, which are one of the dimensions.
-struct Weights {
-    codes: ValueId,
-    /// The dimension of the codes that each dimension of the weights is.
-    order: Vec<usize>,
-    scales: ValueId,
-}
-
-impl Weights {
-    fn of(rewriter: &Rewriter<'_, '_>, id: ValueId, channels: usize) -> Option<Self> {
-        let moved = rewriter
-            .maker(id)
-            .and_then(|node| permutation(rewriter, node).or_else(|| single_moved(rewriter, node)));
-        let (id, order) = match moved {
-            Some(moved) => moved,
-            None => (id, (0..rewriter.sizes(id)?.len()).collect()),
-        };
-        let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL)?;
-        let [codes, scales, zeros, axis, ..] = *taken else { return None };
-        let (tensor, _) = rewriter.constant(codes)?;
-        let own = *order.get(channels)?;
-        let channels = *tensor.sizes.get(own)?;
-        let axis = usize::try_from(rewriter.int(axis)?).ok();
-        let has_codes = tensor.scalar_type == ScalarType::Char
-            && axis == Some(own)
-            && tensor.sizes.len() == order.len();
-        let (scale, _) = rewriter.constant(scales)?;
-        let has_scales = scale.scalar_type == ScalarType::Float && scale.sizes == [channels];
-        let no_zeros = rewriter.is_none(Some(&zeros))
-            || rewriter.constant(zeros).is_some_and(|(_, data)| data.iter().all(|byte| *byte == 0));
-        (has_codes && has_scales && no_zeros).then_some(Weights { codes, order, scales })
-    }
-
-    /// The sizes of the weights.
-    fn sizes(&self, rewriter: &Rewriter<'_, '_>) -> Option<Vec<usize>> {
-        let sizes = rewriter.sizes(self.codes)?;
-        self.order.iter().map(|dim| sizes.get(*dim).copied()).collect()
-    }
-
-    /// The codes as a constant of these sizes, in which the dimensions of the weights come in this order.
-    fn packed(
-        &self,
-        rewriter: &mut Rewriter<'_, '_>,
-        order: &[usize],
-        sizes: Vec<usize>,
-    ) -> Option<ValueId> {
-        let dims: Option<Vec<usize>> =
-            order.iter().map(|dim| self.order.get(*dim).copied()).collect();
-        let dims = dims?;
-        let (tensor, data) = rewriter.constant(self.codes)?;
-        // Where dimensions of one element are makes no difference.
-        let is_single = |dim: &usize| tensor.sizes.get(*dim) == Some(&1);
-        let is_in_order = dims.iter().filter(|dim| !is_single(dim)).is_sorted();
-        if is_in_order && tensor.sizes == sizes {
-            return Some(self.codes);
-        }
-        let data = match is_in_order {
-            true => tensor.data.clone()?,
-            false => Cow::Owned(permuted(data, &tensor.sizes, &dims)?),
-        };
-        let tensor = Tensor { sizes, data: Some(data), ..tensor.clone() };
-        Some(rewriter.value(Value::Tensor(tensor)))
-    }
-}
-
-/// What a view is of, and the order of its dimensions, where it moves dimensions of one element alone.
-fn single_moved(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueId, Vec<usize>)> {
-    let source = reshaped(rewriter, node)?;
-    let (from, to) = (rewriter.sizes(source)?, rewriter.sizes(*node.args.last()?)?);
-    let of = |sizes: &[usize], single: bool| -> Vec<usize> {
-        (0..sizes.len()).filter(|dim| (sizes.get(*dim) == Some(&1)) == single).collect()
-    };
-    let (mut own, mut single) = (of(from, false).into_iter(), of(from, true).into_iter());
-    let mut order = Vec::new();
-    for size in to {
-        let dim = if *size == 1 { single.next()? } else { own.next()? };
-        if from.get(dim) != Some(size) {
-            return None;
-        }
-        order.push(dim);
-    }
-    (order.len() == from.len()).then_some((source, order))
-}
-
-/// Bytes of a tensor of these sizes, with its dimensions in this order.
-fn permuted(bytes: &[u8], sizes: &[usize], order: &[usize]) -> Option<Vec<u8>> {
-    let mut steps = vec![1usize; sizes.len()];
-    for dim in (1..sizes.len()).rev() {
-        *steps.get_mut(dim - 1)? = steps.get(dim)?.checked_mul(*sizes.get(dim)?)?;
-    }
-    let mut places = vec![0usize];
-    for dim in order {
-        let (size, step) = (*sizes.get(*dim)?, *steps.get(*dim)?);
-        let next = places.iter().flat_map(|place| (0..size).map(move |at| place + at * step));
-        places = next.collect();
-    }
-    places.into_iter().map(|place| bytes.get(place).copied()).collect()
-}
-
 /// Whether a bias is absent, or there is one 32-bit number for each channel.
-fn fits_bias(rewriter: &Rewriter<'_, '_>, bias: ValueId, channels: usize) -> bool {
+pub(super) fn fits_bias(rewriter: &Rewriter<'_, '_>, bias: ValueId, channels: usize) -> bool {
     rewriter.is_none(Some(&bias))
         || rewriter
             .tensor(bias)
@@ -427,40 +327,26 @@ fn convolution(
     let input = dequantized(rewriter, input)?;
     let [stride, padding, dilation, transposed, more, groups] = *rest else { return None };
     let is_transposed = rewriter.flag(Some(&transposed), false)?;
-    let weights = Weights::of(rewriter, weight, usize::from(is_transposed))?;
-    let [first, second, height, width] = *weights.sizes(rewriter)? else { return None };
-    let [channels, group] = if is_transposed { [second, first] } else { [first, second] };
-    if rewriter.sizes(input.0)?.len() != 4 || !fits_bias(rewriter, bias, channels) {
+    let filters = Filters::of(rewriter, weight, is_transposed, groups)?;
+    if rewriter.sizes(input.0)?.len() != 4 || !fits_bias(rewriter, bias, filters.channels) {
         return None;
     }
-    let groups_known = rewriter.int(groups)?;
-    let kernel = [height, width].map(|size| size as i64);
-    if is_transposed {
-        // Those of groups share their scales.
-        if groups_known != 1 {
-            return None;
-        }
-        let row = height.checked_mul(width)?.checked_mul(group)?;
-        let packed = weights.packed(rewriter, &[1, 2, 3, 0], vec![channels, row])?;
-        let kernel = rewriter.value(Value::IntList(kernel.to_vec()));
-        let mut args = product(rewriter, result, input, [packed, weights.scales, bias]);
-        args.extend([kernel, stride, padding, more, dilation, groups]);
-        args.push(activation(rewriter, result));
-        return Some((Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED, args));
-    }
-    // Weights lie by channel out, then by place; those of single channels by place, then by channel.
-    let is_depthwise = group == 1 && usize::try_from(groups_known) == Ok(channels) && channels > 1;
-    let (operator, order, sizes) = if is_depthwise {
-        let sizes = vec![height, width, channels];
-        (Operator::ET_VK_Q8TA_CONV2D_DW, [2, 3, 0, 1], sizes)
+    let (operator, packed) = if is_transposed {
+        (Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED, filters.rows(rewriter)?)
+    } else if filters.are_single() {
+        // Weights of single channels lie by place, then by channel.
+        let [height, width] = filters.kernel;
+        let sizes = vec![height, width, filters.channels];
+        let packed = filters.weights.packed(rewriter, &[2, 3, 0, 1], sizes)?;
+        (Operator::ET_VK_Q8TA_CONV2D_DW, packed)
     } else {
-        let row = height.checked_mul(width)?.checked_mul(group)?;
-        (Operator::ET_VK_Q8TA_CONV2D, [0, 2, 3, 1], vec![channels, row])
+        (Operator::ET_VK_Q8TA_CONV2D, filters.rows(rewriter)?)
     };
-    let packed = weights.packed(rewriter, &order, sizes)?;
-    let kernel = rewriter.value(Value::IntList(kernel.to_vec()));
-    let mut args = product(rewriter, result, input, [packed, weights.scales, bias]);
-    args.extend([kernel, stride, padding, dilation, groups]);
+    let kernel = filters.kernel_size(rewriter);
+    let mut args = product(rewriter, result, input, [packed, filters.weights.scales, bias]);
+    args.extend([kernel, stride, padding]);
+    args.extend(is_transposed.then_some(more));
+    args.extend([dilation, groups]);
     args.push(activation(rewriter, result));
     Some((operator, args))
 }

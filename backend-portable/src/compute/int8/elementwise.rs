@@ -150,6 +150,24 @@ pub(crate) fn requantize(
     );
 }
 
+/// How many codes there are.
+pub(crate) const CODES: usize = 256;
+
+/// What a table has for codes, the one for -128 first.
+pub(crate) fn lookup(context: Context<'_>, codes: &[i8], table: &[i8; CODES], out: &mut [i8]) {
+    let part = chunk_len(context.parallel, out.len(), GRAIN);
+    for_each_chunk_mut(context.parallel, out, part, &|index, out| {
+        let codes = codes.get(index * part..).unwrap_or_default();
+        #[cfg(target_arch = "x86_64")]
+        if super::vbmi::lookup(context.tier, codes, table, out) {
+            return;
+        }
+        for (out, code) in out.iter_mut().zip(codes) {
+            *out = table[usize::from(code.cast_unsigned() ^ 128)];
+        }
+    });
+}
+
 /// The largest codes of windows of pictures, channels last: pooling of codes is that of numbers. Gives `None` where a picture is
 /// shorter than its shape says.
 pub(crate) fn largest(

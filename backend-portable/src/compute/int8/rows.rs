@@ -108,6 +108,11 @@ impl Room {
     }
 }
 
+/// Makes codes of a row, and zeros of what is behind them; gives the scale and the code of zero.
+pub(crate) fn quantize_row(context: Context<'_>, numbers: &[f32], codes: &mut [i8]) -> (f32, i32) {
+    context.tier.dispatch(Quantize { numbers, codes })
+}
+
 /// Makes codes of a row, and gives scale and zero.
 struct Quantize<'a> {
     numbers: &'a [f32],
@@ -195,7 +200,7 @@ unsafe impl Finish for Floats<'_> {
         let all = out.iter_mut().zip(sums).zip(weights).zip(scales).zip(bias);
         for ((((out, sum), weights), column), bias) in all {
             let sum = sum.wrapping_sub(zero.wrapping_mul(*weights));
-            *out = sum as f32 * column * scale + bias;
+            *out = sum as f32 * scale * column + bias;
         }
     }
 
@@ -227,6 +232,25 @@ pub(crate) fn product(
     let left = Left::Rows(rows.codes, rows.stride);
     let finish = Floats { rows, sums: right.sums, columns };
     run(context, rows.scales.len(), left, right, &finish, out, &mut [])
+}
+
+/// Windows of a picture by weights of 8 bits. All windows have the scale and the code of zero that the picture has, by rows.
+///
+/// # Errors
+/// As [`product`].
+pub(crate) fn windows_product(
+    context: Context<'_>,
+    left: Left<'_>,
+    [scales, zeros]: [&[f32]; 2],
+    right: Packed<'_>,
+    columns: Columns<'_>,
+    out: &mut [f32],
+    workspace: &mut [f32],
+) -> Result<(), ShapeMismatch> {
+    let zeros = bytemuck::cast_slice(zeros);
+    let rows = Rows { codes: &[], stride: 0, scales, zeros, sums: &[] };
+    let finish = Floats { rows, sums: right.sums, columns };
+    run(context, scales.len(), left, right, &finish, out, workspace)
 }
 
 /// Weights of 4 bits: see the top of this file.

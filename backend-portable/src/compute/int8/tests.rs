@@ -301,3 +301,19 @@ fn elements_are_rounded_to_even() {
         assert_eq!(sum, [-3, -5, 62]);
     }
 }
+
+#[test]
+fn tables_have_a_code_for_each() {
+    let mut numbers = Noise::new(9);
+    let table: [i8; elementwise::CODES] = core::array::from_fn(|_| numbers.below(256) as u8 as i8);
+    for count in [0, 1, 63, 64, 65, 1000, 70_001] {
+        let given = codes(&mut numbers, count);
+        let wanted: Vec<i8> =
+            given.iter().map(|code| table[(i32::from(*code) + 128) as usize]).collect();
+        for context in machines() {
+            let mut out = vec![0; count];
+            elementwise::lookup(context, &given, &table, &mut out);
+            assert!(out == wanted, "{count} {:?}", context.tier);
+        }
+    }
+}

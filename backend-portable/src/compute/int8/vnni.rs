@@ -211,8 +211,8 @@ pub(super) unsafe fn floats<const M: usize, const V: usize>(
         };
         for (place_row, sums) in sums.iter().enumerate().take(place.rows) {
             let scale = _mm512_set1_ps(finish.rows.scales[row + place_row]);
-            let number = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[v]), column);
-            let number = _mm512_fmadd_ps(number, scale, bias);
+            let number = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[v]), scale);
+            let number = _mm512_fmadd_ps(number, column, bias);
             // SAFETY: the mask is that of the columns that the row has.
             unsafe {
                 let to = place.out[place_row].wrapping_add(v * LANES);

@@ -332,7 +332,7 @@ impl Tier {
 
     /// Whether this is AVX-512, or more.
     #[cfg(all(target_arch = "x86_64", feature = "engine"))]
-    const fn is_avx512(self) -> bool {
+    pub(crate) const fn is_avx512(self) -> bool {
         matches!(self.0, Isa::Avx512)
     }
 

@@ -66,9 +66,11 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::ET_VK_Q8TA_CONV2D | Operator::ET_VK_Q8TA_CONV2D_DW => codes::convolution,
         Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED => codes::transposed,
         Operator::ET_VK_Q8TA_LINEAR => codes::linear,
+        Operator::DYNAMIC_CONVOLUTION => codes::dynamic,
         Operator::DYNAMIC_LINEAR => dynamic::linear,
         Operator::ET_VK_Q8TA_ADD => codes::add,
         Operator::ET_VK_Q8TA_RELU => codes::relu,
+        Operator::Q8TA_LOOKUP => codes::lookup,
         Operator::Q8TA_MUL => codes::mul,
         Operator::UPSAMPLE_BILINEAR2D_VEC => resize::bilinear,
         other => return elementwise::find(other),
@@ -108,6 +110,7 @@ pub(super) fn is_heavy(operator: Operator) -> bool {
             | Operator::ET_VK_Q8TA_CONV2D_DW
             | Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED
             | Operator::ET_VK_Q8TA_LINEAR
+            | Operator::DYNAMIC_CONVOLUTION
             | Operator::DYNAMIC_LINEAR
     )
 }

@@ -13,6 +13,8 @@ use torchlet_graph::graph::ValueId;
 
 /// Side of the blocks in which a matrix is transposed.
 const BLOCK: usize = 8;
+/// The same of bytes, which are turned in vectors.
+const VECTOR: usize = 16;
 /// Elements that a thread should at least copy.
 const GRAIN: usize = 1 << 14;
 
@@ -215,6 +217,7 @@ impl Step for CopyCodes {
 }
 
 /// Copies elements from strides to strides.
+#[derive(Clone)]
 pub(in crate::engine) struct Copy {
     from: usize,
     to: usize,
@@ -255,6 +258,11 @@ impl Copy {
         run(&self.loops, size, source.get(self.from..)?, target.get_mut(self.to..)?)
     }
 
+    /// How many elements are copied.
+    pub(in crate::engine) fn numel(&self) -> usize {
+        self.loops.iter().map(|[size, ..]| size).product()
+    }
+
     /// The same by several threads, where it is worth it: each takes some of the outermost loop.
     fn copy_together(
         &self,
@@ -262,7 +270,7 @@ impl Copy {
         source: &[f32],
         target: &mut [f32],
     ) -> Option<()> {
-        let numel = self.loops.iter().map(|[size, ..]| size).product();
+        let numel = self.numel();
         let [[size, from, to], inner @ ..] = &self.loops[..] else {
             return self.copy(source, target);
         };
@@ -355,17 +363,40 @@ fn strided<T: core::marker::Copy>(
 
 /// Writes rows of what is read in columns, in blocks that stay in the nearest cache.
 fn transposed<T: Default + core::marker::Copy>(
+    shape: [usize; 2],
+    from_col: usize,
+    to_row: usize,
+    source: &[T],
+    target: &mut [T],
+) -> Option<()> {
+    match size_of::<T>() {
+        1 => in_blocks::<T, VECTOR>(shape, from_col, to_row, source, target),
+        _ => in_blocks::<T, BLOCK>(shape, from_col, to_row, source, target),
+    }
+}
+
+/// The same in blocks of N rows and columns.
+fn in_blocks<T: Default + core::marker::Copy, const N: usize>(
     [rows, cols]: [usize; 2],
     from_col: usize,
     to_row: usize,
     source: &[T],
     target: &mut [T],
 ) -> Option<()> {
-    for row in (0..rows).step_by(BLOCK) {
-        let height = BLOCK.min(rows - row);
-        for col in (0..cols).step_by(BLOCK) {
-            let width = BLOCK.min(cols - col);
-            let mut block = [[T::default(); BLOCK]; BLOCK];
+    for row in (0..rows).step_by(N) {
+        let height = N.min(rows - row);
+        for col in (0..cols).step_by(N) {
+            let width = N.min(cols - col);
+            let mut block = [[T::default(); N]; N];
+            if [height, width] == [N; 2] && N == VECTOR {
+                for (x, column) in block.iter_mut().enumerate() {
+                    *column = *source.get((col + x) * from_col + row..)?.first_chunk()?;
+                }
+                for (y, line) in turned(block).iter().enumerate() {
+                    *target.get_mut((row + y) * to_row + col..)?.first_chunk_mut()? = *line;
+                }
+                continue;
+            }
             for (x, column) in block.iter_mut().enumerate().take(width) {
                 let from = source.get((col + x) * from_col + row..)?.get(..height)?;
                 column.get_mut(..height)?.copy_from_slice(from);
@@ -379,6 +410,25 @@ fn transposed<T: Default + core::marker::Copy>(
         }
     }
     Some(())
+}
+
+/// Columns as rows, of N vectors of N elements, which is a power of two. Each turn interleaves the vectors of one half with those of the
+/// other, which moves a binary digit of an element's column to its row, and one of its row to its column.
+#[inline(always)]
+fn turned<T: core::marker::Copy, const N: usize>(mut block: [[T; N]; N]) -> [[T; N]; N] {
+    let half = N / 2;
+    for _ in 0..N.trailing_zeros() {
+        let last = block;
+        for (i, (upper, lower)) in last.iter().zip(&last[half..]).enumerate() {
+            for j in 0..half {
+                block[2 * i][2 * j] = upper[j];
+                block[2 * i][2 * j + 1] = lower[j];
+                block[2 * i + 1][2 * j] = upper[j + half];
+                block[2 * i + 1][2 * j + 1] = lower[j + half];
+            }
+        }
+    }
+    block
 }
 
 impl Step for Copy {
@@ -454,6 +504,20 @@ mod tests {
                 copy.copy_together(parallel, &source, &mut found).unwrap();
                 assert!(found == want, "{loops:?}");
                 assert!(copy.copy_together(parallel, &source[1..], &mut found).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_are_turned_alike() {
+        for [rows, cols] in [[16, 16], [50, 37], [33, 16], [7, 90]] {
+            let source: Vec<u8> = (0..rows * cols).map(|at| (at * 7 + at / 13) as u8).collect();
+            let mut found = vec![0; source.len()];
+            let loops = vec![[rows, 1, cols], [cols, rows, 1]];
+            let copy = Copy { from: 0, to: 0, loops };
+            copy.copy(&source, &mut found).unwrap();
+            for (at, code) in found.iter().enumerate() {
+                assert_eq!(*code, source[at % cols * rows + at / cols]);
             }
         }
     }

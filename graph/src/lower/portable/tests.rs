@@ -282,6 +282,48 @@ fn quantized_convolutions_have_codes_for_results() {
 }
 
 #[test]
+fn pictures_are_rounded_as_they_come() {
+    // A picture of two channels, of which the least number is -1 and the largest is 1.55; the codes are those of hundredths.
+    let input = [-1.0f32, 0.5, 1.55, 0.25];
+    let rest = [
+        codes(&[2, 2], &[1, 2, -1, 1]),
+        constant(&[2], &[0.5, 2.0]),
+        constant(&[2], &[1.0, -1.0]),
+        ints(&[1, 1]),
+        ints(&[1, 1]),
+        ints(&[0, 0]),
+        ints(&[0, 0]),
+        ints(&[1, 1]),
+        int(1),
+    ];
+    let expected = |first: [f32; 2], second: [f32; 2]| {
+        let each = |a: f32, b: f32| [(a + 2.0 * b) * 0.5 + 1.0, (b - a) * 2.0 - 1.0];
+        let (left, right) = (each(first[0], second[0]), each(first[1], second[1]));
+        [left[0], right[0], left[1], right[1]]
+    };
+    for transposed in [false, true] {
+        let mut inputs = vec![tensor(&[1, 2, 1, 2])];
+        inputs.extend(rest.iter().cloned());
+        inputs.push(Value::Bool(transposed));
+        let graph = one(Operator::DYNAMIC_CONVOLUTION, &inputs, &[tensor(&[1, 2, 1, 2])]);
+        let found = ran(graph, &[floats(&[1, 2, 1, 2], &input)]).remove(0);
+        let expected = expected([-1.0, 0.5], [1.55, 0.25]);
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 0.05), "{found:?}");
+    }
+}
+
+#[test]
+fn codes_are_looked_up() {
+    let table: Vec<i8> = (0..=255).map(|place: u8| place.cast_signed().wrapping_mul(3)).collect();
+    let code = typed(&[2, 2], ScalarType::Char, None);
+    let graph = one(Operator::Q8TA_LOOKUP, &[code.clone(), codes(&[256], &table)], &[code]);
+    let given = [-128i8, -1, 0, 127];
+    let input = TensorRef::from_slice(&[2, 2], &given).unwrap();
+    let expected = given.map(|code| f32::from(table[usize::from(code.cast_unsigned() ^ 128)]));
+    assert_eq!(ran(graph, &[input])[0], expected);
+}
+
+#[test]
 fn scales_and_zero_points_of_rows() {
     let inputs = [tensor(&[2, 3]), int(-128), int(127)];
     let mut graph = one(

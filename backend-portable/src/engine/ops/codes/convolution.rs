@@ -4,11 +4,14 @@
 use super::super::moves::{channels_last, channels_last_order, copy};
 use super::super::phases::{Phase, Taps};
 use super::super::{argument, output};
-use super::{Columns, Product, Source, code, product_weights};
+use super::{Columns, Product, Source, code, dense, product_weights};
 use crate::compute::gemm::ShapeMismatch;
+use crate::compute::int8::product::{Left, workspace_len};
+use crate::compute::int8::rows::{self, quantize_row, windows_product};
 use crate::compute::int8::windows::Windows;
 use crate::compute::int8::{LANES, depthwise, pack};
 use crate::compute::simd::Tier;
+use crate::compute::split::for_each_chunks_mut;
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::packed::{Constant, Form};
 use crate::engine::plan::{Element, Io, Step};
@@ -29,10 +32,10 @@ pub(in crate::engine::ops) fn convolution(
 ) -> Result<(), Refusal> {
     let input = pictures(builder, args)?;
     let [_, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
-    let (axes, groups) = window(builder, args, 12)?;
+    let (axes, groups) = window(builder, args, 9, 12)?;
     let whole = Windows::new([height, width, channels], axes);
     let whole = whole.ok_or("a shape that windows do not fit")?;
-    let weights = constant_weights(builder, args)?;
+    let weights = constant_weights(builder, args, 3)?;
     let [tall, wide] = axes.map(|axis| axis.kernel());
     match *builder.sizes(weights)? {
         [rows, cols, single]
@@ -43,7 +46,8 @@ pub(in crate::engine::ops) fn convolution(
         [outputs, row] => {
             let phases = [0, 1].map(|dim| Vec::from([Phase::whole(axes[dim], whole.output[dim])]));
             let filter = Filter { weights, outputs, row, groups };
-            in_parts(builder, args, &input, &filter, (whole.output, phases), 14)
+            let made = requantized(builder, args, outputs, 14)?;
+            in_parts(builder, (output(args)?, &input), &filter, (whole.output, phases), &made)
         }
         _ => Err("weights of other dimensions".to_owned()),
     }
@@ -57,26 +61,97 @@ pub(in crate::engine::ops) fn transposed(
 ) -> Result<(), Refusal> {
     let input = pictures(builder, args)?;
     let [_, _, height, width] = input.sizes[..] else { return Err(no_pictures()) };
-    let (axes, groups) = window(builder, args, 13)?;
+    let (axes, groups) = window(builder, args, 9, 13)?;
     let more = builder.integers(argument(args, 12)?)?;
-    let weights = constant_weights(builder, args)?;
+    let weights = constant_weights(builder, args, 3)?;
     let [outputs, row] = *builder.sizes(weights)? else {
         return Err("weights of other dimensions".to_owned());
     };
+    let parts = transposed_phases(axes, [height, width], &more)?;
+    let filter = Filter { weights, outputs, row, groups };
     if groups != 1 {
         return Err("a transposed convolution in groups, which share their scales".to_owned());
     }
+    let made = requantized(builder, args, outputs, 15)?;
+    in_parts(builder, (output(args)?, &input), &filter, parts, &made)
+}
+
+/// Height and width of a transposed convolution's outputs, and the plain convolutions along each that it is.
+fn transposed_phases(
+    axes: [Window; 2],
+    input: [usize; 2],
+    more: &[i64],
+) -> Result<([usize; 2], [Vec<Phase>; 2]), Refusal> {
     let mut sizes = [0; 2];
     let mut phases = [Vec::new(), Vec::new()];
-    for (dim, (axis, input)) in axes.into_iter().zip([height, width]).enumerate() {
+    for (dim, (axis, input)) in axes.into_iter().zip(input).enumerate() {
         let more = more.get(dim).or(more.first()).map(|more| usize::try_from(*more));
         let size = more.and_then(Result::ok).and_then(|more| axis.transposed(input, more));
         sizes[dim] = size.filter(|size| *size > 0).ok_or("a shape that windows do not fit")?;
         let parts = Phase::of_transposed(axis, input, sizes[dim]);
         phases[dim] = parts.ok_or("windows with gaps, or far apart")?;
     }
+    Ok((sizes, phases))
+}
+
+/// `dynamic_convolution(input, codes, scales, bias, kernel, stride, padding, output_padding, dilation, groups, transposed)`
+pub(in crate::engine::ops) fn dynamic(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let [batch, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
+    let list = |at| builder.integers(argument(args, at)?);
+    let axes = axes(&list(4)?, &list(5)?, &list(6)?, &list(8)?)?;
+    let (more, groups) = (list(7)?, builder.integer(argument(args, 9)?)?);
+    let is_transposed = builder.truth(argument(args, 10)?)?;
+    let weights = constant_weights(builder, args, 1)?;
+    let [outputs, row] = *builder.sizes(weights)? else {
+        return Err("weights of other dimensions".to_owned());
+    };
+    let groups = usize::try_from(groups).unwrap_or(0);
+    if is_transposed && groups != 1 {
+        return Err("a transposed convolution in groups, which share their scales".to_owned());
+    }
+    let parts = if is_transposed {
+        transposed_phases(axes, [height, width], &more)?
+    } else {
+        let whole = Windows::new([height, width, channels], axes);
+        let output = whole.ok_or("a shape that windows do not fit")?.output;
+        (output, [0, 1].map(|dim| Vec::from([Phase::whole(axes[dim], output[dim])])))
+    };
+    let picture = channels.saturating_mul(height).saturating_mul(width);
+    if picture == 0 || batch == 0 {
+        return Err("pictures without elements".to_owned());
+    }
+    // Codes lie as the numbers do, if each picture is by itself.
+    let input = match input.is_dense() && input.order().first() == Some(&0) || batch == 1 {
+        true => dense(builder, &input)?,
+        false => builder.contiguous(&input)?,
+    };
+    let codes =
+        batch.checked_mul(picture.next_multiple_of(4)).ok_or("pictures that are too large")?;
+    let head = batch.saturating_mul(HEAD);
+    let len = codes.checked_add(head).ok_or("pictures that are too large")?;
+    let made = builder.make_of_in_order(&[len], &[0], Element::Code)?;
+    let step = Quantize { batch, picture, at: input.offset };
+    builder.push(step, &[&input], &made);
+    let mut strides = input.strides.clone();
+    if let Some(first) = strides.first_mut() {
+        *first = picture.next_multiple_of(4);
+    }
+    let source = View { buffer: made.buffer, offset: head, sizes: input.sizes.clone(), strides };
+    let mut reads = Vec::from([made]);
+    let scales = builder.view(argument(args, 2)?)?;
+    reads.push(builder.contiguous(&scales)?);
+    if let Some(bias) = builder.optional(argument(args, 3)?)? {
+        reads.push(builder.contiguous(&bias)?);
+    }
+    if reads.iter().skip(1).any(|view| view.sizes != [outputs]) {
+        return Err("scales or a bias of another number of channels".to_owned());
+    }
     let filter = Filter { weights, outputs, row, groups };
-    in_parts(builder, args, &input, &filter, (sizes, phases), 15)
+    in_parts(builder, (output(args)?, &source), &filter, parts, &Made::Numbers { reads })
 }
 
 fn no_pictures() -> Refusal {
@@ -88,22 +163,37 @@ fn pictures(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<View, Ref
     if input.sizes.len() == 4 { Ok(input) } else { Err(no_pictures()) }
 }
 
-/// How windows move, and groups; dilation is argument `dilation`, and groups are behind it.
+/// How windows move, and groups: arguments from `kernel` on, `dilation`, and what is behind it.
 fn window(
     builder: &Builder<'_, '_>,
     args: &[ValueId],
+    kernel: usize,
     dilation: usize,
 ) -> Result<([Window; 2], usize), Refusal> {
     let list = |at| builder.integers(argument(args, at)?);
-    let axes = windows(2, &list(9)?, &list(10)?, &list(11)?, &list(dilation)?);
-    let axes = axes.and_then(|axes| <[Window; 2]>::try_from(&axes[..]).ok());
-    let axes = axes.ok_or("kernel, stride, padding or dilation is wrong")?;
+    let axes = axes(&list(kernel)?, &list(kernel + 1)?, &list(kernel + 2)?, &list(dilation)?)?;
     let groups = builder.integer(argument(args, dilation + 1)?)?;
     Ok((axes, usize::try_from(groups).unwrap_or(0)))
 }
 
-fn constant_weights(builder: &Builder<'_, '_>, args: &[ValueId]) -> Result<ValueId, Refusal> {
-    let weights = argument(args, 3)?;
+/// How windows move along height and width.
+fn axes(
+    kernel: &[i64],
+    stride: &[i64],
+    padding: &[i64],
+    dilation: &[i64],
+) -> Result<[Window; 2], Refusal> {
+    let axes = windows(2, kernel, stride, padding, dilation);
+    let axes = axes.and_then(|axes| <[Window; 2]>::try_from(&axes[..]).ok());
+    axes.ok_or_else(|| "kernel, stride, padding or dilation is wrong".to_owned())
+}
+
+fn constant_weights(
+    builder: &Builder<'_, '_>,
+    args: &[ValueId],
+    place: usize,
+) -> Result<ValueId, Refusal> {
+    let weights = argument(args, place)?;
     if builder.is_constant(weights) && builder.element(weights)? == Element::Code {
         return Ok(weights);
     }
@@ -162,14 +252,81 @@ impl Part {
     }
 }
 
+/// What a convolution makes.
+enum Made {
+    /// Codes of sums, and what is read for these.
+    Codes { columns: Columns, outside: i8, reads: Vec<View> },
+    /// Numbers, for which are read: what pictures were quantized by, scales, and perhaps a bias.
+    Numbers { reads: Vec<View> },
+}
+
+impl Made {
+    fn element(&self) -> Element {
+        match self {
+            Made::Codes { .. } => Element::Code,
+            Made::Numbers { .. } => Element::Float,
+        }
+    }
+
+    /// Adds a product of codes, whose columns are channels from `first` on.
+    fn push<'p>(
+        &self,
+        builder: &mut Builder<'_, 'p>,
+        piece: Piece<'p>,
+        first: usize,
+        source: &View,
+        made: &View,
+    ) {
+        let Piece { batch, windows, shape, packed } = piece;
+        let at = source.offset;
+        match self {
+            Made::Codes { columns, outside, reads } => {
+                let rows = batch.saturating_mul(windows.count());
+                let source_of = Source::Windows(windows, *outside);
+                let columns = columns.starting_at(first);
+                let step = Product { rows, source: source_of, at, shape, packed, columns };
+                let reads: Vec<&View> = core::iter::once(source).chain(reads).collect();
+                builder.push(step, &reads, made);
+            }
+            Made::Numbers { reads } => {
+                let place = |read: usize| reads.get(read).map(|view| view.offset + first);
+                let stride = source.strides.first().copied().unwrap_or(0);
+                let (scales, bias) = (place(1).unwrap_or(0), place(2));
+                let step = Dynamic { batch, windows, at, stride, shape, packed, scales, bias };
+                let reads: Vec<&View> = core::iter::once(source).chain(reads).collect();
+                builder.push(step, &reads, made);
+            }
+        }
+    }
+}
+
+/// The codes of a call `x, scale, zero, weights, sums, scales, scale, zero, bias, …`.
+fn requantized(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    outputs: usize,
+    activation: usize,
+) -> Result<Made, Refusal> {
+    let (columns, reads) = Columns::of(builder, args, outputs, activation)?;
+    let outside = code(columns.from.zero)?;
+    Ok(Made::Codes { columns, outside, reads })
+}
+
+/// A product of windows.
+struct Piece<'p> {
+    batch: usize,
+    windows: Windows,
+    shape: [usize; 2],
+    packed: Constant<'p>,
+}
+
 /// A convolution as products: one for each phase of the outputs, which have this size in all, and for as many groups as fill a panel.
 fn in_parts(
     builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
-    input: &View,
+    (result, input): (ValueId, &View),
     filter: &Filter,
     (size, phases): ([usize; 2], [Vec<Phase>; 2]),
-    activation: usize,
+    kind: &Made,
 ) -> Result<(), Refusal> {
     let &Filter { weights, outputs, row, groups } = filter;
     let [batch, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
@@ -191,10 +348,8 @@ fn in_parts(
     if blocks.saturating_mul(phases[0].len()).saturating_mul(phases[1].len()) > PARTS {
         return Err("a convolution of many small parts".to_owned());
     }
-    let (columns, reads) = Columns::of(builder, args, outputs, activation)?;
-    let outside = code(columns.from.zero)?;
     let (shape, order) = ([batch, outputs, size[0], size[1]], channels_last_order(4));
-    let out = builder.make_of_in_order(&shape, &order, Element::Code)?;
+    let out = builder.make_of_in_order(&shape, &order, kind.element())?;
     let is_whole = blocks == 1 && phases.iter().all(|phases| phases.len() == 1);
     for block in 0..blocks {
         if builder.is_question() {
@@ -204,7 +359,6 @@ fn in_parts(
         let source = input.sliced(1, first, behind, 1).ok_or("channels that are not there")?;
         let source = channels_last(builder, &source)?;
         let first = block * merged * own[1];
-        let columns = columns.starting_at(first);
         for tall in &phases[0] {
             for wide in &phases[1] {
                 let taps = [tall.taps, wide.taps];
@@ -225,21 +379,11 @@ fn in_parts(
                     true => out.clone(),
                     false => {
                         let sizes = [batch, shape[1], tall.count, wide.count];
-                        builder.make_of_in_order(&sizes, &order, Element::Code)?
+                        builder.make_of_in_order(&sizes, &order, kind.element())?
                     }
                 };
-                let rows = batch.saturating_mul(windows.count());
-                let (at, source_of) = (source.offset, Source::Windows(windows, outside));
-                let step = Product {
-                    rows,
-                    source: source_of,
-                    at,
-                    shape,
-                    packed,
-                    columns: columns.clone(),
-                };
-                let reads: Vec<&View> = core::iter::once(&source).chain(&reads).collect();
-                builder.push(step, &reads, &made);
+                let piece = Piece { batch, windows, shape, packed };
+                kind.push(builder, piece, first, &source, &made);
                 if !is_whole {
                     let place = out.sliced(1, first, first + shape[1], 1);
                     let place = place.and_then(|it| it.sliced(2, tall.start, size[0], tall.every));
@@ -249,7 +393,7 @@ fn in_parts(
             }
         }
     }
-    builder.define(output(args)?, out)
+    builder.define(result, out)
 }
 
 /// Weights of a part as products take them.
@@ -354,5 +498,99 @@ impl Step for Depthwise<'_> {
         let pictures =
             depthwise::Pictures { batch: self.batch, windows: &self.windows, codes, outside };
         depthwise::convolve(context, &pictures, packed, &columns, out)
+    }
+}
+
+/// Bytes that the scale and the code of zero of a picture take.
+const HEAD: usize = 8;
+
+/// Makes codes of pictures, each by a scale and a code of zero of its own, which come before the codes of all.
+struct Quantize {
+    batch: usize,
+    /// Numbers of a picture.
+    picture: usize,
+    /// Where the input begins.
+    at: usize,
+}
+
+impl Step for Quantize {
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Quantize { batch, picture, at } = *self;
+        let (heads, codes) =
+            io.out.split_at_mut_checked(batch * (HEAD / 4)).ok_or(ShapeMismatch)?;
+        let numbers = io.inputs[0].get(at..).ok_or(ShapeMismatch)?;
+        let numbers = numbers.get(..batch * picture).ok_or(ShapeMismatch)?;
+        let parts = [HEAD / 4, picture.div_ceil(4)];
+        for_each_chunks_mut(io.context.parallel, [heads, codes], parts, &|index, [head, codes]| {
+            let numbers = numbers.get(index * picture..).unwrap_or_default();
+            let numbers = numbers.get(..picture).unwrap_or_default();
+            let (scale, zero) = quantize_row(io.context, numbers, bytemuck::cast_slice_mut(codes));
+            if let [scale_place, zero_place] = head {
+                (*scale_place, *zero_place) = (scale, f32::from_bits(zero.cast_unsigned()));
+            }
+        });
+        Ok(())
+    }
+}
+
+/// A product of windows of pictures that were quantized as the program runs.
+struct Dynamic<'p> {
+    batch: usize,
+    windows: Windows,
+    /// Where the input begins, and how far apart pictures are.
+    at: usize,
+    stride: usize,
+    shape: [usize; 2],
+    packed: Constant<'p>,
+    /// Where scales begin, which are read third, and where a bias, if there is one, which is read fourth.
+    scales: usize,
+    bias: Option<usize>,
+}
+
+impl Step for Dynamic<'_> {
+    fn workspace(&self, _: Tier, threads: usize) -> usize {
+        let rows = self.windows.count();
+        let columns = pack::padded(self.shape[1]).saturating_mul(2);
+        let left = Left::Windows(&[], &self.windows, 0);
+        let product = workspace_len(threads, rows, self.shape, &left);
+        columns.saturating_add(rows.saturating_mul(2)).saturating_add(product)
+    }
+
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs: [codes, heads, scales, bias], out, workspace, context } = io;
+        let [_, n] = self.shape;
+        let (padded, rows) = (pack::padded(n), self.windows.count());
+        let (scales_place, rest) = workspace.split_at_mut_checked(padded).ok_or(ShapeMismatch)?;
+        let (bias_place, rest) = rest.split_at_mut_checked(padded).ok_or(ShapeMismatch)?;
+        let (row_scales, rest) = rest.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
+        let (row_zeros, rest) = rest.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
+        let given = |all: &'_ [f32], at: usize, place: &mut [f32]| {
+            let given = all.get(at..).and_then(|all| all.get(..n)).ok_or(ShapeMismatch)?;
+            let (front, behind) = place.split_at_mut_checked(n).ok_or(ShapeMismatch)?;
+            front.copy_from_slice(given);
+            behind.fill(0.0);
+            Ok(())
+        };
+        given(scales, self.scales, scales_place)?;
+        match self.bias {
+            Some(at) => given(bias, at, bias_place)?,
+            None => bias_place.fill(0.0),
+        }
+        let codes: &[i8] = bytemuck::cast_slice(codes);
+        let right = pack::Packed::of(self.shape, self.packed.as_slice()).ok_or(ShapeMismatch)?;
+        let made = rows.checked_mul(n).filter(|made| *made > 0).ok_or(ShapeMismatch)?;
+        let heads = heads.as_chunks::<{ HEAD / 4 }>().0;
+        let pictures = out.chunks_exact_mut(made).zip(heads).take(self.batch);
+        for (index, (out, [scale, zero])) in pictures.enumerate() {
+            row_scales.fill(*scale);
+            row_zeros.fill(*zero);
+            let outside = i8::try_from(zero.to_bits().cast_signed()).map_err(|_| ShapeMismatch)?;
+            let codes = codes.get(self.at + index * self.stride..).ok_or(ShapeMismatch)?;
+            let left = Left::Windows(codes, &self.windows, outside);
+            let columns = rows::Columns { scales: scales_place, bias: bias_place };
+            let rows = [&*row_scales, &*row_zeros];
+            windows_product(context, left, rows, right, columns, out, rest)?;
+        }
+        Ok(())
     }
 }

@@ -2,9 +2,9 @@
 
 mod convolution;
 
-pub(super) use convolution::{convolution, transposed};
+pub(super) use convolution::{convolution, dynamic, transposed};
 
-use super::moves::{channels_last, channels_last_order};
+use super::moves::{Copy, channels_last, channels_last_order};
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::elementwise::{self, Scaled};
@@ -270,7 +270,53 @@ pub(super) fn dequantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     let from = scaled(builder, args, 1)?;
     let input = dense(builder, &input)?;
     let out = builder.make_in_order(&input.sizes, &input.order())?;
-    builder.push(Elementwise::Dequantize { at: input.offset, from }, &[&input], &out);
+    builder.push(Dequantize { at: input.offset, from, moved: None }, &[&input], &out);
+    builder.define(output(args)?, out)
+}
+
+/// Numbers of codes.
+struct Dequantize {
+    /// Where codes begin.
+    at: usize,
+    from: Scaled,
+    /// How codes are copied to the order of the numbers first, and how many: bytes are less to move.
+    moved: Option<(Copy, usize)>,
+}
+
+impl Step for Dequantize {
+    fn workspace(&self, _: Tier, _: usize) -> usize {
+        self.moved.as_ref().map_or(0, |(_, count)| count.div_ceil(4))
+    }
+
+    fn move_results(&mut self, copy: &Copy) -> bool {
+        self.moved = Some((copy.clone(), copy.numel()));
+        true
+    }
+
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let mut codes = codes_from(io.inputs[0], self.at)?;
+        if let Some((copy, count)) = &self.moved {
+            let place: &mut [i8] = bytemuck::cast_slice_mut(io.workspace);
+            let place = place.get_mut(..*count).ok_or(ShapeMismatch)?;
+            copy.copy(codes, place).ok_or(ShapeMismatch)?;
+            codes = place;
+        }
+        elementwise::dequantize(io.context, codes, self.from, io.out);
+        Ok(())
+    }
+}
+
+/// `q8ta_lookup(codes, table)`
+pub(super) fn lookup(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    let (input, table) = (builder.codes(argument(args, 0)?)?, builder.codes(argument(args, 1)?)?);
+    let table = builder.contiguous(&table)?;
+    if table.sizes != [elementwise::CODES] {
+        return Err("a table of another length".to_owned());
+    }
+    let input = dense(builder, &input)?;
+    let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
+    let at = [input.offset, table.offset];
+    builder.push(Elementwise::Lookup { at }, &[&input, &table], &out);
     builder.define(output(args)?, out)
 }
 
@@ -329,7 +375,7 @@ pub(super) fn relu(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
 /// What is done element by element, from where operands begin on.
 enum Elementwise {
     Quantize { at: usize, scale: f32, range: Range },
-    Dequantize { at: usize, from: Scaled },
+    Lookup { at: [usize; 2] },
     Requantize { at: usize, from: Scaled, scale: f32, range: Range },
     Add { at: [usize; 2], from: [Scaled; 2], alpha: f32, scale: f32, range: Range },
     Mul { at: [usize; 2], from: [Scaled; 2], scale: f32, range: Range },
@@ -344,8 +390,10 @@ impl Step for Elementwise {
                 let out = bytemuck::cast_slice_mut(out);
                 elementwise::quantize(context, numbers, scale, range, out);
             }
-            Elementwise::Dequantize { at, from } => {
-                elementwise::dequantize(context, codes_from(first, at)?, from, out);
+            Elementwise::Lookup { at: [codes, table] } => {
+                let table = codes_from(second, table)?.first_chunk().ok_or(ShapeMismatch)?;
+                let out = bytemuck::cast_slice_mut(out);
+                elementwise::lookup(context, codes_from(first, codes)?, table, out);
             }
             Elementwise::Requantize { at, from, scale, range } => {
                 let out = bytemuck::cast_slice_mut(out);

@@ -1,6 +1,6 @@
 //! Convolutions with quantized weights.
 
-use super::linear::first;
+use super::linear::{first, rounded};
 use super::weights::by_channel;
 use super::{dequantize, finish, is_relu, pair, quantize, through_codes};
 use crate::error::Error;
@@ -38,6 +38,7 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
         };
         convolution(b, args, &places)
     }),
+    (Operator::DYNAMIC_CONVOLUTION, dynamic),
     (Operator::ET_VK_CONV2D_Q8TA_Q8CSW, |b, args| {
         convolution(b, args, &Places { output: None, bias: 6, ..Q8TA }.with_kernel(7))
     }),
@@ -102,6 +103,49 @@ fn convolution(b: &mut Builder<'_, '_>, args: &[ValueId], places: &Places) -> Re
         None => None,
     };
     finish(b, sums, relu, output, b.out(args)?)
+}
+
+/// A convolution of pictures whose scales and zero points are chosen as the program runs.
+fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, info) = b.tensor(args, 0)?;
+    let transposed = b.truth(args, 10)?;
+    let (Some(batch), 4) = (info.sizes.first().copied(), info.rank()) else {
+        return Err(Error::Invalid(format!("{:?} is no batch of pictures", info.sizes)));
+    };
+    // The ends of a picture have the parameters of the picture.
+    let (dims, keep) = (b.new_ints(&[1, 2, 3]), b.push(Value::Bool(true)));
+    let one = info.with_sizes([batch, 1, 1, 1].to_vec());
+    let least = b.call(Operator::AMIN, &[input, dims, keep], one.clone());
+    let largest = b.call(Operator::AMAX, &[input, dims, keep], one.clone());
+    let (list, last) = (b.push(Value::List([least, largest].to_vec())), b.new_int(-1));
+    let ends = info.with_sizes([batch, 1, 1, 2].to_vec());
+    let ends = b.call(Operator::CAT, &[list, last], ends);
+    let scale = b.new_tensor(one.with_type(ScalarType::Float));
+    let zero = b.new_tensor(one.with_type(ScalarType::Long));
+    let list = b.push(Value::List([scale, zero].to_vec()));
+    let number = b.new_int(ScalarType::Char as i64);
+    let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
+    b.call_into(choose, &[ends, number], list);
+    let zero = b.cast(zero, ScalarType::Float)?;
+    let mut args = args.to_vec();
+    if let Some(input_place) = args.first_mut() {
+        *input_place = rounded(b, input, scale, zero)?;
+    }
+    let places = Places {
+        input: None,
+        output: None,
+        weight: 1,
+        scales: 2,
+        bias: 3,
+        kernel: 4,
+        stride: 5,
+        padding: 6,
+        output_padding: transposed.then_some(7),
+        dilation: 8,
+        groups: 9,
+        activation: None,
+    };
+    convolution(b, &args, &places)
 }
 
 /// The shape of weights: kernels of groups of channels.

@@ -1,6 +1,7 @@
 //! Sums, activations and shuffles of quantized tensors, from one scale to another.
 
 use super::{dequantize, finish, pair};
+use crate::graph::Value;
 use crate::lower::portable::Rule;
 use crate::operators::Operator;
 use torchlet_core::ScalarType;
@@ -14,6 +15,16 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
         let second = dequantize(b, second, [scale * alpha, zero])?;
         let sum = b.binary(Operator::ADD_TENSOR, first, second)?;
         finish(b, sum, false, Some(pair(b, args, [6, 7])?), b.out(args)?)
+    }),
+    (Operator::Q8TA_LOOKUP, |b, args| {
+        let (codes, table) = (b.arg(args, 0)?, b.arg(args, 1)?);
+        let out = b.out(args)?;
+        let wide = b.cast(codes, ScalarType::Long)?;
+        let places = b.with_number(Operator::ADD_SCALAR, wide, 128.0)?;
+        let made = b.info(out)?;
+        let list = b.push(Value::List([places].to_vec()));
+        let found = b.call(Operator::INDEX_TENSOR, &[table, list], made);
+        b.finish_with(found, out)
     }),
     (Operator::Q8TA_MUL, |b, args| {
         let (first, second) = (b.arg(args, 0)?, b.arg(args, 1)?);

@@ -187,6 +187,16 @@ fn by_row(
         b.cast(wide, ScalarType::Float)
     };
     let (scale, zero) = (column(scale)?, column(zero)?);
+    rounded(b, input, scale, zero)
+}
+
+/// What is left of numbers by codes with scales and zero points that are broadcast.
+pub(super) fn rounded(
+    b: &mut Builder<'_, '_>,
+    input: ValueId,
+    scale: ValueId,
+    zero: ValueId,
+) -> Result<ValueId, Error> {
     let input = b.cast(input, ScalarType::Float)?;
     // As quantizing rounds: the product with the inverse.
     let inverse = b.unary(Operator::RECIPROCAL, scale)?;

@@ -1,0 +1,157 @@
+//! Functions of numbers between codes of 8 bits become tables of codes: [`Operator::Q8TA_LOOKUP`].
+//!
+//! What becomes such a call is a function of each element of `dequantize_per_tensor` of codes of 8 bits, perhaps limited, of which
+//! `quantize_per_tensor` makes codes again. There are no more codes than a table has places: the same calls over all codes, a constant, make
+//! the table, and [`fold`](crate::fold) computes it.
+//!
+//! Needs: as [`super::quantized`], behind which it runs, for what that leaves; where constants are folded afterwards. Each call is made
+//! only if `takes` says so. Keeps: what others take of what is in between. Rounding: as before.
+
+use super::quantized::{Codes, dequantized};
+use super::rewrite::{Rewriter, each_call};
+use super::uses::inputs;
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use crate::operators::Operator;
+use alloc::borrow::Cow;
+use alloc::vec;
+use torchlet_core::ScalarType;
+
+/// Makes such calls where a processor takes them, and says how many.
+pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
+    each_call(graph, |rewriter, node| lookup(rewriter, node, takes).is_some())
+}
+
+/// Codes of 8 bits.
+const CODES: usize = 256;
+/// Functions in a row that one table is made of.
+const FUNCTIONS: usize = 4;
+
+/// Functions of an element, and of numbers that are the same for all.
+fn is_function(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::ABS
+            | Operator::CLAMP
+            | Operator::ELU
+            | Operator::EXP
+            | Operator::GELU
+            | Operator::HARDSIGMOID
+            | Operator::HARDSWISH
+            | Operator::HARDTANH
+            | Operator::LEAKY_RELU
+            | Operator::NEG
+            | Operator::RELU
+            | Operator::SIGMOID
+            | Operator::SILU
+            | Operator::TANH
+    )
+}
+
+fn lookup(
+    rewriter: &mut Rewriter<'_, '_>,
+    node: &Node,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    if node.operator != Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR {
+        return None;
+    }
+    let ([made, parameters @ ..], out) = (inputs(node), *node.args.last()?) else { return None };
+    Codes::of(rewriter, parameters)?;
+    if rewriter.scalar_type(out)? != ScalarType::Char {
+        return None;
+    }
+    // From the last function to the first.
+    let (mut functions, mut id) = (vec![], *made);
+    let source = loop {
+        if let Some((source, _)) = dequantized(rewriter, id) {
+            break source;
+        }
+        let call = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1)?;
+        let ([input, rest @ ..], true) = (inputs(call), is_function(call.operator)) else {
+            return None;
+        };
+        let is_number = |id: &ValueId| rewriter.tensor(*id).is_none();
+        if functions.len() == FUNCTIONS || !rest.iter().all(is_number) {
+            return None;
+        }
+        let is_same = rewriter.tensor(id)?.sizes == rewriter.tensor(*input)?.sizes
+            && rewriter.scalar_type(id)? == ScalarType::Float;
+        if !is_same {
+            return None;
+        }
+        functions.push((call.operator, rest.to_vec()));
+        id = *input;
+    };
+    if functions.is_empty() {
+        return None;
+    }
+    let operator = Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR;
+    let taken = rewriter.call_of(id, operator)?.get(1..)?.to_vec();
+    let all = (i8::MIN..=i8::MAX).map(i8::cast_unsigned).collect();
+    let all = Tensor {
+        scalar_type: ScalarType::Char,
+        host_type: ScalarType::Char,
+        sizes: vec![CODES],
+        dynamic: false,
+        data: Some(Cow::Owned(all)),
+        changes: None,
+    };
+    let all = rewriter.value(Value::Tensor(all));
+    if !rewriter.is_taken(Operator::Q8TA_LOOKUP, &[source, all], out, takes) {
+        return None;
+    }
+    let mut call = |operator: Operator, input: ValueId, rest: &[ValueId], scalar_type| {
+        let taken = [&[input], rest].concat();
+        rewriter.call_new(operator, &taken, scalar_type, vec![CODES])
+    };
+    let mut numbers = call(operator, all, &taken, ScalarType::Float);
+    for (operator, rest) in functions.iter().rev() {
+        numbers = call(*operator, numbers, rest, ScalarType::Float);
+    }
+    let table = call(node.operator, numbers, parameters, ScalarType::Char);
+    rewriter.call(Operator::Q8TA_LOOKUP, &[source, table], out);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::text::{after, calls, operators, parse};
+
+    const FUNCTION: &str = "in x i8[2,3]
+        f f32[2,3] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+        g f32[2,3] = aten.leaky_relu.default(f, 0.1)
+        h f32[2,3] = aten.clamp.default(g, -1, 2)
+        y i8[2,3] = quantized_decomposed.quantize_per_tensor.default(h, 0.5, -1, -128, 127, 1)
+        out y";
+
+    #[test]
+    fn functions_of_codes_become_functions_of_all_codes() {
+        let graph = after(FUNCTION, |graph| run(graph, &mut |_, _| true));
+        let expected = [
+            "quantized_decomposed.dequantize_per_tensor.default",
+            "aten.leaky_relu.default",
+            "aten.clamp.default",
+            "quantized_decomposed.quantize_per_tensor.default",
+            "torchlet.q8ta_lookup",
+        ];
+        assert_eq!(operators(&graph), expected, "{:?}", calls(&graph));
+        let Value::Tensor(all) = &graph.values[graph.nodes[0].args[0]] else { panic!() };
+        assert_eq!(all.data.as_deref().unwrap()[..2], [128, 129]);
+        assert_eq!(graph.nodes[4].args[0], graph.inputs[0]);
+    }
+
+    #[test]
+    fn what_is_otherwise_stays() {
+        for (from, to) in [
+            ("out y", "out y g"),
+            ("aten.leaky_relu.default(f, 0.1)", "aten.cumsum.default(f, 1)"),
+            ("x, 0.25, 3, -128", "x, 0.25, 3, -127"),
+            ("h, 0.5, -1, -128", "h, 0.5, -1, -100"),
+        ] {
+            let mut graph = parse(&FUNCTION.replace(from, to));
+            assert_eq!(run(&mut graph, &mut |_, _| true), 0, "{to}");
+        }
+        assert_eq!(run(&mut parse(FUNCTION), &mut |_, _| false), 0);
+    }
+}
