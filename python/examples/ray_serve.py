@@ -1,13 +1,16 @@
 """Serves a program with Ray Serve: requests in batches, replicas by load, health.
 
     serve run examples.ray_serve:application path=model.pte
+    serve run examples.ray_serve:application path=model.pte backend=vulkan num_gpus=0.5
 
 A request is one row of the input in JSON, such as `{"row": [[[0.0, ...]]]}`; the answer is one row of the output.
 """
 
+import os
 from typing import Any
 
 import numpy
+import ray
 from ray import serve
 from starlette.requests import Request
 
@@ -23,6 +26,9 @@ class Classifier:
     """A replica: it opens the program once."""
 
     def __init__(self, path: str, backend: str = "auto") -> None:
+        # Ray hides from CUDA the GPUs that others have, and Vulkan sees all.
+        if gpus := ray.get_gpu_ids():
+            os.environ["TORCHLET_VULKAN_DEVICE"] = str(gpus[0])
         self.predict = torchlet.Predictor(path, backend=backend, inputs=["row"], outputs=["output"])
         (taken,) = self.predict.module["forward"].inputs
         self.shape, self.dtype = taken.shape[1:], taken.dtype
@@ -44,5 +50,7 @@ class Classifier:
 
 
 def application(options: dict[str, str]) -> Any:
-    """The application of a path, and a backend."""
-    return Classifier.bind(options["path"], options.get("backend", "auto"))
+    """The application of a path, a backend, and how much of a GPU each replica takes."""
+    resources = {"num_cpus": 1, "num_gpus": float(options.get("num_gpus", 0))}
+    replica = Classifier.options(ray_actor_options=resources)
+    return replica.bind(options["path"], options.get("backend", "auto"))

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from conftest import fixture
 
 import torchlet
+from torchlet.runtime import Runtime
 
 ray = pytest.importorskip("ray")
 numpy = pytest.importorskip("numpy")
@@ -30,8 +32,8 @@ def cluster() -> Iterator[None]:
     # Workers find the classes of this file by its name.
     paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"env_vars": {"PYTHONPATH": paths}}
-    # More than the workers take: what reads the images needs one, too.
-    ray.init(num_cpus=4, include_dashboard=False, runtime_env=environment, log_to_driver=False)
+    # More processors than the workers take: what reads the images needs one, too. A GPU is what Ray is told: it hands out parts of a number.
+    ray.init(num_cpus=4, num_gpus=1, include_dashboard=False, runtime_env=environment, log_to_driver=False)
     yield
     ray.shutdown()
 
@@ -70,6 +72,53 @@ def test_nothing_is_lost_when_a_worker_is_killed(tmp_path: Path) -> None:
     assert (classes == numpy.resize(expected, IMAGES)).all()
 
 
+class Placed(torchlet.Predictor):
+    """A worker with a part of a GPU: it computes on the one that Ray gave it, or where there is none, on the CPU."""
+
+    def __init__(self, **options: Any) -> None:
+        (self.gpu,) = ray.get_gpu_ids()
+        # Ray hides GPUs from CUDA alone.
+        os.environ["TORCHLET_VULKAN_DEVICE"] = str(self.gpu)
+        has_device = Runtime.get().backend_registry.is_available("VulkanBackend")
+        backend = "vulkan" if has_device else "cpu"
+        super().__init__(DIGITS, inputs=["image"], outputs=["logits"], backend=backend, **options)
+
+    def __call__(self, batch: Any) -> Any:
+        found = super().__call__(batch)
+        # The other worker is to have its part.
+        time.sleep(0.1)
+        rows = len(found["index"])
+        ours = {"worker": numpy.full(rows, os.getpid()), "gpu": numpy.full(rows, int(self.gpu))}
+        return {"index": found["index"], "class": found["logits"].argmax(1), **ours}
+
+
+def test_workers_share_a_gpu() -> None:
+    held_out = numpy.load(fixture("digits/held_out.npy"))
+    images = numpy.resize(held_out, (2000, *held_out.shape[1:]))
+    dataset = ray.data.from_numpy(numpy.array_split(images, 20))
+    dataset = dataset.zip(ray.data.range(len(images))).rename_columns({"data": "image", "id": "index"})
+    classified = dataset.map_batches(
+        Placed, fn_constructor_kwargs={"keep": ["index"]}, concurrency=2, num_cpus=1, num_gpus=0.5, batch_size=100
+    )
+    rows = sorted(classified.iter_rows(), key=lambda row: row["index"])
+    assert [row["index"] for row in rows] == list(range(len(images)))
+    assert {row["gpu"] for row in rows} == {0}
+    assert len({row["worker"] for row in rows}) == 2, "one worker did all"
+    expected = torchlet.Predictor(DIGITS, inputs=["image"], outputs=["logits"])({"image": held_out})["logits"].argmax(1)
+    assert ([row["class"] for row in rows] == numpy.resize(expected, len(images))).all()
+
+
+def test_more_of_a_gpu_than_there_is_waits() -> None:
+    first = ray.remote(Placed).options(num_gpus=0.75).remote()
+    ray.get(first.__call__.remote({"image": numpy.load(fixture("digits/held_out.npy")), "index": numpy.arange(20)}))
+    second = ray.remote(Placed).options(num_gpus=0.5).remote()
+    call = second.__call__.remote({"image": numpy.load(fixture("digits/held_out.npy")), "index": numpy.arange(20)})
+    assert ray.wait([call], timeout=2)[0] == []
+    ray.kill(first)
+    assert len(ray.get(call, timeout=60)["class"]) == 20
+    ray.kill(second)
+
+
 def test_serving() -> None:
     serve = pytest.importorskip("ray.serve")
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -81,7 +130,7 @@ def test_serving() -> None:
     held_out = numpy.load(fixture("digits/held_out.npy"))
     labels = fixture("digits/held_out_labels.txt").read_text().split()
     serve.start(http_options={"port": 18734})
-    serve.run(application({"path": str(DIGITS)}))
+    serve.run(application({"path": str(DIGITS), "num_gpus": "0.5"}))
     try:
         right = 0
         for image, label in zip(held_out, labels):
