@@ -71,7 +71,7 @@ enum Command {
     /// Packs the crates as a registry gets them, in order, and sends nothing
     Publish(publish::Options),
     /// Checks licences, sources and duplicates of the dependencies
-    Deps,
+    Deps(deps::Options),
 }
 
 fn main() -> ExitCode {
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         Command::Web(options) => web::run(&options),
         Command::Schema(options) => schema::run(&options),
         Command::Publish(options) => publish::run(&options),
-        Command::Deps => deps::run(),
+        Command::Deps(options) => deps::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

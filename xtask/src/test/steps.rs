@@ -86,7 +86,7 @@ fn fmt() -> Result<Outcome> {
 }
 
 fn deps_step() -> Result<Outcome> {
-    deps::run()?;
+    deps::run(&deps::Options::default())?;
     Ok(Outcome::Passed)
 }
 
