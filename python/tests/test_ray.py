@@ -32,7 +32,8 @@ def cluster() -> Iterator[None]:
     # Workers find the classes of this file by its name.
     paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {"env_vars": {"PYTHONPATH": paths}}
-    # More processors than the workers take: what reads the images needs one, too. A GPU is what Ray is told: it hands out parts of a number.
+    # More processors than the workers take: what reads the images needs one, too. A GPU is what Ray is told: it hands out
+    # parts of a number.
     ray.init(num_cpus=4, num_gpus=1, include_dashboard=False, runtime_env=environment, log_to_driver=False)
     yield
     ray.shutdown()
