@@ -86,6 +86,7 @@ const FAMILIES: &[&[Kernel]] = &[
     elementwise::exponent::KERNELS,
     elementwise::polynomial::KERNELS,
     elementwise::special::KERNELS,
+    factor::KNOWN,
     factor::LU,
     factor::TRIANGULAR,
     factor::ORTHOGONAL,

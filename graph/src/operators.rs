@@ -223,6 +223,8 @@ operators! {
     BUCKETIZE_TENSOR = "aten.bucketize.Tensor" <- "aten::bucketize.Tensor_out";
     CAT = "aten.cat.default" <- "aten::cat.out";
     CEIL = "aten.ceil.default" <- "aten::ceil.out";
+    CHOLESKY_INVERSE = "aten.cholesky_inverse.default" <- "aten::cholesky_inverse.out";
+    CHOLESKY_SOLVE = "aten.cholesky_solve.default" <- "aten::cholesky_solve.out";
     CLAMP_TENSOR = "aten.clamp.Tensor" <- "aten::clamp.Tensor_out";
     CLAMP = "aten.clamp.default" <- "aten::clamp.out";
     CLAMP_MIN = "aten.clamp_min.default" <- "aten::clamp_min.out";
@@ -289,6 +291,7 @@ operators! {
     GE_SCALAR = "aten.ge.Scalar" <- "aten::ge.Scalar_out";
     GE_TENSOR = "aten.ge.Tensor" <- "aten::ge.Tensor_out";
     GELU = "aten.gelu.default" <- "aten::gelu.out";
+    GEQRF = "aten.geqrf.default" <- "aten::geqrf.a";
     GLU = "aten.glu.default" <- "aten::glu.out";
     GRID_SAMPLER_2D = "aten.grid_sampler_2d.default" <- "aten::grid_sampler_2d.out";
     GRID_SAMPLER_3D = "aten.grid_sampler_3d.default" <- "aten::grid_sampler_3d.out";
@@ -319,8 +322,11 @@ operators! {
     LGAMMA = "aten.lgamma.default" <- "aten::lgamma.out";
     LIFT_FRESH_COPY = "aten.lift_fresh_copy.default" <- "aten::lift_fresh_copy.out";
     LINALG_CHOLESKY_EX = "aten.linalg_cholesky_ex.default" <- "aten::linalg_cholesky_ex.L";
+    LINALG_HOUSEHOLDER_PRODUCT = "aten.linalg_householder_product.default" <- "aten::linalg_householder_product.out";
     LINALG_INV_EX = "aten.linalg_inv_ex.default" <- "aten::linalg_inv_ex.inverse";
+    LINALG_LU = "aten.linalg_lu.default" <- "aten::linalg_lu.out";
     LINALG_LU_FACTOR_EX = "aten.linalg_lu_factor_ex.default" <- "aten::linalg_lu_factor_ex.out";
+    LINALG_LU_SOLVE = "aten.linalg_lu_solve.default" <- "aten::linalg_lu_solve.out";
     LINALG_MATRIX_EXP = "aten.linalg_matrix_exp.default" <- "aten::linalg_matrix_exp.out";
     LINALG_QR = "aten.linalg_qr.default" <- "aten::linalg_qr.out";
     LINALG_SOLVE_TRIANGULAR = "aten.linalg_solve_triangular.default" <- "aten::linalg_solve_triangular.out";
@@ -338,6 +344,7 @@ operators! {
     LOGIT = "aten.logit.default" <- "aten::logit.out";
     LT_SCALAR = "aten.lt.Scalar" <- "aten::lt.Scalar_out";
     LT_TENSOR = "aten.lt.Tensor" <- "aten::lt.Tensor_out";
+    LU_UNPACK = "aten.lu_unpack.default" <- "aten::lu_unpack.out";
     MASKED_FILL_SCALAR = "aten.masked_fill.Scalar" <- "aten::masked_fill.Scalar_out";
     MASKED_SCATTER = "aten.masked_scatter.default" <- "aten::masked_scatter.out";
     MASKED_SELECT = "aten.masked_select.default" <- "aten::masked_select.out";
@@ -515,6 +522,7 @@ operators! {
     TANH = "aten.tanh.default" <- "aten::tanh.out";
     TOPK = "aten.topk.default" <- "aten::topk.values";
     TRANSPOSE_COPY_INT = "aten.transpose_copy.int" <- "aten::transpose_copy.int_out";
+    TRIANGULAR_SOLVE = "aten.triangular_solve.default" <- "aten::triangular_solve.X";
     TRIL = "aten.tril.default" <- "aten::tril.out";
     TRIU = "aten.triu.default" <- "aten::triu.out";
     TRUNC = "aten.trunc.default" <- "aten::trunc.out";

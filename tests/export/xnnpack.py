@@ -285,6 +285,22 @@ def dynamic() -> Iterator[Case]:
     yield of("transposed", nn.ConvTranspose2d(3, 6, 3, 2, 1, 1), batch)
 
 
+def grouped() -> Iterator[Case]:
+    """Convolutions in groups that fill vectors, alone or several of them."""
+
+    def of(name: str, layer: nn.Module, x: torch.Tensor, dynamic: bool = False) -> Case:
+        net = layer if dynamic else nn.Sequential(nn.Conv2d(x.shape[1], layer.in_channels, 1), layer, nn.ReLU())
+        config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=dynamic)
+        return one(name, net, x, tolerance=ROUNDED, quantizer=XNNPACKQuantizer().set_global(config))
+
+    x = randn(2, 3, 9, 7)
+    yield of("wide", nn.Conv2d(48, 96, 3, 1, 1, groups=3), x)
+    yield of("narrow", nn.Conv2d(32, 32, 3, 2, (1, 0), groups=8), x)
+    yield of("odd", nn.Conv2d(10, 32, (2, 3), 1, (0, 2), (1, 2), groups=2), x)
+    yield of("pixels", nn.Conv2d(32, 64, 1, groups=4), x)
+    yield of("dynamic", nn.Conv2d(6, 64, 3, 1, 1, groups=2), randn(2, 6, 7, 5), dynamic=True)
+
+
 def lookups() -> Iterator[Case]:
     """Functions between codes of 8 bits."""
 
@@ -327,6 +343,7 @@ FAMILIES = {
         quantized,
         integers,
         dynamic,
+        grouped,
         lookups,
         parts,
     )

@@ -101,7 +101,7 @@ fn plan(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelEr
 
 /// Makes a matrix its factors, the lower one with ones that are not written, and says with which row each was exchanged, from 1 on, and
 /// the number of the first pivot that is zero, or 0.
-fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
+pub(super) fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
     let (rows, cols, mut singular) = (matrix.rows(), matrix.cols, 0);
     for (k, pivot) in pivots.iter_mut().enumerate() {
         let mut best = k;
@@ -132,7 +132,7 @@ fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
 }
 
 /// Solves `A * X = B` for the factors of `A`; `right` is `B`, and becomes `X`.
-fn solve_factored(factors: &Matrix, pivots: &[f64], right: &mut Matrix) {
+pub(super) fn solve_factored(factors: &Matrix, pivots: &[f64], right: &mut Matrix) {
     let n = factors.cols;
     if n == 0 {
         return;

@@ -5,12 +5,14 @@
 //! What LAPACK does not share is its range: elements whose squares `f64` cannot hold (above 1e154, below 1e-154) give wrong factors.
 
 mod exponential;
+mod known;
 mod lu;
 mod orthogonal;
 mod symmetric;
 mod triangular;
 
 pub use exponential::*;
+pub use known::*;
 pub use lu::*;
 pub use orthogonal::*;
 pub use symmetric::*;

@@ -1,6 +1,6 @@
 //! How many values lie where.
 
-use crate::number::{load, store, unsupported};
+use crate::number::{load, round_through, store, unsupported};
 use crate::real::Real;
 use crate::table::kernels;
 use torchlet_core::Param::{Int, Out, Scalar, Tensor};
@@ -23,8 +23,8 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(unsupported(4, made));
     }
     match found {
-        ScalarType::Float => Ok(Plan::new(histogram::<f32>)),
         ScalarType::Double => Ok(Plan::new(histogram::<f64>)),
+        found if found.is_floating() => Ok(Plan::new(histogram::<f32>)),
         other => Err(unsupported(0, other)),
     }
 }
@@ -32,8 +32,15 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let input = ctx.tensor(0)?;
-    let [low, high] = [C::of_scalar(ctx.scalar(2)?), C::of_scalar(ctx.scalar(3)?)];
     let (count, scalar_type) = (input.numel(), input.scalar_type);
+    // Halves are rounded at each step, as in PyTorch, which decides where the edges are.
+    let rounded = |value: C| {
+        let mut values = [value];
+        round_through(scalar_type, &mut values);
+        values[0]
+    };
+    let ends = [ctx.scalar(2)?, ctx.scalar(3)?];
+    let [low, high] = ends.map(|end| rounded(C::of_scalar(end)));
     let each = |visit: &mut dyn FnMut(C)| {
         let mut block = [C::default(); BLOCK];
         for start in (0..count).step_by(BLOCK) {
@@ -56,7 +63,7 @@ fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> 
         (low, high) = ends.unwrap_or((low, high));
     }
     if low == high {
-        (low, high) = (low - C::real(1.0), high + C::real(1.0));
+        (low, high) = (rounded(low - C::real(1.0)), rounded(high + C::real(1.0)));
     }
     let is_finite = |value: C| value.to_f64().is_finite();
     if !is_finite(low) || !is_finite(high) || low > high {
@@ -66,12 +73,12 @@ fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> 
     let bins = out.numel();
     let size = scalar_type.size();
     out.bytes_mut().fill(0);
-    let (parts, width) = (C::count(bins), high - low);
+    let (parts, width) = (rounded(C::count(bins)), rounded(high - low));
     each(&mut |value| {
         if !(value >= low && value <= high) {
             return;
         }
-        let place = ((value - low) * parts / width).to_f64() as usize;
+        let place = rounded(rounded(rounded(value - low) * parts) / width).to_f64() as usize;
         let place = place.min(bins - 1) * size;
         if let Some(bytes) = out.bytes_mut().get_mut(place..place + size) {
             let mut known = [C::default()];

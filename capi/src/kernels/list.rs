@@ -101,6 +101,8 @@ super::symbols! {
     torchlet_kernel_aten_bucketize_Tensor_out = "aten::bucketize.Tensor_out";
     torchlet_kernel_aten_cat_out = "aten::cat.out";
     torchlet_kernel_aten_ceil_out = "aten::ceil.out";
+    torchlet_kernel_aten_cholesky_inverse_out = "aten::cholesky_inverse.out";
+    torchlet_kernel_aten_cholesky_solve_out = "aten::cholesky_solve.out";
     torchlet_kernel_aten_clamp_Tensor_out = "aten::clamp.Tensor_out";
     torchlet_kernel_aten_clamp_min_out = "aten::clamp_min.out";
     torchlet_kernel_aten_clamp_out = "aten::clamp.out";
@@ -167,6 +169,7 @@ super::symbols! {
     torchlet_kernel_aten_ge_Scalar_out = "aten::ge.Scalar_out";
     torchlet_kernel_aten_ge_Tensor_out = "aten::ge.Tensor_out";
     torchlet_kernel_aten_gelu_out = "aten::gelu.out";
+    torchlet_kernel_aten_geqrf_a = "aten::geqrf.a";
     torchlet_kernel_aten_glu_out = "aten::glu.out";
     torchlet_kernel_aten_grid_sampler_2d_out = "aten::grid_sampler_2d.out";
     torchlet_kernel_aten_grid_sampler_3d_out = "aten::grid_sampler_3d.out";
@@ -196,8 +199,11 @@ super::symbols! {
     torchlet_kernel_aten_lgamma_out = "aten::lgamma.out";
     torchlet_kernel_aten_lift_fresh_copy_out = "aten::lift_fresh_copy.out";
     torchlet_kernel_aten_linalg_cholesky_ex_L = "aten::linalg_cholesky_ex.L";
+    torchlet_kernel_aten_linalg_householder_product_out = "aten::linalg_householder_product.out";
     torchlet_kernel_aten_linalg_inv_ex_inverse = "aten::linalg_inv_ex.inverse";
     torchlet_kernel_aten_linalg_lu_factor_ex_out = "aten::linalg_lu_factor_ex.out";
+    torchlet_kernel_aten_linalg_lu_out = "aten::linalg_lu.out";
+    torchlet_kernel_aten_linalg_lu_solve_out = "aten::linalg_lu_solve.out";
     torchlet_kernel_aten_linalg_matrix_exp_out = "aten::linalg_matrix_exp.out";
     torchlet_kernel_aten_linalg_qr_out = "aten::linalg_qr.out";
     torchlet_kernel_aten_linalg_solve_triangular_out = "aten::linalg_solve_triangular.out";
@@ -215,6 +221,7 @@ super::symbols! {
     torchlet_kernel_aten_logit_out = "aten::logit.out";
     torchlet_kernel_aten_lt_Scalar_out = "aten::lt.Scalar_out";
     torchlet_kernel_aten_lt_Tensor_out = "aten::lt.Tensor_out";
+    torchlet_kernel_aten_lu_unpack_out = "aten::lu_unpack.out";
     torchlet_kernel_aten_masked_fill_Scalar_out = "aten::masked_fill.Scalar_out";
     torchlet_kernel_aten_masked_scatter_out = "aten::masked_scatter.out";
     torchlet_kernel_aten_masked_select_out = "aten::masked_select.out";
@@ -386,6 +393,7 @@ super::symbols! {
     torchlet_kernel_aten_tanh_out = "aten::tanh.out";
     torchlet_kernel_aten_topk_values = "aten::topk.values";
     torchlet_kernel_aten_transpose_copy_int_out = "aten::transpose_copy.int_out";
+    torchlet_kernel_aten_triangular_solve_X = "aten::triangular_solve.X";
     torchlet_kernel_aten_tril_out = "aten::tril.out";
     torchlet_kernel_aten_triu_out = "aten::triu.out";
     torchlet_kernel_aten_trunc_out = "aten::trunc.out";

@@ -7,10 +7,9 @@ from typing import Iterator
 import torch
 import torch.nn.functional as F
 
-from .special import INF, NAN
-from .table import FLOATS, INTEGERS, Case, bf16, boolean, case, each, f16, f32, f64, i32, i64, last, plain, positive, values
+from .special import INF, NAN, well
+from .table import FLOATS, INTEGERS, NAMES, Case, bf16, boolean, case, each, f16, f32, f64, i32, i64, last, plain, positive, values
 
-A = torch.ops.aten
 
 
 def numbers_first() -> Iterator[Case]:
@@ -66,6 +65,12 @@ def histograms() -> Iterator[Case]:
     yield case("histc_nan", lambda x: torch.histc(x, 4, 0, 1), (torch.tensor([NAN, 0.5, INF, -INF, 1.0, 0.0]),))
 
 
+def halves() -> Iterator[Case]:
+    """Halves are rounded at each step, which decides where edges are."""
+    yield from each("histc", lambda x: torch.histc(x, 7, -3, 3), (f16, bf16), lambda d: (values(d, 4, 33),))
+    yield from each("histc_all", lambda x: torch.histc(x, 11), (f16, bf16), lambda d: (values(d, 100),))
+
+
 def fractional_pools() -> Iterator[Case]:
     flat = lambda x, u: F.fractional_max_pool2d(x, (2, 3), output_size=(4, 3), return_indices=True, _random_samples=u)
     deep = lambda x, u: F.fractional_max_pool3d(x, 2, output_size=(3, 2, 4), return_indices=True, _random_samples=u)
@@ -80,11 +85,43 @@ def fractional_pools() -> Iterator[Case]:
     yield case("flat_one", lambda x, u: plain(one(x, u)), (values(f32, 1, 2, 7, 7), torch.rand(1, 2, 2)))
 
 
+def known_factors() -> Iterator[Case]:
+    """What follows from factors that are known."""
+    for dtype in (f32, f64):
+        n = NAMES[dtype]
+        square, right = well(dtype, 2, 4, 4), values(dtype, 2, 4, 3)
+        for upper in (False, True):
+            name = f"{'upper' if upper else 'lower'}_{n}"
+            half = torch.linalg.cholesky(square @ square.mT, upper=upper)
+            yield case(f"cholesky_solve_{name}", lambda b, a, u=upper: torch.cholesky_solve(b, a, upper=u), (right, half))
+            yield case(f"cholesky_inverse_{name}", lambda a, u=upper: torch.cholesky_inverse(a, upper=u), (half,))
+            for transposed in (False, True):
+                run = lambda b, a, u=upper, t=transposed: plain(torch.triangular_solve(b, a, u, t))
+                yield case(f"triangular_{name}_{'t' if transposed else 'n'}", run, (right, square))
+        yield case(f"triangular_unit_{n}", lambda b, a: plain(torch.triangular_solve(b, a, unitriangular=True)), (right, square * 0.2))
+        factors, pivots = torch.linalg.lu_factor(values(dtype, 2, 4, 4) + torch.eye(4, dtype=dtype).flip(0) * 5)
+        for left in (True, False):
+            for adjoint in (False, True):
+                run = lambda f, p, b, l=left, a=adjoint: torch.linalg.lu_solve(f, p, b, left=l, adjoint=a)
+                name = f"lu_solve_{'left' if left else 'right'}_{'adjoint' if adjoint else 'plain'}_{n}"
+                yield case(name, run, (factors, pivots, right if left else right.mT.contiguous()))
+        for name, shape in (("square", (2, 4, 4)), ("tall", (5, 3)), ("wide", (2, 3, 5))):
+            matrix = values(dtype, *shape)
+            yield case(f"lu_{name}_{n}", lambda x: plain(torch.linalg.lu(x)), (matrix,))
+            yield case(f"lu_unpack_{name}_{n}", lambda f, p: plain(torch.lu_unpack(f, p)), torch.linalg.lu_factor(matrix))
+            yield case(f"geqrf_{name}_{n}", lambda x: plain(torch.geqrf(x)), (matrix,))
+        lengths = torch.geqrf(well(dtype, 2, 5, 3))
+        yield case(f"householder_{n}", torch.linalg.householder_product, tuple(lengths))
+        yield case(f"householder_fewer_{n}", torch.linalg.householder_product, (lengths[0], lengths[1][:, :2].contiguous()))
+
+
 FAMILIES = {
+    "known_factors": known_factors,
     "numbers_first": numbers_first,
     "next_numbers": next_numbers,
     "incomplete_gammas": incomplete_gammas,
     "distances": distances,
     "histograms": histograms,
     "fractional_pools": fractional_pools,
+    "halves": halves,
 }

@@ -1,0 +1,468 @@
+//! What follows from factors that are known: solutions, inverses, products of reflections, and factors apart.
+
+use super::lu::{factor, solve_factored};
+use super::{
+    Matrix, Shape, numbers, read, resize, start, with_batch, write, write_transposed, write_vector,
+};
+use crate::number::{load, unsupported};
+use crate::scratch;
+use crate::table::kernels;
+use torchlet_core::Param::{Bool, Out, Tensor};
+use torchlet_core::{
+    Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo, TensorRef,
+};
+
+kernels! { KNOWN:
+    /// `aten::cholesky_solve.out(self, input2, upper, out)`: `X` of `A * X = self`, where `input2` is Cholesky's factor of `A`. Batches are alike.
+    CHOLESKY_SOLVE_OUT = Kernel::new("aten::cholesky_solve.out", &[Tensor, Tensor, Bool, Out], |ctx| {
+        prepare_solution(ctx, 1, 0, &[3])?;
+        plan_of_two(ctx, cholesky_solve)
+    });
+    /// `aten::cholesky_inverse.out(self, upper, out)`: the inverse of the matrix of which `self` is Cholesky's factor.
+    CHOLESKY_INVERSE_OUT = Kernel::new("aten::cholesky_inverse.out", &[Tensor, Bool, Out], |ctx| {
+        let (shape, of) = (Shape::square(ctx, 0)?, ctx.info(0)?.scalar_type);
+        resize(ctx, 2, &[shape.rows, shape.cols], of)?;
+        Ok(Plan::new(cholesky_inverse).with_scratch(numbers(&[[2, shape.numel]])?))
+    });
+    /// `aten::triangular_solve.X(self, A, upper, transpose, unitriangular, X, M)`: `X` of `A * X = self`, or of the transposed `A`, of which one
+    /// triangle counts; `M` is `A`. Batches are alike.
+    TRIANGULAR_SOLVE_X = Kernel::new(
+        "aten::triangular_solve.X",
+        &[Tensor, Tensor, Bool, Bool, Bool, Out, Out],
+        |ctx| {
+            prepare_solution(ctx, 1, 0, &[5])?;
+            let (sizes, of) = (ctx.info(1)?.sizes, ctx.info(1)?.scalar_type);
+            ctx.resize(6, &sizes)?;
+            let found = ctx.info(6)?.scalar_type;
+            if found != of {
+                return Err(unsupported(6, found));
+            }
+            plan_of_two(ctx, triangular_solve)
+        },
+    );
+    /// `aten::linalg_lu_solve.out(LU, pivots, B, left, adjoint, out)`: `X` of `A * X = B`, or of `X * A = B`, for the factors of `A`; or for the
+    /// transposed `A`. Batches are alike.
+    LINALG_LU_SOLVE_OUT = Kernel::new(
+        "aten::linalg_lu_solve.out",
+        &[Tensor, Tensor, Tensor, Bool, Bool, Out],
+        |ctx| {
+            let (shape, right) = (Shape::square(ctx, 0)?, Shape::of(&ctx.info(2)?, 2)?);
+            check_pivots(ctx, &shape, 1)?;
+            let (a, b) = (ctx.info(0)?, ctx.info(2)?);
+            let side = if ctx.bool(3)? { right.rows } else { right.cols };
+            let fits = side == shape.rows && with_batch(&a, &[right.rows, right.cols])? == b.sizes;
+            if !fits || a.scalar_type != b.scalar_type {
+                return Err(KernelError::argument(2, "does not fit the matrices"));
+            }
+            resize(ctx, 5, &[right.rows, right.cols], a.scalar_type)?;
+            let bytes = numbers(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
+            Ok(Plan::new(lu_solve).with_scratch(bytes))
+        },
+    );
+    /// `aten::lu_unpack.out(LU_data, LU_pivots, unpack_data, unpack_pivots, P, L, U)`: both factors, and what exchanges rows as a matrix.
+    LU_UNPACK_OUT = Kernel::new(
+        "aten::lu_unpack.out",
+        &[Tensor, Tensor, Bool, Bool, Out, Out, Out],
+        |ctx| {
+            let shape = Shape::of(&ctx.info(0)?, 0)?;
+            check_pivots(ctx, &shape, 1)?;
+            prepare_parts(ctx, &shape, 4, [ctx.bool(3)?, ctx.bool(2)?])?;
+            plan_of_parts(&shape, lu_unpack)
+        },
+    );
+    /// `aten::linalg_lu.out(A, pivot, P, L, U)`: matrices as products of what exchanges rows, a lower and an upper triangular one.
+    LINALG_LU_OUT = Kernel::new("aten::linalg_lu.out", &[Tensor, Bool, Out, Out, Out], |ctx| {
+        if !ctx.bool(1)? {
+            return Err(KernelError::unsupported("factors without pivots"));
+        }
+        let shape = Shape::of(&ctx.info(0)?, 0)?;
+        prepare_parts(ctx, &shape, 2, [true, true])?;
+        plan_of_parts(&shape, lu)
+    });
+    /// `aten::geqrf.a(self, a, tau)`: the upper triangular factor and, below it, the directions of the reflections that make it, whose first
+    /// elements are ones, and their lengths, as LAPACK has them.
+    GEQRF_A = Kernel::new("aten::geqrf.a", &[Tensor, Out, Out], |ctx| {
+        let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
+        let least = shape.rows.min(shape.cols);
+        resize(ctx, 1, &[shape.rows, shape.cols], of)?;
+        resize(ctx, 2, &[least], of)?;
+        Ok(Plan::new(geqrf).with_scratch(numbers(&[[1, shape.numel], [1, least]])?))
+    });
+    /// `aten::linalg_householder_product.out(input, tau, out)`: the first columns of the product of such reflections.
+    LINALG_HOUSEHOLDER_PRODUCT_OUT = Kernel::new(
+        "aten::linalg_householder_product.out",
+        &[Tensor, Tensor, Out],
+        |ctx| {
+            let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
+            let count = reflections(ctx, &shape)?;
+            resize(ctx, 2, &[shape.rows, shape.cols], of)?;
+            let bytes = numbers(&[[2, shape.numel], [1, count]])?;
+            Ok(Plan::new(householder_product).with_scratch(bytes))
+        },
+    );
+}
+
+/// Checks that `b` has as many rows as a square matrix has, of a batch that is alike, and gives outputs its shape.
+fn prepare_solution(
+    ctx: &mut Prepare,
+    matrix: usize,
+    right: usize,
+    outs: &[usize],
+) -> Result<(), KernelError> {
+    let shape = Shape::square(ctx, matrix)?;
+    let (a, b) = (ctx.info(matrix)?, ctx.info(right)?);
+    let columns = Shape::of(&b, right)?.cols;
+    let fits = with_batch(&a, &[shape.rows, columns])? == b.sizes;
+    if !fits || a.scalar_type != b.scalar_type {
+        return Err(KernelError::argument(right, "does not fit the matrices"));
+    }
+    outs.iter().try_for_each(|out| resize(ctx, *out, &[shape.rows, columns], b.scalar_type))
+}
+
+/// With memory for a matrix of arguments 0 and 1 each.
+fn plan_of_two(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelError> {
+    let (a, b) = (Shape::of(&ctx.info(0)?, 0)?, Shape::of(&ctx.info(1)?, 1)?);
+    Ok(Plan::new(invoke).with_scratch(numbers(&[[1, a.numel], [1, b.numel]])?))
+}
+
+fn check_pivots(args: &Arguments, shape: &Shape, arg: usize) -> Result<(), KernelError> {
+    let pivots = args.info(arg)?;
+    if pivots.scalar_type != ScalarType::Int {
+        return Err(unsupported(arg, pivots.scalar_type));
+    }
+    if pivots.sizes != with_batch(&args.info(0)?, &[shape.rows.min(shape.cols)])? {
+        return Err(KernelError::argument(arg, "are not as many as the factors'"));
+    }
+    Ok(())
+}
+
+/// Gives `P`, `L` and `U` their shapes; what is not wanted has no elements.
+fn prepare_parts(
+    ctx: &mut Prepare,
+    shape: &Shape,
+    first: usize,
+    [rows, factors]: [bool; 2],
+) -> Result<(), KernelError> {
+    let of = ctx.info(0)?.scalar_type;
+    let least = shape.rows.min(shape.cols);
+    let sizes = [[shape.rows, shape.rows], [shape.rows, least], [least, shape.cols]];
+    for (out, (sizes, wanted)) in (first..).zip(sizes.iter().zip([rows, factors, factors])) {
+        if wanted {
+            resize(ctx, out, sizes, of)?;
+        } else {
+            ctx.resize(out, &[0])?;
+        }
+    }
+    Ok(())
+}
+
+fn plan_of_parts(shape: &Shape, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelError> {
+    let largest = [shape.rows, shape.rows.max(shape.cols)];
+    let bytes = numbers(&[[1, shape.numel], largest, [2, shape.rows], [1, shape.cols]])?;
+    Ok(Plan::new(invoke).with_scratch(bytes))
+}
+
+/// How many reflections there are.
+fn reflections(args: &Arguments, shape: &Shape) -> Result<usize, KernelError> {
+    let (info, tau) = (args.info(0)?, args.info(1)?);
+    let count = tau.rank().checked_sub(1).map_or(0, |last| tau.size(last));
+    let fits = with_batch(&info, &[count])? == tau.sizes
+        && count <= shape.cols
+        && shape.cols <= shape.rows;
+    if !fits || tau.scalar_type != info.scalar_type {
+        return Err(KernelError::argument(1, "does not fit the reflections"));
+    }
+    Ok(count)
+}
+
+/// Reads vector `index`.
+fn read_vector(tensor: &TensorRef, index: usize, out: &mut [f64]) {
+    let info: &TensorInfo = tensor.info();
+    let step = info.strides().last().map_or(1, |&stride| stride as isize);
+    load(info.scalar_type, tensor.bytes(), start(info, index, 1), step, out);
+}
+
+/// A triangle of a matrix, and how it is looked at.
+#[derive(Clone, Copy)]
+struct Triangle {
+    upper: bool,
+    transposed: bool,
+    /// Its diagonal counts as ones.
+    unit: bool,
+}
+
+impl Triangle {
+    /// Solves equations with this triangle; `right` becomes what is sought.
+    fn solve(self, matrix: &Matrix, right: &mut Matrix) {
+        let n = matrix.cols;
+        let at = |i: usize, j: usize| {
+            if self.transposed { matrix.at(j, i) } else { matrix.at(i, j) }
+        };
+        let from_below = self.upper != self.transposed;
+        for col in 0..right.cols {
+            for step in 0..n {
+                let row = if from_below { n - 1 - step } else { step };
+                let known = if from_below { row + 1..n } else { 0..row };
+                let known: f64 = known.map(|k| at(row, k) * right.at(k, col)).sum();
+                let value = right.at(row, col) - known;
+                right.set(row, col, if self.unit { value } else { value / at(row, row) });
+            }
+        }
+    }
+}
+
+/// Solves equations with the matrix of which this is Cholesky's factor.
+fn solve_cholesky(matrix: &Matrix, upper: bool, right: &mut Matrix) {
+    Triangle { upper, transposed: upper, unit: false }.solve(matrix, right);
+    Triangle { upper, transposed: !upper, unit: false }.solve(matrix, right);
+}
+
+fn cholesky_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let upper = ctx.bool(2)?;
+    each_solution(ctx, 3, |matrix, right| solve_cholesky(matrix, upper, right))
+}
+
+fn triangular_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let triangle = Triangle { upper: ctx.bool(2)?, transposed: ctx.bool(3)?, unit: ctx.bool(4)? };
+    each_solution(ctx, 5, |matrix, right| triangle.solve(matrix, right))?;
+    crate::copies::copy(ctx, 1, 6).map(|_| ())
+}
+
+/// Solves equations whose right sides are argument 0 and whose matrices are argument 1.
+fn each_solution(
+    ctx: &mut Invoke,
+    out: usize,
+    solve: impl Fn(&Matrix, &mut Matrix),
+) -> Result<(), KernelError> {
+    let (b, a) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let (shape, right) = (Shape::square(ctx, 1)?, Shape::of(b.info(), 0)?);
+    let memory = scratch::take::<f64>(ctx, shape.numel + right.numel)?;
+    let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let mut out = ctx.out(out)?;
+    let matrix = Matrix { cols: shape.cols, data };
+    let mut sought = Matrix { cols: right.cols, data: sought };
+    for index in 0..if right.numel > 0 { shape.count } else { 0 } {
+        read(&a, index, shape.cols, matrix.data);
+        read(&b, index, right.cols, sought.data);
+        solve(&matrix, &mut sought);
+        write(&mut out, index, right.cols, sought.data);
+    }
+    Ok(())
+}
+
+fn cholesky_inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let (shape, upper) = (Shape::square(ctx, 0)?, ctx.bool(1)?);
+    let memory = scratch::take::<f64>(ctx, 2 * shape.numel)?;
+    let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let mut out = ctx.out(2)?;
+    let (matrix, mut sought) =
+        (Matrix { cols: shape.cols, data }, Matrix { cols: shape.cols, data: sought });
+    for index in 0..if shape.numel > 0 { shape.count } else { 0 } {
+        read(&input, index, shape.cols, matrix.data);
+        sought.identity();
+        solve_cholesky(&matrix, upper, &mut sought);
+        write(&mut out, index, shape.cols, sought.data);
+    }
+    Ok(())
+}
+
+/// Reads pivots, and checks that they name rows that are there.
+fn read_pivots(
+    tensor: &TensorRef,
+    index: usize,
+    rows: usize,
+    out: &mut [f64],
+) -> Result<(), KernelError> {
+    read_vector(tensor, index, out);
+    let is_row = |pivot: &f64| *pivot >= 1.0 && *pivot <= rows as f64;
+    if out.iter().all(is_row) {
+        Ok(())
+    } else {
+        Err(KernelError::argument(1, "names a row that is not there"))
+    }
+}
+
+fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (factors, pivots, b) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
+    let (shape, right) = (Shape::square(ctx, 0)?, Shape::of(b.info(), 2)?);
+    let (left, adjoint) = (ctx.bool(3)?, ctx.bool(4)?);
+    let memory = scratch::take::<f64>(ctx, shape.numel + right.numel + shape.rows)?;
+    let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let (sought, places) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
+    let mut out = ctx.out(5)?;
+    let n = shape.rows;
+    let matrix = Matrix { cols: n, data };
+    // From the right, it is the transposed equation.
+    let columns = if left { right.cols } else { right.rows };
+    let mut sought = Matrix { cols: columns, data: sought };
+    for index in 0..if right.numel > 0 { shape.count } else { 0 } {
+        read(&factors, index, n, matrix.data);
+        read_pivots(&pivots, index, n, places)?;
+        if left {
+            read(&b, index, columns, sought.data);
+        } else {
+            let info = b.info();
+            let (first, (row, col)) = (start(info, index, 2), super::steps(info));
+            for (i, values) in sought.data.chunks_exact_mut(columns.max(1)).enumerate() {
+                load(info.scalar_type, b.bytes(), first + col * i as isize, row, values);
+            }
+        }
+        if adjoint == left {
+            let (upper, lower) = (true, false);
+            Triangle { upper, transposed: true, unit: false }.solve(&matrix, &mut sought);
+            Triangle { upper: lower, transposed: true, unit: true }.solve(&matrix, &mut sought);
+            for (row, pivot) in places.iter().enumerate().rev() {
+                sought.swap_rows(row, *pivot as usize - 1);
+            }
+        } else {
+            solve_factored(&matrix, places, &mut sought);
+        }
+        if left {
+            write(&mut out, index, columns, sought.data);
+        } else {
+            write_transposed(&mut out, index, columns, sought.data);
+        }
+    }
+    Ok(())
+}
+
+fn lu_unpack(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let wanted = [ctx.bool(3)?, ctx.bool(2)?];
+    let pivots = ctx.tensor(1)?;
+    each_parts(ctx, 4, wanted, &|index, matrix, places| {
+        read_pivots(&pivots, index, matrix.rows(), places)
+    })
+}
+
+fn lu(ctx: &mut Invoke) -> Result<(), KernelError> {
+    each_parts(ctx, 2, [true, true], &|_, matrix, places| {
+        factor(matrix, places);
+        Ok(())
+    })
+}
+
+/// Makes factors and pivots of a matrix by its number.
+type Factors<'f> = &'f dyn Fn(usize, &mut Matrix, &mut [f64]) -> Result<(), KernelError>;
+
+/// Writes what exchanges rows and both factors of each matrix, those that are wanted.
+fn each_parts(
+    ctx: &mut Invoke,
+    first: usize,
+    [rows_wanted, factors_wanted]: [bool; 2],
+    make: Factors,
+) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let shape = Shape::of(input.info(), 0)?;
+    let Shape { rows, cols, numel, .. } = shape;
+    let least = rows.min(cols);
+    let part_len = rows * rows.max(cols);
+    let memory = scratch::take::<f64>(ctx, numel + part_len + 2 * rows + cols)?;
+    let (data, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
+    let (part, rest) = rest.split_at_mut_checked(part_len).unwrap_or_default();
+    let (order, pivots) = rest.split_at_mut_checked(rows).unwrap_or_default();
+    let pivots = pivots.get_mut(..least).unwrap_or_default();
+    let (mut exchanged, mut lower, mut upper) =
+        (ctx.out(first)?, ctx.out(first + 1)?, ctx.out(first + 2)?);
+    let mut matrix = Matrix { cols, data };
+    for index in 0..shape.count {
+        read(&input, index, cols, matrix.data);
+        make(index, &mut matrix, pivots)?;
+        if rows_wanted && rows > 0 {
+            order.iter_mut().enumerate().for_each(|(row, place)| *place = row as f64);
+            for (row, pivot) in pivots.iter().enumerate() {
+                order.swap(row, *pivot as usize - 1);
+            }
+            let mut made =
+                Matrix { cols: rows, data: part.get_mut(..rows * rows).unwrap_or_default() };
+            made.data.fill(0.0);
+            order.iter().enumerate().for_each(|(col, row)| made.set(*row as usize, col, 1.0));
+            write(&mut exchanged, index, rows, made.data);
+        }
+        if factors_wanted && least > 0 {
+            let mut made =
+                Matrix { cols: least, data: part.get_mut(..rows * least).unwrap_or_default() };
+            made.identity();
+            for row in 0..rows {
+                (0..row.min(least)).for_each(|col| made.set(row, col, matrix.at(row, col)));
+            }
+            write(&mut lower, index, least, made.data);
+            let mut made = Matrix { cols, data: part.get_mut(..least * cols).unwrap_or_default() };
+            made.data.fill(0.0);
+            for row in 0..least {
+                (row..cols).for_each(|col| made.set(row, col, matrix.at(row, col)));
+            }
+            write(&mut upper, index, cols, made.data);
+        }
+    }
+    Ok(())
+}
+
+fn geqrf(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let Shape { rows, cols, numel, count } = Shape::of(input.info(), 0)?;
+    let memory = scratch::take::<f64>(ctx, numel + rows.min(cols))?;
+    let (data, lengths) = memory.split_at_mut_checked(numel).unwrap_or_default();
+    let (mut out, mut tau) = (ctx.out(1)?, ctx.out(2)?);
+    let mut matrix = Matrix { cols, data };
+    for index in 0..if numel > 0 { count } else { 0 } {
+        read(&input, index, cols, matrix.data);
+        for (k, length) in lengths.iter_mut().enumerate() {
+            let below: f64 = (k + 1..rows).map(|row| matrix.at(row, k) * matrix.at(row, k)).sum();
+            let first = matrix.at(k, k);
+            *length = 0.0;
+            if below == 0.0 {
+                continue;
+            }
+            let norm = -libm::sqrt(first * first + below).copysign(first);
+            *length = (norm - first) / norm;
+            for row in k + 1..rows {
+                matrix.set(row, k, matrix.at(row, k) / (first - norm));
+            }
+            matrix.set(k, k, norm);
+            for col in k + 1..cols {
+                let dot = along(&matrix, k, |row| matrix.at(row, col)) * *length;
+                matrix.set(k, col, matrix.at(k, col) - dot);
+                for row in k + 1..rows {
+                    matrix.set(row, col, matrix.at(row, col) - dot * matrix.at(row, k));
+                }
+            }
+        }
+        write(&mut out, index, cols, matrix.data);
+        write_vector(&mut tau, index, lengths);
+    }
+    Ok(())
+}
+
+/// The product of reflection `k`'s direction and a column.
+fn along(directions: &Matrix, k: usize, column: impl Fn(usize) -> f64) -> f64 {
+    let rest = k + 1..directions.rows();
+    column(k) + rest.map(|row| directions.at(row, k) * column(row)).sum::<f64>()
+}
+
+fn householder_product(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (input, tau) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let Shape { rows, cols, numel, count } = Shape::of(input.info(), 0)?;
+    let lengths_there = tau.info().size(tau.rank().saturating_sub(1));
+    let memory = scratch::take::<f64>(ctx, 2 * numel + lengths_there)?;
+    let (data, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
+    let (made, lengths) = rest.split_at_mut_checked(numel).unwrap_or_default();
+    let mut out = ctx.out(2)?;
+    let (matrix, mut made) = (Matrix { cols, data }, Matrix { cols, data: made });
+    for index in 0..if numel > 0 { count } else { 0 } {
+        read(&input, index, cols, matrix.data);
+        read_vector(&tau, index, lengths);
+        made.identity();
+        for (k, length) in lengths.iter().enumerate().rev() {
+            for col in 0..cols {
+                let dot = along(&matrix, k, |row| made.at(row, col)) * length;
+                made.set(k, col, made.at(k, col) - dot);
+                for row in k + 1..rows {
+                    made.set(row, col, made.at(row, col) - dot * matrix.at(row, k));
+                }
+            }
+        }
+        write(&mut out, index, cols, made.data);
+    }
+    Ok(())
+}
