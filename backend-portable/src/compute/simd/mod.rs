@@ -57,6 +57,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const FUSED: bool = true;
     /// Side of the square block that [`Simd::transpose`] moves.
     const BLOCK: usize;
+    /// Whether a loop of a known length is worth code of its own, without branches: not where what makes machine code of it loads all
+    /// vectors first, more than there are registers.
+    const UNROLLED: bool = true;
     /// A vector of `LANES` floats.
     type F: Copy;
     /// A mask of `LANES` truth values.

@@ -25,6 +25,8 @@ impl Simd for Simd128 {
     // With `relaxed-simd` it is the engine's choice.
     const FUSED: bool = false;
     const BLOCK: usize = 4;
+    // V8 does.
+    const UNROLLED: bool = false;
     type F = v128;
     type M = v128;
 

@@ -82,7 +82,7 @@ impl Band<'_> {
                 let taps = x.taps(ox);
                 let at = (x.at(ox, taps.start).unwrap_or(0), ox, taps.start);
                 match (line.rows, taps.len()) {
-                    (3, 2) => line.pixels::<S, 1, 3, 2, 1>(s, at, 2),
+                    (3, 2) if S::UNROLLED => line.pixels::<S, 1, 3, 2, 1>(s, at, 2),
                     (_, count) => line.pixels::<S, 1, 0, 0, 1>(s, at, count),
                 }
             }
@@ -101,8 +101,8 @@ impl Band<'_> {
                 }};
             }
             match (line.rows, x.kernel, x.stride, x.step) {
-                (3, 3, 1, 1) => tiles!(3, 3, 1),
-                (3, 3, 2, 1) => tiles!(3, 3, 2),
+                (3, 3, 1, 1) if S::UNROLLED => tiles!(3, 3, 1),
+                (3, 3, 2, 1) if S::UNROLLED => tiles!(3, 3, 2),
                 (_, 3, 1, 1) => tiles!(0, 3, 1),
                 (_, 3, 2, 1) => tiles!(0, 3, 2),
                 (_, 5, 1, 1) => tiles!(0, 5, 1),
