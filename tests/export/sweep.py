@@ -50,6 +50,7 @@ LEGEND = {
     "WRONG": "other numbers than PyTorch's",
     "no kernel": "calls an operator that has no kernel",
     "refused": "is refused with an error",
+    "…": "was not tried",
     "–": "the exporter refuses it, its results are random, or there is no sample that fits",
     "": "PyTorch has no such operator for this type, on CPUs",
 }
@@ -58,6 +59,9 @@ RANDOM = "results are random"
 SIGNS = "the signs of vectors are left open"
 HALVES = "PyTorch rounds to the type after each batch, torchlet once"
 NARROW = "the exporter writes a factor as `float32`, whatever the type: so are ExecuTorch's results"
+STEPS = "PyTorch rounds coordinates and weights to the type at each step, torchlet computes in `float32`"
+WIDENED = "the exporter writes a result in `float32`"
+POLES = "at its poles, PyTorch's sine of multiples of pi is not zero: its result is large, ours is infinite"
 WIDE = "the exporter computes it in `float32`; PyTorch does so in halves, whose exponential overflows"
 EXPLAINED = {
     "topk": ("output 1", EQUALS, ()),
@@ -72,11 +76,16 @@ EXPLAINED = {
     "linalg.svd": ("output 0", SIGNS, ()),
     "linalg.eigh": ("output 1", SIGNS, ()),
     "addbmm": ("output 0", HALVES, ("f16", "bf16")),
+    "grid_sampler_2d": ("output 0", STEPS, ("f16", "bf16")),
+    "masked.std": ("output 0", WIDENED, ("f16", "bf16")),
+    "masked.var": ("output 0", WIDENED, ("f16", "bf16")),
+    "nn.functional.grid_sample": ("output 0", STEPS, ("f16", "bf16")),
     "deg2rad": ("output 0", NARROW, ("f64",)),
     "logaddexp2": ("output 0", NARROW, ("f64",)),
     "rad2deg": ("output 0", NARROW, ("f64",)),
     "sinc": ("output 0", NARROW, ("f64",)),
     "nn.functional.soft_margin_loss": ("output 0", WIDE, ("f16",)),
+    **{f"polygamma.polygamma_n_{n}": ("output 0", POLES, ("i16", "i8")) for n in range(5)},
     "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": (
         "output 1",
         "the exporter writes other calls, whose second output has another shape",
@@ -84,6 +93,26 @@ EXPLAINED = {
     ),
 }
 """Operators of which an output may differ: the first that does, why, and in which types, if not in all."""
+NOT_WRITTEN = "nobody has written it yet"
+BYTES = "of bytes, PyTorch interpolates with weights of 16 bits"
+HOLES = {
+    "histogram": NOT_WRITTEN,
+    "histogramdd": NOT_WRITTEN,
+    "nn.functional.interpolate.bilinear": BYTES,
+    "nn.functional.upsample_bilinear": BYTES,
+    "matrix_exp": "PyTorch's own are far off in halves, such as infinite for small matrices",
+    **dict.fromkeys(("_segment_reduce.lengths", "_segment_reduce.offsets"), NOT_WRITTEN),
+    **dict.fromkeys(("linalg.eig", "linalg.eigvals", "linalg.ldl_factor_ex", "linalg.ldl_solve"), NOT_WRITTEN),
+    **dict.fromkeys(("linalg.matrix_sqrth", "linalg.polar"), NOT_WRITTEN),
+    **dict.fromkeys(("linalg.pinv", "linalg.pinv.hermitian", "linalg.pinv.singular"), NOT_WRITTEN),
+    "new_empty_strided": "what it gives has no values",
+    "normal": RANDOM,
+    "normal.number_mean": RANDOM,
+    "ormqr": NOT_WRITTEN,
+    "pinverse": NOT_WRITTEN,
+    "resize_as_": "it changes the shape of what it is given, whose memory is planned",
+}
+"""Why operators have no kernel, or one that refuses some types."""
 ORDER = ["WRONG", "open", "refused", "no kernel", "pass", "–"]
 
 
@@ -275,6 +304,10 @@ def table(rows: list[Row], count: Counter, dtypes: list[str], samples: int) -> s
             lines.append(f"| `{row.name}` | " + " | ".join(row.cells.get(name, "") for name in dtypes) + " |")
     names = {row.name for row in rows if "open" in row.cells.values()}
     lines += ["", *(f"- `{name}`: {EXPLAINED[name][1]}." for name in sorted(names))]
+    names = {row.name for row in rows if {"no kernel", "refused"} & set(row.cells.values())}
+    known = [f"- `{name}`: {HOLES[name]}." for name in sorted(names) if name in HOLES]
+    if known:
+        lines += ["", "What has no kernel, or one that refuses some types:", "", *known]
     return "\n".join(lines) + "\n"
 
 
