@@ -162,7 +162,7 @@ fn record(arguments: &ProfileArguments, path: &Path) -> Result<Recorded, Failure
     let mut module = builder.load(path)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
     let values = bench::inputs(&module, &name, &arguments.inputs)?;
-    let work = Work::of(&module, &name);
+    let work = Work::of(&module, &name, &values);
     let (is_as_exported, threads) = (is_as_exported(&module), module.threads());
     let origins = origins(&module, &name);
     let mut method = module.method(&name)?;

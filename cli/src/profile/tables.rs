@@ -130,6 +130,11 @@ fn rate(amount: f64, nanoseconds: f64) -> String {
 
 /// What the processors can do that the program runs on, and how near the whole is to it.
 fn roofline(report: &Report) {
+    if report.work.is_of_less {
+        println!(
+            "\nThe inputs are smaller than the largest that the program takes, for which its work is known: the roofline is left out."
+        );
+    }
     if report.work.roofs.is_empty() {
         return;
     }

@@ -4,9 +4,9 @@ use super::roofline::{Processor, Roof, roof};
 use crate::arguments::{ModelOptions, Roofline};
 use crate::model;
 use std::collections::BTreeMap;
-use torchlet::Module;
-use torchlet::core::{Registry, ScalarType};
+use torchlet::core::{Registry, ScalarType, ValueMeta};
 use torchlet::graph;
+use torchlet::{Module, Value};
 use torchlet_devtools::{Profile, Row};
 
 /// Arithmetic and bytes.
@@ -56,6 +56,8 @@ pub(super) struct Work {
     /// The rows of each number that compute on a device: how many, and the name of the longest.
     device_rows: BTreeMap<Number, (usize, String)>,
     pub(super) roofs: BTreeMap<Processor, Roof>,
+    /// Whether the run had smaller inputs than the shapes of the program say: then nothing is known.
+    pub(super) is_of_less: bool,
 }
 
 /// The calls of one number: several where a delegate that has no numbers of its own was taken apart, or where several were made one.
@@ -68,7 +70,11 @@ struct Calls {
 }
 
 impl Work {
-    pub(super) fn of(module: &Module, method: &str) -> Self {
+    /// Of a run with these inputs.
+    pub(super) fn of(module: &Module, method: &str, values: &[Value]) -> Self {
+        if !are_largest(module, method, values) {
+            return Work { is_of_less: true, ..Work::default() };
+        }
         let Ok(registry) = Registry::new().with_kernels(&torchlet::portable::KERNELS) else {
             return Work::default();
         };
@@ -187,6 +193,17 @@ impl Work {
         };
         (is_told && is_work(row)).then_some(calls.amount)
     }
+}
+
+/// Whether inputs are as large as a method takes them at most: its shapes are those that it was planned for.
+fn are_largest(module: &Module, method: &str, values: &[Value]) -> bool {
+    let Ok(meta) = module.method_meta(method) else { return true };
+    values.iter().enumerate().all(|(position, value)| match (value, meta.input(position)) {
+        (Value::Tensor(tensor), Ok(Some(ValueMeta::Tensor(largest)))) => {
+            tensor.numel() >= largest.info.numel()
+        }
+        _ => true,
+    })
 }
 
 /// Whether a part of a delegate computes: transfers have numbers, too, of another kind.
