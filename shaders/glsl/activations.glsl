@@ -34,10 +34,9 @@ vec4 tanh_f(vec4 x) {
     return mix(sign(t) * (1.0 - e) / (1.0 + e), near, lessThan(abs(t), vec4(0.05)));
 }
 
-// NaN stays.
+// NaN stays: it is asked for, since compilers make the least and the greatest of comparisons, and those of devices may take the other number.
 vec4 clamp_f(vec4 x, float low, float high) {
-    x = mix(x, vec4(low), lessThan(x, vec4(low)));
-    return mix(x, vec4(high), greaterThan(x, vec4(high)));
+    return mix(min(max(x, low), high), x, isnan(x));
 }
 
 #define ACTIVATION_CASES \

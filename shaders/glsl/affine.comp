@@ -44,7 +44,8 @@ void main() {
         if (i + k >= push.numel) break;
         uint at = place(i + k);
         float z = HAS_ZERO != 0 ? zero_f(at) : 0.0;
-        if (FUNCTION == QUANTIZE) v[k] = clamp(roundEven(v[k] * (1.0 / scale_f(at))) + z, push.low, push.high);
+        float code = roundEven(v[k] * (1.0 / scale_f(at))) + z;
+        if (FUNCTION == QUANTIZE) v[k] = isnan(code) ? code : clamp(code, push.low, push.high);
         else v[k] = (v[k] - z) * scale_f(at);
     }
     y_write_f4(i, v);

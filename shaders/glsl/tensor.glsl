@@ -66,6 +66,13 @@ uint pack_bytes(ivec4 v) {
     return uint(v.x) | uint(v.y) << 8 | uint(v.z) << 16 | uint(v.w) << 24;
 }
 
+// The integer that a number becomes, towards zero. What is beyond all of 32 bits, and NaN, becomes the least one, as x86 does it and PyTorch
+// there; devices differ.
+ivec4 integers(vec4 v) {
+    bvec4 fits = lessThan(abs(v), vec4(2147483648.0));
+    return mix(ivec4(-2147483647 - 1), ivec4(v), fits);
+}
+
 #define TENSOR_READERS(name, type) \
     float name##_f(uint i) { return word_f(name.words[i >> shift_of(type)], type, i & ((1 << shift_of(type)) - 1)); } \
     int name##_i(uint i) { return word_i(name.words[i >> shift_of(type)], type, i & ((1 << shift_of(type)) - 1)); } \
@@ -103,7 +110,7 @@ uint pack_bytes(ivec4 v) {
         } else if (type == BOOL) { \
             name.words[i >> 2] = pack_bytes(ivec4(notEqual(v, vec4(0)))); \
         } else { \
-            name##_write_i4(i, ivec4(v)); \
+            name##_write_i4(i, integers(v)); \
         } \
     }
 

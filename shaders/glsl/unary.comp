@@ -45,7 +45,7 @@ void main() {
     if (is_float(IN) || is_float(OUT)) {
         vec4 v = x_f4(i);
         switch (FUNCTION) {
-            case QUANTIZE: v = clamp(roundEven(v * push.a) + push.b, push.c, push.d); break;
+            case QUANTIZE: v = clamp_f(roundEven(v * push.a) + push.b, push.c, push.d); break;
             case DEQUANTIZE: v = (v - push.b) * push.a; break;
             default: v = apply_f(v, push.a, push.b);
         }
