@@ -21,6 +21,8 @@ pub(crate) enum Derived {
     Shift(BatchNorm),
     /// Memory that keeps its contents between runs, for a tensor that has none of this kind.
     Beside(Beside),
+    /// Zeros to begin with, in so many groups of four numbers, for calls that take turns to use them and leave zeros where they found some.
+    Shared(usize),
 }
 
 /// A number in one of the types that shaders take numbers in.
@@ -95,6 +97,7 @@ impl Derived {
             }
             Derived::Transposed(transposed) => transposed.source.element,
             Derived::Beside(beside) => beside.element,
+            Derived::Shared(_) => Element::F32,
         }
     }
 
@@ -106,6 +109,7 @@ impl Derived {
             }
             Derived::Scale(norm) | Derived::Shift(norm) => vec![norm.channels],
             Derived::Beside(beside) => vec![beside.numel],
+            Derived::Shared(quads) => vec![*quads, 4],
         }
     }
 
@@ -146,7 +150,7 @@ impl Derived {
                 let shifts = bias.into_iter().zip(mean).zip(norm.scale(of)?).map(shift);
                 fill(target, shifts.map(f32::to_le_bytes));
             }
-            Derived::Beside(_) => target.fill(0),
+            Derived::Beside(_) | Derived::Shared(_) => target.fill(0),
         }
         Ok(())
     }

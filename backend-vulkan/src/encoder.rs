@@ -98,10 +98,14 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.graph.nodes.get(self.node).map(|node| node.parts.as_slice()).unwrap_or_default()
     }
 
+    /// The current call.
+    pub(crate) fn call(&self) -> Result<&'e Node, Error> {
+        self.graph.nodes.get(self.node).ok_or_else(|| Error::invalid("there is no call"))
+    }
+
     /// The current call's operator.
     pub(crate) fn operator(&self) -> Result<Operator, Error> {
-        let node = self.graph.nodes.get(self.node);
-        node.map(|node| node.operator).ok_or_else(|| Error::invalid("there is no call"))
+        self.call().map(|node| node.operator)
     }
 
     fn value(&self, id: ValueId) -> Result<&Value<'p>, Error> {
@@ -161,6 +165,12 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// What the device can do beyond Vulkan 1.1. A pipeline that needs more cannot be dispatched.
     pub(crate) fn features(&self) -> &DeviceFeatures {
         &self.state.features
+    }
+
+    /// The call that leaves a value to those who take it ([`leave`](Self::leave)), and which of its outputs that is.
+    pub(crate) fn left(&self, id: ValueId) -> Option<(&'e Node, usize)> {
+        let (call, which) = *self.state.left.get(&id)?;
+        Some((self.graph.nodes.get(call)?, which))
     }
 
     /// The call that computes a value.

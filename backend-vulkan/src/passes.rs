@@ -2,6 +2,7 @@
 
 mod chain;
 mod epilogue;
+mod gated;
 mod silu;
 
 use crate::tensors::{Operand, element_of};
@@ -13,6 +14,7 @@ use torchlet_graph::graph::{Graph, Value, ValueId};
 /// runs tell of.
 pub fn run(graph: &mut Graph<'_>) {
     silu::fuse(graph);
+    gated::fuse(graph);
     epilogue::fuse(graph);
     chain::fuse(graph);
 }
@@ -188,6 +190,52 @@ mod tests {
         let mut graph = graph(&[SHAPE, &[3, 3], SHAPE, &[1, 3], SHAPE], calls, &[4]);
         super::run(&mut graph);
         assert_eq!(operators(&graph), [Operator::MM, Operator::ADD_TENSOR]);
+    }
+
+    /// `silu(x · a) * (x · b)` of values 0 to 2, with scales 3: the gate is made through a view.
+    fn gated(products: [Operator; 2]) -> Graph<'static> {
+        let (wide, weight) = (&[2, 8][..], &[8, 3][..]);
+        let shapes = [SHAPE, weight, weight, &[8], wide, wide, wide, wide, wide, wide];
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (products[0], &[0, 1, 3], 4),
+            (Operator::VIEW_COPY, &[4, 11], 5),
+            (Operator::SIGMOID, &[5], 6),
+            (Operator::MUL_TENSOR, &[5, 6], 7),
+            (products[1], &[0, 2, 3], 8),
+            (Operator::MUL_TENSOR, &[8, 7], 9),
+        ];
+        graph(&shapes, calls, &[9])
+    }
+
+    #[test]
+    fn products_gate_one_another() {
+        let mut graph = gated([Operator::ET_VK_LINEAR_QCS4W; 2]);
+        super::run(&mut graph);
+        assert_eq!(operators(&graph), [Operator::GATED]);
+        let expected = [
+            Operator::ET_VK_LINEAR_QCS4W,
+            Operator::VIEW_COPY,
+            Operator::SILU,
+            Operator::ET_VK_LINEAR_QCS4W,
+            Operator::MUL_TENSOR,
+        ];
+        assert_eq!(parts(&graph.nodes[0]), expected);
+        assert_eq!(graph.nodes[0].args, [0, 1, 3, 0, 2, 3, 9]);
+    }
+
+    #[test]
+    fn gates_that_others_read_or_that_have_no_kernel_stay() {
+        let mut seen = gated([Operator::ET_VK_LINEAR_QCS4W; 2]);
+        seen.outputs.push(7);
+        super::run(&mut seen);
+        assert!(!operators(&seen).contains(&Operator::GATED));
+        let mut plain = gated([Operator::ET_VK_LINEAR_QCS4W, Operator::LINEAR]);
+        super::run(&mut plain);
+        assert!(!operators(&plain).contains(&Operator::GATED));
+        let mut written = gated([Operator::ET_VK_LINEAR_QCS4W; 2]);
+        written.nodes.insert(4, Node::new(Operator::UPDATE_CACHE, vec![3, 0, 3]));
+        super::run(&mut written);
+        assert!(!operators(&written).contains(&Operator::GATED));
     }
 
     #[test]

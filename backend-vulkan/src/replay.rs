@@ -4,6 +4,7 @@
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind};
 use crate::encoder::Reads;
 use crate::error::Error;
+use crate::ops;
 use crate::state::State;
 use crate::steps::Step;
 use crate::tensors::TensorId;
@@ -22,7 +23,7 @@ pub(crate) fn varying_calls(graph: &Graph<'_>) -> Vec<usize> {
             || arguments(graph, node).any(|id| integers.contains(&id));
         if varies {
             calls.push(place);
-            integers.extend(arguments(graph, node).filter(is_integer));
+            integers.extend(ops::integer_set_by(node));
         }
     }
     calls
@@ -177,17 +178,21 @@ mod tests {
                 Value::List(vec![1, 2]),
                 Value::SymInt(4),
                 Value::List(vec![1, 4]),
+                Value::SymInt(7),
             ],
             nodes: vec![
                 node(Operator::SYM_ADD, &[0, 1, 2]),
                 node(Operator::ABS, &[1, 4]),
                 node(Operator::VIEW_COPY, &[1, 5, 1]),
                 node(Operator::VIEW_COPY, &[1, 3, 1]),
+                // Takes another one beside the first: that is none the more an integer that changes.
+                node(Operator::UPDATE_CACHE, &[1, 1, 0, 6, 1]),
+                node(Operator::VIEW_COPY, &[1, 6, 1]),
             ],
             inputs: vec![0],
             ..Graph::default()
         };
-        assert_eq!(varying_calls(&graph), [0, 3]);
+        assert_eq!(varying_calls(&graph), [0, 3, 4]);
     }
 
     #[test]

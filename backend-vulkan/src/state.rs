@@ -95,6 +95,8 @@ pub(crate) struct State {
     pub(crate) reserved: Vec<(usize, TensorId)>,
     /// Pipelines that calls take with other shapes than those that memory is planned for.
     pub(crate) others: Vec<PipelineKey>,
+    /// What calls leave to those who take it: which call it is, and which of its outputs. Decided when memory is planned.
+    pub(crate) left: HashMap<ValueId, (usize, usize)>,
 }
 
 impl State {
@@ -143,6 +145,7 @@ impl State {
             varying: Vec::new(),
             reserved: Vec::new(),
             others: Vec::new(),
+            left: HashMap::new(),
         })
     }
 

@@ -668,6 +668,7 @@ operators! {
     DYNAMIC_CONVOLUTION = "torchlet.dynamic_convolution";
     DYNAMIC_LINEAR = "torchlet.dynamic_linear";
     EPILOGUE = "torchlet.epilogue";
+    GATED = "torchlet.gated";
     PACKED = "torchlet.packed";
     Q8TA_LOOKUP = "torchlet.q8ta_lookup";
     Q8TA_MUL = "torchlet.q8ta_mul";

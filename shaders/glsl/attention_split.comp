@@ -6,7 +6,7 @@
 #include "run.glsl"
 
 // Scaled dot product attention for few rows and many keys: each workgroup has a share of the keys, and all heads of queries that have these
-// keys in common. attention_join.comp adds the shares up.
+// keys in common. The last workgroup of a row to be done adds its shares up.
 //
 // Keys and then values come to shared memory in tiles, all of a tile on their way together; sums so far are rescaled whenever a tile raises the
 // maximum. In turns, invocations are for a key of a head (scores, weights) and for four columns of a head (sums). A share is VALUE_QUADS groups of four sums,
@@ -22,8 +22,10 @@ layout(constant_id = 9) const uint QUADS = 1; // of q and k
 layout(constant_id = 10) const uint VALUE_QUADS = 1;
 layout(constant_id = 11) const uint GROUP = 1; // heads of q that share one of k and v
 layout(constant_id = 12) const uint TILE = 16; // keys
+layout(constant_id = 13) const uint OUT = 0;
+layout(constant_id = 14) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
 
-PUSH(5) {
+PUSH(6) {
     uint key_heads;
     uint keys;
     uint offset;
@@ -32,13 +34,19 @@ PUSH(5) {
     uint k_strides[3];
     uint v_strides[3];
     uint mask_strides[4]; // batch, head, row, key
+    uint out_strides[3];
+    uint first_share; // in groups of four: behind the counts
 } push;
 
 RUN_IN(0, q, Q)
 RUN_IN(1, k, K)
 RUN_IN(2, v, V)
 TENSOR_IN(3, mask, MASK)
-layout(set = 0, binding = 4) writeonly buffer shares_block { vec4 quads[]; } shares;
+// Others of the same dispatch read what is written here. For each row, how many of its workgroups are done, which is zero before and after; then
+// [batch, head, row, share], heads of all keys side by side.
+layout(set = 0, binding = 5) coherent buffer counts_block { uint done[]; } counts;
+layout(set = 0, binding = 5) coherent buffer shares_block { vec4 quads[]; } shares;
+TENSOR_OUT(4, y, OUT)
 
 const uint LANES = 128;
 const uint MAX_QUADS = QUADS > VALUE_QUADS ? QUADS : VALUE_QUADS;
@@ -50,6 +58,7 @@ shared vec4 queries[GROUP * QUADS];
 shared float weights[GROUP * TILE];
 shared float highest[GROUP];
 shared float corrections[GROUP];
+shared bool is_last;
 
 // The sums of four elements that an invocation has.
 const uint OUTPUTS = GROUP * VALUE_QUADS;
@@ -58,6 +67,14 @@ const uint SUMS = (OUTPUTS + LANES - 1) / LANES;
 const uint SCORES = (GROUP * TILE + LANES - 1) / LANES;
 const uint BROUGHT = (TILE * QUADS + LANES - 1) / LANES;
 const uint VALUES_BROUGHT = (TILE * VALUE_QUADS + LANES - 1) / LANES;
+const uint STEP = VALUE_QUADS + 1;
+// Shares that are on their way together when they are added up.
+const uint AT_ONCE = 8;
+
+// Where the shares of a head's row begin.
+uint shares_of(uint head, uint row) {
+    return push.first_share + (head * gl_NumWorkGroups.y + row) * gl_NumWorkGroups.x * STEP;
+}
 
 // A lane's share of keys or values of a tile; those behind the last are the last, whose weight is zero.
 #define BRING(name, target, base, stride, quads, count) \
@@ -167,15 +184,57 @@ void main() {
         }
     }
     barrier();
-    // [batch, head, row, share], heads of all keys side by side.
-    uint heads = push.key_heads * GROUP;
+    uint first_head = (batch * push.key_heads + key_head) * GROUP;
     [[unroll]] for (uint s = 0; s < SUMS; ++s) {
         uint i = lane + s * LANES;
-        if (i < OUTPUTS) {
-            uint head = batch * heads + key_head * GROUP + i / VALUE_QUADS;
-            uint at = ((head * gl_NumWorkGroups.y + row) * gl_NumWorkGroups.x + share) * (VALUE_QUADS + 1);
-            shares.quads[at + i % VALUE_QUADS] = sums[s];
-            if (i % VALUE_QUADS == 0) shares.quads[at + VALUE_QUADS] = vec4(highest[i / VALUE_QUADS], totals[s], 0.0, 0.0);
+        if (i >= OUTPUTS) continue;
+        uint at = shares_of(first_head + i / VALUE_QUADS, row) + share * STEP;
+        shares.quads[at + i % VALUE_QUADS] = sums[s];
+        if (i % VALUE_QUADS == 0) shares.quads[at + VALUE_QUADS] = vec4(highest[i / VALUE_QUADS], totals[s], 0.0, 0.0);
+    }
+    // What this workgroup wrote is there before it counts as done.
+    memoryBarrierBuffer();
+    barrier();
+    uint place = gl_WorkGroupID.z * gl_NumWorkGroups.y + row;
+    if (lane == 0) {
+        is_last = atomicAdd(counts.done[place], 1) == gl_NumWorkGroups.x - 1;
+        if (is_last) counts.done[place] = 0;
+    }
+    barrier();
+    if (!is_last) return;
+    memoryBarrierBuffer();
+    // The shares that have keys; the others are as if they were not.
+    uint used = max((limit + each - 1) / max(each, 1), 1);
+    [[unroll]] for (uint s = 0; s < SUMS; ++s) {
+        uint i = lane + s * LANES;
+        if (i >= OUTPUTS) continue;
+        uint head = i / VALUE_QUADS;
+        uint from = shares_of(first_head + head, row);
+        float maximum = -infinity;
+        float total = 0.0;
+        vec4 sum = vec4(0);
+        for (uint start = 0; start < used; start += AT_ONCE) {
+            vec4 theirs[AT_ONCE];
+            vec2 states[AT_ONCE];
+            float next = maximum;
+            [[unroll]] for (uint t = 0; t < AT_ONCE; ++t) {
+                uint at = from + min(start + t, used - 1) * STEP;
+                theirs[t] = shares.quads[at + i % VALUE_QUADS];
+                states[t] = start + t < used ? shares.quads[at + VALUE_QUADS].xy : vec2(-infinity, 0.0);
+                next = max(next, states[t].x);
+            }
+            float reference = next == -infinity ? 0.0 : next;
+            float correction = exp(maximum - reference);
+            total *= correction;
+            sum *= correction;
+            [[unroll]] for (uint t = 0; t < AT_ONCE; ++t) {
+                float factor = exp(states[t].x - reference);
+                total += states[t].y * factor;
+                if (factor != 0.0) sum += theirs[t] * factor;
+            }
+            maximum = next;
         }
+        uint at = batch * push.out_strides[0] + (key_head * GROUP + head) * push.out_strides[1] + row * push.out_strides[2];
+        y_write_f4(at + i % VALUE_QUADS * 4, HIDDEN_ZEROS != 0 && total == 0.0 ? vec4(0) : sum / total);
     }
 }

@@ -4,7 +4,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Rotates pairs of elements of each row by angles of its position.
+// Rotates pairs of elements of each row by angles of its position. What comes of it may lie within another tensor: where batches are no multiples of
+// four, it does not.
 
 layout(constant_id = 3) const uint FORM = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -20,6 +21,8 @@ PUSH(4) {
     uint rotated; // elements of a row that take part
     uint angle_row; // angles of a position
     uint angle_head; // from one head's angles to the next
+    uint out_start; // in the output: a multiple of four, and so is the next
+    uint out_batch; // from one batch of the output to the next
 } push;
 
 TENSOR_IN(0, x, IN)
@@ -50,5 +53,6 @@ void main() {
         float s = FORM == COMBINED ? cosine_f(angle + 1) : sine_f(angle);
         r[k] = second ? x_f(at) * c + x_f(at - step) * s : x_f(at) * c - x_f(at + step) * s;
     }
-    y_write_f4(i, r);
+    uint batch = push.positions * push.heads * push.depth;
+    y_write_f4(push.out_start + i / batch * push.out_batch + i % batch, r);
 }

@@ -254,14 +254,23 @@ pipelines! {
         out_inverse: f32, out_zero: f32, a: f32, b: f32,
     }, or "linear_quantized_dot" needs IntegerDotProduct;
 
-    /// The same for few rows of floating-point numbers, a workgroup of up to 256 for four neighbours of the output. Buffers: input, weights,
-    /// scales by row of the weights, bias, residual, output.
-    GemvQuantized, GemvQuantizedPush = "gemv_quantized", 6 buffers, {
-        input: Element, scale: Element, bias: Element, output: Element, weight: u32, has_bias: bool, grouped: bool, activation: u32,
-        residual: Element, has_residual: bool, wide: bool,
+    /// The same for few rows of floating-point numbers, a workgroup of up to 128 for four neighbours of the output. Buffers: input, weights,
+    /// scales by row of the weights, bias, residual, weights of a norm of the input, output.
+    GemvQuantized, GemvQuantizedPush = "gemv_quantized", 7 buffers, {
+        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
+        activation: u32, bias: Element, has_bias: bool, residual: Element, has_residual: bool,
     }, {
-        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32,
+        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
     }, or "gemv_quantized_subgroups" needs SubgroupArithmetic;
+
+    /// The activation of such a product times another one of the same input. Buffers: input, weights and scales of the first, those of the
+    /// second, weights of a norm of the input, output.
+    GemvGated, GemvGatedPush = "gemv_gated", 7 buffers, {
+        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
+        activation: u32,
+    }, {
+        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
+    }, or "gemv_gated_subgroups" needs SubgroupArithmetic;
 
     /// Weights of 8 or 4 bits as floating-point numbers, transposed. Buffers: weights, scales by row of the weights, output.
     UnpackWeights, UnpackWeightsPush = "unpack_weights", 3 buffers, {
@@ -298,21 +307,14 @@ pipelines! {
     }, replayed "attention_replayed";
 
     /// The same for few rows and many keys, a workgroup of 128 for a share of the keys and the `group` heads of queries that have them in
-    /// common. Buffers: queries, keys, values, mask, shares ([`AttentionJoin`]). `quads` count groups of four elements of a head.
-    AttentionSplit, AttentionSplitPush = "attention_split", 5 buffers, {
+    /// common. Buffers: queries, keys, values, mask, output, counts (zeros) and shares. `quads` count groups of four elements of a head.
+    AttentionSplit, AttentionSplitPush = "attention_split", 6 buffers, {
         query: Element, key: Element, value: Element, mask: Element, has_mask: bool, causal: bool, quads: u32, value_quads: u32,
-        group: u32, tile: u32,
+        group: u32, tile: u32, output: Element, hidden_zeros: bool,
     }, {
         key_heads: u32, keys: u32, offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3],
-        mask_strides: [u32; 4],
+        mask_strides: [u32; 4], out_strides: [u32; 3], first_share: u32,
     }, replayed "attention_split_replayed";
-
-    /// Adds up what [`AttentionSplit`] makes of each share, a workgroup of 128 for a row of a head. Buffers: shares, output.
-    AttentionJoin, AttentionJoinPush = "attention_join", 2 buffers, {
-        output: Element, hidden_zeros: bool, value_quads: u32,
-    }, {
-        heads: u32, rows: u32, shares: u32, out_strides: [u32; 3],
-    };
 
     /// The same for many rows of short heads, a workgroup of 128 for 16 rows. `quads` count groups of four elements of a head.
     AttentionTiled, AttentionTiledPush = "attention_tiled", 5 buffers, {
@@ -351,7 +353,8 @@ pipelines! {
     Rotary, RotaryPush = "rotary", 4 buffers, {
         form: u32, input: Element, angle: Element, output: Element,
     }, {
-        numel: u32, depth: u32, heads: u32, positions: u32, start: u32, rotated: u32, angle_row: u32, angle_head: u32,
+        numel: u32, depth: u32, heads: u32, positions: u32, start: u32, rotated: u32, angle_row: u32, angle_head: u32, out_start: u32,
+        out_batch: u32,
     }, replayed "rotary_replayed";
 
     /// Gradients of a product with a matrix. Buffers: the output's gradient, the other factor, scales, gradient.

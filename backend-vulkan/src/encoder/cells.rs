@@ -6,7 +6,7 @@ use crate::ops::copy_all;
 use crate::state::Storage;
 use crate::tensors::{Operand, TensorId};
 use std::collections::{HashMap, HashSet};
-use torchlet_graph::graph::{Graph, ValueId};
+use torchlet_graph::graph::{Graph, Node, ValueId};
 
 /// When the values of a graph are read, and which take new values when all is done.
 pub(crate) struct Reads {
@@ -67,6 +67,46 @@ impl Reads {
 }
 
 impl Encoder<'_, '_> {
+    /// Leaves an output of the current call to those who take it, if all of them can make it of `inputs`, for which `can` holds then: tells
+    /// whether it is left. That is decided when memory is planned.
+    pub(crate) fn leave(
+        &mut self,
+        out: &Operand,
+        which: usize,
+        inputs: &[&Operand],
+        can: impl Fn(&Node) -> bool,
+    ) -> bool {
+        let able = |input: &&Operand| input.element.is_floating() && !self.is_written(input.id);
+        let possible =
+            self.planning && inputs.iter().all(able) && self.only_readers(out.value, can);
+        if possible {
+            self.state.left.insert(out.value, (self.node, which));
+        }
+        let is_left = self.state.left.contains_key(&out.value);
+        if is_left {
+            // Those who read the output read the inputs.
+            for input in inputs {
+                let root = self.state.root(input.id);
+                self.reads.join(out.value, root, self.node);
+            }
+        }
+        is_left
+    }
+
+    /// Whether calls for which this holds are all that read a value, and there are such.
+    fn only_readers(&self, value: ValueId, holds: impl Fn(&Node) -> bool) -> bool {
+        let takes = |id: &ValueId| self.graph.items(id).contains(&value);
+        let reads = |node: &&Node| {
+            let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
+            inputs.iter().any(takes)
+        };
+        let news = self.graph.updates.iter().map(|(new, _)| new);
+        let mut readers = self.graph.nodes.iter().filter(reads).peekable();
+        readers.peek().is_some()
+            && readers.all(holds)
+            && !self.graph.outputs.iter().chain(news).any(takes)
+    }
+
     /// The tensor to write to that becomes the output of the current call, and has the contents of another already: this other one,
     /// if nobody reads that any more, or else a copy. `written` is what is written there.
     pub(crate) fn successor(

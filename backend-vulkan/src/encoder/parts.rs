@@ -88,10 +88,14 @@ impl Encoder<'_, '_> {
             matches!(self.graph.values.get(id), Some(Value::Tensor(tensor)) if !tensor.dynamic);
         let root = self.state.root(id);
         let is_planned = matches!(self.state.tensor(root)?.storage, Storage::Planned);
+        Ok(is_static && is_planned && !self.is_written(id))
+    }
+
+    /// Whether any call writes to the memory of a tensor, but for the one that makes it.
+    pub(super) fn is_written(&self, id: TensorId) -> bool {
+        let root = self.state.root(id);
         let mut writers = self.graph.nodes.iter().filter(|node| node.operator.writes_arguments());
-        let is_written =
-            writers.any(|node| node.args.iter().any(|arg| self.state.root(*arg) == root));
-        Ok(is_static && is_planned && !is_written)
+        writers.any(|node| node.args.iter().any(|arg| self.state.root(*arg) == root))
     }
 }
 

@@ -1,19 +1,18 @@
-//! Attention, its caches of keys and values, and rotary embeddings.
-//!
-//! A cache is a tensor that keeps its contents between runs: what writes it writes in place.
+//! Attention: which kernel computes it, and how it is divided.
 
+use super::caches::update_caches;
 use super::views::gather;
 use super::{Entry, operator};
-use crate::derived::{Beside, Derived};
-use crate::encoder::{Encoder, numel_of, read, u32_of, write};
+use crate::derived::Derived;
+use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
-    Attention, AttentionCooperative, AttentionCooperativePush, AttentionJoin, AttentionJoinPush,
-    AttentionPush, AttentionScores, AttentionScoresPush, AttentionSplit, AttentionSplitPush,
-    AttentionTiled, AttentionTiledPush, Element, Overwrite, OverwritePush, Rotary, RotaryPush,
+    Attention, AttentionCooperative, AttentionCooperativePush, AttentionPush, AttentionScores,
+    AttentionScoresPush, AttentionSplit, AttentionSplitPush, AttentionTiled, AttentionTiledPush,
+    Element,
 };
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -29,37 +28,12 @@ pub(super) const OPERATORS: &[Entry] = &[
         let [k, v] = caches;
         custom_sdpa(e, args, [q, k, v], 5, 7)
     }),
-    operator(Operator::UPDATE_CACHE, update_cache),
-    operator(Operator::LLAMA_UPDATE_CACHE, update_cache),
     operator(Operator::TESTING_COMPUTE_ATTN_WEIGHT_WITH_KV_CACHE, |e, args| {
         let [q, k, v] = three(e, args)?;
         let [cache, _] = update_caches(e, args, [&k, &v])?;
         let offset = position(e, args, 5)?;
         let out = e.out(args)?;
         scores(e, &q, &cache, offset, &out)
-    }),
-    operator(Operator::ET_VK_APPLY_ROTARY_EMB, |e, args| rotate_both(e, args, false)),
-    operator(Operator::ET_VK_APPLY_ROTARY_EMB_HF, |e, args| rotate_both(e, args, true)),
-    operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, |e, args| {
-        let (input, angles) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-        let out = e.out(args)?;
-        let out = e.resize(out.id, &input.sizes)?;
-        let (positions, depth) = (input.size(1), input.size(2));
-        if input.rank() != 3 || depth % 2 != 0 || angles.numel() < positions * depth {
-            let (input, angles) = (&input.sizes, &angles.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
-        }
-        let push = RotaryPush {
-            numel: u32_of(out.numel())?,
-            depth: u32_of(depth)?,
-            heads: 1,
-            positions: u32_of(positions)?,
-            start: 0,
-            rotated: u32_of(depth)?,
-            angle_row: u32_of(depth)?,
-            angle_head: 0,
-        };
-        rotate(e, 2, &input, [&angles, &angles], &push, &out)
     }),
 ];
 
@@ -74,7 +48,7 @@ fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result
 }
 
 /// The first three arguments, tensors of four dimensions.
-fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
+pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
     let tensors =
         [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?];
     match tensors.iter().find(|tensor| tensor.rank() != 4) {
@@ -84,7 +58,7 @@ fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3], Error> {
 }
 
 /// A position in a sequence.
-fn position(e: &Encoder<'_, '_>, args: &[ValueId], at: usize) -> Result<usize, Error> {
+pub(super) fn position(e: &Encoder<'_, '_>, args: &[ValueId], at: usize) -> Result<usize, Error> {
     let position = e.int(e.arg(args, at)?)?;
     usize::try_from(position)
         .ok()
@@ -163,7 +137,6 @@ const MOST_SHARES: usize = 32;
 /// Attention of few rows over many keys.
 struct Split {
     pipeline: AttentionSplit,
-    join: AttentionJoin,
     shares: usize,
 }
 
@@ -213,13 +186,10 @@ impl Split {
             value_quads: u32_of(value_depth / 4)?,
             group: u32_of(group)?,
             tile,
-        };
-        let join = AttentionJoin {
             output: out.element,
             hidden_zeros: form.hidden_zeros,
-            value_quads: u32_of(value_depth / 4)?,
         };
-        Ok(Some(Split { pipeline, join, shares }))
+        Ok(Some(Split { pipeline, shares }))
     }
 }
 
@@ -353,11 +323,15 @@ fn attend(
     let most_rows = e.bound_sizes(q).get(order.row).copied().unwrap_or(rows);
     let split = Split::of(e, [q, k, v], form, mask, &out)?;
     let few = rows <= SPLIT_ROWS;
-    if let Some(Split { pipeline, join, shares }) = split {
+    if let Some(Split { pipeline, shares }) = split {
         // Asked for whatever the number of rows is, since that may change.
-        let places = batches.saturating_mul(heads).saturating_mul(SPLIT_ROWS.min(most_rows));
-        let sizes = [places, shares, value_depth + 4];
-        let parts = e.temporary(Element::F32, &sizes)?;
+        let most = e.bound_sizes(q);
+        let most_heads = most.get(order.head).copied().unwrap_or(heads);
+        let most = most.first().copied().unwrap_or(batches).saturating_mul(most_heads);
+        let places = most.saturating_mul(SPLIT_ROWS.min(most_rows));
+        let first_share = places.div_ceil(4);
+        let quads = places.saturating_mul(shares).saturating_mul(value_depth / 4 + 1);
+        let parts = e.derived(Derived::Shared(first_share.saturating_add(quads)))?;
         if few {
             let push = AttentionSplitPush {
                 key_heads: u32_of(key_heads)?,
@@ -368,25 +342,23 @@ fn attend(
                 k_strides,
                 v_strides,
                 mask_strides,
+                out_strides,
+                first_share: u32_of(first_share)?,
             };
             u32_of(parts.numel())?;
-            let accesses =
-                [read(q.id), read(k.id), read(v.id), read(mask_operand.id), write(parts.id)];
+            let accesses = [
+                read(q.id),
+                read(k.id),
+                read(v.id),
+                read(mask_operand.id),
+                write(target.id),
+                write(parts.id),
+            ];
             let invocations = [128 * shares, rows, batches.saturating_mul(key_heads)];
-            e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1])?;
-            let push = AttentionJoinPush {
-                heads: u32_of(heads)?,
-                rows: u32_of(rows)?,
-                shares: u32_of(shares)?,
-                out_strides,
-            };
-            let accesses = [read(parts.id), write(target.id)];
-            let invocations = [128 * rows, heads, batches];
-            return e.dispatch(&join, accesses, &push, invocations, [128, 1, 1]);
+            return e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1]);
         }
         e.reserve(&parts);
         e.also(&pipeline, [128, 1, 1]);
-        e.also(&join, [128, 1, 1]);
     }
     // Both kernels of many rows take the same.
     macro_rules! push {
@@ -522,149 +494,6 @@ fn scores(
     e.dispatch_by_four(&pipeline, [read(q.id), read(k.id), write(out.id)], &push, out.numel())
 }
 
-/// Emits writing `value` into a cache, from a position on.
-fn store(
-    e: &mut Encoder<'_, '_>,
-    value: &Operand,
-    cache: &Operand,
-    start: usize,
-) -> Result<(), Error> {
-    let row = cache.size(2).saturating_mul(cache.size(3));
-    let fits = value.rank() == 4
-        && cache.rank() == 4
-        && value.size(0) == cache.size(0)
-        && value.sizes[2..] == cache.sizes[2..]
-        && value.element.is_floating() == cache.element.is_floating()
-        && start.checked_add(value.size(1)).is_some_and(|end| end <= cache.size(1));
-    if !fits {
-        let (value, cache) = (&value.sizes, &cache.sizes);
-        return Err(Error::Invalid(format!("{value:?} into a cache of {cache:?} from {start} on")));
-    }
-    u32_of(cache.numel())?;
-    if value.numel() == 0 {
-        return Ok(());
-    }
-    let batches = value.size(0);
-    let (batch, out_batch) = (value.numel() / batches, cache.numel() / batches);
-    let push = OverwritePush {
-        numel: u32_of(batch)?,
-        start: u32_of(start * row)?,
-        from: 0,
-        batch: u32_of(batch)?,
-        out_batch: u32_of(out_batch)?,
-    };
-    let pipeline = Overwrite { input: value.element, output: cache.element };
-    let accesses = [read(value.id), write(cache.id)];
-    // One more group of four than there are, as the first may be begun elsewhere.
-    let across = batch.saturating_add(3).div_ceil(4);
-    if out_batch % 4 == 0 || batches == 1 {
-        return e.dispatch(&pipeline, accesses, &push, [across, batches, 1], [64, 1, 1]);
-    }
-    // Batches share groups of four: one after the other, so that each group has one writer at a time.
-    for number in 0..batches {
-        let push = OverwritePush {
-            start: u32_of(start * row + number * out_batch)?,
-            from: u32_of(number * batch)?,
-            ..push
-        };
-        e.dispatch(&pipeline, accesses, &push, [across, 1, 1], [64, 1, 1])?;
-    }
-    Ok(())
-}
-
-fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (value, cache) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-    let start = position(e, args, 2)?;
-    let out = e.out(args)?;
-    if out.element != cache.element || out.sizes != cache.sizes {
-        // What it returns is nothing that anybody reads.
-        return store(e, &value, &cache, start);
-    }
-    let cache = e.successor(&cache, &out, &value)?;
-    store(e, &value, &cache, start)
-}
-
-/// Writes keys and values into the caches that arguments 3 and 4 are.
-fn update_caches(
-    e: &mut Encoder<'_, '_>,
-    args: &[ValueId],
-    values: [&Operand; 2],
-) -> Result<[Operand; 2], Error> {
-    let start = position(e, args, 5)?;
-    let mut caches = [e.arg(args, 3)?, e.arg(args, 4)?].map(|id| e.tensor(id));
-    for (cache, value) in caches.iter_mut().zip(values) {
-        let Ok(cache) = cache else { continue };
-        // What is not persistent by itself has a tensor beside it that is.
-        if !e.is_persistent(cache.id) {
-            let numel = numel_of(&e.bound_sizes(cache))?;
-            let (tensor, element) = (cache.id, cache.element);
-            let beside = e.derived(Derived::Beside(Beside { tensor, element, numel }))?;
-            *cache = Operand { id: beside.id, ..cache.clone() };
-        }
-        store(e, value, cache, start)?;
-    }
-    let [k, v] = caches;
-    Ok([k?, v?])
-}
-
-/// Rotates queries and keys, `[batch, position, head, depth]`.
-fn rotate_both(e: &mut Encoder<'_, '_>, args: &[ValueId], halves: bool) -> Result<(), Error> {
-    let inputs = [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?];
-    let (cosine, sine) = (e.tensor(e.arg(args, 2)?)?, e.tensor(e.arg(args, 3)?)?);
-    let start = if halves { position(e, args, 4)? } else { 0 };
-    let outs = e.outs(args)?;
-    for (input, out) in inputs.iter().zip(outs) {
-        let out = e.resize(out, &input.sizes)?;
-        let (positions, heads, depth) = (input.size(1), input.size(2), input.size(3));
-        let angles = cosine.sizes.last().copied().unwrap_or(1);
-        let rotated = if halves { angles } else { angles.saturating_mul(2) };
-        // A third dimension has angles for each head.
-        let by_head = cosine.rank() == 3 && cosine.size(1) == heads && !halves;
-        let row = if by_head { angles.saturating_mul(heads) } else { angles };
-        let needed = start.saturating_add(positions).saturating_mul(row);
-        let fits = input.rank() == 4
-            && rotated <= depth
-            && rotated % 2 == 0
-            && cosine.sizes == sine.sizes
-            && cosine.element == sine.element
-            && (cosine.rank() == 2 || by_head)
-            && needed <= cosine.numel();
-        if !fits {
-            let (input, angles) = (&input.sizes, &cosine.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?} from {start} on")));
-        }
-        let push = RotaryPush {
-            numel: u32_of(out.numel())?,
-            depth: u32_of(depth)?,
-            heads: u32_of(heads)?,
-            positions: u32_of(positions)?,
-            start: u32_of(start)?,
-            rotated: u32_of(rotated)?,
-            angle_row: u32_of(row)?,
-            angle_head: if by_head { u32_of(angles)? } else { 0 },
-        };
-        rotate(e, u32::from(halves), input, [&cosine, &sine], &push, &out)?;
-    }
-    Ok(())
-}
-
-fn rotate(
-    e: &mut Encoder<'_, '_>,
-    form: u32,
-    input: &Operand,
-    [cosine, sine]: [&Operand; 2],
-    push: &RotaryPush,
-    out: &Operand,
-) -> Result<(), Error> {
-    if !input.element.is_floating() || out.element == Element::I32 {
-        return Err(Error::invalid("rotates what is not floating-point"));
-    }
-    let pipeline =
-        Rotary { form, input: input.element, angle: cosine.element, output: out.element };
-    let accesses = [read(input.id), read(cosine.id), read(sine.id), write(out.id)];
-    e.dispatch_by_four(&pipeline, accesses, push, out.numel())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -736,8 +565,8 @@ mod tests {
         // A workgroup for each of the nine batches; of eight, one would have to have two.
         state.busy = 9 * 128;
         let bytes = |state: &State, steps: &[Step]| {
-            assert_eq!(steps.len(), 2);
-            state.tensor(steps[0].accesses[4].tensor).unwrap().bytes()
+            assert_eq!(steps.len(), 1);
+            state.tensor(steps[0].accesses[5].tensor).unwrap().bytes()
         };
         let (steps, _) = encode(&graph, &mut state, true).unwrap();
         let planned = bytes(&state, &steps);

@@ -4,6 +4,7 @@
 //! shapes and emits dispatches. [`find`] is the one truth about what can run.
 
 mod attention;
+mod caches;
 mod chain;
 mod convolution;
 #[cfg(test)]
@@ -11,11 +12,13 @@ mod coverage;
 mod create;
 mod elementwise;
 mod epilogue;
+mod gated;
 mod index;
 mod join;
 mod linear;
 mod matmul;
 mod normalize;
+mod normed;
 mod pooling;
 mod quantized;
 mod reduce;
@@ -27,7 +30,8 @@ mod weights;
 mod window;
 
 pub(crate) use chain::{MAX_STAGES, fits};
-pub(crate) use symbolic::watched_inputs;
+pub(crate) use quantized::weighs_floats;
+pub(crate) use symbolic::{integer_set_by, watched_inputs};
 pub(crate) use views::copy_all;
 
 use crate::encoder::Encoder;
@@ -95,11 +99,13 @@ pub(crate) const fn product(of: Operator, bounds: Option<usize>, encode: EncodeF
 /// The families. A new operator goes into the table of its family.
 const FAMILIES: &[&[Entry]] = &[
     attention::OPERATORS,
+    caches::OPERATORS,
     chain::OPERATORS,
     convolution::OPERATORS,
     create::OPERATORS,
     elementwise::OPERATORS,
     epilogue::OPERATORS,
+    gated::OPERATORS,
     index::OPERATORS,
     join::OPERATORS,
     linear::OPERATORS,

@@ -3,6 +3,7 @@
 //! Rows of consecutive elements that are not too long take one dispatch ([`row`]); else their statistics are made first.
 
 use super::elementwise::{apply_binary, apply_unary_with};
+use super::normed::Norm;
 use super::reduce::{Function, emit};
 use super::{Entry, operator};
 use crate::derived::{BatchNorm, Derived};
@@ -247,21 +248,33 @@ fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 }
 
 fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let weight = e.tensor(e.arg(args, 1)?)?;
-    let epsilon = e.float(e.arg(args, 2)?)?;
+    let norm = Norm::of_call(e, args)?;
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &norm.input.sizes)?;
+    if norm.leave(e, &out) && norm.is_left {
+        return Ok(());
+    }
+    norm.emit(e, &out)
+}
+
+/// Emits `input / rms(input) * weight` of each row.
+pub(super) fn emit_rms_norm(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    weight: &Operand,
+    epsilon: f64,
+    out: &Operand,
+) -> Result<(), Error> {
     let count = input.sizes.last().copied().unwrap_or(1);
     let rows = input.numel() / count.max(1);
-    let out = e.out(args)?;
-    let out = e.resize(out.id, &input.sizes)?;
-    let weights = Weights { weight: Some(&weight), bias: None, step: 1, count };
-    let short = Rows::from_dim(e, &input, input.rank().saturating_sub(1));
+    let weights = Weights { weight: Some(weight), bias: None, step: 1, count };
+    let short = Rows::from_dim(e, input, input.rank().saturating_sub(1));
     if short.are_short() {
-        return row(e, RMS, &input, short, weights, epsilon, &out);
+        return row(e, RMS, input, short, weights, epsilon, out);
     }
     let mean = e.temporary(Element::F32, &[rows])?;
-    emit(e, Function::SumSquares, &input, None, &mean, [count, 1], 1.0 / count as f64)?;
-    normalize(e, RMS, &input, [&mean, &mean], [count, 1], weights, epsilon, &out)
+    emit(e, Function::SumSquares, input, None, &mean, [count, 1], 1.0 / count as f64)?;
+    normalize(e, RMS, input, [&mean, &mean], [count, 1], weights, epsilon, out)
 }
 
 fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {

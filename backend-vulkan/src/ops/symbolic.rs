@@ -40,6 +40,15 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
+/// The symbolic integer that a call sets, if it sets one.
+pub(crate) fn integer_set_by(node: &Node) -> Option<ValueId> {
+    let position = match node.operator {
+        Operator::ET_VK_SELECT_AS_SYMINT => 3,
+        operator => OPERATORS.iter().find(|entry| entry.operator == operator).map(|_| 2)?,
+    };
+    node.args.get(position).copied()
+}
+
 /// The calls that are evaluated on the host for one integer, at most.
 const MOST_CALLS: usize = 256;
 

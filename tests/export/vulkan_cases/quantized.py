@@ -23,6 +23,7 @@ from op_cases.table import Inputs, f32, i8, i32, u8, values
 from torch import nn
 from torch.export import Dim
 
+from .reduce import RmsNorm
 from .table import Delegated, case, half
 
 Q = torch.ops.quantized_decomposed
@@ -90,6 +91,46 @@ def linear() -> Iterator[Delegated]:
     some = [(values(f32, 1, rows, 128),) for rows in (72, 1, 40, 3)]
     dynamic_rows = ({1: Dim("rows", min=1, max=72)},)
     yield case("q4gsw_rows", wide, *some, quantize=grouped(only, 32), dynamic=dynamic_rows, rtol=1e-3, atol=1e-3)
+
+
+class FeedForward(nn.Module):
+    """A layer of a language model: a norm, a product that gates another one, and the way back."""
+
+    def __init__(self, activation: nn.Module, width: int, inner: int) -> None:
+        super().__init__()
+        self.norm = RmsNorm(width)
+        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+        self.activation = activation
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        normed = self.norm(x)
+        return x + self.down(self.activation(self.gate(normed)) * self.up(normed))
+
+
+class Shared(FeedForward):
+    """Others take the norm and the gate, too."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        normed = self.norm(x)
+        gate = self.activation(self.gate(normed))
+        return gate * self.up(normed), gate, normed - 1.0
+
+
+def feed_forward() -> Iterator[Delegated]:
+    """Few rows take kernels that do the norm and the gate on the way."""
+    only = grouped(IntxWeightOnlyConfig, 32)
+    tight = {"quantize": only, "rtol": 1e-3, "atol": 1e-3}
+    some = [(values(f32, 1, rows, 128),) for rows in (72, 1, 40, 3)]
+    dynamic = {"dynamic": ({1: Dim("rows", min=1, max=72)},)}
+    silu = FeedForward(nn.SiLU(), 128, 96)
+    yield case("rows", silu, *some, **tight, **dynamic)
+    yield half(case("rows", silu, *some, quantize=only, atol=0.05, **dynamic))
+    # Rows of 16 bytes of weights for each invocation of a subgroup; then fewer.
+    yield case("wide", FeedForward(nn.SiLU(), 1024, 64), (values(f32, 1, 2, 1024),), **tight)
+    yield case("gelu", FeedForward(nn.GELU(), 64, 160), (values(f32, 1, 1, 64),), **tight)
+    yield case("sigmoid", FeedForward(nn.Sigmoid(), 64, 32), (values(f32, 4, 64),), **tight)
+    yield case("shared", Shared(nn.SiLU(), 64, 32), (values(f32, 1, 2, 64),), **tight)
 
 
 def quanta(name: str, module: nn.Module, *inputs: Inputs) -> Delegated:
@@ -201,6 +242,7 @@ def training() -> Iterator[Delegated]:
 
 FAMILIES = {
     "quantized_linear": linear,
+    "feed_forward": feed_forward,
     "quantized_layers": layers,
     "quantized_conversion": conversion,
     "quantized_embedding": embedding,

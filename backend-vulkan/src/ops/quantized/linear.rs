@@ -5,31 +5,22 @@ use super::regular::Regular;
 use super::{bias_of, is_relu, pair, quantized_input};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
+use crate::ops::normed::Norm;
 use crate::ops::{Entry, operator, product};
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
-use torchlet_graph::graph::ValueId;
+use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
     Element, EmbeddingQ4, EmbeddingQ4Push, LinearQuantized, LinearQuantizedPush,
 };
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
-    product(Operator::WEIGHT_INT8PACK_MM, None, |e, args| {
-        let linear = Linear { weight: 1, scales: 2, ..Linear::new(WeightForm::Bytes) };
-        linear_quantized(e, args, &linear)
-    }),
-    product(Operator::ET_VK_LINEAR_QCS4W, None, |e, args| {
-        let linear = Linear { weight: 1, scales: 2, ..Linear::new(WeightForm::HighFirst) };
-        linear_quantized(e, args, &linear)
-    }),
-    product(Operator::ET_VK_LINEAR_Q8CSW, None, |e, args| {
-        let linear =
-            Linear { weight: 1, scales: 2, bias: Some(3), ..Linear::new(WeightForm::Bytes) };
-        linear_quantized(e, args, &linear)
-    }),
-    product(Operator::ET_VK_LINEAR_Q4GSW, None, linear_q4gsw),
-    product(Operator::ET_VK_Q4GSW_LINEAR, None, linear_q4gsw),
+    product(Operator::WEIGHT_INT8PACK_MM, None, |e, args| plain(e, args, &INT8PACK_MM)),
+    product(Operator::ET_VK_LINEAR_QCS4W, None, |e, args| plain(e, args, &QCS4W)),
+    product(Operator::ET_VK_LINEAR_Q8CSW, None, |e, args| plain(e, args, &Q8CSW)),
+    product(Operator::ET_VK_LINEAR_Q4GSW, None, |e, args| plain(e, args, &Q4GSW)),
+    product(Operator::ET_VK_Q4GSW_LINEAR, None, |e, args| plain(e, args, &Q4GSW)),
     operator(Operator::ET_VK_LINEAR_DQ8CA_Q4GSW, |e, args| {
         let linear = Linear {
             by_row: Some([1, 2]),
@@ -97,15 +88,31 @@ impl Linear {
     }
 }
 
-fn linear_q4gsw(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let linear = Linear {
-        weight: 1,
-        scales: 2,
-        group: Some(3),
-        bias: Some(4),
-        ..Linear::new(WeightForm::LowFirst)
-    };
-    linear_quantized(e, args, &linear)
+const INT8PACK_MM: Linear = Linear::new(WeightForm::Bytes);
+const QCS4W: Linear = Linear::new(WeightForm::HighFirst);
+const Q8CSW: Linear = Linear { bias: Some(3), ..Linear::new(WeightForm::Bytes) };
+const Q4GSW: Linear = Linear { group: Some(3), bias: Some(4), ..Linear::new(WeightForm::LowFirst) };
+
+/// The products of floating-point numbers with quantized weights: those that kernels for few rows know more of than others.
+fn of_floats(operator: Operator) -> Option<&'static Linear> {
+    match operator {
+        Operator::WEIGHT_INT8PACK_MM => Some(&INT8PACK_MM),
+        Operator::ET_VK_LINEAR_QCS4W => Some(&QCS4W),
+        Operator::ET_VK_LINEAR_Q8CSW => Some(&Q8CSW),
+        Operator::ET_VK_LINEAR_Q4GSW | Operator::ET_VK_Q4GSW_LINEAR => Some(&Q4GSW),
+        _ => None,
+    }
+}
+
+/// Whether an operator is such a product.
+pub(crate) fn weighs_floats(operator: Operator) -> bool {
+    of_floats(operator).is_some()
+}
+
+/// The product that a call of such an operator is.
+pub(in crate::ops) fn weighted(e: &mut Encoder<'_, '_>, call: &Node) -> Result<Weighted, Error> {
+    let linear = of_floats(call.operator).ok_or_else(|| Error::invalid("this is no product"))?;
+    Weighted::of(e, &call.args, linear)
 }
 
 fn q8ta_linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -121,23 +128,122 @@ fn q8ta_linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     linear_quantized(e, args, &linear)
 }
 
-/// A product with quantized weights, of floating-point numbers to such: what kernels for it have in common.
-pub(super) struct Weighted<'o> {
-    pub(super) input: &'o Operand,
-    pub(super) weight: &'o Operand,
+/// A product with quantized weights: what kernels for it have in common.
+pub(in crate::ops) struct Weighted {
+    pub(in crate::ops) input: Operand,
+    pub(super) weight: Operand,
     pub(super) form: WeightForm,
     /// Bytes of a row of the weights.
     pub(super) weight_row: usize,
-    pub(super) scales: &'o Operand,
+    pub(super) scales: Operand,
     /// Scales for each group of rows, and the elements of a group.
     pub(super) scale_row: usize,
     pub(super) group: usize,
-    pub(super) bias: Option<&'o Operand>,
-    pub(super) out: &'o Operand,
-    pub(super) epilogue: &'o Epilogue,
+    pub(super) bias: Option<Operand>,
+    pub(in crate::ops) out: Operand,
     pub(super) m: usize,
     pub(super) n: usize,
     pub(super) k: usize,
+}
+
+impl Weighted {
+    fn of(e: &mut Encoder<'_, '_>, args: &[ValueId], linear: &Linear) -> Result<Self, Error> {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let weight = e.tensor(e.arg(args, linear.weight)?)?;
+        let scales = e.tensor(e.arg(args, linear.scales)?)?;
+        let (Some(k), 2) = (input.sizes.last().copied(), weight.rank()) else {
+            return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
+        };
+        let (n, weight_row) = (weight.size(0), weight.size(1));
+        let m = input.numel() / k.max(1);
+        let bytes = if linear.form == WeightForm::Bytes { k } else { k.div_ceil(2) };
+        if weight.element.size() != 1 || bytes > weight_row || k == 0 {
+            return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
+        }
+        let group = match linear.group {
+            None => k,
+            Some(position) => usize::try_from(e.int(e.arg(args, position)?)?).unwrap_or(0),
+        };
+        if group == 0 {
+            return Err(Error::invalid("the groups of weights are empty"));
+        }
+        let scale_row = match (linear.group, scales.sizes.last()) {
+            (Some(_), Some(row)) => *row,
+            _ => n,
+        };
+        let groups = if linear.group.is_some() { k.div_ceil(group) } else { 1 };
+        let needed = groups.checked_mul(scale_row);
+        if scale_row < n || needed.is_none_or(|count| count > scales.numel()) {
+            return Err(Error::invalid("there are too few scales"));
+        }
+        let bias = match linear.bias {
+            Some(position) => bias_of(e, args, position, n)?,
+            None => None,
+        };
+        let mut sizes = input.sizes.clone();
+        if let Some(last) = sizes.last_mut() {
+            *last = n;
+        }
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &sizes)?;
+        if out.element.is_floating() == linear.output.is_some() {
+            return Err(Error::invalid("the output has another type"));
+        }
+        let form = linear.form;
+        Ok(Weighted {
+            input,
+            weight,
+            form,
+            weight_row,
+            scales,
+            scale_row,
+            group,
+            bias,
+            out,
+            m,
+            n,
+            k,
+        })
+    }
+
+    /// Whether both sides are floating-point numbers.
+    pub(super) fn is_of_floats(&self) -> bool {
+        self.input.element.is_floating() && self.out.element.is_floating()
+    }
+}
+
+/// Products of floating-point numbers, also of such that come from a norm.
+fn plain(e: &mut Encoder<'_, '_>, args: &[ValueId], linear: &Linear) -> Result<(), Error> {
+    let it = Weighted::of(e, args, linear)?;
+    let epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
+    let norm = Norm::of(e, &it.input)?;
+    if it.is_of_floats()
+        && let Some(regular) = Regular::of(e, &it)?
+        && regular.encode(e, &it, &epilogue, norm.as_ref())?
+    {
+        return Ok(());
+    }
+    if let Some(norm) = norm.filter(|norm| norm.is_left) {
+        norm.emit(e, &it.input)?;
+    }
+    any(e, &it, &epilogue, &Input::plain(&it.input))
+}
+
+/// What a product takes in place of the numbers that it is of.
+struct Input {
+    operand: Operand,
+    scale: f64,
+    zero: f64,
+    /// Scale and zero point of each row.
+    by_row: Option<(Operand, Operand)>,
+    /// Scale and zero point of the output.
+    output: [f64; 2],
+}
+
+impl Input {
+    fn plain(operand: &Operand) -> Self {
+        Input { operand: operand.clone(), scale: 1.0, zero: 0.0, by_row: None, output: [1.0, 0.0] }
+    }
 }
 
 fn linear_quantized(
@@ -145,101 +251,48 @@ fn linear_quantized(
     args: &[ValueId],
     linear: &Linear,
 ) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let weight = e.tensor(e.arg(args, linear.weight)?)?;
-    let scales = e.tensor(e.arg(args, linear.scales)?)?;
-    let (Some(k), 2) = (input.sizes.last().copied(), weight.rank()) else {
-        return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
-    };
-    let (n, weight_row) = (weight.size(0), weight.size(1));
-    let m = input.numel() / k.max(1);
-    let bytes = if linear.form == WeightForm::Bytes { k } else { k.div_ceil(2) };
-    if weight.element.size() != 1 || bytes > weight_row || k == 0 {
-        return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
-    }
-    let group = match linear.group {
-        None => k,
-        Some(position) => usize::try_from(e.int(e.arg(args, position)?)?).unwrap_or(0),
-    };
-    if group == 0 {
-        return Err(Error::invalid("the groups of weights are empty"));
-    }
-    let scale_row = match (linear.group, scales.sizes.last()) {
-        (Some(_), Some(row)) => *row,
-        _ => n,
-    };
-    let groups = if linear.group.is_some() { k.div_ceil(group) } else { 1 };
-    if scale_row < n || groups.checked_mul(scale_row).is_none_or(|count| count > scales.numel()) {
-        return Err(Error::invalid("there are too few scales"));
-    }
-    let bias = match linear.bias {
-        Some(position) => bias_of(e, args, position, n)?,
-        None => None,
-    };
+    let it = Weighted::of(e, args, linear)?;
     let relu = match linear.activation {
         Some(position) => is_relu(e, args, position)?,
         None => false,
     };
-    let mut sizes = input.sizes.clone();
-    if let Some(last) = sizes.last_mut() {
-        *last = n;
-    }
-    let out = e.out(args)?;
-    let out = e.resize(out.id, &sizes)?;
-    if out.element.is_floating() == linear.output.is_some() {
-        return Err(Error::invalid("the output has another type"));
-    }
     let mut epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
     if relu {
         epilogue = Epilogue { residual: epilogue.residual, ..Epilogue::clamp(0.0, f64::INFINITY) };
     }
-    let (mut input_scale, mut input_zero) = (1.0, 0.0);
-    let mut by_row = None;
-    let source = if let Some(positions) = linear.input {
-        [input_scale, input_zero] = pair(e, args, positions)?;
-        quantized_input(e, &input, [input_scale, input_zero])?
+    let mut input = Input::plain(&it.input);
+    if let Some(positions) = linear.input {
+        let [scale, zero] = pair(e, args, positions)?;
+        let operand = quantized_input(e, &it.input, [scale, zero])?;
+        input = Input { operand, scale, zero, ..input };
     } else if let Some([scale, zero]) = linear.by_row {
         let (scale, zero) = (e.tensor(e.arg(args, scale)?)?, e.tensor(e.arg(args, zero)?)?);
-        if scale.numel() < m || zero.numel() < m {
+        if scale.numel() < it.m || zero.numel() < it.m {
             return Err(Error::invalid("there are too few scales of the input"));
         }
-        let codes = e.temporary(Element::I8, &input.sizes)?;
+        let codes = e.temporary(Element::I8, &it.input.sizes)?;
         let bounds = bounds(Element::I8);
         let to = Direction::Quantize;
-        affine(e, to, &input, &scale, Some(&zero), &[m, k], &[1, 0], bounds, &codes)?;
-        by_row = Some((scale, zero));
-        codes
-    } else {
-        input.clone()
-    };
-    if source.element.is_floating() && out.element.is_floating() {
-        let weighted = Weighted {
-            input: &source,
-            weight: &weight,
-            form: linear.form,
-            weight_row,
-            scales: &scales,
-            scale_row,
-            group,
-            bias: bias.as_ref(),
-            out: &out,
-            epilogue: &epilogue,
-            m,
-            n,
-            k,
-        };
-        if let Some(regular) = Regular::of(e, &weighted)?
-            && regular.encode(e, &weighted)?
-        {
-            return Ok(());
-        }
+        let sizes = [it.m, it.k];
+        affine(e, to, &it.input, &scale, Some(&zero), &sizes, &[1, 0], bounds, &codes)?;
+        input = Input { operand: codes, by_row: Some((scale, zero)), ..input };
     }
-    let output = match linear.output {
-        Some(positions) => pair(e, args, positions)?,
-        None => [1.0, 0.0],
-    };
-    let grouped = groups > 1;
-    let word = if linear.form == WeightForm::Bytes { 4 } else { 2 };
+    if let Some(positions) = linear.output {
+        input.output = pair(e, args, positions)?;
+    }
+    any(e, &it, &epilogue, &input)
+}
+
+/// Emits the kernel that takes products of any shape.
+fn any(
+    e: &mut Encoder<'_, '_>,
+    it: &Weighted,
+    epilogue: &Epilogue,
+    source: &Input,
+) -> Result<(), Error> {
+    let Weighted { m, n, k, weight_row, group, scale_row, .. } = *it;
+    let grouped = k > group;
+    let word = if it.form == WeightForm::Bytes { 4 } else { 2 };
     let aligned = k % 4 == 0 && weight_row % word == 0 && (!grouped || group % 4 == 0);
     let rows = if n % 4 == 0 && m >= 4 { 4 } else { 1 };
     let push = LinearQuantizedPush {
@@ -249,35 +302,35 @@ fn linear_quantized(
         weight_row: u32_of(weight_row)?,
         group: u32_of(group)?,
         scale_row: u32_of(scale_row)?,
-        input_scale: input_scale as f32,
-        input_zero: input_zero as i32,
-        out_inverse: (1.0 / output[0]) as f32,
-        out_zero: output[1] as f32,
+        input_scale: source.scale as f32,
+        input_zero: source.zero as i32,
+        out_inverse: (1.0 / source.output[0]) as f32,
+        out_zero: source.output[1] as f32,
         a: epilogue.a,
         b: epilogue.b,
     };
-    u32_of(weight.numel())?;
-    u32_of(source.numel())?;
-    u32_of(out.numel())?;
-    let bias_operand = bias.as_ref().unwrap_or(&scales);
+    u32_of(it.weight.numel())?;
+    u32_of(source.operand.numel())?;
+    u32_of(it.out.numel())?;
+    let bias = it.bias.as_ref().unwrap_or(&it.scales);
     let residual = epilogue.residual.as_ref();
-    let (scale_operand, zero_operand) = match &by_row {
+    let (scale, zero) = match &source.by_row {
         Some(_) if residual.is_some() => {
             return Err(Error::invalid("a sum behind a product of quantized rows"));
         }
         Some((scale, zero)) => (scale, zero),
-        None => (residual.unwrap_or(&scales), &scales),
+        None => (residual.unwrap_or(&it.scales), &it.scales),
     };
     let pipeline = LinearQuantized {
-        input: source.element,
-        scale: scales.element,
-        bias: bias_operand.element,
-        input_scale: scale_operand.element,
-        input_zero: zero_operand.element,
-        output: out.element,
-        weight: linear.form as u32,
-        has_bias: bias.is_some(),
-        by_row: by_row.is_some(),
+        input: source.operand.element,
+        scale: it.scales.element,
+        bias: bias.element,
+        input_scale: scale.element,
+        input_zero: zero.element,
+        output: it.out.element,
+        weight: it.form as u32,
+        has_bias: it.bias.is_some(),
+        by_row: source.by_row.is_some(),
         aligned,
         grouped,
         rows,
@@ -286,13 +339,13 @@ fn linear_quantized(
         has_residual: residual.is_some(),
     };
     let accesses = [
-        read(source.id),
-        read(weight.id),
-        read(scales.id),
-        read(bias_operand.id),
-        read(scale_operand.id),
-        read(zero_operand.id),
-        write(out.id),
+        read(source.operand.id),
+        read(it.weight.id),
+        read(it.scales.id),
+        read(bias.id),
+        read(scale.id),
+        read(zero.id),
+        write(it.out.id),
     ];
     if rows > 1 {
         let tiles = (n / 4).saturating_mul(m.div_ceil(4));
@@ -301,7 +354,7 @@ fn linear_quantized(
     // Few invocations share a short sum, many a long one.
     let steps = k.div_ceil(if aligned { 4 } else { 1 });
     let lanes = (steps.div_ceil(4).next_power_of_two()).clamp(1, 64) as u32;
-    let quads = out.numel().div_ceil(4);
+    let quads = it.out.numel().div_ceil(4);
     let workgroup = [lanes, 64 / lanes];
     e.dispatch_along_y(&pipeline, accesses, &push, [lanes as usize, quads], workgroup)
 }

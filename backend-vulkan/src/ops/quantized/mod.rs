@@ -10,6 +10,9 @@ pub(super) mod linear;
 pub(super) mod parameters;
 mod regular;
 
+pub(crate) use linear::weighs_floats;
+pub(super) use regular::gated;
+
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;

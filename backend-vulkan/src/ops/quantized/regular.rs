@@ -4,24 +4,42 @@
 //! Of few rows, memory decides: a kernel that reads each weight once. Of many, arithmetic does: the weights become floating-point numbers, and
 //! the product one in tiles.
 
-use super::linear::{WeightForm, Weighted};
+use super::linear::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
-use crate::encoder::{Encoder, read, u32_of, write};
+use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::matmul::{Product, is_tiled};
+use crate::ops::normed::{FEW_ROWS, Norm};
+use crate::stages::Epilogue;
 use crate::tensors::Operand;
+use torchlet_graph::graph::Node;
 use torchlet_shaders::{
-    Element, GemvQuantized, GemvQuantizedPush, UnpackWeights, UnpackWeightsPush,
+    Element, GemvGated, GemvGatedPush, GemvQuantized, GemvQuantizedPush, UnpackWeights,
+    UnpackWeightsPush,
 };
-
-/// The rows up to which weights are read anew for each.
-const FEW_ROWS: usize = 4;
 
 /// The elements of a row of weights that an invocation multiplies at a time.
 const AT_ONCE: usize = 8;
 
 /// The most bytes of weights that are unpacked.
 const MOST_UNPACKED: usize = 1 << 29;
+
+/// The push constants of the kernels for few rows.
+macro_rules! gemv_push {
+    ($push:ident, $regular:expr, $product:expr, $epilogue:expr, $norm:expr) => {
+        $push {
+            m: u32_of($product.m)?,
+            n: u32_of($product.n)?,
+            k: u32_of($product.k)?,
+            weight_row: u32_of($product.weight_row)?,
+            group_shift: $regular.group_shift,
+            scale_row: u32_of($regular.scale_row)?,
+            a: $epilogue.a,
+            b: $epilogue.b,
+            epsilon: $norm.map_or(0.0, |norm| norm.epsilon as f32),
+        }
+    };
+}
 
 /// What is known of such a product.
 pub(super) struct Regular {
@@ -36,7 +54,7 @@ pub(super) struct Regular {
 
 impl Regular {
     /// `None` if the product is for the kernel that takes any.
-    pub(super) fn of(e: &mut Encoder<'_, '_>, it: &Weighted<'_>) -> Result<Option<Self>, Error> {
+    pub(super) fn of(e: &mut Encoder<'_, '_>, it: &Weighted) -> Result<Option<Self>, Error> {
         let grouped = it.k > it.group;
         let row_unit = if it.form == WeightForm::Bytes { AT_ONCE } else { AT_ONCE / 2 };
         let shape = it.n.is_multiple_of(4)
@@ -44,11 +62,11 @@ impl Regular {
             && it.weight_row.is_multiple_of(row_unit)
             && (!grouped || (it.group.is_power_of_two() && it.group >= AT_ONCE))
             && it.scales.element.is_floating()
-            && it.bias.is_none_or(|bias| bias.element.is_floating());
+            && it.bias.as_ref().is_none_or(|bias| bias.element.is_floating());
         if !shape {
             return Ok(None);
         }
-        let bound = e.bound_sizes(it.out);
+        let bound = e.bound_sizes(&it.out);
         let most_rows = bound.split_last().map_or(1, |(_, rows)| rows.iter().product());
         let (mut scales, mut scale_row) = (it.scales.clone(), 1);
         if grouped {
@@ -66,54 +84,70 @@ impl Regular {
     }
 
     /// Emits the dispatches; `false` if there is no kernel for so many rows.
-    pub(super) fn encode(&self, e: &mut Encoder<'_, '_>, it: &Weighted<'_>) -> Result<bool, Error> {
-        for operand in [it.weight, it.input, it.out] {
+    pub(super) fn encode(
+        &self,
+        e: &mut Encoder<'_, '_>,
+        it: &Weighted,
+        epilogue: &Epilogue,
+        norm: Option<&Norm>,
+    ) -> Result<bool, Error> {
+        for operand in [&it.weight, &it.input, &it.out] {
             u32_of(operand.numel())?;
         }
-        let (pipeline, workgroup) = self.gemv(it);
-        if it.m <= FEW_ROWS {
-            return self.few_rows(e, it, &pipeline, workgroup).map(|()| true);
+        let residual = epilogue.residual.as_ref();
+        let pipeline = GemvQuantized {
+            input: norm.map_or(&it.input, |norm| &norm.input).element,
+            scale: self.scales.element,
+            norm: norm.map_or(Element::F32, |norm| norm.weight.element),
+            output: it.out.element,
+            weight: it.form as u32,
+            grouped: self.grouped,
+            wide: self.wide(it).is_some(),
+            has_norm: norm.is_some(),
+            activation: epilogue.activation,
+            bias: it.bias.as_ref().map_or(Element::F32, |bias| bias.element),
+            has_bias: it.bias.is_some(),
+            residual: residual.map_or(Element::F32, |residual| residual.element),
+            has_residual: residual.is_some(),
+        };
+        let workgroup = [self.lanes(it), 1, 1];
+        if it.m > FEW_ROWS {
+            return self.many_rows(e, it, epilogue, &pipeline, workgroup);
         }
-        let element = it.input.element;
-        let bytes = it.n.saturating_mul(it.k).saturating_mul(element.size());
-        // Other calls may have few rows, and read the scales then.
-        e.also(&pipeline, workgroup);
-        e.reserve(&self.scales);
-        let tiled = is_tiled(e, [element; 2], [1, self.most_rows, it.n, it.k]);
-        if !tiled || bytes > MOST_UNPACKED {
-            return Ok(false);
-        }
-        self.many_rows(e, it).map(|()| true)
+        let push = gemv_push!(GemvQuantizedPush, self, it, epilogue, norm);
+        let input = norm.map_or(&it.input, |norm| &norm.input);
+        let accesses = [
+            read(input.id),
+            read(it.weight.id),
+            read(self.scales.id),
+            read(it.bias.as_ref().unwrap_or(input).id),
+            read(residual.unwrap_or(input).id),
+            read(norm.map_or(input, |norm| &norm.weight).id),
+            write(it.out.id),
+        ];
+        let [lanes, ..] = workgroup;
+        e.dispatch_along_y(&pipeline, accesses, &push, self.invocations(it), [lanes, 1])?;
+        Ok(true)
     }
 
-    fn gemv(&self, it: &Weighted<'_>) -> (GemvQuantized, [u32; 3]) {
-        let residual = it.epilogue.residual.as_ref();
-        let wide = self.wide(it);
+    /// The invocations of a workgroup.
+    fn lanes(&self, it: &Weighted) -> u32 {
         // On an NVIDIA H200, one turn takes as long as memory takes to answer, so there are as few as there can be; but where turns are short,
         // two are faster than twice as many invocations that share a sum.
-        let turns = match wide {
+        let turns = match self.wide(it) {
             Some(elements) => it.k / elements,
             None => (it.k / AT_ONCE).div_ceil(2),
         };
-        let lanes = turns.next_power_of_two().clamp(32, 128) as u32;
-        let pipeline = GemvQuantized {
-            input: it.input.element,
-            scale: self.scales.element,
-            bias: it.bias.map_or(Element::F32, |bias| bias.element),
-            output: it.out.element,
-            weight: it.form as u32,
-            has_bias: it.bias.is_some(),
-            grouped: self.grouped,
-            activation: it.epilogue.activation,
-            residual: residual.map_or(Element::F32, |residual| residual.element),
-            has_residual: residual.is_some(),
-            wide: wide.is_some(),
-        };
-        (pipeline, [lanes, 1, 1])
+        turns.next_power_of_two().clamp(32, 128) as u32
+    }
+
+    /// The invocations along a row of the weights, and the workgroups.
+    fn invocations(&self, it: &Weighted) -> [usize; 2] {
+        [self.lanes(it) as usize, (it.n / 4).saturating_mul(it.m)]
     }
 
     /// The elements in 16 bytes of a row of weights, where invocations take so many at a time and there are enough for a subgroup.
-    fn wide(&self, it: &Weighted<'_>) -> Option<usize> {
+    fn wide(&self, it: &Weighted) -> Option<usize> {
         let elements = if it.form == WeightForm::Bytes { 16 } else { 32 };
         let fits = it.k.is_multiple_of(elements)
             && it.weight_row.is_multiple_of(16)
@@ -122,36 +156,23 @@ impl Regular {
         fits.then_some(elements)
     }
 
-    fn few_rows(
+    /// Emits the product of many rows; `false` if there is none. With other shapes, the call takes a kernel for few, which is made too.
+    fn many_rows(
         &self,
         e: &mut Encoder<'_, '_>,
-        it: &Weighted<'_>,
-        pipeline: &GemvQuantized,
-        [lanes, ..]: [u32; 3],
-    ) -> Result<(), Error> {
-        let push = GemvQuantizedPush {
-            m: u32_of(it.m)?,
-            n: u32_of(it.n)?,
-            k: u32_of(it.k)?,
-            weight_row: u32_of(it.weight_row)?,
-            group_shift: self.group_shift,
-            scale_row: u32_of(self.scale_row)?,
-            a: it.epilogue.a,
-            b: it.epilogue.b,
-        };
-        let accesses = [
-            read(it.input.id),
-            read(it.weight.id),
-            read(self.scales.id),
-            read(it.bias.unwrap_or(it.input).id),
-            read(it.epilogue.residual.as_ref().unwrap_or(it.input).id),
-            write(it.out.id),
-        ];
-        let tiles = (it.n / 4).saturating_mul(it.m);
-        e.dispatch_along_y(pipeline, accesses, &push, [lanes as usize, tiles], [lanes, 1])
-    }
-
-    fn many_rows(&self, e: &mut Encoder<'_, '_>, it: &Weighted<'_>) -> Result<(), Error> {
+        it: &Weighted,
+        epilogue: &Epilogue,
+        few: &GemvQuantized,
+        workgroup: [u32; 3],
+    ) -> Result<bool, Error> {
+        let element = it.input.element;
+        let bytes = it.n.saturating_mul(it.k).saturating_mul(element.size());
+        e.also(few, workgroup);
+        e.reserve(&self.scales);
+        let tiled = is_tiled(e, [element; 2], [1, self.most_rows, it.n, it.k]);
+        if !tiled || bytes > MOST_UNPACKED {
+            return Ok(false);
+        }
         let unpacked = e.temporary(it.input.element, &[it.k, it.n])?;
         let push = UnpackWeightsPush {
             n: u32_of(it.n)?,
@@ -172,9 +193,83 @@ impl Regular {
         e.dispatch(&pipeline, accesses, &push, invocations, [16, 8, 1])?;
         let mut product =
             Product::new(it.input.clone(), unpacked, it.out.clone(), [it.m, it.n, it.k]);
-        product.bias = it.bias.map(|bias| (bias.clone(), 0, [0, 1]));
-        product.epilogue = Some(it.epilogue.clone());
+        product.bias = it.bias.clone().map(|bias| (bias, 0, [0, 1]));
+        product.epilogue = Some(epilogue.clone());
         product.bound = Some([1, self.most_rows, it.n]);
-        product.encode(e)
+        product.encode(e)?;
+        Ok(true)
+    }
+}
+
+/// The activation of one product times another one, of the same few rows.
+pub(in crate::ops) struct Gated {
+    pipeline: GemvGated,
+    push: GemvGatedPush,
+    accesses: [Access; 6],
+    invocations: [usize; 2],
+}
+
+/// The kernel for these products, `None` if there is none for their form or number of rows.
+pub(in crate::ops) fn gated(
+    e: &mut Encoder<'_, '_>,
+    products: [&Node; 2],
+    epilogue: &Epilogue,
+) -> Result<Option<Gated>, Error> {
+    let [product, other] = products;
+    let (it, other) = (weighted(e, product)?, weighted(e, other)?);
+    let alike = it.is_of_floats()
+        && [&it, &other].iter().all(|it| it.bias.is_none())
+        && [it.m, it.n, it.k, it.weight_row, it.group]
+            == [other.m, other.n, other.k, other.weight_row, other.group]
+        && (it.form, it.input.id, it.out.element)
+            == (other.form, other.input.id, other.out.element);
+    let (Some(regular), Some(second)) = (Regular::of(e, &it)?, Regular::of(e, &other)?) else {
+        return Ok(None);
+    };
+    let scales = [&regular.scales, &second.scales];
+    if !alike || scales[0].element != scales[1].element || scales[0].sizes != scales[1].sizes {
+        return Ok(None);
+    }
+    let norm = Norm::of(e, &it.input)?;
+    let norm = norm.as_ref();
+    let input = norm.map_or(&it.input, |norm| &norm.input);
+    let pipeline = GemvGated {
+        input: input.element,
+        scale: scales[0].element,
+        norm: norm.map_or(Element::F32, |norm| norm.weight.element),
+        output: it.out.element,
+        weight: it.form as u32,
+        grouped: regular.grouped,
+        wide: regular.wide(&it).is_some(),
+        has_norm: norm.is_some(),
+        activation: epilogue.activation,
+    };
+    if it.m > FEW_ROWS {
+        e.also(&pipeline, [regular.lanes(&it), 1, 1]);
+        scales.into_iter().for_each(|scales| e.reserve(scales));
+        return Ok(None);
+    }
+    for operand in [&it.weight, &other.weight, input, &it.out] {
+        u32_of(operand.numel())?;
+    }
+    let accesses = [
+        read(input.id),
+        read(it.weight.id),
+        read(scales[0].id),
+        read(other.weight.id),
+        read(scales[1].id),
+        read(norm.map_or(input, |norm| &norm.weight).id),
+    ];
+    let push = gemv_push!(GemvGatedPush, regular, &it, epilogue, norm);
+    Ok(Some(Gated { pipeline, push, accesses, invocations: regular.invocations(&it) }))
+}
+
+impl Gated {
+    /// Emits it.
+    pub(in crate::ops) fn emit(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> Result<(), Error> {
+        let [input, weight, scale, other, other_scale, norm] = self.accesses;
+        let accesses = [input, weight, scale, other, other_scale, norm, write(out.id)];
+        let lanes = u32_of(self.invocations[0])?;
+        e.dispatch_along_y(&self.pipeline, accesses, &self.push, self.invocations, [lanes, 1])
     }
 }

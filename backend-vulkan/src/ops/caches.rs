@@ -1,0 +1,247 @@
+//! Caches of keys and values, and rotary embeddings, whose results go there.
+//!
+//! A cache is a tensor that keeps its contents between runs: what writes it writes in place. Keys that are rotated only to be put into one
+//! leave their rotation to that: it writes them where they stay.
+
+use super::attention::position;
+use super::{Entry, operator};
+use crate::derived::{Beside, Derived};
+use crate::encoder::{Encoder, numel_of, read, u32_of, write};
+use crate::error::Error;
+use crate::tensors::Operand;
+use torchlet_graph::graph::{Node, ValueId};
+use torchlet_graph::operators::Operator;
+use torchlet_shaders::{Overwrite, OverwritePush, Rotary, RotaryPush};
+
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::UPDATE_CACHE, update_cache),
+    operator(Operator::LLAMA_UPDATE_CACHE, update_cache),
+    operator(Operator::ET_VK_APPLY_ROTARY_EMB, rotate_both),
+    operator(Operator::ET_VK_APPLY_ROTARY_EMB_HF, rotate_both),
+    operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, |e, args| {
+        let (input, angles) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &input.sizes)?;
+        let (positions, depth) = (input.size(1), input.size(2));
+        if input.rank() != 3 || depth % 2 != 0 || angles.numel() < positions * depth {
+            let (input, angles) = (&input.sizes, &angles.sizes);
+            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
+        }
+        let push = RotaryPush {
+            numel: u32_of(out.numel())?,
+            depth: u32_of(depth)?,
+            heads: 1,
+            positions: u32_of(positions)?,
+            start: 0,
+            rotated: u32_of(depth)?,
+            angle_row: u32_of(depth)?,
+            angle_head: 0,
+            out_start: 0,
+            out_batch: 0,
+        };
+        Rotation { form: 2, input, angles: [angles.clone(), angles], push }.emit(e, &out, None)
+    }),
+];
+
+/// Emits writing `value` into a cache, from a position on. What was left to be rotated is rotated on the way.
+fn store(
+    e: &mut Encoder<'_, '_>,
+    value: &Operand,
+    cache: &Operand,
+    start: usize,
+) -> Result<(), Error> {
+    let row = cache.size(2).saturating_mul(cache.size(3));
+    let fits = value.rank() == 4
+        && cache.rank() == 4
+        && value.size(0) == cache.size(0)
+        && value.sizes[2..] == cache.sizes[2..]
+        && value.element.is_floating() == cache.element.is_floating()
+        && start.checked_add(value.size(1)).is_some_and(|end| end <= cache.size(1));
+    if !fits {
+        let (value, cache) = (&value.sizes, &cache.sizes);
+        return Err(Error::Invalid(format!("{value:?} into a cache of {cache:?} from {start} on")));
+    }
+    u32_of(cache.numel())?;
+    if value.numel() == 0 {
+        return Ok(());
+    }
+    if let Some(rotation) = Rotation::left(e, value)? {
+        return rotation.emit(e, cache, Some(start * row));
+    }
+    let batches = value.size(0);
+    let (batch, out_batch) = (value.numel() / batches, cache.numel() / batches);
+    let push = OverwritePush {
+        numel: u32_of(batch)?,
+        start: u32_of(start * row)?,
+        from: 0,
+        batch: u32_of(batch)?,
+        out_batch: u32_of(out_batch)?,
+    };
+    let pipeline = Overwrite { input: value.element, output: cache.element };
+    let accesses = [read(value.id), write(cache.id)];
+    // One more group of four than there are, as the first may be begun elsewhere.
+    let across = batch.saturating_add(3).div_ceil(4);
+    if out_batch % 4 == 0 || batches == 1 {
+        return e.dispatch(&pipeline, accesses, &push, [across, batches, 1], [64, 1, 1]);
+    }
+    // Batches share groups of four: one after the other, so that each group has one writer at a time.
+    for number in 0..batches {
+        let push = OverwritePush {
+            start: u32_of(start * row + number * out_batch)?,
+            from: u32_of(number * batch)?,
+            ..push
+        };
+        e.dispatch(&pipeline, accesses, &push, [across, 1, 1], [64, 1, 1])?;
+    }
+    Ok(())
+}
+
+fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (value, cache) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let start = position(e, args, 2)?;
+    let out = e.out(args)?;
+    if out.element != cache.element || out.sizes != cache.sizes {
+        // What it returns is nothing that anybody reads.
+        return store(e, &value, &cache, start);
+    }
+    let cache = e.successor(&cache, &out, &value)?;
+    store(e, &value, &cache, start)
+}
+
+/// Writes keys and values into the caches that arguments 3 and 4 are.
+pub(super) fn update_caches(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    values: [&Operand; 2],
+) -> Result<[Operand; 2], Error> {
+    let start = position(e, args, 5)?;
+    let mut caches = [e.arg(args, 3)?, e.arg(args, 4)?].map(|id| e.tensor(id));
+    for (cache, value) in caches.iter_mut().zip(values) {
+        let Ok(cache) = cache else { continue };
+        // What is not persistent by itself has a tensor beside it that is.
+        if !e.is_persistent(cache.id) {
+            let numel = numel_of(&e.bound_sizes(cache))?;
+            let (tensor, element) = (cache.id, cache.element);
+            let beside = e.derived(Derived::Beside(Beside { tensor, element, numel }))?;
+            *cache = Operand { id: beside.id, ..cache.clone() };
+        }
+        store(e, value, cache, start)?;
+    }
+    let [k, v] = caches;
+    Ok([k?, v?])
+}
+
+/// A rotation of queries or keys, `[batch, position, head, depth]`.
+struct Rotation {
+    form: u32,
+    input: Operand,
+    /// Cosines and sines.
+    angles: [Operand; 2],
+    push: RotaryPush,
+}
+
+impl Rotation {
+    /// What a call does to one of its two inputs.
+    fn of(e: &Encoder<'_, '_>, call: &Node, which: usize) -> Result<Self, Error> {
+        let args = &call.args;
+        let halves = call.operator == Operator::ET_VK_APPLY_ROTARY_EMB_HF;
+        let input = e.tensor(e.arg(args, which)?)?;
+        let (cosine, sine) = (e.tensor(e.arg(args, 2)?)?, e.tensor(e.arg(args, 3)?)?);
+        let start = if halves { position(e, args, 4)? } else { 0 };
+        let (positions, heads, depth) = (input.size(1), input.size(2), input.size(3));
+        let angles = cosine.sizes.last().copied().unwrap_or(1);
+        let rotated = if halves { angles } else { angles.saturating_mul(2) };
+        // A third dimension has angles for each head.
+        let by_head = cosine.rank() == 3 && cosine.size(1) == heads && !halves;
+        let row = if by_head { angles.saturating_mul(heads) } else { angles };
+        let needed = start.saturating_add(positions).saturating_mul(row);
+        let fits = input.rank() == 4
+            && rotated <= depth
+            && rotated % 2 == 0
+            && cosine.sizes == sine.sizes
+            && cosine.element == sine.element
+            && (cosine.rank() == 2 || by_head)
+            && needed <= cosine.numel();
+        if !fits {
+            let (input, angles) = (&input.sizes, &cosine.sizes);
+            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?} from {start} on")));
+        }
+        let push = RotaryPush {
+            numel: u32_of(input.numel())?,
+            depth: u32_of(depth)?,
+            heads: u32_of(heads)?,
+            positions: u32_of(positions)?,
+            start: u32_of(start)?,
+            rotated: u32_of(rotated)?,
+            angle_row: u32_of(row)?,
+            angle_head: if by_head { u32_of(angles)? } else { 0 },
+            out_start: 0,
+            out_batch: 0,
+        };
+        Ok(Rotation { form: u32::from(halves), input, angles: [cosine, sine], push })
+    }
+
+    /// The rotation that was left to whoever puts `value` into a cache.
+    fn left(e: &Encoder<'_, '_>, value: &Operand) -> Result<Option<Self>, Error> {
+        let forms = [Operator::ET_VK_APPLY_ROTARY_EMB, Operator::ET_VK_APPLY_ROTARY_EMB_HF];
+        let left = e.left(value.value).filter(|(call, _)| forms.contains(&call.operator));
+        left.map(|(call, which)| Rotation::of(e, call, which)).transpose()
+    }
+
+    /// Whether the current call leaves it to those who take what comes of it: they put it into a cache, and can rotate it then.
+    fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand, which: usize) -> bool {
+        let value = out.value;
+        // Each row of the cache starts at a multiple of four.
+        if !self.input.size(3).is_multiple_of(4) {
+            return false;
+        }
+        let stores = |node: &Node| {
+            let position = match node.operator {
+                Operator::UPDATE_CACHE | Operator::LLAMA_UPDATE_CACHE => 0,
+                Operator::SDPA_WITH_KV_CACHE => 1,
+                _ => return false,
+            };
+            node.args.get(position) == Some(&value)
+                && node.args.iter().filter(|arg| **arg == value).count() == 1
+        };
+        let [cosine, sine] = &self.angles;
+        e.leave(out, which, &[&self.input, cosine, sine], stores)
+    }
+
+    /// Emits it: into the output, or from an element of that on, where its batches are those of a cache.
+    fn emit(
+        self,
+        e: &mut Encoder<'_, '_>,
+        out: &Operand,
+        start: Option<usize>,
+    ) -> Result<(), Error> {
+        let Rotation { form, input, angles: [cosine, sine], mut push } = self;
+        if !input.element.is_floating() || !out.element.is_floating() {
+            return Err(Error::invalid("rotates what is not floating-point"));
+        }
+        // What the shader calls a batch are all positions: of the interleaved form, which has no heads, too.
+        let batch = push.positions as usize * push.heads as usize * push.depth as usize;
+        let batches = (input.numel() / batch.max(1)).max(1);
+        let all = if start.is_some() { out.numel() } else { input.numel() };
+        push.out_start = u32_of(start.unwrap_or(0))?;
+        push.out_batch = u32_of(all / batches)?;
+        let pipeline =
+            Rotary { form, input: input.element, angle: cosine.element, output: out.element };
+        let accesses = [read(input.id), read(cosine.id), read(sine.id), write(out.id)];
+        e.dispatch_by_four(&pipeline, accesses, &push, input.numel())
+    }
+}
+
+/// Rotates queries and keys, `[batch, position, head, depth]`.
+fn rotate_both(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let call = e.call()?;
+    let outs = e.outs(args)?;
+    for (which, out) in outs.into_iter().enumerate().take(2) {
+        let rotation = Rotation::of(e, call, which)?;
+        let out = e.resize(out, &rotation.input.sizes)?;
+        if !rotation.leave(e, &out, which) {
+            rotation.emit(e, &out, None)?;
+        }
+    }
+    Ok(())
+}

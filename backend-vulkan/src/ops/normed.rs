@@ -1,0 +1,147 @@
+//! Norms that products do themselves: `x / rms(x) * weight` before a product of few rows costs a dispatch, which takes as long as the
+//! product, but only a few instructions within it.
+//!
+//! A norm that nothing but such products takes leaves itself to them when there are few rows. What a product cannot do after all, it has the
+//! norm's own kernel do.
+
+use super::normalize::emit_rms_norm;
+use super::quantized::weighs_floats;
+use crate::encoder::Encoder;
+use crate::error::Error;
+use crate::tensors::Operand;
+use torchlet_graph::graph::{Node, ValueId};
+use torchlet_graph::operators::Operator;
+
+/// The rows of a product up to which memory decides how long it takes.
+pub(super) const FEW_ROWS: usize = 4;
+
+/// The norm that made the input of a product.
+#[derive(Debug)]
+pub(super) struct Norm {
+    pub(super) input: Operand,
+    pub(super) weight: Operand,
+    pub(super) epsilon: f64,
+    /// Whether it was left to the product: otherwise it may be, with fewer rows.
+    pub(super) is_left: bool,
+}
+
+impl Norm {
+    /// The norm before a product that takes `normed`, if the product may have to do it.
+    pub(super) fn of(e: &mut Encoder<'_, '_>, normed: &Operand) -> Result<Option<Self>, Error> {
+        let Some((call, _)) =
+            e.left(normed.value).filter(|(call, _)| call.operator == Operator::ET_VK_RMS_NORM)
+        else {
+            return Ok(None);
+        };
+        let norm = Self::of_call(e, &call.args)?;
+        // It is there still when it is needed, whatever the shapes are then.
+        e.reserve(&norm.input);
+        Ok(Some(norm))
+    }
+
+    /// The norm that a call is.
+    pub(super) fn of_call(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
+        let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let epsilon = e.float(e.arg(args, 2)?)?;
+        let is_left = input.numel() / input.sizes.last().copied().unwrap_or(1).max(1) <= FEW_ROWS;
+        Ok(Norm { input, weight, epsilon, is_left })
+    }
+
+    /// Whether the current call, which it is, leaves it to those who take its result, now or with fewer rows.
+    pub(super) fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> bool {
+        let count = self.input.sizes.last().copied().unwrap_or(1);
+        let value = out.value;
+        self.weight.numel() == count
+            && e.leave(out, 0, &[&self.input, &self.weight], |node| does_norms(node, value))
+    }
+
+    /// Emits the norm's own kernel.
+    pub(super) fn emit(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> Result<(), Error> {
+        emit_rms_norm(e, &self.input, &self.weight, self.epsilon, out)
+    }
+}
+
+/// Whether a call takes a value only as the rows of products that can do a norm.
+fn does_norms(node: &Node, value: ValueId) -> bool {
+    let products = match node.operator {
+        Operator::EPILOGUE => node.parts.get(..1).unwrap_or_default(),
+        Operator::GATED => node.parts.as_slice(),
+        _ => std::slice::from_ref(node),
+    };
+    let takes = |part: &&Node| part.args.contains(&value);
+    let does = |part: &Node| {
+        let others = part.args.iter().skip(1).any(|arg| *arg == value);
+        weighs_floats(part.operator) && part.args.first() == Some(&value) && !others
+    };
+    let taken: usize = products.iter().filter(takes).count();
+    let elsewhere = node.parts.iter().filter(takes).count() != taken && !node.parts.is_empty();
+    taken > 0 && !elsewhere && products.iter().filter(takes).all(does)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::encode::encode;
+    use crate::state::State;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Tensor, Value};
+
+    fn tensor(scalar_type: ScalarType, sizes: &[usize], data: bool) -> Value<'static> {
+        let bytes: usize = sizes.iter().product::<usize>() * scalar_type.size();
+        Value::Tensor(Tensor {
+            scalar_type,
+            host_type: scalar_type,
+            sizes: sizes.to_vec(),
+            dynamic: true,
+            data: data.then(|| vec![0; bytes].into()),
+            changes: None,
+        })
+    }
+
+    /// A norm of `rows` rows and a product of it; also something else that takes it, if there is to be.
+    fn graph(rows: usize, other: Option<Operator>) -> Graph<'static> {
+        let float = ScalarType::Float;
+        let values = vec![
+            tensor(float, &[rows, 64], false),
+            tensor(float, &[64], true),
+            Value::Double(1e-5),
+            tensor(float, &[rows, 64], false),
+            tensor(ScalarType::Char, &[8, 64], true),
+            tensor(float, &[8], true),
+            tensor(float, &[rows, 8], false),
+            tensor(float, &[rows, 64], false),
+        ];
+        let mut nodes = vec![
+            Node::new(Operator::ET_VK_RMS_NORM, vec![0, 1, 2, 3]),
+            Node::new(Operator::WEIGHT_INT8PACK_MM, vec![3, 4, 5, 6]),
+        ];
+        nodes.extend(other.map(|operator| Node::new(operator, vec![3, 7])));
+        let outputs = if other.is_some() { vec![6, 7] } else { vec![6] };
+        Graph { values, nodes, inputs: vec![0], outputs, ..Graph::default() }
+    }
+
+    /// The shaders, with the rows that memory is planned for and then with others.
+    fn shaders(graph: &Graph<'_>, rows: usize) -> [Vec<&'static str>; 2] {
+        let mut state = State::new(graph, HashSet::new()).unwrap();
+        let planned = encode(graph, &mut state, true).unwrap().0;
+        state.tensors[0].as_mut().unwrap().sizes[0] = rows;
+        let other = encode(graph, &mut state, false).unwrap().0;
+        [planned, other].map(|steps| steps.iter().map(|step| step.key.module.name).collect())
+    }
+
+    #[test]
+    fn few_rows_leave_a_norm_to_the_product() {
+        let [many, few] = shaders(&graph(72, None), 3);
+        assert_eq!(many[0], "row");
+        assert_eq!(few, ["gemv_quantized"]);
+        assert_eq!(shaders(&graph(2, None), 1), [["gemv_quantized"], ["gemv_quantized"]]);
+    }
+
+    #[test]
+    fn a_norm_that_others_take_is_done() {
+        let [planned, fewer] = shaders(&graph(2, Some(Operator::ABS)), 1);
+        assert_eq!(planned, ["row", "gemv_quantized", "unary"]);
+        assert_eq!(fewer, planned);
+    }
+}

@@ -1,0 +1,112 @@
+//! Two products of the same rows, of which one gates the other, become one call.
+
+use super::{by_maker, floating, uses};
+use crate::ops;
+use std::collections::HashMap;
+use torchlet_graph::graph::{Graph, Node, ValueId};
+use torchlet_graph::operators::Operator;
+
+pub(super) fn fuse(graph: &mut Graph<'_>) {
+    let makers = Makers { graph, makers: by_maker(graph), uses: uses(graph) };
+    let mut fused = Vec::new();
+    for (place, node) in graph.nodes.iter().enumerate() {
+        let [a, b, out] = node.args[..] else { continue };
+        if node.operator != Operator::MUL_TENSOR {
+            continue;
+        }
+        let found = [(a, b), (b, a)].into_iter().find_map(|(gate, other)| {
+            let mut places = makers.activated(gate)?;
+            places.extend(makers.product(other)?);
+            makers.are_alike(&places, out).then_some(places)
+        });
+        let Some(mut places) = found else { continue };
+        // Nothing writes to what they take before the last of them is there.
+        let first = places.iter().min().copied().unwrap_or(place);
+        let between = graph.nodes.get(first..place).unwrap_or_default();
+        if between.iter().any(|node| node.operator.writes_arguments()) {
+            continue;
+        }
+        places.push(place);
+        fused.push(places);
+    }
+    for places in fused {
+        join(graph, &places);
+    }
+    graph.nodes.retain(|node| !node.args.is_empty());
+}
+
+/// Puts one call where the last of these is; the others are left without arguments.
+fn join(graph: &mut Graph<'_>, places: &[usize]) {
+    let mut parts = Vec::with_capacity(places.len());
+    for place in places {
+        if let Some(node) = graph.nodes.get_mut(*place) {
+            parts.push(node.clone());
+            node.args.clear();
+        }
+    }
+    let Some((last, out)) = parts.last().and_then(|last| Some((last.id, *last.args.last()?)))
+    else {
+        return;
+    };
+    let products = parts.iter().filter(|part| ops::weighs_floats(part.operator));
+    let inputs = products.filter_map(|part| part.args.split_last());
+    let mut args: Vec<ValueId> = inputs.flat_map(|(_, inputs)| inputs).copied().collect();
+    args.push(out);
+    let node = Node { id: last, operator: Operator::GATED, args, parts };
+    if let Some(slot) = places.last().and_then(|place| graph.nodes.get_mut(*place)) {
+        *slot = node;
+    }
+}
+
+/// The calls that make values, of which each has one use.
+struct Makers<'g, 'p> {
+    graph: &'g Graph<'p>,
+    makers: HashMap<ValueId, usize>,
+    uses: HashMap<ValueId, usize>,
+}
+
+impl Makers<'_, '_> {
+    /// The call that makes a value, which only one takes.
+    fn only(&self, id: ValueId) -> Option<(usize, &Node)> {
+        let place = *self.makers.get(&id).filter(|_| self.uses.get(&id) == Some(&1))?;
+        Some((place, self.graph.nodes.get(place)?))
+    }
+
+    /// A product, the views of it that lead to a value, and an activation: where they are.
+    fn activated(&self, id: ValueId) -> Option<Vec<usize>> {
+        let (place, node) = self.only(id)?;
+        if !ops::find(node.operator).is_some_and(|operator| operator.is_activation) {
+            return None;
+        }
+        let mut places = self.product(*node.args.first()?)?;
+        places.push(place);
+        Some(places)
+    }
+
+    /// The same without the activation.
+    fn product(&self, id: ValueId) -> Option<Vec<usize>> {
+        let (place, node) = self.only(id)?;
+        if ops::weighs_floats(node.operator) {
+            return Some(vec![place]);
+        }
+        let input = *node.args.first().filter(|_| node.operator == Operator::VIEW_COPY)?;
+        let (made, viewed) = (floating(self.graph, id)?, floating(self.graph, input)?);
+        let mut places = self.product(input).filter(|_| made.element == viewed.element)?;
+        places.push(place);
+        Some(places)
+    }
+
+    /// Whether these make nothing but tensors of as many elements as `out`, and the products among them take the same rows.
+    fn are_alike(&self, places: &[usize], out: ValueId) -> bool {
+        let Some(out) = floating(self.graph, out) else { return false };
+        let nodes = || places.iter().filter_map(|place| self.graph.nodes.get(*place));
+        let same = nodes().all(|node| {
+            let made = node.args.last().and_then(|id| floating(self.graph, *id));
+            made.is_some_and(|made| made.numel() == out.numel() && made.element == out.element)
+        });
+        let mut products = nodes().filter(|node| ops::weighs_floats(node.operator));
+        let input = |node: Option<&Node>| node.and_then(|node| node.args.first().copied());
+        let first = input(products.next());
+        same && first.is_some() && first == input(products.next())
+    }
+}
