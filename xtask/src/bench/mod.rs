@@ -1,6 +1,7 @@
 //! Measures models with torchlet and with its peers, in turns, on one machine, in one run.
 
 mod cpu;
+mod gpu;
 mod kernels;
 mod llm;
 mod peer;
@@ -27,6 +28,8 @@ pub(crate) struct Options {
 enum What {
     /// Models lowered for Vulkan: inference, loading, time on the GPU, beside what else runs them here
     Vulkan(vulkan::VulkanOptions),
+    /// Operators on a GPU, each over a shape that networks have: beside what the device allows, and PyTorch on CUDA
+    Gpu(gpu::GpuOptions),
     /// What telling tracers of events costs where nobody listens: instructions of an inference, with and without the question
     Tracing,
     /// Language models on the CPU, beside ExecuTorch's own runtime: text and prompts, memory, share of bandwidth
@@ -49,6 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.what {
         None => cpu::run(&options.cpu),
         Some(What::Vulkan(options)) => vulkan::run(options),
+        Some(What::Gpu(options)) => gpu::run(options),
         Some(What::Tracing) => tracing::run(),
         Some(What::Llm(options)) => llm::run(options),
         Some(What::Kernels(options)) => kernels(options),

@@ -1,0 +1,197 @@
+"""The operators that `cargo xtask bench gpu` measures, each over a shape that networks have.
+
+vulkan_kernels.py export FOLDER [NAME...]   writes NAME.pte, lowered with `VulkanPartitioner`
+vulkan_kernels.py list                      writes a line for each: NAME, family, shape and precision, separated by tabs
+vulkan_kernels.py time [NAME...]            writes, for each, NAME and PyTorch's time on CUDA in microseconds
+
+Numbers are random, of a fixed seed, and repeat themselves where there are many: the files compress well on their way to other machines.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+REPEATED = 16384
+"""Weights of more numbers repeat the first so many."""
+
+GROUP = 64
+"""Weights of 4 bits that share a scale."""
+
+
+class Calls(nn.Module):
+    """A function of its inputs."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.function(*inputs)
+
+
+class Kernel(NamedTuple):
+    family: str
+    shape: str
+    build: Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]
+    precisions: tuple[str, ...] = ("fp32", "fp16")
+    four_bits: bool = False
+
+
+def random(*sizes: int) -> torch.Tensor:
+    return torch.rand(*sizes) - 0.5
+
+
+def function(of: Callable[..., torch.Tensor], *shapes: tuple[int, ...]):
+    return lambda: (Calls(of), tuple(random(*shape) for shape in shapes))
+
+
+def layer(make: Callable[[], nn.Module], *shape: int):
+    return lambda: (make(), (random(*shape),))
+
+
+def attention(heads: int, rows: int, keys: int, depth: int, causal: bool = False):
+    shapes = [(1, heads, rows, depth), (1, heads, keys, depth), (1, heads, keys, depth)]
+    return function(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal), *shapes)
+
+
+def convolution(channels: int, filters: int, window: int, side: int, stride: int = 1, groups: int = 1):
+    make = lambda: nn.Conv2d(channels, filters, window, stride, window // 2, groups=groups)  # noqa: E731
+    return layer(make, 1, channels, side, side)
+
+
+def linear(rows: int, inputs: int, outputs: int):
+    return layer(lambda: nn.Linear(inputs, outputs, bias=False), rows, inputs)
+
+
+HALF = ("fp16",)
+
+KERNELS: dict[str, Kernel] = {
+    "matmul_4096": Kernel("product", "4096×4096 · 4096×4096", function(torch.mm, (4096, 4096), (4096, 4096))),
+    "linear_vit": Kernel("product", "197×768 · 768×3072", linear(197, 768, 3072)),
+    "linear_prompt": Kernel("product", "512×2048 · 2048×8192", linear(512, 2048, 8192), HALF),
+    "linear_token": Kernel("product", "1×2048 · 2048×8192", linear(1, 2048, 8192)),
+    "q4_token": Kernel("4-bit product", "1×2048 · 2048×8192", linear(1, 2048, 8192), HALF, True),
+    "q4_head": Kernel("4-bit product", "1×2048 · 2048×128256", linear(1, 2048, 128256), HALF, True),
+    "q4_prompt": Kernel("4-bit product", "512×2048 · 2048×8192", linear(512, 2048, 8192), HALF, True),
+    "conv_stem": Kernel("convolution", "7×7/2, 3→64, 224²", convolution(3, 64, 7, 224, 2)),
+    "conv_wide": Kernel("convolution", "3×3, 64→64, 56²", convolution(64, 64, 3, 56)),
+    "conv_deep": Kernel("convolution", "3×3, 512→512, 7²", convolution(512, 512, 3, 7)),
+    "conv_pointwise": Kernel("convolution", "1×1, 64→256, 56²", convolution(64, 256, 1, 56)),
+    "conv_pointwise_strided": Kernel("convolution", "1×1/2, 256→512, 56²", convolution(256, 512, 1, 56, 2)),
+    "conv_depthwise": Kernel("depthwise", "3×3, 144, 56²", convolution(144, 144, 3, 56, 1, 144)),
+    "conv_depthwise_deep": Kernel("depthwise", "3×3, 960, 7²", convolution(960, 960, 3, 7, 1, 960)),
+    "attention_vit": Kernel("attention", "12 heads, 197×197×64", attention(12, 197, 197, 64)),
+    "attention_prompt": Kernel("attention", "32 heads, 1024×1024×64, causal", attention(32, 1024, 1024, 64, True), HALF),
+    "attention_token": Kernel("attention", "32 heads, 1×2048×64", attention(32, 1, 2048, 64)),
+    "softmax": Kernel("rows", "softmax, 4096×1024", function(lambda x: torch.softmax(x, -1), (4096, 1024))),
+    "layer_norm": Kernel("rows", "layer norm, 4096×768", layer(lambda: nn.LayerNorm(768), 4096, 768)),
+    "sum_rows": Kernel("rows", "mean, 1280×7²", function(lambda x: x.mean((2, 3)), (1, 1280, 7, 7))),
+    "add": Kernel("element-wise", "sum, 2²⁴", function(torch.add, (1 << 24,), (1 << 24,))),
+    "gelu": Kernel("element-wise", "GELU, 2²⁴", function(F.gelu, (1 << 24,))),
+}
+
+
+def names() -> list[str]:
+    return [f"{name}_{precision}" for name, kernel in KERNELS.items() for precision in kernel.precisions]
+
+
+def of(name: str) -> tuple[Kernel, str]:
+    kernel, _, precision = name.rpartition("_")
+    return KERNELS[kernel], precision
+
+
+def build(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    torch.manual_seed(0)
+    kernel, precision = of(name)
+    module, inputs = kernel.build()
+    module.requires_grad_(False)
+    for weight in module.parameters():
+        flat = weight.view(-1)
+        flat.copy_(flat[:REPEATED].repeat(flat.numel() // REPEATED + 1)[: flat.numel()])
+    if precision == "fp16":
+        # Quantized modules are made of 32 bits.
+        module = module if kernel.four_bits else module.half()
+        inputs = inputs if kernel.four_bits else tuple(x.half() for x in inputs)
+    return module.eval(), inputs
+
+
+def export(folder: Path, name: str) -> None:
+    from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+    from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
+
+    kernel, _ = of(name)
+    module, inputs = build(name)
+    options = {}
+    if kernel.four_bits:
+        from torchao.quantization import IntxWeightOnlyConfig, quantize_
+        from torchao.quantization.granularity import PerGroup
+        from torchao.utils import unwrap_tensor_subclass
+
+        quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(GROUP)))
+        module = unwrap_tensor_subclass(module) or module
+        options = {"force_fp16": True}
+    program = to_edge_transform_and_lower(
+        torch.export.export(module, inputs),
+        partitioner=[VulkanPartitioner(options)],
+        compile_config=EdgeCompileConfig(_check_ir_validity=False),
+    ).to_executorch()
+    (folder / f"{name}.pte").write_bytes(program.buffer)
+
+
+def time(name: str) -> float:
+    """Microseconds of a call on the device: of many, captured once and replayed. Products of 4 bits have no peer but that of 16."""
+    module, inputs = build(name)
+    half = name.endswith("_fp16")
+    module = (module.half() if half else module).cuda()
+    inputs = tuple((x.half() if half else x).cuda() for x in inputs)
+    calls = 50
+    graph = torch.cuda.CUDAGraph()
+    with torch.inference_mode():
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                module(*inputs)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            for _ in range(calls):
+                module(*inputs)
+    times = []
+    for _ in range(12):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) * 1e3 / calls)
+    return statistics.median(times[2:])
+
+
+def main() -> None:
+    command, *arguments = sys.argv[1:]
+    if command == "list":
+        for name in names():
+            kernel, precision = of(name)
+            print(name, kernel.family, kernel.shape, precision, sep="\t")
+    elif command == "export":
+        folder, *chosen = arguments
+        for name in chosen or names():
+            export(Path(folder), name)
+    elif command == "time":
+        if not torch.cuda.is_available():
+            print("not here: PyTorch finds no CUDA device")
+            return
+        for name in arguments or names():
+            print(name, time(name), sep="\t", flush=True)
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+//! Operators on a GPU, each over a shape that networks have: beside what the device allows, both measured in the same run, and PyTorch on CUDA.
+//!
+//! As with models (`vulkan.rs`), programs exported here can be taken along: `xtask bench gpu --kernels FOLDER --torchlet FILE`.
+
+use super::{date, json, processors, this_command};
+use crate::fixtures::python;
+use crate::process::{self, cargo, command, root, target_dir};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+#[derive(clap::Args)]
+pub(crate) struct GpuOptions {
+    /// Programs exported before by tests/bench/vulkan_kernels.py; without it they are exported first
+    #[arg(long, value_name = "FOLDER")]
+    kernels: Option<PathBuf>,
+    /// A torchlet that was built before; without it one is built
+    #[arg(long, value_name = "FILE")]
+    torchlet: Option<PathBuf>,
+    /// A Python with PyTorch, and to export with the packages of tests/bench/requirements-vulkan.txt; without it one is set up under target/
+    #[arg(long, env = "TORCHLET_PYTHON")]
+    python: Option<PathBuf>,
+    /// An operator to measure, such as conv_wide_fp16; may be given several times; all of the table if none is
+    #[arg(long, value_name = "NAME")]
+    kernel: Vec<String>,
+    /// Runs of each
+    #[arg(long, default_value_t = 50)]
+    iterations: u32,
+    /// Leaves out PyTorch
+    #[arg(long)]
+    alone: bool,
+}
+
+/// A row of the table: the script's name for it, its family, shape and precision.
+struct Kernel {
+    name: String,
+    family: String,
+    shape: String,
+    precision: String,
+}
+
+/// What was measured of one, in microseconds on the device.
+struct Measured {
+    time: f64,
+    /// The time that the device's rates allow at least.
+    bound: f64,
+    /// The rate that binds, with its unit, as it was reached.
+    rate: String,
+    shaders: String,
+}
+
+pub(crate) fn run(options: &GpuOptions) -> Result<()> {
+    let requirements = root().join("tests/bench/requirements-vulkan.txt");
+    let python = python(options.python.as_ref(), "bench-vulkan", &requirements)?;
+    let kernels = chosen(&python, &options.kernel)?;
+    let folder = match &options.kernels {
+        Some(folder) => folder.clone(),
+        None => export(&python, &kernels)?,
+    };
+    let torchlet = match &options.torchlet {
+        Some(torchlet) => std::path::absolute(torchlet)?,
+        None => {
+            process::run(cargo(&["build", "--quiet", "--release", "--package", "torchlet-cli"]))?;
+            target_dir().join("release/torchlet")
+        }
+    };
+    let (peer, why_not) =
+        if options.alone { (BTreeMap::new(), None) } else { time_peer(&python, &kernels)? };
+    let mut faults = Vec::new();
+    println!(
+        "| family | shape | precision | torchlet, µs | reached | of the device | PyTorch CUDA, µs | shaders |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for kernel in &kernels {
+        let file = folder.join(format!("{}.pte", kernel.name));
+        let measured = match measure(&torchlet, &file, options.iterations) {
+            Ok(measured) => measured,
+            Err(fault) => {
+                faults.push(format!("{}: {fault:#}", file.display()));
+                continue;
+            }
+        };
+        let Measured { time, bound, rate, shaders } = measured;
+        let Kernel { family, shape, precision, .. } = kernel;
+        let share = 100.0 * bound / time;
+        let peer = peer.get(&kernel.name).map_or("–".to_owned(), |time| format!("{time:.1}"));
+        println!(
+            "| {family} | {shape} | {precision} | {time:.1} | {rate} | {share:.0} % | {peer} | {shaders} |"
+        );
+    }
+    println!(
+        "\nMedians of {} runs on the device, each dispatch timed; batch 1. The rates of the device are measured in the same run. PyTorch's \
+         times are those of a captured graph of many calls; for weights of 4 bits, of 16.",
+        options.iterations
+    );
+    if let Some(why) = why_not {
+        println!("Not measured: PyTorch on CUDA: {why}.");
+    }
+    println!("{}; {}\n{}", processors(), date(), this_command());
+    if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+}
+
+fn script() -> String {
+    root().join("tests/bench/vulkan_kernels.py").to_string_lossy().into_owned()
+}
+
+/// The rows to measure, as the script lists them.
+fn chosen(python: &str, names: &[String]) -> Result<Vec<Kernel>> {
+    let listed = process::output(command(python, &[&script(), "list"]))?;
+    let mut kernels = Vec::new();
+    for line in String::from_utf8_lossy(&listed).lines() {
+        let [name, family, shape, precision] = line.split('\t').collect::<Vec<_>>()[..] else {
+            continue;
+        };
+        if names.is_empty() || names.iter().any(|chosen| chosen == name) {
+            let [name, family, shape, precision] =
+                [name, family, shape, precision].map(str::to_owned);
+            kernels.push(Kernel { name, family, shape, precision });
+        }
+    }
+    if kernels.is_empty() || (!names.is_empty() && kernels.len() < names.len()) {
+        bail!("not all of these are listed: {}", names.join(", "));
+    }
+    Ok(kernels)
+}
+
+/// The programs, exported on first use.
+fn export(python: &str, kernels: &[Kernel]) -> Result<PathBuf> {
+    let folder = target_dir().join("bench/kernels");
+    std::fs::create_dir_all(&folder)?;
+    let names = kernels.iter().map(|kernel| kernel.name.as_str());
+    let missing: Vec<&str> =
+        names.filter(|name| !folder.join(format!("{name}.pte")).is_file()).collect();
+    if !missing.is_empty() {
+        let mut export = command(python, &[&script(), "export"]);
+        export.arg(&folder).args(missing).stdout(Stdio::null()).stderr(Stdio::null());
+        process::run(export)?;
+    }
+    Ok(folder)
+}
+
+type Times = BTreeMap<String, f64>;
+
+/// PyTorch's times by name, or why there are none.
+fn time_peer(python: &str, kernels: &[Kernel]) -> Result<(Times, Option<String>)> {
+    let mut time = command(python, &[&script(), "time"]);
+    time.args(kernels.iter().map(|kernel| &kernel.name)).stderr(Stdio::null());
+    let written = process::output(time)?;
+    let text = String::from_utf8_lossy(&written);
+    if let Some(why) = text.trim().strip_prefix("not here: ") {
+        return Ok((Times::new(), Some(why.to_owned())));
+    }
+    let pairs = text.lines().filter_map(|line| line.split_once('\t'));
+    Ok((
+        pairs.filter_map(|(name, time)| Some((name.to_owned(), time.parse().ok()?))).collect(),
+        None,
+    ))
+}
+
+fn measure(torchlet: &Path, file: &Path, iterations: u32) -> Result<Measured> {
+    let iterations = iterations.to_string();
+    let arguments = ["profile", "--json", "--backend", "vulkan", "--roofline", "measured"];
+    let mut profile = command(&torchlet.to_string_lossy(), &arguments);
+    profile.args(["--iterations", &iterations]).arg(file).stderr(Stdio::null());
+    judge(&json(profile)?)
+}
+
+/// What a profile says of the dispatches of a program.
+fn judge(profile: &Value) -> Result<Measured> {
+    let calls = profile["calls"].as_array().context("torchlet profile lists no calls")?;
+    // Copies to the device and back, and what changes their types, are no operators.
+    let is_operator = |name: &str| name.contains('.') && !name.starts_with("aten._to_copy.");
+    let dispatches = || {
+        calls.iter().filter(|call| {
+            call["on_device"] == true && call["name"].as_str().is_some_and(is_operator)
+        })
+    };
+    let sum = |of: &dyn Fn(&Value) -> &Value| -> f64 {
+        dispatches().filter_map(|call| of(call).as_f64()).sum()
+    };
+    let time = sum(&|call| &call["nanoseconds"]["p50"]) / 1e3;
+    let (operations, bytes) = (sum(&|call| &call["operations"]), sum(&|call| &call["bytes"]));
+    let roofs = profile["roofline"].as_array().context("torchlet profile measures no device")?;
+    let gpu =
+        roofs.iter().find(|roof| roof["processor"] == "gpu").context("no GPU was measured")?;
+    let rate = |key: &str| gpu[key].as_f64().filter(|rate| *rate > 0.0).context("no rate");
+    let (arithmetic, memory) = (rate("operations")?, rate("bytes")?);
+    if time <= 0.0 {
+        bail!("nothing ran on a device");
+    }
+    let bounds = [operations / arithmetic * 1e6, bytes / memory * 1e6];
+    let rate = match bounds[0] > bounds[1] {
+        true if operations / time >= 1e6 => format!("{:.1} TFLOP/s", operations / time / 1e6),
+        true => format!("{:.1} GFLOP/s", operations / time / 1e3),
+        false => format!("{:.0} GB/s", bytes / time / 1e3),
+    };
+    let shader = |call: &Value| -> Option<String> {
+        let (_, shader) = call["name"].as_str()?.rsplit_once(" (")?;
+        Some(shader.trim_end_matches(')').to_owned())
+    };
+    let mut shaders: Vec<String> = dispatches().filter_map(shader).collect();
+    shaders.dedup();
+    Ok(Measured { time, bound: bounds[0].max(bounds[1]), rate, shaders: shaders.join(", ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn dispatches_are_judged_by_what_binds_them() {
+        let call = |name, time, operations, bytes| json!({ "name": name, "on_device": true, "nanoseconds": { "p50": time }, "operations": operations, "bytes": bytes });
+        let profile = json!({
+            "calls": [
+                call("input (copy)", 9e9, 0.0, 0.0),
+                call("aten._to_copy.default (gather)", 9e9, 0.0, 0.0),
+                call("aten.mm.default (unpack_weights)", 2e3, 0.0, 0.0),
+                call("aten.mm.default (matmul_tiled)", 8e3, 1e8, 1e3),
+            ],
+            "roofline": [{ "processor": "gpu", "operations": 2e13, "bytes": 1e12 }],
+        });
+        let measured = judge(&profile).unwrap();
+        assert_eq!((measured.time, measured.bound), (10.0, 5.0));
+        assert_eq!(measured.rate, "10.0 TFLOP/s");
+        assert_eq!(measured.shaders, "unpack_weights, matmul_tiled");
+        assert!(judge(&json!({ "calls": [], "roofline": [] })).is_err());
+    }
+}
