@@ -66,8 +66,9 @@ kernels! { KNOWN:
         |ctx| {
             let shape = Shape::of(&ctx.info(0)?, 0)?;
             check_pivots(ctx, &shape, 1)?;
-            prepare_parts(ctx, &shape, 4, [ctx.bool(3)?, ctx.bool(2)?])?;
-            plan_of_parts(&shape, lu_unpack)
+            let wanted = [ctx.bool(3)?, ctx.bool(2)?];
+            prepare_parts(ctx, &shape, 4, wanted)?;
+            plan_of_parts(&shape, wanted, lu_unpack)
         },
     );
     /// `aten::linalg_lu.out(A, pivot, P, L, U)`: matrices as products of what exchanges rows, a lower and an upper triangular one.
@@ -77,7 +78,7 @@ kernels! { KNOWN:
         }
         let shape = Shape::of(&ctx.info(0)?, 0)?;
         prepare_parts(ctx, &shape, 2, [true, true])?;
-        plan_of_parts(&shape, lu)
+        plan_of_parts(&shape, [true, true], lu)
     });
     /// `aten::geqrf.a(self, a, tau)`: the upper triangular factor and, below it, the directions of the reflections that make it, whose first
     /// elements are ones, and their lengths, as LAPACK has them.
@@ -156,10 +157,21 @@ fn prepare_parts(
     Ok(())
 }
 
-fn plan_of_parts(shape: &Shape, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelError> {
-    let largest = [shape.rows, shape.rows.max(shape.cols)];
-    let bytes = numbers(&[[1, shape.numel], largest, [2, shape.rows], [1, shape.cols]])?;
-    Ok(Plan::new(invoke).with_scratch(bytes))
+fn plan_of_parts(
+    shape: &Shape,
+    wanted: [bool; 2],
+    invoke: torchlet_core::InvokeFn,
+) -> Result<Plan, KernelError> {
+    let [exchanged, factors] = parts(shape, wanted);
+    let all = [[1, shape.numel], exchanged, factors, [2, shape.rows], [1, shape.cols]];
+    Ok(Plan::new(invoke).with_scratch(numbers(&all)?))
+}
+
+/// The sides of what exchanges the rows of a matrix, and of the larger of its factors: those that are wanted.
+fn parts(shape: &Shape, [rows, factors]: [bool; 2]) -> [[usize; 2]; 2] {
+    let least = shape.rows.min(shape.cols);
+    let sides = [[shape.rows, shape.rows], [least, shape.rows.max(shape.cols)]];
+    [if rows { sides[0] } else { [0; 2] }, if factors { sides[1] } else { [0; 2] }]
 }
 
 /// How many reflections there are.
@@ -356,16 +368,18 @@ fn each_parts(
     let shape = Shape::of(input.info(), 0)?;
     let Shape { rows, cols, numel, .. } = shape;
     let least = rows.min(cols);
-    let part_len = rows * rows.max(cols);
+    let part_len = parts(&shape, [rows_wanted, factors_wanted]).map(|[a, b]| a * b).iter().sum();
     let memory = scratch::take::<f64>(ctx, numel + part_len + 2 * rows + cols)?;
     let (data, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
+    // Of matrices without elements there can be more than anyone counts.
+    let has_results = (rows_wanted && rows > 0) || (factors_wanted && least > 0);
     let (part, rest) = rest.split_at_mut_checked(part_len).unwrap_or_default();
     let (order, pivots) = rest.split_at_mut_checked(rows).unwrap_or_default();
     let pivots = pivots.get_mut(..least).unwrap_or_default();
     let (mut exchanged, mut lower, mut upper) =
         (ctx.out(first)?, ctx.out(first + 1)?, ctx.out(first + 2)?);
     let mut matrix = Matrix { cols, data };
-    for index in 0..shape.count {
+    for index in 0..if has_results { shape.count } else { 0 } {
         read(&input, index, cols, matrix.data);
         make(index, &mut matrix, pivots)?;
         if rows_wanted && rows > 0 {
