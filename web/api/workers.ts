@@ -60,7 +60,11 @@ interface Member {
 export async function loadInWorkers(bytes: BufferSource, options: WorkersOptions = {}): Promise<Workers> {
   const { workers = (globalThis.navigator as Navigator | undefined)?.hardwareConcurrency ?? 2, module: _, relaxed: __, ...rest } = options;
   if (!Number.isInteger(workers) || workers < 1) throw new TorchletError(`there cannot be ${workers} workers`);
-  const pool = new Workers({ module: await compile(options), bytes, options: rest });
+  // A copy: a worker whose program ended in a trap loads it again later, whatever the caller has done with the buffer by then.
+  const own = ArrayBuffer.isView(bytes)
+    ? bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength)
+    : bytes.slice(0);
+  const pool = new Workers({ module: await compile(options), bytes: own, options: rest });
   try {
     await pool.start(workers);
   } catch (error) {
@@ -189,6 +193,7 @@ async function begin(answered: (answer: Answer) => void, lost: (why: string) => 
     const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
     worker.onmessage = ({ data }: MessageEvent<Answer>) => answered(data);
     worker.onerror = ({ message }) => died(message || "it could not be started");
+    worker.onmessageerror = () => died("what it wrote cannot be read");
     return { post: (request) => worker.postMessage(request), end: () => worker.terminate() };
   }
   const threads = "node:worker_threads";
@@ -202,5 +207,6 @@ async function begin(answered: (answer: Answer) => void, lost: (why: string) => 
   const worker = new Thread(new URL("./worker.js", import.meta.url));
   worker.on("message", answered);
   worker.on("error", (error: Error) => died(error.message));
+  worker.on("messageerror", (error: Error) => died(error.message));
   return { post: (request) => worker.postMessage(request), end: () => void worker.terminate() };
 }
