@@ -21,8 +21,8 @@ pub(crate) enum Derived {
     Shift(BatchNorm),
     /// Memory that keeps its contents between runs, for a tensor that has none of this kind.
     Beside(Beside),
-    /// Zeros to begin with, in so many groups of four numbers, for calls that take turns to use them and leave zeros where they found some.
-    Shared(usize),
+    /// Memory that calls take turns to use.
+    Shared(Shared),
 }
 
 /// A number in one of the types that shaders take numbers in.
@@ -75,6 +75,13 @@ pub(crate) struct Beside {
     pub(crate) numel: usize,
 }
 
+/// Zeros to begin with, in groups of four numbers: counts, which each call leaves as zeros, and whatever else. Calls with as many of both share them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Shared {
+    pub(crate) counts: usize,
+    pub(crate) shares: usize,
+}
+
 /// What rows of transposed matrices are padded to, so that shaders can read so many elements from any multiple of them.
 pub(crate) const PITCH: usize = 8;
 
@@ -109,7 +116,7 @@ impl Derived {
             }
             Derived::Scale(norm) | Derived::Shift(norm) => vec![norm.channels],
             Derived::Beside(beside) => vec![beside.numel],
-            Derived::Shared(quads) => vec![*quads, 4],
+            Derived::Shared(shared) => vec![shared.counts.saturating_add(shared.shares), 4],
         }
     }
 

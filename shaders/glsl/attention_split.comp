@@ -204,7 +204,7 @@ void main() {
     if (!is_last) return;
     memoryBarrierBuffer();
     // The shares that have keys; the others are as if they were not.
-    uint used = max((limit + each - 1) / max(each, 1), 1);
+    uint used = each == 0 ? 1 : (limit + each - 1) / each;
     [[unroll]] for (uint s = 0; s < SUMS; ++s) {
         uint i = lane + s * LANES;
         if (i >= OUTPUTS) continue;

@@ -77,8 +77,11 @@ impl Encoder<'_, '_> {
         can: impl Fn(&Node) -> bool,
     ) -> bool {
         let able = |input: &&Operand| input.element.is_floating() && !self.is_written(input.id);
-        let possible =
-            self.planning && inputs.iter().all(able) && self.only_readers(out.value, can);
+        // What numbers change from run to run is encoded again with those who read them: these need not be among them.
+        let possible = self.planning
+            && !self.varies()
+            && inputs.iter().all(able)
+            && self.only_readers(out.value, can);
         if possible {
             self.state.left.insert(out.value, (self.node, which));
         }
@@ -98,7 +101,7 @@ impl Encoder<'_, '_> {
         let takes = |id: &ValueId| self.graph.items(id).contains(&value);
         let reads = |node: &&Node| {
             let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
-            inputs.iter().any(takes)
+            inputs.iter().chain(node.parts.iter().flat_map(|part| &part.args)).any(takes)
         };
         let news = self.graph.updates.iter().map(|(new, _)| new);
         let mut readers = self.graph.nodes.iter().filter(reads).peekable();

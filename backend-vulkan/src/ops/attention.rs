@@ -3,7 +3,7 @@
 use super::caches::update_caches;
 use super::views::gather;
 use super::{Entry, operator};
-use crate::derived::Derived;
+use crate::derived::{Derived, Shared};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -331,8 +331,14 @@ fn attend(
         let places = most.saturating_mul(SPLIT_ROWS.min(most_rows));
         let first_share = places.div_ceil(4);
         let quads = places.saturating_mul(shares).saturating_mul(value_depth / 4 + 1);
-        let parts = e.derived(Derived::Shared(first_share.saturating_add(quads)))?;
+        let shared = Shared { counts: first_share, shares: quads };
+        let parts = e.derived(Derived::Shared(shared))?;
         if few {
+            // A dimension may be larger than its bound where another one is smaller.
+            if batches.saturating_mul(heads).saturating_mul(rows) > places {
+                let q = &q.sizes;
+                return Err(Error::Invalid(format!("queries {q:?} exceed their bound")));
+            }
             let push = AttentionSplitPush {
                 key_heads: u32_of(key_heads)?,
                 keys: u32_of(keys)?,

@@ -201,7 +201,8 @@ impl Rotation {
                 Operator::SDPA_WITH_KV_CACHE => 1,
                 _ => return false,
             };
-            node.args.get(position) == Some(&value)
+            node.parts.is_empty()
+                && node.args.get(position) == Some(&value)
                 && node.args.iter().filter(|arg| **arg == value).count() == 1
         };
         let [cosine, sine] = &self.angles;

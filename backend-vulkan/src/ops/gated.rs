@@ -24,6 +24,8 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     else {
         return Err(Error::invalid("a gate that lacks a part"));
     };
+    // One dispatch of few rows reads what several of many do, and writes.
+    e.reserve(&e.out(args)?);
     let mut epilogue = Epilogue::none();
     match stage_of(e, activation.operator, &activation.args)? {
         Stage::Unary(function, _, [a, b]) => {
@@ -49,6 +51,9 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     match gated {
         Some(gated) => {
             let out = e.resize(out.id, &other.sizes)?;
+            if out.numel() != gated.numel() || out.element != gate.element {
+                return Err(Error::invalid("a gate whose parts do not fit one another"));
+            }
             gated.emit(e, &out)
         }
         None => apply_binary(e, binary::MUL, [&gate, &other], out.id, 1.0),

@@ -144,6 +144,8 @@ impl Product {
         if self.batches * self.m * self.n == 0 {
             return Ok(());
         }
+        // With other shapes, one dispatch may read what several do now: none of it may lie where that writes.
+        e.reserve(&self.out);
         let epilogue = self.epilogue.take().or_else(|| e.take_epilogue());
         let epilogue = epilogue.unwrap_or_else(Epilogue::none);
         let [batches, m, n] = self.bound.unwrap_or([self.batches, self.m, self.n]);

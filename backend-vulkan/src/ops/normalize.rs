@@ -257,6 +257,11 @@ fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     norm.emit(e, &out)
 }
 
+/// Whether the rows of a tensor, along its last dimension, take one dispatch.
+pub(super) fn has_short_rows(e: &Encoder<'_, '_>, input: &Operand) -> bool {
+    Rows::from_dim(e, input, input.rank().saturating_sub(1)).are_short()
+}
+
 /// Emits `input / rms(input) * weight` of each row.
 pub(super) fn emit_rms_norm(
     e: &mut Encoder<'_, '_>,

@@ -4,7 +4,7 @@
 //! A norm that nothing but such products takes leaves itself to them when there are few rows. What a product cannot do after all, it has the
 //! norm's own kernel do.
 
-use super::normalize::emit_rms_norm;
+use super::normalize::{emit_rms_norm, has_short_rows};
 use super::quantized::weighs_floats;
 use crate::encoder::Encoder;
 use crate::error::Error;
@@ -36,6 +36,7 @@ impl Norm {
         let norm = Self::of_call(e, &call.args)?;
         // It is there still when it is needed, whatever the shapes are then.
         e.reserve(&norm.input);
+        e.reserve(&norm.weight);
         Ok(Some(norm))
     }
 
@@ -51,7 +52,10 @@ impl Norm {
     pub(super) fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> bool {
         let count = self.input.sizes.last().copied().unwrap_or(1);
         let value = out.value;
-        self.weight.numel() == count
+        // Products count the rows of what they take; and what they cannot do takes one dispatch then.
+        out.sizes == self.input.sizes
+            && has_short_rows(e, &self.input)
+            && self.weight.numel() == count
             && e.leave(out, 0, &[&self.input, &self.weight], |node| does_norms(node, value))
     }
 

@@ -6,12 +6,20 @@ use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, ValueId};
 use torchlet_graph::operators::Operator;
 
+/// The views between a product and what takes it, at most.
+const MOST_VIEWS: usize = 4;
+
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     let makers = Makers { graph, makers: by_maker(graph), uses: uses(graph) };
     let mut fused = Vec::new();
     for (place, node) in graph.nodes.iter().enumerate() {
         let [a, b, out] = node.args[..] else { continue };
         if node.operator != Operator::MUL_TENSOR {
+            continue;
+        }
+        // Nothing is broadcast: what they are multiplied in is the shape of both.
+        let sizes = |id| floating(graph, id).map(|tensor| tensor.sizes);
+        if sizes(a) != sizes(b) || sizes(a) != sizes(out) {
             continue;
         }
         let found = [(a, b), (b, a)].into_iter().find_map(|(gate, other)| {
@@ -85,15 +93,18 @@ impl Makers<'_, '_> {
 
     /// The same without the activation.
     fn product(&self, id: ValueId) -> Option<Vec<usize>> {
-        let (place, node) = self.only(id)?;
-        if ops::weighs_floats(node.operator) {
-            return Some(vec![place]);
+        let mut places = Vec::new();
+        let mut id = id;
+        while places.len() <= MOST_VIEWS {
+            let (place, node) = self.only(id)?;
+            places.push(place);
+            if ops::weighs_floats(node.operator) {
+                places.reverse();
+                return Some(places);
+            }
+            id = *node.args.first().filter(|_| node.operator == Operator::VIEW_COPY)?;
         }
-        let input = *node.args.first().filter(|_| node.operator == Operator::VIEW_COPY)?;
-        let (made, viewed) = (floating(self.graph, id)?, floating(self.graph, input)?);
-        let mut places = self.product(input).filter(|_| made.element == viewed.element)?;
-        places.push(place);
-        Some(places)
+        None
     }
 
     /// Whether these make nothing but tensors of as many elements as `out`, and the products among them take the same rows.

@@ -217,6 +217,8 @@ fn plain(e: &mut Encoder<'_, '_>, args: &[ValueId], linear: &Linear) -> Result<(
     let it = Weighted::of(e, args, linear)?;
     let epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
     let norm = Norm::of(e, &it.input)?;
+    // Of few rows, one dispatch reads what of many several do, and writes: nothing that they read may lie where it writes.
+    e.reserve(&it.out);
     if it.is_of_floats()
         && let Some(regular) = Regular::of(e, &it)?
         && regular.encode(e, &it, &epilogue, norm.as_ref())?

@@ -207,6 +207,7 @@ pub(in crate::ops) struct Gated {
     push: GemvGatedPush,
     accesses: [Access; 6],
     invocations: [usize; 2],
+    numel: usize,
 }
 
 /// The kernel for these products, `None` if there is none for their form or number of rows.
@@ -261,10 +262,16 @@ pub(in crate::ops) fn gated(
         read(norm.map_or(input, |norm| &norm.weight).id),
     ];
     let push = gemv_push!(GemvGatedPush, regular, &it, epilogue, norm);
-    Ok(Some(Gated { pipeline, push, accesses, invocations: regular.invocations(&it) }))
+    let (invocations, numel) = (regular.invocations(&it), it.out.numel());
+    Ok(Some(Gated { pipeline, push, accesses, invocations, numel }))
 }
 
 impl Gated {
+    /// The elements that it writes.
+    pub(in crate::ops) fn numel(&self) -> usize {
+        self.numel
+    }
+
     /// Emits it.
     pub(in crate::ops) fn emit(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> Result<(), Error> {
         let [input, weight, scale, other, other_scale, norm] = self.accesses;
