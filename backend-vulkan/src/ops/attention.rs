@@ -576,6 +576,11 @@ mod tests {
         };
         let (steps, _) = encode(&graph, &mut state, true).unwrap();
         let planned = bytes(&state, &steps);
+        // One dimension is larger than its bound, another one smaller.
+        for input in 0..3 {
+            state.tensors[input].as_mut().unwrap().sizes[0] = 10;
+        }
+        assert!(encode(&graph, &mut state, false).is_err());
         for batches in 1..9 {
             for input in 0..3 {
                 state.tensors[input].as_mut().unwrap().sizes[0] = batches;

@@ -65,3 +65,98 @@ fn encode_part(e: &mut Encoder<'_, '_>, part: &Node) -> Result<(), Error> {
         .ok_or_else(|| Error::Invalid(format!("{:?} is in no table", part.operator)))?;
     (operator.encode)(e, &part.args)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::encode::encode;
+    use crate::memory_plan::plan_memory;
+    use crate::passes;
+    use crate::state::State;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+    use torchlet_graph::operators::Operator;
+
+    fn tensor(scalar_type: ScalarType, sizes: &[usize], is_constant: bool) -> Value<'static> {
+        let bytes = sizes.iter().product::<usize>() * scalar_type.size();
+        Value::Tensor(Tensor {
+            scalar_type,
+            host_type: scalar_type,
+            sizes: sizes.to_vec(),
+            dynamic: true,
+            data: is_constant.then(|| vec![0; bytes].into()),
+            changes: None,
+        })
+    }
+
+    /// Of at most `rows` rows of 64: a norm whose weights are made on the way, two products of which one gates the other, and another one
+    /// of what comes of that.
+    fn feed_forward(rows: usize) -> Graph<'static> {
+        let (float, char) = (ScalarType::Float, ScalarType::Char);
+        let rows_of = |width| tensor(float, &[rows, width], false);
+        let values = vec![
+            rows_of(64),
+            tensor(float, &[64], true),
+            tensor(float, &[64], false),
+            Value::Double(1e-5),
+            rows_of(64),
+            tensor(char, &[128, 64], true),
+            tensor(char, &[128, 64], true),
+            tensor(float, &[128], true),
+            rows_of(128),
+            rows_of(128),
+            rows_of(128),
+            rows_of(128),
+            tensor(char, &[64, 128], true),
+            tensor(float, &[64], true),
+            rows_of(64),
+        ];
+        let calls: [(Operator, &[ValueId]); 7] = [
+            (Operator::ABS, &[1, 2]),
+            (Operator::ET_VK_RMS_NORM, &[0, 2, 3, 4]),
+            (Operator::WEIGHT_INT8PACK_MM, &[4, 5, 7, 8]),
+            (Operator::SILU, &[8, 9]),
+            (Operator::WEIGHT_INT8PACK_MM, &[4, 6, 7, 10]),
+            (Operator::MUL_TENSOR, &[9, 10, 11]),
+            (Operator::WEIGHT_INT8PACK_MM, &[11, 12, 13, 14]),
+        ];
+        let nodes = calls.map(|(operator, args)| Node::new(operator, args.to_vec())).to_vec();
+        let mut graph =
+            Graph { values, nodes, inputs: vec![0], outputs: vec![14], ..Graph::default() };
+        passes::run(&mut graph);
+        graph
+    }
+
+    #[test]
+    fn nothing_is_written_where_the_same_dispatch_reads() {
+        for most in [8, 72, 300] {
+            let graph = feed_forward(most);
+            let mut state = State::new(&graph, HashSet::new()).unwrap();
+            let (steps, _) = encode(&graph, &mut state, true).unwrap();
+            let plan = plan_memory(&graph, &state, &steps, 256, u64::MAX).unwrap();
+            for rows in [1, 3, 4, 5, most] {
+                state.tensors[0].as_mut().unwrap().sizes[0] = rows;
+                let (steps, _) = encode(&graph, &mut state, false).unwrap();
+                let gated = steps.iter().any(|step| step.key.module.name == "gemv_gated");
+                assert_eq!(gated, rows <= 4);
+                for step in &steps {
+                    let place = |id| plan.places[&state.root(id)];
+                    for written in step.accesses.iter().filter(|access| access.written) {
+                        let to = place(written.tensor);
+                        let others = step.accesses.iter().filter(|access| {
+                            state.root(access.tensor) != state.root(written.tensor)
+                        });
+                        for read in others {
+                            let from = place(read.tensor);
+                            let apart = from.offset + from.bytes <= to.offset
+                                || to.offset + to.bytes <= from.offset;
+                            let elsewhere =
+                                (from.constant, from.buffer) != (to.constant, to.buffer);
+                            assert!(apart || elsewhere, "{} of {most}", step.key.module.name);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -148,4 +148,12 @@ mod tests {
         assert_eq!(planned, ["row", "gemv_quantized", "unary"]);
         assert_eq!(fewer, planned);
     }
+
+    #[test]
+    fn a_norm_that_gives_its_result_another_shape_is_done() {
+        let mut graph = graph(2, None);
+        graph.values[3] = tensor(ScalarType::Float, &[1, 2, 64], false);
+        graph.values[6] = tensor(ScalarType::Float, &[1, 2, 8], false);
+        assert_eq!(shaders(&graph, 2)[0], ["row", "gemv_quantized"]);
+    }
 }
