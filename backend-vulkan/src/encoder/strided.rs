@@ -84,13 +84,17 @@ impl Encoder<'_, '_> {
     /// Makes a tensor that the current call writes with strides the memory of a permutation of it, where nothing else reads it: the
     /// call that permutes has nothing to do then.
     pub(crate) fn give_permuted(&mut self, out: &Operand) -> Result<(), Error> {
+        // Decided when memory is planned: later, looking for readers would only take time in each run that differs.
+        if !self.planning {
+            return Ok(());
+        }
         let [reader] = self.readers(out.value)[..] else { return Ok(()) };
         let (true, &[input, order, permuted]) =
             (reader.operator == Operator::PERMUTE_COPY, &reader.args[..])
         else {
             return Ok(());
         };
-        if !self.planning || input != out.value || self.state.strided.contains_key(&out.id) {
+        if input != out.value || self.state.strided.contains_key(&out.id) {
             return Ok(());
         }
         let (order, permuted) = (self.ints(order)?, self.tensor(permuted)?);
