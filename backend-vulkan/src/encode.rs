@@ -35,9 +35,7 @@ fn encode_calls(
 ) -> Result<(Vec<Step>, Reads), Error> {
     for index in calls {
         let Some(node) = encoder.begin(index) else { continue };
-        let operator = ops::find(node.operator)
-            .ok_or_else(|| Error::unsupported(format!("operator {:?}", node.operator)))?;
-        (operator.encode)(&mut encoder, &node.args).map_err(|error| in_operator(node, error))?;
+        ops::encode(&mut encoder, node).map_err(|error| in_operator(node, error))?;
     }
     Ok(encoder.finish())
 }

@@ -6,7 +6,7 @@ mod gated;
 mod silu;
 
 use crate::tensors::{Operand, element_of};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Value, ValueId};
 
@@ -41,6 +41,12 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
         *uses.entry(*id).or_insert(0) += 1;
     }
     uses
+}
+
+/// Takes calls out of the graph, by their places.
+fn remove(graph: &mut Graph<'_>, gone: &HashSet<usize>) {
+    let mut places = 0..;
+    graph.nodes.retain(|_| places.next().is_none_or(|place| !gone.contains(&place)));
 }
 
 /// Which call makes each value.

@@ -36,7 +36,12 @@ pub(crate) struct Epilogue {
 impl Epilogue {
     /// A clamp. A clamp to everything stands for no function at all, so that there are fewer pipelines.
     pub(crate) fn clamp(low: f64, high: f64) -> Self {
-        Epilogue { activation: unary::CLAMP, a: low as f32, b: high as f32, residual: None }
+        Self::function(unary::CLAMP, [low, high])
+    }
+
+    /// A function of one number in the shaders.
+    pub(crate) fn function(activation: u32, [a, b]: [f64; 2]) -> Self {
+        Epilogue { activation, a: a as f32, b: b as f32, residual: None }
     }
 
     /// Nothing.

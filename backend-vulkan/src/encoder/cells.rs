@@ -78,12 +78,11 @@ impl Encoder<'_, '_> {
     ) -> bool {
         let able = |input: &&Operand| input.element.is_floating() && !self.is_written(input.id);
         // What numbers change from run to run is encoded again with those who read them: these need not be among them.
-        let possible = self.planning
-            && !self.varies()
-            && inputs.iter().all(able)
-            && self.only_readers(out.value, can);
-        if possible {
-            self.state.left.insert(out.value, (self.node, which));
+        if self.planning && !self.varies() && inputs.iter().all(able) {
+            let readers = self.readers(out.value);
+            if !readers.is_empty() && readers.into_iter().all(can) {
+                self.state.left.insert(out.value, (self.node, which));
+            }
         }
         let is_left = self.state.left.contains_key(&out.value);
         if is_left {
@@ -94,20 +93,6 @@ impl Encoder<'_, '_> {
             }
         }
         is_left
-    }
-
-    /// Whether calls for which this holds are all that read a value, and there are such.
-    fn only_readers(&self, value: ValueId, holds: impl Fn(&Node) -> bool) -> bool {
-        let takes = |id: &ValueId| self.graph.items(id).contains(&value);
-        let reads = |node: &&Node| {
-            let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
-            inputs.iter().chain(node.parts.iter().flat_map(|part| &part.args)).any(takes)
-        };
-        let news = self.graph.updates.iter().map(|(new, _)| new);
-        let mut readers = self.graph.nodes.iter().filter(reads).peekable();
-        readers.peek().is_some()
-            && readers.all(holds)
-            && !self.graph.outputs.iter().chain(news).any(takes)
     }
 
     /// The tensor to write to that becomes the output of the current call, and has the contents of another already: this other one,

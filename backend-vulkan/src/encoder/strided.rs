@@ -122,7 +122,7 @@ impl Encoder<'_, '_> {
     }
 
     /// The calls that read a value; none where it leaves the graph.
-    fn readers(&self, id: ValueId) -> Vec<&'_ Node> {
+    pub(super) fn readers(&self, id: ValueId) -> Vec<&'_ Node> {
         let graph = self.graph;
         let leaves = graph.outputs.contains(&id) || graph.updates.iter().any(|(new, _)| *new == id);
         let reads = |node: &&Node| {

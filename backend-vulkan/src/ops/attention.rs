@@ -320,15 +320,32 @@ fn attend(
         order.strides(&e.strides(v))?,
         order.strides(&e.strides(&target))?,
     ];
-    let most_rows = e.bound_sizes(q).get(order.row).copied().unwrap_or(rows);
+    // All kernels take these, and more.
+    macro_rules! push {
+        ($push:ident, {$($field:ident: $value:expr),* $(,)?}) => {
+            $push {
+                keys: u32_of(keys)?,
+                offset,
+                scale,
+                q_strides,
+                k_strides,
+                v_strides,
+                mask_strides,
+                out_strides,
+                $($field: $value,)*
+            }
+        };
+    }
+    let bound = e.bound_sizes(q);
+    let most = |dim: usize, now: usize| bound.get(dim).copied().unwrap_or(now);
+    let [most_batches, most_heads] = [most(0, batches), most(order.head, heads)];
+    let most_rows = most(order.row, rows);
     let split = Split::of(e, [q, k, v], form, mask, &out)?;
     let few = rows <= SPLIT_ROWS;
     if let Some(Split { pipeline, shares }) = split {
         // Asked for whatever the number of rows is, since that may change.
-        let most = e.bound_sizes(q);
-        let most_heads = most.get(order.head).copied().unwrap_or(heads);
-        let most = most.first().copied().unwrap_or(batches).saturating_mul(most_heads);
-        let places = most.saturating_mul(SPLIT_ROWS.min(most_rows));
+        let places = most_batches.saturating_mul(most_heads);
+        let places = places.saturating_mul(SPLIT_ROWS.min(most_rows));
         let first_share = places.div_ceil(4);
         let quads = places.saturating_mul(shares).saturating_mul(value_depth / 4 + 1);
         let shared = Shared { counts: first_share, shares: quads };
@@ -339,55 +356,27 @@ fn attend(
                 let q = &q.sizes;
                 return Err(Error::Invalid(format!("queries {q:?} exceed their bound")));
             }
-            let push = AttentionSplitPush {
+            let push = push!(AttentionSplitPush, {
                 key_heads: u32_of(key_heads)?,
-                keys: u32_of(keys)?,
-                offset,
-                scale,
-                q_strides,
-                k_strides,
-                v_strides,
-                mask_strides,
-                out_strides,
                 first_share: u32_of(first_share)?,
-            };
+            });
             u32_of(parts.numel())?;
-            let accesses = [
-                read(q.id),
-                read(k.id),
-                read(v.id),
-                read(mask_operand.id),
-                write(target.id),
-                write(parts.id),
-            ];
+            let [q, k, v, mask, target] = accesses;
+            let accesses = [q, k, v, mask, target, write(parts.id)];
             let invocations = [128 * shares, rows, batches.saturating_mul(key_heads)];
             return e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1]);
         }
         e.reserve(&parts);
         e.also(&pipeline, [128, 1, 1]);
     }
-    // Both kernels of many rows take the same.
-    macro_rules! push {
-        ($push:ident) => {
-            $push {
-                heads: u32_of(heads)?,
-                heads_per_key: u32_of(heads / key_heads)?,
-                rows: u32_of(rows)?,
-                keys: u32_of(keys)?,
-                offset,
-                scale,
-                q_strides,
-                k_strides,
-                v_strides,
-                mask_strides,
-                out_strides,
-            }
-        };
-    }
     let strides = [q_strides, k_strides, v_strides];
-    let most = [e.bound_sizes(q).first().copied().unwrap_or(1).saturating_mul(heads), most_rows];
+    let most = [most_batches.saturating_mul(heads), most_rows];
     if let Some(parts) = parts(e, [q, k, v], strides, most) {
-        let push = push!(AttentionCooperativePush);
+        let push = push!(AttentionCooperativePush, {
+            heads: u32_of(heads)?,
+            heads_per_key: u32_of(heads / key_heads)?,
+            rows: u32_of(rows)?,
+        });
         let pipeline = AttentionCooperative {
             mask: mask_operand.element,
             output: out.element,
@@ -404,7 +393,11 @@ fn attend(
     }
     let short = depth > 0 && depth.max(value_depth) <= TILED_DEPTH;
     if aligned && short && most_rows >= TILED_ROWS / 2 {
-        let push = push!(AttentionTiledPush);
+        let push = push!(AttentionTiledPush, {
+            heads: u32_of(heads)?,
+            heads_per_key: u32_of(heads / key_heads)?,
+            rows: u32_of(rows)?,
+        });
         let pipeline = AttentionTiled {
             query: q.element,
             key: k.element,
@@ -420,21 +413,13 @@ fn attend(
         let invocations = [128, rows.div_ceil(TILED_ROWS), batches.saturating_mul(heads)];
         return e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1]);
     }
-    let push = AttentionPush {
+    let push = push!(AttentionPush, {
         heads: u32_of(heads)?,
         heads_per_key: u32_of(heads / key_heads)?,
-        keys: u32_of(keys)?,
         depth: u32_of(depth)?,
         value_start: 0,
         value_end: 0,
-        offset,
-        scale,
-        q_strides,
-        k_strides,
-        v_strides,
-        mask_strides,
-        out_strides,
-    };
+    });
     let pipeline = Attention {
         query: q.element,
         key: k.element,

@@ -26,21 +26,19 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     };
     // One dispatch of few rows reads what several of many do, and writes.
     e.reserve(&e.out(args)?);
-    let mut epilogue = Epilogue::none();
-    match stage_of(e, activation.operator, &activation.args)? {
-        Stage::Unary(function, _, [a, b]) => {
-            (epilogue.activation, epilogue.a, epilogue.b) = (function, a as f32, b as f32);
-        }
-        _ => return Err(Error::invalid("a gate without an activation")),
-    }
+    let stage = stage_of(e, activation.operator, &activation.args)?;
+    let Stage::Unary(function, _, parameters) = stage else {
+        return Err(Error::invalid("a gate without an activation"));
+    };
+    let epilogue = Epilogue::function(function, parameters);
     let gated = gated(e, [product, other], &epilogue)?;
     if gated.is_none() {
         e.set_epilogue(epilogue);
-        encode_part(e, product)?;
-        encode_part(e, other)?;
+        super::encode(e, product)?;
+        super::encode(e, other)?;
     }
     for view in parts.iter().filter(|part| part.operator.is_view()) {
-        encode_part(e, view)?;
+        super::encode(e, view)?;
     }
     // What the activation was done to already, and the other one.
     let gate = e.arg(&activation.args, 0)?;
@@ -58,12 +56,6 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         }
         None => apply_binary(e, binary::MUL, [&gate, &other], out.id, 1.0),
     }
-}
-
-fn encode_part(e: &mut Encoder<'_, '_>, part: &Node) -> Result<(), Error> {
-    let operator = find(part.operator)
-        .ok_or_else(|| Error::Invalid(format!("{:?} is in no table", part.operator)))?;
-    (operator.encode)(e, &part.args)
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub(crate) use views::copy_all;
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::stages::Stage;
-use torchlet_graph::graph::ValueId;
+use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// How a call is encoded.
@@ -139,6 +139,13 @@ static TABLE: [Option<&Entry>; Operator::COUNT] = {
     }
     table
 };
+
+/// Encodes a call, also one that is a part of another.
+pub(crate) fn encode(e: &mut Encoder<'_, '_>, call: &Node) -> Result<(), Error> {
+    let entry = find(call.operator)
+        .ok_or_else(|| Error::unsupported(format!("operator {:?}", call.operator)))?;
+    (entry.encode)(e, &call.args)
+}
 
 /// How an operator is encoded, if this backend has it.
 pub(crate) fn find(operator: Operator) -> Option<&'static Entry> {

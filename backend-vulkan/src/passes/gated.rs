@@ -1,8 +1,8 @@
 //! Two products of the same rows, of which one gates the other, become one call.
 
-use super::{by_maker, floating, uses};
+use super::{by_maker, floating, remove, uses};
 use crate::ops;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, ValueId};
 use torchlet_graph::operators::Operator;
 
@@ -37,33 +37,29 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
         places.push(place);
         fused.push(places);
     }
+    let mut gone = HashSet::new();
     for places in fused {
-        join(graph, &places);
-    }
-    graph.nodes.retain(|node| !node.args.is_empty());
-}
-
-/// Puts one call where the last of these is; the others are left without arguments.
-fn join(graph: &mut Graph<'_>, places: &[usize]) {
-    let mut parts = Vec::with_capacity(places.len());
-    for place in places {
-        if let Some(node) = graph.nodes.get_mut(*place) {
-            parts.push(node.clone());
-            node.args.clear();
+        if let (Some(node), Some((last, before))) = (joined(graph, &places), places.split_last())
+            && let Some(slot) = graph.nodes.get_mut(*last)
+        {
+            *slot = node;
+            gone.extend(before);
         }
     }
-    let Some((last, out)) = parts.last().and_then(|last| Some((last.id, *last.args.last()?)))
-    else {
-        return;
-    };
+    remove(graph, &gone);
+}
+
+/// One call in place of these.
+fn joined(graph: &Graph<'_>, places: &[usize]) -> Option<Node> {
+    let parts: Vec<Node> =
+        places.iter().map(|place| graph.nodes.get(*place).cloned()).collect::<Option<_>>()?;
+    let last = parts.last()?;
+    let (id, out) = (last.id, *last.args.last()?);
     let products = parts.iter().filter(|part| ops::weighs_floats(part.operator));
     let inputs = products.filter_map(|part| part.args.split_last());
     let mut args: Vec<ValueId> = inputs.flat_map(|(_, inputs)| inputs).copied().collect();
     args.push(out);
-    let node = Node { id: last, operator: Operator::GATED, args, parts };
-    if let Some(slot) = places.last().and_then(|place| graph.nodes.get_mut(*place)) {
-        *slot = node;
-    }
+    Some(Node { id, operator: Operator::GATED, args, parts })
 }
 
 /// The calls that make values, of which each has one use.

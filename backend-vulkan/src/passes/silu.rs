@@ -1,6 +1,7 @@
 //! `x * sigmoid(x)` becomes one call.
 
-use super::{by_maker, uses};
+use super::{by_maker, remove, uses};
+use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_graph::operators::Operator;
 
@@ -33,16 +34,12 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             }
         }
     }
-    let mut gone = Vec::new();
+    let mut gone = HashSet::new();
     for (place, maker, silu) in replaced {
         if let Some(node) = graph.nodes.get_mut(place) {
             *node = silu;
-            gone.push(maker);
+            gone.insert(maker);
         }
     }
-    let mut place = 0;
-    graph.nodes.retain(|_| {
-        place += 1;
-        !gone.contains(&(place - 1))
-    });
+    remove(graph, &gone);
 }

@@ -41,6 +41,29 @@ macro_rules! gemv_push {
     };
 }
 
+/// What the kernels for few rows are made for, with others behind it.
+macro_rules! gemv {
+    ($pipeline:ident, $regular:expr, $product:expr, $epilogue:expr, $norm:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+        $pipeline {
+            input: source($product, $norm).element,
+            scale: $regular.scales.element,
+            norm: $norm.map_or(Element::F32, |norm| norm.weight.element),
+            output: $product.out.element,
+            weight: $product.form as u32,
+            grouped: $regular.grouped,
+            wide: $regular.wide($product).is_some(),
+            has_norm: $norm.is_some(),
+            activation: $epilogue.activation,
+            $($field: $value,)*
+        }
+    };
+}
+
+/// What a product of few rows reads: what the norm before it does, if that is left to it.
+fn source<'o>(it: &'o Weighted, norm: Option<&'o Norm>) -> &'o Operand {
+    norm.map_or(&it.input, |norm| &norm.input)
+}
+
 /// What is known of such a product.
 pub(super) struct Regular {
     grouped: bool,
@@ -95,27 +118,18 @@ impl Regular {
             u32_of(operand.numel())?;
         }
         let residual = epilogue.residual.as_ref();
-        let pipeline = GemvQuantized {
-            input: norm.map_or(&it.input, |norm| &norm.input).element,
-            scale: self.scales.element,
-            norm: norm.map_or(Element::F32, |norm| norm.weight.element),
-            output: it.out.element,
-            weight: it.form as u32,
-            grouped: self.grouped,
-            wide: self.wide(it).is_some(),
-            has_norm: norm.is_some(),
-            activation: epilogue.activation,
+        let pipeline = gemv!(GemvQuantized, self, it, epilogue, norm, {
             bias: it.bias.as_ref().map_or(Element::F32, |bias| bias.element),
             has_bias: it.bias.is_some(),
             residual: residual.map_or(Element::F32, |residual| residual.element),
             has_residual: residual.is_some(),
-        };
+        });
         let workgroup = [self.lanes(it), 1, 1];
         if it.m > FEW_ROWS {
             return self.many_rows(e, it, epilogue, &pipeline, workgroup);
         }
         let push = gemv_push!(GemvQuantizedPush, self, it, epilogue, norm);
-        let input = norm.map_or(&it.input, |norm| &norm.input);
+        let input = source(it, norm);
         let accesses = [
             read(input.id),
             read(it.weight.id),
@@ -233,18 +247,8 @@ pub(in crate::ops) fn gated(
     }
     let norm = Norm::of(e, &it.input)?;
     let norm = norm.as_ref();
-    let input = norm.map_or(&it.input, |norm| &norm.input);
-    let pipeline = GemvGated {
-        input: input.element,
-        scale: scales[0].element,
-        norm: norm.map_or(Element::F32, |norm| norm.weight.element),
-        output: it.out.element,
-        weight: it.form as u32,
-        grouped: regular.grouped,
-        wide: regular.wide(&it).is_some(),
-        has_norm: norm.is_some(),
-        activation: epilogue.activation,
-    };
+    let input = source(&it, norm);
+    let pipeline = gemv!(GemvGated, regular, &it, epilogue, norm, {});
     if it.m > FEW_ROWS {
         e.also(&pipeline, [regular.lanes(&it), 1, 1]);
         scales.into_iter().for_each(|scales| e.reserve(scales));
