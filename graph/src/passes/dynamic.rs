@@ -8,6 +8,7 @@
 //! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if `takes` says so. Keeps: what others take
 //! of what is in between. Rounding: sums of products of codes are exact.
 
+use super::quantized::fits_bias;
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -39,11 +40,7 @@ fn product(
     let source = rounded(rewriter, input)?;
     let [codes, scales, sums, bits] = weights(rewriter, weight)?;
     let [rows, _] = *rewriter.sizes(weight)? else { return None };
-    let fits = rewriter.is_none(Some(&bias))
-        || rewriter
-            .tensor(bias)
-            .is_some_and(|it| it.scalar_type == ScalarType::Float && it.sizes == [rows]);
-    if !fits || rewriter.scalar_type(out) != Some(ScalarType::Float) {
+    if !fits_bias(rewriter, bias, rows) || rewriter.scalar_type(out) != Some(ScalarType::Float) {
         return None;
     }
     let args = [source, codes, scales, sums, bias, bits];

@@ -7,7 +7,7 @@
 //! Needs: as [`super::quantized`], behind which it runs, for what that leaves; where constants are folded afterwards. Each call is made
 //! only if `takes` says so. Keeps: what others take of what is in between. Rounding: as before.
 
-use super::quantized::{Codes, dequantized};
+use super::quantized::{Quantized, dequantized};
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -52,16 +52,9 @@ fn lookup(
     node: &Node,
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
-    if node.operator != Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR {
-        return None;
-    }
-    let ([made, parameters @ ..], out) = (inputs(node), *node.args.last()?) else { return None };
-    Codes::of(rewriter, parameters)?;
-    if rewriter.scalar_type(out)? != ScalarType::Char {
-        return None;
-    }
+    let Quantized { made, out, .. } = Quantized::of(rewriter, node)?;
     // From the last function to the first.
-    let (mut functions, mut id) = (vec![], *made);
+    let (mut functions, mut id) = (vec![], made);
     let source = loop {
         if let Some((source, _)) = dequantized(rewriter, id) {
             break source;
@@ -108,6 +101,7 @@ fn lookup(
     for (operator, rest) in functions.iter().rev() {
         numbers = call(*operator, numbers, rest, ScalarType::Float);
     }
+    let parameters = inputs(node).get(1..)?;
     let table = call(node.operator, numbers, parameters, ScalarType::Char);
     rewriter.call(Operator::Q8TA_LOOKUP, &[source, table], out);
     Some(())

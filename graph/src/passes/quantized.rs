@@ -41,7 +41,7 @@ const HIGHEST: i64 = 127;
 
 impl Codes {
     /// The parameters of a call between a tensor and its codes: scale, zero point, least and largest code.
-    pub(super) fn of(rewriter: &Rewriter<'_, '_>, parameters: &[ValueId]) -> Option<Self> {
+    fn of(rewriter: &Rewriter<'_, '_>, parameters: &[ValueId]) -> Option<Self> {
         let [scale, zero, low, high, ..] = parameters else { return None };
         let (scale, zero) = (rewriter.number(*scale)?, rewriter.int(*zero)?);
         let range = [rewriter.int(*low)?, rewriter.int(*high)?];
@@ -62,6 +62,28 @@ impl Codes {
     }
 }
 
+/// A call that makes codes of 8 bits.
+pub(super) struct Quantized {
+    /// What becomes codes.
+    pub(super) made: ValueId,
+    codes: Codes,
+    pub(super) out: ValueId,
+}
+
+impl Quantized {
+    pub(super) fn of(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Self> {
+        if node.operator != Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR {
+            return None;
+        }
+        let ([made, parameters @ ..], out) = (inputs(node), *node.args.last()?) else {
+            return None;
+        };
+        let codes = Codes::of(rewriter, parameters)?;
+        let is_char = rewriter.scalar_type(out)? == ScalarType::Char;
+        is_char.then_some(Quantized { made: *made, codes, out })
+    }
+}
+
 /// What becomes codes, without what limits it, and whether that is `relu`.
 struct Made {
     value: ValueId,
@@ -74,18 +96,11 @@ fn island(
     node: &Node,
     takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
-    if node.operator != Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR {
-        return None;
-    }
-    let ([made, parameters @ ..], out) = (inputs(node), *node.args.last()?) else { return None };
-    let codes = Codes::of(rewriter, parameters)?;
-    if rewriter.scalar_type(out)? != ScalarType::Char {
-        return None;
-    }
-    let limits = limits(rewriter, *made);
+    let Quantized { made, codes, out } = Quantized::of(rewriter, node)?;
+    let limits = limits(rewriter, made);
     let (value, relu) = match limits {
         Some((source, limits)) => (source, !codes.lie_within(limits)),
-        None => (*made, false),
+        None => (made, false),
     };
     // What the codes do not limit is `relu`, or nothing that is known.
     let is_relu = limits
@@ -114,7 +129,7 @@ fn island(
 }
 
 /// The tensor that a value is the limited one of, if nobody else takes it, and the limits.
-pub(super) fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
+fn limits(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
     let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1)?;
     let number = |at: usize, absent: f64| match inputs(node).get(at) {
         id if rewriter.is_none(id) => Some(absent),
