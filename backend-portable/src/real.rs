@@ -1,7 +1,21 @@
 //! Elementary functions of floating-point numbers: from the standard library where there is one, from `libm` elsewhere.
 
-use crate::number::Compute;
+use crate::number::{Compute, unsupported};
 use core::ops::{Add, Div, Mul, Neg, Sub};
+use torchlet_core::{Arguments, InvokeFn, KernelError, Plan, ScalarType};
+
+/// The function of the type that floating-point numbers like an argument's are computed in, `f32` or `f64`.
+pub(crate) fn by_type(
+    args: &Arguments,
+    arg: usize,
+    functions: [InvokeFn; 2],
+) -> Result<Plan, KernelError> {
+    match args.info(arg)?.scalar_type {
+        ScalarType::Double => Ok(Plan::new(functions[1])),
+        found if found.is_floating() => Ok(Plan::new(functions[0])),
+        found => Err(unsupported(arg, found)),
+    }
+}
 
 /// A floating-point type that kernels compute in: `f32` or `f64`.
 #[allow(missing_docs, reason = "the names say it")]

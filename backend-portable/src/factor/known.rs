@@ -253,7 +253,7 @@ fn each_solution(
     let mut out = ctx.out(out)?;
     let matrix = Matrix { cols: shape.cols, data };
     let mut sought = Matrix { cols: right.cols, data: sought };
-    for index in 0..if right.numel > 0 { shape.count } else { 0 } {
+    for index in 0..right.filled() {
         read(&a, index, shape.cols, matrix.data);
         read(&b, index, right.cols, sought.data);
         solve(&matrix, &mut sought);
@@ -270,7 +270,7 @@ fn cholesky_inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut out = ctx.out(2)?;
     let (matrix, mut sought) =
         (Matrix { cols: shape.cols, data }, Matrix { cols: shape.cols, data: sought });
-    for index in 0..if shape.numel > 0 { shape.count } else { 0 } {
+    for index in 0..shape.filled() {
         read(&input, index, shape.cols, matrix.data);
         sought.identity();
         solve_cholesky(&matrix, upper, &mut sought);
@@ -308,7 +308,7 @@ fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     // From the right, it is the transposed equation.
     let columns = if left { right.cols } else { right.rows };
     let mut sought = Matrix { cols: columns, data: sought };
-    for index in 0..if right.numel > 0 { shape.count } else { 0 } {
+    for index in 0..right.filled() {
         read(&factors, index, n, matrix.data);
         read_pivots(&pivots, index, n, places)?;
         if left {
@@ -414,12 +414,13 @@ fn each_parts(
 
 fn geqrf(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
-    let Shape { rows, cols, numel, count } = Shape::of(input.info(), 0)?;
+    let shape = Shape::of(input.info(), 0)?;
+    let Shape { rows, cols, numel, .. } = shape;
     let memory = scratch::take::<f64>(ctx, numel + rows.min(cols))?;
     let (data, lengths) = memory.split_at_mut_checked(numel).unwrap_or_default();
     let (mut out, mut tau) = (ctx.out(1)?, ctx.out(2)?);
     let mut matrix = Matrix { cols, data };
-    for index in 0..if numel > 0 { count } else { 0 } {
+    for index in 0..shape.filled() {
         read(&input, index, cols, matrix.data);
         for (k, length) in lengths.iter_mut().enumerate() {
             let below: f64 = (k + 1..rows).map(|row| matrix.at(row, k) * matrix.at(row, k)).sum();
@@ -456,14 +457,15 @@ fn along(directions: &Matrix, k: usize, column: impl Fn(usize) -> f64) -> f64 {
 
 fn householder_product(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, tau) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let Shape { rows, cols, numel, count } = Shape::of(input.info(), 0)?;
+    let shape = Shape::of(input.info(), 0)?;
+    let Shape { rows, cols, numel, .. } = shape;
     let lengths_there = tau.info().size(tau.rank().saturating_sub(1));
     let memory = scratch::take::<f64>(ctx, 2 * numel + lengths_there)?;
     let (data, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
     let (made, lengths) = rest.split_at_mut_checked(numel).unwrap_or_default();
     let mut out = ctx.out(2)?;
     let (matrix, mut made) = (Matrix { cols, data }, Matrix { cols, data: made });
-    for index in 0..if numel > 0 { count } else { 0 } {
+    for index in 0..shape.filled() {
         read(&input, index, cols, matrix.data);
         read_vector(&tau, index, lengths);
         made.identity();

@@ -53,6 +53,11 @@ impl Shape {
         Ok(Shape { rows, cols, numel, count })
     }
 
+    /// How many matrices have elements: of those without, there can be more than anyone counts.
+    fn filled(&self) -> usize {
+        if self.numel > 0 { self.count } else { 0 }
+    }
+
     fn square(args: &Arguments, arg: usize) -> Result<Self, KernelError> {
         let shape = Shape::of(&args.info(arg)?, arg)?;
         if shape.rows != shape.cols {

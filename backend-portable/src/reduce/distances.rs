@@ -2,17 +2,14 @@
 
 use crate::compute::split::for_each_chunk_mut;
 use crate::number::{load, round_through, store, unsupported};
-use crate::real::Real;
+use crate::real::{Real, by_type};
 use crate::reduce::reducers::{Ordered, fold_lanes};
 use crate::table::kernels;
 use crate::walk::{Steps, Walk};
 use torchlet_core::Param::{Float, OptionalInt, Out, Scalar, Tensor};
 use torchlet_core::layout::{MAX_RANK, Sizes};
 use torchlet_core::rules::broadcast;
-use torchlet_core::{
-    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo,
-    TensorRef,
-};
+use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorRef};
 
 kernels! {
     /// `aten::_cdist_forward.out(x1, x2, p, compute_mode, out)`: the distance of each row of one from each of the other.
@@ -31,14 +28,6 @@ kernels! {
 const BLOCK: usize = 64;
 /// Operations worth a thread of their own.
 const GRAIN: usize = 1 << 14;
-
-fn by_type(args: &Arguments, arg: usize, functions: [InvokeFn; 2]) -> Result<Plan, KernelError> {
-    match args.info(arg)?.scalar_type {
-        ScalarType::Double => Ok(Plan::new(functions[1])),
-        found if found.is_floating() => Ok(Plan::new(functions[0])),
-        found => Err(unsupported(arg, found)),
-    }
-}
 
 fn check_norm(args: &Arguments, arg: usize) -> Result<(), KernelError> {
     let p = args.float(arg)?;

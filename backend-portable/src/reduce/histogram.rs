@@ -1,10 +1,10 @@
 //! How many values lie where.
 
 use crate::number::{load, round_through, store, unsupported};
-use crate::real::Real;
+use crate::real::{Real, by_type};
 use crate::table::kernels;
 use torchlet_core::Param::{Int, Out, Scalar, Tensor};
-use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! {
     /// `aten::histc.out(self, bins, min, max, out)`: how many values lie in each of so many parts, alike long, of what is from `min` to `max`;
@@ -22,11 +22,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if found != made {
         return Err(unsupported(4, made));
     }
-    match found {
-        ScalarType::Double => Ok(Plan::new(histogram::<f64>)),
-        found if found.is_floating() => Ok(Plan::new(histogram::<f32>)),
-        other => Err(unsupported(0, other)),
-    }
+    by_type(ctx, 0, [histogram::<f32>, histogram::<f64>])
 }
 
 fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> {

@@ -1,7 +1,7 @@
 //! The largest elements of windows whose places are drawn by chance, so that their distances are fractions.
 
 use crate::number::{Compute, load, store, unsupported};
-use crate::real::Real;
+use crate::real::{Real, by_type};
 use crate::table::kernels;
 use torchlet_core::Param::{IntList, Out, Tensor};
 use torchlet_core::layout::Sizes;
@@ -111,11 +111,7 @@ fn prepare<const D: usize>(
             return Err(unsupported(arg, found));
         }
     }
-    match of {
-        ScalarType::Double => Ok(Plan::new(functions[1])),
-        found if found.is_floating() => Ok(Plan::new(functions[0])),
-        found => Err(unsupported(0, found)),
-    }
+    by_type(ctx, 0, functions)
 }
 
 /// Where the first element of a plane lies, and the steps along its dimensions.

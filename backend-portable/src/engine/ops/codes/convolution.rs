@@ -64,9 +64,7 @@ pub(in crate::engine::ops) fn transposed(
     let (axes, groups) = window(builder, args, 9, 13)?;
     let more = builder.integers(argument(args, 12)?)?;
     let weights = constant_weights(builder, args, 3)?;
-    let [outputs, row] = *builder.sizes(weights)? else {
-        return Err("weights of other dimensions".to_owned());
-    };
+    let [outputs, row] = matrix(builder, weights)?;
     let parts = transposed_phases(axes, [height, width], &more)?;
     let filter = Filter { weights, outputs, row, groups };
     if groups != 1 {
@@ -106,9 +104,7 @@ pub(in crate::engine::ops) fn dynamic(
     let (more, groups) = (list(7)?, builder.integer(argument(args, 9)?)?);
     let is_transposed = builder.truth(argument(args, 10)?)?;
     let weights = constant_weights(builder, args, 1)?;
-    let [outputs, row] = *builder.sizes(weights)? else {
-        return Err("weights of other dimensions".to_owned());
-    };
+    let [outputs, row] = matrix(builder, weights)?;
     let groups = usize::try_from(groups).unwrap_or(0);
     if is_transposed && groups != 1 {
         return Err("a transposed convolution in groups, which share their scales".to_owned());
@@ -186,6 +182,14 @@ fn axes(
     let axes = windows(2, kernel, stride, padding, dilation);
     let axes = axes.and_then(|axes| <[Window; 2]>::try_from(&axes[..]).ok());
     axes.ok_or_else(|| "kernel, stride, padding or dilation is wrong".to_owned())
+}
+
+/// The sizes of weights that are a matrix.
+fn matrix(builder: &Builder<'_, '_>, weights: ValueId) -> Result<[usize; 2], Refusal> {
+    match *builder.sizes(weights)? {
+        [outputs, row] => Ok([outputs, row]),
+        _ => Err("weights of other dimensions".to_owned()),
+    }
 }
 
 fn constant_weights(
