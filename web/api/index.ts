@@ -109,7 +109,8 @@ function isElements(value: unknown): value is Elements {
   return ArrayBuffer.isView(value) && !(value instanceof DataView);
 }
 
-function bytesOf(source: BufferSource | Elements): Uint8Array {
+/** @internal */
+export function bytesOf(source: BufferSource | Elements): Uint8Array {
   return ArrayBuffer.isView(source) ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength) : new Uint8Array(source);
 }
 

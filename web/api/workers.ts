@@ -11,7 +11,7 @@
  * until they are disposed of.
  */
 
-import { compile, TorchletError, TrapError, type Input, type LoadOptions, type Output, type ProgramInfo } from "./index.js";
+import { bytesOf, compile, TorchletError, TrapError, type Input, type LoadOptions, type Output, type ProgramInfo } from "./index.js";
 
 /** How programs are loaded in workers. */
 export interface WorkersOptions extends LoadOptions {
@@ -61,9 +61,7 @@ export async function loadInWorkers(bytes: BufferSource, options: WorkersOptions
   const { workers = (globalThis.navigator as Navigator | undefined)?.hardwareConcurrency ?? 2, module: _, relaxed: __, ...rest } = options;
   if (!Number.isInteger(workers) || workers < 1) throw new TorchletError(`there cannot be ${workers} workers`);
   // A copy: a worker whose program ended in a trap loads it again later, whatever the caller has done with the buffer by then.
-  const own = ArrayBuffer.isView(bytes)
-    ? bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength)
-    : bytes.slice(0);
+  const own = bytesOf(bytes).slice();
   const pool = new Workers({ module: await compile(options), bytes: own, options: rest });
   try {
     await pool.start(workers);
