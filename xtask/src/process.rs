@@ -15,6 +15,12 @@ pub(crate) fn built(program: &str) -> Result<PathBuf> {
     Ok(target_dir().join("debug").join(format!("{program}{}", std::env::consts::EXE_SUFFIX)))
 }
 
+/// Builds the command as it is released, and gives where it is.
+pub(crate) fn torchlet() -> Result<PathBuf> {
+    run(cargo(&["build", "--quiet", "--release", "--package", "torchlet-cli"]))?;
+    Ok(target_dir().join("release/torchlet"))
+}
+
 /// The root of the repository: the one that we are in, which need not be the one that this was built in.
 pub(crate) fn root() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR"));

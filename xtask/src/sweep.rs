@@ -1,6 +1,6 @@
 //! Operators times types, with PyTorch's own samples of each: a table.
 
-use crate::process::{self, cargo, command, root, target_dir};
+use crate::process::{self, command, root, target_dir};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -28,8 +28,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "fixtures",
         &exports.join("requirements.txt"),
     )?;
-    process::run(cargo(&["build", "--release", "--package", "torchlet-cli"]))?;
-    let torchlet = target_dir().join("release/torchlet");
+    let torchlet = process::torchlet()?;
     let mut sweep = command(&python, &["sweep.py", "--torchlet"]);
     sweep.current_dir(&exports).arg(torchlet).arg("--folder").arg(target_dir().join("sweep"));
     sweep.args(["--samples", &options.samples.to_string()]);

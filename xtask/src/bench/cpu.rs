@@ -4,7 +4,7 @@
 use super::peer::{Peer, Start};
 use super::{date, json, median, processor_count, processors, this_command};
 use crate::fixtures::python;
-use crate::process::{self, cargo, command, root, target_dir};
+use crate::process::{self, command, root, target_dir};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -34,8 +34,7 @@ pub(crate) fn run(options: &CpuOptions) -> Result<()> {
     let bench = root().join("tests/bench");
     let python = python(options.python.as_ref(), "bench", &bench.join("requirements.txt"))?;
     let threads = options.threads.unwrap_or_else(processor_count);
-    process::run(cargo(&["build", "--quiet", "--release", "--package", "torchlet-cli"]))?;
-    let torchlet = target_dir().join("release/torchlet");
+    let torchlet = process::torchlet()?;
     let mut programs = options.files.clone();
     if programs.is_empty() {
         programs = export(&python, &options.model)?;

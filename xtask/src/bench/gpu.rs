@@ -2,9 +2,9 @@
 //!
 //! As with models (`vulkan.rs`), programs exported here can be taken along: `xtask bench gpu --kernels FOLDER --torchlet FILE`.
 
-use super::{date, json, processors, this_command};
+use super::{date, exported, json, processors, this_command};
 use crate::fixtures::python;
-use crate::process::{self, cargo, command, root, target_dir};
+use crate::process::{self, command, root};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -61,10 +61,7 @@ pub(crate) fn run(options: &GpuOptions) -> Result<()> {
     };
     let torchlet = match &options.torchlet {
         Some(torchlet) => std::path::absolute(torchlet)?,
-        None => {
-            process::run(cargo(&["build", "--quiet", "--release", "--package", "torchlet-cli"]))?;
-            target_dir().join("release/torchlet")
-        }
+        None => process::torchlet()?,
     };
     let (peer, why_not) =
         if options.alone { (BTreeMap::new(), None) } else { time_peer(&python, &kernels)? };
@@ -128,17 +125,8 @@ fn chosen(python: &str, names: &[String]) -> Result<Vec<Kernel>> {
 
 /// The programs, exported on first use.
 fn export(python: &str, kernels: &[Kernel]) -> Result<PathBuf> {
-    let folder = target_dir().join("bench/kernels");
-    std::fs::create_dir_all(&folder)?;
-    let names = kernels.iter().map(|kernel| kernel.name.as_str());
-    let missing: Vec<&str> =
-        names.filter(|name| !folder.join(format!("{name}.pte")).is_file()).collect();
-    if !missing.is_empty() {
-        let mut export = command(python, &[&script(), "export"]);
-        export.arg(&folder).args(missing).stdout(Stdio::null()).stderr(Stdio::null());
-        process::run(export)?;
-    }
-    Ok(folder)
+    let names = kernels.iter().map(|kernel| kernel.name.clone());
+    exported("bench/kernels", names, "pte", command(python, &[&script(), "export"]))
 }
 
 type Times = BTreeMap<String, f64>;

@@ -3,7 +3,7 @@
 use super::peer::{Peer, Start};
 use super::{date, median, processor_count, processors, this_command};
 use crate::fixtures::python;
-use crate::process::{self, cargo, command, output, root, target_dir};
+use crate::process::{self, command, output, root, target_dir};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -51,8 +51,7 @@ pub(crate) fn run(options: &LlmOptions) -> Result<()> {
     let requirements = root().join("tests/bench/requirements.txt");
     let python = python(options.python.as_ref(), "bench", &requirements)?;
     let threads = options.threads.unwrap_or_else(processor_count);
-    process::run(cargo(&["build", "--quiet", "--release", "--package", "torchlet-cli"]))?;
-    let torchlet = target_dir().join("release/torchlet");
+    let torchlet = process::torchlet()?;
     let mut rows = Vec::new();
     let mut bandwidth = 0.0;
     let wide = if options.wide { &WIDE[..] } else { &[] };

@@ -8,11 +8,12 @@ mod peer;
 mod tracing;
 mod vulkan;
 
-use crate::process::{command, output};
+use crate::process::{self, command, output, target_dir};
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::Value;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 /// Without a subcommand: on the CPU.
 #[derive(clap::Args)]
@@ -63,6 +64,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// What a command of torchlet says in JSON.
 fn json(command: Command) -> Result<Value> {
     Ok(serde_json::from_slice(&output(command)?)?)
+}
+
+/// A folder under target/ with a file of each name, for which a script is called with the folder and the names that are missing there.
+fn exported(
+    folder: &str,
+    names: impl Iterator<Item = String>,
+    extension: &str,
+    mut script: Command,
+) -> Result<PathBuf> {
+    let folder = target_dir().join(folder);
+    std::fs::create_dir_all(&folder)?;
+    let missing: Vec<String> =
+        names.filter(|name| !folder.join(format!("{name}.{extension}")).is_file()).collect();
+    if !missing.is_empty() {
+        script.arg(&folder).args(missing).stdout(Stdio::null()).stderr(Stdio::null());
+        process::run(script)?;
+    }
+    Ok(folder)
 }
 
 fn median(times: &mut [f64]) -> f64 {

@@ -4,9 +4,9 @@
 //! here, and take along `xtask`, `torchlet` and the folder of the models: `xtask bench vulkan --models FOLDER --torchlet FILE`.
 
 use super::peer::{Peer, Start};
-use super::{date, json, median, processor_count, processors, this_command};
+use super::{date, exported, json, median, processor_count, processors, this_command};
 use crate::fixtures::python;
-use crate::process::{self, cargo, command, root, target_dir};
+use crate::process::{self, command, root};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -145,11 +145,7 @@ impl<'o> Bench<'o> {
         };
         let torchlet = match &options.torchlet {
             Some(torchlet) => torchlet.clone(),
-            None => {
-                let build = ["build", "--quiet", "--release", "--package", "torchlet-cli"];
-                process::run(cargo(&build))?;
-                target_dir().join("release/torchlet")
-            }
+            None => process::torchlet()?,
         };
         let absolute = |path: PathBuf| {
             std::path::absolute(&path).with_context(|| format!("no path: {}", path.display()))
@@ -303,18 +299,9 @@ impl Drop for Bench<'_> {
 
 /// The models as programs, exported on first use.
 fn export(python: &str, chosen: &[Choice]) -> Result<PathBuf> {
-    let folder = target_dir().join("bench/vulkan");
-    std::fs::create_dir_all(&folder)?;
     let names = chosen.iter().map(|(_, model, precision)| format!("{model}_{precision}"));
-    let missing: Vec<String> =
-        names.filter(|name| !folder.join(format!("{name}.bpte")).is_file()).collect();
-    if !missing.is_empty() {
-        let script = root().join("tests/bench/vulkan_models.py");
-        let mut export = command(python, &[&script.to_string_lossy()]);
-        export.arg(&folder).args(missing).stdout(Stdio::null()).stderr(Stdio::null());
-        process::run(export)?;
-    }
-    Ok(folder)
+    let script = root().join("tests/bench/vulkan_models.py");
+    exported("bench/vulkan", names, "bpte", command(python, &[&script.to_string_lossy()]))
 }
 
 fn number(result: &Value, key: &str) -> Result<f64> {
