@@ -128,6 +128,11 @@ impl Call<'_> {
             let place = place.filter(|place| *place < self.arguments.len());
             place.ok_or_else(|| Error::Invalid(format!("value {id} is no argument of the call")))
         };
+        if outputs.is_empty() {
+            // The exporter loses outputs that are codes where the program has numbers. All arguments would be inputs then, and no call
+            // would write the program's result.
+            return Err(Error::invalid("a delegate has no outputs"));
+        }
         let mut places = BTreeMap::new();
         let mut first_output = self.arguments.len();
         for id in outputs {

@@ -353,6 +353,11 @@ fn what_is_wrong_is_refused() {
     assert_eq!(wrong(&[2, 3]), Ok(1));
     assert!(wrong(&[3, 2]).unwrap_err().to_string().contains("[3, 2]"));
     assert!(bound(b"\0\0\0\0XH00", &[]).is_err());
+    let mut lost = Blob::new();
+    let (x, y) = (lost.input(&[2, 3]), lost.value(&[2, 3]));
+    lost.node("Abs", &[(0, x), (1, y)]);
+    let error = bound(&lost.bytes(), &[&[2, 3], &[2, 3]]).unwrap_err();
+    assert!(error.to_string().contains("no outputs"), "{error}");
 }
 
 #[test]
