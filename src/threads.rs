@@ -1,5 +1,6 @@
 //! The threads that kernels use, and long data over several of them.
 
+use crate::module::SharedParallel;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use torchlet_core::Parallel;
 
@@ -8,14 +9,60 @@ pub(crate) fn count(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// Threads for kernels: so many, or one for each processor.
-pub(crate) fn pool(threads: Option<usize>) -> Arc<dyn Parallel + Send + Sync> {
-    match count(threads) {
-        0 | 1 => Arc::new(torchlet_core::Serial),
+/// The threads that the kernels of a module use.
+#[derive(Clone)]
+pub(crate) struct Threads {
+    parallel: SharedParallel,
+    /// The same, where it is ours.
+    #[cfg(feature = "portable")]
+    pool: Option<Arc<torchlet_portable::ThreadPool>>,
+}
+
+impl Threads {
+    /// So many, or one for each processor.
+    pub(crate) fn start(threads: Option<usize>) -> Self {
+        match count(threads) {
+            #[cfg(feature = "portable")]
+            threads if threads > 1 => {
+                let pool = Arc::new(torchlet_portable::ThreadPool::new(threads));
+                Threads { parallel: pool.clone(), pool: Some(pool) }
+            }
+            _ => Threads::from(Arc::new(torchlet_core::Serial) as SharedParallel),
+        }
+    }
+
+    pub(crate) fn parallel(&self) -> &SharedParallel {
+        &self.parallel
+    }
+
+    /// How many are used now.
+    pub(crate) fn used(&self) -> usize {
         #[cfg(feature = "portable")]
-        threads => Arc::new(torchlet_portable::ThreadPool::new(threads)),
-        #[cfg(not(feature = "portable"))]
-        _ => Arc::new(torchlet_core::Serial),
+        if let Some(pool) = &self.pool {
+            return pool.used_threads();
+        }
+        self.parallel.threads()
+    }
+
+    /// Lets at most so many be used from now on, and gives how many these are.
+    pub(crate) fn limit(&self, threads: usize) -> usize {
+        #[cfg(feature = "portable")]
+        if let Some(pool) = &self.pool {
+            return pool.set_threads(threads);
+        }
+        let _ = threads;
+        self.parallel.threads()
+    }
+}
+
+impl From<SharedParallel> for Threads {
+    /// Threads of the caller's.
+    fn from(parallel: SharedParallel) -> Self {
+        Threads {
+            parallel,
+            #[cfg(feature = "portable")]
+            pool: None,
+        }
     }
 }
 
@@ -72,8 +119,8 @@ mod tests {
 
     #[test]
     fn every_part_is_worked_on_once() {
-        let pool = pool(Some(3));
-        for parallel in [&Serial as &dyn Parallel, &*pool] {
+        let threads = Threads::start(Some(3));
+        for parallel in [&Serial as &dyn Parallel, &**threads.parallel()] {
             let mut memory = vec![0u8; 3 * PART + 5];
             let fill = |part: &mut [u8], start: usize| {
                 part.iter_mut().for_each(|byte| *byte += 1 + (start / PART) as u8);

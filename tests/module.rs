@@ -412,3 +412,25 @@ fn errors_lead_to_their_cause() {
     assert_eq!(error.source().unwrap().to_string(), source.to_string());
     assert_eq!(error.code(), source.code());
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "starts threads")]
+fn threads_are_set_while_a_module_runs() {
+    let load = |threads: usize| {
+        let model = fixture("xnnpack/network/inverted.bpte");
+        Module::builder().threads(threads).load(model).unwrap()
+    };
+    let x = Tensor::rand(ScalarType::Float, &[1, 3, 16, 16], 1).unwrap();
+    let mut module = load(3);
+    let expected = module.forward(&x).unwrap();
+    for (wanted, used) in [(1, 1), (2, 2), (0, 1), (8, 3)] {
+        assert_eq!(module.set_threads(wanted), used);
+        assert_eq!((module.threads(), module.share().threads()), (used, used));
+        assert_eq!(module.forward(&x).unwrap(), expected);
+    }
+    assert_eq!(load(1).set_threads(2), 1);
+    let own = Arc::new(torchlet::portable::ThreadPool::new(2));
+    let module = Module::builder().parallel(own.clone()).load(fixture(ADD)).unwrap();
+    assert_eq!(module.set_threads(1), 2);
+    assert_eq!(own.set_threads(1), 1);
+}

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use torchlet::portable::compute::simd::Tier;
 use torchlet_build::Target;
 
 /// Runs PyTorch programs that were exported with ExecuTorch (.pte), in pure Rust.
@@ -189,6 +190,9 @@ pub(crate) struct ModelOptions {
     /// Threads that kernels use [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
+    /// Use the CPU's instructions up to these alone, to compare, or to look for a fault: `torchlet devices` shows the best, which are the default
+    #[arg(long, value_name = "TIER", value_parser = tier)]
+    pub(crate) tier: Option<Tier>,
     /// What to run on
     #[arg(long, value_enum, default_value_t)]
     pub(crate) backend: Backend,
@@ -204,6 +208,14 @@ pub(crate) struct ModelOptions {
     /// The most memory that a method may take, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub(crate) memory_limit: u64,
+}
+
+/// A tier of this processor, by its name.
+fn tier(name: &str) -> Result<Tier, String> {
+    Tier::available().find(|tier| tier.name() == name).ok_or_else(|| {
+        let all: Vec<&str> = Tier::available().map(Tier::name).collect();
+        format!("this processor has {}", all.join(", "))
+    })
 }
 
 /// Where inputs come from.

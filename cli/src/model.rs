@@ -10,6 +10,9 @@ use torchlet::{FileAccess, Module, ModuleBuilder};
 
 /// A builder with the options of the command line.
 pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
+    if let Some(tier) = options.tier {
+        tier.choose().map_err(|used| Failure::new(format!("{} is in use already", used.name())))?;
+    }
     // The help says that files must not change meanwhile.
     let mut builder = Module::builder()
         .file_access(FileAccess::Map)

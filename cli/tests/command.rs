@@ -212,6 +212,24 @@ fn verify_compares() {
     assert!(text.contains("1 passed, 1 differ"), "{text}");
 }
 
+#[test]
+fn tiers_of_the_processor_are_chosen() {
+    let verify = |tier| {
+        let model = "xnnpack/network/inverted.bpte";
+        let tolerances = ["--rtol", "1e-4", "--atol", "1e-5"];
+        let line = ["verify", model, "--backend", "cpu", "--tier", tier];
+        torchlet(&[&line[..], &tolerances].concat())
+    };
+    let said = String::from_utf8(verify("mmx").stderr).unwrap();
+    let (_, tiers) = said.split_once("this processor has ").unwrap();
+    let tiers = tiers.lines().next().unwrap_or_default();
+    assert!(tiers.starts_with("scalar"), "{said}");
+    for tier in tiers.split(", ") {
+        let output = verify(tier);
+        assert!(output.status.success(), "{tier}: {output:?}");
+    }
+}
+
 /// The bytes of the first expected output of the first case.
 fn expected_bytes() -> Vec<u8> {
     let module = torchlet::Module::load(fixture(ADD)).unwrap();

@@ -7,6 +7,7 @@ use super::environment::{
 use crate::error::Error;
 use crate::files::{FileAccess, OpenProgram, Source};
 use crate::processor::{Compiling, RunOn};
+use crate::threads::Threads;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use torchlet_core::{Backend, DataLoader, EventTracer, Kernel, Limits, Parallel};
@@ -254,17 +255,19 @@ impl ModuleBuilder {
         }
         let registry = OwnedRegistry::of(Capabilities { kernels, backends })?;
         let open = OpenProgram::open(source, &self.data, self.access, &self.limits)?;
-        let parallel = self.parallel.map_or_else(OnceLock::new, OnceLock::from);
+        let threads = self
+            .parallel
+            .map_or_else(OnceLock::new, |parallel| OnceLock::from(Threads::from(parallel)));
         let compiling = Compiling {
             registry: registry.borrow_dependent(),
             limits: &self.limits,
-            threads: match parallel.get() {
-                Some(parallel) => parallel.threads(),
+            threads: match threads.get() {
+                Some(threads) => threads.parallel().threads(),
                 None => crate::threads::count(self.threads),
             },
             cache: self.compile_cache.as_deref(),
             access: self.access,
-            parallel: &|| parallel.get_or_init(|| crate::threads::pool(self.threads)).clone(),
+            parallel: &|| threads.get_or_init(|| Threads::start(self.threads)).parallel().clone(),
         };
         let program = self.run_on.prepare(open, &compiling)?;
         let environment = Environment {
@@ -276,8 +279,8 @@ impl ModuleBuilder {
             limits: self.limits,
             share_state: self.share_state,
             share_activations: self.share_activations,
-            parallel,
-            threads: self.threads,
+            threads,
+            wanted_threads: self.threads,
         };
         Ok(Module::new(environment))
     }

@@ -5,6 +5,7 @@ use super::sharing::Sharing;
 use crate::buffer::ArenaMemory;
 use crate::error::Error;
 use crate::processor::ReadyProgram;
+use crate::threads::Threads;
 use self_cell::self_cell;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -128,13 +129,17 @@ pub(crate) struct Environment {
     pub(crate) memory_limit: u64,
     pub(crate) limits: Limits,
     /// Threads start when the program is compiled or the first method is loaded, not when a file is looked at.
-    pub(crate) parallel: OnceLock<SharedParallel>,
-    pub(crate) threads: Option<usize>,
+    pub(crate) threads: OnceLock<Threads>,
+    pub(crate) wanted_threads: Option<usize>,
 }
 
 impl Environment {
+    pub(crate) fn threads(&self) -> &Threads {
+        self.threads.get_or_init(|| Threads::start(self.wanted_threads))
+    }
+
     pub(crate) fn parallel(&self) -> &SharedParallel {
-        self.parallel.get_or_init(|| crate::threads::pool(self.threads))
+        self.threads().parallel()
     }
 
     pub(crate) fn registry(&self) -> &Registry<'_> {

@@ -340,7 +340,15 @@ impl Module {
 
     /// The number of threads that kernels use.
     pub fn threads(&self) -> usize {
-        self.environment().parallel().threads()
+        self.environment().threads().used()
+    }
+
+    /// Lets kernels of this module, and of those that [share](Self::share) its files, use so many threads from the next call of an
+    /// operator on, and gives how many these are: at least one, and at most those that it was [built with](ModuleBuilder::threads).
+    /// Results stay the same bit for bit. Threads that were [given](ModuleBuilder::parallel) are their owner's to limit, and stay as
+    /// they are.
+    pub fn set_threads(&self, threads: usize) -> usize {
+        self.environment().threads().limit(threads)
     }
 
     /// The memory on devices that all delegates of this module's backends use, those of other modules on the same devices

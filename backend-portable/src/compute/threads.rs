@@ -41,6 +41,8 @@ struct Shared {
     next: AtomicUsize,
     quit: AtomicBool,
     busy: AtomicBool,
+    /// How many threads runs may use: the caller and workers from the first on.
+    limit: AtomicUsize,
     job: UnsafeCell<Option<Job>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Which tasks of a run of few were taken.
@@ -92,7 +94,8 @@ impl Shared {
         let mut spins = 0;
         loop {
             let state = self.state.load(Ordering::SeqCst);
-            if state & OPEN != 0 && state & !(OPEN | JOINED_MASK) != seen {
+            let is_wanted = index + 1 < self.limit.load(Ordering::Relaxed);
+            if is_wanted && state & OPEN != 0 && state & !(OPEN | JOINED_MASK) != seen {
                 let joined = self.state.compare_exchange(
                     state,
                     state + JOINED,
@@ -122,7 +125,7 @@ impl Shared {
             // wakes this thread, or this thread sees the run.
             self.asleep[index].store(true, Ordering::SeqCst);
             let now = self.state.load(Ordering::SeqCst);
-            let idle = now & OPEN == 0 || now & !(OPEN | JOINED_MASK) == seen;
+            let idle = !is_wanted || now & OPEN == 0 || now & !(OPEN | JOINED_MASK) == seen;
             if idle && !self.quit.load(Ordering::SeqCst) {
                 thread::park();
             }
@@ -152,6 +155,7 @@ impl ThreadPool {
             next: AtomicUsize::new(0),
             quit: AtomicBool::new(false),
             busy: AtomicBool::new(false),
+            limit: AtomicUsize::new(wanted + 1),
             job: UnsafeCell::new(None),
             panic: Mutex::new(None),
             taken: (0..=wanted).map(|_| AtomicBool::new(true)).collect(),
@@ -174,6 +178,19 @@ impl ThreadPool {
         ThreadPool { shared, workers }
     }
 
+    /// Lets runs from the next one on use so many threads, at least one and at most those that the pool was made with; gives how many
+    /// these are. The others sleep. Work is cut as for all of them still, and results are the same bit for bit.
+    pub fn set_threads(&self, threads: usize) -> usize {
+        let threads = threads.clamp(1, self.workers.len() + 1);
+        self.shared.limit.store(threads, Ordering::SeqCst);
+        threads
+    }
+
+    /// How many threads runs use now.
+    pub fn used_threads(&self) -> usize {
+        self.shared.limit.load(Ordering::Relaxed).min(self.workers.len() + 1)
+    }
+
     /// A pool with one thread for each processor that this process may use.
     pub fn with_available_threads() -> Self {
         Self::new(thread::available_parallelism().map_or(1, |n| n.get()))
@@ -193,7 +210,8 @@ impl Parallel for ThreadPool {
 
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
         let shared = &*self.shared;
-        if count <= 1 || self.workers.is_empty() || shared.busy.swap(true, Ordering::Acquire) {
+        let workers = self.used_threads() - 1;
+        if count <= 1 || workers == 0 || shared.busy.swap(true, Ordering::Acquire) {
             for i in 0..count {
                 task(i);
             }
@@ -214,7 +232,8 @@ impl Parallel for ThreadPool {
         let closed = shared.state.load(Ordering::Relaxed);
         let open = closed.wrapping_add(RUN) | OPEN;
         shared.state.store(open, Ordering::SeqCst);
-        for (asleep, (_, thread)) in shared.asleep.iter().zip(&self.workers).take(count - 1) {
+        let workers = self.workers.iter().take(workers.min(count - 1));
+        for (asleep, (_, thread)) in shared.asleep.iter().zip(workers) {
             if asleep.load(Ordering::SeqCst) && asleep.swap(false, Ordering::SeqCst) {
                 thread.unpark();
             }
@@ -287,6 +306,28 @@ mod tests {
             pool.run(2, &|_| {
                 both.wait();
             });
+        }
+    }
+
+    #[test]
+    fn threads_rest_and_come_back() {
+        let pool = ThreadPool::new(3);
+        for (wanted, used) in [(1, 1), (2, 2), (9, 3), (0, 1), (2, 2), (3, 3)] {
+            assert_eq!(pool.set_threads(wanted), used);
+            assert_eq!((pool.used_threads(), pool.threads()), (used, 3));
+            let ran_on = Mutex::new(std::collections::HashSet::new());
+            let all = std::sync::Barrier::new(used);
+            // Ends only if as many threads take part; a worker that rests would be one more in the second run.
+            pool.run(used, &|_| {
+                all.wait();
+            });
+            for _ in 0..50 {
+                pool.run(3, &|_| {
+                    ran_on.lock().unwrap().insert(thread::current().id());
+                });
+            }
+            assert!(ran_on.lock().unwrap().len() <= used);
+            counts(&pool, 100);
         }
     }
 

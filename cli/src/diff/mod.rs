@@ -101,6 +101,7 @@ fn builder(arguments: &DiffArguments, way: Way) -> Result<ModuleBuilder, Failure
     let options = ModelOptions {
         data: arguments.data.clone(),
         threads: None,
+        tier: None,
         backend: if way == Way::Vulkan { Backend::Vulkan } else { Backend::Cpu },
         device: arguments.device.clone(),
         pipeline_cache: None,

@@ -34,7 +34,8 @@ mod wasm;
 
 #[cfg(feature = "engine")]
 pub(crate) use dots::Dots;
-#[cfg(all(feature = "engine", target_arch = "x86_64"))]
+#[cfg(feature = "engine")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 pub(crate) use dots::Instructions;
 pub use scalar::Scalar;
 
@@ -278,8 +279,28 @@ impl Tier {
     /// Plain Rust, one element at a time: right on every processor.
     pub const SCALAR: Tier = Tier(Isa::Scalar);
 
-    /// The best tier of this processor (see the table at the top of this module).
+    /// The best tier of this processor (see the table at the top of this module), or what was [chosen](Self::choose).
     pub fn detect() -> Tier {
+        #[cfg(feature = "std")]
+        return *USED.get_or_init(Tier::best);
+        #[cfg(not(feature = "std"))]
+        return Tier::best();
+    }
+
+    /// Makes this the tier that the whole process computes with, to compare tiers or to look for a fault. Weights are packed for a
+    /// tier, so the choice is made once, before the first program is loaded.
+    ///
+    /// # Errors
+    /// Another one is in use already, which is given.
+    #[cfg(feature = "std")]
+    pub fn choose(self) -> Result<(), Tier> {
+        match *USED.get_or_init(|| self) {
+            used if used == self => Ok(()),
+            used => Err(used),
+        }
+    }
+
+    fn best() -> Tier {
         Tier::available().last().unwrap_or(Tier::SCALAR)
     }
 
@@ -369,6 +390,10 @@ impl Tier {
         }
     }
 }
+
+/// The tier that this process computes with.
+#[cfg(feature = "std")]
+static USED: std::sync::OnceLock<Tier> = std::sync::OnceLock::new();
 
 const fn tile_of<S: Simd>() -> (usize, usize) {
     (S::ROWS, S::LANES * S::VECTORS)
