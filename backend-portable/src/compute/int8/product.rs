@@ -1,5 +1,7 @@
 //! Products of rows of codes and packed weights, cut into tiles that threads share.
 
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+use super::arm;
 use super::pack::Packed;
 use super::windows::Windows;
 use super::{LANES, Requantize, STEP, plain};
@@ -7,7 +9,7 @@ use super::{LANES, Requantize, STEP, plain};
 use super::{avx2, vnni};
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Dots;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
 use crate::compute::split::{Tile, for_each_tile_mut};
 
@@ -370,6 +372,12 @@ impl<F: Finish> Part<'_, F> {
                         #[cfg(target_arch = "x86_64")]
                         // SAFETY: the instructions are there, since `other` came of a value that proves it.
                         Instructions::Avx2 => unsafe { avx2::sums(&lines, weights) },
+                        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+                        // SAFETY: as above.
+                        Instructions::Dot => unsafe { arm::dot_sums(&lines, weights) },
+                        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+                        // SAFETY: as above.
+                        Instructions::Squares => unsafe { arm::square_sums(&lines, weights) },
                         _ => plain::sums(&lines, weights),
                     };
                     let at = col + index * LANES;

@@ -6,6 +6,8 @@
 //! first four in its lower half and one of the others in its upper half, each with 8 added. Scales lie by panels and groups, too
 //! ([`scales`](super::scales)).
 
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+use super::arm;
 use super::pack::Packed;
 use super::product::{Finish, Left, run};
 #[cfg(target_arch = "x86_64")]
@@ -15,7 +17,7 @@ use super::scales::GroupScales;
 use super::vnni;
 use super::{LANES, plain};
 use crate::compute::gemm::{Context, ShapeMismatch};
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
 use crate::compute::simd::{Dots, Simd, Vectorized};
 use crate::compute::split::{Outcome, Tile, for_each_chunks_mut, for_each_tile_mut};
@@ -485,6 +487,13 @@ impl Product<'_> {
                 let length = stride / groups;
                 let all = codes.chunks_exact(length).zip(weights.chunks_exact(bytes));
                 for (((codes, weights), sum), scales) in all.zip(own_sums).zip(scales.together()) {
+                    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+                    let found = match self.dots.instructions() {
+                        Instructions::Plain => plain::nibbles(codes, weights),
+                        // SAFETY: the instructions are there, since these came of a value that proves it.
+                        _ => unsafe { arm::nibbles(codes, weights) },
+                    };
+                    #[cfg(not(all(target_arch = "aarch64", target_endian = "little")))]
                     let found = plain::nibbles(codes, weights);
                     for ((number, found), scale) in numbers.iter_mut().zip(found).zip(scales) {
                         *number += (found - 8 * sum) as f32 * scale;

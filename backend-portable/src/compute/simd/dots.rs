@@ -9,6 +9,10 @@ enum Kind {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Vnni,
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Dot,
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Squares,
 }
 
 /// The instructions for sums of products of bytes. As [`Tier`], a value other than the plain one proves that the processor has them.
@@ -26,6 +30,12 @@ pub(crate) enum Instructions {
     /// AVX-512 with VNNI: products of four unsigned and signed bytes at a time.
     #[cfg(target_arch = "x86_64")]
     Vnni,
+    /// 64-bit Arm's `dotprod`: products of four signed bytes at a time.
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Dot,
+    /// 64-bit Arm's `i8mm` as well: products of matrices of 2×8 and 8×2 signed bytes.
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    Squares,
 }
 
 impl Dots {
@@ -46,6 +56,10 @@ impl Dots {
             (Kind::Avx2, |tier| tier != Tier::SCALAR),
             #[cfg(target_arch = "x86_64")]
             (Kind::Vnni, |tier| tier.is_avx512() && has_vnni()),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            (Kind::Dot, |tier| tier != Tier::SCALAR && has_dotprod()),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            (Kind::Squares, |tier| tier != Tier::SCALAR && has_dotprod() && has_i8mm()),
         ];
         kinds.iter().filter(move |(_, present)| present(tier)).map(|(kind, _)| Dots(*kind))
     }
@@ -58,6 +72,10 @@ impl Dots {
             Kind::Avx2 => Instructions::Avx2,
             #[cfg(target_arch = "x86_64")]
             Kind::Vnni => Instructions::Vnni,
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Kind::Dot => Instructions::Dot,
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Kind::Squares => Instructions::Squares,
         }
     }
 
@@ -74,4 +92,14 @@ impl Dots {
 #[cfg(target_arch = "x86_64")]
 fn has_vnni() -> bool {
     std::arch::is_x86_feature_detected!("avx512vnni")
+}
+
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+fn has_dotprod() -> bool {
+    std::arch::is_aarch64_feature_detected!("dotprod")
+}
+
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+fn has_i8mm() -> bool {
+    std::arch::is_aarch64_feature_detected!("i8mm")
 }

@@ -1,0 +1,214 @@
+//! 64-bit Arm: sums of four products in each lane (`dotprod`), and products of 2×8 by 8×2 matrices (`i8mm`).
+//!
+//! Stable Rust knows these features and has no functions for their instructions yet, so two functions of one instruction each are here.
+
+use super::plain::ROWS;
+use super::{LANES, STEP};
+use core::arch::aarch64::{
+    int8x16_t, int32x4_t, vaddq_s32, vandq_u8, vcombine_s8, vcombine_s64, vdupq_n_s32, vdupq_n_u8,
+    vget_high_s64, vget_low_s64, vld1_s8, vld1q_s8, vld1q_s32, vld1q_u8, vreinterpretq_s8_s32,
+    vreinterpretq_s8_u8, vreinterpretq_s32_s8, vreinterpretq_s32_s64, vreinterpretq_s64_s32,
+    vshrq_n_u8, vst1q_s32, vzip1q_s32, vzip2q_s32,
+};
+use core::arch::asm;
+
+/// Columns of a vector of sums.
+const COLUMNS: usize = 4;
+/// Vectors of a panel.
+const VECTORS: usize = LANES / COLUMNS;
+
+/// In each lane, adds the four products of its codes.
+#[inline]
+#[target_feature(enable = "neon,dotprod")]
+fn dot(mut sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    // SAFETY: the instruction is there, reads and writes the registers that are named, and nothing else.
+    unsafe {
+        asm!(
+            "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
+            sums = inout(vreg) sums, a = in(vreg) a, b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+/// Adds the products of two rows of eight codes and two columns of eight: the sums of the first row, then those of the second.
+#[inline]
+#[target_feature(enable = "neon,i8mm")]
+fn squares(mut sums: int32x4_t, rows: int8x16_t, columns: int8x16_t) -> int32x4_t {
+    // SAFETY: as in `dot`.
+    unsafe {
+        asm!(
+            "smmla {sums:v}.4s, {a:v}.16b, {b:v}.16b",
+            sums = inout(vreg) sums, a = in(vreg) rows, b = in(vreg) columns,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sums
+}
+
+/// The four codes in each lane.
+#[inline]
+#[target_feature(enable = "neon")]
+fn everywhere(codes: &[i8; STEP]) -> int8x16_t {
+    vreinterpretq_s8_s32(vdupq_n_s32(i32::from_le_bytes(codes.map(i8::cast_unsigned))))
+}
+
+/// The four vectors of a step of a panel.
+#[inline]
+#[target_feature(enable = "neon")]
+fn vectors(weights: &[i8; LANES * STEP]) -> [int8x16_t; VECTORS] {
+    let (quarters, _) = weights.as_chunks::<16>();
+    core::array::from_fn(|vector| {
+        // SAFETY: a quarter has 16 codes.
+        unsafe { vld1q_s8(quarters[vector].as_ptr()) }
+    })
+}
+
+/// The sums of four vectors.
+#[inline]
+#[target_feature(enable = "neon")]
+fn stored(vectors: [int32x4_t; VECTORS]) -> [i32; LANES] {
+    let mut sums = [0; LANES];
+    for (vector, sums) in vectors.into_iter().zip(sums.as_chunks_mut::<COLUMNS>().0) {
+        // SAFETY: there are four sums.
+        unsafe { vst1q_s32(sums.as_mut_ptr(), vector) };
+    }
+    sums
+}
+
+/// The sums of rows and a panel.
+#[target_feature(enable = "neon,dotprod")]
+pub(super) fn dot_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
+    let (weights, _) = panel.as_chunks::<{ LANES * STEP }>();
+    let rows = rows.map(|row| row.as_chunks::<STEP>().0);
+    let steps = rows.iter().fold(weights.len(), |steps, row| steps.min(row.len()));
+    let rows = rows.map(|row| &row[..steps]);
+    let mut sums = [[vdupq_n_s32(0); VECTORS]; ROWS];
+    for (step, weights) in weights.iter().enumerate().take(steps) {
+        let weights = vectors(weights);
+        for (row, sums) in rows.iter().zip(&mut sums) {
+            let codes = everywhere(&row[step]);
+            for (sum, weights) in sums.iter_mut().zip(&weights) {
+                *sum = dot(*sum, *weights, codes);
+            }
+        }
+    }
+    let mut out = [[0; LANES]; ROWS];
+    for (out, sums) in out.iter_mut().zip(sums) {
+        *out = stored(sums);
+    }
+    out
+}
+
+/// The same by matrices: two rows and two steps at a time.
+#[target_feature(enable = "neon,i8mm,dotprod")]
+pub(super) fn square_sums(rows: &[&[i8]; ROWS], panel: &[i8]) -> [[i32; LANES]; ROWS] {
+    let (weights, _) = panel.as_chunks::<{ LANES * STEP }>();
+    let steps = rows.iter().fold(weights.len(), |steps, row| steps.min(row.len() / STEP));
+    let pairs = steps / 2;
+    let both = rows.map(|row| &row.as_chunks::<{ 2 * STEP }>().0[..pairs]);
+    // Of each two rows, and of each two columns.
+    let mut sums = [[vdupq_n_s32(0); 2 * VECTORS]; ROWS / 2];
+    for (pair, weights) in weights.as_chunks::<2>().0.iter().enumerate() {
+        let [first, second] = [vectors(&weights[0]), vectors(&weights[1])];
+        for (two, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: a row has eight codes in each pair of steps.
+            let codes = unsafe {
+                vcombine_s8(
+                    vld1_s8(both[2 * two][pair].as_ptr()),
+                    vld1_s8(both[2 * two + 1][pair].as_ptr()),
+                )
+            };
+            for vector in 0..VECTORS {
+                // The codes of a column lie four and four.
+                let [near, far] =
+                    [first[vector], second[vector]].map(|it| vreinterpretq_s32_s8(it));
+                let columns = [vzip1q_s32(near, far), vzip2q_s32(near, far)];
+                for (half, columns) in columns.into_iter().enumerate() {
+                    let sum = &mut sums[2 * vector + half];
+                    *sum = squares(*sum, codes, vreinterpretq_s8_s32(columns));
+                }
+            }
+        }
+    }
+    // What is left of an odd number of steps.
+    let rest = rows.map(|row| &row[pairs * 2 * STEP..steps * STEP]);
+    let rest = dot_sums(&rest, &panel[pairs * 2 * STEP * LANES..]);
+    let mut out = [[0; LANES]; ROWS];
+    for (two, sums) in sums.into_iter().enumerate() {
+        for vector in 0..VECTORS {
+            let [near, far] =
+                [sums[2 * vector], sums[2 * vector + 1]].map(|it| vreinterpretq_s64_s32(it));
+            let of_rows = [
+                [vget_low_s64(near), vget_low_s64(far)],
+                [vget_high_s64(near), vget_high_s64(far)],
+            ];
+            for (row, [near, far]) in of_rows.into_iter().enumerate() {
+                let row = 2 * two + row;
+                let range = vector * COLUMNS..(vector + 1) * COLUMNS;
+                let sums = vcombine_s64(near, far);
+                // SAFETY: the range is of four sums.
+                unsafe {
+                    let rest = vld1q_s32(rest[row][range.clone()].as_ptr());
+                    let sums = vaddq_s32(vreinterpretq_s32_s64(sums), rest);
+                    vst1q_s32(out[row][range].as_mut_ptr(), sums);
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The sums of a row's group and that of a panel, whose weights have 4 bits and 8 added.
+#[target_feature(enable = "neon,dotprod")]
+pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
+    let mut sums = [vdupq_n_s32(0); VECTORS];
+    let (codes, _) = codes.as_chunks::<STEP>();
+    let (weights, _) = weights.as_chunks::<{ LANES * STEP }>();
+    for (codes, weights) in codes.as_chunks::<2>().0.iter().zip(weights) {
+        let [lower, upper] = [everywhere(&codes[0]), everywhere(&codes[1])];
+        for (sum, weights) in sums.iter_mut().zip(weights.as_chunks::<16>().0) {
+            // SAFETY: there are 16 bytes.
+            let weights = unsafe { vld1q_u8(weights.as_ptr()) };
+            let low = vreinterpretq_s8_u8(vandq_u8(weights, vdupq_n_u8(15)));
+            let high = vreinterpretq_s8_u8(vshrq_n_u8::<4>(weights));
+            *sum = dot(dot(*sum, low, lower), high, upper);
+        }
+    }
+    stored(sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::int8::plain;
+    use crate::compute::testing::Noise;
+    use std::arch::is_aarch64_feature_detected;
+    use std::vec::Vec;
+
+    #[test]
+    fn sums_are_those_of_plain_loops() {
+        let mut noise = Noise::new(7);
+        for steps in [0, 1, 2, 3, 8, 21] {
+            let mut codes = |count: usize| -> Vec<i8> {
+                (0..count).map(|_| noise.below(256) as u8 as i8).collect()
+            };
+            let (a, panel) = (codes(ROWS * steps * STEP), codes(LANES * steps * STEP));
+            let rows: [&[i8]; ROWS] =
+                core::array::from_fn(|row| &a[row * steps * STEP..(row + 1) * steps * STEP]);
+            let packed: Vec<u8> = panel.iter().map(|code| code.cast_unsigned()).collect();
+            let two = &a[..steps * STEP * 2];
+            if is_aarch64_feature_detected!("dotprod") {
+                // SAFETY: the instructions are there.
+                let (sums, quarters) = unsafe { (dot_sums(&rows, &panel), nibbles(two, &packed)) };
+                assert_eq!(sums, plain::sums(&rows, &panel));
+                assert_eq!(quarters, plain::nibbles(two, &packed));
+            }
+            if is_aarch64_feature_detected!("i8mm") && is_aarch64_feature_detected!("dotprod") {
+                // SAFETY: the instructions are there.
+                assert_eq!(unsafe { square_sums(&rows, &panel) }, plain::sums(&rows, &panel));
+            }
+        }
+    }
+}
