@@ -28,6 +28,8 @@ const EVEN: usize = 24;
 pub(crate) enum Left<'a> {
     /// Rows so far apart.
     Rows(&'a [i8], usize),
+    /// Rows so far apart, behind which are zeros up to the next multiple of [`STEP`] at least.
+    Filled(&'a [i8], usize),
     /// Windows over pictures that lie one after the other; around them are codes like this.
     Windows(&'a [i8], &'a Windows, i8),
 }
@@ -136,6 +138,7 @@ impl Left<'_> {
     fn lies_ready(&self, k: usize) -> bool {
         let are_rows = match self {
             Left::Rows(..) => true,
+            Left::Filled(_, stride) => return k > 0 && k.next_multiple_of(STEP) <= *stride,
             Left::Windows(_, windows, _) => windows.are_pixels(),
         };
         are_rows && k.is_multiple_of(STEP) && k > 0
@@ -144,7 +147,7 @@ impl Left<'_> {
     /// The codes, and the distance of rows, where they lie ready; checks that there are so many.
     fn ready(&self, rows: usize, k: usize) -> Option<(&[i8], usize)> {
         let (codes, stride) = match *self {
-            Left::Rows(codes, stride) => (codes, stride),
+            Left::Rows(codes, stride) | Left::Filled(codes, stride) => (codes, stride),
             Left::Windows(codes, windows, _) => (codes, windows.input[2]),
         };
         let needed = rows.checked_sub(1)?.checked_mul(stride)?.checked_add(k)?;
@@ -155,7 +158,7 @@ impl Left<'_> {
     fn copy(&self, first: usize, k: usize, steps: usize, place: &mut [i8]) -> Option<()> {
         let length = steps * STEP;
         match *self {
-            Left::Rows(codes, stride) => {
+            Left::Rows(codes, stride) | Left::Filled(codes, stride) => {
                 for (row, place) in place.chunks_exact_mut(length).enumerate() {
                     let start = (first + row).checked_mul(stride)?;
                     place.get_mut(..k)?.copy_from_slice(codes.get(start..)?.get(..k)?);

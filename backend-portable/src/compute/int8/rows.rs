@@ -231,7 +231,7 @@ pub(crate) fn product(
     columns: Columns<'_>,
     out: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
-    let left = Left::Rows(rows.codes, rows.stride);
+    let left = Left::Filled(rows.codes, rows.stride);
     let finish = Floats { rows, sums: right.sums, columns };
     run(context, rows.scales.len(), left, right, &finish, out, &mut [])
 }

@@ -194,9 +194,15 @@ fn convolutions_are_exact() {
 #[test]
 fn rows_get_the_codes_of_their_own() {
     let mut numbers = Noise::new(3);
-    for ([m, k, n], groups) in
-        [([1, 64, 70], 2), ([3, 32, 16], 1), ([9, 96, 33], 3), ([1, 20, 5], 1), ([14, 64, 100], 8)]
-    {
+    for ([m, k, n], groups) in [
+        ([1, 64, 70], 2),
+        ([3, 32, 16], 1),
+        ([9, 96, 33], 3),
+        ([1, 20, 5], 1),
+        ([5, 13, 17], 1),
+        ([2, 7, 3], 1),
+        ([14, 64, 100], 8),
+    ] {
         let input: Vec<f32> = numbers.floats(m * k).iter().map(|it| it * 3.0 + 0.5).collect();
         let weights: Vec<i8> = codes(&mut numbers, n * k).iter().map(|code| code >> 4).collect();
         let group_scales: Vec<f32> = (0..n * groups)
