@@ -1,5 +1,5 @@
 //! On the CPU: torchlet, compiled and as exported, and ExecuTorch's own runtime, which is the one in its Python package: its CPU
-//! kernels on the same `.pte`, and XNNPACK on one that was lowered for it.
+//! kernels on the same `.pte`, and XNNPACK on one that was lowered for it. Of models that have a name, ONNX Runtime and ncnn, too.
 
 use super::peer::{Peer, Start};
 use super::{date, json, median, processor_count, processors, this_command};
@@ -15,7 +15,7 @@ pub(crate) struct CpuOptions {
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
     /// torchvision's name of a model, exported with random weights; may be given several times
-    #[arg(long, default_value = "mobilenet_v2")]
+    #[arg(long, default_values = ["mobilenet_v2", "resnet50", "vit_b_16"])]
     model: Vec<String>,
     /// Programs of your own (.pte), with inputs that are float32
     files: Vec<PathBuf>,
@@ -43,8 +43,11 @@ pub(crate) fn run(options: &CpuOptions) -> Result<()> {
     for program in &programs {
         rows.push(compare(options, &python, &torchlet, program, threads)?);
     }
-    println!("\n| model | torchlet | as exported | XNNPACK | ExecuTorch CPU kernels | threads |");
-    println!("|---|---|---|---|---|---|");
+    let runtimes = RUNTIMES.map(|(_, title)| title).join(" | ");
+    println!(
+        "\n| model | torchlet | ratio to XNNPACK | XNNPACK | {runtimes} | as exported | ExecuTorch CPU kernels | threads |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
     for row in &rows {
         println!("{row}");
     }
@@ -91,6 +94,26 @@ fn start(python: &str, program: &Path, threads: usize) -> Result<Peer> {
     }
 }
 
+/// What runtimes are called by tests/bench/cpu_peers.py, and by people.
+const RUNTIMES: [(&str, &str); 2] = [("onnxruntime", "ONNX Runtime"), ("ncnn", "ncnn")];
+
+/// Starts other runtimes on a model of a name.
+fn start_others(python: &str, name: &str, threads: usize) -> Result<[Option<Peer>; 2]> {
+    let script = root().join("tests/bench/cpu_peers.py");
+    let mut peers = [None, None];
+    for ((runtime, title), slot) in RUNTIMES.iter().zip(&mut peers) {
+        match Peer::start(python, &script, &[runtime, name, &threads.to_string()], threads) {
+            Ok(Start::Ready(mut peer)) => {
+                peer.measure(1)?;
+                *slot = Some(peer);
+            }
+            Ok(Start::NotHere(why)) => println!("{title} is not here: {why}"),
+            Err(error) => println!("{title} does not run {name}: {error}"),
+        }
+    }
+    Ok(peers)
+}
+
 /// Lets all run in turns; gives a row of the table.
 fn compare(
     options: &CpuOptions,
@@ -105,27 +128,46 @@ fn compare(
         true => Some(start(python, &lowered, threads)?),
         false => None,
     };
+    let name = program.file_stem().unwrap_or_default().to_string_lossy();
+    let mut others = match options.files.is_empty() {
+        true => start_others(python, &name, threads)?,
+        false => [None, None],
+    };
     let few = (options.iterations / 10).max(1);
-    let mut times = [const { Vec::new() }; 4];
-    let [ours, as_exported, theirs, slow] = &mut times;
+    let mut times = [const { Vec::new() }; 6];
+    let [ours, theirs, onnx, ncnn, as_exported, slow] = &mut times;
     for _ in 0..options.rounds {
         ours.push(measure(torchlet, program, options.iterations, threads, "cpu")?);
         if let Some(peer) = &mut xnnpack {
             theirs.push(of(peer.measure(options.iterations)?));
         }
+        for (peer, times) in others.iter_mut().zip([&mut *onnx, &mut *ncnn]) {
+            if let Some(peer) = peer {
+                times.push(of(peer.measure(options.iterations)?));
+            }
+        }
         as_exported.push(measure(torchlet, program, few, threads, "as-exported")?);
         slow.push(of(kernels.measure(few)?));
     }
-    let name = program.file_stem().unwrap_or_default().to_string_lossy();
-    let cells = times.map(|rounds| match rounds.is_empty() {
-        true => "-".to_owned(),
+    let all = times.map(|rounds| match rounds.is_empty() {
+        true => None,
         false => {
             let (fastest, mut medians): (Vec<f64>, Vec<f64>) = rounds.into_iter().unzip();
-            let fastest = fastest.into_iter().fold(f64::INFINITY, f64::min);
-            format!("{fastest:.1} / {:.1}", median(&mut medians))
+            Some((fastest.into_iter().fold(f64::INFINITY, f64::min), median(&mut medians)))
         }
     });
-    Ok(format!("| {name} | {} | {threads} |", cells.join(" | ")))
+    let none = || "-".to_owned();
+    let cells = all.map(|times| {
+        times.map_or_else(none, |(fastest, median)| format!("{fastest:.1} / {median:.1}"))
+    });
+    let ratio = match (all[0], all[1]) {
+        (Some(ours), Some(theirs)) => {
+            format!("{:.2} / {:.2}", ours.0 / theirs.0, ours.1 / theirs.1)
+        }
+        _ => none(),
+    };
+    let [ours, rest @ ..] = cells;
+    Ok(format!("| {name} | {ours} | {ratio} | {} | {threads} |", rest.join(" | ")))
 }
 
 /// The fastest of some times, and their median.
