@@ -302,6 +302,8 @@ operators! {
     HARDSWISH = "aten.hardswish.default" <- "aten::hardswish.out";
     HARDTANH = "aten.hardtanh.default" <- "aten::hardtanh.out";
     HISTC = "aten.histc.default" <- "aten::histc.out";
+    HISTOGRAM_BIN_CT = "aten.histogram.bin_ct" <- "aten::histogram.bin_ct_out";
+    HISTOGRAM_BINS_TENSOR = "aten.histogram.bins_tensor" <- "aten::histogram.bins_tensor_out";
     HYPOT = "aten.hypot.default" <- "aten::hypot.out";
     I0 = "aten.i0.default" <- "aten::i0.out";
     IGAMMA = "aten.igamma.default" <- "aten::igamma.out";
@@ -328,6 +330,8 @@ operators! {
     LINALG_LU_FACTOR_EX = "aten.linalg_lu_factor_ex.default" <- "aten::linalg_lu_factor_ex.out";
     LINALG_LU_SOLVE = "aten.linalg_lu_solve.default" <- "aten::linalg_lu_solve.out";
     LINALG_MATRIX_EXP = "aten.linalg_matrix_exp.default" <- "aten::linalg_matrix_exp.out";
+    LINALG_MATRIX_SQRTH = "aten.linalg_matrix_sqrth.default" <- "aten::linalg_matrix_sqrth.out";
+    LINALG_PINV = "aten.linalg_pinv.atol_rtol_tensor" <- "aten::linalg_pinv.atol_rtol_tensor_out";
     LINALG_QR = "aten.linalg_qr.default" <- "aten::linalg_qr.out";
     LINALG_SOLVE_TRIANGULAR = "aten.linalg_solve_triangular.default" <- "aten::linalg_solve_triangular.out";
     LINALG_VECTOR_NORM = "aten.linalg_vector_norm.default" <- "aten::linalg_vector_norm.out";
@@ -384,6 +388,7 @@ operators! {
     NONZERO_STATIC = "aten.nonzero_static.default" <- "aten::nonzero_static.out";
     ONES = "aten.ones.default" <- "aten::ones.out" without 1..5;
     ONES_LIKE = "aten.ones_like.default";
+    ORMQR = "aten.ormqr.default" <- "aten::ormqr.out";
     PERMUTE = "aten.permute.default";
     PERMUTE_COPY = "aten.permute_copy.default" <- "aten::permute_copy.out";
     PIXEL_SHUFFLE = "aten.pixel_shuffle.default" <- "aten::pixel_shuffle.out";
@@ -431,6 +436,7 @@ operators! {
     SCATTER_REDUCE_TWO = "aten.scatter_reduce.two" <- "aten::scatter_reduce.two_out";
     SEARCHSORTED_SCALAR = "aten.searchsorted.Scalar" <- "aten::searchsorted.Scalar_out";
     SEARCHSORTED_TENSOR = "aten.searchsorted.Tensor" <- "aten::searchsorted.Tensor_out";
+    SEGMENT_REDUCE = "aten.segment_reduce.default" <- "aten::segment_reduce.out";
     SELECT_INT = "aten.select.int";
     SELECT_COPY_INT = "aten.select_copy.int" <- "aten::select_copy.int_out";
     SELECT_SCATTER = "aten.select_scatter.default" <- "aten::select_scatter.out";

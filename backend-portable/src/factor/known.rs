@@ -101,6 +101,25 @@ kernels! { KNOWN:
             Ok(Plan::new(householder_product).with_scratch(bytes))
         },
     );
+    /// `aten::ormqr.out(self, input2, input3, left, transpose, out)`: `input3` times the product of all such reflections, of directions `self` and
+    /// lengths `input2`, or times that transposed; or, on the left, these times `input3`. Batches are alike.
+    ORMQR_OUT = Kernel::new(
+        "aten::ormqr.out",
+        &[Tensor, Tensor, Tensor, Bool, Bool, Out],
+        |ctx| {
+            let (shape, other) = (Shape::of(&ctx.info(0)?, 0)?, Shape::of(&ctx.info(2)?, 2)?);
+            let count = reflections(ctx, &shape)?;
+            let (a, b) = (ctx.info(0)?, ctx.info(2)?);
+            let side = if ctx.bool(3)? { other.rows } else { other.cols };
+            let fits = side == shape.rows && with_batch(&a, &[other.rows, other.cols])? == b.sizes;
+            if !fits || a.scalar_type != b.scalar_type {
+                return Err(KernelError::argument(2, "does not fit the reflections"));
+            }
+            resize(ctx, 5, &[other.rows, other.cols], a.scalar_type)?;
+            let bytes = numbers(&[[1, shape.numel], [2, other.numel], [1, count]])?;
+            Ok(Plan::new(ormqr).with_scratch(bytes))
+        },
+    );
 }
 
 /// Checks that `b` has as many rows as a square matrix has, of a batch that is alike, and gives outputs its shape.
@@ -479,6 +498,52 @@ fn householder_product(ctx: &mut Invoke) -> Result<(), KernelError> {
             }
         }
         write(&mut out, index, cols, made.data);
+    }
+    Ok(())
+}
+
+fn ormqr(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (input, tau, other) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
+    let (shape, right) = (Shape::of(input.info(), 0)?, Shape::of(other.info(), 2)?);
+    let lengths_there = tau.info().size(tau.rank().saturating_sub(1));
+    let memory = scratch::take::<f64>(ctx, shape.numel + 2 * right.numel + lengths_there)?;
+    let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let (given, rest) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
+    let (made, lengths) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
+    let (on_left, transposed) = (ctx.bool(3)?, ctx.bool(4)?);
+    let mut out = ctx.out(5)?;
+    // What comes from the right is the transposed from the left: columns are reflected in any case.
+    let cols = if on_left { right.cols } else { right.rows };
+    let matrix = Matrix { cols: shape.cols, data };
+    let (given, mut made) = (Matrix { cols: right.cols, data: given }, Matrix { cols, data: made });
+    for index in 0..right.filled() {
+        read(&input, index, shape.cols, matrix.data);
+        read_vector(&tau, index, lengths);
+        read(&other, index, right.cols, given.data);
+        for row in 0..made.rows() {
+            for col in 0..cols {
+                let value = if on_left { given.at(row, col) } else { given.at(col, row) };
+                made.set(row, col, value);
+            }
+        }
+        let count = lengths.len();
+        for step in 0..count {
+            // The last one comes first, but for what is transposed.
+            let k = if on_left == transposed { step } else { count - 1 - step };
+            let length = lengths.get(k).copied().unwrap_or(0.0);
+            for col in 0..cols {
+                let dot = along(&matrix, k, |row| made.at(row, col)) * length;
+                made.set(k, col, made.at(k, col) - dot);
+                for row in k + 1..shape.rows {
+                    made.set(row, col, made.at(row, col) - dot * matrix.at(row, k));
+                }
+            }
+        }
+        if on_left {
+            write(&mut out, index, cols, made.data);
+        } else {
+            write_transposed(&mut out, index, cols, made.data);
+        }
     }
     Ok(())
 }

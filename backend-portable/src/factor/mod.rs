@@ -8,6 +8,7 @@ mod exponential;
 mod known;
 mod lu;
 mod orthogonal;
+mod pseudo;
 mod symmetric;
 mod triangular;
 
@@ -15,6 +16,7 @@ pub use exponential::*;
 pub use known::*;
 pub use lu::*;
 pub use orthogonal::*;
+pub use pseudo::*;
 pub use symmetric::*;
 pub use triangular::*;
 

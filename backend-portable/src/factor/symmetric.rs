@@ -141,7 +141,8 @@ fn eigh(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
+/// Turns a symmetric matrix until it is diagonal, and the columns of another with it.
+pub(super) fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
     let n = matrix.cols;
     for _ in 0..ROUNDS {
         let mut turned = false;
@@ -233,7 +234,7 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 /// Turns the first columns until they are orthogonal, and `right` with them.
-fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usize) {
+pub(super) fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usize) {
     let rows = left.rows();
     for _ in 0..ROUNDS {
         let mut turned = false;

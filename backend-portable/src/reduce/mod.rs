@@ -4,11 +4,13 @@
 //! [`double`] compute one output or two, in the engine's loop.
 
 pub mod distances;
+pub mod edges;
 pub(crate) mod engine;
 pub mod extremes;
 pub mod histogram;
 pub(crate) mod reducers;
 pub mod scans;
+pub mod segments;
 pub mod sums;
 
 use crate::number::{Compute, ComputeType, store, unsupported};

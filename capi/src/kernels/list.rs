@@ -179,6 +179,8 @@ super::symbols! {
     torchlet_kernel_aten_hardswish_out = "aten::hardswish.out";
     torchlet_kernel_aten_hardtanh_out = "aten::hardtanh.out";
     torchlet_kernel_aten_histc_out = "aten::histc.out";
+    torchlet_kernel_aten_histogram_bin_ct_out = "aten::histogram.bin_ct_out";
+    torchlet_kernel_aten_histogram_bins_tensor_out = "aten::histogram.bins_tensor_out";
     torchlet_kernel_aten_hypot_out = "aten::hypot.out";
     torchlet_kernel_aten_i0_out = "aten::i0.out";
     torchlet_kernel_aten_igamma_out = "aten::igamma.out";
@@ -205,6 +207,8 @@ super::symbols! {
     torchlet_kernel_aten_linalg_lu_out = "aten::linalg_lu.out";
     torchlet_kernel_aten_linalg_lu_solve_out = "aten::linalg_lu_solve.out";
     torchlet_kernel_aten_linalg_matrix_exp_out = "aten::linalg_matrix_exp.out";
+    torchlet_kernel_aten_linalg_matrix_sqrth_out = "aten::linalg_matrix_sqrth.out";
+    torchlet_kernel_aten_linalg_pinv_atol_rtol_tensor_out = "aten::linalg_pinv.atol_rtol_tensor_out";
     torchlet_kernel_aten_linalg_qr_out = "aten::linalg_qr.out";
     torchlet_kernel_aten_linalg_solve_triangular_out = "aten::linalg_solve_triangular.out";
     torchlet_kernel_aten_linalg_vector_norm_out = "aten::linalg_vector_norm.out";
@@ -259,6 +263,7 @@ super::symbols! {
     torchlet_kernel_aten_nonzero_out = "aten::nonzero.out";
     torchlet_kernel_aten_nonzero_static_out = "aten::nonzero_static.out";
     torchlet_kernel_aten_ones_out = "aten::ones.out";
+    torchlet_kernel_aten_ormqr_out = "aten::ormqr.out";
     torchlet_kernel_aten_permute_copy_out = "aten::permute_copy.out";
     torchlet_kernel_aten_pixel_shuffle_out = "aten::pixel_shuffle.out";
     torchlet_kernel_aten_pixel_unshuffle_out = "aten::pixel_unshuffle.out";
@@ -303,6 +308,7 @@ super::symbols! {
     torchlet_kernel_aten_scatter_value_out = "aten::scatter.value_out";
     torchlet_kernel_aten_searchsorted_Scalar_out = "aten::searchsorted.Scalar_out";
     torchlet_kernel_aten_searchsorted_Tensor_out = "aten::searchsorted.Tensor_out";
+    torchlet_kernel_aten_segment_reduce_out = "aten::segment_reduce.out";
     torchlet_kernel_aten_select_copy_int_out = "aten::select_copy.int_out";
     torchlet_kernel_aten_select_scatter_out = "aten::select_scatter.out";
     torchlet_kernel_aten_sigmoid_out = "aten::sigmoid.out";

@@ -1,0 +1,195 @@
+//! How many values lie between edges.
+//!
+//! Steps are computed in `f64` and rounded to the tensors' type one by one, which gives the numbers that PyTorch computes in that type.
+
+use crate::number::{load, round_through, store, unsupported};
+use crate::scratch;
+use crate::table::kernels;
+use torchlet_core::Param::{Bool, Int, OptionalFloatList, OptionalTensor, Out, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
+
+kernels! {
+    /// `aten::histogram.bin_ct_out(self, bins, range, weight, density, hist, bin_edges)`: how many values lie in each of so many parts, alike long, of
+    /// a range, or of that of all values; or their weights; or these as a density.
+    HISTOGRAM_BIN_CT_OUT = Kernel::new(
+        "aten::histogram.bin_ct_out",
+        &[Tensor, Int, OptionalFloatList, OptionalTensor, Bool, Out, Out],
+        |ctx| {
+            let few = KernelError::argument(1, "is not positive, or too large");
+            let bins = usize::try_from(ctx.int(1)?).ok().filter(|bins| *bins > 0).ok_or(few)?;
+            if !ctx.is_none(2) && ctx.list_len(2)? != 2 {
+                return Err(KernelError::argument(2, "is not two ends"));
+            }
+            prepare(ctx, bins, 3, by_count)
+        },
+    );
+    /// `aten::histogram.bins_tensor_out(self, bins, weight, density, hist, bin_edges)`: the same between edges that are given, from the least on.
+    HISTOGRAM_BINS_TENSOR_OUT = Kernel::new(
+        "aten::histogram.bins_tensor_out",
+        &[Tensor, Tensor, OptionalTensor, Bool, Out, Out],
+        |ctx| {
+            let bins = ctx.info(1)?;
+            let count = if bins.rank() == 1 { bins.size(0).checked_sub(1) } else { None };
+            let count = count.filter(|count| *count > 0);
+            let count = count.ok_or(KernelError::argument(1, "is not a list of edges"))?;
+            if bins.scalar_type != ctx.info(0)?.scalar_type {
+                return Err(unsupported(1, bins.scalar_type));
+            }
+            prepare(ctx, count, 2, between)
+        },
+    );
+}
+
+/// Values taken at a time.
+const BLOCK: usize = 64;
+
+/// Gives outputs their shapes, and checks that all tensors from the weights on, which are argument `weight`, fit.
+fn prepare(
+    ctx: &mut Prepare,
+    bins: usize,
+    weight: usize,
+    invoke: torchlet_core::InvokeFn,
+) -> Result<Plan, KernelError> {
+    let input = ctx.info(0)?;
+    if !matches!(input.scalar_type, ScalarType::Float | ScalarType::Double) {
+        return Err(unsupported(0, input.scalar_type));
+    }
+    if let Some(info) = ctx.optional_info(weight)? {
+        if info.scalar_type != input.scalar_type {
+            return Err(unsupported(weight, info.scalar_type));
+        }
+        if info.sizes != input.sizes {
+            return Err(KernelError::argument(weight, "are not as many as there are values"));
+        }
+        if info.strides() != input.strides() {
+            return Err(KernelError::unsupported("weights in another order than values"));
+        }
+    }
+    let edges = i32::try_from(bins).ok().and_then(|bins| Some((bins, bins.checked_add(1)?)));
+    let large = KernelError::argument(1, "is not positive, or too large");
+    let (bins, edges) = edges.ok_or(large)?;
+    for (out, size) in [(weight + 2, bins), (weight + 3, edges)] {
+        ctx.resize(out, &[size])?;
+        let found = ctx.info(out)?.scalar_type;
+        if found != input.scalar_type {
+            return Err(unsupported(out, found));
+        }
+    }
+    let count = (edges as usize).saturating_mul(2);
+    Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(count, size_of::<f64>())?))
+}
+
+/// A number of this type.
+fn rounded(scalar_type: ScalarType, value: f64) -> f64 {
+    let mut values = [value];
+    round_through(scalar_type, &mut values);
+    values[0]
+}
+
+fn by_count(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let bins = ctx.info(5)?.size(0);
+    let memory = scratch::take::<f64>(ctx, 2 * bins + 2)?;
+    let (edges, sums) = memory.split_at_mut_checked(bins + 1).unwrap_or_default();
+    let [low, high] = ends(ctx, &input)?;
+    let rounded = |value| rounded(input.scalar_type, value);
+    // From the nearer end, as `linspace`.
+    let step = rounded(rounded(high - low) / bins as f64);
+    for (at, edge) in edges.iter_mut().enumerate() {
+        *edge = if at < bins.div_ceil(2) {
+            rounded(low + rounded(step * at as f64))
+        } else {
+            rounded(high - rounded(step * (bins - at) as f64))
+        };
+    }
+    count(ctx, edges, sums, 3)
+}
+
+/// The least and the largest edge.
+fn ends(ctx: &Invoke, input: &TensorRef) -> Result<[f64; 2], KernelError> {
+    let rounded = |value| rounded(input.scalar_type, value);
+    let (mut low, mut high) = (0.0, 1.0);
+    if !ctx.is_none(2) {
+        (low, high) = (rounded(ctx.list_float(2, 0)?), rounded(ctx.list_float(2, 1)?));
+    } else if input.numel() > 0 {
+        (low, high) = (f64::INFINITY, f64::NEG_INFINITY);
+        let mut has_nan = false;
+        each_block(input, &mut |_, values| {
+            for value in values {
+                (low, high) = (low.min(*value), high.max(*value));
+                has_nan |= value.is_nan();
+            }
+        });
+        low = if has_nan { f64::NAN } else { low };
+    }
+    if !low.is_finite() || !high.is_finite() || low > high {
+        return Err(KernelError::argument(2, "its range is empty, or not finite"));
+    }
+    if low == high {
+        (low, high) = (rounded(low - 0.5), rounded(high + 0.5));
+    }
+    Ok([low, high])
+}
+
+/// Values by blocks, in the order of memory, with the number of the first.
+fn each_block(tensor: &TensorRef, visit: &mut dyn FnMut(usize, &[f64])) {
+    for start in (0..tensor.numel()).step_by(BLOCK) {
+        let mut block = [0.0; BLOCK];
+        let block = &mut block[..BLOCK.min(tensor.numel() - start)];
+        load(tensor.scalar_type, tensor.bytes(), start as isize, 1, block);
+        visit(start, block);
+    }
+}
+
+fn between(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let bins = ctx.tensor(1)?;
+    let memory = scratch::take::<f64>(ctx, 2 * bins.numel())?;
+    let (edges, sums) = memory.split_at_mut_checked(bins.numel()).unwrap_or_default();
+    load(bins.scalar_type, bins.bytes(), 0, 1, edges);
+    count(ctx, edges, sums, 2)
+}
+
+/// Counts values between edges, and writes outputs; `weight` is the argument that weights are, if there are any.
+fn count(
+    ctx: &mut Invoke,
+    edges: &[f64],
+    sums: &mut [f64],
+    weight: usize,
+) -> Result<(), KernelError> {
+    let (input, weights) = (ctx.tensor(0)?, ctx.optional_tensor(weight)?);
+    let scalar_type = input.scalar_type;
+    let sums = sums.get_mut(..edges.len().saturating_sub(1)).unwrap_or_default();
+    sums.fill(0.0);
+    let (low, high) = (edges.first().copied(), edges.last().copied());
+    let (low, high) = (low.unwrap_or(f64::NAN), high.unwrap_or(f64::NAN));
+    let last = sums.len().saturating_sub(1);
+    each_block(&input, &mut |start, values| {
+        let mut parts = [1.0; BLOCK];
+        if let Some(weights) = &weights {
+            let parts = &mut parts[..values.len()];
+            load(scalar_type, weights.bytes(), start as isize, 1, parts);
+        }
+        for (value, part) in values.iter().zip(&parts) {
+            if *value >= low && *value <= high {
+                // The last edge belongs to what is before it.
+                let behind = edges.partition_point(|edge| edge <= value);
+                if let Some(sum) = sums.get_mut(behind.saturating_sub(1).min(last)) {
+                    *sum += part;
+                }
+            }
+        }
+    });
+    round_through(scalar_type, sums);
+    if ctx.bool(weight + 1)? {
+        let total = rounded(scalar_type, sums.iter().sum());
+        for (sum, edges) in sums.iter_mut().zip(edges.windows(2)) {
+            if let [low, high] = edges {
+                let share = rounded(scalar_type, *sum / total);
+                *sum = rounded(scalar_type, share / rounded(scalar_type, high - low));
+            }
+        }
+    }
+    store(scalar_type, ctx.out(weight + 2)?.bytes_mut(), sums);
+    store(scalar_type, ctx.out(weight + 3)?.bytes_mut(), edges);
+    Ok(())
+}

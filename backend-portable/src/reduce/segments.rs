@@ -1,0 +1,216 @@
+//! Reductions of parts of a dimension, one behind the other.
+//!
+//! Steps are computed in `f64` and rounded to the tensors' type one by one, as PyTorch's are.
+
+use crate::number::{load, round_through, store, unsupported};
+use crate::table::kernels;
+use core::ops::Range;
+use torchlet_core::Param::{Bool, Int, OptionalScalar, OptionalTensor, Out, String, Tensor};
+use torchlet_core::layout::Sizes;
+use torchlet_core::{
+    Arguments, Invoke, Kernel, KernelError, Plan, Prepare, Scalar, ScalarType, TensorInfo,
+};
+
+kernels! {
+    /// `aten::segment_reduce.out(data, reduce, lengths, indices, offsets, axis, unsafe, initial, out)`: the sum, mean, product, least or largest element of
+    /// each segment of a dimension, which lengths or offsets say, the latter with the end of the last one.
+    SEGMENT_REDUCE_OUT = Kernel::new(
+        "aten::segment_reduce.out",
+        &[
+            Tensor, String, OptionalTensor, OptionalTensor, OptionalTensor, Int, Bool, OptionalScalar, Out,
+        ],
+        prepare,
+    );
+}
+
+/// Elements taken at a time.
+const BLOCK: usize = 64;
+
+/// How a segment becomes one number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Reduction {
+    Sum,
+    Mean,
+    Product,
+    Least,
+    Largest,
+}
+
+impl Reduction {
+    fn of(args: &Arguments) -> Result<Self, KernelError> {
+        Ok(match args.optional_string(1)? {
+            Some("sum") => Reduction::Sum,
+            Some("mean") => Reduction::Mean,
+            Some("prod") => Reduction::Product,
+            Some("min") => Reduction::Least,
+            Some("max") => Reduction::Largest,
+            _ => return Err(KernelError::argument(1, "is no reduction")),
+        })
+    }
+
+    /// What segments begin with, if nothing is said.
+    fn start(self) -> f64 {
+        match self {
+            Reduction::Sum | Reduction::Mean => 0.0,
+            Reduction::Product => 1.0,
+            Reduction::Least => f64::INFINITY,
+            Reduction::Largest => f64::NEG_INFINITY,
+        }
+    }
+
+    fn add(self, known: f64, value: f64) -> f64 {
+        match self {
+            Reduction::Sum | Reduction::Mean => known + value,
+            Reduction::Product => known * value,
+            // What is not a number stays.
+            _ if value.is_nan() || known.is_nan() => f64::NAN,
+            Reduction::Least => known.min(value),
+            Reduction::Largest => known.max(value),
+        }
+    }
+}
+
+/// The argument that says where segments are, and how many elements more than segments it has.
+fn said(args: &Arguments) -> Result<(usize, usize), KernelError> {
+    if !args.is_none(3) {
+        return Err(KernelError::unsupported("segments by indices"));
+    }
+    match (args.is_none(2), args.is_none(4)) {
+        (false, _) => Ok((2, 0)),
+        (true, false) => Ok((4, 1)),
+        (true, true) => Err(KernelError::argument(2, "says no segments")),
+    }
+}
+
+fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    Reduction::of(ctx)?;
+    let (arg, more) = said(ctx)?;
+    let (data, ends) = (ctx.info(0)?, ctx.info(arg)?);
+    if !data.scalar_type.is_floating() {
+        return Err(unsupported(0, data.scalar_type));
+    }
+    if !matches!(ends.scalar_type, ScalarType::Int | ScalarType::Long) {
+        return Err(unsupported(arg, ends.scalar_type));
+    }
+    let rank = i64::try_from(data.rank()).unwrap_or(i64::MAX);
+    let axis = ctx.int(5)?;
+    let axis = if axis < 0 { axis.saturating_add(rank) } else { axis };
+    let last = ends.rank().checked_sub(1).filter(|last| i64::try_from(*last) == Ok(axis));
+    let unlike = KernelError::argument(5, "is not the last dimension of what says the segments");
+    let axis = last.ok_or(unlike)?;
+    let outer = data.sizes.get(..axis).filter(|_| axis < data.rank());
+    let segments = ends.size(axis).checked_sub(more).and_then(|count| i32::try_from(count).ok());
+    let (Some(outer), Some(segments)) = (outer, segments) else {
+        return Err(KernelError::argument(arg, "does not fit the data"));
+    };
+    if ends.sizes.get(..axis) != Some(outer) {
+        return Err(KernelError::argument(arg, "does not fit the data"));
+    }
+    let mut sizes = Sizes::new();
+    let large = || KernelError::argument(0, "its shape is too large");
+    sizes.extend_from_slice(outer).map_err(|_| large())?;
+    sizes.push(segments).map_err(|_| large())?;
+    let inner = data.sizes.get(axis + 1..).unwrap_or_default();
+    sizes.extend_from_slice(inner).map_err(|_| large())?;
+    ctx.resize(8, &sizes)?;
+    let found = ctx.info(8)?.scalar_type;
+    if found != data.scalar_type {
+        return Err(unsupported(8, found));
+    }
+    Ok(Plan::new(invoke))
+}
+
+/// How many places these dimensions have.
+fn places(info: &TensorInfo, dims: Range<usize>) -> usize {
+    dims.map(|dim| info.size(dim)).product()
+}
+
+/// Where a place of these dimensions lies.
+fn place(info: &TensorInfo, dims: Range<usize>, index: usize) -> isize {
+    let (mut rest, mut at) = (index, 0);
+    for dim in dims.rev() {
+        let size = info.size(dim).max(1);
+        at += (rest % size) as isize * stride(info, dim);
+        rest /= size;
+    }
+    at
+}
+
+fn stride(info: &TensorInfo, dim: usize) -> isize {
+    info.strides().get(dim).map_or(0, |stride| *stride as isize)
+}
+
+fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let reduction = Reduction::of(ctx)?;
+    let (arg, more) = said(ctx)?;
+    let (data, ends) = (ctx.tensor(0)?, ctx.tensor(arg)?);
+    let mut out = ctx.out(8)?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let scalar_type = data.scalar_type;
+    let rounded = |value: f64| {
+        let mut values = [value];
+        round_through(scalar_type, &mut values);
+        values[0]
+    };
+    let initial: Option<Scalar> = ctx.optional_scalar(7)?;
+    let initial = initial.map(|initial| rounded(initial.to_f64()));
+    let start = initial.unwrap_or(reduction.start());
+    let (axis, rank) = (ends.rank().saturating_sub(1), data.rank());
+    let (size, step) = (data.info().size(axis), stride(data.info(), axis));
+    let segments = ends.info().size(axis).saturating_sub(more);
+    let outside = || KernelError::argument(arg, "says segments that are not in the data");
+    for outer in 0..places(data.info(), 0..axis) {
+        let number = |segment: usize| -> Result<usize, KernelError> {
+            let at =
+                place(ends.info(), 0..axis, outer) + segment as isize * stride(ends.info(), axis);
+            let mut found = [0i64];
+            load(ends.scalar_type, ends.bytes(), at, 1, &mut found);
+            usize::try_from(found[0]).map_err(|_| outside())
+        };
+        let mut from = if more == 1 { number(0)? } else { 0 };
+        for segment in 0..segments {
+            let end = match more {
+                1 => Some(number(segment + 1)?),
+                _ => from.checked_add(number(segment)?),
+            };
+            let end = end.filter(|end| (from..=size).contains(end)).ok_or_else(outside)?;
+            for inner in 0..places(data.info(), axis + 1..rank) {
+                let first =
+                    place(data.info(), 0..axis, outer) + place(data.info(), axis + 1..rank, inner);
+                let mut known = start;
+                for at in (from..end).step_by(BLOCK) {
+                    let mut block = [0.0; BLOCK];
+                    let block = &mut block[..BLOCK.min(end - at)];
+                    load(scalar_type, data.bytes(), first + at as isize * step, step, block);
+                    for value in block {
+                        known = rounded(reduction.add(known, *value));
+                    }
+                }
+                if reduction == Reduction::Mean && end > from {
+                    known = rounded(known / rounded((end - from) as f64));
+                } else if reduction == Reduction::Mean && initial.is_none() {
+                    known = f64::NAN;
+                }
+                let to = place(out.info(), 0..axis, outer)
+                    + segment as isize * stride(out.info(), axis)
+                    + place(out.info(), axis + 1..rank, inner);
+                let bytes = usize::try_from(to).unwrap_or(usize::MAX);
+                let bytes = bytes.saturating_mul(scalar_type.size());
+                let bytes = out.bytes_mut().get_mut(bytes..).unwrap_or_default();
+                if let Some(bytes) = bytes.get_mut(..scalar_type.size()) {
+                    store(scalar_type, bytes, &[known]);
+                }
+            }
+            from = end;
+        }
+        if more == 0 && !ctx.bool(6)? && from != size {
+            return Err(KernelError::argument(
+                arg,
+                "does not say of all of the data where it belongs",
+            ));
+        }
+    }
+    Ok(())
+}
