@@ -441,8 +441,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
 
     /// The best module of a pipeline that the device can run.
     fn module_of<P: Pipeline>(&self) -> Module {
-        let better = P::BETTER.filter(|better| self.features().have(better.features));
-        better.unwrap_or(P::MODULE)
+        let fits = |module: &&Module| self.features().have(module.features);
+        P::BETTER.iter().find(fits).copied().unwrap_or(P::MODULE)
     }
 
     /// Emits a dispatch in which each invocation handles four consecutive elements of `numel`.

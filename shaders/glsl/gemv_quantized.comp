@@ -3,10 +3,16 @@
 //! module gemv_quantized_subgroups SUBGROUPS
 //! module gemv_gated GATED
 //! module gemv_gated_subgroups GATED SUBGROUPS
+//! module gemv_quantized_halves SUBGROUPS HALVES
+//! module gemv_gated_halves GATED SUBGROUPS HALVES
 #extension GL_GOOGLE_include_directive : require
 #ifdef SUBGROUPS
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
+#ifdef HALVES
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #endif
 #include "tensor.glsl"
 #include "run.glsl"
@@ -21,6 +27,9 @@
 // divides the sum.
 //
 // GATED: the activation of the product with one matrix times that with another.
+//
+// HALVES: where x is of halves, and WIDE, four products at a time are added up in halves, two sums in an instruction; 32-bit numbers take
+// the rest. Weights are exact in halves, products are rounded as a half weight times its scale would be.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
@@ -49,6 +58,12 @@ layout(push_constant) uniform Push {
     float b;
     float epsilon;    // of the norm
 } push;
+
+#ifdef HALVES
+#define IN_HALVES (IN == F16 && WIDE != 0)
+#else
+#define IN_HALVES false
+#endif
 
 RUN_IN(0, x, IN)
 RUN_IN(5, norm, NORM)
@@ -115,6 +130,97 @@ void take(uint m, uint k) {
     }
 }
 
+#ifdef HALVES
+// Halves end at 65504. No four products of a half with a weight reach that once weights are divided by this, which changes none of their bits.
+#define WEIGHTS_OVER (WEIGHT == 0 ? 512.0 : 32.0)
+// As far as weights of norms may raise what the root has yet to lower.
+const float NORM_OVER = 4.0;
+const float MOST = 65504.0;
+
+// The factors of a turn: 4 bits: in a word, each with the fourth from it; 8 bits: with the second.
+f16vec2 pairs[4][4];
+
+uvec2 words_of(vec4 v) {
+    return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+}
+
+// Four numbers of x from element k on.
+uvec2 halves(uint m, uint k) {
+    if (HAS_NORM == 0) return x_by_2.words[(m * push.k + k) >> 2];
+    vec4 v = x_f4(m * push.k + k);
+    squares += dot(v, v);
+    return words_of(clamp(v * norm_f4(k) / NORM_OVER, -MOST, MOST));
+}
+
+f16vec2 low_halves(uint a, uint b) {
+    return unpackFloat2x16((a & 0xffffu) | (b << 16));
+}
+
+f16vec2 high_halves(uint a, uint b) {
+    return unpackFloat2x16((a >> 16) | (b & 0xffff0000u));
+}
+
+void take_halves(uint m, uint k) {
+    [[unroll]] for (uint j = 0; j < 4; ++j) {
+        if (WEIGHT == 0) {
+            uvec2 four = halves(m, k + j * 4);
+            pairs[j][0] = low_halves(four.x, four.y);
+            pairs[j][1] = high_halves(four.x, four.y);
+        } else {
+            uvec2 first = halves(m, k + j * 8);
+            uvec2 second = halves(m, k + j * 8 + 4);
+            uint even = WEIGHT == 2 ? 1 : 0; // as `turned`
+            pairs[j][even] = low_halves(first.x, second.x);
+            pairs[j][1 - even] = high_halves(first.x, second.x);
+            pairs[j][2 + even] = low_halves(first.y, second.y);
+            pairs[j][3 - even] = high_halves(first.y, second.y);
+        }
+    }
+}
+
+// A whole number in the fraction of 1024 is that number more; sixteen times it in that of 64, too.
+f16vec2 low_bits(uint word, uint mask, float less) {
+    f16vec2 bits = unpackFloat2x16((word & mask) | 0x64006400u);
+    return fma(bits, f16vec2(1.0 / WEIGHTS_OVER), f16vec2(-(1024.0 + less) / WEIGHTS_OVER));
+}
+
+f16vec2 high_bits(uint word) {
+    f16vec2 bits = unpackFloat2x16((word & 0x00f000f0u) | 0x54005400u);
+    return fma(bits, f16vec2(1.0 / WEIGHTS_OVER), f16vec2(-(64.0 + 8.0) / WEIGHTS_OVER));
+}
+
+// Of the words of a row at a turn.
+float product_of_halves(uvec4 row) {
+    float product = 0.0;
+    if (WEIGHT == 0) {
+        [[unroll]] for (uint j = 0; j < 4; j += 2) {
+            f16vec2 sums = f16vec2(0.0);
+            [[unroll]] for (uint i = j; i < j + 2; ++i) {
+                uint word = row[i] ^ 0x80808080u;
+                sums = fma(low_bits(word, 0x00ff00ffu, 128.0), pairs[i][0], sums);
+                sums = fma(low_bits(word >> 8, 0x00ff00ffu, 128.0), pairs[i][1], sums);
+            }
+            product += float(sums.x) + float(sums.y);
+        }
+        return product;
+    }
+    [[unroll]] for (uint j = 0; j < 4; ++j) {
+        uint word = row[j];
+        f16vec2 sums = low_bits(word, 0x000f000fu, 8.0) * pairs[j][0];
+        sums = fma(high_bits(word), pairs[j][1], sums);
+        sums = fma(low_bits(word >> 8, 0x000f000fu, 8.0), pairs[j][2], sums);
+        sums = fma(high_bits(word >> 8), pairs[j][3], sums);
+        product += float(sums.x) + float(sums.y);
+    }
+    return product;
+}
+#else
+const float WEIGHTS_OVER = 1.0;
+const float NORM_OVER = 1.0;
+#define take_halves(m, k)
+#define product_of_halves(words) 0.0
+#endif
+
 // A matrix with its scales: NAME_products are those of a turn at element k with four of its rows.
 #define MATRIX(SLOT, NAME) \
     layout(set = 0, binding = SLOT) readonly buffer NAME##_block { uint words[]; } NAME; \
@@ -127,8 +233,9 @@ void take(uint m, uint k) {
         if (WIDE != 0) { \
             uvec4 words[4]; \
             [[unroll]] for (uint c = 0; c < 4; ++c) words[c] = NAME##_by_4.words[(at + c * push.weight_row) >> 4]; \
+            [[unroll]] for (uint c = 0; c < 4 && IN_HALVES; ++c) products[c] = product_of_halves(words[c]); \
             [[unroll]] for (uint j = 0; j < 4; ++j) { \
-                [[unroll]] for (uint c = 0; c < 4; ++c) { \
+                [[unroll]] for (uint c = 0; c < 4 && !IN_HALVES; ++c) { \
                     uint word = words[c][j]; \
                     if (WEIGHT == 0) products[c] += dot(low[j], bytes(word)); \
                     else products[c] += dot(low[j], staggered(word)) + dot(high[j], staggered(word >> 16)); \
@@ -183,8 +290,50 @@ void add(inout Sums sums, uint at) {
     if (HAS_NORM != 0) sums.squares += partials_of_squares[at];
 }
 
+#ifdef HALVES
+#ifdef GATED
+const uint COUNT = 8;
+#else
+const uint COUNT = 4;
+#endif
+
+// The invocations of a subgroup share out the sums: partners give each other one half of theirs, then other partners half of those, until
+// each has one to add up over those that have the same: a fifth of what it takes to add up each over all.
+void add_up_shared_out(Sums sums) {
+    float own[COUNT];
+    [[unroll]] for (uint i = 0; i < 4; ++i) own[i] = sums.products[i];
+#ifdef GATED
+    [[unroll]] for (uint i = 0; i < 4; ++i) own[i + 4] = sums.others[i];
+#endif
+    uint place = gl_SubgroupInvocationID;
+    [[unroll]] for (uint kept = COUNT / 2; kept > 0; kept /= 2) {
+        bool second = (place & kept) != 0;
+        [[unroll]] for (uint i = 0; i < kept; ++i) {
+            float given = second ? own[i] : own[i + kept];
+            own[i] = (second ? own[i + kept] : own[i]) + subgroupShuffleXor(given, kept);
+        }
+    }
+    float sum = own[0];
+    uint invocations = min(gl_SubgroupSize, gl_WorkGroupSize.x);
+    for (uint away = COUNT; away < invocations; away *= 2) sum += subgroupShuffleXor(sum, away);
+    if (place < COUNT) partials[place / 4 * MAX_LANES + gl_SubgroupID][place % 4] = sum;
+    if (HAS_NORM == 0) return;
+    float all = subgroupAdd(sums.squares);
+    if (subgroupElect()) partials_of_squares[gl_SubgroupID] = all;
+}
+#endif
+
 void add_up(inout Sums sums) {
     uint lane = gl_LocalInvocationID.x;
+#ifdef HALVES
+    if (gl_SubgroupSize >= COUNT) {
+        add_up_shared_out(sums);
+        sums = Sums(vec4(0), vec4(0), 0.0);
+        barrier();
+        if (lane == 0) for (uint i = 0; i < gl_NumSubgroups; ++i) add(sums, i);
+        return;
+    }
+#endif
 #ifdef SUBGROUPS
     sums.products = subgroupAdd(sums.products);
 #ifdef GATED
@@ -219,7 +368,8 @@ void main() {
     if (m >= push.m) return;
     Sums sums = Sums(vec4(0), vec4(0), 0.0);
     for (uint k = lane * PER_TURN; k < push.k; k += lanes * PER_TURN) {
-        take(m, k);
+        if (IN_HALVES) take_halves(m, k);
+        else take(m, k);
         sums.products += weight_products(n, k);
 #ifdef GATED
         sums.others += other_products(n, k);
@@ -229,6 +379,7 @@ void main() {
     add_up(sums);
     if (lane != 0) return;
     float root = HAS_NORM != 0 ? inversesqrt(sums.squares / float(push.k) + push.epsilon) : 1.0;
+    if (IN_HALVES) root = HAS_NORM != 0 && isinf(sums.squares) ? uintBitsToFloat(0x7fc00000u) : root * (HAS_NORM != 0 ? NORM_OVER : 1.0) * WEIGHTS_OVER;
     vec4 sum = sums.products * root;
     if (GROUPED == 0) sum *= weight_scale_each(n + uvec4(0, 1, 2, 3));
     uint at = m * push.n + n;

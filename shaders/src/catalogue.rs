@@ -6,14 +6,15 @@ use crate::{Constant, ConstantField, Element, Field, Module, Pipeline, PushConst
 pub const MAX_DIMS: usize = 8;
 
 /// Declares pipelines: a module's name, its number of buffers, its specialisation constants in the order of their
-/// numbers from 3 on, its push constants in the order of the shader's block, and what features of the device it needs. A
-/// second module that does the same may come after `or`, with what it needs; one that reads its push constants from memory, after `replayed`. The SPIR-V is compared with all that.
+/// numbers from 3 on, its push constants in the order of the shader's block, and what features of the device it needs.
+/// Modules that do the same better may come after `or`, the best first, with what they need; one that reads its push constants from memory,
+/// after `replayed`. The SPIR-V is compared with all that.
 macro_rules! pipelines {
     ($($(#[$doc:meta])* $name:ident, $push:ident = $file:literal, $bindings:literal buffers, {
         $($constant:ident: $constant_type:ty),* $(,)?
     }, {
         $($field:ident: $field_type:ty),* $(,)?
-    } $(, needs $($feature:ident),+)? $(, or $other:literal needs $($other_feature:ident),+)? $(, replayed $replayed:literal)?;)*) => {
+    } $(, needs $($feature:ident)&+)? $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)?;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,15 +43,11 @@ macro_rules! pipelines {
                     }),*],
                     features: &[$($(crate::Feature::$feature),+)?],
                 };
-                const BETTER: Option<Module> = {
-                    let better: &[Module] = &[$(Module {
-                        name: $other,
-                        spirv: include_bytes!(concat!("../spv/", $other, ".spv")),
-                        features: &[$(crate::Feature::$other_feature),+],
-                        ..Self::MODULE
-                    })?];
-                    better.first().copied()
-                };
+                const BETTER: &'static [Module] = &[$(Self::MODULE.instead(
+                    $other,
+                    include_bytes!(concat!("../spv/", $other, ".spv")),
+                    &[$(crate::Feature::$other_feature),+],
+                )),*];
                 const REPLAYED: Option<Module> = {
                     let replayed: &[Module] = &[$(Module {
                         name: $replayed,
@@ -89,9 +86,7 @@ macro_rules! pipelines {
                 const AGREES_WITH_ITS_SHADER: () =
                     if let Some(point) = crate::check::mismatch(&$name::MODULE) {
                         panic!("{}", point)
-                    } else if let Some(better) = $name::BETTER
-                        && let Some(point) = crate::check::mismatch(&better)
-                    {
+                    } else if let Some(point) = crate::check::first_mismatch($name::BETTER) {
                         panic!("{}", point)
                     } else if let Some(replayed) = $name::REPLAYED
                         && let Some(point) = crate::check::mismatch(&replayed)
@@ -105,10 +100,11 @@ macro_rules! pipelines {
         /// Every module of the catalogue.
         pub const MODULES: &[Module] = &[$(
             $name::MODULE,
-            $(match $name::BETTER {
-                Some(better) => better,
-                None => panic!("{}", $other),
-            },)?
+            $($name::MODULE.instead(
+                $other,
+                include_bytes!(concat!("../spv/", $other, ".spv")),
+                &[$(crate::Feature::$other_feature),+],
+            ),)*
             $(match $name::REPLAYED {
                 Some(replayed) => replayed,
                 None => panic!("{}", $replayed),
@@ -261,7 +257,8 @@ pipelines! {
         activation: u32, bias: Element, has_bias: bool, residual: Element, has_residual: bool,
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
-    }, or "gemv_quantized_subgroups" needs SubgroupArithmetic;
+    }, or "gemv_quantized_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
+        or "gemv_quantized_subgroups" needs SubgroupArithmetic;
 
     /// The activation of such a product times another one of the same input. Buffers: input, weights and scales of the first, those of the
     /// second, weights of a norm of the input, output.
@@ -270,7 +267,8 @@ pipelines! {
         activation: u32,
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
-    }, or "gemv_gated_subgroups" needs SubgroupArithmetic;
+    }, or "gemv_gated_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
+        or "gemv_gated_subgroups" needs SubgroupArithmetic;
 
     /// Weights of 8 or 4 bits as floating-point numbers, transposed. Buffers: weights, scales by row of the weights, output.
     UnpackWeights, UnpackWeightsPush = "unpack_weights", 3 buffers, {
@@ -332,7 +330,7 @@ pipelines! {
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
-    }, needs CooperativeMatrix, HalfArithmetic;
+    }, needs CooperativeMatrix & HalfArithmetic;
 
     /// The scores of causal attention alone.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {
@@ -427,7 +425,7 @@ pipelines! {
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
-    }, or "matmul_cooperative" needs CooperativeMatrix, HalfArithmetic;
+    }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic;
 
     /// The same of a convolution: the second factor are the windows of a picture, which are read where they lie.
     ConvolutionTiled, ConvolutionTiledPush = "convolution_tiled", 5 buffers, {
@@ -439,7 +437,7 @@ pipelines! {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
         in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32,
-    }, or "convolution_cooperative" needs CooperativeMatrix, HalfArithmetic;
+    }, or "convolution_cooperative" needs CooperativeMatrix & HalfArithmetic;
 
     /// Adds up what [`MatmulTiled`] writes of each split: the last buffer.
     MatmulSum, MatmulSumPush = "matmul_sum", 4 buffers, {

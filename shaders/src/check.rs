@@ -42,6 +42,18 @@ pub(crate) const fn mismatch(module: &Module) -> Option<&'static str> {
     None
 }
 
+/// That of the first module that has one.
+pub(crate) const fn first_mismatch(modules: &[Module]) -> Option<&'static str> {
+    let mut module = 0;
+    while module < modules.len() {
+        if let Some(point) = mismatch(&modules[module]) {
+            return Some(point);
+        }
+        module += 1;
+    }
+    None
+}
+
 const fn entry_point(spirv: Declarations) -> Option<&'static str> {
     let Some(entry) = spirv.first(op::ENTRY_POINT) else {
         return Some("there is no entry point");

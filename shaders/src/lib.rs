@@ -107,6 +107,16 @@ pub struct Module {
 }
 
 impl Module {
+    /// Another one that does the same.
+    const fn instead(
+        self,
+        name: &'static str,
+        spirv: &'static [u8],
+        features: &'static [Feature],
+    ) -> Self {
+        Module { name, spirv, features, ..self }
+    }
+
     /// Bytes of its push constants.
     pub const fn push_bytes(&self) -> usize {
         let (mut bytes, mut field) = (0, 0);
@@ -153,8 +163,8 @@ pub enum Scalar {
 pub trait Pipeline {
     /// The shader.
     const MODULE: Module;
-    /// A shader that does the same better, on devices that have the features it needs.
-    const BETTER: Option<Module>;
+    /// Shaders that do the same better, on devices that have the features they need: the best first.
+    const BETTER: &'static [Module];
     /// A shader that does the same as [`MODULE`](Self::MODULE), and reads from one more buffer what others take as push constants: for
     /// dispatches that are recorded once and run with other parameters.
     const REPLAYED: Option<Module>;

@@ -413,7 +413,8 @@ struct Tiling {
 impl Tiling {
     /// The module of a pipeline that computes the tiles.
     fn module<P: Pipeline>(&self) -> Module {
-        P::BETTER.filter(|_| self.cooperative).unwrap_or(P::MODULE)
+        let better = P::BETTER.first().filter(|_| self.cooperative);
+        better.copied().unwrap_or(P::MODULE)
     }
 
     /// The tiles for a product of two factors of these types, if it is for tiles.
