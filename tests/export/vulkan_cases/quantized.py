@@ -133,6 +133,17 @@ def feed_forward() -> Iterator[Delegated]:
     yield case("shared", Shared(nn.SiLU(), 64, 32), (values(f32, 1, 2, 64),), **tight)
 
 
+def long_rows() -> Iterator[Delegated]:
+    """Rows of so many halves that invocations take 16 bytes of weights each."""
+    only, loose = IntxWeightOnlyConfig, {"rtol": 4e-3, "atol": 4e-3}
+    row, rows = (values(f32, 1, 1024),), (values(f32, 2, 1024),)
+    yield half(case("q4gsw", nn.Linear(1024, 8), row, quantize=grouped(only, 64), **loose))
+    yield half(case("qcs4w", nn.Linear(1024, 8, bias=False), rows, quantize=weights_only(4), **loose))
+    yield half(case("int8pack", nn.Linear(1024, 8), row, quantize=weights_only(8), **loose))
+    feed = FeedForward(nn.SiLU(), 1024, 64)
+    yield half(case("feed_forward", feed, (values(f32, 1, 2, 1024),), quantize=grouped(only, 32), **loose))
+
+
 def quanta(name: str, module: nn.Module, *inputs: Inputs) -> Delegated:
     """A module quantized throughout. A value between two quanta may fall to either side, once for each layer."""
     module.eval()
@@ -243,6 +254,7 @@ def training() -> Iterator[Delegated]:
 FAMILIES = {
     "quantized_linear": linear,
     "feed_forward": feed_forward,
+    "long_rows": long_rows,
     "quantized_layers": layers,
     "quantized_conversion": conversion,
     "quantized_embedding": embedding,
