@@ -115,7 +115,71 @@ def known_factors() -> Iterator[Case]:
         yield case(f"householder_fewer_{n}", torch.linalg.householder_product, (lengths[0], lengths[1][:, :2].contiguous()))
 
 
+def histogram_edges() -> Iterator[Case]:
+    """Histograms that say where their parts begin."""
+    for dtype in (f32, f64):
+        n, x = NAMES[dtype], values(dtype, 5, 41)
+        weight = values(dtype, 5, 41).abs()
+        yield case(f"all_{n}", lambda x: plain(torch.histogram(x, 9)), (x,))
+        yield case(f"range_{n}", lambda x: plain(torch.histogram(x, 6, range=(-1.5, 2.0))), (x,))
+        weighed = lambda x, w: plain(torch.histogram(x, 7, range=(-2.0, 2.0), weight=w, density=True))
+        yield case(f"weights_{n}", weighed, (x, weight))
+        given = torch.tensor([-1.0, -0.25, 0.0, 0.5, 2.0], dtype=dtype)
+        yield case(f"given_{n}", lambda x, b: plain(torch.histogram(x, b)), (x, given))
+        yield case(f"given_density_{n}", lambda x, b, w: plain(torch.histogram(x, b, weight=w, density=True)), (x, given, weight))
+    ends = torch.tensor([NAN, 0.5, INF, -INF, 1.0, 0.0, 0.25, 0.75])
+    yield case("ends", lambda x: plain(torch.histogram(x, 4, range=(0.0, 1.0))), (ends,))
+    yield case("tenths", lambda x: plain(torch.histogram(x, 10, range=(0.0, 1.0))), (torch.arange(0, 11) / 10,))
+    yield case("same", lambda x: plain(torch.histogram(x, 3)), (torch.full((5,), 2.5),))
+    yield case("nothing", lambda x: plain(torch.histogram(x, 2, range=(5.0, 6.0), density=True)), (torch.zeros(4),))
+    yield case("last", lambda x, w: plain(torch.histogram(x, 5, weight=w)), (last(values(f32, 1, 3, 4, 5)), last(values(f32, 1, 3, 4, 5))))
+
+
+def segments() -> Iterator[Case]:
+    """Parts of a dimension, one behind the other."""
+    lengths, offsets = torch.tensor([2, 0, 3, 1]), torch.tensor([1, 3, 3, 6])
+    for name in ("sum", "mean", "prod", "min", "max"):
+        by_lengths = lambda x, at, n=name: torch.segment_reduce(x, n, lengths=at, axis=0)
+        by_offsets = lambda x, at, n=name: torch.segment_reduce(x, n, offsets=at, axis=0, initial=0.5)
+        yield from each(f"{name}_lengths", by_lengths, FLOATS, lambda d: (values(d, 6, 3), lengths))
+        yield from each(f"{name}_offsets", by_offsets, (f32, f16), lambda d: (values(d, 6, 2, 2), offsets))
+    odd = torch.tensor([[1.0, NAN], [NAN, 2.0], [INF, 3.0], [-INF, 1.0], [0.0, -0.0], [2.0, NAN]])
+    for name in ("sum", "mean", "min", "max"):
+        yield case(f"{name}_odd", lambda x, at, n=name: torch.segment_reduce(x, n, lengths=at, axis=0, initial=1), (odd, lengths))
+    rows = torch.tensor([[2, 4], [1, 5]], dtype=torch.int32)
+    yield case("rows", lambda x, at: torch.segment_reduce(x, "sum", lengths=at, axis=1), (values(f32, 2, 6, 3), rows))
+    yield case("unsafe", lambda x, at: torch.segment_reduce(x, "max", lengths=at, axis=0, unsafe=True), (values(f32, 9), lengths))
+    yield case("long", lambda x, at: torch.segment_reduce(x, "mean", lengths=at, axis=0), (values(f32, 200), torch.tensor([130, 70])))
+
+
+def pseudo_inverses() -> Iterator[Case]:
+    """Pseudoinverses, square roots, and products with the factors of reflections."""
+    for dtype in (f32, f64):
+        n = NAMES[dtype]
+        for name, shape in (("square", (2, 4, 4)), ("tall", (5, 3)), ("wide", (2, 3, 5))):
+            yield case(f"pinv_{name}_{n}", torch.linalg.pinv, (values(dtype, *shape),))
+        of_two = values(dtype, 5, 2) @ values(dtype, 2, 4)
+        yield case(f"pinv_of_two_{n}", lambda x: torch.linalg.pinv(x, rtol=1e-4), (of_two,))
+        yield case(f"pinv_near_{n}", lambda x: torch.linalg.pinv(x, atol=0.6, rtol=0.01), (well(dtype, 2, 4, 4) * 0.2,))
+        yield case(f"pinv_each_{n}", lambda x, a: torch.linalg.pinv(x, atol=a), (values(dtype, 2, 4, 3), torch.tensor([0.1, 1.5], dtype=dtype)))
+        yield case(f"pinv_symmetric_{n}", lambda x: torch.linalg.pinv(x, hermitian=True), (values(dtype, 2, 4, 4),))
+        yield case(f"pinverse_{n}", torch.pinverse, (values(dtype, 4, 6),))
+        positive = well(dtype, 2, 4, 4)
+        yield case(f"sqrth_{n}", torch.linalg.matrix_sqrth, (positive @ positive.mT,))
+        yield case(f"sqrth_any_{n}", torch.linalg.matrix_sqrth, (values(dtype, 3, 3),))
+        directions, lengths = torch.geqrf(well(dtype, 2, 5, 3))
+        for left in (True, False):
+            for transposed in (False, True):
+                run = lambda a, t, b, l=left, f=transposed: torch.ormqr(a, t, b, l, f)
+                other = values(dtype, 2, 5, 4) if left else values(dtype, 2, 4, 5)
+                name = f"ormqr_{'left' if left else 'right'}_{'transposed' if transposed else 'plain'}_{n}"
+                yield case(name, run, (directions, lengths, other))
+
+
 FAMILIES = {
+    "histogram_edges": histogram_edges,
+    "segments": segments,
+    "pseudo_inverses": pseudo_inverses,
     "known_factors": known_factors,
     "numbers_first": numbers_first,
     "next_numbers": next_numbers,
