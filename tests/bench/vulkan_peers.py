@@ -22,8 +22,10 @@ Run = Callable[[], object]
 
 def executorch(model: str, precision: str, file: Path) -> Run:
     """ExecuTorch's own Vulkan delegate, on the same file."""
-    from executorch.extension.pybindings import portable_lib
-
+    try:
+        from executorch.extension.pybindings import portable_lib
+    except ImportError as error:
+        raise NotHere(str(error)) from error
     if "VulkanBackend" not in portable_lib._get_registered_backend_names():
         raise NotHere("this build of the Python package executorch has no Vulkan backend")
     from vulkan_models import build
@@ -75,7 +77,10 @@ def ncnn(model: str, precision: str, file: Path) -> Run:
 
 def on_cuda(model: str, precision: str):
     """The module and its inputs on the device, and the inputs on the host."""
-    import torch
+    try:
+        import torch
+    except ImportError as error:
+        raise NotHere(str(error)) from error
     from vulkan_models import build
 
     if not torch.cuda.is_available():
@@ -88,9 +93,8 @@ def on_cuda(model: str, precision: str):
 
 def cuda(model: str, precision: str, file: Path) -> Run:
     """PyTorch eager."""
-    import torch
-
     module, _, host = on_cuda(model, precision)
+    import torch
 
     def run() -> object:
         with torch.inference_mode():
@@ -101,9 +105,9 @@ def cuda(model: str, precision: str, file: Path) -> Run:
 
 def cuda_graph(model: str, precision: str, file: Path) -> Run:
     """PyTorch eager's kernels, captured once and replayed."""
+    module, device, host = on_cuda(model, precision)
     import torch
 
-    module, device, host = on_cuda(model, precision)
     graph = torch.cuda.CUDAGraph()
     with torch.inference_mode():
         side = torch.cuda.Stream()

@@ -98,7 +98,8 @@ struct Row {
 pub(crate) fn run(options: &VulkanOptions) -> Result<()> {
     let chosen = choose(&options.model)?;
     let mut bench = Bench::new(options, &chosen)?;
-    let (mut lines, mut faults) = (Vec::new(), Vec::new());
+    let (mut open_device, mut faults) = (Vec::new(), Vec::new());
+    bench.print_header();
     for (label, model, precision) in chosen {
         let file = bench.models.join(format!("{model}_{precision}.bpte"));
         if !file.is_file() {
@@ -110,11 +111,11 @@ pub(crate) fn run(options: &VulkanOptions) -> Result<()> {
             faults.push(format!("{}: {fault:#}", file.display()));
         }
         match bench.measure(&file, model, precision) {
-            Ok(row) => lines.push((format!("{label} | {precision}"), row)),
+            Ok(row) => bench.print_row(label, precision, row, &mut open_device),
             Err(fault) => faults.push(format!("{}: {fault:#}", file.display())),
         }
     }
-    bench.print(&mut lines);
+    bench.print_conditions(&mut open_device);
     if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
 }
 
@@ -244,31 +245,36 @@ impl<'o> Bench<'o> {
         Ok(peers)
     }
 
-    fn print(&self, lines: &mut [(String, Row)]) {
-        let measured = |name: &str| lines.iter().any(|(_, row)| row.peers.contains_key(name));
-        let peers: Vec<_> = PEERS.iter().filter(|(name, _)| measured(name)).collect();
-        let mut header =
-            "| model | precision | torchlet | as exported | on the GPU | load, cold | load, warm |"
-                .to_owned();
-        for (_, label) in &peers {
-            header.push_str(&format!(" {label} |"));
+    fn print_header(&self) {
+        let peers: String = self.peers().map(|(_, label)| format!(" {label} |")).collect();
+        println!(
+            "| model | precision | torchlet | as exported | on the GPU | load, cold | load, warm |{peers}\n{}|",
+            "|---".repeat(7 + self.peers().count())
+        );
+    }
+
+    /// Rows are written as they are measured, so that a run that is stopped has not been for nothing.
+    fn print_row(&self, label: &str, precision: &str, mut row: Row, open_device: &mut Vec<f64>) {
+        open_device.append(&mut row.open_device);
+        let Row { inference, as_exported, on_device, cold, warm, .. } = &mut row;
+        let times = [inference, as_exported, on_device, cold, warm];
+        let mut cells: Vec<String> = times.into_iter().map(|times| cell(times)).collect();
+        for (name, _) in self.peers() {
+            cells.push(cell(row.peers.get_mut(name).unwrap_or(&mut Vec::new())));
         }
-        println!("\n{header}\n{}|", "|---".repeat(header.matches('|').count() - 1));
-        let mut open_device = Vec::new();
-        for (label, row) in lines {
-            open_device.append(&mut row.open_device);
-            let Row { inference, as_exported, on_device, cold, warm, .. } = row;
-            let times = [inference, as_exported, on_device, cold, warm];
-            let mut cells: Vec<String> = times.into_iter().map(|times| cell(times)).collect();
-            for (name, _) in &peers {
-                cells.push(cell(row.peers.get_mut(name).unwrap_or(&mut Vec::new())));
-            }
-            println!("| {label} | {} |", cells.join(" | "));
-        }
+        println!("| {label} | {precision} | {} |", cells.join(" | "));
+    }
+
+    /// Those that have a column.
+    fn peers(&self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+        PEERS.iter().filter(|_| self.python.is_some())
+    }
+
+    fn print_conditions(&self, open_device: &mut [f64]) {
         println!(
             "\nMedians, batch 1, inputs and outputs on the host. Loads are cold without pipelines kept from a run before, warm \
              with them; the driver keeps none. Before the first load of a process, opening the device takes {}.",
-            cell(&mut open_device)
+            cell(open_device)
         );
         let why_not = match &self.python {
             Some(_) => self.not_here.clone(),
