@@ -1,4 +1,6 @@
 #version 450
+//! module convolution_depthwise
+//! module convolution_depthwise_storage16 STORAGE16
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"

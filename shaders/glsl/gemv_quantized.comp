@@ -18,10 +18,10 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// What linear_quantized.comp computes, for few rows of floating-point numbers, where memory decides how long it takes: a workgroup for four
-// neighbours of the output. Its invocations share the sum, eight elements of k each in turn, so that they read neighbouring words of the
-// weights, and each takes its eight numbers of x for four rows of the weights. WIDE: 16 bytes of each row in turn, so that all that an
-// invocation needs is on its way at once.
+// What linear_quantized.comp computes, for few rows of floating-point numbers, where memory decides how long it takes: a workgroup for one or
+// more quads, four neighbours of the output each. Its invocations share the sums, eight elements of k each in turn, so that they read
+// neighbouring words of the weights, and each takes its eight numbers of x for all rows of the weights. WIDE: 16 bytes of each row in turn, so
+// that all that an invocation needs is on its way at once.
 //
 // HAS_NORM: of x divided by the root of the mean of its squares, times the weights of that norm. The root is common to all terms, so that it
 // divides the sum.
@@ -40,16 +40,17 @@ layout(constant_id = 8) const uint GROUPED = 0; // scales change along k
 layout(constant_id = 9) const uint WIDE = 0;
 layout(constant_id = 10) const uint HAS_NORM = 0;
 layout(constant_id = 11) const uint ACTIVATION = 0;
+layout(constant_id = 12) const uint QUADS = 1; // at most MOST_SUMS, of all matrices
 #ifndef GATED
-layout(constant_id = 12) const uint BIAS = 0;
-layout(constant_id = 13) const uint HAS_BIAS = 0;
-layout(constant_id = 14) const uint RESIDUAL = 0;
-layout(constant_id = 15) const uint HAS_RESIDUAL = 0;
+layout(constant_id = 13) const uint BIAS = 0;
+layout(constant_id = 14) const uint HAS_BIAS = 0;
+layout(constant_id = 15) const uint RESIDUAL = 0;
+layout(constant_id = 16) const uint HAS_RESIDUAL = 0;
 #endif
 
 layout(push_constant) uniform Push {
     uint m;
-    uint n;           // a multiple of four
+    uint n;           // a multiple of the elements of all quads
     uint k;           // a multiple of eight; WIDE: of the elements in 16 bytes of a row
     uint weight_row;  // bytes, a multiple of the bytes of eight elements; WIDE: of 16
     uint group_shift; // elements that share a scale, as a power of two: at least eight; WIDE: those in 16 bytes
@@ -70,11 +71,13 @@ RUN_IN(5, norm, NORM)
 RUN_OUT(6, y, OUT)
 
 const uint MAX_LANES = 128;
+const uint MOST_SUMS = 4;
 #ifdef GATED
-shared vec4 partials[2 * MAX_LANES];
+#define SUMS (2 * QUADS)
 #else
-shared vec4 partials[MAX_LANES];
+#define SUMS QUADS
 #endif
+shared vec4 partials[SUMS * MAX_LANES];
 shared float partials_of_squares[MAX_LANES];
 
 // A whole number below 2^20, in bits of the fraction of 2^23, is that number once 2^23 is taken from it: faster than a conversion.
@@ -267,44 +270,30 @@ RUN_IN(4, residual, RESIDUAL)
 #include "epilogue.glsl"
 #endif
 
-// What the invocations have in common in the end: the sums of the products, and of the squares. The first one has them then.
+// Of an invocation, later of several: the sums of the products, by matrix and quad, and of the squares.
 struct Sums {
-    vec4 products;
-    vec4 others; // GATED
+    vec4 of[MOST_SUMS];
     float squares; // HAS_NORM
 };
 
 void put(uint at, Sums sums) {
-    partials[at] = sums.products;
-#ifdef GATED
-    partials[MAX_LANES + at] = sums.others;
-#endif
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[i * MAX_LANES + at] = sums.of[i];
     if (HAS_NORM != 0) partials_of_squares[at] = sums.squares;
 }
 
 void add(inout Sums sums, uint at) {
-    sums.products += partials[at];
-#ifdef GATED
-    sums.others += partials[MAX_LANES + at];
-#endif
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] += partials[i * MAX_LANES + at];
     if (HAS_NORM != 0) sums.squares += partials_of_squares[at];
 }
 
 #ifdef HALVES
-#ifdef GATED
-const uint COUNT = 8;
-#else
-const uint COUNT = 4;
-#endif
+const uint COUNT = 4 * SUMS;
 
 // The invocations of a subgroup share out the sums: partners give each other one half of theirs, then other partners half of those, until
 // each has one to add up over those that have the same: a fifth of what it takes to add up each over all.
-void add_up_shared_out(Sums sums) {
-    float own[COUNT];
-    [[unroll]] for (uint i = 0; i < 4; ++i) own[i] = sums.products[i];
-#ifdef GATED
-    [[unroll]] for (uint i = 0; i < 4; ++i) own[i + 4] = sums.others[i];
-#endif
+void put_shared_out(Sums sums) {
+    float own[4 * MOST_SUMS];
+    [[unroll]] for (uint i = 0; i < COUNT; ++i) own[i] = sums.of[i / 4][i % 4];
     uint place = gl_SubgroupInvocationID;
     [[unroll]] for (uint kept = COUNT / 2; kept > 0; kept /= 2) {
         bool second = (place & kept) != 0;
@@ -323,27 +312,23 @@ void add_up_shared_out(Sums sums) {
 }
 #endif
 
-void add_up(inout Sums sums) {
+// The sums over all invocations, in shared memory: still in so many parts.
+uint put_all(Sums sums) {
     uint lane = gl_LocalInvocationID.x;
-#ifdef HALVES
-    if (gl_SubgroupSize >= COUNT) {
-        add_up_shared_out(sums);
-        sums = Sums(vec4(0), vec4(0), 0.0);
-        barrier();
-        if (lane == 0) for (uint i = 0; i < gl_NumSubgroups; ++i) add(sums, i);
-        return;
-    }
-#endif
+    uint parts = 1;
 #ifdef SUBGROUPS
-    sums.products = subgroupAdd(sums.products);
-#ifdef GATED
-    sums.others = subgroupAdd(sums.others);
+    parts = gl_NumSubgroups;
+#ifdef HALVES
+    bool shared_out = gl_SubgroupSize >= COUNT;
+    if (shared_out) put_shared_out(sums);
+#else
+    const bool shared_out = false;
 #endif
-    if (HAS_NORM != 0) sums.squares = subgroupAdd(sums.squares);
-    if (gl_NumSubgroups == 1) return;
-    if (subgroupElect()) put(gl_SubgroupID, sums);
-    barrier();
-    if (lane == 0) for (uint i = 1; i < gl_NumSubgroups; ++i) add(sums, i);
+    if (!shared_out) {
+        [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] = subgroupAdd(sums.of[i]);
+        if (HAS_NORM != 0) sums.squares = subgroupAdd(sums.squares);
+        if (subgroupElect()) put(gl_SubgroupID, sums);
+    }
 #else
     put(lane, sums);
     for (uint half_lanes = gl_WorkGroupSize.x / 2; half_lanes > 0; half_lanes /= 2) {
@@ -354,6 +339,22 @@ void add_up(inout Sums sums) {
         }
     }
 #endif
+    barrier();
+    return parts;
+}
+
+// Of such parts.
+vec4 sum_of(uint matrix, uint quad, uint parts) {
+    uint first = (matrix * QUADS + quad) * MAX_LANES;
+    vec4 sum = partials[first];
+    for (uint i = 1; i < parts; ++i) sum += partials[first + i];
+    return sum;
+}
+
+float sum_of_squares(uint parts) {
+    float sum = partials_of_squares[0];
+    for (uint i = 1; i < parts; ++i) sum += partials_of_squares[i];
+    return sum;
 }
 
 const uint PER_TURN = WIDE == 0 ? 8 : WEIGHT == 0 ? 16 : 32;
@@ -362,29 +363,38 @@ void main() {
     uint lane = gl_LocalInvocationID.x;
     uint lanes = gl_WorkGroupSize.x;
     uint tile = invocation_y();
-    uint quads = push.n / 4;
-    uint n = tile % quads * 4;
-    uint m = tile / quads;
+    uint across = push.n / (4 * QUADS);
+    uint n = tile % across * (4 * QUADS);
+    uint m = tile / across;
     if (m >= push.m) return;
-    Sums sums = Sums(vec4(0), vec4(0), 0.0);
+    Sums sums;
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] = vec4(0);
     for (uint k = lane * PER_TURN; k < push.k; k += lanes * PER_TURN) {
         if (IN_HALVES) take_halves(m, k);
         else take(m, k);
-        sums.products += weight_products(n, k);
+        [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) {
+            sums.of[quad] += weight_products(n + 4 * quad, k);
 #ifdef GATED
-        sums.others += other_products(n, k);
+            sums.of[QUADS + quad] += other_products(n + 4 * quad, k);
 #endif
+        }
     }
     sums.squares = squares;
-    add_up(sums);
-    if (lane != 0) return;
-    float root = HAS_NORM != 0 ? inversesqrt(sums.squares / float(push.k) + push.epsilon) : 1.0;
-    if (IN_HALVES) root = HAS_NORM != 0 && isinf(sums.squares) ? uintBitsToFloat(0x7fc00000u) : root * (HAS_NORM != 0 ? NORM_OVER : 1.0) * WEIGHTS_OVER;
-    vec4 sum = sums.products * root;
+    uint parts = put_all(sums);
+    // The first invocations have a quad each.
+    if (lane >= QUADS) return;
+    n += 4 * lane;
+    float root = IN_HALVES ? WEIGHTS_OVER : 1.0;
+    if (HAS_NORM != 0) {
+        float all = sum_of_squares(parts);
+        root *= inversesqrt(all / float(push.k) + push.epsilon);
+        if (IN_HALVES) root = isinf(all) ? uintBitsToFloat(0x7fc00000u) : root * NORM_OVER;
+    }
+    vec4 sum = sum_of(0, lane, parts) * root;
     if (GROUPED == 0) sum *= weight_scale_each(n + uvec4(0, 1, 2, 3));
     uint at = m * push.n + n;
 #ifdef GATED
-    vec4 other = sums.others * root;
+    vec4 other = sum_of(1, lane, parts) * root;
     if (GROUPED == 0) other *= other_scale_each(n + uvec4(0, 1, 2, 3));
     sum = activation(sum, push.a, push.b) * other;
 #else

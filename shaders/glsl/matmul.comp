@@ -1,4 +1,6 @@
 #version 450
+//! module matmul
+//! module matmul_storage16 STORAGE16
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
@@ -33,6 +35,9 @@ RUN_IN(3, a, A)
 RUN_IN(4, b, B)
 
 shared vec4 partials[PARTIALS];
+
+// Into so many parts a sum is made first.
+const uint SEGMENTS = SHARES < 2 * ROWS ? 1 : SHARES / ROWS > 8 ? 8 : SHARES / ROWS;
 
 vec4 b_row(uint at, uvec4 columns) {
     return B_ALIGNED != 0 ? b_f4(at + columns.x) : b_each(at + columns);
@@ -125,11 +130,23 @@ void main() {
     uint place = gl_LocalInvocationID.y * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     [[unroll]] for (uint r = 0; r < ROWS; ++r) partials[(share * ROWS + r) * plane + place] = sums[r];
     barrier();
+    // As the sums were shared, so are the rows, and where there are more invocations than these, the parts of each.
+    if (SEGMENTS > 1) {
+        uint r = share % ROWS;
+        uint segment = share / ROWS;
+        vec4 sum = vec4(0);
+        if (segment < SEGMENTS) {
+            uint first = segment * SHARES / SEGMENTS;
+            [[unroll]] for (uint s = 0; s < SHARES / SEGMENTS; ++s) sum += partials[((first + s) * ROWS + r) * plane + place];
+        }
+        barrier();
+        if (segment < SEGMENTS) partials[(segment * ROWS + r) * plane + place] = sum;
+        barrier();
+    }
     if (!inside) return;
-    // As the sums were shared, so are the rows.
     for (uint r = share; r < ROWS; r += SHARES) {
         vec4 sum = vec4(0);
-        for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * plane + place];
+        [[unroll]] for (uint s = 0; s < (SEGMENTS > 1 ? SEGMENTS : SHARES); ++s) sum += partials[(s * ROWS + r) * plane + place];
         finish(batch, m + r, n, sum);
     }
 }

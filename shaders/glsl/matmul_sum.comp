@@ -1,4 +1,6 @@
 #version 450
+//! module matmul_sum
+//! module matmul_sum_storage16 STORAGE16
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"

@@ -1,8 +1,8 @@
 #version 450
 //! module matmul_tiled
-//! module matmul_cooperative COOPERATIVE
+//! module matmul_cooperative COOPERATIVE STORAGE16
 //! module convolution_tiled WINDOWS
-//! module convolution_cooperative COOPERATIVE WINDOWS
+//! module convolution_cooperative COOPERATIVE WINDOWS STORAGE16
 #extension GL_GOOGLE_include_directive : require
 #ifdef COOPERATIVE
 #extension GL_KHR_cooperative_matrix : require

@@ -77,20 +77,25 @@ void main() {
     vec4 sum = vec4(start());
     uvec4 best = uvec4(0xffffffffu);
     if (i < push.numel) {
-        [[unroll]] for (uint k = 0; k < 4; ++k) {
-            uint at = i + k;
-            if (at >= push.numel) break;
-            uint base = (at / push.inner) * push.count * push.inner + at % push.inner;
-            float o = FUNCTION == SUM_EXP || FUNCTION == SUM_SQUARED_DIFFERENCE ? other_f(at) : 0.0;
-            for (uint j = lane; j < push.count; j += lanes) {
-                float v = x_f(base + j * push.inner);
+        // Outputs beyond the last are others, and of no account: so all four are read together.
+        uvec4 at = min(i + uvec4(0, 1, 2, 3), uvec4(push.numel - 1));
+        uvec4 base = at / push.inner * push.count * push.inner + at % push.inner;
+        vec4 o = vec4(0);
+        if (FUNCTION == SUM_EXP || FUNCTION == SUM_SQUARED_DIFFERENCE) {
+            o = vec4(other_f(at.x), other_f(at.y), other_f(at.z), other_f(at.w));
+        }
+        for (uint j = lane; j < push.count; j += lanes) {
+            uvec4 from = base + j * push.inner;
+            vec4 read = vec4(x_f(from.x), x_f(from.y), x_f(from.z), x_f(from.w));
+            [[unroll]] for (uint k = 0; k < 4; ++k) {
+                float v = read[k];
                 if (SEARCHES) {
                     if (best[k] == 0xffffffffu || replaces(sum[k], best[k], v, j)) {
                         sum[k] = v;
                         best[k] = j;
                     }
                 } else {
-                    sum[k] = combine(sum[k], prepared(v, o));
+                    sum[k] = combine(sum[k], prepared(v, o[k]));
                 }
             }
         }

@@ -6,7 +6,8 @@
 //   vec4 name_each(uvec4 i): four elements
 // RUN_OUT(binding, name, type) declares one to write:
 //   void name_write_run(uint i, vec4 v, uint count): the first elements of v from element i on. Other invocations may write the
-//   other half of a word at the same time.
+//   other half of a word at the same time: with STORAGE16, for devices that have elements of 16 bits in buffers, that is a store like
+//   another; else two atomic operations.
 
 #define RUN_IN(slot, name, type) \
     layout(set = 0, binding = slot) readonly buffer name##_block { uint words[]; } name; \
@@ -23,13 +24,25 @@
     } \
     vec4 name##_each(uvec4 i) { return vec4(name##_f(i.x), name##_f(i.y), name##_f(i.z), name##_f(i.w)); }
 
-#define RUN_OUT(slot, name, type) \
-    layout(set = 0, binding = slot) buffer name##_block { uint words[]; } name; \
+#ifdef STORAGE16
+#extension GL_EXT_shader_16bit_storage : require
+#define HALF_OUT(slot, name) \
+    layout(set = 0, binding = slot) buffer name##_block16 { uint16_t elements[]; } name##_by_half; \
+    void name##_write_half(uint i, float v) { \
+        name##_by_half.elements[i] = uint16_t(packHalf2x16(vec2(v, 0.0))); \
+    }
+#else
+#define HALF_OUT(slot, name) \
     void name##_write_half(uint i, float v) { \
         uint shift = (i & 1) << 4; \
         atomicAnd(name.words[i >> 1], 0xffff0000u >> shift); \
         atomicOr(name.words[i >> 1], (packHalf2x16(vec2(v, 0.0)) & 0xffffu) << shift); \
-    } \
+    }
+#endif
+
+#define RUN_OUT(slot, name, type) \
+    layout(set = 0, binding = slot) buffer name##_block { uint words[]; } name; \
+    HALF_OUT(slot, name) \
     void name##_write_run(uint i, vec4 v, uint count) { \
         if (type == F32) { \
             name.words[i] = floatBitsToUint(v.x); \

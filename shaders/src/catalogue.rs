@@ -138,11 +138,12 @@ pipelines! {
         numel: u32, alpha: f32, alpha_int: i32, sizes: [u32; MAX_DIMS], a_strides: [u32; MAX_DIMS], b_strides: [u32; MAX_DIMS],
     };
 
-    /// A chain of element-wise functions of up to four tensors, four elements an invocation.
-    Pointwise, PointwisePush = "pointwise", 5 buffers, {
-        output: Element, types: [Element; 4], layouts: [u32; 4], functions: [u32; 6], operands: [u32; 6],
+    /// A chain of element-wise functions of up to five tensors, four elements an invocation. Buffers: inputs, output, and what one stage
+    /// computes besides.
+    Pointwise, PointwisePush = "pointwise", 7 buffers, {
+        output: Element, kept: Element, kept_stage: u32, types: [Element; 5], layouts: [u32; 5], functions: [u32; 9], operands: [u32; 9],
     }, {
-        numel: u32, parameters: [f32; 12], sizes: [u32; 3], base: [i32; 4], strides: [i32; 12],
+        numel: u32, parameters: [f32; 18], sizes: [u32; 2], strides: [i32; 9],
     };
 
     /// Gathers elements of a strided view of the input: permutes, slices, expands, converts.
@@ -250,11 +251,11 @@ pipelines! {
         out_inverse: f32, out_zero: f32, a: f32, b: f32,
     }, or "linear_quantized_dot" needs IntegerDotProduct;
 
-    /// The same for few rows of floating-point numbers, a workgroup of up to 128 for four neighbours of the output. Buffers: input, weights,
-    /// scales by row of the weights, bias, residual, weights of a norm of the input, output.
+    /// The same for few rows of floating-point numbers, a workgroup of up to 128 for `quads` times four neighbours of the output.
+    /// Buffers: input, weights, scales by row of the weights, bias, residual, weights of a norm of the input, output.
     GemvQuantized, GemvQuantizedPush = "gemv_quantized", 7 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
-        activation: u32, bias: Element, has_bias: bool, residual: Element, has_residual: bool,
+        activation: u32, quads: u32, bias: Element, has_bias: bool, residual: Element, has_residual: bool,
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
     }, or "gemv_quantized_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
@@ -264,7 +265,7 @@ pipelines! {
     /// second, weights of a norm of the input, output.
     GemvGated, GemvGatedPush = "gemv_gated", 7 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
-        activation: u32,
+        activation: u32, quads: u32,
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
     }, or "gemv_gated_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
@@ -413,7 +414,7 @@ pipelines! {
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32,
-    };
+    }, or "matmul_storage16" needs HalfStorage;
 
     /// The same of large matrices: a workgroup of 128 computes `tile_m` rows of `tile_n` columns of `terms` terms of the sums, `tile_k` at a
     /// time. If `partial`, they are written as they are, one after the other, for [`MatmulSum`]. The other module is for factors
@@ -425,7 +426,7 @@ pipelines! {
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
-    }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic;
+    }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
     /// The same of a convolution: the second factor are the windows of a picture, which are read where they lie.
     ConvolutionTiled, ConvolutionTiledPush = "convolution_tiled", 5 buffers, {
@@ -437,7 +438,7 @@ pipelines! {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
         in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32,
-    }, or "convolution_cooperative" needs CooperativeMatrix & HalfArithmetic;
+    }, or "convolution_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
     /// Adds up what [`MatmulTiled`] writes of each split: the last buffer.
     MatmulSum, MatmulSumPush = "matmul_sum", 4 buffers, {
@@ -446,7 +447,7 @@ pipelines! {
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         batches: u32, splits: u32,
-    };
+    }, or "matmul_sum_storage16" needs HalfStorage;
 
     /// A convolution over two dimensions. An invocation computes four neighbours in `rows` channels; sums are shared
     /// as in [`Matmul`].
@@ -468,7 +469,7 @@ pipelines! {
     }, {
         planes: u32, channels: u32, multiplier: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         padding_y: i32, padding_x: i32, a: f32, b: f32,
-    };
+    }, or "convolution_depthwise_storage16" needs HalfStorage;
 
     /// A transposed convolution over two dimensions. An invocation computes four neighbours in `rows` channels.
     ConvolutionTransposed, ConvolutionTransposedPush = "convolution_transposed", 5 buffers, {

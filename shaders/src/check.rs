@@ -437,10 +437,10 @@ mod tests {
         let swapped = with_constant(MATMUL, 0, MATMUL.constants[1]);
         let expected = "specialisation constants are in another order or have other names";
         assert_eq!(mismatch(&swapped), Some(expected));
-        let array = Pointwise::MODULE.constants[1];
+        let array = Pointwise::MODULE.constants[3];
         assert!(array.count > 1);
         let renamed = ConstantField { name: "layouts", ..array };
-        assert_eq!(mismatch(&with_constant(Pointwise::MODULE, 1, renamed)), Some(expected));
+        assert_eq!(mismatch(&with_constant(Pointwise::MODULE, 3, renamed)), Some(expected));
     }
 
     /// The push constants with one of them changed.

@@ -181,8 +181,8 @@ impl DeviceFeatures {
 
     /// Whether subgroups multiply matrices of 16 times 16 halves, with sums of 32 bits.
     pub(crate) fn multiply_halves(&self) -> bool {
-        self.have(&[Feature::CooperativeMatrix, Feature::HalfArithmetic])
-            && self.cooperative_matrices.contains(&HALVES)
+        let needed = [Feature::CooperativeMatrix, Feature::HalfArithmetic, Feature::HalfStorage];
+        self.have(&needed) && self.cooperative_matrices.contains(&HALVES)
     }
 
     /// A device that does just that.
@@ -191,6 +191,7 @@ impl DeviceFeatures {
         let mut features = DeviceFeatures { cooperative_matrices: vec![HALVES], ..Self::default() };
         features.set(DeviceFeature::CooperativeMatrix, true);
         features.set(DeviceFeature::HalfArithmetic, true);
+        features.set(DeviceFeature::HalfStorage, true);
         features
     }
 

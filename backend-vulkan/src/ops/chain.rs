@@ -20,10 +20,11 @@ use torchlet_shaders::{Element, Pointwise, PointwisePush};
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::CHAIN, encode)];
 
 /// The tensors that a chain reads at most.
-pub(crate) const MAX_INPUTS: usize = 4;
+pub(crate) const MAX_INPUTS: usize = 5;
 /// The operators of a chain at most.
-pub(crate) const MAX_STAGES: usize = 6;
-/// The dimensions that inputs are walked along, at most.
+pub(crate) const MAX_STAGES: usize = 9;
+/// The inputs that are walked along strides, and the dimensions, at most.
+const MAX_STRIDED: usize = 3;
 const DIMS: usize = 3;
 
 /// No stage at all, for the shader.
@@ -32,18 +33,22 @@ const NO_STAGE: u32 = u32::MAX;
 /// How the inputs of a chain lie over its output.
 struct Walk {
     layouts: [u32; MAX_INPUTS],
-    sizes: [u32; DIMS],
-    strides: [i32; MAX_INPUTS * DIMS],
+    /// Of all dimensions but the first.
+    sizes: [u32; DIMS - 1],
+    strides: [i32; MAX_STRIDED * DIMS],
 }
 
-/// How inputs of these shapes lie over an output of shape `sizes`. `None` if that takes too many dimensions, or if a file
-/// claims an output of fewer than its inputs.
+/// How inputs of these shapes lie over an output of shape `sizes`. `None` if that takes too many dimensions or strides, or if a file
+/// claims an output of fewer dimensions than its inputs.
 fn walk(inputs: &[Operand], sizes: &[usize]) -> Result<Option<Walk>, Error> {
     if inputs.iter().any(|input| input.rank() > sizes.len()) {
         return Ok(None);
     }
-    let mut walk =
-        Walk { layouts: [UNUSED; MAX_INPUTS], sizes: [1; DIMS], strides: [0; MAX_INPUTS * DIMS] };
+    let mut walk = Walk {
+        layouts: [UNUSED; MAX_INPUTS],
+        sizes: [1; DIMS - 1],
+        strides: [0; MAX_STRIDED * DIMS],
+    };
     let mut strided = Vec::new();
     for (slot, input) in walk.layouts.iter_mut().zip(inputs) {
         *slot = if input.sizes == sizes {
@@ -51,26 +56,23 @@ fn walk(inputs: &[Operand], sizes: &[usize]) -> Result<Option<Walk>, Error> {
         } else if input.numel() == 1 {
             ONE_ELEMENT
         } else {
-            STRIDED
+            strided.push(broadcast_strides(input, sizes.len()));
+            STRIDED + strided.len() as u32 - 1
         };
     }
-    for (index, input) in inputs.iter().enumerate() {
-        if walk.layouts.get(index) == Some(&STRIDED) {
-            strided.push((index, broadcast_strides(input, sizes.len())));
-        }
-    }
-    let steps: Vec<Vec<i64>> = strided.iter().map(|(_, strides)| strides.clone()).collect();
-    if steps.is_empty() {
+    if strided.is_empty() {
         return Ok(Some(walk));
     }
-    let dims = merge_dims(sizes, &steps)?;
-    if dims.len() > DIMS {
+    let dims = merge_dims(sizes, &strided)?;
+    if dims.len() > DIMS || strided.len() > MAX_STRIDED {
         return Ok(None);
     }
     for (dim, (size, steps)) in (0..DIMS).rev().zip(dims.iter().rev()) {
-        walk.sizes[dim] = u32_of(*size)?;
-        for ((index, _), step) in strided.iter().zip(steps) {
-            if let Some(slot) = walk.strides.get_mut(index * DIMS + dim) {
+        if let Some(slot) = dim.checked_sub(1).and_then(|dim| walk.sizes.get_mut(dim)) {
+            *slot = u32_of(*size)?;
+        }
+        for (which, step) in steps.iter().enumerate() {
+            if let Some(slot) = walk.strides.get_mut(which * DIMS + dim) {
                 *slot = i32::try_from(*step)
                     .map_err(|_| Error::unsupported("a stride beyond 2^31 elements"))?;
             }
@@ -133,15 +135,28 @@ fn stages(
 }
 
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (out, ids) = args.split_last().ok_or_else(|| Error::invalid("a chain has no output"))?;
+    let (_, ids) = args.split_last().ok_or_else(|| Error::invalid("a chain has no output"))?;
+    let (kept, out) = match e.outs(args)?[..] {
+        [out] => (None, out),
+        [kept, out] => (Some(kept), out),
+        _ => return Err(Error::invalid("a chain has one or two outputs")),
+    };
     let inputs: Vec<Operand> = ids.iter().map(|id| e.tensor(*id)).collect::<Result<_, _>>()?;
     // All shapes broadcast, whatever the order of the stages.
     let mut sizes: Vec<usize> = Vec::new();
     for input in &inputs {
         sizes = broadcast_sizes(&sizes, &input.sizes)?;
     }
-    let out = e.resize(*out, &sizes)?;
+    let out = e.resize(out, &sizes)?;
     numel_of(&sizes)?;
+    let kept = match kept {
+        Some(kept) => {
+            let stage = e.parts().iter().position(|part| part.args.last() == Some(&kept));
+            let stage = stage.ok_or_else(|| Error::invalid("a chain lacks an output"))?;
+            Some((u32_of(stage)?, e.resize(kept, &sizes)?))
+        }
+        None => None,
+    };
     let walk = walk(&inputs, &sizes)?;
     let walk = walk.ok_or_else(|| Error::unsupported("a chain over too many dimensions"))?;
     let registers = ids.iter().copied().zip(0..).collect();
@@ -150,6 +165,8 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     types.iter_mut().zip(&inputs).for_each(|(slot, input)| *slot = input.element);
     let pipeline = Pointwise {
         output: out.element,
+        kept: kept.as_ref().map_or(out.element, |(_, kept)| kept.element),
+        kept_stage: kept.as_ref().map_or(NO_STAGE, |(stage, _)| *stage),
         types,
         layouts: walk.layouts,
         functions: stages.functions,
@@ -159,13 +176,19 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         numel: u32_of(out.numel())?,
         parameters: stages.parameters,
         sizes: walk.sizes,
-        base: [0; MAX_INPUTS],
         strides: walk.strides,
     };
     // Bindings that are not used hold any input.
-    let input = |index: usize| inputs.get(index).or(inputs.first()).map(|input| read(input.id));
-    let [Some(a), Some(b), Some(c), Some(d)] = [input(0), input(1), input(2), input(3)] else {
-        return Err(Error::invalid("a chain has no inputs"));
-    };
-    e.dispatch_by_four(&pipeline, [a, b, c, d, write(out.id)], &push, out.numel())
+    let first = inputs.first().ok_or_else(|| Error::invalid("a chain has no inputs"))?;
+    let input = |index: usize| read(inputs.get(index).unwrap_or(first).id);
+    let accesses = [
+        input(0),
+        input(1),
+        input(2),
+        input(3),
+        input(4),
+        write(out.id),
+        kept.map_or(read(first.id), |(_, kept)| write(kept.id)),
+    ];
+    e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
 }

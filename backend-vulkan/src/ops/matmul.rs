@@ -440,7 +440,7 @@ impl Tiling {
         let large = [LARGE_SIDE; 2];
         let parallel = busy > DeviceKind::Cpu.busy_invocations();
         let workgroups = busy / LANES as usize;
-        let enough = if cooperative { workgroups / 4 * 3 } else { workgroups * 2 };
+        let enough = if cooperative { workgroups / 8 * 3 } else { workgroups * 2 };
         if m.min(n) >= LARGE_SIDE
             && !windows
             && parallel
@@ -456,8 +456,13 @@ impl Tiling {
             _ => [64, 64],
         };
         let enough = workgroups.max(LEAST_WORKGROUPS);
+        // The workgroups that may share the sums of one of so many tiles.
+        let splits = |tiles: usize, terms: usize| {
+            let least = LEAST_TERMS_OF_SPLIT * if terms > 32 { 6 } else { 1 };
+            (enough / tiles).clamp(1, k.div_ceil(least).min(MOST_SPLITS))
+        };
         // Where few workgroups wait for memory, more of them wait at once; and for more, where an invocation brings eight elements at a time.
-        let few = tiles(tile) < enough / 2;
+        let few = tiles(tile).saturating_mul(splits(tiles(tile), 64)) < enough / 4;
         let wide = cooperative && octets && !windows;
         let tile = match tile {
             [64, 64] if wide && parallel && few => [32, 64],
@@ -475,10 +480,7 @@ impl Tiling {
                 [most, 64].into_iter().find(fits).unwrap_or(32)
             }
         };
-        let tiles = tiles(tile);
-        let least = if terms > 32 { LEAST_TERMS_OF_SPLIT * 6 } else { LEAST_TERMS_OF_SPLIT };
-        let most = k.div_ceil(least).min(MOST_SPLITS);
-        Some(Tiling { tile, splits: (enough / tiles).clamp(1, most), cooperative, terms })
+        Some(Tiling { tile, splits: splits(tiles(tile), terms), cooperative, terms })
     }
 }
 
@@ -590,7 +592,7 @@ mod tests {
         };
         assert_eq!(tile(197), Some([32, 64]));
         assert_eq!(tile(512), Some([32, 64]));
-        assert_eq!(tile(1024), Some([32, 64]));
+        assert_eq!(tile(1024), Some([64, 64]));
         assert_eq!(tile(2048), Some([64, 64]));
         assert_eq!(tile(8192), Some([128, 128]));
     }
@@ -635,12 +637,13 @@ mod tests {
     #[test]
     fn no_more_terms_are_brought_than_there_are() {
         let features = DeviceFeatures::multiplying_halves();
-        let terms = |k| {
-            let shape = Shape { batches: 12, m: 224, n: 224, k, windows: false, octets: true };
+        let terms = |batches, side, k| {
+            let shape = Shape { batches, m: side, n: side, k, windows: false, octets: true };
             let busy = DeviceKind::Discrete.busy_invocations();
             Tiling::of(shape, [Element::F16; 2], busy, &features, 48 << 10).map(|it| it.terms)
         };
-        assert_eq!([terms(64), terms(96), terms(1024)], [Some(64), Some(128), Some(128)]);
+        assert_eq!([terms(40, 224, 32), terms(40, 224, 40)], [Some(32), Some(64)]);
+        assert_eq!([terms(4, 320, 96), terms(4, 320, 1024)], [Some(128), Some(64)]);
     }
 
     #[test]

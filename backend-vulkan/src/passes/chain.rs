@@ -7,11 +7,19 @@ use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Fuses every element-wise call with those before it whose results only it takes.
+/// Fuses every element-wise call with those before it: first where nobody else takes their results, also among the calls of a chain; then
+/// where somebody does, and the chain writes them besides.
 pub(super) fn fuse(graph: &mut Graph<'_>) {
+    while fuse_where(graph, false) {}
+    fuse_where(graph, true);
+}
+
+/// Whether there were any. `keep`: with results that others take, too, one for a chain.
+fn fuse_where(graph: &mut Graph<'_>, keep: bool) -> bool {
     let uses = uses(graph);
     let nodes = std::mem::take(&mut graph.nodes);
-    let mut fused: Vec<Option<Node>> = Vec::with_capacity(nodes.len());
+    let count = nodes.len();
+    let mut fused: Vec<Option<Node>> = Vec::with_capacity(count);
     // Where the call is that makes a value, if it can be part of a chain.
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     for node in nodes {
@@ -24,22 +32,34 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             continue;
         };
         for id in chain.inputs.clone() {
-            let Some(place) = makers.get(&id) else { continue };
-            if uses.get(&id) != Some(&1) {
+            let Some(place) = makers.get(&id).copied() else { continue };
+            let others = uses.get(&id) != Some(&1);
+            let may_keep = keep && chain.kept.is_none();
+            if others && !(may_keep && may_be_made_later(graph, &fused, place, id)) {
                 continue;
             }
-            let maker = fused.get_mut(*place);
-            let Some(slot) = maker else { continue };
-            let Some(joined) = slot.as_ref().and_then(|maker| chain.join(graph, maker)) else {
-                continue;
-            };
+            let Some(slot) = fused.get_mut(place) else { continue };
+            let joined = slot.as_ref().and_then(|maker| chain.join(graph, maker));
+            let Some(mut joined) = joined else { continue };
+            joined.kept = joined.kept.or(others.then_some(id));
             chain = joined;
             *slot = None;
         }
-        makers.insert(chain.out, fused.len());
-        fused.push(Some(chain.into_node(node)));
+        if chain.kept.is_none() {
+            makers.insert(chain.out, fused.len());
+        }
+        let node = chain.into_node(graph, node);
+        fused.push(Some(node));
     }
     graph.nodes = fused.into_iter().flatten().collect();
+    graph.nodes.len() < count
+}
+
+/// Whether nothing behind the place where a value is made reads it so far.
+fn may_be_made_later(graph: &Graph<'_>, fused: &[Option<Node>], place: usize, id: ValueId) -> bool {
+    let between = fused.iter().skip(place + 1).flatten();
+    let mut args = between.flat_map(|node| &node.args);
+    !args.any(|arg| graph.items(arg).contains(&id))
 }
 
 /// Element-wise calls that depend on one another.
@@ -48,6 +68,8 @@ struct Chain {
     parts: Vec<Node>,
     inputs: Vec<ValueId>,
     out: ValueId,
+    /// What others take besides.
+    kept: Option<ValueId>,
 }
 
 impl Chain {
@@ -55,7 +77,10 @@ impl Chain {
     fn of(graph: &Graph<'_>, node: &Node) -> Option<Self> {
         let (out, args) = node.args.split_last()?;
         if node.operator == Operator::CHAIN {
-            return Some(Chain { parts: node.parts.clone(), inputs: args.to_vec(), out: *out });
+            // One with two outputs is done.
+            floating(graph, *out)?;
+            let (parts, inputs) = (node.parts.clone(), args.to_vec());
+            return Some(Chain { parts, inputs, out: *out, kept: None });
         }
         if !ops::find(node.operator)?.chains {
             return None;
@@ -68,7 +93,7 @@ impl Chain {
                 inputs.push(*id);
             }
         }
-        Some(Chain { parts: vec![node.clone()], inputs, out: *out })
+        Some(Chain { parts: vec![node.clone()], inputs, out: *out, kept: None })
     }
 
     /// This chain with the one of `maker` before it.
@@ -88,16 +113,22 @@ impl Chain {
             return None;
         }
         let parts = maker.parts.into_iter().chain(self.parts.iter().cloned()).collect();
-        Some(Chain { parts, inputs, out: self.out })
+        Some(Chain { parts, inputs, out: self.out, kept: self.kept })
     }
 
     /// A call of this chain in place of its last part.
-    fn into_node(self, last: Node) -> Node {
+    fn into_node(self, graph: &mut Graph<'_>, last: Node) -> Node {
         if self.parts.len() < 2 {
             return last;
         }
         let mut args = self.inputs;
-        args.push(self.out);
+        args.push(match self.kept {
+            None => self.out,
+            Some(kept) => {
+                graph.values.push(Value::List(vec![kept, self.out]));
+                graph.values.len() - 1
+            }
+        });
         Node { id: last.id, operator: Operator::CHAIN, args, parts: self.parts }
     }
 }

@@ -21,6 +21,9 @@ use torchlet_shaders::{
 /// The elements of a row of weights that an invocation multiplies at a time.
 const AT_ONCE: usize = 8;
 
+/// The groups of four neighbours of the output for whose sums the kernels for few rows have room.
+const MOST_QUADS: usize = 4;
+
 /// The most bytes of weights that are unpacked.
 const MOST_UNPACKED: usize = 1 << 29;
 
@@ -54,6 +57,7 @@ macro_rules! gemv {
             wide: $regular.wide($product).is_some(),
             has_norm: $norm.is_some(),
             activation: $epilogue.activation,
+            quads: u32_of($regular.quads)?,
             $($field: $value,)*
         }
     };
@@ -73,6 +77,8 @@ pub(super) struct Regular {
     scale_row: usize,
     /// The rows of the product at most.
     most_rows: usize,
+    /// The groups of four neighbours of the output that a workgroup of a kernel for few rows computes.
+    quads: usize,
 }
 
 impl Regular {
@@ -103,7 +109,16 @@ impl Regular {
             scales = e.derived(Derived::Transposed(Transposed { source, matrices }))?;
         }
         let group_shift = if grouped { it.group.trailing_zeros() } else { 0 };
-        Ok(Some(Regular { grouped, group_shift, scales, scale_row, most_rows }))
+        let mut regular = Regular { grouped, group_shift, scales, scale_row, most_rows, quads: 1 };
+        regular.quads = regular.quads(it, e.busy());
+        Ok(Some(regular))
+    }
+
+    /// As many as leave enough to do for a device that so many invocations keep busy: they read the input only once.
+    fn quads(&self, it: &Weighted, busy: usize) -> usize {
+        let invocations = (it.n / 4).saturating_mul(self.lanes(it) as usize);
+        let fits = |quads: &usize| it.n.is_multiple_of(4 * quads) && invocations / quads >= busy;
+        [MOST_QUADS, MOST_QUADS / 2].into_iter().find(fits).unwrap_or(1)
     }
 
     /// Emits the dispatches; `false` if there is no kernel for so many rows.
@@ -157,7 +172,7 @@ impl Regular {
 
     /// The invocations along a row of the weights, and the workgroups.
     fn invocations(&self, it: &Weighted) -> [usize; 2] {
-        [self.lanes(it) as usize, (it.n / 4).saturating_mul(it.m)]
+        [self.lanes(it) as usize, (it.n / 4 / self.quads).saturating_mul(it.m)]
     }
 
     /// The elements in 16 bytes of a row of weights, where invocations take so many at a time and there are enough for a subgroup.
@@ -238,9 +253,11 @@ pub(in crate::ops) fn gated(
             == [other.m, other.n, other.k, other.weight_row, other.group]
         && (it.form, it.input.id, it.out.element)
             == (other.form, other.input.id, other.out.element);
-    let (Some(regular), Some(second)) = (Regular::of(e, &it)?, Regular::of(e, &other)?) else {
+    let (Some(mut regular), Some(second)) = (Regular::of(e, &it)?, Regular::of(e, &other)?) else {
         return Ok(None);
     };
+    // Two matrices count as twice as many.
+    regular.quads = regular.quads.min(MOST_QUADS / 2);
     let scales = [&regular.scales, &second.scales];
     if !alike || scales[0].element != scales[1].element || scales[0].sizes != scales[1].sizes {
         return Ok(None);
