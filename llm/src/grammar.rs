@@ -1,5 +1,7 @@
 //! Text that has to be of a form: which tokens may come next, by the crate `llguidance`.
 
+mod alternatives;
+
 use crate::error::Error;
 use crate::tokenizer::Tokenizer;
 use llguidance::api::{GrammarInit, TopLevelGrammar};
@@ -27,8 +29,9 @@ pub struct Grammar {
 }
 
 impl Grammar {
-    /// JSON that a schema allows. What a schema asks for and this cannot promise (`oneOf`, and references to other files) is refused when a text
-    /// is generated. As long as a schema leaves open how long a text is, so does this: a generation may end before the text does.
+    /// JSON that a schema allows. What a schema asks for and this cannot promise is refused when a text is generated: references to other files, and
+    /// `oneOf` where two alternatives could hold at once (they should be of different types, or differ in a property that they require, by `const`
+    /// or `enum`). As long as a schema leaves open how long a text is, so does this: a generation may end before the text does.
     ///
     /// # Errors
     /// It is malformed or too long.
@@ -42,7 +45,14 @@ impl Grammar {
             Ok(Value::Object(fields)) if fields.contains_key(OPTIONS) => {
                 fail(format!("'{OPTIONS}' is not supported"))
             }
-            Ok(Value::Object(_)) => Ok(Grammar { schema: schema.into() }),
+            Ok(mut value @ Value::Object(_)) => match alternatives::separate(&mut value) {
+                Ok(true) => Ok(Grammar { schema: value.to_string() }),
+                Ok(false) => Ok(Grammar { schema: schema.into() }),
+                Err(count) => fail(format!(
+                    "'oneOf' has {count} alternatives, more than {}",
+                    alternatives::MAX_ALTERNATIVES
+                )),
+            },
             Ok(_) => fail("a schema should be an object".into()),
             Err(error) => fail(format!("the schema is not JSON: {error}")),
         }
@@ -134,8 +144,13 @@ fn refuse(error: &dyn std::fmt::Display) -> Error {
     Error::Grammar { message: readable(&format!("{error:#}")) }
 }
 
-/// What the crate says, without the place in its code.
+/// What the crate says, without the place in its code, nor the name of a setting that is not offered: it would make `anyOf` of any `oneOf`.
 fn readable(message: &str) -> String {
+    if message.contains("coerce_one_of") {
+        return "two alternatives of 'oneOf' could hold at once: they should be of different types, or differ by 'const' or 'enum' in a property that \
+                they require; where it does not matter how many hold, write 'anyOf'"
+            .into();
+    }
     let told = message.split("\n<backtrace>").next().unwrap_or_default();
     told.trim_end().chars().take(MAX_MESSAGE).collect()
 }

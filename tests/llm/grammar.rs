@@ -73,6 +73,55 @@ fn text_fits_the_schema_at_any_temperature() {
 }
 
 #[test]
+fn alternatives_that_exclude_each_other_are_kept() {
+    let mut runner = runner("8da4w", RunOn::Cpu);
+    // As libraries of data classes write unions with a discriminator.
+    let shapes = r##"{
+        "type": "object",
+        "properties": {"shape": {
+            "discriminator": {"propertyName": "kind", "mapping": {"a": "#/$defs/A", "b": "#/$defs/B"}},
+            "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]
+        }},
+        "required": ["shape"],
+        "additionalProperties": false,
+        "$defs": {
+            "A": {
+                "type": "object",
+                "properties": {"kind": {"const": "a"}, "size": {"type": "integer", "minimum": 0, "maximum": 9}},
+                "required": ["kind", "size"],
+                "additionalProperties": false
+            },
+            "B": {
+                "type": "object",
+                "properties": {"kind": {"const": "b"}, "round": {"type": "boolean"}},
+                "required": ["kind", "round"],
+                "additionalProperties": false
+            }
+        }
+    }"##;
+    let mut kinds = std::collections::BTreeSet::new();
+    for seed in 0..12 {
+        let grammar = Grammar::json_schema(shapes).unwrap();
+        let (text, finish) = say(&mut runner, &config(grammar, 5.0, seed));
+        assert_eq!(finish, Finish::Stop, "{text}");
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let shape = &value["shape"];
+        let is_a = shape["kind"] == "a" && shape["size"].is_u64();
+        assert!(is_a || shape["kind"] == "b" && shape["round"].is_boolean(), "{text}");
+        kinds.insert(is_a);
+    }
+    assert_eq!(kinds.len(), 2);
+    for schema in [
+        r#"{"oneOf": [{"const": 1}, {"enum": [2, 3]}]}"#,
+        r#"{"oneOf": [{"type": "boolean"}, {"type": ["null", "integer"], "enum": [4]}], "anyOf": [{"const": 4}]}"#,
+    ] {
+        let (text, finish) =
+            say(&mut runner, &config(Grammar::json_schema(schema).unwrap(), 1.0, 1));
+        assert!(["1", "2", "3", "4"].contains(&text.as_str()) && finish == Finish::Stop, "{text}");
+    }
+}
+
+#[test]
 fn small_schemas_say_one_thing() {
     let mut runner = runner("8da4w", RunOn::Cpu);
     for (schema, expected) in [
@@ -100,11 +149,20 @@ fn schemas_that_cannot_be_kept_are_refused() {
     // Its reader could be told to leave out what it does not know.
     assert!(Grammar::json_schema(r#"{"x-guidance": {"lenient": true}, "oneOf": []}"#).is_err());
     assert!(Grammar::json_schema(&format!("{{\"a\": \"{}\"}}", "x".repeat(1 << 20))).is_err());
+    assert!(
+        Grammar::json_schema(&format!("{{\"oneOf\": [{}{{}}]}}", "{}, ".repeat(1000))).is_err()
+    );
     let mut runner = runner("8da4w", RunOn::Cpu);
     let deep = format!("{}{{}}{}", r#"{"items": "#.repeat(100), "}".repeat(100));
     let wide = r#"{"type": "string", "pattern": "^((a{1,900}){1,900}){1,900}$"}"#;
     for (schema, part) in [
-        (r#"{"oneOf": [{"type": "integer"}, {"type": "number"}]}"#, "oneOf"),
+        (r#"{"oneOf": [{"type": "integer"}, {"type": "number"}]}"#, "'oneOf' could hold at once"),
+        (r#"{"oneOf": [{"const": 1}, {"enum": [1.0, 2]}]}"#, "'oneOf' could hold at once"),
+        // Neither requires what they differ in.
+        (
+            r#"{"oneOf": [{"type": "object", "properties": {"k": {"const": 1}}}, {"type": "object", "properties": {"k": {"const": 2}}}]}"#,
+            "'oneOf' could hold at once",
+        ),
         (r#"{"$ref": "https://example.com/other.json"}"#, ""),
         (r##"{"$ref": "#/$defs/none"}"##, ""),
         (r#"{"type": "string", "pattern": "(a"}"#, "(a\n    ^\nerror: unclosed group"),
