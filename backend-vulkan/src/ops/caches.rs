@@ -131,7 +131,7 @@ pub(super) fn update_caches(
     Ok([k?, v?])
 }
 
-/// A rotation of queries or keys, `[batch, position, head, depth]`.
+/// A rotation of queries or keys, `[batch, position, head, depth]`, or `[batch, head, position, depth]` by angles `[1, position, angle]`.
 struct Rotation {
     form: u32,
     input: Operand,
@@ -153,14 +153,22 @@ impl Rotation {
         let rotated = if halves { angles } else { angles.saturating_mul(2) };
         // A third dimension has angles for each head.
         let by_head = cosine.rank() == 3 && cosine.size(1) == heads && !halves;
+        // So have heads, which come first where exporters find rotations of Hugging Face's models by their form: to the shader, positions that
+        // all have the same angles.
+        let heads_first = cosine.rank() == 3
+            && halves
+            && cosine.size(0) == 1
+            && cosine.size(1) == heads
+            && start == 0;
         let row = if by_head { angles.saturating_mul(heads) } else { angles };
-        let needed = start.saturating_add(positions).saturating_mul(row);
+        let needed = if heads_first { heads } else { start.saturating_add(positions) };
+        let needed = needed.saturating_mul(row);
         let fits = input.rank() == 4
             && rotated <= depth
             && rotated % 2 == 0
             && cosine.sizes == sine.sizes
             && cosine.element == sine.element
-            && (cosine.rank() == 2 || by_head)
+            && (cosine.rank() == 2 || by_head || heads_first)
             && needed <= cosine.numel();
         if !fits {
             let (input, angles) = (&input.sizes, &cosine.sizes);
@@ -173,8 +181,8 @@ impl Rotation {
             positions: u32_of(positions)?,
             start: u32_of(start)?,
             rotated: u32_of(rotated)?,
-            angle_row: u32_of(row)?,
-            angle_head: if by_head { u32_of(angles)? } else { 0 },
+            angle_row: if heads_first { 0 } else { u32_of(row)? },
+            angle_head: if by_head || heads_first { u32_of(angles)? } else { 0 },
             out_start: 0,
             out_batch: 0,
         };

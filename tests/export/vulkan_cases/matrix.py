@@ -201,4 +201,38 @@ def rotary() -> Iterator[Delegated]:
     yield case("interleaved", lambda x, f: ops.apply_rotary_emb_interleaved(x, f), (values(f32, 2, 6, 8), pairs))
 
 
-FAMILIES = {"product": product, "tiled": tiled, "linear": linear, "attention": attention, "rotary": rotary}
+def rotary_heads() -> Iterator[Delegated]:
+    """As Hugging Face's models write it: heads come before positions, and angles have a dimension for batches."""
+
+    def turn(x, cos, sin):
+        size = cos.shape[-1]
+        turned, rest = x[..., :size], x[..., size:]
+        other = torch.cat((-turned[..., size // 2 :], turned[..., : size // 2]), dim=-1)
+        return torch.cat((turned * cos + other * sin, rest), dim=-1)
+
+    def both(q, k, cos, sin):
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        return turn(q, cos, sin), turn(k, cos, sin)
+
+    def inputs(batch: int, length: int, size: int) -> tuple[torch.Tensor, ...]:
+        cos, sin = (angles.unsqueeze(0) for angles in frequencies(length, size, True))
+        return values(f32, batch, 3, length, 8), values(f32, batch, 1, length, 8), cos, sin
+
+    yield from halved([case("part", both, inputs(1, 5, 4)), case("batch_of_parts", both, inputs(2, 5, 6))])
+    n = Dim("n", min=2, max=7)
+    yield case(
+        "dynamic_part",
+        both,
+        *[inputs(1, length, 4) for length in (5, 2, 7)],
+        dynamic=({2: n}, {2: n}, {1: n}, {1: n}),
+    )
+
+
+FAMILIES = {
+    "product": product,
+    "tiled": tiled,
+    "linear": linear,
+    "attention": attention,
+    "rotary": rotary,
+    "rotary_heads": rotary_heads,
+}

@@ -45,7 +45,8 @@ enum Pairs {
     Halves,
 }
 
-/// Queries and keys: `[batch, position, head, depth]`.
+/// Queries and keys: `[batch, position, head, depth]`. Angles `[1, position, angle]` are of `[batch, head, position, depth]`: exporters find the
+/// rotations of Hugging Face's models by their form, where a dimension for heads is put behind the first of the angles whatever these have.
 fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), Error> {
     let outs = b.outs(args)?;
     for (place, out) in outs.into_iter().enumerate().take(2) {
@@ -56,10 +57,15 @@ fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), E
         let by_head = pairs == Pairs::Neighbours
             && angle_info.rank() == 3
             && angle_info.size(1) == info.size(2);
+        let heads_first = pairs == Pairs::Halves
+            && angle_info.rank() == 3
+            && angle_info.size(0) == 1
+            && angle_info.size(1) == info.size(2)
+            && b.int(args, 4)? == 0;
         if info.rank() != 4
             || depth > info.last()
             || depth % 2 != 0
-            || !(by_head || angle_info.rank() == 2)
+            || !(by_head || heads_first || angle_info.rank() == 2)
         {
             let (input, angles) = (&info.sizes, &angle_info.sizes);
             return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
@@ -72,7 +78,7 @@ fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), E
         let end = b.sum(start, positions.value)?;
         for angle in &mut angles {
             let wide = b.cast(*angle, ScalarType::Float)?;
-            let rows = b.slice(wide, 0, start, end, 1)?;
+            let rows = if heads_first { wide } else { b.slice(wide, 0, start, end, 1)? };
             *angle = if by_head { rows } else { b.unsqueeze(rows, 1)? };
         }
         let input = b.cast(input, ScalarType::Float)?;
