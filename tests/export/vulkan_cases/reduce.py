@@ -109,4 +109,37 @@ def normalization() -> Iterator[Delegated]:
     )
 
 
-FAMILIES = {"reduction": reduction, "extreme": extreme, "softmax": softmax, "normalization": normalization}
+def rms_factors() -> Iterator[Delegated]:
+    """The exporter takes what a norm is multiplied with for its weight, whatever its shape."""
+
+    def norm(x):
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5)
+
+    def scaled(x, factor):
+        return norm(x) * factor
+
+    x = values(f32, 2, 3, 8)
+    yield from halved([case("gate", scaled, (x, values(f32, 2, 3, 8))), case("row", scaled, (x, values(f32, 3, 8)))])
+    yield case("column", scaled, (x, values(f32, 2, 3, 1)))
+    yield case("one", scaled, (x, values(f32, 1)))
+    yield case("scalar", scaled, (x, values(f32)))
+    yield case("number", lambda a: norm(a) * 0.5, (x,))
+    yield case("wider", scaled, (values(f32, 2, 1, 8), values(f32, 2, 3, 8)))
+    yield case("more_dimensions", scaled, (values(f32, 3, 8), values(f32, 1, 1, 8)))
+    yield case("own_function", lambda a: norm(a) * F.silu(a), (x,))
+    n = Dim("n", min=1, max=5)
+    yield case(
+        "dynamic_gate",
+        scaled,
+        *[(values(f32, 2, rows, 8), values(f32, 2, rows, 8)) for rows in (3, 5, 1)],
+        dynamic=({1: n}, {1: n}),
+    )
+
+
+FAMILIES = {
+    "reduction": reduction,
+    "extreme": extreme,
+    "softmax": softmax,
+    "normalization": normalization,
+    "rms_factors": rms_factors,
+}

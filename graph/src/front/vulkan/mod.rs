@@ -10,6 +10,7 @@ mod assign;
 mod bound;
 mod buffers;
 mod layout;
+mod norms;
 #[cfg(test)]
 mod tests;
 
@@ -215,6 +216,7 @@ pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Err
     let mut graph = Graph { values, nodes, inputs, outputs, ..Graph::default() };
     buffers::check_prepacked(&graph)?;
     assign::once(&mut graph);
+    norms::take_apart(&mut graph)?;
     Ok(graph)
 }
 

@@ -1,0 +1,36 @@
+//! Norms of rows that are multiplied with something other than a weight for each element of a row.
+//!
+//! The exporter finds `et_vk.rms_norm` by its form, a product with the reciprocal root of a mean of squares, and takes the other factor for the weight
+//! whatever its shape is: a gate for each row, a number, or what is larger than the input. Such calls become the products that they were made of.
+
+use crate::error::Error;
+use crate::graph::{Graph, Node, Value};
+use crate::lower::portable;
+use crate::operators::Operator;
+use alloc::vec::Vec;
+
+/// Takes apart what is no norm with a weight for each element of a row.
+pub(super) fn take_apart(graph: &mut Graph<'_>) -> Result<(), Error> {
+    let others: Vec<bool> = graph.nodes.iter().map(|node| is_other(graph, node)).collect();
+    portable::run_some(graph, &others).map(|_| ())
+}
+
+fn is_other(graph: &Graph<'_>, node: &Node) -> bool {
+    let sizes = |place: usize| match node.args.get(place).and_then(|id| graph.values.get(*id)) {
+        Some(Value::Tensor(tensor)) => Some(tensor.sizes.as_slice()),
+        _ => None,
+    };
+    let (Operator::ET_VK_RMS_NORM, Some(input), Some(weight)) = (node.operator, sizes(0), sizes(1))
+    else {
+        return false;
+    };
+    let is_row = match weight.split_last() {
+        Some((last, before)) => {
+            Some(last) == input.last()
+                && before.iter().all(|size| *size == 1)
+                && weight.len() <= input.len()
+        }
+        None => false,
+    };
+    !is_row
+}
