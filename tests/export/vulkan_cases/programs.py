@@ -561,7 +561,27 @@ def chain(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+class Zeroed(nn.Module):
+    """Parts of weights are zeros, as in the attention of Swin transformers (v2): the CPU writes them, of weights that a delegate gives it."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.shift = nn.Parameter(values(f32, 6)), nn.Parameter(values(f32, 6))
+
+    def forward(self, x):
+        scale, shift = self.scale.clone(), self.shift.clone()
+        scale[2:4].zero_()
+        shift[1:3].zero_()
+        return x * scale + shift
+
+
+def given() -> Iterator[Delegated]:
+    inputs = [(values(f32, 3, 6),), (values(f32, 3, 6),)]
+    yield case("constants", Zeroed(), *inputs, outside=["aten::slice_scatter.out"], delegates=2)
+
+
 FAMILIES = {
+    "given": given,
     "model": model,
     "program": program,
     "parts": parts,

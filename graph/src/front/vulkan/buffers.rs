@@ -6,7 +6,7 @@
 //! hashes of their contents. A value that is another buffer's old one is not written at all.
 //!
 //! What is concluded: a new value has the type and shape of its buffer. The exporter plans memory for buffers that are not
-//! prepacked, as it does for nothing else that is constant ([`Tensor::changes`]). Where this leaves one buffer for one output, it
+//! prepacked, as it does for nothing else that is constant ([`Tensor::changes`]) but outputs, which are no new values. Where this leaves one buffer for one output, it
 //! is that one. Where it leaves more, every way of telling them apart is a guess, so the graph is refused.
 
 use crate::error::Error;
@@ -54,7 +54,10 @@ impl Buffers {
             .filter(|(id, tensor)| tensor.changes != Some(false) && !written.contains(id))
             .collect();
         let candidates = graph.outputs.iter().map(|out| {
-            let Some(Value::Tensor(tensor)) = graph.values.get(*out) else { return Vec::new() };
+            let Some(Value::Tensor(tensor @ Tensor { data: None, .. })) = graph.values.get(*out)
+            else {
+                return Vec::new();
+            };
             let own: BTreeSet<ValueId> = views.chain(*out).collect();
             let alike = possible.iter().filter(|(id, constant)| {
                 constant.scalar_type == tensor.scalar_type
@@ -64,7 +67,9 @@ impl Buffers {
             alike.map(|(id, _)| *id).collect()
         });
         let candidates: Vec<Vec<ValueId>> = candidates.collect();
-        let certain = possible.iter().filter(|(_, tensor)| tensor.changes == Some(true));
+        let certain = possible
+            .iter()
+            .filter(|(id, tensor)| tensor.changes == Some(true) && !graph.outputs.contains(id));
         let expectant = certain.map(|(id, _)| *id).collect();
         let buffers = Buffers { written, candidates, expectant };
         for id in &buffers.expectant {
@@ -253,6 +258,16 @@ mod tests {
         call(&mut graph, Operator::UPDATE_CACHE, &[5, 3, 4]);
         let buffers = Buffers::of(&graph).unwrap();
         assert!(buffers.changing().contains(&1));
+        assert!(!buffers.can_own(1));
+    }
+
+    #[test]
+    fn constants_that_are_outputs_are_no_new_values() {
+        // Each could be the other's.
+        let mut graph = graph(&[(4, Some(true)), (4, Some(true))], &[4]);
+        graph.outputs = vec![0, 1];
+        let buffers = Buffers::of(&graph).unwrap();
+        assert_eq!(buffers.fewest(), 0);
         assert!(!buffers.can_own(1));
     }
 
