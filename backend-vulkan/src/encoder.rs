@@ -152,6 +152,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
+    /// Whether a tensor's shape can change from run to run.
+    pub(crate) fn is_dynamic(&self, tensor: &Operand) -> bool {
+        matches!(self.value(tensor.value), Ok(Value::Tensor(bound)) if bound.dynamic)
+    }
+
     /// Invocations that keep the device busy.
     pub(crate) fn busy(&self) -> usize {
         self.state.busy

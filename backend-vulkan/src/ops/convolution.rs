@@ -1,6 +1,6 @@
 //! Convolutions.
 
-use super::matmul::{Product, Windows, is_tiled, share, windows_are_tiled, workgroup};
+use super::matmul::{Product, SHARES, Windows, is_tiled, share, windows_are_tiled, workgroup};
 use super::views::gather;
 use super::weights::transposed;
 use super::window::{Window, checked_numel, pair};
@@ -302,7 +302,7 @@ impl Shape {
         let images = self.batch * self.groups;
         // Sums are shared by input channels.
         let terms = self.in_channels * (x.kernel * y.kernel).clamp(1, 8) as usize;
-        let shares = share(e.busy(), across * down * images, terms);
+        let shares = share(e.busy(), across * down * images, terms, SHARES);
         let workgroup = workgroup(across, down, shares);
         let partials =
             if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };

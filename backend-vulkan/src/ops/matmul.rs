@@ -155,7 +155,8 @@ impl Product {
         // By bounds, too: a present shape that has no such rows has the same tiles, and brings fewer elements at a time.
         let rows = self.rows([batches, m, n, k], [&a_sizes, &b_sizes]);
         let octets = rows.iter().all(|pitch| pitch.is_multiple_of(8));
-        let bound = Shape { batches, m, n, k, windows, octets };
+        let varies = e.is_dynamic(&self.out);
+        let bound = Shape { batches, m, n, k, windows, octets, varies };
         let factors = [self.a.element, self.b.element];
         match Tiling::of(bound, factors, e.busy(), e.features(), e.shared_memory()) {
             Some(tiling) => self.tiled(e, &epilogue, &tiling),
@@ -225,7 +226,9 @@ impl Product {
             _ => 8,
         };
         let (columns, tiles) = (bound.n.div_ceil(4), bound.m.div_ceil(rows));
-        let shares = share(e.busy(), columns * tiles * bound.batches, self.k);
+        // Invocations beside one another read neighbours of `b`: fewer shares leave room for more of these.
+        let choices = if tiles > 1 { [32, 16, 4] } else { SHARES };
+        let shares = share(e.busy(), columns * tiles * bound.batches, self.k, choices);
         let workgroup = workgroup(columns, tiles, shares);
         let partials =
             if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };
@@ -364,7 +367,7 @@ pub(super) fn is_tiled(
     factors: [Element; 2],
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
-    let shape = Shape { batches, m, n, k, windows: false, octets: true };
+    let shape = Shape { batches, m, n, k, windows: false, octets: true, varies: false };
     Tiling::of(shape, factors, e.busy(), e.features(), e.shared_memory()).is_some()
 }
 
@@ -375,7 +378,7 @@ pub(super) fn windows_are_tiled(
     factors: [Element; 2],
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
-    let shape = Shape { batches, m, n, k, windows: true, octets: true };
+    let shape = Shape { batches, m, n, k, windows: true, octets: true, varies: false };
     let tiling = Tiling::of(shape, factors, e.busy(), e.features(), e.shared_memory());
     let parallel = e.busy() > DeviceKind::Cpu.busy_invocations();
     tiling.is_some_and(|it| parallel && (it.cooperative || factors == [Element::F32; 2]))
@@ -395,6 +398,8 @@ struct Shape {
     windows: bool,
     /// Whether all rows of both factors start at multiples of eight elements.
     octets: bool,
+    /// Whether the sizes change from run to run, and mostly are smaller.
+    varies: bool,
 }
 
 /// How a product is cut into tiles.
@@ -425,8 +430,10 @@ impl Tiling {
         features: &DeviceFeatures,
         shared: u32,
     ) -> Option<Self> {
-        let Shape { batches, m, n, k, windows, octets } = shape;
-        let cooperative = factors == [Element::F16; 2] && features.multiply_halves();
+        let Shape { batches, m, n, k, windows, octets, varies } = shape;
+        let cooperative = factors == [Element::F16; 2]
+            && features.multiply_halves()
+            && cooperative_shared([64, 64], 32) <= shared as usize;
         let least = busy.saturating_mul(if cooperative { LEAST_WORK / 2 } else { LEAST_WORK });
         let work = [batches, m, n, k].into_iter().fold(1, usize::saturating_mul);
         if m.min(n).min(k) < LEAST_SIDE || work < least {
@@ -440,14 +447,19 @@ impl Tiling {
         let large = [LARGE_SIDE; 2];
         let parallel = busy > DeviceKind::Cpu.busy_invocations();
         let workgroups = busy / LANES as usize;
-        let enough = if cooperative { workgroups / 8 * 3 } else { workgroups * 2 };
+        let enough = match (cooperative, varies) {
+            (false, _) => workgroups * 2,
+            (true, true) => workgroups / 4 * 3,
+            (true, false) => workgroups / 8 * 3,
+        };
+        let terms = if cooperative { 32 } else { PLAIN_TERMS };
+        let needed = if cooperative { cooperative_shared(large, terms) } else { LARGE_SHARED };
         if m.min(n) >= LARGE_SIDE
             && !windows
             && parallel
             && tiles(large) >= enough
-            && shared >= LARGE_SHARED
+            && shared as usize >= needed
         {
-            let terms = if cooperative { 32 } else { PLAIN_TERMS };
             return Some(Tiling { tile: large, splits: 1, cooperative, terms });
         }
         let tile = match (m <= LEAST_SIDE, n <= LEAST_SIDE) {
@@ -462,7 +474,8 @@ impl Tiling {
             (enough / tiles).clamp(1, k.div_ceil(least).min(MOST_SPLITS))
         };
         // Where few workgroups wait for memory, more of them wait at once; and for more, where an invocation brings eight elements at a time.
-        let few = tiles(tile).saturating_mul(splits(tiles(tile), 64)) < enough / 4;
+        let sharing = tiles(tile).saturating_mul(splits(tiles(tile), 64));
+        let few = sharing < enough / 4;
         let wide = cooperative && octets && !windows;
         let tile = match tile {
             [64, 64] if wide && parallel && few => [32, 64],
@@ -473,7 +486,7 @@ impl Tiling {
             false => PLAIN_TERMS,
             true if !wide => 32,
             true => {
-                let most = if tile == [64, 64] { 64 } else { 128 };
+                let most = if tile == [64, 64] && sharing > enough / 4 { 64 } else { 128 };
                 let fits = |terms: &usize| {
                     *terms < 2 * k && cooperative_shared(tile, *terms) <= shared as usize
                 };
@@ -500,7 +513,7 @@ const LEAST_WORK: usize = 1024;
 
 /// The rows and columns of large tiles, and the bytes of shared memory that these take at most.
 const LARGE_SIDE: usize = 128;
-const LARGE_SHARED: u32 = 24 << 10;
+const LARGE_SHARED: usize = 24 << 10;
 
 /// The least rows, columns and terms of products for tiles.
 const LEAST_SIDE: usize = 32;
@@ -514,13 +527,15 @@ const LEAST_TERMS_OF_SPLIT: usize = 128;
 /// Beyond, adding up the parts takes longer than the sums.
 const MOST_SPLITS: usize = 32;
 
-/// How many invocations share a sum over `count` terms, so that `tiles` of them keep the device busy. There are few
-/// choices, so that there are few pipelines.
-pub(super) fn share(busy: usize, tiles: usize, count: usize) -> usize {
+/// How many invocations may share a sum: few choices, so that there are few pipelines.
+pub(super) const SHARES: [usize; 3] = [64, 16, 4];
+
+/// How many of these choices share a sum over `count` terms, so that `tiles` of them keep the device busy.
+pub(super) fn share(busy: usize, tiles: usize, count: usize, choices: [usize; 3]) -> usize {
     let worthwhile = |shares: usize| {
         tiles.saturating_mul(shares) <= busy && count >= shares.saturating_mul(LEAST_TERMS)
     };
-    [64, 16, 4].into_iter().find(|shares| worthwhile(*shares)).unwrap_or(1)
+    choices.into_iter().find(|shares| worthwhile(*shares)).unwrap_or(1)
 }
 
 /// The terms that an invocation sums at least.
@@ -537,6 +552,8 @@ pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
         (4, false, true) => [1, 32, 4],
         (16, true, _) => [8, 1, 16],
         (16, false, _) => [1, 8, 16],
+        (32, true, _) => [4, 1, 32],
+        (32, false, _) => [1, 4, 32],
         (_, true, _) => [2, 1, 64],
         (_, false, _) => [1, 2, 64],
     }
@@ -555,7 +572,7 @@ mod tests {
 
     fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
         let [batches, m, n, k] = sizes;
-        let shape = Shape { batches, m, n, k, windows: false, octets: true };
+        let shape = Shape { batches, m, n, k, windows: false, octets: true, varies: false };
         let features = DeviceFeatures::default();
         Tiling::of(shape, [Element::F32; 2], kind.busy_invocations(), &features, 1 << 15)
     }
@@ -586,7 +603,15 @@ mod tests {
     fn tiles_that_are_shared_are_smaller_where_subgroups_multiply() {
         let features = DeviceFeatures::multiplying_halves();
         let tile = |m| {
-            let shape = Shape { batches: 1, m, n: 768, k: 768, windows: false, octets: true };
+            let shape = Shape {
+                batches: 1,
+                m,
+                n: 768,
+                k: 768,
+                windows: false,
+                octets: true,
+                varies: false,
+            };
             let busy = DeviceKind::Discrete.busy_invocations();
             Tiling::of(shape, [Element::F16; 2], busy, &features, 48 << 10).map(|it| it.tile)
         };
@@ -638,7 +663,8 @@ mod tests {
     fn no_more_terms_are_brought_than_there_are() {
         let features = DeviceFeatures::multiplying_halves();
         let terms = |batches, side, k| {
-            let shape = Shape { batches, m: side, n: side, k, windows: false, octets: true };
+            let shape =
+                Shape { batches, m: side, n: side, k, windows: false, octets: true, varies: false };
             let busy = DeviceKind::Discrete.busy_invocations();
             Tiling::of(shape, [Element::F16; 2], busy, &features, 48 << 10).map(|it| it.terms)
         };
@@ -661,7 +687,15 @@ mod tests {
         assert_eq!(tile(4096, 4096), Some([128, 128]));
         assert_eq!(tile(512, 2048), Some([64, 64]));
         assert_eq!(tile(127, 1 << 20), Some([64, 64]));
-        let shape = Shape { batches: 1, m: 4096, n: 4096, k: 4096, windows: false, octets: true };
+        let shape = Shape {
+            batches: 1,
+            m: 4096,
+            n: 4096,
+            k: 4096,
+            windows: false,
+            octets: true,
+            varies: false,
+        };
         let busy = DeviceKind::Discrete.busy_invocations();
         let (factors, features) = ([Element::F32; 2], DeviceFeatures::default());
         let small = Tiling::of(shape, factors, busy, &features, Limits::LEAST.shared);

@@ -114,10 +114,12 @@ impl Regular {
         Ok(Some(regular))
     }
 
-    /// As many as leave enough to do for a device that so many invocations keep busy: they read the input only once.
+    /// As many as leave enough to do for a device that so many invocations keep busy, each of which has much on its way: the input is read, and
+    /// its norm taken, only once for all of them.
     fn quads(&self, it: &Weighted, busy: usize) -> usize {
         let invocations = (it.n / 4).saturating_mul(self.lanes(it) as usize);
-        let fits = |quads: &usize| it.n.is_multiple_of(4 * quads) && invocations / quads >= busy;
+        let fits =
+            |quads: &usize| it.n.is_multiple_of(4 * quads) && invocations / quads >= busy / 4;
         [MOST_QUADS, MOST_QUADS / 2].into_iter().find(fits).unwrap_or(1)
     }
 
