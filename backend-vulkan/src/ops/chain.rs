@@ -188,7 +188,8 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         input(3),
         input(4),
         write(out.id),
-        kept.map_or(read(first.id), |(_, kept)| write(kept.id)),
+        // Counts as written, although nothing is.
+        write(kept.map_or(out.id, |(_, kept)| kept.id)),
     ];
     e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
 }

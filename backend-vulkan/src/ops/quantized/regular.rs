@@ -118,8 +118,7 @@ impl Regular {
     /// its norm taken, only once for all of them.
     fn quads(&self, it: &Weighted, busy: usize) -> usize {
         let invocations = (it.n / 4).saturating_mul(self.lanes(it) as usize);
-        let fits =
-            |quads: &usize| it.n.is_multiple_of(4 * quads) && invocations / quads >= busy;
+        let fits = |quads: &usize| it.n.is_multiple_of(4 * quads) && invocations / quads >= busy;
         [MOST_QUADS, MOST_QUADS / 2].into_iter().find(fits).unwrap_or(1)
     }
 
