@@ -1,6 +1,7 @@
 //! Convolutions.
 
-use super::matmul::{Product, SHARES, Windows, is_tiled, share, windows_are_tiled, workgroup};
+use super::matmul::{Product, SHARES, Windows, share, workgroup};
+use super::tiling::{is_tiled, windows_are_tiled};
 use super::views::gather;
 use super::weights::transposed;
 use super::window::{Window, checked_numel, pair};

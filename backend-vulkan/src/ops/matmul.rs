@@ -4,15 +4,15 @@
 //! tiles, whose factors workgroups bring to shared memory; where there are fewer tiles than it takes to keep the device
 //! busy, several workgroups share the sums of a tile, and another dispatch adds them up.
 
+use super::tiling::{LANES, Shape, Tiling};
 use super::window::{Window, checked_numel};
-use crate::device::{DeviceFeatures, DeviceKind};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_shaders::{
     ConvolutionTiled, ConvolutionTiledPush, Element, Matmul, MatmulPush, MatmulSum, MatmulSumPush,
-    MatmulTiled, MatmulTiledPush, Module, Pipeline,
+    MatmulTiled, MatmulTiledPush,
 };
 
 /// A product of matrices to encode: `out[m][n] = epilogue(alpha * sum of a[m][k] * b[k][n] + beta * bias)` for each batch.
@@ -361,172 +361,6 @@ fn alignment(pitch: usize) -> u32 {
     }
 }
 
-/// Whether tiles in shared memory compute a product of factors of these types: `[batches, m, n, k]` at most.
-pub(super) fn is_tiled(
-    e: &Encoder<'_, '_>,
-    factors: [Element; 2],
-    [batches, m, n, k]: [usize; 4],
-) -> bool {
-    let shape = Shape { batches, m, n, k, windows: false, octets: true, varies: false };
-    Tiling::of(shape, factors, e.busy(), e.features(), e.shared_memory()).is_some()
-}
-
-/// The same of a product whose second factor are windows of pictures. That takes more instructions for each element: it is worth it
-/// where many invocations wait for memory together, and not for halves that are multiplied as if they were wider.
-pub(super) fn windows_are_tiled(
-    e: &Encoder<'_, '_>,
-    factors: [Element; 2],
-    [batches, m, n, k]: [usize; 4],
-) -> bool {
-    let shape = Shape { batches, m, n, k, windows: true, octets: true, varies: false };
-    let tiling = Tiling::of(shape, factors, e.busy(), e.features(), e.shared_memory());
-    let parallel = e.busy() > DeviceKind::Cpu.busy_invocations();
-    tiling.is_some_and(|it| parallel && (it.cooperative || factors == [Element::F32; 2]))
-}
-
-/// Invocations of a workgroup for a tile: what the shader counts on, and every device has.
-const LANES: u32 = 128;
-
-/// The sizes of a product at most.
-#[derive(Debug, Clone, Copy)]
-struct Shape {
-    batches: usize,
-    m: usize,
-    n: usize,
-    k: usize,
-    /// Whether the second factor are windows of pictures.
-    windows: bool,
-    /// Whether all rows of both factors start at multiples of eight elements.
-    octets: bool,
-    /// Whether the sizes change from run to run, and mostly are smaller.
-    varies: bool,
-}
-
-/// How a product is cut into tiles.
-#[derive(Debug, PartialEq, Eq)]
-struct Tiling {
-    /// Rows and columns.
-    tile: [usize; 2],
-    /// The workgroups that share the sums of a tile.
-    splits: usize,
-    /// Whether subgroups multiply matrices.
-    cooperative: bool,
-    /// The terms that workgroups bring to shared memory at a time.
-    terms: usize,
-}
-
-impl Tiling {
-    /// The module of a pipeline that computes the tiles.
-    fn module<P: Pipeline>(&self) -> Module {
-        let better = P::BETTER.first().filter(|_| self.cooperative);
-        better.copied().unwrap_or(P::MODULE)
-    }
-
-    /// The tiles for a product of two factors of these types, if it is for tiles.
-    fn of(
-        shape: Shape,
-        factors: [Element; 2],
-        busy: usize,
-        features: &DeviceFeatures,
-        shared: u32,
-    ) -> Option<Self> {
-        let Shape { batches, m, n, k, windows, octets, varies } = shape;
-        let cooperative = factors == [Element::F16; 2]
-            && features.multiply_halves()
-            && cooperative_shared([64, 64], 32) <= shared as usize;
-        let least = busy.saturating_mul(if cooperative { LEAST_WORK / 2 } else { LEAST_WORK });
-        let work = [batches, m, n, k].into_iter().fold(1, usize::saturating_mul);
-        if m.min(n).min(k) < LEAST_SIDE || work < least {
-            return None;
-        }
-        let tiles = |[height, width]: [usize; 2]| {
-            m.div_ceil(height).saturating_mul(n.div_ceil(width)).saturating_mul(batches)
-        };
-        // Large tiles take fewer bytes for each product, but there have to be enough of them. Invocations of software devices take turns:
-        // what they keep lies in memory.
-        let large = [LARGE_SIDE; 2];
-        let parallel = busy > DeviceKind::Cpu.busy_invocations();
-        let workgroups = busy / LANES as usize;
-        let enough = match (cooperative, varies) {
-            (false, _) => workgroups * 2,
-            (true, true) => workgroups / 4 * 3,
-            (true, false) => workgroups / 8 * 3,
-        };
-        let terms = if cooperative { 32 } else { PLAIN_TERMS };
-        let needed = if cooperative { cooperative_shared(large, terms) } else { LARGE_SHARED };
-        if m.min(n) >= LARGE_SIDE
-            && !windows
-            && parallel
-            && tiles(large) >= enough
-            && shared as usize >= needed
-        {
-            return Some(Tiling { tile: large, splits: 1, cooperative, terms });
-        }
-        let tile = match (m <= LEAST_SIDE, n <= LEAST_SIDE) {
-            (true, false) => [32, 64],
-            (false, true) => [64, 32],
-            _ => [64, 64],
-        };
-        let enough = workgroups.max(LEAST_WORKGROUPS);
-        // The workgroups that may share the sums of one of so many tiles.
-        let splits = |tiles: usize, terms: usize| {
-            let least = LEAST_TERMS_OF_SPLIT * if terms > 32 { 6 } else { 1 };
-            (enough / tiles).clamp(1, k.div_ceil(least).min(MOST_SPLITS))
-        };
-        // Where few workgroups wait for memory, more of them wait at once; and for more, where an invocation brings eight elements at a time.
-        let sharing = tiles(tile).saturating_mul(splits(tiles(tile), 64));
-        let few = sharing < enough / 4;
-        let wide = cooperative && octets && !windows;
-        let tile = match tile {
-            [64, 64] if wide && parallel && few => [32, 64],
-            [64, 64] if cooperative && !wide && tiles(tile) < enough => [64, 32],
-            tile => tile,
-        };
-        let terms = match cooperative {
-            false => PLAIN_TERMS,
-            true if !wide => 32,
-            true => {
-                let most = if tile == [64, 64] && sharing > enough / 4 { 64 } else { 128 };
-                let fits = |terms: &usize| {
-                    *terms < 2 * k && cooperative_shared(tile, *terms) <= shared as usize
-                };
-                [most, 64].into_iter().find(fits).unwrap_or(32)
-            }
-        };
-        Some(Tiling { tile, splits: splits(tiles(tile), terms), cooperative, terms })
-    }
-}
-
-/// Bytes of shared memory that tiles of halves take.
-const fn cooperative_shared([height, width]: [usize; 2], terms: usize) -> usize {
-    // Rows of the second factor are padded by 16 bytes, those of the first in whichever order they lie; four matrices of results.
-    let first = if height > terms { height * (terms + 8) } else { terms * (height + 8) };
-    (first + terms * (width + 8)) * 2 + 4 * 16 * 16 * 4
-}
-
-/// The terms that workgroups bring at a time where each invocation multiplies by itself.
-const PLAIN_TERMS: usize = 16;
-
-/// The multiplications for each invocation that keeps a device busy from which on tiles are worth it; half of them where subgroups
-/// multiply matrices. On an NVIDIA H200, smaller products take as long as it takes to begin a dispatch, or two.
-const LEAST_WORK: usize = 1024;
-
-/// The rows and columns of large tiles, and the bytes of shared memory that these take at most.
-const LARGE_SIDE: usize = 128;
-const LARGE_SHARED: usize = 24 << 10;
-
-/// The least rows, columns and terms of products for tiles.
-const LEAST_SIDE: usize = 32;
-
-/// The workgroups that any device runs at a time.
-const LEAST_WORKGROUPS: usize = 4;
-
-/// The terms of a split at least, unless there are fewer.
-const LEAST_TERMS_OF_SPLIT: usize = 128;
-
-/// Beyond, adding up the parts takes longer than the sums.
-const MOST_SPLITS: usize = 32;
-
 /// How many invocations may share a sum: few choices, so that there are few pipelines.
 pub(super) const SHARES: [usize; 3] = [64, 16, 4];
 
@@ -561,66 +395,13 @@ pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::device::Limits;
+    use crate::device::{DeviceFeatures, DeviceKind};
     use crate::encode::encode;
     use crate::state::State;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
-
-    fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
-        let [batches, m, n, k] = sizes;
-        let shape = Shape { batches, m, n, k, windows: false, octets: true, varies: false };
-        let features = DeviceFeatures::default();
-        Tiling::of(shape, [Element::F32; 2], kind.busy_invocations(), &features, 1 << 15)
-    }
-
-    #[test]
-    fn small_and_thin_products_have_no_tiles() {
-        let discrete = |sizes| tiling(sizes, DeviceKind::Discrete);
-        assert_eq!(discrete([1, 64, 256, 256]), None);
-        assert_eq!(discrete([1, 1, 1 << 14, 1 << 14]), None);
-        assert_eq!(discrete([1, 1 << 14, 31, 1 << 14]), None);
-        assert_eq!(discrete([1, 1 << 14, 1 << 14, 31]), None);
-        assert!(discrete([1, 512, 512, 512]).is_some());
-        assert!(tiling([1, 64, 256, 256], DeviceKind::Cpu).is_some());
-    }
-
-    #[test]
-    fn few_tiles_share_their_sums() {
-        let splits = |sizes| tiling(sizes, DeviceKind::Discrete).map(|tiling| tiling.splits);
-        assert_eq!(splits([1, 197, 768, 768]), Some(6));
-        assert_eq!(splits([1, 197, 768, 3072]), Some(10));
-        assert_eq!(splits([1, 197, 3072, 768]), Some(2));
-        assert_eq!(splits([1, 2048, 2048, 2048]), Some(1));
-        assert_eq!(splits([64, 197, 768, 768]), Some(1));
-        assert_eq!(splits([usize::MAX, 197, 768, 768]), Some(1));
-    }
-
-    #[test]
-    fn tiles_that_are_shared_are_smaller_where_subgroups_multiply() {
-        let features = DeviceFeatures::multiplying_halves();
-        let tile = |m| {
-            let shape = Shape {
-                batches: 1,
-                m,
-                n: 768,
-                k: 768,
-                windows: false,
-                octets: true,
-                varies: false,
-            };
-            let busy = DeviceKind::Discrete.busy_invocations();
-            Tiling::of(shape, [Element::F16; 2], busy, &features, 48 << 10).map(|it| it.tile)
-        };
-        assert_eq!(tile(197), Some([32, 64]));
-        assert_eq!(tile(512), Some([32, 64]));
-        assert_eq!(tile(1024), Some([64, 64]));
-        assert_eq!(tile(2048), Some([64, 64]));
-        assert_eq!(tile(8192), Some([128, 128]));
-    }
 
     /// Shapes that vary have the tiles of the largest one, whose memory is planned.
     #[test]
@@ -657,51 +438,5 @@ mod tests {
                 assert_eq!(found, steps, "{keys} of {most}");
             }
         }
-    }
-
-    #[test]
-    fn no_more_terms_are_brought_than_there_are() {
-        let features = DeviceFeatures::multiplying_halves();
-        let terms = |batches, side, k| {
-            let shape =
-                Shape { batches, m: side, n: side, k, windows: false, octets: true, varies: false };
-            let busy = DeviceKind::Discrete.busy_invocations();
-            Tiling::of(shape, [Element::F16; 2], busy, &features, 48 << 10).map(|it| it.terms)
-        };
-        assert_eq!([terms(40, 224, 32), terms(40, 224, 40)], [Some(32), Some(64)]);
-        assert_eq!([terms(4, 320, 96), terms(4, 320, 1024)], [Some(128), Some(64)]);
-    }
-
-    #[test]
-    fn tiles_are_no_larger_than_they_need_be() {
-        let tile = |m, n| tiling([1, m, n, 4096], DeviceKind::Integrated).map(|tiling| tiling.tile);
-        assert_eq!(tile(32, 256), Some([32, 64]));
-        assert_eq!(tile(256, 32), Some([64, 32]));
-        assert_eq!(tile(32, 32), Some([64, 64]));
-        assert_eq!(tile(33, 256), Some([64, 64]));
-    }
-
-    #[test]
-    fn tiles_are_large_where_there_are_many() {
-        let tile = |m, n| tiling([1, m, n, 2048], DeviceKind::Discrete).map(|tiling| tiling.tile);
-        assert_eq!(tile(4096, 4096), Some([128, 128]));
-        assert_eq!(tile(512, 2048), Some([64, 64]));
-        assert_eq!(tile(127, 1 << 20), Some([64, 64]));
-        let shape = Shape {
-            batches: 1,
-            m: 4096,
-            n: 4096,
-            k: 4096,
-            windows: false,
-            octets: true,
-            varies: false,
-        };
-        let busy = DeviceKind::Discrete.busy_invocations();
-        let (factors, features) = ([Element::F32; 2], DeviceFeatures::default());
-        let small = Tiling::of(shape, factors, busy, &features, Limits::LEAST.shared);
-        assert_eq!(small.map(|tiling| tiling.tile), Some([64, 64]));
-        let windows = Shape { windows: true, ..shape };
-        let windows = Tiling::of(windows, factors, busy, &features, 1 << 15);
-        assert_eq!(windows.map(|tiling| tiling.tile), Some([64, 64]));
     }
 }

@@ -24,6 +24,7 @@ mod quantized;
 mod reduce;
 mod resize;
 mod symbolic;
+mod tiling;
 mod training;
 mod views;
 mod weights;

@@ -8,8 +8,9 @@ use super::linear::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ops::matmul::{Product, is_tiled};
+use crate::ops::matmul::Product;
 use crate::ops::normed::{FEW_ROWS, Norm};
+use crate::ops::tiling::is_tiled;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::Node;
@@ -114,8 +115,8 @@ impl Regular {
         Ok(Some(regular))
     }
 
-    /// As many as leave enough to do for a device that so many invocations keep busy, each of which has much on its way: the input is read, and
-    /// its norm taken, only once for all of them.
+    /// As many as leave enough to do for a device that so many invocations keep busy: the input is read, and its norm taken, only once for all
+    /// of them.
     fn quads(&self, it: &Weighted, busy: usize) -> usize {
         let invocations = (it.n / 4).saturating_mul(self.lanes(it) as usize);
         let fits = |quads: &usize| it.n.is_multiple_of(4 * quads) && invocations / quads >= busy;
