@@ -447,6 +447,13 @@ pub(crate) fn round_through<C: Compute>(scalar_type: ScalarType, values: &mut [C
     }, else ());
 }
 
+/// The same of one value.
+pub(crate) fn rounded(scalar_type: ScalarType, value: f64) -> f64 {
+    let mut values = [value];
+    round_through(scalar_type, &mut values);
+    values[0]
+}
+
 /// Checks that elements are numbers, not data only.
 pub(crate) fn number_type(arg: usize, found: ScalarType) -> Result<(), KernelError> {
     ComputeType::of_any(found).map(|_| ()).ok_or(unsupported(arg, found))

@@ -46,15 +46,9 @@ kernels! { KNOWN:
         "aten::linalg_lu_solve.out",
         &[Tensor, Tensor, Tensor, Bool, Bool, Out],
         |ctx| {
-            let (shape, right) = (Shape::square(ctx, 0)?, Shape::of(&ctx.info(2)?, 2)?);
+            let shape = Shape::square(ctx, 0)?;
             check_pivots(ctx, &shape, 1)?;
-            let (a, b) = (ctx.info(0)?, ctx.info(2)?);
-            let side = if ctx.bool(3)? { right.rows } else { right.cols };
-            let fits = side == shape.rows && with_batch(&a, &[right.rows, right.cols])? == b.sizes;
-            if !fits || a.scalar_type != b.scalar_type {
-                return Err(KernelError::argument(2, "does not fit the matrices"));
-            }
-            resize(ctx, 5, &[right.rows, right.cols], a.scalar_type)?;
+            let right = prepare_sided(ctx, &shape, "does not fit the matrices")?;
             let bytes = numbers(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
             Ok(Plan::new(lu_solve).with_scratch(bytes))
         },
@@ -107,15 +101,9 @@ kernels! { KNOWN:
         "aten::ormqr.out",
         &[Tensor, Tensor, Tensor, Bool, Bool, Out],
         |ctx| {
-            let (shape, other) = (Shape::of(&ctx.info(0)?, 0)?, Shape::of(&ctx.info(2)?, 2)?);
+            let shape = Shape::of(&ctx.info(0)?, 0)?;
             let count = reflections(ctx, &shape)?;
-            let (a, b) = (ctx.info(0)?, ctx.info(2)?);
-            let side = if ctx.bool(3)? { other.rows } else { other.cols };
-            let fits = side == shape.rows && with_batch(&a, &[other.rows, other.cols])? == b.sizes;
-            if !fits || a.scalar_type != b.scalar_type {
-                return Err(KernelError::argument(2, "does not fit the reflections"));
-            }
-            resize(ctx, 5, &[other.rows, other.cols], a.scalar_type)?;
+            let other = prepare_sided(ctx, &shape, "does not fit the reflections")?;
             let bytes = numbers(&[[1, shape.numel], [2, other.numel], [1, count]])?;
             Ok(Plan::new(ormqr).with_scratch(bytes))
         },
@@ -137,6 +125,24 @@ fn prepare_solution(
         return Err(KernelError::argument(right, "does not fit the matrices"));
     }
     outs.iter().try_for_each(|out| resize(ctx, *out, &[shape.rows, columns], b.scalar_type))
+}
+
+/// Checks that argument 2, which argument 3 puts on the left or the right, fits as many rows as argument 0 has, of a batch that is alike, and gives
+/// output 5 its shape.
+fn prepare_sided(
+    ctx: &mut Prepare,
+    shape: &Shape,
+    otherwise: &'static str,
+) -> Result<Shape, KernelError> {
+    let (a, b) = (ctx.info(0)?, ctx.info(2)?);
+    let other = Shape::of(&b, 2)?;
+    let side = if ctx.bool(3)? { other.rows } else { other.cols };
+    let fits = side == shape.rows && with_batch(&a, &[other.rows, other.cols])? == b.sizes;
+    if !fits || a.scalar_type != b.scalar_type {
+        return Err(KernelError::argument(2, otherwise));
+    }
+    resize(ctx, 5, &[other.rows, other.cols], a.scalar_type)?;
+    Ok(other)
 }
 
 /// With memory for a matrix of arguments 0 and 1 each.

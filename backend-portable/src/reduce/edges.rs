@@ -2,7 +2,7 @@
 //!
 //! Steps are computed in `f64` and rounded to the tensors' type one by one, which gives the numbers that PyTorch computes in that type.
 
-use crate::number::{load, round_through, store, unsupported};
+use crate::number::{load, round_through, rounded, store, unsupported};
 use crate::scratch;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, Int, OptionalFloatList, OptionalTensor, Out, Tensor};
@@ -77,13 +77,6 @@ fn prepare(
     }
     let count = (edges as usize).saturating_mul(2);
     Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(count, size_of::<f64>())?))
-}
-
-/// A number of this type.
-fn rounded(scalar_type: ScalarType, value: f64) -> f64 {
-    let mut values = [value];
-    round_through(scalar_type, &mut values);
-    values[0]
 }
 
 fn by_count(ctx: &mut Invoke) -> Result<(), KernelError> {

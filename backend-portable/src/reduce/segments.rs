@@ -2,7 +2,7 @@
 //!
 //! Steps are computed in `f64` and rounded to the tensors' type one by one, as PyTorch's are.
 
-use crate::number::{load, round_through, store, unsupported};
+use crate::number::{load, rounded, store, unsupported};
 use crate::table::kernels;
 use core::ops::Range;
 use torchlet_core::Param::{Bool, Int, OptionalScalar, OptionalTensor, Out, String, Tensor};
@@ -149,11 +149,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
         return Ok(());
     }
     let scalar_type = data.scalar_type;
-    let rounded = |value: f64| {
-        let mut values = [value];
-        round_through(scalar_type, &mut values);
-        values[0]
-    };
+    let rounded = |value| rounded(scalar_type, value);
     let initial: Option<Scalar> = ctx.optional_scalar(7)?;
     let initial = initial.map(|initial| rounded(initial.to_f64()));
     let start = initial.unwrap_or(reduction.start());
