@@ -24,13 +24,10 @@ fn is_other(graph: &Graph<'_>, node: &Node) -> bool {
     else {
         return false;
     };
-    let is_row = match weight.split_last() {
-        Some((last, before)) => {
-            Some(last) == input.last()
-                && before.iter().all(|size| *size == 1)
-                && weight.len() <= input.len()
-        }
-        None => false,
-    };
+    let is_row = weight.split_last().is_some_and(|(last, before)| {
+        Some(last) == input.last()
+            && before.iter().all(|size| *size == 1)
+            && weight.len() <= input.len()
+    });
     !is_row
 }
