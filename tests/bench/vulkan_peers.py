@@ -1,31 +1,20 @@
-"""Measures a model of vulkan_models.py with another runtime: vulkan_peers.py RUNTIME MODEL PRECISION FILE, then one number
-of iterations per line of input; each is answered by a line with that many times in milliseconds.
+"""Measures a model of vulkan_models.py with another runtime: vulkan_peers.py RUNTIME MODEL PRECISION FILE, then as peer.py says.
 
-Inputs come from the host and outputs go back to it. Where the runtime is not here, the answer is a line that says why.
+Inputs come from the host and outputs go back to it.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Callable
 
-
-class NotHere(Exception):
-    """Why a runtime cannot be measured."""
-
-
-Run = Callable[[], object]
+from peer import NotHere, Run, answer, ncnn_run, needed
 
 
 def executorch(model: str, precision: str, file: Path) -> Run:
     """ExecuTorch's own Vulkan delegate, on the same file."""
-    try:
-        from executorch.extension.pybindings import portable_lib
-    except ImportError as error:
-        raise NotHere(str(error)) from error
+    portable_lib = needed("executorch.extension.pybindings.portable_lib")
     if "VulkanBackend" not in portable_lib._get_registered_backend_names():
         raise NotHere("this build of the Python package executorch has no Vulkan backend")
     from vulkan_models import build
@@ -37,12 +26,8 @@ def executorch(model: str, precision: str, file: Path) -> Run:
 
 
 def ncnn(model: str, precision: str, file: Path) -> Run:
-    try:
-        import ncnn as runtime
-        import pnnx
-    except ImportError as error:
-        raise NotHere(str(error)) from error
-    if runtime.get_gpu_count() == 0:
+    pnnx = needed("pnnx")
+    if needed("ncnn").get_gpu_count() == 0:
         raise NotHere("ncnn finds no Vulkan device")
     import torch
     from vulkan_models import build
@@ -53,34 +38,18 @@ def ncnn(model: str, precision: str, file: Path) -> Run:
     whole.forward = module.forward
     folder = Path(tempfile.mkdtemp())
     # The converter keeps numbers in half precision unless it is told not to.
-    pnnx.export(whole, str(folder / "model.pt"), inputs, fp16=precision == "fp16")
-    net = runtime.Net()
-    net.opt.use_vulkan_compute = True
     half = precision == "fp16"
-    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = half
-    if net.load_param(str(folder / "model.ncnn.param")) or net.load_model(str(folder / "model.ncnn.bin")):
-        raise NotHere("ncnn does not load what pnnx made of the model")
-    # Its tensors have no batch, and its integers 32 bits.
+    pnnx.export(whole, str(folder / "model.pt"), inputs, fp16=half)
+    halves = ["use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic"]
+    options = {"use_vulkan_compute": True, **dict.fromkeys(halves, half)}
+    # Integers have 32 bits there.
     arrays = [(x[0].int() if x.dtype == torch.int64 else x[0]).contiguous().numpy() for x in inputs]
-
-    def run() -> object:
-        extractor = net.create_extractor()
-        for index, array in enumerate(arrays):
-            extractor.input(f"in{index}", runtime.Mat(array))
-        status, output = extractor.extract("out0")
-        if status:
-            raise RuntimeError(f"ncnn: {status}")
-        return output
-
-    return run
+    return ncnn_run(str(folder / "model.ncnn.param"), str(folder / "model.ncnn.bin"), arrays, options)
 
 
 def on_cuda(model: str, precision: str):
     """The module and its inputs on the device, and the inputs on the host."""
-    try:
-        import torch
-    except ImportError as error:
-        raise NotHere(str(error)) from error
+    torch = needed("torch")
     from vulkan_models import build
 
     if not torch.cuda.is_available():
@@ -133,20 +102,7 @@ RUNTIMES = {"executorch": executorch, "ncnn": ncnn, "cuda": cuda, "cuda-graph": 
 
 def main() -> None:
     runtime, model, precision, file = sys.argv[1:]
-    try:
-        run = RUNTIMES[runtime](model, precision, Path(file))
-    except NotHere as why:
-        print(f"not here: {why}", flush=True)
-        return
-    run()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        times = []
-        for _ in range(int(line)):
-            start = time.perf_counter()
-            run()
-            times.append((time.perf_counter() - start) * 1000)
-        print(" ".join(f"{t:.6f}" for t in times), flush=True)
+    answer(lambda: RUNTIMES[runtime](model, precision, Path(file)))
 
 
 if __name__ == "__main__":
