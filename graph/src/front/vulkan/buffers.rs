@@ -6,8 +6,9 @@
 //! hashes of their contents. A value that is another buffer's old one is not written at all.
 //!
 //! What is concluded: a new value has the type and shape of its buffer. The exporter plans memory for buffers that are not
-//! prepacked, as it does for nothing else that is constant ([`Tensor::changes`]) but outputs, which are no new values. Where this leaves
-//! one buffer for one output, it is that one. Where it leaves more, every way of telling them apart is a guess, so the graph is refused.
+//! prepacked, as it does for nothing else that is constant ([`Tensor::changes`]) but outputs, which are no new values,
+//! and some weights, which may change therefore or not. Where this leaves one buffer for one output, it is that one. Where it leaves more,
+//! every way of telling them apart is a guess, so the graph is refused.
 
 use crate::error::Error;
 use crate::graph::{Graph, Tensor, Value, ValueId};

@@ -213,6 +213,8 @@ pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Err
     if is_planned(&file_values)? {
         mark_fixed(&mut values, &nodes);
     }
+    doubt_weights(&mut values, &nodes);
+    widen_given(&mut values, &outputs);
     let mut graph = Graph { values, nodes, inputs, outputs, ..Graph::default() };
     buffers::check_prepacked(&graph)?;
     assign::once(&mut graph);
@@ -254,6 +256,50 @@ fn mark_fixed(values: &mut [Value<'_>], nodes: &[Node]) {
             && !prepacked.contains(&id)
         {
             *changes = Some(false);
+        }
+    }
+}
+
+/// Leaves open whether the weights of calls change that prepack them by themselves: where a module's name has a capital letter, the
+/// exporter plans memory for weights into which it folded a batch norm, as if they were buffers.
+fn doubt_weights(values: &mut [Value<'_>], nodes: &[Node]) {
+    let prepack_weights = |node: &&Node| {
+        matches!(
+            node.operator,
+            Operator::CONVOLUTION
+                | Operator::ET_VK_CONV_WITH_CLAMP
+                | Operator::ET_VK_CONV1D_DW
+                | Operator::ET_VK_CONV1D_PW
+                | Operator::LINEAR
+        )
+    };
+    for id in nodes.iter().filter(prepack_weights).flat_map(|node| node.args.iter().skip(1)) {
+        if let Some(Value::Tensor(tensor @ Tensor { data: Some(_), changes: Some(true), .. })) =
+            values.get_mut(*id)
+        {
+            tensor.changes = None;
+        }
+    }
+}
+
+/// Says that the host takes 32 bits of constants that are outputs, where the exporter narrowed all that has 32 bits: it forgets of
+/// constants alone what they were.
+fn widen_given(values: &mut [Value<'_>], outputs: &[usize]) {
+    let is_narrow = |value: &Value<'_>| match value {
+        Value::Tensor(tensor) => {
+            (tensor.scalar_type, tensor.host_type) == (ScalarType::Half, ScalarType::Float)
+        }
+        _ => false,
+    };
+    if !values.iter().any(is_narrow) {
+        return;
+    }
+    for id in outputs {
+        if let Some(Value::Tensor(tensor)) = values.get_mut(*id)
+            && tensor.data.is_some()
+            && tensor.host_type == ScalarType::Half
+        {
+            tensor.host_type = ScalarType::Float;
         }
     }
 }
