@@ -29,6 +29,8 @@ pub struct Prepare<'c, 'm> {
     apply: bool,
     threads: usize,
     machine: Machine,
+    /// Bytes of scratch memory that the call can take, where the kernel said so.
+    scratch: usize,
 }
 
 impl<'c, 'm> Deref for Prepare<'c, 'm> {
@@ -45,7 +47,21 @@ impl<'c, 'm> Prepare<'c, 'm> {
         threads: usize,
         machine: Machine,
     ) -> Self {
-        Prepare { arguments, apply, threads, machine }
+        Prepare { arguments, apply, threads, machine, scratch: 0 }
+    }
+
+    /// Says how much scratch memory the call can take with shapes within their bounds, before it is looked whether numbers and shapes
+    /// fit together. When a method is loaded, numbers that it computes are not known and shapes are bounds, which need not fit: what
+    /// is [refused](KernelError) for that is prepared again when it runs, and has this much memory then.
+    pub fn scratch_at_most(&mut self, bytes: usize) {
+        if has(Uses::VARIABLE) {
+            self.scratch = self.scratch.max(bytes);
+        }
+    }
+
+    /// What the kernel [said](Self::scratch_at_most).
+    pub(crate) fn scratch_bound(&self) -> usize {
+        self.scratch
     }
 
     /// The machine that the call is going to run on: another than this, if all that is asked is what it needs there.

@@ -49,6 +49,7 @@ const TWO_TO_TWO: &[Param] = &[Param::Tensor, Param::Out, Param::Tensor, Param::
 static KERNELS: &[Kernel] = &[
     Kernel::new("t::add_one", TO, prepared::<0>),
     Kernel::new("t::alias_others", TWO_TO_TWO, prepared::<1>).aliasing(1, 0),
+    Kernel::new("t::pair", TO, prepare_pair),
     Kernel::new("t::square", TO, prepare_square),
 ];
 
@@ -120,6 +121,48 @@ fn what_is_moved_keeps_shape_and_layout() {
             assert_eq!(run(method).is_ok(), index == 0, "{index} {backwards}");
         }
     }
+}
+
+/// Refuses all shapes but one, after it said what memory it can take.
+fn prepare_pair(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
+    let bytes = call.info(0)?.numel() * 4;
+    call.scratch_at_most(bytes);
+    if call.info(0)?.sizes != [2] {
+        return Err(KernelError::argument(0, "is no pair"));
+    }
+    call.resize(1, &[2])?;
+    Ok(Plan::new(copy_by_scratch).with_scratch(bytes))
+}
+
+fn copy_by_scratch(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
+    let input = call.tensor(0)?;
+    let scratch = &mut call.scratch()[..input.bytes().len()];
+    scratch.copy_from_slice(input.bytes());
+    call.out(1)?.bytes_mut().copy_from_slice(scratch);
+    Ok(())
+}
+
+/// Bounds that do not fit are no reason to have no memory when shapes do.
+#[test]
+fn what_is_refused_for_bounds_has_memory_when_it_runs() {
+    let mut method = Method::new("forward", &[64]);
+    let x = method.input(small().dynamic().at(0, 0));
+    let y = method.tensor(small().dynamic().at(0, 16));
+    method.call("t::pair", &[x, y]);
+    method.outputs = vec![y];
+    let file = Aligned::from(&Program::of(method)[..]);
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let registry = registry();
+    let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
+    assert_eq!(memory.needs.scratch, 16);
+    let options = LoadOptions::default().with_limits(limits());
+    let mut method = memory.load(&program, "forward", &registry, options).unwrap();
+    let error = method.execute().unwrap_err();
+    assert!(error.to_string().contains("no pair"), "{error}");
+    let input = core::TensorRef::from_slice(&[2], &[1.0f32, 2.0]).unwrap();
+    method.execute_into(&[(0, input)], &mut []).unwrap();
+    let ValueRef::Tensor(output) = method.output(0).unwrap() else { panic!("no tensor") };
+    assert_eq!(output.data::<f32>().unwrap(), [1.0, 2.0]);
 }
 
 /// Storage whose answers change: its size, whether it lends, how much, what, and whether reading works.

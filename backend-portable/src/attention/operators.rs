@@ -122,6 +122,11 @@ fn prepare(
     if !is_codes && !floats.contains(&q.scalar_type) {
         return Err(unsupported(places.q, q.scalar_type));
     }
+    let threads = ctx.threads().max(1);
+    let slot = slot_len(machine::tier(ctx), q.size(3))?;
+    let len = slot.checked_mul(threads).ok_or(bad(places.q, "vectors of this length"))?;
+    let scratch = scratch::bytes_for(len, size_of::<f32>())?;
+    ctx.scratch_at_most(scratch);
     for (arg, info) in [(places.k, &k), (places.v, &v)] {
         of_type(arg, info, q.scalar_type)?;
         if info.size(3) != q.size(3) || info.size(0) != q.size(0) {
@@ -166,10 +171,7 @@ fn prepare(
     if !fits {
         return Err(unsupported(places.out, out.scalar_type));
     }
-    let threads = ctx.threads().max(1);
-    let slot = slot_len(machine::tier(ctx), q.size(3))?;
-    let len = slot.checked_mul(threads).ok_or(bad(places.q, "vectors of this length"))?;
-    Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(len, size_of::<f32>())?))
+    Ok(Plan::new(invoke).with_scratch(scratch))
 }
 
 fn update_and_attend(ctx: &mut Invoke) -> Result<(), KernelError> {

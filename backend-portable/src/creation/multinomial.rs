@@ -20,6 +20,8 @@ kernels! { MULTINOMIAL:
                 return Err(KernelError::rank(0, weights.rank()));
             }
             let count = weights.size(weights.rank() - 1);
+            let scratch = scratch::bytes_for(count, size_of::<f64>())?;
+            ctx.scratch_at_most(scratch);
             let samples = usize::try_from(ctx.int(1)?).ok().filter(|samples| *samples > 0);
             let samples = samples.ok_or(KernelError::argument(1, "is not above zero"))?;
             if samples > count && !ctx.bool(2)? {
@@ -38,7 +40,7 @@ kernels! { MULTINOMIAL:
             if !out.is_contiguous() {
                 return Err(KernelError::layout(4));
             }
-            Ok(Plan::new(multinomial).with_scratch(scratch::bytes_for(count, size_of::<f64>())?))
+            Ok(Plan::new(multinomial).with_scratch(scratch))
         });
 }
 

@@ -24,6 +24,8 @@ kernels! { ADVANCED:
     INDEX_TENSOR_OUT =
         Kernel::new("aten::index.Tensor_out", &[Tensor, OptionalTensorList, Out], |ctx| {
             let info = ctx.info(0)?;
+            let scratch = scratch_bytes(ctx, &info)?;
+            ctx.scratch_at_most(scratch);
             let pattern = Pattern::new(ctx, &info, |_, mask| Ok(mask.numel()));
             same_type(ctx, 0, 2)?;
             match pattern {
@@ -32,7 +34,6 @@ kernels! { ADVANCED:
                 Err(error) if !has_mask(ctx)? => return Err(error),
                 _ => {}
             }
-            let scratch = scratch_bytes(ctx, &info)?;
             Ok(Plan::new(index).with_scratch(scratch))
         });
     /// `aten::index_put.out(self, indices, values, accumulate, out)`.
@@ -286,6 +287,8 @@ fn prepare_put(ctx: &mut Prepare) -> Result<usize, KernelError> {
     if values.scalar_type != info.scalar_type {
         return Err(unsupported(2, values.scalar_type));
     }
+    let scratch = scratch_bytes(ctx, &info)?;
+    ctx.scratch_at_most(scratch);
     let accumulates = ctx.bool(3)?;
     if accumulates && crate::number::ComputeType::of(info.scalar_type).is_none() {
         return Err(unsupported(0, info.scalar_type));
@@ -294,7 +297,7 @@ fn prepare_put(ctx: &mut Prepare) -> Result<usize, KernelError> {
         let pattern = Pattern::new(ctx, &info, |_, mask| Ok(mask.numel()))?;
         check_values(&pattern.sizes(&info)?, &values)?;
     }
-    scratch_bytes(ctx, &info)
+    Ok(scratch)
 }
 
 fn check_values(sizes: &[i32], values: &TensorInfo) -> Result<TensorInfo, KernelError> {

@@ -37,7 +37,8 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     for arg in [0, 1, 5] {
         contiguous(arg, &ctx.info(arg)?)?;
     }
-    let counted = if ctx.bool(4)? { count as usize } else { 0 };
+    // Where the number of rows is not known yet, the output has as many as there can be.
+    let counted = if ctx.bool(4)? { ctx.info(5)?.size(0) } else { 0 };
     let scratch = scratch::bytes_for(counted, size_of::<i64>())?;
     let run = match ComputeType::of(grad.scalar_type) {
         Some(ComputeType::F32) => run::<f32>,

@@ -76,6 +76,9 @@ fn prepare_index_reduce(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if named_reduction(ctx)? == Reduce::Sum {
         return Err(bad(4, "must be prod, mean, amax or amin"));
     }
+    let counted = named_reduction(ctx)? == Reduce::Mean || !ctx.bool(5)?;
+    let scratch = if counted { crate::scratch::bytes_for(input.numel(), 4)? } else { 0 };
+    ctx.scratch_at_most(scratch);
     let dim = dim_of(ctx, &input)?;
     if index.rank() > 1 {
         return Err(KernelError::rank(2, index.rank()));
@@ -90,9 +93,7 @@ fn prepare_index_reduce(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     same_type(ctx, 0, 3)?;
     ctx.resize(6, &input.sizes)?;
     same_type(ctx, 0, 6)?;
-    let counted = named_reduction(ctx)? == Reduce::Mean || !ctx.bool(5)?;
-    let bytes = if counted { crate::scratch::bytes_for(input.numel(), 4)? } else { 0 };
-    Ok(Plan::new(index_reduce).with_scratch(bytes))
+    Ok(Plan::new(index_reduce).with_scratch(scratch))
 }
 
 fn index_reduce(ctx: &mut Invoke) -> Result<(), KernelError> {

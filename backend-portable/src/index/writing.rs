@@ -75,6 +75,9 @@ kernels! { WRITING:
         &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
         |ctx| {
             let kind = named_reduction(ctx)?;
+            let counted = kind == Reduce::Mean || !ctx.bool(5)?;
+            let bytes = if counted { ctx.info(0)?.numel().saturating_mul(4) } else { 0 };
+            ctx.scratch_at_most(bytes);
             let plan = prepare(ctx, Some(3), 6, true, |ctx| {
                 let (kind, include_self) = (named_reduction(ctx)?, ctx.bool(5)?);
                 let source = ctx.tensor(3)?;
@@ -89,8 +92,6 @@ kernels! { WRITING:
                 }, else ());
                 Ok(())
             })?;
-            let counted = kind == Reduce::Mean || !ctx.bool(5)?;
-            let bytes = if counted { ctx.info(0)?.numel().saturating_mul(4) } else { 0 };
             Ok(plan.with_scratch(bytes))
         },
     )

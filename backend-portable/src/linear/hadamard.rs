@@ -42,16 +42,18 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         contiguous(arg, &ctx.info(arg)?)?;
     }
     let length = info.rank().checked_sub(1).map_or(1, |last| info.size(last));
-    if info.numel() > 0 && power_of_two(length).is_none() {
-        return Err(bad(0, "its last size must be a power of two, or 28 times one"));
-    }
     let len = length.saturating_mul(ctx.threads().max(1));
     let (invoke, size): (torchlet_core::InvokeFn, usize) = match info.scalar_type {
         ScalarType::Float | ScalarType::Half | ScalarType::BFloat16 => (invoke::<f32>, 4),
         ScalarType::Double => (invoke::<f64>, 8),
         other => return Err(unsupported(0, other)),
     };
-    Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(len, size)?))
+    let scratch = scratch::bytes_for(len, size)?;
+    ctx.scratch_at_most(scratch);
+    if info.numel() > 0 && power_of_two(length).is_none() {
+        return Err(bad(0, "its last size must be a power of two, or 28 times one"));
+    }
+    Ok(Plan::new(invoke).with_scratch(scratch))
 }
 
 fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {

@@ -20,14 +20,14 @@ kernels! {
     LAYER_NORM_BACKWARD_OUT = Kernel::new(
         "aten::native_layer_norm_backward.out",
         &[Tensor, Tensor, IntList, Tensor, Tensor, OptionalTensor, OptionalTensor, BoolList, Out, Out, Out],
-        |ctx| prepare(ctx, layer),
+        |ctx| prepare(ctx, layer, layer_fits),
     );
     /// `aten::native_group_norm_backward.out(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask, out0, out1, out2)`: the
     /// gradients of input, weight and bias. All tensors are contiguous.
     GROUP_NORM_BACKWARD_OUT = Kernel::new(
         "aten::native_group_norm_backward.out",
         &[Tensor, Tensor, Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, BoolList, Out, Out, Out],
-        |ctx| prepare(ctx, group),
+        |ctx| prepare(ctx, group, group_fits),
     );
 }
 
@@ -62,14 +62,23 @@ impl Rows {
     }
 }
 
-fn layer(args: &Arguments) -> Result<Rows, KernelError> {
+fn not_last() -> KernelError {
+    KernelError::argument(2, "is not the shape of the input's last dimensions")
+}
+
+/// Checks that the normalized shape is that of the input's rows.
+fn layer_fits(args: &Arguments) -> Result<(), KernelError> {
     let (input, normalized) = (args.info(1)?, args.ints(2)?);
-    let wrong = KernelError::argument(2, "is not the shape of the input's last dimensions");
-    let first = input.rank().checked_sub(normalized.len()).ok_or(wrong.clone())?;
+    let first = input.rank().checked_sub(normalized.len()).ok_or(not_last())?;
+    let inner = input.sizes.get(first..).unwrap_or(&[]);
+    let equal = inner.iter().zip(&normalized).all(|(a, b)| i64::from(*a) == *b);
+    if inner.is_empty() || !equal { Err(not_last()) } else { Ok(()) }
+}
+
+fn layer(args: &Arguments) -> Result<Rows, KernelError> {
+    let input = args.info(1)?;
+    let first = input.rank().checked_sub(args.ints(2)?.len()).ok_or(not_last())?;
     let (outer, inner) = input.sizes.split_at(first);
-    if inner.is_empty() || !inner.iter().zip(&normalized).all(|(a, b)| i64::from(*a) == *b) {
-        return Err(wrong);
-    }
     let numel = |sizes: &[i32]| checked_numel(sizes).unwrap_or(0);
     let (weights, len) = (first..input.rank(), numel(inner));
     let (count, alike, period) = (numel(outer), 1, 1);
@@ -88,18 +97,24 @@ fn layer(args: &Arguments) -> Result<Rows, KernelError> {
     })
 }
 
-fn group(args: &Arguments) -> Result<Rows, KernelError> {
+/// Checks that the numbers are those of the input's shape.
+fn group_fits(args: &Arguments) -> Result<(), KernelError> {
     let input = args.info(1)?;
-    let &[samples, channels, ref rest @ ..] = &input.sizes[..] else {
-        return Err(KernelError::rank(1, input.rank()));
-    };
-    let plane = checked_numel(rest).unwrap_or(0);
-    let sizes = [(5, i64::from(samples)), (6, i64::from(channels)), (7, plane as i64)];
-    for (arg, expected) in sizes {
-        if args.int(arg)? != expected {
+    let plane = checked_numel(input.sizes.get(2..).unwrap_or(&[])).unwrap_or(0);
+    for (arg, expected) in [(5, input.size(0)), (6, input.size(1)), (7, plane)] {
+        if args.int(arg)? != expected as i64 {
             return Err(KernelError::argument(arg, "is not the input's size"));
         }
     }
+    Ok(())
+}
+
+fn group(args: &Arguments) -> Result<Rows, KernelError> {
+    let input = args.info(1)?;
+    let Some(rest) = input.sizes.get(2..) else {
+        return Err(KernelError::rank(1, input.rank()));
+    };
+    let plane = checked_numel(rest).unwrap_or(0);
     let (samples, channels) = (input.size(0), input.size(1));
     let period = usize::try_from(args.int(8)?).ok();
     let period = period.filter(|groups| {
@@ -126,10 +141,14 @@ fn group(args: &Arguments) -> Result<Rows, KernelError> {
 fn prepare(
     ctx: &mut Prepare,
     rows: fn(&Arguments) -> Result<Rows, KernelError>,
+    fits: fn(&Arguments) -> Result<(), KernelError>,
 ) -> Result<Plan, KernelError> {
     let rows = rows(ctx)?;
     let (grad, input) = (ctx.info(0)?, ctx.info(1)?);
     let double = is_double(ctx, 1)?;
+    let scratch = scratch::bytes_for(rows.scratch(), if double { 8 } else { 4 })?;
+    ctx.scratch_at_most(scratch);
+    fits(ctx)?;
     if grad.sizes != input.sizes {
         return Err(KernelError::argument(0, "is not of the input's shape"));
     }
@@ -156,7 +175,6 @@ fn prepare(
             contiguous(out, &ctx.info(out)?)?;
         }
     }
-    let scratch = scratch::bytes_for(rows.scratch(), if double { 8 } else { 4 })?;
     let run = match (rows.is_layer, double) {
         (true, false) => run_layer::<f32>,
         (true, true) => run_layer::<f64>,

@@ -21,13 +21,25 @@ kernels! {
     );
 }
 
-/// Samples, channels, and groups.
-fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
+/// Samples, channels, and groups, which the shape alone has to do with.
+fn groups(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let input = args.info(0)?;
     if !(2..MAX_RANK).contains(&input.rank()) {
         return Err(KernelError::rank(0, input.rank()));
     }
     let (samples, channels) = (input.size(0), input.size(1));
+    let groups = usize::try_from(args.int(6)?).ok();
+    let groups = groups.filter(|groups| {
+        (1..=channels.max(1)).contains(groups) && channels.is_multiple_of(*groups)
+    });
+    let what = "does not divide the number of channels";
+    Ok((samples, channels, groups.ok_or(KernelError::argument(6, what))?))
+}
+
+/// Samples, channels, and groups, where the numbers are those of the shape.
+fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
+    let extent = groups(args)?;
+    let input = args.info(0)?;
     let rest = input.sizes.iter().skip(2).map(|&size| i64::from(size));
     let sizes = [
         (3, i64::from(input.sizes[0])),
@@ -39,18 +51,17 @@ fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
             return Err(KernelError::argument(arg, "is not the input's size"));
         }
     }
-    let groups = usize::try_from(args.int(6)?).ok();
-    let groups = groups.filter(|groups| {
-        (1..=channels.max(1)).contains(groups) && channels.is_multiple_of(*groups)
-    });
-    let what = "does not divide the number of channels";
-    Ok((samples, channels, groups.ok_or(KernelError::argument(6, what))?))
+    Ok(extent)
 }
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let input = ctx.info(0)?;
     let double = is_double(ctx, 0)?;
-    let (samples, channels, groups) = extent(ctx)?;
+    let (samples, channels, groups) = groups(ctx)?;
+    let len = samples.saturating_mul(channels.saturating_add(groups));
+    let scratch = scratch::bytes_for(len, if double { 16 } else { 8 })?;
+    ctx.scratch_at_most(scratch);
+    extent(ctx)?;
     for arg in [1, 2] {
         expect_shape(ctx, arg, &[input.sizes[1]])?;
     }
@@ -63,8 +74,6 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         is_double(ctx, arg)?;
     }
     expect_same_layout(ctx, [9, 10])?;
-    let len = samples.saturating_mul(channels.saturating_add(groups));
-    let scratch = scratch::bytes_for(len, if double { 16 } else { 8 })?;
     Ok(Plan::new(if double { invoke::<f64> } else { invoke::<f32> }).with_scratch(scratch))
 }
 

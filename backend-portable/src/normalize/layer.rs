@@ -25,26 +25,35 @@ kernels! {
     );
 }
 
-/// The dimension where rows begin, number of rows, elements of a row.
-fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
+fn wrong() -> KernelError {
+    KernelError::argument(1, "is not the shape of the input's last dimensions")
+}
+
+/// The dimension where rows begin, number of rows, elements of a row, which the input's shape has to do with alone.
+fn rows(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let input = args.info(0)?;
-    let normalized = args.ints(1)?;
-    let what = "is not the shape of the input's last dimensions";
-    let wrong = KernelError::argument(1, what);
-    let first = input.rank().checked_sub(normalized.len()).ok_or(wrong.clone())?;
+    let first = input.rank().checked_sub(args.ints(1)?.len()).ok_or(wrong())?;
     let (outer, inner) = input.sizes.split_at(first);
-    let equal = inner.iter().zip(&normalized).all(|(a, b)| i64::from(*a) == *b);
-    if inner.is_empty() || !equal {
-        return Err(wrong);
-    }
     let numel = |sizes: &[i32]| torchlet_core::layout::checked_numel(sizes).unwrap_or(0);
     Ok((first, numel(outer), numel(inner)))
+}
+
+/// The same, where the normalized shape is that of the rows.
+fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
+    let extent = rows(args)?;
+    let (input, normalized) = (args.info(0)?, args.ints(1)?);
+    let inner = input.sizes.get(extent.0..).unwrap_or(&[]);
+    let equal = inner.iter().zip(&normalized).all(|(a, b)| i64::from(*a) == *b);
+    if inner.is_empty() || !equal { Err(wrong()) } else { Ok(extent) }
 }
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let input = ctx.info(0)?;
     let double = is_double(ctx, 0)?;
-    let (first, rows, len) = extent(ctx)?;
+    let (first, rows, len) = rows(ctx)?;
+    let scratch = scratch::bytes_for(rows.saturating_add(len), if double { 16 } else { 8 })?;
+    ctx.scratch_at_most(scratch);
+    extent(ctx)?;
     for arg in [2, 3] {
         expect_shape(ctx, arg, &input.sizes[first..])?;
     }
@@ -58,8 +67,6 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         is_double(ctx, arg)?;
     }
     expect_same_layout(ctx, [6, 7])?;
-    let len = rows.saturating_add(len);
-    let scratch = scratch::bytes_for(len, if double { 16 } else { 8 })?;
     Ok(Plan::new(if double { invoke::<f64> } else { invoke::<f32> }).with_scratch(scratch))
 }
 

@@ -16,6 +16,8 @@ kernels! {
         &[Tensor, Int, OptionalFloatList, OptionalTensor, Bool, Out, Out],
         |ctx| {
             let few = KernelError::argument(1, "is not positive, or too large");
+            let edges = ctx.info(6)?.numel();
+            ctx.scratch_at_most(scratch_for(edges)?);
             let bins = usize::try_from(ctx.int(1)?).ok().filter(|bins| *bins > 0).ok_or(few)?;
             if !ctx.is_none(2) && ctx.list_len(2)? != 2 {
                 return Err(KernelError::argument(2, "is not two ends"));
@@ -42,6 +44,10 @@ kernels! {
 
 /// Values taken at a time.
 const BLOCK: usize = 64;
+
+fn scratch_for(edges: usize) -> Result<usize, KernelError> {
+    scratch::bytes_for(edges.saturating_mul(2), size_of::<f64>())
+}
 
 /// Gives outputs their shapes, and checks that all tensors from the weights on, which are argument `weight`, fit.
 fn prepare(
@@ -75,8 +81,7 @@ fn prepare(
             return Err(unsupported(out, found));
         }
     }
-    let count = (edges as usize).saturating_mul(2);
-    Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(count, size_of::<f64>())?))
+    Ok(Plan::new(invoke).with_scratch(scratch_for(edges as usize)?))
 }
 
 fn by_count(ctx: &mut Invoke) -> Result<(), KernelError> {

@@ -135,6 +135,8 @@ fn prepare(
     let wide = is_wide(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
     let dim = dim_of(ctx, call.dim, input.rank())?;
     let len = input.size(dim);
+    let scratch = scratch::bytes_for(len, if wide { 16 } else { 8 })?;
+    ctx.scratch_at_most(scratch);
     let mut sizes = input.sizes.clone();
     match shape {
         Shape::Same => {}
@@ -158,7 +160,6 @@ fn prepare(
     }
     expect_type(ctx, call.out, input.scalar_type)?;
     expect_type(ctx, call.out + 1, ScalarType::Long)?;
-    let scratch = scratch::bytes_for(len, if wide { 16 } else { 8 })?;
     Ok(Plan::new(functions[usize::from(wide)]).with_scratch(scratch))
 }
 

@@ -48,6 +48,7 @@ kernels! { FOURIER:
         let input = ctx.info(0)?;
         complex(0, &input)?;
         let last = dims(ctx)?.last().copied().ok_or(bad(1, "must name a dimension"))?;
+        ctx.scratch_at_most(scratch_for(ctx, 4, last)?);
         let size = i32::try_from(ctx.int(3)?).ok().filter(|size| *size > 0);
         let size = size.ok_or(bad(3, "must be positive"))?;
         if input.size(last) < size as usize / 2 + 1 {
@@ -114,6 +115,14 @@ fn prepare(
         return Err(unsupported(out, found.scalar_type));
     }
     let is_double = number(&found) == ScalarType::Double;
+    let scratch = scratch_for(ctx, out, last)?;
+    Ok(Plan::new(functions[usize::from(is_double)]).with_scratch(scratch))
+}
+
+/// Bytes of scratch memory for these shapes, which may be bounds.
+fn scratch_for(ctx: &Prepare, out: usize, last: usize) -> Result<usize, KernelError> {
+    let (input, found) = (ctx.info(0)?, ctx.info(out)?);
+    let is_double = [ScalarType::Double, ScalarType::ComplexDouble].contains(&found.scalar_type);
     let element = if is_double { 16 } else { 8 };
     let is_fixed = ctx.has_fixed_shape(0) && ctx.has_fixed_shape(out);
     let mut len = 0usize;
@@ -132,8 +141,7 @@ fn prepare(
         // Between the dimensions it stays complex.
         len = len.checked_add(input.numel()).ok_or(bad(0, "is too large"))?;
     }
-    let scratch = scratch::bytes_for(len, element)?;
-    Ok(Plan::new(functions[usize::from(is_double)]).with_scratch(scratch))
+    scratch::bytes_for(len, element)
 }
 
 /// Lines of one length, transformed.

@@ -198,7 +198,8 @@ fn prepare_call<'m>(
             return Err(KernelError::read_only(arg));
         }
     }
-    match (kernel.prepare)(&mut Prepare::new(arguments, false, threads, machine)) {
+    let mut prepare = Prepare::new(arguments, false, threads, machine);
+    match (kernel.prepare)(&mut prepare) {
         Ok(plan) => {
             call.invoke = plan.invoke;
             call.scratch = plan.scratch;
@@ -211,7 +212,9 @@ fn prepare_call<'m>(
             }
         }
         // With other shapes and numbers it may work; it is prepared again before it runs.
-        Err(error) if has(Uses::VARIABLE) && call.dynamic && error.depends_on_values() => {}
+        Err(error) if has(Uses::VARIABLE) && call.dynamic && error.depends_on_values() => {
+            call.scratch = prepare.scratch_bound();
+        }
         Err(error) => return Err(error),
     }
     if has(Uses::VIEWS) && kernel.view().is_some() {
