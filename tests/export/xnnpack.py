@@ -49,6 +49,16 @@ class Case:
     """Whether weights go into a `.ptd` file."""
     second: nn.Module | None = None
     """What another method, `second`, computes of the same inputs."""
+    by_row: bool = False
+    """Whether outputs are those of each row by itself."""
+
+
+class ByRow(Method):
+    """What is expected of a module that gets one row of its inputs at a time."""
+
+    def expected(self) -> list[Any]:
+        rows = [[self.module(*(x[row : row + 1] for x in inputs)) for row in range(len(inputs[0]))] for inputs in self.cases]
+        return [tuple(torch.cat(outputs) for outputs in zip(*case)) for case in rows]
 
 
 def one(name: str, run: nn.Module | Callable[..., Any], *inputs: torch.Tensor, **options: Any) -> Case:
@@ -285,6 +295,36 @@ def dynamic() -> Iterator[Case]:
     yield of("transposed", nn.ConvTranspose2d(3, 6, 3, 2, 1, 1), batch)
 
 
+def rows() -> Iterator[Case]:
+    """Products whose rows are quantized as the program runs. XNNPACK quantizes each row by itself, so that what is expected is what PyTorch
+    computes of one row at a time: of all at once, its operators choose one scale, and rows that are small beside others lose their digits."""
+    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+    batch = Dim("batch", min=1, max=6)
+
+    def of(name: str, net: nn.Module, *cases: Inputs) -> Case:
+        sizes = tuple({0: batch} for _ in cases[0])
+        quantizer = XNNPACKQuantizer().set_global(config)
+        partitioner = XnnpackDynamicallyQuantizedPartitioner()
+        tolerance = Tolerance(0.0, 0.003)
+        return Case(name, net, cases, tolerance, sizes, quantizer, partitioner, by_row=True)
+
+    class Both(nn.Module):
+        """Two products beside each other, and one behind one of them."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.third = nn.Linear(4, 5), nn.Linear(4, 5), nn.Linear(5, 3)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.first(x), self.third(self.second(y))
+
+    def far(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        scale = 10.0 ** -torch.arange(count).reshape(count, 1).float()
+        return randn(count, 4) * 8 * scale, randn(count, 4) * 8 * scale
+
+    yield of("parallel_and_sequential", Both(), far(4), far(1), far(6))
+
+
 def grouped() -> Iterator[Case]:
     """Convolutions in groups that fill vectors, alone or several of them."""
 
@@ -343,6 +383,7 @@ FAMILIES = {
         quantized,
         integers,
         dynamic,
+        rows,
         grouped,
         lookups,
         parts,
@@ -364,7 +405,8 @@ def fixture(family: str, case: Case) -> Fixture:
     if case.external:
         module = torch.export.export(module, case.cases[0], dynamic_shapes=dynamic).module()
         delegate_external_constants_pass_unlifted(module, lambda _: "weights")
-    methods = {"forward": Method(module, list(case.cases), dynamic, strict=case.external)}
+    kind = ByRow if case.by_row else Method
+    methods = {"forward": kind(module, list(case.cases), dynamic, strict=case.external)}
     if case.second is not None:
         methods["second"] = Method(case.second.eval(), list(case.cases), dynamic)
     path = f"{FOLDER}/{family}/{case.name}"
