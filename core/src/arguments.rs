@@ -4,10 +4,10 @@ use crate::bounded::Bounded;
 use crate::dtype::ScalarType;
 use crate::error::KernelError;
 use crate::kernel::Param;
-use crate::layout::{ShapeDynamism, TensorInfo};
+use crate::layout::TensorInfo;
 use crate::uses::{Uses, has};
-use crate::value::{Scalar, TensorSlot, Value, list_index};
-use crate::values::Values;
+use crate::value::{Scalar, Value, list_index};
+use crate::values::{Tensor, Values};
 
 /// The most integers in a list that [`Arguments::ints`] returns.
 pub const MAX_INTS: usize = 16;
@@ -53,16 +53,24 @@ impl<'c, 'm> Arguments<'c, 'm> {
         Some(list_index(*self.args.get(arg)?))
     }
 
+    #[cold]
+    #[inline(never)]
     fn kind_error(&self, arg: usize, found: &Value<'_>) -> KernelError {
         // Delegates declare nothing; what they ask for is a tensor, most of the time.
         let expected = self.params.get(arg).copied().unwrap_or(Param::Tensor);
         KernelError::argument_kind(arg, expected, found.type_name())
     }
 
+    #[cold]
+    #[inline(never)]
+    fn count_error(&self, arg: usize) -> KernelError {
+        KernelError::argument_count(arg.saturating_add(1), self.len())
+    }
+
     pub(crate) fn value(&self, arg: usize) -> Result<Value<'m>, KernelError> {
         self.index(arg)
             .and_then(|index| self.values.value(index))
-            .ok_or(KernelError::argument_count(arg.saturating_add(1), self.len()))
+            .ok_or_else(|| self.count_error(arg))
     }
 
     /// Checks that every argument is of the kind that the operator's schema has there.
@@ -290,7 +298,8 @@ impl<'c, 'm> Arguments<'c, 'm> {
     }
 
     /// The tensor that an argument is.
-    pub(crate) fn tensor_slot(&self, arg: usize) -> Option<&TensorSlot<'m>> {
+    #[inline(never)]
+    pub(crate) fn tensor_argument(&self, arg: usize) -> Option<Tensor<'_, 'm>> {
         self.values.tensor(self.handle(arg).ok()??)
     }
 
@@ -338,12 +347,12 @@ impl<'c, 'm> Arguments<'c, 'm> {
 
     /// Whether a tensor argument has the same shape in each run. What is prepared before others are known is for the largest.
     pub fn has_fixed_shape(&self, arg: usize) -> bool {
-        self.tensor_slot(arg).is_none_or(|tensor| tensor.dynamism == ShapeDynamism::Static)
+        self.tensor_argument(arg).is_none_or(|tensor| tensor.is_fixed())
     }
 
     /// Whether the data of a tensor argument never changes, so that it can be packed once.
     pub fn is_constant(&self, arg: usize) -> bool {
-        self.tensor_slot(arg).is_some_and(|tensor| tensor.is_constant())
+        self.tensor_argument(arg).is_some_and(|tensor| tensor.is_constant())
     }
 }
 

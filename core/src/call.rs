@@ -9,16 +9,18 @@
 use crate::arguments::Arguments;
 use crate::error::{KernelError, ShapeNote};
 use crate::kernel::Kernel;
+use crate::layout::Sizes;
 use crate::machine::Machine;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::region::Region;
+use crate::memory::slot::Home;
 use crate::overlap::{Copies, MAX_COPIES};
 use crate::parallel::Parallel;
 use crate::tensor::{TensorMut, TensorRef};
 use crate::tracer::{DelegateEvent, EventTracer};
 use crate::uses::{Uses, has};
-use crate::value::{Data, Home, ResizeError, Scalar, TensorSlot, Value};
-use crate::values::{Roles, Values};
+use crate::value::{Scalar, Value};
+use crate::values::{ResizeError, Roles, Tensor, Values};
 use core::ops::Deref;
 
 /// A call that is being prepared: arguments can be looked at and outputs given shapes; there is no data.
@@ -107,17 +109,26 @@ impl<'c, 'm> Prepare<'c, 'm> {
             return Err(KernelError::access(arg));
         }
         let handle = handle.ok_or(KernelError::access(arg))?;
-        let slot = self.arguments.values.tensor_mut(handle).ok_or(KernelError::access(arg))?;
-        let fits = if self.apply { slot.resize(sizes) } else { slot.check_resize(sizes) };
-        fits.map_err(|error| resize_error(arg, slot.sizes, sizes, error))
+        let values = &mut *self.arguments.values;
+        let fits = values.resize(handle, sizes, self.apply);
+        fits.map_err(|error| resize_error(arg, values, handle, sizes, error))
     }
 }
 
-fn resize_error(arg: usize, found: &[i32], expected: &[i32], error: ResizeError) -> KernelError {
+/// Why the tensor in this slot, which argument `arg` is, cannot take a shape.
+#[cold]
+fn resize_error(
+    arg: usize,
+    values: &Values<'_>,
+    slot: u32,
+    expected: &[i32],
+    error: ResizeError,
+) -> KernelError {
+    let found = values.tensor(slot).map_or(Sizes::new(), |tensor| tensor.sizes());
     match error {
         ResizeError::Rank => KernelError::rank(arg, found.len()),
-        ResizeError::Static | ResizeError::Capacity { .. } => {
-            KernelError::shape(arg, ShapeNote::new(expected), ShapeNote::new(found))
+        ResizeError::Static | ResizeError::Capacity => {
+            KernelError::shape(arg, ShapeNote::new(expected), ShapeNote::new(&found))
         }
     }
 }
@@ -245,7 +256,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
         Ok(())
     }
 
-    fn slot(&self, arg: usize, handle: u32) -> Result<&TensorSlot<'m>, KernelError> {
+    fn slot(&self, arg: usize, handle: u32) -> Result<Tensor<'_, 'm>, KernelError> {
         self.arguments.values.tensor(handle).ok_or(KernelError::access(arg))
     }
 
@@ -358,8 +369,10 @@ impl<'c, 'm> Invoke<'c, 'm> {
             return Err(KernelError::access(arg));
         }
         let handle = self.arguments.handle(arg)?.ok_or(KernelError::access(arg))?;
-        let slot = self.arguments.values.tensor_mut(handle).ok_or(KernelError::access(arg))?;
-        slot.resize(sizes).map_err(|error| resize_error(arg, slot.sizes, sizes, error))
+        let values = &mut *self.arguments.values;
+        values
+            .resize(handle, sizes, true)
+            .map_err(|error| resize_error(arg, values, handle, sizes, error))
     }
 
     /// Writes a number or truth value.
@@ -370,12 +383,9 @@ impl<'c, 'm> Invoke<'c, 'm> {
         if !self.roles.is_out(arg) {
             return Err(KernelError::access(arg));
         }
-        let index = self.arguments.index(arg);
-        match index.and_then(|index| self.arguments.values.values.get_mut(index)) {
-            Some(value) if value.scalar().is_some() || matches!(value, Value::None) => {
-                *value = scalar.into();
-                Ok(())
-            }
+        let is_text = matches!(self.arguments.value(arg)?, Value::String(_));
+        match self.arguments.index(arg) {
+            Some(index) if !is_text && self.arguments.values.set(index, scalar.into()) => Ok(()),
             _ => Err(KernelError::access(arg)),
         }
     }
@@ -395,15 +405,15 @@ impl<'c, 'm> Invoke<'c, 'm> {
         self.take_out(out, 0)?;
         let (data, found) =
             (self.arguments.values.region(source), self.slot(input, source)?.nbytes());
-        let slot = self.arguments.values.tensor_mut(target).ok_or(KernelError::access(out))?;
-        if slot.nbytes() != found {
+        if self.slot(out, target)?.nbytes() != found {
             return Err(KernelError::argument(out, "differs in size from what it views"));
         }
+        let slot = self.arguments.values.tensor_mut(target).ok_or(KernelError::access(out))?;
         match slot.home() {
             // It was placed when the method was loaded.
             Home::View(_) => {}
             Home::Constant => return Err(KernelError::read_only(out)),
-            _ => slot.data = data.map_or(Data::None, Data::At),
+            _ => slot.put(data),
         }
         Ok(())
     }
@@ -539,19 +549,16 @@ pub(crate) fn move_value(
     let (source, slot) = match (source, values.slot(to)) {
         (Value::Tensor(source), Some(slot)) => (source, slot),
         (source, _) => {
-            if let Some(target) = values.values.get_mut(to) {
-                *target = source;
-            }
-            return Ok(());
+            return if values.set(to, source) { Ok(()) } else { Err(KernelError::read_only(1)) };
         }
     };
     let (Some(tensor), Some(bytes)) = (values.tensor(source), values.region(source)) else {
         return Err(KernelError::unbound(0));
     };
     let sizes = tensor.info().sizes;
-    if let Some(target) = values.tensor_mut(slot) {
-        target.resize(&sizes).map_err(|error| resize_error(1, target.sizes, &sizes, error))?;
-    }
+    values
+        .resize(slot, &sizes, true)
+        .map_err(|error| resize_error(1, values, slot, &sizes, error))?;
     let target = values.region(slot).ok_or(KernelError::unbound(1))?;
     // SAFETY: no call is running, since the values are borrowed mutably: no reference to tensor data exists, on this thread or
     // another.

@@ -6,10 +6,10 @@
 
 use crate::arguments::Arguments;
 use crate::error::KernelError;
-use crate::layout::same_layout;
 use crate::memory::ARENA_ALIGN;
+use crate::memory::slot::Data;
 use crate::uses::{Uses, has};
-use crate::value::{Data, Value};
+use crate::value::Value;
 use crate::values::{Roles, Values, flag};
 
 /// The most inputs of a call that are read from copies, since an output lies over them.
@@ -64,19 +64,17 @@ const UNBOUND: usize = usize::MAX;
 
 /// The memory of a tensor in its largest shape; `None` if it is empty.
 fn extent(values: &Values<'_>, slot: u32) -> Option<Extent> {
-    let tensor = values.tensor(slot)?;
-    if tensor.capacity == 0 {
+    let capacity = values.tensor(slot)?.capacity();
+    if capacity == 0 {
         return None;
     }
     let (place, data) = values.data(slot)?;
     let extent = match data {
-        Data::At(region) => Extent {
-            memory: ADDRESSES,
-            start: region.addr(),
-            len: tensor.capacity.min(region.len()),
-        },
+        Data::At(region) => {
+            Extent { memory: ADDRESSES, start: region.addr(), len: capacity.min(region.len()) }
+        }
         Data::Planned { buffer, offset } => {
-            Extent { memory: 1 + buffer, start: offset, len: tensor.capacity }
+            Extent { memory: 1 + usize::from(buffer), start: offset, len: capacity }
         }
         Data::None | Data::View(_) => Extent { memory: UNBOUND, start: place as usize, len: 1 },
     };
@@ -89,10 +87,15 @@ fn sort(extents: &mut [Extent]) {
         for end in gap..extents.len() {
             let mut at = end;
             while let Some(before) = at.checked_sub(gap)
-                && let (Some(a), Some(b)) = (extents.get(before), extents.get(at))
+                && let (Some(&a), Some(&b)) = (extents.get(before), extents.get(at))
                 && a.key() > b.key()
             {
-                extents.swap(before, at);
+                // Not `swap`: for items that may be one it takes a large function that nothing else here does.
+                for (place, extent) in [(before, b), (at, a)] {
+                    if let Some(place) = extents.get_mut(place) {
+                        *place = extent;
+                    }
+                }
                 at = before;
             }
         }
@@ -226,11 +229,11 @@ impl<'m> Arguments<'_, 'm> {
         let Some(out) = self.handle(out).ok().flatten() else { return false };
         input == arg
             && extent(self.values, out) == Some(at)
-            && match (self.values.tensor(out), self.tensor_slot(input)) {
+            && match (self.values.tensor(out), self.tensor_argument(input)) {
                 (Some(a), Some(b)) => {
                     a.scalar_type == b.scalar_type
-                        && a.sizes == b.sizes
-                        && same_layout(a.sizes, a.dim_order, b.dim_order)
+                        && a.has_sizes_of(&b)
+                        && a.has_order(b.dim_order())
                 }
                 _ => false,
             }
@@ -276,7 +279,7 @@ impl<'m> Arguments<'_, 'm> {
 
     /// Bytes of a tensor argument in its largest shape.
     fn capacity(&self, arg: usize) -> usize {
-        self.tensor_slot(arg).map_or(0, |tensor| tensor.capacity)
+        self.tensor_argument(arg).map_or(0, |tensor| tensor.capacity())
     }
 
     /// Bytes of scratch memory that copies of these inputs take in their largest shapes, behind `scratch` bytes.

@@ -10,7 +10,7 @@ use crate::layout::{is_permutation, same_layout};
 use crate::meta::{MethodMeta, TensorValue, tensor_name};
 use crate::program::Program;
 use crate::uses::{OUTSIDE, Uses, has};
-use crate::value::TensorSlot;
+use crate::values::Tensor;
 
 /// Where the data of a tensor is.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ pub(crate) fn locate<'p>(
     meta: &MethodMeta<'p>,
     data: &'p [DataMap<'p>],
     value: &TensorValue<'p>,
-    slot: &TensorSlot<'_>,
+    slot: &Tensor<'_, '_>,
 ) -> Result<Place<'p>, InitError> {
     let stored = match stored(&meta.program, data, &value.tensor, slot) {
         Ok(stored) => stored,
@@ -79,7 +79,7 @@ fn stored<'p>(
     program: &Program<'p>,
     data: &'p [DataMap<'p>],
     tensor: &TensorTable<'p>,
-    slot: &TensorSlot<'_>,
+    slot: &Tensor<'_, '_>,
 ) -> Result<Option<Blob<'p>>, PlaceError> {
     if tensor.storage_offset()? != 0 {
         return Err(PlaceError::Value("its storage offset is not zero"));
@@ -99,8 +99,8 @@ fn stored<'p>(
         return Ok(None);
     }
     Ok(Some(match tensor.allocation_info()? {
-        Some(_) => program.initial_data(table, entry, slot.capacity)?,
-        None => program.constant(entry, slot.capacity)?,
+        Some(_) => program.initial_data(table, entry, slot.capacity())?,
+        None => program.constant(entry, slot.capacity())?,
     }))
 }
 
@@ -108,10 +108,10 @@ fn stored<'p>(
 fn planned(
     meta: &MethodMeta<'_>,
     allocation: &AllocationDetails<'_>,
-    slot: &TensorSlot<'_>,
+    slot: &Tensor<'_, '_>,
 ) -> Result<Result<(usize, usize), &'static str>, Malformed> {
     let inside = planned_place(allocation)?.filter(|(buffer, offset)| {
-        let end = offset.checked_add(slot.capacity);
+        let end = offset.checked_add(slot.capacity());
         meta.planned_size(*buffer).is_ok_and(|size| end.is_some_and(|end| end <= size))
     });
     Ok(match inside {
@@ -136,7 +136,7 @@ pub(crate) fn planned_place(
 fn find_external<'p>(
     data: &'p [DataMap<'p>],
     tensor: &TensorTable<'p>,
-    slot: &TensorSlot<'_>,
+    slot: &Tensor<'_, '_>,
 ) -> Result<Blob<'p>, PlaceError> {
     let name = tensor_name(tensor)?.ok_or(Part::ExternalName.at(0))?;
     for map in data {
@@ -148,22 +148,23 @@ fn find_external<'p>(
             return Err(PlaceError::External("type, shape or layout differs from the program's"));
         }
         return blob
-            .part(0, slot.capacity)
+            .part(0, slot.capacity())
             .ok_or(PlaceError::External("is shorter than the tensor"));
     }
     Err(PlaceError::External("not found; pass the .ptd file that has it"))
 }
 
 /// Whether a data file has a tensor of this type, shape and layout.
-fn is_layout_of(layout: &TensorLayoutTable<'_>, slot: &TensorSlot<'_>) -> Result<bool, Malformed> {
+fn is_layout_of(layout: &TensorLayoutTable<'_>, slot: &Tensor<'_, '_>) -> Result<bool, Malformed> {
     let sizes: &[[u8; 4]] = elements(layout.sizes()?.bytes());
     let dim_order = layout.dim_order()?.bytes();
+    let bound = slot.bound();
     Ok(layout.scalar_type()? == slot.scalar_type as i8
-        && sizes.len() == slot.sizes.len()
-        && sizes.iter().zip(slot.sizes.iter()).all(|(a, b)| i32::from_le_bytes(*a) == *b)
+        && sizes.len() == bound.len()
+        && sizes.iter().zip(&bound).all(|(a, b)| i32::from_le_bytes(*a) == *b)
         && dim_order.len() == sizes.len()
         && is_permutation(dim_order)
-        && same_layout(slot.sizes, dim_order, slot.dim_order))
+        && same_layout(&bound, dim_order, slot.dim_order()))
 }
 
 /// The bytes of a constant where they lie; `None` if they must be copied to be used, as the storage cannot lend them, or lends them

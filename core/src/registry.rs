@@ -4,10 +4,9 @@ use crate::backend::Backend;
 use crate::dtype::ScalarType;
 use crate::error::code;
 use crate::kernel::Kernel;
-use crate::layout::same_layout;
 use crate::meta::MethodMeta;
 use crate::uses::{Uses, has};
-use crate::value::TensorSlot;
+use crate::values::Tensor;
 use core::cmp::Ordering;
 use core::fmt;
 
@@ -175,14 +174,13 @@ impl<'r> Registry<'r> {
     pub(crate) fn find<'t, 'm: 't>(
         &self,
         name: &OperatorName<'_>,
-        tensor: impl Fn(usize) -> Option<&'t TensorSlot<'m>>,
+        tensor: impl Fn(usize) -> Option<Tensor<'t, 'm>>,
     ) -> Option<&'r Kernel> {
         let fits = |key: &[(ScalarType, &[u8])]| {
             key.iter().enumerate().all(|(position, (scalar_type, dim_order))| {
-                tensor(position).is_some_and(|slot| {
-                    slot.scalar_type == *scalar_type
-                        && (dim_order.is_empty()
-                            || same_layout(slot.sizes, slot.dim_order, dim_order))
+                tensor(position).is_some_and(|tensor| {
+                    tensor.scalar_type == *scalar_type
+                        && (dim_order.is_empty() || tensor.has_order(dim_order))
                 })
             })
         };

@@ -1,8 +1,22 @@
 //! The values and tensors of a method.
+//!
+//! Most of what a method's values are never changes and is in the file, so a value takes one word: what it is, if that fits, or
+//! where the file says it. What may change has a cell.
 
+use crate::arguments::elements;
+use crate::dtype::ScalarType;
+use crate::format::flatbuffer::{Vector, vector_bytes};
+use crate::format::program_schema::{EValue, EValueTable, TensorTable};
+use crate::format::{Malformed, Part};
 use crate::kernel::Param;
+use crate::layout::{
+    DimOrder, ShapeDynamism, Sizes, TensorInfo, checked_layout, checked_nbytes, same_layout,
+};
 use crate::memory::region::Region;
-use crate::value::{Data, Home, TensorSlot, Value};
+use crate::memory::slot::{Data, ShapeAt, TensorSlot};
+use crate::uses::{Uses, has};
+use crate::value::{Scalar, Value};
+use core::ops::Deref;
 
 /// What is known of a value beside its contents.
 pub(crate) mod flag {
@@ -20,34 +34,329 @@ pub(crate) mod flag {
     pub(crate) const VIEWED: u8 = 32;
 }
 
+/// How a value is kept.
+mod kept {
+    pub(super) const NONE: usize = 0;
+    /// The number itself.
+    pub(super) const INT: usize = 1;
+    /// 0 or 1.
+    pub(super) const BOOL: usize = 2;
+    /// In the file, where it is looked up among the values each time: what is neither tensor nor list, or has no place that fits.
+    pub(super) const FILE: usize = 3;
+    /// In the cell of this index.
+    pub(super) const CELL: usize = 4;
+    /// Its slot.
+    pub(super) const TENSOR: usize = 5;
+    /// Lists: where they start in the file, in units of four bytes.
+    pub(super) const INT_LIST: usize = 7;
+    pub(super) const DOUBLE_LIST: usize = 8;
+    pub(super) const BOOL_LIST: usize = 9;
+    pub(super) const TENSOR_LIST: usize = 10;
+    pub(super) const OPTIONAL_TENSOR_LIST: usize = 11;
+}
+
+/// A value in one word: from the lowest bit on, how it is kept, its [flags](flag), and what is kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry(usize);
+
+const KEPT_BITS: u32 = 4;
+const PAYLOAD: u32 = KEPT_BITS + 6;
+
+impl Entry {
+    pub(crate) const NONE: Self = Entry(kept::NONE);
+
+    /// Without flags; `None` if there is no room for as much.
+    fn new(kept: usize, payload: usize) -> Option<Self> {
+        let shifted = payload << PAYLOAD;
+        (shifted >> PAYLOAD == payload).then_some(Entry(shifted | kept))
+    }
+
+    fn of_int(value: i64) -> Option<Self> {
+        let value = isize::try_from(value).ok()?;
+        let shifted = value << PAYLOAD;
+        (shifted >> PAYLOAD == value).then_some(Entry(shifted as usize | kept::INT))
+    }
+
+    #[inline(never)]
+    fn of_list(kept: usize, start: Option<usize>) -> Option<Self> {
+        Entry::new(kept, start.filter(|start| start.is_multiple_of(4))? / 4)
+    }
+
+    fn kept(self) -> usize {
+        self.0 & ((1 << KEPT_BITS) - 1)
+    }
+
+    fn payload(self) -> usize {
+        self.0 >> PAYLOAD
+    }
+
+    fn flags(self) -> u8 {
+        (self.0 >> KEPT_BITS) as u8 & 0x3f
+    }
+
+    /// Whether the value may change, and is to be kept apart for that: numbers, texts and nothings are.
+    fn changes(self) -> bool {
+        self.flags() & flag::VARIABLE != 0 && self.kept() <= kept::FILE
+    }
+
+    fn mark(&mut self, flags: u8) {
+        self.0 |= usize::from(flags & 0x3f) << KEPT_BITS;
+    }
+}
+
 /// The values of a method, and the tensors that they refer to.
 #[derive(Debug)]
 pub(crate) struct Values<'m> {
-    pub(crate) values: &'m mut [Value<'m>],
-    /// The flags of each value.
-    pub(crate) flags: &'m mut [u8],
+    /// The values in the file.
+    file: Vector<'m, EValueTable<'m>>,
+    entries: &'m mut [Entry],
+    /// The values that may change, as they are now, once there is memory for them.
+    cells: &'m mut [Value<'m>],
     pub(crate) tensors: &'m mut [TensorSlot<'m>],
+    /// Of each tensor whose shape may change, the largest and the present shape: little-endian.
+    shapes: &'m mut [[u8; 4]],
+}
+
+/// A value as the file has it; `None` for tensors, which have slots.
+#[inline(never)]
+fn in_file<'m>(file: &Vector<'m, EValueTable<'m>>, index: usize) -> Option<Value<'m>> {
+    Some(match file.get(index).ok()??.value().ok()? {
+        EValue::None => Value::None,
+        EValue::Int(value) => Scalar::Int(value).into(),
+        EValue::Bool(value) => Value::Bool(value),
+        EValue::Double(value) => Scalar::Double(value).into(),
+        EValue::String(value) => Value::String(value),
+        EValue::Tensor(_) => return None,
+        EValue::IntList(items) => Value::IntList(elements(items.bytes())),
+        EValue::DoubleList(items) => Value::DoubleList(elements(items.bytes())),
+        EValue::BoolList(items) => Value::BoolList(items.bytes()),
+        EValue::TensorList(items) => Value::TensorList(elements(items.bytes()), false),
+        EValue::OptionalTensorList(items) => Value::TensorList(elements(items.bytes()), true),
+    })
+}
+
+/// The bytes of a list in the file, of items of this size. A list never lies at its start: what leads to it is there.
+#[inline(never)]
+fn list_at(file: &[u8], start: usize, item: usize) -> &[u8] {
+    let list = if start == 0 { None } else { vector_bytes(file, start, item) };
+    list.unwrap_or(&[])
 }
 
 impl<'m> Values<'m> {
-    pub(crate) fn value(&self, index: usize) -> Option<Value<'m>> {
-        self.values.get(index).copied()
+    /// The values that the file has, in these tables, which are as long as [`Counts`](crate::method::tables::Counts) says.
+    #[inline(never)]
+    pub(crate) fn read(
+        file: Vector<'m, EValueTable<'m>>,
+        entries: &'m mut [Entry],
+        tensors: &'m mut [TensorSlot<'m>],
+        shapes: &'m mut [[u8; 4]],
+    ) -> Result<Self, Malformed> {
+        let mut values = Values { file, entries, cells: &mut [], tensors, shapes };
+        let (mut slots, mut shapes) = (0usize, 0usize);
+        for index in 0..values.len() {
+            let table = file.item(index, Part::Value)?;
+            let entry = match table.value()? {
+                EValue::None => Some(Entry::NONE),
+                EValue::Int(value) => Entry::of_int(value),
+                EValue::Bool(value) => Entry::new(kept::BOOL, usize::from(value)),
+                EValue::Tensor(tensor) => {
+                    values.read_tensor(&tensor, index, slots, &mut shapes)?;
+                    let entry = Entry::new(kept::TENSOR, slots).ok_or(Part::Tensor.at(index))?;
+                    slots += 1;
+                    Some(entry)
+                }
+                EValue::Double(_) | EValue::String(_) => None,
+                EValue::IntList(items) => Entry::of_list(kept::INT_LIST, items.start()),
+                EValue::DoubleList(items) => Entry::of_list(kept::DOUBLE_LIST, items.start()),
+                EValue::BoolList(items) => Entry::of_list(kept::BOOL_LIST, items.start()),
+                EValue::TensorList(items) => Entry::of_list(kept::TENSOR_LIST, items.start()),
+                EValue::OptionalTensorList(items) => {
+                    Entry::of_list(kept::OPTIONAL_TENSOR_LIST, items.start())
+                }
+            };
+            if let Some(place) = values.entries.get_mut(index) {
+                *place = entry.unwrap_or(Entry(kept::FILE));
+            }
+        }
+        values.reset();
+        Ok(values)
     }
 
-    pub(crate) fn tensor(&self, slot: u32) -> Option<&TensorSlot<'m>> {
-        self.tensors.get(usize::try_from(slot).ok()?)
+    /// What the file says of a tensor, without data yet. `shapes` are taken of what keeps shapes.
+    #[inline(never)]
+    fn read_tensor(
+        &mut self,
+        table: &TensorTable<'m>,
+        index: usize,
+        slot: usize,
+        shapes: &mut usize,
+    ) -> Result<(), Malformed> {
+        let invalid = Part::Tensor.at(index);
+        let (sizes, dim_order) = (table.sizes()?, table.dim_order()?);
+        let tensor = self.tensors.get_mut(slot).ok_or(invalid)?;
+        tensor.scalar_type = ScalarType::from_number(table.scalar_type()?.into()).ok_or(invalid)?;
+        let start = dim_order.start().unwrap_or(0);
+        tensor.dim_order = u32::try_from(start).map_err(|_| invalid)?;
+        let dynamism = ShapeDynamism::from_number(table.shape_dynamism()?).ok_or(invalid)?;
+        let mut shape = ShapeAt::File(sizes.start().unwrap_or(0));
+        if dynamism != ShapeDynamism::Static {
+            shape = ShapeAt::Changing(*shapes);
+            let end = shapes.saturating_add(2 * sizes.len());
+            let both = self.shapes.get_mut(*shapes..end).ok_or(invalid)?;
+            // The second half, the present shape, becomes the same when all is reset.
+            for (own, size) in both.iter_mut().zip(elements(sizes.bytes())) {
+                *own = *size;
+            }
+            *shapes = end;
+        }
+        let fits = tensor.keep_shape(shape);
+        // Lists end where no tensor has more: lengths are compared as the file has them.
+        let tensor = self.tensor(slot as u32).filter(|_| fits && sizes.len() == dim_order.len());
+        let tensor = tensor.ok_or(invalid)?;
+        let bytes = checked_layout(tensor.scalar_type, &tensor.bound(), tensor.dim_order());
+        let bytes = bytes.ok_or(invalid)?;
+        if let Some(tensor) = self.tensors.get_mut(slot).filter(|tensor| tensor.is_fixed()) {
+            tensor.set_fixed_bytes(bytes);
+        }
+        Ok(())
+    }
+
+    /// Number of values.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// What tells the values of this method from those of others: where they are.
+    pub(crate) fn identity(&self) -> usize {
+        self.entries.as_ptr().addr()
+    }
+
+    #[inline(never)]
+    pub(crate) fn value(&self, index: usize) -> Option<Value<'m>> {
+        let entry = *self.entries.get(index)?;
+        // Lists: all that is kept of other values in the file is where they are listed.
+        let list = |item| list_at(self.file.buffer(), entry.payload().wrapping_mul(4), item);
+        Some(match entry.kept() {
+            kept::NONE => Value::None,
+            kept::INT => Scalar::Int((entry.0 as isize >> PAYLOAD) as i64).into(),
+            kept::BOOL => Value::Bool(entry.payload() != 0),
+            kept::TENSOR => Value::Tensor(entry.payload() as u32),
+            kept::CELL => *self.cells.get(entry.payload())?,
+            kept::INT_LIST if has(Uses::NUMBER_LISTS) => Value::IntList(elements(list(8))),
+            kept::DOUBLE_LIST if has(Uses::NUMBER_LISTS) => Value::DoubleList(elements(list(8))),
+            kept::BOOL_LIST if has(Uses::NUMBER_LISTS) => Value::BoolList(list(1)),
+            kept @ (kept::TENSOR_LIST | kept::OPTIONAL_TENSOR_LIST) if has(Uses::TENSOR_LISTS) => {
+                Value::TensorList(elements(list(4)), kept == kept::OPTIONAL_TENSOR_LIST)
+            }
+            _ => in_file(&self.file, index)?,
+        })
+    }
+
+    /// All values with their flags.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Value<'m>, u8)> {
+        self.entries
+            .iter()
+            .enumerate()
+            .filter_map(|(index, entry)| Some((self.value(index)?, entry.flags())))
+    }
+
+    /// How many values may change: each takes a cell.
+    #[inline(never)]
+    pub(crate) fn changing(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.changes()).count()
+    }
+
+    /// Keeps the values that may change in cells, of which there are enough.
+    #[inline(never)]
+    pub(crate) fn keep_in(&mut self, cells: &'m mut [Value<'m>]) {
+        self.cells = cells;
+        for (used, entry) in self.entries.iter_mut().filter(|entry| entry.changes()).enumerate() {
+            let flags = entry.flags();
+            // There are no more of them than values, whose indices fit.
+            *entry = Entry::new(kept::CELL, used).unwrap_or(Entry::NONE);
+            entry.mark(flags);
+        }
+        self.reset();
+    }
+
+    /// Changes a number; false if it may not.
+    #[inline(never)]
+    pub(crate) fn set(&mut self, index: usize, value: Value<'m>) -> bool {
+        let entry = self.entries.get(index).filter(|entry| entry.kept() == kept::CELL);
+        match entry.and_then(|entry| self.cells.get_mut(entry.payload())) {
+            Some(cell) => {
+                *cell = value;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Makes numbers and shapes those of the file again.
+    pub(crate) fn reset(&mut self) {
+        for index in 0..self.len() {
+            if self.entries.get(index).is_some_and(|entry| entry.kept() == kept::CELL)
+                && let Some(value) = in_file(&self.file, index)
+            {
+                self.set(index, value);
+            }
+        }
+        for slot in self.tensors.iter() {
+            if let ShapeAt::Changing(at) = slot.shape_at() {
+                let rank = list_at(self.file.buffer(), slot.dim_order as usize, 1).len();
+                let both = self.shapes.get_mut(at..).and_then(|rest| rest.get_mut(..2 * rank));
+                if let Some((bound, shape)) = both.map(|both| both.split_at_mut(rank)) {
+                    for (size, bound) in shape.iter_mut().zip(bound) {
+                        *size = *bound;
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn tensor(&self, slot: u32) -> Option<Tensor<'_, 'm>> {
+        let slot = self.tensors.get(usize::try_from(slot).ok()?)?;
+        Some(Tensor { slot, values: self })
     }
 
     pub(crate) fn tensor_mut(&mut self, slot: u32) -> Option<&mut TensorSlot<'m>> {
         self.tensors.get_mut(usize::try_from(slot).ok()?)
     }
 
+    /// Gives a tensor a shape, if it can take it; or only looks whether it can.
+    #[inline(never)]
+    pub(crate) fn resize(
+        &mut self,
+        slot: u32,
+        sizes: &[i32],
+        apply: bool,
+    ) -> Result<(), ResizeError> {
+        let Some(tensor) = self.tensor(slot) else { return Err(ResizeError::Rank) };
+        let found = tensor.sizes();
+        if *found == *sizes {
+            return Ok(());
+        }
+        if sizes.len() != found.len() {
+            return Err(ResizeError::Rank);
+        }
+        let Some(shape) = tensor.shape(true) else { return Err(ResizeError::Static) };
+        if checked_nbytes(tensor.scalar_type, sizes).is_none_or(|bytes| bytes > tensor.capacity()) {
+            return Err(ResizeError::Capacity);
+        }
+        if apply && let Some(shape) = self.shapes.get_mut(shape) {
+            for (own, size) in shape.iter_mut().zip(sizes) {
+                *own = size.to_le_bytes();
+            }
+        }
+        Ok(())
+    }
+
     /// Where the data of a tensor is, and in which slot that is said: a view's is that of what it is a view of.
     pub(crate) fn data(&self, slot: u32) -> Option<(u32, Data<'m>)> {
         let tensor = self.tensor(slot)?;
-        match tensor.home() {
-            Home::View(root) => Some((root, self.tensor(root)?.data)),
-            _ => Some((slot, tensor.data)),
+        match tensor.data() {
+            Data::View(root) => Some((root, self.tensor(root)?.data())),
+            data => Some((slot, data)),
         }
     }
 
@@ -63,20 +372,129 @@ impl<'m> Values<'m> {
 
     /// The slot of the tensor that value `index` is.
     pub(crate) fn slot(&self, index: usize) -> Option<u32> {
-        match self.value(index)? {
-            Value::Tensor(slot) => Some(slot),
-            _ => None,
-        }
+        let entry = self.entries.get(index)?;
+        (entry.kept() == kept::TENSOR).then_some(entry.payload() as u32)
     }
 
     pub(crate) fn has(&self, index: usize, flag: u8) -> bool {
-        self.flags.get(index).is_some_and(|flags| flags & flag != 0)
+        self.entries.get(index).is_some_and(|entry| entry.flags() & flag != 0)
     }
 
     pub(crate) fn mark(&mut self, index: usize, flag: u8) {
-        if let Some(flags) = self.flags.get_mut(index) {
-            *flags |= flag;
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.mark(flag);
         }
+    }
+}
+
+/// Why a tensor cannot take a shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResizeError {
+    Static,
+    Rank,
+    Capacity,
+}
+
+/// A tensor with its shape.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tensor<'v, 'm> {
+    slot: &'v TensorSlot<'m>,
+    values: &'v Values<'m>,
+}
+
+impl<'m> Deref for Tensor<'_, 'm> {
+    type Target = TensorSlot<'m>;
+    fn deref(&self) -> &TensorSlot<'m> {
+        self.slot
+    }
+}
+
+impl<'m> Tensor<'_, 'm> {
+    pub(crate) fn dim_order(&self) -> &'m [u8] {
+        list_at(self.values.file.buffer(), self.slot.dim_order as usize, 1)
+    }
+
+    /// Where its present or largest shape is among those that change.
+    fn shape(&self, present: bool) -> Option<core::ops::Range<usize>> {
+        let ShapeAt::Changing(start) = self.shape_at() else { return None };
+        let rank = self.dim_order().len();
+        let start = if present { start.saturating_add(rank) } else { start };
+        Some(start..start.saturating_add(rank))
+    }
+
+    /// Appends the present shape, or the largest, to an empty list: it is made where it is wanted, as stacks are small.
+    #[inline(never)]
+    fn list(&self, present: bool, sizes: &mut Sizes) {
+        let list = match self.shape_at() {
+            ShapeAt::File(start) => elements(list_at(self.values.file.buffer(), start, 4)),
+            ShapeAt::Changing(_) => self
+                .shape(present)
+                .and_then(|shape| self.values.shapes.get(shape))
+                .unwrap_or_default(),
+        };
+        // No tensor has more dimensions than fit.
+        for size in list {
+            let _ = sizes.push(i32::from_le_bytes(*size));
+        }
+    }
+
+    fn sizes_of(&self, present: bool) -> Sizes {
+        let mut sizes = Sizes::new();
+        self.list(present, &mut sizes);
+        sizes
+    }
+
+    /// The largest shape.
+    #[inline(always)]
+    pub(crate) fn bound(&self) -> Sizes {
+        self.sizes_of(false)
+    }
+
+    /// The present shape.
+    #[inline(always)]
+    pub(crate) fn sizes(&self) -> Sizes {
+        self.sizes_of(true)
+    }
+
+    pub(crate) fn info(&self) -> TensorInfo {
+        let (sizes, dim_order) = (Sizes::new(), DimOrder::new());
+        let mut info = TensorInfo { scalar_type: self.scalar_type, sizes, dim_order };
+        self.list(true, &mut info.sizes);
+        // As many as there are sizes.
+        let _ = info.dim_order.extend_from_slice(self.dim_order());
+        info
+    }
+
+    #[inline(never)]
+    fn bytes_of(&self, present: bool) -> usize {
+        match self.fixed_bytes() {
+            Some(bytes) => bytes,
+            None => checked_nbytes(self.scalar_type, &self.sizes_of(present)).unwrap_or(0),
+        }
+    }
+
+    /// Bytes of the present shape.
+    #[inline(always)]
+    pub(crate) fn nbytes(&self) -> usize {
+        self.bytes_of(true)
+    }
+
+    /// Bytes of the largest shape.
+    #[inline(always)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes_of(false)
+    }
+
+    /// Whether its elements lie as in this dim order.
+    #[inline(never)]
+    pub(crate) fn has_order(&self, dim_order: &[u8]) -> bool {
+        same_layout(&self.sizes(), self.dim_order(), dim_order)
+    }
+
+    /// Whether another tensor has this shape.
+    #[inline(never)]
+    pub(crate) fn has_sizes_of(&self, other: &Tensor<'_, '_>) -> bool {
+        self.sizes() == other.sizes()
     }
 }
 

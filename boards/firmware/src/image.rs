@@ -32,7 +32,24 @@ const fn scratch(model: &Model) -> usize {
     model.scratch
 }
 
-const BLOCKS: usize = largest!(arena).div_ceil(ARENA_ALIGN);
+/// What the arena of the smallest program takes with the program in it, as where its weights are read from storage: an image of
+/// several models tries that.
+const fn external() -> usize {
+    let (mut least, mut index) = (usize::MAX, 0);
+    while index < MODELS.len() {
+        let model: &Model = &MODELS[index];
+        let found = model.arena + model.program.len();
+        least = if found < least { found } else { least };
+        index += 1;
+    }
+    if MODELS.len() > 2 { least } else { 0 }
+}
+
+const fn larger(a: usize, b: usize) -> usize {
+    if a > b { a } else { b }
+}
+
+const BLOCKS: usize = larger(largest!(arena), external()).div_ceil(ARENA_ALIGN);
 const PLANNED: usize = largest!(Model::planned_bytes);
 const SECOND: usize = largest!(Model::second_bytes);
 const SCRATCH: usize = largest!(scratch);

@@ -280,6 +280,13 @@ impl<'a> Extent<'a> {
     }
 }
 
+/// The bytes of all elements, of this size, of the vector that starts there; `None` if it does not lie in the buffer.
+#[inline]
+pub(crate) fn vector_bytes(buf: &[u8], start: usize, item: usize) -> Option<&[u8]> {
+    let (len, rest) = buf.get(start..)?.split_first_chunk::<4>()?;
+    rest.get(..usize::try_from(u32::from_le_bytes(*len)).ok()?.checked_mul(item)?)
+}
+
 /// A vector whose extent was checked when it was reached; elements are decoded as they are read.
 #[derive(Debug)]
 pub struct Vector<'a, T> {
@@ -302,6 +309,16 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.extent.len
+    }
+
+    /// Where it is in the flatbuffer, to be [found](vector_bytes) again; `None` if its table does not have it.
+    pub(crate) fn start(&self) -> Option<usize> {
+        self.extent.first.checked_sub(4)
+    }
+
+    /// The flatbuffer that it is part of.
+    pub(crate) fn buffer(&self) -> &'a [u8] {
+        self.extent.buf
     }
 
     /// Whether there are none.

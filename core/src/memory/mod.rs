@@ -2,6 +2,7 @@
 
 pub(crate) mod arena;
 pub(crate) mod region;
+pub(crate) mod slot;
 
 mod shared;
 

@@ -38,6 +38,21 @@ impl<'m> Region<'m> {
         Region { start, len, writable: true, lent: PhantomData }
     }
 
+    /// Address, length, and whether it may be written: for those who keep them [apart](crate::memory::slot).
+    pub(crate) fn split(self) -> (*mut u8, usize, bool) {
+        (self.start.as_ptr(), self.len, self.writable)
+    }
+
+    /// The region again.
+    ///
+    /// # Safety
+    /// The three parts are those of one region that was lent for `'m`.
+    pub(crate) unsafe fn join(start: *mut u8, len: usize, writable: bool) -> Self {
+        // SAFETY: the address of a region is never null.
+        let start = unsafe { NonNull::new_unchecked(start) };
+        Region { start, len, writable, lent: PhantomData }
+    }
+
     /// No bytes, at an address aligned for every element type.
     pub(crate) fn empty() -> Self {
         let start = NonNull::<u128>::dangling().cast();
@@ -111,9 +126,40 @@ impl<'m> Region<'m> {
         if !self.writable || source.len > self.len {
             return false;
         }
-        // SAFETY: both ranges are borrowed, this one mutably, as `writable` says, and hold `source.len` initialised bytes; they may
-        // overlap, which `copy` allows. The caller rules out references and other accesses.
-        unsafe { core::ptr::copy(source.start.as_ptr(), self.start.as_ptr(), source.len) };
+        let (from, to) = (source.start.as_ptr(), self.start.as_ptr());
+        // In pieces as long as one is from the other, which do not overlap: `copy` would be another large function in firmware.
+        let (distance, is_behind) = (from.addr().abs_diff(to.addr()), to.addr() > from.addr());
+        let mut left = if distance == 0 { 0 } else { source.len };
+        while left > 0 {
+            let piece = left.min(distance);
+            let at = if is_behind { left - piece } else { source.len - left };
+            // SAFETY: both ranges are borrowed, this one mutably, as `writable` says, and hold `source.len` initialised bytes, of which
+            // `at + piece` is at most; the pieces are `distance` apart, and no longer. What earlier pieces wrote lies behind (or, from
+            // front to back, in front of) what is left to be read. The caller rules out references and other accesses.
+            unsafe { core::ptr::copy_nonoverlapping(from.add(at), to.add(at), piece) };
+            left -= piece;
+        }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_what_overlaps() {
+        for (from, to, len) in
+            [(0, 3, 7), (3, 0, 7), (0, 1, 9), (1, 0, 9), (2, 2, 5), (0, 5, 5), (4, 0, 0)]
+        {
+            let mut bytes: [u8; 10] = core::array::from_fn(|index| index as u8);
+            let mut expected = bytes;
+            expected.copy_within(from..from + len, to);
+            let whole = Region::writable(&mut bytes);
+            let (source, target) = (whole.part(from, len).unwrap(), whole.part(to, len).unwrap());
+            // SAFETY: `bytes` is borrowed by the regions, and by nothing else.
+            assert!(unsafe { target.copy_from(&source) });
+            assert_eq!(bytes, expected, "{len} bytes from {from} to {to}");
+        }
     }
 }

@@ -3,9 +3,10 @@
 use super::region::Region;
 use crate::error::{InitError, MemoryKind};
 use crate::memory::check_lent;
+use crate::memory::slot::Data;
 use crate::meta::MethodMeta;
 use crate::method::tables::Tables;
-use crate::value::{Data, Value};
+use crate::value::Value;
 use crate::values::flag;
 
 /// The most planned buffers that can be shared.
@@ -189,12 +190,12 @@ impl core::fmt::Debug for SharedMemory<'_> {
 }
 
 /// The first planned buffer that a method keeps state in.
-fn state_of(tables: &Tables<'_>) -> Option<usize> {
-    let values = tables.values.values.iter().zip(tables.values.flags.iter());
+fn state_of(tables: &Tables<'_>) -> Option<u16> {
+    let values = tables.values.iter();
     values
-        .filter(|(_, flags)| **flags & flag::STATE != 0)
+        .filter(|(_, flags)| flags & flag::STATE != 0)
         .filter_map(|(value, _)| match value {
-            Value::Tensor(slot) => match tables.values.tensor(*slot)?.data {
+            Value::Tensor(slot) => match tables.values.tensor(slot)?.data() {
                 Data::Planned { buffer, .. } => Some(buffer),
                 _ => None,
             },

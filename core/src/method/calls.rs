@@ -5,28 +5,28 @@ use super::{Instruction, KernelCall, Packed, Prepared};
 use crate::arguments::Arguments;
 use crate::call::{Known, Prepare};
 use crate::error::{InitError, KernelError};
-use crate::layout::ShapeDynamism;
 use crate::limits::{Budget, Limit};
 use crate::machine::Machine;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
+use crate::memory::slot::{Data, Home};
 use crate::overlap::Overlap;
 use crate::uses::{OUTSIDE, Uses, has};
-use crate::value::{Data, Home, Value, list_index};
+use crate::value::{Value, list_index};
 use crate::values::{Roles, Values, flag};
 
 impl<'m> Prepared<'m> {
     /// Checks that state is as much as planned buffers may be: each tensor of it is initialised for itself.
     pub(super) fn state_bytes(&self) -> Result<(), InitError> {
-        let Values { values, flags, tensors } = &self.tables.values;
+        let values = &self.tables.values;
         let mut bytes = Budget::new(&self.options.limits, Limit::PlannedBytes);
-        for (value, flags) in values.iter().zip(flags.iter()) {
+        for (value, flags) in values.iter() {
             if let Value::Tensor(slot) = value
                 && flags & flag::STATE != 0
-                && let Some(tensor) = tensors.get(*slot as usize)
+                && let Some(tensor) = values.tensor(slot)
                 && tensor.home() == Home::Planned
             {
-                bytes.take(tensor.capacity as u64)?;
+                bytes.take(tensor.capacity() as u64)?;
             }
         }
         Ok(())
@@ -38,7 +38,7 @@ impl<'m> Prepared<'m> {
         let (threads, machine) = (self.options.parallel.threads(), self.options.machine);
         let Prepared { tables, options, arena, scratch, steps, .. } = self;
         let Tables { values, instructions, .. } = tables;
-        let most = values.values.len().saturating_mul(LOOKS);
+        let most = values.len().saturating_mul(LOOKS);
         let mut looks = most;
         for (index, instruction) in instructions.iter_mut().enumerate() {
             match instruction {
@@ -128,8 +128,8 @@ fn mark_access(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usi
 /// The buffer of a planned tensor, and where it starts and ends there.
 fn place(values: &Values<'_>, index: usize) -> Option<(usize, usize, usize)> {
     let tensor = values.tensor(values.slot(index)?)?;
-    let Data::Planned { buffer, offset } = tensor.data else { return None };
-    Some((buffer, offset, offset.saturating_add(tensor.capacity)))
+    let Data::Planned { buffer, offset } = tensor.data() else { return None };
+    Some((buffer.into(), offset, offset.saturating_add(tensor.capacity())))
 }
 
 /// Whether a planned tensor lies where an input does, or something that was written: exporters leave out views, and plan their
@@ -140,7 +140,7 @@ fn lies_over_written(
     (buffer, start, end): (usize, usize, usize),
     looks: &mut usize,
 ) -> bool {
-    let count = values.values.len();
+    let count = values.len();
     let mut other = index;
     for _ in 0..count.min(*looks) {
         *looks -= 1;
@@ -159,8 +159,7 @@ fn lies_over_written(
 fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
     let varies = |index: usize| {
         let slot = values.slot(index).and_then(|slot| values.tensor(slot));
-        values.has(index, flag::VARIABLE)
-            || slot.is_some_and(|slot| slot.dynamism != ShapeDynamism::Static)
+        values.has(index, flag::VARIABLE) || slot.is_some_and(|slot| !slot.is_fixed())
     };
     args.iter().any(|entry| {
         let index = list_index(*entry);

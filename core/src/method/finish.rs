@@ -1,6 +1,5 @@
 //! Finishing a prepared method: it gets its memory, delegates are made, constants copied, weights packed.
 
-use super::tables::{copy_sizes, decode_values};
 use super::{Instruction, KernelCall, Method, MethodMemory, Packed, Prepared};
 use crate::backend::{InitContext, Processed};
 use crate::call::{Invoke, Known, Resources};
@@ -9,13 +8,14 @@ use crate::format::Part;
 use crate::machine::Machine;
 use crate::memory::arena::{Arena, Exhausted};
 use crate::memory::region::Region;
+use crate::memory::slot::Data;
 use crate::memory::{ARENA_ALIGN, SharedMemory, check_lent};
 use crate::method::shared::SharedMethod;
 use crate::place::locate;
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
 use crate::uses::{OUTSIDE, Uses, has};
-use crate::value::Data;
+use crate::value::Value;
 use crate::values::flag;
 use core::sync::atomic::AtomicBool;
 
@@ -152,6 +152,8 @@ impl<'m> Method<'m> {
             }
         }
         self.instructions = instructions;
+        let cells = arena.slice(self.values.changing(), || Value::None)?;
+        self.values.keep_in(cells);
         Ok(())
     }
 
@@ -209,20 +211,22 @@ impl<'m> Method<'m> {
         while let Some(value) = tensors.next()? {
             let index = value.index;
             let is_state = self.values.has(index, flag::STATE);
+            let tensor = self.values.tensor(value.slot).ok_or(Part::Value.at(index))?;
+            let capacity = tensor.capacity();
+            let place = locate(&self.meta, self.options.data, value, &tensor)?;
             let target = self.values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
-            let place = locate(&self.meta, self.options.data, value, target)?;
             match (place.planned, place.stored, arena.as_deref_mut()) {
-                (None, Some(blob), Some(arena)) if matches!(target.data, Data::None) => {
-                    let copy = arena.zeroed(target.capacity, ARENA_ALIGN)?;
+                (None, Some(blob), Some(arena)) if matches!(target.data(), Data::None) => {
+                    let copy = arena.zeroed(capacity, ARENA_ALIGN)?;
                     blob.read(0, copy)?;
-                    target.data = Data::At(Region::read_only(copy));
+                    target.put(Some(Region::read_only(copy)));
                 }
                 (Some((buffer, offset)), stored, _) => {
                     let region = self.planned.get(buffer);
-                    let region = region.and_then(|planned| planned.part(offset, target.capacity));
+                    let region = region.and_then(|planned| planned.part(offset, capacity));
                     let what = "its place in planned memory is out of range";
                     let region = region.ok_or(InitError::Value { index, what })?;
-                    target.data = Data::At(region);
+                    target.put(Some(region));
                     if is_state || stored.is_some() {
                         // SAFETY: no call is running (`&mut self`, and see `make_delegates` for shared memory), and this is
                         // the only reference to planned memory in this function.
@@ -235,7 +239,7 @@ impl<'m> Method<'m> {
                 }
                 // State that the caller bound memory to starts from zero again.
                 (None, None, None) if is_state => {
-                    if let Data::At(region) = target.data {
+                    if let Data::At(region) = target.data() {
                         // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists.
                         if let Some(bytes) = unsafe { region.bytes_mut() } {
                             bytes.fill(0);
@@ -295,13 +299,7 @@ impl<'m> Method<'m> {
         self.is_usable = false;
         self.position = 0;
         self.backward_jumps = 0;
-        decode_values(&self.meta, self.values.values)?;
-        let mut tensors = self.meta.tensors()?;
-        while let Some(value) = tensors.next()? {
-            if let Some(slot) = self.values.tensor_mut(value.slot) {
-                copy_sizes(slot.sizes, &value.tensor.sizes()?)?;
-            }
-        }
+        self.values.reset();
         for region in self.planned.iter().filter(|_| alone) {
             // SAFETY: no call is running (`&mut self`), so no reference to planned memory exists.
             if let Some(bytes) = unsafe { region.bytes_mut() } {

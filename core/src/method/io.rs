@@ -7,9 +7,11 @@ use crate::format::Malformed;
 use crate::format::flatbuffer::Vector;
 use crate::layout::{ShapeDynamism, TensorInfo, same_layout};
 use crate::memory::region::Region;
+use crate::memory::slot::{Data, Home};
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
 use crate::uses::{Uses, has};
-use crate::value::{Data, Home, ResizeError, Value};
+use crate::value::Value;
+use crate::values::ResizeError;
 use core::sync::atomic::Ordering;
 
 /// The value that is input or output `index`.
@@ -64,13 +66,10 @@ impl<'m> Method<'m> {
                     _ => Value::None,
                 };
                 let mismatch = |expected| InputError::Kind { expected, found: new.type_name() };
-                let Some(current) = self.values.values.get_mut(target) else {
-                    return Err(mismatch("value"));
-                };
-                if current.type_name() != new.type_name() {
-                    return Err(mismatch(current.type_name()));
+                let current = self.values.value(target).map_or("value", |value| value.type_name());
+                if current != new.type_name() || !self.values.set(target, new) {
+                    return Err(mismatch(current));
                 }
-                *current = new;
                 Ok(())
             }
             ValueRef::String(_) => self.unsettable(target, "string"),
@@ -116,8 +115,8 @@ impl<'m> Method<'m> {
             let (expected, found) = (target.scalar_type, info.scalar_type);
             return Err(InputError::ScalarType { expected, found });
         }
-        if target.sizes.len() == info.sizes.len()
-            && !same_layout(&info.sizes, &info.dim_order, target.dim_order)
+        if target.dim_order().len() == info.sizes.len()
+            && !same_layout(&info.sizes, &info.dim_order, target.dim_order())
         {
             return Err(InputError::Layout);
         }
@@ -131,9 +130,8 @@ impl<'m> Method<'m> {
     pub fn resize_input(&mut self, index: usize, sizes: &[i32]) -> Result<(), InputError> {
         let value = self.input_value(index)?;
         let slot = self.slot(value)?;
-        let Some(target) = self.values.tensor_mut(slot) else { return Err(InputError::Unbound) };
-        target.resize(sizes).map_err(|error| {
-            let bound = matches!(error, ResizeError::Capacity { .. });
+        self.values.resize(slot, sizes, true).map_err(|error| {
+            let bound = error == ResizeError::Capacity;
             // The present shape is that of an earlier run; the bound is in the file.
             let declared = self.meta.tensor_sizes(value).unwrap_or_default();
             let expected = ShapeNote::new(&declared);
@@ -190,18 +188,20 @@ impl<'m> Method<'m> {
     }
 
     fn bind(&mut self, slot: u32, memory: Region<'m>) -> Result<(), InputError> {
-        let Some(tensor) = self.values.tensor_mut(slot) else { return Err(InputError::Unbound) };
+        let Some(tensor) = self.values.tensor(slot) else { return Err(InputError::Unbound) };
         if tensor.home() != Home::Caller {
             return Err(InputError::Planned);
         }
-        let (needed, available) = (tensor.capacity, memory.len());
+        let (needed, available) = (tensor.capacity(), memory.len());
         if available < needed {
             return Err(InputError::TooSmall { needed, available });
         }
         if needed > 0 && !memory.addr().is_multiple_of(tensor.alignment()) {
             return Err(InputError::Misaligned);
         }
-        tensor.data = memory.part(0, needed).map_or(Data::None, Data::At);
+        if let Some(tensor) = self.values.tensor_mut(slot) {
+            tensor.put(memory.part(0, needed));
+        }
         Ok(())
     }
 
@@ -219,8 +219,8 @@ impl<'m> Method<'m> {
         let slot = self.values.slot(value).and_then(|slot| self.values.tensor(slot));
         slot.is_some_and(|tensor| {
             tensor.home() == Home::Caller
-                && matches!(tensor.data, Data::None)
-                && tensor.capacity > 0
+                && matches!(tensor.data(), Data::None)
+                && tensor.capacity() > 0
         })
     }
 
@@ -257,7 +257,7 @@ impl<'m> Method<'m> {
         if has(Uses::TURNS) && self.stale.load(Ordering::Relaxed) {
             self.check_fresh(index)?;
         }
-        let count = self.values.values.len();
+        let count = self.values.len();
         let value = self.values.value(index).ok_or(InputError::Index { index, count })?;
         Ok(match value {
             Value::None => ValueRef::None,
@@ -278,7 +278,7 @@ impl<'m> Method<'m> {
 
     /// Whether an input's shape may change between runs.
     pub fn input_dynamism(&self, index: usize) -> Option<ShapeDynamism> {
-        let slot = self.slot(self.input_value(index).ok()?).ok()?;
-        Some(self.values.tensor(slot)?.dynamism)
+        let value = self.meta.plan.values().ok()?.get(self.input_value(index).ok()?).ok()??;
+        ShapeDynamism::from_number(value.tensor().ok()??.shape_dynamism().ok()?)
     }
 }

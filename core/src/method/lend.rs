@@ -5,8 +5,8 @@ use crate::dtype::Element;
 use crate::error::{ExecuteError, InputError};
 use crate::layout::TensorInfo;
 use crate::memory::region::Region;
+use crate::memory::slot::{Data, Home};
 use crate::tensor::TensorRef;
-use crate::value::{Data, Home};
 use crate::values::flag;
 use core::fmt;
 
@@ -100,7 +100,7 @@ struct Lent<'m> {
     slot: u32,
     /// What is lent to it, and where its data was before.
     memory: Region<'m>,
-    before: Data<'m>,
+    before: Option<Region<'m>>,
 }
 
 /// A method while memory is lent to it. Dropping it takes all of that memory away again.
@@ -130,9 +130,14 @@ impl<'m> Borrower<'_, 'm> {
         // from all tensors, before the borrow that it was made from ends.
         let memory = unsafe { memory.extend() };
         let Some(tensor) = self.method.values.tensor_mut(slot) else { return false };
-        let before = core::mem::replace(&mut tensor.data, Data::At(memory));
+        // It is the caller's: no view, and not planned.
+        let before = match tensor.data() {
+            Data::At(region) => Some(region),
+            _ => None,
+        };
+        tensor.put(Some(memory));
         if let Err(lent) = self.lent.push(Lent { slot, memory, before }) {
-            tensor.data = lent.before;
+            tensor.put(lent.before);
             return false;
         }
         true
@@ -171,16 +176,16 @@ impl Drop for Borrower<'_, '_> {
     fn drop(&mut self) {
         // Kernels may have made other tensors views of the lent ones: those lose their memory, until they are views again.
         for tensor in self.method.values.tensors.iter_mut() {
-            if let Data::At(region) = tensor.data
+            if let Data::At(region) = tensor.data()
                 && tensor.home() != Home::Constant
                 && self.lent.iter().any(|lent| lent.memory.overlaps(&region))
             {
-                tensor.data = Data::None;
+                tensor.put(None);
             }
         }
         for Lent { slot, before, .. } in &self.lent {
             if let Some(tensor) = self.method.values.tensor_mut(*slot) {
-                tensor.data = *before;
+                tensor.put(*before);
             }
         }
     }
@@ -219,7 +224,7 @@ impl<'m> Method<'m> {
             let fail = |source| LentError::Output { index, source };
             let value = borrower.method.output_value(index).map_err(fail)?;
             let slot = borrower.method.slot(value).map_err(fail)?;
-            let needed = borrower.method.values.tensor(slot).map_or(0, |tensor| tensor.capacity);
+            let needed = borrower.method.values.tensor(slot).map_or(0, |tensor| tensor.capacity());
             // What is an input, too, holds what was set.
             let inputs = borrower.method.meta.plan.inputs();
             let is_input = inputs.is_ok_and(|inputs| {

@@ -4,7 +4,7 @@
 //! of it. It decides; [finishing](super::finish) carries out what was decided, with the
 //! memory that was asked for here, so that needs cannot differ from what loading takes.
 
-use super::tables::{Counts, TableUse, Tables};
+use super::tables::{Counts, TableUse, Tables, cell};
 use super::{Instruction, LoadOptions, Method, MethodMemory};
 use crate::error::{InitError, MemoryKind, Message};
 use crate::format::Part;
@@ -18,7 +18,7 @@ use crate::place::{lend_aligned, locate};
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
 use crate::uses::{Uses, has};
-use crate::value::{Data, Value};
+use crate::value::Value;
 use crate::values::flag;
 use core::mem::MaybeUninit;
 
@@ -48,7 +48,7 @@ impl MemoryNeeds {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct ArenaUse {
-    /// Places of planned buffers, and values. Their lists stay in the file.
+    /// Places of planned buffers, and values. Their lists stay in the file, and their numbers, unless these may change.
     pub values: usize,
     /// Tensors: shape, layout, place.
     pub tensors: usize,
@@ -216,13 +216,15 @@ impl<'m> Prepared<'m> {
     /// What tables and arena are used for.
     pub fn arena_use(&self) -> ArenaUse {
         let TableUse { values, tensors, instructions, delegates } = self.table_use();
+        let (cell, _) = cell(self.options.machine.pointer_width());
+        let cells = self.tables.values.changing().saturating_mul(cell);
         ArenaUse {
-            values,
+            values: values.saturating_add(cells),
             tensors,
             instructions,
             delegates: delegates.saturating_add(self.delegates_end),
             constants: self.constants_end.saturating_sub(self.delegates_end),
-            packed: self.arena_bytes().saturating_sub(self.constants_end),
+            packed: self.arena_bytes().saturating_sub(self.constants_end).saturating_sub(cells),
         }
     }
 
@@ -236,7 +238,7 @@ impl<'m> Prepared<'m> {
         if !delegates.is_empty() {
             uses = uses.and(Uses::DELEGATES);
         }
-        for value in values.values.iter() {
+        for (value, _) in values.iter() {
             uses = uses.and(match value {
                 Value::String(_) => Uses::TEXTS,
                 Value::Double(_) => Uses::FRACTIONS,
@@ -288,6 +290,7 @@ impl<'m> Prepared<'m> {
         self.resolve()?;
         self.views();
         self.kernels()?;
+        self.arena.items(cell(self.options.machine.pointer_width()), self.tables.values.changing());
         self.state_bytes()?;
         self.arena.total().ok_or(InitError::TooLarge)?;
         Ok(())
@@ -330,20 +333,24 @@ impl<'m> Prepared<'m> {
                 let weight = 1 + name.map_or(0, str::len) as u64 / 64;
                 lookups.take(names.saturating_mul(weight))?;
             }
-            let target = self.tables.values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
-            let place = locate(&self.meta, self.options.data, value, target)?;
+            let values = &mut self.tables.values;
+            let tensor = values.tensor(value.slot).ok_or(Part::Value.at(index))?;
+            let capacity = tensor.capacity();
+            let place = locate(&self.meta, self.options.data, value, &tensor)?;
+            let target = values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
             let mut state = name.is_some();
             match (place.planned, place.stored) {
                 (None, Some(blob)) => {
                     target.become_constant();
-                    constant_bytes.take(target.capacity as u64)?;
+                    constant_bytes.take(capacity as u64)?;
                     match lend_aligned(&blob, target.alignment()) {
-                        Some(bytes) => target.data = Data::At(Region::read_only(bytes)),
-                        None => self.arena.bytes(target.capacity, ARENA_ALIGN),
+                        Some(bytes) => target.put(Some(Region::read_only(bytes))),
+                        None => self.arena.bytes(capacity, ARENA_ALIGN),
                     }
                     state = false;
                 }
                 (Some((buffer, offset)), stored) => {
+                    let buffer = u16::try_from(buffer).map_err(|_| InitError::TooLarge)?;
                     target.plan(buffer, offset);
                     state |= stored.is_some();
                 }

@@ -8,12 +8,12 @@ use crate::error::{InitError, KernelError};
 use crate::format::Part;
 use crate::format::program_schema::InstructionArgs;
 use crate::kernel::{Kernel, Param};
-use crate::layout::same_layout;
 use crate::limits::Limit;
+use crate::memory::slot::Home;
 use crate::meta::to_index;
 use crate::registry::OperatorName;
 use crate::uses::{OUTSIDE, Uses, has};
-use crate::value::{Home, Value, list_index};
+use crate::value::{Value, list_index};
 use crate::values::{Values, flag};
 use core::mem::discriminant;
 
@@ -80,7 +80,7 @@ impl<'m> Prepared<'m> {
     ) -> Result<(), InitError> {
         let total = self.tables.instructions.len();
         let fail = |what| InitError::Instruction { index, what };
-        let count = self.tables.values.values.len();
+        let count = self.tables.values.len();
         let out_of_range = || fail("a value index is out of range");
         if args.iter().any(|entry| list_index(*entry) >= count) {
             return Err(out_of_range());
@@ -172,7 +172,7 @@ impl<'m> Prepared<'m> {
     ) -> Option<&'m Kernel> {
         let arguments = Arguments::new(&mut self.tables.values, args, &[]);
         let tensor = |wanted: usize| {
-            (0..args.len()).filter_map(|arg| arguments.tensor_slot(arg)).nth(wanted)
+            (0..args.len()).filter_map(|arg| arguments.tensor_argument(arg)).nth(wanted)
         };
         self.registry.find(operator, tensor)
     }
@@ -242,8 +242,8 @@ fn can_move(values: &Values<'_>, from: usize, to: usize) -> bool {
             };
             !to.is_constant()
                 && from.scalar_type == to.scalar_type
-                && from.sizes.len() == to.sizes.len()
-                && same_layout(from.sizes, from.dim_order, to.dim_order)
+                && from.dim_order().len() == to.dim_order().len()
+                && from.has_order(to.dim_order())
         }
         // A list could become longer than those that were counted.
         (Some(from), Some(to)) => !to.is_list() && discriminant(&from) == discriminant(&to),

@@ -3,9 +3,10 @@
 use super::{LentError, Method, OutputMemory, Progress};
 use crate::error::{DelegateError, ExecuteError, InitError, InputError, InstructionError};
 use crate::memory::SharedMemory;
+use crate::memory::slot::Home;
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
-use crate::value::{Home, TensorSlot};
+use crate::values::Tensor;
 use core::ops::Deref;
 
 /// A method that shares planned and scratch memory with others. It is used while it [holds](Self::attach) that memory.
@@ -84,7 +85,7 @@ impl<'m> Method<'m> {
 
     /// What tells this method from others in its memory: where its values are.
     fn identity(&self) -> usize {
-        self.values.values.as_ptr().addr()
+        self.values.identity()
     }
 }
 
@@ -259,7 +260,7 @@ impl<'a, 'm> Attached<'a, 'm> {
             let slot = self.method.input_value(index).and_then(|value| self.method.slot(value));
             let tensor = slot.ok().and_then(|slot| self.method.values.tensor(slot));
             let is_planned =
-                |tensor: &TensorSlot<'_>| tensor.home() == Home::Planned && tensor.capacity > 0;
+                |tensor: Tensor<'_, '_>| tensor.home() == Home::Planned && tensor.capacity() > 0;
             if tensor.is_some_and(is_planned) { inputs | bit(index) } else { inputs }
         })
     }

@@ -5,9 +5,9 @@ use crate::backend::{DelegateBox, DelegateState};
 use crate::call::{view, view_mut};
 use crate::error::{DelegateError, InputError, Message};
 use crate::layout::TensorInfo;
+use crate::memory::slot::{Data, Home};
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef};
-use crate::value::{Data, Home};
 use crate::values::{Values, flag};
 
 /// A tensor of a method's state.
@@ -29,8 +29,7 @@ fn states<'a, 'm>(
     meta: &'a MethodMeta<'m>,
     values: &'a Values<'m>,
 ) -> impl Iterator<Item = StateInfo<'m>> + 'a {
-    let flags = values.flags.iter().enumerate();
-    flags.filter(|(_, flags)| **flags & flag::STATE != 0).filter_map(|(value, _)| {
+    (0..values.len()).filter(|value| values.has(*value, flag::STATE)).filter_map(|value| {
         let slot = values.slot(value)?;
         let tensor = values.tensor(slot)?;
         // What the caller passes in or out is no state, if it is named like a buffer.
@@ -39,7 +38,7 @@ fn states<'a, 'm>(
         }
         let name = meta.tensor_name(value);
         let placed = matches!(values.data(slot)?.1, Data::At(_));
-        let bound = tensor.home() != Home::Caller || placed || tensor.capacity == 0;
+        let bound = tensor.home() != Home::Caller || placed || tensor.capacity() == 0;
         Some(StateInfo { value, name, info: tensor.info(), bound })
     })
 }
@@ -59,7 +58,7 @@ impl<'m> Method<'m> {
     }
 
     fn state_slot(&self, value: usize) -> Result<u32, InputError> {
-        let count = self.values.values.len();
+        let count = self.values.len();
         let is_state = self.values.has(value, flag::STATE);
         let slot = self.values.slot(value).filter(|_| is_state);
         slot.ok_or(InputError::Index { index: value, count })

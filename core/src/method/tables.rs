@@ -1,30 +1,29 @@
 //! A method's tables: its values, tensors and instructions, decoded once from the file into memory of the caller.
 
 use super::Instruction;
-use crate::arguments::elements;
 use crate::backend::DelegateBox;
-use crate::dtype::ScalarType;
 use crate::error::{InitError, MemoryKind};
-use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{EValue, TensorTable};
 use crate::format::{Malformed, Part};
-use crate::layout::{ShapeDynamism, TensorInfo, checked_layout};
+use crate::layout::{ShapeDynamism, TensorInfo};
 use crate::limits::{Limit, Limits};
 use crate::machine::PointerWidth;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::{Arena, Exhausted, Measure};
 use crate::memory::region::Region;
-use crate::meta::{MethodMeta, TensorValue, tensor_name};
+use crate::memory::slot::TensorSlot;
+use crate::meta::{MethodMeta, tensor_name};
 use crate::registry::OperatorName;
 use crate::uses::{Uses, has};
-use crate::value::{Scalar, TensorSlot, Value};
-use crate::values::Values;
+use crate::value::Value;
+use crate::values::{Entry, Values};
 use core::mem::MaybeUninit;
 
 /// Size and alignment of everything that tables are made of.
 struct Entries {
     region: (usize, usize),
-    value: (usize, usize),
+    entry: (usize, usize),
+    cell: (usize, usize),
     tensor: (usize, usize),
     instruction: (usize, usize),
     delegate: (usize, usize),
@@ -37,7 +36,8 @@ const fn layout<T>() -> (usize, usize) {
 impl Entries {
     const HERE: Self = Entries {
         region: layout::<Region<'_>>(),
-        value: layout::<Value<'_>>(),
+        entry: layout::<Entry>(),
+        cell: layout::<Value<'_>>(),
         tensor: layout::<TensorSlot<'_>>(),
         instruction: layout::<Instruction<'_>>(),
         delegate: layout::<Option<DelegateBox<'_>>>(),
@@ -45,16 +45,18 @@ impl Entries {
 
     const BITS32: Self = Entries {
         region: (12, 4),
-        value: (12, 4),
-        tensor: (36, 4),
+        entry: (4, 4),
+        cell: (12, 4),
+        tensor: (20, 4),
         instruction: (36, 4),
         delegate: (8, 4),
     };
 
     const BITS64: Self = Entries {
         region: (24, 8),
-        value: (24, 8),
-        tensor: (72, 8),
+        entry: (8, 8),
+        cell: (24, 8),
+        tensor: (32, 8),
         instruction: (72, 8),
         delegate: (16, 8),
     };
@@ -71,11 +73,17 @@ impl Entries {
 const _: () = {
     let (here, said) = (Entries::HERE, Entries::of(PointerWidth::HERE));
     assert!(here.region.0 == said.region.0 && here.region.1 == said.region.1);
-    assert!(here.value.0 == said.value.0 && here.value.1 == said.value.1);
+    assert!(here.entry.0 == said.entry.0 && here.entry.1 == said.entry.1);
+    assert!(here.cell.0 == said.cell.0 && here.cell.1 == said.cell.1);
     assert!(here.tensor.0 == said.tensor.0 && here.tensor.1 == said.tensor.1);
     assert!(here.instruction.0 == said.instruction.0 && here.instruction.1 == said.instruction.1);
     assert!(here.delegate.0 == said.delegate.0 && here.delegate.1 == said.delegate.1);
 };
+
+/// Size and alignment of a value that may change.
+pub(super) const fn cell(width: PointerWidth) -> (usize, usize) {
+    Entries::of(width).cell
+}
 
 /// How many of each a method has.
 #[derive(Debug, Clone, Copy)]
@@ -83,7 +91,8 @@ pub(crate) struct Counts {
     planned: usize,
     pub(super) values: usize,
     tensors: usize,
-    sizes: usize,
+    /// What keeps the shapes of tensors whose shape may change.
+    shapes: usize,
     instructions: usize,
     delegates: usize,
 }
@@ -117,11 +126,10 @@ impl Counts {
         let entries = Entries::of(width);
         let mut measure = Measure::new();
         measure.items(entries.region, self.planned);
-        measure.items(entries.value, self.values);
-        measure.items((1, 1), self.values);
+        measure.items(entries.entry, self.values);
         let values = measure.total()?;
         measure.items(entries.tensor, self.tensors);
-        measure.items((4, 4), self.sizes);
+        measure.items((4, 1), self.shapes);
         let tensors = measure.total()?;
         measure.items(entries.instruction, self.instructions);
         let instructions = measure.total()?;
@@ -143,35 +151,6 @@ pub(crate) struct Tables<'m> {
     pub(crate) values: Values<'m>,
     pub(crate) instructions: &'m mut [Instruction<'m>],
     pub(crate) delegates: &'m mut [Option<DelegateBox<'m>>],
-}
-
-/// Makes values what they are in the file; tensors get slots in order.
-pub(crate) fn decode_values<'m>(
-    meta: &MethodMeta<'m>,
-    values: &mut [Value<'m>],
-) -> Result<(), Malformed> {
-    let file = meta.plan.values()?;
-    let mut tensor_count = 0u32;
-    for (index, value) in values.iter_mut().enumerate() {
-        *value = match file.item(index, Part::Value)?.value()? {
-            EValue::None => Value::None,
-            EValue::Int(value) => Scalar::Int(value).into(),
-            EValue::Bool(value) => Value::Bool(value),
-            EValue::Double(value) => Scalar::Double(value).into(),
-            EValue::String(value) => Value::String(value),
-            EValue::Tensor(_) => {
-                let slot = tensor_count;
-                tensor_count = slot.checked_add(1).ok_or(Part::Value.at(index))?;
-                Value::Tensor(slot)
-            }
-            EValue::IntList(items) => Value::IntList(elements(items.bytes())),
-            EValue::DoubleList(items) => Value::DoubleList(elements(items.bytes())),
-            EValue::BoolList(items) => Value::BoolList(items.bytes()),
-            EValue::TensorList(items) => Value::TensorList(elements(items.bytes()), false),
-            EValue::OptionalTensorList(items) => Value::TensorList(elements(items.bytes()), true),
-        };
-    }
-    Ok(())
 }
 
 impl<'m> MethodMeta<'m> {
@@ -202,12 +181,16 @@ impl<'m> MethodMeta<'m> {
         }
         // Every instruction, size and planned buffer takes four bytes at least.
         let room = self.program.flatbuffer_size() / 4;
-        let (mut tensors, mut sizes) = (0usize, 0usize);
+        let (mut tensors, mut sizes, mut shapes) = (0usize, 0usize, 0usize);
         for value in values.iter() {
             match value?.value()? {
                 EValue::Tensor(tensor) => {
                     tensors += 1;
-                    sizes = sizes.saturating_add(tensor.sizes()?.len());
+                    let rank = tensor.sizes()?.len();
+                    sizes = sizes.saturating_add(rank);
+                    if tensor.shape_dynamism()? != ShapeDynamism::Static as i8 {
+                        shapes = shapes.saturating_add(rank.saturating_mul(2));
+                    }
                     text(tensor_name(&tensor)?.map_or(0, str::len))?;
                 }
                 EValue::String(string) => text(string.len())?,
@@ -222,7 +205,8 @@ impl<'m> MethodMeta<'m> {
             planned_bytes = planned_bytes.saturating_add(self.planned_size(index)? as u64);
         }
         limits.check(Limit::PlannedBytes, planned_bytes)?;
-        Ok(Counts { planned, values: values.len(), tensors, sizes, instructions, delegates })
+        let values = values.len();
+        Ok(Counts { planned, values, tensors, shapes, instructions, delegates })
     }
 }
 
@@ -256,14 +240,14 @@ impl<'m> Tables<'m> {
         arena: &mut Arena<'m>,
     ) -> Result<Self, Fault> {
         let planned = arena.slice(counts.planned, Region::empty)?;
-        let values = arena.slice(counts.values, || Value::None)?;
-        decode_values(meta, values)?;
-        let flags = arena.slice(counts.values, || 0u8)?;
-        let tensors = decode_tensors(meta, counts, arena)?;
+        let entries = arena.slice(counts.values, || Entry::NONE)?;
+        let tensors = arena.slice(counts.tensors, TensorSlot::empty)?;
+        let shapes = arena.slice(counts.shapes, || [0; 4])?;
+        let values = Values::read(meta.plan.values()?, entries, tensors, shapes)?;
         let instructions = arena.slice(counts.instructions, || Instruction::Nothing)?;
         let delegates = arena.slice(counts.delegates, || None)?;
         arena.take(0, ARENA_ALIGN)?;
-        Ok(Tables { planned, values: Values { values, flags, tensors }, instructions, delegates })
+        Ok(Tables { planned, values, instructions, delegates })
     }
 }
 
@@ -282,39 +266,6 @@ impl From<Malformed> for Fault {
     fn from(malformed: Malformed) -> Self {
         Fault::Malformed(malformed)
     }
-}
-
-/// The tensors of a method with their shapes, without data yet.
-fn decode_tensors<'m>(
-    meta: &MethodMeta<'m>,
-    counts: &Counts,
-    arena: &mut Arena<'m>,
-) -> Result<&'m mut [TensorSlot<'m>], Fault> {
-    let slots = arena.slice(counts.tensors, TensorSlot::empty)?;
-    let mut rest = arena.slice(counts.sizes, || 0i32)?;
-    let mut tensors = meta.tensors()?;
-    for slot in slots.iter_mut() {
-        let Some(TensorValue { index, tensor, .. }) = tensors.next()? else { break };
-        let invalid = Part::Tensor.at(*index);
-        let file = tensor.sizes()?;
-        let own = rest.split_off_mut(..file.len()).ok_or(invalid)?;
-        copy_sizes(own, &file)?;
-        let dim_order = tensor.dim_order()?.bytes();
-        let scalar_type = ScalarType::from_number(tensor.scalar_type()?.into()).ok_or(invalid)?;
-        let capacity = checked_layout(scalar_type, own, dim_order).ok_or(invalid)?;
-        let dynamism = ShapeDynamism::from_number(tensor.shape_dynamism()?).ok_or(invalid)?;
-        (slot.scalar_type, slot.dynamism, slot.capacity) = (scalar_type, dynamism, capacity);
-        (slot.sizes, slot.dim_order) = (own, dim_order);
-    }
-    Ok(slots)
-}
-
-/// Copies a tensor's sizes from the file.
-pub(crate) fn copy_sizes(sizes: &mut [i32], file: &Vector<'_, i32>) -> Result<(), Malformed> {
-    for (position, size) in sizes.iter_mut().enumerate() {
-        *size = file.item(position, Part::Vector)?;
-    }
-    Ok(())
 }
 
 /// Type, bound shape and layout of a tensor as the file has it; `None` if they are not valid.

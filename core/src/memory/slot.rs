@@ -1,0 +1,263 @@
+//! The tensors of a method, in few bytes each: firmware has hundreds of them, and kilobytes of memory.
+//!
+//! What the file says of a tensor stays there, and a slot says where. Where its data is takes two words, of which one is an
+//! address or a number; this module alone knows which, and makes a [`Region`] of the former again.
+
+use super::region::Region;
+use crate::dtype::ScalarType;
+use core::marker::PhantomData;
+use core::ptr::without_provenance_mut;
+
+/// What decides where a tensor's data is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// Part of the program or of external data.
+    Constant,
+    /// A place in planned memory.
+    Planned,
+    /// The caller binds memory to it, or an instruction makes it a view.
+    Caller,
+    /// It is a view of the tensor in this slot, which is none itself: that one's data is its own, and it has no other.
+    View(u32),
+}
+
+/// Where a tensor's data is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Data<'m> {
+    /// Nowhere yet.
+    None,
+    /// At an offset in a planned buffer, until the buffers are there.
+    Planned { buffer: u16, offset: usize },
+    /// Where that of the tensor in this slot is ([`Home::View`]).
+    View(u32),
+    /// Here.
+    At(Region<'m>),
+}
+
+/// A tensor's home and what its data is, and with them what `start` is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The caller's, without data.
+    Caller,
+    /// The caller's, at an address, to be read.
+    CallerReadable,
+    /// The same, to be written, too.
+    CallerWritable,
+    /// A view of the slot of this number.
+    View,
+    /// Planned, at an offset in a buffer.
+    Planned,
+    /// Planned, at an address, to be read and written.
+    PlannedWritable,
+    /// Constant, without data.
+    Constant,
+    /// Constant, at an address, to be read.
+    ConstantReadable,
+}
+
+/// A tensor of a method: its type, where the file has its shape, and where its data is.
+#[derive(Debug)]
+pub(crate) struct TensorSlot<'m> {
+    start: *mut u8,
+    /// Bytes at the address. Those of a tensor of fixed shape are as many as it has, whether there is an address or not.
+    len: usize,
+    /// Where the list of its sizes is in the file; or [`CHANGING`] and where its shape is among those that change.
+    sizes: u32,
+    /// Where its dim order is in the file.
+    pub(crate) dim_order: u32,
+    /// The planned buffer that it has an offset in.
+    buffer: u16,
+    pub(crate) scalar_type: ScalarType,
+    place: Place,
+    lent: PhantomData<Region<'m>>,
+}
+
+/// Where the shape of a tensor is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ShapeAt {
+    /// In the file, as it never changes.
+    File(usize),
+    /// Among those that change.
+    Changing(usize),
+}
+
+const CHANGING: u32 = 1 << 31;
+
+// SAFETY: the pointer is a number, or the address of a region, which may move to and be shared with other threads itself; `data`
+// gives that region, and nothing else uses the pointer.
+unsafe impl Send for TensorSlot<'_> {}
+// SAFETY: see `Send`.
+unsafe impl Sync for TensorSlot<'_> {}
+
+impl<'m> TensorSlot<'m> {
+    /// What stands for a tensor until it is decoded.
+    pub(crate) fn empty() -> Self {
+        TensorSlot {
+            start: core::ptr::null_mut(),
+            len: 0,
+            sizes: 0,
+            dim_order: 0,
+            buffer: 0,
+            scalar_type: ScalarType::Byte,
+            place: Place::Caller,
+            lent: PhantomData,
+        }
+    }
+
+    /// Where its shape is.
+    pub(crate) fn shape_at(&self) -> ShapeAt {
+        match self.sizes & CHANGING {
+            0 => ShapeAt::File(self.sizes as usize),
+            _ => ShapeAt::Changing((self.sizes ^ CHANGING) as usize),
+        }
+    }
+
+    /// Notes where its shape is; false if that is too far.
+    pub(crate) fn keep_shape(&mut self, at: ShapeAt) -> bool {
+        let (at, changing) = match at {
+            ShapeAt::File(at) => (at, 0),
+            ShapeAt::Changing(at) => (at, CHANGING),
+        };
+        let at = u32::try_from(at).ok().filter(|at| at & CHANGING == 0);
+        self.sizes = at.unwrap_or(0) | changing;
+        at.is_some()
+    }
+
+    /// Whether its shape never changes.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.sizes & CHANGING == 0
+    }
+
+    /// Bytes of a tensor of fixed shape, which has no data yet.
+    pub(crate) fn set_fixed_bytes(&mut self, bytes: usize) {
+        (self.place, self.len) = (Place::Caller, bytes);
+    }
+
+    /// The same, once they are set.
+    pub(crate) fn fixed_bytes(&self) -> Option<usize> {
+        self.is_fixed().then_some(self.len)
+    }
+
+    /// Where its data is.
+    #[inline(never)]
+    pub(crate) fn data(&self) -> Data<'m> {
+        let writable = match self.place {
+            Place::Caller | Place::Constant => return Data::None,
+            Place::Planned => {
+                return Data::Planned { buffer: self.buffer, offset: self.start.addr() };
+            }
+            // It was the number of a slot.
+            Place::View => return Data::View(self.start.addr() as u32),
+            Place::CallerReadable | Place::ConstantReadable => false,
+            Place::CallerWritable | Place::PlannedWritable => true,
+        };
+        // SAFETY: `put` alone makes a slot of these places, with address and length of one region for 'm, which can be written if
+        // the place says so.
+        Data::At(unsafe { Region::join(self.start, self.len, writable) })
+    }
+
+    /// Gives it data at this place, or takes it away. A tensor of fixed shape has as many bytes of it as it needs, or none.
+    #[inline(never)]
+    pub(crate) fn put(&mut self, region: Option<Region<'m>>) {
+        let bytes = self.fixed_bytes();
+        let region = region.and_then(|region| region.part(0, bytes.unwrap_or(region.len())));
+        let home = self.home();
+        let Some((start, len, writable)) = region.map(Region::split) else {
+            self.place = if home == Home::Constant { Place::Constant } else { Place::Caller };
+            return;
+        };
+        (self.start, self.len) = (start, len);
+        self.place = match (home, writable) {
+            (Home::Constant, _) => Place::ConstantReadable,
+            (Home::Planned, true) => Place::PlannedWritable,
+            (_, true) => Place::CallerWritable,
+            (_, false) => Place::CallerReadable,
+        };
+    }
+
+    pub(crate) fn home(&self) -> Home {
+        match self.place {
+            Place::Caller | Place::CallerReadable | Place::CallerWritable => Home::Caller,
+            // It was the number of a slot.
+            Place::View => Home::View(self.start.addr() as u32),
+            Place::Planned | Place::PlannedWritable => Home::Planned,
+            Place::Constant | Place::ConstantReadable => Home::Constant,
+        }
+    }
+
+    /// Makes it a constant, without data yet.
+    pub(crate) fn become_constant(&mut self) {
+        self.place = Place::Constant;
+    }
+
+    /// Gives it a place in planned memory.
+    pub(crate) fn plan(&mut self, buffer: u16, offset: usize) {
+        (self.place, self.start) = (Place::Planned, without_provenance_mut(offset));
+        self.buffer = buffer;
+    }
+
+    /// Makes it a view, or the caller's again.
+    pub(crate) fn view(&mut self, root: Option<u32>) {
+        let number = |root: u32| (Place::View, without_provenance_mut(root as usize));
+        (self.place, self.start) = root.map_or((Place::Caller, core::ptr::null_mut()), number);
+    }
+
+    /// What its data must be a multiple of: as views of elements ask for, at most 8.
+    pub(crate) fn alignment(&self) -> usize {
+        self.scalar_type.size().clamp(1, 8)
+    }
+
+    pub(crate) fn is_constant(&self) -> bool {
+        matches!(self.place, Place::Constant | Place::ConstantReadable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_comes_back_as_it_was_put() {
+        let mut bytes = [1u8, 2, 3];
+        let constant = [4u8, 5];
+        let mut slot = TensorSlot::empty();
+        assert!(slot.keep_shape(ShapeAt::Changing(5)) && !slot.is_fixed());
+        assert!(matches!(slot.data(), Data::None));
+        slot.plan(7, 48);
+        assert!(matches!(slot.data(), Data::Planned { buffer: 7, offset: 48 }));
+        assert_eq!(slot.home(), Home::Planned);
+        slot.view(Some(u32::MAX));
+        assert_eq!(slot.home(), Home::View(u32::MAX));
+        slot.view(None);
+        slot.put(Some(Region::read_only(&constant)));
+        let Data::At(region) = slot.data() else { panic!() };
+        // SAFETY: nothing writes to `constant`.
+        assert_eq!(unsafe { (region.bytes(), region.bytes_mut()) }, (&[4u8, 5][..], None));
+        slot.put(Some(Region::writable(&mut bytes)));
+        let Data::At(region) = slot.data() else { panic!() };
+        // SAFETY: `bytes` is borrowed by the region, and by nothing else.
+        unsafe { region.bytes_mut() }.unwrap()[1] = 9;
+        assert_eq!(bytes, [1, 9, 3]);
+    }
+
+    #[test]
+    fn fixed_tensors_have_all_of_their_bytes_or_none() {
+        let constant = [1u8, 2, 3, 4];
+        let mut slot = TensorSlot::empty();
+        slot.set_fixed_bytes(3);
+        slot.become_constant();
+        slot.put(Some(Region::read_only(&constant)));
+        assert!(matches!(slot.data(), Data::At(region) if region.len() == 3));
+        slot.put(Some(Region::read_only(&constant[..2])));
+        assert!(matches!(slot.data(), Data::None) && slot.is_constant());
+        assert_eq!(slot.fixed_bytes(), Some(3));
+    }
+
+    #[test]
+    fn shapes_are_near_enough() {
+        let mut slot = TensorSlot::empty();
+        assert!(slot.keep_shape(ShapeAt::File(CHANGING as usize - 1)) && slot.is_fixed());
+        assert!(!slot.keep_shape(ShapeAt::File(CHANGING as usize)));
+        assert!(!slot.keep_shape(ShapeAt::Changing(usize::MAX)));
+    }
+}
