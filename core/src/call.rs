@@ -18,7 +18,7 @@ use crate::overlap::{Copies, MAX_COPIES};
 use crate::parallel::Parallel;
 use crate::tensor::{TensorMut, TensorRef};
 use crate::tracer::{DelegateEvent, EventTracer};
-use crate::uses::{Uses, has};
+use crate::uses::{Uses, has, may_share};
 use crate::value::{Scalar, Value};
 use crate::values::{ResizeError, Roles, Tensor, Values};
 use core::ops::Deref;
@@ -124,7 +124,11 @@ fn resize_error(
     expected: &[i32],
     error: ResizeError,
 ) -> KernelError {
-    let found = values.tensor(slot).map_or(Sizes::new(), |tensor| tensor.sizes());
+    // Texts alone tell it.
+    let found = match cfg!(any(feature = "messages", feature = "defmt")) {
+        true => values.tensor(slot).map_or(Sizes::new(), |tensor| tensor.sizes()),
+        false => Sizes::new(),
+    };
     match error {
         ResizeError::Rank => KernelError::rank(arg, found.len()),
         ResizeError::Static | ResizeError::Capacity => {
@@ -196,7 +200,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let mut invoke = Invoke {
             arguments: Arguments::new(values, args, kernel.params),
             roles,
-            aliasing: kernel.view(),
+            aliasing: if has(Uses::VIEWS) { kernel.view() } else { None },
             updated: None,
             next_out: (0, 0),
             scratch: Some(resources.scratch),
@@ -208,7 +212,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
             _ if invoke.aliasing.is_some() => false,
             Known::Disjoint => false,
             // Not found out when the method was loaded, which only views and outputs over inputs give reason to.
-            _ if !has(Uses::SHARING) && !has(Uses::VIEWS) => return Err(KernelError::access(0)),
+            _ if !may_share() => return Err(KernelError::access(0)),
             Known::InPlace => true,
             Known::Nothing => {
                 let overlap = invoke.arguments.overlap(roles, in_place)?;
@@ -266,7 +270,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
             return Err(KernelError::access(arg));
         }
         let slot = self.slot(arg, handle)?;
-        let copy = self.copies.iter().find(|(copied, _)| *copied == arg).map(|(_, copy)| *copy);
+        let copy = self.copies.iter().find(|(copied, _)| may_share() && *copied == arg);
+        let copy = copy.map(|(_, copy)| *copy);
         let region = copy.or_else(|| self.arguments.values.region(handle));
         let region = region.ok_or(KernelError::unbound(arg))?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. During it

@@ -4,7 +4,7 @@
 use crate::data_map::Blob;
 use crate::error::ProgramError;
 use crate::format::flatbuffer::Vector;
-use crate::format::program_schema::{EValue, InstructionArgs, TensorTable};
+use crate::format::program_schema::{EValue, InstructionArgs, ListKind, TensorTable};
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, TensorInfo};
 use crate::meta::{MethodMeta, tensor_name};
@@ -121,11 +121,13 @@ impl<'p> MethodMeta<'p> {
                 EValue::Bool(value) => ExportedValue::Scalar(Scalar::Bool(value)),
                 EValue::Double(value) => ExportedValue::Scalar(Scalar::Double(value)),
                 EValue::String(value) => ExportedValue::String(value),
-                EValue::IntList(items) => ExportedValue::Ints(items),
-                EValue::DoubleList(items) => ExportedValue::Doubles(items),
-                EValue::BoolList(items) => ExportedValue::Bools(items.bytes()),
-                EValue::TensorList(items) => ExportedValue::Tensors(items),
-                EValue::OptionalTensorList(items) => ExportedValue::OptionalTensors(items),
+                EValue::List(list) => match list.kind {
+                    ListKind::Int => ExportedValue::Ints(list.items()),
+                    ListKind::Double => ExportedValue::Doubles(list.items()),
+                    ListKind::Bool => ExportedValue::Bools(list.items.bytes(1)),
+                    ListKind::Tensor => ExportedValue::Tensors(list.items()),
+                    ListKind::OptionalTensor => ExportedValue::OptionalTensors(list.items()),
+                },
                 EValue::Tensor(tensor) => {
                     ExportedValue::Tensor(meta.exported_tensor(&tensor, Part::Tensor.at(index))?)
                 }

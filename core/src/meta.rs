@@ -93,12 +93,7 @@ impl<'p> MethodMeta<'p> {
             EValue::Bool(value) => ValueMeta::Scalar(Scalar::Bool(value)),
             EValue::Double(value) => ValueMeta::Scalar(Scalar::Double(value)),
             EValue::String(value) => ValueMeta::String(value),
-            EValue::IntList(items) => ValueMeta::List(items.len()),
-            EValue::DoubleList(items) => ValueMeta::List(items.len()),
-            EValue::BoolList(items) => ValueMeta::List(items.len()),
-            EValue::TensorList(items) | EValue::OptionalTensorList(items) => {
-                ValueMeta::List(items.len())
-            }
+            EValue::List(list) => ValueMeta::List(list.items.len()),
             EValue::Tensor(tensor) => {
                 let malformed = Part::Tensor.at(index);
                 ValueMeta::Tensor(TensorMeta {

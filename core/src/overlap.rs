@@ -8,7 +8,7 @@ use crate::arguments::Arguments;
 use crate::error::KernelError;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::slot::Data;
-use crate::uses::{Uses, has};
+use crate::uses::{OUTSIDE, Uses, has, may_share};
 use crate::value::Value;
 use crate::values::{Roles, Values, flag};
 
@@ -132,11 +132,11 @@ impl<'m> Arguments<'_, 'm> {
         while cursor.arg < self.len() {
             let Cursor { arg, position } = *cursor;
             cursor.position += 1;
-            let (slot, in_list) = match self.value(arg) {
-                Ok(Value::Tensor(slot)) if position == 0 => (Some(slot), false),
-                Ok(Value::TensorList(items, _))
-                    if has(Uses::TENSOR_LISTS) && position < items.len() =>
-                {
+            let index = self.index(arg)?;
+            let list = || self.values.tensor_list(index);
+            let (slot, in_list) = match self.values.slot(index) {
+                Some(slot) if position == 0 => (Some(slot), false),
+                None if list().is_some_and(|items| position < items.len()) => {
                     (self.list_handle(arg, position).ok().flatten(), true)
                 }
                 _ => {
@@ -204,6 +204,9 @@ impl<'m> Arguments<'_, 'm> {
                     }
                 }
                 let Some(written) = find(sorted, &extent) else { continue };
+                if !may_share() {
+                    return Err(KernelError::unsupported(OUTSIDE));
+                }
                 if !is_out && !in_list {
                     if written == extent && self.is_in_place(in_place, arg, extent) {
                         overlap.in_place = true;

@@ -132,3 +132,9 @@ pub(crate) const OUTSIDE: &str =
 pub(crate) fn has(uses: Uses) -> bool {
     chosen().has(uses)
 }
+
+/// Whether outputs of calls may lie over inputs.
+#[inline(always)]
+pub(crate) fn may_share() -> bool {
+    has(Uses::SHARING) || has(Uses::VIEWS)
+}

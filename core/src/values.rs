@@ -6,7 +6,7 @@
 use crate::arguments::elements;
 use crate::dtype::ScalarType;
 use crate::format::flatbuffer::{Vector, vector_bytes};
-use crate::format::program_schema::{EValue, EValueTable, TensorTable};
+use crate::format::program_schema::{EValue, EValueTable, List, ListKind, TensorTable};
 use crate::format::{Malformed, Part};
 use crate::kernel::Param;
 use crate::layout::{
@@ -20,7 +20,7 @@ use core::ops::Deref;
 
 /// What is known of a value beside its contents.
 pub(crate) mod flag {
-    /// Instructions or the caller change it, so calls that take it are prepared anew before they run.
+    /// Instructions or the caller change it or its shape, so calls that take it are prepared anew before they run.
     pub(crate) const VARIABLE: u8 = 1;
     /// A view that calls place when they run: of this tensor here and of that one there.
     pub(crate) const FLOATING: u8 = 2;
@@ -47,12 +47,7 @@ mod kept {
     pub(super) const CELL: usize = 4;
     /// Its slot.
     pub(super) const TENSOR: usize = 5;
-    /// Lists: where they start in the file, in units of four bytes.
-    pub(super) const INT_LIST: usize = 7;
-    pub(super) const DOUBLE_LIST: usize = 8;
-    pub(super) const BOOL_LIST: usize = 9;
-    pub(super) const TENSOR_LIST: usize = 10;
-    pub(super) const OPTIONAL_TENSOR_LIST: usize = 11;
+    // Lists: where they start in the file, in units of four bytes. The numbers are those of `ListKind`.
 }
 
 /// A value in one word: from the lowest bit on, how it is kept, its [flags](flag), and what is kept.
@@ -72,14 +67,18 @@ impl Entry {
     }
 
     fn of_int(value: i64) -> Option<Self> {
-        let value = isize::try_from(value).ok()?;
-        let shifted = value << PAYLOAD;
-        (shifted >> PAYLOAD == value).then_some(Entry(shifted as usize | kept::INT))
+        let entry = Entry((value as usize) << PAYLOAD | kept::INT);
+        (entry.int() == value).then_some(entry)
     }
 
-    #[inline(never)]
-    fn of_list(kept: usize, start: Option<usize>) -> Option<Self> {
-        Entry::new(kept, start.filter(|start| start.is_multiple_of(4))? / 4)
+    /// What [`of_int`](Self::of_int) keeps.
+    fn int(self) -> i64 {
+        (self.0 as isize >> PAYLOAD) as i64
+    }
+
+    fn of_list(list: &List<'_>) -> Option<Self> {
+        let start = list.items.start().filter(|start| start.is_multiple_of(4))?;
+        Entry::new(list.kind as usize, start / 4)
     }
 
     fn kept(self) -> usize {
@@ -121,18 +120,35 @@ pub(crate) struct Values<'m> {
 #[inline(never)]
 fn in_file<'m>(file: &Vector<'m, EValueTable<'m>>, index: usize) -> Option<Value<'m>> {
     Some(match file.get(index).ok()??.value().ok()? {
-        EValue::None => Value::None,
         EValue::Int(value) => Scalar::Int(value).into(),
-        EValue::Bool(value) => Value::Bool(value),
         EValue::Double(value) => Scalar::Double(value).into(),
         EValue::String(value) => Value::String(value),
-        EValue::Tensor(_) => return None,
-        EValue::IntList(items) => Value::IntList(elements(items.bytes())),
-        EValue::DoubleList(items) => Value::DoubleList(elements(items.bytes())),
-        EValue::BoolList(items) => Value::BoolList(items.bytes()),
-        EValue::TensorList(items) => Value::TensorList(elements(items.bytes()), false),
-        EValue::OptionalTensorList(items) => Value::TensorList(elements(items.bytes()), true),
+        // They are looked up here if they have cells alone.
+        EValue::None if has(Uses::VARIABLE) => Value::None,
+        EValue::Bool(value) if has(Uses::VARIABLE) => Value::Bool(value),
+        EValue::None | EValue::Bool(_) | EValue::Tensor(_) => return None,
+        EValue::List(List { kind, items }) => list(kind, items.bytes(kind.item())),
     })
+}
+
+/// A list of these bytes.
+#[inline(never)]
+fn list(kind: ListKind, bytes: &[u8]) -> Value<'_> {
+    match kind {
+        ListKind::Int => Value::IntList(elements(bytes)),
+        ListKind::Double => Value::DoubleList(elements(bytes)),
+        ListKind::Bool => Value::BoolList(bytes),
+        ListKind::Tensor => Value::TensorList(elements(bytes), false),
+        ListKind::OptionalTensor => Value::TensorList(elements(bytes), true),
+    }
+}
+
+/// Appends sizes to an empty list. No tensor has more dimensions than fit.
+#[inline(never)]
+fn read_sizes(file: &[[u8; 4]], sizes: &mut Sizes) {
+    for size in file {
+        let _ = sizes.push(i32::from_le_bytes(*size));
+    }
 }
 
 /// The bytes of a list in the file, of items of this size. A list never lies at its start: what leads to it is there.
@@ -140,6 +156,43 @@ fn in_file<'m>(file: &Vector<'m, EValueTable<'m>>, index: usize) -> Option<Value
 fn list_at(file: &[u8], start: usize, item: usize) -> &[u8] {
     let list = if start == 0 { None } else { vector_bytes(file, start, item) };
     list.unwrap_or(&[])
+}
+
+/// What the file says of a tensor, without data yet. So many of `shapes` are used.
+#[inline(never)]
+fn read_tensor(
+    table: &TensorTable<'_>,
+    slot: &mut TensorSlot<'_>,
+    shapes: &mut [[u8; 4]],
+    used: &mut usize,
+    invalid: Malformed,
+) -> Result<(), Malformed> {
+    let (file, dim_order) = (table.sizes()?, table.dim_order()?);
+    let scalar_type = ScalarType::from_number(table.scalar_type()?.into()).ok_or(invalid)?;
+    let dynamism = ShapeDynamism::from_number(table.shape_dynamism()?).ok_or(invalid)?;
+    let mut sizes = Sizes::new();
+    read_sizes(elements(file.bytes()), &mut sizes);
+    // The list of sizes ends where no tensor has more: lengths are compared as the file has them.
+    let bytes = match file.len() == dim_order.len() {
+        true => checked_layout(scalar_type, &sizes, dim_order.bytes()).ok_or(invalid)?,
+        false => return Err(invalid),
+    };
+    let mut shape = ShapeAt::File(file.start().unwrap_or(0));
+    if dynamism != ShapeDynamism::Static {
+        shape = ShapeAt::Changing(*used);
+    }
+    if has(Uses::VARIABLE) && dynamism != ShapeDynamism::Static {
+        let end = used.saturating_add(2 * sizes.len());
+        let both = shapes.get_mut(*used..end).ok_or(invalid)?;
+        // The second half, the present shape, becomes the same when all is reset.
+        for (own, size) in both.iter_mut().zip(elements(file.bytes())) {
+            *own = *size;
+        }
+        *used = end;
+    }
+    let dim_order = dim_order.start().unwrap_or(0);
+    *slot = TensorSlot::new(scalar_type, shape, dim_order, bytes).ok_or(invalid)?;
+    Ok(())
 }
 
 impl<'m> Values<'m> {
@@ -151,74 +204,34 @@ impl<'m> Values<'m> {
         tensors: &'m mut [TensorSlot<'m>],
         shapes: &'m mut [[u8; 4]],
     ) -> Result<Self, Malformed> {
-        let mut values = Values { file, entries, cells: &mut [], tensors, shapes };
-        let (mut slots, mut shapes) = (0usize, 0usize);
-        for index in 0..values.len() {
+        let (mut slots, mut shapes_used) = (0usize, 0usize);
+        for (index, place) in entries.iter_mut().enumerate() {
             let table = file.item(index, Part::Value)?;
+            let mut varies = false;
             let entry = match table.value()? {
                 EValue::None => Some(Entry::NONE),
                 EValue::Int(value) => Entry::of_int(value),
-                EValue::Bool(value) => Entry::new(kept::BOOL, usize::from(value)),
+                EValue::Bool(value) => Entry::new(kept::BOOL, value.into()),
                 EValue::Tensor(tensor) => {
-                    values.read_tensor(&tensor, index, slots, &mut shapes)?;
-                    let entry = Entry::new(kept::TENSOR, slots).ok_or(Part::Tensor.at(index))?;
+                    let invalid = Part::Tensor.at(index);
+                    let slot = tensors.get_mut(slots).ok_or(invalid)?;
+                    read_tensor(&tensor, slot, shapes, &mut shapes_used, invalid)?;
+                    varies = slot.varies();
                     slots += 1;
-                    Some(entry)
+                    // Where there are too many, they are no values.
+                    Entry::new(kept::TENSOR, slots - 1)
                 }
                 EValue::Double(_) | EValue::String(_) => None,
-                EValue::IntList(items) => Entry::of_list(kept::INT_LIST, items.start()),
-                EValue::DoubleList(items) => Entry::of_list(kept::DOUBLE_LIST, items.start()),
-                EValue::BoolList(items) => Entry::of_list(kept::BOOL_LIST, items.start()),
-                EValue::TensorList(items) => Entry::of_list(kept::TENSOR_LIST, items.start()),
-                EValue::OptionalTensorList(items) => {
-                    Entry::of_list(kept::OPTIONAL_TENSOR_LIST, items.start())
-                }
+                EValue::List(list) => Entry::of_list(&list),
             };
-            if let Some(place) = values.entries.get_mut(index) {
-                *place = entry.unwrap_or(Entry(kept::FILE));
+            *place = entry.unwrap_or(Entry(kept::FILE));
+            if varies {
+                place.mark(flag::VARIABLE);
             }
         }
+        let mut values = Values { file, entries, cells: &mut [], tensors, shapes };
         values.reset();
         Ok(values)
-    }
-
-    /// What the file says of a tensor, without data yet. `shapes` are taken of what keeps shapes.
-    #[inline(never)]
-    fn read_tensor(
-        &mut self,
-        table: &TensorTable<'m>,
-        index: usize,
-        slot: usize,
-        shapes: &mut usize,
-    ) -> Result<(), Malformed> {
-        let invalid = Part::Tensor.at(index);
-        let (sizes, dim_order) = (table.sizes()?, table.dim_order()?);
-        let tensor = self.tensors.get_mut(slot).ok_or(invalid)?;
-        tensor.scalar_type = ScalarType::from_number(table.scalar_type()?.into()).ok_or(invalid)?;
-        let start = dim_order.start().unwrap_or(0);
-        tensor.dim_order = u32::try_from(start).map_err(|_| invalid)?;
-        let dynamism = ShapeDynamism::from_number(table.shape_dynamism()?).ok_or(invalid)?;
-        let mut shape = ShapeAt::File(sizes.start().unwrap_or(0));
-        if dynamism != ShapeDynamism::Static {
-            shape = ShapeAt::Changing(*shapes);
-            let end = shapes.saturating_add(2 * sizes.len());
-            let both = self.shapes.get_mut(*shapes..end).ok_or(invalid)?;
-            // The second half, the present shape, becomes the same when all is reset.
-            for (own, size) in both.iter_mut().zip(elements(sizes.bytes())) {
-                *own = *size;
-            }
-            *shapes = end;
-        }
-        let fits = tensor.keep_shape(shape);
-        // Lists end where no tensor has more: lengths are compared as the file has them.
-        let tensor = self.tensor(slot as u32).filter(|_| fits && sizes.len() == dim_order.len());
-        let tensor = tensor.ok_or(invalid)?;
-        let bytes = checked_layout(tensor.scalar_type, &tensor.bound(), tensor.dim_order());
-        let bytes = bytes.ok_or(invalid)?;
-        if let Some(tensor) = self.tensors.get_mut(slot).filter(|tensor| tensor.is_fixed()) {
-            tensor.set_fixed_bytes(bytes);
-        }
-        Ok(())
     }
 
     /// Number of values.
@@ -234,21 +247,19 @@ impl<'m> Values<'m> {
     #[inline(never)]
     pub(crate) fn value(&self, index: usize) -> Option<Value<'m>> {
         let entry = *self.entries.get(index)?;
-        // Lists: all that is kept of other values in the file is where they are listed.
-        let list = |item| list_at(self.file.buffer(), entry.payload().wrapping_mul(4), item);
         Some(match entry.kept() {
             kept::NONE => Value::None,
-            kept::INT => Scalar::Int((entry.0 as isize >> PAYLOAD) as i64).into(),
+            kept::INT => Scalar::Int(entry.int()).into(),
             kept::BOOL => Value::Bool(entry.payload() != 0),
             kept::TENSOR => Value::Tensor(entry.payload() as u32),
-            kept::CELL => *self.cells.get(entry.payload())?,
-            kept::INT_LIST if has(Uses::NUMBER_LISTS) => Value::IntList(elements(list(8))),
-            kept::DOUBLE_LIST if has(Uses::NUMBER_LISTS) => Value::DoubleList(elements(list(8))),
-            kept::BOOL_LIST if has(Uses::NUMBER_LISTS) => Value::BoolList(list(1)),
-            kept @ (kept::TENSOR_LIST | kept::OPTIONAL_TENSOR_LIST) if has(Uses::TENSOR_LISTS) => {
-                Value::TensorList(elements(list(4)), kept == kept::OPTIONAL_TENSOR_LIST)
+            kept::CELL if has(Uses::VARIABLE) => *self.cells.get(entry.payload())?,
+            kept => {
+                let Some(kind) = ListKind::from_number(kept) else {
+                    return in_file(&self.file, index);
+                };
+                let start = entry.payload().wrapping_mul(4);
+                return Some(list(kind, list_at(self.file.buffer(), start, kind.item())));
             }
-            _ => in_file(&self.file, index)?,
         })
     }
 
@@ -260,14 +271,20 @@ impl<'m> Values<'m> {
             .filter_map(|(index, entry)| Some((self.value(index)?, entry.flags())))
     }
 
-    /// How many values may change: each takes a cell.
-    #[inline(never)]
+    /// The first value that may change, be it a number or the shape of a tensor.
+    pub(crate) fn first_variable(&self) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.flags() & flag::VARIABLE != 0)
+    }
+
+    /// How many numbers and the like may change: each takes a cell.
     pub(crate) fn changing(&self) -> usize {
+        if !has(Uses::VARIABLE) {
+            return 0;
+        }
         self.entries.iter().filter(|entry| entry.changes()).count()
     }
 
     /// Keeps the values that may change in cells, of which there are enough.
-    #[inline(never)]
     pub(crate) fn keep_in(&mut self, cells: &'m mut [Value<'m>]) {
         self.cells = cells;
         for (used, entry) in self.entries.iter_mut().filter(|entry| entry.changes()).enumerate() {
@@ -280,8 +297,10 @@ impl<'m> Values<'m> {
     }
 
     /// Changes a number; false if it may not.
-    #[inline(never)]
     pub(crate) fn set(&mut self, index: usize, value: Value<'m>) -> bool {
+        if !has(Uses::VARIABLE) {
+            return false;
+        }
         let entry = self.entries.get(index).filter(|entry| entry.kept() == kept::CELL);
         match entry.and_then(|entry| self.cells.get_mut(entry.payload())) {
             Some(cell) => {
@@ -294,6 +313,9 @@ impl<'m> Values<'m> {
 
     /// Makes numbers and shapes those of the file again.
     pub(crate) fn reset(&mut self) {
+        if !has(Uses::VARIABLE) {
+            return;
+        }
         for index in 0..self.len() {
             if self.entries.get(index).is_some_and(|entry| entry.kept() == kept::CELL)
                 && let Some(value) = in_file(&self.file, index)
@@ -339,7 +361,9 @@ impl<'m> Values<'m> {
         if sizes.len() != found.len() {
             return Err(ResizeError::Rank);
         }
-        let Some(shape) = tensor.shape(true) else { return Err(ResizeError::Static) };
+        let Some(shape) = tensor.shape(true).filter(|_| has(Uses::VARIABLE)) else {
+            return Err(ResizeError::Static);
+        };
         if checked_nbytes(tensor.scalar_type, sizes).is_none_or(|bytes| bytes > tensor.capacity()) {
             return Err(ResizeError::Capacity);
         }
@@ -355,7 +379,7 @@ impl<'m> Values<'m> {
     pub(crate) fn data(&self, slot: u32) -> Option<(u32, Data<'m>)> {
         let tensor = self.tensor(slot)?;
         match tensor.data() {
-            Data::View(root) => Some((root, self.tensor(root)?.data())),
+            Data::View(root) if has(Uses::VIEWS) => Some((root, self.tensor(root)?.data())),
             data => Some((slot, data)),
         }
     }
@@ -374,6 +398,17 @@ impl<'m> Values<'m> {
     pub(crate) fn slot(&self, index: usize) -> Option<u32> {
         let entry = self.entries.get(index)?;
         (entry.kept() == kept::TENSOR).then_some(entry.payload() as u32)
+    }
+
+    /// The items of value `index`, if it is a list of tensors.
+    pub(crate) fn tensor_list(&self, index: usize) -> Option<&'m [[u8; 4]]> {
+        if !has(Uses::TENSOR_LISTS) {
+            return None;
+        }
+        match self.value(index)? {
+            Value::TensorList(items, _) => Some(items),
+            _ => None,
+        }
     }
 
     pub(crate) fn has(&self, index: usize, flag: u8) -> bool {
@@ -432,10 +467,7 @@ impl<'m> Tensor<'_, 'm> {
                 .and_then(|shape| self.values.shapes.get(shape))
                 .unwrap_or_default(),
         };
-        // No tensor has more dimensions than fit.
-        for size in list {
-            let _ = sizes.push(i32::from_le_bytes(*size));
-        }
+        read_sizes(list, sizes);
     }
 
     fn sizes_of(&self, present: bool) -> Sizes {

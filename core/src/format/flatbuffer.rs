@@ -233,7 +233,7 @@ impl<'a> Field<'a> for &'a str {
 
 /// A vector of elements of any size, whose extent was checked when it was reached.
 #[derive(Debug, Clone, Copy)]
-struct Extent<'a> {
+pub(crate) struct Extent<'a> {
     buf: &'a [u8],
     first: usize,
     len: usize,
@@ -253,9 +253,19 @@ impl<'a> Extent<'a> {
 
     /// The bytes of all elements.
     #[inline(never)]
-    fn bytes(&self, item: usize) -> &'a [u8] {
+    pub(crate) fn bytes(&self, item: usize) -> &'a [u8] {
         let Extent { buf, first, len } = *self;
         buf.get(first..first + len * item).unwrap_or(&[])
+    }
+
+    /// Number of elements.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where it is in the flatbuffer, to be [found](vector_bytes) again; `None` if its table does not have it.
+    pub(crate) fn start(&self) -> Option<usize> {
+        self.first.checked_sub(4)
     }
 
     /// The first of the elements, which are tables, whose field 0 is this text.
@@ -272,7 +282,7 @@ impl<'a> Extent<'a> {
 
     /// That of field `slot`; an empty one where the table does not have it. Not inlined, so that it is there once.
     #[inline(never)]
-    fn of_field(table: &Table<'a>, slot: usize, item: usize) -> Result<Self, Malformed> {
+    pub(crate) fn of_field(table: &Table<'a>, slot: usize, item: usize) -> Result<Self, Malformed> {
         match table.reference(slot)? {
             Some(at) => Extent::at(table.buf, at.get(), item),
             None => Ok(Extent { buf: table.buf, first: 0, len: 0 }),
@@ -302,7 +312,7 @@ impl<T> Clone for Vector<'_, T> {
 impl<T> Copy for Vector<'_, T> {}
 
 impl<'a, T: Item<'a>> Vector<'a, T> {
-    fn new(extent: Extent<'a>) -> Self {
+    pub(crate) fn new(extent: Extent<'a>) -> Self {
         Vector { extent, items: PhantomData }
     }
 
@@ -311,9 +321,9 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
         self.extent.len
     }
 
-    /// Where it is in the flatbuffer, to be [found](vector_bytes) again; `None` if its table does not have it.
+    /// Where it is in the flatbuffer, as [`Extent::start`].
     pub(crate) fn start(&self) -> Option<usize> {
-        self.extent.first.checked_sub(4)
+        self.extent.start()
     }
 
     /// The flatbuffer that it is part of.

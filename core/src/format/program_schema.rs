@@ -1,6 +1,6 @@
 //! The tables of a `.pte` program, by field number (ExecuTorch's published `program.fbs`, identifier `ET12`).
 
-use super::flatbuffer::{Table, Vector};
+use super::flatbuffer::{Extent, Item, Table, Vector};
 use super::malformed::{Malformed, Part};
 use crate::uses::{Uses, has};
 
@@ -142,15 +142,57 @@ crate::flatbuffer_table! { IntTable { 0 value: i64, } }
 crate::flatbuffer_table! { BoolTable { 0 value: bool, } }
 crate::flatbuffer_table! { DoubleTable { 0 value: f64, } }
 crate::flatbuffer_table! { StringTable { 0 value: &'a str, } }
-crate::flatbuffer_table! { BoolListTable { 0 items: Vector<'a, u8>, } }
-crate::flatbuffer_table! { DoubleListTable { 0 items: Vector<'a, f64>, } }
-crate::flatbuffer_table! {
-    /// A list of integers: each item is the index of an integer value.
-    IntListTable { 0 items: Vector<'a, i64>, }
+
+/// A list of a method's: its table has one field, the items.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct List<'a> {
+    pub(crate) kind: ListKind,
+    pub(crate) items: Extent<'a>,
 }
-crate::flatbuffer_table! {
-    /// A list of tensors: each item is the index of a tensor value, or -1 for none in optional lists.
-    TensorListTable { 0 items: Vector<'a, i32>, }
+
+/// What is in a list, as the number of its type in the union of values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum ListKind {
+    /// Indices of integer values, as `i64`.
+    Int = 7,
+    Double = 8,
+    Bool = 9,
+    /// Indices of tensor values, as `i32`.
+    Tensor = 10,
+    /// The same, or -1 for none.
+    OptionalTensor = 11,
+}
+
+impl ListKind {
+    /// The kind of this number, if programs make use of such.
+    #[inline(always)]
+    pub(crate) fn from_number(number: usize) -> Option<Self> {
+        Some(match number {
+            7 if has(Uses::NUMBER_LISTS) => ListKind::Int,
+            8 if has(Uses::NUMBER_LISTS) => ListKind::Double,
+            9 if has(Uses::NUMBER_LISTS) => ListKind::Bool,
+            10 if has(Uses::TENSOR_LISTS) => ListKind::Tensor,
+            11 if has(Uses::TENSOR_LISTS) => ListKind::OptionalTensor,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of an item.
+    pub(crate) fn item(self) -> usize {
+        match self {
+            ListKind::Int | ListKind::Double => 8,
+            ListKind::Bool => 1,
+            ListKind::Tensor | ListKind::OptionalTensor => 4,
+        }
+    }
+}
+
+impl<'a> List<'a> {
+    /// The items, which are as large as `T`.
+    pub(crate) fn items<T: Item<'a>>(&self) -> Vector<'a, T> {
+        Vector::new(self.items)
+    }
 }
 
 crate::flatbuffer_table! {
@@ -169,11 +211,7 @@ pub(crate) enum EValue<'a> {
     Double(f64),
     Tensor(TensorTable<'a>),
     String(&'a str),
-    IntList(Vector<'a, i64>),
-    DoubleList(Vector<'a, f64>),
-    BoolList(Vector<'a, u8>),
-    TensorList(Vector<'a, i32>),
-    OptionalTensorList(Vector<'a, i32>),
+    List(List<'a>),
 }
 
 impl<'a> EValueTable<'a> {
@@ -200,14 +238,11 @@ impl<'a> EValueTable<'a> {
             4 if has(Uses::FRACTIONS) => EValue::Double(DoubleTable(table).value()?),
             5 => EValue::Tensor(TensorTable(table)),
             6 if has(Uses::TEXTS) => EValue::String(StringTable(table).value()?.unwrap_or("")),
-            7 if has(Uses::NUMBER_LISTS) => EValue::IntList(IntListTable(table).items()?),
-            8 if has(Uses::NUMBER_LISTS) => EValue::DoubleList(DoubleListTable(table).items()?),
-            9 if has(Uses::NUMBER_LISTS) => EValue::BoolList(BoolListTable(table).items()?),
-            10 if has(Uses::TENSOR_LISTS) => EValue::TensorList(TensorListTable(table).items()?),
-            11 if has(Uses::TENSOR_LISTS) => {
-                EValue::OptionalTensorList(TensorListTable(table).items()?)
+            _ => {
+                let number = usize::from(kind);
+                let kind = ListKind::from_number(number).ok_or(Part::ValueKind.at(number))?;
+                EValue::List(List { kind, items: Extent::of_field(&table, 0, kind.item())? })
             }
-            _ => return Err(Part::ValueKind.at(usize::from(kind))),
         })
     }
 }

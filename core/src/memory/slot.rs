@@ -5,6 +5,7 @@
 
 use super::region::Region;
 use crate::dtype::ScalarType;
+use crate::uses::{Uses, has};
 use core::marker::PhantomData;
 use core::ptr::without_provenance_mut;
 
@@ -104,36 +105,47 @@ impl<'m> TensorSlot<'m> {
         }
     }
 
-    /// Where its shape is.
-    pub(crate) fn shape_at(&self) -> ShapeAt {
-        match self.sizes & CHANGING {
-            0 => ShapeAt::File(self.sizes as usize),
-            _ => ShapeAt::Changing((self.sizes ^ CHANGING) as usize),
-        }
-    }
-
-    /// Notes where its shape is; false if that is too far.
-    pub(crate) fn keep_shape(&mut self, at: ShapeAt) -> bool {
-        let (at, changing) = match at {
+    /// A tensor without data, of as many bytes in its shape in the file; `None` if what the file says of it is too far away.
+    #[inline(always)]
+    pub(crate) fn new(
+        scalar_type: ScalarType,
+        shape: ShapeAt,
+        dim_order: usize,
+        bytes: usize,
+    ) -> Option<Self> {
+        let (at, changing) = match shape {
             ShapeAt::File(at) => (at, 0),
             ShapeAt::Changing(at) => (at, CHANGING),
         };
-        let at = u32::try_from(at).ok().filter(|at| at & CHANGING == 0);
-        self.sizes = at.unwrap_or(0) | changing;
-        at.is_some()
+        let at = u32::try_from(at).ok().filter(|at| at & CHANGING == 0)?;
+        Some(TensorSlot {
+            scalar_type,
+            len: bytes,
+            sizes: at | changing,
+            dim_order: u32::try_from(dim_order).ok()?,
+            ..TensorSlot::empty()
+        })
+    }
+
+    /// Where its shape is.
+    pub(crate) fn shape_at(&self) -> ShapeAt {
+        match self.is_fixed() {
+            true => ShapeAt::File(self.sizes as usize),
+            false => ShapeAt::Changing((self.sizes ^ CHANGING) as usize),
+        }
+    }
+
+    /// Whether its shape may change, by what the file says: programs with such may be refused for it.
+    pub(crate) fn varies(&self) -> bool {
+        self.sizes & CHANGING != 0
     }
 
     /// Whether its shape never changes.
     pub(crate) fn is_fixed(&self) -> bool {
-        self.sizes & CHANGING == 0
+        !has(Uses::VARIABLE) || !self.varies()
     }
 
-    /// Bytes of a tensor of fixed shape, which has no data yet.
-    pub(crate) fn set_fixed_bytes(&mut self, bytes: usize) {
-        (self.place, self.len) = (Place::Caller, bytes);
-    }
-
-    /// The same, once they are set.
+    /// Bytes of a tensor of fixed shape.
     pub(crate) fn fixed_bytes(&self) -> Option<usize> {
         self.is_fixed().then_some(self.len)
     }
@@ -147,7 +159,8 @@ impl<'m> TensorSlot<'m> {
                 return Data::Planned { buffer: self.buffer, offset: self.start.addr() };
             }
             // It was the number of a slot.
-            Place::View => return Data::View(self.start.addr() as u32),
+            Place::View if has(Uses::VIEWS) => return Data::View(self.start.addr() as u32),
+            Place::View => return Data::None,
             Place::CallerReadable | Place::ConstantReadable => false,
             Place::CallerWritable | Place::PlannedWritable => true,
         };
@@ -216,12 +229,16 @@ impl<'m> TensorSlot<'m> {
 mod tests {
     use super::*;
 
+    fn slot(shape: ShapeAt, bytes: usize) -> Option<TensorSlot<'static>> {
+        TensorSlot::new(ScalarType::Byte, shape, 0, bytes)
+    }
+
     #[test]
     fn data_comes_back_as_it_was_put() {
         let mut bytes = [1u8, 2, 3];
         let constant = [4u8, 5];
-        let mut slot = TensorSlot::empty();
-        assert!(slot.keep_shape(ShapeAt::Changing(5)) && !slot.is_fixed());
+        let mut slot = slot(ShapeAt::Changing(5), 3).unwrap();
+        assert!(!slot.is_fixed());
         assert!(matches!(slot.data(), Data::None));
         slot.plan(7, 48);
         assert!(matches!(slot.data(), Data::Planned { buffer: 7, offset: 48 }));
@@ -243,8 +260,7 @@ mod tests {
     #[test]
     fn fixed_tensors_have_all_of_their_bytes_or_none() {
         let constant = [1u8, 2, 3, 4];
-        let mut slot = TensorSlot::empty();
-        slot.set_fixed_bytes(3);
+        let mut slot = slot(ShapeAt::File(0), 3).unwrap();
         slot.become_constant();
         slot.put(Some(Region::read_only(&constant)));
         assert!(matches!(slot.data(), Data::At(region) if region.len() == 3));
@@ -255,9 +271,8 @@ mod tests {
 
     #[test]
     fn shapes_are_near_enough() {
-        let mut slot = TensorSlot::empty();
-        assert!(slot.keep_shape(ShapeAt::File(CHANGING as usize - 1)) && slot.is_fixed());
-        assert!(!slot.keep_shape(ShapeAt::File(CHANGING as usize)));
-        assert!(!slot.keep_shape(ShapeAt::Changing(usize::MAX)));
+        assert!(slot(ShapeAt::File(CHANGING as usize - 1), 0).unwrap().is_fixed());
+        assert!(slot(ShapeAt::File(CHANGING as usize), 0).is_none());
+        assert!(slot(ShapeAt::Changing(usize::MAX), 0).is_none());
     }
 }

@@ -11,7 +11,7 @@ use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::memory::slot::{Data, Home};
 use crate::overlap::Overlap;
-use crate::uses::{OUTSIDE, Uses, has};
+use crate::uses::{OUTSIDE, Uses, has, may_share};
 use crate::value::{Value, list_index};
 use crate::values::{Roles, Values, flag};
 
@@ -20,9 +20,9 @@ impl<'m> Prepared<'m> {
     pub(super) fn state_bytes(&self) -> Result<(), InitError> {
         let values = &self.tables.values;
         let mut bytes = Budget::new(&self.options.limits, Limit::PlannedBytes);
-        for (value, flags) in values.iter() {
-            if let Value::Tensor(slot) = value
-                && flags & flag::STATE != 0
+        for index in 0..values.len() {
+            if values.has(index, flag::STATE)
+                && let Some(slot) = values.slot(index)
                 && let Some(tensor) = values.tensor(slot)
                 && tensor.home() == Home::Planned
             {
@@ -83,10 +83,10 @@ const LOOKS: usize = 256;
 /// Tensors among the arguments of a call, those in lists included.
 fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
     args.iter().fold(0u64, |sum, entry| {
-        sum.saturating_add(match values.value(list_index(*entry)) {
-            Some(Value::Tensor(_)) => 1,
-            Some(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => items.len() as u64,
-            _ => 0,
+        let index = list_index(*entry);
+        sum.saturating_add(match values.slot(index) {
+            Some(_) => 1,
+            None => values.tensor_list(index).map_or(0, |items| items.len() as u64),
         })
     })
 }
@@ -100,13 +100,13 @@ fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>, looks
 
 /// Marks a value that is read or written, or the tensors in it.
 fn mark_value(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usize) {
-    match values.value(index) {
-        Some(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
+    match values.tensor_list(index) {
+        Some(items) => {
             for item in items {
                 mark_access(values, list_index(*item), out, looks);
             }
         }
-        _ => mark_access(values, index, out, looks),
+        None => mark_access(values, index, out, looks),
     }
 }
 
@@ -157,10 +157,7 @@ fn lies_over_written(
 
 /// Whether numbers or shapes of a call's arguments can differ from run to run.
 fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
-    let varies = |index: usize| {
-        let slot = values.slot(index).and_then(|slot| values.tensor(slot));
-        values.has(index, flag::VARIABLE) || slot.is_some_and(|slot| !slot.is_fixed())
-    };
+    let varies = |index: usize| values.has(index, flag::VARIABLE);
     args.iter().any(|entry| {
         let index = list_index(*entry);
         varies(index)
@@ -186,8 +183,8 @@ fn prepare_call<'m>(
     steps: &mut u64,
 ) -> Result<usize, KernelError> {
     let kernel = call.kernel;
-    call.dynamic = is_variable(values, call.args);
-    if call.dynamic && !has(Uses::VARIABLE) || kernel.view().is_some() && !has(Uses::VIEWS) {
+    call.dynamic = has(Uses::VARIABLE) && is_variable(values, call.args);
+    if kernel.view().is_some() && !has(Uses::VIEWS) {
         return Err(KernelError::unsupported(OUTSIDE));
     }
     let arguments = Arguments::new(values, call.args, kernel.params);
@@ -216,6 +213,19 @@ fn prepare_call<'m>(
         }
         Err(error) => return Err(error),
     }
+    shared_memory(values, call, steps)
+}
+
+/// Finds out what the arguments of a call share. Returns the scratch memory that it takes, with copies of inputs in it.
+///
+/// It is apart from what prepares the call, so that kernels have the stack that this takes.
+#[inline(never)]
+fn shared_memory<'m>(
+    values: &mut Values<'m>,
+    call: &mut KernelCall<'m>,
+    steps: &mut u64,
+) -> Result<usize, KernelError> {
+    let kernel = call.kernel;
     if has(Uses::VIEWS) && kernel.view().is_some() {
         return Ok(call.scratch);
     }
@@ -237,6 +247,9 @@ fn prepare_call<'m>(
         };
         overlap.copies
     };
+    if !may_share() {
+        return Ok(call.scratch);
+    }
     let unaddressable = KernelError::scratch(usize::MAX, usize::MAX);
     arguments.scratch_with_copies(call.scratch, &copies).ok_or(unaddressable)
 }

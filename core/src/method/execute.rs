@@ -105,7 +105,7 @@ impl<'m> Method<'m> {
     fn invoke(&mut self, call: &KernelCall<'m>) -> Result<(), KernelError> {
         let (mut invoke, mut scratch) = (call.invoke, call.scratch);
         let packed = match call.packed {
-            Packed::Ready(packed) => Some(packed),
+            Packed::Ready(packed) if has(Uses::PACKING) => Some(packed),
             _ => None,
         };
         if has(Uses::VARIABLE) && call.dynamic {

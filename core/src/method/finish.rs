@@ -152,6 +152,9 @@ impl<'m> Method<'m> {
             }
         }
         self.instructions = instructions;
+        if !has(Uses::VARIABLE) {
+            return Ok(());
+        }
         let cells = arena.slice(self.values.changing(), || Value::None)?;
         self.values.keep_in(cells);
         Ok(())

@@ -17,7 +17,7 @@ use crate::meta::{MethodMeta, tensor_name, to_index};
 use crate::place::{lend_aligned, locate};
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
-use crate::uses::{Uses, has};
+use crate::uses::{OUTSIDE, Uses, has};
 use crate::value::Value;
 use crate::values::flag;
 use core::mem::MaybeUninit;
@@ -238,6 +238,9 @@ impl<'m> Prepared<'m> {
         if !delegates.is_empty() {
             uses = uses.and(Uses::DELEGATES);
         }
+        if values.first_variable().is_some() {
+            uses = uses.and(Uses::VARIABLE);
+        }
         for (value, _) in values.iter() {
             uses = uses.and(match value {
                 Value::String(_) => Uses::TEXTS,
@@ -288,9 +291,15 @@ impl<'m> Prepared<'m> {
         self.constants_end = self.arena.total().ok_or(InitError::TooLarge)?;
         self.interface()?;
         self.resolve()?;
+        if !has(Uses::VARIABLE)
+            && let Some(index) = self.tables.values.first_variable()
+        {
+            return Err(InitError::Value { index, what: OUTSIDE });
+        }
         self.views();
         self.kernels()?;
-        self.arena.items(cell(self.options.machine.pointer_width()), self.tables.values.changing());
+        let cell = cell(self.options.machine.pointer_width());
+        self.arena.items(cell, self.tables.values.changing());
         self.state_bytes()?;
         self.arena.total().ok_or(InitError::TooLarge)?;
         Ok(())
@@ -373,13 +382,18 @@ impl<'m> Prepared<'m> {
         }
         for (position, index) in inputs.iter().enumerate() {
             let index = to_index(index?, Part::Input.at(position))?;
-            let value = self.tables.values.value(index).ok_or(Part::Input.at(position))?;
-            let numbers = if matches!(value, Value::Tensor(_)) { 0 } else { flag::VARIABLE };
-            self.tables.values.mark(index, flag::INTERFACE | flag::WRITTEN | numbers);
+            let values = &mut self.tables.values;
+            if index >= values.len() {
+                return Err(Part::Input.at(position).into());
+            }
+            let numbers = if values.slot(index).is_some() { 0 } else { flag::VARIABLE };
+            values.mark(index, flag::INTERFACE | flag::WRITTEN | numbers);
         }
         for (position, index) in outputs.iter().enumerate() {
             let index = to_index(index?, Part::Output.at(position))?;
-            self.tables.values.value(index).ok_or(Part::Output.at(position))?;
+            if index >= self.tables.values.len() {
+                return Err(Part::Output.at(position).into());
+            }
             self.tables.values.mark(index, flag::INTERFACE);
         }
         Ok(())

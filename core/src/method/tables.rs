@@ -188,7 +188,10 @@ impl<'m> MethodMeta<'m> {
                     tensors += 1;
                     let rank = tensor.sizes()?.len();
                     sizes = sizes.saturating_add(rank);
-                    if tensor.shape_dynamism()? != ShapeDynamism::Static as i8 {
+                    // Without these, tensors that have such are found later.
+                    if has(Uses::VARIABLE)
+                        && tensor.shape_dynamism()? != ShapeDynamism::Static as i8
+                    {
                         shapes = shapes.saturating_add(rank.saturating_mul(2));
                     }
                     text(tensor_name(&tensor)?.map_or(0, str::len))?;
@@ -242,7 +245,8 @@ impl<'m> Tables<'m> {
         let planned = arena.slice(counts.planned, Region::empty)?;
         let entries = arena.slice(counts.values, || Entry::NONE)?;
         let tensors = arena.slice(counts.tensors, TensorSlot::empty)?;
-        let shapes = arena.slice(counts.shapes, || [0; 4])?;
+        let shapes = if has(Uses::VARIABLE) { counts.shapes } else { 0 };
+        let shapes = arena.slice(shapes, || [0; 4])?;
         let values = Values::read(meta.plan.values()?, entries, tensors, shapes)?;
         let instructions = arena.slice(counts.instructions, || Instruction::Nothing)?;
         let delegates = arena.slice(counts.delegates, || None)?;

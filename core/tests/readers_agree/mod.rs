@@ -128,17 +128,23 @@ fn compare_value(ours: ours::EValueTable<'_>, theirs: program::EValue<'_>) {
         EValue::String(value) => {
             assert_eq!(value, theirs.val_as_string().unwrap().value().unwrap_or(""));
         }
-        EValue::IntList(items) => numbers(Ok(items), theirs.val_as_int_list().unwrap().items()),
-        EValue::DoubleList(items) => {
-            numbers(Ok(items), theirs.val_as_double_list().unwrap().items());
-        }
-        EValue::BoolList(items) => numbers(Ok(items), theirs.val_as_bool_list().unwrap().items()),
-        EValue::TensorList(items) => {
-            numbers(Ok(items), theirs.val_as_tensor_list().unwrap().items());
-        }
-        EValue::OptionalTensorList(items) => {
-            numbers(Ok(items), theirs.val_as_optional_tensor_list().unwrap().items());
-        }
+        EValue::List(list) => match list.kind {
+            ours::ListKind::Int => {
+                numbers(Ok(list.items()), theirs.val_as_int_list().unwrap().items());
+            }
+            ours::ListKind::Double => {
+                numbers(Ok(list.items()), theirs.val_as_double_list().unwrap().items());
+            }
+            ours::ListKind::Bool => {
+                numbers(Ok(list.items()), theirs.val_as_bool_list().unwrap().items());
+            }
+            ours::ListKind::Tensor => {
+                numbers(Ok(list.items()), theirs.val_as_tensor_list().unwrap().items());
+            }
+            ours::ListKind::OptionalTensor => {
+                numbers(Ok(list.items()), theirs.val_as_optional_tensor_list().unwrap().items());
+            }
+        },
         EValue::Tensor(tensor) => compare_tensor(tensor, theirs.val_as_tensor().unwrap()),
     }
 }
