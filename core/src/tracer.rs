@@ -118,15 +118,16 @@ pub trait EventTracer: Sync {
     }
 }
 
-/// Runs `body` between begin and end.
+/// Runs `body` between begin and end. There is one place that calls it, so that firmware has it once.
 pub(crate) fn traced<R>(
     tracer: Option<&dyn EventTracer>,
     event: &Event<'_>,
     body: impl FnOnce() -> R,
 ) -> R {
-    let Some(tracer) = tracer else { return body() };
-    let token = tracer.begin(event);
+    let token = tracer.map_or(0, |tracer| tracer.begin(event));
     let result = body();
-    tracer.end(event, token);
+    if let Some(tracer) = tracer {
+        tracer.end(event, token);
+    }
     result
 }

@@ -91,12 +91,13 @@ impl<'m> Method<'m> {
     }
 
     fn kernel(&mut self, call: &KernelCall<'m>, instruction: usize) -> Result<(), KernelError> {
-        let Some(tracer) = self.options.listener() else { return self.invoke(call) };
+        let tracer = self.options.listener();
         let event = Event { kind: EventKind::Operator, name: call.kernel.name, instruction };
-        let token = tracer.begin(&event);
-        let result = self.invoke(call);
-        tracer.end(&event, token);
-        if result.is_ok() && tracer.wants_outputs() {
+        let result = traced(tracer, &event, || self.invoke(call));
+        if let Some(tracer) = tracer
+            && result.is_ok()
+            && tracer.wants_outputs()
+        {
             self.trace_outputs(call, tracer, &event);
         }
         result
