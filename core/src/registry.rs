@@ -111,20 +111,22 @@ impl<'r> Registry<'r> {
     /// # Errors
     /// The table is not sorted, has a kernel that is there already, or is one too many.
     pub fn with_kernels(mut self, table: &'r [Kernel]) -> Result<Self, RegistryError> {
-        let mut previous = "";
-        for kernel in table {
-            if kernel.name < previous {
-                return Err(RegistryError::Unsorted { name: kernel.name });
+        let mut rest = table;
+        while let Some((kernel, behind)) = rest.split_first() {
+            if let Some(next) = behind.first()
+                && next.name < kernel.name
+            {
+                return Err(RegistryError::Unsorted { name: next.name });
             }
-            previous = kernel.name;
-        }
-        for (position, kernel) in table.iter().enumerate() {
             let name = OperatorName { name: kernel.name, overload: "" };
-            let has_twin = |table| named(table, &name).iter().any(|other| other.key == kernel.key);
-            let behind = table.get(position + 1..).unwrap_or(&[]);
-            if has_twin(behind) || self.tables.iter().any(|table| has_twin(table)) {
+            let is_twin = |other: &Kernel| other.key == kernel.key;
+            // Those of one name lie together in this table.
+            let mut same = behind.iter().take_while(|other| other.name == kernel.name);
+            let mut tables = self.tables.iter();
+            if same.any(is_twin) || tables.any(|table| named(table, &name).iter().any(is_twin)) {
                 return Err(RegistryError::DuplicateKernel { name: kernel.name });
             }
+            rest = behind;
         }
         let free = self.tables.iter_mut().find(|table| table.is_empty());
         *free.ok_or(RegistryError::TooManyTables)? = table;
@@ -295,5 +297,49 @@ impl fmt::Display for OperatorName<'_> {
             write!(f, ".{}", self.overload)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::KernelError;
+    use crate::kernel::KernelKey;
+
+    const BYTES: KernelKey = &[(ScalarType::Byte, &[])];
+    const FLOATS: KernelKey = &[(ScalarType::Float, &[])];
+
+    const fn kernel(name: &'static str) -> Kernel {
+        Kernel::new(name, &[], |_| Err(KernelError::unsupported("nothing")))
+    }
+
+    #[test]
+    fn kernels_are_sorted_and_differ() {
+        let table = [
+            kernel("a::a"),
+            kernel("a::b"),
+            kernel("a::b").keyed(BYTES),
+            kernel("a::b").keyed(FLOATS),
+            kernel("a::c").keyed(BYTES),
+        ];
+        let registry = Registry::new().with_kernels(&table).unwrap();
+        assert!(registry.has_operator("a::b") && !registry.has_operator("a::d"));
+        let twice = |name| Some(RegistryError::DuplicateKernel { name });
+        let refused = |registry: Registry<'_>, table: &[Kernel]| registry.with_kernels(table).err();
+        // In a table of its own, a kernel may serve what others there do not.
+        assert_eq!(refused(registry, &[kernel("a::b").keyed(BYTES)]), twice("a::b"));
+        assert_eq!(refused(registry, &[kernel("a::c")]), None);
+        let apart = [
+            kernel("a::b").keyed(BYTES),
+            kernel("a::b").keyed(FLOATS),
+            kernel("a::b").keyed(BYTES),
+        ];
+        assert_eq!(refused(Registry::new(), &apart), twice("a::b"));
+        assert_eq!(refused(Registry::new(), &[kernel("a::b"), kernel("a::b")]), twice("a::b"));
+        let unsorted = [kernel("a::a"), kernel("a::c"), kernel("a::b")];
+        assert_eq!(
+            refused(Registry::new(), &unsorted),
+            Some(RegistryError::Unsorted { name: "a::b" })
+        );
     }
 }
