@@ -10,8 +10,8 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind};
 use std::path::Path;
 
 /// Bytes of flash that core may add to an image without it (`boards/core-size`), without texts of errors. Measured when it was last
-/// changed: 33,952 bytes (rustc 1.95, thumbv7em-none-eabihf). Lower it when core shrinks; 32 kB is the aim.
-const LIMIT: u64 = 33_960;
+/// changed: 33,080 bytes (rustc 1.95, thumbv7em-none-eabihf). Lower it when core shrinks; 32 kB is the aim.
+const LIMIT: u64 = 33_100;
 
 const TARGET: &str = "thumbv7em-none-eabihf";
 
