@@ -400,7 +400,9 @@ impl<'m> Values<'m> {
         (entry.kept() == kept::TENSOR).then_some(entry.payload() as u32)
     }
 
-    /// The items of value `index`, if it is a list of tensors.
+    /// The items of value `index`, if it is a list of tensors. It is not inlined, since compilers then look at where the items are before
+    /// they look at what the value is, which Valgrind takes for the use of memory without contents.
+    #[inline(never)]
     pub(crate) fn tensor_list(&self, index: usize) -> Option<&'m [[u8; 4]]> {
         if !has(Uses::TENSOR_LISTS) {
             return None;
