@@ -3,6 +3,7 @@
 mod chain;
 mod epilogue;
 mod gated;
+mod recurrent;
 mod silu;
 
 use crate::tensors::{Operand, element_of};
@@ -13,6 +14,7 @@ use torchlet_graph::graph::{Graph, Value, ValueId};
 /// Rewrites the graph of a delegate into one that computes the same with fewer calls, as is done when it is loaded: these are the calls that
 /// runs tell of.
 pub fn run(graph: &mut Graph<'_>) {
+    recurrent::fuse(graph);
     silu::fuse(graph);
     gated::fuse(graph);
     epilogue::fuse(graph);

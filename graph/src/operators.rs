@@ -22,6 +22,11 @@
 //! - `torchlet.q8ta_lookup(codes, table)` is the code of 8 bits that `table` `[256]` has for each code, the one for -128 first.
 //! - `torchlet.q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)` is the product of what codes of 8 bits stand for, `(code - zero) *
 //!   scale` by the first two pairs, which broadcast, in codes by the third.
+//! - `torchlet.recurrent(x, h, c, weight, bias, cell, steps, first, next, first_out, next_out)` is so many steps of a recurrent layer, whose
+//!   cell is one of LSTM, GRU, tanh and ReLU, in this order, as PyTorch defines them. `x` `[places, rows, gates * hidden]` are the inputs times
+//!   their weights, of which the steps take place `first` and each one `next` places further; `h` and, of LSTMs, `c` `[1, rows, hidden]` are the
+//!   states before; `weight` `[gates * hidden, hidden]` and, if it is not none, `bias` are those of the state. The states behind the steps go
+//!   to the places of the result that the last two numbers say; of LSTMs, a second result may be the cell's last one.
 
 /// An operator of the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -678,6 +683,7 @@ operators! {
     PACKED = "torchlet.packed";
     Q8TA_LOOKUP = "torchlet.q8ta_lookup";
     Q8TA_MUL = "torchlet.q8ta_mul";
+    RECURRENT = "torchlet.recurrent";
     UPDATE_CACHE = "update_cache.default";
 }
 

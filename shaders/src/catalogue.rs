@@ -356,6 +356,15 @@ pipelines! {
         out_batch: u32,
     }, replayed "rotary_replayed";
 
+    /// The steps of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), a workgroup for each row of the batch. Buffers: inputs times
+    /// weights, state, state of the cell, weights of the state, bias, states, last state of the cell.
+    Recurrent, RecurrentPush = "recurrent", 7 buffers, {
+        cell: u32, input: Element, state: Element, weight: Element, bias: Element, output: Element, has_bias: bool,
+        hidden: u32, sums: u32, kept: u32, keeps_cell: bool,
+    }, {
+        batch: u32, steps: u32, pitch: u32, first_in: i32, next_in: i32, first_out: i32, next_out: i32,
+    }, or "recurrent_storage16" needs HalfStorage;
+
     /// Gradients of a product with a matrix. Buffers: the output's gradient, the other factor, scales, gradient.
     LinearBackward, LinearBackwardPush = "linear_backward", 4 buffers, {
         function: u32, gradient: Element, factor: Element, scale: Element, output: Element,

@@ -44,6 +44,11 @@ numbers! {
 }
 
 numbers! {
+    /// The cells of [`Recurrent`](crate::Recurrent).
+    recurrent, ["recurrent.comp"]: LSTM, GRU, TANH_CELL, RELU_CELL;
+}
+
+numbers! {
     /// What [`Affine`](crate::Affine) does.
     affine, ["affine.comp"]: QUANTIZE, DEQUANTIZE;
 }

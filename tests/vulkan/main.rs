@@ -14,6 +14,7 @@ mod fixtures;
 mod names;
 mod portable;
 mod processors;
+mod recurrent;
 mod replay;
 mod rewritten;
 mod shapes;

@@ -21,6 +21,7 @@ mod normalize;
 mod normed;
 mod pooling;
 mod quantized;
+mod recurrent;
 mod reduce;
 mod resize;
 mod symbolic;
@@ -32,6 +33,7 @@ mod window;
 
 pub(crate) use chain::{MAX_STAGES, fits};
 pub(crate) use quantized::weighs_floats;
+pub(crate) use recurrent::{Cell, recurs};
 pub(crate) use symbolic::{integer_set_by, watched_inputs};
 pub(crate) use views::copy_all;
 
@@ -107,6 +109,7 @@ const FAMILIES: &[&[Entry]] = &[
     elementwise::OPERATORS,
     epilogue::OPERATORS,
     gated::OPERATORS,
+    recurrent::OPERATORS,
     index::OPERATORS,
     join::OPERATORS,
     linear::OPERATORS,

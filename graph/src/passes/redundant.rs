@@ -4,6 +4,7 @@
 //!   `view_copy`, `slice_copy`, `et_vk.prepack` and their like; the layout that some ask for is none of the graph's business.
 //! - A permutation of a permutation is one, or none; so is a view of a view. Both are of the first's input.
 //! - A permutation that moves dimensions of one element only is a view.
+//! - What is joined with others by one call alone, of what it joined along the same dimension, is joined at once.
 //! - A conversion of a conversion is one, or none, if the first keeps every number as it is.
 //! - Dropout at inference is its input. So is a product with one, a quotient by one, a difference with zero and a first power.
 //!   (A floating-point sum with zero is not: of minus zero it makes zero.)
@@ -16,6 +17,7 @@ use super::uses::inputs;
 use super::views::{permutation, reshaped, view_into};
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::operators::Operator;
+use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
 /// Takes such calls out, or makes one of two, and says how often.
@@ -35,7 +37,10 @@ fn simplify(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> bool {
         Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => {
             convert_once(rewriter, node, input, out)
         }
-        Operator::CAT => only_member(rewriter, input).is_some_and(|id| rewriter.replace(out, id)),
+        Operator::CAT => {
+            only_member(rewriter, input).is_some_and(|id| rewriter.replace(out, id))
+                || join_once(rewriter, node, out)
+        }
         Operator::NATIVE_DROPOUT => drop_nothing(rewriter, node, input, out),
         _ => permute_once(rewriter, node, out) || view_once(rewriter, node, out),
     }
@@ -81,6 +86,51 @@ fn only_member(rewriter: &Rewriter<'_, '_>, list: ValueId) -> Option<ValueId> {
         Value::List(items) if items.len() == 1 => items.first().copied(),
         _ => None,
     }
+}
+
+/// Joins what was joined before along the same dimension, for this call alone, together with the rest.
+fn join_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
+    let Some(joined) = joined(rewriter, inputs(node), out) else { return false };
+    let (mut members, mut found) = (Vec::new(), false);
+    for id in joined.members {
+        let alone = rewriter.uses(id) == 1;
+        let before = rewriter.call_of(id, Operator::CAT).filter(|_| alone);
+        match before.and_then(|args| self::joined(rewriter, args, id)) {
+            Some(before) if before.dim == joined.dim => {
+                members.extend(before.members);
+                found = true;
+            }
+            _ => members.push(id),
+        }
+    }
+    if !found {
+        return false;
+    }
+    let dim = i64::try_from(joined.dim).unwrap_or(0);
+    let [list, dim] = [Value::List(members), Value::Int(dim)].map(|it| rewriter.value(it));
+    rewriter.call(Operator::CAT, &[list, dim], out);
+    true
+}
+
+/// What a call joins, and along which dimension.
+struct Joined {
+    members: Vec<ValueId>,
+    dim: usize,
+}
+
+/// What a call with these inputs joins, if all has one type and as many dimensions: it is neither converted nor left out.
+fn joined(rewriter: &Rewriter<'_, '_>, inputs: &[ValueId], out: ValueId) -> Option<Joined> {
+    let (list, dim) = inputs.split_first()?;
+    let Some(Value::List(members)) = rewriter.get(*list) else { return None };
+    let whole = rewriter.tensor(out)?;
+    let alike = |id: &ValueId| {
+        rewriter.tensor(*id).is_some_and(|it| {
+            it.scalar_type == whole.scalar_type && it.sizes.len() == whole.sizes.len()
+        })
+    };
+    let dim = dim.first().map_or(Some(0), |dim| rewriter.int(*dim))?;
+    let dim = torchlet_core::rules::normalize_dim(dim, whole.sizes.len())?;
+    members.iter().all(alike).then(|| Joined { members: members.clone(), dim })
 }
 
 /// Takes out the first of two conversions that keeps numbers as they are, and both if the second goes back.
@@ -364,6 +414,26 @@ mod tests {
             "%7 = aten._to_copy.default(%6)",
         ];
         assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn what_is_joined_twice_is_joined_once() {
+        let (_, calls) = simplified(
+            "in x f32[2,4]
+             in n i64[2,4]
+             a f32[4,4] = aten.cat.default([x, x], 0)
+             b f32[6,4] = aten.cat.default([a, x], -2)
+             c f32[2,8] = aten.cat.default([x, x], 1)
+             d f32[8,8] = aten.cat.default([c, c, c, c], 0)
+             e f32[2,8] = aten.cat.default([x, n], 1)
+             f f32[2,12] = aten.cat.default([e, x], 1)
+             g f32[4,4] = aten.cat.default([x, x], 0)
+             h f32[4,8] = aten.cat.default([g, g], 1)
+             out b d f h",
+        );
+        // Neither along another dimension, nor what others take, nor with a conversion on the way.
+        let joined = calls.iter().filter(|call| call.contains("[%0, %0, %0], 0)")).count();
+        assert_eq!((calls.len(), joined), (7, 1), "{calls:#?}");
     }
 
     #[test]

@@ -585,6 +585,48 @@ def given_narrowed() -> Iterator[Delegated]:
         yield half(each)
 
 
+class Recurrent(nn.Module):
+    """A layer over a sequence: all states, the last ones, or both."""
+
+    def __init__(self, layer: nn.RNNBase, given: bool = False, states: bool = True, last: bool = False) -> None:
+        super().__init__()
+        self.layer, self.given, self.states, self.last = layer, given, states, last
+
+    def forward(self, x, *before):
+        before = (before if len(before) > 1 else before[0]) if self.given else None
+        states, last = self.layer(x, before)
+        last = tuple(last) if isinstance(last, tuple) else (last,)
+        return (states.neg(),) * self.states + tuple(each.abs() for each in last) * self.last
+
+
+def recurrent() -> Iterator[Delegated]:
+    sequence = values(f32, 6, 2, 4)
+    yield from halved(
+        [
+            case("lstm", Recurrent(nn.LSTM(4, 8)), (sequence,)),
+            case("gru", Recurrent(nn.GRU(4, 8)), (sequence,)),
+            case("tanh", Recurrent(nn.RNN(4, 8)), (sequence,)),
+            case("relu", Recurrent(nn.RNN(4, 8, nonlinearity="relu")), (sequence,)),
+            case("odd", Recurrent(nn.LSTM(4, 5), last=True), (sequence,)),
+            case("odd_gates", Recurrent(nn.GRU(4, 7), last=True), (sequence,)),
+        ]
+    )
+    # Weights that an invocation keeps, and that it reads in each step.
+    for hidden in (32, 100):
+        yield case(f"hidden_{hidden}", Recurrent(nn.LSTM(4, hidden, batch_first=True)), (values(f32, 1, 3, 4),))
+        yield case(f"gates_{hidden}", Recurrent(nn.GRU(4, hidden, batch_first=True)), (values(f32, 1, 3, 4),))
+    yield case("last", Recurrent(nn.LSTM(4, 8), states=False, last=True), (sequence,))
+    yield case("no_bias", Recurrent(nn.LSTM(4, 8, bias=False)), (sequence,))
+    yield case("both_ways", Recurrent(nn.LSTM(4, 8, num_layers=2, bidirectional=True), last=True), (sequence,))
+    yield case("gates_both_ways", Recurrent(nn.GRU(4, 8, num_layers=2, bidirectional=True), last=True), (sequence,))
+    states = values(f32, 1, 2, 8), values(f32, 1, 2, 8)
+    yield case("given", Recurrent(nn.LSTM(4, 8), given=True, last=True), (sequence, *states))
+    yield case("gates_given", Recurrent(nn.GRU(4, 8), given=True, last=True), (sequence, states[0]))
+    rows = Dim("rows", min=1, max=5)
+    grown = [(values(f32, 3, n, 4), values(f32, 1, n, 8), values(f32, 1, n, 8)) for n in (5, 2, 1)]
+    yield case("rows", Recurrent(nn.LSTM(4, 8), given=True), *grown, dynamic=({1: rows}, ({1: rows}, {1: rows})))
+
+
 class Capital(nn.Module):
     """For weights of a module with a capital letter in its name, into which a batch norm goes, the exporter plans memory."""
 
@@ -606,6 +648,7 @@ FAMILIES = {
     "capital": capital,
     "given": given,
     "given_narrowed": given_narrowed,
+    "recurrent": recurrent,
     "model": model,
     "program": program,
     "parts": parts,
